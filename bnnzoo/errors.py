@@ -1,0 +1,37 @@
+"""Errors people read: one line that says what happened, where, and what to type instead."""
+
+from __future__ import annotations
+
+
+class BnnzooError(Exception):
+    """Something failed while running. The command line prints it as `bnnzoo: MESSAGE` and exits with `exit_code`."""
+
+    exit_code = 1
+
+
+class UsageError(BnnzooError, ValueError):
+    """Wrong usage or bad input, found before anything is compiled or written."""
+
+    exit_code = 2
+
+
+class NotFoundError(UsageError, LookupError):
+    """A name that is not in the zoo; the message lists near names."""
+
+
+class GateError(BnnzooError):
+    """A gate that was asked for does not hold."""
+
+    exit_code = 3
+
+
+class InterruptedRunError(BnnzooError):
+    """The run was stopped by SIGINT or SIGTERM; a checkpoint is on disk and the message holds the resume command."""
+
+    def __init__(self, message: str, signal_number: int):
+        super().__init__(message)
+        self.exit_code = 128 + signal_number
+
+
+class BnnzooWarning(UserWarning):
+    """A warning the command line prints as `bnnzoo: warning: MESSAGE`, also with --quiet."""

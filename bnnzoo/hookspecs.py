@@ -1,0 +1,55 @@
+"""What a plugin may offer: five hooks, each returning a list of `Entry`. Text only: nothing is imported until it is used."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pluggy
+
+API_VERSION = 1
+"""Raised when a hook or `Entry` changes incompatibly. A plugin module may pin it with `BNNZOO_API = 1`."""
+
+hookspec = pluggy.HookspecMarker("bnnzoo")
+hookimpl = pluggy.HookimplMarker("bnnzoo")
+
+
+class Entry(NamedTuple):
+    """One thing in the zoo.
+
+    `target` is "package.module:Attribute", imported only when the entry is used. `exactness` is for samplers:
+    "exact", "noise-corrected", "biased" or "approximate", as the class itself says.
+    """
+
+    name: str
+    target: str
+    summary: str
+    exactness: str = ""
+
+
+class Hooks:
+    """The hooks of the group `bnnzoo`."""
+
+    @hookspec
+    def bnnzoo_models(self) -> list[Entry]:
+        """Architectures: classes derived from `bnnzoo.models.AbstractModel`."""
+        ...
+
+    @hookspec
+    def bnnzoo_samplers(self) -> list[Entry]:
+        """Methods: classes derived from `bnnzoo.samplers.AbstractSampler`."""
+        ...
+
+    @hookspec
+    def bnnzoo_datasets(self) -> list[Entry]:
+        """Data sets: functions without arguments that return `bnnzoo.data.Dataset`."""
+        ...
+
+    @hookspec
+    def bnnzoo_likelihoods(self) -> list[Entry]:
+        """Likelihoods: classes derived from `bnnzoo.likelihoods.AbstractLikelihood`."""
+        ...
+
+    @hookspec
+    def bnnzoo_priors(self) -> list[Entry]:
+        """Priors: classes derived from `bnnzoo.priors.AbstractPrior`."""
+        ...
