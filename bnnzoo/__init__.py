@@ -1,0 +1,75 @@
+"""A zoo of Bayesian neural networks on JAX: any model with any sampler.
+
+Names are resolved on first use: importing bnnzoo imports no JAX.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bnnzoo.data import Dataset
+    from bnnzoo.errors import BnnzooError, BnnzooWarning, UsageError
+    from bnnzoo.hookspecs import Entry, hookimpl
+    from bnnzoo.layout import Layout
+    from bnnzoo.likelihoods import AbstractLikelihood
+    from bnnzoo.models import AbstractModel
+    from bnnzoo.posterior import AbstractPosterior, Data, NetworkPosterior
+    from bnnzoo.priors import AbstractPrior
+    from bnnzoo.result import Run
+    from bnnzoo.samplers import AbstractSampler, Hmc, Mala, Nuts, Penalty, RandomWalk, Sgld, number
+    from bnnzoo.zoo import open, resume, sample
+
+_HOMES = {
+    "bnnzoo.data": ("Dataset",),
+    "bnnzoo.errors": ("BnnzooError", "BnnzooWarning", "UsageError"),
+    "bnnzoo.hookspecs": ("Entry", "hookimpl"),
+    "bnnzoo.layout": ("Layout",),
+    "bnnzoo.likelihoods": ("AbstractLikelihood",),
+    "bnnzoo.models": ("AbstractModel",),
+    "bnnzoo.posterior": ("AbstractPosterior", "Data", "NetworkPosterior"),
+    "bnnzoo.priors": ("AbstractPrior",),
+    "bnnzoo.result": ("Run",),
+    "bnnzoo.samplers": ("AbstractSampler", "Hmc", "Mala", "Nuts", "Penalty", "RandomWalk", "Sgld", "number"),
+    "bnnzoo.zoo": ("open", "resume", "sample"),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "AbstractLikelihood",
+    "AbstractModel",
+    "AbstractPosterior",
+    "AbstractPrior",
+    "AbstractSampler",
+    "BnnzooError",
+    "BnnzooWarning",
+    "Data",
+    "Dataset",
+    "Entry",
+    "Hmc",
+    "Layout",
+    "Mala",
+    "NetworkPosterior",
+    "Nuts",
+    "Penalty",
+    "RandomWalk",
+    "Run",
+    "Sgld",
+    "UsageError",
+    "hookimpl",
+    "number",
+    "open",
+    "resume",
+    "sample",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'bnnzoo' has no attribute {name!r}")
+    return getattr(import_module(_HOME_OF[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

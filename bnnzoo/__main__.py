@@ -1,0 +1,5 @@
+"""`python -m bnnzoo`."""
+
+from bnnzoo.cli import main
+
+main()

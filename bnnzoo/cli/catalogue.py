@@ -1,0 +1,175 @@
+"""bnnzoo list, info, plugins: what there is."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from typing import Annotated, Any
+
+import typer
+
+from bnnzoo import config, registry
+from bnnzoo.cli import common_options as common
+from bnnzoo.cli.output import print_json, print_table
+from bnnzoo.errors import UsageError
+
+CONFIGS = "configs"
+
+
+def list_(
+    kind: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[KIND]",
+            help=f"{', '.join(registry.KINDS)} or {CONFIGS}; all unless given",
+            show_default=False,
+            autocompletion=lambda: [*registry.KINDS, CONFIGS],
+        ),
+    ] = None,
+    json: common.Json = False,
+    no_plugins: common.NoPlugins = False,
+    debug: common.Debug = False,
+) -> None:
+    """List what is in the zoo. Nothing of it is imported.
+
+    \b
+    Examples:
+      bnnzoo list
+      bnnzoo list samplers --json
+    """
+    del debug
+    _without_plugins(no_plugins)
+    kinds = [*registry.KINDS, CONFIGS] if kind is None else [_kind(kind)]
+    rows = [row for each in kinds for row in _rows(each)]
+    if json:
+        print_json(rows)
+        return
+    header = ("kind", "name", "exactness", "from", "summary")
+    cells = [[r["kind"], r["name"], r["exactness"], r["distribution"], r["summary"]] for r in rows]
+    # A column that says nothing for this kind is left out.
+    used = [i for i in range(len(header)) if i in (0, 1, 4) or any(row[i] for row in cells)]
+    print_table([header[i] for i in used], [[row[i] for i in used] for row in cells])
+
+
+def info(
+    kind: Annotated[
+        str, typer.Argument(metavar="KIND", help="model, sampler, dataset, likelihood, prior or config")
+    ],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="see bnnzoo list")],
+    debug: common.Debug = False,
+) -> None:
+    """Say what one thing in the zoo is and which options it has.
+
+    \b
+    Examples:
+      bnnzoo info sampler penalty
+      bnnzoo info config tutorial
+    """
+    del debug
+    kind = _kind(kind)
+    if kind == CONFIGS:
+        found = config.shipped(name)
+        if found is None:
+            raise UsageError(
+                f"no config named {name!r}; there are: {', '.join(config.shipped_names()) or 'none'}"
+            )
+        typer.echo(found.read_text(encoding="utf-8"), nl=False)
+        return
+    entry = registry.find(kind, name)
+    thing = registry.load(kind, name)
+    said = f" ({entry.exactness})" if entry.exactness else ""
+    typer.echo(f"{registry.singular(kind)} {entry.name}{said}, from {entry.distribution} {entry.version}\n")
+    typer.echo(inspect.getdoc(thing) or entry.summary)
+    if isinstance(thing, type):
+        _print_fields(registry.singular(kind), thing)
+
+
+def plugins(json: common.Json = False, debug: common.Debug = False) -> None:
+    """List the plugins, and what is wrong with those that failed. Works with every plugin broken.
+
+    \b
+    Examples:
+      bnnzoo plugins
+      bnnzoo plugins --debug
+    """
+    found = registry.plugins()
+    if json:
+        rows = [p._asdict() for p in found]
+        print_json([{key: row[key] for key in row if key != "traceback" or debug} for row in rows])
+        return
+    print_table(
+        ("plugin", "distribution", "version", "offers", "state"),
+        [[p.name, p.distribution, p.version, _offers(p), p.error or "ok"] for p in found],
+    )
+    for plugin in found:
+        if debug and plugin.traceback:
+            typer.echo(f"\n{plugin.distribution}: {plugin.traceback}", err=True)
+
+
+def _offers(plugin: registry.Plugin) -> str:
+    counts = [
+        f"{number} {kind if number > 1 else registry.singular(kind)}"
+        for kind, number in plugin.counts.items()
+        if number
+    ]
+    return ", ".join(counts) or "nothing"
+
+
+def _rows(kind: str) -> list[dict[str, str]]:
+    if kind == CONFIGS:
+        return [
+            {
+                "kind": "config",
+                "name": name,
+                "summary": summary,
+                "exactness": "",
+                "distribution": registry.OWN,
+            }
+            for name, summary in config.shipped_names().items()
+        ]
+    return [
+        {
+            "kind": registry.singular(kind),
+            "name": name,
+            "summary": entry.summary,
+            "exactness": entry.exactness,
+            "distribution": entry.distribution,
+        }
+        for name, entry in registry.entries(kind).items()
+    ]
+
+
+def _kind(word: str) -> str:
+    """models, from "model" or "models"."""
+    kinds = [*registry.KINDS, CONFIGS]
+    for kind in kinds:
+        if word.lower() in (kind, registry.singular(kind)):
+            return kind
+    raise UsageError(f"no kind {word!r}; there are: {', '.join(kinds)}")
+
+
+def _print_fields(prefix: str, cls: type[Any]) -> None:
+    rows = [
+        [f"--{prefix}.{f.name.replace('_', '-')}", f.type, f.default_text, _range(f), f.help]
+        for f in config.fields_of(cls)
+    ]
+    if rows:
+        typer.echo("")
+        print_table(("option", "type", "default", "range", "meaning"), rows)
+
+
+def _range(field: config.Field) -> str:
+    return field.allowed if field.accepts.scalars or field.accepts.items else ""
+
+
+def _without_plugins(asked: bool) -> None:
+    if asked:
+        os.environ["BNNZOO_DISABLE_PLUGINS"] = "1"
+        registry.reset()
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add these commands."""
+    app.command("list")(list_)
+    app.command()(info)
+    app.command()(plugins)

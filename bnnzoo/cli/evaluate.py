@@ -1,0 +1,76 @@
+"""bnnzoo evaluate, predict."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bnnzoo.cli import common_options as common
+from bnnzoo.cli.output import print_json, print_record
+from bnnzoo.cli.progress_bar import observer
+
+
+def evaluate(
+    run: common.Run,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            "--data", metavar="TEST", help="test rows; the run's own unless given", show_default=False
+        ),
+    ] = None,
+    quiet: common.Quiet = False,
+    json: common.Json = False,
+    debug: common.Debug = False,
+) -> None:
+    """Score a run's predictions on rows it was not trained on.
+
+    \b
+    Examples:
+      bnnzoo evaluate run.nc
+      bnnzoo evaluate run.nc --data test.csv --json
+    """
+    del debug
+    from bnnzoo import zoo
+
+    with observer(quiet=quiet) as watch:
+        scores = zoo.open(run).evaluate(data, observer=watch)
+    if json:
+        print_json(scores)
+    else:
+        print_record(scores)
+
+
+def predict(
+    run: common.Run,
+    data: Annotated[
+        str,
+        typer.Option(
+            "--data", metavar="FILE", help="inputs; CSV columns are matched by name, no target needed"
+        ),
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="the .csv or .nc file to write")],
+    force: common.Force = False,
+    debug: common.Debug = False,
+) -> None:
+    """Predict for new inputs, one row each, in the units of the data.
+
+    Regression: mean, sd, aleatoric_sd, epistemic_sd and quantiles.
+
+    Classification: a probability a class, and the entropy.
+
+    \b
+    Examples:
+      bnnzoo predict run.nc --data new.csv -o predictions.csv
+    """
+    del debug
+    from bnnzoo import zoo
+
+    zoo.open(run).predict_to(data, out, force)
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add these commands."""
+    app.command()(evaluate)
+    app.command()(predict)

@@ -1,0 +1,58 @@
+"""Results on stdout: aligned lines for people, JSON for scripts."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import typer
+
+
+def print_json(value: Any) -> None:
+    """One JSON value; NaN and infinities, which JSON lacks, become null."""
+    typer.echo(json.dumps(_plain(value), ensure_ascii=False, allow_nan=False))
+
+
+def print_record(values: Mapping[str, Any]) -> None:
+    """`key  value`, one a line; a list goes on over several lines."""
+    width = max((len(str(key)) for key in values), default=0)
+    for key, value in values.items():
+        lines = [_text(item) for item in value] if isinstance(value, list | tuple) else [_text(value)]
+        for index, line in enumerate(lines or [""]):
+            typer.echo(f"{key if index == 0 else '':<{width}}  {line}".rstrip())
+
+
+def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Columns that fit their widest cell."""
+    widths = [max(len(row[column]) for row in [header, *rows]) for column in range(len(header))]
+    for row in [header, *rows]:
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+        typer.echo("  ".join(cells).rstrip())
+
+
+def _text(value: Any) -> str:
+    value = _number(value)
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)
+
+
+def _plain(value: Any) -> Any:
+    value = _number(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return str(value) if isinstance(value, Path) else value
+
+
+def _number(value: Any) -> Any:
+    """NumPy and JAX scalars as Python's."""
+    return value.item() if hasattr(value, "item") and getattr(value, "ndim", None) == 0 else value

@@ -1,0 +1,105 @@
+"""Progress on stderr: one live line on a terminal, a plain line now and then in a batch log."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+from bnnzoo.progress import Observer, Progress
+
+SECONDS_BETWEEN_LINES = 5.0
+
+
+@contextmanager
+def observer(*, quiet: bool) -> Iterator[Observer | None]:
+    """Who watches the run: nobody with --quiet, a bar on a terminal, plain lines elsewhere."""
+    if quiet:
+        yield None
+    elif sys.stderr.isatty():
+        with _bar() as watch:
+            yield watch
+    else:
+        yield PlainLines(sys.stderr)
+
+
+class PlainLines:
+    """A line every few seconds and at the end of each phase."""
+
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic):
+        self.stream = stream
+        self.clock = clock
+        self.last_line = -math.inf
+        self.pace = _Pace(clock)
+
+    def __call__(self, progress: Progress) -> None:
+        rate = self.pace.update(progress)
+        ended = progress.total > 0 and progress.done >= progress.total
+        if ended or self.clock() - self.last_line >= SECONDS_BETWEEN_LINES:
+            self.last_line = self.clock()
+            print(f"bnnzoo: {_words(progress, rate)}", file=self.stream, flush=True)
+
+
+class _Pace:
+    """Steps a second in the current phase."""
+
+    def __init__(self, clock: Callable[[], float]):
+        self.clock = clock
+        self.phase = ""
+        self.first = (0.0, 0)
+
+    def update(self, progress: Progress) -> float:
+        """Steps a second since the phase began; NaN at its start."""
+        now = self.clock()
+        if progress.phase != self.phase:
+            self.phase, self.first = progress.phase, (now, progress.done)
+        elapsed, done = now - self.first[0], progress.done - self.first[1]
+        return done / elapsed if elapsed > 0 and done > 0 else math.nan
+
+
+@contextmanager
+def _bar() -> Iterator[Observer]:
+    from rich.console import Console
+    from rich.progress import BarColumn, TextColumn
+    from rich.progress import Progress as Bar
+
+    pace = _Pace(time.monotonic)
+    columns = (TextColumn("{task.fields[phase]:>10}"), BarColumn(), TextColumn("{task.fields[words]}"))
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=None, phase="start", words="")
+
+        def watch(progress: Progress) -> None:
+            rate = pace.update(progress)
+            bar.update(
+                task,
+                completed=progress.done,
+                total=progress.total or None,
+                phase=progress.phase,
+                words=_words(progress, rate).removeprefix(progress.phase).strip(),
+            )
+
+        yield watch
+
+
+def _words(progress: Progress, rate: float) -> str:
+    """sampling 400/1000, 87.3/s, acceptance 0.71, 7 s left."""
+    words = [f"{progress.phase} {progress.done}/{progress.total}" if progress.total else progress.phase]
+    if math.isfinite(rate):
+        words.append(f"{rate:.3g}/s")
+    if math.isfinite(progress.acceptance):
+        words.append(f"acceptance {progress.acceptance:.2f}")
+    if math.isfinite(rate) and progress.done < progress.total:
+        words.append(f"{_duration((progress.total - progress.done) / rate)} left")
+    if progress.note:
+        words.append(progress.note)
+    return ", ".join(words)
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 60:
+        return f"{math.ceil(seconds)} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min {rest} s"

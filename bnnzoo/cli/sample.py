@@ -1,0 +1,124 @@
+"""bnnzoo sample, resume, show."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bnnzoo.cli import common_options as common
+from bnnzoo.cli.output import print_json, print_record
+from bnnzoo.cli.progress_bar import observer
+from bnnzoo.cli.recipe_command import recipe_command
+from bnnzoo.cli.signals import stop_signals
+from bnnzoo.config import Recipe
+
+
+def _extras(*, hidden: bool) -> list[inspect.Parameter]:
+    """The options of `sample` beside the recipe; `show` takes them too, so that only the word changes."""
+    out = typer.Option(
+        "--out", "-o", metavar="FILE", help="the file to write", rich_help_panel="Output", hidden=hidden
+    )
+    found = [_parameter("out", Path, out, Path("run.nc"))]
+    for name, text in {
+        "force": "replace an existing file",
+        "quiet": "no progress; warnings are still shown",
+        "json": "print the summary as JSON",
+        "no_plugins": "load nothing but the zoo itself",
+        "debug": "show tracebacks and the warnings of libraries",
+    }.items():
+        flag = typer.Option(
+            f"--{name.replace('_', '-')}",
+            help=text,
+            rich_help_panel="Output",
+            hidden=hidden and name not in ("no_plugins", "debug"),
+        )
+        found.append(_parameter(name, bool, flag, False))
+    return found
+
+
+def _parameter(name: str, kind: Any, info: Any, default: Any) -> inspect.Parameter:
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info]
+    )
+
+
+def _sample(recipe: Recipe, *, out: Path, force: bool, quiet: bool, json: bool, **_: Any) -> None:
+    """Run the chains of MODEL with SAMPLER and write one NetCDF file.
+
+    Without --data the model's own example is used.
+
+    With MODEL and SAMPLER named, --help also lists their options.
+
+    \b
+    Examples:
+      bnnzoo sample mdn penalty -o run.nc
+      bnnzoo sample mlp nuts --data houses.csv --target price --chains 8
+      bnnzoo sample mdn penalty --model.hidden 50,50 --sampler.step-size 1e-3
+      bnnzoo sample --config tutorial -o run.nc
+      bnnzoo sample mdn penalty --help
+    """
+    with stop_signals() as stop, observer(quiet=quiet) as watch:
+        from bnnzoo import zoo
+
+        run = zoo.run_recipe(recipe, out=out, force=force, observer=watch, stop=stop)
+    _report(run, json=json)
+
+
+def _show(recipe: Recipe, **_: Any) -> None:
+    """Print the recipe that `sample` would run, as YAML; it can be given back with --config.
+
+    \b
+    Examples:
+      bnnzoo show mdn penalty
+      bnnzoo show mlp nuts --data houses.csv > houses.yaml
+      bnnzoo sample --config houses.yaml
+    """
+    from bnnzoo import zoo
+
+    typer.echo(zoo.resolved_recipe(recipe), nl=False)
+
+
+def resume(
+    run: common.Run,
+    allow_inexact_resume: Annotated[
+        bool,
+        typer.Option(
+            "--allow-inexact-resume", help="go on although the rest will not be bit for bit the same"
+        ),
+    ] = False,
+    quiet: common.Quiet = False,
+    json: common.Json = False,
+    debug: common.Debug = False,
+) -> None:
+    """Go on with a run that was interrupted, from its last checkpoint, to the same bits.
+
+    \b
+    Examples:
+      bnnzoo resume run.nc
+    """
+    del debug
+    with stop_signals() as stop, observer(quiet=quiet) as watch:
+        from bnnzoo import zoo
+
+        done = zoo.resume(run, observer=watch, stop=stop, allow_inexact=allow_inexact_resume)
+    _report(done, json=json)
+
+
+def _report(run: Any, *, json: bool) -> None:
+    summary = run.summary()
+    if json:
+        print_json(summary)
+    else:
+        print_record(summary)
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add these commands."""
+    settings = {"help_option_names": ["--help", "-h"]}
+    for name, body, hidden in (("sample", _sample, False), ("show", _show, True)):
+        command = recipe_command(body, _extras(hidden=hidden))
+        app.command(name, cls=command, help=body.__doc__, context_settings=settings)(lambda: None)
+    app.command()(resume)

@@ -1,0 +1,98 @@
+"""Standardisation: the units the network sees, and the way back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bnnzoo.data.check import finite_float32
+from bnnzoo.data.dataset import Dataset
+
+
+@dataclass(frozen=True, eq=False)
+class Scaler:
+    """The network sees (x - x_mean) / x_sd and (y - y_mean) / y_sd; all four are float32.
+
+    x_mean, x_sd: [D] for features, [] for images. y_mean, y_sd: [T]; zeros and ones for classification.
+    uint8 images are kept as they are on the host (`scale_inputs` returns them unchanged) because they stay
+    uint8 on the device, where the network's input is scaled with the same x_mean and x_sd.
+    """
+
+    x_mean: NDArray[np.float32]
+    x_sd: NDArray[np.float32]
+    y_mean: NDArray[np.float32]
+    y_sd: NDArray[np.float32]
+
+    @classmethod
+    def fit(cls, train: Dataset, standardise: bool) -> Scaler:
+        """Means and population standard deviations of the training rows, of all pixels together for images.
+
+        Constant columns get sd 1. Without `standardise` nothing is changed, except that uint8 images are
+        divided by 255 (x_mean 0, x_sd 255).
+        """
+        is_bytes = train.x.dtype == np.uint8
+        x_shape = train.x.shape[1:] if train.x.ndim == 2 else ()
+        y_shape = (len(train.target_names),)
+        x_mean, x_sd = np.zeros(x_shape), np.full(x_shape, 255.0 if is_bytes else 1.0)
+        y_mean, y_sd = np.zeros(y_shape), np.ones(y_shape)
+        if standardise and is_bytes:
+            x_mean, x_sd = _byte_moments(train.x)
+        elif standardise:
+            x_mean, x_sd = _moments(train.x if train.x.ndim == 2 else train.x.reshape(-1))
+        if standardise and train.task == "regression":
+            y_mean, y_sd = _moments(train.y)
+        return cls(*(np.asarray(values, dtype=np.float32) for values in (x_mean, x_sd, y_mean, y_sd)))
+
+    def scale_inputs(self, x: NDArray[Any]) -> NDArray[Any]:
+        """x [N, ...] in the network's units, float32; uint8 images unchanged, for the device to scale."""
+        if x.dtype == np.uint8:
+            return x
+        return _scale(x, self.x_mean, self.x_sd, "standardised x")
+
+    def scale_targets(self, y: NDArray[Any]) -> NDArray[Any]:
+        """Regression targets [N, T] in the network's units, float32; labels [N] unchanged."""
+        if y.dtype.kind == "i":
+            return y
+        return _scale(y, self.y_mean, self.y_sd, "standardised y")
+
+    def unscale_targets(self, y: ArrayLike) -> NDArray[np.float32]:
+        """Targets or predictions [..., T] in the original units."""
+        values = np.asarray(y, dtype=np.float64)
+        return (values * self.y_sd.astype(np.float64) + self.y_mean).astype(np.float32)
+
+    def apply(self, dataset: Dataset) -> Dataset:
+        """`dataset`, and its test set where it has one, in the network's units."""
+        return replace(
+            dataset,
+            x=self.scale_inputs(dataset.x),
+            y=self.scale_targets(dataset.y),
+            test=None if dataset.test is None else self.apply(dataset.test),
+        )
+
+
+def _scale(
+    values: NDArray[Any], mean: NDArray[np.float32], sd: NDArray[np.float32], where: str
+) -> NDArray[np.float32]:
+    return finite_float32((values.astype(np.float64) - mean) / sd, where)
+
+
+def _moments(values: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean and sd over the first axis, summed in float64; sd 1 where all values are equal."""
+    mean = values.mean(axis=0, dtype=np.float64)
+    sd = values.std(axis=0, dtype=np.float64)
+    is_constant = (values.max(axis=0) == values.min(axis=0)) | (sd.astype(np.float32) == 0)
+    return mean, np.where(is_constant, 1.0, sd)
+
+
+def _byte_moments(images: NDArray[np.uint8]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean and sd of all pixels, from counts of the 256 values: no float copy of the images."""
+    counts = np.zeros(256, dtype=np.int64)
+    for start in range(0, len(images), 1024):
+        counts += np.bincount(images[start : start + 1024].reshape(-1), minlength=256)
+    levels = np.arange(256.0)
+    mean = np.average(levels, weights=counts)
+    sd = np.sqrt(np.average((levels - mean) ** 2, weights=counts))
+    return np.asarray(mean), np.asarray(sd if sd > 0 else 1.0)

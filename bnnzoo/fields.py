@@ -1,0 +1,335 @@
+"""Fields of a part (a dataclass, an Equinox module): what they accept, and raw values -> the part."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+import reprlib
+import types
+import typing
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, NamedTuple
+
+from annotated_types import Ge, GroupedMetadata, Gt, Le, Lt
+from pydantic import TypeAdapter, ValidationError
+from typing_extensions import Doc
+
+from bnnzoo.errors import BnnzooError, UsageError
+
+REQUIRED = dataclasses.MISSING
+"""The default of a field that has none."""
+
+_WORDS = {int: "an integer", float: "a number", bool: "true or false", str: "text"}
+_ADAPTERS: dict[type, TypeAdapter[Any]] = {kind: TypeAdapter(kind) for kind in (int, float, bool, str)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """A part of a recipe: its name in the zoo, its raw fields, and where each was written.
+
+    `name` is "" when only fields were given: they are for the part that is used by default. `where` maps a
+    field to "mdn.yaml:3:5" or "--model.hidden".
+    """
+
+    name: str
+    fields: dict[str, Any] = dataclasses.field(default_factory=dict)
+    where: dict[str, str] = dataclasses.field(default_factory=dict)
+
+
+class Field(NamedTuple):
+    """One option of a part, in words and as its type."""
+
+    name: str
+    type: str
+    default: Any
+    allowed: str
+    help: str
+    accepts: Accepts
+
+    @property
+    def default_text(self) -> str:
+        """The default as it is typed on the command line; "" where there is none."""
+        if self.default is REQUIRED or self.default is None:
+            return ""
+        if isinstance(self.default, bool):
+            return str(self.default).lower()
+        if isinstance(self.default, tuple | list):
+            return ",".join(str(item) for item in self.default)
+        return str(self.default)
+
+
+class Accepts(NamedTuple):
+    """What an annotation allows, reduced to what text can say."""
+
+    scalars: tuple[type, ...]
+    choices: tuple[Any, ...]
+    items: Accepts | None
+    nullable: bool
+    bounds: tuple[Any, ...]
+
+    @property
+    def type(self) -> str:
+        names = [kind.__name__ for kind in self.scalars]
+        if self.items:
+            names.append(f"{self.items.type},...")
+        return "|".join([*names, *map(str, self.choices)]) or "text"
+
+    @property
+    def limits(self) -> list[str]:
+        return [_limit(bound) for bound in self.bounds]
+
+    @property
+    def allowed(self) -> str:
+        """ "> 0, <= 1", "a | b", or "" for anything of the type."""
+        inner = self.items.limits if self.items else []
+        parts = [", ".join([*self.limits, *inner])] if self.limits or inner else []
+        return " | ".join([*parts, *map(str, self.choices)])
+
+    @property
+    def words(self) -> str:
+        """What must be typed, as a sentence's end."""
+        ways = [" ".join([_WORDS[kind], *filter(None, [" and ".join(self.limits)])]) for kind in self.scalars]
+        if self.items:
+            ways.append(f"a list, each {self.items.words}")
+        if self.choices and not ways:
+            return f"one of {', '.join(map(str, self.choices))}"
+        return " or ".join([*ways, *map(str, self.choices)])
+
+    def convert(self, raw: Any) -> Any:
+        """The value that `raw` (text, or a natural value) stands for.
+
+        Raises:
+            ValueError: "must be ...", in words.
+        """
+        if hasattr(raw, "item") and getattr(raw, "ndim", None) == 0:
+            raw = raw.item()
+        if raw is None:
+            if self.nullable:
+                return None
+            raise ValueError(f"must be {self.words} (got nothing)")
+        for choice in self.choices:
+            if raw == choice and isinstance(raw, bool) == isinstance(choice, bool):
+                return choice
+            if isinstance(raw, str) and raw.strip() == str(choice):
+                return choice
+        if self.items:
+            return tuple(self._item(item, raw) for item in _listed(raw, self.items))
+        if isinstance(raw, str | int | float):
+            for kind in self.scalars:
+                found = _scalar(kind, raw)
+                if found is not None:
+                    return self._within(found)
+        raise ValueError(f"must be {self.words} (got {_short(raw)})")
+
+    def _item(self, item: Any, raw: Any) -> Any:
+        assert self.items is not None
+        try:
+            return self.items.convert(item)
+        except ValueError as error:
+            raise ValueError(f"each {str(error).split(' (got ')[0]} (got {_short(raw)})") from None
+
+    def _within(self, value: Any) -> Any:
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(f"must be finite (got {value})")
+        if isinstance(value, int | float) and not all(_holds(bound, value) for bound in self.bounds):
+            ways = [" and ".join(self.limits), *map(str, self.choices)]
+            raise ValueError(f"must be {' or '.join(ways)} (got {value})")
+        return value
+
+
+def fields_of(cls: type) -> list[Field]:
+    """The options of a dataclass: the fields that its constructor takes, without those starting with `_`."""
+    try:
+        hints = typing.get_type_hints(cls, include_extras=True)
+    except Exception as error:
+        raise BnnzooError(
+            f"{cls.__module__}:{cls.__qualname__}: its annotations cannot be read: {error}"
+        ) from error
+    return [
+        Field(field.name, accepts.type, _default(field), accepts.allowed, _help(hints[field.name]), accepts)
+        for field in dataclasses.fields(cls)
+        if field.init and not field.name.startswith("_")
+        for accepts in [accepts_of(hints[field.name])]
+    ]
+
+
+def build(cls: type, part: Part, prefix: str) -> Any:
+    """The part, with its fields validated.
+
+    Raises:
+        UsageError: one line for each problem: where, which field, what it must be.
+    """
+    values, problems = validate(fields_of(cls), part, prefix)
+    if problems:
+        raise UsageError("\n".join(problems))
+    try:
+        return cls(**values)
+    except ValueError as error:
+        raise UsageError(_blame(str(error), part, prefix)) from error
+
+
+def build_all(wanted: Iterable[tuple[type, Part, str]]) -> list[Any]:
+    """Several parts, all their problems reported together. Each is (class, part, prefix)."""
+    built: list[Any] = []
+    problems: list[str] = []
+    for cls, part, prefix in wanted:
+        try:
+            built.append(build(cls, part, prefix))
+        except UsageError as error:
+            problems.append(str(error))
+    if problems:
+        raise UsageError("\n".join(problems))
+    return built
+
+
+def validate(fields: list[Field], part: Part, prefix: str) -> tuple[dict[str, Any], list[str]]:
+    """The converted values of a part, and a line for each problem."""
+    known = {field.name: field for field in fields}
+    values: dict[str, Any] = {}
+    problems: list[str] = []
+    for name, raw in part.fields.items():
+        if name not in known:
+            problems.append(_located(part, prefix, name, unknown(name, known)))
+            continue
+        try:
+            values[name] = known[name].accepts.convert(raw)
+        except ValueError as error:
+            problems.append(_located(part, prefix, name, str(error)))
+    for field in fields:
+        if field.default is REQUIRED and field.name not in part.fields:
+            named = f"--{prefix}.{field.name.replace('_', '-')}"
+            problems.append(f"{named}: needed: must be {field.accepts.words}")
+    return values, problems
+
+
+def unknown(name: str, known: Iterable[str]) -> str:
+    """ "unknown key; did you mean ...?"."""
+    known = list(known)
+    near = difflib.get_close_matches(name.replace("-", "_"), known, 1)
+    if near:
+        return f"unknown key; did you mean {near[0]!r}?"
+    return f"unknown key; there are: {', '.join(known)}" if known else "unknown key; there are none"
+
+
+def accepts_of(annotation: Any) -> Accepts:
+    """What an annotation allows. Members of a union that no text can say (array types) are passed over."""
+    scalars: list[type] = []
+    choices: list[Any] = []
+    bounds: list[Any] = []
+    items: Accepts | None = None
+    nullable = False
+    stack = [annotation]
+    while stack:
+        kind = stack.pop(0)
+        origin = typing.get_origin(kind)
+        if origin is typing.Annotated:
+            inner, *metadata = typing.get_args(kind)
+            stack.insert(0, inner)
+            bounds += _bounds(metadata)
+        elif origin in (typing.Union, types.UnionType):
+            stack[:0] = typing.get_args(kind)
+        elif origin is Literal:
+            choices += typing.get_args(kind)
+        elif origin in (tuple, list):
+            arguments = [argument for argument in typing.get_args(kind) if argument is not Ellipsis]
+            items = accepts_of(arguments[0])
+        elif kind is type(None):
+            nullable = True
+        elif kind in _WORDS and kind not in scalars:
+            scalars.append(kind)
+    if items:
+        items, bounds = items._replace(bounds=(*items.bounds, *bounds)), []
+    # "7" is an integer before it is a number, and a number before it is text.
+    order = [kind for kind in (bool, int, float, str) if kind in scalars]
+    return Accepts(tuple(order), tuple(choices), items, nullable, tuple(bounds))
+
+
+def _bounds(metadata: Iterable[Any]) -> list[Any]:
+    flat: list[Any] = []
+    for note in metadata:
+        flat += list(note) if isinstance(note, GroupedMetadata) else [note]
+    return [note for note in flat if isinstance(note, Gt | Ge | Lt | Le)]
+
+
+def _limit(bound: Any) -> str:
+    signs: dict[type, tuple[str, str]] = {
+        Gt: (">", "gt"),
+        Ge: (">=", "ge"),
+        Lt: ("<", "lt"),
+        Le: ("<=", "le"),
+    }
+    sign, attribute = signs[type(bound)]
+    return f"{sign} {getattr(bound, attribute)}"
+
+
+def _holds(bound: Any, value: Any) -> bool:
+    tests: dict[type, Callable[[], bool]] = {
+        Gt: lambda: value > bound.gt,
+        Ge: lambda: value >= bound.ge,
+        Lt: lambda: value < bound.lt,
+        Le: lambda: value <= bound.le,
+    }
+    return tests[type(bound)]()
+
+
+def _scalar(kind: type, raw: str | int | float) -> Any:
+    """`raw` as that kind, or None. true is no number, and 1 is no text where a number was possible."""
+    if isinstance(raw, bool) and kind is not bool:
+        return None
+    if isinstance(raw, str) and kind is not str:
+        raw = raw.strip()
+        if "_" in raw:
+            return None
+    if kind is bool and not isinstance(raw, bool | str):
+        return None
+    if kind is str and not isinstance(raw, str):
+        return str(raw)
+    try:
+        if kind is int and isinstance(raw, str) and not raw.lstrip("+-").isdigit():
+            raw = _ADAPTERS[float].validate_python(raw)
+        return _ADAPTERS[kind].validate_python(raw)
+    except ValidationError:
+        return None
+
+
+def _listed(raw: Any, items: Accepts) -> list[Any]:
+    """Several values from one: text is split at commas, except for a list of texts."""
+    if isinstance(raw, list | tuple):
+        return list(raw)
+    if isinstance(raw, str) and str not in items.scalars:
+        bare = raw.strip().removeprefix("[").removesuffix("]").removeprefix("(").removesuffix(")")
+        return [piece.strip() for piece in bare.split(",") if piece.strip()]
+    return [raw]
+
+
+def _short(raw: Any) -> str:
+    text = raw if isinstance(raw, int | float) else reprlib.repr(raw)
+    return str(text).lower() if isinstance(raw, bool) else str(text)
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return field.default
+
+
+def _help(annotation: Any) -> str:
+    metadata = getattr(annotation, "__metadata__", ())
+    return next((note.documentation for note in metadata if isinstance(note, Doc)), "")
+
+
+def _located(part: Part, prefix: str, name: str, text: str) -> str:
+    where = part.where.get(name, "")
+    if where.startswith("--"):
+        return f"{where}: {text}"
+    path = f"{prefix}.{name}" if prefix else name
+    return f"{where}: {path}: {text}" if where else f"{path}: {text}"
+
+
+def _blame(message: str, part: Part, prefix: str) -> str:
+    """A constructor's own complaint, at the field it begins with if it names one."""
+    name, colon, text = message.partition(":")
+    if colon and name in part.fields:
+        return _located(part, prefix, name, text.strip())
+    return f"{prefix}: {message}" if part.name == "" else f"{prefix} {part.name}: {message}"

@@ -1,0 +1,85 @@
+"""The names and places of the blocks inside a chain's flat position `theta`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import prod
+from typing import Any, Literal, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PyTree
+
+
+class Block(NamedTuple):
+    """One named array inside `theta`: `theta[start:stop]`, reshaped to `shape`."""
+
+    name: str
+    shape: tuple[int, ...]
+    start: int
+    owner: Literal["network", "likelihood", "prior"] = "network"
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def stop(self) -> int:
+        return self.start + self.size
+
+    @property
+    def fan_in(self) -> int:
+        """Inputs a weight sums over: every axis but the first; 1 for a bias."""
+        return prod(self.shape[1:])
+
+
+class Layout(eqx.Module):
+    """Which part of `theta: Float[Array, " dim"]` is which parameter. Static: it never enters a computation."""
+
+    blocks: tuple[Block, ...] = eqx.field(static=True)
+
+    @property
+    def dim(self) -> int:
+        return self.blocks[-1].stop if self.blocks else 0
+
+    @property
+    def network(self) -> Layout:
+        """The network's own blocks, which come first."""
+        return Layout(tuple(b for b in self.blocks if b.owner == "network"))
+
+    def unflatten(self, theta: Any) -> dict[str, Any]:
+        """The blocks of `theta` (leading axes such as chain and draw are kept)."""
+        lead = theta.shape[:-1]
+        return {b.name: theta[..., b.start : b.stop].reshape(*lead, *b.shape) for b in self.blocks}
+
+    def flatten(self, values: Mapping[str, Array]) -> Float[Array, " dim"]:
+        """The flat vector of named blocks."""
+        return jnp.concatenate([jnp.ravel(jnp.asarray(values[b.name])) for b in self.blocks])
+
+    def fan_in(self) -> Float[np.ndarray, " dim"]:
+        """For every parameter the number of inputs its unit sums over."""
+        return np.concatenate([np.full(b.size, b.fan_in, np.float32) for b in self.blocks])
+
+    def name_of(self, index: int) -> str:
+        """The parameter at a position of `theta`, as a person would write it: `layers_0_weight[3, 1]`."""
+        block = next(b for b in self.blocks if b.start <= index < b.stop)
+        place = np.unravel_index(index - block.start, block.shape)
+        return f"{block.name}[{', '.join(str(int(i)) for i in place)}]" if block.shape else block.name
+
+
+def leaf_name(path: tuple[Any, ...]) -> str:
+    """A tree path as a variable name: `.layers[0].weight` becomes `layers_0_weight`."""
+    parts = [str(getattr(k, "name", getattr(k, "idx", getattr(k, "key", k)))) for k in path]
+    return "_".join(parts) or "theta"
+
+
+def network_layout(network: PyTree, sampled: Callable[[Any], bool] = eqx.is_inexact_array) -> Layout:
+    """The layout of the leaves of `network` that `sampled` picks, in tree order."""
+    blocks: list[Block] = []
+    start = 0
+    for path, leaf in jax.tree_util.tree_leaves_with_path(eqx.filter(network, sampled)):
+        blocks.append(Block(leaf_name(path), tuple(leaf.shape), start))
+        start += leaf.size
+    return Layout(tuple(blocks))

@@ -1,0 +1,209 @@
+"""Likelihoods: what one datum's network output says of its target. Built on numpyro.distributions.
+
+A likelihood's own parameters (a learned noise scale) are blocks of `theta` like any other: unconstrained inside, on
+their natural scale in the file. In the units the network sees.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from annotated_types import Ge, Gt
+from jaxtyping import Array, Float, PRNGKeyArray, Shaped
+from typing_extensions import Doc
+
+from bnnzoo.errors import UsageError
+from bnnzoo.number import Number, as_number
+
+
+class Parameter(NamedTuple):
+    """A sampled parameter of a likelihood: `natural(u)` of an unconstrained array `u`."""
+
+    name: str
+    shape: tuple[int, ...]
+    start: float
+    natural: Callable[[Any], Any]
+    log_prior: Callable[[Array], Array]
+
+
+class AbstractLikelihood(eqx.Module):
+    """p(target | output) of one datum."""
+
+    task: ClassVar[Literal["regression", "classification"]]
+    scales_targets: ClassVar[bool] = False
+    """Whether the targets may be standardised (counts and labels may not)."""
+
+    @abc.abstractmethod
+    def num_outputs(self, num_targets: int) -> int:
+        """Outputs the network needs for `num_targets` targets (regression) or classes (classification)."""
+
+    @abc.abstractmethod
+    def distribution(self, output: Float[Array, " output"]) -> dist.Distribution:
+        """The distribution of one datum's target: event shape `[target]`, or `[]` for a label."""
+
+    def log_prob(self, output: Float[Array, " output"], target: Shaped[Array, "*target"]) -> Float[Array, ""]:
+        """log p(target | output) of one datum."""
+        return self.distribution(output).log_prob(target)
+
+    def sample(self, output: Float[Array, " output"], *, key: PRNGKeyArray) -> Shaped[Array, "*target"]:
+        """One draw of one datum's target."""
+        return self.distribution(output).sample(key)
+
+    def class_probabilities(self, output: Float[Array, " output"]) -> Float[Array, " classes"]:
+        """p(class | output); for classification only."""
+        raise NotImplementedError(f"{type(self).__name__} has no classes")
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        """The likelihood's own sampled parameters."""
+        return ()
+
+    def with_parameters(self, values: Mapping[str, Array]) -> AbstractLikelihood:
+        """The same likelihood with its sampled parameters set, on their natural scale."""
+        del values
+        return self
+
+    def check(self, targets: np.ndarray, num_targets: int) -> None:
+        """Refuse targets this likelihood cannot have produced, on the host.
+
+        Raises:
+            UsageError: naming the first bad row.
+        """
+        del targets, num_targets
+
+
+def _half_normal_of_log(u: Array) -> Array:
+    """log density of u = log(scale) when scale ~ HalfNormal(1), the Jacobian included."""
+    return jnp.sum(dist.HalfNormal(1.0).log_prob(jnp.exp(u)) + u)
+
+
+def _exp(u: Any) -> Any:
+    return np.exp(u) if isinstance(u, np.ndarray) else jnp.exp(u)
+
+
+class Gaussian(AbstractLikelihood):
+    """N(output, scale^2), the same noise everywhere."""
+
+    task: ClassVar[Literal["regression", "classification"]] = "regression"
+    scales_targets: ClassVar[bool] = True
+
+    scale: Annotated[
+        Number | Literal["learned"],
+        Gt(0),
+        Doc("noise standard deviation, or `learned` with a HalfNormal(1) prior"),
+    ] = eqx.field(converter=as_number, default="learned")
+
+    def num_outputs(self, num_targets: int) -> int:
+        return num_targets
+
+    def distribution(self, output: Float[Array, " output"]) -> dist.Distribution:
+        return dist.Normal(output, self.scale).to_event(1)
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        if isinstance(self.scale, str):
+            return (Parameter("scale", (), float(np.log(0.5)), _exp, _half_normal_of_log),)
+        return ()
+
+    def with_parameters(self, values: Mapping[str, Array]) -> AbstractLikelihood:
+        return Gaussian(values["scale"]) if "scale" in values else self
+
+
+class Mixture(AbstractLikelihood):
+    """A mixture of Gaussians whose weights, means and scales are network outputs (Bishop 1994).
+
+    Outputs: `components` logits (none for one component), then means, then softplus scales.
+    """
+
+    task: ClassVar[Literal["regression", "classification"]] = "regression"
+    scales_targets: ClassVar[bool] = True
+
+    components: Annotated[int, Ge(1), Doc("number of Gaussians; 1 is the heteroscedastic Gaussian")] = 2
+
+    def num_outputs(self, num_targets: int) -> int:
+        return self.components * 2 * num_targets + (self.components if self.components > 1 else 0)
+
+    def distribution(self, output: Float[Array, " output"]) -> dist.Distribution:
+        k = self.components
+        logits, rest = (output[:k], output[k:]) if k > 1 else (None, output)
+        means, raw = jnp.split(rest.reshape(2, k, -1), 2)
+        # The floor keeps the density of an exactly repeated target bounded.
+        mean, scale = means[0], jax.nn.softplus(raw[0]) + 1e-4
+        if logits is None:
+            return dist.Normal(mean[0], scale[0]).to_event(1)
+        return dist.MixtureSameFamily(dist.Categorical(logits=logits), dist.Normal(mean, scale).to_event(1))
+
+
+class Heteroscedastic(AbstractLikelihood):
+    """N(mean, sd^2), both network outputs: noise that depends on the input."""
+
+    task: ClassVar[Literal["regression", "classification"]] = "regression"
+    scales_targets: ClassVar[bool] = True
+
+    def num_outputs(self, num_targets: int) -> int:
+        return 2 * num_targets
+
+    def distribution(self, output: Float[Array, " output"]) -> dist.Distribution:
+        return Mixture(1).distribution(output)
+
+
+class Categorical(AbstractLikelihood):
+    """One of C classes; the outputs are logits."""
+
+    task: ClassVar[Literal["regression", "classification"]] = "classification"
+
+    def num_outputs(self, num_targets: int) -> int:
+        return num_targets
+
+    def distribution(self, output: Float[Array, " output"]) -> dist.Distribution:
+        return dist.Categorical(logits=output)
+
+    def class_probabilities(self, output: Float[Array, " output"]) -> Float[Array, " classes"]:
+        return jax.nn.softmax(output)
+
+
+class Bernoulli(AbstractLikelihood):
+    """Labels 0 and 1; the one output is the logit of 1."""
+
+    task: ClassVar[Literal["regression", "classification"]] = "classification"
+
+    def num_outputs(self, num_targets: int) -> int:
+        del num_targets
+        return 1
+
+    def distribution(self, output: Float[Array, " output"]) -> dist.Distribution:
+        return dist.Bernoulli(logits=output[0])
+
+    def class_probabilities(self, output: Float[Array, " output"]) -> Float[Array, " classes"]:
+        return jnp.stack([jax.nn.sigmoid(-output[0]), jax.nn.sigmoid(output[0])])
+
+    def check(self, targets: np.ndarray, num_targets: int) -> None:
+        if num_targets != 2:
+            raise UsageError(f"likelihood bernoulli: {num_targets} classes; use --likelihood categorical")
+
+
+class Poisson(AbstractLikelihood):
+    """Counts; the outputs are log rates."""
+
+    task: ClassVar[Literal["regression", "classification"]] = "regression"
+
+    def num_outputs(self, num_targets: int) -> int:
+        return num_targets
+
+    def distribution(self, output: Float[Array, " output"]) -> dist.Distribution:
+        return dist.Poisson(jnp.exp(output)).to_event(1)
+
+    def check(self, targets: np.ndarray, num_targets: int) -> None:
+        del num_targets
+        bad = np.argwhere((targets < 0) | (targets != np.round(targets)))
+        if len(bad):
+            row, column = bad[0]
+            raise UsageError(
+                f"likelihood poisson: row {row + 1}, target {column + 1}: not a count ({targets[row, column]:g}); "
+                "use --likelihood gaussian for real numbers"
+            )

@@ -1,0 +1,9 @@
+"""Architectures: each file is one, a factory of an Equinox module."""
+
+from bnnzoo.models._base import AbstractModel
+from bnnzoo.models.cnn import Cnn
+from bnnzoo.models.linear import Linear
+from bnnzoo.models.mdn import Mdn
+from bnnzoo.models.mlp import Mlp
+
+__all__ = ["AbstractModel", "Cnn", "Linear", "Mdn", "Mlp"]

@@ -1,0 +1,74 @@
+"""What a model is: hyperparameters, and how to build a network from them."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray, Shaped
+
+from bnnzoo.likelihoods import AbstractLikelihood
+
+Activation = Literal["tanh", "relu", "gelu", "silu", "softplus"]
+
+
+def activation_function(name: Activation) -> Callable[[Array], Array]:
+    """The function an activation's name stands for."""
+    return {
+        "tanh": jax.numpy.tanh,
+        "relu": jax.nn.relu,
+        "gelu": jax.nn.gelu,
+        "silu": jax.nn.silu,
+        "softplus": jax.nn.softplus,
+    }[name]
+
+
+class AbstractModel(eqx.Module):
+    """An architecture. Fields are hyperparameters; `build` makes the network that maps one input to its outputs."""
+
+    @abc.abstractmethod
+    def build(
+        self, input_shape: tuple[int, ...], num_outputs: int, *, key: PRNGKeyArray
+    ) -> Callable[[Array], Array]:
+        """A freshly initialised `eqx.Module` for inputs as `arrange` leaves them."""
+
+    def arrange(self, x: Shaped[np.ndarray, "batch ..."]) -> Shaped[np.ndarray, "batch ..."]:
+        """Inputs as the network takes them: flattened to vectors unless the model wants images.
+
+        Raises:
+            UsageError: if the model cannot take such inputs.
+        """
+        return x.reshape(len(x), -1)
+
+    @classmethod
+    def default_likelihood(cls, task: Literal["regression", "classification"]) -> str:
+        """The name of the likelihood that goes with this model when none is asked for."""
+        return {"regression": "gaussian", "classification": "categorical"}[task]
+
+    def own_likelihood(self) -> AbstractLikelihood | None:
+        """The likelihood that is part of the architecture, if one is."""
+        return None
+
+
+class Perceptron(eqx.Module):
+    """Dense layers with an activation between them."""
+
+    layers: tuple[eqx.nn.Linear, ...]
+    activation: Callable[[Array], Array] = eqx.field(static=True)
+
+    def __init__(
+        self, widths: tuple[int, ...], activation: Callable[[Array], Array], *, key: PRNGKeyArray
+    ):
+        keys = jax.random.split(key, len(widths) - 1)
+        pairs: Any = zip(widths[:-1], widths[1:], keys, strict=True)
+        self.layers = tuple(eqx.nn.Linear(a, b, key=k) for a, b, k in pairs)
+        self.activation = activation
+
+    def __call__(self, x: Float[Array, " feature"]) -> Float[Array, " output"]:
+        for layer in self.layers[:-1]:
+            x = self.activation(layer(x))
+        return self.layers[-1](x)

@@ -1,0 +1,77 @@
+"""A small convolutional network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from annotated_types import Ge
+from jaxtyping import Array, Float, PRNGKeyArray, Shaped
+from typing_extensions import Doc
+
+from bnnzoo.errors import UsageError
+from bnnzoo.models._base import AbstractModel, Activation, Perceptron, activation_function
+
+
+class LeNet(eqx.Module):
+    """Convolutions that keep the size, each followed by the activation and 2 x 2 mean pooling, then dense layers."""
+
+    convolutions: tuple[eqx.nn.Conv2d, ...]
+    dense: Perceptron
+    activation: Callable[[Array], Array] = eqx.field(static=True)
+
+    def __call__(self, image: Float[Array, "channel height width"]) -> Float[Array, " output"]:
+        for convolution in self.convolutions:
+            image = _pool(self.activation(convolution(image)))
+        return self.dense(jnp.ravel(image))
+
+
+def _pool(image: Float[Array, "channel height width"]) -> Float[Array, "channel half_height half_width"]:
+    """Means of 2 x 2 squares, or along an axis that is 1 already, of that axis alone."""
+    channel, height, width = image.shape
+    h, w = min(2, height), min(2, width)
+    image = image[:, : height - height % h, : width - width % w]
+    return image.reshape(channel, height // h, h, width // w, w).mean((2, 4))
+
+
+class Cnn(AbstractModel):
+    """A LeNet for images of any size (LeCun et al. 1998)."""
+
+    channels: Annotated[tuple[int, ...], Doc("channels of the convolutions, each halving the image")] = (6, 16)
+    kernel: Annotated[int, Ge(1), Doc("side of the convolution kernels, odd")] = 3
+    hidden: Annotated[tuple[int, ...], Doc("widths of the dense layers behind them")] = (32,)
+    activation: Annotated[Activation, Doc("between the layers")] = "tanh"
+
+    def __check_init__(self) -> None:
+        if not self.channels or any(width < 1 for width in (*self.channels, *self.hidden)):
+            raise ValueError(f"channels, hidden: every width must be >= 1 (got {self.channels}, {self.hidden})")
+        if self.kernel % 2 == 0:
+            raise ValueError(f"kernel: must be odd (got {self.kernel})")
+
+    def build(
+        self, input_shape: tuple[int, ...], num_outputs: int, *, key: PRNGKeyArray
+    ) -> Callable[[Array], Array]:
+        key_dense, *keys = jax.random.split(key, len(self.channels) + 1)
+        activation = activation_function(self.activation)
+        channels, height, width = input_shape
+        convolutions = []
+        for out, k in zip(self.channels, keys, strict=True):
+            convolutions.append(eqx.nn.Conv2d(channels, out, self.kernel, padding="SAME", key=k))
+            channels, height, width = out, max(1, height // 2), max(1, width // 2)
+        widths = (channels * height * width, *self.hidden, num_outputs)
+        return LeNet(tuple(convolutions), Perceptron(widths, activation, key=key_dense), activation)
+
+    def arrange(self, x: Shaped[np.ndarray, "batch ..."]) -> Shaped[np.ndarray, "batch ..."]:
+        if x.ndim == 3:
+            return x[:, None]
+        if x.ndim == 4:
+            return x
+        features: Any = x.shape[1:]
+        raise UsageError(
+            f"model cnn: needs images [row, height, width] or [row, channel, height, width], the data have {features} "
+            "features a row; use mlp, or an .npz with images, an IDX folder, or --data digits"
+        )

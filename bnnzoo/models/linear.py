@@ -1,0 +1,19 @@
+"""A linear model: the closed form's network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import equinox as eqx
+from jaxtyping import Array, PRNGKeyArray
+
+from bnnzoo.models._base import AbstractModel
+
+
+class Linear(AbstractModel):
+    """No hidden layer, with bias: linear, logistic or Poisson regression. Parameters `weight` and `bias`."""
+
+    def build(
+        self, input_shape: tuple[int, ...], num_outputs: int, *, key: PRNGKeyArray
+    ) -> Callable[[Array], Array]:
+        return eqx.nn.Linear(input_shape[0], num_outputs, key=key)

@@ -1,0 +1,44 @@
+"""A mixture density network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Literal
+
+from annotated_types import Ge
+from jaxtyping import Array, PRNGKeyArray
+from typing_extensions import Doc
+
+from bnnzoo.errors import UsageError
+from bnnzoo.likelihoods import AbstractLikelihood, Mixture
+from bnnzoo.models._base import AbstractModel, Activation, Perceptron, activation_function
+
+
+class Mdn(AbstractModel):
+    """A perceptron whose outputs are the weights, means and scales of a mixture of Gaussians (Bishop 1994).
+
+    One component is a Gaussian whose mean and variance are outputs. The mixture is the model's own likelihood.
+    """
+
+    hidden: Annotated[tuple[int, ...], Doc("widths of the hidden layers")] = (50,)
+    activation: Annotated[Activation, Doc("between the layers")] = "tanh"
+    components: Annotated[int, Ge(1), Doc("number of Gaussians")] = 2
+
+    def __check_init__(self) -> None:
+        if any(width < 1 for width in self.hidden):
+            raise ValueError(f"hidden: every width must be >= 1 (got {self.hidden})")
+
+    def build(
+        self, input_shape: tuple[int, ...], num_outputs: int, *, key: PRNGKeyArray
+    ) -> Callable[[Array], Array]:
+        widths = (input_shape[0], *self.hidden, num_outputs)
+        return Perceptron(widths, activation_function(self.activation), key=key)
+
+    @classmethod
+    def default_likelihood(cls, task: Literal["regression", "classification"]) -> str:
+        if task == "classification":
+            raise UsageError("model mdn: the targets are class labels; a mixture of Gaussians needs numbers: use mlp")
+        return "mixture"
+
+    def own_likelihood(self) -> AbstractLikelihood | None:
+        return Mixture(self.components)

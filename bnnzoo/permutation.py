@@ -1,0 +1,51 @@
+"""Distinct random indices: a mini-batch without replacement, inside jit."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Int, PRNGKeyArray, UInt32
+
+_SORT_BELOW = 4096
+"""Up to here sorting random bits is as fast, and its law is exact to 2^-32."""
+_ROUNDS = 8
+
+
+def distinct_indices(size: int, total: int, *, key: PRNGKeyArray) -> Int[Array, " size"]:
+    """`size` different indices out of `0..total-1`, uniformly drawn, in random order.
+
+    Large `total`: a keyed Feistel network permutes `0..2^bits-1`, and values beyond `total` walk on along their
+    cycle (Black and Rogaway 2002). It costs what the indices cost, not what `total` does.
+
+    Raises:
+        ValueError: if `size` exceeds `total`.
+    """
+    if size > total:
+        raise ValueError(f"{size} distinct indices out of {total}")
+    if total <= _SORT_BELOW:
+        _, order = jax.lax.top_k(jax.random.bits(key, (total,)), size)
+        return order.astype(jnp.int32)
+    bits = (total - 1).bit_length()
+    low = bits // 2
+    low_mask, high_mask = jnp.uint32(2**low - 1), jnp.uint32(2 ** (bits - low) - 1)
+    round_keys = jax.random.bits(key, (_ROUNDS,))
+
+    def permute(value: UInt32[Array, " size"]) -> UInt32[Array, " size"]:
+        left, right = value >> low, value & low_mask
+        for i in range(0, _ROUNDS, 2):
+            left = left ^ (_mix(right ^ round_keys[i]) & high_mask)
+            right = right ^ (_mix(left ^ round_keys[i + 1]) & low_mask)
+        return (left << low) | right
+
+    def walk(value: UInt32[Array, " size"]) -> UInt32[Array, " size"]:
+        return jnp.where(value < total, value, permute(value))
+
+    start = permute(jnp.arange(size, dtype=jnp.uint32))
+    return jax.lax.while_loop(lambda v: jnp.any(v >= total), walk, start).astype(jnp.int32)
+
+
+def _mix(value: UInt32[Array, " size"]) -> UInt32[Array, " size"]:
+    """The finaliser of MurmurHash3: every input bit reaches every output bit."""
+    value = (value ^ (value >> 16)) * jnp.uint32(0x85EBCA6B)
+    value = (value ^ (value >> 13)) * jnp.uint32(0xC2B2AE35)
+    return value ^ (value >> 16)

@@ -1,0 +1,114 @@
+"""The zoo's own entries. It registers like a stranger: text only, nothing is imported until it is used."""
+
+from __future__ import annotations
+
+from bnnzoo.hookspecs import API_VERSION, Entry, hookimpl
+
+BNNZOO_API = API_VERSION
+
+
+@hookimpl
+def bnnzoo_models() -> list[Entry]:
+    return [
+        Entry(
+            "linear", "bnnzoo.models.linear:Linear", "one affine map: Bayesian linear or logistic regression"
+        ),
+        Entry(
+            "mlp",
+            "bnnzoo.models.mlp:Mlp",
+            "multilayer perceptron: dense layers with an activation between them",
+        ),
+        Entry(
+            "mdn", "bnnzoo.models.mdn:Mdn", "mixture density network: a whole distribution for every input"
+        ),
+        Entry("cnn", "bnnzoo.models.cnn:Cnn", "small convolutional network for images"),
+    ]
+
+
+@hookimpl
+def bnnzoo_samplers() -> list[Entry]:
+    return [
+        Entry(
+            "random-walk",
+            "bnnzoo.samplers.random_walk:RandomWalk",
+            "random-walk Metropolis: no gradients, the plainest exact method",
+            "exact",
+        ),
+        Entry(
+            "mala",
+            "bnnzoo.samplers.mala:Mala",
+            "Metropolis-adjusted Langevin: one gradient a step, then accept or reject",
+            "exact",
+        ),
+        Entry(
+            "penalty",
+            "bnnzoo.samplers.penalty:Penalty",
+            "the penalty method: Metropolis on mini-batches, corrected for their noise",
+            "noise-corrected",
+        ),
+        Entry(
+            "sgld",
+            "bnnzoo.samplers.sgld:Sgld",
+            "stochastic gradient Langevin dynamics: mini-batch gradients, no accept step",
+            "biased",
+        ),
+        Entry(
+            "hmc",
+            "bnnzoo.samplers.hmc:Hmc",
+            "Hamiltonian Monte Carlo with a trajectory of fixed length",
+            "exact",
+        ),
+        Entry(
+            "nuts", "bnnzoo.samplers.nuts:Nuts", "the No-U-Turn sampler: HMC that chooses its length", "exact"
+        ),
+    ]
+
+
+@hookimpl
+def bnnzoo_datasets() -> list[Entry]:
+    here = "bnnzoo.data.registered"
+    return [
+        Entry("linear-line", f"{here}:linear_line", "a noisy line: univariate linear regression"),
+        Entry("mdn-sine", f"{here}:mdn_sine", "y = sin 3x + (0.1 + 0.3|x|) e: noise that grows away from 0"),
+        Entry(
+            "mdn-branches", f"{here}:mdn_branches", "y = ±(0.5 + 0.5x) + 0.15 e: two branches for every input"
+        ),
+        Entry("tutorial-sine", f"{here}:tutorial_sine", "y = 10 sin(2 pi x) + e: 32 points for a first run"),
+        Entry(
+            "diabetes", f"{here}:diabetes", "disease progression of 442 patients (scikit-learn), regression"
+        ),
+        Entry(
+            "digits", f"{here}:digits", "1797 handwritten digits of 8 x 8 pixels (scikit-learn), 10 classes"
+        ),
+        Entry("breast-cancer", f"{here}:breast_cancer", "569 tumours, 30 features (scikit-learn), 2 classes"),
+    ]
+
+
+@hookimpl
+def bnnzoo_likelihoods() -> list[Entry]:
+    here = "bnnzoo.likelihoods"
+    return [
+        Entry("gaussian", f"{here}:Gaussian", "Gaussian noise of one scale, fixed or learned"),
+        Entry(
+            "heteroscedastic", f"{here}:Heteroscedastic", "Gaussian whose mean and scale are network outputs"
+        ),
+        Entry("mixture", f"{here}:Mixture", "mixture of Gaussians whose parameters are network outputs"),
+        Entry("categorical", f"{here}:Categorical", "one of C classes, by softmax"),
+        Entry("bernoulli", f"{here}:Bernoulli", "labels 0 and 1, by the logistic function"),
+        Entry("poisson", f"{here}:Poisson", "counts; the outputs are log rates"),
+    ]
+
+
+@hookimpl
+def bnnzoo_priors() -> list[Entry]:
+    here = "bnnzoo.priors"
+    return [
+        Entry("normal", f"{here}:Normal", "N(0, scale^2) on every parameter"),
+        Entry("laplace", f"{here}:Laplace", "Laplace(0, scale) on every parameter"),
+        Entry("scale-mixture", f"{here}:ScaleMixture", "a wide and a narrow Gaussian: few large weights"),
+        Entry(
+            "fan-in",
+            f"{here}:FanIn",
+            "N(0, scale^2 / fan-in) on weights: the same function scale at any width",
+        ),
+    ]

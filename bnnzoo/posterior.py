@@ -1,0 +1,223 @@
+"""The posterior: a prior, a likelihood per datum, and the data, with the mini-batches drawn inside."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable
+from math import prod
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, Shaped
+
+from bnnzoo.layout import Block, Layout, network_layout
+from bnnzoo.likelihoods import AbstractLikelihood
+from bnnzoo.number import Number, number
+from bnnzoo.permutation import distinct_indices
+from bnnzoo.priors import AbstractPrior
+
+_BLOCK_ELEMENTS = 2**20
+"""Input values in one block of a full-data pass: what bounds its memory."""
+
+
+class Data(NamedTuple):
+    """Rows of inputs and targets, as the device sees them. Integer images stay integers."""
+
+    x: Shaped[Array | np.ndarray, "num_data ..."]
+    y: Shaped[Array | np.ndarray, "num_data ..."]
+
+
+class AbstractPosterior(eqx.Module):
+    """log p(theta) + likelihood_power * sum_i log p(y_i | x_i, theta), METHOD section 1.
+
+    The data are leaves: new data of the same shape compile nothing new.
+    """
+
+    data: eqx.AbstractVar[Any]
+    likelihood_power: eqx.AbstractVar[Number]
+    layout: eqx.AbstractVar[Layout]
+
+    @abc.abstractmethod
+    def log_prior(self, theta: Float[Array, " dim"]) -> Float[Array, ""]:
+        """The log prior density; never scaled, never noisy."""
+
+    @abc.abstractmethod
+    def log_likelihood(self, theta: Float[Array, " dim"], batch: Any) -> Float[Array, " batch"]:
+        """log p(y_i | x_i, theta) of each datum of a batch, a tree shaped like `data`."""
+
+    @property
+    def num_data(self) -> int:
+        return jax.tree.leaves(self.data)[0].shape[0]
+
+    def take(self, indices: Int[Array, " batch"]) -> Any:
+        """The rows of the data at `indices`."""
+        return jax.tree.map(lambda leaf: jnp.asarray(leaf)[indices], self.data)
+
+    def minibatch(self, size: int, *, replace: bool = True, key: PRNGKeyArray) -> Any:
+        """`size` uniformly drawn rows, with replacement or all different."""
+        if replace:
+            return self.take(jax.random.randint(key, (size,), 0, self.num_data, dtype=jnp.int32))
+        return self.take(distinct_indices(size, self.num_data, key=key))
+
+    def log_likelihoods(self, theta: Float[Array, " dim"]) -> Float[Array, " num_data"]:
+        """log p(y_i | x_i, theta) of every datum, in bounded memory also under `jax.grad`."""
+        return self.over_data(lambda batch: self.log_likelihood(theta, batch))
+
+    def log_density(self, theta: Float[Array, " dim"]) -> Float[Array, ""]:
+        """The log posterior density up to a constant, over all data."""
+        return self.log_prior(theta) + self.likelihood_power * jnp.sum(self.log_likelihoods(theta))
+
+    def natural(self, draws: Float[np.ndarray, "*lead dim"]) -> dict[str, np.ndarray]:
+        """Draws by block on their natural scale: what the file holds."""
+        return self.layout.unflatten(draws)
+
+    def start(self, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
+        """Where a chain starts when nothing better is known: N(0, I), or a draw of the prior where there is one."""
+        return jax.random.normal(key, (self.layout.dim,), self.dtype)
+
+    @property
+    def dtype(self) -> Any:
+        """The floating type of `theta`: float64 only where JAX runs in it."""
+        return jnp.zeros(()).dtype
+
+    def over_data(self, function: Callable[[Any], Float[Array, " batch"]]) -> Float[Array, " num_data"]:
+        """A per-datum function of a batch over all data, block after block."""
+        total = self.num_data
+        leaves = jax.tree.leaves(self.data)
+        rows = max(64, _BLOCK_ELEMENTS // max(1, sum(prod(leaf.shape[1:]) for leaf in leaves)))
+        if total <= rows:
+            return function(jax.tree.map(jnp.asarray, self.data))
+
+        @jax.checkpoint
+        def block(start: Int[Array, ""]) -> Float[Array, " batch"]:
+            return function(
+                jax.tree.map(lambda a: jax.lax.dynamic_slice_in_dim(jnp.asarray(a), start, rows), self.data)
+            )
+
+        whole = total // rows
+        head = jax.lax.map(block, rows * jnp.arange(whole, dtype=jnp.int32)).reshape(-1)
+        if whole * rows == total:
+            return head
+        rest = function(jax.tree.map(lambda a: jnp.asarray(a)[whole * rows :], self.data))
+        return jnp.concatenate([head, rest])
+
+
+class NetworkPosterior(AbstractPosterior):
+    """The posterior of a network's weights, and of its likelihood's own parameters.
+
+    Make one with `NetworkPosterior.of(network, likelihood, prior, x, y)`, for any `eqx.Module` whose call maps one
+    input to `likelihood.num_outputs(...)` outputs.
+    """
+
+    data: Data
+    network: PyTree
+    likelihood: AbstractLikelihood
+    prior: AbstractPrior
+    likelihood_power: Number
+    input_mean: Number
+    input_sd: Number
+    layout: Layout = eqx.field(static=True)
+    _tree: Any = eqx.field(static=True)
+
+    @classmethod
+    def of(
+        cls,
+        network: PyTree,
+        likelihood: AbstractLikelihood,
+        prior: AbstractPrior,
+        x: Shaped[Array | np.ndarray, "num_data ..."],
+        y: Shaped[Array | np.ndarray, "num_data ..."],
+        *,
+        likelihood_power: float = 1.0,
+        input_mean: float = 0.0,
+        input_sd: float = 1.0,
+        sampled: Callable[[Any], bool] = eqx.is_inexact_array,
+    ) -> NetworkPosterior:
+        """Put a posterior together.
+
+        Args:
+            x: inputs, one row a datum; integers (images) are turned into `(x - input_mean) / input_sd` on the device.
+            y: targets `[num_data, target]` for regression, labels `[num_data]` for classification.
+            sampled: which leaves of the network are sampled; the others stay as they are.
+        """
+        layout = network_layout(network, sampled)
+        blocks, start = list(layout.blocks), layout.dim
+        for parameter in likelihood.parameters():
+            blocks.append(Block(f"likelihood_{parameter.name}", parameter.shape, start, "likelihood"))
+            start = blocks[-1].stop
+        chosen, rest = eqx.partition(network, sampled)
+        return cls(
+            data=Data(x, y),
+            network=rest,
+            likelihood=likelihood,
+            prior=prior,
+            likelihood_power=np.float32(likelihood_power),
+            input_mean=np.float32(input_mean),
+            input_sd=np.float32(input_sd),
+            layout=Layout(tuple(blocks)),
+            _tree=jax.tree.structure(chosen),
+        )
+
+    def network_at(self, theta: Float[Array, " dim"]) -> PyTree:
+        """The network with `theta`'s weights."""
+        values = self.layout.unflatten(theta)
+        leaves = [values[b.name] for b in self.layout.network.blocks]
+        return eqx.combine(jax.tree.unflatten(self._tree, leaves), self.network)
+
+    def likelihood_at(self, theta: Float[Array, " dim"]) -> AbstractLikelihood:
+        """The likelihood with `theta`'s own parameters."""
+        values = self.layout.unflatten(theta)
+        return self.likelihood.with_parameters(
+            {p.name: p.natural(values[f"likelihood_{p.name}"]) for p in self.likelihood.parameters()}
+        )
+
+    def outputs(
+        self, theta: Float[Array, " dim"], x: Shaped[Array, "batch ..."]
+    ) -> Float[Array, "batch output"]:
+        """The network's outputs for a batch of inputs."""
+        if not jnp.issubdtype(x.dtype, jnp.floating):
+            x = (x.astype(theta.dtype) - self.input_mean) / self.input_sd
+        return jax.vmap(self.network_at(theta))(x)
+
+    def log_prior(self, theta: Float[Array, " dim"]) -> Float[Array, ""]:
+        network = self.layout.network
+        total = self.prior.log_prob(theta[: network.dim], network)
+        values = self.layout.unflatten(theta)
+        for parameter in self.likelihood.parameters():
+            total = total + parameter.log_prior(values[f"likelihood_{parameter.name}"])
+        return total
+
+    def log_likelihood(self, theta: Float[Array, " dim"], batch: Data) -> Float[Array, " batch"]:
+        outputs = self.outputs(theta, jnp.asarray(batch.x))
+        return jax.vmap(self.likelihood_at(theta).log_prob)(outputs, jnp.asarray(batch.y))
+
+    def position(self, network: PyTree) -> Float[Array, " dim"]:
+        """The `theta` of a network of the same architecture, the likelihood's parameters at their usual start."""
+        names = [b.name for b in self.layout.network.blocks]
+        values = dict(zip(names, self._tree.flatten_up_to(network), strict=True))
+        for p in self.likelihood.parameters():
+            values[f"likelihood_{p.name}"] = jnp.full(p.shape, p.start)
+        return self.layout.flatten(values).astype(self.dtype)
+
+    def start(self, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
+        """A draw of the network from the prior; the likelihood's parameters start at their usual value."""
+        network = self.layout.network
+        own = [jnp.full(p.shape, p.start).ravel() for p in self.likelihood.parameters()]
+        return jnp.concatenate([self.prior.sample(network, key=key), *own]).astype(self.dtype)
+
+    def natural(self, draws: Float[np.ndarray, "*lead dim"]) -> dict[str, np.ndarray]:
+        values = self.layout.unflatten(draws)
+        for p in self.likelihood.parameters():
+            values[f"likelihood_{p.name}"] = p.natural(values[f"likelihood_{p.name}"])
+        return values
+
+    def predictive(
+        self, natural: Float[Array, " dim"], x: Shaped[Array, "batch ..."]
+    ) -> tuple[AbstractLikelihood, Float[Array, "batch output"]]:
+        """Likelihood and outputs of one draw on its natural scale, as the file holds it, flattened."""
+        values = self.layout.unflatten(natural)
+        own = {p.name: values[f"likelihood_{p.name}"] for p in self.likelihood.parameters()}
+        return self.likelihood.with_parameters(own), self.outputs(natural, x)

@@ -1,0 +1,81 @@
+"""Priors of a network's parameters. In the units the network sees; every sampled parameter, biases included."""
+
+from __future__ import annotations
+
+import abc
+from typing import Annotated
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from annotated_types import Gt, Lt
+from jaxtyping import Array, Float, PRNGKeyArray
+from typing_extensions import Doc
+
+from bnnzoo.layout import Layout
+from bnnzoo.number import Number, number
+
+
+class AbstractPrior(eqx.Module):
+    """An independent prior for each parameter of a network."""
+
+    @abc.abstractmethod
+    def distribution(self, layout: Layout) -> dist.Distribution:
+        """The univariate distribution of each parameter: batch shape `[]` (the same for all) or `[dim]`."""
+
+    def log_prob(self, theta: Float[Array, " dim"], layout: Layout) -> Float[Array, ""]:
+        """The log prior density of the network's parameters, `layout` telling which is which."""
+        return jnp.sum(self.distribution(layout).log_prob(theta))
+
+    def sample(self, layout: Layout, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
+        """One draw of all parameters."""
+        return self.distribution(layout).expand((layout.dim,)).sample(key)
+
+
+class Normal(AbstractPrior):
+    """N(0, scale^2), the L2 regularisation of plain training."""
+
+    scale: Annotated[Number, Gt(0), Doc("standard deviation of every parameter")] = number(1.0)
+
+    def distribution(self, layout: Layout) -> dist.Distribution:
+        del layout
+        return dist.Normal(0.0, self.scale)
+
+
+class Laplace(AbstractPrior):
+    """Laplace(0, scale), the L1 regularisation of plain training. Its standard deviation is scale * sqrt(2)."""
+
+    scale: Annotated[Number, Gt(0), Doc("scale of every parameter")] = number(1.0)
+
+    def distribution(self, layout: Layout) -> dist.Distribution:
+        del layout
+        return dist.Laplace(0.0, self.scale)
+
+
+class ScaleMixture(AbstractPrior):
+    """weight * N(0, wide^2) + (1 - weight) * N(0, narrow^2): many small weights, few large ones.
+
+    Blundell et al. 2015, Weight Uncertainty in Neural Networks, section 3.3.
+    """
+
+    wide: Annotated[Number, Gt(0), Doc("standard deviation of the wide part")] = number(1.5)
+    narrow: Annotated[Number, Gt(0), Doc("standard deviation of the narrow part")] = number(0.1)
+    weight: Annotated[Number, Gt(0), Lt(1), Doc("share of the wide part")] = number(0.5)
+
+    def distribution(self, layout: Layout) -> dist.Distribution:
+        del layout
+        share = dist.Categorical(probs=jnp.stack([self.weight, 1 - self.weight]))
+        return dist.MixtureSameFamily(share, dist.Normal(0.0, jnp.stack([self.wide, self.narrow])))
+
+
+class FanIn(AbstractPrior):
+    """N(0, scale^2 / fan_in) for weights and N(0, scale^2) for biases: a unit's input keeps its size at any width.
+
+    Neal 1996, Bayesian Learning for Neural Networks, section 2.1.
+    """
+
+    scale: Annotated[Number, Gt(0), Doc("standard deviation of a unit's summed input")] = number(1.0)
+
+    def distribution(self, layout: Layout) -> dist.Distribution:
+        return dist.Normal(0.0, self.scale / np.sqrt(layout.fan_in()))

@@ -1,0 +1,390 @@
+"""The only loop: chunks of jitted steps over all chains, the same for every sampler.
+
+A chunk is one compiled program whose number of draws, thinning and first step are arguments: any cut of a run into
+chunks executes the same instructions, which is why chunk sizes, stopping and resuming change no bit, and why nothing
+is compiled twice. Randomness is by absolute step: `fold_in(chain_key, step)`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterator
+from typing import Any, Literal, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+from bnnzoo.errors import BnnzooError
+from bnnzoo.placement import Placement
+from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.samplers._base import ANY, AVERAGED, AbstractSampler, Stats
+from bnnzoo.warmup import AbstractWarmup, StepSize, windows
+
+_CHUNK_BYTES = 2**25
+_MOST_DRAWS = 4096
+STUCK_STEPS = 1000
+"""Steps without an acceptance after which a chain is given up."""
+
+
+class Keys(NamedTuple):
+    """The named keys of a seed; nothing shares a key with anything else."""
+
+    init: PRNGKeyArray
+    tune: PRNGKeyArray
+    settle: PRNGKeyArray
+    chain: PRNGKeyArray
+
+    @classmethod
+    def of(cls, seed: int) -> Keys:
+        root = jax.random.key(seed, impl="threefry2x32")
+        return cls(*(jax.random.fold_in(root, i) for i in range(4)))
+
+
+class Carry(NamedTuple):
+    """All that the next step depends on, besides the recipe: what a checkpoint holds."""
+
+    states: PyTree
+    tuning: PyTree
+
+
+class Chunk(NamedTuple):
+    """What one meeting of host and device brings.
+
+    `draws` [chain, draw, dim] is empty in warm-up unless it is kept; `stats` are [chain, draw].
+    """
+
+    phase: Literal["warm-up", "sampling"]
+    draws: Float[np.ndarray, "chain draw dim"]
+    stats: dict[str, np.ndarray]
+    carry: Carry
+    next_step: int
+    sampler: AbstractSampler
+
+
+@dataclasses.dataclass
+class Seconds:
+    """Where the time of a run went."""
+
+    compile: float = 0.0
+    warmup: float = 0.0
+    sampling: float = 0.0
+
+
+class Loop(eqx.Module):
+    """What a run's compiled programs depend on."""
+
+    posterior: AbstractPosterior
+    sampler: AbstractSampler
+    warmup: AbstractWarmup
+    placement: Placement
+
+
+def chunks(
+    posterior: AbstractPosterior,
+    sampler: AbstractSampler,
+    thetas: Float[Array | np.ndarray, "chain dim"],
+    *,
+    keys: Keys,
+    num_warmup: int,
+    num_draws: int,
+    placement: Placement,
+    warmup: AbstractWarmup | None = None,
+    thin: int = 1,
+    keep_warmup: bool = False,
+    resume: tuple[Carry, int] | None = None,
+    chunk_seconds: float = 0.5,
+    most_draws: int = _MOST_DRAWS,
+    seconds: Seconds | None = None,
+) -> Iterator[Chunk]:
+    """Run the chains, a chunk at a time; the device works on the next chunk while the caller writes this one.
+
+    Args:
+        thetas: where the chains start.
+        num_warmup: steps of warm-up, not thinned.
+        num_draws: kept draws a chain, each `thin` steps after the last.
+        resume: carry and next step of a checkpoint, instead of a start at `thetas`. `sampler` is then the tuned one.
+        chunk_seconds: how long a chunk should take; `most_draws` bounds it too. Neither changes a draw.
+        seconds: filled with the time spent.
+
+    Raises:
+        BnnzooError: when a chain's position is no longer finite, or no proposal is accepted for 1000 steps.
+    """
+    seconds = seconds if seconds is not None else Seconds()
+    num_chains, dim = thetas.shape
+    posterior = placement.put(posterior, None)
+    loop = Loop(posterior, sampler, warmup if warmup is not None else StepSize(), placement)
+    chain_keys = placement.put(_chain_keys(keys.chain, num_chains), 0)
+    started = time.perf_counter()
+    if resume is None:
+        # Keys of init are those of a step no run reaches: steps count from 0.
+        first = placement.put(_chain_keys(keys.init, num_chains), 0)
+        carry, step = _begin(loop, placement.put(jnp.asarray(thetas), 0), first, num_warmup), 0
+    else:
+        carry, step = placement.put(resume[0], 0), resume[1]
+
+    if step < num_warmup:
+        buffer = _buffer(loop, carry, True, keep_warmup, most_draws)
+        carry, buffer = _advance((loop, carry, chain_keys, *_numbers(step, 0, 1), True, keep_warmup), buffer)
+        jax.block_until_ready(buffer)
+        seconds.compile += time.perf_counter() - started
+        started = time.perf_counter()
+        pace = _Pace(chunk_seconds, _rows(buffer))
+        while step < num_warmup:
+            end = next(e for e in windows(num_warmup) if e > step)
+            count = pace.next(end - step)
+            job = (loop, carry, chain_keys, *_numbers(step, count, 1), True, keep_warmup)
+            carry, buffer = _advance(job, buffer)
+            draws, stats = _fetch(buffer, count, num_chains, dim)
+            pace.tell(count)
+            step += count
+            if step == end:
+                settle_keys = placement.put(_chain_keys(jax.random.fold_in(keys.settle, step), num_chains), 0)
+                carry = _settle(loop, carry, settle_keys, step == num_warmup)
+                tuned, states = loop.sampler.tune(
+                    posterior, carry.states, key=jax.random.fold_in(keys.tune, step), num_steps=step
+                )
+                loop = eqx.tree_at(lambda r: r.sampler, loop, tuned)
+                carry = carry._replace(states=states)
+            _check_finite(np.asarray(carry.states.position)[:, None], posterior, step)
+            yield Chunk("warm-up", draws, stats, carry, step, loop.sampler)
+        seconds.warmup += time.perf_counter() - started
+        started = time.perf_counter()
+
+    last_step = num_warmup + num_draws * thin
+    spare, buffer = (_buffer(loop, carry, False, True, most_draws) for _ in range(2))
+    carry, buffer = _advance((loop, carry, chain_keys, *_numbers(step, 0, thin), False, True), buffer)
+    jax.block_until_ready(buffer)
+    seconds.compile += time.perf_counter() - started
+    started = time.perf_counter()
+    pace = _Pace(chunk_seconds, _rows(buffer))
+    quiet = np.zeros(num_chains, int)
+    pending: tuple[Carry, dict[str, Array], int, int] | None = None
+    while step < last_step or pending is not None:
+        following = None
+        if step < last_step:
+            count = pace.next((last_step - step) // thin)
+            job = (loop, carry, chain_keys, *_numbers(step, count, thin), False, True)
+            # The chunk under way owns one buffer, the one held back the other.
+            carry, filled = _advance(job, spare)
+            spare, buffer = buffer, filled
+            step += count * thin
+            following = (carry, filled, count, step)
+        if pending is not None:
+            done, filled, count, next_step = pending
+            draws, stats = _fetch(filled, count, num_chains, dim)
+            pace.tell(count)
+            _check_finite(draws, posterior, next_step)
+            yield Chunk("sampling", draws, stats, done, next_step, loop.sampler)
+            quiet = _check_moving(stats, quiet, thin, next_step)
+        pending = following
+    seconds.sampling += time.perf_counter() - started
+
+
+def carry_template(posterior: AbstractPosterior, sampler: AbstractSampler, num_chains: int, num_warmup: int) -> Carry:
+    """The shapes and types of a carry, to read one back into."""
+    loop = Loop(posterior, sampler, StepSize(), Placement("vectorized", None))
+    thetas = jnp.zeros((num_chains, posterior.layout.dim), posterior.dtype)
+    keys = _chain_keys(jax.random.key(0), num_chains)
+    return eqx.filter_eval_shape(lambda: _begin.__wrapped__(loop, thetas, keys, num_warmup))
+
+
+class _Pace:
+    """How many rows make a chunk of the wanted length, from how long the last one took."""
+
+    def __init__(self, seconds: float, most: int):
+        self.seconds, self.most = seconds, most
+        self.last, self.per_row = 0, 0.0
+        self.since = time.perf_counter()
+
+    def next(self, left: int) -> int:
+        wanted = int(self.seconds / self.per_row) if self.per_row else 1
+        self.last = max(1, min(left, self.most, wanted, 8 * max(1, self.last)))
+        return self.last
+
+    def tell(self, count: int) -> None:
+        now = time.perf_counter()
+        self.per_row, self.since = (now - self.since) / count, now
+
+
+def _numbers(*values: int) -> tuple[np.uint32, ...]:
+    """Integers as arguments of a compiled program; a Python int would be compiled into it."""
+    return tuple(np.uint32(value) for value in values)
+
+
+def _chain_keys(key: PRNGKeyArray, num_chains: int) -> PRNGKeyArray:
+    return jax.vmap(lambda c: jax.random.fold_in(key, c))(jnp.arange(num_chains, dtype=jnp.uint32))
+
+
+@eqx.filter_jit
+def _begin(loop: Loop, thetas: Float[Array, "chain dim"], keys: PRNGKeyArray, num_warmup: int) -> Carry:
+    def one(shared, theta, key):
+        state = shared.sampler.init(shared.posterior, theta, num_warmup=num_warmup, key=key)
+        return Carry(state, shared.warmup.init(state, _constraints(shared, state)))
+
+    return loop.placement.all_chains(one, loop, thetas, keys)
+
+
+def _constraints(loop: Loop, state: PyTree) -> int:
+    """How many limits the sampler's step size has."""
+
+    def headroom(key):
+        return loop.sampler.headroom(loop.sampler.warmup_step(loop.posterior, state, key=key)[1])
+
+    return jax.eval_shape(headroom, jax.random.key(0)).shape[0]
+
+
+@eqx.filter_jit
+def _settle(loop: Loop, carry: Carry, keys: PRNGKeyArray, final: bool) -> Carry:
+    def one(shared, carry, key):
+        state = shared.warmup.final(carry.tuning, carry.states)
+        state = shared.sampler.settle(shared.posterior, state, final=final, key=key)
+        return Carry(state, shared.warmup.init(state, _constraints(shared, state)))
+
+    return loop.placement.all_chains(one, loop, carry, keys)
+
+
+def _one_step(loop: Loop, warming: bool, carry: Carry, key: PRNGKeyArray) -> tuple[Carry, Stats]:
+    if not warming:
+        state, stats = loop.sampler.step(loop.posterior, carry.states, key=key)
+        return Carry(state, carry.tuning), stats
+    state, stats = loop.sampler.warmup_step(loop.posterior, carry.states, key=key)
+    tuning, state = loop.warmup.update(carry.tuning, state, loop.sampler.headroom(stats))
+    return Carry(state, tuning), stats
+
+
+@eqx.filter_jit(donate="all-except-first")
+def _advance(job: tuple, buffer: dict[str, Array]) -> tuple[Carry, dict[str, Array]]:
+    """Fill the first `count` rows of `buffer` [row, chain, ...], `thin` steps a row, from step `start` on."""
+    loop, carry, keys, start, count, thin, warming, keep = job
+    sequential = loop.placement.method == "sequential"
+
+    def local(shared, carry, keys, buffer):
+        run, start, count, thin = shared
+
+        def step(carry, index):
+            def one(run, carry, key):
+                return _one_step(run, warming, carry, jax.random.fold_in(key, index))
+
+            return Placement("vectorized", None).all_chains(one, run, carry, keys)
+
+        shapes = jax.eval_shape(step, carry, start)[1]
+
+        def row(i, value):
+            carry, buffer = value
+            sums = {n: jnp.zeros(s.shape, _sum_type(n, s.dtype)) for n, s in shapes.items()}
+
+            def inner(j, value):
+                carry, sums = value
+                carry, stats = step(carry, start + i * thin + j)
+                return carry, {n: _add(n, sums[n], stats[n]) for n in stats}
+
+            carry, sums = jax.lax.fori_loop(jnp.uint32(0), thin, inner, (carry, sums))
+            values = {n: v / thin.astype(v.dtype) if n in AVERAGED else v for n, v in sums.items()}
+            if keep:
+                values["position"] = carry.states.position
+            write = jax.lax.dynamic_update_index_in_dim
+            return carry, {n: write(b, values[n].astype(b.dtype), i, 0) for n, b in buffer.items()}
+
+        return jax.lax.fori_loop(jnp.uint32(0), count, row, (carry, buffer))
+
+    def one_by_one(shared, carry, keys, buffer):
+        chain = lambda tree, axis: jax.tree.map(lambda a: jnp.expand_dims(a, axis), tree)  # noqa: E731
+
+        def single(slices):
+            carry, keys, buffer = slices
+            return local(shared, chain(carry, 0), chain(keys, 0), chain(buffer, 1))
+
+        carry, rows = jax.lax.map(single, (carry, keys, jax.tree.map(lambda a: jnp.moveaxis(a, 1, 0), buffer)))
+        squeeze = lambda a, axis: jnp.squeeze(a, axis)  # noqa: E731
+        return (
+            jax.tree.map(lambda a: squeeze(a, 1), carry),
+            jax.tree.map(lambda a: jnp.moveaxis(squeeze(a, 2), 0, 1), rows),
+        )
+
+    return loop.placement.spread(
+        one_by_one if sequential else local,
+        (loop, start, count, thin),
+        (carry, keys, buffer),
+        axes=(0, 0, 1),
+        out_axes=(0, 1),
+    )
+
+
+def _sum_type(name: str, dtype: Any) -> Any:
+    if name in AVERAGED and not jnp.issubdtype(dtype, jnp.floating):
+        return jnp.zeros(()).dtype
+    return dtype
+
+
+def _add(name: str, total: Array, value: Array) -> Array:
+    """A statistic over the steps of one thinned draw: a sum (for the mean), any, or the last."""
+    if name in AVERAGED:
+        return total + value.astype(total.dtype)
+    return total | value if name in ANY else value
+
+
+@eqx.filter_jit
+def _zeros(loop: Loop, carry: Carry, warming: bool, keep: bool, rows: int) -> dict[str, Array]:
+    num_chains = carry.states.position.shape[0]
+    one = jax.tree.map(lambda a: a[0], carry)
+    shapes = jax.eval_shape(lambda c, k: _one_step(loop, warming, c, k)[1], one, jax.random.key(0))
+    buffer = {n: jnp.zeros((rows, num_chains, *s.shape), _sum_type(n, s.dtype)) for n, s in shapes.items()}
+    if keep:
+        buffer["position"] = jnp.zeros((rows, *carry.states.position.shape), carry.states.position.dtype)
+    return buffer
+
+
+def _buffer(loop: Loop, carry: Carry, warming: bool, keep: bool, most_draws: int) -> dict[str, Array]:
+    """Room for one chunk: a power of two of rows, bounded in bytes, whatever the number of draws."""
+    row = jax.eval_shape(lambda: _zeros.__wrapped__(loop, carry, warming, keep, 1))
+    row_bytes = sum(s.size * s.dtype.itemsize for s in row.values())
+    rows = min(most_draws, 2 ** max(0, (_CHUNK_BYTES // row_bytes).bit_length() - 1))
+    return loop.placement.put(_zeros(loop, carry, warming, keep, rows), 1)
+
+
+def _rows(buffer: dict[str, Array]) -> int:
+    return next(iter(buffer.values())).shape[0]
+
+
+def _fetch(
+    buffer: dict[str, Array], count: int, num_chains: int, dim: int
+) -> tuple[Float[np.ndarray, "chain draw dim"], dict[str, np.ndarray]]:
+    """The filled rows as host arrays of their own, [chain, draw, ...]."""
+    values = {n: np.array(np.swapaxes(np.asarray(b)[:count], 0, 1)) for n, b in buffer.items()}
+    draws = values.pop("position", None)
+    return (np.zeros((num_chains, 0, dim), np.float32) if draws is None else draws), values
+
+
+def _check_finite(
+    draws: Float[np.ndarray, "chain draw dim"], posterior: AbstractPosterior, next_step: int
+) -> None:
+    bad = np.argwhere(~np.isfinite(draws))
+    if len(bad):
+        chain, _, index = bad[0]
+        raise BnnzooError(
+            f"chain {chain}: {posterior.layout.name_of(int(index))} is not finite before step {next_step}; "
+            "use a smaller --sampler.step-size"
+        )
+
+
+def _check_moving(
+    stats: dict[str, np.ndarray], quiet: np.ndarray, thin: int, next_step: int
+) -> np.ndarray:
+    """How many steps each chain has now rejected in a row, up to the precision of a thinned draw."""
+    if "accepted" not in stats:
+        return quiet
+    accepted = stats["accepted"] > 0
+    length = accepted.shape[1]
+    since = np.where(accepted.any(1), length - 1 - accepted[:, ::-1].argmax(1), -1)
+    quiet = np.where(since >= 0, (length - 1 - since) * thin, quiet + length * thin)
+    if (quiet >= STUCK_STEPS).any():
+        chain = int(quiet.argmax())
+        raise BnnzooError(
+            f"chain {chain}: no proposal accepted for {quiet[chain]} steps up to step {next_step}; "
+            "use a smaller --sampler.step-size, or a longer --warmup"
+        )
+    return quiet

@@ -1,0 +1,12 @@
+"""Methods: each file is one, read top to bottom as state, init, step."""
+
+from bnnzoo.number import number
+from bnnzoo.samplers._base import AbstractSampler, Stats
+from bnnzoo.samplers.hmc import Hmc
+from bnnzoo.samplers.mala import Mala
+from bnnzoo.samplers.nuts import Nuts
+from bnnzoo.samplers.penalty import Penalty
+from bnnzoo.samplers.random_walk import RandomWalk
+from bnnzoo.samplers.sgld import Sgld
+
+__all__ = ["AbstractSampler", "Hmc", "Mala", "Nuts", "Penalty", "RandomWalk", "Sgld", "Stats", "number"]

@@ -1,0 +1,66 @@
+"""NumPyro's Hamiltonian kernels under our loop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+from numpyro.infer.hmc import HMC
+
+from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.samplers._base import Stats
+
+
+class HamiltonianState(eqx.Module):
+    """NumPyro's state; it adapts itself while its counter is below `num_warmup`."""
+
+    inner: Any
+    num_warmup: int = eqx.field(static=True)
+
+    @property
+    def position(self) -> Float[Array, " dim"]:
+        return self.inner.z
+
+
+def init(
+    kernel: HMC, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
+) -> HamiltonianState:
+    """The state of a chain at `theta`."""
+    return HamiltonianState(_strong(kernel.init(key, num_warmup, theta, (), {})), num_warmup)
+
+
+def step(kernel: HMC, state: HamiltonianState, *, key: PRNGKeyArray) -> tuple[HamiltonianState, Stats]:
+    """One transition with the step's own key.
+
+    `kernel.init` fills the kernel's closures and is otherwise not wanted, so it is only traced for shapes.
+    """
+    jax.eval_shape(lambda k, z: kernel.init(k, state.num_warmup, z, (), {}), key, state.position)
+    old = state.inner._replace(rng_key=key)
+    new = _strong(kernel.sample(old, (), {}))
+    stats = {
+        "lp": -new.potential_energy,
+        "acceptance_rate": new.accept_prob,
+        "diverging": new.diverging,
+        "step_size": new.adapt_state.step_size,
+        "n_steps": new.num_steps,
+        "energy": new.energy,
+    }
+    # The chain's own key never enters: it stays what it was, so that the state depends on positions alone.
+    return HamiltonianState(new._replace(rng_key=state.inner.rng_key), state.num_warmup), stats
+
+
+def potential(posterior: AbstractPosterior):
+    """-log p(theta | data), the energy of a position."""
+    return lambda theta: -posterior.log_density(theta)
+
+
+def _strong(state: Any) -> Any:
+    """Without weak types, which would make the loop's carry change type."""
+    def strong(a: Any) -> Array:
+        a = jnp.asarray(a)
+        return a if jnp.issubdtype(a.dtype, jax.dtypes.prng_key) else jax.lax.convert_element_type(a, a.dtype)
+
+    return jax.tree.map(strong, state)

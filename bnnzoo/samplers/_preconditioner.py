@@ -1,0 +1,106 @@
+"""Proposals shaped by the posterior's curvature: a covariance C = F F', learned at the end of warm-up windows."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.scipy.linalg import solve_triangular
+from jaxtyping import Array, Float
+
+from bnnzoo.posterior import AbstractPosterior
+
+Shape = Literal["auto", "identity", "diagonal", "dense"]
+
+_DENSE_UP_TO = 600
+"""`auto` takes a full matrix up to this many parameters: beyond it a product costs more than a small network."""
+
+
+class Preconditioner(eqx.Module):
+    """C = F F'. The precision is an average of the Fisher information at the ends of the windows so far.
+
+    Each window counts as much as all before it: the early ones may have seen a chain far from the posterior. The
+    Fisher information is sum_i g_i g_i' over the data, plus the prior's curvature: positive definite wherever
+    the chain is, and the best linear preconditioner of a Langevin proposal on average over the posterior
+    (Titsias 2023, arXiv 2305.14442).
+    """
+
+    factor: Float[Array, ""] | Float[Array, " dim"] | Float[Array, "dim dim"]
+    precision: Float[Array, ""] | Float[Array, " dim"] | Float[Array, "dim dim"]
+    count: Float[Array, ""]
+
+    def correlate(self, eps: Float[Array, " dim"]) -> Float[Array, " dim"]:
+        """F eps: N(0, C) from N(0, I)."""
+        return self.factor @ eps if self.factor.ndim == 2 else self.factor * eps
+
+    def project(self, gradient: Float[Array, " dim"]) -> Float[Array, " dim"]:
+        """F' gradient."""
+        return self.factor.T @ gradient if self.factor.ndim == 2 else self.factor * gradient
+
+
+def identity(shape: Shape, theta: Float[Array, " dim"]) -> Preconditioner:
+    """C = I, stored so that it can become the shape asked for."""
+    dim = theta.shape[0]
+    resolved = ("dense" if dim <= _DENSE_UP_TO else "diagonal") if shape == "auto" else shape
+    factor = {
+        "identity": jnp.ones((), theta.dtype),
+        "diagonal": jnp.ones((dim,), theta.dtype),
+        "dense": jnp.eye(dim, dtype=theta.dtype),
+    }[resolved]
+    return Preconditioner(factor, jnp.zeros_like(factor), jnp.zeros((), theta.dtype))
+
+
+def learn(
+    preconditioner: Preconditioner, posterior: AbstractPosterior, theta: Float[Array, " dim"]
+) -> Preconditioner:
+    """The preconditioner after one more look at the curvature, at `theta`."""
+    ndim = preconditioner.factor.ndim
+    if ndim == 0:
+        return preconditioner
+    prior = _prior_precision(posterior, theta)
+    fisher = posterior.likelihood_power * _fisher(posterior, theta, dense=ndim == 2)
+    precision = fisher + (jnp.diag(prior) if ndim == 2 else prior)
+    usable = jnp.all(jnp.isfinite(precision))
+    count = preconditioner.count + usable
+    weight = jnp.where(count > 1, 0.5, 1.0)
+    change = jnp.where(usable, precision - preconditioner.precision, 0.0) * weight
+    average = preconditioner.precision + change
+    if ndim == 1:
+        factor = jax.lax.rsqrt(average)
+    else:
+        # P = L L' gives C = P^-1 = F F' with F = L^-T.
+        lower = jnp.linalg.cholesky(average)
+        factor = solve_triangular(lower, jnp.eye(len(average), dtype=average.dtype), lower=True).T
+    good = (count > 0) & jnp.all(jnp.isfinite(factor))
+    return Preconditioner(jnp.where(good, factor, preconditioner.factor), average, count)
+
+
+def _prior_precision(posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Float[Array, " dim"]:
+    """Minus the diagonal of the log prior's Hessian where the prior is independent, kept positive."""
+    _, curvature = jax.jvp(jax.grad(posterior.log_prior), (theta,), (jnp.ones_like(theta),))
+    return jnp.maximum(-curvature, 1e-3)
+
+
+def _fisher(
+    posterior: AbstractPosterior, theta: Float[Array, " dim"], *, dense: bool
+) -> Float[Array, " dim"] | Float[Array, "dim dim"]:
+    """sum_i g_i g_i', or its diagonal, g_i the gradient of one datum's log-likelihood; block after block."""
+    data = jax.tree.map(jnp.asarray, posterior.data)
+    total, dim = posterior.num_data, theta.shape[0]
+    rows = min(total, max(1, 2**22 // dim))
+
+    def gradient(row) -> Float[Array, " dim"]:
+        one = jax.tree.map(lambda leaf: leaf[None], row)
+        return jax.grad(lambda t: posterior.log_likelihood(t, one)[0])(theta)
+
+    def add(i, fisher):
+        # The last block overlaps the one before; rows already seen weigh nothing.
+        start = jnp.minimum(i * rows, total - rows)
+        block = jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, rows), data)
+        fresh = start + jnp.arange(rows) >= i * rows
+        gradients = jax.vmap(gradient)(block) * fresh[:, None]
+        return fisher + (gradients.T @ gradients if dense else jnp.sum(gradients**2, 0))
+
+    return jax.lax.fori_loop(0, -(-total // rows), add, jnp.zeros((dim,) * (1 + dense), theta.dtype))

@@ -1,0 +1,47 @@
+"""Hamiltonian Monte Carlo with a fixed number of leapfrog steps, through NumPyro."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from annotated_types import Ge, Gt, Lt
+from jaxtyping import Array, Float, PRNGKeyArray
+from numpyro.infer.hmc import HMC
+from typing_extensions import Doc
+
+from bnnzoo.number import Number, number
+from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.samplers import _numpyro
+from bnnzoo.samplers._base import AbstractSampler, Exactness, Stats
+
+
+class Hmc(AbstractSampler[_numpyro.HamiltonianState]):
+    """Draws from the posterior: `num_steps` leapfrog steps of H = -log p(theta) + p' M^-1 p / 2, then Metropolis.
+
+    Duane et al. 1987; Neal 2011. NumPyro adapts the step size and a diagonal M over the whole warm-up.
+    """
+
+    exactness: ClassVar[Exactness] = "exact"
+
+    step_size: Annotated[Number, Gt(0), Doc("of the leapfrog integrator, start value")] = number(0.01)
+    num_steps: Annotated[int, Ge(1), Doc("leapfrog steps a draw")] = 32
+    target_acceptance: Annotated[Number, Gt(0), Lt(1), Doc("acceptance that warm-up tunes to")] = number(0.8)
+
+    def _kernel(self, posterior: AbstractPosterior) -> HMC:
+        return HMC(
+            potential_fn=_numpyro.potential(posterior),
+            step_size=self.step_size,
+            num_steps=self.num_steps,
+            trajectory_length=None,
+            target_accept_prob=self.target_acceptance,
+        )
+
+    def init(
+        self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
+    ) -> _numpyro.HamiltonianState:
+        return _numpyro.init(self._kernel(posterior), theta, num_warmup=num_warmup, key=key)
+
+    def step(
+        self, posterior: AbstractPosterior, state: _numpyro.HamiltonianState, *, key: PRNGKeyArray
+    ) -> tuple[_numpyro.HamiltonianState, Stats]:
+        return _numpyro.step(self._kernel(posterior), state, key=key)

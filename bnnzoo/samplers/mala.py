@@ -1,0 +1,105 @@
+"""The Metropolis-adjusted Langevin algorithm."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from annotated_types import Gt, Lt
+from jaxtyping import Array, Float, PRNGKeyArray
+from typing_extensions import Doc
+
+from bnnzoo.number import Number, number
+from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.samplers import _preconditioner
+from bnnzoo.samplers._base import AbstractSampler, Exactness, Stats, choose, metropolis, standard_normal
+
+
+class MalaState(eqx.Module):
+    position: Float[Array, " dim"]
+    log_prior: Float[Array, ""]
+    log_likelihoods: Float[Array, " num_data"]
+    gradient: Float[Array, " dim"]
+    step_size: Float[Array, ""]
+    preconditioner: _preconditioner.Preconditioner
+
+
+class Mala(AbstractSampler[MalaState]):
+    """Draws from the posterior. theta' = theta + eta C grad log p + sqrt(2 eta) F eps, C = F F', then Metropolis.
+
+    Besag 1994; Roberts and Tweedie 1996; slides, algorithm 2. C is the preconditioner of warm-up (I without).
+    The proposal ratio is part of the acceptance: with g = F' grad log p(theta), g' at theta', and
+    eps' = eps + sqrt(eta / 2) (g + g'), log q(theta|theta') - log q(theta'|theta) = (|eps|^2 - |eps'|^2) / 2.
+    """
+
+    exactness: ClassVar[Exactness] = "exact"
+
+    step_size: Annotated[Number, Gt(0), Doc("eta in eta * grad and sqrt(2 eta) * eps")] = number(1e-4)
+    target_acceptance: Annotated[Number, Gt(0), Lt(1), Doc("acceptance that warm-up tunes eta to")] = number(0.574)
+    preconditioner: Annotated[_preconditioner.Shape, Doc("shape of the proposal's covariance")] = "auto"
+
+    def init(
+        self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
+    ) -> MalaState:
+        del key
+        log_prior, log_likelihoods, gradient = _density(posterior, theta)
+        return MalaState(
+            theta,
+            log_prior,
+            log_likelihoods,
+            gradient,
+            jnp.asarray(self.step_size, theta.dtype),
+            _preconditioner.identity(self.preconditioner if num_warmup else "identity", theta),
+        )
+
+    def settle(
+        self, posterior: AbstractPosterior, state: MalaState, *, final: bool, key: PRNGKeyArray
+    ) -> MalaState:
+        del key
+        if final:
+            return state
+        learned = _preconditioner.learn(state.preconditioner, posterior, state.position)
+        return eqx.tree_at(lambda s: s.preconditioner, state, learned)
+
+    def step(
+        self, posterior: AbstractPosterior, state: MalaState, *, key: PRNGKeyArray
+    ) -> tuple[MalaState, Stats]:
+        key_propose, key_accept = jax.random.split(key)
+        eta, shape = state.step_size, state.preconditioner
+        eps = standard_normal(state.position, key=key_propose)
+        forward = shape.project(state.gradient)
+        proposal = state.position + shape.correlate(eta * forward + jnp.sqrt(2 * eta) * eps)
+        log_prior, log_likelihoods, gradient = _density(posterior, proposal)
+        reverse = eps + jnp.sqrt(eta / 2) * (forward + shape.project(gradient))
+        change = jnp.sum(log_likelihoods - state.log_likelihoods)
+        log_ratio = (
+            log_prior
+            - state.log_prior
+            + posterior.likelihood_power * change
+            + (jnp.sum(eps**2) - jnp.sum(reverse**2)) / 2
+        )
+        accepted, rate, diverging = metropolis(log_ratio, key=key_accept)
+        moved = MalaState(proposal, log_prior, log_likelihoods, gradient, eta, shape)
+        state = choose(accepted, moved, state)
+        return state, {
+            "lp": state.log_prior + posterior.likelihood_power * jnp.sum(state.log_likelihoods),
+            "accepted": accepted,
+            "acceptance_rate": rate,
+            "diverging": diverging,
+            "step_size": state.step_size,
+        }
+
+
+def _density(
+    posterior: AbstractPosterior, theta: Float[Array, " dim"]
+) -> tuple[Float[Array, ""], Float[Array, " num_data"], Float[Array, " dim"]]:
+    """log prior, log-likelihood by datum, gradient of the log posterior density."""
+
+    def log_density(t):
+        log_prior, log_likelihoods = posterior.log_prior(t), posterior.log_likelihoods(t)
+        return log_prior + posterior.likelihood_power * jnp.sum(log_likelihoods), (log_prior, log_likelihoods)
+
+    gradient, (log_prior, log_likelihoods) = jax.grad(log_density, has_aux=True)(theta)
+    return log_prior, log_likelihoods, gradient

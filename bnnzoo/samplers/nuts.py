@@ -1,0 +1,49 @@
+"""The No-U-Turn sampler, through NumPyro."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+import jax.numpy as jnp
+from annotated_types import Ge, Gt, Le, Lt
+from jaxtyping import Array, Float, PRNGKeyArray
+from numpyro.infer.hmc import NUTS
+from typing_extensions import Doc
+
+from bnnzoo.number import Number, number
+from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.samplers import _numpyro
+from bnnzoo.samplers._base import AbstractSampler, Exactness, Stats
+
+
+class Nuts(AbstractSampler[_numpyro.HamiltonianState]):
+    """Draws from the posterior: Hamiltonian trajectories that stop where they would turn back.
+
+    Hoffman and Gelman 2014; Betancourt 2017. NumPyro adapts the step size and a diagonal mass matrix.
+    """
+
+    exactness: ClassVar[Exactness] = "exact"
+
+    step_size: Annotated[Number, Gt(0), Doc("of the leapfrog integrator, start value")] = number(0.01)
+    max_tree_depth: Annotated[int, Ge(1), Le(15), Doc("at most 2^depth - 1 leapfrog steps a draw")] = 10
+    target_acceptance: Annotated[Number, Gt(0), Lt(1), Doc("acceptance that warm-up tunes to")] = number(0.8)
+
+    def _kernel(self, posterior: AbstractPosterior) -> NUTS:
+        return NUTS(
+            potential_fn=_numpyro.potential(posterior),
+            step_size=self.step_size,
+            max_tree_depth=self.max_tree_depth,
+            target_accept_prob=self.target_acceptance,
+        )
+
+    def init(
+        self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
+    ) -> _numpyro.HamiltonianState:
+        return _numpyro.init(self._kernel(posterior), theta, num_warmup=num_warmup, key=key)
+
+    def step(
+        self, posterior: AbstractPosterior, state: _numpyro.HamiltonianState, *, key: PRNGKeyArray
+    ) -> tuple[_numpyro.HamiltonianState, Stats]:
+        state, stats = _numpyro.step(self._kernel(posterior), state, key=key)
+        depth = jnp.ceil(jnp.log2(stats["n_steps"].astype(stats["lp"].dtype) + 1))
+        return state, {**stats, "tree_depth": depth}

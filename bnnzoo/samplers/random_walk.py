@@ -1,0 +1,81 @@
+"""Random-walk Metropolis."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from annotated_types import Gt, Lt
+from jaxtyping import Array, Float, PRNGKeyArray
+from typing_extensions import Doc
+
+from bnnzoo.number import Number, number
+from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.samplers import _preconditioner
+from bnnzoo.samplers._base import AbstractSampler, Exactness, Stats, choose, metropolis, standard_normal
+
+
+class RandomWalkState(eqx.Module):
+    position: Float[Array, " dim"]
+    log_prior: Float[Array, ""]
+    log_likelihoods: Float[Array, " num_data"]
+    step_size: Float[Array, ""]
+    preconditioner: _preconditioner.Preconditioner
+
+
+class RandomWalk(AbstractSampler[RandomWalkState]):
+    """Draws from the posterior. theta' = theta + eta F eps, accepted with min(1, e^-Delta) over all data.
+
+    Metropolis et al. 1953; slides, algorithm 1. F F' is the preconditioner of warm-up (I without warm-up).
+    The log-likelihoods of theta are kept by datum, so that Delta is a sum of differences, not a difference of sums.
+    """
+
+    exactness: ClassVar[Exactness] = "exact"
+
+    step_size: Annotated[Number, Gt(0), Doc("eta: the proposal's standard deviation")] = number(0.01)
+    target_acceptance: Annotated[Number, Gt(0), Lt(1), Doc("acceptance that warm-up tunes eta to")] = number(0.234)
+    preconditioner: Annotated[_preconditioner.Shape, Doc("shape of the proposal's covariance")] = "auto"
+
+    def init(
+        self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
+    ) -> RandomWalkState:
+        del key
+        return RandomWalkState(
+            theta,
+            posterior.log_prior(theta),
+            posterior.log_likelihoods(theta),
+            jnp.asarray(self.step_size, theta.dtype),
+            _preconditioner.identity(self.preconditioner if num_warmup else "identity", theta),
+        )
+
+    def settle(
+        self, posterior: AbstractPosterior, state: RandomWalkState, *, final: bool, key: PRNGKeyArray
+    ) -> RandomWalkState:
+        del key
+        if final:
+            return state
+        learned = _preconditioner.learn(state.preconditioner, posterior, state.position)
+        return eqx.tree_at(lambda s: s.preconditioner, state, learned)
+
+    def step(
+        self, posterior: AbstractPosterior, state: RandomWalkState, *, key: PRNGKeyArray
+    ) -> tuple[RandomWalkState, Stats]:
+        key_propose, key_accept = jax.random.split(key)
+        eps = standard_normal(state.position, key=key_propose)
+        proposal = state.position + state.step_size * state.preconditioner.correlate(eps)
+        log_prior = posterior.log_prior(proposal)
+        log_likelihoods = posterior.log_likelihoods(proposal)
+        change = jnp.sum(log_likelihoods - state.log_likelihoods)
+        log_ratio = log_prior - state.log_prior + posterior.likelihood_power * change
+        accepted, rate, diverging = metropolis(log_ratio, key=key_accept)
+        moved = RandomWalkState(proposal, log_prior, log_likelihoods, state.step_size, state.preconditioner)
+        state = choose(accepted, moved, state)
+        return state, {
+            "lp": state.log_prior + posterior.likelihood_power * jnp.sum(state.log_likelihoods),
+            "accepted": accepted,
+            "acceptance_rate": rate,
+            "diverging": diverging,
+            "step_size": state.step_size,
+        }

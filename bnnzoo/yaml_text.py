@@ -1,0 +1,214 @@
+"""The YAML that recipes are written in: YAML 1.2's plain values, within limits, each with its position.
+
+No tags, no merge keys, no repeated keys, bounded size, depth and aliases: a recipe is data, and a wrong one
+is refused at its line and column.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.events import (
+    AliasEvent,
+    Event,
+    MappingEndEvent,
+    MappingStartEvent,
+    ScalarEvent,
+    SequenceEndEvent,
+    SequenceStartEvent,
+    StreamEndEvent,
+    StreamStartEvent,
+)
+
+from bnnzoo.errors import UsageError
+
+MAX_BYTES = 1_000_000
+MAX_ALIASES = 100
+MAX_DEPTH = 50
+MAX_VALUES = 10_000
+
+_NULL = re.compile(r"~|null|Null|NULL|")
+_TRUE = re.compile(r"true|True|TRUE")
+_FALSE = re.compile(r"false|False|FALSE")
+_INT = re.compile(r"[-+]?[0-9]+")
+_FLOAT = re.compile(
+    r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
+)
+_PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_./+-]*")
+
+
+class Node(NamedTuple):
+    """A value and where it is written. `value` is a scalar, a list of nodes, or a dict of nodes."""
+
+    value: Any
+    where: str
+    key_where: str = ""
+
+
+def read(path: Path) -> Node:
+    """The one document in a file (or a pipe, which is read once).
+
+    Raises:
+        UsageError: `FILE:LINE:COLUMN: what is wrong`.
+    """
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise UsageError(f"{path}: {(error.strerror or str(error)).lower()}") from error
+    if len(raw) > MAX_BYTES:
+        raise UsageError(f"{path}: larger than {MAX_BYTES // 1_000_000} MB; this is not a recipe")
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: not UTF-8 (byte {error.start}); save it as UTF-8") from error
+    return parse(text, str(path))
+
+
+def parse(text: str, source: str) -> Node:
+    """The one document in a text; `source` names it in messages."""
+    reader = _Reader(source)
+    try:
+        return reader.document(YAML(typ="safe", pure=True).parse(text))
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        raise UsageError(f"{_position(source, mark)}: {error.problem or error.context}") from error
+    except YAMLError as error:
+        raise UsageError(f"{source}: {' '.join(str(error).split())}") from error
+
+
+def write(values: dict[str, Any]) -> str:
+    """YAML that reads back identical, in the order given."""
+    return "".join(_lines(values, ""))
+
+
+class _Reader:
+    """Events -> nodes. Aliases share a node, so nothing is ever expanded."""
+
+    def __init__(self, source: str):
+        self.source = source
+        self.anchors: dict[str, Node] = {}
+        self.aliases = self.values = 0
+
+    def document(self, events: Iterator[Event]) -> Node:
+        empty = Node({}, f"{self.source}:1:1")
+        root: Node | None = None
+        for event in events:
+            if isinstance(event, ScalarEvent | AliasEvent | SequenceStartEvent | MappingStartEvent):
+                if root is not None:
+                    raise UsageError(f"{self.at(event)}: a second document; a recipe is one")
+                root = self.node(event, events, 1)
+            elif isinstance(event, StreamStartEvent | StreamEndEvent):
+                continue
+        if root is None or root.value is None:
+            return empty
+        return root
+
+    def node(self, event: Event, events: Iterator[Event], depth: int) -> Node:
+        where = self.at(event)
+        self.values += 1
+        if depth > MAX_DEPTH:
+            raise UsageError(f"{where}: nested deeper than {MAX_DEPTH}")
+        if self.values > MAX_VALUES:
+            raise UsageError(f"{where}: more than {MAX_VALUES} values; this is not a recipe")
+        if isinstance(event, AliasEvent):
+            return self.alias(event, where)
+        if getattr(event, "tag", None):
+            raise UsageError(f"{where}: tags are not allowed ({str(event.tag)[:60]})")
+        if isinstance(event, ScalarEvent):
+            node = Node(_scalar(event.value, plain=event.style in (None, "")), where)
+        elif isinstance(event, SequenceStartEvent):
+            node = Node(self.sequence(events, depth), where)
+        else:
+            node = Node(self.mapping(events, depth), where)
+        if event.anchor:
+            self.anchors[event.anchor] = node
+        return node
+
+    def alias(self, event: AliasEvent, where: str) -> Node:
+        self.aliases += 1
+        if self.aliases > MAX_ALIASES:
+            raise UsageError(f"{where}: more than {MAX_ALIASES} aliases")
+        if event.anchor not in self.anchors:
+            raise UsageError(f"{where}: no anchor &{event.anchor} before this")
+        return self.anchors[event.anchor]._replace(where=where)
+
+    def sequence(self, events: Iterator[Event], depth: int) -> list[Node]:
+        items: list[Node] = []
+        for event in events:
+            if isinstance(event, SequenceEndEvent):
+                break
+            items.append(self.node(event, events, depth + 1))
+        return items
+
+    def mapping(self, events: Iterator[Event], depth: int) -> dict[str, Node]:
+        found: dict[str, Node] = {}
+        for event in events:
+            if isinstance(event, MappingEndEvent):
+                break
+            if not isinstance(event, ScalarEvent):
+                raise UsageError(f"{self.at(event)}: a key is a plain word")
+            where, key = self.at(event), event.value
+            if key == "<<":
+                raise UsageError(f"{where}: merge keys (<<) are not allowed; write the keys out")
+            if key in found:
+                raise UsageError(f"{where}: {key}: the key is repeated (first at {found[key].key_where})")
+            found[key] = self.node(next(events), events, depth + 1)._replace(key_where=where)
+        return found
+
+    def at(self, event: Event) -> str:
+        return _position(self.source, event.start_mark)
+
+
+def _position(source: str, mark: Any) -> str:
+    return f"{source}:{mark.line + 1}:{mark.column + 1}" if mark is not None else source
+
+
+def _scalar(text: str, *, plain: bool) -> Any:
+    """YAML 1.2's core schema: 1e-3 is a number; no, 010 and 1_0 are not what YAML 1.1 made of them."""
+    if not plain:
+        return text
+    if _NULL.fullmatch(text):
+        return None
+    if _TRUE.fullmatch(text):
+        return True
+    if _FALSE.fullmatch(text):
+        return False
+    if _INT.fullmatch(text):
+        return int(text) if len(text) < 400 else text
+    if _FLOAT.fullmatch(text):
+        return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
+    return text
+
+
+def _lines(values: dict[str, Any], indent: str) -> Iterator[str]:
+    for key, value in values.items():
+        if isinstance(value, dict) and value:
+            yield f"{indent}{key}:\n"
+            yield from _lines(value, indent + "  ")
+        else:
+            yield f"{indent}{key}: {_text(value)}\n"
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return value if _PLAIN.fullmatch(value) and _scalar(value, plain=True) == value else json.dumps(value)
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(_text(item) for item in value) + "]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {_text(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, int):
+        return str(value)
+    # A NumPy scalar prints the shortest digits of its own precision, which read back identical.
+    text = str(value)
+    return {"nan": ".nan", "inf": ".inf", "-inf": "-.inf"}.get(text, text)

@@ -1,0 +1,515 @@
+"""The front door: a recipe in, a run out. The command line and Python both come through here."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import signal
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from bnnzoo import assembly, backend, checkpoint, config, store
+from bnnzoo.checkpoint import Checkpoint
+from bnnzoo.config import Recipe
+from bnnzoo.data import Dataset, from_arrays
+from bnnzoo.errors import BnnzooError, BnnzooWarning, InterruptedRunError, UsageError
+from bnnzoo.placement import Method, Placement, place
+from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.progress import Observer, Progress
+from bnnzoo.result import Run, train_groups
+from bnnzoo.run import Chunk, Keys, Seconds, carry_template, chunks
+from bnnzoo.samplers import AbstractSampler
+from bnnzoo.start import MOST_STEPS, train
+
+Stop = Callable[[], int]
+
+
+def sample(
+    model: str | Mapping[str, Any] | AbstractPosterior,
+    sampler: str | Mapping[str, Any] | AbstractSampler,
+    *,
+    data: Any = None,
+    out: str | Path | None = None,
+    force: bool = False,
+    observer: Observer | None = None,
+    **options: Any,
+) -> Run:
+    """Run chains and return them.
+
+    Args:
+        model: a name (`"mdn"`), a name with fields (`{"name": "mdn", "hidden": (50,)}`), or a posterior of your own.
+        sampler: likewise; with a posterior of your own, a sampler object (`bnnzoo.Penalty(step_size=1e-3)`).
+        data: arrays `(x, y)`, a `Dataset`, a data frame pair, or what `--data` takes. The model's example if left out.
+        out: the NetCDF file; a temporary one if left out.
+        observer: called with a `Progress` once a chunk.
+        options: the keys of a recipe file, which are the command line's options: `chains`, `warmup`, `draws`, `thin`,
+            `seed`, `init`, `likelihood`, `prior`, `test_fraction`, ...
+
+    Raises:
+        UsageError: for anything wrong that can be found before the run.
+    """
+    target = Path(out) if out is not None else Path(tempfile.mkdtemp(prefix="bnnzoo-")) / "run.nc"
+    if isinstance(model, AbstractPosterior):
+        if not isinstance(sampler, AbstractSampler):
+            raise UsageError("a posterior of your own needs a sampler object: bnnzoo.Penalty(...)")
+        return _sample_posterior(model, sampler, out=target, force=force, observer=observer, **options)
+    spec, dataset = data, None
+    if data is not None and not isinstance(data, str | Path):
+        spec = None
+        task = options.get("task")
+        dataset = data if isinstance(data, Dataset) else from_arrays(*data, task=task)
+    recipe = recipe_of(model, sampler, data=None if spec is None else str(spec), in_memory=dataset is not None, **options)
+    return run_recipe(recipe, out=target, force=force, observer=observer, dataset=dataset)
+
+
+def recipe_of(model: Any, sampler: Any, *, data: str | None, in_memory: bool, **options: Any) -> Recipe:
+    """The recipe of Python arguments, in the words of the command line."""
+    words: dict[str, Any] = {}
+    names: dict[str, str | None] = {}
+    for kind, part in (("model", model), ("sampler", sampler)):
+        if not isinstance(part, str | Mapping):
+            raise UsageError(f"{kind}: give a name, or a mapping with a name and fields (got {type(part).__name__})")
+        names[kind] = part if isinstance(part, str) else str(part.get("name", ""))
+        words |= _flattened(kind, part)
+    for key, value in options.items():
+        words |= _flattened(key, value) if key in config.PARTS else {key: value}
+    # Data in memory drop the shipped example and what goes with it, as named data do.
+    recipe = config.resolve(names["model"], names["sampler"], [], {**words, "data": "memory" if in_memory else data})
+    return dataclasses.replace(recipe, data=None) if in_memory else recipe
+
+
+def _flattened(kind: str, part: Any) -> dict[str, Any]:
+    if isinstance(part, str):
+        return {kind: part}
+    named = {kind: part["name"]} if "name" in part else {}
+    return {**named, **{f"{kind}.{key}": value for key, value in part.items() if key != "name"}}
+
+
+def run_recipe(
+    recipe: Recipe,
+    *,
+    out: Path,
+    force: bool = False,
+    observer: Observer | None = None,
+    stop: Stop | None = None,
+    dataset: Dataset | None = None,
+) -> Run:
+    """Run a recipe into `out`.
+
+    Args:
+        stop: polled between chunks; a signal number ends the run with a checkpoint.
+        dataset: data in memory, instead of the recipe's.
+
+    Raises:
+        UsageError: before anything is compiled or written.
+        InterruptedRunError: when `stop` said so.
+    """
+    if not force:
+        store.refuse_existing(out)
+    tell = observer or _silent
+    backend.prepare(recipe.chain_method, recipe.chains)
+    with backend.arithmetic(recipe.precision):
+        tell(Progress("start", 0, 1, note="reading data"))
+        problem = assembly.assemble(recipe, dataset)
+        _check_start_method(recipe)
+        if not force:
+            store.check_room(out, _bytes(problem.posterior, recipe.chains, recipe.draws))
+        placement = place(recipe.chain_method, recipe.chains)
+        keys = Keys.of(recipe.seed)
+        trained = (recipe.init or "map") == "map"
+        started = time.perf_counter()
+        thetas = assembly.initial_positions(problem, trained=trained, key=keys.init)
+        if trained:
+            thetas = _train(problem.posterior, thetas, placement, keys, tell, stop)
+        seconds = Seconds(warmup=time.perf_counter() - started)
+        _check_start(problem.posterior, thetas)
+        resolved = assembly.resolved(problem)
+        attributes = _attributes(recipe, problem.parts.sampler, placement) | {
+            "recipe": config.to_yaml(resolved),
+            "model": recipe.model.name,
+            "sampler": recipe.sampler.name,
+            "signature": json.dumps(assembly.signature_words(problem.train.signature)),
+            "data_sha256": _digest(problem.train),
+        }
+        dims = {"x": ["row", *_input_dims(problem.train.x)], "y": ["row", "target"][: problem.train.y.ndim]}
+        dims |= {"x_test": ["test_row", *_input_dims(problem.train.x)], "y_test": ["test_row", *dims["y"][1:]]}
+        dims |= {"x_mean": _input_dims(problem.train.x)[: problem.scaler.x_mean.ndim]}
+        dims |= {"x_sd": dims["x_mean"], "y_mean": ["target"], "y_sd": ["target"]}
+        writer = store.Store(out)
+        static = train_groups(problem.train, problem.test, problem.scaler)
+        writer.create(attributes, dims, static, force=force)
+        job = _Job(problem.posterior, problem.parts.sampler, recipe, placement, keys)
+        return _drive(job, writer, thetas, None, seconds, tell, stop)
+
+
+def resume(
+    path: str | Path,
+    *,
+    observer: Observer | None = None,
+    stop: Stop | None = None,
+    allow_inexact: bool = False,
+) -> Run:
+    """Go on with an unfinished run from its checkpoint: the result equals that of an uninterrupted run, bit for bit.
+
+    Raises:
+        UsageError: if there is nothing to resume, or this machine would not give the same draws and `allow_inexact`
+            is not given.
+    """
+    out = Path(path)
+    folder = store.parts_folder(out)
+    if not folder.is_dir():
+        raise UsageError(f"{out}: finished; nothing to resume" if out.exists() else f"{out}: no such run")
+    attributes, _ = store.read_header(folder)
+    recipe = config.recipe_from(str(attributes["recipe"]), source=f"{folder.name}/header.json")
+    if not (folder / "checkpoint.npz").exists():
+        raise UsageError(f"{out}: stopped before its first checkpoint; start it again with --force")
+    tell = observer or _silent
+    backend.prepare(recipe.chain_method, recipe.chains)
+    with backend.arithmetic(recipe.precision):
+        static = store.read_static(folder)
+        signature = assembly.signature_from(json.loads(str(attributes["signature"])))
+        constant = static["constant_data"]
+        train_rows = Dataset(
+            x=constant["x"],
+            y=static["observed_data"]["y"],
+            task=signature.task,
+            feature_names=signature.feature_names,
+            target_names=signature.target_names,
+            num_classes=signature.num_classes,
+            name="checkpoint",
+        )
+        parts = assembly.make_parts(recipe, signature.task)
+        scaler = assembly.fit_scaler(train_rows, parts.likelihood, standardise=recipe.standardise)
+        posterior = assembly.make_posterior(recipe, parts, signature, scaler, train_rows)
+        placement = place(recipe.chain_method, recipe.chains)
+        differences = _differences(attributes, _attributes(recipe, parts.sampler, placement))
+        if differences and not allow_inexact:
+            raise UsageError(
+                f"{out}: here the draws would not be those of an uninterrupted run: {'; '.join(differences)}; "
+                "use the environment it was started in, or --allow-inexact-resume"
+            )
+        words = checkpoint.read_words(folder / "checkpoint.npz")
+        sampler = dataclasses.replace(parts.sampler, **words["tuned"]) if words["tuned"] else parts.sampler
+        template = carry_template(posterior, sampler, recipe.chains, recipe.warmup)
+        saved = checkpoint.load(folder / "checkpoint.npz", template)
+        writer = store.Store(out)
+        writer.reopen(saved.num_parts)
+        if differences:
+            writer.update({"inexact_resume": "; ".join(differences)})
+        job = _Job(posterior, sampler, recipe, placement, Keys.of(recipe.seed))
+        thetas = np.zeros((recipe.chains, posterior.layout.dim), posterior.dtype)
+        return _drive(job, writer, thetas, saved, Seconds(**saved.seconds), tell, stop)
+
+
+def open(path: str | Path) -> Run:
+    """A run from its file, or from its parts while it is unfinished.
+
+    Raises:
+        UsageError: if there is none.
+    """
+    return Run(store.open_tree(Path(path)), Path(path))
+
+
+def resolved_recipe(recipe: Recipe) -> str:
+    """The recipe with every field written out, as YAML."""
+    backend.prepare(recipe.chain_method, recipe.chains)
+    with backend.arithmetic(recipe.precision):
+        return config.to_yaml(assembly.resolved(assembly.assemble(recipe)))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Job:
+    """What is being run."""
+
+    posterior: AbstractPosterior
+    sampler: AbstractSampler
+    recipe: Recipe
+    placement: Placement
+    keys: Keys
+
+
+def _drive(
+    job: _Job,
+    writer: store.Store,
+    thetas: Any,
+    saved: Checkpoint | None,
+    seconds: Seconds,
+    tell: Observer,
+    stop: Stop | None,
+) -> Run:
+    """Chunks to parts to the file, with a checkpoint now and then and at every end that is not the last."""
+    recipe = job.recipe
+    tell(Progress("compile", 0, 1))
+    stream = chunks(
+        job.posterior,
+        job.sampler,
+        thetas,
+        keys=job.keys,
+        num_warmup=recipe.warmup,
+        num_draws=recipe.draws,
+        placement=job.placement,
+        thin=recipe.thin,
+        keep_warmup=recipe.keep_warmup,
+        resume=None if saved is None else (saved.carry, saved.next_step),
+        seconds=seconds,
+    )
+    totals = {name: list(pair) for name, pair in saved.totals.items()} if saved else {}
+    last_saved = time.monotonic()
+    chunk: Chunk | None = None
+
+    def keep(chunk: Chunk) -> None:
+        tuned = _tuned_fields(job.sampler, chunk.sampler)
+        words = Checkpoint(
+            chunk.carry, chunk.next_step, len(writer.parts), tuned, dataclasses.asdict(seconds), totals
+        )
+        checkpoint.save(writer.folder / "checkpoint.npz", words)
+
+    def done() -> int:
+        return 0 if chunk is None else max(0, chunk.next_step - recipe.warmup) // recipe.thin
+
+    try:
+        for chunk in stream:
+            sampling = chunk.phase == "sampling"
+            writer.append(_groups(job.posterior, chunk, recipe)) if sampling or recipe.keep_warmup else None
+            if sampling:
+                for name, values in chunk.stats.items():
+                    pair = totals.setdefault(name, [0.0, 0.0])
+                    pair[0] += float(np.sum(values, dtype=np.float64))
+                    pair[1] += values.size
+            rate = float(chunk.stats["acceptance_rate"].mean()) if "acceptance_rate" in chunk.stats else float("nan")
+            where = (done(), recipe.draws) if sampling else (chunk.next_step, recipe.warmup)
+            tell(Progress(chunk.phase, *where, acceptance=rate))
+            number = stop() if stop else 0
+            if number and done() < recipe.draws:
+                raise InterruptedRunError("", number)
+            if time.monotonic() - last_saved >= recipe.checkpoint_every:
+                keep(chunk)
+                last_saved = time.monotonic()
+    except InterruptedRunError as error:
+        assert chunk is not None
+        keep(chunk)
+        _leave(writer, done())
+        name = signal.Signals(error.exit_code - 128).name
+        message = f"{name}: stopped after {done()} of {recipe.draws} draws; go on with: bnnzoo resume {writer.out}"
+        raise InterruptedRunError(message, error.exit_code - 128) from None
+    except BnnzooError as error:
+        if chunk is not None:
+            keep(chunk)
+        _leave(writer, done())
+        kept = f"the {done()} draws before are in {writer.out}" if done() else "no draws were kept"
+        raise type(error)(f"{error}; {kept}") from error
+
+    assert chunk is not None
+    tell(Progress("writing", 0, 1))
+    means = {name: total / max(count, 1) for name, (total, count) in totals.items()}
+    verdict = chunk.sampler.verdict(means)
+    if verdict:
+        warnings.warn(f"regime: {verdict}", BnnzooWarning, stacklevel=2)
+    tuned = _tuned_fields(job.sampler, chunk.sampler)
+    step_size = getattr(chunk.carry.states, "step_size", None)
+    if recipe.warmup and step_size is not None:
+        tuned["step_size"] = [float(str(v)) for v in np.asarray(step_size)]
+    steps = recipe.warmup + recipe.draws * recipe.thin
+    evaluations = chunk.sampler.evaluations(job.posterior, means) * steps * recipe.chains
+    spent = {f"seconds_{name}": value for name, value in dataclasses.asdict(seconds).items()}
+    writer.update(
+        {
+            "regime_ok": int(not verdict),
+            "regime": verdict,
+            "tuned": json.dumps(tuned),
+            "draws_done": recipe.draws,
+            "target_evaluations": float(evaluations),
+            **spent,
+        }
+    )
+    writer.finish(complete=True)
+    tell(Progress("writing", 1, 1))
+    return open(writer.out)
+
+
+def _leave(writer: store.Store, draws_done: int) -> None:
+    """End an unfinished run: a file of the draws so far, and the parts for `resume`."""
+    writer.update({"draws_done": draws_done})
+    if draws_done:
+        writer.finish(complete=False)
+    else:
+        writer.release()
+
+
+def _groups(posterior: AbstractPosterior, chunk: Chunk, recipe: Recipe) -> dict[str, dict[str, np.ndarray]]:
+    prefix = "" if chunk.phase == "sampling" else "warmup_"
+    stats = dict(chunk.stats)
+    if recipe.thin == 1 or prefix:
+        # Means over one step are the step's own value.
+        stats |= {name: stats[name] > 0 for name in ("accepted", "regime_dof", "regime_skew") if name in stats}
+    return {f"{prefix}posterior": posterior.natural(chunk.draws), f"{prefix}sample_stats": stats}
+
+
+def _train(
+    posterior: AbstractPosterior,
+    thetas: Float[Array, "chain dim"],
+    placement: Placement,
+    keys: Keys,
+    tell: Observer,
+    stop: Stop | None,
+) -> Float[np.ndarray, "chain dim"]:
+    best = np.asarray(thetas)
+    for done, best in train(posterior, thetas, placement=placement, key=jax.random.fold_in(keys.init, 2**31)):
+        tell(Progress("start", done, MOST_STEPS, note="training each chain's start"))
+        number = stop() if stop else 0
+        if number:
+            raise InterruptedRunError("stopped while training the starts: nothing was written", number)
+    return best
+
+
+def _check_start_method(recipe: Recipe) -> None:
+    if recipe.chain_method == "parallel" and recipe.chains > 1 and len(jax.local_devices()) == 1:
+        warnings.warn(
+            "chain method parallel: JAX had started with one device; chains run under vmap instead. Set "
+            "jax_num_cpu_devices before JAX is used, or run bnnzoo from the command line",
+            BnnzooWarning,
+            stacklevel=3,
+        )
+
+
+def _check_start(posterior: AbstractPosterior, thetas: Any) -> None:
+    """Refuse a start where the density or its gradient is not finite."""
+    density, gradient = jax.jit(jax.vmap(jax.value_and_grad(posterior.log_density)))(jnp.asarray(thetas))
+    density, gradient = np.asarray(density), np.asarray(gradient)
+    if not np.isfinite(density).all():
+        chain = int(np.argmin(np.isfinite(density)))
+        rows = np.asarray(posterior.log_likelihoods(jnp.asarray(thetas)[chain]))
+        bad = np.flatnonzero(~np.isfinite(rows))
+        where = f"at training row {bad[0] + 1}" if len(bad) else "in the prior"
+        raise UsageError(
+            f"chain {chain}: the log density is {density[chain]} at the start, {where}; check the data, "
+            "or use another --likelihood, --prior or --init"
+        )
+    if not np.isfinite(gradient).all():
+        chain, index = (int(i) for i in np.argwhere(~np.isfinite(gradient))[0])
+        raise UsageError(
+            f"chain {chain}: the gradient by {posterior.layout.name_of(index)} is not finite at the start; "
+            "use another --init or --likelihood"
+        )
+
+
+def _attributes(recipe: Recipe, sampler: AbstractSampler, placement: Placement) -> store.Attributes:
+    return {
+        "bnnzoo_version": backend.versions()["bnnzoo"],
+        "exactness": sampler.stated_exactness,
+        "likelihood_power": recipe.likelihood_power,
+        "regime_ok": 1,
+        "complete": 0,
+        "draws_requested": recipe.draws,
+        "draws_done": 0,
+        "seed": recipe.seed,
+        "versions": json.dumps(backend.versions()),
+        "device": backend.device(),
+        "placement": f"{placement.method} on {placement.num_devices}",
+        "precision": recipe.precision,
+        "tuned": "{}",
+        "seconds_compile": 0.0,
+        "seconds_warmup": 0.0,
+        "seconds_sampling": 0.0,
+        "target_evaluations": 0.0,
+    }
+
+
+def _differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What would change the draws of a resumed run."""
+    found = [f"{k} was {then[k]}, is {now[k]}" for k in ("device", "placement", "precision") if then[k] != now[k]]
+    old, new = json.loads(then["versions"]), json.loads(now["versions"])
+    return found + [f"{k} was {old.get(k)}, is {new[k]}" for k in new if old.get(k) != new[k]]
+
+
+def _tuned_fields(asked: AbstractSampler, used: AbstractSampler) -> dict[str, Any]:
+    """Static fields that `tune` changed."""
+    names = [f.name for f in dataclasses.fields(asked)]
+    pairs = [(name, getattr(asked, name), getattr(used, name)) for name in names]
+    return {name: new for name, old, new in pairs if isinstance(new, int | str | bool) and old != new}
+
+
+def _digest(train: Dataset) -> str:
+    import hashlib
+
+    digest = hashlib.sha256()
+    for array in (train.x, train.y):
+        digest.update(f"{array.dtype}{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+def _input_dims(x: np.ndarray) -> list[str]:
+    return {2: ["feature"], 3: ["height", "width"], 4: ["channel", "height", "width"]}[x.ndim]
+
+
+def _bytes(posterior: AbstractPosterior, num_chains: int, num_draws: int) -> int:
+    return num_chains * num_draws * (posterior.layout.dim + 16) * np.dtype(posterior.dtype).itemsize
+
+
+def _silent(progress: Progress) -> None:
+    del progress
+
+
+def _sample_posterior(
+    posterior: AbstractPosterior,
+    sampler: AbstractSampler,
+    *,
+    out: Path,
+    force: bool = False,
+    observer: Observer | None = None,
+    chains: int = 4,
+    warmup: int = 1000,
+    draws: int = 1000,
+    thin: int = 1,
+    seed: int = 0,
+    init: Literal["map", "prior"] | Float[Array | np.ndarray, "chain dim"] = "map",
+    chain_method: Method = "auto",
+    keep_warmup: bool = False,
+    precision: Literal["float32", "float64"] = "float32",
+) -> Run:
+    """`sample` for a posterior that no recipe describes: the file holds its draws, and cannot rebuild it."""
+    words: dict[str, Any] = {
+        "chains": chains,
+        "warmup": warmup,
+        "draws": draws,
+        "thin": thin,
+        "seed": seed,
+        "chain_method": chain_method,
+        "keep_warmup": keep_warmup,
+        "precision": precision,
+    }
+    recipe = config.resolve(type(posterior).__name__, type(sampler).__name__, [], words)
+    if not force:
+        store.refuse_existing(out)
+    backend.prepare(chain_method, chains)
+    with backend.arithmetic(precision):
+        sampler.check(posterior)
+        _check_start_method(recipe)
+        placement = place(chain_method, chains)
+        keys = Keys.of(seed)
+        if isinstance(init, str):
+            fold = jax.vmap(lambda c: posterior.start(key=jax.random.fold_in(keys.init, c)))
+            thetas: Any = fold(jnp.arange(chains, dtype=jnp.uint32))
+            if init == "map":
+                thetas = _train(posterior, thetas, placement, keys, observer or _silent, None)
+        else:
+            thetas = np.asarray(init)
+            if thetas.shape != (chains, posterior.layout.dim):
+                raise UsageError(f"init: has shape {list(thetas.shape)}, not [{chains}, {posterior.layout.dim}]")
+        _check_start(posterior, thetas)
+        writer = store.Store(out)
+        power = {"likelihood_power": float(posterior.likelihood_power)}
+        names = {"model": type(posterior).__name__, "sampler": type(sampler).__name__, "recipe": ""}
+        writer.create(_attributes(recipe, sampler, placement) | power | names, {}, {}, force=force)
+        job = _Job(posterior, sampler, recipe, placement, keys)
+        return _drive(job, writer, thetas, None, Seconds(), observer or _silent, None)

@@ -1,0 +1,39 @@
+"""Random-walk Metropolis: theta' = theta + eta eps, accepted with min(1, p(theta') / p(theta))."""
+
+from typing import Annotated, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from annotated_types import Gt
+from jaxtyping import Array, Float
+from typing_extensions import Doc
+
+from bnnzoo.samplers import AbstractSampler, number
+
+
+class RwmState(NamedTuple):
+    position: Float[Array, " dim"]
+    lp: Float[Array, ""]
+    step_size: Float[Array, ""]
+
+
+class Rwm(AbstractSampler):
+    """Draws from the posterior by random-walk Metropolis (Metropolis et al. 1953)."""
+
+    exactness: ClassVar[str] = "exact"
+    step_size: Annotated[float, Gt(0), Doc("eta: the proposal's standard deviation")] = number(0.1)
+
+    def init(self, posterior, theta, *, num_warmup, key):
+        del num_warmup, key
+        return RwmState(theta, posterior.log_density(theta), jnp.asarray(self.step_size, theta.dtype))
+
+    def step(self, posterior, state, *, key):
+        key_propose, key_accept = jax.random.split(key)
+        proposal = state.position + state.step_size * jax.random.normal(key_propose, state.position.shape)
+        lp = posterior.log_density(proposal)
+        rate = jnp.where(jnp.isnan(lp), 0.0, jnp.exp(jnp.minimum(lp - state.lp, 0.0)))
+        accepted = jax.random.uniform(key_accept) < rate
+        new = RwmState(proposal, lp, state.step_size)
+        state = jax.tree.map(lambda a, b: jnp.where(accepted, a, b), new, state)
+        stats = {"lp": state.lp, "acceptance_rate": rate, "accepted": accepted}
+        return state, {**stats, "diverging": ~jnp.isfinite(lp), "step_size": state.step_size}

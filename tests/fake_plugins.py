@@ -1,0 +1,74 @@
+"""Fake distributions on disk: a module and its `dist-info`, as an installer leaves them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+GOOD = """
+from bnnzoo.hookspecs import Entry, hookimpl
+
+@hookimpl
+def bnnzoo_samplers():
+    return [Entry("{name}", "{module}_target:Thing", "a thing", "exact")]
+"""
+
+BROKEN = {
+    "import-error": ("import a_module_that_is_missing\n", "ModuleNotFoundError: No module named"),
+    "exit": ("import sys\nsys.exit(7)\n", "SystemExit: 7"),
+    "signature": (
+        "from bnnzoo.hookspecs import hookimpl\n@hookimpl\ndef bnnzoo_samplers(config): return []\n",
+        "PluginValidationError",
+    ),
+    "raises": (
+        "from bnnzoo.hookspecs import hookimpl\n@hookimpl\ndef bnnzoo_models(): raise ZeroDivisionError('oops')\n",
+        "ZeroDivisionError: oops",
+    ),
+    "returns-none": (
+        "from bnnzoo.hookspecs import hookimpl\n@hookimpl\ndef bnnzoo_models(): pass\n",
+        "bnnzoo_models returned NoneType, not a list",
+    ),
+    "returns-strings": (
+        "from bnnzoo.hookspecs import hookimpl\n@hookimpl\ndef bnnzoo_models(): return ['mlp2']\n",
+        "a list with str, not bnnzoo.hookspecs.Entry",
+    ),
+    "misspelt": (
+        "from bnnzoo.hookspecs import hookimpl\n@hookimpl\ndef bnnzoo_sampler(): return []\n",
+        "unknown hook bnnzoo_sampler; did you mean bnnzoo_samplers?",
+    ),
+    "unmarked": ("def bnnzoo_samplers(): return []\n", "bnnzoo_samplers is not marked"),
+    "api": ("BNNZOO_API = 99\n", "written for plugin API 99"),
+    "bad-name": (
+        "from bnnzoo.hookspecs import Entry, hookimpl\n"
+        "@hookimpl\ndef bnnzoo_models(): return [Entry('../etc', 'a.b:C', 'x')]\n",
+        "bad name '../etc'",
+    ),
+    "bad-target": (
+        "from bnnzoo.hookspecs import Entry, hookimpl\n"
+        "@hookimpl\ndef bnnzoo_models(): return [Entry('fine', 'a.b', 'x')]\n",
+        "bad target 'a.b'",
+    ),
+    "bad-exactness": (
+        "from bnnzoo.hookspecs import Entry, hookimpl\n"
+        "@hookimpl\ndef bnnzoo_samplers(): return [Entry('fine', 'a.b:C', 'x', 'perfect')]\n",
+        "bad exactness 'perfect'",
+    ),
+}
+"""What can be wrong with a plugin: its module, and what the one-line report must say."""
+
+
+def install(site: Path, distribution: str, source: str, version: str = "0.2") -> str:
+    """Write a distribution with one plugin module into `site`; its module's name is returned."""
+    module = distribution.replace("-", "_")
+    (site / f"{module}.py").write_text(source)
+    info = site / f"{module}-{version}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: {version}\n")
+    (info / "entry_points.txt").write_text(f"[bnnzoo]\n{distribution} = {module}\n")
+    return module
+
+
+def install_good(site: Path, distribution: str, name: str) -> str:
+    """A plugin that offers one sampler, whose module exists too."""
+    module = distribution.replace("-", "_")
+    (site / f"{module}_target.py").write_text("class Thing: ...\n")
+    return install(site, distribution, GOOD.format(name=name, module=module))

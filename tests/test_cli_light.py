@@ -1,0 +1,216 @@
+"""What must stay light, and how the command line speaks."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import warnings
+
+import pytest
+from rich.text import Text
+
+from bnnzoo import cli, registry
+from bnnzoo.cli.options import scan
+from bnnzoo.cli.progress_bar import PlainLines
+from bnnzoo.cli.signals import stop_signals
+from bnnzoo.errors import BnnzooWarning, GateError
+from bnnzoo.progress import Progress
+
+HEAVY = ("jax", "numpy", "equinox", "numpyro", "xarray", "scipy", "pandas")
+
+
+@pytest.fixture(autouse=True)
+def _only_our_own(monkeypatch):
+    monkeypatch.setenv("BNNZOO_DISABLE_PLUGINS", "1")
+    registry.reset()
+    yield
+    registry.reset()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--help"],
+        ["list"],
+        ["list", "samplers", "--json"],
+        ["plugins"],
+        ["sample", "--help"],
+        ["sample", "mdn", "zzz"],
+    ],
+)
+def test_imports_nothing_heavy(arguments):
+    code = (
+        "import sys\nfrom bnnzoo import cli\n"
+        f"cli.run({arguments!r})\n"
+        f"sys.stderr.write(repr(sorted(set({HEAVY!r}) & set(sys.modules))))"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stderr.splitlines()[-1].endswith("[]")
+
+
+def test_list_json_is_flat_rows(capsys):
+    assert cli.run(["list", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert all(set(row) == {"kind", "name", "summary", "exactness", "distribution"} for row in rows)
+    assert {"kind": "sampler", "name": "hmc"}.items() <= next(r for r in rows if r["name"] == "hmc").items()
+
+
+@pytest.mark.parametrize("word", ["models", "model", "Samplers", "configs"])
+def test_list_a_kind(word, capsys):
+    assert cli.run(["list", word]) == 0
+    assert capsys.readouterr().out.startswith("kind")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["smaple"], "bnnzoo: No such command 'smaple'. Did you mean 'sample'?; try bnnzoo --help"),
+        (["sample", "--chians", "3", "mdn", "mala"], "No such option: --chians (did you mean --chains?)"),
+        (
+            ["sample", "mdn", "mala", "--chains"],
+            "Option '--chains' requires an argument; try bnnzoo sample --help",
+        ),
+        (["sample", "mdn", "penalt"], "bnnzoo: no sampler named 'penalt'; did you mean penalty?"),
+        (["sample", "mdn"], "bnnzoo: no sampler: name one (bnnzoo sample MODEL SAMPLER)"),
+        (["sample", "mdn", "mala", "--sampler.stepsize", "1"], "(did you mean --sampler.step-size?)"),
+        (["sample", "mdn", "mala", "--chains", "0"], "bnnzoo: --chains: must be >= 1 (got 0)"),
+        (["sample", "mdn", "mala", "--config", "nope"], "bnnzoo: --config nope: no such file"),
+        (["sample", "--config", "gone/x.yaml"], "bnnzoo: gone/x.yaml: no such file or directory"),
+        (["sample", "mdn", "mala", "extra"], "bnnzoo: Got unexpected extra argument (extra)"),
+        (["list", "zoos"], "bnnzoo: no kind 'zoos'; there are: models, samplers"),
+        (["evaluate"], "bnnzoo: Missing argument 'RUN'; try bnnzoo evaluate --help"),
+        (["info", "sampler", "hm"], "no sampler named 'hm'; did you mean hmc?"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_exit_code_2(arguments, said, capsys):
+    assert cli.run(arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert said in err
+    assert len(err.splitlines()) == 1
+    assert err.startswith("bnnzoo: ")
+
+
+def test_several_problems_are_several_lines(capsys):
+    assert cli.run(["sample", "mdn", "mala", "--chains", "0", "--draws", "many"]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "bnnzoo: --chains: must be >= 1 (got 0)",
+        "bnnzoo: --draws: must be an integer >= 1 (got 'many')",
+    ]
+
+
+def test_help_of_a_pair_lists_its_options(capsys, monkeypatch):
+    monkeypatch.setenv("TERMINAL_WIDTH", "100")
+    assert cli.run(["sample", "mdn", "penalty", "--help"]) == 0
+    text = " ".join(Text.from_ansi(capsys.readouterr().out).plain.replace("│", " ").split())
+    for part in ("--model.hidden INT,...", "--sampler.num-batches INT", "--prior.scale", "> 0", "Examples:"):
+        assert part in text
+    assert "--mesh" not in text
+
+
+def test_each_command_shows_examples(capsys):
+    for command in ("sample", "show", "resume", "evaluate", "predict", "list", "info", "plugins"):
+        assert cli.run([command, "--help"]) == 0
+        assert "Examples:" in capsys.readouterr().out
+
+
+def test_info_says_range_and_meaning(capsys):
+    assert cli.run(["info", "prior", "normal"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("prior normal, from bnnzoo")
+    assert "--prior.scale" in out
+    assert "> 0" in out
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (GateError("r-hat 1.4"), 3, "bnnzoo: r-hat 1.4"),
+        (KeyboardInterrupt(), 130, "bnnzoo: interrupted"),
+        (
+            ZeroDivisionError("a\nb"),
+            1,
+            "bnnzoo: internal error: ZeroDivisionError: a b (run again with --debug",
+        ),
+    ],
+)
+def test_exit_codes(error, code, said, capsys, monkeypatch):
+    def fail() -> None:
+        raise error
+
+    monkeypatch.setattr(registry, "plugins", fail)
+    assert cli.run(["plugins"]) == code
+    err = capsys.readouterr().err
+    assert said in err
+    assert "Traceback" not in err
+    assert cli.run(["plugins", "--debug"]) == code
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_our_warnings_are_shown_and_those_of_libraries_are_not(capsys, monkeypatch):
+    def warn() -> list[registry.Plugin]:
+        warnings.warn("regime: mean sigma2 6.3", BnnzooWarning, stacklevel=2)
+        warnings.warn("a library mumbles", UserWarning, stacklevel=2)
+        return []
+
+    monkeypatch.setattr(registry, "plugins", warn)
+    assert cli.run(["plugins"]) == 0
+    assert capsys.readouterr().err == "bnnzoo: warning: regime: mean sigma2 6.3\n"
+    assert cli.run(["plugins", "--debug"]) == 0
+    assert "mumbles" in capsys.readouterr().err
+
+
+def test_scan_sorts_arguments():
+    arguments = [
+        "mdn",
+        "--chains=3",
+        "--sampler.step-size",
+        "-1",
+        "-orun.nc",
+        "--force",
+        "penalty",
+        "--",
+        "-x",
+    ]
+    found = scan(arguments, {"--chains", "-o"})
+    assert found.positionals == ["mdn", "penalty", "-x"]
+    assert found.values == {"--chains": ["3"], "--sampler.step-size": ["-1"], "-o": ["run.nc"]}
+    assert found.flags == {"--force"}
+
+
+def test_plain_progress_lines(capsys):
+    now = [0.0]
+    lines = PlainLines(sys.stderr, clock=lambda: now[0])
+    for second, done in enumerate([0, 10, 20, 30, 40, 50, 60, 100]):
+        now[0] = float(second)
+        lines(Progress("sampling", done, 100, 0.7))
+    assert capsys.readouterr().err.splitlines() == [
+        "bnnzoo: sampling 0/100, acceptance 0.70",
+        "bnnzoo: sampling 50/100, 10/s, acceptance 0.70, 5 s left",
+        "bnnzoo: sampling 100/100, 14.3/s, acceptance 0.70",
+    ]
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_the_first_signal_asks_and_the_second_ends(name):
+    code = (
+        "import os, signal\nfrom bnnzoo.cli.signals import stop_signals\n"
+        "with stop_signals() as stop:\n"
+        f"    assert stop() == 0\n    os.kill(os.getpid(), signal.{name})\n"
+        f"    assert stop() == signal.{name}\n    print('asked', flush=True)\n"
+        f"    os.kill(os.getpid(), signal.{name})\n    print('not reached')\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.stdout == "asked\n"
+    assert result.returncode == {"SIGINT": 130, "SIGTERM": 143}[name]
+    assert "again to stop at once" in result.stderr
+
+
+def test_handlers_are_given_back():
+    import signal
+
+    before = signal.getsignal(signal.SIGTERM)
+    with stop_signals():
+        assert signal.getsignal(signal.SIGTERM) is not before
+    assert signal.getsignal(signal.SIGTERM) is before

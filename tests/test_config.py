@@ -1,0 +1,407 @@
+"""Recipes: precedence, limits, and errors that say where (T28)."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import threading
+import time
+import tracemalloc
+from typing import Annotated, ClassVar, Literal
+
+import numpy as np
+import pytest
+from annotated_types import Ge, Gt, Le
+from typing_extensions import Doc
+
+from bnnzoo import config, yaml_text
+from bnnzoo.config import Part, build, read_layer, resolve
+from bnnzoo.errors import NotFoundError, UsageError
+
+
+@dataclasses.dataclass(frozen=True)
+class Thing:
+    """A stand-in for a sampler."""
+
+    kind: ClassVar[str] = "thing"
+    step_size: Annotated[float | np.float32, Gt(0), Doc("start value of eta")] = np.float32(0.1)
+    batch_size: Annotated[int | Literal["auto"], Ge(1), Le(4096)] = "auto"
+    hidden: tuple[int, ...] = (50,)
+    variance: Literal["pooled", "batch-means"] = "pooled"
+    correction: Literal[0, 1, 2, 3] = 3
+    scale: Annotated[float | Literal["learned"], Gt(0)] = "learned"
+    swap: bool = False
+    _private: int = 0
+    derived: int = dataclasses.field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        if any(width < 1 for width in self.hidden):
+            raise ValueError(f"hidden: every width must be >= 1 (got {self.hidden})")
+
+
+def _built(**fields: object) -> Thing:
+    where = {name: f"--sampler.{name.replace('_', '-')}" for name in fields}
+    return build(Thing, Part("thing", fields, where), "sampler")
+
+
+def _refused(**fields: object) -> str:
+    with pytest.raises(UsageError) as caught:
+        _built(**fields)
+    return str(caught.value)
+
+
+@pytest.fixture
+def recipes(tmp_path, monkeypatch):
+    """A folder of shipped recipes of its own."""
+    monkeypatch.setattr(config, "_shipped_files", lambda: {p.stem: p for p in tmp_path.glob("*.yaml")})
+    return tmp_path
+
+
+def _layer(tmp_path, text: str, name: str = "user.yml") -> config.Layer:
+    path = tmp_path / name
+    path.write_text(text)
+    return read_layer(path)
+
+
+class TestFields:
+    def test_described(self):
+        fields = {field.name: field for field in config.fields_of(Thing)}
+        assert list(fields) == [
+            "step_size",
+            "batch_size",
+            "hidden",
+            "variance",
+            "correction",
+            "scale",
+            "swap",
+        ]
+        step = fields["step_size"]
+        assert (step.type, step.default_text, step.allowed, step.help) == (
+            "float",
+            "0.1",
+            "> 0",
+            "start value of eta",
+        )
+        assert fields["batch_size"].type == "int|auto"
+        assert fields["batch_size"].allowed == ">= 1, <= 4096 | auto"
+        assert fields["hidden"].type == "int,..."
+        assert fields["variance"].allowed == "pooled | batch-means"
+
+    @pytest.mark.parametrize(
+        ("name", "raw", "value"),
+        [
+            ("step_size", "1e-3", 0.001),
+            ("step_size", 1, 1.0),
+            ("step_size", np.float32(0.5), 0.5),
+            ("batch_size", "64", 64),
+            ("batch_size", "1e3", 1000),
+            ("batch_size", 1e3, 1000),
+            ("batch_size", "auto", "auto"),
+            ("hidden", "50,50", (50, 50)),
+            ("hidden", "[50, 20]", (50, 20)),
+            ("hidden", 30, (30,)),
+            ("hidden", [3, 4], (3, 4)),
+            ("hidden", "", ()),
+            ("variance", "batch-means", "batch-means"),
+            ("correction", "0", 0),
+            ("correction", 2, 2),
+            ("scale", "0.5", 0.5),
+            ("scale", "learned", "learned"),
+            ("swap", "true", True),
+            ("swap", False, False),
+        ],
+    )
+    def test_converted(self, name, raw, value):
+        found = getattr(_built(**{name: raw}), name)
+        assert found == value
+        assert type(found) is type(value)
+
+    @pytest.mark.parametrize(
+        ("name", "raw", "said"),
+        [
+            ("step_size", "-0.1", "must be > 0 (got -0.1)"),
+            ("step_size", "big", "must be a number > 0 (got 'big')"),
+            ("step_size", True, "must be a number > 0 (got true)"),
+            ("step_size", "nan", "must be finite (got nan)"),
+            ("step_size", math.inf, "must be finite (got inf)"),
+            ("step_size", None, "must be a number > 0 (got nothing)"),
+            ("step_size", [1.0], "must be a number > 0 (got [1.0])"),
+            ("batch_size", 0, "must be >= 1 and <= 4096 or auto (got 0)"),
+            ("batch_size", 3.7, "must be an integer >= 1 and <= 4096 or auto (got 3.7)"),
+            ("batch_size", "many", "must be an integer >= 1 and <= 4096 or auto (got 'many')"),
+            ("batch_size", True, "must be an integer >= 1 and <= 4096 or auto (got true)"),
+            ("batch_size", "1_0", "must be an integer >= 1 and <= 4096 or auto (got '1_0')"),
+            ("hidden", "50,x", "each must be an integer (got '50,x')"),
+            ("hidden", "50,0", "every width must be >= 1 (got (50, 0))"),
+            ("variance", "poled", "must be one of pooled, batch-means (got 'poled')"),
+            ("correction", 4, "must be one of 0, 1, 2, 3 (got 4)"),
+            ("correction", True, "must be one of 0, 1, 2, 3 (got true)"),
+            ("scale", "0", "must be > 0 or learned (got 0.0)"),
+            ("swap", 1, "must be true or false (got 1)"),
+            ("swap", "maybe", "must be true or false (got 'maybe')"),
+        ],
+    )
+    def test_refused(self, name, raw, said):
+        assert _refused(**{name: raw}) == f"--sampler.{name.replace('_', '-')}: {said}"
+
+    def test_all_problems_together(self):
+        assert _refused(step_size=-1, hiden="3", swap="maybe").splitlines() == [
+            "--sampler.step-size: must be > 0 (got -1.0)",
+            "--sampler.hiden: unknown key; did you mean 'hidden'?",
+            "--sampler.swap: must be true or false (got 'maybe')",
+        ]
+
+    def test_private_and_derived_fields_are_no_options(self):
+        assert "unknown key" in _refused(_private=1)
+        assert "unknown key" in _refused(derived=1)
+
+    def test_a_field_without_default_is_needed(self):
+        @dataclasses.dataclass
+        class Needy:
+            width: Annotated[int, Ge(1)]
+
+        with pytest.raises(UsageError, match="--model.width: needed: must be an integer >= 1"):
+            build(Needy, Part("needy"), "model")
+
+
+class TestResolve:
+    def test_defaults(self, recipes):
+        recipe = resolve("mdn", "penalty")
+        assert (recipe.model, recipe.sampler) == (Part("mdn"), Part("penalty"))
+        assert recipe.likelihood is recipe.prior is recipe.data is recipe.init is None
+        assert (recipe.chains, recipe.warmup, recipe.draws, recipe.seed) == (4, 1000, 1000, 0)
+        assert recipe.standardise is True
+
+    def test_precedence(self, recipes):
+        (recipes / "mdn.yaml").write_text("chains: 1\nwarmup: 1\ndraws: 1\nthin: 1\nseed: 1\nsplit_seed: 1\n")
+        (recipes / "penalty.yaml").write_text("chains: 2\nwarmup: 2\ndraws: 2\nthin: 2\nseed: 2\n")
+        (recipes / "mdn.penalty.yaml").write_text("chains: 3\nwarmup: 3\ndraws: 3\nthin: 3\n")
+        early = _layer(recipes, "chains: 4\nwarmup: 4\ndraws: 4\n", "early.yml")
+        late = _layer(recipes, "chains: 5\nwarmup: 5\n", "late.yml")
+        recipe = resolve("mdn", "penalty", [early, late], {"chains": "6"})
+        found = (recipe.chains, recipe.warmup, recipe.draws, recipe.thin, recipe.seed, recipe.split_seed)
+        assert found == (6, 5, 4, 3, 2, 1)
+        assert recipe.where["chains"] == "--chains"
+        assert recipe.where["warmup"].endswith("late.yml:2:1")
+
+    def test_parts_merge_by_name(self, recipes):
+        (recipes / "mdn.yaml").write_text(
+            "sampler: {name: penalty, step_size: 1e-3}\nmodel: {components: 3}\n"
+        )
+        same = resolve("mdn", "penalty", [], {"sampler.batch_size": "50"})
+        assert same.sampler.fields == {"step_size": 0.001, "batch_size": "50"}
+        assert same.sampler.where["batch_size"] == "--sampler.batch-size"
+        assert same.sampler.where["step_size"].endswith("mdn.yaml:1:26")
+        assert same.model == Part("mdn", {"components": 3}, {"components": same.model.where["components"]})
+        assert resolve("mdn", "hmc").sampler == Part("hmc")
+
+    def test_fields_without_a_name_keep_no_name(self, recipes):
+        recipe = resolve("mlp", "hmc", [], {"likelihood.scale": "0.5"})
+        assert recipe.likelihood == Part("", {"scale": "0.5"}, {"scale": "--likelihood.scale"})
+
+    def test_names_may_come_from_a_config(self, recipes):
+        layer = _layer(recipes, "model: mdn\nsampler: {name: Penalty, step_size: 1e-3}\n")
+        recipe = resolve(None, None, [layer])
+        assert (recipe.model.name, recipe.sampler.name) == ("mdn", "penalty")
+        assert recipe.sampler.fields == {"step_size": 1e-3}
+        assert resolve("mlp", None, [layer]).model.name == "mlp"
+
+    def test_nobody_names_a_sampler(self, recipes):
+        with pytest.raises(UsageError, match="no sampler: name one"):
+            resolve("mdn", None)
+
+    @pytest.mark.parametrize("by", ["option", "config"])
+    def test_own_data_drops_what_belongs_to_the_example(self, recipes, by):
+        (recipes / "mdn.yaml").write_text(
+            "data: mdn-sine\ntarget: y\ntask: regression\nlikelihood: {name: mixture, components: 2}\n"
+            "prior: {name: laplace}\nwarmup: 7\n"
+        )
+        layers = [_layer(recipes, "data: x.csv\n")] if by == "config" else []
+        options = {"data": "x.csv"} if by == "option" else {}
+        recipe = resolve("mdn", "hmc", layers, options)
+        assert (recipe.data, recipe.target, recipe.task, recipe.likelihood) == ("x.csv", (), None, None)
+        assert recipe.prior == Part("laplace")
+        assert recipe.warmup == 7
+        own = resolve("mdn", "hmc", layers, {**options, "likelihood": "gaussian", "likelihood.scale": "1"})
+        assert own.likelihood is not None
+        assert (own.likelihood.name, own.likelihood.fields) == ("gaussian", {"scale": "1"})
+        example = resolve("mdn", "hmc")
+        assert (example.data, example.target) == ("mdn-sine", ("y",))
+        assert example.likelihood is not None
+
+    def test_all_problems_together_and_located(self, recipes):
+        layer = _layer(recipes, "model: mdn\nchians: 3\nwarmup: many\nlikelihood: [a]\n")
+        with pytest.raises(UsageError) as caught:
+            resolve(None, "hmc", [layer], {"thin": "0"})
+        path = recipes / "user.yml"
+        assert str(caught.value).splitlines() == [
+            f"{path}:2:1: chians: unknown key; did you mean 'chains'?",
+            f"{path}:4:13: likelihood: must be a name, or a mapping of its fields",
+            f"{path}:3:1: warmup: must be an integer >= 0 (got 'many')",
+            "--thin: must be >= 1 (got 0)",
+        ]
+
+    def test_an_unknown_field_of_a_part_is_located_when_it_is_built(self, recipes):
+        layer = _layer(recipes, "sampler:\n  name: thing\n  step_sise: 1\n  batch_size: many\n")
+        part = resolve("mlp", None, [layer]).sampler
+        path = recipes / "user.yml"
+        with pytest.raises(UsageError) as caught:
+            build(Thing, part, "sampler")
+        assert str(caught.value).splitlines() == [
+            f"{path}:3:3: sampler.step_sise: unknown key; did you mean 'step_size'?",
+            f"{path}:4:3: sampler.batch_size: must be an integer >= 1 and <= 4096 or auto (got 'many')",
+        ]
+
+    def test_several_parts_report_together(self):
+        bad = Part("thing", {"swap": 3}, {})
+        with pytest.raises(UsageError) as caught:
+            config.build_all([(Thing, bad, "model"), (Thing, bad, "sampler")])
+        assert str(caught.value).splitlines() == [
+            "model.swap: must be true or false (got 3)",
+            "sampler.swap: must be true or false (got 3)",
+        ]
+
+    def test_round_trip(self, recipes):
+        asked = {
+            "data": "a b.csv",
+            "target": ["y", "true", "1e3"],
+            "sampler.step_size": 0.1 + 0.2,
+            "sampler.scale": np.float32(0.1),
+            "model.hidden": (5, 6),
+            "model.activation": "tanh",
+            "likelihood_power": 1e-05,
+            "keep_warmup": True,
+        }
+        recipe = resolve("mdn", "penalty", [], asked)
+        text = config.to_yaml(config.as_dict(recipe))
+        again = resolve(None, None, [_layer(recipes, text)])
+        assert config.to_yaml(config.as_dict(again)) == text
+        assert again.sampler.fields["step_size"] == 0.1 + 0.2
+        assert np.float32(again.sampler.fields["scale"]) == np.float32(0.1)
+        assert again.target == ("y", "true", "1e3")
+        assert again.likelihood_power == 1e-05
+
+    def test_shipped_recipes(self, recipes):
+        (recipes / "tutorial.yaml").write_text("# A first run.\n# More.\nmodel: mdn\nsampler: penalty\n")
+        assert config.shipped_names() == {"tutorial": "A first run."}
+        assert resolve(None, None, [read_layer("tutorial")]).model.name == "mdn"
+        assert config.shipped("../tutorial") is None
+        with pytest.raises(NotFoundError, match="--config nope: no such file, .* there are: tutorial"):
+            read_layer("nope")
+
+    def test_a_pipe_is_read_once(self, recipes):
+        pipe = recipes / "pipe"
+        os.mkfifo(pipe)
+        writer = threading.Thread(target=pipe.write_text, args=("model: mdn\nsampler: hmc\n",))
+        writer.start()
+        layer = read_layer(str(pipe))
+        writer.join()
+        assert resolve(None, None, [layer]).sampler.name == "hmc"
+
+    def test_every_shipped_recipe_resolves(self):
+        for name in config.shipped_names():
+            model, _, sampler = name.partition(".")
+            names = config.part_names(None, None, [read_layer(name)])
+            assert resolve(names["model"] or model, names["sampler"] or sampler or "hmc", [read_layer(name)])
+
+
+class TestYaml:
+    @pytest.mark.parametrize(
+        ("text", "value"),
+        [
+            ("1e-3", 0.001),
+            ("1e3", 1000.0),
+            ("no", "no"),
+            ("on", "on"),
+            ("010", 10),
+            ("1_0", "1_0"),
+            ("'1'", "1"),
+            ("true", True),
+            ("~", None),
+            ("", None),
+            (".5", 0.5),
+            ("-.inf", -math.inf),
+            ("2020-01-01", "2020-01-01"),
+            ("12:30", "12:30"),
+        ],
+    )
+    def test_scalars_are_yaml_1_2(self, text, value):
+        assert yaml_text.parse(f"a: {text}", "f").value["a"].value == value
+
+    @pytest.mark.parametrize(
+        "value", [1e-05, 0.1, 1e300, -0.0, 3, "a: b", "yes", "1e3", "", "é\n", None, [1, "x"], {}]
+    )
+    def test_what_is_written_reads_back(self, value):
+        node = yaml_text.parse(yaml_text.write({"a": value}), "f").value["a"]
+        found = [item.value for item in node.value] if isinstance(node.value, list) else node.value
+        assert found == value
+        assert type(found) is type(value)
+
+    def test_an_empty_file_says_nothing(self, tmp_path):
+        assert _layer(tmp_path, "# nothing\n").run == {}
+
+    @pytest.mark.parametrize(
+        ("text", "said"),
+        [
+            ("chains: 1\nchains: 2\n", "f:2:1: chains: the key is repeated (first at f:1:1)"),
+            ("a: &x {b: 1}\nc:\n  <<: *x\n", "f:3:3: merge keys (<<) are not allowed"),
+            ("a: !!python/object:os.system x\n", "f:1:4: tags are not allowed"),
+            ("a: !!python/object/apply:os.system ['true']\n", "f:1:4: tags are not allowed"),
+            ("a: *b\n", "f:1:4: no anchor &b"),
+            ("a: [1\n", "f:2:1: "),
+            ("a: b: c\n", "f:1:5: "),
+            ("a: 1\n---\nb: 2\n", "f:2:1: a second document"),
+            ("? [a]\n: 1\n", "f:1:3: a key is a plain word"),
+            ("a: \x07\n", "f: "),
+        ],
+    )
+    def test_refused(self, text, said):
+        with pytest.raises(UsageError) as caught:
+            yaml_text.parse(text, "f")
+        assert str(caught.value).startswith(said)
+        assert "\n" not in str(caught.value)
+
+    def test_not_a_mapping(self, tmp_path):
+        with pytest.raises(UsageError, match="a recipe is a list of `key: value` lines"):
+            _layer(tmp_path, "- a\n- b\n")
+
+    def test_not_utf8(self, tmp_path):
+        path = tmp_path / "latin.yaml"
+        path.write_bytes(b"data: caf\xe9.csv\n")
+        with pytest.raises(UsageError, match=r"latin.yaml: not UTF-8 \(byte 9\)"):
+            read_layer(path)
+
+    def test_a_byte_order_mark_is_no_matter(self, tmp_path):
+        path = tmp_path / "bom.yaml"
+        path.write_bytes(b"\xef\xbb\xbfmodel: mdn\n")
+        assert read_layer(path).parts["model"].name is not None
+
+    @pytest.mark.parametrize(
+        ("text", "said"),
+        [
+            ("a: " + "[" * 900_000, "nested deeper than 50"),
+            ("a: &x 1\nb: [" + "*x, " * 200 + "]\n", "more than 100 aliases"),
+            ("a: [" + "1, " * 300_000 + "]\n", "more than 10000 values"),
+            ("# " + "x" * 1_000_001 + "\na: 1\n", "larger than 1 MB"),
+            (
+                "a0: &a0 [x, x, x, x, x, x, x, x, x]\n"
+                + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 12)),
+                "unknown key",
+            ),
+        ],
+        ids=["depth", "aliases", "values", "size", "billion laughs"],
+    )
+    def test_bombs_are_refused_quickly(self, tmp_path, text, said):
+        tracemalloc.start()
+        start = time.perf_counter()
+        try:
+            with pytest.raises(UsageError) as caught:
+                resolve("mlp", "hmc", [_layer(tmp_path, text)])
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert said in str(caught.value)
+        # The rule is 1 s and 200 MB; the margin is for tracing and a busy machine.
+        assert time.perf_counter() - start < 10
+        assert peak < 200e6

@@ -1,0 +1,228 @@
+"""Splitting, scaling, and the zoo's own data sets."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bnnzoo.data import Scaler, from_arrays, registered, split
+from bnnzoo.errors import UsageError
+
+
+def numbered(n: int, labels=None):
+    """A data set whose rows can be told apart."""
+    return from_arrays(np.arange(n, dtype=float), np.arange(n, dtype=float) if labels is None else labels)
+
+
+# ---------------------------------------------------------------------------------------------- split
+
+
+@pytest.mark.parametrize("n", [2, 3, 10, 11, 99])
+@pytest.mark.parametrize("test_fraction", [0.1, 0.25, 0.5])
+def test_split_is_a_partition(n, test_fraction):
+    train, test = split(numbered(n), test_fraction=test_fraction, seed=3)
+    assert test is not None
+    assert test.num_data == int(np.ceil(test_fraction * n))
+    np.testing.assert_array_equal(np.sort(np.concatenate([train.x, test.x]), axis=0)[:, 0], np.arange(n))
+    np.testing.assert_array_equal(train.x, train.y)
+
+
+def test_split_is_scikit_learns():
+    from sklearn.model_selection import train_test_split
+
+    train, test = split(numbered(50), test_fraction=0.1, seed=7)
+    expected = train_test_split(np.arange(50.0), test_size=0.1, random_state=7)
+    np.testing.assert_array_equal(train.x[:, 0], expected[0])
+    np.testing.assert_array_equal(test.x[:, 0], expected[1])
+
+
+def test_split_depends_on_the_seed_alone():
+    first, again, other = (split(numbered(50), test_fraction=0.2, seed=seed)[1] for seed in (0, 0, 1))
+    np.testing.assert_array_equal(first.x, again.x)
+    assert not np.array_equal(first.x, other.x)
+
+
+def test_split_keeps_class_proportions():
+    labels = np.repeat([0, 1], [80, 20])
+    for seed in range(5):
+        _, test = split(numbered(100, labels), test_fraction=0.2, seed=seed)
+        np.testing.assert_array_equal(np.bincount(test.y), [16, 4])
+
+
+@pytest.mark.parametrize("labels", [[0, 0, 0, 0, 1], [0, 1, 2, 0, 1, 2], [0, 0, 1, 1, 2, 2, 3, 3]])
+def test_split_where_proportions_cannot_be_kept(labels):
+    for test_fraction in (0.1, 0.9):
+        data = numbered(len(labels), labels)
+        if np.ceil(test_fraction * len(labels)) == len(labels):
+            continue
+        train, test = split(data, test_fraction=test_fraction, seed=0)
+        assert train.num_data + test.num_data == len(labels)
+        assert train.num_classes == test.num_classes == data.num_classes
+
+
+def test_split_with_no_test_rows():
+    data = replace(numbered(5), test=numbered(3))
+    train, test = split(data, test_fraction=0, seed=0)
+    assert test is None
+    assert train.num_data == 5
+    assert train.test is None
+
+
+def test_a_test_set_of_its_own_wins():
+    own = numbered(3)
+    train, test = split(replace(numbered(5), test=own), test_fraction=0.1, seed=0)
+    assert test is own
+    assert (train.num_data, train.test) == (5, None)
+
+
+@pytest.mark.parametrize("test_fraction", [-0.1, 1, 1.5, float("nan")])
+def test_bad_fractions(test_fraction):
+    with pytest.raises(UsageError, match="test fraction"):
+        split(numbered(5), test_fraction=test_fraction, seed=0)
+
+
+def test_too_few_rows():
+    with pytest.raises(UsageError, match="arrays: 1 rows leave none to train on at test fraction"):
+        split(numbered(1), test_fraction=0.1, seed=0)
+
+
+# ---------------------------------------------------------------------------------------------- scaler
+
+
+def test_scaler_standardises_and_back():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(200, 3)) * [1, 1e-3, 1e5] + [0, 5, -1e6]
+    y = rng.normal(size=(200, 2)) * [2, 300] + [1, -1000]
+    data = from_arrays(x, y)
+    scaler = Scaler.fit(data, standardise=True)
+    scaled = scaler.apply(data)
+    assert scaled.x.dtype == scaled.y.dtype == np.float32
+    np.testing.assert_allclose(scaled.x.astype(float).mean(axis=0), 0, atol=2e-3)
+    np.testing.assert_allclose(scaled.x.std(axis=0, dtype=float), 1, rtol=1e-3)
+    np.testing.assert_allclose(scaled.y.std(axis=0, dtype=float), 1, rtol=1e-5)
+    np.testing.assert_allclose(scaler.unscale_targets(scaled.y), data.y, rtol=1e-4, atol=1e-4)
+    draws = scaler.unscale_targets(np.zeros((7, 5, 2)))
+    np.testing.assert_allclose(draws, np.broadcast_to(scaler.y_mean, (7, 5, 2)))
+
+
+def test_scaler_statistics():
+    data = from_arrays([[1.0, 5.0], [3.0, 5.0]], [0.0, 4.0])
+    scaler = Scaler.fit(data, standardise=True)
+    for values, expected in (
+        (scaler.x_mean, [2, 5]),
+        (scaler.x_sd, [1, 1]),
+        (scaler.y_mean, [2]),
+        (scaler.y_sd, [2]),
+    ):
+        assert values.dtype == np.float32
+        np.testing.assert_array_equal(values, expected)
+
+
+@pytest.mark.parametrize("constant", [0.1, 1e30, -3.3e-39, 1e-45])
+def test_constant_columns_are_only_centred(constant):
+    data = from_arrays(np.full((30, 1), constant), np.full(30, constant))
+    scaler = Scaler.fit(data, standardise=True)
+    assert scaler.x_sd == scaler.y_sd == 1
+    np.testing.assert_array_equal(scaler.apply(data).x, 0)
+
+
+def test_scaler_off_changes_nothing():
+    data = from_arrays([[1.0, 5.0], [3.0, 5.0]], [0.0, 4.0])
+    scaled = Scaler.fit(data, standardise=False).apply(data)
+    np.testing.assert_array_equal(scaled.x, data.x)
+    np.testing.assert_array_equal(scaled.y, data.y)
+
+
+def test_scaler_leaves_labels_alone():
+    data = from_arrays(np.arange(4.0), [0, 1, 1, 0])
+    scaler = Scaler.fit(data, standardise=True)
+    assert (scaler.y_mean.tolist(), scaler.y_sd.tolist()) == ([0], [1])
+    assert scaler.apply(data).y is data.y
+
+
+def test_scaler_of_images():
+    images = np.random.default_rng(0).integers(0, 256, size=(1500, 3, 4), dtype=np.uint8)
+    data = from_arrays(images, np.arange(1500) % 2)
+    scaler = Scaler.fit(data, standardise=True)
+    assert scaler.x_mean.shape == scaler.x_sd.shape == ()
+    np.testing.assert_allclose(scaler.x_mean, images.mean(), rtol=1e-6)
+    np.testing.assert_allclose(scaler.x_sd, images.std(), rtol=1e-6)
+    assert scaler.scale_inputs(images) is images
+    plain = Scaler.fit(data, standardise=False)
+    assert (float(plain.x_mean), float(plain.x_sd)) == (0, 255)
+    floats = from_arrays(images.astype(float), np.arange(1500) % 2)
+    np.testing.assert_allclose(Scaler.fit(floats, standardise=True).x_sd, scaler.x_sd, rtol=1e-6)
+    np.testing.assert_allclose(Scaler.fit(floats, standardise=True).apply(floats).x.std(), 1, rtol=1e-4)
+
+
+def test_scaler_refuses_what_float32_cannot_hold():
+    scaler = Scaler.fit(from_arrays([1e-30, 2e-30], [0.0, 1.0]), standardise=True)
+    with pytest.raises(UsageError, match="standardised x: row 1, column 1"):
+        scaler.scale_inputs(np.float32([[1e20]]))
+
+
+def test_scaler_takes_the_test_set_along():
+    data = replace(numbered(5), test=numbered(3))
+    scaler = Scaler.fit(data, standardise=True)
+    np.testing.assert_array_equal(scaler.apply(data).test.x, scaler.scale_inputs(data.test.x))
+
+
+# ---------------------------------------------------------------------------------------------- registered
+
+NAMES = ("linear_line", "mdn_sine", "mdn_branches", "tutorial_sine", "diabetes", "digits", "breast_cancer")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_registered_sets_are_the_same_every_time(name):
+    first, again = getattr(registered, name)(), getattr(registered, name)()
+    np.testing.assert_array_equal(first.x, again.x)
+    np.testing.assert_array_equal(first.y, again.y)
+    assert first.name == name.replace("_", "-")
+    assert first.x.dtype == (np.uint8 if name == "digits" else np.float32)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "num_classes"),
+    [
+        ("linear_line", (100, 1), 0),
+        ("tutorial_sine", (32, 1), 0),
+        ("diabetes", (442, 10), 0),
+        ("digits", (1797, 8, 8), 10),
+        ("breast_cancer", (569, 30), 2),
+    ],
+)
+def test_registered_shapes(name, shape, num_classes):
+    data = getattr(registered, name)()
+    assert (data.x.shape, data.num_classes, data.test) == (shape, num_classes, None)
+    assert len(data.feature_names) == (shape[1] if len(shape) == 2 else 0)
+
+
+def test_line_is_recovered():
+    data = registered.linear_line()
+    slope, intercept = np.polyfit(data.x[:, 0].astype(float), data.y[:, 0].astype(float), 1)
+    assert abs(slope - 1) < 0.25
+    assert abs(intercept - 0.5) < 0.25
+
+
+def test_density_sets_hold_their_known_best_nll():
+    """The true densities on the 5000 test points: METHOD's numbers within five standard errors."""
+    sine, branches = registered.mdn_sine(), registered.mdn_branches()
+    for data in (sine, branches):
+        assert (data.num_data, data.test.num_data) == (600, 5000)
+        assert not np.isin(data.test.x, data.x).all()
+    x, y = sine.test.x.astype(float), sine.test.y.astype(float)
+    sd = 0.1 + 0.3 * np.abs(x)
+    nll = 0.5 * ((y - np.sin(3 * x)) / sd) ** 2 + np.log(sd) + 0.5 * np.log(2 * np.pi)
+    assert abs(nll.mean() + 0.03525) < 5 * nll.std() / np.sqrt(5000)
+    x, y = branches.test.x.astype(float), branches.test.y.astype(float)
+    centre = 0.5 + 0.5 * x
+    density = sum(np.exp(-0.5 * ((y - sign * centre) / 0.15) ** 2) for sign in (-1, 1)) / 2
+    nll = -np.log(density / (0.15 * np.sqrt(2 * np.pi)))
+    assert abs(nll.mean() - 0.09997) < 5 * nll.std() / np.sqrt(5000)
+
+
+def test_digits_fill_the_byte():
+    data = registered.digits()
+    assert (data.x.min(), data.x.max(), len(np.unique(data.x))) == (0, 255, 17)

@@ -1,0 +1,59 @@
+"""Names -> entries -> objects."""
+
+from __future__ import annotations
+
+import pytest
+
+from bnnzoo import registry
+from bnnzoo.errors import NotFoundError
+
+
+@pytest.fixture(autouse=True)
+def _only_our_own(monkeypatch):
+    monkeypatch.setenv("BNNZOO_DISABLE_PLUGINS", "1")
+    registry.reset()
+    yield
+    registry.reset()
+
+
+def test_the_zoo_registers_like_a_stranger():
+    (zoo,) = registry.plugins()
+    assert (zoo.name, zoo.distribution, zoo.error) == ("zoo", "bnnzoo", "")
+    assert zoo.counts == {"models": 4, "samplers": 6, "datasets": 7, "likelihoods": 6, "priors": 4}
+
+
+def test_entries_say_what_a_list_needs():
+    penalty = registry.entries("samplers")["penalty"]
+    assert (penalty.kind, penalty.exactness, penalty.distribution) == (
+        "samplers",
+        "noise-corrected",
+        "bnnzoo",
+    )
+    assert all(entry.summary for kind in registry.KINDS for entry in registry.entries(kind).values())
+
+
+def test_a_near_name_is_suggested():
+    with pytest.raises(NotFoundError, match="no sampler named 'penalt'; did you mean penalty?"):
+        registry.find("samplers", "penalt")
+
+
+def test_without_a_near_name_all_are_listed():
+    with pytest.raises(NotFoundError, match="no model named 'zzz'; there are: cnn, linear, mdn, mlp"):
+        registry.find("models", "zzz")
+
+
+def test_a_name_is_found_in_any_case_and_with_its_distribution():
+    assert registry.find("samplers", "MALA") is registry.find("samplers", "bnnzoo:mala")
+
+
+@pytest.mark.parametrize("kind", [kind for kind in registry.KINDS if kind != "datasets"])
+def test_each_target_exists(kind):
+    for name, entry in registry.entries(kind).items():
+        thing = registry.load(kind, name)
+        if kind == "samplers":
+            assert thing.exactness == entry.exactness
+
+
+def test_each_dataset_exists():
+    for name in registry.entries("datasets"):
+        assert callable(registry.load("datasets", name))
