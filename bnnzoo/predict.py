@@ -110,7 +110,7 @@ def _first_mean(posterior: NetworkPosterior, draw: Float[Array, " dim"], x: Shap
 def _accumulate(
     posterior: NetworkPosterior,
     whole: Float[Array, "block draw dim"],
-    rest: Float[Array, "draw dim"],
+    rest: Float[Array, "rest dim"],
     x: Shaped[Array, "row ..."],
     y: Shaped[Array, "row ..."] | None,
 ) -> _Sums:

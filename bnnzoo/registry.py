@@ -200,6 +200,8 @@ def _loaded() -> _Registry:
 
 
 def _report(plugin: Plugin) -> str:
+    if not plugin.version:
+        return f"plugin {plugin.distribution}: {plugin.error}"
     return f"plugin {plugin.name} of {plugin.distribution} {plugin.version}: {plugin.error}"
 
 

@@ -31,6 +31,7 @@ class Run:
     def __init__(self, posterior: xr.DataTree, path: Path | None):
         self.posterior = posterior
         self.path = path
+        backend.prepare("vectorized", 1)
 
     @property
     def attributes(self) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, Key, PRNGKeyArray, PyTree
 
 from bnnzoo.errors import BnnzooError
 from bnnzoo.placement import Placement
@@ -215,12 +215,12 @@ def _numbers(*values: int) -> tuple[np.uint32, ...]:
     return tuple(np.uint32(value) for value in values)
 
 
-def _chain_keys(key: PRNGKeyArray, num_chains: int) -> PRNGKeyArray:
+def _chain_keys(key: PRNGKeyArray, num_chains: int) -> Key[Array, " chain"]:
     return jax.vmap(lambda c: jax.random.fold_in(key, c))(jnp.arange(num_chains, dtype=jnp.uint32))
 
 
 @eqx.filter_jit
-def _begin(loop: Loop, thetas: Float[Array, "chain dim"], keys: PRNGKeyArray, num_warmup: int) -> Carry:
+def _begin(loop: Loop, thetas: Float[Array, "chain dim"], keys: Key[Array, " chain"], num_warmup: int) -> Carry:
     def one(shared, theta, key):
         state = shared.sampler.init(shared.posterior, theta, num_warmup=num_warmup, key=key)
         return Carry(state, shared.warmup.init(state, _constraints(shared, state)))
@@ -238,7 +238,7 @@ def _constraints(loop: Loop, state: PyTree) -> int:
 
 
 @eqx.filter_jit
-def _settle(loop: Loop, carry: Carry, keys: PRNGKeyArray, final: bool) -> Carry:
+def _settle(loop: Loop, carry: Carry, keys: Key[Array, " chain"], final: bool) -> Carry:
     def one(shared, carry, key):
         state = shared.warmup.final(carry.tuning, carry.states)
         state = shared.sampler.settle(shared.posterior, state, final=final, key=key)

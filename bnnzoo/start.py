@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, PyTree
 
 from bnnzoo.placement import Placement
 from bnnzoo.posterior import AbstractPosterior
@@ -82,7 +82,7 @@ def _begin(posterior: AbstractPosterior, placement: Placement, thetas: Float[Arr
 
 @eqx.filter_jit
 def _advance(
-    posterior: AbstractPosterior, placement: Placement, states: Training, keys: PRNGKeyArray, count: Int[Array, ""]
+    posterior: AbstractPosterior, placement: Placement, states: Training, keys: Key[Array, " chain"], count: Int[Array, ""]
 ) -> Training:
     total = posterior.num_data
     held_out = min(_HELD_OUT, total // 10)

@@ -110,7 +110,7 @@ class _Reader:
             return empty
         return root
 
-    def node(self, event: Event, events: Iterator[Event], depth: int) -> Node:
+    def node(self, event: Any, events: Iterator[Event], depth: int) -> Node:
         where = self.at(event)
         self.values += 1
         if depth > MAX_DEPTH:
@@ -119,7 +119,7 @@ class _Reader:
             raise UsageError(f"{where}: more than {MAX_VALUES} values; this is not a recipe")
         if isinstance(event, AliasEvent):
             return self.alias(event, where)
-        if getattr(event, "tag", None):
+        if event.tag:
             raise UsageError(f"{where}: tags are not allowed ({str(event.tag)[:60]})")
         if isinstance(event, ScalarEvent):
             node = Node(_scalar(event.value, plain=event.style in (None, "")), where)

@@ -20,7 +20,8 @@ BROKEN = {
         "PluginValidationError",
     ),
     "raises": (
-        "from bnnzoo.hookspecs import hookimpl\n@hookimpl\ndef bnnzoo_models(): raise ZeroDivisionError('oops')\n",
+        "from bnnzoo.hookspecs import hookimpl\n"
+        "@hookimpl\ndef bnnzoo_models(): raise ZeroDivisionError('oops')\n",
         "ZeroDivisionError: oops",
     ),
     "returns-none": (

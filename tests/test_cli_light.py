@@ -49,6 +49,17 @@ def test_imports_nothing_heavy(arguments):
     assert result.stderr.splitlines()[-1].endswith("[]")
 
 
+@pytest.mark.parametrize("arguments", [[], ["-h"], ["--help"]])
+def test_without_a_command_there_is_help(arguments, capsys):
+    assert cli.run(arguments) == 0
+    assert "Usage: bnnzoo" in capsys.readouterr().out
+
+
+def test_version(capsys):
+    assert cli.run(["--version"]) == 0
+    assert capsys.readouterr().out[0].isdigit()
+
+
 def test_list_json_is_flat_rows(capsys):
     assert cli.run(["list", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
@@ -77,7 +88,7 @@ def test_list_a_kind(word, capsys):
         (["sample", "mdn", "mala", "--chains", "0"], "bnnzoo: --chains: must be >= 1 (got 0)"),
         (["sample", "mdn", "mala", "--config", "nope"], "bnnzoo: --config nope: no such file"),
         (["sample", "--config", "gone/x.yaml"], "bnnzoo: gone/x.yaml: no such file or directory"),
-        (["sample", "mdn", "mala", "extra"], "bnnzoo: Got unexpected extra argument (extra)"),
+        (["sample", "mdn", "mala", "extra"], "bnnzoo: Got unexpected extra argument(s) (extra)"),
         (["list", "zoos"], "bnnzoo: no kind 'zoos'; there are: models, samplers"),
         (["evaluate"], "bnnzoo: Missing argument 'RUN'; try bnnzoo evaluate --help"),
         (["info", "sampler", "hm"], "no sampler named 'hm'; did you mean hmc?"),
@@ -127,7 +138,6 @@ def test_info_says_range_and_meaning(capsys):
     ("error", "code", "said"),
     [
         (GateError("r-hat 1.4"), 3, "bnnzoo: r-hat 1.4"),
-        (KeyboardInterrupt(), 130, "bnnzoo: interrupted"),
         (
             ZeroDivisionError("a\nb"),
             1,
@@ -146,6 +156,22 @@ def test_exit_codes(error, code, said, capsys, monkeypatch):
     assert "Traceback" not in err
     assert cli.run(["plugins", "--debug"]) == code
     assert "Traceback" in capsys.readouterr().err
+
+
+def test_an_interrupt_outside_of_a_run(capsys, monkeypatch):
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(registry, "plugins", interrupt)
+    assert cli.run(["plugins"]) == 130
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_reader_that_leaves_is_no_error():
+    command = f"{sys.executable} -m bnnzoo list | head -1"
+    result = subprocess.run(command, shell=True, capture_output=True, text=True, check=True)
+    assert result.stdout.startswith("kind")
+    assert result.stderr == ""
 
 
 def test_our_warnings_are_shown_and_those_of_libraries_are_not(capsys, monkeypatch):
@@ -179,14 +205,14 @@ def test_scan_sorts_arguments():
     assert found.flags == {"--force"}
 
 
-def test_plain_progress_lines(capsys):
+def test_plain_progress_lines():
     now = [0.0]
-    lines = PlainLines(sys.stderr, clock=lambda: now[0])
+    written: list[str] = []
+    lines = PlainLines(written.append, clock=lambda: now[0])
     for second, done in enumerate([0, 10, 20, 30, 40, 50, 60, 100]):
         now[0] = float(second)
         lines(Progress("sampling", done, 100, 0.7))
-    assert capsys.readouterr().err.splitlines() == [
-        "bnnzoo: sampling 0/100, acceptance 0.70",
+    assert written == [
         "bnnzoo: sampling 50/100, 10/s, acceptance 0.70, 5 s left",
         "bnnzoo: sampling 100/100, 14.3/s, acceptance 0.70",
     ]

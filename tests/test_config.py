@@ -25,7 +25,9 @@ class Thing:
     """A stand-in for a sampler."""
 
     kind: ClassVar[str] = "thing"
-    step_size: Annotated[float | np.float32, Gt(0), Doc("start value of eta")] = np.float32(0.1)
+    step_size: Annotated[float | np.float32, Gt(0), Doc("start value of eta")] = dataclasses.field(
+        default=np.float32(0.1)
+    )
     batch_size: Annotated[int | Literal["auto"], Ge(1), Le(4096)] = "auto"
     hidden: tuple[int, ...] = (50,)
     variance: Literal["pooled", "batch-means"] = "pooled"
@@ -161,7 +163,7 @@ class TestFields:
         class Needy:
             width: Annotated[int, Ge(1)]
 
-        with pytest.raises(UsageError, match="--model.width: needed: must be an integer >= 1"):
+        with pytest.raises(UsageError, match=r"--model\.width: needed: must be an integer >= 1"):
             build(Needy, Part("needy"), "model")
 
 
@@ -287,7 +289,7 @@ class TestResolve:
         assert config.shipped_names() == {"tutorial": "A first run."}
         assert resolve(None, None, [read_layer("tutorial")]).model.name == "mdn"
         assert config.shipped("../tutorial") is None
-        with pytest.raises(NotFoundError, match="--config nope: no such file, .* there are: tutorial"):
+        with pytest.raises(NotFoundError, match=r"--config nope: no such file, .* there are: tutorial"):
             read_layer("nope")
 
     def test_a_pipe_is_read_once(self, recipes):
@@ -351,7 +353,7 @@ class TestYaml:
             ("a: *b\n", "f:1:4: no anchor &b"),
             ("a: [1\n", "f:2:1: "),
             ("a: b: c\n", "f:1:5: "),
-            ("a: 1\n---\nb: 2\n", "f:2:1: a second document"),
+            ("a: 1\n---\nb: 2\n", "f:3:1: a second document"),
             ("? [a]\n: 1\n", "f:1:3: a key is a plain word"),
             ("a: \x07\n", "f: "),
         ],

@@ -16,10 +16,9 @@ from bnnzoo.errors import BnnzooWarning, NotFoundError, UsageError
 
 @pytest.fixture
 def site(tmp_path, monkeypatch):
-    """A folder where distributions can be put, seen by this process; no other plugin is."""
-    for variable in ("BNNZOO_DISABLE_PLUGINS", "BNNZOO_STRICT_PLUGINS"):
+    """A folder where distributions can be put, seen by this process."""
+    for variable in ("BNNZOO_PLUGINS", "BNNZOO_DISABLE_PLUGINS", "BNNZOO_STRICT_PLUGINS"):
         monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setenv("BNNZOO_PLUGINS", "one,two,broken,good")
     monkeypatch.syspath_prepend(tmp_path)
     modules = set(sys.modules)
     registry.reset()
@@ -34,13 +33,13 @@ def _errors() -> dict[str, str]:
     return {plugin.distribution: plugin.error for plugin in registry.plugins() if plugin.version == "0.2"}
 
 
-def _bnnzoo(site, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def _bnnzoo(site, *arguments: str) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH", "")]))
     return subprocess.run(
         [sys.executable, "-m", "bnnzoo", *arguments],
         capture_output=True,
         text=True,
-        env={**os.environ, "PYTHONPATH": path, **environment},
+        env={**os.environ, "PYTHONPATH": path},
         check=False,
     )
 
@@ -72,15 +71,15 @@ def test_everything_broken_at_once_and_the_commands_work(site):
     for number, (source, _) in enumerate(fake_plugins.BROKEN.values()):
         fake_plugins.install(site, f"broken{number}", source)
     fake_plugins.install_good(site, "shadow", "hmc")
-    assert _bnnzoo(site, "--help", BNNZOO_PLUGINS="").returncode == 0
+    assert _bnnzoo(site, "--help").returncode == 0
 
-    listed = _bnnzoo(site, "plugins", "--json", BNNZOO_PLUGINS="")
+    listed = _bnnzoo(site, "plugins", "--json")
     assert listed.returncode == 0, listed.stderr
     rows = [row for row in json.loads(listed.stdout) if row["version"] == "0.2"]
     assert len(rows) == len(fake_plugins.BROKEN) + 1
     assert all(row["error"] for row in rows)
 
-    samplers = _bnnzoo(site, "list", "samplers", "--json", BNNZOO_PLUGINS="")
+    samplers = _bnnzoo(site, "list", "samplers", "--json")
     names = {row["name"]: row["distribution"] for row in json.loads(samplers.stdout)}
     assert names["hmc"] == "bnnzoo"
     assert names["shadow:hmc"] == "shadow"
@@ -88,6 +87,23 @@ def test_everything_broken_at_once_and_the_commands_work(site):
     assert len(warned) == len(fake_plugins.BROKEN) + 1
     assert all(line.startswith("bnnzoo: warning: plugin ") for line in warned)
     assert "Traceback" not in samplers.stderr
+
+    quick = [
+        "--data",
+        "linear-line",
+        "--chains",
+        "1",
+        "--warmup",
+        "0",
+        "--draws",
+        "5",
+        "--init",
+        "prior",
+        "--quiet",
+    ]
+    run = _bnnzoo(site, "sample", "linear", "random-walk", *quick, "-o", str(site / "run.nc"))
+    assert run.returncode == 0, run.stderr
+    assert (site / "run.nc").is_file()
 
 
 def test_a_rolled_back_plugin_leaves_nothing(site):
@@ -151,7 +167,7 @@ def test_only_the_distributions_asked_for(site, monkeypatch):
 
 def test_asking_for_a_distribution_that_is_not_there_is_said(site, monkeypatch):
     monkeypatch.setenv("BNNZOO_PLUGINS", "nowhere")
-    with pytest.warns(BnnzooWarning, match="nowhere : asked for by BNNZOO_PLUGINS"):
+    with pytest.warns(BnnzooWarning, match="plugin nowhere: asked for by BNNZOO_PLUGINS"):
         registry.entries("models")
 
 

@@ -33,7 +33,7 @@ def test_entries_say_what_a_list_needs():
 
 
 def test_a_near_name_is_suggested():
-    with pytest.raises(NotFoundError, match="no sampler named 'penalt'; did you mean penalty?"):
+    with pytest.raises(NotFoundError, match=r"no sampler named 'penalt'; did you mean penalty\?"):
         registry.find("samplers", "penalt")
 
 

@@ -24,10 +24,19 @@ app = typer.Typer(
 )
 
 
-@app.callback(invoke_without_command=True)
+def _print_version(asked: bool) -> bool:
+    if asked:
+        typer.echo(version("bnnzoo"))
+        raise typer.Exit
+    return asked
+
+
+@app.callback()
 def _bnnzoo(
-    context: typer.Context,
-    show_version: Annotated[bool, typer.Option("--version", help="print the version and leave")] = False,
+    show_version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="print the version and leave"),
+    ] = False,
 ) -> None:
     """A zoo of Bayesian neural networks: any model with any sampler, one command, one file.
 
@@ -37,10 +46,7 @@ def _bnnzoo(
       bnnzoo evaluate run.nc
       bnnzoo list
     """
-    if show_version:
-        typer.echo(version("bnnzoo"))
-    elif context.invoked_subcommand is None:
-        typer.echo(context.get_help())
+    del show_version
 
 
 for _group in (sample, evaluate, catalogue):
@@ -62,13 +68,12 @@ def run(arguments: Sequence[str]) -> int:
     """Run one command and return its exit code. Everything a person should act on is one line on stderr."""
     debug = "--debug" in arguments
     with warnings.catch_warnings():
-        if not debug:
-            warnings.simplefilter("ignore")
+        warnings.simplefilter("default" if debug else "ignore")
         warnings.simplefilter("always", BnnzooWarning)
         warnings.showwarning = _show_warning
         try:
             command: Any = typer.main.get_command(app)
-            return command.main(list(arguments), prog_name="bnnzoo", standalone_mode=False) or 0
+            return command.main(list(arguments) or ["--help"], prog_name="bnnzoo", standalone_mode=False) or 0
         except BaseException as error:
             if debug and not isinstance(error, SystemExit):
                 traceback.print_exc()
@@ -89,7 +94,7 @@ def _exit_code(error: BaseException, arguments: Sequence[str]) -> int:
         return 0
     if hasattr(error, "format_message") and hasattr(error, "exit_code"):
         _say(_usage(error, arguments))
-        return error.exit_code
+        return getattr(error, "exit_code", 2)
     text = " ".join(str(error).split())
     _say(f"internal error: {type(error).__name__}: {text} (run again with --debug for the traceback)")
     return 1

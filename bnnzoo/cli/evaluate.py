@@ -67,7 +67,7 @@ def predict(
     del debug
     from bnnzoo import zoo
 
-    zoo.open(run).predict_to(data, out, force)
+    zoo.open(run).predict_to(data, out, force=force)
 
 
 def add_to(app: typer.Typer) -> None:

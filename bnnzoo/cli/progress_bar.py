@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TextIO
 
 from bnnzoo.progress import Observer, Progress
 
@@ -23,16 +22,16 @@ def observer(*, quiet: bool) -> Iterator[Observer | None]:
         with _bar() as watch:
             yield watch
     else:
-        yield PlainLines(sys.stderr)
+        yield PlainLines(lambda line: print(line, file=sys.stderr, flush=True))
 
 
 class PlainLines:
     """A line every few seconds and at the end of each phase."""
 
-    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic):
-        self.stream = stream
+    def __init__(self, write: Callable[[str], None], clock: Callable[[], float] = time.monotonic):
+        self.write = write
         self.clock = clock
-        self.last_line = -math.inf
+        self.last_line = clock()
         self.pace = _Pace(clock)
 
     def __call__(self, progress: Progress) -> None:
@@ -40,7 +39,7 @@ class PlainLines:
         ended = progress.total > 0 and progress.done >= progress.total
         if ended or self.clock() - self.last_line >= SECONDS_BETWEEN_LINES:
             self.last_line = self.clock()
-            print(f"bnnzoo: {_words(progress, rate)}", file=self.stream, flush=True)
+            self.write(f"bnnzoo: {_words(progress, rate)}")
 
 
 class _Pace:

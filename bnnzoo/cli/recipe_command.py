@@ -120,7 +120,7 @@ def _static_options() -> list[inspect.Parameter]:
             typer.Option(
                 "--config",
                 metavar="FILE|NAME",
-                help="a YAML file, a pipe, or a shipped recipe (bnnzoo list configs); repeatable, the later wins",
+                help="a YAML file, a pipe, or a shipped recipe (see bnnzoo list configs); the later one wins",
                 rich_help_panel="Run",
             ),
         ),

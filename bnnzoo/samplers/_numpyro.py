@@ -21,7 +21,7 @@ class HamiltonianState(eqx.Module):
     num_warmup: int = eqx.field(static=True)
 
     @property
-    def position(self) -> Float[Array, " dim"]:
+    def position(self) -> Float[Array, "*chains dim"]:
         return self.inner.z
 
 

@@ -6,9 +6,9 @@ import sys
 import jax
 import jax.numpy as jnp
 import numpy as np
+from bnnzoo_rwm_example_sampler import Rwm
 
 from bnnzoo import registry
-from bnnzoo_rwm_example_sampler import Rwm
 
 
 class Gaussian:

@@ -1,0 +1,26 @@
+"""Strict arithmetic, checked shapes, and four host devices, for every test."""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("JAX_NUM_CPU_DEVICES", "4")
+
+from jaxtyping import install_import_hook
+
+hook = install_import_hook("bnnzoo", "beartype.beartype")
+hook.__enter__()
+
+import jax
+import pytest
+
+jax.config.update("jax_num_cpu_devices", 4)
+jax.config.update("jax_numpy_rank_promotion", "allow")
+
+
+@pytest.fixture(autouse=True)
+def _flags_restored():
+    """A test that turns on double precision leaves none behind."""
+    before = jax.config.jax_enable_x64
+    yield
+    jax.config.update("jax_enable_x64", before)
