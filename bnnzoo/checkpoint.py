@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any, NamedTuple
+from zipfile import BadZipFile
 
 import jax
 import jax.numpy as jnp
@@ -70,10 +71,10 @@ def read_words(path: Path) -> dict[str, Any]:
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with open(path, "rb") as handle, np.load(handle, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         return json.loads(arrays.pop("words").tobytes()), arrays
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, EOFError, ValueError, KeyError, BadZipFile) as error:
         raise UsageError(f"{path}: not a checkpoint ({error}); start the run again with --force") from error
 
 

@@ -100,6 +100,8 @@ class Layer:
     run: Mapping[str, _Value] = field(default_factory=dict)
     parts: Mapping[str, _PartLayer] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
+    example: Layer | None = None
+    """What a shipped recipe says of its own example alone; it is void for other data."""
 
 
 def run_fields() -> list[Field]:
@@ -220,11 +222,17 @@ def to_yaml(recipe: Mapping[str, Any]) -> str:
 def _merge(user: list[Layer]) -> tuple[dict[str, Part], list[Layer]]:
     """The parts, and the layers they came from, lowest first."""
     named = {kind: _last_name(kind, user) for kind in PARTS}
-    own_data = any(layer.run["data"].raw is not None for layer in user if "data" in layer.run)
+    said = [layer.run["data"].raw for layer in user if "data" in layer.run]
+    data = said[-1] if said else None
     stems = [named["model"], named["sampler"], f"{named['model']}.{named['sampler']}"]
-    files = [path for stem in stems if (path := shipped(stem)) is not None]
-    own = [_subdued(_file_layer(path), named, own_data=own_data) for path in files]
-    merged = [*own, *user]
+    files = [_file_layer(path) for stem in stems if (path := shipped(stem)) is not None]
+    examples = [layer.example.run["data"].raw for layer in files if layer.example and "data" in layer.example.run]
+    own: list[Layer] = []
+    for layer in files:
+        own.append(layer)
+        if layer.example and data in (None, *examples[-1:]):
+            own.append(layer.example)
+    merged = [*(_subdued(layer, named) for layer in own), *user]
     return {kind: _merged_part(kind, merged) for kind in PARTS}, merged
 
 
@@ -233,17 +241,11 @@ def _last_name(kind: str, layers: list[Layer]) -> str:
     return names[-1] if names else ""
 
 
-def _subdued(layer: Layer, named: Mapping[str, str], *, own_data: bool) -> Layer:
-    """A shipped recipe without what the user's own words make void."""
-    run, parts = dict(layer.run), dict(layer.parts)
-    if own_data:
-        for key in ("data", "target", "task"):
-            run.pop(key, None)
-        parts.pop("likelihood", None)
-    for kind in ("likelihood", "prior"):
-        if named[kind] and kind in parts and parts[kind].name is None:
-            del parts[kind]
-    return Layer(layer.source, run, parts, layer.problems)
+def _subdued(layer: Layer, named: Mapping[str, str]) -> Layer:
+    """A shipped recipe without nameless fields of parts the user named otherwise."""
+    void = [k for k in ("likelihood", "prior") if named[k] and k in layer.parts and layer.parts[k].name is None]
+    parts = {kind: part for kind, part in layer.parts.items() if kind not in void}
+    return Layer(layer.source, layer.run, parts, layer.problems)
 
 
 def _merged_part(kind: str, layers: list[Layer]) -> Part:
@@ -298,15 +300,19 @@ def _layer_of(root: yaml_text.Node, source: str) -> Layer:
     run: dict[str, _Value] = {}
     parts: dict[str, _PartLayer] = {}
     problems: list[str] = []
+    example: Layer | None = None
     for key, node in root.value.items():
-        if key in PARTS:
+        if key == "example":
+            example = _layer_of(node, source)
+            problems += example.problems
+        elif key in PARTS:
             if node.value is not None:
                 parts[key] = _file_part(key, node, problems)
         elif key in _RUN_FIELDS:
             run[key] = _plain(node, key, problems)
         else:
             problems.append(f"{node.key_where}: {key}: {unknown(key, [*PARTS, *_RUN_FIELDS])}")
-    return Layer(source, run, parts, tuple(problems))
+    return Layer(source, run, parts, tuple(problems), example)
 
 
 def _file_part(kind: str, node: yaml_text.Node, problems: list[str]) -> _PartLayer:

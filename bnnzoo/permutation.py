@@ -1,4 +1,4 @@
-"""Distinct random indices: a mini-batch without replacement, inside jit."""
+"""Random indices of a mini-batch, with and without replacement, inside jit and at the price of their number."""
 
 from __future__ import annotations
 
@@ -6,9 +6,22 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, PRNGKeyArray, UInt32
 
-_SORT_BELOW = 4096
-"""Up to here sorting random bits is as fast, and its law is exact to 2^-32."""
+_SORT_BELOW = 64
+"""Up to here random bits are sorted, whose law is exact to 2^-32; a Feistel network needs a few bits to be random."""
 _ROUNDS = 8
+
+
+def uniform_indices(size: int, total: int, *, key: PRNGKeyArray) -> Int[Array, " size"]:
+    """`size` independent uniform indices out of `0..total-1`, uniform to one part in 2^32 / total.
+
+    The high word of a 32 x 32 bit product (Lemire 2019), a quarter of the price of `jax.random.randint`.
+    """
+    bits = jax.random.bits(key, (size,))
+    low, high = jnp.uint32(total & 0xFFFF), jnp.uint32(total >> 16)
+    bits_low, bits_high = bits & 0xFFFF, bits >> 16
+    middle = bits_high * low + ((bits_low * low) >> 16)
+    carry = (middle & 0xFFFF) + bits_low * high
+    return (bits_high * high + (middle >> 16) + (carry >> 16)).astype(jnp.int32)
 
 
 def distinct_indices(size: int, total: int, *, key: PRNGKeyArray) -> Int[Array, " size"]:

@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, Shaped
 from bnnzoo.layout import Block, Layout, network_layout
 from bnnzoo.likelihoods import AbstractLikelihood
 from bnnzoo.number import Number, number
-from bnnzoo.permutation import distinct_indices
+from bnnzoo.permutation import distinct_indices, uniform_indices
 from bnnzoo.priors import AbstractPrior
 
 _BLOCK_ELEMENTS = 2**20
@@ -58,13 +58,14 @@ class AbstractPosterior(eqx.Module):
 
     def minibatch(self, size: int, *, replace: bool = True, key: PRNGKeyArray) -> Any:
         """`size` uniformly drawn rows, with replacement or all different."""
-        if replace:
-            return self.take(jax.random.randint(key, (size,), 0, self.num_data, dtype=jnp.int32))
-        return self.take(distinct_indices(size, self.num_data, key=key))
+        draw = uniform_indices if replace else distinct_indices
+        # Without the barrier XLA would draw the batch anew wherever it is used.
+        return jax.lax.optimization_barrier(self.take(draw(size, self.num_data, key=key)))
 
     def log_likelihoods(self, theta: Float[Array, " dim"]) -> Float[Array, " num_data"]:
         """log p(y_i | x_i, theta) of every datum, in bounded memory also under `jax.grad`."""
-        return self.over_data(lambda batch: self.log_likelihood(theta, batch))
+        # Without the barrier XLA would compute the network again wherever the values are used.
+        return jax.lax.optimization_barrier(self.over_data(lambda batch: self.log_likelihood(theta, batch)))
 
     def log_density(self, theta: Float[Array, " dim"]) -> Float[Array, ""]:
         """The log posterior density up to a constant, over all data."""

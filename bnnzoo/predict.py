@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
+from bnnzoo.likelihoods import AbstractLikelihood
 from bnnzoo.posterior import NetworkPosterior
 
 _DRAW_BLOCK = 8
@@ -84,6 +85,13 @@ def samples(
     return np.asarray(_samples(posterior, jnp.asarray(draws), jnp.asarray(x), key))
 
 
+def functions(
+    posterior: NetworkPosterior, draws: Float[np.ndarray, "draw dim"], x: Shaped[np.ndarray, "row ..."]
+) -> Float[np.ndarray, "draw row value"]:
+    """What each draw predicts: the mean of its distribution, or its class probabilities. Convergence is judged here."""
+    return np.asarray(_functions(posterior, jnp.asarray(draws), jnp.asarray(x)))
+
+
 def log_likelihoods(
     posterior: NetworkPosterior,
     draws: Float[np.ndarray, "draw dim"],
@@ -102,8 +110,21 @@ def _draw_blocks(draws: Float[np.ndarray, "draw dim"]) -> tuple[Array, Array, in
 
 @eqx.filter_jit
 def _first_mean(posterior: NetworkPosterior, draw: Float[Array, " dim"], x: Shaped[Array, "row ..."]) -> Array:
-    likelihood, outputs = posterior.predictive(draw, x)
-    return jax.vmap(lambda o: likelihood.distribution(o).mean)(outputs)
+    return _centre(*posterior.predictive(draw, x))
+
+
+def _centre(likelihood: AbstractLikelihood, outputs: Float[Array, "row output"]) -> Float[Array, "row value"]:
+    """The mean of one draw's distribution of each row, or its class probabilities."""
+    if likelihood.task == "classification":
+        return jax.vmap(likelihood.class_probabilities)(outputs)
+    return jax.vmap(lambda output: likelihood.distribution(output).mean)(outputs)
+
+
+@eqx.filter_jit
+def _functions(
+    posterior: NetworkPosterior, draws: Float[Array, "draw dim"], x: Shaped[Array, "row ..."]
+) -> Float[Array, "draw row value"]:
+    return jax.lax.map(lambda draw: _centre(*posterior.predictive(draw, x)), draws, batch_size=_DRAW_BLOCK)
 
 
 @eqx.filter_jit
@@ -118,12 +139,11 @@ def _accumulate(
 
     def one(draw: Float[Array, " dim"]) -> tuple[Array, Array, Array]:
         likelihood, outputs = posterior.predictive(draw, x)
+        mean = _centre(likelihood, outputs)
         if classify:
-            mean = jax.vmap(likelihood.class_probabilities)(outputs)
             log_mean = jnp.log(jnp.maximum(mean, jnp.finfo(mean.dtype).tiny))
             aleatoric = -jnp.sum(mean * log_mean, 1, keepdims=True)
         else:
-            mean = jax.vmap(lambda o: likelihood.distribution(o).mean)(outputs)
             aleatoric = jax.vmap(lambda o: likelihood.distribution(o).variance)(outputs)
         log_density = jnp.zeros(len(x)) if y is None else jax.vmap(likelihood.log_prob)(outputs, y)
         return mean, aleatoric, log_density

@@ -97,6 +97,13 @@ class Run:
             temporary.replace(out)
         return out
 
+    def functions(self, x: Any) -> Float[np.ndarray, "chain draw row value"]:
+        """What each draw predicts of the inputs `x`, in the units the network sees: what convergence is judged by."""
+        inputs = self._arrange(load_inputs(x, self._signature))
+        with backend.arithmetic(self._precision):
+            values = predict.functions(self._posterior, self._draws, inputs)
+        return values.reshape(self.posterior["posterior"].sizes["chain"], -1, *values.shape[1:])
+
     def evaluate(self, data: Any = None, *, observer: Observer | None = None, save: bool = True) -> dict[str, float]:
         """Metrics of the predictions on the test rows, or on `data`; in original units.
 

@@ -145,10 +145,14 @@ def chunks(
                 settle_keys = placement.put(_chain_keys(jax.random.fold_in(keys.settle, step), num_chains), 0)
                 carry = _settle(loop, carry, settle_keys, step == num_warmup)
                 tuned, states = loop.sampler.tune(
-                    posterior, carry.states, key=jax.random.fold_in(keys.tune, step), num_steps=step
+                    posterior,
+                    carry.states,
+                    final=step == num_warmup,
+                    key=jax.random.fold_in(keys.tune, step),
+                    num_steps=step,
                 )
                 loop = eqx.tree_at(lambda r: r.sampler, loop, tuned)
-                carry = carry._replace(states=states)
+                carry = _retune(loop, placement.put(states, 0))
             _check_finite(np.asarray(carry.states.position)[:, None], posterior, step)
             yield Chunk("warm-up", draws, stats, carry, step, loop.sampler)
         seconds.warmup += time.perf_counter() - started
@@ -242,9 +246,19 @@ def _settle(loop: Loop, carry: Carry, keys: Key[Array, " chain"], final: bool) -
     def one(shared, carry, key):
         state = shared.warmup.final(carry.tuning, carry.states)
         state = shared.sampler.settle(shared.posterior, state, final=final, key=key)
-        return Carry(state, shared.warmup.init(state, _constraints(shared, state)))
+        return Carry(state, carry.tuning)
 
     return loop.placement.all_chains(one, loop, carry, keys)
+
+
+@eqx.filter_jit
+def _retune(loop: Loop, states: PyTree) -> Carry:
+    """States at the start of a window, with the tuning begun anew."""
+
+    def one(shared, state):
+        return Carry(state, shared.warmup.init(state, _constraints(shared, state)))
+
+    return loop.placement.all_chains(one, loop, states)
 
 
 def _one_step(loop: Loop, warming: bool, carry: Carry, key: PRNGKeyArray) -> tuple[Carry, Stats]:
@@ -341,13 +355,13 @@ def _zeros(loop: Loop, carry: Carry, warming: bool, keep: bool, rows: int) -> di
 def _buffer(loop: Loop, carry: Carry, warming: bool, keep: bool, most_draws: int) -> dict[str, Array]:
     """Room for one chunk: a power of two of rows, bounded in bytes, whatever the number of draws."""
     row = jax.eval_shape(lambda: _zeros.__wrapped__(loop, carry, warming, keep, 1))
-    row_bytes = sum(s.size * s.dtype.itemsize for s in row.values())
+    row_bytes = max(1, sum(s.size * s.dtype.itemsize for s in row.values()))
     rows = min(most_draws, 2 ** max(0, (_CHUNK_BYTES // row_bytes).bit_length() - 1))
     return loop.placement.put(_zeros(loop, carry, warming, keep, rows), 1)
 
 
 def _rows(buffer: dict[str, Array]) -> int:
-    return next(iter(buffer.values())).shape[0]
+    return min((array.shape[0] for array in buffer.values()), default=_MOST_DRAWS)
 
 
 def _fetch(

@@ -74,6 +74,8 @@ class Store:
         self._lock()
         self.attributes, self.dims = read_header(self.folder)
         self.parts = _manifest(self.folder, self.process)[:num_parts]
+        # The manifest first: it must never name a part that is gone.
+        self._write_json(f"p{self.process:03d}.json", {"parts": self.parts})
         known = {part["file"] for part in self.parts}
         for path in self.folder.glob(f"p{self.process:03d}-*.npz"):
             if path.name not in known:
@@ -129,7 +131,7 @@ class Store:
                 raise UsageError(f"{self.out}: no unfinished run here ({self.folder.name} is missing)") from None
             except FileExistsError:
                 owner = path.read_text() or "0"
-                if _alive(int(owner)):
+                if owner.isdigit() and _alive(int(owner)):
                     raise UsageError(f"{self.out}: process {owner} is writing this run; wait for it, or stop it") from None
                 path.unlink(missing_ok=True)
 

@@ -15,13 +15,13 @@ from bnnzoo.number import Number, number
 
 
 def windows(num_warmup: int) -> tuple[int, ...]:
-    """The steps at which warm-up's windows end: a twentieth, a tenth, a fifth, two fifths, all.
+    """The steps at which warm-up's windows end: every twentieth up to the half, and all.
 
     At each end `settle` and `tune` run; the last window adapts only the step size. A short warm-up is one window.
     """
     if num_warmup < 40:
         return (num_warmup,) if num_warmup else ()
-    return (*(num_warmup // part for part in (20, 10, 5)), 2 * num_warmup // 5, num_warmup)
+    return (*(num_warmup * part // 20 for part in range(1, 11)), num_warmup)
 
 
 class AbstractWarmup(eqx.Module):

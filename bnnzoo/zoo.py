@@ -265,6 +265,10 @@ def _drive(
     totals = {name: list(pair) for name, pair in saved.totals.items()} if saved else {}
     last_saved = time.monotonic()
     chunk: Chunk | None = None
+    if saved is not None:
+        # What is done already: a checkpoint of the last step leaves only the file to write.
+        none = np.zeros((recipe.chains, 0, job.posterior.layout.dim), np.float32)
+        chunk = Chunk("sampling", none, {}, saved.carry, saved.next_step, job.sampler)
 
     def keep(chunk: Chunk) -> None:
         tuned = _tuned_fields(job.sampler, chunk.sampler)
@@ -309,6 +313,7 @@ def _drive(
         raise type(error)(f"{error}; {kept}") from error
 
     assert chunk is not None
+    keep(chunk)
     tell(Progress("writing", 0, 1))
     means = {name: total / max(count, 1) for name, (total, count) in totals.items()}
     verdict = chunk.sampler.verdict(means)

@@ -51,10 +51,10 @@ class AbstractSampler(eqx.Module, Generic[S]):
         return state
 
     def tune(
-        self, posterior: AbstractPosterior, states: S, *, key: PRNGKeyArray, num_steps: int
+        self, posterior: AbstractPosterior, states: S, *, final: bool, key: PRNGKeyArray, num_steps: int
     ) -> tuple[AbstractSampler[S], S]:
         """Called between windows, on the host, with all chains: the only place that may change a static field."""
-        del posterior, key, num_steps
+        del posterior, final, key, num_steps
         return self, states
 
     def headroom(self, stats: Stats) -> Float[Array, " constraint"]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, TypeVar
 
 import equinox as eqx
 import jax
@@ -21,8 +21,7 @@ _DENSE_UP_TO = 600
 class Preconditioner(eqx.Module):
     """C = F F'. The precision is an average of the Fisher information at the ends of the windows so far.
 
-    Each window counts as much as all before it: the early ones may have seen a chain far from the posterior. The
-    Fisher information is sum_i g_i g_i' over the data, plus the prior's curvature: positive definite wherever
+    The k-th window weighs k: the early ones may have seen a chain far from the posterior. The Fisher information is sum_i g_i g_i' over the data, plus the prior's curvature: positive definite wherever
     the chain is, and the best linear preconditioner of a Langevin proposal on average over the posterior
     (Titsias 2023, arXiv 2305.14442).
     """
@@ -52,10 +51,10 @@ def identity(shape: Shape, theta: Float[Array, " dim"]) -> Preconditioner:
     return Preconditioner(factor, jnp.zeros_like(factor), jnp.zeros((), theta.dtype))
 
 
-def learn(
+def look(
     preconditioner: Preconditioner, posterior: AbstractPosterior, theta: Float[Array, " dim"]
 ) -> Preconditioner:
-    """The preconditioner after one more look at the curvature, at `theta`."""
+    """The precision after one more look at the curvature, at `theta`; the factor follows in `share`."""
     ndim = preconditioner.factor.ndim
     if ndim == 0:
         return preconditioner
@@ -64,17 +63,39 @@ def learn(
     precision = fisher + (jnp.diag(prior) if ndim == 2 else prior)
     usable = jnp.all(jnp.isfinite(precision))
     count = preconditioner.count + usable
-    weight = jnp.where(count > 1, 0.5, 1.0)
-    change = jnp.where(usable, precision - preconditioner.precision, 0.0) * weight
-    average = preconditioner.precision + change
-    if ndim == 1:
-        factor = jax.lax.rsqrt(average)
-    else:
-        # P = L L' gives C = P^-1 = F F' with F = L^-T.
-        lower = jnp.linalg.cholesky(average)
-        factor = solve_triangular(lower, jnp.eye(len(average), dtype=average.dtype), lower=True).T
-    good = (count > 0) & jnp.all(jnp.isfinite(factor))
-    return Preconditioner(jnp.where(good, factor, preconditioner.factor), average, count)
+    change = jnp.where(usable, precision - preconditioner.precision, 0.0) * 2 / (jnp.maximum(count, 1.0) + 1)
+    return Preconditioner(preconditioner.factor, preconditioner.precision + change, count)
+
+
+S = TypeVar("S")
+
+
+def share(states: S, *, final: bool) -> S:
+    """States of all chains with one step size, the median, and one preconditioner, of the mean precision.
+
+    What one chain saw of the curvature in its own corner serves it badly in the next; together they saw more. At the
+    end of the last window the preconditioner stays as it is.
+    """
+    steps: Array = states.step_size  # type: ignore[attr-defined]
+    states = eqx.tree_at(lambda s: s.step_size, states, jnp.full_like(steps, jnp.median(steps)))
+    shapes: Preconditioner = states.preconditioner  # type: ignore[attr-defined]
+    if final or shapes.factor.ndim == 1:
+        return states
+    factor = _factor(jnp.mean(shapes.precision, 0))
+    good = jnp.all(jnp.isfinite(factor))
+    factor = jnp.where(good, factor, shapes.factor[0])
+    everywhere = jnp.broadcast_to(factor, shapes.factor.shape)
+    return eqx.tree_at(lambda s: s.preconditioner.factor, states, everywhere)
+
+
+@jax.jit
+def _factor(precision: Float[Array, " dim"] | Float[Array, "dim dim"]) -> Float[Array, " dim"] | Float[Array, "dim dim"]:
+    """F with F F' the inverse of the precision."""
+    if precision.ndim == 1:
+        return jax.lax.rsqrt(precision)
+    # P = L L' gives C = P^-1 = F F' with F = L^-T.
+    lower = jnp.linalg.cholesky(precision)
+    return solve_triangular(lower, jnp.eye(len(precision), dtype=precision.dtype), lower=True).T
 
 
 def _prior_precision(posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Float[Array, " dim"]:

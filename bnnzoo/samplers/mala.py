@@ -60,8 +60,14 @@ class Mala(AbstractSampler[MalaState]):
         del key
         if final:
             return state
-        learned = _preconditioner.learn(state.preconditioner, posterior, state.position)
-        return eqx.tree_at(lambda s: s.preconditioner, state, learned)
+        looked = _preconditioner.look(state.preconditioner, posterior, state.position)
+        return eqx.tree_at(lambda s: s.preconditioner, state, looked)
+
+    def tune(
+        self, posterior: AbstractPosterior, states: MalaState, *, final: bool, key: PRNGKeyArray, num_steps: int
+    ) -> tuple[AbstractSampler[MalaState], MalaState]:
+        del posterior, key, num_steps
+        return self, _preconditioner.share(states, final=final)
 
     def step(
         self, posterior: AbstractPosterior, state: MalaState, *, key: PRNGKeyArray
@@ -81,8 +87,12 @@ class Mala(AbstractSampler[MalaState]):
             + (jnp.sum(eps**2) - jnp.sum(reverse**2)) / 2
         )
         accepted, rate, diverging = metropolis(log_ratio, key=key_accept)
-        moved = MalaState(proposal, log_prior, log_likelihoods, gradient, eta, shape)
-        state = choose(accepted, moved, state)
+        moved = choose(
+            accepted,
+            (proposal, log_prior, log_likelihoods, gradient),
+            (state.position, state.log_prior, state.log_likelihoods, state.gradient),
+        )
+        state = MalaState(*moved, eta, shape)
         return state, {
             "lp": state.log_prior + posterior.likelihood_power * jnp.sum(state.log_likelihoods),
             "accepted": accepted,

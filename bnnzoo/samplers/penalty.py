@@ -99,8 +99,14 @@ class Penalty(AbstractSampler[PenaltyState]):
         del key
         if final:
             return state
-        learned = _preconditioner.learn(state.preconditioner, posterior, state.position)
-        return eqx.tree_at(lambda s: s.preconditioner, state, learned)
+        looked = _preconditioner.look(state.preconditioner, posterior, state.position)
+        return eqx.tree_at(lambda s: s.preconditioner, state, looked)
+
+    def tune(
+        self, posterior: AbstractPosterior, states: PenaltyState, *, final: bool, key: PRNGKeyArray, num_steps: int
+    ) -> tuple[AbstractSampler[PenaltyState], PenaltyState]:
+        del posterior, key, num_steps
+        return self, _preconditioner.share(states, final=final)
 
     def step(
         self, posterior: AbstractPosterior, state: PenaltyState, *, key: PRNGKeyArray

@@ -56,8 +56,14 @@ class RandomWalk(AbstractSampler[RandomWalkState]):
         del key
         if final:
             return state
-        learned = _preconditioner.learn(state.preconditioner, posterior, state.position)
-        return eqx.tree_at(lambda s: s.preconditioner, state, learned)
+        looked = _preconditioner.look(state.preconditioner, posterior, state.position)
+        return eqx.tree_at(lambda s: s.preconditioner, state, looked)
+
+    def tune(
+        self, posterior: AbstractPosterior, states: RandomWalkState, *, final: bool, key: PRNGKeyArray, num_steps: int
+    ) -> tuple[AbstractSampler[RandomWalkState], RandomWalkState]:
+        del posterior, key, num_steps
+        return self, _preconditioner.share(states, final=final)
 
     def step(
         self, posterior: AbstractPosterior, state: RandomWalkState, *, key: PRNGKeyArray
@@ -70,8 +76,13 @@ class RandomWalk(AbstractSampler[RandomWalkState]):
         change = jnp.sum(log_likelihoods - state.log_likelihoods)
         log_ratio = log_prior - state.log_prior + posterior.likelihood_power * change
         accepted, rate, diverging = metropolis(log_ratio, key=key_accept)
-        moved = RandomWalkState(proposal, log_prior, log_likelihoods, state.step_size, state.preconditioner)
-        state = choose(accepted, moved, state)
+        # Only what moves is chosen between: a select of the preconditioner would cost more than a small network.
+        moved = choose(
+            accepted,
+            (proposal, log_prior, log_likelihoods),
+            (state.position, state.log_prior, state.log_likelihoods),
+        )
+        state = RandomWalkState(*moved, state.step_size, state.preconditioner)
         return state, {
             "lp": state.log_prior + posterior.likelihood_power * jnp.sum(state.log_likelihoods),
             "accepted": accepted,

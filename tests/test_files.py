@@ -1,0 +1,87 @@
+"""Files that are whole or absent (T20)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from bnnzoo import files
+from bnnzoo.errors import BnnzooError
+from bnnzoo.files import write_whole
+
+CALLS = ("write", "fsync", "replace", "open folder", "fsync folder")
+
+
+class Fault:
+    """os, as `files` sees it, with an error at one of the calls; the order of calls is written down."""
+
+    def __init__(self, at: str | None):
+        self.at, self.calls = at, []
+        self.O_RDONLY = os.O_RDONLY
+
+    def _call(self, name: str) -> None:
+        self.calls.append(name)
+        if name == self.at:
+            raise OSError(28, "No space left on device")
+
+    def fsync(self, descriptor: int) -> None:
+        self._call("fsync folder" if "replace" in self.calls else "fsync")
+        os.fsync(descriptor)
+
+    def replace(self, source: Path, target: Path) -> None:
+        self._call("replace")
+        os.replace(source, target)
+
+    def open(self, *arguments: object) -> int:
+        self._call("open folder")
+        return os.open(*arguments)  # type: ignore[arg-type]
+
+    def close(self, descriptor: int) -> None:
+        os.close(descriptor)
+
+    def write(self, file) -> None:
+        self._call("write")
+        file.write(b"new")
+
+
+@pytest.mark.parametrize("old", [None, b"old"])
+@pytest.mark.parametrize("at", CALLS)
+def test_a_fault_leaves_the_old_file_or_the_new_one(at, old, tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    if old is not None:
+        path.write_bytes(old)
+    fault = Fault(at)
+    monkeypatch.setattr(files, "os", fault)
+    with pytest.raises(BnnzooError, match="file: cannot be written: No space left on device"):
+        write_whole(path, fault.write)
+    found = path.read_bytes() if path.exists() else None
+    assert found == (old if CALLS.index(at) <= CALLS.index("replace") else b"new")
+    assert [p.name for p in tmp_path.iterdir()] == (["file"] if found is not None else [])
+
+
+def test_the_order_of_calls(tmp_path, monkeypatch):
+    fault = Fault(None)
+    monkeypatch.setattr(files, "os", fault)
+    write_whole(tmp_path / "file", fault.write)
+    assert fault.calls == list(CALLS)
+    assert (tmp_path / "file").read_bytes() == b"new"
+
+
+def test_a_folder_that_is_missing(tmp_path):
+    with pytest.raises(BnnzooError, match=r"gone/file: cannot be written: No such file or directory"):
+        write_whole(tmp_path / "gone" / "file", lambda file: None)
+
+
+def test_an_interrupt_publishes_nothing(tmp_path):
+    def write(file):
+        file.write(b"half")
+        raise KeyboardInterrupt
+
+    (tmp_path / "file").write_bytes(b"old")
+    with pytest.raises(KeyboardInterrupt):
+        write_whole(tmp_path / "file", write)
+    assert (tmp_path / "file").read_bytes() == b"old"
+    write_whole(tmp_path / "file", lambda file: file.write(b"new"))  # type: ignore[arg-type,return-value]
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]

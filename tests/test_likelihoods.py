@@ -1,0 +1,165 @@
+"""Likelihoods against closed forms."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import special, stats
+
+from bnnzoo.errors import UsageError
+from bnnzoo.likelihoods import Bernoulli, Categorical, Gaussian, Heteroscedastic, Mixture, Poisson
+
+
+def _softplus(value):
+    return np.log1p(np.exp(value)) + 1e-4
+
+
+def _mixture(output, target):
+    """Two components, two targets: logits, then means by component, then scales."""
+    logits, means, raw = output[:2], output[2:6].reshape(2, 2), output[6:].reshape(2, 2)
+    terms = stats.norm.logpdf(target, means, _softplus(raw)).sum(1)
+    return special.logsumexp(special.log_softmax(logits) + terms)
+
+
+OUTPUT = np.array([0.3, -0.7, 1.1, 0.4, -0.2, 0.9, -1.3, 0.6, 0.1, -0.5])
+PAIR = np.array([0.5, -1.2])
+CASES = {
+    "gaussian": (Gaussian(0.4), 2, PAIR, lambda o, y: stats.norm.logpdf(y, o, 0.4).sum()),
+    "heteroscedastic": (
+        Heteroscedastic(),
+        4,
+        PAIR,
+        lambda o, y: stats.norm.logpdf(y, o[:2], _softplus(o[2:])).sum(),
+    ),
+    "mixture": (Mixture(2), 10, PAIR, _mixture),
+    "poisson": (Poisson(), 2, np.array([3.0, 0.0]), lambda o, y: stats.poisson.logpmf(y, np.exp(o)).sum()),
+    "categorical": (Categorical(), 5, np.int32(3), lambda o, y: special.log_softmax(o)[y]),
+    "bernoulli 1": (Bernoulli(), 1, np.int32(1), lambda o, y: np.log(special.expit(o[0]))),
+    "bernoulli 0": (Bernoulli(), 1, np.int32(0), lambda o, y: np.log(special.expit(-o[0]))),
+}
+EACH = pytest.mark.parametrize(("likelihood", "size", "target", "log_density"), CASES.values(), ids=CASES)
+
+
+@EACH
+def test_log_density(likelihood, size, target, log_density):
+    output = OUTPUT[:size]
+    assert likelihood.num_outputs({5: 5, 1: 2}.get(size, 2)) == size
+    value = target.astype(np.float32) if target.ndim else target
+    found = likelihood.log_prob(jnp.asarray(output, jnp.float32), jnp.asarray(value))
+    assert found.shape == ()
+    assert found.dtype == jnp.float32
+    np.testing.assert_allclose(found, log_density(output, target), rtol=2e-5)
+
+
+@EACH
+def test_double_precision(likelihood, size, target, log_density):
+    output = OUTPUT[:size]
+    with jax.enable_x64(True):
+        found = np.asarray(likelihood.log_prob(jnp.asarray(output), jnp.asarray(target)))
+    assert found.dtype == np.float64
+    # A scale is a float32 number whatever the arithmetic.
+    np.testing.assert_allclose(found, log_density(output, target), rtol=1e-6)
+
+
+@EACH
+def test_samples_have_the_moments_of_the_distribution(likelihood, size, target, log_density):
+    output = jnp.asarray(OUTPUT[:size], jnp.float32)
+    keys = jax.random.split(jax.random.key(0), 40_000)
+    drawn = np.asarray(jax.jit(jax.vmap(lambda key: likelihood.sample(output, key=key)))(keys))
+    assert drawn.shape == (40_000, *target.shape)
+    if isinstance(likelihood, Categorical | Bernoulli):
+        wanted = np.asarray(likelihood.class_probabilities(output), np.float64)
+        counts = np.bincount(drawn, minlength=len(wanted))
+        assert stats.chisquare(counts, 40_000 * wanted / wanted.sum()).pvalue > 1e-6
+        return
+    distribution = likelihood.distribution(output)
+    mean, variance = np.asarray(distribution.mean), np.asarray(distribution.variance)
+    assert (np.abs(drawn.mean(0) - mean) < 5 * np.sqrt(variance / 40_000)).all()
+    square = (drawn - mean) ** 2
+    assert (np.abs(square.mean(0) - variance) < 5 * square.std(0) / 200).all()
+
+
+def test_one_component_is_the_heteroscedastic_gaussian():
+    output, target = jnp.asarray(OUTPUT[:4], jnp.float32), jnp.asarray(PAIR, jnp.float32)
+    one, other = Mixture(1), Heteroscedastic()
+    assert one.num_outputs(2) == other.num_outputs(2) == 4
+    np.testing.assert_array_equal(one.log_prob(output, target), other.log_prob(output, target))
+    key = jax.random.key(0)
+    np.testing.assert_array_equal(one.sample(output, key=key), other.sample(output, key=key))
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "targets", "outputs"),
+    [
+        (Gaussian(0.5), 3, 3),
+        (Heteroscedastic(), 3, 6),
+        (Mixture(1), 3, 6),
+        (Mixture(2), 1, 6),
+        (Mixture(3), 2, 15),
+        (Categorical(), 7, 7),
+        (Bernoulli(), 2, 1),
+        (Poisson(), 4, 4),
+    ],
+)
+def test_number_of_outputs(likelihood, targets, outputs):
+    assert likelihood.num_outputs(targets) == outputs
+    distribution = likelihood.distribution(jnp.zeros(outputs))
+    wanted = () if likelihood.task == "classification" else (targets,)
+    assert distribution.event_shape == wanted
+    assert distribution.batch_shape == ()
+
+
+@pytest.mark.parametrize("raw", [-30.0, 30.0])
+def test_a_scale_is_positive_and_finite(raw):
+    for likelihood, output in ((Heteroscedastic(), [0.0, raw]), (Mixture(2), [0.0, 0.0, 0.0, 0.0, raw, raw])):
+        found, gradient = jax.value_and_grad(likelihood.log_prob)(jnp.asarray(output), jnp.zeros(1))
+        assert np.isfinite(found)
+        assert np.isfinite(gradient).all()
+
+
+def test_the_learned_scale_is_half_normal_on_its_own_scale():
+    (parameter,) = Gaussian().parameters()
+    assert parameter.name == "scale"
+    assert parameter.shape == ()
+    assert Gaussian(0.5).parameters() == ()
+    u = np.linspace(-3, 1, 9)
+    found = [parameter.log_prior(jnp.asarray(v, jnp.float32)) for v in u]
+    np.testing.assert_allclose(found, stats.halfnorm.logpdf(np.exp(u)) + u, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(parameter.natural(u), np.exp(u))
+    grid = np.linspace(-15, 3, 20_001)
+    density = np.exp([float(v) for v in jax.vmap(parameter.log_prior)(jnp.asarray(grid))])
+    np.testing.assert_allclose(np.trapezoid(density, grid), 1.0, atol=1e-4)
+
+
+def test_a_learned_scale_is_set_by_its_value():
+    fixed = Gaussian().with_parameters({"scale": jnp.asarray(0.3)})
+    found = fixed.log_prob(jnp.zeros(1), jnp.ones(1))
+    np.testing.assert_allclose(found, stats.norm.logpdf(1, 0, 0.3), rtol=1e-6)
+    assert Gaussian(0.5).with_parameters({}) == Gaussian(0.5)
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"), [(-1.0, r"row 2, target 1: not a count \(-1\)"), (0.5, "row 2"), (1e-3, "row 2")]
+)
+def test_poisson_refuses_what_is_no_count(bad, said):
+    with pytest.raises(UsageError, match=said):
+        Poisson().check(np.array([[1.0], [bad], [2.0]]), 1)
+    Poisson().check(np.array([[0.0], [7.0]]), 1)
+
+
+def test_bernoulli_refuses_three_classes():
+    with pytest.raises(UsageError, match="3 classes; use --likelihood categorical"):
+        Bernoulli().check(np.array([0, 1, 2]), 3)
+    Bernoulli().check(np.array([0, 1]), 2)
+
+
+def test_class_probabilities():
+    logits = jnp.asarray([0.3, -2.0, 4.0])
+    np.testing.assert_allclose(Categorical().class_probabilities(logits), special.softmax(logits), rtol=1e-6)
+    np.testing.assert_allclose(
+        Bernoulli().class_probabilities(jnp.asarray([40.0])), [special.expit(-40.0), 1.0], rtol=1e-5
+    )
+    with pytest.raises(NotImplementedError):
+        Gaussian().class_probabilities(logits)

@@ -1,0 +1,56 @@
+"""Any model with any sampler: one command, one file."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tiny
+
+import bnnzoo
+from bnnzoo import cli
+
+DATA = {"linear": "diabetes", "mlp": "diabetes", "mdn": "diabetes", "cnn": "digits"}
+SMALL = {
+    "mlp": ["--model.hidden", "8"],
+    "mdn": ["--model.hidden", "8"],
+    "cnn": ["--model.channels", "2,4", "--model.hidden", "8"],
+}
+PLUS = {"penalty": ["--sampler.batch-size", "20", "--sampler.num-batches", "4"], "sgld": ["--sampler.batch-size", "20"]}
+PLUS |= {"hmc": ["--sampler.num-steps", "2"], "nuts": ["--sampler.max-tree-depth", "3"]}
+PAIRS = [(model, sampler) for model in DATA for sampler in tiny.SAMPLERS]
+BY_DEFAULT = [pair for pair in PAIRS if pair[1] == "penalty"]
+
+
+def _check(model, sampler, out, capsys, *more):
+    arguments = ["sample", model, sampler, "--data", DATA[model], "--warmup", "20", "--draws", "10", "--chains", "2"]
+    arguments += [*SMALL.get(model, []), *PLUS.get(sampler, []), "-o", str(out), "--quiet", *more]
+    assert cli.run(arguments) == 0, capsys.readouterr().err
+    run = bnnzoo.open(out)
+    assert run.attributes["complete"] == 1
+    groups = run.posterior["posterior"].data_vars.values()
+    draws = np.concatenate([v.values.reshape(2, 10, -1) for v in groups], 2)
+    assert np.isfinite(draws).all()
+    for chain in draws:
+        assert len(np.unique(chain, axis=0)) > 1
+    assert np.isfinite(list(run.evaluate().values())).all()
+
+
+@pytest.mark.parametrize(("model", "sampler"), BY_DEFAULT)
+def test_every_model_with_the_penalty_sampler(model, sampler, tmp_path, capsys):
+    _check(model, sampler, tmp_path / "run.nc", capsys, "--chain-method", "vectorized")
+
+
+@pytest.mark.parametrize("sampler", tiny.SAMPLERS)
+def test_the_linear_model_with_every_sampler(sampler, tmp_path, capsys):
+    """On the problem that is compiled already."""
+    out = tmp_path / "run.nc"
+    assert cli.run([*tiny.words(sampler), "-o", str(out)]) == 0, capsys.readouterr().err
+    values = bnnzoo.open(out).posterior["posterior"]["weight"].values
+    assert values.shape == (tiny.CHAINS, tiny.DRAWS, 1, 10)
+    assert np.isfinite(values).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("model", "sampler"), PAIRS)
+def test_every_model_with_every_sampler(model, sampler, tmp_path, capsys):
+    _check(model, sampler, tmp_path / "run.nc", capsys)

@@ -1,0 +1,106 @@
+"""Architectures: shapes and the names of their parameters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bnnzoo.errors import UsageError
+from bnnzoo.layout import network_layout
+from bnnzoo.likelihoods import Mixture
+from bnnzoo.models import Cnn, Linear, Mdn, Mlp
+
+KEY = jax.random.key(0)
+
+
+def _names(network: Any) -> dict[str, tuple[int, ...]]:
+    return {block.name: block.shape for block in network_layout(network).blocks}
+
+
+def test_linear_has_a_weight_and_a_bias():
+    network = Linear().build((3,), 2, key=KEY)
+    assert _names(network) == {"weight": (2, 3), "bias": (2,)}
+    x = np.array([1.0, -2.0, 0.5], np.float32)
+    np.testing.assert_allclose(network(jnp.asarray(x)), network.weight @ x + network.bias, rtol=1e-5)
+
+
+@pytest.mark.parametrize("hidden", [(), (5,), (5, 4, 3)])
+def test_mlp(hidden):
+    network = Mlp(hidden).build((3,), 2, key=KEY)
+    widths = (3, *hidden, 2)
+    wanted = {}
+    for i, (a, b) in enumerate(zip(widths[:-1], widths[1:], strict=True)):
+        wanted |= {f"layers_{i}_weight": (b, a), f"layers_{i}_bias": (b,)}
+    assert _names(network) == wanted
+    assert network(jnp.zeros(3)).shape == (2,)
+
+
+@pytest.mark.parametrize("activation", ["tanh", "relu", "gelu", "silu", "softplus"])
+def test_activations_are_between_the_layers(activation):
+    network: Any = Mlp((4,), activation).build((2,), 1, key=KEY)
+    x = jnp.asarray([0.3, -1.2])
+    first, last = network.layers
+    function = jnp.tanh if activation == "tanh" else getattr(jax.nn, activation)
+    np.testing.assert_allclose(network(x), last(function(first(x))), rtol=1e-6)
+
+
+def test_mdn_brings_its_mixture():
+    model = Mdn((6,), components=3)
+    likelihood = model.own_likelihood()
+    assert likelihood == Mixture(3)
+    network = model.build((2,), likelihood.num_outputs(1), key=KEY)
+    assert _names(network)["layers_1_weight"] == (9, 6)
+    assert Mdn.default_likelihood("regression") == "mixture"
+    with pytest.raises(UsageError, match="class labels"):
+        Mdn.default_likelihood("classification")
+
+
+@pytest.mark.parametrize("shape", [(1, 28, 28), (3, 7, 5), (2, 1, 1)])
+def test_cnn_takes_images_of_any_size(shape):
+    model = Cnn((2, 3), hidden=(4,))
+    network: Any = model.build(shape, 5, key=KEY)
+    image = jax.random.normal(KEY, shape)
+    assert network(image).shape == (5,)
+    assert np.isfinite(network(image)).all()
+    names = _names(network)
+    assert names["convolutions_0_weight"] == (2, shape[0], 3, 3)
+    assert names["convolutions_1_weight"] == (3, 2, 3, 3)
+    pooled = [max(1, side // 4) if side != 3 else 1 for side in shape[1:]]
+    assert names["dense_layers_0_weight"] == (4, 3 * pooled[0] * pooled[1])
+    assert set(names) == {
+        f"{layer}_{kind}"
+        for layer in ("convolutions_0", "convolutions_1", "dense_layers_0", "dense_layers_1")
+        for kind in ("weight", "bias")
+    }
+
+
+def test_cnn_arranges_channels():
+    assert Cnn().arrange(np.zeros((5, 8, 6))).shape == (5, 1, 8, 6)
+    assert Cnn().arrange(np.zeros((5, 3, 8, 6))).shape == (5, 3, 8, 6)
+    with pytest.raises(UsageError, match="model cnn: needs images"):
+        Cnn().arrange(np.zeros((5, 8)))
+    assert Mlp().arrange(np.zeros((5, 8, 6))).shape == (5, 48)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: Mlp((0,)), "every width must be >= 1"),
+        (lambda: Mdn((3, -1)), "every width must be >= 1"),
+        (lambda: Cnn(()), "every width must be >= 1"),
+        (lambda: Cnn(kernel=2), "must be odd"),
+    ],
+)
+def test_what_makes_no_network_is_refused(make, said):
+    with pytest.raises(ValueError, match=said):
+        make()
+
+
+def test_the_key_decides_the_weights():
+    one, other, same = (Mlp((4,)).build((2,), 1, key=jax.random.key(i)) for i in (0, 1, 0))
+    assert not np.array_equal(one.layers[0].weight, other.layers[0].weight)
+    np.testing.assert_array_equal(one.layers[0].weight, same.layers[0].weight)

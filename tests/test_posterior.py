@@ -1,0 +1,154 @@
+"""The posterior: blocks, powers, images, mini-batches."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from bnnzoo import posterior as module
+from bnnzoo.likelihoods import Categorical, Gaussian
+from bnnzoo.models import Cnn, Linear, Mlp
+from bnnzoo.posterior import Data, NetworkPosterior
+from bnnzoo.priors import Normal
+
+
+def _linear(rows: int = 10, **more: Any) -> NetworkPosterior:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(rows, 2)).astype(np.float32)
+    y = rng.normal(size=(rows, 1)).astype(np.float32)
+    network = Linear().build((2,), 1, key=jax.random.key(0))
+    return NetworkPosterior.of(network, more.pop("likelihood", Gaussian(0.5)), Normal(2.0), x, y, **more)
+
+
+THETA = jnp.asarray([0.3, -0.8, 0.1], jnp.float32)
+
+
+def test_log_density_is_prior_plus_power_times_likelihood():
+    for power in (1.0, 0.25):
+        posterior = _linear(likelihood_power=power)
+        x, y = posterior.data.x, posterior.data.y
+        rows = stats.norm.logpdf(y[:, 0], x @ THETA[:2] + THETA[2], 0.5)
+        np.testing.assert_allclose(posterior.log_likelihoods(THETA), rows, rtol=1e-5)
+        wanted = stats.norm.logpdf(THETA, 0, 2).sum() + power * rows.sum()
+        np.testing.assert_allclose(posterior.log_density(THETA), wanted, rtol=1e-5)
+
+
+def test_a_learned_scale_is_a_block_of_theta():
+    posterior = _linear(likelihood=Gaussian())
+    assert [block.name for block in posterior.layout.blocks] == ["weight", "bias", "likelihood_scale"]
+    theta = jnp.append(THETA, jnp.log(0.5))
+    np.testing.assert_allclose(posterior.log_likelihoods(theta), _linear().log_likelihoods(THETA), rtol=1e-5)
+    prior = stats.norm.logpdf(THETA, 0, 2).sum() + stats.halfnorm.logpdf(0.5) + np.log(0.5)
+    np.testing.assert_allclose(posterior.log_prior(theta), prior, rtol=1e-5)
+    natural = posterior.natural(np.asarray(theta)[None])
+    np.testing.assert_allclose(natural["likelihood_scale"], [0.5], rtol=1e-6)
+    np.testing.assert_allclose(natural["weight"], np.asarray(THETA[:2])[None, None], rtol=1e-6)
+    flat = jnp.append(THETA, 0.5)
+    likelihood, outputs = posterior.predictive(flat, jnp.asarray(posterior.data.x))
+    found = jax.vmap(likelihood.log_prob)(outputs, jnp.asarray(posterior.data.y))
+    np.testing.assert_allclose(found, posterior.log_likelihoods(theta), rtol=1e-5)
+
+
+@pytest.mark.parametrize("rows", [64, 150])
+def test_blocks_give_what_one_pass_gives(rows, monkeypatch):
+    posterior = _linear(rows)
+    value, gradient = jax.jit(jax.value_and_grad(posterior.log_density))(THETA)
+    each = posterior.log_likelihoods(THETA)
+    monkeypatch.setattr(module, "_BLOCK_ELEMENTS", 1)
+    np.testing.assert_allclose(posterior.log_likelihoods(THETA), each, rtol=1e-6)
+    blocked, blocked_gradient = jax.jit(jax.value_and_grad(posterior.log_density))(THETA)
+    np.testing.assert_allclose(blocked, value, rtol=1e-5)
+    np.testing.assert_allclose(blocked_gradient, gradient, rtol=1e-4)
+    if rows > 64:
+        assert "scan" in str(jax.make_jaxpr(posterior.log_likelihoods)(THETA))
+
+
+def test_images_stay_bytes_and_are_scaled_on_the_device():
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (20, 1, 6, 6), dtype=np.uint8)
+    labels = rng.integers(0, 3, 20).astype(np.int32)
+    network = Cnn((2,), hidden=(4,)).build((1, 6, 6), 3, key=jax.random.key(0))
+    posterior = NetworkPosterior.of(network, Categorical(), Normal(), images, labels, input_mean=80.0, input_sd=60.0)
+    scaled = ((images.astype(np.float32) - 80) / 60).astype(np.float32)
+    other = NetworkPosterior.of(network, Categorical(), Normal(), scaled, labels)
+    assert posterior.data.x.dtype == np.uint8
+    assert posterior.take(jnp.arange(3)).x.dtype == jnp.uint8
+    theta = posterior.position(network)
+    found, wanted = (p.log_likelihoods(theta) for p in (posterior, other))
+    np.testing.assert_allclose(found, wanted, rtol=1e-4)
+
+
+def test_a_position_is_the_network():
+    network = Mlp((3,)).build((2,), 1, key=jax.random.key(5))
+    posterior = NetworkPosterior.of(
+        Mlp((3,)).build((2,), 1, key=jax.random.key(0)), Gaussian(), Normal(), np.ones((4, 2)), np.ones((4, 1))
+    )
+    theta = posterior.position(network)
+    x = jnp.asarray([[0.5, -0.5]])
+    np.testing.assert_allclose(posterior.outputs(theta, x)[0], network(x[0]), rtol=1e-6)
+    assert float(theta[-1]) == pytest.approx(np.log(0.5))
+
+
+def test_only_sampled_leaves_move():
+    network = Mlp((3,)).build((2,), 1, key=jax.random.key(0))
+    last = network.layers[-1].weight
+    posterior = NetworkPosterior.of(
+        network, Gaussian(0.5), Normal(), np.ones((4, 2)), np.ones((4, 1)), sampled=lambda leaf: leaf is last
+    )
+    assert [block.name for block in posterior.layout.blocks] == ["layers_1_weight"]
+    moved = posterior.network_at(jnp.zeros(3))
+    np.testing.assert_array_equal(moved.layers[0].weight, network.layers[0].weight)
+    np.testing.assert_array_equal(moved.layers[1].weight, 0)
+
+
+def test_a_start_is_a_draw_of_the_prior():
+    keys = jax.random.split(jax.random.key(0), 4000)
+    drawn = jax.vmap(lambda key: _linear(likelihood=Gaussian()).start(key=key))(keys)
+    assert stats.kstest(np.asarray(drawn[:, :3]).ravel(), stats.norm(0, 2).cdf).pvalue > 1e-6
+    np.testing.assert_allclose(drawn[:, 3], np.log(0.5), rtol=1e-6)
+
+
+@pytest.mark.parametrize("replace", [True, False])
+def test_a_minibatch_is_a_sample_of_the_rows(replace):
+    """T03's law: every ordered pair of five rows is equally likely, so that N/n sums are unbiased."""
+    posterior = eqx.tree_at(lambda p: p.data, _linear(5), Data(np.arange(5.0)[:, None], np.zeros((5, 1))))
+    keys = jax.random.split(jax.random.key(1), 20_000)
+    draw = jax.jit(jax.vmap(lambda key: posterior.minibatch(2, replace=replace, key=key).x[:, 0]))
+    drawn = np.asarray(draw(keys)).astype(int)
+    counts = np.zeros((5, 5))
+    np.add.at(counts, (drawn[:, 0], drawn[:, 1]), 1)
+    possible = np.ones((5, 5), bool) if replace else ~np.eye(5, dtype=bool)
+    assert (counts[~possible] == 0).all()
+    assert stats.chisquare(counts[possible]).pvalue > 1e-6
+
+
+@pytest.mark.parametrize("replace", [True, False])
+def test_the_scaled_minibatch_sum_is_unbiased_by_enumeration(replace):
+    """The mean over all equally likely pairs of rows of N/n times the sum is the sum over the data."""
+    with jax.enable_x64(True):
+        posterior = _linear(5)
+        theta = jnp.asarray([0.3, -0.8, 0.1])
+        pairs = itertools.product(range(5), repeat=2) if replace else itertools.permutations(range(5), 2)
+        sums = [
+            5 / 2 * float(jnp.sum(posterior.log_likelihood(theta, posterior.take(jnp.asarray(pair)))))
+            for pair in pairs
+        ]
+        whole = float(jnp.sum(posterior.log_likelihoods(theta)))
+    np.testing.assert_allclose(np.mean(sums), whole, rtol=1e-12)
+    assert np.std(sums) > 0.01
+
+
+def test_double_precision_is_double():
+    with jax.enable_x64(True):
+        posterior = _linear()
+        assert posterior.dtype == np.float64
+        assert posterior.start(key=jax.random.key(0)).dtype == np.float64
+        assert posterior.log_density(jnp.asarray([0.1, 0.2, 0.3])).dtype == np.float64
+    assert _linear().dtype == np.float32

@@ -1,0 +1,302 @@
+"""Predictions: the law of the mixture over draws, in the data's units, in the columns that scripts rely on."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import jax
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+from scipy import special, stats
+
+import bnnzoo
+from bnnzoo import predict
+from bnnzoo.errors import UsageError
+from bnnzoo.likelihoods import Bernoulli, Categorical, Gaussian, Heteroscedastic, Mixture
+from bnnzoo.models import Linear
+from bnnzoo.posterior import NetworkPosterior
+from bnnzoo.priors import Normal
+
+X = np.random.default_rng(0).normal(size=(5, 2)).astype(np.float32)
+
+
+def _posterior(likelihood: Any, targets: int = 1) -> NetworkPosterior:
+    network = Linear().build((2,), likelihood.num_outputs(targets), key=jax.random.key(0))
+    y = np.zeros((0, 1), np.float32)
+    return NetworkPosterior.of(network, likelihood, Normal(), X[:0], y)
+
+
+def _draws(posterior: NetworkPosterior, count: int) -> np.ndarray:
+    """Draws on their natural scale, and each draw's outputs of X by NumPy."""
+    draws = np.random.default_rng(1).normal(size=(count, posterior.layout.dim)).astype(np.float32)
+    if posterior.likelihood.parameters():
+        draws[:, -1] = np.exp(0.3 * draws[:, -1])
+    return draws
+
+
+def _outputs(posterior: NetworkPosterior, draws: np.ndarray) -> np.ndarray:
+    values = posterior.layout.unflatten(draws.astype(float))
+    return np.einsum("soi,ri->sro", values["weight"], X.astype(float)) + values["bias"][:, None]
+
+
+def _scale(raw: np.ndarray) -> np.ndarray:
+    return np.log1p(np.exp(raw)) + 1e-4
+
+
+@pytest.mark.parametrize("count", [3, 16, 21])
+def test_moments_of_a_gaussian(count):
+    """A number of draws below, equal to and beyond whole blocks of eight."""
+    posterior = _posterior(Gaussian())
+    draws = _draws(posterior, count)
+    y = np.linspace(-1, 1, 5, dtype=np.float32)[:, None]
+    found = predict.moments(posterior, draws, X, y)
+    mean, sd = _outputs(posterior, draws)[..., 0], draws[:, -1:].astype(float)
+    np.testing.assert_allclose(found.mean[:, 0], mean.mean(0), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found.epistemic[:, 0], mean.var(0), rtol=1e-4)
+    np.testing.assert_allclose(found.aleatoric[:, 0], np.mean(sd**2) * np.ones(5), rtol=1e-4)
+    density = special.logsumexp(stats.norm.logpdf(y[:, 0], mean, sd), 0) - np.log(count)
+    np.testing.assert_allclose(found.log_density, density, rtol=1e-4)
+
+
+def test_moments_of_a_mixture():
+    posterior = _posterior(Mixture(2))
+    draws = _draws(posterior, 11)
+    y = np.linspace(-1, 1, 5, dtype=np.float32)[:, None]
+    found = predict.moments(posterior, draws, X, y)
+    out = _outputs(posterior, draws)
+    weight, centre, sd = special.softmax(out[..., :2], -1), out[..., 2:4], _scale(out[..., 4:])
+    mean = (weight * centre).sum(-1)
+    variance = (weight * (sd**2 + centre**2)).sum(-1) - mean**2
+    np.testing.assert_allclose(found.mean[:, 0], mean.mean(0), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found.epistemic[:, 0], mean.var(0), rtol=1e-4)
+    np.testing.assert_allclose(found.aleatoric[:, 0], variance.mean(0), rtol=1e-4)
+    terms = np.log(weight) + stats.norm.logpdf(y[None], centre, sd)
+    density = special.logsumexp(special.logsumexp(terms, -1), 0) - np.log(11)
+    np.testing.assert_allclose(found.log_density, density, rtol=1e-4)
+
+
+@pytest.mark.parametrize("likelihood", [Categorical(), Bernoulli()])
+def test_moments_of_classes(likelihood):
+    posterior = _posterior(likelihood, 3)
+    draws = _draws(posterior, 11)
+    labels = np.array([0, 1, 1, 0, 1], np.int32)
+    found = predict.moments(posterior, draws, X, labels)
+    out = _outputs(posterior, draws)
+    logits = np.concatenate([0 * out, out], -1) if isinstance(likelihood, Bernoulli) else out
+    probability = special.softmax(logits, -1)
+    np.testing.assert_allclose(found.mean, probability.mean(0), rtol=1e-4)
+    np.testing.assert_allclose(found.aleatoric[:, 0], stats.entropy(probability, axis=-1).mean(0), rtol=1e-4)
+    wanted = np.log(probability[:, np.arange(5), labels].mean(0))
+    np.testing.assert_allclose(found.log_density, wanted, rtol=1e-4, atol=1e-6)
+
+
+def test_a_small_spread_around_a_large_mean_survives_float32():
+    posterior = _posterior(Gaussian(0.1))
+    draws = np.zeros((64, posterior.layout.dim), np.float32)
+    draws[:, -1] = 1000 + 1e-2 * np.random.default_rng(0).normal(size=64)
+    found = predict.moments(posterior, draws, X)
+    np.testing.assert_allclose(found.epistemic[:, 0], draws[:, -1].astype(float).var(), rtol=1e-2)
+
+
+def test_samples_have_the_law_of_the_mixture():
+    posterior = _posterior(Heteroscedastic())
+    draws = np.repeat(_draws(posterior, 2), 4000, 0)
+    drawn = predict.samples(posterior, draws, X, key=jax.random.key(0))
+    assert drawn.shape == (8000, 5, 1)
+    out = _outputs(posterior, draws[[0, 4000]])
+    for row in range(5):
+        for half in range(2):
+            part = drawn[4000 * half : 4000 * (half + 1), row, 0]
+            law = stats.norm(out[half, row, 0], _scale(out[half, row, 1]))
+            assert stats.kstest(part, law.cdf).pvalue > 1e-6
+    assert len(np.unique(drawn)) > 39_000
+
+
+def test_log_likelihoods_are_those_of_the_posterior():
+    posterior = _posterior(Gaussian())
+    draws = _draws(posterior, 10)
+    y = np.ones((5, 1), np.float32)
+    found = predict.log_likelihoods(posterior, draws, X, y)
+    mean, sd = _outputs(posterior, draws)[..., 0], draws[:, -1:].astype(float)
+    np.testing.assert_allclose(found, stats.norm.logpdf(1.0, mean, sd), rtol=1e-4)
+
+
+def test_blocks_cover_every_row_once(monkeypatch):
+    monkeypatch.setattr(predict, "_INPUT_ELEMENTS", 7 * 8 * 2)
+    rows = np.concatenate([np.arange(20)[b] for b in predict.blocks(20, 1, 2 * 8, 1)])
+    np.testing.assert_array_equal(rows, np.arange(20))
+    posterior = _posterior(Gaussian(0.5))
+    draws = _draws(posterior, 9)
+    x = np.random.default_rng(3).normal(size=(20, 2)).astype(np.float32)
+    y = np.zeros((20, 1), np.float32)
+    blocked = predict.moments(posterior, draws, x, y)
+    monkeypatch.undo()
+    for one, other in zip(blocked, predict.moments(posterior, draws, x, y), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+
+
+# ---- a run's predictions -------------------------------------------------------------------------------------------
+
+SHORT: dict[str, Any] = {"chains": 2, "warmup": 100, "draws": 150, "init": "prior", "chain_method": "vectorized"}
+
+
+def _table(folder: Any, rows: int = 200, seed: int = 0) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    a, b = rng.normal(3, 2, rows), rng.normal(-50, 10, rows)
+    return pd.DataFrame({"a": a, "b": b, "price": 1000 + 40 * a - 3 * b + 25 * rng.normal(size=rows)})
+
+
+@pytest.fixture(scope="module")
+def regression(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("regression")
+    _table(folder).to_csv(folder / "houses.csv", index=False)
+    run = bnnzoo.sample("linear", "mala", data=folder / "houses.csv", out=folder / "run.nc", **SHORT)
+    return run, folder
+
+
+@pytest.fixture(scope="module")
+def classification(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("classification")
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(150, 2))
+    y = (x[:, 0] > 0).astype(int) + (x[:, 1] > 0)
+    return bnnzoo.sample("linear", "mala", data=(x, y), test_fraction=0.0, out=folder / "run.nc", **SHORT)
+
+
+def test_columns_of_a_regression_are_in_original_units(regression):
+    run, folder = regression
+    table = _table(folder, 300, seed=9)
+    found = run.predict(table)
+    assert list(found.columns) == ["mean", "sd", "aleatoric_sd", "epistemic_sd", "q05", "q50", "q95"]
+    truth = 1000 + 40 * table["a"] - 3 * table["b"]
+    assert np.abs(found["mean"] - truth).max() < 25
+    np.testing.assert_allclose(found["aleatoric_sd"], 25, rtol=0.25)
+    np.testing.assert_allclose(found["sd"] ** 2, found["aleatoric_sd"] ** 2 + found["epistemic_sd"] ** 2, rtol=1e-3)
+    assert (found["epistemic_sd"] < 0.5 * found["aleatoric_sd"]).all()
+    np.testing.assert_allclose((found["q95"] - found["q05"]).mean(), 2 * 1.645 * found["sd"].mean(), rtol=0.1)
+    assert (found["q05"] < found["q50"]).all()
+    assert (found["q50"] < found["q95"]).all()
+    pd.testing.assert_frame_equal(run.predict(table), found)
+
+
+def test_columns_are_matched_by_name(regression, tmp_path):
+    run, folder = regression
+    table = _table(folder, 10, seed=9)
+    wanted = run.predict(table)
+    path = tmp_path / "new.csv"
+    table.assign(other=1.0)[["other", "b", "a"]].to_csv(path, index=False)
+    pd.testing.assert_frame_equal(run.predict(path), wanted, rtol=1e-4)
+    order = np.arange(10)[::-1]
+    turned = run.predict(table.iloc[order])["mean"].to_numpy()
+    np.testing.assert_allclose(turned, wanted["mean"].to_numpy()[order], rtol=1e-5)
+    table[["a", "price"]].to_csv(path, index=False)
+    with pytest.raises(UsageError, match="b"):
+        run.predict(path)
+
+
+def test_predict_to_files(regression, tmp_path):
+    run, folder = regression
+    table = _table(folder, 10, seed=9)
+    wanted = run.predict(table)
+    csv = run.predict_to(table, tmp_path / "out.csv")
+    pd.testing.assert_frame_equal(pd.read_csv(csv), wanted, check_dtype=False, rtol=1e-5)
+    netcdf = xr.open_dataset(run.predict_to(table, tmp_path / "out.nc"), engine="h5netcdf")
+    np.testing.assert_allclose(netcdf["mean"].values, wanted["mean"])
+    for name, said in (("out.csv", "exists"), ("out.txt", "go to a .csv or a .nc file")):
+        with pytest.raises(UsageError, match=said):
+            run.predict_to(table, tmp_path / name)
+    run.predict_to(table, csv, force=True)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["out.csv", "out.nc"]
+
+
+def test_several_targets_have_a_prefix():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 2))
+    y = np.column_stack([x[:, 0], 100 * x[:, 1]]) + 0.1 * rng.normal(size=(60, 2))
+    run = bnnzoo.sample("linear", "mala", data=(x, y), **{**SHORT, "draws": 20})
+    found = run.predict(x)
+    assert list(found.columns)[:2] == ["y0_mean", "y0_sd"]
+    assert len(found.columns) == 14
+    assert found["y1_mean"].std() > 20 * found["y0_mean"].std()
+    run.evaluate()
+    assert run.posterior["posterior_predictive"]["y"].shape == (2, 20, 6, 2)
+
+
+def test_evaluate_agrees_with_the_file(regression):
+    """The metrics from the groups that `evaluate` adds: by hand, in original units."""
+    run, _ = regression
+    scores = run.evaluate()
+    assert scores["rows"] == 20
+    tree = xr.open_datatree(run.path, engine="h5netcdf")
+    y = tree["constant_data"]["y_test"].values
+    x = tree["constant_data"]["x_test"].values
+    about = {n: tree["constant_data"][n].values.astype(float) for n in ("x_mean", "x_sd", "y_mean", "y_sd")}
+    posterior = tree["posterior"]
+    weight, bias = (posterior[n].values.astype(float).reshape(300, -1) for n in ("weight", "bias"))
+    scale = posterior["likelihood_scale"].values.astype(float).reshape(300, 1)
+    mean = (x - about["x_mean"]) / about["x_sd"] @ weight.T + bias[:, 0]
+    mean = mean.T * about["y_sd"] + about["y_mean"]
+    terms = stats.norm.logpdf(y[:, 0], mean, scale * about["y_sd"])
+    np.testing.assert_allclose(scores["nll"], np.log(300) - special.logsumexp(terms, 0).mean(), rtol=1e-4)
+    np.testing.assert_allclose(scores["rmse"], np.sqrt(np.mean((y[:, 0] - mean.mean(0)) ** 2)), rtol=1e-4)
+    assert 0.6 <= scores["coverage_90"] <= 1
+
+    drawn = tree["posterior_predictive"]["y"]
+    assert drawn.dims == ("chain", "draw", "test_row", "target")
+    assert drawn.shape == (2, 150, 20, 1)
+    np.testing.assert_allclose(drawn.values.mean((0, 1))[:, 0], mean.mean(0), atol=10)
+    rows = tree["log_likelihood"]["y"]
+    assert rows.dims == ("chain", "draw", "row")
+    x, y = tree["constant_data"]["x"].values, tree["observed_data"]["y"].values
+    mean = ((x - about["x_mean"]) / about["x_sd"] @ weight.T + bias[:, 0]).T * about["y_sd"] + about["y_mean"]
+    wanted = stats.norm.logpdf(y[:, 0], mean, scale * about["y_sd"])
+    np.testing.assert_allclose(rows.values.reshape(300, -1), wanted, rtol=1e-3, atol=1e-3)
+
+
+def test_arviz_compares_what_evaluate_added(regression):
+    import arviz_stats
+
+    run, _ = regression
+    run.evaluate()
+    tree = xr.open_datatree(run.path, engine="h5netcdf")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        loo = arviz_stats.loo(tree)
+    assert np.isfinite(float(loo.elpd))
+    np.testing.assert_allclose(-float(loo.elpd) / 180, run.evaluate()["nll"], atol=0.5)
+
+
+def test_evaluate_twice_and_on_other_data(regression, tmp_path):
+    run, folder = regression
+    assert run.evaluate() == run.evaluate()
+    again = bnnzoo.open(run.path)
+    assert again.evaluate() == run.evaluate()
+    path = tmp_path / "test.csv"
+    _table(folder, 50, seed=3)[["price", "b", "a"]].to_csv(path, index=False)
+    assert run.evaluate(path)["rows"] == 50
+    pd.read_csv(path).drop(columns="price").to_csv(path, index=False)
+    with pytest.raises(UsageError, match="price"):
+        run.evaluate(path)
+
+
+def test_classes(classification):
+    run = classification
+    with pytest.raises(UsageError, match="kept no test rows .*--data") as caught:
+        run.evaluate()
+    assert caught.value.exit_code == 2
+    x = np.array([[2.0, 2.0], [-2.0, -2.0]])
+    found = run.predict(x)
+    assert list(found.columns) == ["p_0", "p_1", "p_2", "entropy"]
+    np.testing.assert_allclose(found[["p_0", "p_1", "p_2"]].sum(axis=1), 1, rtol=1e-5)
+    np.testing.assert_allclose(
+        found["entropy"], stats.entropy(found[["p_0", "p_1", "p_2"]], axis=1), rtol=1e-3, atol=1e-6
+    )
+    assert found["p_2"][0] > 0.8
+    assert found["p_0"][1] > 0.8
+    scores = run.evaluate((x, np.array([2, 0])))
+    assert set(scores) == {"nll", "accuracy", "brier", "ece", "rows"}
+    assert scores["accuracy"] == 1
+    np.testing.assert_allclose(scores["nll"], -np.log([found["p_2"][0], found["p_0"][1]]).mean(), rtol=1e-4)

@@ -1,0 +1,506 @@
+"""The loop: chunks, stopping, resuming, thinning and placements change no bit; what is wrong stops a run."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import tiny
+from jaxtyping import Array, Float
+
+from bnnzoo import backend, checkpoint, registry
+from bnnzoo.errors import BnnzooError
+from bnnzoo.layout import Block, Layout
+from bnnzoo.placement import Placement, host_devices, place
+from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.run import STUCK_STEPS, Carry, Keys, carry_template, chunks
+from bnnzoo.samplers import AbstractSampler, Mala, Penalty, RandomWalk, Sgld
+from bnnzoo.warmup import windows
+
+EACH = pytest.mark.parametrize("sampler", tiny.SAMPLERS)
+ONE_BY_ONE = 1e-9
+"""Seconds a chunk that make every chunk one draw."""
+
+
+@functools.cache
+def reference(sampler: str):
+    """A run whose every chunk is one step."""
+    return tiny.run(sampler, chunk_seconds=ONE_BY_ONE)
+
+
+# ---- same seed, same bits ------------------------------------------------------------------------------------------
+
+
+@EACH
+def test_a_run_is_as_long_as_asked_and_moves(sampler):
+    found = reference(sampler)
+    values = tiny.joined(found)
+    assert values["theta"].shape == (tiny.CHAINS, tiny.DRAWS, 11)
+    assert all(np.isfinite(value).all() for value in values.values())
+    assert [chunk.next_step for chunk in found] == list(range(1, tiny.WARMUP + tiny.DRAWS + 1))
+    assert all(chunk.draws.shape[1] == 0 for chunk in found if chunk.phase == "warm-up")
+    path = np.stack([chunk.carry.states.position for chunk in found], 1)
+    for chain in path:
+        assert len(np.unique(chain, axis=0)) > 10
+    for one, other in itertools.combinations(values["theta"], 2):
+        assert not np.array_equal(one, other)
+
+
+@EACH
+def test_the_same_seed_in_other_chunks_gives_the_same_bits(sampler):
+    whole = tiny.run(sampler, chunk_seconds=1e9)
+    assert len(whole) < len(reference(sampler)) / 3
+    tiny.assert_same_bits(tiny.joined(whole), tiny.joined(reference(sampler)))
+    tiny.assert_same_bits(tiny.joined(whole), tiny.joined(tiny.run(sampler, chunk_seconds=1e9)))
+
+
+def _check_buffer(sampler: str, most_draws: int) -> None:
+    found = tiny.run(sampler, most_draws=most_draws, chunk_seconds=1e9)
+    assert max(chunk.draws.shape[1] for chunk in found) <= most_draws
+    tiny.assert_same_bits(tiny.joined(found), tiny.joined(reference(sampler)))
+
+
+def test_the_size_of_the_buffer_changes_no_bit():
+    _check_buffer("random-walk", 7)
+
+
+@pytest.mark.slow
+@EACH
+@pytest.mark.parametrize("most_draws", [1, 7, 100])
+def test_the_size_of_the_buffer_changes_no_bit_of_any_sampler(sampler, most_draws):
+    _check_buffer(sampler, most_draws)
+
+
+@EACH
+def test_another_seed_gives_other_draws(sampler):
+    other = tiny.joined(tiny.run(sampler, seed=1))["theta"]
+    assert not np.isin(other, tiny.joined(reference(sampler))["theta"]).any()
+
+
+# ---- resume --------------------------------------------------------------------------------------------------------
+
+
+@EACH
+@pytest.mark.parametrize("stop", [1, 22, tiny.WARMUP - 1, tiny.WARMUP, tiny.WARMUP + 7, tiny.WARMUP + tiny.DRAWS - 1])
+def test_a_resumed_run_is_the_uninterrupted_one(sampler, stop, tmp_path):
+    whole = reference(sampler)
+    at = next(chunk for chunk in whole if chunk.next_step == stop)
+    path = tmp_path / "checkpoint.npz"
+    checkpoint.save(path, checkpoint.Checkpoint(at.carry, at.next_step, 0, {}, {}, {}))
+    with backend.arithmetic("float32"):
+        posterior = tiny.problem(sampler).posterior
+        template = carry_template(posterior, at.sampler, tiny.CHAINS, tiny.WARMUP)
+        saved = checkpoint.load(path, template)
+    rest = tiny.run(sampler, sampler_object=at.sampler, resume=(saved.carry, saved.next_step))
+    assert rest[-1].next_step == tiny.WARMUP + tiny.DRAWS
+    before = [chunk for chunk in whole if chunk.next_step <= stop]
+    tiny.assert_same_bits(tiny.joined([*before, *rest]), tiny.joined(whole))
+    same = jax.tree.map(lambda a, b: np.array_equal(_plain(a), _plain(b)), rest[-1].carry, whole[-1].carry)
+    assert all(jax.tree.leaves(same))
+
+
+def _plain(leaf: Any) -> np.ndarray:
+    return np.asarray(jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf)
+
+
+def test_a_run_stopped_at_its_last_step_has_nothing_left_to_do():
+    last = reference("random-walk")[-1]
+    assert tiny.run("random-walk", resume=(last.carry, last.next_step)) == []
+
+
+# ---- thinning, warm-up ---------------------------------------------------------------------------------------------
+
+
+@EACH
+def test_thinned_draws_are_every_third_draw(sampler):
+    every = tiny.joined(tiny.run(sampler, num_draws=30))
+    third = tiny.joined(tiny.run(sampler, num_draws=10, thin=3))
+    np.testing.assert_array_equal(third["theta"], every["theta"][:, 2::3])
+    averaged = {"accepted", "acceptance_rate", "sigma2", "penalty", "n_steps", "tree_depth", "regime_dof", "regime_skew"}
+    for name, value in every.items():
+        if name == "theta":
+            continue
+        steps = value.reshape(tiny.CHAINS, 10, 3)
+        if name in averaged:
+            np.testing.assert_allclose(third[name], steps.mean(2), rtol=1e-6, err_msg=name)
+        elif name == "diverging":
+            np.testing.assert_array_equal(third[name], steps.any(2))
+        else:
+            np.testing.assert_array_equal(third[name], steps[:, :, -1], err_msg=name)
+
+
+def test_keep_warmup_keeps_every_step_and_changes_none():
+    kept = tiny.run("random-walk", keep_warmup=True)
+    warm = tiny.joined(kept, "warm-up")
+    assert warm["theta"].shape == (tiny.CHAINS, tiny.WARMUP, 11)
+    last = next(chunk for chunk in kept if chunk.next_step == tiny.WARMUP)
+    np.testing.assert_array_equal(warm["theta"][:, -1], last.carry.states.position)
+    tiny.assert_same_bits(tiny.joined(kept), tiny.joined(reference("random-walk")))
+
+
+@EACH
+def test_nothing_of_the_kernel_changes_after_warm_up(sampler):
+    """T12b: step size, preconditioner, mass matrix and tuning are bitwise those of the last warm-up step."""
+    found = reference(sampler)
+    frozen = [_kernel(chunk.carry) for chunk in found if chunk.next_step >= tiny.WARMUP]
+    for other in frozen[1:]:
+        for one, two in zip(frozen[0], other, strict=True):
+            np.testing.assert_array_equal(one, two)
+    if sampler != "sgld":
+        early = _kernel(found[0].carry)
+        assert any(not np.array_equal(one, two) for one, two in zip(early, frozen[0], strict=True))
+
+
+def _kernel(carry: Carry) -> list[np.ndarray]:
+    states = carry.states
+    if hasattr(states, "inner"):
+        parts: Any = states.inner.adapt_state
+    else:
+        parts = (getattr(states, "step_size", ()), getattr(states, "preconditioner", ()))
+    return [_plain(leaf) for leaf in jax.tree.leaves((parts, carry.tuning))]
+
+
+def test_warm_up_of_length_zero_adapts_nothing():
+    found = tiny.run("random-walk", num_warmup=0, num_draws=5)
+    states = found[-1].carry.states
+    assert [chunk.phase for chunk in found] == ["sampling"] * len(found)
+    np.testing.assert_array_equal(states.step_size, np.full(tiny.CHAINS, 0.01, np.float32))
+    assert states.preconditioner.factor.shape == (tiny.CHAINS,)
+
+
+@pytest.mark.parametrize("num_warmup", [0, 1, 20, 39, 40, 45, 200, 1000])
+def test_windows_end_where_warm_up_ends(num_warmup):
+    ends = windows(num_warmup)
+    assert list(ends) == sorted(set(ends))
+    assert not ends or (ends[0] > 0 and ends[-1] == num_warmup)
+    assert bool(ends) == bool(num_warmup)
+
+
+# ---- placement -----------------------------------------------------------------------------------------------------
+
+
+def _check_sequential(sampler: str) -> None:
+    four = tiny.joined(tiny.run(sampler, method="sequential", chains=4))
+    two = tiny.joined(tiny.run(sampler, method="sequential", chains=2))
+    tiny.assert_same_bits({name: value[:2] for name, value in four.items()}, two)
+    assert all(np.isfinite(value).all() for value in four.values())
+
+
+def test_sequential_chains_do_not_depend_on_how_many_there_are():
+    _check_sequential("random-walk")
+
+
+@pytest.mark.slow
+@EACH
+def test_sequential_chains_of_every_sampler(sampler):
+    _check_sequential(sampler)
+
+
+@pytest.mark.slow
+@EACH
+def test_vectorized_chains_of_every_sampler(sampler):
+    values = tiny.joined(tiny.run(sampler, method="vectorized"))
+    assert all(np.isfinite(value).all() for value in values.values())
+    assert values["theta"].shape == (tiny.CHAINS, tiny.DRAWS, 11)
+
+
+@pytest.mark.parametrize(("chains", "devices"), [(1, 1), (2, 2), (3, 3), (4, 4), (6, 3), (8, 4), (7, 1)])
+def test_parallel_takes_the_devices_that_divide_the_chains(chains, devices, monkeypatch):
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    assert place("parallel", chains).num_devices == devices
+    assert host_devices("auto", chains) == devices
+    assert host_devices("vectorized", chains) == 1
+
+
+# ---- nothing is compiled twice -------------------------------------------------------------------------------------
+
+
+class _Compilations:
+    """How many programs XLA built while it was looked at."""
+
+    count = 0
+    listening = False
+
+    def __enter__(self) -> _Compilations:
+        if not _Compilations.listening:
+            jax.monitoring.register_event_duration_secs_listener(self._hear)
+            _Compilations.listening = True
+        self.before = _Compilations.count
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.here = _Compilations.count - self.before
+
+    @staticmethod
+    def _hear(event: str, duration: float, **_: Any) -> None:
+        if event == "/jax/core/compile/backend_compile_duration":
+            _Compilations.count += 1
+
+
+@EACH
+def test_other_numbers_compile_nothing_new(sampler):
+    reference(sampler)
+    found = tiny.problem(sampler)
+    tiny.run(sampler)
+    posterior = found.posterior
+    rows = posterior.data.x.shape[0]
+    changed = eqx.tree_at(
+        lambda p: (p.likelihood.scale, p.prior.scale, p.likelihood_power, p.data.y, p.data.x),
+        posterior,
+        (
+            np.float32(1.3),
+            np.float32(2.0),
+            np.float32(0.9),
+            np.random.default_rng(0).normal(size=(rows, 1)).astype(np.float32),
+            posterior.data.x[::-1].copy(),
+        ),
+    )
+    other = dataclasses.replace(found.parts.sampler, step_size=found.parts.sampler.step_size * 0.5)
+    with _Compilations() as compilations:
+        draws = tiny.run(sampler, seed=9, posterior=changed, sampler_object=other, num_draws=17, thin=2)
+    assert compilations.here == 0
+    assert np.isfinite(tiny.joined(draws)["theta"]).all()
+
+
+def test_the_count_of_compilations_counts():
+    with _Compilations() as compilations:
+        jax.jit(lambda a: a * 3.25 - 7)(jnp.arange(13.0))
+    assert compilations.here >= 1
+
+
+# ---- a toy posterior -----------------------------------------------------------------------------------------------
+
+
+class Toy(AbstractPosterior):
+    """N(0, I) by its prior, and one datum whose log-likelihood is a function of theta."""
+
+    data: Any
+    kind: str = eqx.field(static=True, default="flat")
+    dim: int = eqx.field(static=True, default=2)
+    likelihood_power: Any = np.float32(1.0)
+
+    def __init__(self, kind: str = "flat", dim: int = 2):
+        self.data, self.kind, self.dim = np.zeros((1, 1), np.float32), kind, dim
+        self.likelihood_power = np.float32(1.0)
+
+    @property
+    def layout(self) -> Layout:
+        return Layout((Block("theta", (self.dim,), 0),))
+
+    def log_prior(self, theta: Float[Array, " dim"]) -> Float[Array, ""]:
+        return jnp.zeros((), theta.dtype) if self.kind == "constant" else -jnp.sum(theta**2) / 2
+
+    def log_likelihood(self, theta: Float[Array, " dim"], batch: Any) -> Float[Array, " batch"]:
+        zeros = jnp.zeros(batch.shape[0], theta.dtype)
+        if self.kind == "hole":
+            return zeros + jnp.where(theta[0] > 0.5, jnp.nan, 0.0) * (1 + theta[0])
+        return zeros
+
+
+def _steps(sampler: Any, posterior: Any, *, steps: int, theta: Any, seed: int = 0) -> tuple[np.ndarray, dict]:
+    """Positions and statistics of one chain's plain steps, without warm-up."""
+    keys = jax.random.split(jax.random.key(seed), steps)
+    start = jnp.asarray(theta)
+
+    @jax.jit
+    def run(start):
+        state = sampler.init(posterior, start, num_warmup=0, key=jax.random.key(1))
+
+        def body(state, key):
+            state, stats = sampler.step(posterior, state, key=key)
+            return state, (state.position, stats)
+
+        return jax.lax.scan(body, state, keys)[1]
+
+    positions, stats = run(start)
+    return np.asarray(positions), {name: np.asarray(value) for name, value in stats.items()}
+
+
+STEP = {"random-walk": 1.0, "mala": 0.5, "penalty": 1.0, "sgld": 0.1, "hmc": 0.5, "nuts": 0.5}
+
+
+@EACH
+def test_a_chain_never_keeps_a_position_without_density(sampler):
+    """T23: the log-likelihood is NaN where theta[0] > 0.5."""
+    fields = {"step_size": STEP.get(sampler, 0.1), **tiny.SMALL.get(sampler, {})}
+    chosen = registry.load("samplers", sampler)(**fields)
+    positions, stats = _steps(chosen, Toy("hole"), steps=300, theta=np.zeros(2, np.float32))
+    assert np.isfinite(positions).all()
+    assert stats["diverging"].any()
+    assert len(np.unique(positions[:, 0])) > 3
+    if sampler != "sgld":
+        assert positions[:, 0].max() <= 0.5
+        assert not stats["diverging"].all()
+        assert np.isfinite(stats["acceptance_rate"]).all()
+    if sampler in tiny.METROPOLIS:
+        assert not stats["accepted"][stats["diverging"]].any()
+        assert (stats["acceptance_rate"][stats["diverging"]] == 0).all()
+
+
+class _Breaks(AbstractSampler[Any]):
+    """Counts up and turns to NaN after a while."""
+
+    exactness = "biased"
+    after: int = eqx.field(static=True, default=10)
+
+    def init(self, posterior: Any, theta: Any, *, num_warmup: int, key: Any) -> Any:
+        return _Position(theta, jnp.zeros((), theta.dtype))
+
+    def step(self, posterior: Any, state: Any, *, key: Any) -> Any:
+        count = state.count + 1
+        value = jnp.where(count > self.after, jnp.nan, count)
+        return _Position(jnp.full_like(state.position, value), count), {"lp": value}
+
+
+class _Position(eqx.Module):
+    position: Array
+    count: Array
+
+
+def _toy_run(posterior: Any, sampler: Any, **more: Any) -> Any:
+    arguments: dict[str, Any] = {"num_warmup": 0, "num_draws": 50, **more}
+    thetas = np.zeros((2, 2), np.float32)
+    return chunks(posterior, sampler, thetas, keys=Keys.of(0), placement=Placement("vectorized", None), **arguments)
+
+
+@pytest.mark.parametrize("num_warmup", [0, 5])
+def test_a_position_that_is_not_finite_ends_the_run(num_warmup):
+    found = []
+    with pytest.raises(BnnzooError, match=r"chain 0: theta\[0\] is not finite") as caught:
+        for chunk in _toy_run(Toy(), _Breaks(), num_warmup=num_warmup, chunk_seconds=ONE_BY_ONE):
+            found.append(chunk)
+    assert caught.value.exit_code == 1
+    kept = tiny.joined(found)["theta"]
+    np.testing.assert_array_equal(kept[0, :, 0], np.arange(num_warmup + 1, 11))
+
+
+def test_a_warm_up_that_is_not_finite_ends_the_run():
+    with pytest.raises(BnnzooError, match="is not finite before step"):
+        list(_toy_run(Toy(), _Breaks(after=3), num_warmup=20))
+
+
+def test_a_sampler_without_statistics_runs():
+    class Silent(_Breaks):
+        def step(self, posterior: Any, state: Any, *, key: Any) -> Any:
+            return super().step(posterior, state, key=key)[0], {}
+
+    found = list(_toy_run(Toy(), Silent(after=100), num_warmup=5, num_draws=6))
+    assert tiny.joined(found)["theta"][0, :, 0].tolist() == [6, 7, 8, 9, 10, 11]
+
+
+@pytest.mark.parametrize("thin", [1, 3])
+def test_a_thousand_rejections_in_a_row_end_the_run(thin):
+    found = []
+    with pytest.raises(BnnzooError, match="no proposal accepted") as caught:
+        for chunk in _toy_run(Toy(), RandomWalk(step_size=1e8), num_draws=3000, most_draws=64, thin=thin):
+            found.append(chunk)
+    assert caught.value.exit_code == 1
+    steps = found[-1].next_step
+    assert STUCK_STEPS <= steps < STUCK_STEPS + 64 * thin
+
+
+def test_rejections_are_counted_across_chunks_and_forgotten_after_a_move():
+    """A chain that moves every 600 steps is slow, not stuck; the chunks cut anywhere."""
+
+    class Slow(_Breaks):
+        def step(self, posterior: Any, state: Any, *, key: Any) -> Any:
+            count = state.count + 1
+            moved = count % 600 == 0
+            return _Position(jnp.full_like(state.position, count // 600), count), {"accepted": moved}
+
+    found = list(_toy_run(Toy(), Slow(), num_draws=2500, most_draws=128))
+    assert found[-1].next_step == 2500
+
+
+# ---- T14, T05: limits that are other samplers ----------------------------------------------------------------------
+
+
+@pytest.fixture
+def data():
+    rng = np.random.default_rng(5)
+    return rng.normal(size=(40, 1))
+
+
+class Mean(Toy):
+    """theta ~ N(0, I), x_i ~ N(theta, I), or of equal density everywhere."""
+
+    def __init__(self, data: Any, kind: str = "mean"):
+        self.data, self.kind, self.dim = data, kind, 1
+        self.likelihood_power = np.float32(1.0)
+
+    def log_likelihood(self, theta: Float[Array, " dim"], batch: Any) -> Float[Array, " batch"]:
+        return -((batch[:, 0] - theta[0]) ** 2) / 2 if self.kind == "mean" else jnp.zeros(batch.shape[0])
+
+
+def test_sgld_with_all_data_is_the_unadjusted_langevin_algorithm(data):
+    with jax.enable_x64(True):
+        posterior, eta = Mean(data), 3e-3
+        sampler = Sgld(step_size=eta, batch_size=40, sampling="disjoint")
+        theta = jnp.asarray([0.7])
+        state = sampler.init(posterior, theta, num_warmup=0, key=jax.random.key(0))
+        for seed in range(20):
+            key = jax.random.key(seed)
+            eps = jax.random.normal(jax.random.split(key)[1], (1,))
+            gradient = jax.grad(posterior.log_density)(state.position)
+            wanted = state.position + np.float32(eta) * gradient + np.sqrt(2 * np.float32(eta)) * eps
+            state, stats = sampler.step(posterior, state, key=key)
+            np.testing.assert_allclose(state.position, wanted, atol=1e-6)
+            np.testing.assert_array_equal(stats["step_size"], np.float32(eta))
+
+
+def test_mala_without_a_gradient_is_the_random_walk(data):
+    with jax.enable_x64(True):
+        flat = Mean(data, "constant")
+        eta = 0.02
+        walk, _ = _steps(RandomWalk(step_size=(2 * eta) ** 0.5), flat, steps=50, theta=np.array([0.3]))
+        mala, stats = _steps(Mala(step_size=eta), flat, steps=50, theta=np.array([0.3]))
+    np.testing.assert_allclose(mala, walk, atol=1e-6)
+    assert stats["accepted"].all()
+
+
+def test_the_penalty_with_all_data_is_metropolis(data):
+    """T05: disjoint, K = N: no noise, no penalty, and the decisions of plain Metropolis with the same key."""
+    with jax.enable_x64(True):
+        posterior, steps, eta = Mean(data), 1000, 0.5
+        sampler = Penalty(step_size=eta, batch_size=8, num_batches=5, sampling="disjoint", preconditioner="identity")
+        positions, stats = _steps(sampler, posterior, steps=steps, theta=np.array([0.1]), seed=3)
+
+        @jax.jit
+        def plain(start, keys):
+            def body(theta, key):
+                key_propose, _, key_accept = jax.random.split(key, 3)
+                eps = jax.random.normal(jax.random.split(key_propose)[0], (1,))
+                proposal = theta + np.float32(eta) * eps
+                log_ratio = posterior.log_density(proposal) - posterior.log_density(theta)
+                accepted = jnp.log(jax.random.uniform(key_accept)) < log_ratio
+                theta = jnp.where(accepted, proposal, theta)
+                return theta, (theta, accepted)
+
+            return jax.lax.scan(body, start, keys)[1]
+
+        thetas, accepted = plain(jnp.array([0.1]), jax.random.split(jax.random.key(3), steps))
+    np.testing.assert_array_equal(stats["penalty"], 0.0)
+    np.testing.assert_array_equal(stats["sigma2"], 0.0)
+    np.testing.assert_array_equal(stats["accepted"], accepted)
+    np.testing.assert_allclose(positions, thetas, atol=1e-9)
+    assert 0.1 < stats["accepted"].mean() < 0.9
+
+
+def test_a_likelihood_power_scales_the_noise_of_the_penalty(data):
+    with jax.enable_x64(True):
+        sampler = Penalty(batch_size=4, num_batches=3)
+        d = jnp.asarray(np.random.default_rng(0).normal(size=12))
+        whole = sampler.difference(Mean(data), d, jnp.zeros(()))
+        half = eqx.tree_at(lambda p: p.likelihood_power, Mean(data), np.float32(0.5))
+        tempered = sampler.difference(half, d, jnp.zeros(()))
+    whole, tempered = (jax.tree.map(np.asarray, found) for found in (whole, tempered))
+    np.testing.assert_allclose(tempered.delta, whole.delta / 2)
+    np.testing.assert_allclose(tempered.sigma2, whole.sigma2 / 4)
+    np.testing.assert_allclose(whole.sigma2, 40**2 / 12 * np.var(np.asarray(d), ddof=1))

@@ -1,0 +1,304 @@
+"""Runs on disk: parts, locks, the NetCDF file."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import namedtuple
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from bnnzoo import store
+from bnnzoo.errors import BnnzooError, UsageError
+from bnnzoo.store import Store, add_groups, check_room, open_tree, parts_folder, refuse_existing
+
+ATTRIBUTES = {"recipe": "model: linear", "model": "linear", "seed": 3, "likelihood_power": 0.5, "name": "é ü 漢"}
+STATIC = {
+    "observed_data": {"y": np.arange(6, dtype=np.float32).reshape(6, 1)},
+    "constant_data": {"x": np.arange(24, dtype=np.uint8).reshape(6, 2, 2), "none": np.zeros((0, 3), np.float32)},
+}
+DIMS = {"y": ["row", "target"], "x": ["row", "height", "width"], "weight": ["output", "input"]}
+
+
+def part(start: int, draws: int, chains: int = 2) -> dict[str, dict[str, np.ndarray]]:
+    count = np.arange(start, start + draws)
+    shape = (chains, draws)
+    return {
+        "posterior": {
+            "weight": (count[:, None, None] + np.zeros((*shape, 1, 3))).astype(np.float32),
+            "scale": np.broadcast_to(count, shape).astype(np.float64),
+            "nothing": np.zeros((*shape, 0), np.float32),
+        },
+        "sample_stats": {
+            "accepted": np.broadcast_to(count % 2 == 0, shape),
+            "n_steps": np.broadcast_to(count, shape).astype(np.int32),
+            "lp": np.full(shape, np.nan, np.float32),
+        },
+    }
+
+
+@pytest.fixture
+def out(tmp_path):
+    return tmp_path / "run.nc"
+
+
+def started(out, *, parts=((0, 3), (3, 5)), **more) -> Store:
+    writer = Store(out, **more)
+    writer.create(ATTRIBUTES, DIMS, STATIC, force=False)
+    for start, draws in parts:
+        writer.append(part(start, draws))
+    return writer
+
+
+def check(tree: xr.DataTree, draws: int) -> None:
+    whole = part(0, draws)
+    for group, values in whole.items():
+        assert set(tree[group].data_vars) == set(values)
+        for name, array in values.items():
+            found = tree[group][name]
+            assert found.dims[:2] == ("chain", "draw")
+            assert found.dtype == array.dtype, name
+            np.testing.assert_array_equal(found.values, array)
+    assert tree["posterior"]["weight"].dims[2:] == ("output", "input")
+    assert tree["posterior"]["draw"].values.tolist() == list(range(draws))
+    for group, values in STATIC.items():
+        for name, array in values.items():
+            np.testing.assert_array_equal(tree[group][name].values, array)
+            assert tree[group][name].dtype == array.dtype
+
+
+def test_round_trip(out):
+    writer = started(out)
+    check(open_tree(out), 8)
+    writer.update({"draws_done": 8, "tuned": "{}"})
+    writer.finish(complete=True)
+    assert [p.name for p in out.parent.iterdir()] == ["run.nc"]
+    tree = open_tree(out)
+    check(tree, 8)
+    for name, value in {**ATTRIBUTES, "complete": 1, "draws_done": 8, "tuned": "{}"}.items():
+        assert tree.attrs[name] == value
+    assert tree["constant_data"]["x"].dims == ("row", "height", "width")
+
+
+def test_an_unfinished_run_is_readable_at_any_moment(out):
+    writer = Store(out)
+    writer.create(ATTRIBUTES, DIMS, STATIC, force=False)
+    assert open_tree(out).attrs["draws_done"] == 0
+    assert "posterior" not in open_tree(out).children
+    for start, draws in ((0, 3), (3, 5), (8, 1)):
+        writer.append(part(start, draws))
+        tree = open_tree(out)
+        check(tree, start + draws)
+        assert tree.attrs["complete"] == 0
+        assert tree.attrs["draws_done"] == start + draws
+    writer.update({"draws_done": 9})
+    writer.finish(complete=False)
+    check(xr.open_datatree(out, engine="h5netcdf"), 9)
+    assert parts_folder(out).is_dir()
+
+
+def test_a_part_that_no_manifest_names_does_not_count(out):
+    """Killed between the part and its manifest."""
+    writer = started(out)
+    np.savez(writer.folder / "p000-000002.npz", junk=np.zeros(1))
+    check(open_tree(out), 8)
+
+
+def test_parts_beyond_the_checkpoint_are_discarded(out):
+    writer = started(out, parts=((0, 3), (3, 5), (8, 2)))
+    (writer.folder / ".p000-000003.npz.tmp").write_bytes(b"half")
+    writer.release()
+    again = Store(out)
+    again.reopen(2)
+    assert sorted(p.name for p in again.folder.glob("p000-*")) == ["p000-000000.npz", "p000-000001.npz"]
+    assert not list(again.folder.glob(".*"))
+    # Killed here, before the next part: what is on disk is a run of eight draws.
+    check(open_tree(out), 8)
+    again.append(part(8, 4))
+    check(open_tree(out), 12)
+    again.update({"draws_done": 12})
+    again.finish(complete=True)
+    check(open_tree(out), 12)
+
+
+def test_a_file_with_too_few_draws_keeps_the_parts(out):
+    writer = started(out)
+    writer.update({"draws_done": 9})
+    with pytest.raises(BnnzooError, match="holds 8 draws, not 9; parts are kept"):
+        writer.finish(complete=True)
+    assert parts_folder(out).is_dir()
+
+
+def test_a_file_that_cannot_be_built_leaves_the_parts_and_the_old_file(out, monkeypatch):
+    writer = started(out)
+    writer.update({"draws_done": 8})
+    writer.finish(complete=False)
+    before = out.read_bytes()
+    again = Store(out)
+    again.reopen(2)
+    again.append(part(8, 1))
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(store, "publish", full)
+    with pytest.raises(BnnzooError, match=r"run\.nc: cannot be written: .*parts are kept"):
+        again.finish(complete=False)
+    assert out.read_bytes() == before
+    assert sorted(p.name for p in out.parent.iterdir()) == ["run.nc", "run.nc.parts"]
+    check(open_tree(out), 9)
+
+
+# ---- locks, existing files -----------------------------------------------------------------------------------------
+
+
+def test_a_live_process_keeps_others_away(out):
+    writer = started(out)
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        (writer.folder / "lock").write_text(str(process.pid))
+        with pytest.raises(UsageError, match=f"process {process.pid} is writing this run"):
+            Store(out).reopen(2)
+        with pytest.raises(UsageError, match="is writing this run"):
+            Store(out).create(ATTRIBUTES, DIMS, STATIC, force=True)
+        check(open_tree(out), 8)
+    finally:
+        process.communicate(b"\n")
+    # The process is gone: its lock is stale.
+    again = Store(out)
+    again.reopen(2)
+    assert (again.folder / "lock").read_text() == str(os.getpid())
+    again.release()
+    assert not (again.folder / "lock").exists()
+
+
+@pytest.mark.parametrize("content", ["", "0", "not a number"])
+def test_a_damaged_lock_is_stale(content, out):
+    writer = started(out)
+    (writer.folder / "lock").write_text(content)
+    Store(out).reopen(2)
+
+
+def test_existing_runs_are_refused(out):
+    refuse_existing(out)
+    writer = started(out)
+    with pytest.raises(UsageError, match="an unfinished run is here; use bnnzoo resume"):
+        refuse_existing(out)
+    with pytest.raises(UsageError, match="an unfinished run is here"):
+        Store(out).create(ATTRIBUTES, DIMS, STATIC, force=False)
+    writer.update({"draws_done": 8})
+    writer.finish(complete=True)
+    with pytest.raises(UsageError, match="exists; use another -o, or --force"):
+        refuse_existing(out)
+    again = Store(out)
+    again.create(ATTRIBUTES, DIMS, STATIC, force=True)
+    again.append(part(0, 2))
+    again.update({"draws_done": 2})
+    again.finish(complete=True)
+    check(open_tree(out), 2)
+
+
+def test_force_replaces_an_unfinished_run(out):
+    started(out).release()
+    again = Store(out)
+    again.create(ATTRIBUTES, DIMS, STATIC, force=True)
+    again.append(part(0, 1))
+    check(open_tree(out), 1)
+
+
+def test_there_must_be_a_run_to_reopen(out):
+    with pytest.raises(UsageError, match="no unfinished run here"):
+        Store(out).reopen(0)
+
+
+def test_room(out, monkeypatch):
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(store.shutil, "disk_usage", lambda folder: usage(10**12, 0, 10**9))
+    check_room(out, 5 * 10**8)
+    with pytest.raises(UsageError, match=r"needs 1\.0 GB while it is written, 1\.0 GB are free; use fewer --draws"):
+        check_room(out, 5 * 10**8 + 1)
+    with pytest.raises(UsageError, match="there is no folder"):
+        check_room(out.parent / "gone" / "run.nc", 1)
+
+
+# ---- reading what is not ours --------------------------------------------------------------------------------------
+
+
+def test_what_is_no_run_is_refused(out, tmp_path):
+    with pytest.raises(UsageError, match="no such run"):
+        open_tree(out)
+    with pytest.raises(UsageError, match="not a regular file"):
+        open_tree(tmp_path)
+    for content in (b"", b"text", b"\x89HDF\r\n\x1a\n half"):
+        out.write_bytes(content)
+        with pytest.raises(UsageError, match="not a NetCDF file of bnnzoo"):
+            open_tree(out)
+    out.unlink()
+    xr.Dataset({"a": ("x", [1.0])}).to_netcdf(out, engine="h5netcdf")
+    with pytest.raises(UsageError, match="a NetCDF file, but not of bnnzoo"):
+        open_tree(out)
+
+
+def test_damaged_parts_are_a_message(out):
+    writer = started(out)
+    (writer.folder / "p000.json").write_text("{")
+    with pytest.raises(UsageError, match=r"p000\.json: damaged"):
+        open_tree(out)
+    (writer.folder / "header.json").write_text("{}")
+    with pytest.raises(UsageError, match="not the parts of a run"):
+        open_tree(out)
+
+
+# ---- adding groups -------------------------------------------------------------------------------------------------
+
+
+def finished(out):
+    writer = started(out)
+    writer.update({"draws_done": 8})
+    writer.finish(complete=True)
+
+
+def test_groups_are_added_and_replaced(out):
+    finished(out)
+    for value in (1.0, 2.0):
+        values = {"y": np.full((2, 4, 6), value, np.float32)}
+        coords = {"chain": np.arange(2), "draw": np.array([0, 2, 4, 6])}
+        add_groups(out, {"log_likelihood": values}, {"y": ["chain", "draw", "row"]}, {"log_likelihood": coords})
+        tree = open_tree(out)
+        check(tree, 8)
+        found = tree["log_likelihood"]["y"]
+        assert found.dims == ("chain", "draw", "row")
+        assert found["draw"].values.tolist() == [0, 2, 4, 6]
+        assert (found.values == value).all()
+        tree.close()
+    assert [p.name for p in out.parent.iterdir()] == ["run.nc"]
+
+
+def test_a_fault_while_adding_leaves_the_file(out, monkeypatch):
+    finished(out)
+    before = out.read_bytes()
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(store, "publish", full)
+    with pytest.raises(BnnzooError, match="the file is as it was"):
+        add_groups(out, {"g": {"y": np.zeros(3)}}, {"y": ["row"]}, {})
+    assert out.read_bytes() == before
+    assert [p.name for p in out.parent.iterdir()] == ["run.nc"]
+
+
+def test_several_processes_write_one_file(out):
+    """Each writes its own chains; the file has them in order, cut to the shortest."""
+    first = started(out, parts=((0, 3), (3, 5)))
+    second = Store(out, process=1)
+    second.folder, second.attributes, second.dims = first.folder, first.attributes, first.dims
+    second.append(part(0, 8))
+    first.update({"draws_done": 8})
+    first.finish(complete=True)
+    tree = open_tree(out)
+    assert tree["posterior"].sizes["chain"] == 4
+    np.testing.assert_array_equal(tree["posterior"]["scale"].values, np.broadcast_to(np.arange(8.0), (4, 8)))

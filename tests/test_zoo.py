@@ -1,0 +1,457 @@
+"""The front door: names or objects in, a file out that repeats, resumes and is read by ArviZ."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import signal
+import warnings
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import tiny
+import xarray as xr
+from jaxtyping import Array, Float
+
+import bnnzoo
+from bnnzoo import config, store, zoo
+from bnnzoo.errors import BnnzooError, InterruptedRunError, UsageError
+from bnnzoo.layout import Block, Layout
+from bnnzoo.likelihoods import Gaussian
+from bnnzoo.priors import Normal
+from bnnzoo.samplers import AbstractSampler, RandomWalk
+
+EACH = pytest.mark.parametrize("sampler", tiny.SAMPLERS)
+
+
+@pytest.fixture(scope="session")
+def whole(tmp_path_factory):
+    """Uninterrupted runs, one a sampler, made when first wanted."""
+    folder = tmp_path_factory.mktemp("whole")
+
+    @functools.cache
+    def make(sampler: str, **more: Any) -> bnnzoo.Run:
+        out = folder / f"{sampler}-{len(list(folder.iterdir()))}.nc"
+        return zoo.run_recipe(tiny.recipe(sampler, **more), out=out)
+
+    return make
+
+
+def groups(run: bnnzoo.Run) -> dict[str, np.ndarray]:
+    names = ("posterior", "sample_stats", "warmup_posterior", "warmup_sample_stats")
+    found = [name for name in names if name in run.posterior.children]
+    return {f"{g}/{n}": v.values for g in found for n, v in run.posterior[g].data_vars.items()}
+
+
+def steady(run: bnnzoo.Run) -> dict[str, Any]:
+    """The root attributes that do not say how long it took."""
+    return {k: v for k, v in run.attributes.items() if not k.startswith("seconds_")}
+
+
+class StopAt:
+    """A signal at the given poll."""
+
+    def __init__(self, poll: int, number: int = signal.SIGINT):
+        self.left, self.number = poll, number
+
+    def __call__(self) -> int:
+        self.left -= 1
+        return self.number if self.left <= 0 else 0
+
+
+# ---- T18 through files ---------------------------------------------------------------------------------------------
+
+
+def _check_resume(recipe: config.Recipe, whole: bnnzoo.Run, polls: tuple[int, ...], folder: Any) -> None:
+    for poll in polls:
+        out = folder / f"stopped-{poll}.nc"
+        with pytest.raises(InterruptedRunError, match="go on with: bnnzoo resume") as caught:
+            zoo.run_recipe(recipe, out=out, stop=StopAt(poll))
+        assert caught.value.exit_code == 130
+        found = bnnzoo.open(out)
+        assert found.attributes["complete"] == 0
+        done = found.attributes["draws_done"]
+        assert 0 <= done < recipe.draws
+        if done:
+            for tree in (found.posterior, xr.open_datatree(out, engine="h5netcdf")):
+                assert tree["posterior"].sizes["draw"] == done
+            before = whole.posterior["posterior"]["weight"].values[:, :done]
+            np.testing.assert_array_equal(found.posterior["posterior"]["weight"].values, before)
+        again = zoo.resume(out)
+        tiny.assert_same_bits(groups(again), groups(whole))
+        assert steady(again) == steady(whole)
+        assert not store.parts_folder(out).exists()
+
+
+@EACH
+def test_an_interrupted_run_resumes_to_the_same_bits(sampler, whole, tmp_path):
+    """Stopped in the first chunk of warm-up, in the middle of it, and while sampling."""
+    _check_resume(tiny.recipe(sampler), whole(sampler), (1, 4, 7), tmp_path)
+
+
+def test_an_interrupted_run_resumes_twice(whole, tmp_path):
+    out = tmp_path / "run.nc"
+    for poll, start in ((2, lambda stop: zoo.run_recipe(tiny.recipe("mala"), out=out, stop=stop)),
+                        (1, lambda stop: zoo.resume(out, stop=stop)),
+                        (3, lambda stop: zoo.resume(out, stop=stop))):  # fmt: skip
+        with pytest.raises(InterruptedRunError):
+            start(StopAt(poll))
+    tiny.assert_same_bits(groups(zoo.resume(out)), groups(whole("mala")))
+
+
+def test_a_run_with_thinning_and_kept_warm_up_resumes_to_the_same_bits(whole, tmp_path):
+    more = {"thin": 3, "keep_warmup": True, "draws": 12}
+    reference = whole("random-walk", **more)
+    assert reference.posterior["warmup_posterior"].sizes["draw"] == tiny.WARMUP
+    _check_resume(tiny.recipe("random-walk", **more), reference, (3, 7), tmp_path)
+
+
+def test_an_mlp_that_trains_its_starts_resumes_to_the_same_bits(tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 2))
+    path = tmp_path / "data.npz"
+    np.savez(path, x=x, y=np.sin(x[:, 0]) + 0.1 * rng.normal(size=60))
+    more = {"data": str(path), "init": "map", "model.hidden": [3], "likelihood.scale": "learned"}
+    recipe = tiny.recipe("mala", "mlp", **more)
+    complete = zoo.run_recipe(recipe, out=tmp_path / "whole.nc")
+    assert "likelihood_scale" in complete.posterior["posterior"]
+    assert (complete.posterior["posterior"]["likelihood_scale"].values > 0).all()
+    out = tmp_path / "run.nc"
+    polls = []
+    with pytest.raises(InterruptedRunError):
+        zoo.run_recipe(recipe, out=out, observer=lambda p: polls.append(p), stop=lambda: 15 * _sampling(polls))
+    tiny.assert_same_bits(groups(zoo.resume(out)), groups(complete))
+
+
+def _sampling(polls: list[Any]) -> int:
+    return int(bool(polls) and polls[-1].phase == "sampling")
+
+
+def test_a_run_that_was_killed_after_its_last_chunk_resumes(whole, tmp_path, monkeypatch):
+    """The checkpoint of the last step leaves no step to do, only the file to write."""
+    out = tmp_path / "run.nc"
+    monkeypatch.setattr(store.Store, "finish", _killed)
+    with pytest.raises(KeyboardInterrupt):
+        zoo.run_recipe(tiny.recipe("random-walk", checkpoint_every=0), out=out)
+    monkeypatch.undo()
+    tiny.assert_same_bits(groups(zoo.resume(out)), groups(whole("random-walk")))
+
+
+def test_a_file_that_cannot_be_written_can_be_written_later(whole, tmp_path, monkeypatch):
+    """T21: the disk was full when the file was built from the parts: nothing of the run is lost."""
+    out = tmp_path / "run.nc"
+    monkeypatch.setattr(store, "publish", _full)
+    with pytest.raises(BnnzooError, match=r"run\.nc: cannot be written") as caught:
+        zoo.run_recipe(tiny.recipe("random-walk"), out=out)
+    assert caught.value.exit_code == 1
+    monkeypatch.undo()
+    assert not out.exists()
+    tiny.assert_same_bits(groups(zoo.resume(out)), groups(whole("random-walk")))
+
+
+def _killed(*_: Any, **__: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def _full(*_: Any, **__: Any) -> None:
+    raise OSError(28, "No space left on device")
+
+
+def test_a_finished_run_has_nothing_to_resume(whole, tmp_path):
+    path = whole("random-walk").path
+    with pytest.raises(UsageError, match="finished; nothing to resume"):
+        zoo.resume(path)
+    with pytest.raises(UsageError, match="no such run"):
+        zoo.resume(tmp_path / "gone.nc")
+
+
+def test_another_environment_does_not_resume_silently(whole, tmp_path):
+    out = tmp_path / "run.nc"
+    with pytest.raises(InterruptedRunError):
+        zoo.run_recipe(tiny.recipe("random-walk"), out=out, stop=StopAt(7))
+    header = store.parts_folder(out) / "header.json"
+    header.write_text(header.read_text().replace(jax.__version__, "0.0.1"))
+    with pytest.raises(UsageError, match=r"jax was 0\.0\.1.*--allow-inexact-resume"):
+        zoo.resume(out)
+    found = zoo.resume(out, allow_inexact=True)
+    assert "jax was 0.0.1" in found.attributes["inexact_resume"]
+    tiny.assert_same_bits(groups(found), groups(whole("random-walk")))
+
+
+# ---- the file ------------------------------------------------------------------------------------------------------
+
+
+@EACH
+def test_the_file_keeps_the_contract(sampler, whole):
+    run = whole(sampler)
+    about = run.attributes
+    wanted = {
+        "bnnzoo_version", "recipe", "tuned", "model", "sampler", "exactness", "likelihood_power", "regime_ok",
+        "complete", "draws_requested", "draws_done", "seed", "versions", "device", "precision", "data_sha256",
+        "seconds_compile", "seconds_warmup", "seconds_sampling", "target_evaluations",
+    }  # fmt: skip
+    assert wanted <= set(about)
+    assert (about["model"], about["sampler"]) == ("linear", sampler)
+    assert (about["complete"], about["draws_requested"], about["draws_done"]) == (1, tiny.DRAWS, tiny.DRAWS)
+    assert about["regime_ok"] in (0, 1)
+    assert about["target_evaluations"] > 0
+    tree = run.posterior
+    assert set(tree["posterior"].data_vars) == {"weight", "bias"}
+    assert tree["posterior"]["weight"].dims[:2] == ("chain", "draw")
+    assert tree["posterior"]["weight"].shape == (tiny.CHAINS, tiny.DRAWS, 1, 10)
+    assert tree["posterior"]["bias"].shape == (tiny.CHAINS, tiny.DRAWS, 1)
+    stats = tree["sample_stats"]
+    assert all(v.dims == ("chain", "draw") for v in stats.data_vars.values())
+    assert {"diverging", "step_size"} <= set(stats)
+    assert ("lp_estimate" in stats) == (sampler in ("penalty", "sgld"))
+    assert ("lp" in stats) != ("lp_estimate" in stats)
+    if sampler == "penalty":
+        assert {"delta", "sigma2", "penalty", "var_dof", "delta_skew"} <= set(stats)
+    for name in ("accepted", "diverging"):
+        if name in stats:
+            assert stats[name].dtype == bool
+    assert {"observed_data", "constant_data"} <= set(tree.children)
+    assert tree["constant_data"]["x"].shape == (397, 10)
+    assert tree["constant_data"]["x_test"].shape == (45, 10)
+
+
+@pytest.mark.parametrize("sampler", ["random-walk", "mala"])
+def test_the_log_density_in_the_file_is_that_of_the_draw(sampler, whole):
+    posterior = tiny.problem(sampler).posterior
+    found = whole(sampler).posterior
+    theta = np.concatenate([found["posterior"][b.name].values[:, -1].reshape(4, -1) for b in posterior.layout.blocks], 1)
+    lp = jax.vmap(posterior.log_density)(jnp.asarray(theta))
+    np.testing.assert_allclose(found["sample_stats"]["lp"].values[:, -1], lp, rtol=1e-4)
+
+
+def test_the_file_is_read_by_xarray_and_arviz(whole):
+    import arviz_stats
+
+    tree = xr.open_datatree(whole("nuts").path, engine="h5netcdf")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        summary = arviz_stats.summary(tree, round_to="none")
+    assert len(summary) == 11
+    assert np.isfinite(summary["mean"].to_numpy(float)).all()
+    wanted = tree["posterior"]["bias"].values.mean()
+    np.testing.assert_allclose(float(summary.loc["bias[0]", "mean"]), wanted, rtol=1e-5)
+
+
+def test_the_recipe_in_the_file_repeats_the_run(whole, tmp_path):
+    first = whole("penalty")
+    recipe = config.recipe_from(first.attributes["recipe"])
+    again = zoo.run_recipe(recipe, out=tmp_path / "again.nc")
+    tiny.assert_same_bits(groups(again), groups(first))
+    assert steady(again) == steady(first)
+
+
+def test_another_seed_is_another_run(whole):
+    first, other = groups(whole("random-walk")), groups(whole("random-walk", seed=1))
+    assert not np.isin(first["posterior/weight"], other["posterior/weight"]).any()
+
+
+def test_the_digest_is_of_the_training_rows(whole):
+    constant = whole("random-walk").posterior
+    x, y = constant["constant_data"]["x"].values, constant["observed_data"]["y"].values
+    digest = hashlib.sha256()
+    for array in (x, y):
+        digest.update(f"{array.dtype}{array.shape}".encode())
+        digest.update(array.tobytes())
+    assert whole("random-walk").attributes["data_sha256"] == digest.hexdigest()
+    assert whole("mala").attributes["data_sha256"] == digest.hexdigest()
+
+
+def test_the_summary_is_short_and_plain(whole):
+    found = whole("penalty").summary()
+    json.dumps(found)
+    assert found["parameters"] == 11
+    assert found["chains"] == tiny.CHAINS
+    assert 0 <= found["acceptance_rate"] <= 1
+
+
+def test_an_existing_file_is_refused_and_force_replaces_it(whole, tmp_path):
+    out = tmp_path / "run.nc"
+    out.write_text("mine")
+    with pytest.raises(UsageError, match="exists"):
+        zoo.run_recipe(tiny.recipe("random-walk"), out=out)
+    assert out.read_text() == "mine"
+    again = zoo.run_recipe(tiny.recipe("random-walk"), out=out, force=True)
+    tiny.assert_same_bits(groups(again), groups(whole("random-walk")))
+    with pytest.raises(UsageError, match="exists"):
+        again.save(out)
+    again.save(tmp_path / "copy.nc")
+    assert (tmp_path / "copy.nc").read_bytes() == out.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"data": "nothing.csv"}, "nothing.csv"),
+        ({"likelihood": "categorical", "likelihood.scale": None, "task": "regression"}, "categorical is for classif"),
+        ({"sampler.step_size": -1.0}, "step.size"),
+        ({"sampler.sampling": "disjoint", "sampler.batch_size": 100}, "500 different data a step"),
+    ],
+)
+def test_bad_input_writes_nothing(more, said, tmp_path):
+    with pytest.raises(UsageError, match=said) as caught:
+        zoo.run_recipe(tiny.recipe("penalty", **more), out=tmp_path / "run.nc")
+    assert caught.value.exit_code == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+# ---- Python --------------------------------------------------------------------------------------------------------
+
+SHORT: dict[str, Any] = {"chains": 2, "warmup": 10, "draws": 12, "init": "prior", "chain_method": "vectorized"}
+
+
+def test_sample_by_names_with_arrays():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(40, 3))
+    y = x @ [1.0, -1.0, 0.5]
+    model: Any = {"name": "mlp", "hidden": (4,)}
+    sampler: Any = {"name": "penalty", "batch_size": 6, "num_batches": 3}
+    run = bnnzoo.sample(model, sampler, data=(x, y), seed=3, prior={"name": "laplace", "scale": 0.5}, **SHORT)
+    posterior = run.posterior["posterior"]
+    assert posterior["layers_0_weight"].shape == (2, 12, 4, 3)
+    recipe = config.recipe_from(run.attributes["recipe"])
+    assert recipe.model.fields["hidden"] == [4]
+    assert (recipe.sampler.name, recipe.sampler.fields["batch_size"]) == ("penalty", 6)
+    assert (recipe.prior.name, recipe.prior.fields["scale"]) == ("laplace", 0.5)
+    assert recipe.seed == run.attributes["seed"] == 3
+    assert run.posterior["constant_data"]["x"].shape == (36, 3)
+    assert len(run.predict(x[:5])) == 5
+    assert set(run.evaluate()) == {"nll", "rmse", "coverage_90", "rows"}
+
+
+def test_sample_needs_names_or_a_pair_of_objects():
+    with pytest.raises(UsageError, match="needs a sampler object"):
+        bnnzoo.sample(Plane(), "mala")
+    with pytest.raises(UsageError, match="chians"):
+        bnnzoo.sample("linear", "mala", chians=3)
+
+
+class Plane(bnnzoo.AbstractPosterior):
+    """N((1, -1), diag(4, 0.25)) by one datum, with a flat prior."""
+
+    data: Any
+    likelihood_power: Any
+    layout: Layout = eqx.field(static=True)
+
+    def __init__(self) -> None:
+        self.data, self.likelihood_power = np.array([[1.0, -1.0]], np.float32), np.float32(1)
+        self.layout = Layout((Block("place", (2,), 0),))
+
+    def log_prior(self, theta: Float[Array, " dim"]) -> Float[Array, ""]:
+        return jnp.zeros((), theta.dtype)
+
+    def log_likelihood(self, theta: Float[Array, " dim"], batch: Any) -> Float[Array, " batch"]:
+        return -jnp.sum((theta - batch) ** 2 / jnp.asarray([4.0, 0.25]), 1) / 2
+
+
+def test_a_posterior_of_your_own(tmp_path):
+    """t over 32 chains' averages of both means and both variances, against N((1, -1), diag(4, 0.25))."""
+    options: dict[str, Any] = {"chains": 32, "warmup": 200, "draws": 400, "chain_method": "vectorized"}
+    run = bnnzoo.sample(Plane(), bnnzoo.Mala(step_size=0.1), out=tmp_path / "run.nc", init="prior", **options)
+    place = run.posterior["posterior"]["place"].values.astype(float)
+    mean, variance = np.array([1.0, -1.0]), np.array([4.0, 0.25])
+    averages = np.concatenate([place.mean(1), ((place - mean) ** 2).mean(1)], 1)
+    wanted = np.concatenate([mean, variance])
+    t = (averages.mean(0) - wanted) / (averages.std(0, ddof=1) / 32**0.5)
+    assert (np.abs(t) < 6.07).all()
+    assert (run.attributes["model"], run.attributes["sampler"]) == ("Plane", "Mala")
+    with pytest.raises(UsageError, match="made in Python"):
+        run.predict(np.zeros((1, 2)))
+    assert xr.open_datatree(run.path, engine="h5netcdf")["posterior"].sizes["chain"] == 32
+
+
+def test_a_posterior_of_your_own_starts_where_you_say(tmp_path):
+    start = np.array([[5.0, 5.0], [-5.0, -5.0]], np.float32)
+    options: dict[str, Any] = {"chains": 2, "warmup": 0, "draws": 3, "chain_method": "vectorized"}
+    run = bnnzoo.sample(Plane(), RandomWalk(step_size=1e-6), init=start, **options)
+    np.testing.assert_allclose(run.posterior["posterior"]["place"].values[:, 0], start, atol=1e-4)
+    with pytest.raises(UsageError, match=r"init: has shape \[3, 2\], not \[2, 2\]"):
+        bnnzoo.sample(Plane(), RandomWalk(), init=np.zeros((3, 2)), **options)
+
+
+def test_any_module_is_a_network():
+    class Wave(eqx.Module):
+        frequency: Array
+        steps: int = eqx.field(static=True, default=2)
+
+        def __call__(self, x: Array) -> Array:
+            return jnp.sin(self.frequency * x)
+
+    x = np.linspace(-2, 2, 50, dtype=np.float32)[:, None]
+    y = np.sin(1.7 * x)
+    posterior = bnnzoo.NetworkPosterior.of(Wave(jnp.ones(1)), Gaussian(0.1), Normal(3.0), x, y)
+    start = np.full((2, 1), 1.6, np.float32)
+    run = bnnzoo.sample(
+        posterior, bnnzoo.RandomWalk(step_size=0.02), init=start, chains=2, warmup=100, draws=200,
+        chain_method="vectorized",
+    )  # fmt: skip
+    assert list(run.posterior["posterior"].data_vars) == ["frequency"]
+    np.testing.assert_allclose(run.posterior["posterior"]["frequency"].values.mean(), 1.7, atol=0.05)
+
+
+class _Breaks(AbstractSampler[Any]):
+    """Turns to NaN after 30 steps."""
+
+    exactness = "biased"
+
+    def init(self, posterior: Any, theta: Any, *, num_warmup: int, key: Any) -> Any:
+        return _Position(theta, jnp.zeros((), theta.dtype))
+
+    def step(self, posterior: Any, state: Any, *, key: Any) -> Any:
+        count = state.count + 1
+        value = jnp.where(count > 30, jnp.nan, count)
+        return _Position(jnp.full_like(state.position, value), count), {"lp": value}
+
+
+class _Position(eqx.Module):
+    position: Array
+    count: Array
+
+
+def test_a_run_that_breaks_keeps_the_draws_before(tmp_path):
+    out = tmp_path / "run.nc"
+    with pytest.raises(BnnzooError, match=r"place\[0\] is not finite.*the \d+ draws before are in") as caught:
+        bnnzoo.sample(Plane(), _Breaks(), out=out, chains=2, warmup=5, draws=500, init="prior")
+    assert caught.value.exit_code == 1
+    found = bnnzoo.open(out)
+    place = found.posterior["posterior"]["place"].values
+    assert found.attributes["complete"] == 0
+    assert found.attributes["draws_done"] == place.shape[1] > 0
+    assert np.isfinite(place).all()
+    np.testing.assert_array_equal(place[0, :, 0], 6 + np.arange(place.shape[1]))
+
+
+def test_a_start_without_density_is_refused(tmp_path):
+    start = np.array([[0.0, 0.0], [np.nan, 0.0]], np.float32)
+    with pytest.raises(UsageError, match="chain 1: the log density is nan at the start, at training row 1"):
+        bnnzoo.sample(Plane(), RandomWalk(), init=start, chains=2, out=tmp_path / "run.nc")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_noisy_regime_warns_and_is_written(tmp_path):
+    with pytest.warns(bnnzoo.BnnzooWarning, match="regime: mean sigma2"):
+        run = zoo.run_recipe(
+            tiny.recipe("penalty", warmup=0, **{"sampler.step_size": 0.3, "sampler.preconditioner": "auto"}),
+            out=tmp_path / "run.nc",
+        )
+    assert run.attributes["regime_ok"] == 0
+    assert "sigma2" in run.attributes["regime"]
+
+
+def test_double_precision(tmp_path):
+    run = zoo.run_recipe(
+        tiny.recipe("random-walk", precision="float64", warmup=5, draws=5, chains=1), out=tmp_path / "run.nc"
+    )
+    assert run.posterior["posterior"]["weight"].dtype == np.float64
+    assert run.attributes["precision"] == "float64"
+    assert np.isfinite(run.evaluate()["nll"])
+    assert not jax.config.jax_enable_x64

@@ -1,0 +1,89 @@
+"""One small problem that most tests share, so that a process compiles each sampler once."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from bnnzoo import assembly, backend, config, registry
+from bnnzoo.placement import place
+from bnnzoo.run import Chunk, Keys, chunks
+
+CHAINS, WARMUP, DRAWS = 4, 45, 20
+SAMPLERS = sorted(registry.entries("samplers"))
+METROPOLIS = ("random-walk", "mala", "penalty")
+
+SMALL: dict[str, dict[str, Any]] = {
+    "penalty": {"batch_size": 20, "num_batches": 5},
+    "sgld": {"batch_size": 20},
+    "hmc": {"num_steps": 4},
+    "nuts": {"max_tree_depth": 4},
+}
+"""Fields that keep a step cheap."""
+
+
+def options(sampler: str, **more: Any) -> dict[str, Any]:
+    """A short run of the linear model on `diabetes`, in the words of the command line."""
+    return {
+        "data": "diabetes",
+        "likelihood": "gaussian",
+        "likelihood.scale": 0.7,
+        "prior": "normal",
+        "chains": CHAINS,
+        "warmup": WARMUP,
+        "draws": DRAWS,
+        "init": "prior",
+        **{f"sampler.{name}": value for name, value in SMALL.get(sampler, {}).items()},
+        **more,
+    }
+
+
+def recipe(sampler: str, model: str = "linear", **more: Any) -> config.Recipe:
+    """The recipe of `options`; None takes an option out."""
+    return config.resolve(model, sampler, [], options(sampler, **more))
+
+
+def words(sampler: str, **more: Any) -> list[str]:
+    """The arguments of `bnnzoo sample linear SAMPLER` for `options`."""
+    given = options(sampler, **more)
+    pairs = [(f"--{name.replace('_', '-')}", str(value)) for name, value in given.items() if value is not None]
+    return ["sample", "linear", sampler, "--quiet", *(word for pair in pairs for word in pair)]
+
+
+@functools.cache
+def problem(sampler: str, chains: int = CHAINS) -> assembly.Problem:
+    """The posterior and sampler of `options`."""
+    with backend.arithmetic("float32"):
+        return assembly.assemble(recipe(sampler, chains=chains))
+
+
+def run(sampler: str, *, seed: int = 0, chains: int = CHAINS, method: Any = "auto", **more: Any) -> list[Chunk]:
+    """All chunks of a run of the loop on the shared problem; `posterior`, `sampler_object` replace its own."""
+    found = problem(sampler, chains)
+    posterior = more.pop("posterior", found.posterior)
+    chosen = more.pop("sampler_object", found.parts.sampler)
+    keys = Keys.of(seed)
+    dim = posterior.layout.dim
+    thetas = 0.3 * np.random.default_rng(seed).normal(size=(8, dim)).astype(np.float32)[:chains]
+    arguments: dict[str, Any] = {"num_warmup": WARMUP, "num_draws": DRAWS, **more}
+    with backend.arithmetic("float32"):
+        stream = chunks(posterior, chosen, thetas, keys=keys, placement=place(method, chains), **arguments)
+        return list(stream)
+
+
+def joined(found: list[Chunk], phase: str = "sampling") -> dict[str, np.ndarray]:
+    """Draws and statistics of all chunks of a phase, [chain, draw, ...]."""
+    some = [chunk for chunk in found if chunk.phase == phase]
+    names = some[0].stats
+    whole = {name: np.concatenate([chunk.stats[name] for chunk in some], 1) for name in names}
+    return {"theta": np.concatenate([chunk.draws for chunk in some], 1), **whole}
+
+
+def assert_same_bits(first: dict[str, np.ndarray], second: dict[str, np.ndarray]) -> None:
+    """Equal names, types, shapes and bits; NaN equals NaN."""
+    assert set(first) == set(second)
+    for name, array in first.items():
+        assert array.dtype == second[name].dtype, name
+        np.testing.assert_array_equal(array, second[name], err_msg=name)
