@@ -82,14 +82,13 @@ def make_parts(recipe: Recipe, task: str) -> Parts:
             (likelihood_class, likelihood_part, "likelihood"),
         ]
     )
-    own = model.own_likelihood()
-    if own is not None:
+    if model.brings_likelihood:
         if recipe.likelihood is not None:
             raise UsageError(
                 f"model {recipe.model.name} brings its own likelihood ({default}); leave --likelihood out "
                 f"(its fields are the model's), or use mlp with --likelihood {likelihood_part.name}"
             )
-        likelihood = own
+        likelihood = model.own_likelihood()
     if likelihood.task != task:
         raise UsageError(
             f"likelihood {likelihood_part.name} is for {likelihood.task}, the data are for {task}; "
@@ -162,7 +161,7 @@ def resolved(problem: Problem) -> dict[str, Any]:
         "prior": _written(_named(recipe.prior, "normal").name, parts.prior),
         "likelihood": None,
     }
-    if parts.model.own_likelihood() is None:
+    if not parts.model.brings_likelihood:
         name = _named(recipe.likelihood, type(parts.model).default_likelihood(problem.train.task)).name
         fields["likelihood"] = _written(name, parts.likelihood)
     whole: Any = {**fields, "task": problem.train.task, "init": recipe.init or "map"}

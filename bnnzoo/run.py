@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Iterator
+from math import prod
 from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
@@ -26,6 +27,7 @@ from bnnzoo.warmup import AbstractWarmup, StepSize, windows
 
 _CHUNK_BYTES = 2**25
 _MOST_DRAWS = 4096
+_POSITION = "position"
 STUCK_STEPS = 1000
 """Steps without an acceptance after which a chain is given up."""
 
@@ -122,12 +124,14 @@ def chunks(
     if resume is None:
         # Keys of init are those of a step no run reaches: steps count from 0.
         first = placement.put(_chain_keys(keys.init, num_chains), 0)
-        carry, step = _begin(loop, placement.put(jnp.asarray(thetas), 0), first, num_warmup), 0
+        states, step = _begin(loop, placement.put(jnp.asarray(thetas), 0), first, num_warmup), 0
+        carry = _retune(loop, states, _constraints(loop, states, num_warmup))
     else:
         carry, step = placement.put(resume[0], 0), resume[1]
 
     if step < num_warmup:
-        buffer = _buffer(loop, carry, True, keep_warmup, most_draws)
+        constraints = _constraints(loop, carry.states, num_warmup)
+        (buffer,) = _buffers(1, loop, carry, True, keep_warmup, most_draws)
         carry, buffer = _advance((loop, carry, chain_keys, *_numbers(step, 0, 1), True, keep_warmup), buffer)
         jax.block_until_ready(buffer)
         seconds.compile += time.perf_counter() - started
@@ -143,23 +147,22 @@ def chunks(
             step += count
             if step == end:
                 settle_keys = placement.put(_chain_keys(jax.random.fold_in(keys.settle, step), num_chains), 0)
-                carry = _settle(loop, carry, settle_keys, step == num_warmup)
                 tuned, states = loop.sampler.tune(
                     posterior,
-                    carry.states,
+                    _settle(loop, carry, settle_keys, step == num_warmup),
                     final=step == num_warmup,
                     key=jax.random.fold_in(keys.tune, step),
                     num_steps=step,
                 )
                 loop = eqx.tree_at(lambda r: r.sampler, loop, tuned)
-                carry = _retune(loop, placement.put(states, 0))
+                carry = _retune(loop, placement.put(states, 0), constraints)
             _check_finite(np.asarray(carry.states.position)[:, None], posterior, step)
             yield Chunk("warm-up", draws, stats, carry, step, loop.sampler)
         seconds.warmup += time.perf_counter() - started
         started = time.perf_counter()
 
     last_step = num_warmup + num_draws * thin
-    spare, buffer = (_buffer(loop, carry, False, True, most_draws) for _ in range(2))
+    spare, buffer = _buffers(2, loop, carry, False, True, most_draws)
     carry, buffer = _advance((loop, carry, chain_keys, *_numbers(step, 0, thin), False, True), buffer)
     jax.block_until_ready(buffer)
     seconds.compile += time.perf_counter() - started
@@ -193,7 +196,9 @@ def carry_template(posterior: AbstractPosterior, sampler: AbstractSampler, num_c
     loop = Loop(posterior, sampler, StepSize(), Placement("vectorized", None))
     thetas = jnp.zeros((num_chains, posterior.layout.dim), posterior.dtype)
     keys = _chain_keys(jax.random.key(0), num_chains)
-    return eqx.filter_eval_shape(lambda: _begin.__wrapped__(loop, thetas, keys, num_warmup))
+    states = eqx.filter_eval_shape(lambda: _begin.__wrapped__(loop, thetas, keys, num_warmup))
+    constraints = _constraints(loop, states, num_warmup)
+    return eqx.filter_eval_shape(lambda s: _retune.__wrapped__(loop, s, constraints), states)
 
 
 class _Pace:
@@ -224,41 +229,46 @@ def _chain_keys(key: PRNGKeyArray, num_chains: int) -> Key[Array, " chain"]:
 
 
 @eqx.filter_jit
-def _begin(loop: Loop, thetas: Float[Array, "chain dim"], keys: Key[Array, " chain"], num_warmup: int) -> Carry:
+def _begin(loop: Loop, thetas: Float[Array, "chain dim"], keys: Key[Array, " chain"], num_warmup: int) -> PyTree:
+    """The chains' first states."""
+
     def one(shared, theta, key):
-        state = shared.sampler.init(shared.posterior, theta, num_warmup=num_warmup, key=key)
-        return Carry(state, shared.warmup.init(state, _constraints(shared, state)))
+        return shared.sampler.init(shared.posterior, theta, num_warmup=num_warmup, key=key)
 
     return loop.placement.all_chains(one, loop, thetas, keys)
 
 
-def _constraints(loop: Loop, state: PyTree) -> int:
-    """How many limits the sampler's step size has."""
-
-    def headroom(key):
-        return loop.sampler.headroom(loop.sampler.warmup_step(loop.posterior, state, key=key)[1])
-
-    return jax.eval_shape(headroom, jax.random.key(0)).shape[0]
-
-
 @eqx.filter_jit
-def _settle(loop: Loop, carry: Carry, keys: Key[Array, " chain"], final: bool) -> Carry:
+def _settle(loop: Loop, carry: Carry, keys: Key[Array, " chain"], final: bool) -> PyTree:
+    """The states at the end of a window."""
+
     def one(shared, carry, key):
         state = shared.warmup.final(carry.tuning, carry.states)
-        state = shared.sampler.settle(shared.posterior, state, final=final, key=key)
-        return Carry(state, carry.tuning)
+        return shared.sampler.settle(shared.posterior, state, final=final, key=key)
 
     return loop.placement.all_chains(one, loop, carry, keys)
 
 
 @eqx.filter_jit
-def _retune(loop: Loop, states: PyTree) -> Carry:
+def _retune(loop: Loop, states: PyTree, constraints: int) -> Carry:
     """States at the start of a window, with the tuning begun anew."""
 
     def one(shared, state):
-        return Carry(state, shared.warmup.init(state, _constraints(shared, state)))
+        return Carry(state, shared.warmup.init(state, constraints))
 
     return loop.placement.all_chains(one, loop, states)
+
+
+def _constraints(loop: Loop, states: PyTree, num_warmup: int) -> int:
+    """How many limits the sampler's step size has in warm-up."""
+    if not num_warmup:
+        return 0
+
+    def headroom(states, key):
+        state = jax.tree.map(lambda a: a[0], states)
+        return loop.sampler.headroom(loop.sampler.warmup_step(loop.posterior, state, key=key)[1])
+
+    return eqx.filter_eval_shape(headroom, states, jax.random.key(0)).shape[0]
 
 
 def _one_step(loop: Loop, warming: bool, carry: Carry, key: PRNGKeyArray) -> tuple[Carry, Stats]:
@@ -285,11 +295,9 @@ def _advance(job: tuple, buffer: dict[str, Array]) -> tuple[Carry, dict[str, Arr
 
             return Placement("vectorized", None).all_chains(one, run, carry, keys)
 
-        shapes = jax.eval_shape(step, carry, start)[1]
-
         def row(i, value):
             carry, buffer = value
-            sums = {n: jnp.zeros(s.shape, _sum_type(n, s.dtype)) for n, s in shapes.items()}
+            sums = {n: jnp.zeros(b.shape[1:], b.dtype) for n, b in buffer.items() if n != _POSITION}
 
             def inner(j, value):
                 carry, sums = value
@@ -299,7 +307,7 @@ def _advance(job: tuple, buffer: dict[str, Array]) -> tuple[Carry, dict[str, Arr
             carry, sums = jax.lax.fori_loop(jnp.uint32(0), thin, inner, (carry, sums))
             values = {n: v / thin.astype(v.dtype) if n in AVERAGED else v for n, v in sums.items()}
             if keep:
-                values["position"] = carry.states.position
+                values[_POSITION] = carry.states.position
             write = jax.lax.dynamic_update_index_in_dim
             return carry, {n: write(b, values[n].astype(b.dtype), i, 0) for n, b in buffer.items()}
 
@@ -341,23 +349,23 @@ def _add(name: str, total: Array, value: Array) -> Array:
     return total | value if name in ANY else value
 
 
-@eqx.filter_jit
-def _zeros(loop: Loop, carry: Carry, warming: bool, keep: bool, rows: int) -> dict[str, Array]:
-    num_chains = carry.states.position.shape[0]
-    one = jax.tree.map(lambda a: a[0], carry)
-    shapes = jax.eval_shape(lambda c, k: _one_step(loop, warming, c, k)[1], one, jax.random.key(0))
-    buffer = {n: jnp.zeros((rows, num_chains, *s.shape), _sum_type(n, s.dtype)) for n, s in shapes.items()}
+def _buffers(
+    number: int, loop: Loop, carry: Carry, warming: bool, keep: bool, most_draws: int
+) -> list[dict[str, Array]]:
+    """Room for chunks: a power of two of rows, bounded in bytes, whatever the number of draws."""
+    num_chains, dim = carry.states.position.shape
+
+    def stats(carry, key):
+        return _one_step(loop, warming, jax.tree.map(lambda a: a[0], carry), key)[1]
+
+    shapes = eqx.filter_eval_shape(stats, carry, jax.random.key(0))
+    rows = {n: ((num_chains, *s.shape), _sum_type(n, s.dtype)) for n, s in shapes.items()}
     if keep:
-        buffer["position"] = jnp.zeros((rows, *carry.states.position.shape), carry.states.position.dtype)
-    return buffer
-
-
-def _buffer(loop: Loop, carry: Carry, warming: bool, keep: bool, most_draws: int) -> dict[str, Array]:
-    """Room for one chunk: a power of two of rows, bounded in bytes, whatever the number of draws."""
-    row = jax.eval_shape(lambda: _zeros.__wrapped__(loop, carry, warming, keep, 1))
-    row_bytes = max(1, sum(s.size * s.dtype.itemsize for s in row.values()))
-    rows = min(most_draws, 2 ** max(0, (_CHUNK_BYTES // row_bytes).bit_length() - 1))
-    return loop.placement.put(_zeros(loop, carry, warming, keep, rows), 1)
+        rows[_POSITION] = ((num_chains, dim), carry.states.position.dtype)
+    row_bytes = sum(prod(shape) * np.dtype(dtype).itemsize for shape, dtype in rows.values())
+    count = min(most_draws, 2 ** max(0, (_CHUNK_BYTES // row_bytes).bit_length() - 1))
+    empty = {n: np.zeros((count, *shape), dtype) for n, (shape, dtype) in rows.items()}
+    return [loop.placement.put(empty, 1) for _ in range(number)]
 
 
 def _rows(buffer: dict[str, Array]) -> int:
@@ -369,7 +377,7 @@ def _fetch(
 ) -> tuple[Float[np.ndarray, "chain draw dim"], dict[str, np.ndarray]]:
     """The filled rows as host arrays of their own, [chain, draw, ...]."""
     values = {n: np.array(np.swapaxes(np.asarray(b)[:count], 0, 1)) for n, b in buffer.items()}
-    draws = values.pop("position", None)
+    draws = values.pop(_POSITION, None)
     return (np.zeros((num_chains, 0, dim), np.float32) if draws is None else draws), values
 
 

@@ -212,6 +212,7 @@ def write_netcdf(folder: Path, out: Path, attributes: Attributes, dims: Mapping[
     manifests = _manifests(folder)
     temporary = out.with_name(f".{out.name}.tmp")
     try:
+        _reserve(temporary, sum(path.stat().st_size for path in folder.glob("*.npz")))
         # h5netcdf's own flush does not reach the disk: the handle is ours.
         with h5py.File(temporary, "w", track_order=True) as handle:
             file = h5netcdf.File(handle, mode="w")
@@ -283,6 +284,13 @@ def _write_static(group: Any, values: Group, dims: Mapping[str, list[str]], coor
         group.create_variable(name, tuple(names), data=array)
     for name, array in (coords or {}).items():
         group.create_variable(name, (name,), data=array)
+
+
+def _reserve(path: Path, size: int) -> None:
+    """Raise OSError if the disk has no room for `size` bytes: HDF5 itself would not survive a write that fails."""
+    with open(path, "wb") as file:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(file.fileno(), 0, max(1, size))
 
 
 def _variable(group: Any, name: str, array: np.ndarray, dims: Mapping[str, list[str]]) -> Any:

@@ -15,14 +15,29 @@ SMALL = {
     "mdn": ["--model.hidden", "8"],
     "cnn": ["--model.channels", "2,4", "--model.hidden", "8"],
 }
-PLUS = {"penalty": ["--sampler.batch-size", "20", "--sampler.num-batches", "4"], "sgld": ["--sampler.batch-size", "20"]}
+PLUS = {
+    "penalty": ["--sampler.batch-size", "20", "--sampler.num-batches", "4"],
+    "sgld": ["--sampler.batch-size", "20"],
+}
 PLUS |= {"hmc": ["--sampler.num-steps", "2"], "nuts": ["--sampler.max-tree-depth", "3"]}
 PAIRS = [(model, sampler) for model in DATA for sampler in tiny.SAMPLERS]
 BY_DEFAULT = [pair for pair in PAIRS if pair[1] == "penalty"]
 
 
 def _check(model, sampler, out, capsys, *more):
-    arguments = ["sample", model, sampler, "--data", DATA[model], "--warmup", "20", "--draws", "10", "--chains", "2"]
+    arguments = [
+        "sample",
+        model,
+        sampler,
+        "--data",
+        DATA[model],
+        "--warmup",
+        "20",
+        "--draws",
+        "10",
+        "--chains",
+        "2",
+    ]
     arguments += [*SMALL.get(model, []), *PLUS.get(sampler, []), "-o", str(out), "--quiet", *more]
     assert cli.run(arguments) == 0, capsys.readouterr().err
     run = bnnzoo.open(out)

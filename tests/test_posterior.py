@@ -75,7 +75,9 @@ def test_images_stay_bytes_and_are_scaled_on_the_device():
     images = rng.integers(0, 256, (20, 1, 6, 6), dtype=np.uint8)
     labels = rng.integers(0, 3, 20).astype(np.int32)
     network = Cnn((2,), hidden=(4,)).build((1, 6, 6), 3, key=jax.random.key(0))
-    posterior = NetworkPosterior.of(network, Categorical(), Normal(), images, labels, input_mean=80.0, input_sd=60.0)
+    posterior = NetworkPosterior.of(
+        network, Categorical(), Normal(), images, labels, input_mean=80.0, input_sd=60.0
+    )
     scaled = ((images.astype(np.float32) - 80) / 60).astype(np.float32)
     other = NetworkPosterior.of(network, Categorical(), Normal(), scaled, labels)
     assert posterior.data.x.dtype == np.uint8
@@ -88,7 +90,11 @@ def test_images_stay_bytes_and_are_scaled_on_the_device():
 def test_a_position_is_the_network():
     network = Mlp((3,)).build((2,), 1, key=jax.random.key(5))
     posterior = NetworkPosterior.of(
-        Mlp((3,)).build((2,), 1, key=jax.random.key(0)), Gaussian(), Normal(), np.ones((4, 2)), np.ones((4, 1))
+        Mlp((3,)).build((2,), 1, key=jax.random.key(0)),
+        Gaussian(),
+        Normal(),
+        np.ones((4, 2)),
+        np.ones((4, 1)),
     )
     theta = posterior.position(network)
     x = jnp.asarray([[0.5, -0.5]])

@@ -88,7 +88,9 @@ def test_another_seed_gives_other_draws(sampler):
 
 
 @EACH
-@pytest.mark.parametrize("stop", [1, 22, tiny.WARMUP - 1, tiny.WARMUP, tiny.WARMUP + 7, tiny.WARMUP + tiny.DRAWS - 1])
+@pytest.mark.parametrize(
+    "stop", [1, 22, tiny.WARMUP - 1, tiny.WARMUP, tiny.WARMUP + 7, tiny.WARMUP + tiny.DRAWS - 1]
+)
 def test_a_resumed_run_is_the_uninterrupted_one(sampler, stop, tmp_path):
     whole = reference(sampler)
     at = next(chunk for chunk in whole if chunk.next_step == stop)
@@ -123,7 +125,16 @@ def test_thinned_draws_are_every_third_draw(sampler):
     every = tiny.joined(tiny.run(sampler, num_draws=30))
     third = tiny.joined(tiny.run(sampler, num_draws=10, thin=3))
     np.testing.assert_array_equal(third["theta"], every["theta"][:, 2::3])
-    averaged = {"accepted", "acceptance_rate", "sigma2", "penalty", "n_steps", "tree_depth", "regime_dof", "regime_skew"}
+    averaged = {
+        "accepted",
+        "acceptance_rate",
+        "sigma2",
+        "penalty",
+        "n_steps",
+        "tree_depth",
+        "regime_dof",
+        "regime_skew",
+    }
     for name, value in every.items():
         if name == "theta":
             continue
@@ -367,7 +378,9 @@ class _Position(eqx.Module):
 def _toy_run(posterior: Any, sampler: Any, **more: Any) -> Any:
     arguments: dict[str, Any] = {"num_warmup": 0, "num_draws": 50, **more}
     thetas = np.zeros((2, 2), np.float32)
-    return chunks(posterior, sampler, thetas, keys=Keys.of(0), placement=Placement("vectorized", None), **arguments)
+    return chunks(
+        posterior, sampler, thetas, keys=Keys.of(0), placement=Placement("vectorized", None), **arguments
+    )
 
 
 @pytest.mark.parametrize("num_warmup", [0, 5])
@@ -469,7 +482,9 @@ def test_the_penalty_with_all_data_is_metropolis(data):
     """T05: disjoint, K = N: no noise, no penalty, and the decisions of plain Metropolis with the same key."""
     with jax.enable_x64(True):
         posterior, steps, eta = Mean(data), 1000, 0.5
-        sampler = Penalty(step_size=eta, batch_size=8, num_batches=5, sampling="disjoint", preconditioner="identity")
+        sampler = Penalty(
+            step_size=eta, batch_size=8, num_batches=5, sampling="disjoint", preconditioner="identity"
+        )
         positions, stats = _steps(sampler, posterior, steps=steps, theta=np.array([0.1]), seed=3)
 
         @jax.jit

@@ -15,10 +15,19 @@ from bnnzoo import store
 from bnnzoo.errors import BnnzooError, UsageError
 from bnnzoo.store import Store, add_groups, check_room, open_tree, parts_folder, refuse_existing
 
-ATTRIBUTES = {"recipe": "model: linear", "model": "linear", "seed": 3, "likelihood_power": 0.5, "name": "é ü 漢"}
+ATTRIBUTES = {
+    "recipe": "model: linear",
+    "model": "linear",
+    "seed": 3,
+    "likelihood_power": 0.5,
+    "name": "é ü 漢",
+}
 STATIC = {
     "observed_data": {"y": np.arange(6, dtype=np.float32).reshape(6, 1)},
-    "constant_data": {"x": np.arange(24, dtype=np.uint8).reshape(6, 2, 2), "none": np.zeros((0, 3), np.float32)},
+    "constant_data": {
+        "x": np.arange(24, dtype=np.uint8).reshape(6, 2, 2),
+        "none": np.zeros((0, 3), np.float32),
+    },
 }
 DIMS = {"y": ["row", "target"], "x": ["row", "height", "width"], "weight": ["output", "input"]}
 
@@ -218,7 +227,9 @@ def test_room(out, monkeypatch):
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(store.shutil, "disk_usage", lambda folder: usage(10**12, 0, 10**9))
     check_room(out, 5 * 10**8)
-    with pytest.raises(UsageError, match=r"needs 1\.0 GB while it is written, 1\.0 GB are free; use fewer --draws"):
+    with pytest.raises(
+        UsageError, match=r"needs 1\.0 GB while it is written, 1\.0 GB are free; use fewer --draws"
+    ):
         check_room(out, 5 * 10**8 + 1)
     with pytest.raises(UsageError, match="there is no folder"):
         check_room(out.parent / "gone" / "run.nc", 1)
@@ -266,7 +277,9 @@ def test_groups_are_added_and_replaced(out):
     for value in (1.0, 2.0):
         values = {"y": np.full((2, 4, 6), value, np.float32)}
         coords = {"chain": np.arange(2), "draw": np.array([0, 2, 4, 6])}
-        add_groups(out, {"log_likelihood": values}, {"y": ["chain", "draw", "row"]}, {"log_likelihood": coords})
+        add_groups(
+            out, {"log_likelihood": values}, {"y": ["chain", "draw", "row"]}, {"log_likelihood": coords}
+        )
         tree = open_tree(out)
         check(tree, 8)
         found = tree["log_likelihood"]["y"]

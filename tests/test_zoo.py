@@ -124,7 +124,9 @@ def test_an_mlp_that_trains_its_starts_resumes_to_the_same_bits(tmp_path):
     out = tmp_path / "run.nc"
     polls = []
     with pytest.raises(InterruptedRunError):
-        zoo.run_recipe(recipe, out=out, observer=lambda p: polls.append(p), stop=lambda: 15 * _sampling(polls))
+        zoo.run_recipe(
+            recipe, out=out, observer=lambda p: polls.append(p), stop=lambda: 15 * _sampling(polls)
+        )
     tiny.assert_same_bits(groups(zoo.resume(out)), groups(complete))
 
 
@@ -224,7 +226,9 @@ def test_the_file_keeps_the_contract(sampler, whole):
 def test_the_log_density_in_the_file_is_that_of_the_draw(sampler, whole):
     posterior = tiny.problem(sampler).posterior
     found = whole(sampler).posterior
-    theta = np.concatenate([found["posterior"][b.name].values[:, -1].reshape(4, -1) for b in posterior.layout.blocks], 1)
+    theta = np.concatenate(
+        [found["posterior"][b.name].values[:, -1].reshape(4, -1) for b in posterior.layout.blocks], 1
+    )
     lp = jax.vmap(posterior.log_density)(jnp.asarray(theta))
     np.testing.assert_allclose(found["sample_stats"]["lp"].values[:, -1], lp, rtol=1e-4)
 
@@ -292,7 +296,10 @@ def test_an_existing_file_is_refused_and_force_replaces_it(whole, tmp_path):
     ("more", "said"),
     [
         ({"data": "nothing.csv"}, "nothing.csv"),
-        ({"likelihood": "categorical", "likelihood.scale": None, "task": "regression"}, "categorical is for classif"),
+        (
+            {"likelihood": "categorical", "likelihood.scale": None, "task": "regression"},
+            "categorical is for classif",
+        ),
         ({"sampler.step_size": -1.0}, "step.size"),
         ({"sampler.sampling": "disjoint", "sampler.batch_size": 100}, "500 different data a step"),
     ],
@@ -306,7 +313,13 @@ def test_bad_input_writes_nothing(more, said, tmp_path):
 
 # ---- Python --------------------------------------------------------------------------------------------------------
 
-SHORT: dict[str, Any] = {"chains": 2, "warmup": 10, "draws": 12, "init": "prior", "chain_method": "vectorized"}
+SHORT: dict[str, Any] = {
+    "chains": 2,
+    "warmup": 10,
+    "draws": 12,
+    "init": "prior",
+    "chain_method": "vectorized",
+}
 
 
 def test_sample_by_names_with_arrays():

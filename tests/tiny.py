@@ -48,7 +48,9 @@ def recipe(sampler: str, model: str = "linear", **more: Any) -> config.Recipe:
 def words(sampler: str, **more: Any) -> list[str]:
     """The arguments of `bnnzoo sample linear SAMPLER` for `options`."""
     given = options(sampler, **more)
-    pairs = [(f"--{name.replace('_', '-')}", str(value)) for name, value in given.items() if value is not None]
+    pairs = [
+        (f"--{name.replace('_', '-')}", str(value)) for name, value in given.items() if value is not None
+    ]
     return ["sample", "linear", sampler, "--quiet", *(word for pair in pairs for word in pair)]
 
 
@@ -59,7 +61,9 @@ def problem(sampler: str, chains: int = CHAINS) -> assembly.Problem:
         return assembly.assemble(recipe(sampler, chains=chains))
 
 
-def run(sampler: str, *, seed: int = 0, chains: int = CHAINS, method: Any = "auto", **more: Any) -> list[Chunk]:
+def run(
+    sampler: str, *, seed: int = 0, chains: int = CHAINS, method: Any = "auto", **more: Any
+) -> list[Chunk]:
     """All chunks of a run of the loop on the shared problem; `posterior`, `sampler_object` replace its own."""
     found = problem(sampler, chains)
     posterior = more.pop("posterior", found.posterior)

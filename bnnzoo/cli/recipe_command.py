@@ -158,8 +158,10 @@ def _part_options(names: dict[str, str], found: Scan) -> list[inspect.Parameter]
     model: Any = None
     for kind in config.PARTS:
         name = names[kind]
-        if kind == "likelihood" and not name and model is not None:
-            name = _default_likelihood(model, found.last("--task"))
+        if kind == "likelihood" and model is not None:
+            if getattr(model, "brings_likelihood", False):
+                continue
+            name = name or _default_likelihood(model, found.last("--task"))
         if kind == "prior" and not name and model is not None:
             name = "normal"
         if not name:

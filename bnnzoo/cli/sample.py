@@ -57,7 +57,7 @@ def _sample(recipe: Recipe, *, out: Path, force: bool, quiet: bool, json: bool, 
       bnnzoo sample mdn penalty -o run.nc
       bnnzoo sample mlp nuts --data houses.csv --target price --chains 8
       bnnzoo sample mdn penalty --model.hidden 50,50 --sampler.step-size 1e-3
-      bnnzoo sample --config tutorial -o run.nc
+      bnnzoo sample mlp nuts --config tutorial -o run.nc
       bnnzoo sample mdn penalty --help
     """
     with stop_signals() as stop, observer(quiet=quiet) as watch:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import equinox as eqx
 import jax
@@ -30,6 +30,9 @@ def activation_function(name: Activation) -> Callable[[Array], Array]:
 class AbstractModel(eqx.Module):
     """An architecture. Fields are hyperparameters; `build` makes the network that maps one input to its outputs."""
 
+    brings_likelihood: ClassVar[bool] = False
+    """Whether the likelihood is part of the architecture: then `own_likelihood` makes it, and no other can be named."""
+
     @abc.abstractmethod
     def build(
         self, input_shape: tuple[int, ...], num_outputs: int, *, key: PRNGKeyArray
@@ -50,7 +53,7 @@ class AbstractModel(eqx.Module):
         return {"regression": "gaussian", "classification": "categorical"}[task]
 
     def own_likelihood(self) -> AbstractLikelihood | None:
-        """The likelihood that is part of the architecture, if one is."""
+        """The likelihood of a model that brings one."""
         return None
 
 

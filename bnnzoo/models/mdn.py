@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from annotated_types import Ge
 from jaxtyping import Array, PRNGKeyArray
@@ -19,6 +19,8 @@ class Mdn(AbstractModel):
 
     One component is a Gaussian whose mean and variance are outputs. The mixture is the model's own likelihood.
     """
+
+    brings_likelihood: ClassVar[bool] = True
 
     hidden: Annotated[tuple[int, ...], Doc("widths of the hidden layers")] = (50,)
     activation: Annotated[Activation, Doc("between the layers")] = "tanh"
