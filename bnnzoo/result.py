@@ -53,7 +53,7 @@ class Run:
     def summary(self) -> dict[str, Any]:
         """The run in a dozen numbers."""
         about = self.attributes
-        stats = self.posterior["sample_stats"]
+        stats = self.posterior["sample_stats"] if "sample_stats" in self.posterior.children else {}
         found: dict[str, Any] = {
             "file": str(self.path) if self.path else None,
             **{k: about[k] for k in ("model", "sampler", "exactness")},

@@ -362,7 +362,7 @@ def _buffers(
     rows = {n: ((num_chains, *s.shape), _sum_type(n, s.dtype)) for n, s in shapes.items()}
     if keep:
         rows[_POSITION] = ((num_chains, dim), carry.states.position.dtype)
-    row_bytes = sum(prod(shape) * np.dtype(dtype).itemsize for shape, dtype in rows.values())
+    row_bytes = max(1, sum(prod(shape) * np.dtype(dtype).itemsize for shape, dtype in rows.values()))
     count = min(most_draws, 2 ** max(0, (_CHUNK_BYTES // row_bytes).bit_length() - 1))
     empty = {n: np.zeros((count, *shape), dtype) for n, (shape, dtype) in rows.items()}
     return [loop.placement.put(empty, 1) for _ in range(number)]

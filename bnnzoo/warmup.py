@@ -19,7 +19,7 @@ def windows(num_warmup: int) -> tuple[int, ...]:
 
     At each end `settle` and `tune` run; the last window adapts only the step size. A short warm-up is one window.
     """
-    if num_warmup < 40:
+    if num_warmup < 100:
         return (num_warmup,) if num_warmup else ()
     return (*(num_warmup * part // 20 for part in range(1, 11)), num_warmup)
 

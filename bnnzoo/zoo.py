@@ -147,7 +147,7 @@ def run_recipe(
         writer = store.Store(out)
         static = train_groups(problem.train, problem.test, problem.scaler)
         writer.create(attributes, dims, static, force=force)
-        job = _Job(problem.posterior, problem.parts.sampler, recipe, placement, keys)
+        job = _Job(problem.posterior, problem.parts.sampler, problem.parts.sampler, recipe, placement, keys)
         return _drive(job, writer, thetas, None, seconds, tell, stop)
 
 
@@ -205,7 +205,7 @@ def resume(
         writer.reopen(saved.num_parts)
         if differences:
             writer.update({"inexact_resume": "; ".join(differences)})
-        job = _Job(posterior, sampler, recipe, placement, Keys.of(recipe.seed))
+        job = _Job(posterior, parts.sampler, sampler, recipe, placement, Keys.of(recipe.seed))
         thetas = np.zeros((recipe.chains, posterior.layout.dim), posterior.dtype)
         return _drive(job, writer, thetas, saved, Seconds(**saved.seconds), tell, stop)
 
@@ -231,6 +231,8 @@ class _Job:
     """What is being run."""
 
     posterior: AbstractPosterior
+    asked: AbstractSampler
+    """The sampler as the recipe has it; `sampler` is the one that warm-up's `tune` may have made of it."""
     sampler: AbstractSampler
     recipe: Recipe
     placement: Placement
@@ -271,7 +273,7 @@ def _drive(
         chunk = Chunk("sampling", none, {}, saved.carry, saved.next_step, job.sampler)
 
     def keep(chunk: Chunk) -> None:
-        tuned = _tuned_fields(job.sampler, chunk.sampler)
+        tuned = _tuned_fields(job.asked, chunk.sampler)
         words = Checkpoint(
             chunk.carry, chunk.next_step, len(writer.parts), tuned, dataclasses.asdict(seconds), totals
         )
@@ -319,7 +321,7 @@ def _drive(
     verdict = chunk.sampler.verdict(means)
     if verdict:
         warnings.warn(f"regime: {verdict}", BnnzooWarning, stacklevel=2)
-    tuned = _tuned_fields(job.sampler, chunk.sampler)
+    tuned = _tuned_fields(job.asked, chunk.sampler)
     step_size = getattr(chunk.carry.states, "step_size", None)
     if recipe.warmup and step_size is not None:
         tuned["step_size"] = [float(str(v)) for v in np.asarray(step_size)]
@@ -516,5 +518,5 @@ def _sample_posterior(
         power = {"likelihood_power": float(posterior.likelihood_power)}
         names = {"model": type(posterior).__name__, "sampler": type(sampler).__name__, "recipe": ""}
         writer.create(_attributes(recipe, sampler, placement) | power | names, {}, {}, force=force)
-        job = _Job(posterior, sampler, recipe, placement, keys)
+        job = _Job(posterior, sampler, sampler, recipe, placement, keys)
         return _drive(job, writer, thetas, None, Seconds(), observer or _silent, None)

@@ -115,7 +115,7 @@ def test_what_is_no_run(command, tmp_path, capsys):
     assert "Traceback" not in capsys.readouterr().err
 
 
-# ---- signals, kills, a full disk -----------------------------------------------------------------------------------
+# ---- signals, kills, a full disk -----------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +149,9 @@ def sampling(out: Path) -> bool:
     return (folder / "checkpoint.npz").exists() and (folder / "p000-000001.npz").exists()
 
 
-@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
+@pytest.mark.parametrize(
+    ("name", "code"), [("SIGINT", 130), pytest.param("SIGTERM", 143, marks=pytest.mark.slow)]
+)
 def test_a_signal_stops_where_it_can_be_resumed(name, code, whole, environment, tmp_path):
     """T22."""
     out = tmp_path / "run.nc"

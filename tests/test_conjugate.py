@@ -9,7 +9,7 @@ from bnnzoo import config, zoo
 
 ROWS, NOISE, CHAINS = 150, 0.5, 64
 THRESHOLD = 6.07
-"""The t statistic with 31 degrees of freedom that a right sampler passes once in a million; 63 are stricter."""
+"""What t with 31 degrees of freedom passes once in a million; 63 degrees are stricter."""
 
 SAMPLERS = {
     "penalty": {"batch_size": 50, "num_batches": 20, "draws": 8000},

@@ -52,7 +52,7 @@ def _check(model, sampler, out, capsys, *more):
 
 @pytest.mark.parametrize(("model", "sampler"), BY_DEFAULT)
 def test_every_model_with_the_penalty_sampler(model, sampler, tmp_path, capsys):
-    _check(model, sampler, tmp_path / "run.nc", capsys, "--chain-method", "vectorized")
+    _check(model, sampler, tmp_path / "run.nc", capsys, "--chain-method", "vectorized", "--init", "prior")
 
 
 @pytest.mark.parametrize("sampler", tiny.SAMPLERS)

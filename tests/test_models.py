@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import jax
@@ -33,7 +34,7 @@ def test_mlp(hidden):
     network = Mlp(hidden).build((3,), 2, key=KEY)
     widths = (3, *hidden, 2)
     wanted = {}
-    for i, (a, b) in enumerate(zip(widths[:-1], widths[1:], strict=True)):
+    for i, (a, b) in enumerate(itertools.pairwise(widths)):
         wanted |= {f"layers_{i}_weight": (b, a), f"layers_{i}_bias": (b,)}
     assert _names(network) == wanted
     assert network(jnp.zeros(3)).shape == (2,)

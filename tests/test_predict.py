@@ -1,4 +1,4 @@
-"""Predictions: the law of the mixture over draws, in the data's units, in the columns that scripts rely on."""
+"""Predictions: the law of the mixture over draws, in the data's units, in the columns of the contract."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_blocks_cover_every_row_once(monkeypatch):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
 
 
-# ---- a run's predictions -------------------------------------------------------------------------------------------
+# ---- a run's predictions -------------------------------------------------------------------------
 
 SHORT: dict[str, Any] = {
     "chains": 2,
@@ -292,7 +292,7 @@ def test_evaluate_twice_and_on_other_data(regression, tmp_path):
 
 def test_classes(classification):
     run = classification
-    with pytest.raises(UsageError, match="kept no test rows .*--data") as caught:
+    with pytest.raises(UsageError, match=r"kept no test rows .*--data") as caught:
         run.evaluate()
     assert caught.value.exit_code == 2
     x = np.array([[2.0, 2.0], [-2.0, -2.0]])

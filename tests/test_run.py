@@ -35,7 +35,7 @@ def reference(sampler: str):
     return tiny.run(sampler, chunk_seconds=ONE_BY_ONE)
 
 
-# ---- same seed, same bits ------------------------------------------------------------------------------------------
+# ---- same seed, same bits ------------------------------------------------------------------------
 
 
 @EACH
@@ -84,7 +84,7 @@ def test_another_seed_gives_other_draws(sampler):
     assert not np.isin(other, tiny.joined(reference(sampler))["theta"]).any()
 
 
-# ---- resume --------------------------------------------------------------------------------------------------------
+# ---- resume --------------------------------------------------------------------------------------
 
 
 @EACH
@@ -117,7 +117,7 @@ def test_a_run_stopped_at_its_last_step_has_nothing_left_to_do():
     assert tiny.run("random-walk", resume=(last.carry, last.next_step)) == []
 
 
-# ---- thinning, warm-up ---------------------------------------------------------------------------------------------
+# ---- thinning, warm-up ---------------------------------------------------------------------------
 
 
 @EACH
@@ -194,24 +194,27 @@ def test_windows_end_where_warm_up_ends(num_warmup):
     assert bool(ends) == bool(num_warmup)
 
 
-# ---- placement -----------------------------------------------------------------------------------------------------
+# ---- placement -----------------------------------------------------------------------------------
 
 
-def _check_sequential(sampler: str) -> None:
-    four = tiny.joined(tiny.run(sampler, method="sequential", chains=4))
-    two = tiny.joined(tiny.run(sampler, method="sequential", chains=2))
+def _check_sequential(sampler: str, num_warmup: int) -> None:
+    four, two = (
+        tiny.joined(tiny.run(sampler, method="sequential", chains=chains, num_warmup=num_warmup))
+        for chains in (4, 2)
+    )
     tiny.assert_same_bits({name: value[:2] for name, value in four.items()}, two)
     assert all(np.isfinite(value).all() for value in four.values())
 
 
 def test_sequential_chains_do_not_depend_on_how_many_there_are():
-    _check_sequential("random-walk")
+    """Without warm-up, which tunes one step size and one preconditioner for all chains."""
+    _check_sequential("random-walk", 0)
 
 
 @pytest.mark.slow
 @EACH
 def test_sequential_chains_of_every_sampler(sampler):
-    _check_sequential(sampler)
+    _check_sequential(sampler, 0)
 
 
 @pytest.mark.slow
@@ -230,7 +233,7 @@ def test_parallel_takes_the_devices_that_divide_the_chains(chains, devices, monk
     assert host_devices("vectorized", chains) == 1
 
 
-# ---- nothing is compiled twice -------------------------------------------------------------------------------------
+# ---- nothing is compiled twice -------------------------------------------------------------------
 
 
 class _Compilations:
@@ -286,7 +289,7 @@ def test_the_count_of_compilations_counts():
     assert compilations.here >= 1
 
 
-# ---- a toy posterior -----------------------------------------------------------------------------------------------
+# ---- a toy posterior -----------------------------------------------------------------------------
 
 
 class Toy(AbstractPosterior):
@@ -387,8 +390,7 @@ def _toy_run(posterior: Any, sampler: Any, **more: Any) -> Any:
 def test_a_position_that_is_not_finite_ends_the_run(num_warmup):
     found = []
     with pytest.raises(BnnzooError, match=r"chain 0: theta\[0\] is not finite") as caught:
-        for chunk in _toy_run(Toy(), _Breaks(), num_warmup=num_warmup, chunk_seconds=ONE_BY_ONE):
-            found.append(chunk)
+        found.extend(_toy_run(Toy(), _Breaks(), num_warmup=num_warmup, chunk_seconds=ONE_BY_ONE))
     assert caught.value.exit_code == 1
     kept = tiny.joined(found)["theta"]
     np.testing.assert_array_equal(kept[0, :, 0], np.arange(num_warmup + 1, 11))
@@ -412,8 +414,7 @@ def test_a_sampler_without_statistics_runs():
 def test_a_thousand_rejections_in_a_row_end_the_run(thin):
     found = []
     with pytest.raises(BnnzooError, match="no proposal accepted") as caught:
-        for chunk in _toy_run(Toy(), RandomWalk(step_size=1e8), num_draws=3000, most_draws=64, thin=thin):
-            found.append(chunk)
+        found.extend(_toy_run(Toy(), RandomWalk(step_size=1e8), num_draws=3000, most_draws=64, thin=thin))
     assert caught.value.exit_code == 1
     steps = found[-1].next_step
     assert STUCK_STEPS <= steps < STUCK_STEPS + 64 * thin
@@ -432,7 +433,7 @@ def test_rejections_are_counted_across_chunks_and_forgotten_after_a_move():
     assert found[-1].next_step == 2500
 
 
-# ---- T14, T05: limits that are other samplers ----------------------------------------------------------------------
+# ---- T14, T05: limits that are other samplers ----------------------------------------------------
 
 
 @pytest.fixture

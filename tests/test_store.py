@@ -161,7 +161,7 @@ def test_a_file_that_cannot_be_built_leaves_the_parts_and_the_old_file(out, monk
     check(open_tree(out), 9)
 
 
-# ---- locks, existing files -----------------------------------------------------------------------------------------
+# ---- locks, existing files -----------------------------------------------------------------------
 
 
 def test_a_live_process_keeps_others_away(out):
@@ -235,7 +235,7 @@ def test_room(out, monkeypatch):
         check_room(out.parent / "gone" / "run.nc", 1)
 
 
-# ---- reading what is not ours --------------------------------------------------------------------------------------
+# ---- reading what is not ours --------------------------------------------------------------------
 
 
 def test_what_is_no_run_is_refused(out, tmp_path):
@@ -263,7 +263,7 @@ def test_damaged_parts_are_a_message(out):
         open_tree(out)
 
 
-# ---- adding groups -------------------------------------------------------------------------------------------------
+# ---- adding groups -------------------------------------------------------------------------------
 
 
 def finished(out):

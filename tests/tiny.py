@@ -34,6 +34,7 @@ def options(sampler: str, **more: Any) -> dict[str, Any]:
         "chains": CHAINS,
         "warmup": WARMUP,
         "draws": DRAWS,
+        "thin": 1,
         "init": "prior",
         **{f"sampler.{name}": value for name, value in SMALL.get(sampler, {}).items()},
         **more,
@@ -64,7 +65,7 @@ def problem(sampler: str, chains: int = CHAINS) -> assembly.Problem:
 def run(
     sampler: str, *, seed: int = 0, chains: int = CHAINS, method: Any = "auto", **more: Any
 ) -> list[Chunk]:
-    """All chunks of a run of the loop on the shared problem; `posterior`, `sampler_object` replace its own."""
+    """All chunks of a run of the loop on the shared problem; `posterior`, `sampler_object` replace its."""
     found = problem(sampler, chains)
     posterior = more.pop("posterior", found.posterior)
     chosen = more.pop("sampler_object", found.parts.sampler)
