@@ -1,4 +1,4 @@
-"""What the loop costs: bnnzoo's chunks, statistics, thinning and storing against a hand-written scan of the same kernel.
+"""What the loop costs: chunks, statistics, thinning and storing against a hand-written scan of the same kernel.
 
     python benchmarks/overhead.py [--repeats 5] [--seconds 2]
 
@@ -152,7 +152,8 @@ def compare(
     micro = 1e6 * medians["hand"] / (draws * thin * num_chains)
     ratios = {key: float(np.median(np.array(rows[key]) / np.array(rows["hand"]))) for key in ("loop", "stored")}
     print(
-        f"| {name} | {num_chains} | {thin} | {micro:.4g} | {ratios['loop']:.3f} | {ratios['stored']:.3f} |", flush=True
+        f"| {name} | {num_chains} | {thin} | {micro:.4g} | {ratios['loop']:.3f} | {ratios['stored']:.3f} |",
+        flush=True,
     )
 
 

@@ -40,7 +40,12 @@ def judge(model: str, sampler: str, options: dict[str, str]) -> dict[str, object
         found = {"acceptance": float(stats["acceptance_rate"].mean()) if "acceptance_rate" in stats else np.nan}
         if "sigma2" in stats:
             found["sigma2"] = float(stats["sigma2"].mean())
-        found |= {"rhat": rhat, "ess": ess, "regime_ok": run.attributes["regime_ok"], **run.evaluate(save=False)}
+        found |= {
+            "rhat": rhat,
+            "ess": ess,
+            "regime_ok": run.attributes["regime_ok"],
+            **run.evaluate(save=False),
+        }
         found |= {"seconds": seconds, "sampling": float(run.attributes["seconds_sampling"])}
     return found
 

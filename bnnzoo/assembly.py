@@ -103,9 +103,7 @@ def fit_scaler(train: Dataset, likelihood: AbstractLikelihood, *, standardise: b
     if likelihood.scales_targets:
         return scaler
     targets = len(train.target_names)
-    return dataclasses.replace(
-        scaler, y_mean=np.zeros(targets, np.float32), y_sd=np.ones(targets, np.float32)
-    )
+    return dataclasses.replace(scaler, y_mean=np.zeros(targets, np.float32), y_sd=np.ones(targets, np.float32))
 
 
 def make_posterior(
@@ -115,9 +113,7 @@ def make_posterior(
     example = np.zeros((1, *signature.shape), signature.dtype)
     arranged = parts.model.arrange(example)
     num_targets = signature.num_classes or len(signature.target_names)
-    network = parts.model.build(
-        arranged.shape[1:], parts.likelihood.num_outputs(num_targets), key=jax.random.key(0)
-    )
+    network = parts.model.build(arranged.shape[1:], parts.likelihood.num_outputs(num_targets), key=jax.random.key(0))
     if train is None:
         x, y = arranged[:0], np.zeros((0,), np.float32)
     else:
@@ -203,4 +199,5 @@ def signature_words(signature: Signature) -> Mapping[str, Any]:
 
 def signature_from(words: Mapping[str, Any]) -> Signature:
     """The signature that `signature_words` wrote."""
-    return Signature(**{k: tuple(v) if isinstance(v, list) else v for k, v in words.items()})
+    values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in words.items()}
+    return Signature(**values)

@@ -23,7 +23,7 @@ def prepare(method: Method, num_chains: int) -> None:
     with contextlib.suppress(RuntimeError):
         # Refused once JAX runs: then the devices there are must do.
         jax.config.update("jax_num_cpu_devices", host_devices(method, num_chains))
-    if jax.config.jax_compilation_cache_dir is None and "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+    if jax.config.values["jax_compilation_cache_dir"] is None and "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         folder = Path(platformdirs.user_cache_dir("bnnzoo")) / f"jax-{jax.__version__}"
         jax.config.update("jax_compilation_cache_dir", str(folder))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)

@@ -52,9 +52,7 @@ class Recipe:
     likelihood: Part | None = None
     prior: Part | None = None
 
-    data: Annotated[
-        str | None, Doc("a registered data set, or a file: .csv .tsv .parquet .npz, an IDX folder")
-    ] = None
+    data: Annotated[str | None, Doc("a registered data set, or a file: .csv .tsv .parquet .npz, an IDX folder")] = None
     target: Annotated[tuple[str, ...], Doc("a target column; repeatable; the last column unless given")] = ()
     task: Annotated[Literal["regression", "classification"] | None, Doc("from the data unless given")] = None
     test_fraction: Annotated[float, Ge(0), Lt(1), Doc("share of the rows kept for testing")] = 0.1
@@ -134,9 +132,7 @@ def resolve(
     run: dict[str, _Value] = {}
     for layer in merged:
         run.update(layer.run)
-    asked = Part(
-        "", {key: value.raw for key, value in run.items()}, {key: value.where for key, value in run.items()}
-    )
+    asked = Part("", {key: value.raw for key, value in run.items()}, {key: value.where for key, value in run.items()})
     values, wrong = validate(list(_RUN_FIELDS.values()), asked, "")
     problems += wrong
     if problems:
@@ -214,9 +210,7 @@ def to_yaml(recipe: Mapping[str, Any]) -> str:
     """A recipe's dictionary as YAML that reads back identical: parts first, then run keys."""
     order = [*PARTS, *_RUN_FIELDS]
     known = [key for key in order if key in recipe]
-    return yaml_text.write(
-        {key: recipe[key] for key in [*known, *(key for key in recipe if key not in order)]}
-    )
+    return yaml_text.write({key: recipe[key] for key in [*known, *(key for key in recipe if key not in order)]})
 
 
 def _merge(user: list[Layer]) -> tuple[dict[str, Part], list[Layer]]:
@@ -259,9 +253,7 @@ def _merged_part(kind: str, layers: list[Layer]) -> Part:
                 found = {}
             name = part.name.raw
         found.update(part.fields)
-    return Part(
-        name, {key: value.raw for key, value in found.items()}, {key: v.where for key, v in found.items()}
-    )
+    return Part(name, {key: value.raw for key, value in found.items()}, {key: v.where for key, v in found.items()})
 
 
 def _option_layer(model: str | None, sampler: str | None, options: Mapping[str, Any]) -> Layer:

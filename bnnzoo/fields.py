@@ -143,9 +143,7 @@ def fields_of(cls: type) -> list[Field]:
     try:
         hints = typing.get_type_hints(cls, include_extras=True)
     except Exception as error:
-        raise BnnzooError(
-            f"{cls.__module__}:{cls.__qualname__}: its annotations cannot be read: {error}"
-        ) from error
+        raise BnnzooError(f"{cls.__module__}:{cls.__qualname__}: its annotations cannot be read: {error}") from error
     return [
         Field(field.name, accepts.type, _default(field), accepts.allowed, _help(hints[field.name]), accepts)
         for field in dataclasses.fields(cls)

@@ -25,7 +25,9 @@ def write_whole(path: Path, write: Callable[[BinaryIO], None]) -> None:
         publish(temporary, path)
     except OSError as error:
         temporary.unlink(missing_ok=True)
-        raise BnnzooError(f"{path}: cannot be written: {error.strerror or error}; what was there is untouched") from error
+        raise BnnzooError(
+            f"{path}: cannot be written: {error.strerror or error}; what was there is untouched"
+        ) from error
 
 
 def publish(temporary: Path, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a plugin may offer: five hooks, each returning a list of `Entry`. Text only: nothing is imported until it is used."""
+"""What a plugin may offer: five hooks, each returning a list of `Entry`. Text: nothing is imported until it is used."""
 
 from __future__ import annotations
 

@@ -50,11 +50,11 @@ class AbstractLikelihood(eqx.Module):
 
     def log_prob(self, output: Float[Array, " output"], target: Shaped[Array, "*target"]) -> Float[Array, ""]:
         """log p(target | output) of one datum."""
-        return self.distribution(output).log_prob(target)
+        return jnp.asarray(self.distribution(output).log_prob(target))
 
     def sample(self, output: Float[Array, " output"], *, key: PRNGKeyArray) -> Shaped[Array, "*target"]:
         """One draw of one datum's target."""
-        return self.distribution(output).sample(key)
+        return jnp.asarray(self.distribution(output).sample(key))
 
     def class_probabilities(self, output: Float[Array, " output"]) -> Float[Array, " classes"]:
         """p(class | output); for classification only."""
@@ -161,7 +161,7 @@ class Categorical(AbstractLikelihood):
         return num_targets
 
     def distribution(self, output: Float[Array, " output"]) -> dist.Distribution:
-        return dist.Categorical(logits=output)
+        return dist.CategoricalLogits(output)
 
     def class_probabilities(self, output: Float[Array, " output"]) -> Float[Array, " classes"]:
         return jax.nn.softmax(output)
@@ -177,12 +177,13 @@ class Bernoulli(AbstractLikelihood):
         return 1
 
     def distribution(self, output: Float[Array, " output"]) -> dist.Distribution:
-        return dist.Bernoulli(logits=output[0])
+        return dist.BernoulliLogits(output[0])
 
     def class_probabilities(self, output: Float[Array, " output"]) -> Float[Array, " classes"]:
         return jnp.stack([jax.nn.sigmoid(-output[0]), jax.nn.sigmoid(output[0])])
 
     def check(self, targets: np.ndarray, num_targets: int) -> None:
+        del targets
         if num_targets != 2:
             raise UsageError(f"likelihood bernoulli: {num_targets} classes; use --likelihood categorical")
 

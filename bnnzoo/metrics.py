@@ -17,7 +17,9 @@ def rmse(y: Float[np.ndarray, "row target"], mean: Float[np.ndarray, "row target
 
 
 def coverage(
-    y: Float[np.ndarray, "row target"], low: Float[np.ndarray, "row target"], high: Float[np.ndarray, "row target"]
+    y: Float[np.ndarray, "row target"],
+    low: Float[np.ndarray, "row target"],
+    high: Float[np.ndarray, "row target"],
 ) -> float:
     """Share of targets inside their interval."""
     return float(np.mean((y >= low) & (y <= high)))

@@ -42,7 +42,13 @@ class Placement(eqx.Module):
         return self.spread(local, shared, chains, axes=(0,) * len(chains), out_axes=0)
 
     def spread(
-        self, local: Callable[..., PyTree], shared: PyTree, chains: tuple[PyTree, ...], *, axes: Any, out_axes: Any
+        self,
+        local: Callable[..., PyTree],
+        shared: PyTree,
+        chains: tuple[PyTree, ...],
+        *,
+        axes: Any,
+        out_axes: Any,
     ) -> PyTree:
         """`local(shared, *chains)` on each device for its share of the chains.
 

@@ -10,17 +10,13 @@ BNNZOO_API = API_VERSION
 @hookimpl
 def bnnzoo_models() -> list[Entry]:
     return [
-        Entry(
-            "linear", "bnnzoo.models.linear:Linear", "one affine map: Bayesian linear or logistic regression"
-        ),
+        Entry("linear", "bnnzoo.models.linear:Linear", "one affine map: Bayesian linear or logistic regression"),
         Entry(
             "mlp",
             "bnnzoo.models.mlp:Mlp",
             "multilayer perceptron: dense layers with an activation between them",
         ),
-        Entry(
-            "mdn", "bnnzoo.models.mdn:Mdn", "mixture density network: a whole distribution for every input"
-        ),
+        Entry("mdn", "bnnzoo.models.mdn:Mdn", "mixture density network: a whole distribution for every input"),
         Entry("cnn", "bnnzoo.models.cnn:Cnn", "small convolutional network for images"),
     ]
 
@@ -58,9 +54,7 @@ def bnnzoo_samplers() -> list[Entry]:
             "Hamiltonian Monte Carlo with a trajectory of fixed length",
             "exact",
         ),
-        Entry(
-            "nuts", "bnnzoo.samplers.nuts:Nuts", "the No-U-Turn sampler: HMC that chooses its length", "exact"
-        ),
+        Entry("nuts", "bnnzoo.samplers.nuts:Nuts", "the No-U-Turn sampler: HMC that chooses its length", "exact"),
     ]
 
 
@@ -70,16 +64,10 @@ def bnnzoo_datasets() -> list[Entry]:
     return [
         Entry("linear-line", f"{here}:linear_line", "a noisy line: univariate linear regression"),
         Entry("mdn-sine", f"{here}:mdn_sine", "y = sin 3x + (0.1 + 0.3|x|) e: noise that grows away from 0"),
-        Entry(
-            "mdn-branches", f"{here}:mdn_branches", "y = ±(0.5 + 0.5x) + 0.15 e: two branches for every input"
-        ),
+        Entry("mdn-branches", f"{here}:mdn_branches", "y = ±(0.5 + 0.5x) + 0.15 e: two branches for every input"),
         Entry("tutorial-sine", f"{here}:tutorial_sine", "y = 10 sin(2 pi x) + e: 32 points for a first run"),
-        Entry(
-            "diabetes", f"{here}:diabetes", "disease progression of 442 patients (scikit-learn), regression"
-        ),
-        Entry(
-            "digits", f"{here}:digits", "1797 handwritten digits of 8 x 8 pixels (scikit-learn), 10 classes"
-        ),
+        Entry("diabetes", f"{here}:diabetes", "disease progression of 442 patients (scikit-learn), regression"),
+        Entry("digits", f"{here}:digits", "1797 handwritten digits of 8 x 8 pixels (scikit-learn), 10 classes"),
         Entry("breast-cancer", f"{here}:breast_cancer", "569 tumours, 30 features (scikit-learn), 2 classes"),
     ]
 
@@ -89,9 +77,7 @@ def bnnzoo_likelihoods() -> list[Entry]:
     here = "bnnzoo.likelihoods"
     return [
         Entry("gaussian", f"{here}:Gaussian", "Gaussian noise of one scale, fixed or learned"),
-        Entry(
-            "heteroscedastic", f"{here}:Heteroscedastic", "Gaussian whose mean and scale are network outputs"
-        ),
+        Entry("heteroscedastic", f"{here}:Heteroscedastic", "Gaussian whose mean and scale are network outputs"),
         Entry("mixture", f"{here}:Mixture", "mixture of Gaussians whose parameters are network outputs"),
         Entry("categorical", f"{here}:Categorical", "one of C classes, by softmax"),
         Entry("bernoulli", f"{here}:Bernoulli", "labels 0 and 1, by the logistic function"),

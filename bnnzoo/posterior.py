@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, Shaped
 
 from bnnzoo.layout import Block, Layout, network_layout
 from bnnzoo.likelihoods import AbstractLikelihood
-from bnnzoo.number import Number, number
+from bnnzoo.number import Number
 from bnnzoo.permutation import distinct_indices, uniform_indices
 from bnnzoo.priors import AbstractPrior
 
@@ -175,9 +175,7 @@ class NetworkPosterior(AbstractPosterior):
             {p.name: p.natural(values[f"likelihood_{p.name}"]) for p in self.likelihood.parameters()}
         )
 
-    def outputs(
-        self, theta: Float[Array, " dim"], x: Shaped[Array, "batch ..."]
-    ) -> Float[Array, "batch output"]:
+    def outputs(self, theta: Float[Array, " dim"], x: Shaped[Array, "batch ..."]) -> Float[Array, "batch output"]:
         """The network's outputs for a batch of inputs."""
         if not jnp.issubdtype(x.dtype, jnp.floating):
             x = (x.astype(theta.dtype) - self.input_mean) / self.input_sd

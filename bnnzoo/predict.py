@@ -1,5 +1,7 @@
-"""The posterior predictive distribution, by an accumulating scan over blocks of draws: nothing holds draws x rows x outputs
-but the samples that quantiles need, and those a block of rows at a time."""
+"""The posterior predictive distribution, by an accumulating scan over blocks of draws.
+
+Nothing holds draws x rows x outputs but the samples that quantiles need, and those a block of rows at a time.
+"""
 
 from __future__ import annotations
 
@@ -178,7 +180,10 @@ def _accumulate(
 
 @eqx.filter_jit
 def _samples(
-    posterior: NetworkPosterior, draws: Float[Array, "draw dim"], x: Shaped[Array, "row ..."], key: PRNGKeyArray
+    posterior: NetworkPosterior,
+    draws: Float[Array, "draw dim"],
+    x: Shaped[Array, "row ..."],
+    key: PRNGKeyArray,
 ) -> Shaped[Array, "draw row ..."]:
     def one(pair: tuple[Array, Array]) -> Array:
         draw, index = pair

@@ -30,7 +30,7 @@ class AbstractPrior(eqx.Module):
 
     def sample(self, layout: Layout, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
         """One draw of all parameters."""
-        return self.distribution(layout).expand((layout.dim,)).sample(key)
+        return jnp.asarray(self.distribution(layout).expand((layout.dim,)).sample(key))
 
 
 class Normal(AbstractPrior):

@@ -156,9 +156,7 @@ def _not_found(kind: str, name: str) -> str:
     near = difflib.get_close_matches(name.casefold(), known, 3)
     message = f"no {singular(kind)} named {name!r}; "
     message += f"did you mean {' or '.join(near)}?" if near else f"there are: {', '.join(known)}"
-    broken = [
-        f"{p.distribution} {p.version}" for p in _loaded().plugins if p.error and not any(p.counts.values())
-    ]
+    broken = [f"{p.distribution} {p.version}" for p in _loaded().plugins if p.error and not any(p.counts.values())]
     if broken:
         message += f" (failed to load: {', '.join(broken)}; see bnnzoo plugins)"
     return message
@@ -229,10 +227,7 @@ def _absent(distributions: set[str]) -> list[Plugin]:
     if _flag("BNNZOO_DISABLE_PLUGINS"):
         return []
     missing = sorted(_only() - distributions)
-    return [
-        Plugin("?", name, "", "asked for by BNNZOO_PLUGINS, offers no plugin here", "", {})
-        for name in missing
-    ]
+    return [Plugin("?", name, "", "asked for by BNNZOO_PLUGINS, offers no plugin here", "", {}) for name in missing]
 
 
 def _origin(point: EntryPoint) -> tuple[str, str]:
@@ -253,9 +248,7 @@ def _entries_of(point: EntryPoint, distribution: str, version: str) -> list[Regi
     plugin = point.load()
     wanted = getattr(plugin, "BNNZOO_API", API_VERSION)
     if wanted != API_VERSION:
-        raise PluginError(
-            f"written for plugin API {wanted!r}; this bnnzoo has {API_VERSION}: update one of them"
-        )
+        raise PluginError(f"written for plugin API {wanted!r}; this bnnzoo has {API_VERSION}: update one of them")
     # A manager of its own for each plugin: what fails here leaves nothing behind.
     manager = pluggy.PluginManager(OWN)
     manager.add_hookspecs(Hooks)
@@ -305,9 +298,7 @@ def _checked(kind: str, hook: str, given: Any) -> Iterable[Entry]:
     seen: set[str] = set()
     for entry in given:
         if not isinstance(entry, Entry):
-            raise PluginError(
-                f"{hook} returned a list with {type(entry).__name__}, not bnnzoo.hookspecs.Entry"
-            )
+            raise PluginError(f"{hook} returned a list with {type(entry).__name__}, not bnnzoo.hookspecs.Entry")
         if not all(isinstance(text, str) for text in entry):
             raise PluginError(f"{hook}: the parts of an Entry are text: {entry!r}")
         name = entry.name.casefold()
@@ -316,9 +307,7 @@ def _checked(kind: str, hook: str, given: Any) -> Iterable[Entry]:
         if name in seen:
             raise PluginError(f"{hook}: the name {entry.name!r} comes twice")
         if not _TARGET.fullmatch(entry.target):
-            raise PluginError(
-                f"{hook}: {name}: bad target {entry.target!r}: write 'package.module:Attribute'"
-            )
+            raise PluginError(f"{hook}: {name}: bad target {entry.target!r}: write 'package.module:Attribute'")
         allowed = EXACTNESS if kind == "samplers" else ("",)
         if entry.exactness not in allowed:
             said = ", ".join(EXACTNESS) if kind == "samplers" else "only samplers have one"
@@ -334,9 +323,7 @@ def _with_conflicts(plugin: Plugin, offered: dict[str, list[Registered]]) -> Plu
     taken: list[str] = []
     for kind in KINDS:
         for mine in (entry for entry in offered[kind] if entry.distribution == plugin.distribution):
-            rivals = {entry.distribution for entry in offered[kind] if entry.name == mine.name} - {
-                plugin.distribution
-            }
+            rivals = {entry.distribution for entry in offered[kind] if entry.name == mine.name} - {plugin.distribution}
             what = f"{singular(kind)} {mine.name!r}"
             if OWN in rivals:
                 taken.append(f"{what} is a built-in name and stays so: write {mine.full_name}")

@@ -36,7 +36,7 @@ class Run:
     @property
     def attributes(self) -> dict[str, Any]:
         """The root attributes of the file."""
-        return {k: v.item() if hasattr(v, "item") else v for k, v in self.posterior.attrs.items()}
+        return {str(k): v.item() if hasattr(v, "item") else v for k, v in self.posterior.attrs.items()}
 
     def save(self, path: str | Path, *, force: bool = False) -> None:
         """Copy the file.
@@ -53,7 +53,7 @@ class Run:
     def summary(self) -> dict[str, Any]:
         """The run in a dozen numbers."""
         about = self.attributes
-        stats = self.posterior["sample_stats"] if "sample_stats" in self.posterior.children else {}
+        stats = self.posterior["sample_stats"].data_vars if "sample_stats" in self.posterior.children else {}
         found: dict[str, Any] = {
             "file": str(self.path) if self.path else None,
             **{k: about[k] for k in ("model", "sampler", "exactness")},
@@ -63,8 +63,8 @@ class Run:
         }
         for name in ("acceptance_rate", "sigma2", "step_size"):
             if name in stats:
-                found[name] = float(stats[name].mean())
-        found["divergences"] = int(stats["diverging"].sum()) if "diverging" in stats else 0
+                found[name] = float(np.mean(stats[name].values))
+        found["divergences"] = int(np.sum(stats["diverging"].values)) if "diverging" in stats else 0
         found |= {k: about[k] for k in ("regime_ok", "complete")}
         found |= {k: round(float(about[k]), 2) for k in ("seconds_compile", "seconds_warmup", "seconds_sampling")}
         return found
@@ -119,10 +119,9 @@ class Run:
             test = load_like(data, like)
             x, y = test.x, test.y
         else:
-            constant = self.posterior["constant_data"]
-            if "x_test" not in constant:
+            if "x_test" not in self.posterior["constant_data"]:
                 raise UsageError("the run kept no test rows (--test-fraction 0); give some with --data")
-            x, y = constant["x_test"].values, constant["y_test"].values
+            x, y = (self._array("constant_data", name) for name in ("x_test", "y_test"))
         tell = observer or (lambda _: None)
         tell(Progress("evaluating", 0, len(x)))
         found = self._metrics(x, y)
@@ -189,9 +188,7 @@ class Run:
         with backend.arithmetic(self._precision):
             sizes = (len(arranged), len(draws), int(np.prod(arranged.shape[1:])), targets)
             for number, rows in enumerate(predict.blocks(*sizes)):
-                drawn = predict.samples(
-                    self._posterior, draws, arranged[rows], key=jax.random.fold_in(key, number)
-                )
+                drawn = predict.samples(self._posterior, draws, arranged[rows], key=jax.random.fold_in(key, number))
                 parts.append(np.quantile(drawn, _QUANTILES, axis=0))
         return self._scaler.unscale_targets(np.concatenate(parts, 1))
 
@@ -199,8 +196,7 @@ class Run:
         """posterior_predictive and log_likelihood into the file, every k-th draw of each chain."""
         assert self.path is not None
         chains, count = (self.posterior["posterior"].sizes[d] for d in ("chain", "draw"))
-        observed, constant = self.posterior["observed_data"], self.posterior["constant_data"]
-        x, y = constant["x"].values, observed["y"].values
+        x, y = self._array("constant_data", "x"), self._array("observed_data", "y")
         per_draw = 4 * chains * max(len(x), len(x_test) * len(self._signature.target_names))
         every = -(-count * per_draw // _GROUP_BYTES)
         kept = np.arange(0, count, every)
@@ -230,6 +226,9 @@ class Run:
         arranged = self._parts.model.arrange(self._scaler.scale_inputs(x))
         return arranged.astype(self._precision) if arranged.dtype.kind == "f" else arranged
 
+    def _array(self, group: str, name: str) -> np.ndarray:
+        return np.asarray(self.posterior[f"{group}/{name}"].values)
+
     @property
     def _is_rebuildable(self) -> bool:
         """Whether the file says what the model is; a posterior made in Python is beyond words."""
@@ -251,8 +250,7 @@ class Run:
 
     @functools.cached_property
     def _scaler(self) -> Scaler:
-        constant = self.posterior["constant_data"]
-        return Scaler(*(constant[name].values for name in ("x_mean", "x_sd", "y_mean", "y_sd")))
+        return Scaler(*(self._array("constant_data", name) for name in ("x_mean", "x_sd", "y_mean", "y_sd")))
 
     @functools.cached_property
     def _posterior(self) -> NetworkPosterior:
@@ -278,7 +276,13 @@ class Run:
 
 def train_groups(train: Dataset, test: Dataset | None, scaler: Scaler) -> dict[str, dict[str, np.ndarray]]:
     """observed_data and constant_data of a run, in original units."""
-    constant = {"x": train.x, "x_mean": scaler.x_mean, "x_sd": scaler.x_sd, "y_mean": scaler.y_mean, "y_sd": scaler.y_sd}
+    constant = {
+        "x": train.x,
+        "x_mean": scaler.x_mean,
+        "x_sd": scaler.x_sd,
+        "y_mean": scaler.y_mean,
+        "y_sd": scaler.y_sd,
+    }
     if test is not None:
         constant |= {"x_test": test.x, "y_test": test.y}
     return {"observed_data": {"y": train.y}, "constant_data": constant}

@@ -381,9 +381,7 @@ def _fetch(
     return (np.zeros((num_chains, 0, dim), np.float32) if draws is None else draws), values
 
 
-def _check_finite(
-    draws: Float[np.ndarray, "chain draw dim"], posterior: AbstractPosterior, next_step: int
-) -> None:
+def _check_finite(draws: Float[np.ndarray, "chain draw dim"], posterior: AbstractPosterior, next_step: int) -> None:
     bad = np.argwhere(~np.isfinite(draws))
     if len(bad):
         chain, _, index = bad[0]
@@ -393,9 +391,7 @@ def _check_finite(
         )
 
 
-def _check_moving(
-    stats: dict[str, np.ndarray], quiet: np.ndarray, thin: int, next_step: int
-) -> np.ndarray:
+def _check_moving(stats: dict[str, np.ndarray], quiet: np.ndarray, thin: int, next_step: int) -> np.ndarray:
     """How many steps each chain has now rejected in a row, up to the precision of a thinned draw."""
     if "accepted" not in stats:
         return quiet

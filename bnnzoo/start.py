@@ -51,9 +51,7 @@ def train(
         steps done and the best positions so far, every `steps_a_look` steps and at the end.
     """
     posterior = placement.put(posterior, None)
-    keys = placement.put(
-        jax.vmap(lambda c: jax.random.fold_in(key, c))(jnp.arange(len(thetas), dtype=jnp.uint32)), 0
-    )
+    keys = placement.put(jax.vmap(lambda c: jax.random.fold_in(key, c))(jnp.arange(len(thetas), dtype=jnp.uint32)), 0)
     state = _begin(posterior, placement, placement.put(jnp.asarray(thetas), 0))
     done = 0
     while True:
@@ -82,7 +80,11 @@ def _begin(posterior: AbstractPosterior, placement: Placement, thetas: Float[Arr
 
 @eqx.filter_jit
 def _advance(
-    posterior: AbstractPosterior, placement: Placement, states: Training, keys: Key[Array, " chain"], count: Int[Array, ""]
+    posterior: AbstractPosterior,
+    placement: Placement,
+    states: Training,
+    keys: Key[Array, " chain"],
+    count: Int[Array, ""] | np.int32,
 ) -> Training:
     total = posterior.num_data
     held_out = min(_HELD_OUT, total // 10)
@@ -102,9 +104,7 @@ def _advance(
             return -jnp.mean(posterior.log_likelihood(theta, posterior.take(order[:held_out])))
 
         def update(state):
-            rows = jax.random.randint(
-                jax.random.fold_in(key, state.step + 1), (min(_BATCH, kept.size),), 0, kept.size
-            )
+            rows = jax.random.randint(jax.random.fold_in(key, state.step + 1), (min(_BATCH, kept.size),), 0, kept.size)
             gradient = jax.grad(loss)(state.theta, posterior.take(kept[rows]))
             gradient = jnp.where(jnp.isfinite(gradient), gradient, 0.0)
             change, optimiser = _optimiser().update(gradient, state.optimiser)

@@ -43,7 +43,12 @@ class Store:
         self.dims: dict[str, list[str]] = {}
 
     def create(
-        self, attributes: Attributes, dims: Mapping[str, list[str]], static: Mapping[str, Group], *, force: bool
+        self,
+        attributes: Attributes,
+        dims: Mapping[str, list[str]],
+        static: Mapping[str, Group],
+        *,
+        force: bool,
     ) -> None:
         """Start a new run on disk.
 
@@ -132,7 +137,9 @@ class Store:
             except FileExistsError:
                 owner = path.read_text() or "0"
                 if owner.isdigit() and _alive(int(owner)):
-                    raise UsageError(f"{self.out}: process {owner} is writing this run; wait for it, or stop it") from None
+                    raise UsageError(
+                        f"{self.out}: process {owner} is writing this run; wait for it, or stop it"
+                    ) from None
                 path.unlink(missing_ok=True)
 
 
@@ -221,8 +228,8 @@ def write_netcdf(folder: Path, out: Path, attributes: Attributes, dims: Mapping[
             for name, (num_chains, num_draws) in sizes.items():
                 group = file.create_group(name)
                 group.dimensions = {"chain": num_chains, "draw": num_draws}
-                for dim in ("chain", "draw"):
-                    group.create_variable(dim, (dim,), data=np.arange(group.dimensions[dim].size))
+                for dim, size in (("chain", num_chains), ("draw", num_draws)):
+                    group.create_variable(dim, (dim,), data=np.arange(size))
             first_chain = 0
             for parts in manifests:
                 first_draw: dict[str, int] = {}
@@ -247,7 +254,9 @@ def write_netcdf(folder: Path, out: Path, attributes: Attributes, dims: Mapping[
         raise BnnzooError(f"{out}: cannot be written: {error}; the parts are kept in {folder}") from error
 
 
-def add_groups(path: Path, groups: Mapping[str, Group], dims: Mapping[str, list[str]], coords: Mapping[str, Group]) -> None:
+def add_groups(
+    path: Path, groups: Mapping[str, Group], dims: Mapping[str, list[str]], coords: Mapping[str, Group]
+) -> None:
     """Add groups to a finished file, replacing those of the same name, through a copy published whole.
 
     Args:

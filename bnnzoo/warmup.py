@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import abc
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
 from annotated_types import Gt
 from jaxtyping import Array, Float
-from typing_extensions import Annotated
 
 from bnnzoo.number import Number, number
 
@@ -17,10 +16,13 @@ from bnnzoo.number import Number, number
 def windows(num_warmup: int) -> tuple[int, ...]:
     """The steps at which warm-up's windows end: every twentieth up to the half, and all.
 
-    At each end `settle` and `tune` run; the last window adapts only the step size. A short warm-up is one window.
+    At each end `settle` and `tune` run; the last window adapts only the step size. A short warm-up has two halves, a
+    very short one is a single window.
     """
-    if num_warmup < 100:
+    if num_warmup < 40:
         return (num_warmup,) if num_warmup else ()
+    if num_warmup < 200:
+        return num_warmup // 2, num_warmup
     return (*(num_warmup * part // 20 for part in range(1, 11)), num_warmup)
 
 

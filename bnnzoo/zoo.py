@@ -67,7 +67,9 @@ def sample(
         spec = None
         task = options.get("task")
         dataset = data if isinstance(data, Dataset) else from_arrays(*data, task=task)
-    recipe = recipe_of(model, sampler, data=None if spec is None else str(spec), in_memory=dataset is not None, **options)
+    recipe = recipe_of(
+        model, sampler, data=None if spec is None else str(spec), in_memory=dataset is not None, **options
+    )
     return run_recipe(recipe, out=target, force=force, observer=observer, dataset=dataset)
 
 
@@ -141,7 +143,10 @@ def run_recipe(
             "data_sha256": _digest(problem.train),
         }
         dims = {"x": ["row", *_input_dims(problem.train.x)], "y": ["row", "target"][: problem.train.y.ndim]}
-        dims |= {"x_test": ["test_row", *_input_dims(problem.train.x)], "y_test": ["test_row", *dims["y"][1:]]}
+        dims |= {
+            "x_test": ["test_row", *_input_dims(problem.train.x)],
+            "y_test": ["test_row", *dims["y"][1:]],
+        }
         dims |= {"x_mean": _input_dims(problem.train.x)[: problem.scaler.x_mean.ndim]}
         dims |= {"x_sd": dims["x_mean"], "y_mean": ["target"], "y_sd": ["target"]}
         writer = store.Store(out)
@@ -274,9 +279,7 @@ def _drive(
 
     def keep(chunk: Chunk) -> None:
         tuned = _tuned_fields(job.asked, chunk.sampler)
-        words = Checkpoint(
-            chunk.carry, chunk.next_step, len(writer.parts), tuned, dataclasses.asdict(seconds), totals
-        )
+        words = Checkpoint(chunk.carry, chunk.next_step, len(writer.parts), tuned, dataclasses.asdict(seconds), totals)
         checkpoint.save(writer.folder / "checkpoint.npz", words)
 
     def done() -> int:
@@ -369,13 +372,14 @@ def _train(
     tell: Observer,
     stop: Stop | None,
 ) -> Float[np.ndarray, "chain dim"]:
-    best = np.asarray(thetas)
-    for done, best in train(posterior, thetas, placement=placement, key=jax.random.fold_in(keys.init, 2**31)):
+    positions = np.asarray(thetas)
+    stream = train(posterior, thetas, placement=placement, key=jax.random.fold_in(keys.init, 2**31))
+    for done, positions in stream:  # noqa: B007 (the last one is returned)
         tell(Progress("start", done, MOST_STEPS, note="training each chain's start"))
         number = stop() if stop else 0
         if number:
             raise InterruptedRunError("stopped while training the starts: nothing was written", number)
-    return best
+    return positions
 
 
 def _check_start_method(recipe: Recipe) -> None:

@@ -20,8 +20,7 @@ BROKEN = {
         "PluginValidationError",
     ),
     "raises": (
-        "from bnnzoo.hookspecs import hookimpl\n"
-        "@hookimpl\ndef bnnzoo_models(): raise ZeroDivisionError('oops')\n",
+        "from bnnzoo.hookspecs import hookimpl\n@hookimpl\ndef bnnzoo_models(): raise ZeroDivisionError('oops')\n",
         "ZeroDivisionError: oops",
     ),
     "returns-none": (

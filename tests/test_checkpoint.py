@@ -43,9 +43,7 @@ def test_round_trip(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["checkpoint.npz"]
 
 
-@pytest.mark.parametrize(
-    "other", [_tree(size=4), _tree(dtype=np.float64), _tree()._replace(count=(np.zeros(2),) * 2)]
-)
+@pytest.mark.parametrize("other", [_tree(size=4), _tree(dtype=np.float64), _tree()._replace(count=(np.zeros(2),) * 2)])
 def test_another_shape_is_refused(other, tmp_path):
     path = tmp_path / "checkpoint.npz"
     save(path, _checkpoint(_tree()))

@@ -149,9 +149,7 @@ def sampling(out: Path) -> bool:
     return (folder / "checkpoint.npz").exists() and (folder / "p000-000001.npz").exists()
 
 
-@pytest.mark.parametrize(
-    ("name", "code"), [("SIGINT", 130), pytest.param("SIGTERM", 143, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), pytest.param("SIGTERM", 143, marks=pytest.mark.slow)])
 def test_a_signal_stops_where_it_can_be_resumed(name, code, whole, environment, tmp_path):
     """T22."""
     out = tmp_path / "run.nc"
@@ -190,9 +188,7 @@ def _killed_and_resumed(out: Path, environment: dict[str, str], whole: dict[str,
         assert np.isfinite(tree["posterior"]["weight"].values).all()
     resumable = (store.parts_folder(out) / "checkpoint.npz").exists()
     code = (
-        call("resume", out, "--quiet")
-        if resumable
-        else call(*tiny.words("random-walk", **LONG), "-o", out, "--force")
+        call("resume", out, "--quiet") if resumable else call(*tiny.words("random-walk", **LONG), "-o", out, "--force")
     )
     assert code == 0
     tiny.assert_same_bits(draws(out), whole)

@@ -188,9 +188,7 @@ class TestResolve:
         assert recipe.where["warmup"].endswith("late.yml:2:1")
 
     def test_parts_merge_by_name(self, recipes):
-        (recipes / "mdn.yaml").write_text(
-            "sampler: {name: penalty, step_size: 1e-3}\nmodel: {components: 3}\n"
-        )
+        (recipes / "mdn.yaml").write_text("sampler: {name: penalty, step_size: 1e-3}\nmodel: {components: 3}\n")
         same = resolve("mdn", "penalty", [], {"sampler.batch_size": "50"})
         assert same.sampler.fields == {"step_size": 0.001, "batch_size": "50"}
         assert same.sampler.where["batch_size"] == "--sampler.batch-size"
@@ -216,21 +214,23 @@ class TestResolve:
     @pytest.mark.parametrize("by", ["option", "config"])
     def test_own_data_drops_what_belongs_to_the_example(self, recipes, by):
         (recipes / "mdn.yaml").write_text(
-            "data: mdn-sine\ntarget: y\ntask: regression\nlikelihood: {name: mixture, components: 2}\n"
-            "prior: {name: laplace}\nwarmup: 7\n"
+            "prior: {name: laplace}\nwarmup: 7\nexample:\n  data: mdn-sine\n  target: y\n  thin: 9\n"
+            "  likelihood: {name: mixture, components: 2}\n"
         )
+        (recipes / "mdn.hmc.yaml").write_text("example: {sampler: {num_steps: 3}}\n")
         layers = [_layer(recipes, "data: x.csv\n")] if by == "config" else []
         options = {"data": "x.csv"} if by == "option" else {}
         recipe = resolve("mdn", "hmc", layers, options)
         assert (recipe.data, recipe.target, recipe.task, recipe.likelihood) == ("x.csv", (), None, None)
         assert recipe.prior == Part("laplace")
-        assert recipe.warmup == 7
+        assert (recipe.warmup, recipe.thin, recipe.sampler.fields) == (7, 1, {})
         own = resolve("mdn", "hmc", layers, {**options, "likelihood": "gaussian", "likelihood.scale": "1"})
         assert own.likelihood is not None
         assert (own.likelihood.name, own.likelihood.fields) == ("gaussian", {"scale": "1"})
-        example = resolve("mdn", "hmc")
-        assert (example.data, example.target) == ("mdn-sine", ("y",))
-        assert example.likelihood is not None
+        for example in (resolve("mdn", "hmc"), resolve("mdn", "hmc", [], {"data": "mdn-sine"})):
+            assert (example.data, example.target, example.thin) == ("mdn-sine", ("y",), 9)
+            assert example.likelihood is not None
+            assert example.sampler.fields == {"num_steps": 3}
 
     def test_all_problems_together_and_located(self, recipes):
         layer = _layer(recipes, "model: mdn\nchians: 3\nwarmup: many\nlikelihood: [a]\n")
@@ -331,9 +331,7 @@ class TestYaml:
     def test_scalars_are_yaml_1_2(self, text, value):
         assert yaml_text.parse(f"a: {text}", "f").value["a"].value == value
 
-    @pytest.mark.parametrize(
-        "value", [1e-05, 0.1, 1e300, -0.0, 3, "a: b", "yes", "1e3", "", "é\n", None, [1, "x"], {}]
-    )
+    @pytest.mark.parametrize("value", [1e-05, 0.1, 1e300, -0.0, 3, "a: b", "yes", "1e3", "", "é\n", None, [1, "x"], {}])
     def test_what_is_written_reads_back(self, value):
         node = yaml_text.parse(yaml_text.write({"a": value}), "f").value["a"]
         found = [item.value for item in node.value] if isinstance(node.value, list) else node.value

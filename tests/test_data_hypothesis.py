@@ -38,17 +38,13 @@ def good_tables(draw):
     """Names, values [N, C] as Python floats, and the file's bytes."""
     num_columns = draw(st.integers(2, 4))
     names = draw(st.lists(NAMES, min_size=num_columns, max_size=num_columns, unique=True))
-    rows = draw(
-        st.lists(st.lists(NUMBERS, min_size=num_columns, max_size=num_columns), min_size=1, max_size=6)
-    )
+    rows = draw(st.lists(st.lists(NUMBERS, min_size=num_columns, max_size=num_columns), min_size=1, max_size=6))
     return names, rows, draw(st.sampled_from(["\n", "\r\n"])), draw(st.booleans()), draw(st.booleans())
 
 
 def encode(names, rows, newline, bom, quoted) -> bytes:
     buffer = io.StringIO(newline="")
-    writer = csv.writer(
-        buffer, lineterminator=newline, quoting=csv.QUOTE_ALL if quoted else csv.QUOTE_MINIMAL
-    )
+    writer = csv.writer(buffer, lineterminator=newline, quoting=csv.QUOTE_ALL if quoted else csv.QUOTE_MINIMAL)
     writer.writerow(names)
     writer.writerows(rows)
     return (b"\xef\xbb\xbf" if bom else b"") + buffer.getvalue().encode("utf-8")
@@ -91,9 +87,7 @@ def test_damaged_bytes_never_give_a_traceback_or_bad_data(tmp_path, table, data)
     for _ in range(data.draw(st.integers(1, 3))):
         position = data.draw(st.integers(0, len(content)))
         piece = data.draw(
-            st.sampled_from(
-                [b"\xff", b"\0", b'"', b",", b"\n", b"\r", b";", b" ", b"\t", b"x", b"1", b"-", b"e"]
-            )
+            st.sampled_from([b"\xff", b"\0", b'"', b",", b"\n", b"\r", b";", b" ", b"\t", b"x", b"1", b"-", b"e"])
         )
         content[position : position + data.draw(st.integers(0, 2))] = piece
     check_any(put(tmp_path, bytes(content)))
@@ -149,7 +143,5 @@ def test_inputs_do_not_depend_on_the_order_of_columns(tmp_path, table, random):
     data = load(put(tmp_path, encode(*table)), task="regression")
     order = list(range(len(names)))
     random.shuffle(order)
-    shuffled = encode(
-        [names[i] for i in order], [[row[i] for i in order] for row in rows], newline, bom, quoted
-    )
+    shuffled = encode([names[i] for i in order], [[row[i] for i in order] for row in rows], newline, bom, quoted)
     np.testing.assert_array_equal(load_inputs(put(tmp_path, shuffled), data.signature), data.x)

@@ -325,7 +325,7 @@ def test_from_arrays_takes_column_names():
         ([1j, 2j], [1.0, 2.0], "x has dtype complex128"),
         (np.asarray(["2020-01-01", "2020-01-02"], dtype="M8[D]"), [1.0, 2.0], "x has dtype datetime64"),
         ([[1, 2], [3]], [1.0, 2.0], "its rows must have equal lengths"),
-        (3.0, [1.0], "x is a single number"),
+        (np.float64(3.0), [1.0], "x is a single number"),
         (np.ma.masked_equal([1.0, 2.0], 2.0), [1.0, 2.0], "x is a masked array"),
     ],
 )
@@ -563,9 +563,7 @@ def test_inputs_are_matched_by_name(tmp_path):
 def test_inputs_from_one_column(tmp_path):
     like = from_arrays([1.0, 2.0], [1.0, 2.0], feature_names=["t"]).signature
     np.testing.assert_array_equal(load_inputs(str(write(tmp_path, "t\n1\n2\n\n")), like), [[1], [2]])
-    assert "row 2, column t: an empty cell" in message_of(
-        load_inputs, str(write(tmp_path, "t\n1\n\n2\n")), like
-    )
+    assert "row 2, column t: an empty cell" in message_of(load_inputs, str(write(tmp_path, "t\n1\n\n2\n")), like)
 
 
 def test_inputs_from_arrays(tmp_path):
@@ -606,9 +604,7 @@ def test_labelled_data_from_a_table(tmp_path):
     np.testing.assert_array_equal(test.y, [1, 1])
     assert (test.num_classes, test.y.dtype, test.signature) == (3, np.int32, like)
     beyond = write(tmp_path, "a,b,kind\n1,2,0\n3,4,3\n", "beyond.csv")
-    assert "row 2, column kind: label 3, but the model knows the 3 classes" in message_of(
-        load_like, str(beyond), like
-    )
+    assert "row 2, column kind: label 3, but the model knows the 3 classes" in message_of(load_like, str(beyond), like)
     unlabelled = write(tmp_path, "a,b\n1,2\n", "unlabelled.csv")
     assert "no column named kind" in message_of(load_like, str(unlabelled), like)
     renamed = write(tmp_path, "a,b,sort\n1,2,2\n", "renamed.csv")
@@ -625,9 +621,7 @@ def test_labelled_data_from_arrays(tmp_path):
     assert "no array y" in message_of(load_like, str(npz(tmp_path, x=np.zeros((3, 2)))), like)
     assert "y: 2 rows of targets for 3 of inputs" in message_of(load_like, (np.zeros((3, 2)), [1, 2]), like)
     assert "but the model has 1 targets" in message_of(load_like, (np.zeros((2, 2)), np.ones((2, 3))), like)
-    assert "y: row 2, column 1: not a number" in message_of(
-        load_like, (np.zeros((2, 2)), [[1], [np.nan]]), like
-    )
+    assert "y: row 2, column 1: not a number" in message_of(load_like, (np.zeros((2, 2)), [[1], [np.nan]]), like)
     labels = from_arrays(np.ones((2, 2)), [0, 1]).signature
     assert "y: row 1: label 2, but" in message_of(load_like, (np.ones((2, 2)), [2, 0]), labels)
 

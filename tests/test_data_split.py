@@ -64,7 +64,7 @@ def test_split_where_proportions_cannot_be_kept(labels):
 
 def test_split_with_no_test_rows():
     data = replace(numbered(5), test=numbered(3))
-    train, test = split(data, test_fraction=0, seed=0)
+    train, test = split(data, test_fraction=0.0, seed=0)
     assert test is None
     assert train.num_data == 5
     assert train.test is None
@@ -77,7 +77,7 @@ def test_a_test_set_of_its_own_wins():
     assert (train.num_data, train.test) == (5, None)
 
 
-@pytest.mark.parametrize("test_fraction", [-0.1, 1, 1.5, float("nan")])
+@pytest.mark.parametrize("test_fraction", [-0.1, 1.0, 1.5, float("nan")])
 def test_bad_fractions(test_fraction):
     with pytest.raises(UsageError, match="test fraction"):
         split(numbered(5), test_fraction=test_fraction, seed=0)

@@ -34,9 +34,7 @@ def test_blocks_follow_each_other_and_cover_theta(layout):
 def test_flatten_undoes_unflatten(layout, lead):
     theta = np.random.default_rng(0).normal(size=(*lead, layout.dim)).astype(np.float32)
     values = layout.unflatten(theta)
-    assert {name: value.shape for name, value in values.items()} == {
-        b.name: (*lead, *b.shape) for b in layout.blocks
-    }
+    assert {name: value.shape for name, value in values.items()} == {b.name: (*lead, *b.shape) for b in layout.blocks}
     if not lead:
         np.testing.assert_array_equal(layout.flatten(layout.unflatten(jnp.asarray(theta))), theta)
 

@@ -19,9 +19,7 @@ def classes():
 
 def test_accuracy_and_brier(classes):
     labels, probabilities = classes
-    assert metrics.accuracy(labels, probabilities) == reference.accuracy_score(
-        labels, probabilities.argmax(1)
-    )
+    assert metrics.accuracy(labels, probabilities) == reference.accuracy_score(labels, probabilities.argmax(1))
     wanted = ((probabilities - np.eye(3)[labels]) ** 2).sum(1).mean()
     np.testing.assert_allclose(metrics.brier(labels, probabilities), wanted)
     two = probabilities[:, :2] / probabilities[:, :2].sum(1, keepdims=True)
@@ -56,7 +54,5 @@ def test_regression():
     rng = np.random.default_rng(1)
     y, mean = rng.normal(size=(2, 50, 2))
     np.testing.assert_allclose(metrics.rmse(y, mean), reference.mean_squared_error(y, mean) ** 0.5)
-    assert metrics.coverage(
-        np.array([[0.0], [1.0], [2.0]]), np.zeros((3, 1)), np.ones((3, 1))
-    ) == pytest.approx(2 / 3)
+    assert metrics.coverage(np.array([[0.0], [1.0], [2.0]]), np.zeros((3, 1)), np.ones((3, 1))) == pytest.approx(2 / 3)
     assert metrics.negative_log_likelihood(np.array([-1.0, -3.0])) == 2

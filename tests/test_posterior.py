@@ -75,9 +75,7 @@ def test_images_stay_bytes_and_are_scaled_on_the_device():
     images = rng.integers(0, 256, (20, 1, 6, 6), dtype=np.uint8)
     labels = rng.integers(0, 3, 20).astype(np.int32)
     network = Cnn((2,), hidden=(4,)).build((1, 6, 6), 3, key=jax.random.key(0))
-    posterior = NetworkPosterior.of(
-        network, Categorical(), Normal(), images, labels, input_mean=80.0, input_sd=60.0
-    )
+    posterior = NetworkPosterior.of(network, Categorical(), Normal(), images, labels, input_mean=80.0, input_sd=60.0)
     scaled = ((images.astype(np.float32) - 80) / 60).astype(np.float32)
     other = NetworkPosterior.of(network, Categorical(), Normal(), scaled, labels)
     assert posterior.data.x.dtype == np.uint8
@@ -143,8 +141,7 @@ def test_the_scaled_minibatch_sum_is_unbiased_by_enumeration(replace):
         theta = jnp.asarray([0.3, -0.8, 0.1])
         pairs = itertools.product(range(5), repeat=2) if replace else itertools.permutations(range(5), 2)
         sums = [
-            5 / 2 * float(jnp.sum(posterior.log_likelihood(theta, posterior.take(jnp.asarray(pair)))))
-            for pair in pairs
+            5 / 2 * float(jnp.sum(posterior.log_likelihood(theta, posterior.take(jnp.asarray(pair))))) for pair in pairs
         ]
         whole = float(jnp.sum(posterior.log_likelihoods(theta)))
     np.testing.assert_allclose(np.mean(sums), whole, rtol=1e-12)

@@ -180,9 +180,7 @@ def test_columns_of_a_regression_are_in_original_units(regression):
     truth = 1000 + 40 * table["a"] - 3 * table["b"]
     assert np.abs(found["mean"] - truth).max() < 25
     np.testing.assert_allclose(found["aleatoric_sd"], 25, rtol=0.25)
-    np.testing.assert_allclose(
-        found["sd"] ** 2, found["aleatoric_sd"] ** 2 + found["epistemic_sd"] ** 2, rtol=1e-3
-    )
+    np.testing.assert_allclose(found["sd"] ** 2, found["aleatoric_sd"] ** 2 + found["epistemic_sd"] ** 2, rtol=1e-3)
     assert (found["epistemic_sd"] < 0.5 * found["aleatoric_sd"]).all()
     np.testing.assert_allclose((found["q95"] - found["q05"]).mean(), 2 * 1.645 * found["sd"].mean(), rtol=0.1)
     assert (found["q05"] < found["q50"]).all()

@@ -88,9 +88,7 @@ def test_another_seed_gives_other_draws(sampler):
 
 
 @EACH
-@pytest.mark.parametrize(
-    "stop", [1, 22, tiny.WARMUP - 1, tiny.WARMUP, tiny.WARMUP + 7, tiny.WARMUP + tiny.DRAWS - 1]
-)
+@pytest.mark.parametrize("stop", [1, 22, tiny.WARMUP - 1, tiny.WARMUP, tiny.WARMUP + 7, tiny.WARMUP + tiny.DRAWS - 1])
 def test_a_resumed_run_is_the_uninterrupted_one(sampler, stop, tmp_path):
     whole = reference(sampler)
     at = next(chunk for chunk in whole if chunk.next_step == stop)
@@ -199,8 +197,7 @@ def test_windows_end_where_warm_up_ends(num_warmup):
 
 def _check_sequential(sampler: str, num_warmup: int) -> None:
     four, two = (
-        tiny.joined(tiny.run(sampler, method="sequential", chains=chains, num_warmup=num_warmup))
-        for chains in (4, 2)
+        tiny.joined(tiny.run(sampler, method="sequential", chains=chains, num_warmup=num_warmup)) for chains in (4, 2)
     )
     tiny.assert_same_bits({name: value[:2] for name, value in four.items()}, two)
     assert all(np.isfinite(value).all() for value in four.values())
@@ -381,9 +378,7 @@ class _Position(eqx.Module):
 def _toy_run(posterior: Any, sampler: Any, **more: Any) -> Any:
     arguments: dict[str, Any] = {"num_warmup": 0, "num_draws": 50, **more}
     thetas = np.zeros((2, 2), np.float32)
-    return chunks(
-        posterior, sampler, thetas, keys=Keys.of(0), placement=Placement("vectorized", None), **arguments
-    )
+    return chunks(posterior, sampler, thetas, keys=Keys.of(0), placement=Placement("vectorized", None), **arguments)
 
 
 @pytest.mark.parametrize("num_warmup", [0, 5])
@@ -483,9 +478,7 @@ def test_the_penalty_with_all_data_is_metropolis(data):
     """T05: disjoint, K = N: no noise, no penalty, and the decisions of plain Metropolis with the same key."""
     with jax.enable_x64(True):
         posterior, steps, eta = Mean(data), 1000, 0.5
-        sampler = Penalty(
-            step_size=eta, batch_size=8, num_batches=5, sampling="disjoint", preconditioner="identity"
-        )
+        sampler = Penalty(step_size=eta, batch_size=8, num_batches=5, sampling="disjoint", preconditioner="identity")
         positions, stats = _steps(sampler, posterior, steps=steps, theta=np.array([0.1]), seed=3)
 
         @jax.jit

@@ -227,9 +227,7 @@ def test_room(out, monkeypatch):
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(store.shutil, "disk_usage", lambda folder: usage(10**12, 0, 10**9))
     check_room(out, 5 * 10**8)
-    with pytest.raises(
-        UsageError, match=r"needs 1\.0 GB while it is written, 1\.0 GB are free; use fewer --draws"
-    ):
+    with pytest.raises(UsageError, match=r"needs 1\.0 GB while it is written, 1\.0 GB are free; use fewer --draws"):
         check_room(out, 5 * 10**8 + 1)
     with pytest.raises(UsageError, match="there is no folder"):
         check_room(out.parent / "gone" / "run.nc", 1)
@@ -277,9 +275,7 @@ def test_groups_are_added_and_replaced(out):
     for value in (1.0, 2.0):
         values = {"y": np.full((2, 4, 6), value, np.float32)}
         coords = {"chain": np.arange(2), "draw": np.array([0, 2, 4, 6])}
-        add_groups(
-            out, {"log_likelihood": values}, {"y": ["chain", "draw", "row"]}, {"log_likelihood": coords}
-        )
+        add_groups(out, {"log_likelihood": values}, {"y": ["chain", "draw", "row"]}, {"log_likelihood": coords})
         tree = open_tree(out)
         check(tree, 8)
         found = tree["log_likelihood"]["y"]

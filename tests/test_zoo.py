@@ -124,9 +124,7 @@ def test_an_mlp_that_trains_its_starts_resumes_to_the_same_bits(tmp_path):
     out = tmp_path / "run.nc"
     polls = []
     with pytest.raises(InterruptedRunError):
-        zoo.run_recipe(
-            recipe, out=out, observer=lambda p: polls.append(p), stop=lambda: 15 * _sampling(polls)
-        )
+        zoo.run_recipe(recipe, out=out, observer=lambda p: polls.append(p), stop=lambda: 15 * _sampling(polls))
     tiny.assert_same_bits(groups(zoo.resume(out)), groups(complete))
 
 

@@ -49,9 +49,7 @@ def recipe(sampler: str, model: str = "linear", **more: Any) -> config.Recipe:
 def words(sampler: str, **more: Any) -> list[str]:
     """The arguments of `bnnzoo sample linear SAMPLER` for `options`."""
     given = options(sampler, **more)
-    pairs = [
-        (f"--{name.replace('_', '-')}", str(value)) for name, value in given.items() if value is not None
-    ]
+    pairs = [(f"--{name.replace('_', '-')}", str(value)) for name, value in given.items() if value is not None]
     return ["sample", "linear", sampler, "--quiet", *(word for pair in pairs for word in pair)]
 
 
@@ -62,9 +60,7 @@ def problem(sampler: str, chains: int = CHAINS) -> assembly.Problem:
         return assembly.assemble(recipe(sampler, chains=chains))
 
 
-def run(
-    sampler: str, *, seed: int = 0, chains: int = CHAINS, method: Any = "auto", **more: Any
-) -> list[Chunk]:
+def run(sampler: str, *, seed: int = 0, chains: int = CHAINS, method: Any = "auto", **more: Any) -> list[Chunk]:
     """All chunks of a run of the loop on the shared problem; `posterior`, `sampler_object` replace its."""
     found = problem(sampler, chains)
     posterior = more.pop("posterior", found.posterior)

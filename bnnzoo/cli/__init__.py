@@ -116,9 +116,7 @@ def _say(message: str) -> None:
         print(f"bnnzoo: {line}", file=sys.stderr)
 
 
-def _show_warning(
-    message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any
-) -> None:
+def _show_warning(message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any) -> None:
     if issubclass(category, BnnzooWarning):
         print(f"bnnzoo: warning: {' '.join(str(message).split())}", file=sys.stderr)
     else:

@@ -52,9 +52,7 @@ def list_(
 
 
 def info(
-    kind: Annotated[
-        str, typer.Argument(metavar="KIND", help="model, sampler, dataset, likelihood, prior or config")
-    ],
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="model, sampler, dataset, likelihood, prior or config")],
     name: Annotated[str, typer.Argument(metavar="NAME", help="see bnnzoo list")],
     debug: common.Debug = False,
 ) -> None:
@@ -70,9 +68,7 @@ def info(
     if kind == CONFIGS:
         found = config.shipped(name)
         if found is None:
-            raise UsageError(
-                f"no config named {name!r}; there are: {', '.join(config.shipped_names()) or 'none'}"
-            )
+            raise UsageError(f"no config named {name!r}; there are: {', '.join(config.shipped_names()) or 'none'}")
         typer.echo(found.read_text(encoding="utf-8"), nl=False)
         return
     entry = registry.find(kind, name)

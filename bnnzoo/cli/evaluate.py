@@ -16,9 +16,7 @@ def evaluate(
     run: common.Run,
     data: Annotated[
         str | None,
-        typer.Option(
-            "--data", metavar="TEST", help="test rows; the run's own unless given", show_default=False
-        ),
+        typer.Option("--data", metavar="TEST", help="test rows; the run's own unless given", show_default=False),
     ] = None,
     quiet: common.Quiet = False,
     json: common.Json = False,
@@ -46,9 +44,7 @@ def predict(
     run: common.Run,
     data: Annotated[
         str,
-        typer.Option(
-            "--data", metavar="FILE", help="inputs; CSV columns are matched by name, no target needed"
-        ),
+        typer.Option("--data", metavar="FILE", help="inputs; CSV columns are matched by name, no target needed"),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="the .csv or .nc file to write")],
     force: common.Force = False,

@@ -75,9 +75,7 @@ def option(spec: Field, *, panel: str, prefix: str = "") -> inspect.Parameter:
 
 def parameter(name: str, kind: Any, info: Any, default: Any = None) -> inspect.Parameter:
     """One parameter of a command's signature."""
-    return inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info]
-    )
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info])
 
 
 def _help(spec: Field, prefix: str) -> str:

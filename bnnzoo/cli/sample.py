@@ -18,9 +18,7 @@ from bnnzoo.config import Recipe
 
 def _extras(*, hidden: bool) -> list[inspect.Parameter]:
     """The options of `sample` beside the recipe; `show` takes them too, so that only the word changes."""
-    out = typer.Option(
-        "--out", "-o", metavar="FILE", help="the file to write", rich_help_panel="Output", hidden=hidden
-    )
+    out = typer.Option("--out", "-o", metavar="FILE", help="the file to write", rich_help_panel="Output", hidden=hidden)
     found = [_parameter("out", Path, out, Path("run.nc"))]
     for name, text in {
         "force": "replace an existing file",
@@ -40,9 +38,7 @@ def _extras(*, hidden: bool) -> list[inspect.Parameter]:
 
 
 def _parameter(name: str, kind: Any, info: Any, default: Any) -> inspect.Parameter:
-    return inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info]
-    )
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info])
 
 
 def _sample(recipe: Recipe, *, out: Path, force: bool, quiet: bool, json: bool, **_: Any) -> None:
@@ -85,9 +81,7 @@ def resume(
     run: common.Run,
     allow_inexact_resume: Annotated[
         bool,
-        typer.Option(
-            "--allow-inexact-resume", help="go on although the rest will not be bit for bit the same"
-        ),
+        typer.Option("--allow-inexact-resume", help="go on although the rest will not be bit for bit the same"),
     ] = False,
     quiet: common.Quiet = False,
     json: common.Json = False,

@@ -23,9 +23,7 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
     if not near:
         folded = {known.casefold(): known for known in names}
-        near = [
-            folded[match] for match in difflib.get_close_matches(name.casefold(), folded, n=3, cutoff=0.6)
-        ]
+        near = [folded[match] for match in difflib.get_close_matches(name.casefold(), folded, n=3, cutoff=0.6)]
     if near:
         return f"did you mean {' or '.join(near)}?"
     if not names:
@@ -44,13 +42,9 @@ def check_column_names(names: Sequence[str], where: str) -> None:
                 "name it, or leave it out (pandas writes its row index so: to_csv(..., index=False))"
             )
         if any(unicodedata.category(character) in {"Cc", "Zl", "Zp"} for character in name):
-            raise UsageError(
-                f"{where}: the name of column {number} holds a control character ({name!r}); rename it"
-            )
+            raise UsageError(f"{where}: the name of column {number} holds a control character ({name!r}); rename it")
         if name in seen:
-            raise UsageError(
-                f"{where}: columns {seen[name]} and {number} are both named {name}; names must be unique"
-            )
+            raise UsageError(f"{where}: columns {seen[name]} and {number} are both named {name}; names must be unique")
         seen[name] = number
 
 

@@ -95,9 +95,7 @@ def from_arrays(
     inputs = as_inputs(x, f"{prefix}x", names)
     targets = numeric_array(y, f"{prefix}y")
     if targets.shape[0] != inputs.shape[0]:
-        raise UsageError(
-            f"{prefix}x has {inputs.shape[0]} rows and y has {targets.shape[0]}; they must be equal"
-        )
+        raise UsageError(f"{prefix}x has {inputs.shape[0]} rows and y has {targets.shape[0]}; they must be equal")
     if targets.ndim > 2 or 0 in targets.shape:
         raise UsageError(f"{prefix}y has shape {list(targets.shape)}; it must be [N] or [N, T]")
 
@@ -108,9 +106,7 @@ def from_arrays(
     num_targets = targets.size // targets.shape[0]
     if chosen == "classification":
         if num_targets != 1:
-            raise UsageError(
-                f"{prefix}y has shape {list(targets.shape)}; labels must be [N] (one-hot: y.argmax(1))"
-            )
+            raise UsageError(f"{prefix}y has shape {list(targets.shape)}; labels must be [N] (one-hot: y.argmax(1))")
         labels, num_classes = training_labels(targets.reshape(-1), f"{prefix}y")
         targets = labels
     else:
@@ -120,9 +116,7 @@ def from_arrays(
     is_features = inputs.ndim == 2
     if is_features and not names:
         names = tuple(f"x{i}" for i in range(inputs.shape[1]))
-    outputs = tuple(target_names) or (
-        ("y",) if num_targets == 1 else tuple(f"y{i}" for i in range(num_targets))
-    )
+    outputs = tuple(target_names) or (("y",) if num_targets == 1 else tuple(f"y{i}" for i in range(num_targets)))
     if len(outputs) != num_targets:
         raise UsageError(f"{prefix}{len(outputs)} target names for {num_targets} targets")
     return Dataset(
@@ -143,8 +137,7 @@ def as_inputs(x: ArrayLike, where: str = "x", feature_names: Sequence[str] = ())
         array = array.reshape(-1, 1)
     if array.ndim > 4 or 0 in array.shape:
         raise UsageError(
-            f"{where} has shape {list(array.shape)}; "
-            "it must be features [N, D] or images [N, H, W] or [N, C, H, W]"
+            f"{where} has shape {list(array.shape)}; it must be features [N, D] or images [N, H, W] or [N, C, H, W]"
         )
     if feature_names and array.ndim == 2:
         if len(feature_names) != array.shape[1]:

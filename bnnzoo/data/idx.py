@@ -85,9 +85,7 @@ def _read_idx(path: Path, num_dims_allowed: tuple[int, ...]) -> NDArray[np.uint8
                 )
             num_dims = magic[3]
             if num_dims not in num_dims_allowed:
-                raise UsageError(
-                    f"{path}: {num_dims} dimensions, not {num_dims_allowed[0]}; is it the right file?"
-                )
+                raise UsageError(f"{path}: {num_dims} dimensions, not {num_dims_allowed[0]}; is it the right file?")
             header = file.read(4 * num_dims)
             if len(header) < 4 * num_dims:
                 raise UsageError(f"{path}: ends inside its header; {damaged}")
@@ -96,9 +94,7 @@ def _read_idx(path: Path, num_dims_allowed: tuple[int, ...]) -> NDArray[np.uint8
             if expected == 0:
                 raise UsageError(f"{path}: empty, its header says {list(shape)}")
             if expected > _MOST_GZIP_SHRINKS * path.stat().st_size:
-                raise UsageError(
-                    f"{path}: its header says {list(shape)}, more than the file can hold; {damaged}"
-                )
+                raise UsageError(f"{path}: its header says {list(shape)}, more than the file can hold; {damaged}")
             content = file.read(expected + 1)
     except (OSError, EOFError, zlib.error) as error:  # gzip.BadGzipFile is an OSError
         raise UsageError(f"{path}: cannot be read, or is damaged ({error}); {damaged}") from error

@@ -149,9 +149,7 @@ def _registered(name: str) -> Dataset:
     make: Any = registry.load("datasets", name)
     dataset = make()
     if not isinstance(dataset, Dataset):
-        raise UsageError(
-            f"data set {name}: its function returned {type(dataset).__name__}, not a bnnzoo Dataset"
-        )
+        raise UsageError(f"data set {name}: its function returned {type(dataset).__name__}, not a bnnzoo Dataset")
     return dataset
 
 
@@ -179,9 +177,7 @@ def _from_table(table: Table, targets: tuple[str, ...], task: str | None, path: 
         raise UsageError(f"{where}: a target is given twice ({', '.join(names)}); name each once")
     others = [i for i in range(len(table.names)) if i not in columns]
     if not others:
-        raise UsageError(
-            f"{where}: no columns left for features beside the target {', '.join(names)}; add one"
-        )
+        raise UsageError(f"{where}: no columns left for features beside the target {', '.join(names)}; add one")
     feature_names = tuple(table.names[i] for i in others)
     x = finite_float32(table.values[:, others], where, feature_names)
     y = table.values[:, columns]
@@ -207,15 +203,11 @@ def _read_npz(path: Path, names: Sequence[str] = ()) -> dict[str, NDArray[Any]]:
         with path.open("rb") as file:
             archive = np.load(file, allow_pickle=False)
             if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise UsageError(
-                    f"{path}: not an .npz archive but one array; np.savez({path.name!r}, x=x, y=y)"
-                )
+                raise UsageError(f"{path}: not an .npz archive but one array; np.savez({path.name!r}, x=x, y=y)")
             missing = [name for name in names if name not in archive.files]
             if missing:
                 held = ", ".join(archive.files) or "nothing"
-                raise UsageError(
-                    f"{path}: no array {missing[0]}, it holds {held}; np.savez({path.name!r}, x=x, y=y)"
-                )
+                raise UsageError(f"{path}: no array {missing[0]}, it holds {held}; np.savez({path.name!r}, x=x, y=y)")
             return {name: archive[name] for name in names or archive.files}
     except UsageError:
         raise
@@ -223,9 +215,7 @@ def _read_npz(path: Path, names: Sequence[str] = ()) -> dict[str, NDArray[Any]]:
         if "Object arrays" in str(error):
             problem = "an array of Python objects, which is never unpickled; save arrays of numbers"
         else:
-            problem = (
-                f"not an .npz archive of arrays, or a damaged one ({type(error).__name__}); write it again"
-            )
+            problem = f"not an .npz archive of arrays, or a damaged one ({type(error).__name__}); write it again"
         raise UsageError(f"{path}: {problem}") from error
 
 
@@ -235,9 +225,7 @@ def _read_npz_inputs(path: Path) -> NDArray[Any]:
         return arrays["x"]
     if list(arrays) == ["arr_0"]:
         return arrays["arr_0"]
-    raise UsageError(
-        f"{path}: no array x, it holds {', '.join(arrays) or 'nothing'}; np.savez({path.name!r}, x=x)"
-    )
+    raise UsageError(f"{path}: no array x, it holds {', '.join(arrays) or 'nothing'}; np.savez({path.name!r}, x=x)")
 
 
 def _folder_images(folder: Path) -> tuple[NDArray[np.uint8], str]:
@@ -280,9 +268,7 @@ def _match(x: ArrayLike, like: Signature, where: str) -> NDArray[Any]:
     return inputs.astype(np.uint8)
 
 
-def _labelled(
-    x: ArrayLike, y: ArrayLike, like: Signature, name: str, where: str, parts: tuple[str, str]
-) -> Dataset:
+def _labelled(x: ArrayLike, y: ArrayLike, like: Signature, name: str, where: str, parts: tuple[str, str]) -> Dataset:
     """x and y from arrays, checked against `like`; `where` and `parts` say in messages which is which."""
     x_where, y_where = (": ".join(filter(None, (where, part))) for part in parts)
     inputs = _match(x, like, x_where)
@@ -290,9 +276,7 @@ def _labelled(
     if targets.shape[0] != inputs.shape[0]:
         raise UsageError(f"{y_where}: {targets.shape[0]} rows of targets for {inputs.shape[0]} of inputs")
     if targets.size != targets.shape[0] * len(like.target_names):
-        raise UsageError(
-            f"{y_where}: shape {list(targets.shape)}, but the model has {len(like.target_names)} targets"
-        )
+        raise UsageError(f"{y_where}: shape {list(targets.shape)}, but the model has {len(like.target_names)} targets")
     if like.task == "classification":
         targets = check_labels(targets.reshape(-1), like.num_classes, y_where)
     else:

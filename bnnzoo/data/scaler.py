@@ -73,16 +73,14 @@ class Scaler:
         )
 
 
-def _scale(
-    values: NDArray[Any], mean: NDArray[np.float32], sd: NDArray[np.float32], where: str
-) -> NDArray[np.float32]:
+def _scale(values: NDArray[Any], mean: NDArray[np.float32], sd: NDArray[np.float32], where: str) -> NDArray[np.float32]:
     return finite_float32((values.astype(np.float64) - mean) / sd, where)
 
 
 def _moments(values: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Mean and sd over the first axis, summed in float64; sd 1 where all values are equal."""
-    mean = values.mean(axis=0, dtype=np.float64)
-    sd = values.std(axis=0, dtype=np.float64)
+    mean = np.asarray(values.mean(axis=0, dtype=np.float64))
+    sd = np.asarray(values.std(axis=0, dtype=np.float64))
     is_constant = (values.max(axis=0) == values.min(axis=0)) | (sd.astype(np.float32) == 0)
     return mean, np.where(is_constant, 1.0, sd)
 

@@ -87,9 +87,7 @@ def _clean_bytes(raw: bytes, where: str) -> bytes:
             "save the file as UTF-8"
         ) from error
     if b"\0" in raw:
-        raise UsageError(
-            f"{where}: {_line_place(raw, raw.index(0))}: a NUL byte; the file is damaged or not text"
-        )
+        raise UsageError(f"{where}: {_line_place(raw, raw.index(0))}: a NUL byte; the file is damaged or not text")
     if b"\n" not in raw:
         raw = raw.replace(b"\r", b"\n")
     raw = raw.rstrip(b"\r\n")
@@ -127,16 +125,12 @@ def _read_header(raw: bytes, delimiter: str, where: str) -> tuple[list[str], int
         raise UsageError(f"{where}: the first line is empty; the header with the column names belongs there")
     numbered = [[str(i + first) for i in range(len(names))] for first in (0, 1)]
     if all(_NUMBER.fullmatch(name) for name in names) and names not in numbered:
-        raise UsageError(
-            f"{where}: no header line: the first line holds numbers; put a line of column names above it"
-        )
+        raise UsageError(f"{where}: no header line: the first line holds numbers; put a line of column names above it")
     check_column_names(names, where)
     return names, consumed
 
 
-def _read_fast(
-    body: bytes, delimiter: str, num_columns: int, wanted: list[int]
-) -> NDArray[np.float64] | None:
+def _read_fast(body: bytes, delimiter: str, num_columns: int, wanted: list[int]) -> NDArray[np.float64] | None:
     """The columns `wanted` [N, len(wanted)] by pandas' C parser; None if anything is out of the ordinary."""
     import pandas as pd
 
@@ -262,11 +256,7 @@ def _read_parquet(path: Path, columns: Sequence[str] | None) -> Table:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             all_names = [name for name in file.schema_arrow.names if not _PANDAS_INDEX.fullmatch(name)]
             check_column_names(all_names, where)
-            names = (
-                all_names
-                if columns is None
-                else [all_names[i] for i in column_indices(all_names, columns, where)]
-            )
+            names = all_names if columns is None else [all_names[i] for i in column_indices(all_names, columns, where)]
             table = file.read(columns=names)
     except (OSError, pa.ArrowException) as error:
         raise UsageError(f"{where}: not a Parquet file, or a damaged one; write it again") from error
@@ -279,8 +269,6 @@ def _read_parquet(path: Path, columns: Sequence[str] | None) -> Table:
         if pa.types.is_decimal(kind):
             column = column.cast(pa.float64())
         elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
-            raise UsageError(
-                f"{where}: column {name}: not numbers ({kind}); write text as numbers, or drop the column"
-            )
+            raise UsageError(f"{where}: column {name}: not numbers ({kind}); write text as numbers, or drop the column")
         values[:, i] = np.asarray(column.to_pandas(), dtype=np.float64)
     return Table(tuple(names), values)

@@ -34,9 +34,7 @@ class AbstractModel(eqx.Module):
     """Whether the likelihood is part of the architecture: then `own_likelihood` makes it, and no other can be named."""
 
     @abc.abstractmethod
-    def build(
-        self, input_shape: tuple[int, ...], num_outputs: int, *, key: PRNGKeyArray
-    ) -> Callable[[Array], Array]:
+    def build(self, input_shape: tuple[int, ...], num_outputs: int, *, key: PRNGKeyArray) -> Callable[[Array], Array]:
         """A freshly initialised `eqx.Module` for inputs as `arrange` leaves them."""
 
     def arrange(self, x: Shaped[np.ndarray, "batch ..."]) -> Shaped[np.ndarray, "batch ..."]:
@@ -63,9 +61,7 @@ class Perceptron(eqx.Module):
     layers: tuple[eqx.nn.Linear, ...]
     activation: Callable[[Array], Array] = eqx.field(static=True)
 
-    def __init__(
-        self, widths: tuple[int, ...], activation: Callable[[Array], Array], *, key: PRNGKeyArray
-    ):
+    def __init__(self, widths: tuple[int, ...], activation: Callable[[Array], Array], *, key: PRNGKeyArray):
         keys = jax.random.split(key, len(widths) - 1)
         pairs: Any = zip(widths[:-1], widths[1:], keys, strict=True)
         self.layers = tuple(eqx.nn.Linear(a, b, key=k) for a, b, k in pairs)

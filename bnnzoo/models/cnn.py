@@ -41,7 +41,10 @@ def _pool(image: Float[Array, "channel height width"]) -> Float[Array, "channel 
 class Cnn(AbstractModel):
     """A LeNet for images of any size (LeCun et al. 1998)."""
 
-    channels: Annotated[tuple[int, ...], Doc("channels of the convolutions, each halving the image")] = (6, 16)
+    channels: Annotated[tuple[int, ...], Doc("channels of the convolutions, each halving the image")] = (
+        6,
+        16,
+    )
     kernel: Annotated[int, Ge(1), Doc("side of the convolution kernels, odd")] = 3
     hidden: Annotated[tuple[int, ...], Doc("widths of the dense layers behind them")] = (32,)
     activation: Annotated[Activation, Doc("between the layers")] = "tanh"
@@ -52,9 +55,7 @@ class Cnn(AbstractModel):
         if self.kernel % 2 == 0:
             raise ValueError(f"kernel: must be odd (got {self.kernel})")
 
-    def build(
-        self, input_shape: tuple[int, ...], num_outputs: int, *, key: PRNGKeyArray
-    ) -> Callable[[Array], Array]:
+    def build(self, input_shape: tuple[int, ...], num_outputs: int, *, key: PRNGKeyArray) -> Callable[[Array], Array]:
         key_dense, *keys = jax.random.split(key, len(self.channels) + 1)
         activation = activation_function(self.activation)
         channels, height, width = input_shape

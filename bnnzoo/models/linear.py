@@ -13,7 +13,5 @@ from bnnzoo.models._base import AbstractModel
 class Linear(AbstractModel):
     """No hidden layer, with bias: linear, logistic or Poisson regression. Parameters `weight` and `bias`."""
 
-    def build(
-        self, input_shape: tuple[int, ...], num_outputs: int, *, key: PRNGKeyArray
-    ) -> Callable[[Array], Array]:
+    def build(self, input_shape: tuple[int, ...], num_outputs: int, *, key: PRNGKeyArray) -> Callable[[Array], Array]:
         return eqx.nn.Linear(input_shape[0], num_outputs, key=key)

@@ -30,9 +30,7 @@ class Mdn(AbstractModel):
         if any(width < 1 for width in self.hidden):
             raise ValueError(f"hidden: every width must be >= 1 (got {self.hidden})")
 
-    def build(
-        self, input_shape: tuple[int, ...], num_outputs: int, *, key: PRNGKeyArray
-    ) -> Callable[[Array], Array]:
+    def build(self, input_shape: tuple[int, ...], num_outputs: int, *, key: PRNGKeyArray) -> Callable[[Array], Array]:
         widths = (input_shape[0], *self.hidden, num_outputs)
         return Perceptron(widths, activation_function(self.activation), key=key)
 

@@ -25,9 +25,7 @@ class HamiltonianState(eqx.Module):
         return self.inner.z
 
 
-def init(
-    kernel: HMC, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
-) -> HamiltonianState:
+def init(kernel: HMC, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray) -> HamiltonianState:
     """The state of a chain at `theta`."""
     return HamiltonianState(_strong(kernel.init(key, num_warmup, theta, (), {})), num_warmup)
 
@@ -59,6 +57,7 @@ def potential(posterior: AbstractPosterior):
 
 def _strong(state: Any) -> Any:
     """Without weak types, which would make the loop's carry change type."""
+
     def strong(a: Any) -> Array:
         a = jnp.asarray(a)
         return a if jnp.issubdtype(a.dtype, jax.dtypes.prng_key) else jax.lax.convert_element_type(a, a.dtype)

@@ -21,9 +21,9 @@ _DENSE_UP_TO = 600
 class Preconditioner(eqx.Module):
     """C = F F'. The precision is an average of the Fisher information at the ends of the windows so far.
 
-    The k-th window weighs k: the early ones may have seen a chain far from the posterior. The Fisher information is sum_i g_i g_i' over the data, plus the prior's curvature: positive definite wherever
-    the chain is, and the best linear preconditioner of a Langevin proposal on average over the posterior
-    (Titsias 2023, arXiv 2305.14442).
+    The k-th window weighs k: the early ones may have seen a chain far from the posterior. The Fisher information is
+    sum_i g_i g_i' over the data, plus the prior's curvature: positive definite wherever the chain is, and the best
+    linear preconditioner of a Langevin proposal on average over the posterior (Titsias 2023, arXiv 2305.14442).
     """
 
     factor: Float[Array, ""] | Float[Array, " dim"] | Float[Array, "dim dim"]
@@ -51,9 +51,7 @@ def identity(shape: Shape, theta: Float[Array, " dim"]) -> Preconditioner:
     return Preconditioner(factor, jnp.zeros_like(factor), jnp.zeros((), theta.dtype))
 
 
-def look(
-    preconditioner: Preconditioner, posterior: AbstractPosterior, theta: Float[Array, " dim"]
-) -> Preconditioner:
+def look(preconditioner: Preconditioner, posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Preconditioner:
     """The precision after one more look at the curvature, at `theta`; the factor follows in `share`."""
     ndim = preconditioner.factor.ndim
     if ndim == 0:
@@ -89,7 +87,9 @@ def share(states: S, *, final: bool) -> S:
 
 
 @jax.jit
-def _factor(precision: Float[Array, " dim"] | Float[Array, "dim dim"]) -> Float[Array, " dim"] | Float[Array, "dim dim"]:
+def _factor(
+    precision: Float[Array, " dim"] | Float[Array, "dim dim"],
+) -> Float[Array, " dim"] | Float[Array, "dim dim"]:
     """F with F F' the inverse of the precision."""
     if precision.ndim == 1:
         return jax.lax.rsqrt(precision)

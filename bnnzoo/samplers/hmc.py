@@ -30,10 +30,10 @@ class Hmc(AbstractSampler[_numpyro.HamiltonianState]):
     def _kernel(self, posterior: AbstractPosterior) -> HMC:
         return HMC(
             potential_fn=_numpyro.potential(posterior),
-            step_size=self.step_size,
+            step_size=self.step_size,  # type: ignore[arg-type]
             num_steps=self.num_steps,
-            trajectory_length=None,
-            target_accept_prob=self.target_acceptance,
+            trajectory_length=None,  # type: ignore[arg-type]
+            target_accept_prob=self.target_acceptance,  # type: ignore[arg-type]
         )
 
     def init(

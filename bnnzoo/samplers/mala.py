@@ -54,9 +54,7 @@ class Mala(AbstractSampler[MalaState]):
             _preconditioner.identity(self.preconditioner if num_warmup else "identity", theta),
         )
 
-    def settle(
-        self, posterior: AbstractPosterior, state: MalaState, *, final: bool, key: PRNGKeyArray
-    ) -> MalaState:
+    def settle(self, posterior: AbstractPosterior, state: MalaState, *, final: bool, key: PRNGKeyArray) -> MalaState:
         del key
         if final:
             return state
@@ -64,14 +62,18 @@ class Mala(AbstractSampler[MalaState]):
         return eqx.tree_at(lambda s: s.preconditioner, state, looked)
 
     def tune(
-        self, posterior: AbstractPosterior, states: MalaState, *, final: bool, key: PRNGKeyArray, num_steps: int
+        self,
+        posterior: AbstractPosterior,
+        states: MalaState,
+        *,
+        final: bool,
+        key: PRNGKeyArray,
+        num_steps: int,
     ) -> tuple[AbstractSampler[MalaState], MalaState]:
         del posterior, key, num_steps
         return self, _preconditioner.share(states, final=final)
 
-    def step(
-        self, posterior: AbstractPosterior, state: MalaState, *, key: PRNGKeyArray
-    ) -> tuple[MalaState, Stats]:
+    def step(self, posterior: AbstractPosterior, state: MalaState, *, key: PRNGKeyArray) -> tuple[MalaState, Stats]:
         key_propose, key_accept = jax.random.split(key)
         eta, shape = state.step_size, state.preconditioner
         eps = standard_normal(state.position, key=key_propose)
@@ -92,7 +94,8 @@ class Mala(AbstractSampler[MalaState]):
             (proposal, log_prior, log_likelihoods, gradient),
             (state.position, state.log_prior, state.log_likelihoods, state.gradient),
         )
-        state = MalaState(*moved, eta, shape)
+        position, log_prior, log_likelihoods, gradient = moved
+        state = MalaState(position, log_prior, log_likelihoods, gradient, eta, shape)
         return state, {
             "lp": state.log_prior + posterior.likelihood_power * jnp.sum(state.log_likelihoods),
             "accepted": accepted,

@@ -31,9 +31,9 @@ class Nuts(AbstractSampler[_numpyro.HamiltonianState]):
     def _kernel(self, posterior: AbstractPosterior) -> NUTS:
         return NUTS(
             potential_fn=_numpyro.potential(posterior),
-            step_size=self.step_size,
+            step_size=self.step_size,  # type: ignore[arg-type]
             max_tree_depth=self.max_tree_depth,
-            target_accept_prob=self.target_acceptance,
+            target_accept_prob=self.target_acceptance,  # type: ignore[arg-type]
         )
 
     def init(

@@ -54,20 +54,17 @@ class Penalty(AbstractSampler[PenaltyState]):
 
     step_size: Annotated[Number, Gt(0), Doc("eta of the proposal")] = number(0.01)
     proposal: Annotated[
-        Literal["random-walk", "langevin"], Doc("theta + eta F eps, or theta + eta C grad + sqrt(2 eta) F eps")
+        Literal["random-walk", "langevin"],
+        Doc("theta + eta F eps, or theta + eta C grad + sqrt(2 eta) F eps"),
     ] = "random-walk"
     batch_size: Annotated[int, Ge(1), Doc("data a batch, n")] = 50
     num_batches: Annotated[int, Ge(1), Doc("batches a step, M")] = 20
-    sampling: Annotated[
-        Literal["replacement", "disjoint"], Doc("may a datum be used twice in a step")
-    ] = "replacement"
-    variance: Annotated[
-        Literal["pooled", "batch-means"], Doc("sigma2 from the spread over data, or over batches")
-    ] = "pooled"
-    correction: Annotated[int, Ge(0), Le(3), Doc("terms of the penalty; 0 switches it off: biased")] = 3
-    target_acceptance: Annotated[Number, Gt(0), Lt(1), Doc("warm-up keeps the acceptance at least here")] = number(
-        0.45
+    sampling: Annotated[Literal["replacement", "disjoint"], Doc("may a datum be used twice in a step")] = "replacement"
+    variance: Annotated[Literal["pooled", "batch-means"], Doc("sigma2 from the spread over data, or over batches")] = (
+        "pooled"
     )
+    correction: Annotated[int, Ge(0), Le(3), Doc("terms of the penalty; 0 switches it off: biased")] = 3
+    target_acceptance: Annotated[Number, Gt(0), Lt(1), Doc("warm-up keeps the acceptance at least here")] = number(0.45)
     target_sigma2: Annotated[Number, Gt(0), Doc("warm-up keeps the mean sigma2 at most here")] = number(1.5)
     preconditioner: Annotated[_preconditioner.Shape, Doc("shape of the proposal's covariance")] = "auto"
 
@@ -103,7 +100,13 @@ class Penalty(AbstractSampler[PenaltyState]):
         return eqx.tree_at(lambda s: s.preconditioner, state, looked)
 
     def tune(
-        self, posterior: AbstractPosterior, states: PenaltyState, *, final: bool, key: PRNGKeyArray, num_steps: int
+        self,
+        posterior: AbstractPosterior,
+        states: PenaltyState,
+        *,
+        final: bool,
+        key: PRNGKeyArray,
+        num_steps: int,
     ) -> tuple[AbstractSampler[PenaltyState], PenaltyState]:
         del posterior, key, num_steps
         return self, _preconditioner.share(states, final=final)
@@ -126,9 +129,7 @@ class Penalty(AbstractSampler[PenaltyState]):
         scale = posterior.likelihood_power * (posterior.num_data / self.num_used)
         kept = jnp.where(accepted, prior_there + scale * jnp.sum(there), prior_here + scale * jnp.sum(here))
         skew_bias = jnp.abs(difference.skewness) * difference.sigma2**1.5 / 6
-        state = PenaltyState(
-            choose(accepted, proposal, state.position), state.step_size, state.preconditioner
-        )
+        state = PenaltyState(choose(accepted, proposal, state.position), state.step_size, state.preconditioner)
         return state, {
             "lp_estimate": kept,
             "accepted": accepted,

@@ -60,7 +60,13 @@ class RandomWalk(AbstractSampler[RandomWalkState]):
         return eqx.tree_at(lambda s: s.preconditioner, state, looked)
 
     def tune(
-        self, posterior: AbstractPosterior, states: RandomWalkState, *, final: bool, key: PRNGKeyArray, num_steps: int
+        self,
+        posterior: AbstractPosterior,
+        states: RandomWalkState,
+        *,
+        final: bool,
+        key: PRNGKeyArray,
+        num_steps: int,
     ) -> tuple[AbstractSampler[RandomWalkState], RandomWalkState]:
         del posterior, key, num_steps
         return self, _preconditioner.share(states, final=final)
@@ -82,7 +88,8 @@ class RandomWalk(AbstractSampler[RandomWalkState]):
             (proposal, log_prior, log_likelihoods),
             (state.position, state.log_prior, state.log_likelihoods),
         )
-        state = RandomWalkState(*moved, state.step_size, state.preconditioner)
+        position, log_prior, log_likelihoods = moved
+        state = RandomWalkState(position, log_prior, log_likelihoods, state.step_size, state.preconditioner)
         return state, {
             "lp": state.log_prior + posterior.likelihood_power * jnp.sum(state.log_likelihoods),
             "accepted": accepted,

@@ -46,9 +46,7 @@ class Sgld(AbstractSampler[SgldState]):
         del posterior, num_warmup, key
         return SgldState(theta, jnp.zeros((), theta.dtype))
 
-    def step(
-        self, posterior: AbstractPosterior, state: SgldState, *, key: PRNGKeyArray
-    ) -> tuple[SgldState, Stats]:
+    def step(self, posterior: AbstractPosterior, state: SgldState, *, key: PRNGKeyArray) -> tuple[SgldState, Stats]:
         key_batch, key_noise = jax.random.split(key)
         batch = posterior.minibatch(self.batch_size, replace=self.sampling == "replacement", key=key_batch)
         scale = posterior.likelihood_power * (posterior.num_data / self.batch_size)

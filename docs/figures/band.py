@@ -32,9 +32,7 @@ def draw(run: bnnzoo.Run, out: str) -> None:
     said = run.predict(grid[:, None])
 
     plt.rcParams.update({"font.size": 10, "axes.spines.top": False, "axes.spines.right": False})
-    figure, (band, parts) = plt.subplots(
-        1, 2, figsize=(10, 4), dpi=150, layout="constrained", width_ratios=(3, 2)
-    )
+    figure, (band, parts) = plt.subplots(1, 2, figsize=(10, 4), dpi=150, layout="constrained", width_ratios=(3, 2))
     figure.get_layout_engine().set(w_pad=0.12, h_pad=0.08)
 
     band.fill_between(grid, said["q05"], said["q95"], color=BLUE, alpha=0.18, lw=0, label="90 % interval")
@@ -59,9 +57,7 @@ def draw(run: bnnzoo.Run, out: str) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", help="a run on one input: run.nc")
     parser.add_argument("out", help="the picture to write: band.png")
     arguments = parser.parse_args()

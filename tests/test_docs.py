@@ -1,0 +1,177 @@
+"""The documentation is held to the code: its blocks run, its links resolve, nothing that exists is missing.
+
+In the pages a `console` block is run and compared (`$ printf ...` makes a file, `$ bnnzoo ...` runs in this
+process; a command without output below it must only succeed), the `python` blocks of docs/python.md run one
+after the other, `sh` and `text` are for what takes too long.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import click
+import pytest
+import typer
+
+from bnnzoo import cli, config, registry
+from bnnzoo.cli import app
+from bnnzoo.cli.recipe_command import _spelt
+from bnnzoo.cli.sample import _extras
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted(page for place in ("*.md", "docs/*.md", "plugins/*/README.md") for page in ROOT.glob(place))
+TEXT = {page: page.read_text(encoding="utf-8") for page in PAGES}
+ALL = "\n".join(text for page, text in TEXT.items() if page.parent.name == "docs")
+
+_FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+@pytest.fixture(autouse=True)
+def _only_our_own(monkeypatch):
+    monkeypatch.setenv("BNNZOO_DISABLE_PLUGINS", "1")
+    registry.reset()
+    yield
+    registry.reset()
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return [body for _, name, body in _FENCE.findall(TEXT[page]) if name == language]
+
+
+def page_of(name: str) -> str:
+    return TEXT[ROOT / "docs" / name]
+
+
+def commands() -> dict[str, click.Command]:
+    group = typer.main.get_command(app)
+    assert isinstance(group, click.Group) or hasattr(group, "commands")
+    return dict(group.commands)
+
+
+CONSOLE = [(page, block) for page in PAGES for block in blocks(page, "console")]
+
+
+@pytest.mark.parametrize(("page", "block"), CONSOLE, ids=[p.stem for p, _ in CONSOLE])
+def test_console_blocks(page, block, tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    for piece in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+        line, _, expected = piece.partition("\n")
+        if not line.startswith("bnnzoo "):
+            assert line.startswith("printf ")
+            subprocess.run(line, shell=True, check=True)
+            continue
+        code = cli.run(line.split()[1:])
+        out, err = capfd.readouterr()
+        wrong = expected.startswith("bnnzoo: ")
+        assert code == (2 if wrong else 0), err
+        if expected:
+            assert (err if wrong else out) == expected
+
+
+def test_python_page(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = types.ModuleType("docs_python")
+    monkeypatch.setitem(sys.modules, page.__name__, page)
+    for number, block in enumerate(blocks(ROOT / "docs" / "python.md", "python"), start=1):
+        exec(compile(block, f"docs/python.md, block {number}", "exec"), vars(page))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_python_blocks_are_python(page):
+    for _, language, block in _FENCE.findall(TEXT[page]):
+        if language == "python":
+            compile(re.sub(r"^   ", "", block, flags=re.MULTILINE), str(page), "exec")
+
+
+def test_every_command_and_option_is_on_its_page():
+    page = page_of("command-line.md")
+    sections = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL))
+    assert set(sections) == set(commands())
+    for name, command in commands().items():
+        options = [o for p in command.params for o in [*p.opts, *p.secondary_opts] if o.startswith("-")]
+        if name == "sample":
+            options = [o for o in _spelt(_extras(hidden=False)) if o.startswith("-")]
+        missing = [o for o in options if o not in ("--help", "-h") and f"`{o}`" not in sections[name]]
+        assert not missing, name
+
+
+def test_every_name_is_documented():
+    for kind in registry.KINDS:
+        for name in registry.entries(kind):
+            assert f"`{name}`" in ALL, f"{kind}: {name}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "page"),
+    [
+        ("samplers", "samplers.md"),
+        ("models", "models.md"),
+        ("likelihoods", "models.md"),
+        ("priors", "models.md"),
+    ],
+)
+def test_every_field_is_documented(kind, page):
+    for name in registry.entries(kind):
+        for field in config.fields_of(registry.load(kind, name)):
+            assert re.search(rf"`{field.name}\b", page_of(page)), f"{name}: {field.name}"
+
+
+def test_exactness_is_said_right():
+    page = page_of("samplers.md")
+    for name, entry in registry.entries("samplers").items():
+        assert f"| `{name}` | {entry.exactness} |" in page
+
+
+def test_commands_named_in_the_docs_exist():
+    known = {*commands(), "COMMAND", "--help"}
+    for page, text in TEXT.items():
+        for word in re.findall(r"(?:^ {4}|^\$ |^|`)bnnzoo (?!:)([\w-]+)", text, re.MULTILINE):
+            assert word in known, f"{page.name}: bnnzoo {word}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_internal_links_resolve(page):
+    for target in _LINK.findall(_FENCE.sub("", TEXT[page])):
+        if "://" in target:
+            continue
+        path, _, anchor = target.partition("#")
+        found = (page.parent / path).resolve() if path else page
+        assert found.exists(), target
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", found.read_text(encoding="utf-8"), re.MULTILINE)
+            slugs = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+            assert anchor in slugs, target
+
+
+def test_every_page_is_on_the_index():
+    linked = set(_LINK.findall(page_of("index.md")))
+    pages = {page.name for page in ROOT.glob("docs/*.md")} - {"index.md"}
+    assert pages <= linked
+
+
+def test_every_module_is_on_the_map():
+    page = page_of("design.md")
+    for module in (ROOT / "bnnzoo").rglob("*.py"):
+        assert f"`{module.relative_to(ROOT).as_posix()}`" in page
+    for named in re.findall(r"`(bnnzoo/[\w/]+\.py)`", page):
+        assert (ROOT / named).exists()
+
+
+def test_the_floors_of_the_map_are_those_of_the_contract():
+    import tomllib
+
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    floors = [
+        {name.strip().split(".")[1] for name in layer.split(":")}
+        for layer in next(c for c in contracts if c["type"] == "layers")["layers"]
+    ]
+    said = re.split(r"^\| \*\*", page_of("design.md"), flags=re.MULTILINE)[1:]
+    for floor, part in zip(floors, said, strict=True):
+        modules = re.findall(r"`bnnzoo/(\w+)", part)
+        assert floor - {"progress"} <= set(modules) | {"progress"}
+        assert set(modules) - floor <= {"progress"}
