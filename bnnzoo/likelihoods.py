@@ -31,6 +31,8 @@ class Parameter(NamedTuple):
     start: float
     natural: Callable[[Any], Any]
     log_prior: Callable[[Array], Array]
+    draw: Callable[[PRNGKeyArray], Array]
+    """A draw of `u` from its prior."""
 
 
 class AbstractLikelihood(eqx.Module):
@@ -83,6 +85,11 @@ def _half_normal_of_log(u: Array) -> Array:
     return jnp.sum(dist.HalfNormal(1.0).log_prob(jnp.exp(u)) + u)
 
 
+def _log_of_half_normal(key: PRNGKeyArray) -> Array:
+    """u = log(scale), scale ~ HalfNormal(1)."""
+    return jnp.log(jnp.abs(jax.random.normal(key)))
+
+
 def _exp(u: Any) -> Any:
     return np.exp(u) if isinstance(u, np.ndarray) else jnp.exp(u)
 
@@ -107,7 +114,7 @@ class Gaussian(AbstractLikelihood):
 
     def parameters(self) -> tuple[Parameter, ...]:
         if isinstance(self.scale, str):
-            return (Parameter("scale", (), float(np.log(0.5)), _exp, _half_normal_of_log),)
+            return (Parameter("scale", (), float(np.log(0.5)), _exp, _half_normal_of_log, _log_of_half_normal),)
         return ()
 
     def with_parameters(self, values: Mapping[str, Array]) -> AbstractLikelihood:

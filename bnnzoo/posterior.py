@@ -202,10 +202,10 @@ class NetworkPosterior(AbstractPosterior):
         return self.layout.flatten(values).astype(self.dtype)
 
     def start(self, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
-        """A draw of the network from the prior; the likelihood's parameters start at their usual value."""
+        """A draw of the prior, of the network's parameters and the likelihood's."""
         network = self.layout.network
-        own = [jnp.full(p.shape, p.start).ravel() for p in self.likelihood.parameters()]
-        return jnp.concatenate([self.prior.sample(network, key=key), *own]).astype(self.dtype)
+        own = [jnp.ravel(p.draw(jax.random.fold_in(key, i))) for i, p in enumerate(self.likelihood.parameters(), 1)]
+        return jnp.concatenate([self.prior.sample(network, key=jax.random.fold_in(key, 0)), *own]).astype(self.dtype)
 
     def natural(self, draws: Float[np.ndarray, "*lead dim"]) -> dict[str, np.ndarray]:
         values = self.layout.unflatten(draws)

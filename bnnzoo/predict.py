@@ -12,7 +12,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray, Shaped
+from jaxtyping import Array, Float, PRNGKeyArray, Shaped, UInt32
 
 from bnnzoo.likelihoods import AbstractLikelihood
 from bnnzoo.posterior import NetworkPosterior
@@ -81,10 +81,15 @@ def samples(
     draws: Float[np.ndarray, "draw dim"],
     x: Shaped[np.ndarray, "row ..."],
     *,
+    first_row: int = 0,
     key: PRNGKeyArray,
 ) -> Shaped[np.ndarray, "draw row ..."]:
-    """One target a draw and row, from p(y | x, theta_s): samples of the predictive distribution."""
-    return np.asarray(_samples(posterior, jnp.asarray(draws), jnp.asarray(x), key))
+    """One target a draw and row, from p(y | x, theta_s): samples of the predictive distribution.
+
+    A row's samples depend on its number, `first_row` and on, not on the rows it is asked with.
+    """
+    numbers = np.arange(first_row, first_row + len(x), dtype=np.uint32)
+    return np.asarray(_samples(posterior, jnp.asarray(draws), jnp.asarray(x), jnp.asarray(numbers), key))
 
 
 def functions(
@@ -183,12 +188,13 @@ def _samples(
     posterior: NetworkPosterior,
     draws: Float[Array, "draw dim"],
     x: Shaped[Array, "row ..."],
+    numbers: UInt32[Array, " row"],
     key: PRNGKeyArray,
 ) -> Shaped[Array, "draw row ..."]:
     def one(pair: tuple[Array, Array]) -> Array:
         draw, index = pair
         likelihood, outputs = posterior.predictive(draw, x)
-        keys = jax.random.split(jax.random.fold_in(key, index), len(x))
+        keys = jax.vmap(lambda number: jax.random.fold_in(jax.random.fold_in(key, index), number))(numbers)
         return jax.vmap(lambda o, k: likelihood.sample(o, key=k))(outputs, keys)
 
     return jax.lax.map(one, (draws, jnp.arange(len(draws))), batch_size=_DRAW_BLOCK)

@@ -21,7 +21,7 @@ from bnnzoo.files import write_whole
 from bnnzoo.posterior import NetworkPosterior
 from bnnzoo.progress import Observer, Progress
 
-_GROUP_BYTES = 2**28
+_GROUP_BYTES = 2**25
 _QUANTILES = (0.05, 0.5, 0.95)
 
 
@@ -109,7 +109,7 @@ class Run:
 
         Regression: nll (of the mixture over draws), rmse, coverage_90. Classification: nll, accuracy, brier, ece.
         With `save` the groups `posterior_predictive` (test rows) and `log_likelihood` (training rows) are added to a
-        finished file; they keep every k-th draw where they would pass 256 MB.
+        finished file; each keeps every k-th draw where it would pass 32 MB.
 
         Raises:
             UsageError: when there are no test rows and no `data`.
@@ -187,8 +187,8 @@ class Run:
         parts = []
         with backend.arithmetic(self._precision):
             sizes = (len(arranged), len(draws), int(np.prod(arranged.shape[1:])), targets)
-            for number, rows in enumerate(predict.blocks(*sizes)):
-                drawn = predict.samples(self._posterior, draws, arranged[rows], key=jax.random.fold_in(key, number))
+            for rows in predict.blocks(*sizes):
+                drawn = predict.samples(self._posterior, draws, arranged[rows], first_row=rows.start, key=key)
                 parts.append(np.quantile(drawn, _QUANTILES, axis=0))
         return self._scaler.unscale_targets(np.concatenate(parts, 1))
 

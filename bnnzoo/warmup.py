@@ -57,7 +57,7 @@ class StepSize(AbstractWarmup):
     Samplers without headroom, or without `step_size` in their state, are left alone.
     """
 
-    gain: Annotated[Number, Gt(0)] = number(2.0)
+    gain: Annotated[Number, Gt(0)] = number(1.0)
 
     def init(self, state: Any, constraints: int) -> StepSizeTuning:
         log_step = jnp.log(state.step_size) if hasattr(state, "step_size") else jnp.zeros(())

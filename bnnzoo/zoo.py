@@ -115,8 +115,6 @@ def run_recipe(
         UsageError: before anything is compiled or written.
         InterruptedRunError: when `stop` said so.
     """
-    if not force:
-        store.refuse_existing(out)
     tell = observer or _silent
     backend.prepare(recipe.chain_method, recipe.chains)
     with backend.arithmetic(recipe.precision):
@@ -124,6 +122,7 @@ def run_recipe(
         problem = assembly.assemble(recipe, dataset)
         _check_start_method(recipe)
         if not force:
+            store.refuse_existing(out)
             store.check_room(out, _bytes(problem.posterior, recipe.chains, recipe.draws))
         placement = place(recipe.chain_method, recipe.chains)
         keys = Keys.of(recipe.seed)
@@ -174,6 +173,10 @@ def resume(
     if not folder.is_dir():
         raise UsageError(f"{out}: finished; nothing to resume" if out.exists() else f"{out}: no such run")
     attributes, _ = store.read_header(folder)
+    if "signature" not in attributes:
+        raise UsageError(
+            f"{out}: the run is of a posterior made in Python, which its file cannot rebuild; run it again"
+        )
     recipe = config.recipe_from(str(attributes["recipe"]), source=f"{folder.name}/header.json")
     if not (folder / "checkpoint.npz").exists():
         raise UsageError(f"{out}: stopped before its first checkpoint; start it again with --force")
@@ -321,9 +324,7 @@ def _drive(
     keep(chunk)
     tell(Progress("writing", 0, 1))
     means = {name: total / max(count, 1) for name, (total, count) in totals.items()}
-    verdict = chunk.sampler.verdict(means)
-    if verdict:
-        warnings.warn(f"regime: {verdict}", BnnzooWarning, stacklevel=2)
+    verdict = chunk.sampler.verdict(job.posterior, means)
     tuned = _tuned_fields(job.asked, chunk.sampler)
     step_size = getattr(chunk.carry.states, "step_size", None)
     if recipe.warmup and step_size is not None:
@@ -343,6 +344,8 @@ def _drive(
     )
     writer.finish(complete=True)
     tell(Progress("writing", 1, 1))
+    if verdict:
+        warnings.warn(f"regime: {verdict}", BnnzooWarning, stacklevel=2)
     return open(writer.out)
 
 

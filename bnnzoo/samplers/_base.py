@@ -58,14 +58,15 @@ class AbstractSampler(eqx.Module, Generic[S]):
         return self, states
 
     def headroom(self, stats: Stats) -> Float[Array, " constraint"]:
-        """How far a step stayed below each limit of the step size; the warm-up drives the least mean to zero.
+        """How far a step stayed within each limit of the step size; the warm-up drives the least mean to zero.
 
-        The default is `acceptance_rate - target_acceptance` for samplers with that field, else nothing (not adapted).
+        In units of the limit, so that -1 is the worst: the default is `acceptance_rate / target_acceptance - 1` for
+        samplers with that field, else nothing (not adapted).
         """
         target = getattr(self, "target_acceptance", None)
         if target is None or "acceptance_rate" not in stats:
             return jnp.zeros((0,))
-        return jnp.reshape(stats["acceptance_rate"] - target, (1,))
+        return jnp.reshape(stats["acceptance_rate"] / target - 1, (1,))
 
     def check(self, posterior: AbstractPosterior) -> None:
         """Refuse, on the host and before anything compiles, a posterior this sampler cannot run on.
@@ -79,9 +80,9 @@ class AbstractSampler(eqx.Module, Generic[S]):
         """Data a step looks at: per-datum likelihood or gradient evaluations, given the means of the statistics."""
         return posterior.num_data * means.get("n_steps", 1.0)
 
-    def verdict(self, means: Mapping[str, float]) -> str:
+    def verdict(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> str:
         """What is wrong with the run, given the means of its statistics over all steps; empty if nothing is."""
-        del means
+        del posterior, means
         return ""
 
     @property

@@ -190,8 +190,8 @@ class Penalty(AbstractSampler[PenaltyState]):
         return Difference(-log_prior_change - scale * mean, sigma2, dof, skewness)
 
     def headroom(self, stats: Stats) -> Float[Array, " constraint"]:
-        """Acceptance above its target, and sigma2 below its own (relative, capped so that one outlier is one)."""
-        acceptance = stats["acceptance_rate"] - self.target_acceptance
+        """Acceptance above its target, and sigma2 below its own, capped so that one outlier is one."""
+        acceptance = stats["acceptance_rate"] / self.target_acceptance - 1
         sigma2 = jnp.nan_to_num(stats["sigma2"], nan=jnp.inf)
         return jnp.stack([acceptance, 1 - jnp.minimum(sigma2 / self.target_sigma2, 10.0)])
 
@@ -206,16 +206,18 @@ class Penalty(AbstractSampler[PenaltyState]):
         del posterior, means
         return self.num_used * (4.0 if self.proposal == "langevin" else 2.0)
 
-    def verdict(self, means: Mapping[str, float]) -> str:
+    def verdict(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> str:
         """The guard: is the noise where the penalty is worth its name?"""
         sigma2, acceptance = means["sigma2"], means["acceptance_rate"]
         eta = means["step_size"]
         if not sigma2 <= 2:
-            batches = -(-self.num_batches * sigma2 // 1.5)
+            share = 0.0 if self.sampling == "replacement" else 1 / posterior.num_data
+            used = 1 / (share + (1 / self.num_used - share) * 1.5 / sigma2)
+            batches = -(-used // self.batch_size)
             shrink = (1.5 / sigma2) ** (0.5 if self.proposal == "random-walk" else 1.0)
             return (
-                f"mean sigma2 {sigma2:.2g}, trusted up to 2; use --sampler.num-batches {batches:.0f}, "
-                f"or --sampler.step-size {eta * shrink:.2g} with --warmup 0"
+                f"mean sigma2 {sigma2:.2g}, trusted up to 2; use --sampler.num-batches {batches:.0f}, a longer "
+                f"--warmup, or --sampler.step-size {eta * shrink:.2g} with --warmup 0"
             )
         if means["regime_dof"] > 0.01:
             return (
