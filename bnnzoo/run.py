@@ -382,6 +382,9 @@ def _fetch(
 
 
 def _check_finite(draws: Float[np.ndarray, "chain draw dim"], posterior: AbstractPosterior, next_step: int) -> None:
+    with np.errstate(all="ignore"):
+        if np.isfinite(np.sum(draws)):  # one cheap pass; only what fails it is looked at closely
+            return
     bad = np.argwhere(~np.isfinite(draws))
     if len(bad):
         chain, _, index = bad[0]
