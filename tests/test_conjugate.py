@@ -15,8 +15,8 @@ SAMPLERS = {
     "penalty": {"batch_size": 50, "num_batches": 20, "draws": 8000},
     "mala": {"draws": 500},
     "random-walk": {"draws": 1200},
-    "hmc": {"num_steps": 8, "draws": 300},
-    "nuts": {"draws": 300},
+    "hmc": {"num_steps": 8, "draws": 1500},
+    "nuts": {"draws": 600},
 }
 
 

@@ -162,7 +162,7 @@ def test_nothing_of_the_kernel_changes_after_warm_up(sampler):
     for other in frozen[1:]:
         for one, two in zip(frozen[0], other, strict=True):
             np.testing.assert_array_equal(one, two)
-    if sampler != "sgld":
+    if sampler in ("random-walk", "mala", "penalty", "hmc", "nuts"):  # the others adapt nothing
         early = _kernel(found[0].carry)
         assert any(not np.array_equal(one, two) for one, two in zip(early, frozen[0], strict=True))
 
