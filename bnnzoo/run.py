@@ -36,6 +36,9 @@ class Keys(NamedTuple):
     """The named keys of a seed; nothing shares a key with anything else."""
 
     init: PRNGKeyArray
+    """Where the chains start."""
+    start: PRNGKeyArray
+    """The samplers' first states."""
     tune: PRNGKeyArray
     settle: PRNGKeyArray
     chain: PRNGKeyArray
@@ -43,7 +46,7 @@ class Keys(NamedTuple):
     @classmethod
     def of(cls, seed: int) -> Keys:
         root = jax.random.key(seed, impl="threefry2x32")
-        return cls(*(jax.random.fold_in(root, i) for i in range(4)))
+        return cls(*(jax.random.fold_in(root, i) for i in (0, 4, 1, 2, 3)))
 
 
 class Carry(NamedTuple):
@@ -122,8 +125,7 @@ def chunks(
     chain_keys = placement.put(_chain_keys(keys.chain, num_chains), 0)
     started = time.perf_counter()
     if resume is None:
-        # Keys of init are those of a step no run reaches: steps count from 0.
-        first = placement.put(_chain_keys(keys.init, num_chains), 0)
+        first = placement.put(_chain_keys(keys.start, num_chains), 0)
         states, step = _begin(loop, placement.put(jnp.asarray(thetas), 0), first, num_warmup), 0
         carry = _retune(loop, states, _constraints(loop, states, num_warmup))
     else:
