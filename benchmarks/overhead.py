@@ -1,6 +1,6 @@
 """What the loop costs: chunks, statistics, thinning and storing against a hand-written scan of the same kernel.
 
-    python benchmarks/overhead.py [--repeats 5] [--seconds 2]
+    python benchmarks/overhead.py [--repeats 5] [--seconds 6]
 
 Two kernels: SGLD on an MLP 784-100-10 (60 000 images, batch 256; 1 and 4 chains), and random-walk Metropolis on a
 regression with 20 parameters and 1000 data. For each the time a chain-step takes
@@ -165,7 +165,7 @@ def _scan(step: Callable[..., Any], num_chains: int, draws: int, thin: int) -> C
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=2.0)
+    parser.add_argument("--seconds", type=float, default=6.0)
     arguments = parser.parse_args()
     backend.prepare("vectorized", 1)
     common = {"repeats": arguments.repeats, "seconds": arguments.seconds}

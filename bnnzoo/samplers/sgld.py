@@ -59,9 +59,9 @@ class Sgld(AbstractSampler[SgldState]):
         if self.schedule == "decreasing":
             eta = eta * (1 + state.count / self.delay) ** -self.decay
         eps = standard_normal(state.position, key=key_noise)
-        position = state.position + eta * gradient + jnp.sqrt(2 * eta) * eps
-        finite = jnp.all(jnp.isfinite(position))
-        position = choose(finite, position, state.position)
+        # One number tells whether the step is finite, before it is taken: a pass less than looking at its end.
+        finite = jnp.isfinite(jnp.sum(gradient))
+        position = choose(finite, state.position + eta * gradient + jnp.sqrt(2 * eta) * eps, state.position)
         stats = {"lp_estimate": lp_estimate, "diverging": ~finite, "step_size": eta}
         return SgldState(position, state.count + 1), stats
 
