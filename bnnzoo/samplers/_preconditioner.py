@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.scipy.linalg import solve_triangular
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.samplers._base import AbstractSampler
 
 Shape = Literal["auto", "identity", "diagonal", "dense"]
 
@@ -51,14 +52,28 @@ def identity(shape: Shape, theta: Float[Array, " dim"]) -> Preconditioner:
     return Preconditioner(factor, jnp.zeros_like(factor), jnp.zeros((), theta.dtype))
 
 
-def look(preconditioner: Preconditioner, posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Preconditioner:
-    """The precision after one more look at the curvature, at `theta`; the factor follows in `share`."""
+def look(
+    preconditioner: Preconditioner,
+    posterior: AbstractPosterior,
+    theta: Float[Array, " dim"],
+    hessian: Float[Array, "dim dim"] | None = None,
+) -> Preconditioner:
+    """The precision after one more look at the curvature, at `theta`; the factor follows in `share`.
+
+    Args:
+        hessian: that of the sum of log-likelihoods, where it is known: taken instead of the Fisher information if
+            the posterior is concave with it.
+    """
     ndim = preconditioner.factor.ndim
     if ndim == 0:
         return preconditioner
-    prior = _prior_precision(posterior, theta)
+    prior = prior_precision(posterior, theta)
     fisher = posterior.likelihood_power * _fisher(posterior, theta, dense=ndim == 2)
     precision = fisher + (jnp.diag(prior) if ndim == 2 else prior)
+    if hessian is not None:
+        known = jnp.diag(prior) - posterior.likelihood_power * hessian
+        concave = jnp.min(jnp.linalg.eigvalsh(known)) > 0
+        precision = jnp.where(concave, known if ndim == 2 else jnp.diag(known), precision)
     usable = jnp.all(jnp.isfinite(precision))
     count = preconditioner.count + usable
     change = jnp.where(usable, precision - preconditioner.precision, 0.0) * 2 / (jnp.maximum(count, 1.0) + 1)
@@ -66,6 +81,24 @@ def look(preconditioner: Preconditioner, posterior: AbstractPosterior, theta: Fl
 
 
 S = TypeVar("S")
+
+
+class AbstractPreconditionedSampler(AbstractSampler[S]):
+    """A sampler whose proposals warm-up shapes. Its state has `position`, `step_size` and `preconditioner`."""
+
+    def settle(self, posterior: AbstractPosterior, state: S, *, final: bool, key: PRNGKeyArray) -> S:
+        del key
+        if final:
+            return state
+        known: Any = state
+        looked = look(known.preconditioner, posterior, known.position)
+        return eqx.tree_at(lambda s: s.preconditioner, state, looked)
+
+    def tune(
+        self, posterior: AbstractPosterior, states: S, *, final: bool, key: PRNGKeyArray, num_steps: int
+    ) -> tuple[AbstractSampler[S], S]:
+        del posterior, key, num_steps
+        return self, share(states, final=final)
 
 
 def share(states: S, *, final: bool) -> S:
@@ -98,7 +131,7 @@ def _factor(
     return solve_triangular(lower, jnp.eye(len(precision), dtype=precision.dtype), lower=True).T
 
 
-def _prior_precision(posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Float[Array, " dim"]:
+def prior_precision(posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Float[Array, " dim"]:
     """Minus the diagonal of the log prior's Hessian where the prior is independent, kept positive."""
     _, curvature = jax.jvp(jax.grad(posterior.log_prior), (theta,), (jnp.ones_like(theta),))
     return jnp.maximum(-curvature, 1e-3)

@@ -14,7 +14,7 @@ from typing_extensions import Doc
 from bnnzoo.number import Number, number
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.samplers import _preconditioner
-from bnnzoo.samplers._base import AbstractSampler, Exactness, Stats, choose, metropolis, standard_normal
+from bnnzoo.samplers._base import Exactness, Stats, choose, metropolis, standard_normal
 
 
 class MalaState(eqx.Module):
@@ -26,7 +26,7 @@ class MalaState(eqx.Module):
     preconditioner: _preconditioner.Preconditioner
 
 
-class Mala(AbstractSampler[MalaState]):
+class Mala(_preconditioner.AbstractPreconditionedSampler[MalaState]):
     """Draws from the posterior. theta' = theta + eta C grad log p + sqrt(2 eta) F eps, C = F F', then Metropolis.
 
     Besag 1994; Roberts and Tweedie 1996; slides, algorithm 2. C is the preconditioner of warm-up (I without).
@@ -53,25 +53,6 @@ class Mala(AbstractSampler[MalaState]):
             jnp.asarray(self.step_size, theta.dtype),
             _preconditioner.identity(self.preconditioner if num_warmup else "identity", theta),
         )
-
-    def settle(self, posterior: AbstractPosterior, state: MalaState, *, final: bool, key: PRNGKeyArray) -> MalaState:
-        del key
-        if final:
-            return state
-        looked = _preconditioner.look(state.preconditioner, posterior, state.position)
-        return eqx.tree_at(lambda s: s.preconditioner, state, looked)
-
-    def tune(
-        self,
-        posterior: AbstractPosterior,
-        states: MalaState,
-        *,
-        final: bool,
-        key: PRNGKeyArray,
-        num_steps: int,
-    ) -> tuple[AbstractSampler[MalaState], MalaState]:
-        del posterior, key, num_steps
-        return self, _preconditioner.share(states, final=final)
 
     def step(self, posterior: AbstractPosterior, state: MalaState, *, key: PRNGKeyArray) -> tuple[MalaState, Stats]:
         key_propose, key_accept = jax.random.split(key)

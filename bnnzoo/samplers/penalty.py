@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from annotated_types import Ge, Gt, Le, Lt
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from typing_extensions import Doc
 
 from bnnzoo.errors import UsageError
 from bnnzoo.number import Number, number
 from bnnzoo.posterior import AbstractPosterior
-from bnnzoo.samplers import _preconditioner
+from bnnzoo.samplers import _batch_sizes, _preconditioner
 from bnnzoo.samplers._base import AbstractSampler, Exactness, Stats, choose, metropolis, standard_normal
+from bnnzoo.samplers._batch_sizes import Seen
+from bnnzoo.samplers._control_variate import Anchor, anchored
+
+_SECOND_ORDER_UP_TO = 2000
+"""Parameters up to which a Hessian is affordable."""
+
+_ORDER = {"none": 0, "first": 1, "second": 2}
 
 
 class PenaltyState(eqx.Module):
     position: Float[Array, " dim"]
     step_size: Float[Array, ""]
     preconditioner: _preconditioner.Preconditioner
+    anchor: Anchor | None
+    seen: Seen
+    auto: Bool[Array, ""]
+    """Whether warm-up chooses the batch sizes."""
 
 
 class Difference(NamedTuple):
@@ -34,7 +46,7 @@ class Difference(NamedTuple):
     skewness: Float[Array, ""]
 
 
-class Penalty(AbstractSampler[PenaltyState]):
+class Penalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState]):
     """Draws from the posterior, to the order of the correction, looking at a few batches of data a step.
 
     Kawasaki, Holzmann and Adu-Gyamfi, arXiv 2210.09141; Ceperley and Dewing 1999, J. Chem. Phys. 110, 9812.
@@ -46,38 +58,54 @@ class Penalty(AbstractSampler[PenaltyState]):
         accept with probability min(1, exp(-delta - u) q(theta|theta') / q(theta'|theta))
 
     with the penalty u = sigma2/2 + sigma2^2/(4(m+1)) + sigma2^3/(3(m+1)(m+3)), m = dof + 1, whose later terms make up
-    for a variance that is itself estimated. A Langevin proposal takes its drift from another mini-batch, independent
-    of the acceptance's, and the same for the move back.
+    for a variance that is itself estimated. A control variate takes the Taylor polynomial of the log-likelihood at an
+    anchor off every d_i and adds its sum over all data: delta then measures, and sigma2 is the noise of, only what the
+    polynomial misses. The anchor moves at the ends of warm-up's windows and is then frozen. Langevin and hmc proposals
+    take their gradients from the polynomial (second order) or from another mini-batch, independent of the
+    acceptance's, and the same for the move back.
     """
 
     exactness: ClassVar[Exactness] = "noise-corrected"
 
-    step_size: Annotated[Number, Gt(0), Doc("eta of the proposal")] = number(0.01)
+    step_size: Annotated[Number, Gt(0), Doc("eta of the proposal; of hmc, of one leapfrog step")] = number(0.01)
     proposal: Annotated[
-        Literal["random-walk", "langevin"],
-        Doc("theta + eta F eps, or theta + eta C grad + sqrt(2 eta) F eps"),
+        Literal["random-walk", "langevin", "hmc"],
+        Doc("theta + eta F eps, theta + eta C grad + sqrt(2 eta) F eps, or leapfrog steps of eta"),
     ] = "random-walk"
-    batch_size: Annotated[int, Ge(1), Doc("data a batch, n")] = 50
-    num_batches: Annotated[int, Ge(1), Doc("batches a step, M")] = 20
+    num_steps: Annotated[int, Ge(1), Doc("leapfrog steps of an hmc proposal: uniform from 1 to this")] = 10
+    batch_size: Annotated[int | Literal["auto"], Ge(1), Doc("data a batch, n; auto: 50, then warm-up chooses")] = "auto"
+    num_batches: Annotated[int | Literal["auto"], Ge(1), Doc("batches a step, M; auto: 20, then warm-up chooses")] = (
+        "auto"
+    )
+    budget: Annotated[int, Ge(40), Doc("data a step, n x M, that auto may choose at most")] = 10_000
     sampling: Annotated[Literal["replacement", "disjoint"], Doc("may a datum be used twice in a step")] = "replacement"
     variance: Annotated[Literal["pooled", "batch-means"], Doc("sigma2 from the spread over data, or over batches")] = (
         "pooled"
     )
     correction: Annotated[int, Ge(0), Le(3), Doc("terms of the penalty; 0 switches it off: biased")] = 3
+    control_variate: Annotated[
+        Literal["none", "first", "second"], Doc("order of the Taylor polynomial taken off the differences")
+    ] = "none"
     target_acceptance: Annotated[Number, Gt(0), Lt(1), Doc("warm-up keeps the acceptance at least here")] = number(0.45)
     target_sigma2: Annotated[Number, Gt(0), Doc("warm-up keeps the mean sigma2 at most here")] = number(1.5)
     preconditioner: Annotated[_preconditioner.Shape, Doc("shape of the proposal's covariance")] = "auto"
 
     def __check_init__(self) -> None:
-        if self.variance == "batch-means" and self.num_batches < 2:
+        if self.variance == "batch-means" and self.num_batches == 1:
             raise ValueError("num_batches: batch-means of one batch has no variance; use >= 2, or variance pooled")
-        if self.num_used < 2:
+        if self.num_batches == 1 and self.batch_size == 1:
             raise ValueError("batch_size x num_batches: one datum a step has no variance; use more")
 
-    @property
-    def num_used(self) -> int:
-        """K = M n, the data a step looks at."""
-        return self.batch_size * self.num_batches
+    def sizes(self, num_data: int) -> tuple[int, int]:
+        """n and M of a step. What is `auto` until warm-up chooses fits into the data if none may be used twice."""
+        size, number = _batch_sizes.START
+        batches = number if self.num_batches == "auto" else self.num_batches
+        if self.batch_size != "auto":
+            return self.batch_size, batches
+        if self.sampling == "disjoint" and size * batches > num_data:
+            batches = min(batches, num_data) if self.num_batches == "auto" else batches
+            size = max(1, num_data // batches)
+        return size, batches
 
     @property
     def stated_exactness(self) -> Exactness:
@@ -86,9 +114,11 @@ class Penalty(AbstractSampler[PenaltyState]):
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
     ) -> PenaltyState:
-        del posterior, key
+        del key
         shape = _preconditioner.identity(self.preconditioner if num_warmup else "identity", theta)
-        return PenaltyState(theta, jnp.asarray(self.step_size, theta.dtype), shape)
+        auto = jnp.asarray("auto" in (self.batch_size, self.num_batches))
+        anchor = self._anchored(posterior, theta)
+        return PenaltyState(theta, jnp.asarray(self.step_size, theta.dtype), shape, anchor, Seen.nothing(theta), auto)
 
     def settle(
         self, posterior: AbstractPosterior, state: PenaltyState, *, final: bool, key: PRNGKeyArray
@@ -96,8 +126,15 @@ class Penalty(AbstractSampler[PenaltyState]):
         del key
         if final:
             return state
-        looked = _preconditioner.look(state.preconditioner, posterior, state.position)
-        return eqx.tree_at(lambda s: s.preconditioner, state, looked)
+        anchor = self._anchored(posterior, state.position)
+        point, hessian = (state.position, None) if anchor is None else (anchor.point, anchor.hessian)
+        shape = _preconditioner.look(state.preconditioner, posterior, point, hessian)
+        return PenaltyState(state.position, state.step_size, shape, anchor, state.seen, state.auto)
+
+    def _anchored(self, posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Anchor | None:
+        if self.control_variate == "none":
+            return None
+        return anchored(posterior, theta, second=self.control_variate == "second")
 
     def tune(
         self,
@@ -108,29 +145,58 @@ class Penalty(AbstractSampler[PenaltyState]):
         key: PRNGKeyArray,
         num_steps: int,
     ) -> tuple[AbstractSampler[PenaltyState], PenaltyState]:
-        del posterior, key, num_steps
-        return self, _preconditioner.share(states, final=final)
+        del key, num_steps
+        states = _preconditioner.share(states, final=final)
+        if final or not bool(states.auto[0]):
+            return self, states
+        size, batches = self.sizes(posterior.num_data)
+        used = _batch_sizes.resized(
+            size * batches,
+            states.seen,
+            target_acceptance=float(self.target_acceptance),
+            target_sigma2=float(self.target_sigma2),
+            least_factor=2.0 if self.control_variate == "none" and self.proposal != "random-walk" else 0.0,
+            most=min(self.budget, posterior.num_data),
+        )
+        size, batches = _batch_sizes.split(used)
+        fresh = jax.tree.map(jnp.zeros_like, states.seen)
+        return (
+            dataclasses.replace(self, batch_size=size, num_batches=batches),
+            eqx.tree_at(lambda s: s.seen, states, fresh),
+        )
+
+    def warmup_step(
+        self, posterior: AbstractPosterior, state: PenaltyState, *, key: PRNGKeyArray
+    ) -> tuple[PenaltyState, Stats]:
+        state, stats = self.step(posterior, state, key=key)
+        seen = state.seen.and_also(stats, 10 * jnp.asarray(self.target_sigma2, state.position.dtype))
+        return eqx.tree_at(lambda s: s.seen, state, seen), stats
 
     def step(
         self, posterior: AbstractPosterior, state: PenaltyState, *, key: PRNGKeyArray
     ) -> tuple[PenaltyState, Stats]:
         key_propose, key_batch, key_accept = jax.random.split(key, 3)
-        proposal, log_proposal_ratio = self._propose(posterior, state, key=key_propose)
+        proposal, log_proposal_ratio, num_steps = self._propose(posterior, state, key=key_propose)
 
-        batch = posterior.minibatch(self.num_used, replace=self.sampling == "replacement", key=key_batch)
+        batch = self._batch(posterior, key=key_batch)
         here = posterior.log_likelihood(state.position, batch)
         there = posterior.log_likelihood(proposal, batch)
         prior_here, prior_there = posterior.log_prior(state.position), posterior.log_prior(proposal)
-        difference = self.difference(posterior, there - here, prior_there - prior_here)
+        d = there - here
+        known = jnp.zeros(())
+        if state.anchor is not None:
+            d = d - state.anchor.batch_part(posterior, state.position, proposal, batch)
+            known = posterior.likelihood_power * state.anchor.whole_part(state.position, proposal)
+        difference = self.difference(posterior, d, prior_there - prior_here + known)
         penalty = noise_penalty(difference.sigma2, difference.dof, self.correction)
 
         log_ratio = -difference.delta - penalty + log_proposal_ratio
         accepted, rate, diverging = metropolis(log_ratio, key=key_accept)
-        scale = posterior.likelihood_power * (posterior.num_data / self.num_used)
+        scale = posterior.likelihood_power * (posterior.num_data / d.shape[0])
         kept = jnp.where(accepted, prior_there + scale * jnp.sum(there), prior_here + scale * jnp.sum(here))
         skew_bias = jnp.abs(difference.skewness) * difference.sigma2**1.5 / 6
-        state = PenaltyState(choose(accepted, proposal, state.position), state.step_size, state.preconditioner)
-        return state, {
+        state = eqx.tree_at(lambda s: s.position, state, choose(accepted, proposal, state.position))
+        stats = {
             "lp_estimate": kept,
             "accepted": accepted,
             "acceptance_rate": rate,
@@ -144,36 +210,69 @@ class Penalty(AbstractSampler[PenaltyState]):
             "regime_dof": difference.sigma2 > difference.dof / 4,
             "regime_skew": skew_bias > 0.05,
         }
+        return state, stats | ({"n_steps": num_steps} if self.proposal == "hmc" else {})
+
+    def _batch(self, posterior: AbstractPosterior, *, key: PRNGKeyArray) -> Any:
+        size, batches = self.sizes(posterior.num_data)
+        return posterior.minibatch(size * batches, replace=self.sampling == "replacement", key=key)
 
     def _propose(
         self, posterior: AbstractPosterior, state: PenaltyState, *, key: PRNGKeyArray
-    ) -> tuple[Float[Array, " dim"], Float[Array, ""]]:
-        """theta', and log q(theta|theta') - log q(theta'|theta)."""
-        key_noise, key_drift = jax.random.split(key)
+    ) -> tuple[Float[Array, " dim"], Float[Array, ""], Int[Array, ""]]:
+        """theta', log q(theta|theta') - log q(theta'|theta), and the gradients' number.
+
+        A Langevin proposal is one leapfrog step of length sqrt(2 eta).
+        """
+        key_noise, key_drift, key_number = jax.random.split(key, 3)
         eta, shape = state.step_size, state.preconditioner
         eps = standard_normal(state.position, key=key_noise)
         if self.proposal == "random-walk":
-            return state.position + eta * shape.correlate(eps), jnp.zeros((), eta.dtype)
-        batch = posterior.minibatch(self.num_used, replace=self.sampling == "replacement", key=key_drift)
-        scale = posterior.likelihood_power * (posterior.num_data / self.num_used)
+            return state.position + eta * shape.correlate(eps), jnp.zeros((), eta.dtype), jnp.asarray(0)
+        slope = self._slope(posterior, state.anchor, key=key_drift)
+        number = jnp.asarray(1)
+        if self.proposal == "langevin":
+            eta = jnp.sqrt(2 * eta)
+        else:
+            number = jax.random.randint(key_number, (), 1, self.num_steps + 1)
+
+        def leap(_: Any, at: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
+            theta, momentum, force = at
+            momentum = momentum + eta / 2 * force
+            theta = theta + shape.correlate(eta * momentum)
+            force = shape.project(slope(theta))
+            return theta, momentum + eta / 2 * force, force
+
+        first = (state.position, eps, shape.project(slope(state.position)))
+        last = leap(0, first) if self.proposal == "langevin" else jax.lax.fori_loop(0, number, leap, first)
+        return last[0], (jnp.sum(eps**2) - jnp.sum(last[1] ** 2)) / 2, number
+
+    def _slope(
+        self, posterior: AbstractPosterior, anchor: Anchor | None, *, key: PRNGKeyArray
+    ) -> Callable[[Float[Array, " dim"]], Float[Array, " dim"]]:
+        """An estimate of the log posterior's gradient, as a function: the same at every point of a step."""
+        prior, power = jax.grad(posterior.log_prior), posterior.likelihood_power
+        if anchor is not None and anchor.hessian is not None:
+            return lambda theta: prior(theta) + power * anchor.slope(theta)
+        batch = self._batch(posterior, key=key)
 
         @jax.grad
-        def gradient(theta):
-            return posterior.log_prior(theta) + scale * jnp.sum(posterior.log_likelihood(theta, batch))
+        def on_batch(theta: Float[Array, " dim"]) -> Float[Array, ""]:
+            return posterior.num_data * jnp.mean(posterior.log_likelihood(theta, batch))
 
-        forward = shape.project(gradient(state.position))
-        proposal = state.position + shape.correlate(eta * forward + jnp.sqrt(2 * eta) * eps)
-        reverse = eps + jnp.sqrt(eta / 2) * (forward + shape.project(gradient(proposal)))
-        return proposal, (jnp.sum(eps**2) - jnp.sum(reverse**2)) / 2
+        if anchor is None:
+            return lambda theta: prior(theta) + power * on_batch(theta)
+        rest = anchor.gradient - on_batch(anchor.point)
+        return lambda theta: prior(theta) + power * (on_batch(theta) + rest)
 
     def difference(
-        self, posterior: AbstractPosterior, d: Float[Array, " used"], log_prior_change: Float[Array, ""]
+        self, posterior: AbstractPosterior, d: Float[Array, " used"], known_change: Float[Array, ""]
     ) -> Difference:
         """delta and its variance from the per-datum differences `d` of a step's batches.
 
         With replacement Var(delta) = beta^2 N^2 / K s^2; disjoint batches have (1 - K/N) of it.
         """
-        used, total = self.num_used, posterior.num_data
+        (size, batches), total = self.sizes(posterior.num_data), posterior.num_data
+        used = size * batches
         # Products of sizes are floats: N * N overflows an int32 above 46 340 data.
         scale = posterior.likelihood_power * float(total)
         mean = jnp.mean(d)
@@ -183,11 +282,11 @@ class Penalty(AbstractSampler[PenaltyState]):
         if self.variance == "pooled":
             sigma2, dof = scale**2 / used * second * (used / (used - 1)), used - 1
         else:
-            means = jnp.mean(centred.reshape(self.num_batches, self.batch_size), 1)
-            sigma2, dof = scale**2 / self.num_batches * jnp.var(means, ddof=1), self.num_batches - 1
+            means = jnp.mean(centred.reshape(batches, size), 1)
+            sigma2, dof = scale**2 / batches * jnp.var(means, ddof=1), batches - 1
         if self.sampling == "disjoint":
             sigma2 = sigma2 * (1 - used / total)
-        return Difference(-log_prior_change - scale * mean, sigma2, dof, skewness)
+        return Difference(-known_change - scale * mean, sigma2, dof, skewness)
 
     def headroom(self, stats: Stats) -> Float[Array, " constraint"]:
         """Acceptance above its target, and sigma2 below its own, capped so that one outlier is one."""
@@ -196,24 +295,39 @@ class Penalty(AbstractSampler[PenaltyState]):
         return jnp.stack([acceptance, 1 - jnp.minimum(sigma2 / self.target_sigma2, 10.0)])
 
     def check(self, posterior: AbstractPosterior) -> None:
-        if self.sampling == "disjoint" and self.num_used > posterior.num_data:
+        size, batches = self.sizes(posterior.num_data)
+        if self.sampling == "disjoint" and size * batches > posterior.num_data:
             raise UsageError(
-                f"--sampler.batch-size x --sampler.num-batches: {self.num_used} different data a step, but there are "
+                f"--sampler.batch-size x --sampler.num-batches: {size * batches} different data a step, but there are "
                 f"{posterior.num_data}; use fewer, or --sampler.sampling replacement"
+            )
+        if size * batches < 2:
+            raise UsageError("one datum a step has no variance: the penalty needs at least two data")
+        dim = posterior.layout.dim
+        if self.control_variate == "second" and dim > _SECOND_ORDER_UP_TO:
+            raise UsageError(
+                f"--sampler.control-variate second: needs a {dim} x {dim} Hessian, affordable up to "
+                f"{_SECOND_ORDER_UP_TO} parameters; use first, or sample fewer parameters with --stochastic last"
             )
 
     def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> float:
-        del posterior, means
-        return self.num_used * (4.0 if self.proposal == "langevin" else 2.0)
+        """Two likelihoods a datum, its derivatives along the move at the anchor, and the gradients of a proposal."""
+        size, batches = self.sizes(posterior.num_data)
+        order = _ORDER[self.control_variate]
+        gradients = 0.0
+        if self.proposal != "random-walk" and order < 2:
+            gradients = 1 + means.get("n_steps", 1.0) + order
+        return size * batches * (2.0 + order + gradients)
 
     def verdict(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> str:
         """The guard: is the noise where the penalty is worth its name?"""
         sigma2, acceptance = means["sigma2"], means["acceptance_rate"]
         eta = means["step_size"]
+        size, batches = self.sizes(posterior.num_data)
         if not sigma2 <= 2:
             share = 0.0 if self.sampling == "replacement" else 1 / posterior.num_data
-            used = 1 / (share + (1 / self.num_used - share) * 1.5 / sigma2)
-            batches = -(-used // self.batch_size)
+            used = 1 / (share + (1 / (size * batches) - share) * 1.5 / sigma2)
+            batches = -(-used // size)
             shrink = (1.5 / sigma2) ** (0.5 if self.proposal == "random-walk" else 1.0)
             return (
                 f"mean sigma2 {sigma2:.2g}, trusted up to 2; use --sampler.num-batches {batches:.0f}, a longer "
@@ -227,7 +341,7 @@ class Penalty(AbstractSampler[PenaltyState]):
         if means["regime_skew"] > 0.5:
             return (
                 "the differences are so skewed that most steps are biased by more than 0.05 "
-                f"(|skewness| sigma^3 / 6); use a larger --sampler.batch-size than {self.batch_size}"
+                f"(|skewness| sigma^3 / 6); use a larger --sampler.batch-size than {size}"
             )
         if acceptance < 0.01:
             return f"acceptance {acceptance:.2%}; use a --sampler.step-size below {eta:.2g}, or a longer --warmup"

@@ -14,7 +14,7 @@ from typing_extensions import Doc
 from bnnzoo.number import Number, number
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.samplers import _preconditioner
-from bnnzoo.samplers._base import AbstractSampler, Exactness, Stats, choose, metropolis, standard_normal
+from bnnzoo.samplers._base import Exactness, Stats, choose, metropolis, standard_normal
 
 
 class RandomWalkState(eqx.Module):
@@ -25,7 +25,7 @@ class RandomWalkState(eqx.Module):
     preconditioner: _preconditioner.Preconditioner
 
 
-class RandomWalk(AbstractSampler[RandomWalkState]):
+class RandomWalk(_preconditioner.AbstractPreconditionedSampler[RandomWalkState]):
     """Draws from the posterior. theta' = theta + eta F eps, accepted with min(1, e^-Delta) over all data.
 
     Metropolis et al. 1953; slides, algorithm 1. F F' is the preconditioner of warm-up (I without warm-up).
@@ -49,27 +49,6 @@ class RandomWalk(AbstractSampler[RandomWalkState]):
             jnp.asarray(self.step_size, theta.dtype),
             _preconditioner.identity(self.preconditioner if num_warmup else "identity", theta),
         )
-
-    def settle(
-        self, posterior: AbstractPosterior, state: RandomWalkState, *, final: bool, key: PRNGKeyArray
-    ) -> RandomWalkState:
-        del key
-        if final:
-            return state
-        looked = _preconditioner.look(state.preconditioner, posterior, state.position)
-        return eqx.tree_at(lambda s: s.preconditioner, state, looked)
-
-    def tune(
-        self,
-        posterior: AbstractPosterior,
-        states: RandomWalkState,
-        *,
-        final: bool,
-        key: PRNGKeyArray,
-        num_steps: int,
-    ) -> tuple[AbstractSampler[RandomWalkState], RandomWalkState]:
-        del posterior, key, num_steps
-        return self, _preconditioner.share(states, final=final)
 
     def step(
         self, posterior: AbstractPosterior, state: RandomWalkState, *, key: PRNGKeyArray
