@@ -274,7 +274,7 @@ class Penalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState]):
         (size, batches), total = self.sizes(posterior.num_data), posterior.num_data
         used = size * batches
         # Products of sizes are floats: N * N overflows an int32 above 46 340 data.
-        scale = posterior.likelihood_power * float(total)
+        scale = jnp.asarray(posterior.likelihood_power, d.dtype) * float(total)
         mean = jnp.mean(d)
         centred = d - mean
         second = jnp.mean(centred**2)

@@ -1,0 +1,122 @@
+"""Warm-up chooses how many data a step of the penalty looks at."""
+
+from __future__ import annotations
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import tiny
+from scipy.special import ndtr, ndtri
+
+from bnnzoo import backend, zoo
+from bnnzoo.errors import InterruptedRunError
+from bnnzoo.samplers import Penalty
+from bnnzoo.samplers._batch_sizes import START, Seen, resized, split
+
+AUTO = {"sampler.batch_size": "auto", "sampler.num_batches": "auto"}
+
+
+def seen(sigma2: float, acceptance: float, skewed: float = 0.0) -> Seen:
+    one = Seen(*(jnp.asarray(value, jnp.float32) for value in (100.0, sigma2, acceptance, skewed)))
+    return jax.tree.map(lambda value: jnp.broadcast_to(value, (4,)), one)
+
+
+def again(used: int, found: Seen, most: int = 10_000, least_factor: float = 0.0) -> int:
+    return resized(used, found, target_acceptance=0.45, target_sigma2=1.5, least_factor=least_factor, most=most)
+
+
+def test_both_limits_met_change_nothing():
+    assert again(1280, seen(1.5, 0.45)) == 1280
+
+
+def test_noise_that_stops_the_step_size_asks_for_more_data():
+    assert again(640, seen(1.5, 0.53)) == 2560
+    assert again(640, seen(1.5, 0.53), most=1000) == 1000
+
+
+def test_noise_that_is_not_used_asks_for_fewer_data():
+    assert again(1280, seen(0.01, 0.45)) == 80
+    assert again(80, seen(0.0, 0.45)) == 40
+
+
+def test_skewed_differences_and_plain_gradients_ask_for_more_data():
+    assert again(640, seen(0.1, 0.45)) < 640
+    assert again(640, seen(0.1, 0.45, skewed=0.6)) == 1280
+    assert again(640, seen(0.1, 0.45), least_factor=2.0) == 1280
+
+
+def test_sizes_come_to_rest_where_both_limits_are_met():
+    """A proposal whose sigma2 is c l^q / K, its step size at the first limit that it meets."""
+    for power in (2, 4, 6):
+        for c in (300.0, 3e4):
+            used = 1000
+            for _ in range(10):
+                ell = np.linspace(1e-3, 1.6, 20_000)
+                sigma2 = c * ell**power / used
+                accepted = 2 * ndtr(-np.sqrt(ell**2 + sigma2) / 2)
+                best = np.flatnonzero((accepted >= 0.45) & (sigma2 <= 1.5))[-1]
+                used = again(used, seen(sigma2[best], accepted[best]), most=10**9)
+            wanted = c * ((2 * ndtri(0.225)) ** 2 - 1.5) ** (power / 2) / 1.5
+            assert 0.4 < used / max(wanted, 40) < 3
+
+
+def test_a_size_is_cut_into_twenty_batches():
+    assert split(1000) == (50, 20)
+    assert split(7) == (1, 7)
+    n, m = split(442)
+    assert n * m <= 442
+
+
+def test_sizes_without_warm_up_are_the_start():
+    assert Penalty().sizes(10**6) == START == (50, 20)
+    assert Penalty(sampling="disjoint").sizes(200) == (10, 20)
+    assert Penalty(batch_size=7).sizes(10**6) == (7, 20)
+    found = tiny.run("penalty", sampler_object=Penalty(step_size=0.01), num_warmup=0)
+    assert found[-1].sampler.sizes(400) == START
+
+
+@pytest.fixture(scope="module")
+def chosen():
+    with backend.arithmetic("float32"):
+        return tiny.run("penalty", sampler_object=Penalty(), num_warmup=600, num_draws=200)
+
+
+def test_warm_up_chooses_sizes_and_then_freezes_them(chosen):
+    after = {
+        chunk.sampler.sizes(tiny.problem("penalty").posterior.num_data) for chunk in chosen if chunk.next_step >= 300
+    }
+    assert len(after) == 1
+    assert isinstance(chosen[-1].sampler.batch_size, int)
+    assert isinstance(chosen[-1].sampler.num_batches, int)
+    values = tiny.joined(chosen)
+    assert 0.2 < values["sigma2"].mean() < 2.0
+    assert 0.3 < values["acceptance_rate"].mean() < 0.8
+    assert len(np.unique(values["step_size"])) == 1
+
+
+def test_control_variates_need_fewer_data(chosen):
+    posterior = tiny.problem("penalty").posterior
+    sampler = Penalty(control_variate="second", proposal="langevin")
+    found = tiny.run("penalty", sampler_object=sampler, num_warmup=400, num_draws=20)
+    few, many = (int(np.prod(run[-1].sampler.sizes(posterior.num_data))) for run in (found, chosen))
+    assert few == 40 < many
+
+
+def test_what_was_chosen_is_in_the_file_and_survives_an_interruption(tmp_path):
+    options = {**AUTO, "warmup": 60, "draws": 10}
+    whole = zoo.run_recipe(tiny.recipe("penalty", **options), out=tmp_path / "whole.nc")
+    tuned = json.loads(whole.attributes["tuned"])
+    assert tuned["batch_size"] * tuned["num_batches"] != START[0] * START[1]
+    assert "batch_size: auto" in whole.attributes["recipe"]
+
+    polls = iter(range(10_000))
+    recipe = tiny.recipe("penalty", **options)
+    with pytest.raises(InterruptedRunError):
+        zoo.run_recipe(recipe, out=tmp_path / "cut.nc", stop=lambda: 15 if next(polls) == 3 else 0)
+    resumed = zoo.resume(tmp_path / "cut.nc")
+    assert json.loads(resumed.attributes["tuned"]) == tuned
+    for name, values in whole.posterior["posterior"].data_vars.items():
+        np.testing.assert_array_equal(values, resumed.posterior["posterior"][name])

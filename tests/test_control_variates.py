@@ -1,0 +1,235 @@
+"""Control variates: the polynomial's parts add up, deltas stay unbiased, and chains draw from the exact law."""
+
+from __future__ import annotations
+
+import itertools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from bnnzoo import backend
+from bnnzoo.errors import UsageError
+from bnnzoo.likelihoods import Bernoulli, Gaussian
+from bnnzoo.models import Linear, Mlp
+from bnnzoo.posterior import NetworkPosterior
+from bnnzoo.priors import Normal
+from bnnzoo.samplers import Penalty
+from bnnzoo.samplers._control_variate import Anchor, anchored
+
+ORDERS = pytest.mark.parametrize("order", ["none", "first", "second"])
+CHAINS, STEPS = 10_000, 30
+THRESHOLD = 4.89
+"""What a standard normal passes once in a million."""
+
+
+def network(rows: int = 6, power: float = 0.7) -> NetworkPosterior:
+    """A small network whose log-likelihood is no polynomial."""
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(rows, 2)).astype(np.float64)
+    y = (x[:, 0] > rng.normal(size=rows)).astype(np.int32)
+    model = Mlp((3,), "tanh").build((2,), 1, key=jax.random.key(0))
+    return NetworkPosterior.of(model, Bernoulli(), Normal(1.3), x, y, likelihood_power=power)
+
+
+def slope_only(rows: int = 300) -> NetworkPosterior:
+    """Logistic regression without a bias: one parameter, whose law a grid tells exactly."""
+    rng = np.random.default_rng(5)
+    x = (1 + rng.normal(size=(rows, 1))).astype(np.float32)
+    y = (rng.uniform(size=rows) < 1 / (1 + np.exp(-1.5 * x[:, 0]))).astype(np.int32)
+    whole = Linear().build((1,), 1, key=jax.random.key(0))
+    bare = eqx.tree_at(lambda m: m.bias, whole, jnp.zeros((1,)))
+    weight_only = jax.tree.map(lambda leaf: leaf is bare.weight, bare)
+    return NetworkPosterior.of(bare, Bernoulli(), Normal(1.0), x, y, sampled=weight_only)
+
+
+def anchor_of(posterior: NetworkPosterior, order: str, point) -> Anchor | None:
+    """The anchor at a point, wherever it lies."""
+    if order == "none":
+        return None
+
+    def total(theta):
+        return jnp.sum(posterior.log_likelihoods(theta))
+
+    return Anchor(point, jax.grad(total)(point), jax.hessian(total)(point) if order == "second" else None)
+
+
+@pytest.mark.parametrize("order", ["first", "second"])
+def test_the_whole_part_is_the_sum_of_the_batch_part(order):
+    with backend.arithmetic("float64"):
+        posterior = network()
+        point, start, end = 0.5 * jax.random.normal(jax.random.key(1), (3, posterior.layout.dim))
+        anchor = anchor_of(posterior, order, point)
+        assert anchor is not None
+        parts = anchor.batch_part(posterior, start, end, posterior.data)
+        np.testing.assert_allclose(parts.sum(), anchor.whole_part(start, end), rtol=1e-12)
+
+        # q_i against the polynomial written out, datum by datum.
+        def one(theta, i):
+            return posterior.log_likelihood(theta, jax.tree.map(lambda a: jnp.asarray(a)[i : i + 1], posterior.data))[0]
+
+        for i in range(posterior.num_data):
+
+            def polynomial(theta, i=i):
+                away = theta - point
+                value = jax.grad(one)(point, i) @ away
+                return value + (away @ jax.hessian(one)(point, i) @ away / 2 if order == "second" else 0.0)
+
+            np.testing.assert_allclose(parts[i], polynomial(end) - polynomial(start), rtol=1e-10)
+
+
+@ORDERS
+@pytest.mark.parametrize("sampling", ["replacement", "disjoint"])
+def test_delta_and_sigma2_are_unbiased_over_all_batches(order, sampling):
+    with backend.arithmetic("float64"):
+        posterior = network()
+        point, start, end = 0.5 * jax.random.normal(jax.random.key(1), (3, posterior.layout.dim))
+        sampler = Penalty(batch_size=3, num_batches=1, sampling=sampling, control_variate=order)
+        anchor = anchor_of(posterior, order, point)
+        d = posterior.log_likelihood(end, posterior.data) - posterior.log_likelihood(start, posterior.data)
+        known = posterior.log_prior(end) - posterior.log_prior(start)
+        truth = -float(known + posterior.likelihood_power * jnp.sum(d))
+        if anchor is not None:
+            d = d - anchor.batch_part(posterior, start, end, posterior.data)
+            known = known + posterior.likelihood_power * anchor.whole_part(start, end)
+        whole = range(posterior.num_data)
+        batches = itertools.permutations(whole, 3) if sampling == "disjoint" else itertools.product(whole, repeat=3)
+        found = jax.vmap(lambda rows: sampler.difference(posterior, d[rows], known))(jnp.array(list(batches)))
+        np.testing.assert_allclose(np.mean(found.delta), truth, rtol=1e-12)
+        np.testing.assert_allclose(np.mean(found.sigma2), np.var(found.delta), rtol=1e-10)
+
+
+def test_the_anchor_is_at_the_mode_when_a_newton_step_reaches_it():
+    with backend.arithmetic("float64"):
+        posterior = slope_only()
+        far, move = jnp.array([2.5]), jax.jit(lambda theta: anchored(posterior, theta, second=True))
+        near = move(far)
+        for _ in range(4):
+            near = move(near.point)
+        assert abs(float(jax.grad(posterior.log_density)(near.point)[0])) < 0.05
+        assert near.hessian is not None
+        np.testing.assert_allclose(near.hessian, jax.hessian(lambda t: posterior.log_likelihoods(t).sum())(near.point))
+        first = anchored(posterior, far, second=False)
+        assert first.hessian is None
+        np.testing.assert_array_equal(first.point, far)
+
+
+def test_a_gaussian_log_likelihood_leaves_no_noise_at_second_order():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(5000, 3)).astype(np.float32)
+    y = x @ np.ones((3, 1), np.float32) + rng.normal(size=(5000, 1)).astype(np.float32)
+    posterior = NetworkPosterior.of(
+        Linear().build((3,), 1, key=jax.random.key(0)), Gaussian(1.0), Normal(1.0), x, y.astype(np.float32)
+    )
+    for order, most in (("second", 1e-3), ("none", np.inf)):
+        sampler = Penalty(batch_size=20, num_batches=2, control_variate=order, proposal="langevin", step_size=1e-5)
+        state = eqx.filter_jit(sampler.init)(posterior, jnp.ones((4,)), num_warmup=0, key=jax.random.key(1))
+        sigma2 = float(eqx.filter_jit(sampler.step)(posterior, state, key=jax.random.key(2))[1]["sigma2"])
+        assert sigma2 < most
+    assert sigma2 > 0.1
+
+
+def test_a_langevin_proposal_is_one_leapfrog_step():
+    posterior = network(50)
+    theta = 0.3 * jax.random.normal(jax.random.key(0), (posterior.layout.dim,))
+    for order in ("none", "first", "second"):
+        common = {"batch_size": 10, "num_batches": 2, "control_variate": order}
+        found = []
+        for sampler in (
+            Penalty(proposal="langevin", step_size=0.02, **common),
+            Penalty(proposal="hmc", num_steps=1, step_size=0.2, **common),
+        ):
+            state = eqx.filter_jit(sampler.init)(posterior, theta, num_warmup=0, key=jax.random.key(1))
+            found.append(eqx.filter_jit(sampler.step)(posterior, state, key=jax.random.key(2))[1])
+        for name in ("delta", "sigma2", "acceptance_rate"):
+            np.testing.assert_allclose(found[0][name], found[1][name], rtol=1e-4)
+
+
+def test_a_hessian_that_is_too_large_is_refused():
+    model = Mlp((50, 50), "tanh").build((2,), 1, key=jax.random.key(0))
+    data = np.zeros((10, 2), np.float32), np.zeros(10, np.int32)
+    posterior = NetworkPosterior.of(model, Bernoulli(), Normal(1.0), *data)
+    with pytest.raises(UsageError, match=r"--sampler\.control-variate second.*use first"):
+        Penalty(control_variate="second").check(posterior)
+    Penalty(control_variate="first").check(posterior)
+
+
+# ---- the law of the chain ------------------------------------------------------------------------
+
+
+def exact_law(posterior: NetworkPosterior) -> tuple[np.ndarray, np.ndarray]:
+    """A grid and the distribution function on it."""
+    with backend.arithmetic("float64"):
+        grid = jnp.linspace(-1.0, 5.0, 4001)
+        log_density = np.asarray(jax.lax.map(lambda t: posterior.log_density(t[None]), grid))
+    weights = np.exp(log_density - log_density.max())
+    return np.asarray(grid), np.cumsum(weights) / weights.sum()
+
+
+def ends(posterior: NetworkPosterior, sampler: Penalty, starts: np.ndarray) -> tuple[np.ndarray, float, float]:
+    """Where chains of a fixed step size end, their mean acceptance and sigma2."""
+
+    def chain(theta, key):
+        state = sampler.init(posterior, theta, num_warmup=0, key=key)
+        anchor = sampler._anchored(posterior, jnp.array([1.2]))
+        state = eqx.tree_at(lambda s: s.anchor, state, anchor, is_leaf=lambda x: x is None)
+
+        def step(state, key):
+            state, found = sampler.step(posterior, state, key=key)
+            return state, (found["acceptance_rate"], found["sigma2"])
+
+        state, (rate, sigma2) = jax.lax.scan(step, state, jax.random.split(key, STEPS))
+        return state.position[0], rate.mean(), sigma2.mean()
+
+    keys = jax.random.split(jax.random.key(42), len(starts))
+    found = jax.jit(jax.vmap(chain))(jnp.asarray(starts, jnp.float32)[:, None], keys)
+    return np.asarray(found[0], float), float(found[1].mean()), float(found[2].mean())
+
+
+def scores(draws: np.ndarray, grid: np.ndarray, law: np.ndarray) -> np.ndarray:
+    """z of the mean and of the second moment of independent draws pushed through their law, and of Kolmogorov's D."""
+    normal = stats.norm.ppf(np.clip(np.interp(draws, grid, law), 1e-9, 1 - 1e-9))
+    count = len(normal)
+    p = stats.kstest(normal, "norm").pvalue
+    return np.array([normal.mean() * count**0.5, (np.mean(normal**2) - 1) * (count / 2) ** 0.5, stats.norm.isf(p / 2)])
+
+
+@pytest.mark.parametrize("proposal", ["random-walk", "langevin", "hmc"])
+@pytest.mark.parametrize("order", ["first", "second"])
+def test_exact_draws_stay_exact(order, proposal):
+    posterior = slope_only()
+    grid, law = exact_law(posterior)
+    starts = np.interp(np.random.default_rng(1).uniform(size=CHAINS), law, grid)
+    step = {"random-walk": 0.2, "langevin": 0.02, "hmc": 0.1}[proposal]
+    sampler = Penalty(
+        batch_size=20, num_batches=2, control_variate=order, proposal=proposal, step_size=step, num_steps=4
+    )
+    draws, acceptance, sigma2 = ends(posterior, sampler, starts)
+    assert 0.4 < acceptance < 0.97
+    assert sigma2 < 1.0
+    assert np.abs(scores(draws, grid, law)).max() < THRESHOLD
+    assert np.corrcoef(draws, starts)[0, 1] < 0.9
+
+
+@pytest.mark.parametrize("proposal", ["random-walk", "langevin"])
+def test_chains_from_afar_arrive(proposal):
+    posterior = slope_only()
+    grid, law = exact_law(posterior)
+    step = {"random-walk": 0.3, "langevin": 0.04}[proposal]
+    sampler = Penalty(batch_size=20, num_batches=2, control_variate="second", proposal=proposal, step_size=step)
+    starts = np.full(CHAINS, np.interp(0.999, law, grid))
+    draws, _, _ = ends(posterior, sampler, starts)
+    assert np.abs(scores(draws, grid, law)).max() < THRESHOLD
+
+
+def test_a_forgotten_sum_over_all_data_is_seen(monkeypatch):
+    posterior = slope_only()
+    grid, law = exact_law(posterior)
+    starts = np.interp(np.random.default_rng(1).uniform(size=CHAINS), law, grid)
+    monkeypatch.setattr(Anchor, "whole_part", lambda self, start, end: jnp.zeros(()))
+    sampler = Penalty(batch_size=20, num_batches=2, control_variate="second", step_size=0.2)
+    draws, _, _ = ends(posterior, sampler, starts)
+    assert np.abs(scores(draws, grid, law)).max() > THRESHOLD
