@@ -1,0 +1,287 @@
+"""Where mini-batches pay: effective draws a second of the penalty and of full-batch samplers as the data grow.
+
+    python benchmarks/penalty_scaling.py logistic [--sizes 1e4 1e5 1e6] [--repeats 3]
+    python benchmarks/penalty_scaling.py last-layer [--sizes 1e5 1e6]
+    python benchmarks/penalty_scaling.py network [--sizes 1e5 1e6]
+
+logistic    logistic regression with 20 parameters; ESS of the parameters, variances against the inverse Hessian at the
+            mode (Newton's method in double precision; the posterior is Gaussian to O(1/N)). BlackJAX's random walk
+            and MALA, whitened by that Hessian, run in the same process where blackjax is installed.
+last-layer  an mlp 20-64-1 trained once, its last layer sampled; ESS of its parameters, variances against the closed form.
+network     a whole mlp 20-16-1 (tanh); ESS of its predictions at 50 inputs.
+
+Every method starts at the same points, tunes itself in warm-up and is run `--repeats` times, interleaved with the others;
+ESS is the least bulk ESS over parameters (or predictions), summed over chains, and a second is one of sampling.
+Medians over the repeats; ratios within one run are what means anything.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import arviz_stats
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bnnzoo import backend
+from bnnzoo.likelihoods import Bernoulli, Gaussian
+from bnnzoo.models import Linear, Mlp
+from bnnzoo.placement import place
+from bnnzoo.posterior import NetworkPosterior
+from bnnzoo.priors import Normal
+from bnnzoo.run import Keys, Seconds, chunks
+from bnnzoo.samplers import AbstractSampler, Mala, Nuts, Penalty, RandomWalk
+
+CHAINS = 4
+
+
+@dataclasses.dataclass
+class Outcome:
+    """One run: values whose ESS counts [chain, draw, value], seconds of sampling, steps a chain."""
+
+    values: np.ndarray
+    seconds: float
+    steps: int
+    data: float
+    acceptance: float
+    sigma2: float
+
+    @property
+    def ess(self) -> float:
+        return min(float(arviz_stats.ess(self.values[..., i])) for i in range(self.values.shape[-1]))
+
+
+Method = Callable[[int], Outcome]
+
+
+def ours(
+    posterior: NetworkPosterior,
+    sampler: AbstractSampler,
+    thetas: np.ndarray,
+    *,
+    warmup: int,
+    draws: int,
+    thin: int = 1,
+    values: Callable[[np.ndarray], np.ndarray] = lambda draws: draws,
+) -> Method:
+    """A sampler of bnnzoo, through the loop that every run goes through."""
+
+    def run(seed: int) -> Outcome:
+        seconds, parts, stats, last = Seconds(), [], [], None
+        stream = chunks(
+            posterior,
+            sampler,
+            thetas,
+            keys=Keys.of(seed),
+            num_warmup=warmup,
+            num_draws=draws,
+            thin=thin,
+            placement=place("auto", CHAINS),
+            seconds=seconds,
+        )
+        for last in stream:
+            if last.phase == "sampling":
+                parts.append(last.draws)
+                stats.append(last.stats)
+        assert last is not None
+        mean = {name: float(np.mean(np.concatenate([s[name] for s in stats], 1))) for name in stats[0]}
+        return Outcome(
+            values(np.concatenate(parts, 1)),
+            seconds.sampling,
+            draws * thin,
+            last.sampler.evaluations(posterior, mean),
+            mean.get("acceptance_rate", np.nan),
+            mean.get("sigma2", np.nan),
+        )
+
+    return run
+
+
+def blackjax_method(
+    kernel: Callable[..., Any], posterior: NetworkPosterior, mode: np.ndarray, covariance: np.ndarray, draws: int
+) -> Method:
+    """A BlackJAX kernel on the whitened posterior, chains under vmap."""
+    factor, centre = jnp.asarray(np.linalg.cholesky(covariance), jnp.float32), jnp.asarray(mode, jnp.float32)
+
+    @jax.jit
+    def compiled(posterior: Any, starts: Any, keys: Any) -> Any:
+        algorithm = kernel(lambda z: posterior.log_density(centre + factor @ z))
+
+        def chain(start: Any, key: Any) -> Any:
+            def step(state: Any, key: Any) -> Any:
+                state, info = algorithm.step(key, state)
+                return state, (state.position, info.acceptance_rate)
+
+            return jax.lax.scan(step, algorithm.init(start), jax.random.split(key, draws))[1]
+
+        return jax.vmap(chain)(starts, keys)
+
+    posterior = jax.device_put(posterior)
+
+    def run(seed: int) -> Outcome:
+        key = jax.random.key(seed)
+        starts = jax.random.normal(jax.random.fold_in(key, 0), (CHAINS, len(mode)))
+        keys = jax.random.split(jax.random.fold_in(key, 1), CHAINS)
+        program = compiled.lower(posterior, starts, keys).compile()
+        started = time.perf_counter()
+        z, rate = jax.block_until_ready(program(posterior, starts, keys))
+        seconds = time.perf_counter() - started
+        values = mode + np.asarray(z, float) @ np.asarray(factor, float).T
+        return Outcome(values, seconds, draws, posterior.num_data, float(np.mean(rate)), np.nan)
+
+    return run
+
+
+def compare(size: int, methods: dict[str, Method], variances: np.ndarray | None, *, repeats: int, base: str) -> None:
+    """Run all methods in turn, `repeats` times, and print a row each."""
+    outcomes: dict[str, list[Outcome]] = {name: [] for name in methods}
+    for seed in range(repeats):
+        for name, run in methods.items():
+            outcomes[name].append(run(seed))
+    rate = {name: float(np.median([o.ess / o.seconds for o in some])) for name, some in outcomes.items()}
+    for name, some in outcomes.items():
+        ess = sum(o.ess for o in some)
+        ratio = "-"
+        if variances is not None:
+            whole = np.concatenate([o.values for o in some], 1).astype(float)
+            found = np.mean(whole.var((0, 1)) / variances)
+            ratio = f"{found:.3f} ± {np.sqrt(2 / ess / len(variances)):.3f}"
+        print(
+            f"| {size:.0e} | {name} | {np.median([o.data for o in some]):.3g} "
+            f"| {np.median([1e6 * o.seconds / o.steps / CHAINS for o in some]):.4g} "
+            f"| {np.mean([o.acceptance for o in some]):.2f} | {np.mean([o.sigma2 for o in some]):.2g} | {ess:.0f} "
+            f"| {rate[name]:.4g} | {rate[name] / rate[base]:.3g} | {ratio} |",
+            flush=True,
+        )
+
+
+def header() -> None:
+    print(
+        "| N | method | data a step | us a chain-step | acceptance | sigma2 | ESS | ESS/s | of MALA | variance ratio |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|---|")
+
+
+# ---- logistic regression -------------------------------------------------------------------------
+
+
+def logistic(size: int, repeats: int) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(size, 19)).astype(np.float32)
+    weights = rng.normal(size=19) / 19**0.5
+    y = (rng.uniform(size=size) < 1 / (1 + np.exp(-x @ weights))).astype(np.int32)
+    posterior = NetworkPosterior.of(Linear().build((19,), 1, key=jax.random.key(0)), Bernoulli(), Normal(1.0), x, y)
+    mode, covariance = laplace(x, y)
+    starts = rng.multivariate_normal(mode, covariance, CHAINS).astype(np.float32)
+    full = {10_000: 3000, 100_000: 1000}.get(size, 250)
+    walk = {10_000: 10_000, 100_000: 4000}.get(size, 1500)
+    methods = {
+        "random-walk": ours(posterior, RandomWalk(step_size=0.5 / size**0.5), starts, warmup=200, draws=walk),
+        "mala": ours(posterior, Mala(step_size=0.3 / size), starts, warmup=200, draws=full),
+    }
+    try:
+        import blackjax
+    except ImportError:
+        print("blackjax is not installed: its rows are left out")
+    else:
+        dim = len(mode)
+        step = 0.5 * 1.65**2 / dim ** (1 / 3)
+        walking = lambda f: blackjax.normal_random_walk(f, 2.38 / dim**0.5 * jnp.ones(dim))  # noqa: E731
+        methods["BlackJAX random walk"] = blackjax_method(walking, posterior, mode, covariance, walk)
+        langevin = lambda f: blackjax.mala(f, step)  # noqa: E731
+        methods["BlackJAX mala"] = blackjax_method(langevin, posterior, mode, covariance, full)
+    for proposal, order, draws, thin in (
+        ("random-walk", "none", 2000, 10),
+        ("random-walk", "first", 5000, 10),
+        ("random-walk", "second", 5000, 10),
+        ("langevin", "second", 20_000, 1),
+        ("hmc", "second", 20_000, 1),
+    ):
+        sampler = Penalty(control_variate=order, proposal=proposal, step_size=1 / size**0.5 if order == "none" else 0.5)
+        name = f"penalty, {proposal}, {order if order != 'none' else 'no'} control variate"
+        methods[name] = ours(posterior, sampler, starts, warmup=1000, draws=draws, thin=thin)
+    compare(size, methods, np.diag(covariance), repeats=repeats, base="mala")
+
+
+def laplace(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mode and inverse Hessian of logistic regression (weights, bias) under N(0, I), by Newton's method."""
+    design = np.column_stack([x, np.ones(len(x))]).astype(float)
+    theta = np.zeros(design.shape[1])
+    for _ in range(30):
+        p = 1 / (1 + np.exp(-design @ theta))
+        precision = (design * (p * (1 - p))[:, None]).T @ design + np.eye(len(theta))
+        theta = theta + np.linalg.solve(precision, design.T @ (y - p) - theta)
+    return theta, np.linalg.inv(precision)
+
+
+# ---- networks ------------------------------------------------------------------------------------
+
+
+def teacher(size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Inputs in 20 dimensions and a smooth function of them with noise of 0.5."""
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(size, 20)).astype(np.float32)
+    directions = rng.normal(size=(20, 5)) / 20**0.5
+    y = np.tanh(x @ directions) @ rng.normal(size=(5, 1)) + 0.5 * rng.normal(size=(size, 1))
+    return x, ((y - y.mean()) / y.std()).astype(np.float32)
+
+
+NOISE = 0.5
+
+
+def network(size: int, repeats: int) -> None:
+    from bnnzoo.start import train
+
+    x, y = teacher(size)
+    model = Mlp((16,), "tanh")
+    build = lambda key: model.build((20,), 1, key=key)  # noqa: E731
+    posterior = NetworkPosterior.of(build(jax.random.key(0)), Gaussian(NOISE), Normal(1.0), x, y)
+    thetas = jnp.stack([posterior.position(build(jax.random.key(c))) for c in range(CHAINS)])
+    for _, starts in train(posterior, thetas, placement=place("auto", CHAINS), key=jax.random.key(9)):  # noqa: B007
+        pass
+    probes = np.random.default_rng(2).normal(size=(50, 20)).astype(np.float32)
+
+    @jax.jit
+    def predictions(draws: Any) -> Any:
+        return jax.lax.map(lambda t: posterior.outputs(t, jnp.asarray(probes))[:, 0], draws, batch_size=64)
+
+    def values(draws: np.ndarray) -> np.ndarray:
+        return np.asarray(predictions(draws.reshape(-1, draws.shape[-1]))).reshape(*draws.shape[:2], -1)
+
+    few = {100_000: 400}.get(size, 60)
+    common = {"values": values}
+    methods = {
+        "mala": ours(posterior, Mala(step_size=0.1 / size), starts, warmup=few, draws=few, **common),
+        "nuts": ours(posterior, Nuts(max_tree_depth=6), starts, warmup=few // 2, draws=few // 4, **common),
+    }
+    for proposal, order in (("random-walk", "none"), ("langevin", "first"), ("hmc", "first"), ("langevin", "second")):
+        sampler = Penalty(control_variate=order, proposal=proposal, step_size=0.05 / size, preconditioner="diagonal")
+        name = f"penalty, {proposal}, {order if order != 'none' else 'no'} control variate"
+        methods[name] = ours(posterior, sampler, starts, warmup=1000, draws=500, thin=10, **common)
+    compare(size, methods, None, repeats=repeats, base="mala")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("problem", choices=["logistic", "last-layer", "network"])
+    parser.add_argument("--sizes", type=float, nargs="+")
+    parser.add_argument("--repeats", type=int, default=3)
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore")
+    backend.prepare("parallel", CHAINS)
+    sizes = arguments.sizes or ([1e4, 1e5, 1e6] if arguments.problem == "logistic" else [1e5, 1e6])
+    problem = {"logistic": logistic, "network": network, "last-layer": last_layer}[arguments.problem]
+    header()
+    with backend.arithmetic("float32"):
+        for size in sizes:
+            problem(int(size), arguments.repeats)
+
+
+if __name__ == "__main__":
+    main()
