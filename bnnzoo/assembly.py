@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -11,11 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from bnnzoo import config, registry
+from bnnzoo import config, registry, stochastic
 from bnnzoo.config import Part, Recipe
 from bnnzoo.data import Dataset, Scaler, Signature, load, split
 from bnnzoo.errors import UsageError
 from bnnzoo.fields import fields_of
+from bnnzoo.layout import named_leaves
 from bnnzoo.likelihoods import AbstractLikelihood
 from bnnzoo.models import AbstractModel
 from bnnzoo.posterior import NetworkPosterior
@@ -107,9 +109,22 @@ def fit_scaler(train: Dataset, likelihood: AbstractLikelihood, *, standardise: b
 
 
 def make_posterior(
-    recipe: Recipe, parts: Parts, signature: Signature, scaler: Scaler, train: Dataset | None
+    recipe: Recipe,
+    parts: Parts,
+    signature: Signature,
+    scaler: Scaler,
+    train: Dataset | None,
+    fixed: Mapping[str, Array | np.ndarray] | None = None,
 ) -> NetworkPosterior:
-    """The posterior on the training rows, or one without data that only predicts."""
+    """The posterior on the training rows, or one without data that only predicts.
+
+    Args:
+        fixed: the trained values of what is not sampled, by name. With them, and nothing but the last layer sampled,
+            the posterior on the training rows is that of the last layer, given the features.
+
+    Raises:
+        UsageError: if the recipe's `stochastic` names no parameter.
+    """
     example = np.zeros((1, *signature.shape), signature.dtype)
     arranged = parts.model.arrange(example)
     num_targets = signature.num_classes or len(signature.target_names)
@@ -121,16 +136,47 @@ def make_posterior(
         scaled = scaler.apply(train)
         x, y = parts.model.arrange(scaled.x), scaled.y
     images = signature.dtype == "uint8"
-    return NetworkPosterior.of(
-        network,
-        parts.likelihood,
-        parts.prior,
-        _precise(x, recipe.precision),
-        _precise(y, recipe.precision),
+    network = stochastic.with_leaves(network, fixed or {})
+    split = parts.model.split(network)
+    try:
+        names = stochastic.sampled_names(recipe.stochastic, network, split and split[1])
+    except UsageError as error:
+        raise UsageError(f"{recipe.where.get('stochastic', 'stochastic')}: {error}") from None
+    chosen = [leaf for name, leaf in named_leaves(network).items() if name in names]
+    make = functools.partial(
+        NetworkPosterior.of,
+        likelihood=parts.likelihood,
+        prior=parts.prior,
+        y=_precise(y, recipe.precision),
         likelihood_power=recipe.likelihood_power,
+        sampled=lambda leaf: any(leaf is one for one in chosen),
+    )
+    posterior = make(
+        network,
+        x=_precise(x, recipe.precision),
         input_mean=float(scaler.x_mean) if images else 0.0,
         input_sd=float(scaler.x_sd) if images else 1.0,
     )
+    if not fixed or train is None or split is None:
+        return posterior
+    features, last = split
+    if not names <= stochastic.last_names(network, last):
+        return posterior
+    # Parameters keep the names that they have in the whole network.
+    return dataclasses.replace(make(last, x=np.asarray(posterior.features(features))), layout=posterior.layout)
+
+
+def whole(problem: Problem) -> Problem:
+    """The problem of one chain in which everything is sampled: what the fixed part is trained on."""
+    recipe = dataclasses.replace(problem.recipe, stochastic="all", chains=1)
+    posterior = make_posterior(recipe, problem.parts, problem.train.signature, problem.scaler, problem.train)
+    return problem._replace(recipe=recipe, posterior=posterior)
+
+
+def fix(problem: Problem, fixed: Mapping[str, Array | np.ndarray]) -> Problem:
+    """The problem with trained values of what is not sampled."""
+    recipe, parts, train, _, scaler, _ = problem
+    return problem._replace(posterior=make_posterior(recipe, parts, train.signature, scaler, train, fixed))
 
 
 def initial_positions(problem: Problem, *, trained: bool, key: PRNGKeyArray) -> Float[Array, "chain dim"]:

@@ -59,6 +59,10 @@ class Recipe:
     split_seed: Annotated[int, Ge(0), Le(2**32 - 1), Doc("seed of the split into training and test rows")] = 0
     standardise: Annotated[bool, Doc("inputs and regression targets to mean 0 and variance 1")] = True
     likelihood_power: Annotated[float, Gt(0), Doc("power of the likelihood; 1 is the posterior")] = 1.0
+    stochastic: Annotated[
+        str,
+        Doc("what is sampled: all, last (the last layer), or names such as layers_1_*; the rest is trained once"),
+    ] = "all"
     chains: Annotated[int, Ge(1), Doc("chains")] = 4
     warmup: Annotated[int, Ge(0), Doc("warm-up steps per chain; 0 adapts nothing")] = 1000
     draws: Annotated[int, Ge(1), Doc("draws kept per chain")] = 1000

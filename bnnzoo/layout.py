@@ -10,7 +10,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float, Inexact, PyTree
 
 
 class Block(NamedTuple):
@@ -73,6 +73,12 @@ def leaf_name(path: tuple[Any, ...]) -> str:
     """A tree path as a variable name: `.layers[0].weight` becomes `layers_0_weight`."""
     parts = [str(getattr(k, "name", getattr(k, "idx", getattr(k, "key", k)))) for k in path]
     return "_".join(parts) or "theta"
+
+
+def named_leaves(network: PyTree) -> dict[str, Inexact[Array, "..."]]:
+    """The floating-point arrays of a network by name, in tree order."""
+    found = jax.tree_util.tree_leaves_with_path(eqx.filter(network, eqx.is_inexact_array))
+    return {leaf_name(path): leaf for path, leaf in found}
 
 
 def network_layout(network: PyTree, sampled: Callable[[Any], bool] = eqx.is_inexact_array) -> Layout:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, Shaped
 
-from bnnzoo.layout import Block, Layout, network_layout
+from bnnzoo.layout import Block, Layout, named_leaves, network_layout
 from bnnzoo.likelihoods import AbstractLikelihood
 from bnnzoo.number import Number
 from bnnzoo.permutation import distinct_indices, uniform_indices
@@ -84,7 +84,7 @@ class AbstractPosterior(eqx.Module):
         """The floating type of `theta`: float64 only where JAX runs in it."""
         return jnp.zeros(()).dtype
 
-    def over_data(self, function: Callable[[Any], Float[Array, " batch"]]) -> Float[Array, " num_data"]:
+    def over_data(self, function: Callable[[Any], Float[Array, "batch *value"]]) -> Float[Array, "num_data *value"]:
         """A per-datum function of a batch over all data, block after block."""
         total = self.num_data
         leaves = jax.tree.leaves(self.data)
@@ -93,13 +93,14 @@ class AbstractPosterior(eqx.Module):
             return function(jax.tree.map(jnp.asarray, self.data))
 
         @jax.checkpoint
-        def block(start: Int[Array, ""]) -> Float[Array, " batch"]:
+        def block(start: Int[Array, ""]) -> Float[Array, "batch *value"]:
             return function(
                 jax.tree.map(lambda a: jax.lax.dynamic_slice_in_dim(jnp.asarray(a), start, rows), self.data)
             )
 
         whole = total // rows
-        head = jax.lax.map(block, rows * jnp.arange(whole, dtype=jnp.int32)).reshape(-1)
+        head = jax.lax.map(block, rows * jnp.arange(whole, dtype=jnp.int32))
+        head = head.reshape(whole * rows, *head.shape[2:])
         if whole * rows == total:
             return head
         rest = function(jax.tree.map(lambda a: jnp.asarray(a)[whole * rows :], self.data))
@@ -177,9 +178,17 @@ class NetworkPosterior(AbstractPosterior):
 
     def outputs(self, theta: Float[Array, " dim"], x: Shaped[Array, "batch ..."]) -> Float[Array, "batch output"]:
         """The network's outputs for a batch of inputs."""
-        if not jnp.issubdtype(x.dtype, jnp.floating):
-            x = (x.astype(theta.dtype) - self.input_mean) / self.input_sd
-        return jax.vmap(self.network_at(theta))(x)
+        return jax.vmap(self.network_at(theta))(self._inputs(x))
+
+    @eqx.filter_jit
+    def features(self, function: Callable[[Array], Array]) -> Float[Array, "num_data feature"]:
+        """A function of one input, such as a network without its last layer, at every datum."""
+        return self.over_data(lambda batch: jax.vmap(function)(self._inputs(jnp.asarray(batch.x))))
+
+    def _inputs(self, x: Shaped[Array, "batch ..."]) -> Float[Array, "batch ..."]:
+        if jnp.issubdtype(x.dtype, jnp.floating):
+            return x
+        return (x.astype(self.dtype) - self.input_mean) / self.input_sd
 
     def log_prior(self, theta: Float[Array, " dim"]) -> Float[Array, ""]:
         network = self.layout.network
@@ -195,8 +204,7 @@ class NetworkPosterior(AbstractPosterior):
 
     def position(self, network: PyTree) -> Float[Array, " dim"]:
         """The `theta` of a network of the same architecture, the likelihood's parameters at their usual start."""
-        names = [b.name for b in self.layout.network.blocks]
-        values = dict(zip(names, self._tree.flatten_up_to(network), strict=True))
+        values: dict[str, Array] = named_leaves(network)
         for p in self.likelihood.parameters():
             values[f"likelihood_{p.name}"] = jnp.full(p.shape, p.start)
         return self.layout.flatten(values).astype(self.dtype)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from bnnzoo.progress import Observer, Progress
 
 _GROUP_BYTES = 2**25
 _QUANTILES = (0.05, 0.5, 0.95)
+_FIXED = "fixed_"
 
 
 class Run:
@@ -255,7 +257,8 @@ class Run:
     @functools.cached_property
     def _posterior(self) -> NetworkPosterior:
         with backend.arithmetic(self._precision):
-            return assembly.make_posterior(self._recipe, self._parts, self._signature, self._scaler, None)
+            fixed = fixed_leaves({str(k): v.values for k, v in self.posterior["constant_data"].data_vars.items()})
+            return assembly.make_posterior(self._recipe, self._parts, self._signature, self._scaler, None, fixed)
 
     @property
     def _precision(self) -> Any:
@@ -274,8 +277,15 @@ class Run:
         return np.concatenate([array.reshape(count, -1) for array in arrays], 1)
 
 
-def train_groups(train: Dataset, test: Dataset | None, scaler: Scaler) -> dict[str, dict[str, np.ndarray]]:
-    """observed_data and constant_data of a run, in original units."""
+def fixed_leaves(constant: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The parameters that were not sampled, by name, from the variables of constant_data."""
+    return {name.removeprefix(_FIXED): value for name, value in constant.items() if name.startswith(_FIXED)}
+
+
+def train_groups(
+    train: Dataset, test: Dataset | None, scaler: Scaler, fixed: Mapping[str, np.ndarray]
+) -> dict[str, dict[str, np.ndarray]]:
+    """observed_data and constant_data of a run, in original units; and in the latter what was not sampled."""
     constant = {
         "x": train.x,
         "x_mean": scaler.x_mean,
@@ -285,4 +295,5 @@ def train_groups(train: Dataset, test: Dataset | None, scaler: Scaler) -> dict[s
     }
     if test is not None:
         constant |= {"x_test": test.x, "y_test": test.y}
+    constant |= {_FIXED + name: value for name, value in fixed.items()}
     return {"observed_data": {"y": train.y}, "constant_data": constant}

@@ -42,11 +42,13 @@ class Keys(NamedTuple):
     tune: PRNGKeyArray
     settle: PRNGKeyArray
     chain: PRNGKeyArray
+    fixed: PRNGKeyArray
+    """The part of the network that is not sampled."""
 
     @classmethod
     def of(cls, seed: int) -> Keys:
         root = jax.random.key(seed, impl="threefry2x32")
-        return cls(*(jax.random.fold_in(root, i) for i in (0, 4, 1, 2, 3)))
+        return cls(*(jax.random.fold_in(root, i) for i in (0, 4, 1, 2, 3, 5)))
 
 
 class Carry(NamedTuple):

@@ -15,17 +15,18 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from bnnzoo import assembly, backend, checkpoint, config, store
 from bnnzoo.checkpoint import Checkpoint
 from bnnzoo.config import Recipe
 from bnnzoo.data import Dataset, from_arrays
 from bnnzoo.errors import BnnzooError, BnnzooWarning, InterruptedRunError, UsageError
+from bnnzoo.layout import named_leaves
 from bnnzoo.placement import Method, Placement, place
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.progress import Observer, Progress
-from bnnzoo.result import Run, train_groups
+from bnnzoo.result import Run, fixed_leaves, train_groups
 from bnnzoo.run import Chunk, Keys, Seconds, carry_template, chunks
 from bnnzoo.samplers import AbstractSampler
 from bnnzoo.start import MOST_STEPS, train
@@ -128,9 +129,13 @@ def run_recipe(
         keys = Keys.of(recipe.seed)
         trained = (recipe.init or "map") == "map"
         started = time.perf_counter()
+        fixed: dict[str, np.ndarray] = {}
+        if named_leaves(problem.posterior.network):
+            fixed = _train_fixed(problem, keys.fixed, tell, stop)
+            problem = assembly.fix(problem, fixed)
         thetas = assembly.initial_positions(problem, trained=trained, key=keys.init)
         if trained:
-            thetas = _train(problem.posterior, thetas, placement, keys, tell, stop)
+            thetas = _train(problem.posterior, thetas, placement, keys.init, tell, stop)
         seconds = Seconds(warmup=time.perf_counter() - started)
         _check_start(problem.posterior, thetas)
         resolved = assembly.resolved(problem)
@@ -149,7 +154,7 @@ def run_recipe(
         dims |= {"x_mean": _input_dims(problem.train.x)[: problem.scaler.x_mean.ndim]}
         dims |= {"x_sd": dims["x_mean"], "y_mean": ["target"], "y_sd": ["target"]}
         writer = store.Store(out)
-        static = train_groups(problem.train, problem.test, problem.scaler)
+        static = train_groups(problem.train, problem.test, problem.scaler, fixed)
         writer.create(attributes, dims, static, force=force)
         job = _Job(problem.posterior, problem.parts.sampler, problem.parts.sampler, recipe, placement, keys)
         return _drive(job, writer, thetas, None, seconds, tell, stop)
@@ -197,7 +202,7 @@ def resume(
         )
         parts = assembly.make_parts(recipe, signature.task)
         scaler = assembly.fit_scaler(train_rows, parts.likelihood, standardise=recipe.standardise)
-        posterior = assembly.make_posterior(recipe, parts, signature, scaler, train_rows)
+        posterior = assembly.make_posterior(recipe, parts, signature, scaler, train_rows, fixed_leaves(constant))
         placement = place(recipe.chain_method, recipe.chains)
         differences = _differences(attributes, _attributes(recipe, parts.sampler, placement))
         if differences and not allow_inexact:
@@ -371,18 +376,31 @@ def _train(
     posterior: AbstractPosterior,
     thetas: Float[Array, "chain dim"],
     placement: Placement,
-    keys: Keys,
+    key: PRNGKeyArray,
     tell: Observer,
     stop: Stop | None,
+    what: str = "each chain's start",
 ) -> Float[np.ndarray, "chain dim"]:
     positions = np.asarray(thetas)
-    stream = train(posterior, thetas, placement=placement, key=jax.random.fold_in(keys.init, 2**31))
+    stream = train(posterior, thetas, placement=placement, key=jax.random.fold_in(key, 2**31))
     for done, positions in stream:  # noqa: B007 (the last one is returned)
-        tell(Progress("start", done, MOST_STEPS, note="training each chain's start"))
+        tell(Progress("start", done, MOST_STEPS, note=f"training {what}"))
         number = stop() if stop else 0
         if number:
-            raise InterruptedRunError("stopped while training the starts: nothing was written", number)
+            raise InterruptedRunError(f"stopped while training {what}: nothing was written", number)
     return positions
+
+
+def _train_fixed(
+    problem: assembly.Problem, key: PRNGKeyArray, tell: Observer, stop: Stop | None
+) -> dict[str, np.ndarray]:
+    """What is not sampled, by name: of the whole network, trained once and whatever the number of chains."""
+    whole = assembly.whole(problem)
+    thetas = assembly.initial_positions(whole, trained=True, key=key)
+    placement = place("vectorized", 1)
+    thetas = _train(whole.posterior, thetas, placement, key, tell, stop, "the part that is not sampled")
+    trained = named_leaves(whole.posterior.network_at(jnp.asarray(thetas[0])))
+    return {name: np.asarray(trained[name]) for name in named_leaves(problem.posterior.network)}
 
 
 def _check_start_method(recipe: Recipe) -> None:
@@ -515,7 +533,7 @@ def _sample_posterior(
             fold = jax.vmap(lambda c: posterior.start(key=jax.random.fold_in(keys.init, c)))
             thetas: Any = fold(jnp.arange(chains, dtype=jnp.uint32))
             if init == "map":
-                thetas = _train(posterior, thetas, placement, keys, observer or _silent, None)
+                thetas = _train(posterior, thetas, placement, keys.init, observer or _silent, None)
         else:
             thetas = np.asarray(init)
             if thetas.shape != (chains, posterior.layout.dim):

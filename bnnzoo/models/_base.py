@@ -45,6 +45,15 @@ class AbstractModel(eqx.Module):
         """
         return x.reshape(len(x), -1)
 
+    def split(self, network: Any) -> tuple[Callable[[Array], Array], Callable[[Array], Array]] | None:
+        """Features and last layer of a network of this model: `network(x) = last(features(x))`.
+
+        `last` is a part of `network` itself. Where it alone is sampled, the features are computed once. None: there is
+        no such split, and the last layer is the module of the last parameter.
+        """
+        del network
+        return None
+
     @classmethod
     def default_likelihood(cls, task: Literal["regression", "classification"]) -> str:
         """The name of the likelihood that goes with this model when none is asked for."""
@@ -67,7 +76,11 @@ class Perceptron(eqx.Module):
         self.layers = tuple(eqx.nn.Linear(a, b, key=k) for a, b, k in pairs)
         self.activation = activation
 
-    def __call__(self, x: Float[Array, " feature"]) -> Float[Array, " output"]:
+    def features(self, x: Float[Array, " feature"]) -> Float[Array, " hidden"]:
+        """What the last layer takes."""
         for layer in self.layers[:-1]:
             x = self.activation(layer(x))
-        return self.layers[-1](x)
+        return x
+
+    def __call__(self, x: Float[Array, " feature"]) -> Float[Array, " output"]:
+        return self.layers[-1](self.features(x))

@@ -24,10 +24,14 @@ class LeNet(eqx.Module):
     dense: Perceptron
     activation: Callable[[Array], Array] = eqx.field(static=True)
 
-    def __call__(self, image: Float[Array, "channel height width"]) -> Float[Array, " output"]:
+    def features(self, image: Float[Array, "channel height width"]) -> Float[Array, " hidden"]:
+        """What the last layer takes."""
         for convolution in self.convolutions:
             image = _pool(self.activation(convolution(image)))
-        return self.dense(jnp.ravel(image))
+        return self.dense.features(jnp.ravel(image))
+
+    def __call__(self, image: Float[Array, "channel height width"]) -> Float[Array, " output"]:
+        return self.dense.layers[-1](self.features(image))
 
 
 def _pool(image: Float[Array, "channel height width"]) -> Float[Array, "channel half_height half_width"]:
@@ -65,6 +69,9 @@ class Cnn(AbstractModel):
             channels, height, width = out, max(1, height // 2), max(1, width // 2)
         widths = (channels * height * width, *self.hidden, num_outputs)
         return LeNet(tuple(convolutions), Perceptron(widths, activation, key=key_dense), activation)
+
+    def split(self, network: LeNet) -> tuple[Callable[[Array], Array], Callable[[Array], Array]]:
+        return network.features, network.dense.layers[-1]
 
     def arrange(self, x: Shaped[np.ndarray, "batch ..."]) -> Shaped[np.ndarray, "batch ..."]:
         if x.ndim == 3:

@@ -34,6 +34,9 @@ class Mdn(AbstractModel):
         widths = (input_shape[0], *self.hidden, num_outputs)
         return Perceptron(widths, activation_function(self.activation), key=key)
 
+    def split(self, network: Perceptron) -> tuple[Callable[[Array], Array], Callable[[Array], Array]]:
+        return network.features, network.layers[-1]
+
     @classmethod
     def default_likelihood(cls, task: Literal["regression", "classification"]) -> str:
         if task == "classification":

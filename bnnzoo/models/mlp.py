@@ -24,3 +24,6 @@ class Mlp(AbstractModel):
     def build(self, input_shape: tuple[int, ...], num_outputs: int, *, key: PRNGKeyArray) -> Callable[[Array], Array]:
         widths = (input_shape[0], *self.hidden, num_outputs)
         return Perceptron(widths, activation_function(self.activation), key=key)
+
+    def split(self, network: Perceptron) -> tuple[Callable[[Array], Array], Callable[[Array], Array]]:
+        return network.features, network.layers[-1]

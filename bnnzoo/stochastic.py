@@ -1,0 +1,53 @@
+"""Partly stochastic networks: which parameters are sampled. The others are trained once and stay fixed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import PyTree
+
+from bnnzoo.errors import UsageError
+from bnnzoo.layout import leaf_name, named_leaves
+
+
+def with_leaves(network: PyTree, values: Mapping[str, Any]) -> PyTree:
+    """The network with the arrays named in `values` in place of its own."""
+    return jax.tree_util.tree_map_with_path(
+        lambda path, leaf: jnp.asarray(values[leaf_name(path)], leaf.dtype) if leaf_name(path) in values else leaf,
+        network,
+    )
+
+
+def sampled_names(stochastic: str, network: PyTree, last: PyTree | None) -> frozenset[str]:
+    """The parameters that `--stochastic` asks for.
+
+    Args:
+        stochastic: `all`, `last`, or names with the wildcards of the shell, or several of these with commas.
+        last: the last layer, a part of `network`; the module of the tree's last parameter for None.
+
+    Raises:
+        UsageError: for a pattern that no parameter matches; without the place it was written at.
+    """
+    leaves = named_leaves(network)
+    chosen: set[str] = set()
+    for word in map(str.strip, stochastic.split(",")):
+        pattern = "*" if word == "all" else word
+        found = last_names(network, last) if word == "last" else {n for n in leaves if fnmatchcase(n, pattern)}
+        if not found:
+            raise UsageError(f"no parameter matches {word!r}; there are: {', '.join(leaves)}; or use all, or last")
+        chosen |= found
+    return frozenset(chosen)
+
+
+def last_names(network: PyTree, last: PyTree | None) -> set[str]:
+    """The names of the last layer's parameters, as they are called in the whole network."""
+    if last is not None:
+        own = {id(leaf) for leaf in named_leaves(last).values()}
+        return {name for name, leaf in named_leaves(network).items() if id(leaf) in own}
+    paths = [path for path, _ in jax.tree_util.tree_leaves_with_path(eqx.filter(network, eqx.is_inexact_array))]
+    return {leaf_name(path) for path in paths if path[:-1] == paths[-1][:-1]}
