@@ -161,7 +161,7 @@ def test_more_terms_come_closer_to_that_mean(sigma2):
             abs(np.log(np.exp(-_penalties(sigma2 * quantiles, dof, terms)).mean()) + sigma2 / 2) for terms in (1, 2, 3)
         ]
     assert errors[0] > 3 * errors[1] > 9 * errors[2]
-    assert errors[2] < 1e-3
+    assert errors[2] < 2e-3
 
 
 def test_the_penalty_without_terms_or_with_infinite_knowledge():
@@ -315,8 +315,9 @@ def test_nothing_but_the_position_and_the_proposal_is_remembered():
     """NaN in every number of the state that no proposal needs: a remembered loss would show."""
     posterior, sampler, state = _walk()
     needed = (state.position, state.step_size, state.preconditioner.factor)
-    planted = jax.tree.map(lambda leaf: leaf if any(leaf is n for n in needed) else jnp.full_like(leaf, jnp.nan), state)
-    assert np.isnan(np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(planted)])).any()
+    numbers = lambda leaf: eqx.is_inexact_array(leaf) and all(leaf is not n for n in needed)  # noqa: E731
+    planted = jax.tree.map(lambda leaf: jnp.full_like(leaf, jnp.nan) if numbers(leaf) else leaf, state)
+    assert any(np.isnan(leaf).any() for leaf in jax.tree.leaves(planted))
     step = eqx.filter_jit(sampler.step)
     moved = False
     for key in jax.random.split(jax.random.key(9), 10):

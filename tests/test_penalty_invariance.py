@@ -31,11 +31,12 @@ def _sampler(posterior: GaussianMean, size: int, *, num_batches: int = BATCHES, 
 
 def _predicted(posterior: GaussianMean, sampler: Penalty, **more: Any) -> oracle.Law:
     """By the oracle, in units of the posterior's standard deviation."""
-    total, used = posterior.num_data, sampler.num_used
+    size, num_batches = sampler.sizes(posterior.num_data)
+    total, used = posterior.num_data, size * num_batches
     ratio = total**2 / used * posterior.sd**2
     if sampler.sampling == "disjoint":
         ratio *= total / (total - 1) * (1 - used / total)
-    dof = used - 1 if sampler.variance == "pooled" else sampler.num_batches - 1
+    dof = used - 1 if sampler.variance == "pooled" else num_batches - 1
     return oracle.law(ratio, dof, sampler.correction, **more)
 
 
