@@ -158,11 +158,11 @@ SAMPLERS = {
 
 def _final(sampler: Any, *, far: bool = False) -> tuple[dict[str, float], dict[str, float]]:
     """Scores of the final states and means of the statistics, from exact draws or from theta = -6."""
-    chains = 20_000
+    chains = 10_000 if far else 20_000
     starts = np.log(np.random.default_rng(1).exponential(size=(chains, 1)))
     starts = np.full_like(starts, -6.0) if far else starts
     posterior = Skewed.of(120, 0.065)
-    final, means = evolve(sampler, posterior, starts, steps=60 if far else 20, seed=2)
+    final, means = evolve(sampler, posterior, starts, steps=200 if far else 20, seed=2)
     return scores(_normal_scores(final)), {name: float(value.mean()) for name, value in means.items()}
 
 

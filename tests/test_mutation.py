@@ -15,8 +15,8 @@ import pytest
 pytestmark = pytest.mark.mutation
 
 ROOT = Path(__file__).parent.parent
-IDENTITIES, INVARIANCE, SGLD = (
-    f"tests/test_{name}.py" for name in ("penalty_identities", "penalty_invariance", "sgld_bias")
+IDENTITIES, INVARIANCE, SGLD, LANGEVIN = (
+    f"tests/test_{name}.py" for name in ("penalty_identities", "penalty_invariance", "sgld_bias", "langevin")
 )
 BALANCE = f"{IDENTITIES}::test_the_penalised_acceptance_is_in_detailed_balance[float64-1e-06]"
 RATIO = f"{IDENTITIES}::test_a_step_accepts_with_its_penalised_ratio"
@@ -25,6 +25,11 @@ STILL = f"{IDENTITIES}::test_there_is_no_difference_where_nothing_moves"
 MEMORY = f"{IDENTITIES}::test_nothing_but_the_position_and_the_proposal_is_remembered"
 KEEPS = f"{INVARIANCE}::test_pooled_variance_keeps_the_posterior[replacement-1]"
 FORMULA = f"{SGLD}::test_the_stationary_variance_is_the_formula[10-replacement]"
+
+MALA = f"{LANGEVIN}::test_mala_is_in_detailed_balance[float64-1e-09]"
+OWN_KEY = f"{LANGEVIN}::test_the_drift_has_a_key_of_its_own[langevin]"
+DRIFT = f"{LANGEVIN}::test_a_drift_on_any_mini_batch_is_in_detailed_balance"
+SKEWED = f"{LANGEVIN}::test_the_skewed_target_is_kept[langevin]"
 
 
 class Mutant(NamedTuple):
@@ -47,6 +52,7 @@ def _sgld(name: str, old: str, new: str) -> Mutant:
 SERIES = "series = (sigma2 / 2, "
 POOLED = "sigma2, dof = scale**2 / used * second * (used / (used - 1)), used - 1"
 BATCH_MEANS = "sigma2, dof = scale**2 / batches * jnp.var(means, ddof=1), batches - 1"
+RATIO_OF_DRIFT = "(jnp.sum(eps**2) - jnp.sum(last[1] ** 2)) / 2"
 HERE = "here = posterior.log_likelihood(state.position, batch)"
 
 MUTANTS = (
@@ -105,6 +111,21 @@ MUTANTS = (
         KEEPS,
     ),
     _penalty("no finite-population factor", "sigma2 = sigma2 * (1 - used / total)", "sigma2 = sigma2 * 1", ESTIMATE),
+    _penalty("reversed proposal ratio", RATIO_OF_DRIFT, f"-{RATIO_OF_DRIFT}", DRIFT, SKEWED),
+    _penalty("no proposal ratio", RATIO_OF_DRIFT, "jnp.zeros(())", DRIFT),
+    _penalty(
+        "drift and acceptance on one batch",
+        "batch = self._batch(posterior, key=key_batch)",
+        "batch = self._batch(posterior, key=jax.random.split(key_propose, 3)[1])",
+        OWN_KEY,
+        SKEWED,
+    ),
+    Mutant(
+        "MALA: reversed proposal ratio",
+        "mala.py",
+        (("+ (jnp.sum(eps**2) - jnp.sum(reverse**2)) / 2", "- (jnp.sum(eps**2) - jnp.sum(reverse**2)) / 2"),),
+        (MALA,),
+    ),
     _sgld("SGLD: noise of half the variance", "jnp.sqrt(2 * eta) * eps", "jnp.sqrt(eta) * eps"),
     _sgld("SGLD: twice the gradient", "+ eta * gradient +", "+ 2 * eta * gradient +"),
     _sgld("SGLD: N/n a tenth too large", "power * (posterior.num_data", "power * 1.1 * (posterior.num_data"),
