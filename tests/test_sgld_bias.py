@@ -23,8 +23,15 @@ def _predicted(posterior: GaussianMean, size: int, sampling: Any) -> float:
     return (1 + LENGTH / precision * noise / 2) / (1 - LENGTH / 2)
 
 
-@pytest.mark.parametrize("sampling", ["replacement", "disjoint"])
-@pytest.mark.parametrize("size", [10, 100])
+@pytest.mark.parametrize(
+    ("size", "sampling"),
+    [
+        (10, "replacement"),
+        pytest.param(10, "disjoint", marks=pytest.mark.slow),
+        pytest.param(100, "replacement", marks=pytest.mark.slow),
+        (100, "disjoint"),
+    ],
+)
 def test_the_stationary_variance_is_the_formula(size, sampling):
     posterior = GaussianMean.of(N)
     sampler = Sgld(step_size=LENGTH * posterior.sd**2, batch_size=size, sampling=sampling)
