@@ -1,0 +1,149 @@
+"""Mini-batches are fresh at every step of every chain, and chains decide on their own (T17)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+import pytest
+from gaussian_mean import LEVEL, GaussianMean, Z
+from scipy import stats
+
+from bnnzoo.placement import place
+from bnnzoo.run import Keys, chunks
+from bnnzoo.samplers import AbstractSampler, Penalty
+
+N, SIZE, CHAINS, STEPS = 97, 20, 8, 600
+
+
+class _State(eqx.Module):
+    position: Any
+
+
+class Recorder(AbstractSampler[_State]):
+    """Moves nowhere and reports which rows its mini-batch has."""
+
+    exactness = "biased"
+    replace: bool = eqx.field(static=True, default=True)
+    shared: bool = eqx.field(static=True, default=False)
+    """The mistake: one batch for all chains and steps whose numbers are equal modulo 3."""
+
+    def init(self, posterior: Any, theta: Any, *, num_warmup: int, key: Any) -> _State:
+        return _State(theta)
+
+    def step(self, posterior: Any, state: _State, *, key: Any) -> tuple[_State, dict[str, Any]]:
+        if self.shared:
+            key = jax.random.key(jax.random.key_data(key)[0] % 3)
+        return state, {"rows": posterior.minibatch(SIZE, replace=self.replace, key=key)}
+
+
+class Rows(GaussianMean):
+    """Its data are their own row numbers."""
+
+    @classmethod
+    def numbered(cls) -> Rows:
+        return cls(np.arange(N))
+
+
+def _run(sampler: Any, posterior: Any, starts: np.ndarray, draws: int = STEPS) -> dict[str, np.ndarray]:
+    stream = chunks(
+        posterior,
+        sampler,
+        starts.astype(np.float32),
+        keys=Keys.of(4),
+        num_warmup=0,
+        num_draws=draws,
+        placement=place("vectorized", len(starts)),
+    )
+    found = list(stream)
+    return {name: np.concatenate([chunk.stats[name] for chunk in found], 1) for name in found[0].stats}
+
+
+def _shared_rows(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """How many rows of a batch [pair, row] without repeats are in the other as well."""
+    return (one[:, :, None] == other[:, None, :]).sum((1, 2))
+
+
+def _pairs(rows: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Pairs of batches, each batch in one pair: consecutive steps, steps two apart, and chains at the same step."""
+    flat = lambda a: a.reshape(-1, SIZE)  # noqa: E731
+    return {
+        "consecutive steps": (flat(rows[:, ::2]), flat(rows[:, 1::2])),
+        "steps two apart": (flat(rows[:, 0::4]), flat(rows[:, 2::4])),
+        "chains": (flat(rows[::2]), flat(rows[1::2])),
+    }
+
+
+def _overlap_p(one: np.ndarray, other: np.ndarray) -> float:
+    """p that the shared rows of distinct-row batches are hypergeometric."""
+    counts = np.bincount(_shared_rows(one, other), minlength=SIZE + 1).astype(float)
+    wanted = len(one) * stats.hypergeom(N, SIZE, SIZE).pmf(np.arange(SIZE + 1))
+    tail = np.flatnonzero(wanted[::-1].cumsum()[::-1] >= 8)[-1]
+    fold = lambda values: np.append(values[:tail], values[tail:].sum())  # noqa: E731
+    return float(stats.chisquare(fold(counts), fold(wanted)).pvalue)
+
+
+def _coincidences_z(one: np.ndarray, other: np.ndarray) -> float:
+    """z of the equal pairs of rows of two batches drawn with replacement: mean SIZE^2/N a pair of batches.
+
+    Pairs of places are pairwise independent, so that the variance is that of SIZE^2 independent ones.
+    """
+    equal = _shared_rows(one, other)
+    variance = SIZE**2 / N * (1 - 1 / N)
+    return float((equal.mean() - SIZE**2 / N) / (variance / len(equal)) ** 0.5)
+
+
+@pytest.fixture(scope="module")
+def starts():
+    return np.zeros((CHAINS, 1))
+
+
+def test_batches_without_repeats_overlap_like_independent_ones(starts):
+    rows = _run(Recorder(replace=False), Rows.numbered(), starts)["rows"].astype(int)
+    assert all(len(set(batch)) == SIZE for batch in rows.reshape(-1, SIZE))
+    for name, (one, other) in _pairs(rows).items():
+        assert _overlap_p(one, other) > LEVEL, name
+    # Each row is in a batch with probability SIZE / N: the counts vary less than a multinomial's by 1 - SIZE / N.
+    counts = np.bincount(rows.ravel(), minlength=N)
+    mean = rows.size / N
+    spread = ((counts - mean) ** 2).sum() / mean / (1 - SIZE / N) * (1 - 1 / N)
+    assert stats.chi2(N - 1).sf(spread) > LEVEL
+    assert stats.chi2(N - 1).cdf(spread) > LEVEL
+
+
+def test_batches_with_replacement_coincide_like_independent_ones(starts):
+    rows = _run(Recorder(), Rows.numbered(), starts)["rows"].astype(int)
+    assert stats.chisquare(np.bincount(rows.ravel(), minlength=N)).pvalue > LEVEL
+    for name, (one, other) in _pairs(rows).items():
+        assert abs(_coincidences_z(one, other)) < Z, name
+
+
+def test_reused_batches_are_seen(starts):
+    """The positive control: one batch of three, whatever the chain and the step."""
+    for replace in (True, False):
+        rows = _run(Recorder(replace=replace, shared=True), Rows.numbered(), starts, 100)["rows"].astype(int)
+        for one, other in _pairs(rows).values():
+            assert _coincidences_z(one, other) > Z if replace else _overlap_p(one, other) < LEVEL
+
+
+def _dependence(accepted: np.ndarray) -> float:
+    """z of the sum over pairs of chains of the correlations of their accept flags [chain, step].
+
+    Every third step, which makes the flags of one chain nearly independent; the correlations are pairwise uncorrelated.
+    """
+    flags = accepted[:, ::3].astype(float)
+    pairs = np.corrcoef(flags)[np.triu_indices(len(flags), 1)]
+    return float(pairs.sum() * (flags.shape[1] / len(pairs)) ** 0.5)
+
+
+def test_chains_accept_independently_of_each_other():
+    posterior = GaussianMean.of(100)
+    sampler = Penalty(step_size=1.5 * posterior.sd, batch_size=5, num_batches=16, preconditioner="identity")
+    accepted = _run(sampler, posterior, posterior.draws(CHAINS, seed=1), 3000)["accepted"]
+    assert 0.2 < accepted.mean() < 0.8
+    assert abs(_dependence(accepted)) < Z
+    # The positive control: a tenth of the decisions in common.
+    common = np.random.default_rng(0).random(accepted.shape[1]) < 0.1
+    assert _dependence(np.where(common, accepted[:1], accepted)) > 2 * Z

@@ -1,0 +1,120 @@
+"""Gradients and variances that are not finite, where the density itself is (T23)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jaxtyping import Array, Float
+
+from bnnzoo.layout import Block, Layout
+from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.samplers import Hmc, Mala, Nuts, Penalty, Sgld
+
+CHAINS, STEPS = 16, 100
+
+
+class Toy(AbstractPosterior):
+    """N(0, 1) by its prior; the data do not matter, or are wild."""
+
+    data: Any
+    likelihood_power: Any = np.float32(1.0)
+    layout: Layout = eqx.field(static=True, default=Layout((Block("theta", (1,), 0),)))
+
+    def log_prior(self, theta: Float[Array, " dim"]) -> Float[Array, ""]:
+        return -(theta[0] ** 2) / 2
+
+
+@jax.custom_jvp
+def _nothing(theta: Array) -> Array:
+    """Zero, with a derivative that is not a number beyond 0.5."""
+    return jnp.zeros_like(theta)
+
+
+@_nothing.defjvp
+def _slope_of_nothing(primals: Any, tangents: Any) -> Any:
+    (theta,), (tangent,) = primals, tangents
+    return jnp.zeros_like(theta), jnp.where(theta > 0.5, jnp.nan, 0.0) * tangent
+
+
+class NoGradient(Toy):
+    """A density that is finite everywhere, and a gradient that is not a number beyond 0.5."""
+
+    def log_likelihood(self, theta: Float[Array, " dim"], batch: Any) -> Float[Array, " batch"]:
+        return batch * _nothing(theta[0])
+
+
+class Wild(Toy):
+    """Slopes whose squares overflow single precision."""
+
+    def log_likelihood(self, theta: Float[Array, " dim"], batch: Any) -> Float[Array, " batch"]:
+        return batch * theta[0]
+
+
+def _chains(sampler: Any, posterior: Any) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Positions [chain, step] from 0 and statistics."""
+
+    @jax.jit
+    @jax.vmap
+    def chain(key: Array) -> Any:
+        state = sampler.init(posterior, jnp.zeros(1), num_warmup=0, key=key)
+
+        def step(state: Any, key: Array) -> Any:
+            state, found = sampler.step(posterior, state, key=key)
+            return state, (state.position[0], found)
+
+        return jax.lax.scan(step, state, jax.random.split(key, STEPS))[1]
+
+    positions, found = chain(jax.random.split(jax.random.key(0), CHAINS))
+    return np.asarray(positions), {name: np.asarray(value) for name, value in found.items()}
+
+
+FIELDS: dict[str, Any] = {"batch_size": 5, "num_batches": 4, "preconditioner": "identity"}
+SAMPLERS = {
+    "mala": Mala(step_size=0.5, preconditioner="identity"),
+    "langevin": Penalty(step_size=0.5, proposal="langevin", **FIELDS),
+    "hmc proposal": Penalty(step_size=0.5, proposal="hmc", num_steps=3, **FIELDS),
+    "sgld": Sgld(step_size=0.1, batch_size=10),
+    "hmc": Hmc(step_size=0.5, num_steps=3),
+    "nuts": Nuts(step_size=0.5, max_tree_depth=3),
+}
+
+
+OTHERS = ("hmc proposal", "sgld", "hmc", "nuts")
+
+
+@pytest.mark.parametrize("sampler", ["mala", "langevin", *(pytest.param(s, marks=pytest.mark.slow) for s in OTHERS)])
+def test_a_gradient_that_is_not_finite_moves_no_chain(sampler):
+    positions, found = _chains(SAMPLERS[sampler], NoGradient(np.ones(30, np.float32)))
+    assert np.isfinite(positions).all()
+    assert found["diverging"].any()
+    assert len(np.unique(positions)) > CHAINS
+    if sampler != "sgld":  # it steps beyond 0.5, and stays there
+        assert positions.max() <= 0.5
+        assert not found["diverging"].all()
+        assert np.isfinite(found["acceptance_rate"]).all()
+
+
+@pytest.mark.parametrize("size", [1e25, 1e38])
+def test_a_variance_that_is_not_finite_rejects(size):
+    slopes = (size * np.random.default_rng(0).normal(size=30)).astype(np.float32)
+    slopes = np.clip(slopes, -3e38, 3e38)
+    sampler, posterior = Penalty(step_size=0.5, **FIELDS), Wild(slopes)
+    positions, found = _chains(sampler, posterior)
+    np.testing.assert_array_equal(positions, 0.0)
+    assert not np.isfinite(found["sigma2"]).any()
+    assert found["diverging"].all()
+    assert (found["acceptance_rate"] == 0).all()
+
+
+@pytest.mark.parametrize("sampling", ["replacement", "disjoint"])
+@pytest.mark.parametrize("sigma2", [np.inf, np.nan])
+def test_the_guard_tells_of_a_mean_variance_that_is_not_finite(sigma2, sampling):
+    """One step that overflows is enough for it."""
+    sampler, posterior = Penalty(sampling=sampling, **FIELDS), Wild(np.ones(30, np.float32))
+    means = {"sigma2": sigma2, "acceptance_rate": 0.5, "step_size": 0.1, "regime_dof": 0.0, "regime_skew": 0.0}
+    assert sampler.verdict(posterior, means).startswith("mean sigma2")

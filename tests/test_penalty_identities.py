@@ -1,0 +1,329 @@
+"""Exact identities of the noise penalty: no randomness but the batches that are enumerated."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gaussian_mean import GaussianMean
+from jaxtyping import Array
+from scipy import integrate, special, stats
+
+from bnnzoo import backend
+from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.samplers import Penalty
+from bnnzoo.samplers._base import metropolis
+from bnnzoo.samplers.penalty import noise_penalty
+
+PLACES = np.array([0.25, 1.0, 3.0])
+VARIANCES = [0.25, 2.0, 4.0]
+"""Not 1, where a standard deviation and a variance coincide."""
+
+
+# ---- T01: detailed balance under normal noise of known variance ----------------------------------
+
+
+def _acceptance(change: float, sigma2: float, rate: Any) -> float:
+    """E rate(x) over x ~ N(change, sigma2): Gauss and Legendre on either side of the kink at rate = 1."""
+    sd = sigma2**0.5
+    low, high = change - 9 * sd, change + 9 * sd
+    kink = np.clip(-sigma2 / 2, low, high)
+    nodes, weights = np.polynomial.legendre.leggauss(200)
+    total = 0.0
+    for start, stop in ((low, kink), (kink, high)):
+        x = start + (stop - start) * (nodes + 1) / 2
+        mass = stats.norm.pdf(x, change, sd) * weights * (stop - start) / 2
+        total += float(mass @ np.asarray(rate(x, sigma2), float))
+    return total
+
+
+def _real_rate(x: np.ndarray, sigma2: float) -> Array:
+    """The acceptance probability of an estimate `x` of known variance: infinitely many degrees of freedom."""
+    penalty = noise_penalty(jnp.asarray(sigma2), jnp.inf, 3)
+    rate = lambda delta: metropolis(-delta - penalty, key=jax.random.key(0))[1]  # noqa: E731
+    return jax.vmap(rate)(jnp.asarray(x))
+
+
+def _imbalance(change: float, sigma2: float, rate: Any) -> float:
+    """log A(change) - log A(-change) + change, zero under detailed balance."""
+    return np.log(_acceptance(change, sigma2, rate) / _acceptance(-change, sigma2, rate)) + change
+
+
+@pytest.mark.parametrize(("precision", "bound"), [("float64", 1e-6), ("float32", 1e-3)])
+def test_the_penalised_acceptance_is_in_detailed_balance(precision, bound):
+    with backend.arithmetic(precision):
+        for change, sigma2 in itertools.product(PLACES, VARIANCES):
+            assert abs(_imbalance(change, sigma2, _real_rate)) <= bound, (change, sigma2)
+
+
+@pytest.mark.parametrize("sigma2", VARIANCES)
+def test_the_acceptance_at_no_change_is_the_closed_form(sigma2):
+    with backend.arithmetic("float64"):
+        np.testing.assert_allclose(_acceptance(0.0, sigma2, _real_rate), special.erfc((sigma2 / 8) ** 0.5), rtol=1e-6)
+
+
+WRONG = {
+    "no penalty": lambda x, s: np.exp(np.minimum(-x, 0)),
+    "sigma2 / 4": lambda x, s: np.exp(np.minimum(-x - s / 4, 0)),
+    "sigma2": lambda x, s: np.exp(np.minimum(-x - s, 0)),
+    "standard deviation": lambda x, s: np.exp(np.minimum(-x - s**0.5 / 2, 0)),
+    "outside the minimum": lambda x, s: np.exp(np.minimum(-x, 0) - s / 2),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_wrong_penalty_is_out_of_balance(wrong):
+    """The positive controls."""
+    assert max(abs(_imbalance(c, s, WRONG[wrong])) for c, s in itertools.product(PLACES, VARIANCES)) > 0.05
+
+
+def test_a_step_accepts_with_its_penalised_ratio():
+    """min(1, exp(-delta - u)), u inside the minimum and by the series of the step's own sigma2."""
+    sampler = Penalty(step_size=0.3, batch_size=5, num_batches=4, preconditioner="identity")
+    found = _steps(sampler, GaussianMean.of(50), 200)
+    np.testing.assert_allclose(found["penalty"], _series(found["sigma2"], 19.0, 3), rtol=1e-5)
+    ratio = np.exp(np.minimum(-found["delta"] - found["penalty"], 0))
+    np.testing.assert_allclose(found["acceptance_rate"], ratio, rtol=1e-5, atol=1e-30)
+    assert 0.1 < ratio.mean() < 0.9
+
+
+def _steps(sampler: Penalty, posterior: AbstractPosterior, count: int) -> dict[str, np.ndarray]:
+    """Statistics [step] of one step each from the same place with `count` keys."""
+    theta = jnp.asarray([0.25], posterior.dtype)
+    state = sampler.init(posterior, theta, num_warmup=0, key=jax.random.key(0))
+    one = jax.jit(jax.vmap(lambda key: sampler.step(posterior, state, key=key)[1]))
+    found = one(jax.random.split(jax.random.key(1), count))
+    return {name: np.asarray(value) for name, value in found.items()}
+
+
+# ---- T02: the series for an estimated variance ---------------------------------------------------
+
+
+def _penalties(sigma2: np.ndarray, dof: int, terms: int) -> np.ndarray:
+    return np.asarray(jax.vmap(lambda s: noise_penalty(s, dof, terms))(jnp.asarray(sigma2)))
+
+
+def _rayleigh(chi2: np.ndarray | float, dof: float) -> list[Any]:
+    """The first four terms of -log 0F1(; dof/2; -dof chi2/4), by Rayleigh's sums over the zeros of J_v."""
+    v, square = dof / 2 - 1, dof * chi2
+    sums = (
+        1 / (4 * (v + 1)),
+        1 / (16 * (v + 1) ** 2 * (v + 2)),
+        1 / (32 * (v + 1) ** 3 * (v + 2) * (v + 3)),
+        (5 * v + 11) / (256 * (v + 1) ** 4 * (v + 2) ** 2 * (v + 3) * (v + 4)),
+    )
+    return [square**n * each / n for n, each in enumerate(sums, 1)]
+
+
+def _series(sigma2: Any, dof: float, terms: int) -> Any:
+    return sum(_rayleigh(sigma2, dof)[:terms])
+
+
+@pytest.mark.parametrize("dof", [4, 10, 18, 98])
+@pytest.mark.parametrize("terms", [1, 2, 3])
+def test_the_penalty_is_the_logarithm_of_the_function_to_the_next_term(dof, terms):
+    """All terms are positive and fall at least like powers of dof chi2 / z^2, z the first zero of J_{dof/2 - 1}."""
+    first_zero = special.jn_zeros(dof // 2 - 1, 1)[0]
+    with backend.arithmetic("float64"):
+        for chi2 in np.linspace(0.01, 0.25, 7) * dof:
+            exact = -np.log(special.hyp0f1(dof / 2, -dof * chi2 / 4))
+            rest = exact - float(noise_penalty(jnp.asarray(chi2), dof, terms))
+            following = _rayleigh(chi2, dof)[terms]
+            assert 0.99 * following < rest < following / (1 - dof * chi2 / first_zero**2), chi2
+
+
+@pytest.mark.parametrize("dof", [1, 4, 19, 99])
+@pytest.mark.parametrize("sigma2", [0.25, 1.0, 2.0])
+def test_the_function_has_the_mean_of_a_known_variance(dof, sigma2):
+    """E 0F1(; dof/2; -dof chi2/4) = exp(-sigma2/2) over chi2 ~ sigma2 chi^2_dof / dof: what the series is one of."""
+    # Substituted by chi2 = sigma2 r^2 / dof, whose density is smooth at 0.
+    value = integrate.quad(
+        lambda r: special.hyp0f1(dof / 2, -sigma2 * r**2 / 4) * stats.chi.pdf(r, dof),
+        0,
+        dof**0.5 + 12,
+        epsabs=1e-11,
+        limit=400,
+    )[0]
+    assert abs(value - np.exp(-sigma2 / 2)) <= 1e-8
+
+
+@pytest.mark.parametrize("sigma2", [0.25, 1.0, 2.0])
+def test_more_terms_come_closer_to_that_mean(sigma2):
+    dof = 19
+    quantiles = stats.chi2.ppf((np.arange(20_000) + 0.5) / 20_000, dof) / dof
+    with backend.arithmetic("float64"):
+        errors = [
+            abs(np.log(np.exp(-_penalties(sigma2 * quantiles, dof, terms)).mean()) + sigma2 / 2) for terms in (1, 2, 3)
+        ]
+    assert errors[0] > 3 * errors[1] > 9 * errors[2]
+    assert errors[2] < 2e-3
+
+
+def test_the_penalty_without_terms_or_with_infinite_knowledge():
+    with backend.arithmetic("float64"):
+        sigma2 = np.array([0.1, 1.0, 10.0])
+        np.testing.assert_array_equal(_penalties(sigma2, 5, 0), 0.0)
+        np.testing.assert_allclose(_penalties(sigma2, 10**12, 3), sigma2 / 2, rtol=1e-9)
+
+
+def test_beyond_a_quarter_of_the_degrees_of_freedom_the_penalty_is_finite_and_the_step_is_counted():
+    with backend.arithmetic("float64"):
+        values = _penalties(np.array([1.0, 10.0, 100.0, 1e4]), 2, 3)
+    assert np.isfinite(values).all()
+    assert (np.diff(values) > 0).all()
+    posterior = GaussianMean.of(50)
+    # The differences of 8 data scaled by 50: sigma2 is of the order of 50 / 8.
+    sampler = Penalty(step_size=0.3, batch_size=4, num_batches=2, variance="batch-means", preconditioner="identity")
+    found = _steps(sampler, posterior, 200)
+    np.testing.assert_array_equal(found["regime_dof"], found["sigma2"] > 0.25)
+    assert 0.1 < found["regime_dof"].mean() < 1
+
+
+# ---- T03: every batch there is -------------------------------------------------------------------
+
+N, SIZE, BATCHES = 6, 2, 2
+ASYMMETRIC = np.array([0.0, 0.1, 0.4, 1.0, 2.5, 6.0])
+
+
+def _every_batch(sampling: str) -> np.ndarray:
+    """All equally likely index tuples of a step [tuple, K]."""
+    draws = SIZE * BATCHES
+    every = itertools.product(range(N), repeat=draws)
+    return np.array(list(every if sampling == "replacement" else itertools.permutations(range(N), draws)))
+
+
+class GivenBatch(GaussianMean):
+    """Draws the rows it is told, not at random."""
+
+    indices: Any = None
+
+    def minibatch(self, size: int, *, replace: bool = True, key: Any) -> Array:
+        del replace, key
+        assert self.indices.shape == (size,)
+        return self.take(self.indices)
+
+
+EACH_SCHEME = pytest.mark.parametrize("sampling", ["replacement", "disjoint"])
+EACH_VARIANCE = pytest.mark.parametrize("variance", ["pooled", "batch-means"])
+
+
+@EACH_SCHEME
+@EACH_VARIANCE
+@pytest.mark.parametrize("power", [1.0, 0.25])
+def test_delta_and_its_variance_are_unbiased_over_all_batches(sampling, variance, power):
+    with backend.arithmetic("float64"):
+        posterior = eqx.tree_at(lambda p: p.likelihood_power, GaussianMean.of(N, ASYMMETRIC), np.float64(power))
+        sampler = _sampler(sampling, variance)
+        here, there = jnp.asarray([0.4]), jnp.asarray([0.9])
+        each = posterior.log_likelihoods(there) - posterior.log_likelihoods(here)
+        prior = posterior.log_prior(there) - posterior.log_prior(here)
+        estimate = jax.jit(jax.vmap(lambda batch: sampler.difference(posterior, each[batch], prior)))
+        found = estimate(jnp.asarray(_every_batch(sampling)))
+        whole = float(posterior.log_density(here) - posterior.log_density(there))
+    _check_unbiased(np.asarray(found.delta), np.asarray(found.sigma2), whole)
+
+
+@EACH_SCHEME
+@EACH_VARIANCE
+def test_a_step_is_unbiased_over_all_batches(sampling, variance):
+    """The same through a whole step, whose proposal and uniform number are held fixed."""
+    with backend.arithmetic("float64"):
+        posterior, sampler = GivenBatch.of(N, ASYMMETRIC), _sampler(sampling, variance)
+        state = sampler.init(posterior, jnp.asarray([0.9]), num_warmup=0, key=jax.random.key(0))
+
+        def step(indices):
+            told = eqx.tree_at(lambda p: p.indices, posterior, indices, is_leaf=lambda leaf: leaf is None)
+            return sampler.step(told, state, key=jax.random.key(3))
+
+        states, found = jax.jit(jax.vmap(step))(jnp.asarray(_every_batch(sampling)))
+        accepted = np.asarray(found["accepted"])
+        (proposal,) = np.unique(np.asarray(states.position)[accepted])
+        assert proposal != 0.9
+        whole = float(posterior.log_density(state.position) - posterior.log_density(jnp.asarray([proposal])))
+    _check_unbiased(np.asarray(found["delta"]), np.asarray(found["sigma2"]), whole)
+
+
+def _sampler(sampling: Any, variance: Any) -> Penalty:
+    return Penalty(
+        step_size=0.6,
+        batch_size=SIZE,
+        num_batches=BATCHES,
+        sampling=sampling,
+        variance=variance,
+        preconditioner="identity",
+    )
+
+
+def _check_unbiased(delta: np.ndarray, sigma2: np.ndarray, whole: float) -> None:
+    np.testing.assert_allclose(delta.mean(), whole, rtol=1e-12)
+    np.testing.assert_allclose(sigma2.mean(), delta.var(), rtol=1e-12)
+    assert delta.var() > 0.01
+    assert sigma2.std() > 0.01
+
+
+# ---- T04: antisymmetry and statelessness ---------------------------------------------------------
+
+
+@EACH_SCHEME
+@EACH_VARIANCE
+def test_the_way_back_has_minus_the_difference(sampling, variance):
+    with backend.arithmetic("float64"):
+        posterior, sampler = GaussianMean.of(N, ASYMMETRIC), _sampler(sampling, variance)
+        d, prior = jnp.asarray([0.3, -1.0, 2.0, 0.7]), jnp.asarray(0.4)
+        there, back = sampler.difference(posterior, d, prior), sampler.difference(posterior, -d, -prior)
+    np.testing.assert_allclose(back.delta, -there.delta, rtol=1e-12)
+    np.testing.assert_allclose(back.sigma2, there.sigma2, rtol=1e-12)
+    np.testing.assert_allclose(back.skewness, -there.skewness, rtol=1e-12)
+    assert float(there.delta) != 0
+
+
+def _walk(**more: Any) -> tuple[GaussianMean, Penalty, Any]:
+    """A posterior, a sampler, and a state some steps from its start."""
+    posterior = GaussianMean.of(50)
+    sampler = Penalty(batch_size=5, num_batches=4, preconditioner="identity", **{"step_size": 0.3, **more})
+    state = sampler.init(posterior, jnp.asarray([0.2]), num_warmup=0, key=jax.random.key(0))
+    for key in jax.random.split(jax.random.key(7), 8):
+        state, _ = eqx.filter_jit(sampler.step)(posterior, state, key=key)
+    return posterior, sampler, state
+
+
+def test_there_is_no_difference_where_nothing_moves():
+    """Both points see the same batch: with the proposal at theta every datum's difference is exactly zero."""
+    posterior, sampler, state = _walk()
+    still = eqx.tree_at(lambda s: s.step_size, state, jnp.zeros(()))
+    step = eqx.filter_jit(sampler.step)
+    for key in jax.random.split(jax.random.key(8), 5):
+        _, found = step(posterior, still, key=key)
+        assert found["delta"] == found["sigma2"] == found["penalty"] == 0
+        assert found["acceptance_rate"] == 1
+
+
+def test_a_step_without_differences_has_finite_statistics():
+    """A saturated likelihood, or a proposal that rounds to theta, leaves all differences equal."""
+    posterior, sampler, state = _walk()
+    still = eqx.tree_at(lambda s: s.step_size, state, jnp.zeros(()))
+    _, found = eqx.filter_jit(sampler.step)(posterior, still, key=jax.random.key(8))
+    assert {name for name, value in found.items() if not np.isfinite(value)} == set()
+
+
+def test_nothing_but_the_position_and_the_proposal_is_remembered():
+    """NaN in every number of the state that no proposal needs: a remembered loss would show."""
+    posterior, sampler, state = _walk()
+    needed = (state.position, state.step_size, state.preconditioner.factor)
+    numbers = lambda leaf: eqx.is_inexact_array(leaf) and all(leaf is not n for n in needed)  # noqa: E731
+    planted = jax.tree.map(lambda leaf: jnp.full_like(leaf, jnp.nan) if numbers(leaf) else leaf, state)
+    assert any(np.isnan(leaf).any() for leaf in jax.tree.leaves(planted))
+    step = eqx.filter_jit(sampler.step)
+    moved = False
+    for key in jax.random.split(jax.random.key(9), 10):
+        (one, found), (other, same) = step(posterior, state, key=key), step(posterior, planted, key=key)
+        np.testing.assert_array_equal(one.position, other.position)
+        for name in found:
+            np.testing.assert_array_equal(found[name], same[name], err_msg=name)
+        moved |= bool(found["accepted"])
+    assert moved
