@@ -1,5 +1,5 @@
 """The commands that take a recipe: `MODEL SAMPLER`, the run's options, and the fields of the chosen parts
-as options.
+as options; and what other commands whose options depend on a part share with them.
 
 The arguments are looked at once to learn which parts are meant; then the command is built with exactly
 their options and parses the arguments as any other, so a typo is found and `--help` is complete.
@@ -28,27 +28,43 @@ Body = Callable[..., None]
 def recipe_command(body: Body, extras: Sequence[inspect.Parameter]) -> type[TyperCommand]:
     """A command class whose options depend on the parts that are named; `extras` are the body's own
     options."""
+    return late_command(
+        _spelt(extras),
+        lambda found: _command(body, extras, found),
+        lambda: _build(body, extras, [], []),
+    )
 
-    class RecipeCommand(TyperCommand):
+
+def late_command(
+    spelt: dict[str, bool], build: Callable[[Scan], Any], fallback: Callable[[], Any]
+) -> type[TyperCommand]:
+    """A command class that is built when its arguments are known.
+
+    Args:
+        spelt: the options that do not depend on them, and whether each takes a value.
+        build: the command, from the arguments.
+        fallback: the command that completes half a line, where `build` finds something wrong.
+    """
+
+    class LateCommand(TyperCommand):
         def make_context(self, info_name: Any, args: list[str], parent: Any = None, **extra: Any) -> Any:
             try:
-                command = _command(str(info_name), body, extras, args)
+                found = scan(args, {option for option, takes_value in spelt.items() if takes_value})
+                _refuse_unknown(f"{parent.command_path} {info_name}" if parent else str(info_name), found, spelt)
+                if "--no-plugins" in found.flags:
+                    os.environ["BNNZOO_DISABLE_PLUGINS"] = "1"
+                    registry.reset()
+                command = build(found)
             except BnnzooError:
                 if not extra.get("resilient_parsing"):
                     raise
-                command = _build(body, extras, [], [])
+                command = fallback()
             return command.make_context(info_name, args, parent=parent, **extra)
 
-    return RecipeCommand
+    return LateCommand
 
 
-def _command(name: str, body: Body, extras: Sequence[inspect.Parameter], args: list[str]) -> Any:
-    spelt = _spelt(extras)
-    found = scan(args, {option for option, takes_value in spelt.items() if takes_value})
-    _refuse_unknown(name, found, spelt)
-    if "--no-plugins" in found.flags:
-        os.environ["BNNZOO_DISABLE_PLUGINS"] = "1"
-        registry.reset()
+def _command(body: Body, extras: Sequence[inspect.Parameter], found: Scan) -> Any:
     model, sampler = [*found.positionals, None, None][:2]
     layers = [config.read_layer(source) for source in found.values.get("--config", [])]
     named = {key: found.last(f"--{key}") for key in ("data", "likelihood", "prior")}
@@ -61,7 +77,7 @@ def _refuse_unknown(name: str, found: Scan, spelt: dict[str, bool]) -> None:
     for flag in sorted(found.flags - set(spelt)):
         near = difflib.get_close_matches(flag, spelt, 1)
         hint = f" (did you mean {near[0]}?)" if near else ""
-        raise UsageError(f"No such option: {flag}{hint}; try bnnzoo {name} --help")
+        raise UsageError(f"No such option: {flag}{hint}; try {name} --help")
 
 
 def _build(
@@ -86,9 +102,14 @@ def _build(
         *extras,
         *dotted,
     ]
+    return as_command(run, parameters, body.__doc__)
+
+
+def as_command(run: Callable[..., None], parameters: Sequence[inspect.Parameter], doc: str | None) -> Any:
+    """A function of keywords as a command with these parameters."""
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in parameters}
-    run.__doc__ = body.__doc__
+    run.__doc__ = doc
     app = typer.Typer(
         add_completion=False,
         rich_markup_mode="rich",
@@ -140,8 +161,13 @@ def _part_name(kind: str) -> inspect.Parameter:
 
 def _spelt(extras: Sequence[inspect.Parameter]) -> dict[str, bool]:
     """Every option that does not depend on a part, as it is typed, and whether it takes a value."""
+    return spelling([*_static_options(), *extras])
+
+
+def spelling(parameters: Sequence[inspect.Parameter]) -> dict[str, bool]:
+    """The options among these parameters, and --help, as they are typed, and whether they take a value."""
     spelt = {"--help": False, "-h": False}
-    for p in [*_static_options(), *extras]:
+    for p in parameters:
         kind, info = p.annotation.__args__[0], p.annotation.__metadata__[0]
         for declared in [info.default, *info.param_decls]:
             if isinstance(declared, str):

@@ -1,0 +1,232 @@
+"""The suite: many independent chains of one sampler on posteriors with exact answers, run as any run is.
+
+For each target the chains start far away, warm up, and go on until a bias would be seen. Only the later half of the
+draws counts. The units are the chains, which are independent: t over the chains' averages for means, variances and
+correlations, and Kolmogorov and Smirnov's test of their last states. No effective sample size is estimated.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Float
+from scipy import stats
+
+from bnnzoo import backend
+from bnnzoo.errors import BnnzooError, UsageError
+from bnnzoo.placement import place
+from bnnzoo.progress import Observer, Progress
+from bnnzoo.run import Keys, chunks
+from bnnzoo.samplers import AbstractSampler
+from bnnzoo.testing.report import Outcome, Report, Row
+from bnnzoo.testing.targets import TARGETS, Target
+
+LEVEL = 1e-6
+"""Chance of a false alarm of a whole check; divided among its statistics (Bonferroni)."""
+
+RESOLUTION = 0.06
+"""Draws are taken until biases of this size would be seen: of a mean in standard deviations, of a variance relative."""
+
+_COARSEST = 0.1
+"""A check that would not have seen a bias of this size decides nothing."""
+
+_FIRST_LOOK = 128
+_MOST_PASSES = 20
+"""A step that looks at more data than this many times those there are is not what mini-batches are for."""
+
+
+def check_sampler(
+    sampler: AbstractSampler,
+    *,
+    targets: Sequence[str | Target] = tuple(TARGETS),
+    chains: int = 256,
+    warmup: int = 400,
+    draws: int = 2**15,
+    seed: int = 0,
+    observer: Observer | None = None,
+) -> Report:
+    """Hold a sampler to the exact answers of all targets.
+
+    Args:
+        targets: names of `TARGETS`, or targets of your own.
+        warmup: steps of warm-up; 0 adapts nothing.
+        draws: at most so many a chain; fewer where they suffice to see a bias.
+        observer: called with a `Progress` whose phase is the target's name.
+
+    Raises:
+        UsageError: for an unknown target, or fewer than 32 chains.
+    """
+    if chains < 32:
+        raise UsageError(f"chains: must be >= 32, they are the units of the tests (got {chains})")
+    made = [target if isinstance(target, Target) else _named(target) for target in targets]
+    able = {target.name: _not_applicable(sampler, target) for target in made}
+    level = LEVEL / max(1, sum(_num_tests(target) for target in made if not able[target.name]))
+    rows: list[Row] = []
+    outcomes: list[Outcome] = []
+    for index, target in enumerate(made):
+        if able[target.name]:
+            outcomes.append(Outcome(target.name, "not applicable", able[target.name]))
+            continue
+        with backend.arithmetic("float32"):
+            outcome, found = _check(sampler, target, chains, warmup, draws, (seed, index), level, observer)
+        outcomes.append(outcome)
+        rows += found
+    return Report(type(sampler).__name__, sampler.stated_exactness, chains, tuple(rows), tuple(outcomes))
+
+
+def assert_exact(sampler: AbstractSampler, *, targets: Sequence[str | Target] = tuple(TARGETS), seed: int = 0) -> None:
+    """Fail, with the table, unless the sampler passes: one line in a plugin's tests.
+
+    Raises:
+        AssertionError: with the report.
+    """
+    report = check_sampler(sampler, targets=targets, seed=seed)
+    if not report.passed:
+        raise AssertionError(f"{report.sampler}: {report.verdict}\n{report}")
+
+
+def _named(name: str) -> Target:
+    if name not in TARGETS:
+        raise UsageError(f"no target named {name!r}; there are: {', '.join(TARGETS)}")
+    return TARGETS[name]()
+
+
+def _not_applicable(sampler: AbstractSampler, target: Target) -> str:
+    """Why the sampler cannot run on the target; empty if it can."""
+    try:
+        sampler.check(target.posterior)
+    except UsageError as error:
+        return str(error)
+    looks, there = sampler.evaluations(target.posterior, {"n_steps": 1.0}), target.posterior.num_data
+    if looks > _MOST_PASSES * there:
+        return f"a step looks at {looks:.0f} data, and there is no more than {there}: too few for its mini-batches"
+    return ""
+
+
+def _check(
+    sampler: AbstractSampler,
+    target: Target,
+    chains: int,
+    warmup: int,
+    draws: int,
+    seed: tuple[int, int],
+    level: float,
+    observer: Observer | None,
+) -> tuple[Outcome, list[Row]]:
+    """Draws until they suffice, and what the later half of them says."""
+    tell = observer or (lambda progress: None)
+    started = time.perf_counter()
+    keys = Keys(*(jax.random.fold_in(key, seed[1]) for key in Keys.of(seed[0])))
+    thetas = target.start(np.random.default_rng(seed), chains).astype(np.float32)
+    placement = place("auto", chains)
+    stream = chunks(
+        target.posterior, sampler, thetas, keys=keys, num_warmup=warmup, num_draws=draws, placement=placement
+    )
+    values: list[np.ndarray] = []
+    sums: dict[str, float] = {}
+    rows: list[Row] = []
+    taken, looked, stopped, enough = 0, 0, "", False
+    used = sampler
+    try:
+        for chunk in stream:
+            if chunk.phase == "warm-up":
+                tell(Progress(f"{target.name}, warm-up", chunk.next_step, warmup))
+                continue
+            used, taken = chunk.sampler, taken + chunk.draws.shape[1]
+            values.append(target.look(chunk.draws))
+            for name, value in chunk.stats.items():
+                sums[name] = sums.get(name, 0.0) + float(np.sum(value, dtype=np.float64)) / chains
+            rate = sums.get("acceptance_rate", math.nan) / taken
+            tell(Progress(target.name, taken, 0, acceptance=rate, note=f"{taken} draws a chain"))
+            # Looks are at fixed numbers of draws: where chunks end depends on the clock.
+            while not enough and (look := _next_look(looked, draws)) <= taken and look > looked:
+                values = [np.concatenate(values, 1)]
+                rows, looked = statistics(values[0][:, look // 2 : look], target, level), look
+                enough = _resolution(rows) <= RESOLUTION
+            if enough:
+                break
+    except BnnzooError as error:
+        stopped = str(error)
+    finally:
+        stream.close()
+    means = {name: total / max(taken, 1) for name, total in sums.items()}
+    acceptance = means.get("acceptance_rate", math.nan)
+    seconds = time.perf_counter() - started
+    if stopped:
+        outcome = Outcome(target.name, "stopped", stopped, looked, acceptance, seconds)
+    elif _resolution(rows) > _COARSEST and all(row.passed for row in rows):
+        reason = (
+            f"only a bias of {100 * _resolution(rows):.2g} % would be seen after {looked} draws a chain: "
+            "the chains mix too slowly; use another step size, or more draws"
+        )
+        outcome = Outcome(target.name, "undecided", reason, looked, acceptance, seconds)
+    else:
+        outcome = Outcome(target.name, "tested", used.verdict(target.posterior, means), looked, acceptance, seconds)
+    passed = outcome.state == "tested" and all(row.passed for row in rows)
+    tell(Progress(target.name, looked, looked, acceptance, note="passed" if passed else "not passed"))
+    return outcome, rows
+
+
+def statistics(values: Float[np.ndarray, "chain draw quantity"], target: Target, level: float) -> list[Row]:
+    """Every statistic of a target, its threshold at that two-sided level.
+
+    Variances are about the mean of the draws, so that a shifted mean is seen once; a correlation's spread over chains
+    is that of its linearisation.
+    """
+    chains, num_draws, count = values.shape
+    z = (values.astype(np.float64) - target.mean) / target.sd
+    shift = z.mean((0, 1))
+    centred = z - shift
+    products = np.einsum("cdq,cdr->cqr", centred, centred) / num_draws
+    covariance = products.mean(0)
+    limit = float(stats.t.isf(level / 2, chains - 1))
+    rows: list[Row] = []
+
+    def add(name: str, statistic: Any, estimate: float, truth: float, effect: float, units: np.ndarray) -> None:
+        error = units.std(ddof=1) / chains**0.5
+        score = effect / error if error > 0 and np.isfinite(effect) else math.inf
+        rows.append(Row(target.name, name, statistic, estimate, truth, float(effect), float(score), limit))
+
+    averages = z.mean(1)
+    with np.errstate(all="ignore"):
+        for i, name in enumerate(target.quantities):
+            mean, sd = target.mean[i], target.sd[i]
+            add(name, "mean", mean + sd * shift[i], mean, shift[i], averages[:, i])
+            ratio = covariance[i, i]
+            add(name, "variance", sd**2 * ratio, sd**2, ratio - 1, products[:, i, i])
+        for i, j in itertools.combinations(range(count), 2):
+            truth = target.covariance[i, j] / (target.sd[i] * target.sd[j])
+            scale = (covariance[i, i] * covariance[j, j]) ** 0.5
+            found = covariance[i, j] / scale
+            squares = products[:, i, i] / covariance[i, i] + products[:, j, j] / covariance[j, j]
+            pair = f"{target.quantities[i]}, {target.quantities[j]}"
+            add(pair, "correlation", found, truth, found - truth, products[:, i, j] / scale - found / 2 * squares)
+    if target.cdf is not None:
+        distances = stats.ks_1samp(target.cdf(values[:, -1].astype(np.float64)), stats.uniform.cdf, axis=0).statistic
+        largest = float(stats.kstwo.isf(level, chains)) * chains**0.5
+        for name, distance in zip(target.quantities, distances, strict=True):
+            score = float(distance) * chains**0.5
+            rows.append(Row(target.name, name, "distribution", float(distance), 0.0, float(distance), score, largest))
+    return rows
+
+
+def _num_tests(target: Target) -> int:
+    count = len(target.quantities)
+    return 2 * count + count * (count - 1) // 2 + count * (target.cdf is not None)
+
+
+def _next_look(looked: int, draws: int) -> int:
+    """Each look takes half as many draws again as the last; the final one is at the last draw."""
+    return min(draws, looked * 3 // 2 or _FIRST_LOOK)
+
+
+def _resolution(rows: list[Row]) -> float:
+    """The coarsest of what the means and variances would have shown; infinite before any look."""
+    found = [row.resolution for row in rows if row.statistic in ("mean", "variance")]
+    return max(found, default=math.inf)

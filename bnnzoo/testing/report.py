@@ -1,0 +1,150 @@
+"""What the suite found: a row for each statistic, an outcome for each target, one verdict."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any, Literal
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One statistic of one quantity against its exact value.
+
+    Attributes:
+        effect: the difference from the truth: of a mean in posterior standard deviations, of a variance relative, of a
+            correlation as it is; of a distribution the largest distance between distribution functions.
+        z: the effect over its standard error, which is the spread over independent chains; of a distribution
+            sqrt(chains) times the distance (Kolmogorov).
+        threshold: what |z| stays below but for a false alarm.
+        resolution: the effect that would reach the threshold.
+    """
+
+    target: str
+    quantity: str
+    statistic: Literal["mean", "variance", "correlation", "distribution"]
+    estimate: float
+    truth: float
+    effect: float
+    z: float
+    threshold: float
+
+    @property
+    def passed(self) -> bool:
+        return abs(self.z) <= self.threshold  # false for NaN
+
+    @property
+    def resolution(self) -> float:
+        return abs(self.effect / self.z) * self.threshold if self.z else 0.0
+
+    @property
+    def bias(self) -> str:
+        """Size and sign: `variance +58 % (z 41)`."""
+        if self.statistic == "variance":
+            size = f"{100 * self.effect:+.3g} %"
+        else:
+            size = {"mean": "{:+.2g} sd", "correlation": "{:+.2g}", "distribution": "off by {:.2g}"}[
+                self.statistic
+            ].format(self.effect)
+        return f"{self.statistic} {size} (z {self.z:.3g})"
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What became of a target.
+
+    Attributes:
+        state: `tested`; `not applicable`: the sampler cannot run on it; `undecided`: its chains mix too slowly for a
+            bias to be seen; `stopped`: the run ended with an error.
+        reason: why, unless tested; then the sampler's own complaint about its run, if it has one.
+        draws: draws a chain that were taken after warm-up.
+        acceptance: mean acceptance over them, NaN where the sampler does not say.
+    """
+
+    target: str
+    state: Literal["tested", "not applicable", "undecided", "stopped"]
+    reason: str = ""
+    draws: int = 0
+    acceptance: float = math.nan
+    seconds: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """The suite's report on one sampler; `str` of it is a table."""
+
+    sampler: str
+    exactness: str
+    chains: int
+    rows: tuple[Row, ...]
+    outcomes: tuple[Outcome, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Every statistic within its threshold, no target undecided or stopped, and at least one tested."""
+        states = {outcome.state for outcome in self.outcomes}
+        return all(row.passed for row in self.rows) and bool(self.rows) and not states & {"undecided", "stopped"}
+
+    @property
+    def bias(self) -> str:
+        """The worst statistic of each target that failed; empty if none did."""
+        found = []
+        for outcome in self.outcomes:
+            wrong = [row for row in self.rows if row.target == outcome.target and not row.passed]
+            if wrong:
+                # A NaN is the worst there is.
+                worst = max(wrong, key=lambda row: math.inf if math.isnan(row.z) else abs(row.z) / row.threshold)
+                found.append(f"{outcome.target}: {worst.quantity}: {worst.bias}")
+        return "; ".join(found)
+
+    @property
+    def verdict(self) -> str:
+        """One line: passed, biased (how much), undecided, stopped."""
+        said = [f"biased: {self.bias}"] if self.bias else []
+        for state in ("undecided", "stopped"):
+            named = [f"{o.target}: {o.reason}" for o in self.outcomes if o.state == state]
+            said += [f"{state}: {'; '.join(named)}"] if named else []
+        if said:
+            return "; ".join(said)
+        if not self.rows:
+            return "not tested: no target is applicable"
+        tested = sum(outcome.state == "tested" for outcome in self.outcomes)
+        seen = max(row.resolution for row in self.rows if row.statistic == "variance")
+        return f"passed: {tested} targets, a bias of {100 * seen:.2g} % of a variance would have been seen"
+
+    def as_dict(self) -> dict[str, Any]:
+        """The report as JSON holds it."""
+        rows = [{**dataclasses.asdict(row), "passed": row.passed, "resolution": row.resolution} for row in self.rows]
+        return {
+            "sampler": self.sampler,
+            "exactness": self.exactness,
+            "passed": self.passed,
+            "verdict": self.verdict,
+            "chains": self.chains,
+            "targets": [dataclasses.asdict(outcome) for outcome in self.outcomes],
+            "rows": rows,
+        }
+
+    def __str__(self) -> str:
+        header = ("target", "quantity", "statistic", "estimate", "truth", "z", "limit", "verdict")
+        cells = [
+            (
+                *(row.target, row.quantity, row.statistic),
+                *(f"{value:.4g}" for value in (row.estimate, row.truth)),
+                *(f"{value:.2f}" for value in (row.z, row.threshold)),
+                "passed" if row.passed else f"biased: {row.bias}",
+            )
+            for row in self.rows
+        ]
+        lines = _aligned([header, *cells])
+        for outcome in self.outcomes:
+            if outcome.reason:
+                state = "the sampler warns" if outcome.state == "tested" else outcome.state
+                lines.append(f"{outcome.target}: {state}: {outcome.reason}")
+        return "\n".join([*lines, self.verdict])
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows]

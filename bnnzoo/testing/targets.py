@@ -1,0 +1,213 @@
+"""Posteriors with exact answers, small enough that a chain costs nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from scipy import stats
+
+from bnnzoo.layout import Block, Layout
+from bnnzoo.likelihoods import Gaussian
+from bnnzoo.models import Linear
+from bnnzoo.number import Number
+from bnnzoo.posterior import AbstractPosterior, Data, NetworkPosterior
+from bnnzoo.priors import Normal
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """A posterior, what is looked at of its draws, and the exact law of that.
+
+    Attributes:
+        look: `[..., dim]` positions to `[..., quantity]`.
+        start: far positions `[chain, dim]`, many standard deviations apart: a chain that stays there is seen.
+        cdf: the distribution function of each quantity, where it is known.
+    """
+
+    name: str
+    posterior: AbstractPosterior
+    quantities: tuple[str, ...]
+    mean: Float[np.ndarray, " quantity"]
+    covariance: Float[np.ndarray, "quantity quantity"]
+    start: Callable[[np.random.Generator, int], Float[np.ndarray, "chain dim"]]
+    look: Callable[[np.ndarray], np.ndarray] = lambda theta: theta
+    cdf: Callable[[np.ndarray], np.ndarray] | None = None
+
+    @property
+    def sd(self) -> Float[np.ndarray, " quantity"]:
+        return np.sqrt(np.diag(self.covariance))
+
+
+class GaussianMean(AbstractPosterior):
+    """x_i ~ N(theta, (W' W)^-1) with theta ~ N(0, I); W is the `whitening` matrix, and `data` holds W x_i."""
+
+    data: Float[np.ndarray | Array, "num_data dim"]
+    likelihood_power: Number
+    layout: Layout = eqx.field(static=True)
+    whitening: Float[np.ndarray | Array, "dim dim"]
+
+    def log_prior(self, theta: Float[Array, " dim"]) -> Float[Array, ""]:
+        return -jnp.sum(theta**2) / 2
+
+    def log_likelihood(
+        self, theta: Float[Array, " dim"], batch: Float[np.ndarray | Array, "batch dim"]
+    ) -> Float[Array, " batch"]:
+        return -jnp.sum((batch - self.whitening @ theta) ** 2, 1) / 2
+
+
+class Skewed(AbstractPosterior):
+    """One datum with log-likelihood theta - e^theta and a flat prior: theta is the log of an Exp(1) variable."""
+
+    data: Float[np.ndarray | Array, "one one"]
+    likelihood_power: Number
+    layout: Layout = eqx.field(static=True)
+
+    def log_prior(self, theta: Float[Array, " dim"]) -> Float[Array, ""]:
+        return jnp.zeros((), theta.dtype) * theta[0]
+
+    def log_likelihood(
+        self, theta: Float[Array, " dim"], batch: Float[np.ndarray | Array, "batch one"]
+    ) -> Float[Array, " batch"]:
+        return (theta[0] - jnp.exp(theta[0])) * jnp.ones(batch.shape[0], theta.dtype)
+
+
+HIDDEN, NOISE = 16, 0.2
+NETWORK_AT = np.array([-0.25, 0.25, 1.0, 1.5], np.float32)
+NETWORK_MEAN = np.array([0.03063, 0.30810, 0.19962, 0.13584])
+NETWORK_SD = np.array([0.15634, 0.15104, 0.17460, 0.30148])
+NETWORK_CORRELATION = np.array(
+    [
+        [1.0, 0.37867, -0.03522, -0.03434],
+        [0.37867, 1.0, 0.10776, -0.08136],
+        [-0.03522, 0.10776, 1.0, 0.77791],
+        [-0.03434, -0.08136, 0.77791, 1.0],
+    ]
+)
+"""Moments of f at `NETWORK_AT`. Given u and a the network is linear in v and b, so these are averages of closed forms
+over 2e7 prior draws of (u, a), weighted by their evidence; standard errors are at most 5e-5."""
+
+
+class SmallNetwork(AbstractPosterior):
+    """f(x) = b + sum_j v_j tanh(u_j x + a_j), 16 hidden units, five data with noise 0.2.
+
+    u, a ~ N(0, 2^2), v ~ N(0, 1/16), b ~ N(0, 1); theta holds them in units of their prior, so its prior is N(0, I).
+    """
+
+    data: Data
+    likelihood_power: Number
+    layout: Layout = eqx.field(static=True)
+
+    def log_prior(self, theta: Float[Array, " dim"]) -> Float[Array, ""]:
+        return -jnp.sum(theta**2) / 2
+
+    def log_likelihood(self, theta: Float[Array, " dim"], batch: Data) -> Float[Array, " batch"]:
+        return -((jnp.asarray(batch.y) - network(theta, jnp.asarray(batch.x), jnp)) ** 2) / (2 * NOISE**2)
+
+
+def network(theta: Any, x: Any, xp: Any = np) -> Any:
+    """f(x) of `[..., 49]` positions at `[point]` inputs, `[..., point]`; `xp` is numpy or jax.numpy."""
+    u, a, v = (theta[..., i * HIDDEN : (i + 1) * HIDDEN] for i in range(3))
+    hidden = xp.tanh(2 * (u[..., None, :] * x[:, None] + a[..., None, :]))
+    return theta[..., -1:] + xp.sum(hidden * v[..., None, :], -1) / HIDDEN**0.5
+
+
+def gaussian() -> Target:
+    """The mean of 1000 data of unit variance: N(0.3 N / (N + 1), 1 / (N + 1))."""
+    return _gaussian_mean("gaussian", np.eye(1))
+
+
+def correlated_gaussian() -> Target:
+    """The mean of 1000 data in the plane, correlation 0.8."""
+    return _gaussian_mean("correlated-gaussian", np.array([[1.0, 0.8], [0.8, 1.0]]))
+
+
+def skewed() -> Target:
+    """p(theta) ~ exp(theta - e^theta): a symmetric target cannot show a reversed proposal ratio."""
+    mean, sd = np.array([-np.euler_gamma]), np.pi / 6**0.5
+    return Target(
+        "skewed",
+        Skewed(np.zeros((1, 1), np.float32), np.float32(1), _layout(theta=1)),
+        ("theta",),
+        mean,
+        np.array([[sd**2]]),
+        _box(mean, np.array([sd])),
+        cdf=lambda theta: -np.expm1(-np.exp(theta)),
+    )
+
+
+def regression() -> Target:
+    """Bayesian linear regression with two correlated inputs, known noise 0.5 and prior N(0, I), in closed form."""
+    rng, rows, noise = np.random.default_rng(11), 200, 0.5
+    x = rng.normal(size=(rows, 2)) @ np.array([[1.0, 0.6], [0.0, 0.8]]) + [0.5, -0.3]
+    y = x @ [0.8, -0.4] + 0.3 + noise * rng.normal(size=rows)
+    x, y = x.astype(np.float32), y.astype(np.float32)
+    line = Linear().build((2,), 1, key=jax.random.key(0))
+    posterior = NetworkPosterior.of(line, Gaussian(scale=noise), Normal(), x, y[:, None])
+    design = np.column_stack([x, np.ones(rows)]).astype(float)
+    covariance = np.linalg.inv(design.T @ design / noise**2 + np.eye(3))
+    mean = covariance @ design.T @ y / noise**2
+    return _normal("regression", posterior, ("weight[0, 0]", "weight[0, 1]", "bias[0]"), mean, covariance)
+
+
+def small_network() -> Target:
+    """The network of `SmallNetwork`, in function space: its weights have symmetries, its function has one law."""
+    x = np.array([-1.0, -0.5, 0.0, 0.5, 1.0], np.float32)
+    y = np.array([-0.6, -0.2, 0.3, 0.4, 0.1], np.float32)
+    return Target(
+        "network",
+        SmallNetwork(Data(x, y), np.float32(1), _layout(u=HIDDEN, a=HIDDEN, v=HIDDEN, b=1)),
+        tuple(f"f({point:g})" for point in NETWORK_AT),
+        NETWORK_MEAN,
+        NETWORK_SD * NETWORK_CORRELATION * NETWORK_SD[:, None],
+        lambda rng, chains: rng.normal(size=(chains, 3 * HIDDEN + 1)),
+        look=lambda theta: network(theta, NETWORK_AT),
+    )
+
+
+TARGETS: dict[str, Callable[[], Target]] = {
+    "gaussian": gaussian,
+    "correlated-gaussian": correlated_gaussian,
+    "skewed": skewed,
+    "regression": regression,
+    "network": small_network,
+}
+"""Each target of the suite, made when it is called."""
+
+
+def _gaussian_mean(name: str, spread: np.ndarray) -> Target:
+    """Data whose sample mean is 0.3 and whose sample covariance is `spread`, to rounding."""
+    rows, dim = 1000, len(spread)
+    x = np.random.default_rng(1).normal(size=(rows, dim))
+    x = x - x.mean(0)
+    x = x @ np.linalg.inv(np.linalg.cholesky(x.T @ x / rows)).T @ np.linalg.cholesky(spread).T + 0.3
+    precision = np.linalg.inv(spread)
+    covariance = np.linalg.inv(np.eye(dim) + rows * precision)
+    whitening = np.linalg.cholesky(precision).T
+    posterior = GaussianMean((x @ whitening.T).astype(np.float32), np.float32(1), _layout(theta=dim), whitening.astype(np.float32))
+    names = tuple(f"theta[{i}]" for i in range(dim)) if dim > 1 else ("theta",)
+    return _normal(name, posterior, names, covariance @ precision @ x.sum(0), covariance)
+
+
+def _layout(**sizes: int) -> Layout:
+    starts = np.cumsum([0, *sizes.values()]).tolist()
+    return Layout(tuple(Block(name, (size,), start) for (name, size), start in zip(sizes.items(), starts, strict=False)))
+
+
+def _normal(
+    name: str, posterior: AbstractPosterior, quantities: tuple[str, ...], mean: np.ndarray, covariance: np.ndarray
+) -> Target:
+    sd = np.sqrt(np.diag(covariance))
+    start, cdf = _box(mean, sd), stats.norm(mean, sd).cdf
+    return Target(name, posterior, quantities, mean, covariance, start, cdf=cdf)
+
+
+def _box(mean: np.ndarray, sd: np.ndarray) -> Callable[[np.random.Generator, int], np.ndarray]:
+    """Starts up to four standard deviations away, five times the variance of the posterior."""
+    return lambda rng, chains: mean + sd * rng.uniform(-4, 4, size=(chains, len(mean)))

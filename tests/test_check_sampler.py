@@ -1,0 +1,349 @@
+"""The suite over samplers: exact ones pass, each named wrong one fails, and what is said of them is right."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import Any, ClassVar, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jaxtyping import Array, Float
+from scipy import stats
+
+from bnnzoo import cli, registry
+from bnnzoo.errors import UsageError
+from bnnzoo.samplers import AbstractSampler, Mala, Penalty, RandomWalk, number
+from bnnzoo.testing import TARGETS, Report, Row, assert_exact, check_sampler
+from bnnzoo.testing.check import statistics
+from bnnzoo.testing.targets import HIDDEN, NETWORK_AT, NETWORK_CORRELATION, NETWORK_MEAN, NETWORK_SD, NOISE
+
+ONE_DIMENSION = ("gaussian", "skewed")
+
+# ---- the targets are what they say ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["gaussian", "correlated-gaussian", "regression"])
+def test_gaussian_targets_have_the_mean_and_covariance_of_their_density(name):
+    target = TARGETS[name]()
+    with jax.enable_x64(True):
+        posterior = jax.tree.map(lambda a: np.asarray(a, np.float64) if eqx.is_array(a) else a, target.posterior)
+        mean = jnp.asarray(target.mean)
+        gradient, hessian = jax.grad(posterior.log_density)(mean), jax.hessian(posterior.log_density)(mean)
+    # Data are float32: means agree to that.
+    assert np.abs(np.linalg.solve(hessian, gradient) / target.sd).max() < 1e-3
+    np.testing.assert_allclose(np.linalg.inv(-np.asarray(hessian)), target.covariance, rtol=1e-5)
+    assert target.cdf is not None
+    np.testing.assert_allclose(target.cdf(target.mean + target.sd), stats.norm.cdf(1.0), rtol=1e-12)
+
+
+def test_the_skewed_target_has_the_moments_and_the_distribution_of_its_density():
+    target = TARGETS["skewed"]()
+    grid = np.linspace(-30, 5, 200_001)
+    density = np.exp([float(target.posterior.log_density(jnp.array([t]))) for t in (-1.0, 0.5)])
+    np.testing.assert_allclose(density, np.exp([-1 - np.exp(-1), 0.5 - np.exp(0.5)]), rtol=1e-5)
+    weight = np.exp(grid - np.exp(grid)) * (grid[1] - grid[0])
+    assert target.cdf is not None
+    np.testing.assert_allclose(np.cumsum(weight), target.cdf(grid), atol=1e-4)
+    mean = np.sum(grid * weight)
+    np.testing.assert_allclose([mean, np.sum((grid - mean) ** 2 * weight)], [target.mean[0], target.sd[0] ** 2], 1e-6)
+
+
+def network_moments(draws: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Mean, standard deviation and correlation of f at `NETWORK_AT`, by averages over (u, a) weighted by evidence.
+
+    The constants of `bnnzoo.testing.targets` are those of 2e7 draws.
+    """
+    x, y = TARGETS["network"]().posterior.data
+    u, a = 2 * np.random.default_rng(seed).standard_normal((2, draws, HIDDEN, 1))
+    seen, asked = np.tanh(u * x + a), np.tanh(u * NETWORK_AT + a)
+
+    def covariance(one, two):
+        return np.einsum("njx,njy->nxy", one, two) / HIDDEN + 1
+
+    lower = np.linalg.cholesky(covariance(seen, seen) + NOISE**2 * np.eye(len(x)))
+    whitened = np.linalg.solve(lower, np.broadcast_to(y[:, None].astype(float), (draws, len(x), 1)))[..., 0]
+    gain = np.linalg.solve(lower, covariance(seen, asked))
+    mean = np.einsum("nxk,nx->nk", gain, whitened)
+    second = covariance(asked, asked) - np.einsum("nxk,nxl->nkl", gain, gain) + mean[:, :, None] * mean[:, None]
+    diagonal = np.diagonal(lower, axis1=1, axis2=2)
+    weight = np.exp(-np.sum(whitened**2, 1) / 2 - np.sum(np.log(diagonal), 1))
+    weight /= weight.sum()
+    centre = weight @ mean
+    spread = np.tensordot(weight, second, 1) - np.outer(centre, centre)
+    sd = np.sqrt(np.diag(spread))
+    return centre, sd, spread / np.outer(sd, sd)
+
+
+def test_the_moments_of_the_network_are_reproduced():
+    # Standard errors with 2e7 draws are 1e-5 (means, deviations) and 5e-5 (correlations): 20 times that with 5e4.
+    mean, sd, correlation = network_moments(50_000, seed=3)
+    np.testing.assert_allclose(mean, NETWORK_MEAN, atol=5 * 2.2e-4)
+    np.testing.assert_allclose(sd, NETWORK_SD, atol=5 * 2.5e-4)
+    np.testing.assert_allclose(correlation, NETWORK_CORRELATION, atol=5 * 1e-3)
+    # Draws by rejection (1.7e-3 of proposals): 0.0315, 0.3084, 0.2010, 0.1352 and 0.1551, 0.1524, 0.1759, 0.3010.
+    np.testing.assert_allclose(NETWORK_MEAN, [0.0315, 0.3084, 0.2010, 0.1352], atol=5 * 0.0012)
+    np.testing.assert_allclose(NETWORK_SD, [0.1551, 0.1524, 0.1759, 0.3010], atol=5 * 0.0012)
+
+
+def test_the_network_that_is_looked_at_is_the_posteriors():
+    target = TARGETS["network"]()
+    theta = np.random.default_rng(0).normal(size=(3, 49)).astype(np.float32)
+    u, a, v, b = (theta[:, i : i + 16] for i in (0, 16, 32, 48))
+    expected = b + np.stack([np.sum(v / 4 * np.tanh(2 * u * x + 2 * a), 1) for x in NETWORK_AT], 1)
+    np.testing.assert_allclose(target.look(theta), expected, rtol=1e-5)
+    x, y = target.posterior.data
+    outputs = b + np.stack([np.sum(v / 4 * np.tanh(2 * u * point + 2 * a), 1) for point in x], 1)
+    found = jax.vmap(target.posterior.log_likelihoods)(theta)
+    np.testing.assert_allclose(found, -((y - outputs) ** 2) / (2 * NOISE**2), rtol=2e-4)
+    np.testing.assert_allclose(jax.vmap(target.posterior.log_prior)(theta), -np.sum(theta**2, 1) / 2, rtol=1e-5)
+
+
+# ---- the statistics ------------------------------------------------------------------------------
+
+
+def exact_draws(name: str, chains: int, draws: int, seed: int) -> np.ndarray:
+    target = TARGETS[name]()
+    rng = np.random.default_rng(seed)
+    if name == "skewed":
+        return np.log(rng.exponential(size=(chains, draws, 1)))
+    return rng.multivariate_normal(target.mean, target.covariance, size=(chains, draws))
+
+
+def failures(rows: list[Row]) -> set[str]:
+    return {row.statistic for row in rows if not row.passed}
+
+
+@pytest.mark.parametrize("name", ["gaussian", "correlated-gaussian", "skewed", "regression"])
+def test_independent_draws_pass_and_disturbed_ones_are_named_with_size_and_sign(name):
+    target = TARGETS[name]()
+    draws = exact_draws(name, 256, 400, seed=5)
+    assert failures(statistics(draws, target, 1e-7)) == set()
+    wide = statistics(target.mean + 1.1**0.5 * (draws - target.mean), target, 1e-7)
+    assert failures(wide) == {"variance"}
+    for row in wide:
+        if row.statistic == "variance":
+            assert row.effect == pytest.approx(0.1, abs=0.03)
+            assert row.bias.startswith("variance +")
+    moved = statistics(draws - 0.1 * target.sd, target, 1e-7)
+    assert failures(moved) == {"mean"}
+    for row in moved:
+        assert row.statistic != "mean" or row.effect == pytest.approx(-0.1, abs=0.03)
+
+
+def test_a_lost_correlation_is_seen_and_nothing_else():
+    target = TARGETS["correlated-gaussian"]()
+    draws = target.mean + target.sd * np.random.default_rng(0).normal(size=(128, 100, 2))
+    rows = statistics(draws, target, 1e-7)
+    assert failures(rows) == {"correlation"}
+    (row,) = (row for row in rows if not row.passed)
+    assert row.effect == pytest.approx(-target.covariance[0, 1] / target.sd.prod(), abs=0.05)
+
+
+def test_a_shape_with_the_right_moments_is_seen():
+    target = TARGETS["gaussian"]()
+    half = 3**0.5 * target.sd[0]
+    draws = np.random.default_rng(0).uniform(target.mean - half, target.mean + half, size=(8192, 2, 1))
+    assert failures(statistics(draws, target, 1e-7)) == {"distribution"}
+
+
+@pytest.mark.parametrize("broken", [np.nan, np.inf])
+def test_numbers_that_are_none_never_pass(broken):
+    target = TARGETS["gaussian"]()
+    draws = exact_draws("gaussian", 64, 20, seed=1)
+    draws[3, 7] = broken
+    assert {"mean", "variance"} <= failures(statistics(draws, target, 1e-7))
+
+
+def test_the_level_is_kept():
+    target = TARGETS["skewed"]()
+    tests = [row for seed in range(400) for row in statistics(exact_draws("skewed", 64, 40, seed), target, 0.02)]
+    alarms = sum(not row.passed for row in tests)
+    # 1200 tests at 0.02; those of one run are dependent, so 3 at a time.
+    assert stats.binom.sf(-(-alarms // 3), 400, 0.02) > 1e-6
+    assert stats.binom.cdf(alarms, 1200, 0.02) > 1e-6
+
+
+# ---- named wrong samplers ------------------------------------------------------------------------
+
+
+class State(NamedTuple):
+    position: Float[Array, " dim"]
+    step_size: Float[Array, ""]
+
+
+class Langevin(AbstractSampler[Any]):
+    """A Langevin proposal, accepted with min(1, exp(power * Delta) * proposal ratio): exact unless told otherwise."""
+
+    exactness: ClassVar[Any] = "exact"
+    step_size: Any = number(1e-4)
+    target_acceptance: Any = number(0.574)
+    power: float = eqx.field(static=True, default=1.0)
+    ratio: bool = eqx.field(static=True, default=True)
+    moves: bool = eqx.field(static=True, default=True)
+    says: bool = eqx.field(static=True, default=True)
+
+    def init(self, posterior: Any, theta: Any, *, num_warmup: int, key: Any) -> State:
+        return State(theta, jnp.asarray(self.step_size))
+
+    def step(self, posterior: Any, state: State, *, key: Any) -> tuple[State, dict[str, Array]]:
+        key_propose, key_accept = jax.random.split(key)
+        eta, here = state.step_size, state.position
+        value = jax.value_and_grad(posterior.log_density)
+        (lp, gradient) = value(here)
+        there = here + eta * gradient + jnp.sqrt(2 * eta) * jax.random.normal(key_propose, here.shape)
+        lp_there, gradient_there = value(there)
+        forward = jnp.sum((there - here - eta * gradient) ** 2)
+        back = jnp.sum((here - there - eta * gradient_there) ** 2)
+        log_ratio = self.power * (lp_there - lp) + self.ratio * (forward - back) / (4 * eta)
+        rate = jnp.exp(jnp.minimum(jnp.nan_to_num(log_ratio, nan=-jnp.inf), 0.0)) * self.moves
+        accepted = jax.random.uniform(key_accept) < rate
+        position = jnp.where(accepted, there, here)
+        return State(position, eta), {"acceptance_rate": rate, **({"accepted": accepted} if self.says else {})}
+
+
+def only_variance(report: Report, target: str) -> Row:
+    return next(row for row in report.rows if row.target == target and row.statistic == "variance")
+
+
+def test_the_kernel_that_the_wrong_ones_are_made_from_passes():
+    report = check_sampler(Langevin(), targets=ONE_DIMENSION)
+    assert report.passed, str(report)
+    assert all(outcome.state == "tested" for outcome in report.outcomes)
+    for row in report.rows:
+        assert row.statistic == "distribution" or row.resolution < 0.08
+        assert abs(row.z) < row.threshold - 1
+
+
+WRONG = {
+    "ignores the proposal ratio": (Langevin(ratio=False), -1, 0.0),
+    "accepts with exp(-delta/2)": (Langevin(power=0.5), 1, 1.0),
+    "variance 10 % too large": (Langevin(power=1 / 1.1), 1, 0.1),
+    "no penalty": (Penalty(correction=0), 1, 0.0),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_sampler_fails_with_the_sign_of_its_bias(name):
+    sampler, sign, size = WRONG[name]
+    report = check_sampler(sampler, targets=["gaussian"])
+    assert not report.passed
+    row = only_variance(report, "gaussian")
+    assert not row.passed
+    assert np.sign(row.effect) == sign
+    assert not size or row.effect == pytest.approx(size, rel=0.5)
+    assert report.verdict.startswith("biased: gaussian: theta: ")
+    assert row.bias in str(report)
+
+
+def test_a_frozen_sampler_fails_whether_it_says_so_or_not():
+    silent = check_sampler(Langevin(moves=False, says=False), targets=["gaussian"], warmup=45, draws=256)
+    assert not silent.passed
+    assert only_variance(silent, "gaussian").effect > 2
+    honest = check_sampler(Langevin(moves=False), targets=["gaussian"], warmup=45, draws=3000)
+    assert not honest.passed
+    assert "no proposal accepted for 1000 steps" in honest.verdict
+    assert honest.outcomes[0].state == "stopped"
+
+
+def test_too_few_draws_decide_nothing():
+    report = check_sampler(Langevin(), targets=["gaussian"], draws=128, chains=32)
+    assert report.outcomes[0].state == "undecided"
+    assert all(row.passed for row in report.rows)
+    assert not report.passed
+    assert "mix too slowly" in report.verdict
+
+
+# ---- what the report says ------------------------------------------------------------------------
+
+
+def test_a_target_that_does_not_apply_is_never_passed():
+    report = check_sampler(Penalty(), targets=["skewed", "network"])
+    assert not report.passed
+    assert report.rows == ()
+    assert {outcome.state for outcome in report.outcomes} == {"not applicable"}
+    assert "a step looks at 2000 data" in str(report)
+    disjoint = check_sampler(Penalty(sampling="disjoint"), targets=["regression"])
+    assert "there are 200" in disjoint.outcomes[0].reason
+
+
+def test_assert_exact_raises_with_the_table():
+    assert_exact(RandomWalk(), targets=["skewed"])
+    with pytest.raises(AssertionError, match=r"biased: skewed: theta: [\s\S]*estimate +truth"):
+        assert_exact(Langevin(power=0.5), targets=["skewed"])
+
+
+def test_the_same_seed_gives_the_same_report():
+    one, two, other = (check_sampler(Mala(), targets=["skewed"], seed=seed).rows for seed in (0, 0, 1))
+    assert one == two
+    assert one != other
+
+
+@pytest.mark.parametrize(("wrong", "said"), [({"targets": ["gauss"]}, "there are: gaussian"), ({"chains": 8}, ">= 32")])
+def test_wrong_usage(wrong, said):
+    with pytest.raises(UsageError, match=said):
+        check_sampler(Mala(), **wrong)
+
+
+# ---- the command ---------------------------------------------------------------------------------
+
+
+def test_command_passes_and_prints_the_table(capsys):
+    assert cli.run(["check", "sampler", "random-walk", "--target", "skewed"]) == 0
+    out, err = capsys.readouterr()
+    assert out.splitlines()[0].split() == "target quantity statistic estimate truth z limit verdict".split()
+    assert out.splitlines()[-1].startswith("passed: 1 targets")
+    assert any(line.startswith("bnnzoo: skewed") and line.endswith("passed") for line in err.splitlines())
+
+
+def test_command_fails_with_code_3_and_json(capsys):
+    words = ["check", "sampler", "random-walk", "--target", "gaussian", "--target", "skewed", "--json", "--quiet"]
+    assert cli.run([*words, "--sampler.step-size", "1e-4", "--warmup", "0", "--draws", "200"]) == 3
+    out, err = capsys.readouterr()
+    assert err.startswith("bnnzoo: sampler random-walk: biased: gaussian: theta: variance +")
+    assert len(err.splitlines()) == 1
+    report = json.loads(out)
+    assert (report["sampler"], report["passed"], report["chains"]) == ("random-walk", False, 256)
+    assert [target["state"] for target in report["targets"]] == ["tested", "tested"]
+    assert not any(row["passed"] for row in report["rows"] if row["statistic"] == "variance")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "Missing argument 'NAME'; try bnnzoo check sampler --help"),
+        (["nut"], "no sampler named 'nut'; did you mean nuts?"),
+        (["nuts", "--sed", "1"], "No such option: --sed (did you mean --seed?); try bnnzoo check sampler --help"),
+        (["nuts", "--chains", "3"], "--chains: must be >= 32 (got 3)"),
+        (["nuts", "--sampler.step-size", "-1"], "--sampler.step-size: must be > 0 (got -1.0)"),
+        (["nuts", "--target", "moon"], "no target named 'moon'; there are: gaussian"),
+    ],
+)
+def test_command_used_wrongly_is_one_line(words, said, capsys):
+    assert cli.run(["check", "sampler", *words]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert said in err
+    assert len(err.splitlines()) == 1
+
+
+# ---- every registered sampler --------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(registry.entries("samplers")))
+def test_every_registered_sampler_is_what_it_says(name):
+    entry = registry.find("samplers", name)
+    report = check_sampler(registry.load("samplers", name)())
+    assert report.passed == (entry.exactness in ("exact", "noise-corrected")), str(report)
+    if entry.exactness == "exact":
+        assert all(outcome.state == "tested" for outcome in report.outcomes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "seed"), itertools.product(WRONG, [1, 2, 3]))
+def test_wrong_samplers_fail_with_any_seed(kind, seed):
+    assert not check_sampler(WRONG[kind][0], targets=["gaussian"], seed=seed).passed
