@@ -7,10 +7,11 @@
 logistic    logistic regression with 20 parameters; ESS of the parameters, variances against the inverse Hessian at the
             mode (Newton's method in double precision; the posterior is Gaussian to O(1/N)). BlackJAX's random walk
             and MALA, whitened by that Hessian, run in the same process where blackjax is installed.
-last-layer  an mlp 20-64-1 trained once, its last layer sampled; ESS of its parameters, variances against the closed form.
+last-layer  an mlp 20-64-1 trained once, its last layer sampled (`--stochastic last`); ESS of its parameters, variances
+            against the closed form.
 network     a whole mlp 20-16-1 (tanh); ESS of its predictions at 50 inputs.
 
-Every method starts at the same points, tunes itself in warm-up and is run `--repeats` times, interleaved with the others;
+Every method starts at the same points, tunes itself in warm-up and is run `--repeats` times, in turn with the others.
 ESS is the least bulk ESS over parameters (or predictions), summed over chains, and a second is one of sampling.
 Medians over the repeats; ratios within one run are what means anything.
 """
@@ -29,7 +30,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bnnzoo import backend
+from bnnzoo import assembly, backend, config
+from bnnzoo.data import from_arrays
+from bnnzoo.layout import named_leaves
 from bnnzoo.likelihoods import Bernoulli, Gaussian
 from bnnzoo.models import Linear, Mlp
 from bnnzoo.placement import place
@@ -37,6 +40,7 @@ from bnnzoo.posterior import NetworkPosterior
 from bnnzoo.priors import Normal
 from bnnzoo.run import Keys, Seconds, chunks
 from bnnzoo.samplers import AbstractSampler, Mala, Nuts, Penalty, RandomWalk
+from bnnzoo.start import train
 
 CHAINS = 4
 
@@ -235,9 +239,36 @@ def teacher(size: int) -> tuple[np.ndarray, np.ndarray]:
 NOISE = 0.5
 
 
-def network(size: int, repeats: int) -> None:
-    from bnnzoo.start import train
+def last_layer(size: int, repeats: int) -> None:
+    x, y = teacher(size)
+    words = {"stochastic": "last", "likelihood": "gaussian", "likelihood.scale": NOISE, "prior": "normal"}
+    words |= {"model.hidden": (64,), "data": "memory", "test_fraction": 0.0, "chains": CHAINS}
+    recipe = dataclasses.replace(config.resolve("mlp", "penalty", [], words), data=None)
+    problem = assembly.assemble(recipe, from_arrays(x, y))
+    whole = assembly.whole(problem)
+    start = assembly.initial_positions(whole, trained=True, key=jax.random.key(0))
+    for _, trained in train(whole.posterior, start, placement=place("vectorized", 1), key=jax.random.key(1)):  # noqa: B007
+        pass
+    fixed = named_leaves(whole.posterior.network_at(jnp.asarray(trained[0])))
+    posterior = assembly.fix(problem, {k: fixed[k] for k in named_leaves(problem.posterior.network)}).posterior
 
+    design = np.column_stack([posterior.data.x, np.ones(size)]).astype(float)
+    covariance = np.linalg.inv(design.T @ design / NOISE**2 + np.eye(design.shape[1]))
+    mode = covariance @ design.T @ np.asarray(posterior.data.y, float)[:, 0] / NOISE**2
+    starts = np.random.default_rng(3).multivariate_normal(mode, covariance, CHAINS).astype(np.float32)
+    few = {100_000: 500}.get(size, 100)
+    methods = {
+        "mala": ours(posterior, Mala(step_size=0.3), starts, warmup=200, draws=few),
+        "nuts": ours(posterior, Nuts(max_tree_depth=8), starts, warmup=few, draws=few // 2),
+    }
+    for proposal in ("langevin", "hmc"):
+        sampler = Penalty(control_variate="second", proposal=proposal, step_size=0.3)
+        name = f"penalty, {proposal}, second control variate"
+        methods[name] = ours(posterior, sampler, starts, warmup=1000, draws=20_000)
+    compare(size, methods, np.diag(covariance), repeats=repeats, base="mala")
+
+
+def network(size: int, repeats: int) -> None:
     x, y = teacher(size)
     model = Mlp((16,), "tanh")
     build = lambda key: model.build((20,), 1, key=key)  # noqa: E731
