@@ -15,7 +15,7 @@ import pandas as pd
 import xarray as xr
 from jaxtyping import Float, Shaped
 
-from bnnzoo import assembly, backend, config, metrics, predict, store
+from bnnzoo import assembly, backend, config, diagnostics, metrics, predict, store
 from bnnzoo.data import Dataset, Scaler, Signature, load_inputs, load_like
 from bnnzoo.errors import BnnzooError, UsageError
 from bnnzoo.files import write_whole
@@ -105,6 +105,33 @@ class Run:
         with backend.arithmetic(self._precision):
             values = predict.functions(self._posterior, self._draws, inputs)
         return values.reshape(self.posterior["posterior"].sizes["chain"], -1, *values.shape[1:])
+
+    def diagnose(self, *, num_probes: int = 50) -> dict[str, Any]:
+        """Whether the run has converged and was right: `bnnzoo.diagnostics`, over predictions at probe inputs.
+
+        The probes are the first test rows (training rows where there are none). `weights_rhat` is told, and not
+        judged: a network's symmetries make it large without harm. Works on an unfinished run.
+        """
+        chains = self.posterior["posterior"].sizes["chain"]
+        positions = self._draws.reshape(chains, -1, self._draws.shape[-1])
+        values = positions
+        if self._is_rebuildable:
+            constant = self.posterior["constant_data"]
+            probes = self._array("constant_data", "x_test" if "x_test" in constant else "x")[:num_probes]
+            values = self.functions(probes)
+        stats = self.posterior["sample_stats"].data_vars if "sample_stats" in self.posterior.children else {}
+        about = self.attributes
+        return {
+            "exactness": about["exactness"],
+            "complete": about["complete"],
+            "draws": positions.shape[1],
+            **diagnostics.convergence(values.reshape(*values.shape[:2], -1)),
+            "weights_rhat": diagnostics.convergence(positions)["rhat"],
+            "still_chains": diagnostics.still_chains(positions),
+            **diagnostics.statistics({str(name): values.values for name, values in stats.items()}),
+            "regime_ok": about["regime_ok"],
+            "regime": about.get("regime", ""),
+        }
 
     def evaluate(self, data: Any = None, *, observer: Observer | None = None, save: bool = True) -> dict[str, float]:
         """Metrics of the predictions on the test rows, or on `data`; in original units.

@@ -1,0 +1,77 @@
+"""Has a run converged, and was it right? Numbers from its draws and statistics, and the limits a gate holds them to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import arviz_stats
+import numpy as np
+import xarray as xr
+from jaxtyping import Float, Shaped
+
+
+class Limits(NamedTuple):
+    """What the gate asks for."""
+
+    rhat: float = 1.05
+    """The largest R-hat of predictions."""
+    ess: float = 100.0
+    """The smallest bulk ESS of predictions, over all chains."""
+    diverging: float = 0.01
+    """The largest share of diverging steps."""
+
+
+def convergence(values: Float[np.ndarray, "chain draw value"]) -> dict[str, float]:
+    """The worst rank-normalised split R-hat, bulk and tail ESS over `values`, and the worst MCSE in their sd.
+
+    Vehtari, Gelman, Simpson, Carpenter and Buerkner 2021, Bayesian Analysis 16(2). NaN for one draw; a constant value
+    counts as not converged.
+    """
+    tree = xr.Dataset({"f": (("chain", "draw", "value"), np.asarray(values, float))})
+    rhat = arviz_stats.rhat(tree)["f"].values
+    bulk, tail = (arviz_stats.ess(tree, method=method)["f"].values for method in ("bulk", "tail"))
+    constant = np.ptp(tree["f"].values, axis=(0, 1)) == 0
+    return {
+        "rhat": float(np.max(np.where(constant, np.inf, rhat))),
+        "ess_bulk": float(np.min(np.where(constant, 0.0, bulk))),
+        "ess_tail": float(np.min(np.where(constant, 0.0, tail))),
+        "mcse_over_sd": float(1 / np.sqrt(max(np.min(np.where(constant, 0.0, bulk)), 1e-9))),
+    }
+
+
+def still_chains(positions: Float[np.ndarray, "chain draw dim"]) -> int:
+    """How many chains never moved."""
+    return int(np.sum((positions == positions[:, :1]).all((1, 2))))
+
+
+def statistics(stats: Mapping[str, Shaped[Any, "..."]]) -> dict[str, float]:
+    """Means of what the sampler reported of its steps."""
+    names = ("acceptance_rate", "sigma2", "penalty", "var_dof", "n_steps")
+    found = {name: float(np.mean(np.asarray(stats[name]))) for name in names if name in stats}
+    if "delta_skew" in stats and "sigma2" in stats:
+        skewness, sigma2 = (np.asarray(stats[name], float) for name in ("delta_skew", "sigma2"))
+        found["skew_bias"] = float(np.median(np.abs(skewness) * sigma2**1.5 / 6))
+    if "diverging" in stats:
+        found["diverging"] = float(np.mean(np.asarray(stats["diverging"])))
+    return found
+
+
+def failures(found: Mapping[str, Any], limits: Limits) -> list[str]:
+    """What a gate has against the numbers, one sentence each; empty if nothing."""
+    said = []
+    if not found["rhat"] <= limits.rhat:
+        said.append(
+            f"R-hat of predictions {found['rhat']:.3g}, at most {limits.rhat:g}: run longer (--draws, --warmup)"
+        )
+    if not found["ess_bulk"] >= limits.ess:
+        said.append(f"bulk ESS of predictions {found['ess_bulk']:.3g}, at least {limits.ess:g}: run longer (--draws)")
+    if found.get("diverging", 0.0) > limits.diverging:
+        said.append(f"{found['diverging']:.1%} of draws diverging, at most {limits.diverging:.0%}: a smaller step size")
+    if found["still_chains"]:
+        said.append(f"{found['still_chains']} chains never moved: a smaller step size, or a longer --warmup")
+    if not found["regime_ok"]:
+        said.append(f"regime: {found['regime']}")
+    if not found["complete"]:
+        said.append("the run is not finished: bnnzoo resume")
+    return said
