@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
@@ -294,7 +295,7 @@ def test_wrong_usage(wrong, said):
 def test_command_passes_and_prints_the_table(capsys):
     assert cli.run(["check", "sampler", "random-walk", "--target", "skewed"]) == 0
     out, err = capsys.readouterr()
-    assert out.splitlines()[0].split() == "target quantity statistic estimate truth z limit verdict".split()
+    assert re.split(" +", out.splitlines()[0])[:5] == ["target", "quantity", "statistic", "estimate", "truth"]
     assert out.splitlines()[-1].startswith("passed: 1 targets")
     assert any(line.startswith("bnnzoo: skewed") and line.endswith("passed") for line in err.splitlines())
 
@@ -306,7 +307,7 @@ def test_command_fails_with_code_3_and_json(capsys):
     assert err.startswith("bnnzoo: sampler random-walk: biased: gaussian: theta: variance +")
     assert len(err.splitlines()) == 1
     report = json.loads(out)
-    assert (report["sampler"], report["passed"], report["chains"]) == ("random-walk", False, 256)
+    assert (report["sampler"], report["passed"], report["chains"]) == ("random-walk", False, 128)
     assert [target["state"] for target in report["targets"]] == ["tested", "tested"]
     assert not any(row["passed"] for row in report["rows"] if row["statistic"] == "variance")
 
@@ -344,6 +345,6 @@ def test_every_registered_sampler_is_what_it_says(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "seed"), itertools.product(WRONG, [1, 2, 3]))
+@pytest.mark.parametrize(("kind", "seed"), list(itertools.product(WRONG, [1, 2, 3])))
 def test_wrong_samplers_fail_with_any_seed(kind, seed):
     assert not check_sampler(WRONG[kind][0], targets=["gaussian"], seed=seed).passed

@@ -37,6 +37,8 @@ def _only_our_own(monkeypatch):
         ["plugins"],
         ["sample", "--help"],
         ["sample", "mdn", "zzz"],
+        ["check", "sampler", "--help"],
+        ["check", "sampler", "zzz"],
     ],
 )
 def test_imports_nothing_heavy(arguments):
@@ -121,8 +123,8 @@ def test_help_of_a_pair_lists_its_options(capsys, monkeypatch):
 
 
 def test_each_command_shows_examples(capsys):
-    for command in ("sample", "show", "resume", "evaluate", "predict", "list", "info", "plugins"):
-        assert cli.run([command, "--help"]) == 0
+    for command in ("sample", "show", "resume", "evaluate", "predict", "check sampler", "list", "info", "plugins"):
+        assert cli.run([*command.split(), "--help"]) == 0
         assert "Examples:" in capsys.readouterr().out
 
 

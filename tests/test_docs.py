@@ -19,7 +19,8 @@ import typer
 
 from bnnzoo import cli, config, registry
 from bnnzoo.cli import app
-from bnnzoo.cli.recipe_command import _spelt
+from bnnzoo.cli.check import options as check_options
+from bnnzoo.cli.recipe_command import _spelt, spelling
 from bnnzoo.cli.sample import _extras
 
 ROOT = Path(__file__).parent.parent
@@ -96,6 +97,8 @@ def test_every_command_and_option_is_on_its_page():
         options = [o for p in command.params for o in [*p.opts, *p.secondary_opts] if o.startswith("-")]
         if name == "sample":
             options = [o for o in _spelt(_extras(hidden=False)) if o.startswith("-")]
+        if name == "check":
+            options = list(spelling(check_options()))
         missing = [o for o in options if o not in ("--help", "-h") and f"`{o}`" not in sections[name]]
         assert not missing, name
 

@@ -23,15 +23,13 @@ class Settings:
     """The options of `check sampler` beside the sampler's own."""
 
     target: Annotated[tuple[str, ...], Doc("only this target; repeatable")] = ()
-    chains: Annotated[int, Ge(32), Doc("chains; they are the units of the tests")] = 256
-    warmup: Annotated[int, Ge(0), Doc("warm-up steps per chain; 0 adapts nothing")] = 400
+    chains: Annotated[int, Ge(32), Doc("chains; they are the units of the tests")] = 128
+    warmup: Annotated[int, Ge(0), Doc("warm-up steps per chain; 0 adapts nothing")] = 200
     draws: Annotated[int, Ge(1), Doc("draws per chain, at most")] = 32768
     seed: Annotated[int, Ge(0), Le(2**32 - 1), Doc("seed of everything random")] = 0
 
 
-def _check_sampler(
-    name: str, fields: config.Part, settings: Settings, *, quiet: bool, json: bool, **_: Any
-) -> None:
+def _check_sampler(name: str, fields: config.Part, settings: Settings, *, quiet: bool, json: bool, **_: Any) -> None:
     """Hold a sampler to posteriors with exact answers: Gaussians, a skewed one, a regression, a small network.
 
     Prints every statistic with its z score, and a verdict that says the size and sign of a bias. Exit code 3 unless

@@ -46,9 +46,9 @@ class Target:
 
 
 class GaussianMean(AbstractPosterior):
-    """x_i ~ N(theta, (W' W)^-1) with theta ~ N(0, I); W is the `whitening` matrix, and `data` holds W x_i."""
+    """x_i ~ N(theta, (W' W)^-1) with theta ~ N(0, I); W is the `whitening` matrix, and `data` the columns of x W'."""
 
-    data: Float[np.ndarray | Array, "num_data dim"]
+    data: tuple[Float[np.ndarray | Array, " num_data"], ...]
     likelihood_power: Number
     layout: Layout = eqx.field(static=True)
     whitening: Float[np.ndarray | Array, "dim dim"]
@@ -57,9 +57,11 @@ class GaussianMean(AbstractPosterior):
         return -jnp.sum(theta**2) / 2
 
     def log_likelihood(
-        self, theta: Float[Array, " dim"], batch: Float[np.ndarray | Array, "batch dim"]
+        self, theta: Float[Array, " dim"], batch: tuple[Float[np.ndarray | Array, " batch"], ...]
     ) -> Float[Array, " batch"]:
-        return -jnp.sum((batch - self.whitening @ theta) ** 2, 1) / 2
+        # By columns: a short last axis would make the gradient ten times slower.
+        centre = self.whitening @ theta
+        return -sum(((column - centre[i]) ** 2 for i, column in enumerate(batch)), jnp.zeros(())) / 2
 
 
 class Skewed(AbstractPosterior):
@@ -190,14 +192,17 @@ def _gaussian_mean(name: str, spread: np.ndarray) -> Target:
     precision = np.linalg.inv(spread)
     covariance = np.linalg.inv(np.eye(dim) + rows * precision)
     whitening = np.linalg.cholesky(precision).T
-    posterior = GaussianMean((x @ whitening.T).astype(np.float32), np.float32(1), _layout(theta=dim), whitening.astype(np.float32))
+    columns = tuple((x @ whitening.T).T.astype(np.float32))
+    posterior = GaussianMean(columns, np.float32(1), _layout(theta=dim), whitening.astype(np.float32))
     names = tuple(f"theta[{i}]" for i in range(dim)) if dim > 1 else ("theta",)
     return _normal(name, posterior, names, covariance @ precision @ x.sum(0), covariance)
 
 
 def _layout(**sizes: int) -> Layout:
     starts = np.cumsum([0, *sizes.values()]).tolist()
-    return Layout(tuple(Block(name, (size,), start) for (name, size), start in zip(sizes.items(), starts, strict=False)))
+    return Layout(
+        tuple(Block(name, (size,), start) for (name, size), start in zip(sizes.items(), starts, strict=False))
+    )
 
 
 def _normal(

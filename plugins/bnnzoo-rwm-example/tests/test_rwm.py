@@ -9,6 +9,7 @@ import numpy as np
 from bnnzoo_rwm_example_sampler import Rwm
 
 from bnnzoo import registry
+from bnnzoo.testing import assert_exact
 
 
 class Gaussian:
@@ -47,3 +48,7 @@ def test_draws_from_a_gaussian():
     np.testing.assert_allclose(draws.mean(), 1.0, atol=0.03)
     np.testing.assert_allclose(draws.std(), 0.5, atol=0.025)
     assert 0.2 < accepted.mean() < 0.8
+
+
+def test_is_exact():
+    assert_exact(Rwm(), targets=("gaussian", "skewed"))
