@@ -25,19 +25,18 @@ class Limits(NamedTuple):
 def convergence(values: Float[np.ndarray, "chain draw value"]) -> dict[str, float]:
     """The worst rank-normalised split R-hat, bulk and tail ESS over `values`, and the worst MCSE in their sd.
 
-    Vehtari, Gelman, Simpson, Carpenter and Buerkner 2021, Bayesian Analysis 16(2). NaN for one draw; a constant value
-    counts as not converged.
+    Vehtari, Gelman, Simpson, Carpenter and Buerkner 2021, Bayesian Analysis 16(2). Fewer than four draws, or a value
+    that never changes, count as not converged: an infinite R-hat.
     """
-    tree = xr.Dataset({"f": (("chain", "draw", "value"), np.asarray(values, float))})
-    rhat = arviz_stats.rhat(tree)["f"].values
-    bulk, tail = (arviz_stats.ess(tree, method=method)["f"].values for method in ("bulk", "tail"))
-    constant = np.ptp(tree["f"].values, axis=(0, 1)) == 0
-    return {
-        "rhat": float(np.max(np.where(constant, np.inf, rhat))),
-        "ess_bulk": float(np.min(np.where(constant, 0.0, bulk))),
-        "ess_tail": float(np.min(np.where(constant, 0.0, tail))),
-        "mcse_over_sd": float(1 / np.sqrt(max(np.min(np.where(constant, 0.0, bulk)), 1e-9))),
-    }
+    values = np.asarray(values, float)
+    moving = np.ptp(values, axis=(0, 1)) > 0
+    if not moving.all() or values.shape[1] < 4:
+        return {"rhat": np.inf, "ess_bulk": 0.0, "ess_tail": 0.0, "mcse_over_sd": np.inf}
+    tree = xr.Dataset({"f": (("chain", "draw", "value"), values)})
+    with np.errstate(divide="ignore", invalid="ignore"):
+        rhat = float(np.max(arviz_stats.rhat(tree)["f"].values))
+    bulk, tail = (float(np.min(arviz_stats.ess(tree, method=method)["f"].values)) for method in ("bulk", "tail"))
+    return {"rhat": rhat, "ess_bulk": bulk, "ess_tail": tail, "mcse_over_sd": bulk**-0.5}
 
 
 def still_chains(positions: Float[np.ndarray, "chain draw dim"]) -> int:
