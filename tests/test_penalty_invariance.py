@@ -78,7 +78,7 @@ def test_batch_means_keep_the_law_predicted_of_few_degrees_of_freedom(sampling, 
     assert abs(means["acceptance_rate"] - predicted.acceptance) <= 0.02
 
 
-@SLOW
+@pytest.mark.slow
 def test_a_thousand_data_in_twenty_batches():
     """Design D1 as it is documented."""
     posterior = GaussianMean.of(1000)
