@@ -12,8 +12,6 @@ from typing import NamedTuple
 
 import pytest
 
-pytestmark = pytest.mark.mutation
-
 ROOT = Path(__file__).parent.parent
 IDENTITIES, INVARIANCE, SGLD, LANGEVIN = (
     f"tests/test_{name}.py" for name in ("penalty_identities", "penalty_invariance", "sgld_bias", "langevin")
@@ -97,7 +95,7 @@ MUTANTS = (
         HERE.replace("batch)", "self._batch(posterior, key=jax.random.fold_in(key_batch, 1)))"),
         STILL,
     ),
-    _penalty("N/n missing", "scale = posterior.likelihood_power * float(total)", "scale = float(used)", ESTIMATE),
+    _penalty("N/n missing", "* float(total)\n", "* float(used)\n", ESTIMATE),
     _penalty(
         "prior multiplied by N/n",
         "return Difference(-known_change - scale * mean",
@@ -133,17 +131,21 @@ MUTANTS = (
 )
 
 
+def _mutated(mutant: Mutant) -> str:
+    text = (ROOT / "bnnzoo" / "samplers" / mutant.file).read_text()
+    for old, new in mutant.edits:
+        assert text.count(old) == 1, f"{mutant.name}: {old!r} is {text.count(old)} times in {mutant.file}"
+        text = text.replace(old, new)
+    return text
+
+
 def _copy(folder: Path, mutant: Mutant | None) -> Path:
     """Package and tests in a folder of their own, with the mutant's mistake."""
     for name in ("bnnzoo", "tests"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", folder)
-    for old, new in mutant.edits if mutant else ():
-        assert mutant is not None
-        path = folder / "bnnzoo" / "samplers" / mutant.file
-        text = path.read_text()
-        assert text.count(old) == 1, f"{mutant.name}: {old!r} is {text.count(old)} times in {mutant.file}"
-        path.write_text(text.replace(old, new))
+    if mutant:
+        (folder / "bnnzoo" / "samplers" / mutant.file).write_text(_mutated(mutant))
     return folder
 
 
@@ -163,11 +165,19 @@ def _failures(folder: Path, tests: tuple[str, ...]) -> list[str]:
     return [test for test, _ in failed]
 
 
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_every_mistake_can_be_made(mutant):
+    """The source still has the text that each mutant changes, once: else the table above needs an edit."""
+    compile(_mutated(mutant), mutant.file, "exec")
+
+
+@pytest.mark.mutation
 def test_the_unchanged_copy_passes(tmp_path):
     every = tuple(dict.fromkeys(test for mutant in MUTANTS for test in mutant.tests))
     assert _failures(_copy(tmp_path, None), every) == []
 
 
+@pytest.mark.mutation
 def test_every_mutant_dies(tmp_path, capsys):
     killed = {}
     for number, mutant in enumerate(MUTANTS):
