@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
@@ -278,7 +279,9 @@ class Penalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState]):
         mean = jnp.mean(d)
         centred = d - mean
         second = jnp.mean(centred**2)
-        skewness = jnp.mean(centred**3) / jnp.maximum(second, jnp.finfo(d.dtype).tiny) ** 1.5 / used**0.5
+        # Scaled before it is cubed: the cube of a small spread is no longer a float32.
+        spread = jnp.sqrt(jnp.maximum(second, jnp.finfo(d.dtype).tiny))
+        skewness = jnp.mean((centred / spread) ** 3) / used**0.5
         if self.variance == "pooled":
             sigma2, dof = scale**2 / used * second * (used / (used - 1)), used - 1
         else:
@@ -325,6 +328,8 @@ class Penalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState]):
         eta = means["step_size"]
         size, batches = self.sizes(posterior.num_data)
         if not sigma2 <= 2:
+            if not math.isfinite(sigma2):
+                return f"mean sigma2 {sigma2}: a step was not finite; use a --sampler.step-size below {eta:.2g}"
             share = 0.0 if self.sampling == "replacement" else 1 / posterior.num_data
             used = 1 / (share + (1 / (size * batches) - share) * 1.5 / sigma2)
             batches = -(-used // size)
