@@ -154,8 +154,6 @@ def _check(
                 break
     except BnnzooError as error:
         stopped = str(error)
-    finally:
-        stream.close()
     means = {name: total / max(taken, 1) for name, total in sums.items()}
     acceptance = means.get("acceptance_rate", math.nan)
     seconds = time.perf_counter() - started
@@ -210,7 +208,9 @@ def statistics(values: Float[np.ndarray, "chain draw quantity"], target: Target,
             pair = f"{target.quantities[i]}, {target.quantities[j]}"
             add(pair, "correlation", found, truth, found - truth, products[:, i, j] / scale - found / 2 * squares)
     if target.cdf is not None:
-        distances = stats.ks_1samp(target.cdf(values[:, -1].astype(np.float64)), stats.uniform.cdf, axis=0).statistic
+        uniform = np.sort(target.cdf(values[:, -1].astype(np.float64)), axis=0)
+        steps = np.arange(chains)[:, None] / chains
+        distances = np.maximum(uniform - steps, steps + 1 / chains - uniform).max(0)
         largest = float(stats.kstwo.isf(level, chains)) * chains**0.5
         for name, distance in zip(target.quantities, distances, strict=True):
             score = float(distance) * chains**0.5

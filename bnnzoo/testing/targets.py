@@ -61,7 +61,8 @@ class GaussianMean(AbstractPosterior):
     ) -> Float[Array, " batch"]:
         # By columns: a short last axis would make the gradient ten times slower.
         centre = self.whitening @ theta
-        return -sum(((column - centre[i]) ** 2 for i, column in enumerate(batch)), jnp.zeros(())) / 2
+        squares = [(jnp.asarray(column) - centre[i]) ** 2 for i, column in enumerate(batch)]
+        return -sum(squares[1:], squares[0]) / 2
 
 
 class Skewed(AbstractPosterior):
