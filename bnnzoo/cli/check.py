@@ -24,7 +24,7 @@ class Settings:
 
     target: Annotated[tuple[str, ...], Doc("only this target; repeatable")] = ()
     chains: Annotated[int, Ge(32), Doc("chains; they are the units of the tests")] = 128
-    warmup: Annotated[int, Ge(0), Doc("warm-up steps per chain; 0 adapts nothing")] = 200
+    warmup: Annotated[int, Ge(0), Doc("warm-up steps per chain; 0 adapts nothing")] = 400
     draws: Annotated[int, Ge(1), Doc("draws per chain, at most")] = 65536
     seed: Annotated[int, Ge(0), Le(2**32 - 1), Doc("seed of everything random")] = 0
 

@@ -33,8 +33,12 @@ LEVEL = 1e-6
 RESOLUTION = 0.07
 """Draws are taken until biases of this size would be seen: of a mean in standard deviations, of a variance relative."""
 
-_COARSEST = 0.1
+COARSEST = 0.1
 """A check that would not have seen a bias of this size decides nothing."""
+
+PATIENCE = 3e7
+"""Likelihood evaluations a chain after which `COARSEST` is enough: trajectories of fixed length are periodic on some
+chains, which then mix for no affordable number of steps."""
 
 _FIRST_LOOK = 128
 _MOST_PASSES = 20
@@ -46,7 +50,7 @@ def check_sampler(
     *,
     targets: Sequence[str | Target] = tuple(TARGETS),
     chains: int = 128,
-    warmup: int = 200,
+    warmup: int = 400,
     draws: int = 2**16,
     seed: int = 0,
     observer: Observer | None = None,
@@ -149,7 +153,9 @@ def _check(
             while not enough and (look := _next_look(looked, draws)) <= taken and look > looked:
                 values = [np.concatenate(values, 1)]
                 rows, looked = statistics(values[0][:, look // 2 : look], target, level), look
-                enough = _resolution(rows) <= RESOLUTION
+                means = {name: total / taken for name, total in sums.items()}
+                spent = looked * used.evaluations(target.posterior, means)
+                enough = _resolution(rows) <= (RESOLUTION if spent < PATIENCE else COARSEST)
             if enough:
                 break
     except BnnzooError as error:
@@ -159,7 +165,7 @@ def _check(
     seconds = time.perf_counter() - started
     if stopped:
         outcome = Outcome(target.name, "stopped", stopped, looked, acceptance, seconds)
-    elif _resolution(rows) > _COARSEST and all(row.passed for row in rows):
+    elif _resolution(rows) > COARSEST and all(row.passed for row in rows):
         reason = (
             f"only a bias of {100 * _resolution(rows):.2g} % would be seen after {looked} draws a chain: "
             "the chains mix too slowly; use another step size, or more draws"
