@@ -33,7 +33,9 @@ def test_gaussian_targets_have_the_mean_and_covariance_of_their_density(name):
     with jax.enable_x64(True):
         posterior = jax.tree.map(lambda a: np.asarray(a, np.float64) if eqx.is_array(a) else a, target.posterior)
         mean = jnp.asarray(target.mean)
-        gradient, hessian = jax.grad(posterior.log_density)(mean), jax.hessian(posterior.log_density)(mean)
+        gradient, hessian = eqx.filter_jit(lambda p, t: (jax.grad(p.log_density)(t), jax.hessian(p.log_density)(t)))(
+            posterior, mean
+        )
     # Data are float32: means agree to that.
     assert np.abs(np.linalg.solve(hessian, gradient) / target.sd).max() < 1e-3
     np.testing.assert_allclose(np.linalg.inv(-np.asarray(hessian)), target.covariance, rtol=1e-5)
@@ -161,11 +163,13 @@ def test_numbers_that_are_none_never_pass(broken):
 
 def test_the_level_is_kept():
     target = TARGETS["skewed"]()
-    tests = [row for seed in range(400) for row in statistics(exact_draws("skewed", 64, 40, seed), target, 0.02)]
-    alarms = sum(not row.passed for row in tests)
-    # 1200 tests at 0.02; those of one run are dependent, so 3 at a time.
-    assert stats.binom.sf(-(-alarms // 3), 400, 0.02) > 1e-6
-    assert stats.binom.cdf(alarms, 1200, 0.02) > 1e-6
+    rng, alarms = np.random.default_rng(0), dict.fromkeys(["mean", "variance", "distribution"], 0)
+    for _ in range(200):
+        for row in statistics(np.log(rng.exponential(size=(64, 40, 1))), target, 0.05):
+            alarms[row.statistic] += not row.passed
+    for count in alarms.values():
+        assert stats.binom.sf(count - 1, 200, 0.05) > 1e-6 / 6
+        assert stats.binom.cdf(count, 200, 0.05) > 1e-6 / 6
 
 
 # ---- named wrong samplers ------------------------------------------------------------------------
@@ -246,7 +250,7 @@ def test_a_frozen_sampler_fails_whether_it_says_so_or_not():
     assert only_variance(silent, "gaussian").effect > 2
     honest = check_sampler(Langevin(moves=False), targets=["gaussian"], warmup=45, draws=3000)
     assert not honest.passed
-    assert "no proposal accepted for 1000 steps" in honest.verdict
+    assert re.search("no proposal accepted for [0-9]+ steps", honest.verdict)
     assert honest.outcomes[0].state == "stopped"
 
 
@@ -273,17 +277,18 @@ def test_a_target_that_does_not_apply_is_never_passed():
 
 def test_assert_exact_raises_with_the_table():
     assert_exact(RandomWalk(), targets=["skewed"])
-    with pytest.raises(AssertionError, match=r"biased: skewed: theta: [\s\S]*estimate +truth"):
-        assert_exact(Langevin(power=0.5), targets=["skewed"])
+    with pytest.raises(AssertionError, match=r"biased: gaussian: theta: [\s\S]*estimate +truth"):
+        assert_exact(Langevin(power=0.5), targets=["gaussian"])
 
 
 def test_the_same_seed_gives_the_same_report():
-    one, two, other = (check_sampler(Mala(), targets=["skewed"], seed=seed).rows for seed in (0, 0, 1))
+    reports = (check_sampler(RandomWalk(), targets=["skewed"], draws=200, seed=seed) for seed in (0, 0, 1))
+    one, two, other = (report.rows for report in reports)
     assert one == two
     assert one != other
 
 
-@pytest.mark.parametrize(("wrong", "said"), [({"targets": ["gauss"]}, "there are: gaussian"), ({"chains": 8}, ">= 32")])
+@pytest.mark.parametrize(("wrong", "said"), [({"targets": ["moon"]}, "there are: gaussian"), ({"chains": 8}, ">= 32")])
 def test_wrong_usage(wrong, said):
     with pytest.raises(UsageError, match=said):
         check_sampler(Mala(), **wrong)

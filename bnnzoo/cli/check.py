@@ -24,8 +24,8 @@ class Settings:
 
     target: Annotated[tuple[str, ...], Doc("only this target; repeatable")] = ()
     chains: Annotated[int, Ge(32), Doc("chains; they are the units of the tests")] = 128
-    warmup: Annotated[int, Ge(0), Doc("warm-up steps per chain; 0 adapts nothing")] = 200
-    draws: Annotated[int, Ge(1), Doc("draws per chain, at most")] = 32768
+    warmup: Annotated[int, Ge(0), Doc("warm-up steps per chain; 0 adapts nothing")] = 400
+    draws: Annotated[int, Ge(1), Doc("draws per chain, at most")] = 65536
     seed: Annotated[int, Ge(0), Le(2**32 - 1), Doc("seed of everything random")] = 0
 
 
@@ -48,7 +48,7 @@ def _check_sampler(name: str, fields: config.Part, settings: Settings, *, quiet:
     from bnnzoo import backend
     from bnnzoo.testing import TARGETS, check_sampler
 
-    backend.prepare("auto", settings.chains)
+    backend.prepare("vectorized", settings.chains)
     with observer(quiet=quiet) as watch:
         report = check_sampler(
             sampler,

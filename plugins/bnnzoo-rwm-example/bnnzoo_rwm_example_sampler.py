@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from annotated_types import Gt
+from annotated_types import Gt, Lt
 from jaxtyping import Array, Float
 from typing_extensions import Doc
 
@@ -22,6 +22,7 @@ class Rwm(AbstractSampler):
 
     exactness: ClassVar[str] = "exact"
     step_size: Annotated[float, Gt(0), Doc("eta: the proposal's standard deviation")] = number(0.1)
+    target_acceptance: Annotated[float, Gt(0), Lt(1), Doc("acceptance that warm-up tunes eta to")] = number(0.35)
 
     def init(self, posterior, theta, *, num_warmup, key):
         del num_warmup, key
