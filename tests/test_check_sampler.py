@@ -271,7 +271,7 @@ def test_a_target_that_does_not_apply_is_never_passed():
     assert report.rows == ()
     assert {outcome.state for outcome in report.outcomes} == {"not applicable"}
     assert "a step looks at 2000 data" in str(report)
-    disjoint = check_sampler(Penalty(sampling="disjoint"), targets=["regression"])
+    disjoint = check_sampler(Penalty(batch_size=50, num_batches=20, sampling="disjoint"), targets=["regression"])
     assert "there are 200" in disjoint.outcomes[0].reason
 
 

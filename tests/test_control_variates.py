@@ -54,7 +54,8 @@ def anchor_of(posterior: NetworkPosterior, order: str, point) -> Anchor | None:
     def total(theta):
         return jnp.sum(posterior.log_likelihoods(theta))
 
-    return Anchor(point, jax.grad(total)(point), jax.hessian(total)(point) if order == "second" else None)
+    gradient, hessian = jax.jit(lambda t: (jax.grad(total)(t), jax.hessian(total)(t)))(point)
+    return Anchor(point, gradient, hessian if order == "second" else None)
 
 
 @pytest.mark.parametrize("order", ["first", "second"])
@@ -64,21 +65,22 @@ def test_the_whole_part_is_the_sum_of_the_batch_part(order):
         point, start, end = 0.5 * jax.random.normal(jax.random.key(1), (3, posterior.layout.dim))
         anchor = anchor_of(posterior, order, point)
         assert anchor is not None
-        parts = anchor.batch_part(posterior, start, end, posterior.data)
+        parts = eqx.filter_jit(anchor.batch_part)(posterior, start, end, posterior.data)
         np.testing.assert_allclose(parts.sum(), anchor.whole_part(start, end), rtol=1e-12)
 
         # q_i against the polynomial written out, datum by datum.
         def one(theta, i):
-            return posterior.log_likelihood(theta, jax.tree.map(lambda a: jnp.asarray(a)[i : i + 1], posterior.data))[0]
+            return posterior.log_likelihood(theta, posterior.take(i[None]))[0]
+
+        @jax.jit
+        def polynomial(theta, i):
+            away = theta - point
+            value = jax.grad(one)(point, i) @ away
+            return value + (away @ jax.hessian(one)(point, i) @ away / 2 if order == "second" else 0.0)
 
         for i in range(posterior.num_data):
-
-            def polynomial(theta, i=i):
-                away = theta - point
-                value = jax.grad(one)(point, i) @ away
-                return value + (away @ jax.hessian(one)(point, i) @ away / 2 if order == "second" else 0.0)
-
-            np.testing.assert_allclose(parts[i], polynomial(end) - polynomial(start), rtol=1e-10)
+            row = jnp.asarray(i)
+            np.testing.assert_allclose(parts[i], polynomial(end, row) - polynomial(start, row), rtol=1e-10)
 
 
 @ORDERS
@@ -89,15 +91,17 @@ def test_delta_and_sigma2_are_unbiased_over_all_batches(order, sampling):
         point, start, end = 0.5 * jax.random.normal(jax.random.key(1), (3, posterior.layout.dim))
         sampler = Penalty(batch_size=3, num_batches=1, sampling=sampling, control_variate=order)
         anchor = anchor_of(posterior, order, point)
-        d = posterior.log_likelihood(end, posterior.data) - posterior.log_likelihood(start, posterior.data)
+        at = jax.jit(lambda theta: posterior.log_likelihood(theta, posterior.data))
+        d = at(end) - at(start)
         known = posterior.log_prior(end) - posterior.log_prior(start)
         truth = -float(known + posterior.likelihood_power * jnp.sum(d))
         if anchor is not None:
-            d = d - anchor.batch_part(posterior, start, end, posterior.data)
+            d = d - eqx.filter_jit(anchor.batch_part)(posterior, start, end, posterior.data)
             known = known + posterior.likelihood_power * anchor.whole_part(start, end)
         whole = range(posterior.num_data)
         batches = itertools.permutations(whole, 3) if sampling == "disjoint" else itertools.product(whole, repeat=3)
-        found = jax.vmap(lambda rows: sampler.difference(posterior, d[rows], known))(jnp.array(list(batches)))
+        each = jax.jit(jax.vmap(lambda rows: sampler.difference(posterior, d[rows], known)))
+        found = each(jnp.array(list(batches)))
         np.testing.assert_allclose(np.mean(found.delta), truth, rtol=1e-12)
         np.testing.assert_allclose(np.mean(found.sigma2), np.var(found.delta), rtol=1e-10)
 
@@ -109,10 +113,11 @@ def test_the_anchor_is_at_the_mode_when_a_newton_step_reaches_it():
         near = move(far)
         for _ in range(4):
             near = move(near.point)
-        assert abs(float(jax.grad(posterior.log_density)(near.point)[0])) < 0.05
-        assert near.hessian is not None
-        np.testing.assert_allclose(near.hessian, jax.hessian(lambda t: posterior.log_likelihoods(t).sum())(near.point))
-        first = anchored(posterior, far, second=False)
+        assert abs(float(jax.jit(jax.grad(posterior.log_density))(near.point)[0])) < 0.05
+        by_hand = anchor_of(posterior, "second", near.point)
+        np.testing.assert_allclose(near.hessian, by_hand.hessian)
+        np.testing.assert_allclose(near.gradient, by_hand.gradient, atol=1e-10)
+        first = jax.jit(lambda theta: anchored(posterior, theta, second=False))(far)
         assert first.hessian is None
         np.testing.assert_array_equal(first.point, far)
 
@@ -135,7 +140,7 @@ def test_a_gaussian_log_likelihood_leaves_no_noise_at_second_order():
 def test_a_langevin_proposal_is_one_leapfrog_step():
     posterior = network(50)
     theta = 0.3 * jax.random.normal(jax.random.key(0), (posterior.layout.dim,))
-    for order in ("none", "first", "second"):
+    for order in ("none", "second"):
         common = {"batch_size": 10, "num_batches": 2, "control_variate": order}
         found = []
         for sampler in (

@@ -19,6 +19,9 @@ _NUM_BATCHES = 20
 _FEWEST = 2 * _NUM_BATCHES
 """Fewer data a step save nothing, and their variance has too few degrees of freedom."""
 
+_SKEWED = 0.1
+"""Share of steps biased by their skewness from which more data are asked for, well before the run's guard would speak."""
+
 
 class Seen(eqx.Module):
     """Means over a window of one chain's warm-up, a step weighted by its number: the step size is still moving."""
@@ -70,7 +73,7 @@ def resized(
     sigma2, acceptance, skewed = (float(np.mean(v)) for v in (seen.sigma2, seen.acceptance, seen.skewed))
     at_target = max((2 * ndtri(target_acceptance / 2)) ** 2 - target_sigma2, 0.1)
     now = max((2 * ndtri(np.clip(acceptance, 1e-3, 1 - 1e-3) / 2)) ** 2 - sigma2, 0.05)
-    factor = max(sigma2 / target_sigma2 * at_target / now, least_factor, 2.0 if skewed > 0.25 else 0.0)
+    factor = max(sigma2 / target_sigma2 * at_target / now, least_factor, 2.0 if skewed > _SKEWED else 0.0)
     wanted = used * float(np.clip(factor, 1 / 16, 4.0))
     # Powers of two: every size is a program of its own to compile.
     steps = math.floor(math.log2(max(wanted, _FEWEST) / _FEWEST) + 0.75)
