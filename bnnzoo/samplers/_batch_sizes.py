@@ -20,7 +20,7 @@ _FEWEST = 2 * _NUM_BATCHES
 """Fewer data a step save nothing, and their variance has too few degrees of freedom."""
 
 _SKEWED = 0.1
-"""Share of steps biased by their skewness from which more data are asked for, well before the run's guard would speak."""
+"""Share of steps biased by their skewness that asks for more data, well before the run's guard would speak."""
 
 
 class Seen(eqx.Module):
