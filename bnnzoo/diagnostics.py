@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import arviz_stats
+import arviz_stats  # noqa: F401 (the accessor `azstats`)
 import numpy as np
 import xarray as xr
 from jaxtyping import Float, Shaped
@@ -34,8 +34,8 @@ def convergence(values: Float[np.ndarray, "chain draw value"]) -> dict[str, floa
         return {"rhat": np.inf, "ess_bulk": 0.0, "ess_tail": 0.0, "mcse_over_sd": np.inf}
     tree = xr.Dataset({"f": (("chain", "draw", "value"), values)})
     with np.errstate(divide="ignore", invalid="ignore"):
-        rhat = float(np.max(arviz_stats.rhat(tree)["f"].values))
-    bulk, tail = (float(np.min(arviz_stats.ess(tree, method=method)["f"].values)) for method in ("bulk", "tail"))
+        rhat = float(np.max(tree.azstats.rhat()["f"].values))
+    bulk, tail = (float(np.min(tree.azstats.ess(method=method)["f"].values)) for method in ("bulk", "tail"))
     return {"rhat": rhat, "ess_bulk": bulk, "ess_tail": tail, "mcse_over_sd": bulk**-0.5}
 
 
