@@ -46,11 +46,8 @@ def still_chains(positions: Float[np.ndarray, "chain draw dim"]) -> int:
 
 def statistics(stats: Mapping[str, Shaped[Any, "..."]]) -> dict[str, float]:
     """Means of what the sampler reported of its steps."""
-    names = ("acceptance_rate", "sigma2", "penalty", "var_dof", "n_steps")
+    names = ("acceptance_rate", "sigma2", "penalty", "var_dof", "skew_bias", "n_steps")
     found = {name: float(np.mean(np.asarray(stats[name]))) for name in names if name in stats}
-    if "delta_skew" in stats and "sigma2" in stats:
-        skewness, sigma2 = (np.asarray(stats[name], float) for name in ("delta_skew", "sigma2"))
-        found["skew_bias"] = float(np.median(np.abs(skewness) * sigma2**1.5 / 6))
     if "diverging" in stats:
         found["diverging"] = float(np.mean(np.asarray(stats["diverging"])))
     return found

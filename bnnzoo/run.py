@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from math import prod
 from typing import Any, Literal, NamedTuple
 
@@ -120,11 +120,20 @@ def chunks(
     Raises:
         BnnzooError: when a chain's position is no longer finite, or no proposal is accepted for 1000 steps.
     """
-    seconds = seconds if seconds is not None else Seconds()
-    num_chains, dim = thetas.shape
+    num_chains = len(thetas)
     posterior = placement.put(posterior, None)
     loop = Loop(posterior, sampler, warmup if warmup is not None else StepSize(), placement)
-    chain_keys = placement.put(_chain_keys(keys.chain, num_chains), 0)
+    plan = _Plan(
+        keys=keys,
+        chain_keys=placement.put(_chain_keys(keys.chain, num_chains), 0),
+        num_warmup=num_warmup,
+        last_step=num_warmup + num_draws * thin,
+        thin=thin,
+        keep_warmup=keep_warmup,
+        chunk_seconds=chunk_seconds,
+        most_draws=most_draws,
+        seconds=seconds if seconds is not None else Seconds(),
+    )
     started = time.perf_counter()
     if resume is None:
         first = placement.put(_chain_keys(keys.start, num_chains), 0)
@@ -132,53 +141,83 @@ def chunks(
         carry = _retune(loop, states, _constraints(loop, states, num_warmup))
     else:
         carry, step = placement.put(resume[0], 0), resume[1]
+    plan.seconds.compile += time.perf_counter() - started
 
     if step < num_warmup:
-        constraints = _constraints(loop, carry.states, num_warmup)
-        (buffer,) = _buffers(1, loop, carry, True, keep_warmup, most_draws)
-        carry, buffer = _advance((loop, carry, chain_keys, *_numbers(step, 0, 1), True, keep_warmup), buffer)
-        jax.block_until_ready(buffer)
-        seconds.compile += time.perf_counter() - started
-        started = time.perf_counter()
-        pace = _Pace(chunk_seconds, _rows(buffer))
-        while step < num_warmup:
-            end = next(e for e in windows(num_warmup) if e > step)
-            count = pace.next(end - step)
-            job = (loop, carry, chain_keys, *_numbers(step, count, 1), True, keep_warmup)
-            carry, buffer = _advance(job, buffer)
-            draws, stats = _fetch(buffer, count, num_chains, dim)
-            pace.tell(count)
-            step += count
-            if step == end:
-                settle_keys = placement.put(_chain_keys(jax.random.fold_in(keys.settle, step), num_chains), 0)
-                tuned, states = loop.sampler.tune(
-                    posterior,
-                    _settle(loop, carry, settle_keys, step == num_warmup),
-                    final=step == num_warmup,
-                    key=jax.random.fold_in(keys.tune, step),
-                    num_steps=step,
-                )
-                loop = eqx.tree_at(lambda r: r.sampler, loop, tuned)
-                carry = _retune(loop, placement.put(states, 0), constraints)
-            _check_finite(np.asarray(carry.states.position)[:, None], posterior, step)
-            yield Chunk("warm-up", draws, stats, carry, step, loop.sampler)
-        seconds.warmup += time.perf_counter() - started
-        started = time.perf_counter()
+        loop, carry = yield from _warm_up(plan, loop, carry, step)
+        step = num_warmup
+    yield from _sample(plan, loop, carry, step)
 
-    last_step = num_warmup + num_draws * thin
-    spare, buffer = _buffers(2, loop, carry, False, True, most_draws)
-    carry, buffer = _advance((loop, carry, chain_keys, *_numbers(step, 0, thin), False, True), buffer)
-    jax.block_until_ready(buffer)
-    seconds.compile += time.perf_counter() - started
+
+class _Plan(NamedTuple):
+    """A run's keys, lengths and clock."""
+
+    keys: Keys
+    chain_keys: Key[Array, " chain"]
+    num_warmup: int
+    last_step: int
+    thin: int
+    keep_warmup: bool
+    chunk_seconds: float
+    most_draws: int
+    seconds: Seconds
+
+
+def _warm_up(plan: _Plan, loop: Loop, carry: Carry, step: int) -> Generator[Chunk, None, tuple[Loop, Carry]]:
+    """Chunks that end where windows do; what is tuned between them comes back."""
     started = time.perf_counter()
-    pace = _Pace(chunk_seconds, _rows(buffer))
+    num_chains, dim = carry.states.position.shape
+    put, keys, last = loop.placement.put, plan.keys, plan.num_warmup
+    constraints = _constraints(loop, carry.states, last)
+    (buffer,) = _buffers(1, loop, carry, True, plan.keep_warmup, plan.most_draws)
+    job = (loop, carry, plan.chain_keys, *_numbers(step, 0, 1), True, plan.keep_warmup)
+    carry, buffer = _advance(job, buffer)
+    jax.block_until_ready(buffer)
+    plan.seconds.compile += time.perf_counter() - started
+    started = time.perf_counter()
+    pace = _Pace(plan.chunk_seconds, _rows(buffer))
+    while step < last:
+        end = next(e for e in windows(last) if e > step)
+        count = pace.next(end - step)
+        job = (loop, carry, plan.chain_keys, *_numbers(step, count, 1), True, plan.keep_warmup)
+        carry, buffer = _advance(job, buffer)
+        draws, stats = _fetch(buffer, count, num_chains, dim)
+        pace.tell(count)
+        step += count
+        if step == end:
+            settle_keys = put(_chain_keys(jax.random.fold_in(keys.settle, step), num_chains), 0)
+            tuned, states = loop.sampler.tune(
+                loop.posterior,
+                _settle(loop, carry, settle_keys, step == last),
+                final=step == last,
+                key=jax.random.fold_in(keys.tune, step),
+                num_steps=step,
+            )
+            loop = eqx.tree_at(lambda r: r.sampler, loop, tuned)
+            carry = _retune(loop, put(states, 0), constraints)
+        _check_finite(np.asarray(carry.states.position)[:, None], loop.posterior, step)
+        yield Chunk("warm-up", draws, stats, carry, step, loop.sampler)
+    plan.seconds.warmup += time.perf_counter() - started
+    return loop, carry
+
+
+def _sample(plan: _Plan, loop: Loop, carry: Carry, step: int) -> Iterator[Chunk]:
+    """Chunks of kept draws, each handed on while the device works at the next."""
+    started = time.perf_counter()
+    (num_chains, dim), thin = carry.states.position.shape, plan.thin
+    spare, buffer = _buffers(2, loop, carry, False, True, plan.most_draws)
+    carry, buffer = _advance((loop, carry, plan.chain_keys, *_numbers(step, 0, thin), False, True), buffer)
+    jax.block_until_ready(buffer)
+    plan.seconds.compile += time.perf_counter() - started
+    started = time.perf_counter()
+    pace = _Pace(plan.chunk_seconds, _rows(buffer))
     quiet = np.zeros(num_chains, int)
     pending: tuple[Carry, dict[str, Array], int, int] | None = None
-    while step < last_step or pending is not None:
+    while step < plan.last_step or pending is not None:
         following = None
-        if step < last_step:
-            count = pace.next((last_step - step) // thin)
-            job = (loop, carry, chain_keys, *_numbers(step, count, thin), False, True)
+        if step < plan.last_step:
+            count = pace.next((plan.last_step - step) // thin)
+            job = (loop, carry, plan.chain_keys, *_numbers(step, count, thin), False, True)
             # The chunk under way owns one buffer, the one held back the other.
             carry, filled = _advance(job, spare)
             spare, buffer = buffer, filled
@@ -188,11 +227,11 @@ def chunks(
             done, filled, count, next_step = pending
             draws, stats = _fetch(filled, count, num_chains, dim)
             pace.tell(count)
-            _check_finite(draws, posterior, next_step)
+            _check_finite(draws, loop.posterior, next_step)
             yield Chunk("sampling", draws, stats, done, next_step, loop.sampler)
             quiet = _check_moving(stats, quiet, thin, next_step)
         pending = following
-    seconds.sampling += time.perf_counter() - started
+    plan.seconds.sampling += time.perf_counter() - started
 
 
 def carry_template(posterior: AbstractPosterior, sampler: AbstractSampler, num_chains: int, num_warmup: int) -> Carry:

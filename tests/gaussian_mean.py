@@ -20,16 +20,23 @@ Z = 4.89
 LEVEL = 1e-6
 
 
-class GaussianMean(AbstractPosterior):
+class NormalPrior(AbstractPosterior):
+    """theta ~ N(0, 1); the likelihood is a subclass's."""
+
+    data: Any
+    likelihood_power: Any = np.float32(1.0)
+    layout: Layout = eqx.field(static=True, default=Layout((Block("theta", (1,), 0),)))
+
+    def log_prior(self, theta: Float[Array, " dim"]) -> Float[Array, ""]:
+        return -jnp.sum(theta**2) / 2
+
+
+class GaussianMean(NormalPrior):
     """theta ~ N(0, 1), x_i ~ N(theta, 1); the x_i have mean 0.3 and population variance 1.
 
     The posterior is N(0.3 N / (N + 1), 1 / (N + 1)). A datum's difference is linear in x_i, so that
     Var(delta) = N^2 / K (theta' - theta)^2 with replacement.
     """
-
-    data: Any
-    likelihood_power: Any = np.float32(1.0)
-    layout: Layout = eqx.field(static=True, default=Layout((Block("theta", (1,), 0),)))
 
     @classmethod
     def of(cls, num_data: int, values: np.ndarray | None = None) -> GaussianMean:
@@ -45,9 +52,6 @@ class GaussianMean(AbstractPosterior):
     @property
     def sd(self) -> float:
         return (self.num_data + 1) ** -0.5
-
-    def log_prior(self, theta: Float[Array, " dim"]) -> Float[Array, ""]:
-        return -(theta[0] ** 2) / 2
 
     def log_likelihood(self, theta: Float[Array, " dim"], batch: Any) -> Float[Array, " batch"]:
         return -((batch - theta[0]) ** 2) / 2

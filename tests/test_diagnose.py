@@ -59,7 +59,7 @@ def test_a_limit_that_is_not_held_is_a_sentence(change, word):
 
 def test_the_command_and_its_gate(tmp_path, capsys):
     path = tmp_path / "run.nc"
-    zoo.run_recipe(tiny.recipe("penalty", warmup=200, draws=60), out=path)
+    zoo.run_recipe(tiny.recipe("penalty", warmup=200, draws=60, **{"sampler.batch_size": 40}), out=path)
     assert cli.run(["diagnose", str(path), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert {"rhat", "ess_bulk", "acceptance_rate", "sigma2", "skew_bias", "regime_ok", "weights_rhat"} <= set(found)

@@ -92,7 +92,17 @@ class AbstractSampler(eqx.Module, Generic[S]):
 
 
 AVERAGED = frozenset(
-    {"accepted", "acceptance_rate", "sigma2", "penalty", "regime_dof", "regime_skew", "n_steps", "tree_depth"}
+    {
+        "accepted",
+        "acceptance_rate",
+        "sigma2",
+        "penalty",
+        "regime_dof",
+        "regime_skew",
+        "skew_bias",
+        "n_steps",
+        "tree_depth",
+    }
 )
 """Statistics that a thinned draw holds the mean of, over its steps; of the others it holds the last."""
 

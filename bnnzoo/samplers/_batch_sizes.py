@@ -19,8 +19,8 @@ _NUM_BATCHES = 20
 _FEWEST = 2 * _NUM_BATCHES
 """Fewer data a step save nothing, and their variance has too few degrees of freedom."""
 
-_SKEWED = 0.1
-"""Share of steps biased by their skewness that asks for more data, well before the run's guard would speak."""
+_SKEW_BIAS = 0.01
+"""Mean bias by the skewness of the noise that asks for more data, at half of what the run's guard allows."""
 
 
 class Seen(eqx.Module):
@@ -29,7 +29,7 @@ class Seen(eqx.Module):
     count: Float[Array, ""]
     sigma2: Float[Array, ""]
     acceptance: Float[Array, ""]
-    skewed: Float[Array, ""]
+    skew_bias: Float[Array, ""]
 
     @classmethod
     def nothing(cls, like: Float[Array, " dim"]) -> Seen:
@@ -49,7 +49,7 @@ class Seen(eqx.Module):
             count,
             mean(self.sigma2, sigma2),
             mean(self.acceptance, stats["acceptance_rate"]),
-            mean(self.skewed, stats["regime_skew"]),
+            mean(self.skew_bias, stats["skew_bias"]),
         )
 
 
@@ -70,10 +70,10 @@ def resized(
             batch serves twice.
         most: K at most: the budget and the number of data.
     """
-    sigma2, acceptance, skewed = (float(np.mean(v)) for v in (seen.sigma2, seen.acceptance, seen.skewed))
+    sigma2, acceptance, skew_bias = (float(np.mean(v)) for v in (seen.sigma2, seen.acceptance, seen.skew_bias))
     at_target = max((2 * ndtri(target_acceptance / 2)) ** 2 - target_sigma2, 0.1)
     now = max((2 * ndtri(np.clip(acceptance, 1e-3, 1 - 1e-3) / 2)) ** 2 - sigma2, 0.05)
-    factor = max(sigma2 / target_sigma2 * at_target / now, least_factor, 2.0 if skewed > _SKEWED else 0.0)
+    factor = max(sigma2 / target_sigma2 * at_target / now, least_factor, 2.0 if skew_bias > _SKEW_BIAS else 0.0)
     wanted = used * float(np.clip(factor, 1 / 16, 4.0))
     # Powers of two: every size is a program of its own to compile.
     steps = math.floor(math.log2(max(wanted, _FEWEST) / _FEWEST) + 0.75)

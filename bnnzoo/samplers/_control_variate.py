@@ -59,26 +59,27 @@ class Anchor(eqx.Module):
 
 
 def anchored(posterior: AbstractPosterior, theta: Float[Array, " dim"], *, second: bool) -> Anchor:
-    """The anchor for a chain at `theta`: its point is one Newton step away if that is uphill, else `theta` itself.
-
-    Costs two passes over the data, or a pass for every parameter and two more for a second order.
-    """
+    """The anchor at `theta`. Costs two passes over the data; for a second order one for every parameter."""
 
     def total(t: Float[Array, " dim"]) -> Float[Array, ""]:
         return jnp.sum(posterior.log_likelihoods(t))
 
-    if not second:
-        return Anchor(theta, jax.grad(total)(theta), None)
-    power = posterior.likelihood_power
-    hessian = _hessian(total, theta)
-    precision = jnp.diag(prior_precision(posterior, theta)) - power * hessian
-    slope = jax.grad(posterior.log_prior)(theta) + power * jax.grad(total)(theta)
-    lower = jnp.linalg.cholesky(precision)
-    step = jax.scipy.linalg.cho_solve((lower, True), slope)
+    return Anchor(theta, jax.grad(total)(theta), _hessian(total, theta) if second else None)
+
+
+def follow(anchor: Anchor, posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Anchor:
+    """The next anchor for a chain at `theta`: one Newton step away if that is uphill, else at `theta` itself.
+
+    The step takes the old anchor's Hessian; without one there is none.
+    """
+    if anchor.hessian is None:
+        return anchored(posterior, theta, second=False)
+    precision = jnp.diag(prior_precision(posterior, theta)) - posterior.likelihood_power * anchor.hessian
+    density, slope = jax.value_and_grad(posterior.log_density)(theta)
     # A Cholesky factor of a matrix that is not positive definite is not finite, and nothing is uphill of it.
-    uphill = posterior.log_density(theta + step) > posterior.log_density(theta)
-    point = jnp.where(uphill, theta + step, theta)
-    return Anchor(point, jax.grad(total)(point), _hessian(total, point))
+    step = jax.scipy.linalg.cho_solve((jnp.linalg.cholesky(precision), True), slope)
+    uphill = posterior.log_density(theta + step) > density
+    return anchored(posterior, jnp.where(uphill, theta + step, theta), second=True)
 
 
 def _hessian(function, theta: Float[Array, " dim"]) -> Float[Array, "dim dim"]:

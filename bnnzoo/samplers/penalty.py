@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
@@ -20,7 +19,8 @@ from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.samplers import _batch_sizes, _preconditioner
 from bnnzoo.samplers._base import AbstractSampler, Exactness, Stats, choose, metropolis, standard_normal
 from bnnzoo.samplers._batch_sizes import Seen
-from bnnzoo.samplers._control_variate import Anchor, anchored
+from bnnzoo.samplers._control_variate import Anchor, anchored, follow
+from bnnzoo.samplers._regime import regime
 
 _SECOND_ORDER_UP_TO = 2000
 """Parameters up to which a Hessian is affordable."""
@@ -118,7 +118,8 @@ class Penalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState]):
         del key
         shape = _preconditioner.identity(self.preconditioner if num_warmup else "identity", theta)
         auto = jnp.asarray("auto" in (self.batch_size, self.num_batches))
-        anchor = self._anchored(posterior, theta)
+        order = self.control_variate
+        anchor = None if order == "none" else anchored(posterior, theta, second=order == "second")
         return PenaltyState(theta, jnp.asarray(self.step_size, theta.dtype), shape, anchor, Seen.nothing(theta), auto)
 
     def settle(
@@ -127,15 +128,10 @@ class Penalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState]):
         del key
         if final:
             return state
-        anchor = self._anchored(posterior, state.position)
+        anchor = None if state.anchor is None else follow(state.anchor, posterior, state.position)
         point, hessian = (state.position, None) if anchor is None else (anchor.point, anchor.hessian)
         shape = _preconditioner.look(state.preconditioner, posterior, point, hessian)
         return PenaltyState(state.position, state.step_size, shape, anchor, state.seen, state.auto)
-
-    def _anchored(self, posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Anchor | None:
-        if self.control_variate == "none":
-            return None
-        return anchored(posterior, theta, second=self.control_variate == "second")
 
     def tune(
         self,
@@ -210,6 +206,7 @@ class Penalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState]):
             "delta_skew": difference.skewness,
             "regime_dof": difference.sigma2 > difference.dof / 4,
             "regime_skew": skew_bias > 0.05,
+            "skew_bias": rate * skew_bias,
         }
         return state, stats | ({"n_steps": num_steps} if self.proposal == "hmc" else {})
 
@@ -323,34 +320,15 @@ class Penalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState]):
         return size * batches * (2.0 + order + gradients)
 
     def verdict(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> str:
-        """The guard: is the noise where the penalty is worth its name?"""
-        sigma2, acceptance = means["sigma2"], means["acceptance_rate"]
-        eta = means["step_size"]
         size, batches = self.sizes(posterior.num_data)
-        if not sigma2 <= 2:
-            if not math.isfinite(sigma2):
-                return f"mean sigma2 {sigma2}: a step was not finite; use a --sampler.step-size below {eta:.2g}"
-            share = 0.0 if self.sampling == "replacement" else 1 / posterior.num_data
-            used = 1 / (share + (1 / (size * batches) - share) * 1.5 / sigma2)
-            batches = -(-used // size)
-            shrink = (1.5 / sigma2) ** (0.5 if self.proposal == "random-walk" else 1.0)
-            return (
-                f"mean sigma2 {sigma2:.2g}, trusted up to 2; use --sampler.num-batches {batches:.0f}, a longer "
-                f"--warmup, or --sampler.step-size {eta * shrink:.2g} with --warmup 0"
-            )
-        if means["regime_dof"] > 0.01:
-            return (
-                f"{means['regime_dof']:.1%} of steps have sigma2 > dof/4, where the correction means nothing; "
-                "use --sampler.variance pooled, or more --sampler.num-batches"
-            )
-        if means["regime_skew"] > 0.5:
-            return (
-                "the differences are so skewed that most steps are biased by more than 0.05 "
-                f"(|skewness| sigma^3 / 6); use a larger --sampler.batch-size than {size}"
-            )
-        if acceptance < 0.01:
-            return f"acceptance {acceptance:.2%}; use a --sampler.step-size below {eta:.2g}, or a longer --warmup"
-        return ""
+        return regime(
+            means,
+            num_data=posterior.num_data,
+            size=size,
+            batches=batches,
+            disjoint=self.sampling == "disjoint",
+            random_walk=self.proposal == "random-walk",
+        )
 
 
 def noise_penalty(sigma2: Float[Array, ""], dof: Any, terms: int) -> Float[Array, ""]:

@@ -19,8 +19,8 @@ from bnnzoo.samplers._batch_sizes import START, Seen, resized, split
 AUTO = {"sampler.batch_size": "auto", "sampler.num_batches": "auto"}
 
 
-def seen(sigma2: float, acceptance: float, skewed: float = 0.0) -> Seen:
-    one = Seen(*(jnp.asarray(value, jnp.float32) for value in (100.0, sigma2, acceptance, skewed)))
+def seen(sigma2: float, acceptance: float, skew_bias: float = 0.0) -> Seen:
+    one = Seen(*(jnp.asarray(value, jnp.float32) for value in (100.0, sigma2, acceptance, skew_bias)))
     return jax.tree.map(lambda value: jnp.broadcast_to(value, (4,)), one)
 
 
@@ -44,7 +44,7 @@ def test_noise_that_is_not_used_asks_for_fewer_data():
 
 def test_skewed_differences_and_plain_gradients_ask_for_more_data():
     assert again(640, seen(0.1, 0.45)) < 640
-    assert again(640, seen(0.1, 0.45, skewed=0.6)) == 1280
+    assert again(640, seen(0.1, 0.45, skew_bias=0.015)) == 1280
     assert again(640, seen(0.1, 0.45), least_factor=2.0) == 1280
 
 
