@@ -107,6 +107,26 @@ class AbstractPosterior(eqx.Module):
         return jnp.concatenate([head, rest])
 
 
+    def sum_over_data(
+        self, function: Callable[[Any, Float[Array, " batch"]], PyTree[Array]], *, rows: int
+    ) -> PyTree[Array]:
+        """The sum over blocks of `rows` data of `function(batch, weights)`.
+
+        The last block overlaps the one before it: a datum that was seen already has weight 0, the others 1.
+        """
+        total, data = self.num_data, jax.tree.map(jnp.asarray, self.data)
+        rows = min(total, max(1, rows))
+
+        def block(i: Int[Array, ""] | int) -> PyTree[Array]:
+            start = jnp.minimum(i * rows, total - rows)
+            batch = jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, rows), data)
+            return function(batch, (start + jnp.arange(rows) >= i * rows).astype(self.dtype))
+
+        zero = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(block, 0))
+        add = lambda i, sums: jax.tree.map(jnp.add, sums, block(i))  # noqa: E731
+        return jax.lax.fori_loop(0, -(-total // rows), add, zero)
+
+
 class NetworkPosterior(AbstractPosterior):
     """The posterior of a network's weights, and of its likelihood's own parameters.
 

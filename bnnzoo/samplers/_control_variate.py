@@ -10,8 +10,8 @@ from jaxtyping import Array, Float
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.samplers._preconditioner import prior_precision
 
-_COLUMNS = 8
-"""Columns of a Hessian computed at once: what bounds its memory."""
+_ROWS, _COLUMNS = 4096, 64
+"""Data and columns of a Hessian that are looked at together: what bounds its memory."""
 
 
 class Anchor(eqx.Module):
@@ -64,7 +64,7 @@ def anchored(posterior: AbstractPosterior, theta: Float[Array, " dim"], *, secon
     def total(t: Float[Array, " dim"]) -> Float[Array, ""]:
         return jnp.sum(posterior.log_likelihoods(t))
 
-    return Anchor(theta, jax.grad(total)(theta), _hessian(total, theta) if second else None)
+    return Anchor(theta, jax.grad(total)(theta), _hessian(posterior, theta) if second else None)
 
 
 def follow(anchor: Anchor, posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Anchor:
@@ -82,11 +82,16 @@ def follow(anchor: Anchor, posterior: AbstractPosterior, theta: Float[Array, " d
     return anchored(posterior, jnp.where(uphill, theta + step, theta), second=True)
 
 
-def _hessian(function, theta: Float[Array, " dim"]) -> Float[Array, "dim dim"]:
-    """By forward derivatives of the gradient, a few columns at a time."""
+def _hessian(posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Float[Array, "dim dim"]:
+    """By forward derivatives of the gradient, block after block of the data and of the columns."""
 
-    def column(direction: Float[Array, " dim"]) -> Float[Array, " dim"]:
-        return jax.jvp(jax.grad(function), (theta,), (direction,))[1]
+    def block(batch, weights: Float[Array, " batch"]) -> Float[Array, "dim dim"]:
+        slope = jax.grad(lambda t: jnp.sum(weights * posterior.log_likelihood(t, batch)))
 
-    rows = jax.lax.map(column, jnp.eye(theta.shape[0], dtype=theta.dtype), batch_size=_COLUMNS)
+        def column(direction: Float[Array, " dim"]) -> Float[Array, " dim"]:
+            return jax.jvp(slope, (theta,), (direction,))[1]
+
+        return jax.lax.map(column, jnp.eye(theta.shape[0], dtype=theta.dtype), batch_size=_COLUMNS)
+
+    rows = posterior.sum_over_data(block, rows=_ROWS)
     return (rows + rows.T) / 2

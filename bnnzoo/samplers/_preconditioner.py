@@ -141,20 +141,13 @@ def _fisher(
     posterior: AbstractPosterior, theta: Float[Array, " dim"], *, dense: bool
 ) -> Float[Array, " dim"] | Float[Array, "dim dim"]:
     """sum_i g_i g_i', or its diagonal, g_i the gradient of one datum's log-likelihood; block after block."""
-    data = jax.tree.map(jnp.asarray, posterior.data)
-    total, dim = posterior.num_data, theta.shape[0]
-    rows = min(total, max(1, 2**22 // dim))
 
     def gradient(row) -> Float[Array, " dim"]:
         one = jax.tree.map(lambda leaf: leaf[None], row)
         return jax.grad(lambda t: posterior.log_likelihood(t, one)[0])(theta)
 
-    def add(i, fisher):
-        # The last block overlaps the one before; rows already seen weigh nothing.
-        start = jnp.minimum(i * rows, total - rows)
-        block = jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, rows), data)
-        fresh = start + jnp.arange(rows) >= i * rows
-        gradients = jax.vmap(gradient)(block) * fresh[:, None]
-        return fisher + (gradients.T @ gradients if dense else jnp.sum(gradients**2, 0))
+    def block(batch, weights: Float[Array, " batch"]):
+        gradients = jax.vmap(gradient)(batch) * weights[:, None]
+        return gradients.T @ gradients if dense else jnp.sum(gradients**2, 0)
 
-    return jax.lax.fori_loop(0, -(-total // rows), add, jnp.zeros((dim,) * (1 + dense), theta.dtype))
+    return posterior.sum_over_data(block, rows=2**22 // theta.shape[0])
