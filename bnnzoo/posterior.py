@@ -106,7 +106,6 @@ class AbstractPosterior(eqx.Module):
         rest = function(jax.tree.map(lambda a: jnp.asarray(a)[whole * rows :], self.data))
         return jnp.concatenate([head, rest])
 
-
     def sum_over_data(
         self, function: Callable[[Any, Float[Array, " batch"]], PyTree[Array]], *, rows: int
     ) -> PyTree[Array]:
