@@ -259,15 +259,16 @@ def last_layer(size: int, repeats: int) -> None:
     covariance = np.linalg.inv(design.T @ design / NOISE**2 + np.eye(design.shape[1]))
     mode = covariance @ design.T @ np.asarray(posterior.data.y, float)[:, 0] / NOISE**2
     starts = np.random.default_rng(3).multivariate_normal(mode, covariance, CHAINS).astype(np.float32)
-    few = {100_000: 500}.get(size, 100)
+    few = 400 if size <= 100_000 else 100
+    nuts = Nuts(max_tree_depth=5, step_size=0.3 / size**0.5)
     methods = {
-        "mala": ours(posterior, Mala(step_size=0.3), starts, warmup=200, draws=few),
-        "nuts": ours(posterior, Nuts(max_tree_depth=6), starts, warmup=few // 2, draws=few // 4),
+        "mala": ours(posterior, Mala(step_size=0.3), starts, warmup=few, draws=few),
+        "nuts": ours(posterior, nuts, starts, warmup=few // 4, draws=few // 5),
     }
     for proposal in ("langevin", "hmc"):
         sampler = Penalty(control_variate="second", proposal=proposal, step_size=0.3)
         name = f"penalty, {proposal}, second control variate"
-        methods[name] = ours(posterior, sampler, starts, warmup=1000, draws=20_000)
+        methods[name] = ours(posterior, sampler, starts, warmup=2000, draws=20_000)
     compare(size, methods, np.diag(covariance), repeats=repeats, base="mala")
 
 
