@@ -142,6 +142,23 @@ def blackjax_method(
     return run
 
 
+def blackjax_methods(
+    posterior: NetworkPosterior, mode: np.ndarray, covariance: np.ndarray, draws: dict[str, int]
+) -> dict[str, Method]:
+    """BlackJAX's random walk and MALA at the step sizes of theory for a Gaussian, so many draws of each."""
+    try:
+        import blackjax
+    except ImportError:
+        print("blackjax is not installed: its rows are left out")
+        return {}
+    dim = len(mode)
+    kernels = {
+        "random walk": lambda f: blackjax.normal_random_walk(f, 2.38 / dim**0.5 * jnp.ones(dim)),
+        "mala": lambda f: blackjax.mala(f, 0.5 * 1.65**2 / dim ** (1 / 3)),
+    }
+    return {f"BlackJAX {n}": blackjax_method(kernels[n], posterior, mode, covariance, k) for n, k in draws.items()}
+
+
 def compare(size: int, methods: dict[str, Method], variances: np.ndarray | None, *, repeats: int, base: str) -> None:
     """Run all methods in turn, `repeats` times, and print a row each."""
     outcomes: dict[str, list[Outcome]] = {name: [] for name in methods}
@@ -192,17 +209,7 @@ def logistic(size: int, repeats: int) -> None:
         "random-walk": ours(posterior, RandomWalk(step_size=0.5 / size**0.5), starts, warmup=200, draws=walk),
         "mala": ours(posterior, Mala(step_size=0.3 / size), starts, warmup=200, draws=full),
     }
-    try:
-        import blackjax
-    except ImportError:
-        print("blackjax is not installed: its rows are left out")
-    else:
-        dim = len(mode)
-        step = 0.5 * 1.65**2 / dim ** (1 / 3)
-        walking = lambda f: blackjax.normal_random_walk(f, 2.38 / dim**0.5 * jnp.ones(dim))  # noqa: E731
-        methods["BlackJAX random walk"] = blackjax_method(walking, posterior, mode, covariance, walk)
-        langevin = lambda f: blackjax.mala(f, step)  # noqa: E731
-        methods["BlackJAX mala"] = blackjax_method(langevin, posterior, mode, covariance, full)
+    methods |= blackjax_methods(posterior, mode, covariance, {"random walk": walk, "mala": full})
     for proposal, order, draws, thin in (
         ("random-walk", "none", 2000, 10),
         ("random-walk", "first", 5000, 10),
@@ -264,6 +271,7 @@ def last_layer(size: int, repeats: int) -> None:
     methods = {
         "mala": ours(posterior, Mala(step_size=0.3), starts, warmup=few, draws=few),
         "nuts": ours(posterior, nuts, starts, warmup=few // 4, draws=few // 5),
+        **blackjax_methods(posterior, mode, covariance, {"mala": few}),
     }
     for proposal in ("langevin", "hmc"):
         sampler = Penalty(control_variate="second", proposal=proposal, step_size=0.3)
