@@ -18,7 +18,21 @@ if TYPE_CHECKING:
     from bnnzoo.posterior import AbstractPosterior, Data, NetworkPosterior
     from bnnzoo.priors import AbstractPrior
     from bnnzoo.result import Run
-    from bnnzoo.samplers import AbstractSampler, Hmc, Mala, Nuts, Penalty, RandomWalk, Sgld, number
+    from bnnzoo.samplers import (
+        AbstractSampler,
+        Bbb,
+        Dropout,
+        Ensemble,
+        Hmc,
+        Laplace,
+        Mala,
+        Nuts,
+        Penalty,
+        RandomWalk,
+        Sgld,
+        Swag,
+        number,
+    )
     from bnnzoo.zoo import open, resume, sample
 
 _HOMES = {
@@ -31,7 +45,21 @@ _HOMES = {
     "bnnzoo.posterior": ("AbstractPosterior", "Data", "NetworkPosterior"),
     "bnnzoo.priors": ("AbstractPrior",),
     "bnnzoo.result": ("Run",),
-    "bnnzoo.samplers": ("AbstractSampler", "Hmc", "Mala", "Nuts", "Penalty", "RandomWalk", "Sgld", "number"),
+    "bnnzoo.samplers": (
+        "AbstractSampler",
+        "Bbb",
+        "Dropout",
+        "Ensemble",
+        "Hmc",
+        "Laplace",
+        "Mala",
+        "Nuts",
+        "Penalty",
+        "RandomWalk",
+        "Sgld",
+        "Swag",
+        "number",
+    ),
     "bnnzoo.zoo": ("open", "resume", "sample"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -42,12 +70,16 @@ __all__ = [
     "AbstractPosterior",
     "AbstractPrior",
     "AbstractSampler",
+    "Bbb",
     "BnnzooError",
     "BnnzooWarning",
     "Data",
     "Dataset",
+    "Dropout",
+    "Ensemble",
     "Entry",
     "Hmc",
+    "Laplace",
     "Layout",
     "Mala",
     "NetworkPosterior",
@@ -56,6 +88,7 @@ __all__ = [
     "RandomWalk",
     "Run",
     "Sgld",
+    "Swag",
     "UsageError",
     "hookimpl",
     "number",

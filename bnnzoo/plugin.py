@@ -55,6 +55,33 @@ def bnnzoo_samplers() -> list[Entry]:
             "exact",
         ),
         Entry("nuts", "bnnzoo.samplers.nuts:Nuts", "the No-U-Turn sampler: HMC that chooses its length", "exact"),
+        Entry(
+            "bbb",
+            "bnnzoo.samplers.bbb:Bbb",
+            "Bayes by Backprop: the nearest Gaussian with independent parameters",
+            "approximate",
+        ),
+        Entry(
+            "dropout",
+            "bnnzoo.samplers.dropout:Dropout",
+            "Monte Carlo dropout: a trained network whose units are dropped at random",
+            "approximate",
+        ),
+        Entry(
+            "ensemble", "bnnzoo.samplers.ensemble:Ensemble", "deep ensemble: a trained network a chain", "approximate"
+        ),
+        Entry(
+            "laplace",
+            "bnnzoo.samplers.laplace:Laplace",
+            "Laplace approximation: the Gaussian with the posterior's curvature at a mode",
+            "approximate",
+        ),
+        Entry(
+            "swag",
+            "bnnzoo.samplers.swag:Swag",
+            "SWAG: a Gaussian through the path of stochastic gradient descent",
+            "approximate",
+        ),
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import dataclasses
 from collections.abc import Callable
 from math import prod
 from typing import Any, NamedTuple
@@ -197,14 +198,15 @@ class NetworkPosterior(AbstractPosterior):
 
     def outputs(self, theta: Float[Array, " dim"], x: Shaped[Array, "batch ..."]) -> Float[Array, "batch output"]:
         """The network's outputs for a batch of inputs."""
-        return jax.vmap(self.network_at(theta))(self._inputs(x))
+        return jax.vmap(self.network_at(theta))(self.inputs(x))
 
     @eqx.filter_jit
     def features(self, function: Callable[[Array], Array]) -> Float[Array, "num_data feature"]:
         """A function of one input, such as a network without its last layer, at every datum."""
-        return self.over_data(lambda batch: jax.vmap(function)(self._inputs(jnp.asarray(batch.x))))
+        return self.over_data(lambda batch: jax.vmap(function)(self.inputs(jnp.asarray(batch.x))))
 
-    def _inputs(self, x: Shaped[Array, "batch ..."]) -> Float[Array, "batch ..."]:
+    def inputs(self, x: Shaped[Array, "batch ..."]) -> Float[Array, "batch ..."]:
+        """A batch of inputs as the network takes them."""
         if jnp.issubdtype(x.dtype, jnp.floating):
             return x
         return (x.astype(self.dtype) - self.input_mean) / self.input_sd
@@ -247,3 +249,25 @@ class NetworkPosterior(AbstractPosterior):
         values = self.layout.unflatten(natural)
         own = {p.name: values[f"likelihood_{p.name}"] for p in self.likelihood.parameters()}
         return self.likelihood.with_parameters(own), self.outputs(natural, x)
+
+
+class LinearisedPosterior(NetworkPosterior):
+    """A posterior that predicts with the network's first-order Taylor polynomial in theta at a point, its `mode`.
+
+    A draw as `predictive` takes it is followed by its mode, both on their natural scale: `[2 * dim]`.
+    """
+
+    @classmethod
+    def like(cls, posterior: NetworkPosterior) -> LinearisedPosterior:
+        """The same posterior, predicting linearly."""
+        return cls(**{field.name: getattr(posterior, field.name) for field in dataclasses.fields(posterior)})
+
+    def predictive(
+        self, natural: Float[Array, " both"], x: Shaped[Array, "batch ..."]
+    ) -> tuple[AbstractLikelihood, Float[Array, "batch output"]]:
+        """Likelihood, and f(x, mode) + J(x, mode) (theta - mode)."""
+        theta, mode = natural[: self.layout.dim], natural[self.layout.dim :]
+        values = self.layout.unflatten(theta)
+        own = {p.name: values[f"likelihood_{p.name}"] for p in self.likelihood.parameters()}
+        outputs, change = jax.jvp(lambda t: self.outputs(t, x), (mode,), (theta - mode,))
+        return self.likelihood.with_parameters(own), outputs + change

@@ -19,12 +19,16 @@ from bnnzoo import assembly, backend, config, diagnostics, metrics, predict, sto
 from bnnzoo.data import Dataset, Scaler, Signature, load_inputs, load_like
 from bnnzoo.errors import BnnzooError, UsageError
 from bnnzoo.files import write_whole
-from bnnzoo.posterior import NetworkPosterior
+from bnnzoo.posterior import LinearisedPosterior, NetworkPosterior
 from bnnzoo.progress import Observer, Progress
 
 _GROUP_BYTES = 2**25
 _QUANTILES = (0.05, 0.5, 0.95)
 _FIXED = "fixed_"
+LINEARISED_AT = "linearised_at_"
+"""How the variables of constant_data begin that hold the point where each chain's predictions are linearised."""
+_LEAST_SAMPLES = 1000
+"""Quantiles are of at least so many samples, several a draw where there are few draws."""
 
 
 class Run:
@@ -103,7 +107,7 @@ class Run:
         """What each draw predicts of the inputs `x`, in the units the network sees: what convergence is judged by."""
         inputs = self._arrange(load_inputs(x, self._signature))
         with backend.arithmetic(self._precision):
-            values = predict.functions(self._posterior, self._draws, inputs)
+            values = predict.functions(self._predictor, self._seen, inputs)
         return values.reshape(self.posterior["posterior"].sizes["chain"], -1, *values.shape[1:])
 
     def diagnose(self, *, num_probes: int = 50) -> dict[str, Any]:
@@ -207,17 +211,18 @@ class Run:
     def _moments(self, x: np.ndarray, y: np.ndarray | None) -> predict.Moments:
         with backend.arithmetic(self._precision):
             target = None if y is None else self._scaler.scale_targets(y)
-            return predict.moments(self._posterior, self._draws, self._arrange(x), target)
+            return predict.moments(self._predictor, self._seen, self._arrange(x), target)
 
     def _quantiles(self, x: np.ndarray, *, seed: int) -> Float[np.ndarray, "quantile row target"]:
-        """Quantiles of the predictive distribution in original units, from one sample a draw."""
-        arranged, draws, key = self._arrange(x), self._draws, jax.random.key(seed)
+        """Quantiles of the predictive distribution in original units, from as many samples of each draw."""
+        arranged, key = self._arrange(x), jax.random.key(seed)
+        draws = np.tile(self._seen, (-(-_LEAST_SAMPLES // len(self._seen)), 1))
         targets = len(self._signature.target_names)
         parts = []
         with backend.arithmetic(self._precision):
             sizes = (len(arranged), len(draws), int(np.prod(arranged.shape[1:])), targets)
             for rows in predict.blocks(*sizes):
-                drawn = predict.samples(self._posterior, draws, arranged[rows], first_row=rows.start, key=key)
+                drawn = predict.samples(self._predictor, draws, arranged[rows], first_row=rows.start, key=key)
                 parts.append(np.quantile(drawn, _QUANTILES, axis=0))
         return self._scaler.unscale_targets(np.concatenate(parts, 1))
 
@@ -229,12 +234,12 @@ class Run:
         per_draw = 4 * chains * max(len(x), len(x_test) * len(self._signature.target_names))
         every = -(-count * per_draw // _GROUP_BYTES)
         kept = np.arange(0, count, every)
-        draws = self._draws.reshape(chains, count, -1)[:, kept].reshape(chains * len(kept), -1)
+        draws = self._seen.reshape(chains, count, -1)[:, kept].reshape(chains * len(kept), -1)
         key = jax.random.key(int(self.attributes["seed"]))
         with backend.arithmetic(self._precision):
-            drawn = predict.samples(self._posterior, draws, self._arrange(x_test), key=key)
+            drawn = predict.samples(self._predictor, draws, self._arrange(x_test), key=key)
             target = self._scaler.scale_targets(y)
-            log_likelihood = predict.log_likelihoods(self._posterior, draws, self._arrange(x), target)
+            log_likelihood = predict.log_likelihoods(self._predictor, draws, self._arrange(x), target)
         if self._signature.task == "regression":
             drawn = self._scaler.unscale_targets(drawn)
             log_likelihood = log_likelihood - np.sum(np.log(self._scaler.y_sd)).astype(np.float32)
@@ -302,6 +307,27 @@ class Run:
             raise BnnzooError(f"{self.path}: no draws yet; bnnzoo resume {self.path}")
         count = arrays[0].shape[0] * arrays[0].shape[1]
         return np.concatenate([array.reshape(count, -1) for array in arrays], 1)
+
+    @functools.cached_property
+    def _predictor(self) -> NetworkPosterior:
+        """The posterior that predicts: linear in theta where the file holds a point to be linear at."""
+        return self._posterior if self._modes is None else LinearisedPosterior.like(self._posterior)
+
+    @functools.cached_property
+    def _seen(self) -> Float[np.ndarray, "draw seen"]:
+        """The draws as `_predictor` takes them: each followed by its chain's mode where there are modes."""
+        if self._modes is None:
+            return self._draws
+        return np.concatenate([self._draws, np.repeat(self._modes, len(self._draws) // len(self._modes), 0)], 1)
+
+    @functools.cached_property
+    def _modes(self) -> Float[np.ndarray, "chain dim"] | None:
+        constant = self.posterior["constant_data"].data_vars if "constant_data" in self.posterior.children else {}
+        names = [LINEARISED_AT + block.name for block in self._posterior.layout.blocks]
+        if names[0] not in constant:
+            return None
+        arrays = [np.asarray(constant[name].values) for name in names]
+        return np.concatenate([array.reshape(len(array), -1) for array in arrays], 1)
 
 
 def fixed_leaves(constant: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

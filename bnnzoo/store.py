@@ -98,6 +98,14 @@ class Store:
         self.parts.append({"file": name, "bytes": (self.folder / name).stat().st_size, "draws": draws})
         self._write_json(f"p{self.process:03d}.json", {"parts": self.parts})
 
+    def add_static(self, group: str, values: Group, dims: Mapping[str, list[str]]) -> None:
+        """Add to the arrays that do not grow, such as constant_data, or replace them."""
+        arrays = {f"{g}/{n}": v for g, found in read_static(self.folder).items() for n, v in found.items()}
+        arrays |= {f"{group}/{n}": v for n, v in values.items()}
+        self.dims |= {name: list(names) for name, names in dims.items()}
+        self._write_header()
+        write_whole(self.folder / "data.npz", lambda file: np.savez(file, **arrays))
+
     def update(self, attributes: Mapping[str, str | int | float]) -> None:
         """Set root attributes."""
         self.attributes.update(attributes)

@@ -26,7 +26,7 @@ from bnnzoo.layout import named_leaves
 from bnnzoo.placement import Method, Placement, place
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.progress import Observer, Progress
-from bnnzoo.result import Run, fixed_leaves, train_groups
+from bnnzoo.result import LINEARISED_AT, Run, fixed_leaves, train_groups
 from bnnzoo.run import Chunk, Keys, Seconds, carry_template, chunks
 from bnnzoo.samplers import AbstractSampler
 from bnnzoo.start import MOST_STEPS, train
@@ -279,6 +279,7 @@ def _drive(
     )
     totals = {name: list(pair) for name, pair in saved.totals.items()} if saved else {}
     last_saved = time.monotonic()
+    linearised = False
     chunk: Chunk | None = None
     if saved is not None:
         # What is done already: a checkpoint of the last step leaves only the file to write.
@@ -296,6 +297,10 @@ def _drive(
     try:
         for chunk in stream:
             sampling = chunk.phase == "sampling"
+            if sampling and not linearised:
+                # Before the first draw: what is in the file can always be predicted with.
+                _keep_modes(writer, job.posterior, chunk)
+                linearised = True
             writer.append(_groups(job.posterior, chunk, recipe)) if sampling or recipe.keep_warmup else None
             if sampling:
                 for name, values in chunk.stats.items():
@@ -334,8 +339,8 @@ def _drive(
     step_size = getattr(chunk.carry.states, "step_size", None)
     if recipe.warmup and step_size is not None:
         tuned["step_size"] = [float(str(v)) for v in np.asarray(step_size)]
-    steps = recipe.warmup + recipe.draws * recipe.thin
-    evaluations = chunk.sampler.evaluations(job.posterior, means) * steps * recipe.chains
+    looks = chunk.sampler.evaluations(job.posterior, means) * recipe.draws * recipe.thin
+    looks += chunk.sampler.warmup_evaluations(job.posterior, means) * recipe.warmup
     spent = {f"seconds_{name}": value for name, value in dataclasses.asdict(seconds).items()}
     writer.update(
         {
@@ -343,7 +348,7 @@ def _drive(
             "regime": verdict,
             "tuned": json.dumps(tuned),
             "draws_done": recipe.draws,
-            "target_evaluations": float(evaluations),
+            "target_evaluations": float(looks * recipe.chains),
             **spent,
         }
     )
@@ -352,6 +357,16 @@ def _drive(
     if verdict:
         warnings.warn(f"regime: {verdict}", BnnzooWarning, stacklevel=2)
     return open(writer.out)
+
+
+def _keep_modes(writer: store.Store, posterior: AbstractPosterior, chunk: Chunk) -> None:
+    """Where each chain's predictions are linearised, into the file, if they are."""
+    points = jax.vmap(chunk.sampler.linearised_at)(chunk.carry.states)
+    if points is None:
+        return
+    values = {LINEARISED_AT + name: value for name, value in posterior.natural(np.asarray(points)).items()}
+    dims = {name: ["chain", *(f"{name}_dim_{i}" for i in range(v.ndim - 1))] for name, v in values.items()}
+    writer.add_static("constant_data", values, dims)
 
 
 def _leave(writer: store.Store, draws_done: int) -> None:

@@ -20,6 +20,8 @@ SMALL: dict[str, dict[str, Any]] = {
     "sgld": {"batch_size": 20},
     "hmc": {"num_steps": 4},
     "nuts": {"max_tree_depth": 4},
+    "bbb": {"reparameterisation": "local"},
+    "swag": {"interval": 2, "rank": 3},
 }
 """Fields that keep a step cheap."""
 

@@ -80,6 +80,15 @@ class AbstractSampler(eqx.Module, Generic[S]):
         """Data a step looks at: per-datum likelihood or gradient evaluations, given the means of the statistics."""
         return posterior.num_data * means.get("n_steps", 1.0)
 
+    def warmup_evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> float:
+        """The same for a step of warm-up."""
+        return self.evaluations(posterior, means)
+
+    def linearised_at(self, state: S) -> Float[Array, " dim"] | None:
+        """Where predictions take the network as linear in theta; None, as for most, where they do not."""
+        del state
+        return None
+
     def verdict(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> str:
         """What is wrong with the run, given the means of its statistics over all steps; empty if nothing is."""
         del posterior, means

@@ -1,0 +1,177 @@
+"""The curvature of the log posterior at a point, and the Gaussian that has it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+
+from bnnzoo.layout import Block, Layout
+from bnnzoo.posterior import AbstractPosterior, NetworkPosterior
+from bnnzoo.samplers._preconditioner import prior_precision
+
+Kind = Literal["ggn", "fisher"]
+_ELEMENTS = 2**22
+"""Numbers in one block of derivatives: what bounds their memory."""
+
+
+class Full(eqx.Module):
+    """N(0, F F')."""
+
+    factor: Float[Array, "dim dim"]
+
+    def draw(self, eps: Float[Array, " dim"]) -> Float[Array, " dim"]:
+        """A draw from N(0, I)'s."""
+        return self.factor @ eps
+
+
+class Diagonal(eqx.Module):
+    """N(0, diag(scale^2))."""
+
+    scale: Float[Array, " dim"]
+
+    def draw(self, eps: Float[Array, " dim"]) -> Float[Array, " dim"]:
+        """A draw from N(0, I)'s."""
+        return self.scale * eps
+
+
+class Kronecker(eqx.Module):
+    """Independent blocks: each is U (scale * eps) V' with orthogonal U and V, as a matrix `[row, column]`."""
+
+    blocks: tuple[tuple[Float[Array, "row row"], Float[Array, "column column"], Float[Array, "row column"]], ...]
+
+    def draw(self, eps: Float[Array, " dim"]) -> Float[Array, " dim"]:
+        """A draw from N(0, I)'s."""
+        parts, start = [], 0
+        for left, right, scale in self.blocks:
+            end = start + scale.size
+            parts.append(jnp.ravel(left @ (scale * eps[start:end].reshape(scale.shape)) @ right.T))
+            start = end
+        return jnp.concatenate(parts)
+
+
+def full(posterior: AbstractPosterior, theta: Float[Array, " dim"], kind: Kind) -> Full:
+    """The whole matrix: precision = beta sum_i R_i' R_i + that of the prior, R_i the rows of `_rows`."""
+    scale = jax.lax.rsqrt(_base(posterior, theta))
+    total = _sum(posterior, theta, kind, lambda rows: rows.T @ rows)
+    # In units of the prior no eigenvalue is below 1, whatever rounding says.
+    values, vectors = jnp.linalg.eigh(posterior.likelihood_power * total * scale[:, None] * scale)
+    return Full(scale[:, None] * vectors * jax.lax.rsqrt(1 + jnp.maximum(values, 0.0)))
+
+
+def diagonal(posterior: AbstractPosterior, theta: Float[Array, " dim"], kind: Kind) -> Diagonal:
+    """The diagonal of the precision."""
+    total = _sum(posterior, theta, kind, lambda rows: jnp.sum(rows**2, 0))
+    return Diagonal(jax.lax.rsqrt(posterior.likelihood_power * total + _base(posterior, theta)))
+
+
+def kronecker(posterior: AbstractPosterior, theta: Float[Array, " dim"], kind: Kind) -> Kronecker:
+    """Block by block, sum_i R_i' R_i as a Kronecker product of row and column factors.
+
+    With G the rows R as matrices, L = sum G G' and R = sum G' G: L (x) R / trace is the first step of the power
+    iteration to the nearest Kronecker product (Van Loan and Pitsianis 1993), and has the right trace. For dense
+    layers it takes the place of K-FAC's factors (Ritter, Botev and Barber 2018). The prior's precision is added to
+    the eigenvalues, as its mean over the block.
+    """
+    blocks = posterior.layout.blocks
+
+    def factors(rows: Float[Array, "row dim"]) -> PyTree:
+        found = []
+        for block in blocks:
+            gradient = rows[:, block.start : block.stop].reshape(len(rows), *_sides(block))
+            flat = jnp.moveaxis(gradient, 0, 1).reshape(gradient.shape[1], -1)
+            tall = gradient.reshape(-1, gradient.shape[2])
+            found.append((flat @ flat.T, tall.T @ tall))
+        return tuple(found)
+
+    base = _base(posterior, theta)
+    made = []
+    for block, (left, right) in zip(blocks, _sum(posterior, theta, kind, factors), strict=True):
+        low, u = jnp.linalg.eigh(left)
+        high, v = jnp.linalg.eigh(right)
+        trace = jnp.maximum(jnp.trace(left), jnp.finfo(left.dtype).tiny)
+        product = jnp.maximum(low, 0.0)[:, None] * (jnp.maximum(high, 0.0) / trace)
+        precision = posterior.likelihood_power * product + jnp.mean(base[block.start : block.stop])
+        made.append((u, v, jax.lax.rsqrt(precision)))
+    return Kronecker(tuple(made))
+
+
+def kronecker_work(layout: Layout, num_rows: int) -> float:
+    """Multiplications that the factors of `kronecker` cost."""
+    return float(num_rows) * sum(a * b * (a + b) for a, b in map(_sides, layout.blocks))
+
+
+def num_rows(posterior: AbstractPosterior, kind: Kind) -> int:
+    """Rows a datum gives: its outputs for the Gauss-Newton matrix, one gradient for the Fisher information."""
+    if kind == "fisher" or not isinstance(posterior, NetworkPosterior):
+        return 1
+    return jax.eval_shape(lambda: posterior.outputs(jnp.zeros(posterior.layout.dim), _first(posterior).x)).shape[1]
+
+
+def _sides(block: Block) -> tuple[int, int]:
+    rows = block.shape[0] if block.shape else 1
+    return rows, prod(block.shape[1:])
+
+
+def _first(posterior: AbstractPosterior) -> Any:
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf[:1]), posterior.data)
+
+
+def _base(posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Float[Array, " dim"]:
+    """The prior's precision, and of the likelihood's own parameters also that of the data."""
+    base, inner = prior_precision(posterior, theta), posterior.layout.network.dim
+    if inner == posterior.layout.dim:
+        return base
+
+    def total(own: Array) -> Array:
+        return jnp.sum(posterior.log_likelihoods(jnp.concatenate([theta[:inner], own])))
+
+    hessian = jax.jacfwd(jax.grad(total))(theta[inner:])
+    return base.at[inner:].add(jnp.maximum(-posterior.likelihood_power * jnp.diag(hessian), 0.0))
+
+
+def _rows(posterior: AbstractPosterior, theta: Float[Array, " dim"], datum: Any, kind: Kind) -> Float[Array, "row dim"]:
+    """Rows R_i with R_i' R_i the curvature that one datum adds.
+
+    `ggn`: U' J, J the Jacobian of the outputs and U U' minus the Hessian of log p(y | output), its negative part left
+    out: the generalised Gauss-Newton matrix (Schraudolph 2002). `fisher`: the gradient of the datum's log-likelihood.
+    """
+    inner = posterior.layout.network.dim
+    if kind == "fisher" or not isinstance(posterior, NetworkPosterior):
+        rows = jax.grad(lambda t: posterior.log_likelihood(t, datum)[0])(theta)[None]
+    else:
+        log_prob = posterior.likelihood_at(theta).log_prob
+        outputs, pull = jax.vjp(lambda t: posterior.outputs(t, jnp.asarray(datum.x))[0], theta)
+        target = jnp.asarray(datum.y)[0]
+        values, vectors = jnp.linalg.eigh(-jax.hessian(log_prob)(outputs, target))
+        (rows,) = jax.vmap(pull)((vectors * jnp.sqrt(jnp.maximum(values, 0.0))).T)
+    # The likelihood's own parameters are in `_base`.
+    return rows.at[:, inner:].set(0.0)
+
+
+def _sum(
+    posterior: AbstractPosterior,
+    theta: Float[Array, " dim"],
+    kind: Kind,
+    summary: Callable[[Float[Array, "row dim"]], PyTree],
+) -> PyTree:
+    """The sum of `summary` of the rows of all data, block after block."""
+    data = jax.tree.map(jnp.asarray, posterior.data)
+    total = posterior.num_data
+    size = min(total, max(1, _ELEMENTS // (theta.shape[0] * num_rows(posterior, kind))))
+
+    def part(i: Array) -> PyTree:
+        # The last block overlaps the one before; rows already seen weigh nothing.
+        start = jnp.minimum(i * size, total - size)
+        block = jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, size)[:, None], data)
+        rows = jax.vmap(lambda datum: _rows(posterior, theta, datum, kind))(block)
+        fresh = start + jnp.arange(size) >= i * size
+        return summary((rows * fresh[:, None, None]).reshape(-1, theta.shape[0]))
+
+    zero = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), jax.eval_shape(part, jnp.int32(0)))
+    return jax.lax.fori_loop(0, -(-total // size), lambda i, sums: jax.tree.map(jnp.add, sums, part(i)), zero)

@@ -1,0 +1,67 @@
+"""Local reparameterisation: sample what a dense layer gives, not its weights."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray, Shaped
+
+from bnnzoo.posterior import NetworkPosterior
+
+
+class _Dense(eqx.Module):
+    """A dense layer whose parameters are independent Gaussians: its outputs are too, and one of them is drawn."""
+
+    mean: eqx.nn.Linear
+    scale: eqx.nn.Linear
+    key: PRNGKeyArray
+
+    def __call__(self, x: Float[Array, " feature"], *, key: PRNGKeyArray | None = None) -> Float[Array, " output"]:
+        del key
+        mean = self.mean(x)
+        variance = self.scale.weight**2 @ x**2
+        if self.scale.bias is not None:
+            variance = variance + self.scale.bias**2
+        # The floor keeps the gradient of the root finite where all inputs are 0.
+        scale = jnp.sqrt(jnp.maximum(variance, jnp.finfo(variance.dtype).tiny))
+        return mean + scale * jax.random.normal(self.key, mean.shape, mean.dtype)
+
+
+def outputs(
+    posterior: NetworkPosterior,
+    mean: Float[Array, " dim"],
+    scale: Float[Array, " dim"],
+    drawn: Float[Array, " dim"],
+    x: Shaped[Array, "batch ..."],
+    *,
+    key: PRNGKeyArray,
+) -> Float[Array, "batch output"]:
+    """Outputs of the network for theta ~ N(mean, diag(scale^2)), each datum with noise of its own.
+
+    Kingma, Salimans and Welling 2015. In every `eqx.nn.Linear` the pre-activations are drawn; all other parameters
+    are those of `drawn`, the same for the batch. The law of one datum's outputs is exact where a layer is used once
+    for a datum.
+    """
+    # What is not sampled has no spread.
+    still = jax.tree.map(lambda leaf: jnp.zeros_like(leaf) if eqx.is_inexact_array(leaf) else leaf, posterior.network)
+    spread = dataclasses.replace(posterior, network=still).network_at(scale)
+    parts, tree = jax.tree.flatten(posterior.network_at(drawn), is_leaf=_is_dense)
+    centres, spreads = (jax.tree.leaves(n, is_leaf=_is_dense) for n in (posterior.network_at(mean), spread))
+
+    def one(x: Array, key: PRNGKeyArray) -> Array:
+        keys = jax.random.split(key, len(parts))
+        layers = [
+            _Dense(centre, wide, k) if _is_dense(part) else part
+            for part, centre, wide, k in zip(parts, centres, spreads, keys, strict=True)
+        ]
+        return jax.tree.unflatten(tree, layers)(x)
+
+    return jax.vmap(one)(posterior.inputs(x), jax.random.split(key, x.shape[0]))
+
+
+def _is_dense(part: Any) -> bool:
+    return isinstance(part, eqx.nn.Linear) and "scalar" not in (part.in_features, part.out_features)

@@ -1,0 +1,78 @@
+"""Training inside warm-up: for methods that fit a network, or a distribution of networks, and then draw from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
+
+from bnnzoo.number import Number
+from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.samplers._base import AbstractSampler, Exactness, choose
+
+S = TypeVar("S")
+_ADAM = optax.scale_by_adam()
+
+
+class AbstractTrainedSampler(AbstractSampler[S]):
+    """A method that trains on mini-batches in warm-up, and then draws without looking at the data."""
+
+    exactness: ClassVar[Exactness] = "approximate"
+
+    batch_size: eqx.AbstractVar[int]
+
+    def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> float:
+        del posterior, means
+        return 0.0
+
+    def warmup_evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> float:
+        del means
+        return float(min(self.batch_size, posterior.num_data))
+
+
+class Adam(eqx.Module):
+    """The memory of Adam (Kingma and Ba 2015). The learning rate falls to zero over warm-up, as half a cosine."""
+
+    moments: PyTree
+    done: Float[Array, ""]
+    total: Float[Array, ""]
+
+    @classmethod
+    def start(cls, parameters: PyTree, num_warmup: int) -> Adam:
+        zero = jnp.zeros(())
+        return cls(_ADAM.init(parameters), zero, zero + max(1, num_warmup))
+
+    def descend(
+        self, parameters: PyTree, gradient: PyTree, learning_rate: Number
+    ) -> tuple[Adam, PyTree, Bool[Array, ""]]:
+        """One step down, and whether it could be taken: a gradient that is not finite moves nothing."""
+        finite = jnp.isfinite(sum(jnp.sum(leaf) for leaf in jax.tree.leaves(gradient)))
+        direction, moments = _ADAM.update(gradient, self.moments)
+        rate = learning_rate * (1 + jnp.cos(jnp.pi * self.done / self.total)) / 2
+        moved = jax.tree.map(lambda p, d: p - rate * d, parameters, direction)
+        moments, moved = choose(finite, (moments, moved), (self.moments, parameters))
+        return Adam(moments, jnp.minimum(self.done + 1, self.total), self.total), moved, finite
+
+
+def batch(posterior: AbstractPosterior, size: int, *, key: PRNGKeyArray) -> Any:
+    """A mini-batch of `size` rows, or all rows where there are no more."""
+    if size >= posterior.num_data:
+        return jax.tree.map(jnp.asarray, posterior.data)
+    return posterior.minibatch(size, key=key)
+
+
+def loss(
+    posterior: AbstractPosterior, theta: Float[Array, " dim"], rows: Any, *, seen: Float[Array, " dim"] | None = None
+) -> Float[Array, ""]:
+    """Minus the log posterior density for each datum, as a mini-batch estimates it.
+
+    Args:
+        seen: the parameters that the likelihood sees, where they are not `theta` itself.
+    """
+    mean = jnp.mean(posterior.log_likelihood(theta if seen is None else seen, rows))
+    return -posterior.likelihood_power * mean - posterior.log_prior(theta) / posterior.num_data

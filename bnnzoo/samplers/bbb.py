@@ -1,0 +1,128 @@
+"""Bayes by Backprop."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+from annotated_types import Ge, Gt
+from jaxtyping import Array, Float, PRNGKeyArray
+from numpyro.distributions.kl import kl_divergence
+from typing_extensions import Doc
+
+from bnnzoo.number import Number, number
+from bnnzoo.posterior import AbstractPosterior, NetworkPosterior
+from bnnzoo.samplers import _local, _training
+from bnnzoo.samplers._base import Stats, standard_normal
+
+
+class BbbState(eqx.Module):
+    position: Float[Array, " dim"]
+    mean: Float[Array, " dim"]
+    rho: Float[Array, " dim"]
+    adam: _training.Adam
+
+
+class Bbb(_training.AbstractTrainedSampler[BbbState]):
+    """Independent draws from q = N(mean, diag(softplus(rho)^2)), the nearest such Gaussian in KL(q || posterior).
+
+    Blundell, Cornebise, Kavukcuoglu and Wierstra 2015, Weight Uncertainty in Neural Networks. Warm-up minimises by
+    Adam, on mini-batches of n rows (M = ceil(N/n) of them make a pass, the i-th has i = 1..M),
+
+        F_i / N = [ M pi_i KL(q || prior) - beta (N/n) sum_batch E_q log p(y | x, theta) ] / N
+
+    with one sample of the expectation. pi_i = 1/M, or Blundell's 2^(M-i) / (2^M - 1), which puts the KL on the first
+    batches of a pass. The KL is in closed form where NumPyro knows it (normal priors); else q's entropy is, and the
+    log prior is sampled. `local` draws the pre-activations of dense layers, each datum its own (`_local`), in place
+    of one theta for the batch: the same expectation, less noise. The target is q; a mean field is too narrow wherever
+    the posterior is correlated.
+    """
+
+    learning_rate: Annotated[Number, Gt(0), Doc("of Adam; falls to 0 over warm-up")] = number(1e-2)
+    batch_size: Annotated[int, Ge(1), Doc("data a step of warm-up, n")] = 128
+    scale: Annotated[Number, Gt(0), Doc("standard deviations of q at the start")] = number(0.05)
+    reparameterisation: Annotated[
+        Literal["weights", "local"], Doc("what is sampled; local is for networks that use a layer once a datum")
+    ] = "weights"
+    kl_weights: Annotated[Literal["uniform", "blundell"], Doc("shares of the KL, over the batches of a pass")] = (
+        "uniform"
+    )
+
+    def init(
+        self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
+    ) -> BbbState:
+        del posterior, key
+        rho = jnp.full_like(theta, jnp.log(jnp.expm1(self.scale)))
+        return BbbState(theta, theta, rho, _training.Adam.start((theta, rho), num_warmup))
+
+    def warmup_step(
+        self, posterior: AbstractPosterior, state: BbbState, *, key: PRNGKeyArray
+    ) -> tuple[BbbState, Stats]:
+        key_batch, key_fit, key_prior = jax.random.split(key, 3)
+        rows = _training.batch(posterior, self.batch_size, key=key_batch)
+        batches = -(-posterior.num_data // self.batch_size)
+        share = 1.0 if self.kl_weights == "uniform" else batches * blundell_weight(state.adam.done, batches)
+
+        def free_energy(parameters: tuple[Array, Array]) -> tuple[Array, tuple[Array, Array]]:
+            mean, scale = parameters[0], jax.nn.softplus(parameters[1])
+            theta, log_likelihood = self._fit(posterior, mean, scale, rows, key=key_fit)
+            cost = kl(posterior, mean, scale, key=key_prior) / posterior.num_data
+            return share * cost - log_likelihood, (theta, cost - log_likelihood)
+
+        (_, (theta, cost)), gradient = jax.value_and_grad(free_energy, has_aux=True)((state.mean, state.rho))
+        adam, (mean, rho), finite = state.adam.descend((state.mean, state.rho), gradient, self.learning_rate)
+        stats = {"elbo_estimate": -posterior.num_data * cost, "diverging": ~finite}
+        return BbbState(theta, mean, rho, adam), stats
+
+    def step(self, posterior: AbstractPosterior, state: BbbState, *, key: PRNGKeyArray) -> tuple[BbbState, Stats]:
+        del posterior
+        position = state.mean + jax.nn.softplus(state.rho) * standard_normal(state.mean, key=key)
+        return BbbState(position, state.mean, state.rho, state.adam), {}
+
+    def _fit(
+        self,
+        posterior: AbstractPosterior,
+        mean: Float[Array, " dim"],
+        scale: Float[Array, " dim"],
+        rows: Any,
+        *,
+        key: PRNGKeyArray,
+    ) -> tuple[Float[Array, " dim"], Float[Array, ""]]:
+        """A draw of q, and a sample of the expected log-likelihood of a datum, to the power."""
+        key_theta, key_local = jax.random.split(key)
+        theta = mean + scale * standard_normal(mean, key=key_theta)
+        if self.reparameterisation == "local" and isinstance(posterior, NetworkPosterior):
+            outputs = _local.outputs(posterior, mean, scale, theta, jnp.asarray(rows.x), key=key_local)
+            values = jax.vmap(posterior.likelihood_at(theta).log_prob)(outputs, jnp.asarray(rows.y))
+        else:
+            values = posterior.log_likelihood(theta, rows)
+        return theta, posterior.likelihood_power * jnp.mean(values)
+
+
+def kl(
+    posterior: AbstractPosterior, mean: Float[Array, " dim"], scale: Float[Array, " dim"], *, key: PRNGKeyArray
+) -> Float[Array, ""]:
+    """KL(N(mean, diag(scale^2)) || prior), or an unbiased estimate where no closed form is known."""
+    q = dist.Normal(mean, scale)
+    theta = mean + scale * standard_normal(mean, key=key)
+    if not isinstance(posterior, NetworkPosterior):
+        return -jnp.sum(q.entropy()) - posterior.log_prior(theta)
+    network = posterior.layout.network
+    own = slice(network.dim, None)
+    prior = posterior.prior.distribution(network)
+    try:
+        known = jnp.sum(kl_divergence(dist.Normal(mean[: network.dim], scale[: network.dim]), prior))
+    except NotImplementedError:
+        return -jnp.sum(q.entropy()) - posterior.log_prior(theta)
+    # The likelihood's own parameters have priors of their own: what is left of the log prior's sample.
+    rest = posterior.log_prior(theta) - posterior.prior.log_prob(theta[: network.dim], network)
+    return known - jnp.sum(dist.Normal(mean[own], scale[own]).entropy()) - rest
+
+
+def blundell_weight(done: Float[Array, ""], batches: int) -> Float[Array, ""]:
+    """2^(M-i) / (2^M - 1), as 2^-i / (1 - 2^-M): the powers themselves leave float32 at M = 128."""
+    i = jnp.mod(done, batches) + 1
+    return jnp.exp2(-i) / (1 - 2.0**-batches)

@@ -1,0 +1,93 @@
+"""Monte Carlo dropout."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Annotated
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from annotated_types import Ge, Gt, Lt
+from jaxtyping import Array, Float, PRNGKeyArray
+from typing_extensions import Doc
+
+from bnnzoo.errors import UsageError
+from bnnzoo.layout import Block, Layout
+from bnnzoo.number import Number, number
+from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.samplers import _training
+from bnnzoo.samplers._base import Stats
+
+
+class DropoutState(eqx.Module):
+    position: Float[Array, " dim"]
+    point: Float[Array, " dim"]
+    """The trained network, no unit dropped."""
+    adam: _training.Adam
+
+
+class Dropout(_training.AbstractTrainedSampler[DropoutState]):
+    """Networks whose units are dropped at random: theta = point * mask / (1 - p), a fresh mask for every draw.
+
+    Gal and Ghahramani 2016, Dropout as a Bayesian Approximation. A mask drops inputs of a layer, each with
+    probability p: the columns of every weight matrix but the first one sampled (of the first too, if it is the only
+    one). Dense layers lose units, convolutions channels; biases stay. The target: the law of point * mask / (1 - p),
+    an approximation in which nothing is fitted but its centre. Warm-up trains the point by Adam, its batches in
+    `masks` shares with a mask each:
+
+        rate_t Adam( -grad [ log p(point) + beta (N/n) sum_batch log p(y_i | x_i, point * mask / (1 - p)) ] / N )
+    """
+
+    rate: Annotated[Number, Gt(0), Lt(1), Doc("probability that a unit is dropped, p")] = number(0.1)
+    learning_rate: Annotated[Number, Gt(0), Doc("of Adam; falls to 0 over warm-up")] = number(5e-3)
+    batch_size: Annotated[int, Ge(1), Doc("data a step of warm-up, n")] = 128
+    masks: Annotated[int, Ge(1), Doc("masks a step of warm-up, each for its share of the batch")] = 8
+
+    def __check_init__(self) -> None:
+        if self.batch_size % self.masks:
+            raise ValueError(f"masks: must divide batch_size (got {self.masks} and {self.batch_size})")
+
+    def check(self, posterior: AbstractPosterior) -> None:
+        if not _thinned(posterior.layout):
+            raise UsageError("sampler dropout: nothing sampled is a weight matrix, whose inputs could be dropped")
+
+    def init(
+        self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
+    ) -> DropoutState:
+        del posterior, key
+        return DropoutState(theta, theta, _training.Adam.start(theta, num_warmup))
+
+    def warmup_step(
+        self, posterior: AbstractPosterior, state: DropoutState, *, key: PRNGKeyArray
+    ) -> tuple[DropoutState, Stats]:
+        def one(point: Float[Array, " dim"], key: PRNGKeyArray) -> Float[Array, ""]:
+            key_mask, key_batch = jax.random.split(key)
+            rows = _training.batch(posterior, self.batch_size // self.masks, key=key_batch)
+            return _training.loss(posterior, point, rows, seen=self._drop(posterior.layout, point, key=key_mask))
+
+        keys = jax.random.split(key, self.masks)
+        loss, gradient = jax.value_and_grad(lambda t: jnp.mean(jax.vmap(lambda k: one(t, k))(keys)))(state.point)
+        adam, point, finite = state.adam.descend(state.point, gradient, self.learning_rate)
+        stats = {"lp_estimate": -posterior.num_data * loss, "diverging": ~finite}
+        return DropoutState(point, point, adam), stats
+
+    def step(
+        self, posterior: AbstractPosterior, state: DropoutState, *, key: PRNGKeyArray
+    ) -> tuple[DropoutState, Stats]:
+        return DropoutState(self._drop(posterior.layout, state.point, key=key), state.point, state.adam), {}
+
+    def _drop(self, layout: Layout, point: Float[Array, " dim"], *, key: PRNGKeyArray) -> Float[Array, " dim"]:
+        """The network with some inputs of its layers dropped, the others scaled up."""
+        for i, block in enumerate(_thinned(layout)):
+            kept = jax.random.bernoulli(jax.random.fold_in(key, i), 1 - self.rate, (block.shape[1],))
+            scale = kept.astype(point.dtype) / (1 - self.rate)
+            weight = point[block.start : block.stop].reshape(block.shape[0], block.shape[1], prod(block.shape[2:]))
+            point = point.at[block.start : block.stop].set(jnp.ravel(weight * scale[:, None]))
+        return point
+
+
+def _thinned(layout: Layout) -> list[Block]:
+    """The weights whose inputs are dropped."""
+    weights = [block for block in layout.network.blocks if len(block.shape) >= 2]
+    return weights[1:] or weights

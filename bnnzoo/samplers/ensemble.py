@@ -1,0 +1,56 @@
+"""Deep ensembles."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import equinox as eqx
+import jax
+from annotated_types import Ge, Gt
+from jaxtyping import Array, Float, PRNGKeyArray
+from typing_extensions import Doc
+
+from bnnzoo.number import Number, number
+from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.samplers import _training
+from bnnzoo.samplers._base import Stats
+
+
+class EnsembleState(eqx.Module):
+    position: Float[Array, " dim"]
+    adam: _training.Adam
+
+
+class Ensemble(_training.AbstractTrainedSampler[EnsembleState]):
+    """One trained network a chain; every draw of a chain is that network.
+
+    Lakshminarayanan, Pritzel and Blundell 2017, Simple and Scalable Predictive Uncertainty Estimation using Deep
+    Ensembles. Each chain starts elsewhere and maximises the log posterior density. The target: a mixture of point
+    masses at modes, equally weighted. `--init map` trains each chain already, with early stopping: then no warm-up is
+    needed. Warm-up goes on by Adam on mini-batches of all training rows:
+
+        theta' = theta - rate_t Adam( -grad [ log p(theta) + beta (N/n) sum_batch log p(y_i | x_i, theta) ] / N )
+    """
+
+    learning_rate: Annotated[Number, Gt(0), Doc("of Adam; falls to 0 over warm-up")] = number(5e-3)
+    batch_size: Annotated[int, Ge(1), Doc("data a step of warm-up, n")] = 128
+
+    def init(
+        self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
+    ) -> EnsembleState:
+        del posterior, key
+        return EnsembleState(theta, _training.Adam.start(theta, num_warmup))
+
+    def warmup_step(
+        self, posterior: AbstractPosterior, state: EnsembleState, *, key: PRNGKeyArray
+    ) -> tuple[EnsembleState, Stats]:
+        rows = _training.batch(posterior, self.batch_size, key=key)
+        loss, gradient = jax.value_and_grad(lambda t: _training.loss(posterior, t, rows))(state.position)
+        adam, position, finite = state.adam.descend(state.position, gradient, self.learning_rate)
+        return EnsembleState(position, adam), {"lp_estimate": -posterior.num_data * loss, "diverging": ~finite}
+
+    def step(
+        self, posterior: AbstractPosterior, state: EnsembleState, *, key: PRNGKeyArray
+    ) -> tuple[EnsembleState, Stats]:
+        del posterior, key
+        return state, {}

@@ -1,0 +1,114 @@
+"""The Laplace approximation."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from annotated_types import Ge, Gt
+from jaxtyping import Array, Float, PRNGKeyArray
+from typing_extensions import Doc
+
+from bnnzoo.errors import UsageError
+from bnnzoo.number import Number, number
+from bnnzoo.posterior import AbstractPosterior, NetworkPosterior
+from bnnzoo.samplers import _curvature, _training
+from bnnzoo.samplers._base import Stats, standard_normal
+
+_FULL_UP_TO = 1000
+_MOST_FULL = 5000
+_MOST_WORK = 1e12
+
+Factor = _curvature.Full | _curvature.Diagonal | _curvature.Kronecker
+
+
+class LaplaceState(eqx.Module):
+    position: Float[Array, " dim"]
+    mode: Float[Array, " dim"]
+    factor: Factor
+    adam: _training.Adam
+
+
+class Laplace(_training.AbstractTrainedSampler[LaplaceState]):
+    """Independent draws from the Gaussian at a mode of the posterior that has its curvature there.
+
+    MacKay 1992; for deep networks Daxberger et al. 2021, Laplace Redux. The target: N(mode, P^-1), with
+    P = beta sum_i J_i' H_i J_i + the prior's curvature, J_i the Jacobian of the outputs, H_i minus the Hessian of
+    log p(y_i | output) (the generalised Gauss-Newton matrix), or with the gradients' outer products in its place
+    (`fisher`). P is whole, Kronecker-factored by blocks, or its diagonal. A likelihood's own parameters are independent
+    of the others, with their exact curvature. Warm-up goes on to the mode by Adam, from where the start's training left
+    it; at its end, or at once with `--warmup 0`, P is computed over all data. Last layers: `--stochastic last`.
+
+    Predictions are of the network linearised at the mode, f(x, mode) + J(x, mode) (theta - mode): the model of which P
+    is the posterior precision (Immer, Korzepa and Bauer 2021). `network` takes f(x, theta) itself, which is too wide
+    where P is small.
+    """
+
+    covariance: Annotated[
+        Literal["auto", "full", "kronecker", "diagonal"], Doc("of the Gaussian; auto: the best that is affordable")
+    ] = "auto"
+    curvature: Annotated[_curvature.Kind, Doc("the Gauss-Newton matrix, or gradients' outer products")] = "ggn"
+    predictive: Annotated[Literal["linearised", "network"], Doc("what predictions are made with")] = "linearised"
+    learning_rate: Annotated[Number, Gt(0), Doc("of Adam; falls to 0 over warm-up")] = number(1e-3)
+    batch_size: Annotated[int, Ge(1), Doc("data a step of warm-up, n")] = 128
+
+    def check(self, posterior: AbstractPosterior) -> None:
+        if not isinstance(posterior, NetworkPosterior):
+            if self.curvature == "ggn":
+                raise UsageError("sampler laplace: ggn needs a network's outputs; use curvature='fisher'")
+            if self.predictive == "linearised":
+                raise UsageError("sampler laplace: only networks are linearised; use predictive='network'")
+        if self.covariance == "full" and posterior.layout.dim > _MOST_FULL:
+            raise UsageError(
+                f"--sampler.covariance full: at most {_MOST_FULL} parameters, there are {posterior.layout.dim}; "
+                "use kronecker or diagonal, or --stochastic last"
+            )
+
+    def init(
+        self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
+    ) -> LaplaceState:
+        del key
+        adam = _training.Adam.start(theta, num_warmup)
+        if not num_warmup:
+            return LaplaceState(theta, theta, self._factor(posterior, theta), adam)
+        shapes = eqx.filter_eval_shape(self._factor, posterior, theta)
+        return LaplaceState(theta, theta, jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes), adam)
+
+    def warmup_step(
+        self, posterior: AbstractPosterior, state: LaplaceState, *, key: PRNGKeyArray
+    ) -> tuple[LaplaceState, Stats]:
+        rows = _training.batch(posterior, self.batch_size, key=key)
+        loss, gradient = jax.value_and_grad(lambda t: _training.loss(posterior, t, rows))(state.mode)
+        adam, mode, finite = state.adam.descend(state.mode, gradient, self.learning_rate)
+        stats = {"lp_estimate": -posterior.num_data * loss, "diverging": ~finite}
+        return LaplaceState(mode, mode, state.factor, adam), stats
+
+    def settle(
+        self, posterior: AbstractPosterior, state: LaplaceState, *, final: bool, key: PRNGKeyArray
+    ) -> LaplaceState:
+        del key
+        if not final:
+            return state
+        return LaplaceState(state.mode, state.mode, self._factor(posterior, state.mode), state.adam)
+
+    def step(
+        self, posterior: AbstractPosterior, state: LaplaceState, *, key: PRNGKeyArray
+    ) -> tuple[LaplaceState, Stats]:
+        del posterior
+        position = state.mode + state.factor.draw(standard_normal(state.mode, key=key))
+        return LaplaceState(position, state.mode, state.factor, state.adam), {}
+
+    def linearised_at(self, state: LaplaceState) -> Float[Array, " dim"] | None:
+        return state.mode if self.predictive == "linearised" else None
+
+    def _factor(self, posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Factor:
+        chosen = self.covariance
+        if chosen == "auto":
+            rows = posterior.num_data * _curvature.num_rows(posterior, self.curvature)
+            affordable = _curvature.kronecker_work(posterior.layout, rows) <= _MOST_WORK
+            rest = "kronecker" if affordable else "diagonal"
+            chosen = "full" if posterior.layout.dim <= _FULL_UP_TO else rest
+        make = {"full": _curvature.full, "kronecker": _curvature.kronecker, "diagonal": _curvature.diagonal}[chosen]
+        return make(posterior, theta, self.curvature)

@@ -1,0 +1,108 @@
+"""Stochastic weight averaging, Gaussian."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from annotated_types import Ge, Gt, Lt
+from jaxtyping import Array, Float, PRNGKeyArray
+from typing_extensions import Doc
+
+from bnnzoo.number import Number, number
+from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.samplers import _training
+from bnnzoo.samplers._base import Stats, choose, standard_normal
+
+
+class SwagState(eqx.Module):
+    position: Float[Array, " dim"]
+    velocity: Float[Array, " dim"]
+    done: Float[Array, ""]
+    """Steps of warm-up so far; snapshots are taken from `first` on."""
+    first: Float[Array, ""]
+    snapshots: Float[Array, ""]
+    mean: Float[Array, " dim"]
+    variance: Float[Array, " dim"]
+    deviations: Float[Array, "rank dim"]
+    """The last snapshots, each less the mean at its time; the newest first."""
+
+
+class Swag(_training.AbstractTrainedSampler[SwagState]):
+    """Draws from a Gaussian through the path of stochastic gradient descent: low rank plus diagonal.
+
+    Maddox, Garipov, Izmailov, Vetrov and Wilson 2019, A Simple Baseline for Bayesian Uncertainty in Deep Learning;
+    with several chains Multi-SWAG (Wilson and Izmailov 2020). Warm-up is descent with momentum at a constant rate on
+    mini-batches. In its second half every `interval`-th position is a snapshot: their mean, their variance by
+    coordinate, and the last K = `rank` deviations D_k, of a snapshot from the mean so far. A draw is
+
+        theta = mean + sqrt(variance / 2) eps_1 + sum_k D_k eps_2k / sqrt(2 (K - 1)),   eps ~ N(0, I)
+
+    The target is that Gaussian: its width is that of the descent's noise, and so it goes by the learning rate and the
+    batch size, not by the posterior alone.
+    """
+
+    learning_rate: Annotated[Number, Gt(0), Doc("of the descent, on the mean loss of a datum; constant")] = number(1e-2)
+    momentum: Annotated[Number, Ge(0), Lt(1), Doc("of the descent")] = number(0.9)
+    batch_size: Annotated[int, Ge(1), Doc("data a step of warm-up")] = 128
+    interval: Annotated[int, Ge(1), Doc("steps between snapshots")] = 10
+    rank: Annotated[int, Ge(2), Doc("deviations kept, K")] = 20
+
+    def init(
+        self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
+    ) -> SwagState:
+        del posterior, key
+        zero, still = jnp.zeros(()), jnp.zeros_like(theta)
+        deviations = jnp.zeros((self.rank, theta.shape[0]), theta.dtype)
+        return SwagState(theta, still, zero, zero + num_warmup // 2, zero, theta, still, deviations)
+
+    def warmup_step(
+        self, posterior: AbstractPosterior, state: SwagState, *, key: PRNGKeyArray
+    ) -> tuple[SwagState, Stats]:
+        rows = _training.batch(posterior, self.batch_size, key=key)
+        loss, gradient = jax.value_and_grad(lambda t: _training.loss(posterior, t, rows))(state.position)
+        finite = jnp.isfinite(jnp.sum(gradient))
+        velocity = self.momentum * state.velocity + gradient
+        velocity, position = choose(
+            finite, (velocity, state.position - self.learning_rate * velocity), (state.velocity, state.position)
+        )
+        done = state.done + 1
+        state = SwagState(
+            position, velocity, done, state.first, state.snapshots, state.mean, state.variance, state.deviations
+        )
+        due = (done > state.first) & (jnp.mod(done - state.first, self.interval) == 0)
+        return choose(due, _with_snapshot(state), state), {
+            "lp_estimate": -posterior.num_data * loss,
+            "diverging": ~finite,
+        }
+
+    def step(self, posterior: AbstractPosterior, state: SwagState, *, key: PRNGKeyArray) -> tuple[SwagState, Stats]:
+        del posterior
+        key_diagonal, key_low_rank = jax.random.split(key)
+        eps = standard_normal(state.mean, key=key_diagonal)
+        weights = jax.random.normal(key_low_rank, (self.rank,), state.mean.dtype) / jnp.sqrt(2.0 * (self.rank - 1))
+        position = state.mean + jnp.sqrt(state.variance / 2) * eps + weights @ state.deviations
+        return eqx.tree_at(lambda s: s.position, state, position), {"snapshots": state.snapshots}
+
+    def verdict(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> str:
+        del posterior
+        if means["snapshots"] >= self.rank:
+            return ""
+        return (
+            f"{means['snapshots']:.0f} snapshots for {self.rank} deviations: the draws are too narrow; "
+            f"use at least --warmup {2 * self.rank * self.interval}, or a smaller --sampler.interval"
+        )
+
+
+def _with_snapshot(state: SwagState) -> SwagState:
+    """The state after one more snapshot (Welford's update of mean and variance)."""
+    count = state.snapshots + 1
+    change = state.position - state.mean
+    mean = state.mean + change / count
+    deviation = state.position - mean
+    variance = state.variance + (change * deviation - state.variance) / count
+    deviations = jnp.concatenate([deviation[None], state.deviations[:-1]])
+    return SwagState(state.position, state.velocity, state.done, state.first, count, mean, variance, deviations)
