@@ -195,7 +195,7 @@ def _warm_up(plan: _Plan, loop: Loop, carry: Carry, step: int) -> Generator[Chun
             )
             loop = eqx.tree_at(lambda r: r.sampler, loop, tuned)
             carry = _retune(loop, put(states, 0), constraints)
-        _check_finite(np.asarray(carry.states.position)[:, None], loop.posterior, step)
+        _check_finite(np.asarray(carry.states.position)[:, None], loop, step)
         yield Chunk("warm-up", draws, stats, carry, step, loop.sampler)
     plan.seconds.warmup += time.perf_counter() - started
     return loop, carry
@@ -227,7 +227,7 @@ def _sample(plan: _Plan, loop: Loop, carry: Carry, step: int) -> Iterator[Chunk]
             done, filled, count, next_step = pending
             draws, stats = _fetch(filled, count, num_chains, dim)
             pace.tell(count)
-            _check_finite(draws, loop.posterior, next_step)
+            _check_finite(draws, loop, next_step)
             yield Chunk("sampling", draws, stats, done, next_step, loop.sampler)
             quiet = _check_moving(stats, quiet, thin, next_step)
         pending = following
@@ -424,16 +424,17 @@ def _fetch(
     return (np.zeros((num_chains, 0, dim), np.float32) if draws is None else draws), values
 
 
-def _check_finite(draws: Float[np.ndarray, "chain draw dim"], posterior: AbstractPosterior, next_step: int) -> None:
+def _check_finite(draws: Float[np.ndarray, "chain draw dim"], loop: Loop, next_step: int) -> None:
     with np.errstate(all="ignore"):
         if np.isfinite(np.sum(draws)):  # one cheap pass; only what fails it is looked at closely
             return
     bad = np.argwhere(~np.isfinite(draws))
     if len(bad):
         chain, _, index = bad[0]
+        pace = "learning-rate" if hasattr(loop.sampler, "learning_rate") else "step-size"
         raise BnnzooError(
-            f"chain {chain}: {posterior.layout.name_of(int(index))} is not finite before step {next_step}; "
-            "use a smaller --sampler.step-size"
+            f"chain {chain}: {loop.posterior.layout.name_of(int(index))} is not finite before step {next_step}; "
+            f"use a smaller --sampler.{pace}"
         )
 
 

@@ -45,7 +45,7 @@ class Swag(_training.AbstractTrainedSampler[SwagState]):
     batch size, not by the posterior alone.
     """
 
-    learning_rate: Annotated[Number, Gt(0), Doc("of the descent, on the mean loss of a datum; constant")] = number(1e-2)
+    learning_rate: Annotated[Number, Gt(0), Doc("of the descent, on the mean loss of a datum; constant")] = number(5e-3)
     momentum: Annotated[Number, Ge(0), Lt(1), Doc("of the descent")] = number(0.9)
     batch_size: Annotated[int, Ge(1), Doc("data a step of warm-up")] = 128
     interval: Annotated[int, Ge(1), Doc("steps between snapshots")] = 10
@@ -98,11 +98,10 @@ class Swag(_training.AbstractTrainedSampler[SwagState]):
 
 
 def _with_snapshot(state: SwagState) -> SwagState:
-    """The state after one more snapshot (Welford's update of mean and variance)."""
+    """The state after one more snapshot: Welford's update of mean and variance, which rounding cannot make negative."""
     count = state.snapshots + 1
     change = state.position - state.mean
     mean = state.mean + change / count
-    deviation = state.position - mean
-    variance = state.variance + (change * deviation - state.variance) / count
-    deviations = jnp.concatenate([deviation[None], state.deviations[:-1]])
+    variance = (1 - 1 / count) * (state.variance + change**2 / count)
+    deviations = jnp.concatenate([(state.position - mean)[None], state.deviations[:-1]])
     return SwagState(state.position, state.velocity, state.done, state.first, count, mean, variance, deviations)
