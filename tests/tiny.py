@@ -13,6 +13,7 @@ from bnnzoo.run import Chunk, Keys, chunks
 
 CHAINS, WARMUP, DRAWS = 4, 45, 20
 SAMPLERS = sorted(registry.entries("samplers"))
+APPROXIMATE = tuple(name for name, entry in registry.entries("samplers").items() if entry.exactness == "approximate")
 METROPOLIS = ("random-walk", "mala", "penalty")
 
 SMALL: dict[str, dict[str, Any]] = {

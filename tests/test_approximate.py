@@ -1,0 +1,495 @@
+"""The approximate methods: each draws from the approximation it says, which is known in closed form here and there."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import tiny
+from scipy import stats
+
+import bnnzoo
+from bnnzoo import backend, config, zoo
+from bnnzoo.errors import BnnzooWarning, InterruptedRunError, UsageError
+from bnnzoo.likelihoods import Categorical, Gaussian
+from bnnzoo.models import Mlp
+from bnnzoo.posterior import LinearisedPosterior, NetworkPosterior
+from bnnzoo.priors import Normal, ScaleMixture
+from bnnzoo.samplers import Bbb, Dropout, Ensemble, Laplace, Swag, _curvature, _local
+from bnnzoo.samplers.bbb import blundell_weight, kl
+from bnnzoo.testing.targets import gaussian, regression
+
+Z = 4.89
+"""|z| of a false alarm once in a million."""
+
+
+def _trained(sampler: Any, posterior: Any, *, chains: int, steps: int, seed: int = 0) -> Any:
+    """The states of independent chains after warm-up, from starts near 0."""
+    starts = 0.3 * jax.random.normal(jax.random.key(seed), (chains, posterior.layout.dim))
+
+    @jax.jit
+    @jax.vmap
+    def run(start, key):
+        key_init, key_settle, key = jax.random.split(key, 3)
+        state = sampler.init(posterior, start, num_warmup=steps, key=key_init)
+        state = jax.lax.fori_loop(
+            0, steps, lambda i, s: sampler.warmup_step(posterior, s, key=jax.random.fold_in(key, i))[0], state
+        )
+        return sampler.settle(posterior, state, final=True, key=key_settle)
+
+    return run(starts, jax.random.split(jax.random.key(seed + 1), chains))
+
+
+def _draws(sampler: Any, state: Any, number: int, seed: int = 3) -> np.ndarray:
+    """Draws of one chain, [draw, dim]."""
+    posterior: Any = None  # nothing is asked of it
+    keys = jax.random.split(jax.random.key(seed), number)
+    return np.asarray(jax.vmap(lambda k: sampler.step(posterior, state, key=k)[0].position)(keys), float)
+
+
+def _network(outputs: int = 3, rows: int = 40, hidden: tuple[int, ...] = (5,), prior: Any = None) -> NetworkPosterior:
+    """A classifier of two features."""
+    rng = np.random.default_rng(4)
+    x, y = rng.normal(size=(rows, 2)).astype(np.float32), rng.integers(0, outputs, rows)
+    network = Mlp(hidden).build((2,), outputs, key=jax.random.key(5))
+    return NetworkPosterior.of(network, Categorical(), prior or Normal(), x, y)
+
+
+# ---- Bayes by Backprop ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "prior"),
+    [
+        ({"reparameterisation": "local", "batch_size": 50, "kl_weights": "blundell"}, Normal()),
+        ({"reparameterisation": "local", "batch_size": 64}, ScaleMixture(wide=1.0, narrow=1.0)),
+        pytest.param({}, Normal(), marks=pytest.mark.slow),
+        pytest.param({"kl_weights": "blundell", "batch_size": 50}, Normal(), marks=pytest.mark.slow),
+    ],
+)
+def test_bbb_finds_the_best_mean_field(fields, prior):
+    """For a Gaussian posterior of precision P the nearest mean field has the mean, and the variances 1 / P_ii."""
+    target = regression()
+    posterior = dataclasses.replace(target.posterior, prior=prior)
+    found = _trained(Bbb(learning_rate=0.03, **fields), posterior, chains=24, steps=2500)
+    scale = np.asarray(jax.nn.softplus(found.rho), float)
+    known = np.diag(np.linalg.inv(target.covariance)) ** -0.5
+    ratio = scale.mean(0) / known
+    np.testing.assert_allclose(ratio, 1, atol=0.04)
+    np.testing.assert_allclose(found.mean.mean(0), target.mean, atol=0.1 * known.min())
+    # The positive control: the posterior's own, wider, standard deviations are refused.
+    assert np.abs(scale.mean(0) / np.sqrt(np.diag(target.covariance)) - 1).max() > 0.12
+
+
+def test_the_kl_is_its_closed_form_or_has_it_as_its_mean():
+    posterior = _network()
+    dim = posterior.layout.dim
+    mean, scale = 0.5 * jax.random.normal(jax.random.key(0), (dim,)), jnp.linspace(0.1, 2.0, dim)
+    keys = jax.random.split(jax.random.key(1), 2000)
+    known = np.sum(np.log(1 / np.asarray(scale)) + (np.asarray(scale) ** 2 + np.asarray(mean) ** 2) / 2 - 1 / 2)
+    closed = jax.vmap(lambda k: kl(posterior, mean, scale, key=k))(keys[:3])
+    np.testing.assert_allclose(closed, known, rtol=1e-5)
+    same = dataclasses.replace(posterior, prior=ScaleMixture(wide=1.0, narrow=1.0))
+    sampled = np.asarray(jax.vmap(lambda k: kl(same, mean, scale, key=k))(keys), float)
+    error = sampled.std() / len(sampled) ** 0.5
+    assert abs(sampled.mean() - known) < Z * error
+    wider = jax.vmap(lambda k: kl(same, mean, 1.1 * scale, key=k))(keys)
+    assert abs(np.mean(wider) - known) > Z * error
+
+
+def test_the_kl_of_a_learned_scale_is_sampled():
+    x = np.linspace(-1, 1, 20, dtype=np.float32)[:, None]
+    network = Mlp((2,)).build((1,), 1, key=jax.random.key(0))
+    posterior = NetworkPosterior.of(network, Gaussian(), Normal(), x, x)
+    dim = posterior.layout.dim
+    keys = jax.random.split(jax.random.key(1), 20_000)
+    mean, scale = jnp.zeros(dim), jnp.full(dim, 0.5)
+    values = np.asarray(jax.vmap(lambda k: kl(posterior, mean, scale, key=k))(keys), float)
+    inner = (dim - 1) * (np.log(2) + 0.125 - 0.5)
+    # u ~ N(0, 0.5^2): E log p(u) = log sqrt(2 / pi) - E e^2u / 2 + E u
+    own = -np.log(0.5 * np.sqrt(2 * np.pi * np.e)) - np.log(np.sqrt(2 / np.pi)) + np.exp(2 * 0.5**2) / 2
+    error = values.std() / len(values) ** 0.5
+    assert abs(values.mean() - inner - own) < Z * error
+    assert abs(values.mean() - inner) > Z * error
+
+
+@pytest.mark.parametrize("batches", [1, 4, 128, 2000])
+def test_blundells_weights_are_shares(batches):
+    weights = jax.vmap(lambda i: blundell_weight(i, batches))(jnp.arange(2.0 * batches))
+    assert np.isfinite(weights).all()
+    np.testing.assert_allclose(weights[:batches].sum(), 1, rtol=1e-6)
+    np.testing.assert_array_equal(weights[:batches], weights[batches:])
+    if batches == 4:
+        np.testing.assert_allclose(weights[:4], np.array([8, 4, 2, 1]) / 15, rtol=1e-6)
+
+
+def test_local_noise_has_the_law_of_weight_noise():
+    posterior = _network()
+    mean = posterior.position(Mlp((5,)).build((2,), 3, key=jax.random.key(1)))
+    scale = jnp.linspace(0.1, 1.0, posterior.layout.dim)
+    x = jnp.asarray([[0.7, -1.3]])
+    keys = jax.random.split(jax.random.key(2), 20_000)
+
+    def by_weights(key, scale):
+        return posterior.outputs(mean + scale * jax.random.normal(key, mean.shape), x)[0]
+
+    def by_layers(key):
+        return _local.outputs(posterior, mean, scale, mean, x, key=key)[0]
+
+    local = jax.jit(jax.vmap(by_layers))(keys)
+    plain, wrong = (jax.jit(jax.vmap(lambda k, s=s: by_weights(k, s)))(keys) for s in (scale, scale**2))
+    # Sums and differences see what the outputs have in common, the noise of the hidden layer.
+    for direction in (jnp.ones(3), jnp.asarray([1.0, -1.0, 0.0]), jnp.asarray([0.0, 0.0, 1.0])):
+        assert stats.ks_2samp(local @ direction, plain @ direction).pvalue > 1e-6
+        assert stats.ks_2samp(local @ direction, wrong @ direction).pvalue < 1e-6
+
+
+def test_local_noise_is_each_datums_own_and_spares_what_is_fixed():
+    whole = _network()
+    last = whole.network_at(jnp.zeros(whole.layout.dim)).layers[-1]
+    network = eqx.tree_at(lambda n: n.layers[-1], Mlp((5,)).build((2,), 3, key=jax.random.key(1)), last)
+    part = NetworkPosterior.of(
+        network, whole.likelihood, whole.prior, *whole.data, sampled=lambda leaf: leaf is network.layers[-1].bias
+    )
+    x = jnp.zeros((2, 2))
+    mean, scale = jnp.zeros(3), jnp.ones(3)
+    two = _local.outputs(part, mean, scale, mean, x, key=jax.random.key(0))
+    assert np.unique(two).size == 6
+    none = _local.outputs(part, mean, 0 * scale, mean, x, key=jax.random.key(0))
+    np.testing.assert_allclose(none, part.outputs(mean, x), atol=1e-6)
+
+
+# ---- Laplace -------------------------------------------------------------------------------------
+
+
+def _covariance(found: Any, dim: int) -> np.ndarray:
+    factor = np.asarray(jax.vmap(found.factor.draw)(jnp.eye(dim)), float)
+    return factor.T @ factor
+
+
+def test_laplace_is_exact_where_the_posterior_is_gaussian():
+    target = regression()
+    mode = jnp.asarray(target.mean, jnp.float32)
+
+    def at_once(**fields: Any) -> np.ndarray:
+        state = Laplace(**fields).init(target.posterior, mode, num_warmup=0, key=jax.random.key(0))
+        np.testing.assert_array_equal(state.position, mode)
+        return _covariance(state, 3)
+
+    precision = np.linalg.inv(target.covariance)
+    np.testing.assert_allclose(at_once(covariance="full"), target.covariance, rtol=1e-3)
+    np.testing.assert_allclose(at_once(covariance="diagonal"), np.diag(1 / np.diag(precision)), rtol=1e-3)
+    # One output: the factors of the weights are a number and their whole matrix. The bias is a block of its own.
+    blocks = np.zeros((3, 3))
+    blocks[:2, :2], blocks[2, 2] = np.linalg.inv(precision[:2, :2]), 1 / precision[2, 2]
+    np.testing.assert_allclose(at_once(covariance="kronecker"), blocks, rtol=1e-3, atol=1e-9)
+    # Gradients' outer products have the residuals in them.
+    assert not np.allclose(at_once(covariance="full", curvature="fisher"), target.covariance, rtol=0.03)
+
+
+def test_warm_up_goes_to_the_mode():
+    target = regression()
+    found = _trained(Laplace(learning_rate=0.02), target.posterior, chains=2, steps=800)
+    sd = np.sqrt(np.diag(target.covariance))
+    np.testing.assert_allclose((found.mode - target.mean) / sd, 0, atol=0.1)
+
+
+def test_the_gauss_newton_matrix_of_a_softmax_is_the_hessian(monkeypatch):
+    """Of a linear model, and whatever the blocks that the data come in."""
+    posterior = _network(hidden=())
+    dim = posterior.layout.dim
+    theta = 0.5 * jax.random.normal(jax.random.key(0), (dim,))
+    hessian = -np.asarray(jax.hessian(posterior.log_density)(theta), float)
+    found = _covariance(type("", (), {"factor": _curvature.full(posterior, theta, "ggn")}), dim)
+    np.testing.assert_allclose(found, np.linalg.inv(hessian), rtol=1e-3, atol=1e-6)
+    for rows in (1, 7, 39):
+        monkeypatch.setattr(_curvature, "_ELEMENTS", rows * dim * 3)
+        other = _covariance(type("", (), {"factor": _curvature.full(posterior, theta, "ggn")}), dim)
+        np.testing.assert_allclose(other, found, rtol=1e-3, atol=1e-6)
+
+
+def test_a_kronecker_product_is_found_where_there_is_one():
+    """One datum: the curvature of a weight matrix is H (x) x x', and the factors are exact."""
+    posterior = _network(hidden=(), rows=1)
+    theta = 0.5 * jax.random.normal(jax.random.key(0), (posterior.layout.dim,))
+    block = posterior.layout.blocks[0]
+    precision = -np.asarray(jax.hessian(posterior.log_density)(theta), float)[: block.stop, : block.stop]
+    factor = _curvature.kronecker(posterior, theta, "ggn")
+    found = _covariance(type("", (), {"factor": factor}), posterior.layout.dim)
+    # H of a softmax has two eigenvalues that are not 0: the product is exact if they are told apart by its square.
+    wanted = np.linalg.inv(precision)
+    u, v = (np.asarray(a) for a in factor.blocks[0][:2])
+    basis = np.kron(u, v)
+    np.testing.assert_allclose(basis.T @ basis, np.eye(block.size), atol=1e-5)
+    rotated = basis.T @ wanted @ basis
+    np.testing.assert_allclose(rotated - np.diag(np.diag(rotated)), 0, atol=1e-3)
+    assert np.trace(np.linalg.inv(found[: block.stop, : block.stop])) == pytest.approx(np.trace(precision), rel=1e-3)
+
+
+def test_a_learned_scale_has_its_exact_curvature():
+    x = np.linspace(-1, 1, 30, dtype=np.float32)[:, None]
+    y = x + 0.2 * np.random.default_rng(0).normal(size=x.shape).astype(np.float32)
+    posterior = NetworkPosterior.of(Mlp((2,)).build((1,), 1, key=jax.random.key(0)), Gaussian(), Normal(), x, y)
+    theta = posterior.position(Mlp((2,)).build((1,), 1, key=jax.random.key(1)))
+    hessian = jax.hessian(posterior.log_density)(theta)
+    for make in (_curvature.full, _curvature.kronecker, _curvature.diagonal):
+        found = _covariance(type("", (), {"factor": make(posterior, theta, "ggn")}), posterior.layout.dim)
+        np.testing.assert_allclose(found[-1, -1], -1 / hessian[-1, -1], rtol=1e-3)
+        np.testing.assert_allclose(found[-1, :-1], 0, atol=1e-6)
+
+
+def test_laplace_says_what_it_cannot_do():
+    with pytest.raises(UsageError, match="curvature='fisher'"):
+        Laplace().check(gaussian().posterior)
+    with pytest.raises(UsageError, match="predictive='network'"):
+        Laplace(curvature="fisher").check(gaussian().posterior)
+    Laplace(curvature="fisher", predictive="network").check(gaussian().posterior)
+    with pytest.raises(UsageError, match="at most 5000 parameters"):
+        Laplace(covariance="full").check(_network(hidden=(2000,)))
+
+
+def test_other_posteriors_have_gradients_only():
+    target = gaussian()
+    sampler = Laplace(curvature="fisher", predictive="network", covariance="full")
+    state = sampler.init(target.posterior, jnp.asarray(target.mean, jnp.float32), num_warmup=0, key=jax.random.key(0))
+    # 1000 data of unit variance: the gradients' products have the expected information as their mean.
+    np.testing.assert_allclose(_covariance(state, 1), target.covariance, rtol=2e-3)
+
+
+# ---- the linearised predictive -------------------------------------------------------------------
+
+
+def _laplace_recipe(**more: Any) -> config.Recipe:
+    return tiny.recipe("laplace", "mlp", **{"model.hidden": "4", "warmup": 20, "likelihood.scale": "learned", **more})
+
+
+def _by_hand(run: bnnzoo.Run, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """f and its polynomial, [chain, draw, row], from the file's own numbers."""
+    tree, names = run.posterior, [f"layers_{i}_{part}" for i in (0, 1) for part in ("weight", "bias")]
+    constant = tree["constant_data"]
+    scaled = jnp.asarray((x - constant["x_mean"].values) / constant["x_sd"].values, jnp.float32)
+
+    def f(w0, b0, w1, b1):
+        return jnp.tanh(scaled @ w0.T + b0) @ w1[0] + b1[0]
+
+    def one(draw, mode):
+        value, change = jax.jvp(f, mode, jax.tree.map(jnp.subtract, draw, mode))
+        return f(*draw), value + change
+
+    draws = tuple(jnp.asarray(tree["posterior"][n].values) for n in names)
+    modes = tuple(jnp.asarray(constant[f"linearised_at_{n}"].values) for n in names)
+    plain, linear = jax.vmap(jax.vmap(one, (0, None)))(draws, modes)
+    return np.asarray(plain), np.asarray(linear)
+
+
+def test_predictions_from_the_file_are_linearised(tmp_path):
+    run = zoo.run_recipe(_laplace_recipe(), out=tmp_path / "run.nc")
+    run = bnnzoo.open(run.path)
+    x = run.posterior["constant_data"]["x_test"].values[:6]
+    plain, linear = _by_hand(run, x)
+    found = run.functions(x)[..., 0]
+    np.testing.assert_allclose(found, linear, atol=1e-4)
+    assert np.abs(found - plain).max() > 0.05
+    frame, scale = run.predict(x), float(run.posterior["constant_data"]["y_sd"].values[0])
+    np.testing.assert_allclose(frame["epistemic_sd"], scale * linear.std((0, 1)), rtol=1e-3)
+    assert np.isfinite(list(run.evaluate().values())).all()
+    assert run.diagnose()["still_chains"] == 0
+    other = zoo.run_recipe(_laplace_recipe(**{"sampler.predictive": "network"}), out=tmp_path / "network.nc")
+    assert "linearised_at_layers_0_weight" not in other.posterior["constant_data"]
+    np.testing.assert_allclose(other.functions(x)[..., 0], plain, atol=1e-4)
+
+
+def test_an_unfinished_run_and_its_rest_are_linearised(tmp_path):
+    out = tmp_path / "run.nc"
+    polls = iter([0] * 3)
+    with pytest.raises(InterruptedRunError):
+        zoo.run_recipe(_laplace_recipe(draws=5000), out=out, stop=lambda: next(polls, 15))
+    part = bnnzoo.open(out)
+    x = part.posterior["constant_data"]["x_test"].values[:6]
+    assert 0 < part.attributes["draws_done"] < 5000
+    np.testing.assert_allclose(part.functions(x)[..., 0], _by_hand(part, x)[1], atol=1e-4)
+    modes = part.posterior["constant_data"]["linearised_at_layers_0_weight"].values
+    part.posterior.close()
+    whole = zoo.resume(out)
+    np.testing.assert_array_equal(whole.posterior["constant_data"]["linearised_at_layers_0_weight"].values, modes)
+
+
+def test_a_linear_network_is_its_own_linearisation():
+    posterior = regression().posterior
+    theta, mode = jnp.asarray([0.3, -0.2, 1.0]), jnp.asarray([1.0, 2.0, 3.0])
+    x = jnp.asarray(posterior.data.x[:5])
+    _, outputs = LinearisedPosterior.like(posterior).predictive(jnp.concatenate([theta, mode]), x)
+    np.testing.assert_allclose(outputs, posterior.outputs(theta, x), rtol=1e-5)
+
+
+def test_a_last_layer_is_its_own_linearisation(tmp_path):
+    run = zoo.run_recipe(_laplace_recipe(stochastic="last", init="map"), out=tmp_path / "run.nc")
+    x = run.posterior["constant_data"]["x_test"].values[:6]
+    posterior, draws = run._posterior, run._draws
+    scaled = run._arrange(x)
+    with backend.arithmetic("float32"):
+        wanted = jax.vmap(lambda d: posterior.predictive(d, jnp.asarray(scaled))[1])(jnp.asarray(draws))
+    np.testing.assert_allclose(run.functions(x).reshape(wanted.shape), wanted, atol=1e-4)
+
+
+# ---- SWAG ----------------------------------------------------------------------------------------
+
+
+def test_swag_draws_from_the_snapshots_of_its_path():
+    sampler = Swag(interval=3, rank=4, batch_size=20)
+    kept = tiny.run("swag", sampler_object=sampler, keep_warmup=True, num_draws=4)
+    path = tiny.joined(kept, "warm-up")["theta"].astype(float)
+    state = kept[-1].carry.states
+    first = tiny.WARMUP // 2
+    snapshots = path[:, first + 2 :: 3]
+    assert snapshots.shape[1] == state.snapshots[0] == (tiny.WARMUP - first) // 3
+    np.testing.assert_allclose(state.mean, snapshots.mean(1), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(state.variance, snapshots.var(1), rtol=1e-2, atol=1e-7)
+    means = np.cumsum(snapshots, 1) / np.arange(1, 1 + snapshots.shape[1])[:, None]
+    np.testing.assert_allclose(state.deviations, (snapshots - means)[:, -4:][:, ::-1], atol=1e-5)
+
+
+def test_swag_has_its_covariance():
+    rng = np.random.default_rng(0)
+    variance, deviations = rng.uniform(0.5, 2, 5), rng.normal(size=(3, 5))
+    sampler, zero = Swag(rank=3), jnp.zeros(())
+    mean = jnp.arange(5.0)
+    state = sampler.init(gaussian().posterior, mean, num_warmup=10, key=jax.random.key(0))
+    state = eqx.tree_at(
+        lambda s: (s.variance, s.deviations, s.snapshots),
+        state,
+        (jnp.asarray(variance, jnp.float32), jnp.asarray(deviations, jnp.float32), zero + 3),
+    )
+    values = _draws(sampler, state, 20_000)
+    covariance = np.diag(variance) / 2 + deviations.T @ deviations / 4
+    whitened = (values - np.arange(5)) @ np.linalg.inv(np.linalg.cholesky(covariance)).T
+    products = whitened[:, :, None] * whitened[:, None] - np.eye(5)
+    scores = products.mean(0) / (products.std(0) / len(values) ** 0.5)
+    assert np.abs(scores).max() < Z
+    wrong = products.mean(0) + 0.1 * np.eye(5)  # a tenth more variance is seen
+    assert np.abs(wrong / (products.std(0) / len(values) ** 0.5)).max() > Z
+
+
+def test_swag_says_when_its_warm_up_was_too_short(tmp_path):
+    with pytest.warns(BnnzooWarning, match=r"1 snapshots for 20 deviations: .* --warmup 400"):
+        run = zoo.run_recipe(
+            tiny.recipe("swag", warmup=20, **{"sampler.rank": 20, "sampler.interval": 10}), out=tmp_path / "run.nc"
+        )
+    assert run.attributes["regime_ok"] == 0
+
+
+# ---- dropout, ensemble ---------------------------------------------------------------------------
+
+
+def test_dropout_drops_inputs_of_the_later_layers():
+    posterior = _network(hidden=(50, 20))
+    sampler = Dropout(rate=0.3)
+    point = posterior.position(Mlp((50, 20)).build((2,), 3, key=jax.random.key(1)))
+    state = sampler.init(posterior, point, num_warmup=0, key=jax.random.key(0))
+    keys = jax.random.split(jax.random.key(2), 2000)
+    drawn = jax.vmap(lambda k: sampler.step(posterior, state, key=k)[0].position)(keys)
+    found, whole = posterior.layout.unflatten(np.asarray(drawn)), posterior.layout.unflatten(np.asarray(point))
+    for name in ("layers_0_weight", "layers_0_bias", "layers_1_bias", "layers_2_bias"):
+        np.testing.assert_array_equal(found[name], np.broadcast_to(whole[name], found[name].shape))
+    for name in ("layers_1_weight", "layers_2_weight"):
+        factor = found[name] / whole[name]
+        np.testing.assert_allclose(factor, np.broadcast_to(factor[:, :1], factor.shape), atol=1e-5)
+        columns = factor[:, 0]
+        assert set(np.round(np.unique(columns), 4)) == {0.0, np.round(np.float32(1 / 0.7), 4)}
+        dropped = (columns == 0).mean()
+        error = (0.3 * 0.7 / columns.size) ** 0.5
+        assert abs(dropped - 0.3) < Z * error
+        assert abs(1 - dropped - 0.3) > Z * error  # a mask that keeps what it should drop
+
+
+def test_dropout_drops_the_inputs_of_an_only_layer():
+    posterior = _network(hidden=())
+    state = Dropout(rate=0.5).init(posterior, jnp.ones(9), num_warmup=0, key=jax.random.key(0))
+    values = _draws_of(posterior, Dropout(rate=0.5), state)
+    assert set(np.unique(values["layers_0_weight"])) == {0.0, 2.0}
+    assert set(np.unique(values["layers_0_bias"])) == {1.0}
+
+
+def _draws_of(posterior: NetworkPosterior, sampler: Any, state: Any) -> dict[str, np.ndarray]:
+    keys = jax.random.split(jax.random.key(2), 50)
+    drawn = jax.vmap(lambda k: sampler.step(posterior, state, key=k)[0].position)(keys)
+    return posterior.layout.unflatten(np.asarray(drawn))
+
+
+def test_dropout_says_what_it_cannot_do():
+    with pytest.raises(UsageError, match="weight matrix"):
+        Dropout().check(gaussian().posterior)
+    with pytest.raises(ValueError, match="masks: must divide batch_size"):
+        Dropout(batch_size=10, masks=3)
+
+
+def test_dropout_trains_for_its_masks():
+    """The masked networks fit far better than the start's do."""
+    target = regression()
+    sampler = Dropout(rate=0.1)
+    before, after = (_trained(sampler, target.posterior, chains=1, steps=steps) for steps in (1, 500))
+
+    def fit(states):
+        state = jax.tree.map(lambda a: a[0], states)
+        keys = jax.random.split(jax.random.key(0), 100)
+        drawn = jax.vmap(lambda k: sampler.step(target.posterior, state, key=k)[0].position)(keys)
+        return float(jnp.mean(jax.vmap(lambda t: target.posterior.log_likelihoods(t).mean())(drawn)))
+
+    assert fit(after) > fit(before) + 0.5
+
+
+def test_an_ensemble_is_where_its_chains_were_trained_to(tmp_path):
+    options = {"init": "map", "warmup": 0, "draws": 3, "chains": 2}
+    run = zoo.run_recipe(tiny.recipe("ensemble", **options), out=tmp_path / "run.nc")
+    weight = run.posterior["posterior"]["weight"].values
+    np.testing.assert_array_equal(weight, np.broadcast_to(weight[:, :1], weight.shape))
+    assert not np.array_equal(weight[0], weight[1])
+    assert run.attributes["exactness"] == "approximate"
+
+
+def test_an_ensembles_warm_up_climbs():
+    target = regression()
+    found = _trained(Ensemble(learning_rate=0.03), target.posterior, chains=3, steps=500)
+    sd = np.sqrt(np.diag(target.covariance))
+    np.testing.assert_allclose((found.position - target.mean) / sd, 0, atol=0.1)
+
+
+def test_few_draws_still_have_quantiles(tmp_path):
+    """One draw a chain: the quantiles are of many samples of each."""
+    recipe = tiny.recipe("ensemble", init="map", warmup=0, draws=1, chains=2)
+    run = zoo.run_recipe(recipe, out=tmp_path / "run.nc")
+    frame = run.predict(run.posterior["constant_data"]["x_test"].values)
+    width = (frame["q95"] - frame["q05"]) / frame["sd"]
+    # Two quantiles of 1000 samples: 0.11 of a standard deviation of error in the width.
+    np.testing.assert_allclose(width, 2 * stats.norm.ppf(0.95), atol=0.6)
+
+
+# ---- all of them ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sampler", tiny.APPROXIMATE)
+def test_after_warm_up_only_the_position_changes(sampler):
+    found = [chunk for chunk in tiny.run(sampler) if chunk.next_step >= tiny.WARMUP]
+    first, last = (eqx.tree_at(lambda c: c.states.position, chunk.carry, None) for chunk in (found[0], found[-1]))
+    assert eqx.tree_equal(first, last)
+    moved = not np.array_equal(found[0].carry.states.position, found[-1].carry.states.position)
+    assert moved == (sampler != "ensemble")
+
+
+@pytest.mark.parametrize("sampler", [Bbb(), Dropout(), Ensemble(), Laplace(), Swag()])
+def test_a_gradient_that_is_not_finite_moves_nothing(sampler):
+    posterior = regression().posterior
+    broken = eqx.tree_at(lambda p: p.data.y, posterior, np.full_like(posterior.data.y, np.nan))
+    start = jnp.ones(3)
+    state = sampler.init(broken, start, num_warmup=5, key=jax.random.key(0))
+    after, found = sampler.warmup_step(broken, state, key=jax.random.key(1))
+    assert bool(found["diverging"])
+    for name in ("mean", "point", "mode"):
+        if hasattr(after, name):
+            np.testing.assert_array_equal(getattr(after, name), start)
+    assert np.isfinite(after.position).all()
