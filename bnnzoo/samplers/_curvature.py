@@ -40,17 +40,26 @@ class Diagonal(eqx.Module):
         return self.scale * eps
 
 
-class Kronecker(eqx.Module):
-    """Independent blocks: each is U (scale * eps) V' with orthogonal U and V, as a matrix `[row, column]`."""
+class Matrix(eqx.Module):
+    """left (scale * eps) right' for a matrix eps; left and right are orthogonal."""
 
-    blocks: tuple[tuple[Float[Array, "row row"], Float[Array, "column column"], Float[Array, "row column"]], ...]
+    left: Float[Array, "row row"]
+    right: Float[Array, "column column"]
+    scale: Float[Array, "row column"]
+
+
+class Kronecker(eqx.Module):
+    """Independent blocks, each as a matrix."""
+
+    blocks: tuple[Matrix, ...]
 
     def draw(self, eps: Float[Array, " dim"]) -> Float[Array, " dim"]:
         """A draw from N(0, I)'s."""
         parts, start = [], 0
-        for left, right, scale in self.blocks:
-            end = start + scale.size
-            parts.append(jnp.ravel(left @ (scale * eps[start:end].reshape(scale.shape)) @ right.T))
+        for block in self.blocks:
+            end = start + block.scale.size
+            rotated = block.scale * eps[start:end].reshape(block.scale.shape)
+            parts.append(jnp.ravel(block.left @ rotated @ block.right.T))
             start = end
         return jnp.concatenate(parts)
 
@@ -97,7 +106,7 @@ def kronecker(posterior: AbstractPosterior, theta: Float[Array, " dim"], kind: K
         trace = jnp.maximum(jnp.trace(left), jnp.finfo(left.dtype).tiny)
         product = jnp.maximum(low, 0.0)[:, None] * (jnp.maximum(high, 0.0) / trace)
         precision = posterior.likelihood_power * product + jnp.mean(base[block.start : block.stop])
-        made.append((u, v, jax.lax.rsqrt(precision)))
+        made.append(Matrix(u, v, jax.lax.rsqrt(precision)))
     return Kronecker(tuple(made))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import prod
 from typing import Annotated
 
 import equinox as eqx
@@ -79,12 +78,14 @@ class Dropout(_training.AbstractTrainedSampler[DropoutState]):
 
     def _drop(self, layout: Layout, point: Float[Array, " dim"], *, key: PRNGKeyArray) -> Float[Array, " dim"]:
         """The network with some inputs of its layers dropped, the others scaled up."""
-        for i, block in enumerate(_thinned(layout)):
-            kept = jax.random.bernoulli(jax.random.fold_in(key, i), 1 - self.rate, (block.shape[1],))
-            scale = kept.astype(point.dtype) / (1 - self.rate)
-            weight = point[block.start : block.stop].reshape(block.shape[0], block.shape[1], prod(block.shape[2:]))
-            point = point.at[block.start : block.stop].set(jnp.ravel(weight * scale[:, None]))
-        return point
+        thinned, scales = _thinned(layout), []
+        for i, block in enumerate(layout.blocks):
+            scale = jnp.ones(block.shape, point.dtype)
+            if block in thinned:
+                kept = jax.random.bernoulli(jax.random.fold_in(key, i), 1 - self.rate, block.shape[1:2])
+                scale = scale * jnp.expand_dims(kept / (1 - self.rate), range(1, len(block.shape) - 1))
+            scales.append(jnp.ravel(scale))
+        return point * jnp.concatenate(scales)
 
 
 def _thinned(layout: Layout) -> list[Block]:
