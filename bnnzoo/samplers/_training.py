@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from bnnzoo.number import Number
 from bnnzoo.posterior import AbstractPosterior
-from bnnzoo.samplers._base import AbstractSampler, Exactness, choose
+from bnnzoo.samplers._base import AbstractSampler, Exactness, Stats, choose
 
 S = TypeVar("S")
 _ADAM = optax.scale_by_adam()
@@ -57,6 +57,11 @@ class Adam(eqx.Module):
         moved = jax.tree.map(lambda p, d: p - rate * d, parameters, direction)
         moments, moved = choose(finite, (moments, moved), (self.moments, parameters))
         return Adam(moments, jnp.minimum(self.done + 1, self.total), self.total), moved, finite
+
+
+def drawn(position: Float[Array, " dim"]) -> Stats:
+    """The statistics of a draw: it has no density of its own, only a place."""
+    return {"diverging": ~jnp.isfinite(jnp.sum(position))}
 
 
 def batch(posterior: AbstractPosterior, size: int, *, key: PRNGKeyArray) -> Any:

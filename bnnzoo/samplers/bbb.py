@@ -80,7 +80,7 @@ class Bbb(_training.AbstractTrainedSampler[BbbState]):
     def step(self, posterior: AbstractPosterior, state: BbbState, *, key: PRNGKeyArray) -> tuple[BbbState, Stats]:
         del posterior
         position = state.mean + jax.nn.softplus(state.rho) * standard_normal(state.mean, key=key)
-        return BbbState(position, state.mean, state.rho, state.adam), {}
+        return BbbState(position, state.mean, state.rho, state.adam), _training.drawn(position)
 
     def _fit(
         self,

@@ -74,7 +74,8 @@ class Dropout(_training.AbstractTrainedSampler[DropoutState]):
     def step(
         self, posterior: AbstractPosterior, state: DropoutState, *, key: PRNGKeyArray
     ) -> tuple[DropoutState, Stats]:
-        return DropoutState(self._drop(posterior.layout, state.point, key=key), state.point, state.adam), {}
+        position = self._drop(posterior.layout, state.point, key=key)
+        return DropoutState(position, state.point, state.adam), _training.drawn(position)
 
     def _drop(self, layout: Layout, point: Float[Array, " dim"], *, key: PRNGKeyArray) -> Float[Array, " dim"]:
         """The network with some inputs of its layers dropped, the others scaled up."""

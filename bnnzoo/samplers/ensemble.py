@@ -53,4 +53,4 @@ class Ensemble(_training.AbstractTrainedSampler[EnsembleState]):
         self, posterior: AbstractPosterior, state: EnsembleState, *, key: PRNGKeyArray
     ) -> tuple[EnsembleState, Stats]:
         del posterior, key
-        return state, {}
+        return state, _training.drawn(state.position)

@@ -51,7 +51,7 @@ class Laplace(_training.AbstractTrainedSampler[LaplaceState]):
     ] = "auto"
     curvature: Annotated[_curvature.Kind, Doc("the Gauss-Newton matrix, or gradients' outer products")] = "ggn"
     predictive: Annotated[Literal["linearised", "network"], Doc("what predictions are made with")] = "linearised"
-    learning_rate: Annotated[Number, Gt(0), Doc("of Adam; falls to 0 over warm-up")] = number(1e-3)
+    learning_rate: Annotated[Number, Gt(0), Doc("of Adam; falls to 0 over warm-up")] = number(1e-2)
     batch_size: Annotated[int, Ge(1), Doc("data a step of warm-up, n")] = 128
 
     def check(self, posterior: AbstractPosterior) -> None:
@@ -98,7 +98,7 @@ class Laplace(_training.AbstractTrainedSampler[LaplaceState]):
     ) -> tuple[LaplaceState, Stats]:
         del posterior
         position = state.mode + state.factor.draw(standard_normal(state.mode, key=key))
-        return LaplaceState(position, state.mode, state.factor, state.adam), {}
+        return LaplaceState(position, state.mode, state.factor, state.adam), _training.drawn(position)
 
     def linearised_at(self, state: LaplaceState) -> Float[Array, " dim"] | None:
         return state.mode if self.predictive == "linearised" else None

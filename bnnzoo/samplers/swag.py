@@ -85,7 +85,8 @@ class Swag(_training.AbstractTrainedSampler[SwagState]):
         eps = standard_normal(state.mean, key=key_diagonal)
         weights = jax.random.normal(key_low_rank, (self.rank,), state.mean.dtype) / jnp.sqrt(2.0 * (self.rank - 1))
         position = state.mean + jnp.sqrt(state.variance / 2) * eps + weights @ state.deviations
-        return eqx.tree_at(lambda s: s.position, state, position), {"snapshots": state.snapshots}
+        stats = {"snapshots": state.snapshots, **_training.drawn(position)}
+        return eqx.tree_at(lambda s: s.position, state, position), stats
 
     def verdict(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> str:
         del posterior
