@@ -49,6 +49,18 @@ def bnnzoo_samplers() -> list[Entry]:
             "biased",
         ),
         Entry(
+            "sghmc",
+            "bnnzoo.samplers.sghmc:Sghmc",
+            "stochastic gradient HMC: mini-batch gradients with momentum and friction",
+            "biased",
+        ),
+        Entry(
+            "psgld",
+            "bnnzoo.samplers.psgld:Psgld",
+            "SGLD with a step size for every parameter, by the size of its gradients (RMSprop)",
+            "biased",
+        ),
+        Entry(
             "hmc",
             "bnnzoo.samplers.hmc:Hmc",
             "Hamiltonian Monte Carlo with a trajectory of fixed length",

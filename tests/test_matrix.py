@@ -17,8 +17,8 @@ SMALL = {
 }
 PLUS = {
     "penalty": ["--sampler.batch-size", "20", "--sampler.num-batches", "4"],
-    "sgld": ["--sampler.batch-size", "20"],
 }
+PLUS |= {name: ["--sampler.batch-size", "20"] for name in ("sgld", "sghmc", "psgld")}
 PLUS |= {"hmc": ["--sampler.num-steps", "2"], "nuts": ["--sampler.max-tree-depth", "3"]}
 PAIRS = [(model, sampler) for model in DATA for sampler in tiny.SAMPLERS]
 BY_DEFAULT = [pair for pair in PAIRS if pair[1] == "penalty"]

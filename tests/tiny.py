@@ -18,6 +18,8 @@ METROPOLIS = ("random-walk", "mala", "penalty")
 SMALL: dict[str, dict[str, Any]] = {
     "penalty": {"batch_size": 20, "num_batches": 5},
     "sgld": {"batch_size": 20},
+    "sghmc": {"batch_size": 20},
+    "psgld": {"batch_size": 20},
     "hmc": {"num_steps": 4},
     "nuts": {"max_tree_depth": 4},
 }

@@ -6,7 +6,21 @@ from bnnzoo.samplers.hmc import Hmc
 from bnnzoo.samplers.mala import Mala
 from bnnzoo.samplers.nuts import Nuts
 from bnnzoo.samplers.penalty import Penalty
+from bnnzoo.samplers.psgld import Psgld
 from bnnzoo.samplers.random_walk import RandomWalk
+from bnnzoo.samplers.sghmc import Sghmc
 from bnnzoo.samplers.sgld import Sgld
 
-__all__ = ["AbstractSampler", "Hmc", "Mala", "Nuts", "Penalty", "RandomWalk", "Sgld", "Stats", "number"]
+__all__ = [
+    "AbstractSampler",
+    "Hmc",
+    "Mala",
+    "Nuts",
+    "Penalty",
+    "Psgld",
+    "RandomWalk",
+    "Sghmc",
+    "Sgld",
+    "Stats",
+    "number",
+]
