@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import arviz_stats  # noqa: F401 (the accessor `azstats`)
 import numpy as np
 import xarray as xr
+from arviz_stats.base import array_stats
 from jaxtyping import Float, Shaped
 
 
@@ -71,3 +72,27 @@ def failures(found: Mapping[str, Any], limits: Limits) -> list[str]:
     if not found["complete"]:
         said.append("the run is not finished: bnnzoo resume")
     return said
+
+
+def pareto_k(log_weights: Float[np.ndarray, "*draws"]) -> float:
+    """The shape of the weights' tail, by a generalised Pareto fit to the largest; infinite where there is none.
+
+    Vehtari, Simpson, Gelman, Yao and Gabry 2024, J. Mach. Learn. Res. 25(72).
+    """
+    finite = log_weights[np.isfinite(log_weights)].astype(np.float64)
+    # ArviZ takes what the weights are the inverse of. Fewer than 25 have no tail to fit.
+    return float(array_stats.psislw(-finite)[1]) if finite.size >= 25 and np.ptp(finite) > 0 else float("inf")
+
+
+def verdict_of_weights(log_weights: Float[np.ndarray, "*draws"]) -> str:
+    """What is wrong with weighted draws; empty if nothing is."""
+    k, size = pareto_k(log_weights), log_weights.size
+    trusted = min(1 - 1 / np.log10(max(size, 11)), 0.7)
+    if k <= trusted:
+        return ""
+    shares = np.exp(log_weights - log_weights.max()) if np.isfinite(log_weights).any() else np.zeros(1)
+    effective = shares.sum() ** 2 / max((shares**2).sum(), np.finfo(float).tiny)
+    return (
+        f"Pareto k of the weights is {k:.2f}, trusted up to {trusted:.2f}: {effective:.1f} of {size} draws carry "
+        "the weight; use more --draws, or nuts"
+    )

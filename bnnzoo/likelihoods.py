@@ -62,6 +62,11 @@ class AbstractLikelihood(eqx.Module):
         """p(class | output); for classification only."""
         raise NotImplementedError(f"{type(self).__name__} has no classes")
 
+    def upper_bound(self, target: Shaped[Array, "*target"]) -> Float[Array, ""]:
+        """The largest log p(target | output) over all outputs and parameters; infinite where there is none."""
+        del target
+        return jnp.asarray(jnp.inf)
+
     def parameters(self) -> tuple[Parameter, ...]:
         """The likelihood's own sampled parameters."""
         return ()
@@ -111,6 +116,9 @@ class Gaussian(AbstractLikelihood):
 
     def distribution(self, output: Float[Array, " output"]) -> dist.Distribution:
         return dist.Normal(output, self.scale).to_event(1)
+
+    def upper_bound(self, target: Float[Array, " target"]) -> Float[Array, ""]:
+        return jnp.asarray(jnp.inf) if isinstance(self.scale, str) else self.log_prob(target, target)
 
     def parameters(self) -> tuple[Parameter, ...]:
         if isinstance(self.scale, str):
@@ -173,6 +181,10 @@ class Categorical(AbstractLikelihood):
     def class_probabilities(self, output: Float[Array, " output"]) -> Float[Array, " classes"]:
         return jax.nn.softmax(output)
 
+    def upper_bound(self, target: Shaped[Array, ""]) -> Float[Array, ""]:
+        del target
+        return jnp.zeros(())
+
 
 class Bernoulli(AbstractLikelihood):
     """Labels 0 and 1; the one output is the logit of 1."""
@@ -188,6 +200,10 @@ class Bernoulli(AbstractLikelihood):
 
     def class_probabilities(self, output: Float[Array, " output"]) -> Float[Array, " classes"]:
         return jnp.stack([jax.nn.sigmoid(-output[0]), jax.nn.sigmoid(output[0])])
+
+    def upper_bound(self, target: Shaped[Array, ""]) -> Float[Array, ""]:
+        del target
+        return jnp.zeros(())
 
     def check(self, targets: np.ndarray, num_targets: int) -> None:
         del targets
@@ -205,6 +221,10 @@ class Poisson(AbstractLikelihood):
 
     def distribution(self, output: Float[Array, " output"]) -> dist.Distribution:
         return dist.Poisson(jnp.exp(output)).to_event(1)
+
+    def upper_bound(self, target: Float[Array, " target"]) -> Float[Array, ""]:
+        at_its_mean = jax.scipy.special.xlogy(target, target) - target - jax.scipy.special.gammaln(target + 1)
+        return jnp.sum(at_its_mean)
 
     def check(self, targets: np.ndarray, num_targets: int) -> None:
         del num_targets

@@ -66,6 +66,18 @@ def bnnzoo_samplers() -> list[Entry]:
             "Hamiltonian Monte Carlo with a trajectory of fixed length",
             "exact",
         ),
+        Entry(
+            "rejection",
+            "bnnzoo.samplers.rejection:Rejection",
+            "independent draws: the prior's, kept by their likelihood; for a handful of data",
+            "exact",
+        ),
+        Entry(
+            "importance",
+            "bnnzoo.samplers.importance:Importance",
+            "draws of the prior with the likelihood as weight; for a handful of data",
+            "approximate",
+        ),
         Entry("nuts", "bnnzoo.samplers.nuts:Nuts", "the No-U-Turn sampler: HMC that chooses its length", "exact"),
     ]
 

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, Shaped
 
+from bnnzoo.errors import UsageError
 from bnnzoo.layout import Block, Layout, named_leaves, network_layout
 from bnnzoo.likelihoods import AbstractLikelihood
 from bnnzoo.number import Number
@@ -78,6 +79,21 @@ class AbstractPosterior(eqx.Module):
     def start(self, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
         """Where a chain starts when nothing better is known: N(0, I), or a draw of the prior where there is one."""
         return jax.random.normal(key, (self.layout.dim,), self.dtype)
+
+    def sample_prior(self, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
+        """A draw of the prior.
+
+        Raises:
+            UsageError: if this posterior does not say how.
+        """
+        del key
+        raise UsageError(
+            f"{type(self).__name__}: has no draws of its prior (sample_prior); use another sampler, such as nuts"
+        )
+
+    def log_likelihood_bounds(self, batch: Any) -> Float[Array, " batch"]:
+        """The most that each datum's log-likelihood can be at any theta; infinite where no bound is known."""
+        return jnp.full(jax.tree.leaves(batch)[0].shape[0], jnp.inf, self.dtype)
 
     @property
     def dtype(self) -> Any:
@@ -229,6 +245,12 @@ class NetworkPosterior(AbstractPosterior):
         return self.layout.flatten(values).astype(self.dtype)
 
     def start(self, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
+        return self.sample_prior(key=key)
+
+    def log_likelihood_bounds(self, batch: Data) -> Float[Array, " batch"]:
+        return jax.vmap(self.likelihood.upper_bound)(jnp.asarray(batch.y)).astype(self.dtype)
+
+    def sample_prior(self, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
         """A draw of the prior, of the network's parameters and the likelihood's."""
         network = self.layout.network
         own = [jnp.ravel(p.draw(jax.random.fold_in(key, i))) for i, p in enumerate(self.likelihood.parameters(), 1)]

@@ -98,6 +98,11 @@ class Store:
         self.parts.append({"file": name, "bytes": (self.folder / name).stat().st_size, "draws": draws})
         self._write_json(f"p{self.process:03d}.json", {"parts": self.parts})
 
+    def values(self, group: str, name: str) -> np.ndarray:
+        """A variable of all parts so far, [chain, draw, ...]."""
+        parts = (self.folder / part["file"] for part in self.parts)
+        return np.concatenate([found[group][name] for part in parts if group in (found := _groups_of(part))], 1)
+
     def update(self, attributes: Mapping[str, str | int | float]) -> None:
         """Set root attributes."""
         self.attributes.update(attributes)

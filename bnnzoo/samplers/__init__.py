@@ -3,22 +3,26 @@
 from bnnzoo.number import number
 from bnnzoo.samplers._base import AbstractSampler, Stats
 from bnnzoo.samplers.hmc import Hmc
+from bnnzoo.samplers.importance import Importance
 from bnnzoo.samplers.mala import Mala
 from bnnzoo.samplers.nuts import Nuts
 from bnnzoo.samplers.penalty import Penalty
 from bnnzoo.samplers.psgld import Psgld
 from bnnzoo.samplers.random_walk import RandomWalk
+from bnnzoo.samplers.rejection import Rejection
 from bnnzoo.samplers.sghmc import Sghmc
 from bnnzoo.samplers.sgld import Sgld
 
 __all__ = [
     "AbstractSampler",
     "Hmc",
+    "Importance",
     "Mala",
     "Nuts",
     "Penalty",
     "Psgld",
     "RandomWalk",
+    "Rejection",
     "Sghmc",
     "Sgld",
     "Stats",
