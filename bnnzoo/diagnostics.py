@@ -79,9 +79,13 @@ def pareto_k(log_weights: Float[np.ndarray, "*draws"]) -> float:
 
     Vehtari, Simpson, Gelman, Yao and Gabry 2024, J. Mach. Learn. Res. 25(72).
     """
-    finite = log_weights[np.isfinite(log_weights)].astype(np.float64)
-    # ArviZ takes what the weights are the inverse of. Fewer than 25 have no tail to fit.
-    return float(array_stats.psislw(-finite)[1]) if finite.size >= 25 and np.ptp(finite) > 0 else float("inf")
+    finite = np.sort(log_weights[np.isfinite(log_weights)].astype(np.float64))
+    tail = finite[-1 - int(np.ceil(min(finite.size / 5, 3 * finite.size**0.5))) :]
+    # Fewer than 25 have no tail to fit, equal ones no shape, and beyond e^700 the smallest is 0 to a float.
+    if finite.size < 25 or not 0 < tail[-1] - tail[0] < 700:
+        return float("inf")
+    # ArviZ takes what the weights are the inverse of.
+    return float(array_stats.psislw(-finite)[1])
 
 
 def verdict_of_weights(log_weights: Float[np.ndarray, "*draws"]) -> str:

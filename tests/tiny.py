@@ -12,7 +12,9 @@ from bnnzoo.placement import place
 from bnnzoo.run import Chunk, Keys, chunks
 
 CHAINS, WARMUP, DRAWS = 4, 45, 20
-SAMPLERS = sorted(registry.entries("samplers"))
+PRIOR = ("importance", "rejection")
+"""Samplers that draw from the prior: what they ask of a posterior, few data have."""
+SAMPLERS = sorted(set(registry.entries("samplers")) - set(PRIOR))
 METROPOLIS = ("random-walk", "mala", "penalty")
 
 SMALL: dict[str, dict[str, Any]] = {
