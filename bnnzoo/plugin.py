@@ -31,6 +31,12 @@ def bnnzoo_samplers() -> list[Entry]:
             "exact",
         ),
         Entry(
+            "gibbs",
+            "bnnzoo.samplers.gibbs:Gibbs",
+            "Metropolis within Gibbs: layers, arrays or single numbers in turn",
+            "exact",
+        ),
+        Entry(
             "mala",
             "bnnzoo.samplers.mala:Mala",
             "Metropolis-adjusted Langevin: one gradient a step, then accept or reject",
@@ -41,6 +47,12 @@ def bnnzoo_samplers() -> list[Entry]:
             "bnnzoo.samplers.penalty:Penalty",
             "the penalty method: Metropolis on mini-batches, corrected for their noise",
             "noise-corrected",
+        ),
+        Entry(
+            "batched",
+            "bnnzoo.samplers.penalty:Batched",
+            "Metropolis on mini-batches without a penalty: what the penalty is compared with",
+            "biased",
         ),
         Entry(
             "sgld",

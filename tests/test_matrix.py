@@ -16,7 +16,7 @@ SMALL = {
     "cnn": ["--model.channels", "2,4", "--model.hidden", "8"],
 }
 PLUS = {
-    "penalty": ["--sampler.batch-size", "20", "--sampler.num-batches", "4"],
+    name: ["--sampler.batch-size", "20", "--sampler.num-batches", "4"] for name in ("penalty", "batched")
 }
 PLUS |= {name: ["--sampler.batch-size", "20"] for name in ("sgld", "sghmc", "psgld")}
 PLUS |= {"hmc": ["--sampler.num-steps", "2"], "nuts": ["--sampler.max-tree-depth", "3"]}

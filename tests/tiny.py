@@ -15,10 +15,11 @@ CHAINS, WARMUP, DRAWS = 4, 45, 20
 PRIOR = ("importance", "rejection")
 """Samplers that draw from the prior: what they ask of a posterior, few data have."""
 SAMPLERS = sorted(set(registry.entries("samplers")) - set(PRIOR))
-METROPOLIS = ("random-walk", "mala", "penalty")
+METROPOLIS = ("random-walk", "mala", "penalty", "batched", "gibbs")
 
 SMALL: dict[str, dict[str, Any]] = {
     "penalty": {"batch_size": 20, "num_batches": 5},
+    "batched": {"batch_size": 20, "num_batches": 5},
     "sgld": {"batch_size": 20},
     "sghmc": {"batch_size": 20},
     "psgld": {"batch_size": 20},

@@ -2,11 +2,12 @@
 
 from bnnzoo.number import number
 from bnnzoo.samplers._base import AbstractSampler, Stats
+from bnnzoo.samplers.gibbs import Gibbs
 from bnnzoo.samplers.hmc import Hmc
 from bnnzoo.samplers.importance import Importance
 from bnnzoo.samplers.mala import Mala
 from bnnzoo.samplers.nuts import Nuts
-from bnnzoo.samplers.penalty import Penalty
+from bnnzoo.samplers.penalty import Batched, Penalty
 from bnnzoo.samplers.psgld import Psgld
 from bnnzoo.samplers.random_walk import RandomWalk
 from bnnzoo.samplers.rejection import Rejection
@@ -15,6 +16,8 @@ from bnnzoo.samplers.sgld import Sgld
 
 __all__ = [
     "AbstractSampler",
+    "Batched",
+    "Gibbs",
     "Hmc",
     "Importance",
     "Mala",

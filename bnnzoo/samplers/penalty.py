@@ -319,6 +319,18 @@ class Penalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState]):
         )
 
 
+class Batched(Penalty):
+    """Draws from no known distribution: `Penalty` with the penalty switched off, to compare with.
+
+    Slides, Batched BNN. accept with probability min(1, exp(-delta) q(theta|theta') / q(theta'|theta)), delta from the
+    batches as if it were exact: the posterior comes out wider, the more the smaller the batches.
+    """
+
+    exactness: ClassVar[Exactness] = "biased"
+
+    correction: Annotated[Literal[0], Doc("no penalty")] = 0
+
+
 def noise_penalty(sigma2: Float[Array, ""], dof: Any, terms: int) -> Float[Array, ""]:
     """u = -log of the function of an estimated variance whose mean is exp(-sigma^2/2), to `terms` terms.
 
