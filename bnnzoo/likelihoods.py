@@ -20,7 +20,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 from typing_extensions import Doc
 
 from bnnzoo.errors import UsageError
-from bnnzoo.number import Number, as_number
+from bnnzoo.number import Number, as_number, number
 
 
 class Parameter(NamedTuple):
@@ -99,6 +99,11 @@ def _exp(u: Any) -> Any:
     return np.exp(u) if isinstance(u, np.ndarray) else jnp.exp(u)
 
 
+def _learned_scale() -> tuple[Parameter, ...]:
+    """A scale with the prior HalfNormal(1), as its logarithm."""
+    return (Parameter("scale", (), float(np.log(0.5)), _exp, _half_normal_of_log, _log_of_half_normal),)
+
+
 class Gaussian(AbstractLikelihood):
     """N(output, scale^2), the same noise everywhere."""
 
@@ -121,12 +126,39 @@ class Gaussian(AbstractLikelihood):
         return jnp.asarray(jnp.inf) if isinstance(self.scale, str) else self.log_prob(target, target)
 
     def parameters(self) -> tuple[Parameter, ...]:
-        if isinstance(self.scale, str):
-            return (Parameter("scale", (), float(np.log(0.5)), _exp, _half_normal_of_log, _log_of_half_normal),)
-        return ()
+        return _learned_scale() if isinstance(self.scale, str) else ()
 
     def with_parameters(self, values: Mapping[str, Array]) -> AbstractLikelihood:
         return Gaussian(values["scale"]) if "scale" in values else self
+
+
+class StudentT(AbstractLikelihood):
+    """Student's t about the output with `df` degrees of freedom: noise with outliers (Lange et al. 1989)."""
+
+    task: ClassVar[Literal["regression", "classification"]] = "regression"
+    scales_targets: ClassVar[bool] = True
+
+    df: Annotated[Number, Gt(2), Doc("degrees of freedom; more than 2, or predictions have no variance")] = number(4.0)
+    scale: Annotated[
+        Number | Literal["learned"],
+        Gt(0),
+        Doc("scale of the noise, or `learned` with a HalfNormal(1) prior; its sd is scale sqrt(df / (df - 2))"),
+    ] = eqx.field(converter=as_number, default="learned")
+
+    def num_outputs(self, num_targets: int) -> int:
+        return num_targets
+
+    def distribution(self, output: Float[Array, " output"]) -> dist.Distribution:
+        return dist.StudentT(self.df, output, self.scale).to_event(1)
+
+    def upper_bound(self, target: Float[Array, " target"]) -> Float[Array, ""]:
+        return jnp.asarray(jnp.inf) if isinstance(self.scale, str) else self.log_prob(target, target)
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        return _learned_scale() if isinstance(self.scale, str) else ()
+
+    def with_parameters(self, values: Mapping[str, Array]) -> AbstractLikelihood:
+        return StudentT(self.df, values["scale"]) if "scale" in values else self
 
 
 class Mixture(AbstractLikelihood):

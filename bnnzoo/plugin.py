@@ -18,6 +18,7 @@ def bnnzoo_models() -> list[Entry]:
         ),
         Entry("mdn", "bnnzoo.models.mdn:Mdn", "mixture density network: a whole distribution for every input"),
         Entry("cnn", "bnnzoo.models.cnn:Cnn", "small convolutional network for images"),
+        Entry("resnet", "bnnzoo.models.resnet:Resnet", "small residual network for images, without batch statistics"),
     ]
 
 
@@ -113,6 +114,7 @@ def bnnzoo_likelihoods() -> list[Entry]:
     here = "bnnzoo.likelihoods"
     return [
         Entry("gaussian", f"{here}:Gaussian", "Gaussian noise of one scale, fixed or learned"),
+        Entry("student-t", f"{here}:StudentT", "Student's t about the output: noise with outliers"),
         Entry("heteroscedastic", f"{here}:Heteroscedastic", "Gaussian whose mean and scale are network outputs"),
         Entry("mixture", f"{here}:Mixture", "mixture of Gaussians whose parameters are network outputs"),
         Entry("categorical", f"{here}:Categorical", "one of C classes, by softmax"),

@@ -5,5 +5,6 @@ from bnnzoo.models.cnn import Cnn
 from bnnzoo.models.linear import Linear
 from bnnzoo.models.mdn import Mdn
 from bnnzoo.models.mlp import Mlp
+from bnnzoo.models.resnet import Resnet
 
-__all__ = ["AbstractModel", "Cnn", "Linear", "Mdn", "Mlp"]
+__all__ = ["AbstractModel", "Cnn", "Linear", "Mdn", "Mlp", "Resnet"]
