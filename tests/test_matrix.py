@@ -9,11 +9,12 @@ import tiny
 import bnnzoo
 from bnnzoo import cli
 
-DATA = {"linear": "diabetes", "mlp": "diabetes", "mdn": "diabetes", "cnn": "digits"}
+DATA = {"linear": "diabetes", "mlp": "diabetes", "mdn": "diabetes", "cnn": "digits", "resnet": "digits"}
 SMALL = {
     "mlp": ["--model.hidden", "8"],
     "mdn": ["--model.hidden", "8"],
     "cnn": ["--model.channels", "2,4", "--model.hidden", "8"],
+    "resnet": ["--model.channels", "2,4", "--model.groups", "2"],
 }
 PLUS = {
     name: ["--sampler.batch-size", "20", "--sampler.num-batches", "4"] for name in ("penalty", "batched")

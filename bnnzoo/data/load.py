@@ -176,8 +176,11 @@ def _from_table(table: Table, targets: tuple[str, ...], task: str | None, path: 
     if len(set(names)) < len(names):
         raise UsageError(f"{where}: a target is given twice ({', '.join(names)}); name each once")
     others = [i for i in range(len(table.names)) if i not in columns]
-    if not others:
-        raise UsageError(f"{where}: no columns left for features beside the target {', '.join(names)}; add one")
+    if not others and not targets:
+        raise UsageError(
+            f"{where}: no columns left for features beside the target {', '.join(names)}; add one, "
+            "or name every column with --target for a density"
+        )
     feature_names = tuple(table.names[i] for i in others)
     x = finite_float32(table.values[:, others], where, feature_names)
     y = table.values[:, columns]

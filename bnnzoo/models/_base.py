@@ -69,6 +69,10 @@ class AbstractModel(eqx.Module):
         Raises:
             UsageError: if the model cannot take such inputs.
         """
+        if 0 in x.shape[1:]:
+            raise UsageError(
+                "the data have no inputs, all their columns are targets; leave one out of --target, or use density"
+            )
         return x.reshape(len(x), -1)
 
     def split(self, network: Any) -> tuple[Callable[[Array], Array], Callable[[Array], Array]] | None:
