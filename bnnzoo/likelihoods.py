@@ -95,13 +95,14 @@ def _log_of_half_normal(key: PRNGKeyArray) -> Array:
     return jnp.log(jnp.abs(jax.random.normal(key)))
 
 
-def _exp(u: Any) -> Any:
+def exp(u: Any) -> Any:
+    """e^u of an array of NumPy or JAX."""
     return np.exp(u) if isinstance(u, np.ndarray) else jnp.exp(u)
 
 
 def _learned_scale() -> tuple[Parameter, ...]:
     """A scale with the prior HalfNormal(1), as its logarithm."""
-    return (Parameter("scale", (), float(np.log(0.5)), _exp, _half_normal_of_log, _log_of_half_normal),)
+    return (Parameter("scale", (), float(np.log(0.5)), exp, _half_normal_of_log, _log_of_half_normal),)
 
 
 class Gaussian(AbstractLikelihood):

@@ -131,6 +131,7 @@ def bnnzoo_priors() -> list[Entry]:
         Entry("normal", f"{here}:Normal", "N(0, scale^2) on every parameter"),
         Entry("laplace", f"{here}:Laplace", "Laplace(0, scale) on every parameter"),
         Entry("scale-mixture", f"{here}:ScaleMixture", "a wide and a narrow Gaussian: few large weights"),
+        Entry("hierarchical", f"{here}:Hierarchical", "a Gaussian a layer, whose scales are sampled too"),
         Entry(
             "fan-in",
             f"{here}:FanIn",

@@ -135,8 +135,7 @@ def as_inputs(x: ArrayLike, where: str = "x", feature_names: Sequence[str] = ())
     array = numeric_array(x, where)
     if array.ndim == 1:
         array = array.reshape(-1, 1)
-    # No columns are no inputs: data whose columns are all targets. Whether that will do is the model's to say.
-    if array.ndim > 4 or 0 in array.shape[2:]:
+    if array.ndim > 4 or 0 in array.shape:
         raise UsageError(
             f"{where} has shape {list(array.shape)}; it must be features [N, D] or images [N, H, W] or [N, C, H, W]"
         )

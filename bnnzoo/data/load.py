@@ -66,7 +66,7 @@ def load_inputs(spec: str | Path | Dataset | ArrayLike, like: Signature) -> NDAr
     if path.suffix.lower() == ".npz":
         return _match(_read_npz_inputs(path), like, f"{where}: x")
     _check_tabular(like, where)
-    table = read_table(path, like.feature_names)
+    table = read_table(path, like.feature_names or None)
     return _match(finite_float32(table.values, where, table.names), like, where)
 
 
@@ -256,6 +256,8 @@ def _by_name(x: Any, like: Signature) -> ArrayLike:
 
 def _match(x: ArrayLike, like: Signature, where: str) -> NDArray[Any]:
     """x [N, *like.shape] with the dtype of the training inputs."""
+    if like.shape == (0,):  # only targets: whatever there is beside them
+        return np.zeros((len(numeric_array(x, where)), 0), np.float32)
     inputs = as_inputs(x, where)
     if inputs.shape[1:] != like.shape:
         raise UsageError(

@@ -61,10 +61,9 @@ class Gibbs(AbstractSampler[GibbsState]):
         """The number of the block that each coordinate is in, from 0."""
         if self.blocks == "coordinate":
             return np.arange(layout.dim)
-        # The arrays of a layer have the name of the layer in common, and follow one another.
-        names = [block.name if self.blocks == "array" else block.name.rpartition("_")[0] for block in layout.blocks]
-        starts = [i == 0 or name != names[i - 1] for i, name in enumerate(names)]
-        return np.repeat(np.cumsum(starts) - 1, [block.size for block in layout.blocks])
+        if self.blocks == "layer":
+            return layout.layer_index()
+        return np.repeat(np.arange(len(layout.blocks)), [block.size for block in layout.blocks])
 
     def warmup_step(
         self, posterior: AbstractPosterior, state: GibbsState, *, key: PRNGKeyArray
