@@ -69,6 +69,12 @@ def bnnzoo_samplers() -> list[Entry]:
             "biased",
         ),
         Entry(
+            "sms-ubu",
+            "bnnzoo.samplers.sms_ubu:SmsUbu",
+            "Langevin with momentum and symmetric sweeps over the batches: less bias at the same price",
+            "biased",
+        ),
+        Entry(
             "psgld",
             "bnnzoo.samplers.psgld:Psgld",
             "SGLD with a step size for every parameter, by the size of its gradients (RMSprop)",

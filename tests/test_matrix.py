@@ -19,7 +19,7 @@ SMALL = {
 PLUS = {
     name: ["--sampler.batch-size", "20", "--sampler.num-batches", "4"] for name in ("penalty", "batched")
 }
-PLUS |= {name: ["--sampler.batch-size", "20"] for name in ("sgld", "sghmc", "psgld")}
+PLUS |= {name: ["--sampler.batch-size", "20"] for name in ("sgld", "sghmc", "psgld", "sms-ubu")}
 PLUS |= {"hmc": ["--sampler.num-steps", "2"], "nuts": ["--sampler.max-tree-depth", "3"]}
 PAIRS = [(model, sampler) for model in DATA for sampler in tiny.SAMPLERS]
 BY_DEFAULT = [pair for pair in PAIRS if pair[1] == "penalty"]

@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 from gaussian_mean import GaussianMean, Z, agrees, evolve, scores
 from jaxtyping import Array, Float
+from scipy import linalg
 
 from bnnzoo.layout import Block, Layout
 from bnnzoo.posterior import AbstractPosterior
-from bnnzoo.samplers import Psgld, Sghmc, Sgld
+from bnnzoo.samplers import Psgld, Sghmc, Sgld, SmsUbu
 from bnnzoo.samplers._schedule import scheduled
 
 N, CHAINS = 1000, 20_000
@@ -152,6 +153,65 @@ def test_psgld_learns_in_warm_up_only():
     np.testing.assert_array_equal(kept.square, other.square)
 
 
+def _ubu(length: float, keep: float) -> float:
+    """The stationary variance of UBU without gradient noise on the target N(0, 1), by its linear map and noise.
+
+    The flow's noise is the integral of e^(s A) Q e^(s A') by Van Loan's method, not by the sampler's formulas.
+    """
+    h = (2 * length) ** 0.5
+    gamma = -np.log(keep) / h
+    drift, spread = np.array([[0, 1], [0, -gamma]]), np.diag([0, 2 * gamma])
+    whole = linalg.expm(np.block([[-drift, spread], [np.zeros((2, 2)), drift.T]]) * h / 2)
+    flow = whole[2:, 2:].T
+    noise = flow @ whole[:2, 2:]
+    kick = np.array([[1, 0], [-h, 1]])
+    through = flow @ kick
+    return linalg.solve_discrete_lyapunov(through @ flow, through @ noise @ through.T + noise)[0, 0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("length", "keep"), [(0.8, 0.5), (0.4, 0.2)])
+def test_the_stationary_variance_of_ubu(length, keep):
+    posterior = GaussianMean.of(40)
+    sampler = SmsUbu(step_size=length * posterior.sd**2, momentum=keep, batch_size=40)
+    final, _ = evolve(sampler, posterior, posterior.draws(CHAINS, seed=1), steps=60, seed=2)
+    values = posterior.standardised(final)
+    assert agrees(scores(values, variance=_ubu(length, keep)))
+    # Positive control: SGHMC's variance, which is that of the posterior.
+    assert abs(scores(values)["variance"]) > 2 * Z
+
+
+def test_symmetric_sweeps_cancel_the_noise_of_the_batches():
+    """Four fifths of the variance that batches drawn anew would add is gone."""
+    num_data, size, length, keep = 40, 10, 0.2, 0.5
+    posterior = GaussianMean.of(num_data)
+    fields = {"step_size": length * posterior.sd**2, "momentum": keep, "batch_size": size}
+    noise = num_data**2 / size / (num_data + 1) * (num_data / (num_data - 1)) * (1 - size / num_data)
+    added = _sghmc(length, keep, noise) - 1
+    starts = posterior.draws(5000, seed=1)
+    sweeps, _ = evolve(SmsUbu(**fields), posterior, starts, steps=64, seed=2)
+    anew, _ = evolve(Sghmc(sampling="disjoint", **fields), posterior, starts, steps=64, seed=2)
+    ratio = posterior.standardised(sweeps).var() / _ubu(length, keep)
+    assert added > 0.5
+    assert ratio - 1 < 0.2 * added
+    assert posterior.standardised(anew).var() - 1 > 0.8 * added
+
+
+def test_a_sweep_takes_every_row_twice():
+    posterior = GaussianMean.of(100)
+    sampler = SmsUbu(batch_size=30)
+    state = sampler.init(posterior, jnp.asarray([0.0]), num_warmup=0, key=jax.random.key(0))
+    taken = []
+    for _ in range(12):
+        taken.append(np.asarray(sampler._next_batch(posterior, state)))
+        state, _ = sampler.step(posterior, state, key=jax.random.key(1))
+    assert len(np.unique(np.concatenate(taken[:3]))) == 90
+    for forwards, backwards in zip(taken[:3], taken[5:2:-1], strict=True):
+        np.testing.assert_array_equal(forwards, backwards)
+    assert len(np.unique(np.concatenate(taken[6:9]))) == 90
+    assert not np.array_equal(taken[0], taken[6])
+
+
 def test_the_anchor_moves_in_warm_up_alone():
     posterior = GaussianMean.of(N)
     sampler = Sghmc(control_variate="first")
@@ -176,7 +236,7 @@ def test_schedules():
     np.testing.assert_array_equal(at("cyclical", 0, 1, 2, 3), at("cyclical", 4, 5, 6, 4_000_000_007))
 
 
-@pytest.mark.parametrize("kind", [Sgld, Sghmc, Psgld])
+@pytest.mark.parametrize("kind", [Sgld, Sghmc, Psgld, SmsUbu])
 def test_the_step_size_follows_its_schedule(kind):
     sampler = kind(step_size=1e-4, batch_size=10, schedule="cyclical", cycle=3)
     posterior = GaussianMean.of(N)

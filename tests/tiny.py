@@ -23,6 +23,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "sgld": {"batch_size": 20},
     "sghmc": {"batch_size": 20},
     "psgld": {"batch_size": 20},
+    "sms-ubu": {"batch_size": 20},
     "hmc": {"num_steps": 4},
     "nuts": {"max_tree_depth": 4},
 }

@@ -13,6 +13,7 @@ from bnnzoo.samplers.random_walk import RandomWalk
 from bnnzoo.samplers.rejection import Rejection
 from bnnzoo.samplers.sghmc import Sghmc
 from bnnzoo.samplers.sgld import Sgld
+from bnnzoo.samplers.sms_ubu import SmsUbu
 
 __all__ = [
     "AbstractSampler",
@@ -28,6 +29,7 @@ __all__ = [
     "Rejection",
     "Sghmc",
     "Sgld",
+    "SmsUbu",
     "Stats",
     "number",
 ]
