@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import arviz_stats  # noqa: F401 (the accessor `azstats`)
 import numpy as np
 import xarray as xr
+from arviz_stats.base import array_stats
 from jaxtyping import Float, Shaped
 
 
@@ -71,3 +72,31 @@ def failures(found: Mapping[str, Any], limits: Limits) -> list[str]:
     if not found["complete"]:
         said.append("the run is not finished: bnnzoo resume")
     return said
+
+
+def pareto_k(log_weights: Float[np.ndarray, "*draws"]) -> float:
+    """The shape of the weights' tail, by a generalised Pareto fit to the largest; infinite where there is none.
+
+    Vehtari, Simpson, Gelman, Yao and Gabry 2024, J. Mach. Learn. Res. 25(72).
+    """
+    finite = np.sort(log_weights[np.isfinite(log_weights)].astype(np.float64))
+    tail = finite[-1 - int(np.ceil(min(finite.size / 5, 3 * finite.size**0.5))) :]
+    # Fewer than 25 have no tail to fit, equal ones no shape, and beyond e^700 the smallest is 0 to a float.
+    if finite.size < 25 or not 0 < tail[-1] - tail[0] < 700:
+        return float("inf")
+    # ArviZ takes what the weights are the inverse of.
+    return float(array_stats.psislw(-finite)[1])
+
+
+def verdict_of_weights(log_weights: Float[np.ndarray, "*draws"]) -> str:
+    """What is wrong with weighted draws; empty if nothing is."""
+    k, size = pareto_k(log_weights), log_weights.size
+    trusted = min(1 - 1 / np.log10(max(size, 11)), 0.7)
+    if k <= trusted:
+        return ""
+    shares = np.exp(log_weights - log_weights.max()) if np.isfinite(log_weights).any() else np.zeros(1)
+    effective = shares.sum() ** 2 / max((shares**2).sum(), np.finfo(float).tiny)
+    return (
+        f"Pareto k of the weights is {k:.2f}, trusted up to {trusted:.2f}: {effective:.1f} of {size} draws carry "
+        "the weight; use more --draws, or nuts"
+    )

@@ -10,7 +10,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Inexact, PyTree
+from jaxtyping import Array, Float, Inexact, Int, PyTree
 
 
 class Block(NamedTuple):
@@ -28,6 +28,11 @@ class Block(NamedTuple):
     @property
     def stop(self) -> int:
         return self.start + self.size
+
+    @property
+    def layer(self) -> str:
+        """What the arrays of a layer have in common: `layers_0` of `layers_0_weight`; "" for a network of one layer."""
+        return self.name.rpartition("_")[0]
 
     @property
     def fan_in(self) -> int:
@@ -61,6 +66,12 @@ class Layout(eqx.Module):
     def fan_in(self) -> Float[np.ndarray, " dim"]:
         """For every parameter the number of inputs its unit sums over."""
         return np.concatenate([np.full(b.size, b.fan_in, np.float32) for b in self.blocks])
+
+    def layer_index(self) -> Int[np.ndarray, " dim"]:
+        """For every parameter the number of its layer, from 0. A layer's arrays follow one another."""
+        layers = [block.layer for block in self.blocks]
+        starts = [i == 0 or layer != layers[i - 1] for i, layer in enumerate(layers)]
+        return np.repeat(np.cumsum(starts) - 1, [block.size for block in self.blocks])
 
     def name_of(self, index: int) -> str:
         """The parameter at a position of `theta`, as a person would write it: `layers_0_weight[3, 1]`."""

@@ -20,7 +20,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 from typing_extensions import Doc
 
 from bnnzoo.errors import UsageError
-from bnnzoo.number import Number, as_number
+from bnnzoo.number import Number, as_number, number
 
 
 class Parameter(NamedTuple):
@@ -62,6 +62,11 @@ class AbstractLikelihood(eqx.Module):
         """p(class | output); for classification only."""
         raise NotImplementedError(f"{type(self).__name__} has no classes")
 
+    def upper_bound(self, target: Shaped[Array, "*target"]) -> Float[Array, ""]:
+        """The largest log p(target | output) over all outputs and parameters; infinite where there is none."""
+        del target
+        return jnp.asarray(jnp.inf)
+
     def parameters(self) -> tuple[Parameter, ...]:
         """The likelihood's own sampled parameters."""
         return ()
@@ -90,8 +95,14 @@ def _log_of_half_normal(key: PRNGKeyArray) -> Array:
     return jnp.log(jnp.abs(jax.random.normal(key)))
 
 
-def _exp(u: Any) -> Any:
+def exp(u: Any) -> Any:
+    """e^u of an array of NumPy or JAX."""
     return np.exp(u) if isinstance(u, np.ndarray) else jnp.exp(u)
+
+
+def _learned_scale() -> tuple[Parameter, ...]:
+    """A scale with the prior HalfNormal(1), as its logarithm."""
+    return (Parameter("scale", (), float(np.log(0.5)), exp, _half_normal_of_log, _log_of_half_normal),)
 
 
 class Gaussian(AbstractLikelihood):
@@ -112,13 +123,43 @@ class Gaussian(AbstractLikelihood):
     def distribution(self, output: Float[Array, " output"]) -> dist.Distribution:
         return dist.Normal(output, self.scale).to_event(1)
 
+    def upper_bound(self, target: Float[Array, " target"]) -> Float[Array, ""]:
+        return jnp.asarray(jnp.inf) if isinstance(self.scale, str) else self.log_prob(target, target)
+
     def parameters(self) -> tuple[Parameter, ...]:
-        if isinstance(self.scale, str):
-            return (Parameter("scale", (), float(np.log(0.5)), _exp, _half_normal_of_log, _log_of_half_normal),)
-        return ()
+        return _learned_scale() if isinstance(self.scale, str) else ()
 
     def with_parameters(self, values: Mapping[str, Array]) -> AbstractLikelihood:
         return Gaussian(values["scale"]) if "scale" in values else self
+
+
+class StudentT(AbstractLikelihood):
+    """Student's t about the output with `df` degrees of freedom: noise with outliers (Lange et al. 1989)."""
+
+    task: ClassVar[Literal["regression", "classification"]] = "regression"
+    scales_targets: ClassVar[bool] = True
+
+    df: Annotated[Number, Gt(2), Doc("degrees of freedom; more than 2, or predictions have no variance")] = number(4.0)
+    scale: Annotated[
+        Number | Literal["learned"],
+        Gt(0),
+        Doc("scale of the noise, or `learned` with a HalfNormal(1) prior; its sd is scale sqrt(df / (df - 2))"),
+    ] = eqx.field(converter=as_number, default="learned")
+
+    def num_outputs(self, num_targets: int) -> int:
+        return num_targets
+
+    def distribution(self, output: Float[Array, " output"]) -> dist.Distribution:
+        return dist.StudentT(self.df, output, self.scale).to_event(1)
+
+    def upper_bound(self, target: Float[Array, " target"]) -> Float[Array, ""]:
+        return jnp.asarray(jnp.inf) if isinstance(self.scale, str) else self.log_prob(target, target)
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        return _learned_scale() if isinstance(self.scale, str) else ()
+
+    def with_parameters(self, values: Mapping[str, Array]) -> AbstractLikelihood:
+        return StudentT(self.df, values["scale"]) if "scale" in values else self
 
 
 class Mixture(AbstractLikelihood):
@@ -173,6 +214,10 @@ class Categorical(AbstractLikelihood):
     def class_probabilities(self, output: Float[Array, " output"]) -> Float[Array, " classes"]:
         return jax.nn.softmax(output)
 
+    def upper_bound(self, target: Shaped[Array, ""]) -> Float[Array, ""]:
+        del target
+        return jnp.zeros(())
+
 
 class Bernoulli(AbstractLikelihood):
     """Labels 0 and 1; the one output is the logit of 1."""
@@ -188,6 +233,10 @@ class Bernoulli(AbstractLikelihood):
 
     def class_probabilities(self, output: Float[Array, " output"]) -> Float[Array, " classes"]:
         return jnp.stack([jax.nn.sigmoid(-output[0]), jax.nn.sigmoid(output[0])])
+
+    def upper_bound(self, target: Shaped[Array, ""]) -> Float[Array, ""]:
+        del target
+        return jnp.zeros(())
 
     def check(self, targets: np.ndarray, num_targets: int) -> None:
         del targets
@@ -205,6 +254,10 @@ class Poisson(AbstractLikelihood):
 
     def distribution(self, output: Float[Array, " output"]) -> dist.Distribution:
         return dist.Poisson(jnp.exp(output)).to_event(1)
+
+    def upper_bound(self, target: Float[Array, " target"]) -> Float[Array, ""]:
+        at_its_mean = jax.scipy.special.xlogy(target, target) - target - jax.scipy.special.gammaln(target + 1)
+        return jnp.sum(at_its_mean)
 
     def check(self, targets: np.ndarray, num_targets: int) -> None:
         del num_targets

@@ -24,8 +24,12 @@ def uniform_indices(size: int, total: int, *, key: PRNGKeyArray) -> Int[Array, "
     return (bits_high * high + (middle >> 16) + (carry >> 16)).astype(jnp.int32)
 
 
-def distinct_indices(size: int, total: int, *, key: PRNGKeyArray) -> Int[Array, " size"]:
+def distinct_indices(
+    size: int, total: int, *, start: int | UInt32[Array, ""] = 0, key: PRNGKeyArray
+) -> Int[Array, " size"]:
     """`size` different indices out of `0..total-1`, uniformly drawn, in random order.
+
+    They are the places `start` and on of the permutation that the key stands for.
 
     Large `total`: a keyed Feistel network permutes `0..2^bits-1`, and values beyond `total` walk on along their
     cycle (Black and Rogaway 2002). It costs what the indices cost, not what `total` does.
@@ -36,8 +40,9 @@ def distinct_indices(size: int, total: int, *, key: PRNGKeyArray) -> Int[Array, 
     if size > total:
         raise ValueError(f"{size} distinct indices out of {total}")
     if total <= _SORT_BELOW:
-        _, order = jax.lax.top_k(jax.random.bits(key, (total,)), size)
-        return order.astype(jnp.int32)
+        count = size if isinstance(start, int) and start == 0 else total
+        _, order = jax.lax.top_k(jax.random.bits(key, (total,)), count)
+        return jax.lax.dynamic_slice_in_dim(order, start, size).astype(jnp.int32)
     bits = (total - 1).bit_length()
     low = bits // 2
     low_mask, high_mask = jnp.uint32(2**low - 1), jnp.uint32(2 ** (bits - low) - 1)
@@ -53,8 +58,8 @@ def distinct_indices(size: int, total: int, *, key: PRNGKeyArray) -> Int[Array, 
     def walk(value: UInt32[Array, " size"]) -> UInt32[Array, " size"]:
         return jnp.where(value < total, value, permute(value))
 
-    start = permute(jnp.arange(size, dtype=jnp.uint32))
-    return jax.lax.while_loop(lambda v: jnp.any(v >= total), walk, start).astype(jnp.int32)
+    first = permute(jnp.arange(size, dtype=jnp.uint32) + jnp.uint32(start))
+    return jax.lax.while_loop(lambda v: jnp.any(v >= total), walk, first).astype(jnp.int32)
 
 
 def _mix(value: UInt32[Array, " size"]) -> UInt32[Array, " size"]:

@@ -17,7 +17,11 @@ def bnnzoo_models() -> list[Entry]:
             "multilayer perceptron: dense layers with an activation between them",
         ),
         Entry("mdn", "bnnzoo.models.mdn:Mdn", "mixture density network: a whole distribution for every input"),
+        Entry(
+            "density", "bnnzoo.models.density:Density", "a mixture of Gaussians without inputs: an unsupervised density"
+        ),
         Entry("cnn", "bnnzoo.models.cnn:Cnn", "small convolutional network for images"),
+        Entry("resnet", "bnnzoo.models.resnet:Resnet", "small residual network for images, without batch statistics"),
     ]
 
 
@@ -28,6 +32,12 @@ def bnnzoo_samplers() -> list[Entry]:
             "random-walk",
             "bnnzoo.samplers.random_walk:RandomWalk",
             "random-walk Metropolis: no gradients, the plainest exact method",
+            "exact",
+        ),
+        Entry(
+            "gibbs",
+            "bnnzoo.samplers.gibbs:Gibbs",
+            "Metropolis within Gibbs: layers, arrays or single numbers in turn",
             "exact",
         ),
         Entry(
@@ -43,9 +53,33 @@ def bnnzoo_samplers() -> list[Entry]:
             "noise-corrected",
         ),
         Entry(
+            "batched",
+            "bnnzoo.samplers.penalty:Batched",
+            "Metropolis on mini-batches without a penalty: what the penalty is compared with",
+            "biased",
+        ),
+        Entry(
             "sgld",
             "bnnzoo.samplers.sgld:Sgld",
             "stochastic gradient Langevin dynamics: mini-batch gradients, no accept step",
+            "biased",
+        ),
+        Entry(
+            "sghmc",
+            "bnnzoo.samplers.sghmc:Sghmc",
+            "stochastic gradient HMC: mini-batch gradients with momentum and friction",
+            "biased",
+        ),
+        Entry(
+            "sms-ubu",
+            "bnnzoo.samplers.sms_ubu:SmsUbu",
+            "Langevin with momentum and symmetric sweeps over the batches: less bias at the same price",
+            "biased",
+        ),
+        Entry(
+            "psgld",
+            "bnnzoo.samplers.psgld:Psgld",
+            "SGLD with a step size for every parameter, by the size of its gradients (RMSprop)",
             "biased",
         ),
         Entry(
@@ -53,6 +87,18 @@ def bnnzoo_samplers() -> list[Entry]:
             "bnnzoo.samplers.hmc:Hmc",
             "Hamiltonian Monte Carlo with a trajectory of fixed length",
             "exact",
+        ),
+        Entry(
+            "rejection",
+            "bnnzoo.samplers.rejection:Rejection",
+            "independent draws: the prior's, kept by their likelihood; for a handful of data",
+            "exact",
+        ),
+        Entry(
+            "importance",
+            "bnnzoo.samplers.importance:Importance",
+            "draws of the prior with the likelihood as weight; for a handful of data",
+            "approximate",
         ),
         Entry("nuts", "bnnzoo.samplers.nuts:Nuts", "the No-U-Turn sampler: HMC that chooses its length", "exact"),
         Entry(
@@ -104,6 +150,7 @@ def bnnzoo_likelihoods() -> list[Entry]:
     here = "bnnzoo.likelihoods"
     return [
         Entry("gaussian", f"{here}:Gaussian", "Gaussian noise of one scale, fixed or learned"),
+        Entry("student-t", f"{here}:StudentT", "Student's t about the output: noise with outliers"),
         Entry("heteroscedastic", f"{here}:Heteroscedastic", "Gaussian whose mean and scale are network outputs"),
         Entry("mixture", f"{here}:Mixture", "mixture of Gaussians whose parameters are network outputs"),
         Entry("categorical", f"{here}:Categorical", "one of C classes, by softmax"),
@@ -119,6 +166,7 @@ def bnnzoo_priors() -> list[Entry]:
         Entry("normal", f"{here}:Normal", "N(0, scale^2) on every parameter"),
         Entry("laplace", f"{here}:Laplace", "Laplace(0, scale) on every parameter"),
         Entry("scale-mixture", f"{here}:ScaleMixture", "a wide and a narrow Gaussian: few large weights"),
+        Entry("hierarchical", f"{here}:Hierarchical", "a Gaussian a layer, whose scales are sampled too"),
         Entry(
             "fan-in",
             f"{here}:FanIn",

@@ -14,8 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, Shaped
 
+from bnnzoo.errors import UsageError
 from bnnzoo.layout import Block, Layout, named_leaves, network_layout
-from bnnzoo.likelihoods import AbstractLikelihood
+from bnnzoo.likelihoods import AbstractLikelihood, Parameter
 from bnnzoo.number import Number
 from bnnzoo.permutation import distinct_indices, uniform_indices
 from bnnzoo.priors import AbstractPrior
@@ -79,6 +80,21 @@ class AbstractPosterior(eqx.Module):
     def start(self, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
         """Where a chain starts when nothing better is known: N(0, I), or a draw of the prior where there is one."""
         return jax.random.normal(key, (self.layout.dim,), self.dtype)
+
+    def sample_prior(self, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
+        """A draw of the prior.
+
+        Raises:
+            UsageError: if this posterior does not say how.
+        """
+        del key
+        raise UsageError(
+            f"{type(self).__name__}: has no draws of its prior (sample_prior); use another sampler, such as nuts"
+        )
+
+    def log_likelihood_bounds(self, batch: Any) -> Float[Array, " batch"]:
+        """The most that each datum's log-likelihood can be at any theta; infinite where no bound is known."""
+        return jnp.full(jax.tree.leaves(batch)[0].shape[0], jnp.inf, self.dtype)
 
     @property
     def dtype(self) -> Any:
@@ -170,6 +186,9 @@ class NetworkPosterior(AbstractPosterior):
         for parameter in likelihood.parameters():
             blocks.append(Block(f"likelihood_{parameter.name}", parameter.shape, start, "likelihood"))
             start = blocks[-1].stop
+        for parameter in prior.parameters(layout):
+            blocks.append(Block(f"prior_{parameter.name}", parameter.shape, start, "prior"))
+            start = blocks[-1].stop
         chosen, rest = eqx.partition(network, sampled)
         return cls(
             data=Data(x, y),
@@ -212,12 +231,17 @@ class NetworkPosterior(AbstractPosterior):
         return (x.astype(self.dtype) - self.input_mean) / self.input_sd
 
     def log_prior(self, theta: Float[Array, " dim"]) -> Float[Array, ""]:
-        network = self.layout.network
-        total = self.prior.log_prob(theta[: network.dim], network)
-        values = self.layout.unflatten(theta)
-        for parameter in self.likelihood.parameters():
-            total = total + parameter.log_prior(values[f"likelihood_{parameter.name}"])
+        network, values = self.layout.network, self.layout.unflatten(theta)
+        own = {p.name: p.natural(values[f"prior_{p.name}"]) for p in self.prior.parameters(network)}
+        total = self.prior.with_parameters(own).log_prob(theta[: network.dim], network)
+        for name, parameter in self._own().items():
+            total = total + parameter.log_prior(values[name])
         return total
+
+    def _own(self) -> dict[str, Parameter]:
+        """The likelihood's and the prior's own parameters, by the names of their blocks and in that order."""
+        likelihood = {f"likelihood_{p.name}": p for p in self.likelihood.parameters()}
+        return likelihood | {f"prior_{p.name}": p for p in self.prior.parameters(self.layout.network)}
 
     def log_likelihood(self, theta: Float[Array, " dim"], batch: Data) -> Float[Array, " batch"]:
         outputs = self.outputs(theta, jnp.asarray(batch.x))
@@ -226,21 +250,27 @@ class NetworkPosterior(AbstractPosterior):
     def position(self, network: PyTree) -> Float[Array, " dim"]:
         """The `theta` of a network of the same architecture, the likelihood's parameters at their usual start."""
         values: dict[str, Array] = named_leaves(network)
-        for p in self.likelihood.parameters():
-            values[f"likelihood_{p.name}"] = jnp.full(p.shape, p.start)
+        values |= {name: jnp.full(p.shape, p.start) for name, p in self._own().items()}
         return self.layout.flatten(values).astype(self.dtype)
 
     def start(self, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
+        return self.sample_prior(key=key)
+
+    def log_likelihood_bounds(self, batch: Data) -> Float[Array, " batch"]:
+        return jax.vmap(self.likelihood.upper_bound)(jnp.asarray(batch.y)).astype(self.dtype)
+
+    def sample_prior(self, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
         """A draw of the prior, of the network's parameters and the likelihood's."""
-        network = self.layout.network
-        own = [jnp.ravel(p.draw(jax.random.fold_in(key, i))) for i, p in enumerate(self.likelihood.parameters(), 1)]
-        return jnp.concatenate([self.prior.sample(network, key=jax.random.fold_in(key, 0)), *own]).astype(self.dtype)
+        network, drawn = self.layout.network, {}
+        for i, (name, parameter) in enumerate(self._own().items(), 1):
+            drawn[name] = parameter.draw(jax.random.fold_in(key, i))
+        natural = {p.name: p.natural(drawn[f"prior_{p.name}"]) for p in self.prior.parameters(network)}
+        weights = self.prior.with_parameters(natural).sample(network, key=jax.random.fold_in(key, 0))
+        return jnp.concatenate([weights, *(jnp.ravel(v) for v in drawn.values())]).astype(self.dtype)
 
     def natural(self, draws: Float[np.ndarray, "*lead dim"]) -> dict[str, np.ndarray]:
         values = self.layout.unflatten(draws)
-        for p in self.likelihood.parameters():
-            values[f"likelihood_{p.name}"] = p.natural(values[f"likelihood_{p.name}"])
-        return values
+        return values | {name: p.natural(values[name]) for name, p in self._own().items()}
 
     def predictive(
         self, natural: Float[Array, " dim"], x: Shaped[Array, "batch ..."]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import abc
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -13,7 +14,9 @@ from annotated_types import Gt, Lt
 from jaxtyping import Array, Float, PRNGKeyArray
 from typing_extensions import Doc
 
+from bnnzoo.errors import UsageError
 from bnnzoo.layout import Layout
+from bnnzoo.likelihoods import Parameter, exp
 from bnnzoo.number import Number, number
 
 
@@ -23,6 +26,16 @@ class AbstractPrior(eqx.Module):
     @abc.abstractmethod
     def distribution(self, layout: Layout) -> dist.Distribution:
         """The univariate distribution of each parameter: batch shape `[]` (the same for all) or `[dim]`."""
+
+    def parameters(self, layout: Layout) -> tuple[Parameter, ...]:
+        """The prior's own sampled parameters, for the network's blocks `layout`."""
+        del layout
+        return ()
+
+    def with_parameters(self, values: Mapping[str, Array]) -> AbstractPrior:
+        """The same prior with its sampled parameters set, on their natural scale."""
+        del values
+        return self
 
     def log_prob(self, theta: Float[Array, " dim"], layout: Layout) -> Float[Array, ""]:
         """The log prior density of the network's parameters, `layout` telling which is which."""
@@ -79,3 +92,43 @@ class FanIn(AbstractPrior):
 
     def distribution(self, layout: Layout) -> dist.Distribution:
         return dist.Normal(0.0, self.scale / np.sqrt(layout.fan_in()))
+
+
+class Hierarchical(AbstractPrior):
+    """N(0, s_l^2) on the parameters of layer l, with every s_l sampled: s_l ~ HalfNormal(scale) or HalfCauchy(scale).
+
+    Neal 1996, Bayesian Learning for Neural Networks, section 2.2; Gelman 2006, Bayesian Analysis 1, on the hyperprior.
+    The scales are sampled as their logarithms and stored as `prior_scale`.
+    """
+
+    scale: Annotated[Number, Gt(0), Doc("of the hyperprior: what a layer's scale is about")] = number(1.0)
+    hyperprior: Annotated[Literal["half-normal", "half-cauchy"], Doc("of the scales")] = "half-normal"
+
+    def distribution(self, layout: Layout) -> dist.Distribution:
+        del layout
+        raise UsageError("prior hierarchical: its scales are sampled with the weights; use another --prior here")
+
+    def parameters(self, layout: Layout) -> tuple[Parameter, ...]:
+        count = (int(layout.layer_index()[-1]) + 1,) if layout.blocks else (0,)
+        kind = dist.HalfNormal if self.hyperprior == "half-normal" else dist.HalfCauchy
+
+        def log_prior(u: Array) -> Array:
+            return jnp.sum(kind(self.scale).log_prob(jnp.exp(u)) + u)
+
+        def draw(key: PRNGKeyArray) -> Array:
+            return jnp.log(jnp.asarray(kind(self.scale).sample(key, count)))
+
+        return (Parameter("scale", count, float(np.log(0.5)), exp, log_prior, draw),)
+
+    def with_parameters(self, values: Mapping[str, Array]) -> AbstractPrior:
+        return _Layered(values["scale"])
+
+
+class _Layered(AbstractPrior):
+    """N(0, s_l^2) on the parameters of layer l."""
+
+    scales: Float[Array, " layer"]
+
+    def distribution(self, layout: Layout) -> dist.Distribution:
+        scales: Any = self.scales[layout.layer_index()]
+        return dist.Normal(0.0, scales)

@@ -118,7 +118,8 @@ def chunks(
         seconds: filled with the time spent.
 
     Raises:
-        BnnzooError: when a chain's position is no longer finite, or no proposal is accepted for 1000 steps.
+        BnnzooError: when a chain's position is no longer finite, no proposal is accepted for 1000 steps, or the
+            sampler says that it cannot go on.
     """
     num_chains = len(thetas)
     posterior = placement.put(posterior, None)
@@ -228,6 +229,8 @@ def _sample(plan: _Plan, loop: Loop, carry: Carry, step: int) -> Iterator[Chunk]
             draws, stats = _fetch(filled, count, num_chains, dim)
             pace.tell(count)
             _check_finite(draws, loop, next_step)
+            if problem := loop.sampler.failure(stats):
+                raise BnnzooError(problem)
             yield Chunk("sampling", draws, stats, done, next_step, loop.sampler)
             quiet = _check_moving(stats, quiet, thin, next_step)
         pending = following

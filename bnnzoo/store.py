@@ -100,11 +100,16 @@ class Store:
 
     def add_static(self, group: str, values: Group, dims: Mapping[str, list[str]]) -> None:
         """Add to the arrays that do not grow, such as constant_data, or replace them."""
-        arrays = {f"{g}/{n}": v for g, found in read_static(self.folder).items() for n, v in found.items()}
+        arrays: dict[str, Any] = {f"{g}/{n}": v for g, old in read_static(self.folder).items() for n, v in old.items()}
         arrays |= {f"{group}/{n}": v for n, v in values.items()}
         self.dims |= {name: list(names) for name, names in dims.items()}
         self._write_header()
         write_whole(self.folder / "data.npz", lambda file: np.savez(file, **arrays))
+
+    def values(self, group: str, name: str) -> np.ndarray:
+        """A variable of all parts so far, [chain, draw, ...]."""
+        parts = (self.folder / part["file"] for part in self.parts)
+        return np.concatenate([found[group][name] for part in parts if group in (found := _groups_of(part))], 1)
 
     def update(self, attributes: Mapping[str, str | int | float]) -> None:
         """Set root attributes."""

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from bnnzoo import assembly, backend, checkpoint, config, store
+from bnnzoo import assembly, backend, checkpoint, config, diagnostics, store
 from bnnzoo.checkpoint import Checkpoint
 from bnnzoo.config import Recipe
 from bnnzoo.data import Dataset, from_arrays
@@ -335,6 +335,8 @@ def _drive(
     tell(Progress("writing", 0, 1))
     means = {name: total / max(count, 1) for name, (total, count) in totals.items()}
     verdict = chunk.sampler.verdict(job.posterior, means)
+    if "log_weight" in totals:
+        verdict = verdict or diagnostics.verdict_of_weights(writer.values("sample_stats", "log_weight"))
     tuned = _tuned_fields(job.asked, chunk.sampler)
     step_size = getattr(chunk.carry.states, "step_size", None)
     if recipe.warmup and step_size is not None:

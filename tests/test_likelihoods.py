@@ -9,7 +9,7 @@ import pytest
 from scipy import special, stats
 
 from bnnzoo.errors import UsageError
-from bnnzoo.likelihoods import Bernoulli, Categorical, Gaussian, Heteroscedastic, Mixture, Poisson
+from bnnzoo.likelihoods import Bernoulli, Categorical, Gaussian, Heteroscedastic, Mixture, Poisson, StudentT
 
 
 def _softplus(value):
@@ -27,6 +27,7 @@ OUTPUT = np.array([0.3, -0.7, 1.1, 0.4, -0.2, 0.9, -1.3, 0.6, 0.1, -0.5])
 PAIR = np.array([0.5, -1.2])
 CASES = {
     "gaussian": (Gaussian(0.4), 2, PAIR, lambda o, y: stats.norm.logpdf(y, o, 0.4).sum()),
+    "student-t": (StudentT(8.0, 0.4), 2, PAIR, lambda o, y: stats.t.logpdf(y, 8, o, 0.4).sum()),
     "heteroscedastic": (
         Heteroscedastic(),
         4,
@@ -81,6 +82,27 @@ def test_samples_have_the_moments_of_the_distribution(likelihood, size, target, 
     assert (np.abs(square.mean(0) - variance) < 5 * square.std(0) / 200).all()
 
 
+@EACH
+def test_no_output_makes_a_target_likelier_than_its_bound(likelihood, size, target, log_density):
+    value = jnp.asarray(target.astype(np.float32) if target.ndim else target)
+    bound = float(likelihood.upper_bound(value))
+    outputs = np.random.default_rng(0).normal(0, 3, size=(2000, size)).astype(np.float32)
+    # The best output: the target itself, its logarithm, or a logit beyond doubt.
+    best = {StudentT: target, Gaussian: target, Poisson: np.log(np.maximum(target, 1e-30))}.get(type(likelihood))
+    if best is None:
+        best = (
+            np.full(size, 50.0 if target else -50.0)
+            if isinstance(likelihood, Bernoulli)
+            else 50 * np.eye(size)[3 % size]
+        )
+    found = np.asarray(jax.vmap(lambda o: likelihood.log_prob(o, value))(jnp.asarray(outputs)))
+    if isinstance(likelihood, Mixture | Heteroscedastic):
+        assert bound == np.inf
+        return
+    assert found.max() <= bound + 1e-5
+    np.testing.assert_allclose(likelihood.log_prob(jnp.asarray(best, jnp.float32), value), bound, atol=1e-5)
+
+
 def test_one_component_is_the_heteroscedastic_gaussian():
     output, target = jnp.asarray(OUTPUT[:4], jnp.float32), jnp.asarray(PAIR, jnp.float32)
     one, other = Mixture(1), Heteroscedastic()
@@ -94,6 +116,7 @@ def test_one_component_is_the_heteroscedastic_gaussian():
     ("likelihood", "targets", "outputs"),
     [
         (Gaussian(0.5), 3, 3),
+        (StudentT(scale=0.5), 3, 3),
         (Heteroscedastic(), 3, 6),
         (Mixture(1), 3, 6),
         (Mixture(2), 1, 6),
@@ -119,11 +142,13 @@ def test_a_scale_is_positive_and_finite(raw):
         assert np.isfinite(gradient).all()
 
 
-def test_the_learned_scale_is_half_normal_on_its_own_scale():
-    (parameter,) = Gaussian().parameters()
+@pytest.mark.parametrize("kind", [Gaussian, StudentT])
+def test_the_learned_scale_is_half_normal_on_its_own_scale(kind):
+    (parameter,) = kind().parameters()
+    assert np.isinf(kind().upper_bound(jnp.zeros(1)))
     assert parameter.name == "scale"
     assert parameter.shape == ()
-    assert Gaussian(0.5).parameters() == ()
+    assert kind(scale=0.5).parameters() == ()
     u = np.linspace(-3, 1, 9)
     found = [parameter.log_prior(jnp.asarray(v, jnp.float32)) for v in u]
     np.testing.assert_allclose(found, stats.halfnorm.logpdf(np.exp(u)) + u, rtol=1e-5, atol=1e-6)
@@ -137,6 +162,8 @@ def test_a_learned_scale_is_set_by_its_value():
     fixed = Gaussian().with_parameters({"scale": jnp.asarray(0.3)})
     found = fixed.log_prob(jnp.zeros(1), jnp.ones(1))
     np.testing.assert_allclose(found, stats.norm.logpdf(1, 0, 0.3), rtol=1e-6)
+    fixed = StudentT(5.0).with_parameters({"scale": jnp.asarray(0.3)})
+    np.testing.assert_allclose(fixed.log_prob(jnp.zeros(1), jnp.ones(1)), stats.t.logpdf(1, 5, 0, 0.3), rtol=1e-5)
     assert Gaussian(0.5).with_parameters({}) == Gaussian(0.5)
 
 

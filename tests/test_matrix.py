@@ -9,17 +9,16 @@ import tiny
 import bnnzoo
 from bnnzoo import cli
 
-DATA = {"linear": "diabetes", "mlp": "diabetes", "mdn": "diabetes", "cnn": "digits"}
+DATA = {"linear": "diabetes", "mlp": "diabetes", "mdn": "diabetes", "cnn": "digits", "resnet": "digits"}
 SMALL = {
     "mlp": ["--model.hidden", "8"],
     "mdn": ["--model.hidden", "8"],
     "cnn": ["--model.channels", "2,4", "--model.hidden", "8"],
+    "resnet": ["--model.channels", "2,4", "--model.groups", "2"],
 }
-PLUS = {
-    "penalty": ["--sampler.batch-size", "20", "--sampler.num-batches", "4"],
-    "sgld": ["--sampler.batch-size", "20"],
-}
+PLUS = {name: ["--sampler.batch-size", "20", "--sampler.num-batches", "4"] for name in ("penalty", "batched")}
 PLUS |= {"swag": ["--sampler.rank", "2", "--sampler.interval", "5"]}
+PLUS |= {name: ["--sampler.batch-size", "20"] for name in ("sgld", "sghmc", "psgld", "sms-ubu")}
 PLUS |= {"hmc": ["--sampler.num-steps", "2"], "nuts": ["--sampler.max-tree-depth", "3"]}
 PAIRS = [(model, sampler) for model in DATA for sampler in tiny.SAMPLERS]
 BY_DEFAULT = [pair for pair in PAIRS if pair[1] == "penalty"]

@@ -13,7 +13,7 @@ import pytest
 from bnnzoo.errors import UsageError
 from bnnzoo.layout import network_layout
 from bnnzoo.likelihoods import Mixture
-from bnnzoo.models import Cnn, Linear, Mdn, Mlp
+from bnnzoo.models import Cnn, Linear, Mdn, Mlp, Resnet
 
 KEY = jax.random.key(0)
 
@@ -79,7 +79,41 @@ def test_cnn_takes_images_of_any_size(shape):
     }
 
 
+@pytest.mark.parametrize("shape", [(1, 28, 28), (3, 7, 5), (2, 1, 1)])
+def test_resnet_takes_images_of_any_size(shape):
+    model = Resnet((4, 8), blocks=2, groups=2)
+    network: Any = model.build(shape, 5, key=KEY)
+    image = jax.random.normal(KEY, shape)
+    assert network(image).shape == (5,)
+    assert np.isfinite(network(image)).all()
+    features, last = model.split(network)
+    np.testing.assert_array_equal(last(features(image)), network(image))
+    names = _names(network)
+    assert names["stem_weight"] == (4, shape[0], 3, 3)
+    assert names["stages_1_0_skip_weight"] == (8, 4, 1, 1)
+    assert names["last_weight"] == (5, 8)
+    assert "stages_1_1_skip_weight" not in names
+    assert not [name for name in names if "norm" in name]
+
+
+def test_a_residual_block_without_weights_is_the_identity():
+    block = Resnet((4,), groups=2).build((1, 6, 6), 3, key=KEY).stages[0][0]
+    image = jax.random.normal(KEY, (4, 6, 6))
+    nothing = jax.tree.map(lambda a: 0 * a if isinstance(a, jax.Array) else a, block)
+    np.testing.assert_array_equal(nothing(image), image)
+    assert np.abs(block(image) - image).max() > 1e-3
+
+
+def test_resnet_sees_one_image_at_a_time():
+    """Its norm is of the image's own groups: mean 0 and variance 1 of each."""
+    network: Any = Resnet((4, 8), groups=2).build((1, 8, 8), 3, key=KEY)
+    normed = np.asarray(network.norm(3 * jax.random.normal(KEY, (8, 4, 4)) + 1)).reshape(2, -1)
+    np.testing.assert_allclose(normed.mean(1), 0, atol=1e-5)
+    np.testing.assert_allclose(normed.std(1), 1, atol=1e-3)
+
+
 def test_cnn_arranges_channels():
+    assert Resnet().arrange(np.zeros((5, 8, 6))).shape == (5, 1, 8, 6)
     assert Cnn().arrange(np.zeros((5, 8, 6))).shape == (5, 1, 8, 6)
     assert Cnn().arrange(np.zeros((5, 3, 8, 6))).shape == (5, 3, 8, 6)
     with pytest.raises(UsageError, match="model cnn: needs images"):
@@ -94,6 +128,7 @@ def test_cnn_arranges_channels():
         (lambda: Mdn((3, -1)), "every width must be >= 1"),
         (lambda: Cnn(()), "every width must be >= 1"),
         (lambda: Cnn(kernel=2), "must be odd"),
+        (lambda: Resnet((4, 6)), "a multiple of groups, 4"),
     ],
 )
 def test_what_makes_no_network_is_refused(make, said):

@@ -126,7 +126,12 @@ MUTANTS = (
     ),
     _sgld("SGLD: noise of half the variance", "jnp.sqrt(2 * eta) * eps", "jnp.sqrt(eta) * eps"),
     _sgld("SGLD: twice the gradient", "+ eta * gradient +", "+ 2 * eta * gradient +"),
-    _sgld("SGLD: N/n a tenth too large", "power * (posterior.num_data", "power * 1.1 * (posterior.num_data"),
+    Mutant(
+        "SGLD: N/n a tenth too large",
+        "_stochastic_gradient.py",
+        (("power * (posterior.num_data", "power * 1.1 * (posterior.num_data"),),
+        (FORMULA,),
+    ),
     _sgld("SGLD: no noise", "+ jnp.sqrt(2 * eta) * eps", "+ 0 * eps"),
 )
 

@@ -8,8 +8,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from bnnzoo.errors import UsageError
 from bnnzoo.layout import Block, Layout
-from bnnzoo.priors import FanIn, Laplace, Normal, ScaleMixture
+from bnnzoo.likelihoods import Gaussian
+from bnnzoo.models import Mlp
+from bnnzoo.posterior import NetworkPosterior
+from bnnzoo.priors import FanIn, Hierarchical, Laplace, Normal, ScaleMixture
 
 LAYOUT = Layout((Block("weight", (3, 4), 0), Block("bias", (3,), 12)))
 SD = np.concatenate([np.full(12, 0.8 / 2), np.full(3, 0.8)])
@@ -72,3 +76,47 @@ def test_a_wrong_scale_is_seen():
 def test_a_scale_is_an_argument_of_a_compiled_program():
     leaves = [*jax.tree.leaves(Normal(0.7)), *jax.tree.leaves(ScaleMixture())]
     assert [type(leaf) for leaf in leaves] == [np.float32] * 4
+
+
+HYPER = {"half-normal": stats.halfnorm(0, 0.8), "half-cauchy": stats.halfcauchy(0, 0.8)}
+
+
+def _hierarchical(hyperprior: str) -> NetworkPosterior:
+    network = Mlp((3,)).build((2,), 1, key=jax.random.key(0))
+    x = np.zeros((1, 2), np.float32)
+    return NetworkPosterior.of(network, Gaussian(), Hierarchical(0.8, hyperprior), x, x[:, :1])
+
+
+@pytest.mark.parametrize("hyperprior", HYPER)
+def test_the_density_of_a_hierarchical_prior(hyperprior):
+    posterior = _hierarchical(hyperprior)
+    names = [block.name for block in posterior.layout.blocks]
+    assert names[-2:] == ["likelihood_scale", "prior_scale"]
+    theta = np.random.default_rng(0).normal(size=posterior.layout.dim)
+    weights, noise, logs = theta[:13], theta[13], theta[14:]
+    wanted = stats.norm.logpdf(weights, 0, np.exp(np.repeat(logs, [9, 4]))).sum()
+    wanted += (HYPER[hyperprior].logpdf(np.exp(logs)) + logs).sum() + stats.halfnorm.logpdf(np.exp(noise)) + noise
+    np.testing.assert_allclose(posterior.log_prior(jnp.asarray(theta, jnp.float32)), wanted, rtol=1e-5)
+    natural = posterior.natural(theta[None])
+    np.testing.assert_allclose(natural["prior_scale"], np.exp(logs)[None])
+    np.testing.assert_array_equal(natural["layers_0_weight"].reshape(-1), weights[:6])
+
+
+@pytest.mark.parametrize("hyperprior", HYPER)
+def test_the_draws_of_a_hierarchical_prior(hyperprior):
+    posterior = _hierarchical(hyperprior)
+    keys = jax.random.split(jax.random.key(1), 4000)
+    draws = np.asarray(jax.jit(jax.vmap(lambda key: posterior.sample_prior(key=key)))(keys), np.float64)
+    scales = np.exp(draws[:, 14:])
+    for layer, columns in enumerate((slice(0, 9), slice(9, 13))):
+        assert stats.kstest(scales[:, layer], HYPER[hyperprior].cdf).pvalue > 1e-6
+        standard = draws[:, columns] / scales[:, layer, None]
+        assert stats.kstest(standard.ravel(), stats.norm.cdf).pvalue > 1e-6
+        # Positive control: the weights are not normal before they are divided by their layer's scale.
+        assert stats.kstest(draws[:, columns].ravel(), stats.norm(0, 0.8).cdf).pvalue < 1e-6
+    assert abs(stats.spearmanr(scales).statistic) < 0.08
+
+
+def test_a_hierarchical_prior_has_no_density_without_its_scales():
+    with pytest.raises(UsageError, match="its scales are sampled with the weights"):
+        Hierarchical().log_prob(jnp.zeros(15), LAYOUT)

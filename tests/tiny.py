@@ -12,13 +12,19 @@ from bnnzoo.placement import place
 from bnnzoo.run import Chunk, Keys, chunks
 
 CHAINS, WARMUP, DRAWS = 4, 45, 20
-SAMPLERS = sorted(registry.entries("samplers"))
 APPROXIMATE = tuple(name for name, entry in registry.entries("samplers").items() if entry.exactness == "approximate")
-METROPOLIS = ("random-walk", "mala", "penalty")
+PRIOR = ("importance", "rejection")
+"""Samplers that draw from the prior: what they ask of a posterior, few data have."""
+SAMPLERS = sorted(set(registry.entries("samplers")) - set(PRIOR))
+METROPOLIS = ("random-walk", "mala", "penalty", "batched", "gibbs")
 
 SMALL: dict[str, dict[str, Any]] = {
     "penalty": {"batch_size": 20, "num_batches": 5},
+    "batched": {"batch_size": 20, "num_batches": 5},
     "sgld": {"batch_size": 20},
+    "sghmc": {"batch_size": 20},
+    "psgld": {"batch_size": 20},
+    "sms-ubu": {"batch_size": 20},
     "hmc": {"num_steps": 4},
     "nuts": {"max_tree_depth": 4},
     "bbb": {"reparameterisation": "local"},

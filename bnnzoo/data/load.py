@@ -66,7 +66,7 @@ def load_inputs(spec: str | Path | Dataset | ArrayLike, like: Signature) -> NDAr
     if path.suffix.lower() == ".npz":
         return _match(_read_npz_inputs(path), like, f"{where}: x")
     _check_tabular(like, where)
-    table = read_table(path, like.feature_names)
+    table = read_table(path, like.feature_names or None)
     return _match(finite_float32(table.values, where, table.names), like, where)
 
 
@@ -176,8 +176,11 @@ def _from_table(table: Table, targets: tuple[str, ...], task: str | None, path: 
     if len(set(names)) < len(names):
         raise UsageError(f"{where}: a target is given twice ({', '.join(names)}); name each once")
     others = [i for i in range(len(table.names)) if i not in columns]
-    if not others:
-        raise UsageError(f"{where}: no columns left for features beside the target {', '.join(names)}; add one")
+    if not others and not targets:
+        raise UsageError(
+            f"{where}: no columns left for features beside the target {', '.join(names)}; add one, "
+            "or name every column with --target for a density"
+        )
     feature_names = tuple(table.names[i] for i in others)
     x = finite_float32(table.values[:, others], where, feature_names)
     y = table.values[:, columns]
@@ -253,6 +256,8 @@ def _by_name(x: Any, like: Signature) -> ArrayLike:
 
 def _match(x: ArrayLike, like: Signature, where: str) -> NDArray[Any]:
     """x [N, *like.shape] with the dtype of the training inputs."""
+    if like.shape == (0,):  # only targets: whatever there is beside them
+        return np.zeros((len(numeric_array(x, where)), 0), np.float32)
     inputs = as_inputs(x, where)
     if inputs.shape[1:] != like.shape:
         raise UsageError(

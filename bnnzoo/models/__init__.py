@@ -2,8 +2,10 @@
 
 from bnnzoo.models._base import AbstractModel
 from bnnzoo.models.cnn import Cnn
+from bnnzoo.models.density import Density
 from bnnzoo.models.linear import Linear
 from bnnzoo.models.mdn import Mdn
 from bnnzoo.models.mlp import Mlp
+from bnnzoo.models.resnet import Resnet
 
-__all__ = ["AbstractModel", "Cnn", "Linear", "Mdn", "Mlp"]
+__all__ = ["AbstractModel", "Cnn", "Density", "Linear", "Mdn", "Mlp", "Resnet"]

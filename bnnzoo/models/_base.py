@@ -11,6 +11,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
+from bnnzoo.errors import UsageError
 from bnnzoo.likelihoods import AbstractLikelihood
 
 Activation = Literal["tanh", "relu", "gelu", "silu", "softplus"]
@@ -25,6 +26,31 @@ def activation_function(name: Activation) -> Callable[[Array], Array]:
         "silu": jax.nn.silu,
         "softplus": jax.nn.softplus,
     }[name]
+
+
+def as_images(x: Shaped[np.ndarray, "batch ..."], model: str) -> Shaped[np.ndarray, "batch channel height width"]:
+    """Images with a channel axis.
+
+    Raises:
+        UsageError: if the inputs are no images.
+    """
+    if x.ndim == 3:
+        return x[:, None]
+    if x.ndim == 4:
+        return x
+    features: Any = x.shape[1:]
+    raise UsageError(
+        f"model {model}: needs images [row, height, width] or [row, channel, height, width], the data have {features} "
+        "features a row; use mlp, or an .npz with images, an IDX folder, or --data digits"
+    )
+
+
+def pool(image: Float[Array, "channel height width"]) -> Float[Array, "channel half_height half_width"]:
+    """Means of 2 x 2 squares, or along an axis that is 1 already, of that axis alone."""
+    channel, height, width = image.shape
+    h, w = min(2, height), min(2, width)
+    image = image[:, : height - height % h, : width - width % w]
+    return image.reshape(channel, height // h, h, width // w, w).mean((2, 4))
 
 
 class AbstractModel(eqx.Module):
@@ -43,6 +69,10 @@ class AbstractModel(eqx.Module):
         Raises:
             UsageError: if the model cannot take such inputs.
         """
+        if 0 in x.shape[1:]:
+            raise UsageError(
+                "the data have no inputs, all their columns are targets; leave one out of --target, or use density"
+            )
         return x.reshape(len(x), -1)
 
     def split(self, network: Any) -> tuple[Callable[[Array], Array], Callable[[Array], Array]] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated
 
 import equinox as eqx
 import jax
@@ -13,8 +13,7 @@ from annotated_types import Ge
 from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 from typing_extensions import Doc
 
-from bnnzoo.errors import UsageError
-from bnnzoo.models._base import AbstractModel, Activation, Perceptron, activation_function
+from bnnzoo.models._base import AbstractModel, Activation, Perceptron, activation_function, as_images, pool
 
 
 class LeNet(eqx.Module):
@@ -27,19 +26,11 @@ class LeNet(eqx.Module):
     def features(self, image: Float[Array, "channel height width"]) -> Float[Array, " hidden"]:
         """What the last layer takes."""
         for convolution in self.convolutions:
-            image = _pool(self.activation(convolution(image)))
+            image = pool(self.activation(convolution(image)))
         return self.dense.features(jnp.ravel(image))
 
     def __call__(self, image: Float[Array, "channel height width"]) -> Float[Array, " output"]:
         return self.dense.layers[-1](self.features(image))
-
-
-def _pool(image: Float[Array, "channel height width"]) -> Float[Array, "channel half_height half_width"]:
-    """Means of 2 x 2 squares, or along an axis that is 1 already, of that axis alone."""
-    channel, height, width = image.shape
-    h, w = min(2, height), min(2, width)
-    image = image[:, : height - height % h, : width - width % w]
-    return image.reshape(channel, height // h, h, width // w, w).mean((2, 4))
 
 
 class Cnn(AbstractModel):
@@ -74,12 +65,4 @@ class Cnn(AbstractModel):
         return network.features, network.dense.layers[-1]
 
     def arrange(self, x: Shaped[np.ndarray, "batch ..."]) -> Shaped[np.ndarray, "batch ..."]:
-        if x.ndim == 3:
-            return x[:, None]
-        if x.ndim == 4:
-            return x
-        features: Any = x.shape[1:]
-        raise UsageError(
-            f"model cnn: needs images [row, height, width] or [row, channel, height, width], the data have {features} "
-            "features a row; use mlp, or an .npz with images, an IDX folder, or --data digits"
-        )
+        return as_images(x, "cnn")

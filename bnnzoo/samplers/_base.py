@@ -9,6 +9,7 @@ from typing import ClassVar, Generic, Literal, TypeVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from bnnzoo.posterior import AbstractPosterior
@@ -75,6 +76,11 @@ class AbstractSampler(eqx.Module, Generic[S]):
             UsageError: with what to type instead.
         """
         del posterior
+
+    def failure(self, stats: dict[str, np.ndarray]) -> str:
+        """Why the run must end here, given the statistics [chain, draw] of a chunk; empty if it need not."""
+        del stats
+        return ""
 
     def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> float:
         """Data a step looks at: per-datum likelihood or gradient evaluations, given the means of the statistics."""

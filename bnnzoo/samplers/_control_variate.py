@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from bnnzoo.errors import UsageError
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.samplers._preconditioner import prior_precision
+
+Order = Literal["none", "first", "second"]
+ORDER = {"none": 0, "first": 1, "second": 2}
+
+SECOND_ORDER_UP_TO = 2000
+"""Parameters up to which a Hessian is affordable."""
 
 _ROWS, _COLUMNS = 4096, 64
 """Data and columns of a Hessian that are looked at together: what bounds its memory."""
@@ -47,6 +56,17 @@ class Anchor(eqx.Module):
         slope, bend = jax.jvp(along, (self.point,), ((start + end) / 2 - self.point,))
         return slope + bend
 
+    def batch_slope(self, posterior: AbstractPosterior, theta: Float[Array, " dim"], batch) -> Float[Array, " dim"]:
+        """The gradient at `theta` of the polynomials of a batch, summed: sum_i g_i + H_i (theta - point)."""
+
+        def slope(t: Float[Array, " dim"]) -> Float[Array, " dim"]:
+            return jax.grad(lambda u: jnp.sum(posterior.log_likelihood(u, batch)))(t)
+
+        if self.hessian is None:
+            return slope(self.point)
+        there, bend = jax.jvp(slope, (self.point,), (theta - self.point,))
+        return there + bend
+
     def whole_part(self, start: Float[Array, " dim"], end: Float[Array, " dim"]) -> Float[Array, ""]:
         """The sum of q_i over all data, without looking at them."""
         return (end - start) @ self.slope((start + end) / 2)
@@ -80,6 +100,20 @@ def follow(anchor: Anchor, posterior: AbstractPosterior, theta: Float[Array, " d
     step = jax.scipy.linalg.cho_solve((jnp.linalg.cholesky(precision), True), slope)
     uphill = posterior.log_density(theta + step) > density
     return anchored(posterior, jnp.where(uphill, theta + step, theta), second=True)
+
+
+def refuse_large(order: Order, posterior: AbstractPosterior) -> None:
+    """Refuse a polynomial whose Hessian is not affordable.
+
+    Raises:
+        UsageError: with what to type instead.
+    """
+    dim = posterior.layout.dim
+    if order == "second" and dim > SECOND_ORDER_UP_TO:
+        raise UsageError(
+            f"--sampler.control-variate second: needs a {dim} x {dim} Hessian, affordable up to "
+            f"{SECOND_ORDER_UP_TO} parameters; use first, or sample fewer parameters with --stochastic last"
+        )
 
 
 def _hessian(posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Float[Array, "dim dim"]:

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 from numpyro.infer.hmc import HMC
 
+from bnnzoo.number import Number
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.samplers._base import Stats
 
@@ -30,14 +31,24 @@ def init(kernel: HMC, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNG
     return HamiltonianState(_strong(kernel.init(key, num_warmup, theta, (), {})), num_warmup)
 
 
-def step(kernel: HMC, state: HamiltonianState, *, key: PRNGKeyArray) -> tuple[HamiltonianState, Stats]:
-    """One transition with the step's own key.
+def step(
+    kernel: HMC, state: HamiltonianState, *, jitter: Number = 0.0, key: PRNGKeyArray
+) -> tuple[HamiltonianState, Stats]:
+    """One transition with the step's own key, its step size multiplied by a uniform number from 1 - jitter to 1 + jitter.
+
+    The factor depends on nothing, so that the target is kept; what adapts, and is told, is the step size without it.
 
     `kernel.init` fills the kernel's closures and is otherwise not wanted, so it is only traced for shapes.
     """
     jax.eval_shape(lambda k, z: kernel.init(k, state.num_warmup, z, (), {}), key, state.position)
-    old = state.inner._replace(rng_key=key)
+    adapted = state.inner.adapt_state
+    key, key_jitter = jax.random.split(key)
+    factor = 1 + jitter * jax.random.uniform(key_jitter, (), adapted.step_size.dtype, -1.0, 1.0)
+    old = state.inner._replace(rng_key=key, adapt_state=adapted._replace(step_size=adapted.step_size * factor))
     new = _strong(kernel.sample(old, (), {}))
+    adapting = state.inner.i < state.num_warmup
+    step_size = jnp.where(adapting, new.adapt_state.step_size, adapted.step_size)
+    new = new._replace(adapt_state=new.adapt_state._replace(step_size=step_size))
     stats = {
         "lp": -new.potential_energy,
         "acceptance_rate": new.accept_prob,

@@ -18,13 +18,18 @@ from bnnzoo.samplers._base import AbstractSampler, Exactness, Stats
 class Hmc(AbstractSampler[_numpyro.HamiltonianState]):
     """Draws from the posterior: `num_steps` leapfrog steps of H = -log p(theta) + p' M^-1 p / 2, then Metropolis.
 
-    Duane et al. 1987; Neal 2011. NumPyro adapts the step size and a diagonal M over the whole warm-up.
+    Duane et al. 1987; Neal 2011, section 3.2 on the jitter: on a Gaussian target a trajectory of fixed length is near a
+    whole number of periods of some direction, which then hardly moves. NumPyro adapts the step size and a diagonal M
+    over the whole warm-up.
     """
 
     exactness: ClassVar[Exactness] = "exact"
 
     step_size: Annotated[Number, Gt(0), Doc("of the leapfrog integrator, start value")] = number(0.01)
     num_steps: Annotated[int, Ge(1), Doc("leapfrog steps a draw")] = 32
+    jitter: Annotated[Number, Ge(0), Lt(1), Doc("each draw's step size is uniform within 1 -+ this times its own")] = (
+        number(0.2)
+    )
     target_acceptance: Annotated[Number, Gt(0), Lt(1), Doc("acceptance that warm-up tunes to")] = number(0.8)
 
     def _kernel(self, posterior: AbstractPosterior) -> HMC:
@@ -44,4 +49,4 @@ class Hmc(AbstractSampler[_numpyro.HamiltonianState]):
     def step(
         self, posterior: AbstractPosterior, state: _numpyro.HamiltonianState, *, key: PRNGKeyArray
     ) -> tuple[_numpyro.HamiltonianState, Stats]:
-        return _numpyro.step(self._kernel(posterior), state, key=key)
+        return _numpyro.step(self._kernel(posterior), state, jitter=self.jitter, key=key)

@@ -19,13 +19,8 @@ from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.samplers import _batch_sizes, _preconditioner
 from bnnzoo.samplers._base import AbstractSampler, Exactness, Stats, choose, metropolis, standard_normal
 from bnnzoo.samplers._batch_sizes import Seen
-from bnnzoo.samplers._control_variate import Anchor, anchored, follow
+from bnnzoo.samplers._control_variate import ORDER, Anchor, Order, anchored, follow, refuse_large
 from bnnzoo.samplers._regime import regime
-
-_SECOND_ORDER_UP_TO = 2000
-"""Parameters up to which a Hessian is affordable."""
-
-_ORDER = {"none": 0, "first": 1, "second": 2}
 
 
 class PenaltyState(eqx.Module):
@@ -84,9 +79,7 @@ class Penalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState]):
         "pooled"
     )
     correction: Annotated[int, Ge(0), Le(3), Doc("terms of the penalty; 0 switches it off: biased")] = 3
-    control_variate: Annotated[
-        Literal["none", "first", "second"], Doc("order of the Taylor polynomial taken off the differences")
-    ] = "none"
+    control_variate: Annotated[Order, Doc("order of the Taylor polynomial taken off the differences")] = "none"
     target_acceptance: Annotated[Number, Gt(0), Lt(1), Doc("warm-up keeps the acceptance at least here")] = number(0.45)
     target_sigma2: Annotated[Number, Gt(0), Doc("warm-up keeps the mean sigma2 at most here")] = number(1.5)
     preconditioner: Annotated[_preconditioner.Shape, Doc("shape of the proposal's covariance")] = "auto"
@@ -303,17 +296,12 @@ class Penalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState]):
             )
         if size * batches < 2:
             raise UsageError("one datum a step has no variance: the penalty needs at least two data")
-        dim = posterior.layout.dim
-        if self.control_variate == "second" and dim > _SECOND_ORDER_UP_TO:
-            raise UsageError(
-                f"--sampler.control-variate second: needs a {dim} x {dim} Hessian, affordable up to "
-                f"{_SECOND_ORDER_UP_TO} parameters; use first, or sample fewer parameters with --stochastic last"
-            )
+        refuse_large(self.control_variate, posterior)
 
     def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> float:
         """Two likelihoods a datum, its derivatives along the move at the anchor, and the gradients of a proposal."""
         size, batches = self.sizes(posterior.num_data)
-        order = _ORDER[self.control_variate]
+        order = ORDER[self.control_variate]
         gradients = 0.0
         if self.proposal != "random-walk" and order < 2:
             gradients = 1 + means.get("n_steps", 1.0) + order
@@ -329,6 +317,18 @@ class Penalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState]):
             disjoint=self.sampling == "disjoint",
             random_walk=self.proposal == "random-walk",
         )
+
+
+class Batched(Penalty):
+    """Draws from no known distribution: `Penalty` with the penalty switched off, to compare with.
+
+    Slides, Batched BNN. accept with probability min(1, exp(-delta) q(theta|theta') / q(theta'|theta)), delta from the
+    batches as if it were exact: the posterior comes out wider, the more the smaller the batches.
+    """
+
+    exactness: ClassVar[Exactness] = "biased"
+
+    correction: Annotated[Literal[0], Doc("no penalty")] = 0
 
 
 def noise_penalty(sigma2: Float[Array, ""], dof: Any, terms: int) -> Float[Array, ""]:

@@ -10,7 +10,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PRNGKeyArray
 from scipy import stats
 
 from bnnzoo.layout import Block, Layout
@@ -64,6 +64,12 @@ class GaussianMean(AbstractPosterior):
         squares = [(jnp.asarray(column) - centre[i]) ** 2 for i, column in enumerate(batch)]
         return -sum(squares[1:], squares[0]) / 2
 
+    def log_likelihood_bounds(self, batch: tuple[Float[np.ndarray | Array, " batch"], ...]) -> Float[Array, " batch"]:
+        return jnp.zeros(batch[0].shape[0])
+
+    def sample_prior(self, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
+        return jax.random.normal(key, (self.layout.dim,))
+
 
 class Skewed(AbstractPosterior):
     """One datum with log-likelihood theta - e^theta and a flat prior: theta is the log of an Exp(1) variable."""
@@ -112,6 +118,12 @@ class SmallNetwork(AbstractPosterior):
 
     def log_likelihood(self, theta: Float[Array, " dim"], batch: Data) -> Float[Array, " batch"]:
         return -((jnp.asarray(batch.y) - network(theta, jnp.asarray(batch.x), jnp)) ** 2) / (2 * NOISE**2)
+
+    def log_likelihood_bounds(self, batch: Data) -> Float[Array, " batch"]:
+        return jnp.zeros(batch.y.shape[0])
+
+    def sample_prior(self, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
+        return jax.random.normal(key, (self.layout.dim,))
 
 
 def network(theta: Any, x: Any, xp: Any = np) -> Any:

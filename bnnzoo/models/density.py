@@ -1,0 +1,56 @@
+"""A density of the targets alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, ClassVar, Literal
+
+import equinox as eqx
+import jax
+import numpy as np
+from annotated_types import Ge
+from jaxtyping import Array, Float, PRNGKeyArray, Shaped
+from typing_extensions import Doc
+
+from bnnzoo.errors import UsageError
+from bnnzoo.likelihoods import AbstractLikelihood, Mixture
+from bnnzoo.models._base import AbstractModel
+
+
+class Constant(eqx.Module):
+    """The same outputs whatever the input."""
+
+    outputs: Float[Array, " output"]
+
+    def __call__(self, x: Float[Array, " nothing"]) -> Float[Array, " output"]:
+        del x
+        return self.outputs
+
+
+class Density(AbstractModel):
+    """A mixture of Gaussians p(y | theta), the unsupervised case D = {y_i}; inputs, where there are any, are not used.
+
+    A table whose columns are all targets (`--target a --target b`) has no inputs. The one parameter `outputs` holds the
+    logits, means and raw scales of the mixture, which is the model's own likelihood.
+    """
+
+    brings_likelihood: ClassVar[bool] = True
+
+    components: Annotated[int, Ge(1), Doc("number of Gaussians")] = 2
+
+    def build(self, input_shape: tuple[int, ...], num_outputs: int, *, key: PRNGKeyArray) -> Callable[[Array], Array]:
+        del input_shape
+        # Apart from one another from the start, or the components would stay equal.
+        return Constant(jax.random.normal(key, (num_outputs,)))
+
+    def arrange(self, x: Shaped[np.ndarray, "batch ..."]) -> Float[np.ndarray, "batch nothing"]:
+        return np.zeros((len(x), 0), np.float32)
+
+    @classmethod
+    def default_likelihood(cls, task: Literal["regression", "classification"]) -> str:
+        if task == "classification":
+            raise UsageError("model density: the targets are class labels; a mixture of Gaussians needs numbers")
+        return "mixture"
+
+    def own_likelihood(self) -> AbstractLikelihood:
+        return Mixture(self.components)

@@ -1,0 +1,98 @@
+"""A small residual network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated
+
+import equinox as eqx
+import jax
+import numpy as np
+from annotated_types import Ge
+from jaxtyping import Array, Float, PRNGKeyArray, Shaped
+from typing_extensions import Doc
+
+from bnnzoo.models._base import AbstractModel, Activation, activation_function, as_images, pool
+
+
+class Residual(eqx.Module):
+    """x + conv(act(norm(conv(act(norm(x)))))), a 1 x 1 convolution on x where the channels change."""
+
+    norms: tuple[eqx.nn.GroupNorm, eqx.nn.GroupNorm]
+    convolutions: tuple[eqx.nn.Conv2d, eqx.nn.Conv2d]
+    skip: eqx.nn.Conv2d | None
+    activation: Callable[[Array], Array] = eqx.field(static=True)
+
+    def __call__(self, x: Float[Array, "channel height width"]) -> Float[Array, "out height width"]:
+        inner = x
+        for norm, convolution in zip(self.norms, self.convolutions, strict=True):
+            inner = convolution(self.activation(norm(inner)))
+        return inner + (x if self.skip is None else self.skip(x))
+
+
+class ResidualNetwork(eqx.Module):
+    """A convolution, stages of residual blocks with 2 x 2 mean pooling between them, the mean over the image, a layer."""
+
+    stem: eqx.nn.Conv2d
+    stages: tuple[tuple[Residual, ...], ...]
+    norm: eqx.nn.GroupNorm
+    last: eqx.nn.Linear
+    activation: Callable[[Array], Array] = eqx.field(static=True)
+
+    def features(self, image: Float[Array, "channel height width"]) -> Float[Array, " hidden"]:
+        """What the last layer takes."""
+        x = self.stem(image)
+        for number, stage in enumerate(self.stages):
+            x = pool(x) if number else x
+            for block in stage:
+                x = block(x)
+        return self.activation(self.norm(x)).mean((1, 2))
+
+    def __call__(self, image: Float[Array, "channel height width"]) -> Float[Array, " output"]:
+        return self.last(self.features(image))
+
+
+class Resnet(AbstractModel):
+    """A residual network for images of any size, with its norms before the activations (He et al. 2016).
+
+    The norms are over groups of channels of one image (Wu and He 2018), without scales and shifts of their own: no
+    statistic of a batch enters, and the likelihood of a datum depends on that datum alone.
+    """
+
+    channels: Annotated[tuple[int, ...], Doc("channels of the stages, each but the first on half the image")] = (8, 16)
+    blocks: Annotated[int, Ge(1), Doc("residual blocks a stage")] = 1
+    groups: Annotated[int, Ge(1), Doc("groups of channels that are normalised together")] = 4
+    activation: Annotated[Activation, Doc("behind every norm")] = "silu"
+
+    def __check_init__(self) -> None:
+        if not self.channels or any(width < 1 or width % self.groups for width in self.channels):
+            raise ValueError(f"channels: each must be a multiple of groups, {self.groups} (got {self.channels})")
+
+    def build(self, input_shape: tuple[int, ...], num_outputs: int, *, key: PRNGKeyArray) -> Callable[[Array], Array]:
+        activation = activation_function(self.activation)
+        keys = iter(jax.random.split(key, 2 + 3 * self.blocks * len(self.channels)))
+
+        def convolution(inside: int, outside: int, kernel: int = 3) -> eqx.nn.Conv2d:
+            return eqx.nn.Conv2d(inside, outside, kernel, padding="SAME", key=next(keys))
+
+        def norm(width: int) -> eqx.nn.GroupNorm:
+            return eqx.nn.GroupNorm(self.groups, width, channelwise_affine=False)
+
+        width, stages = self.channels[0], []
+        stem = convolution(input_shape[0], width)
+        for wider in self.channels:
+            stage = []
+            for _ in range(self.blocks):
+                pair = convolution(width, wider), convolution(wider, wider)
+                skip = convolution(width, wider, 1) if width != wider else None
+                stage.append(Residual((norm(width), norm(wider)), pair, skip, activation))
+                width = wider
+            stages.append(tuple(stage))
+        last = eqx.nn.Linear(width, num_outputs, key=next(keys))
+        return ResidualNetwork(stem, tuple(stages), norm(width), last, activation)
+
+    def split(self, network: ResidualNetwork) -> tuple[Callable[[Array], Array], Callable[[Array], Array]]:
+        return network.features, network.last
+
+    def arrange(self, x: Shaped[np.ndarray, "batch ..."]) -> Shaped[np.ndarray, "batch ..."]:
+        return as_images(x, "resnet")

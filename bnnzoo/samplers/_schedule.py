@@ -1,0 +1,35 @@
+"""How the step size of a stochastic-gradient sampler moves over its steps."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float, UInt32
+
+from bnnzoo.number import Number
+
+Schedule = Literal["constant", "decreasing", "cyclical"]
+
+
+def scheduled(
+    schedule: Schedule,
+    eta: Float[Array, ""],
+    count: UInt32[Array, ""],
+    *,
+    decay: Number,
+    delay: Number,
+    cycle: int,
+) -> Float[Array, ""]:
+    """The step size of step `count`, 0 the first of warm-up.
+
+    decreasing: eta (1 + t / delay)^-decay, Welling and Teh 2011. cyclical: eta (1 + cos(pi (t mod cycle) / cycle)) / 2,
+    Zhang et al. 2020 (arXiv 1902.03932), which starts every cycle with a step that leaves a mode and ends it with one
+    that hardly moves. (There the first part of a cycle has no noise; here every step has its own.)
+    """
+    if schedule == "constant":
+        return eta
+    if schedule == "decreasing":
+        return eta * (1 + count.astype(eta.dtype) / delay) ** -decay
+    phase = (count % jnp.uint32(cycle)).astype(eta.dtype) / cycle
+    return eta * (1 + jnp.cos(jnp.pi * phase)) / 2

@@ -1,0 +1,91 @@
+"""What the samplers on mini-batch gradients without an accept step share: the gradient, its anchor, the step size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from annotated_types import Ge, Gt, Le
+from jaxtyping import Array, Float, PRNGKeyArray, UInt32
+from typing_extensions import Doc
+
+from bnnzoo.errors import UsageError
+from bnnzoo.number import Number, number
+from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.samplers._base import AbstractSampler
+from bnnzoo.samplers._control_variate import ORDER, Anchor, Order, anchored, follow, refuse_large
+from bnnzoo.samplers._schedule import Schedule, scheduled
+
+S = TypeVar("S")
+
+
+class AbstractStochasticGradientSampler(AbstractSampler[S]):
+    """A sampler whose steps follow the gradient of a mini-batch. Its state has `position`, `count` and `anchor`.
+
+    The gradient is grad log p(theta) + beta (N / n) sum_batch grad l_i(theta). A control variate takes the gradient of
+    every datum's Taylor polynomial at an anchor off and adds their sum over all data (first order: Baker et al. 2019,
+    Stat. Comput. 29, 599): unbiased as before, with the noise of what the polynomial misses. The anchor is the chain's
+    position at the end of warm-up's windows (at second order a Newton step further), at the start without warm-up.
+    """
+
+    step_size: Annotated[Number, Gt(0), Doc("eta; never adapted")] = number(1e-5)
+    batch_size: Annotated[int, Ge(1), Doc("data a step, n")] = 50
+    sampling: Annotated[Literal["replacement", "disjoint"], Doc("may a datum be twice in a batch")] = "replacement"
+    control_variate: Annotated[Order, Doc("order of the Taylor polynomial taken off the gradients")] = "none"
+    schedule: Annotated[Schedule, Doc("of the step size")] = "constant"
+    decay: Annotated[Number, Gt(0), Le(1), Doc("exponent of a decreasing step size")] = number(0.55)
+    delay: Annotated[Number, Gt(0), Doc("steps before a decreasing step size falls")] = number(1000.0)
+    cycle: Annotated[int, Ge(1), Doc("steps of a cycle of a cyclical step size")] = 1000
+
+    def eta(self, count: UInt32[Array, ""], like: Float[Array, " dim"]) -> Float[Array, ""]:
+        """The step size of a step."""
+        eta = jnp.asarray(self.step_size, like.dtype)
+        return scheduled(self.schedule, eta, count, decay=self.decay, delay=self.delay, cycle=self.cycle)
+
+    def anchor(self, posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Anchor | None:
+        """The anchor of a chain at `theta`; None without a control variate."""
+        if self.control_variate == "none":
+            return None
+        return anchored(posterior, theta, second=self.control_variate == "second")
+
+    def settle(self, posterior: AbstractPosterior, state: S, *, final: bool, key: PRNGKeyArray) -> S:
+        del final, key
+        known: Any = state
+        if known.anchor is None:
+            return state
+        return eqx.tree_at(lambda s: s.anchor, state, follow(known.anchor, posterior, known.position))
+
+    def batch(self, posterior: AbstractPosterior, *, key: PRNGKeyArray) -> Any:
+        """The mini-batch of a step."""
+        return posterior.minibatch(self.batch_size, replace=self.sampling == "replacement", key=key)
+
+    def gradient(
+        self, posterior: AbstractPosterior, theta: Float[Array, " dim"], anchor: Anchor | None, batch: Any
+    ) -> tuple[Float[Array, ""], Float[Array, " dim"]]:
+        """The log posterior density that a batch sees, and the estimate of its gradient."""
+        scale = posterior.likelihood_power * (posterior.num_data / self.batch_size)
+
+        def log_density(t: Float[Array, " dim"]) -> Float[Array, ""]:
+            return posterior.log_prior(t) + scale * jnp.sum(posterior.log_likelihood(t, batch))
+
+        lp_estimate, gradient = jax.value_and_grad(log_density)(theta)
+        if anchor is not None:
+            known = posterior.likelihood_power * anchor.slope(theta)
+            gradient = gradient - scale * anchor.batch_slope(posterior, theta, batch) + known
+        return lp_estimate, gradient
+
+    def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> float:
+        """A gradient a datum, and its derivatives at the anchor."""
+        del posterior, means
+        return self.batch_size * (1.0 + ORDER[self.control_variate])
+
+    def check(self, posterior: AbstractPosterior) -> None:
+        if self.sampling == "disjoint" and self.batch_size > posterior.num_data:
+            raise UsageError(
+                f"--sampler.batch-size: {self.batch_size} different data a batch, but there are {posterior.num_data}; "
+                f"use at most {posterior.num_data}, or --sampler.sampling replacement"
+            )
+        refuse_large(self.control_variate, posterior)

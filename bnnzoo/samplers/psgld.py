@@ -1,0 +1,81 @@
+"""Preconditioned stochastic gradient Langevin dynamics."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from annotated_types import Gt, Lt
+from jaxtyping import Array, Float, PRNGKeyArray, UInt32
+from typing_extensions import Doc
+
+from bnnzoo.number import Number, number
+from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.samplers._base import Exactness, Stats, choose, standard_normal
+from bnnzoo.samplers._control_variate import Anchor
+from bnnzoo.samplers._stochastic_gradient import AbstractStochasticGradientSampler
+
+
+class PsgldState(eqx.Module):
+    position: Float[Array, " dim"]
+    square: Float[Array, " dim"]
+    """v, the running mean of squared gradients."""
+    count: UInt32[Array, ""]
+    anchor: Anchor | None
+
+
+class Psgld(AbstractStochasticGradientSampler[PsgldState]):
+    """Draws near the posterior: SGLD whose step size is each parameter's own, by the size of its gradients.
+
+    Li et al. 2016 (arXiv 1512.07666), the preconditioner of RMSprop. With g the gradient that a batch sees, over N:
+
+        v <- alpha v + (1 - alpha) g^2;  G = 1 / (damping + sqrt(v))
+        theta' = theta + eta_t G grad log p_batch(theta) + sqrt(2 eta_t G) eps
+
+    Li et al. go on with v for ever and leave out the term Gamma = div G that this asks for. Here v moves in warm-up
+    only (without warm-up it is that of one batch at the start) and Gamma is then 0. What bias is left is `sgld`'s: for
+    a Gaussian target of precision a and gradient noise V, (1 + eta G V / 2) / (a (1 - eta G a / 2)) instead of 1 / a.
+    """
+
+    exactness: ClassVar[Exactness] = "biased"
+
+    alpha: Annotated[Number, Gt(0), Lt(1), Doc("share of v that a step of warm-up keeps")] = number(0.99)
+    damping: Annotated[Number, Gt(0), Doc("added to sqrt(v): bounds the step of parameters without gradients")] = (
+        number(0.01)
+    )
+
+    def init(
+        self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
+    ) -> PsgldState:
+        del num_warmup
+        anchor = self.anchor(posterior, theta)
+        _, gradient = self.gradient(posterior, theta, None, self.batch(posterior, key=key))
+        square = jnp.nan_to_num(gradient / posterior.num_data) ** 2
+        return PsgldState(theta, square, jnp.zeros((), jnp.uint32), anchor)
+
+    def warmup_step(
+        self, posterior: AbstractPosterior, state: PsgldState, *, key: PRNGKeyArray
+    ) -> tuple[PsgldState, Stats]:
+        return self._step(posterior, state, jnp.asarray(self.alpha, state.position.dtype), key=key)
+
+    def step(self, posterior: AbstractPosterior, state: PsgldState, *, key: PRNGKeyArray) -> tuple[PsgldState, Stats]:
+        return self._step(posterior, state, None, key=key)
+
+    def _step(
+        self, posterior: AbstractPosterior, state: PsgldState, alpha: Float[Array, ""] | None, *, key: PRNGKeyArray
+    ) -> tuple[PsgldState, Stats]:
+        key_batch, key_noise = jax.random.split(key)
+        batch = self.batch(posterior, key=key_batch)
+        lp_estimate, gradient = self.gradient(posterior, state.position, state.anchor, batch)
+        finite = jnp.isfinite(jnp.sum(gradient))
+        square = state.square
+        if alpha is not None:
+            square = choose(finite, alpha * square + (1 - alpha) * (gradient / posterior.num_data) ** 2, square)
+        eta = self.eta(state.count, gradient)
+        own = eta / (self.damping + jnp.sqrt(square))
+        eps = standard_normal(state.position, key=key_noise)
+        position = choose(finite, state.position + own * gradient + jnp.sqrt(2 * own) * eps, state.position)
+        stats = {"lp_estimate": lp_estimate, "diverging": ~finite, "step_size": eta}
+        return PsgldState(position, square, state.count + 1, state.anchor), stats

@@ -1,0 +1,104 @@
+"""Underdamped Langevin dynamics with symmetric sweeps over the mini-batches."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from annotated_types import Gt, Lt
+from jaxtyping import Array, Float, PRNGKeyArray, UInt32
+from typing_extensions import Doc
+
+from bnnzoo.errors import UsageError
+from bnnzoo.number import Number, number
+from bnnzoo.permutation import distinct_indices
+from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.samplers._base import Exactness, Stats, choose, standard_normal
+from bnnzoo.samplers._control_variate import Anchor
+from bnnzoo.samplers._stochastic_gradient import AbstractStochasticGradientSampler
+
+
+class SmsUbuState(eqx.Module):
+    position: Float[Array, " dim"]
+    momentum: Float[Array, " dim"]
+    count: UInt32[Array, ""]
+    anchor: Anchor | None
+    seed: UInt32[Array, ""]
+    """Of the chain's partitions."""
+
+
+class SmsUbu(AbstractStochasticGradientSampler[SmsUbuState]):
+    """Draws near the posterior: Langevin dynamics with momentum, the batches taken in order and then in reverse.
+
+    Paulin, Whalley, Chada and Leimkuhler 2024 (arXiv 2410.19780). The rows are split at random into floor(N / n)
+    batches; a step takes the next one, forwards and then backwards, and after both a new split is drawn (rows that are
+    over wait for the next). So the errors of the batches' gradients cancel over a sweep, to second order in the step
+    size. With h = sqrt(2 eta_t), c the momentum kept and U the exact flow of dtheta = p dt,
+    dp = -gamma p dt + sqrt(2 gamma) dW for a time h / 2, c = exp(-gamma h):
+
+        U;  p <- p + h grad log p_batch(theta);  U
+    """
+
+    exactness: ClassVar[Exactness] = "biased"
+
+    sampling: Annotated[Literal["symmetric"], Doc("each row once forwards, once backwards")] = "symmetric"
+    momentum: Annotated[Number, Gt(0), Lt(1), Doc("c: share of the momentum that a step keeps")] = number(0.9)
+
+    def init(
+        self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
+    ) -> SmsUbuState:
+        del num_warmup
+        key_momentum, key_seed = jax.random.split(key)
+        momentum, seed = standard_normal(theta, key=key_momentum), jax.random.bits(key_seed)
+        return SmsUbuState(theta, momentum, jnp.zeros((), jnp.uint32), self.anchor(posterior, theta), seed)
+
+    def step(self, posterior: AbstractPosterior, state: SmsUbuState, *, key: PRNGKeyArray) -> tuple[SmsUbuState, Stats]:
+        key_before, key_after = jax.random.split(key)
+        eta = self.eta(state.count, state.position)
+        h = jnp.sqrt(2 * eta)
+        position, momentum = self._flow(h / 2, state.position, state.momentum, key=key_before)
+        batch = self._next_batch(posterior, state)
+        lp_estimate, gradient = self.gradient(posterior, position, state.anchor, batch)
+        finite = jnp.isfinite(jnp.sum(gradient))
+        moved = self._flow(h / 2, position, momentum + h * gradient, key=key_after)
+        # A chain whose gradient is not finite stays where it was, and starts again with another momentum.
+        fresh = standard_normal(state.position, key=jax.random.fold_in(key, 2))
+        position, momentum = choose(finite, moved, (state.position, fresh))
+        stats = {"lp_estimate": lp_estimate, "diverging": ~finite, "step_size": eta}
+        return SmsUbuState(position, momentum, state.count + 1, state.anchor, state.seed), stats
+
+    def _next_batch(self, posterior: AbstractPosterior, state: SmsUbuState) -> Any:
+        batches = posterior.num_data // self.batch_size
+        sweep, place = state.count // (2 * batches), state.count % (2 * batches)
+        number = jnp.where(place < batches, place, 2 * batches - 1 - place)
+        key = jax.random.fold_in(jax.random.key(state.seed), sweep)
+        rows = distinct_indices(self.batch_size, posterior.num_data, start=number * self.batch_size, key=key)
+        return jax.lax.optimization_barrier(posterior.take(rows))
+
+    def _flow(
+        self, time: Float[Array, ""], theta: Float[Array, " dim"], p: Float[Array, " dim"], *, key: PRNGKeyArray
+    ) -> tuple[Float[Array, " dim"], Float[Array, " dim"]]:
+        """theta and p after free motion with friction and noise; a = gamma time does not depend on the step size."""
+        a = -jnp.log(jnp.asarray(self.momentum, time.dtype)) / 2
+        lost = -jnp.expm1(-a)
+        # Var of the position's noise, 2 a - 3 + 4 e^-a - e^-2a, by its series where that cancels.
+        series, term = jnp.zeros_like(a), a**2 / 2
+        for k in range(3, 13):
+            term = -term * a / k
+            series = series + term * (4 - 2**k)
+        var_theta = jnp.where(a < 0.5, series, 2 * a - 2 * lost - lost**2)
+        var_p, both = -jnp.expm1(-2 * a), lost**2
+        first, second = (standard_normal(theta, key=k) for k in jax.random.split(key))
+        noise_p = jnp.sqrt(var_p) * first
+        noise_theta = both / jnp.sqrt(var_p) * first + jnp.sqrt(var_theta - both**2 / var_p) * second
+        return theta + time / a * (lost * p + noise_theta), (1 - lost) * p + noise_p
+
+    def check(self, posterior: AbstractPosterior) -> None:
+        super().check(posterior)
+        if self.batch_size > posterior.num_data:
+            raise UsageError(
+                f"--sampler.batch-size: {self.batch_size} different data a batch, but there are {posterior.num_data}; "
+                f"use at most {posterior.num_data}"
+            )

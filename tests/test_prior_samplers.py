@@ -1,0 +1,167 @@
+"""Rejection and importance sampling: draws of the prior, on the network whose posterior is known (METHOD 7.3)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny
+from scipy import stats
+
+import bnnzoo
+from bnnzoo import cli, diagnostics
+from bnnzoo.errors import BnnzooError, UsageError
+from bnnzoo.placement import place
+from bnnzoo.run import Keys, chunks
+from bnnzoo.samplers import Importance, Rejection
+from bnnzoo.testing import check_sampler
+from bnnzoo.testing.targets import (
+    NETWORK_AT,
+    NETWORK_MEAN,
+    NETWORK_SD,
+    gaussian,
+    network,
+    regression,
+    skewed,
+    small_network,
+)
+
+Z = 4.89
+ACCEPTANCE = 1.70e-3
+
+
+def draw(sampler: Any, chains: int, draws: int) -> dict[str, np.ndarray]:
+    posterior = small_network().posterior
+    start = np.zeros((chains, posterior.layout.dim), np.float32)
+    stream = chunks(
+        posterior,
+        sampler,
+        start,
+        keys=Keys.of(3),
+        num_warmup=0,
+        num_draws=draws,
+        placement=place("vectorized", chains),
+    )
+    found = tiny.joined(list(stream))
+    return {name: value.reshape(chains * draws, -1).squeeze() for name, value in found.items()}
+
+
+def moments(theta: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Mean and standard deviation of f at `NETWORK_AT` of weighted draws, and the standard error of the mean."""
+    values = network(theta.astype(float), NETWORK_AT)
+    shares = weights / weights.sum()
+    mean = shares @ values
+    error = np.sqrt(shares**2 @ (values - mean) ** 2)
+    return mean, np.sqrt(shares @ (values - mean) ** 2), error
+
+
+@pytest.fixture(scope="module")
+def weighted() -> dict[str, np.ndarray]:
+    return draw(Importance(), 32, 16_384)
+
+
+def test_rejection_accepts_as_often_as_is_known():
+    found = draw(Rejection(), 16, 64)
+    tries = found["n_steps"]
+    # The number of tries is geometric: its standard deviation is its mean.
+    assert abs(tries.mean() * ACCEPTANCE - 1) < (Z + 1) / len(tries) ** 0.5
+    assert stats.kstest(tries, stats.geom(1 / tries.mean()).cdf).pvalue > 1e-6
+    mean, sd, error = moments(found["theta"], np.ones(len(tries)))
+    assert (np.abs(mean - NETWORK_MEAN) < Z * error).all()
+    # Positive control: draws of the prior have other moments.
+    prior = np.random.default_rng(0).normal(size=found["theta"].shape)
+    assert (moments(prior, np.ones(len(tries)))[1] > 2 * sd).all()
+
+
+@pytest.mark.slow
+def test_rejection_passes_the_suite():
+    report = check_sampler(Rejection(), targets=["network", "skewed", "gaussian", "regression"], warmup=0)
+    assert report.passed, report
+    assert [outcome.state for outcome in report.outcomes] == ["tested", *["not applicable"] * 3]
+
+
+def test_importance_has_the_known_moments(weighted):
+    weights = np.exp(weighted["log_weight"].astype(float))
+    mean, sd, error = moments(weighted["theta"], weights)
+    assert (np.abs(mean - NETWORK_MEAN) < Z * error).all()
+    assert (np.abs(sd / NETWORK_SD - 1) < 0.1).all()
+    # The mean of L / L_max is what rejection accepts.
+    spread = weights.std() / len(weights) ** 0.5
+    assert abs(weights.mean() - ACCEPTANCE) < Z * spread + 5e-6
+    # Positive control: without their weights the draws are the prior's.
+    assert (moments(weighted["theta"], np.ones_like(weights))[1] > 2 * NETWORK_SD).all()
+
+
+def test_the_verdict_of_weights(weighted):
+    log_weights = weighted["log_weight"]
+    assert diagnostics.verdict_of_weights(log_weights) == ""
+    few = diagnostics.verdict_of_weights(log_weights[:500])
+    assert few.startswith("Pareto k of the weights is")
+    assert "500 draws" in few
+    assert "0.0 of 100 draws" in diagnostics.verdict_of_weights(np.full(100, -np.inf, np.float32))
+    wide = np.linspace(-1e6, 0, 1000)
+    assert "is inf" in diagnostics.verdict_of_weights(wide)
+    assert "1.0 of 1000 draws" in diagnostics.verdict_of_weights(wide)
+
+
+def test_the_shape_of_the_tail():
+    """The largest of N Pareto variables of shape 1/k have that k."""
+    for k in (0.3, 1.5):
+        log_weights = k * np.random.default_rng(0).exponential(size=100_000)
+        assert abs(diagnostics.pareto_k(log_weights) - k) < 0.15
+
+
+def test_rejection_refuses_what_it_cannot_do():
+    with pytest.raises(UsageError, match="no upper bound"):
+        Rejection().check(skewed().posterior)
+    with pytest.raises(UsageError, match="no draws of its prior"):
+        Importance().check(skewed().posterior)
+    with pytest.raises(UsageError, match=r"accepted with probability 1e-\d\d"):
+        Rejection().check(gaussian().posterior)
+    with pytest.raises(UsageError, match=r"probability \S+ \(estimated from 16384\).*most is 1000 proposals a draw"):
+        Rejection(most=1000).check(small_network().posterior)
+    Rejection().check(small_network().posterior)
+
+
+def test_rejection_ends_rather_than_make_up_a_draw():
+    with pytest.raises(BnnzooError, match="none of 128 proposals was accepted; use a larger --sampler.most"):
+        draw(Rejection(most=128), 2, 50)
+
+
+@pytest.fixture
+def few(tmp_path):
+    """Eight rows of a line."""
+    x = np.linspace(-1, 1, 8)
+    path = tmp_path / "few.csv"
+    np.savetxt(path, np.column_stack([x, 0.5 * x + [0.1, -0.1] * 4]), delimiter=",", header="x,y", comments="")
+    return ["--data", str(path), "--test-fraction", "0", "--likelihood.scale", "0.7", "--chains", "2", "--quiet"]
+
+
+def test_rejection_from_the_command_line(few, tmp_path, capsys):
+    out = tmp_path / "run.nc"
+    assert cli.run(["sample", "linear", "rejection", *few, "--draws", "200", "-o", str(out)]) == 0, capsys.readouterr()
+    run = bnnzoo.open(out)
+    assert run.attributes["exactness"] == "exact"
+    assert run.attributes["target_evaluations"] == 8 * run.posterior["sample_stats"]["n_steps"].values.sum()
+    assert cli.run(["sample", "linear", "rejection", *few, "--likelihood.scale", "learned", "-o", str(out)]) == 2
+    assert "no upper bound; fix its scale" in capsys.readouterr().err
+
+
+def test_importance_from_the_command_line(few, tmp_path, capsys):
+    out, poor = tmp_path / "run.nc", tmp_path / "poor.nc"
+    assert cli.run(["sample", "linear", "importance", *few, "--draws", "1000", "-o", str(out)]) == 0
+    run = bnnzoo.open(out)
+    assert (run.attributes["exactness"], run.attributes["regime_ok"]) == ("approximate", 1)
+    assert run.posterior["sample_stats"]["log_weight"].shape == (2, 1000)
+    words = ["sample", "linear", "importance", *few, "--likelihood.scale", "0.05", "--draws", "100", "-o", str(poor)]
+    capsys.readouterr()
+    assert cli.run(words) == 0
+    assert "regime: Pareto k of the weights" in capsys.readouterr().err
+    assert bnnzoo.open(poor).attributes["regime_ok"] == 0
+
+
+def test_the_targets_bound_their_likelihoods():
+    posterior = regression().posterior
+    bounds = np.asarray(posterior.log_likelihood_bounds(posterior.data))
+    np.testing.assert_allclose(bounds, stats.norm(0, 0.5).logpdf(0), rtol=1e-6)

@@ -1,0 +1,246 @@
+"""SGHMC, preconditioned SGLD, control variates of gradients and schedules, held to closed forms.
+
+Every formula is of a stationary variance on a Gaussian target, over the posterior's own. Whoever repairs these samplers
+towards the posterior fails here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gaussian_mean import GaussianMean, Z, agrees, evolve, scores
+from jaxtyping import Array, Float
+from scipy import linalg
+
+from bnnzoo.layout import Block, Layout
+from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.samplers import Psgld, Sghmc, Sgld, SmsUbu
+from bnnzoo.samplers._schedule import scheduled
+
+N, CHAINS = 1000, 20_000
+
+
+def _sghmc(length: float, keep: float, noise: float) -> float:
+    """1 + eta V (1 + c) / (2 a (1 - c) (1 - eta a / 2)), V = noise, in units of the target's precision."""
+    return 1 + length * noise * (1 + keep) / (2 * (1 - keep) * (1 - length / 2))
+
+
+@pytest.mark.parametrize(
+    ("num_data", "size", "keep", "length"),
+    [
+        (N, 100, 0.5, 0.1),
+        (40, 40, 0.5, 0.8),
+        pytest.param(N, 100, 0.9, 0.05, marks=pytest.mark.slow),
+        pytest.param(N, 10, 0.3, 0.1, marks=pytest.mark.slow),
+    ],
+)
+def test_the_stationary_variance_of_sghmc(num_data, size, keep, length):
+    posterior = GaussianMean.of(num_data)
+    whole = size == num_data
+    sampler = Sghmc(
+        step_size=length * posterior.sd**2,
+        momentum=keep,
+        batch_size=size,
+        sampling="disjoint" if whole else "replacement",
+    )
+    noise = 0.0 if whole else num_data**2 / size / (num_data + 1)
+    ratio = _sghmc(length, keep, noise)
+    starts = posterior.mean + ratio**0.5 * (posterior.draws(CHAINS, seed=1) - posterior.mean)
+    final, _ = evolve(sampler, posterior, starts, steps=240 if keep > 0.5 else 60, seed=2)
+    values = posterior.standardised(final)
+    assert agrees(scores(values, variance=ratio))
+    # Positive controls: SGLD's variance with that step size, and the posterior's own where they differ.
+    assert abs(scores(values, variance=(1 + length * noise / 2) / (1 - length / 2))["variance"]) > 2 * Z
+    assert whole or scores(values)["variance"] > 2 * Z
+
+
+class Line(AbstractPosterior):
+    """theta ~ N(0, 1), y_i ~ N(x_i theta, 1): gradients whose differences depend on the datum."""
+
+    data: Any
+    likelihood_power: Any = np.float32(1.0)
+    layout: Layout = eqx.field(static=True, default=Layout((Block("theta", (1,), 0),)))
+
+    @classmethod
+    def of(cls, num_data: int) -> Line:
+        rng = np.random.default_rng(5)
+        x = rng.normal(size=num_data).astype(np.float32)
+        return cls((x, (0.5 * x + rng.normal(size=num_data)).astype(np.float32)))
+
+    @property
+    def precision(self) -> float:
+        return 1 + float(np.sum(self.data[0].astype(float) ** 2))
+
+    @property
+    def mean(self) -> float:
+        return float(np.sum(self.data[0].astype(float) * self.data[1])) / self.precision
+
+    def log_prior(self, theta: Float[Array, " dim"]) -> Float[Array, ""]:
+        return -(theta[0] ** 2) / 2
+
+    def log_likelihood(self, theta: Float[Array, " dim"], batch: Any) -> Float[Array, " batch"]:
+        x, y = batch
+        return -((y - x * theta[0]) ** 2) / 2
+
+
+def _anchored(posterior: Line, length: float, size: int, distance: float) -> float:
+    """The variance of SGLD whose anchor is `distance` standard deviations from the mean, over the posterior's.
+
+    The noise of a gradient is N^2 / n Var(x^2) (theta - anchor)^2: v = (1 - eta a)^2 v + eta^2 s^2 (v + b^2) + 2 eta.
+    """
+    spread = posterior.num_data**2 / size * np.var(posterior.data[0].astype(float) ** 2) / posterior.precision**2
+    return (2 * length + length**2 * spread * distance**2) / (1 - (1 - length) ** 2 - length**2 * spread)
+
+
+def _z_of_variance(values: np.ndarray, variance: float) -> float:
+    """z of the mean square, from its own spread: the law is not normal."""
+    squares = values**2
+    return float((squares.mean() - variance) / (squares.std(ddof=1) / len(squares) ** 0.5))
+
+
+@pytest.mark.parametrize("order", ["first", pytest.param("second", marks=pytest.mark.slow)])
+def test_the_stationary_variance_of_sgld_with_control_variates(order):
+    posterior, length, distance = Line.of(200), 0.1, 2.0
+    sd = posterior.precision**-0.5
+    sampler = Sgld(step_size=length / posterior.precision, batch_size=1, control_variate=order)
+    starts = np.full((CHAINS, 1), posterior.mean + distance * sd)
+    final, _ = evolve(sampler, posterior, starts, steps=120, seed=3)
+    values = (final[:, 0].astype(float) - posterior.mean) / sd
+    discretised = 1 / (1 - length / 2)
+    wanted, wrong = _anchored(posterior, length, 1, distance), discretised
+    if order == "second":  # the polynomial is the log-likelihood: no noise is left
+        wanted, wrong = discretised, _anchored(posterior, length, 1, distance)
+    assert abs(values.mean()) < Z * (wanted / CHAINS) ** 0.5
+    assert abs(_z_of_variance(values, wanted)) < Z
+    assert abs(_z_of_variance(values, wrong)) > 2 * Z
+
+
+def test_psgld_takes_each_parameters_own_step():
+    posterior, root, damping, length = GaussianMean.of(40), 0.3, 0.1, 0.4
+
+    class Known(Psgld):
+        def init(self, posterior, theta, *, num_warmup, key):
+            state = super().init(posterior, theta, num_warmup=num_warmup, key=key)
+            return eqx.tree_at(lambda s: s.square, state, jnp.full_like(theta, root**2))
+
+    eta = length * posterior.sd**2 * (root + damping)
+    sampler = Known(step_size=eta, damping=damping, batch_size=40, sampling="disjoint")
+    ratio = 1 / (1 - length / 2)
+    final, _ = evolve(sampler, posterior, posterior.draws(CHAINS, seed=1), steps=30, seed=2)
+    values = posterior.standardised(final)
+    assert agrees(scores(values, variance=ratio))
+    # Positive controls: the step without its preconditioner, and the posterior's own variance.
+    assert abs(scores(values, variance=1 / (1 - eta * 41 / 2))["variance"]) > 2 * Z
+    assert scores(values)["variance"] > 2 * Z
+
+
+def test_psgld_learns_in_warm_up_only():
+    posterior = GaussianMean.of(N)
+    sampler = Psgld(step_size=1e-6, alpha=0.5, batch_size=N, sampling="disjoint")
+    theta = jnp.asarray([1.0])
+    state = sampler.init(posterior, theta, num_warmup=0, key=jax.random.key(0))
+    gradient = np.asarray(jax.grad(posterior.log_density)(theta)) / N
+    np.testing.assert_allclose(state.square, gradient**2, rtol=1e-5)
+    other = eqx.tree_at(lambda s: s.square, state, 3 * state.square)
+    learned, _ = sampler.warmup_step(posterior, other, key=jax.random.key(1))
+    np.testing.assert_allclose(learned.square, 2 * gradient**2, rtol=1e-5)
+    kept, _ = sampler.step(posterior, other, key=jax.random.key(1))
+    np.testing.assert_array_equal(kept.square, other.square)
+
+
+def _ubu(length: float, keep: float) -> float:
+    """The stationary variance of UBU without gradient noise on the target N(0, 1), by its linear map and noise.
+
+    The flow's noise is the integral of e^(s A) Q e^(s A') by Van Loan's method, not by the sampler's formulas.
+    """
+    h = (2 * length) ** 0.5
+    gamma = -np.log(keep) / h
+    drift, spread = np.array([[0, 1], [0, -gamma]]), np.diag([0, 2 * gamma])
+    whole = linalg.expm(np.block([[-drift, spread], [np.zeros((2, 2)), drift.T]]) * h / 2)
+    flow = whole[2:, 2:].T
+    noise = flow @ whole[:2, 2:]
+    kick = np.array([[1, 0], [-h, 1]])
+    through = flow @ kick
+    return linalg.solve_discrete_lyapunov(through @ flow, through @ noise @ through.T + noise)[0, 0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("length", "keep"), [(0.8, 0.5), (0.4, 0.2)])
+def test_the_stationary_variance_of_ubu(length, keep):
+    posterior = GaussianMean.of(40)
+    sampler = SmsUbu(step_size=length * posterior.sd**2, momentum=keep, batch_size=40)
+    final, _ = evolve(sampler, posterior, posterior.draws(CHAINS, seed=1), steps=60, seed=2)
+    values = posterior.standardised(final)
+    assert agrees(scores(values, variance=_ubu(length, keep)))
+    # Positive control: SGHMC's variance, which is that of the posterior.
+    assert abs(scores(values)["variance"]) > 2 * Z
+
+
+def test_symmetric_sweeps_cancel_the_noise_of_the_batches():
+    """Four fifths of the variance that batches drawn anew would add is gone."""
+    num_data, size, length, keep = 40, 10, 0.2, 0.5
+    posterior = GaussianMean.of(num_data)
+    fields = {"step_size": length * posterior.sd**2, "momentum": keep, "batch_size": size}
+    noise = num_data**2 / size / (num_data + 1) * (num_data / (num_data - 1)) * (1 - size / num_data)
+    added = _sghmc(length, keep, noise) - 1
+    starts = posterior.draws(5000, seed=1)
+    sweeps, _ = evolve(SmsUbu(**fields), posterior, starts, steps=64, seed=2)
+    anew, _ = evolve(Sghmc(sampling="disjoint", **fields), posterior, starts, steps=64, seed=2)
+    ratio = posterior.standardised(sweeps).var() / _ubu(length, keep)
+    assert added > 0.5
+    assert ratio - 1 < 0.2 * added
+    assert posterior.standardised(anew).var() - 1 > 0.8 * added
+
+
+def test_a_sweep_takes_every_row_twice():
+    posterior = GaussianMean.of(100)
+    sampler = SmsUbu(batch_size=30)
+    state = sampler.init(posterior, jnp.asarray([0.0]), num_warmup=0, key=jax.random.key(0))
+    taken = []
+    for _ in range(12):
+        taken.append(np.asarray(sampler._next_batch(posterior, state)))
+        state, _ = sampler.step(posterior, state, key=jax.random.key(1))
+    assert len(np.unique(np.concatenate(taken[:3]))) == 90
+    for forwards, backwards in zip(taken[:3], taken[5:2:-1], strict=True):
+        np.testing.assert_array_equal(forwards, backwards)
+    assert len(np.unique(np.concatenate(taken[6:9]))) == 90
+    assert not np.array_equal(taken[0], taken[6])
+
+
+def test_the_anchor_moves_in_warm_up_alone():
+    posterior = GaussianMean.of(N)
+    sampler = Sghmc(control_variate="first")
+    state = sampler.init(posterior, jnp.asarray([1.0]), num_warmup=10, key=jax.random.key(0))
+    state, _ = sampler.step(posterior, state, key=jax.random.key(1))
+    assert state.anchor is not None
+    assert state.anchor.point == 1.0 != state.position
+    state = sampler.settle(posterior, state, final=True, key=jax.random.key(2))
+    np.testing.assert_array_equal(state.anchor.point, state.position)
+
+
+def test_schedules():
+    def at(schedule: Any, *counts: int) -> np.ndarray:
+        steps = [scheduled(schedule, jnp.asarray(2.0), jnp.uint32(t), decay=0.5, delay=3.0, cycle=4) for t in counts]
+        return np.asarray(steps)
+
+    np.testing.assert_array_equal(at("constant", 0, 5), 2.0)
+    np.testing.assert_allclose(at("decreasing", 0, 9), [2.0, 1.0], rtol=1e-6)
+    np.testing.assert_allclose(at("cyclical", 0, 1, 2, 3), 1 + np.cos(np.pi * np.arange(4) / 4), rtol=1e-6)
+    np.testing.assert_array_equal(at("cyclical", 0, 1, 2, 3), at("cyclical", 4, 5, 6, 4_000_000_007))
+
+
+@pytest.mark.parametrize("kind", [Sgld, Sghmc, Psgld, SmsUbu])
+def test_the_step_size_follows_its_schedule(kind):
+    sampler = kind(step_size=1e-4, batch_size=10, schedule="cyclical", cycle=3)
+    posterior = GaussianMean.of(N)
+    state = sampler.init(posterior, jnp.asarray([0.3]), num_warmup=0, key=jax.random.key(0))
+    steps = []
+    for seed in range(4):
+        state, stats = sampler.step(posterior, state, key=jax.random.key(seed))
+        steps.append(float(stats["step_size"]))
+    np.testing.assert_allclose(steps, [1e-4, 7.5e-5, 2.5e-5, 1e-4], rtol=1e-5)
