@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from bnnzoo.layout import Layout
     from bnnzoo.likelihoods import AbstractLikelihood
     from bnnzoo.models import AbstractModel
+    from bnnzoo.numpyro_posterior import NumpyroPosterior
     from bnnzoo.posterior import AbstractPosterior, Data, NetworkPosterior
     from bnnzoo.priors import AbstractPrior
     from bnnzoo.result import Run
@@ -42,6 +43,7 @@ _HOMES = {
     "bnnzoo.layout": ("Layout",),
     "bnnzoo.likelihoods": ("AbstractLikelihood",),
     "bnnzoo.models": ("AbstractModel",),
+    "bnnzoo.numpyro_posterior": ("NumpyroPosterior",),
     "bnnzoo.posterior": ("AbstractPosterior", "Data", "NetworkPosterior"),
     "bnnzoo.priors": ("AbstractPrior",),
     "bnnzoo.result": ("Run",),
@@ -83,6 +85,7 @@ __all__ = [
     "Layout",
     "Mala",
     "NetworkPosterior",
+    "NumpyroPosterior",
     "Nuts",
     "Penalty",
     "RandomWalk",

@@ -543,6 +543,8 @@ def _sample_posterior(
     backend.prepare(chain_method, chains)
     with backend.arithmetic(precision):
         sampler.check(posterior)
+        # What a posterior of one's own refuses, such as mini-batches, it says when a step is traced.
+        carry_template(posterior, sampler, chains, max(1, warmup))
         _check_start_method(recipe)
         placement = place(chain_method, chains)
         keys = Keys.of(seed)

@@ -1,0 +1,203 @@
+"""A NumPyro model function as a posterior: any sampler runs on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+from numpyro import handlers
+from numpyro.distributions import biject_to
+from numpyro.distributions.distribution import Unit
+from numpyro.distributions.util import sum_rightmost
+from numpyro.infer.util import initialize_model
+
+from bnnzoo.errors import UsageError
+from bnnzoo.layout import Block, Layout
+from bnnzoo.number import Number
+from bnnzoo.posterior import AbstractPosterior
+
+_REACH = 2.0
+"""Chains start uniformly within this distance of 0, in unconstrained space, as Stan's do."""
+
+
+class NumpyroPosterior(AbstractPosterior):
+    """The posterior of a NumPyro model's latent sites, sampled in unconstrained space.
+
+    Make one with `NumpyroPosterior.of(model, *args, **kwargs)`. The file holds sites by name on their natural scale,
+    and what `numpyro.deterministic` says. A datum is a row of the arguments where the model treats rows independently,
+    and everything observed at once where it does not: then the only mini-batch is all of it.
+    """
+
+    data: tuple[Array | np.ndarray, ...]
+    others: Any
+    likelihood_power: Number
+    model: Callable = eqx.field(static=True)
+    layout: Layout = eqx.field(static=True)
+    by_row: bool = eqx.field(static=True)
+    """Whether a datum is a row, rather than everything."""
+    _tree: Any = eqx.field(static=True)
+    _is_row: tuple[bool, ...] = eqx.field(static=True)
+
+    @classmethod
+    def of(cls, model: Callable, *args: Any, **kwargs: Any) -> NumpyroPosterior:
+        """The posterior of `model(*args, **kwargs)`, given its observed sites.
+
+        Raises:
+            UsageError: if a latent site is discrete, or nothing is observed.
+        """
+        trace = handlers.trace(handlers.seed(model, 0)).get_trace(*args, **kwargs)
+        sites = [site for site in trace.values() if site["type"] == "sample"]
+        discrete = [s["name"] for s in sites if not s["is_observed"] and s["fn"].support.is_discrete]
+        if discrete:
+            raise UsageError(f"site {discrete[0]} is discrete: marginalise it out, no gradient leads through it")
+        observed = [site for site in sites if _is_observation(site)]
+        if not observed:
+            raise UsageError("the model observes nothing: give a site obs=..., and the data as arguments")
+        unconstrained = initialize_model(jax.random.key(0), model, model_args=args, model_kwargs=kwargs).param_info.z
+        blocks: list[Block] = []
+        for name, value in unconstrained.items():
+            blocks.append(Block(name, np.shape(value), blocks[-1].stop if blocks else 0))
+        layout = Layout(tuple(blocks))
+
+        leaves, tree = jax.tree.flatten((args, kwargs))
+        arrays = [isinstance(leaf, jax.Array | np.ndarray) for leaf in leaves]
+        rows = {np.shape(site["value"])[:1] for site in observed}
+        count = rows.pop() if len(rows) == 1 else ()
+        is_row = tuple(a and np.shape(leaf)[:1] == count for a, leaf in zip(arrays, leaves, strict=True))
+
+        def made(by_row: bool, is_row: tuple[bool, ...]) -> NumpyroPosterior:
+            whole = [np.asarray(leaf) for leaf, row in zip(leaves, is_row, strict=True) if row]
+            data = tuple(whole if by_row else (leaf[None] for leaf in whole))
+            others = [None if row else leaf for leaf, row in zip(leaves, is_row, strict=True)]
+            return cls(
+                data=data,
+                others=others,
+                likelihood_power=np.float32(1.0),
+                model=model,
+                layout=layout,
+                by_row=by_row,
+                _tree=tree,
+                _is_row=is_row,
+            )
+
+        if count and any(is_row):
+            candidate = made(True, is_row)
+            if candidate._rows_are_independent():
+                return candidate
+        if not any(arrays):
+            raise UsageError("the data must be arguments of the model: NumpyroPosterior.of(model, x, y)")
+        return made(False, tuple(arrays))
+
+    def _rows_are_independent(self) -> bool:
+        """Whether a row's log-likelihood stays what it is, and the prior too, when other rows are taken away."""
+        total = self.num_data
+        if total < 2:
+            return False
+        theta = jnp.linspace(-1.0, 1.0, self.layout.dim)
+        kept = np.arange(0, total, 2)
+        try:
+            whole, part = self.log_likelihood(theta, self.data), self.log_likelihood(theta, self.take(jnp.asarray(kept)))
+            priors = [self._densities(theta, rows)[0] for rows in (self.data, self.take(jnp.asarray(kept)))]
+        except (ValueError, TypeError, KeyError):
+            return False  # the model wants all rows: a latent a row, a length that is fixed
+        if part.shape != kept.shape or whole.shape != (total,):
+            return False
+        return bool(np.allclose(whole[kept], part, rtol=1e-4, atol=1e-5) and np.allclose(*priors, rtol=1e-5, atol=1e-5))
+
+    def _arguments(self, rows: tuple[Array | np.ndarray, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        left = iter(rows)
+        leaves = [next(left) if row else other for row, other in zip(self._is_row, self.others, strict=True)]
+        return jax.tree.unflatten(self._tree, leaves)
+
+    def _trace(self, theta: Float[Array, " dim"], rows: tuple[Array | np.ndarray, ...]) -> tuple[dict[str, Any], list[Array]]:
+        """The model's sites at a position, and the log determinants of the sites' transformations."""
+        values = self.layout.unflatten(theta)
+        determinants: list[Array] = []
+
+        def constrained(site: Mapping[str, Any]) -> Array | None:
+            if site["type"] != "sample" or site["name"] not in values:
+                return None
+            transform = biject_to(site["fn"].support)
+            u = values[site["name"]]
+            value = transform(u)
+            determinants.append(jnp.sum(jnp.asarray(transform.log_abs_det_jacobian(u, value))))
+            return value
+
+        args, kwargs = self._arguments(rows)
+        model = handlers.substitute(handlers.seed(self.model, 0), substitute_fn=constrained)
+        return handlers.trace(model).get_trace(*args, **kwargs), determinants
+
+    def _densities(
+        self, theta: Float[Array, " dim"], rows: tuple[Array | np.ndarray, ...]
+    ) -> tuple[Float[Array, ""], list[Float[Array, "..."]]]:
+        """log prior of the unconstrained position, and the log density of each observed site."""
+        sites, determinants = self._trace(theta, rows)
+        prior = jnp.sum(jnp.asarray(determinants))
+        observed: list[Array] = []
+        for site in sites.values():
+            if site["type"] != "sample":
+                continue
+            density = jnp.asarray(site["fn"].log_prob(site["value"]))
+            density = density if site["scale"] is None else site["scale"] * density
+            if _is_observation(site):
+                observed.append(density)
+            else:
+                prior = prior + jnp.sum(density)
+        return prior, observed
+
+    def log_prior(self, theta: Float[Array, " dim"]) -> Float[Array, ""]:
+        return self._densities(theta, self._whole())[0]
+
+    def log_likelihood(self, theta: Float[Array, " dim"], batch: tuple[Array | np.ndarray, ...]) -> Float[Array, " batch"]:
+        if self.by_row:
+            _, observed = self._densities(theta, batch)
+            return sum((sum_rightmost(d, d.ndim - 1) for d in observed[1:]), sum_rightmost(observed[0], observed[0].ndim - 1))
+
+        def everything(rows: tuple[Array | np.ndarray, ...]) -> Float[Array, ""]:
+            return sum((jnp.sum(d) for d in self._densities(theta, rows)[1]), jnp.zeros(()))
+
+        return jax.vmap(everything)(batch)
+
+    def minibatch(self, size: int, *, replace: bool = True, key: PRNGKeyArray) -> Any:
+        if not self.by_row:
+            raise UsageError(
+                "the model's rows are not independent, so it has no mini-batches; use a sampler that looks at all data, "
+                "such as nuts"
+            )
+        return super().minibatch(size, replace=replace, key=key)
+
+    def _whole(self) -> tuple[Array, ...]:
+        """The arguments' arrays as they were given."""
+        return tuple(jnp.asarray(leaf) if self.by_row else jnp.asarray(leaf)[0] for leaf in self.data)
+
+    def natural(self, draws: Float[np.ndarray, "*lead dim"]) -> dict[str, np.ndarray]:
+        lead = draws.shape[:-1]
+        values = _natural(self, jnp.asarray(draws).reshape(-1, draws.shape[-1]))
+        return {name: np.asarray(value).reshape(*lead, *value.shape[1:]) for name, value in values.items()}
+
+    def start(self, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
+        """Uniform on [-2, 2] in unconstrained space."""
+        return jax.random.uniform(key, (self.layout.dim,), self.dtype, -_REACH, _REACH)
+
+
+@eqx.filter_jit
+def _natural(posterior: NumpyroPosterior, draws: Float[Array, "draw dim"]) -> dict[str, Array]:
+    """Latent and deterministic sites of each draw."""
+
+    def one(theta: Float[Array, " dim"]) -> dict[str, Array]:
+        sites, _ = posterior._trace(theta, posterior._whole())
+        kept = [s for s in sites.values() if s["type"] == "deterministic" or s["name"] in names]
+        return {site["name"]: jnp.asarray(site["value"]) for site in kept}
+
+    names = {block.name for block in posterior.layout.blocks}
+    return jax.lax.map(one, draws, batch_size=64)
+
+
+def _is_observation(site: Mapping[str, Any]) -> bool:
+    """Whether a site is data; `numpyro.factor` is none, its terms count as prior."""
+    return site["type"] == "sample" and site["is_observed"] and not isinstance(site["fn"], Unit)

@@ -1,0 +1,26 @@
+"""What this plugin offers. Text only: BlackJAX is imported when a sampler is used."""
+
+from bnnzoo.hookspecs import Entry, hookimpl
+
+BNNZOO_API = 1
+
+
+@hookimpl
+def bnnzoo_samplers() -> list[Entry]:
+    return [
+        Entry(
+            "mclmc",
+            "bnnzoo_blackjax.mclmc:Mclmc",
+            "microcanonical Langevin: one gradient a step, no accept step (BlackJAX)",
+            "biased",
+        ),
+        Entry(
+            "adjusted-mclmc",
+            "bnnzoo_blackjax.adjusted_mclmc:AdjustedMclmc",
+            "microcanonical Langevin trajectories, accepted or rejected (BlackJAX)",
+            "exact",
+        ),
+        Entry("blackjax-nuts", "bnnzoo_blackjax.kernels:Nuts", "BlackJAX's No-U-Turn sampler", "exact"),
+        Entry("blackjax-hmc", "bnnzoo_blackjax.kernels:Hmc", "BlackJAX's Hamiltonian Monte Carlo", "exact"),
+        Entry("barker", "bnnzoo_blackjax.kernels:Barker", "BlackJAX's Barker proposal: one gradient a step", "exact"),
+    ]

@@ -1,0 +1,56 @@
+"""Adjusted microcanonical Langevin Monte Carlo, through BlackJAX."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, ClassVar, Literal
+
+import blackjax
+import jax
+import jax.numpy as jnp
+from annotated_types import Ge, Gt, Lt
+from blackjax.base import SamplingAlgorithm
+from bnnzoo_blackjax.kernel import AbstractKernel, KernelState
+from jaxtyping import Array, Float, PRNGKeyArray
+from typing_extensions import Doc
+
+from bnnzoo.number import Number, number
+from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.samplers import Stats
+
+
+class AdjustedMclmc(AbstractKernel):
+    """Draws from the posterior: a microcanonical trajectory of random length, then Metropolis.
+
+    Robnik, Cohn-Gordon and Seljak 2025, arXiv 2503.01707. The number of steps is uniform on 1, ..., 2 m - 1 with mean
+    m = length sqrt(dim) / step_size, and does not depend on the state. Step sizes are in units of the standard
+    deviations that warm-up saw.
+    """
+
+    exactness: ClassVar[Literal["exact"]] = "exact"
+
+    step_size: Annotated[Number, Gt(0), Doc("of the integrator, start value")] = number(0.01)
+    length: Annotated[Number, Gt(0), Doc("mean length of a trajectory, in sqrt(dim) standard deviations")] = number(1.0)
+    max_steps: Annotated[int, Ge(1), Doc("mean number of steps of a trajectory, at most")] = 500
+    target_acceptance: Annotated[Number, Gt(0), Lt(1), Doc("acceptance that warm-up tunes to")] = number(0.9)
+
+    def algorithm(
+        self, log_density: Callable, step_size: Float[Array, ""], inverse_mass: Float[Array, " dim"]
+    ) -> SamplingAlgorithm:
+        mean = jnp.clip(self.length * inverse_mass.shape[0] ** 0.5 / step_size, 1, self.max_steps)
+
+        def num_steps(key: PRNGKeyArray) -> Array:
+            return jax.random.randint(key, (), 1, 2 * jnp.rint(mean).astype(jnp.int32))
+
+        return blackjax.adjusted_mclmc_dynamic(
+            log_density, step_size, inverse_mass_matrix=inverse_mass, integration_steps_fn=num_steps
+        )
+
+    def step(self, posterior: AbstractPosterior, state: KernelState, *, key: PRNGKeyArray) -> tuple[KernelState, Stats]:
+        # BlackJAX keeps the key of the number of steps in the state; ours is the step's own.
+        key, key_length = jax.random.split(key)
+        inner = state.inner._replace(random_generator_arg=key_length)
+        moved, stats = super().step(posterior, KernelState(inner, state.step_size, state.metric), key=key)
+        # The state depends on positions alone.
+        inner = moved.inner._replace(random_generator_arg=state.inner.random_generator_arg)
+        return KernelState(inner, moved.step_size, moved.metric), stats

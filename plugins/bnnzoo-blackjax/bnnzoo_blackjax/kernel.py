@@ -1,0 +1,95 @@
+"""Any kernel of BlackJAX's registry under bnnzoo's loop."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from blackjax.base import SamplingAlgorithm
+from bnnzoo_blackjax.metric import Metric, alike, rescaled, shared, strong
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.samplers import AbstractSampler, Stats
+from bnnzoo.samplers._base import S
+
+_STATISTICS = {
+    "acceptance_rate": "acceptance_rate",
+    "is_accepted": "accepted",
+    "is_divergent": "diverging",
+    "energy": "energy",
+    "num_integration_steps": "n_steps",
+    "num_trajectory_expansions": "tree_depth",
+}
+"""What BlackJAX calls a statistic -> what ArviZ calls it."""
+
+
+class KernelState(eqx.Module):
+    """BlackJAX's state of a kernel, and what warm-up tunes."""
+
+    inner: Any
+    step_size: Float[Array, ""]
+    metric: Metric
+
+    @property
+    def position(self) -> Float[Array, "*chains dim"]:
+        return self.inner.position
+
+
+class AbstractKernel(AbstractSampler[KernelState]):
+    """A kernel of BlackJAX as a sampler: a subclass says what it is called with, and is done.
+
+    Warm-up adapts the step size to `target_acceptance`, where the subclass has that field, and a diagonal inverse mass
+    matrix: the mean over chains of the variances they saw in a window.
+    """
+
+    step_size: eqx.AbstractVar[Any]
+
+    @abc.abstractmethod
+    def algorithm(
+        self, log_density: Callable, step_size: Float[Array, ""], inverse_mass: Float[Array, " dim"]
+    ) -> SamplingAlgorithm:
+        """BlackJAX's algorithm, such as `blackjax.nuts(log_density, step_size, inverse_mass)`."""
+
+    def init(
+        self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
+    ) -> KernelState:
+        del num_warmup
+        metric = Metric.identity(theta)
+        step_size = jnp.asarray(self.step_size, theta.dtype)
+        inner = self.algorithm(posterior.log_density, step_size, metric.inverse_mass).init(theta, key)
+        return KernelState(strong(inner), step_size, metric)
+
+    def step(self, posterior: AbstractPosterior, state: KernelState, *, key: PRNGKeyArray) -> tuple[KernelState, Stats]:
+        algorithm = self.algorithm(posterior.log_density, state.step_size, state.metric.inverse_mass)
+        inner, info = algorithm.step(key, state.inner)
+        stats = {"lp": jnp.asarray(inner.logdensity), "step_size": state.step_size}
+        for theirs, ours in _STATISTICS.items():
+            if hasattr(info, theirs):
+                stats[ours] = jnp.asarray(getattr(info, theirs))
+        return KernelState(alike(inner, state.inner), state.step_size, state.metric), stats
+
+    def warmup_step(
+        self, posterior: AbstractPosterior, state: KernelState, *, key: PRNGKeyArray
+    ) -> tuple[KernelState, Stats]:
+        state, stats = self.step(posterior, state, key=key)
+        return KernelState(state.inner, state.step_size, state.metric.seen(state.position)), stats
+
+    def settle(
+        self, posterior: AbstractPosterior, state: KernelState, *, final: bool, key: PRNGKeyArray
+    ) -> KernelState:
+        del posterior, key
+        if final:
+            return state
+        new = state.metric.settled()
+        step_size = rescaled(state.step_size, state.metric.inverse_mass, new.inverse_mass)
+        return KernelState(state.inner, step_size, new)
+
+    def tune(
+        self, posterior: AbstractPosterior, states: S, *, final: bool, key: PRNGKeyArray, num_steps: int
+    ) -> tuple[AbstractSampler, S]:
+        del posterior, final, key, num_steps
+        return self, shared(states)

@@ -1,0 +1,61 @@
+"""Kernels of BlackJAX's registry, a few lines each; any other one is added the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, ClassVar, Literal
+
+import blackjax
+from annotated_types import Ge, Gt, Lt
+from blackjax.base import SamplingAlgorithm
+from bnnzoo_blackjax.kernel import AbstractKernel
+from jaxtyping import Array, Float
+from typing_extensions import Doc
+
+from bnnzoo.number import Number, number
+
+Exact = Literal["exact"]
+
+
+class Nuts(AbstractKernel):
+    """Draws from the posterior by BlackJAX's No-U-Turn sampler (Hoffman and Gelman 2014)."""
+
+    exactness: ClassVar[Exact] = "exact"
+
+    step_size: Annotated[Number, Gt(0), Doc("of the leapfrog integrator, start value")] = number(0.01)
+    max_tree_depth: Annotated[int, Ge(1), Doc("at most 2^depth leapfrog steps a draw")] = 10
+    target_acceptance: Annotated[Number, Gt(0), Lt(1), Doc("acceptance that warm-up tunes to")] = number(0.8)
+
+    def algorithm(
+        self, log_density: Callable, step_size: Float[Array, ""], inverse_mass: Float[Array, " dim"]
+    ) -> SamplingAlgorithm:
+        return blackjax.nuts(log_density, step_size, inverse_mass, max_num_doublings=self.max_tree_depth)
+
+
+class Hmc(AbstractKernel):
+    """Draws from the posterior by BlackJAX's Hamiltonian Monte Carlo (Duane et al. 1987)."""
+
+    exactness: ClassVar[Exact] = "exact"
+
+    step_size: Annotated[Number, Gt(0), Doc("of the leapfrog integrator, start value")] = number(0.01)
+    num_steps: Annotated[int, Ge(1), Doc("leapfrog steps a draw")] = 32
+    target_acceptance: Annotated[Number, Gt(0), Lt(1), Doc("acceptance that warm-up tunes to")] = number(0.8)
+
+    def algorithm(
+        self, log_density: Callable, step_size: Float[Array, ""], inverse_mass: Float[Array, " dim"]
+    ) -> SamplingAlgorithm:
+        return blackjax.hmc(log_density, step_size, inverse_mass, self.num_steps)
+
+
+class Barker(AbstractKernel):
+    """Draws from the posterior by BlackJAX's Barker proposal, robust to the step size (Livingstone and Zanella 2022)."""
+
+    exactness: ClassVar[Exact] = "exact"
+
+    step_size: Annotated[Number, Gt(0), Doc("of the proposal's noise, start value")] = number(0.01)
+    target_acceptance: Annotated[Number, Gt(0), Lt(1), Doc("acceptance that warm-up tunes to")] = number(0.4)
+
+    def algorithm(
+        self, log_density: Callable, step_size: Float[Array, ""], inverse_mass: Float[Array, " dim"]
+    ) -> SamplingAlgorithm:
+        return blackjax.barker(log_density, step_size, inverse_mass)

@@ -1,0 +1,75 @@
+"""A diagonal inverse mass matrix, learned from the positions of warm-up's windows."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+S = TypeVar("S")
+
+_PRIOR_COUNT = 5.0
+_PRIOR_VARIANCE = 1e-3
+
+
+class Metric(eqx.Module):
+    """The inverse mass matrix in use, and the running moments of this window's positions (Welford 1962)."""
+
+    inverse_mass: Float[Array, " dim"]
+    count: Float[Array, ""]
+    mean: Float[Array, " dim"]
+    squares: Float[Array, " dim"]
+    """Sum of squared deviations from the running mean."""
+
+    @classmethod
+    def identity(cls, theta: Float[Array, " dim"]) -> Metric:
+        zeros = jnp.zeros_like(theta)
+        return cls(jnp.ones_like(theta), jnp.zeros((), theta.dtype), zeros, zeros)
+
+    def seen(self, theta: Float[Array, " dim"]) -> Metric:
+        """One more position."""
+        count = self.count + 1
+        change = theta - self.mean
+        mean = self.mean + change / count
+        return Metric(self.inverse_mass, count, mean, self.squares + change * (theta - mean))
+
+    def settled(self) -> Metric:
+        """The variances of the window as the inverse mass, shrunk a little towards 1e-3 as Stan does."""
+        weight = self.count / (self.count + _PRIOR_COUNT)
+        variance = weight * self.squares / jnp.maximum(self.count, 1.0) + (1 - weight) * _PRIOR_VARIANCE
+        usable = jnp.all(jnp.isfinite(variance)) & (self.count > 0)
+        return eqx.tree_at(
+            lambda m: m.inverse_mass, Metric.identity(self.mean), jnp.where(usable, variance, self.inverse_mass)
+        )
+
+
+def rescaled(step_size: Float[Array, "*chain"], old: Float[Array, "*chain dim"], new: Float[Array, "*chain dim"]):
+    """A step size in the new metric's units that moves as far, in the geometric mean, as it did in the old one's."""
+    return step_size * jnp.exp(jnp.mean(jnp.log(old) - jnp.log(new), -1) / 2)
+
+
+def shared(states: S) -> S:
+    """States of all chains with one inverse mass: the mean of the variances that the chains saw, each in its own mode.
+
+    Their step sizes become the same everywhere, the median.
+    """
+    known: Any = states
+    old = known.metric.inverse_mass
+    new = jnp.broadcast_to(jnp.mean(old, 0), old.shape)
+    steps = rescaled(known.step_size, old, new)
+    return eqx.tree_at(
+        lambda s: (s.metric.inverse_mass, s.step_size), states, (new, jnp.full_like(steps, jnp.median(steps)))
+    )
+
+
+def alike(new: Any, old: Any) -> Any:
+    """`new` with the types of `old`: a loop's carry must not change type."""
+    return jax.tree.map(lambda a, b: jnp.asarray(a, jnp.asarray(b).dtype), new, old)
+
+
+def strong(tree: Any) -> Any:
+    """Without weak types, for the same reason."""
+    return jax.tree.map(lambda a: jax.lax.convert_element_type(a, jnp.asarray(a).dtype), tree)
