@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import signal
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,21 +16,19 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from bnnzoo import assembly, backend, checkpoint, config, diagnostics, store
-from bnnzoo.checkpoint import Checkpoint
+from bnnzoo import assembly, backend, checkpoint, config, store
 from bnnzoo.config import Recipe
 from bnnzoo.data import Dataset, from_arrays
-from bnnzoo.errors import BnnzooError, BnnzooWarning, InterruptedRunError, UsageError
+from bnnzoo.drive import Job, Stop, drive
+from bnnzoo.errors import BnnzooWarning, InterruptedRunError, UsageError
 from bnnzoo.layout import named_leaves
 from bnnzoo.placement import Method, Placement, place
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.progress import Observer, Progress
-from bnnzoo.result import LINEARISED_AT, Run, fixed_leaves, train_groups
-from bnnzoo.run import Chunk, Keys, Seconds, carry_template, chunks
+from bnnzoo.result import Run, fixed_leaves, train_groups
+from bnnzoo.run import Keys, carry_template
 from bnnzoo.samplers import AbstractSampler
 from bnnzoo.start import MOST_STEPS, train
-
-Stop = Callable[[], int]
 
 
 def sample(
@@ -136,7 +133,7 @@ def run_recipe(
         thetas = assembly.initial_positions(problem, trained=trained, key=keys.init)
         if trained:
             thetas = _train(problem.posterior, thetas, placement, keys.init, tell, stop)
-        seconds = Seconds(warmup=time.perf_counter() - started)
+        started = time.perf_counter() - started
         _check_start(problem.posterior, thetas)
         resolved = assembly.resolved(problem)
         attributes = _attributes(recipe, problem.parts.sampler, placement) | {
@@ -156,8 +153,9 @@ def run_recipe(
         writer = store.Store(out)
         static = train_groups(problem.train, problem.test, problem.scaler, fixed)
         writer.create(attributes, dims, static, force=force)
-        job = _Job(problem.posterior, problem.parts.sampler, problem.parts.sampler, recipe, placement, keys)
-        return _drive(job, writer, thetas, None, seconds, tell, stop)
+        job = Job(problem.posterior, problem.parts.sampler, problem.parts.sampler, recipe, placement, keys)
+        drive(job, writer, thetas, started=started, tell=tell, stop=stop)
+        return open(out)
 
 
 def resume(
@@ -218,9 +216,10 @@ def resume(
         writer.reopen(saved.num_parts)
         if differences:
             writer.update({"inexact_resume": "; ".join(differences)})
-        job = _Job(posterior, parts.sampler, sampler, recipe, placement, Keys.of(recipe.seed))
+        job = Job(posterior, parts.sampler, sampler, recipe, placement, Keys.of(recipe.seed))
         thetas = np.zeros((recipe.chains, posterior.layout.dim), posterior.dtype)
-        return _drive(job, writer, thetas, saved, Seconds(**saved.seconds), tell, stop)
+        drive(job, writer, thetas, saved=saved, tell=tell, stop=stop)
+        return open(out)
 
 
 def open(path: str | Path) -> Run:
@@ -237,156 +236,6 @@ def resolved_recipe(recipe: Recipe) -> str:
     backend.prepare(recipe.chain_method, recipe.chains)
     with backend.arithmetic(recipe.precision):
         return config.to_yaml(assembly.resolved(assembly.assemble(recipe)))
-
-
-@dataclasses.dataclass(frozen=True)
-class _Job:
-    """What is being run."""
-
-    posterior: AbstractPosterior
-    asked: AbstractSampler
-    """The sampler as the recipe has it; `sampler` is the one that warm-up's `tune` may have made of it."""
-    sampler: AbstractSampler
-    recipe: Recipe
-    placement: Placement
-    keys: Keys
-
-
-def _drive(
-    job: _Job,
-    writer: store.Store,
-    thetas: Any,
-    saved: Checkpoint | None,
-    seconds: Seconds,
-    tell: Observer,
-    stop: Stop | None,
-) -> Run:
-    """Chunks to parts to the file, with a checkpoint now and then and at every end that is not the last."""
-    recipe = job.recipe
-    tell(Progress("compile", 0, 1))
-    stream = chunks(
-        job.posterior,
-        job.sampler,
-        thetas,
-        keys=job.keys,
-        num_warmup=recipe.warmup,
-        num_draws=recipe.draws,
-        placement=job.placement,
-        thin=recipe.thin,
-        keep_warmup=recipe.keep_warmup,
-        resume=None if saved is None else (saved.carry, saved.next_step),
-        seconds=seconds,
-    )
-    totals = {name: list(pair) for name, pair in saved.totals.items()} if saved else {}
-    last_saved = time.monotonic()
-    linearised = False
-    chunk: Chunk | None = None
-    if saved is not None:
-        # What is done already: a checkpoint of the last step leaves only the file to write.
-        none = np.zeros((recipe.chains, 0, job.posterior.layout.dim), np.float32)
-        chunk = Chunk("sampling", none, {}, saved.carry, saved.next_step, job.sampler)
-
-    def keep(chunk: Chunk) -> None:
-        tuned = _tuned_fields(job.asked, chunk.sampler)
-        words = Checkpoint(chunk.carry, chunk.next_step, len(writer.parts), tuned, dataclasses.asdict(seconds), totals)
-        checkpoint.save(writer.folder / "checkpoint.npz", words)
-
-    def done() -> int:
-        return 0 if chunk is None else max(0, chunk.next_step - recipe.warmup) // recipe.thin
-
-    try:
-        for chunk in stream:
-            sampling = chunk.phase == "sampling"
-            if sampling and not linearised:
-                # Before the first draw: what is in the file can always be predicted with.
-                _keep_modes(writer, job.posterior, chunk)
-                linearised = True
-            writer.append(_groups(job.posterior, chunk, recipe)) if sampling or recipe.keep_warmup else None
-            if sampling:
-                for name, values in chunk.stats.items():
-                    pair = totals.setdefault(name, [0.0, 0.0])
-                    pair[0] += float(np.sum(values, dtype=np.float64))
-                    pair[1] += values.size
-            rate = float(chunk.stats["acceptance_rate"].mean()) if "acceptance_rate" in chunk.stats else float("nan")
-            where = (done(), recipe.draws) if sampling else (chunk.next_step, recipe.warmup)
-            tell(Progress(chunk.phase, *where, acceptance=rate))
-            number = stop() if stop else 0
-            if number and done() < recipe.draws:
-                raise InterruptedRunError("", number)
-            if time.monotonic() - last_saved >= recipe.checkpoint_every:
-                keep(chunk)
-                last_saved = time.monotonic()
-    except InterruptedRunError as error:
-        assert chunk is not None
-        keep(chunk)
-        _leave(writer, done())
-        name = signal.Signals(error.exit_code - 128).name
-        message = f"{name}: stopped after {done()} of {recipe.draws} draws; go on with: bnnzoo resume {writer.out}"
-        raise InterruptedRunError(message, error.exit_code - 128) from None
-    except BnnzooError as error:
-        if chunk is not None:
-            keep(chunk)
-        _leave(writer, done())
-        kept = f"the {done()} draws before are in {writer.out}" if done() else "no draws were kept"
-        raise type(error)(f"{error}; {kept}") from error
-
-    assert chunk is not None
-    keep(chunk)
-    tell(Progress("writing", 0, 1))
-    means = {name: total / max(count, 1) for name, (total, count) in totals.items()}
-    verdict = chunk.sampler.verdict(job.posterior, means)
-    if "log_weight" in totals:
-        verdict = verdict or diagnostics.verdict_of_weights(writer.values("sample_stats", "log_weight"))
-    tuned = _tuned_fields(job.asked, chunk.sampler)
-    step_size = getattr(chunk.carry.states, "step_size", None)
-    if recipe.warmup and step_size is not None:
-        tuned["step_size"] = [float(str(v)) for v in np.asarray(step_size)]
-    looks = chunk.sampler.evaluations(job.posterior, means) * recipe.draws * recipe.thin
-    looks += chunk.sampler.warmup_evaluations(job.posterior, means) * recipe.warmup
-    spent = {f"seconds_{name}": value for name, value in dataclasses.asdict(seconds).items()}
-    writer.update(
-        {
-            "regime_ok": int(not verdict),
-            "regime": verdict,
-            "tuned": json.dumps(tuned),
-            "draws_done": recipe.draws,
-            "target_evaluations": float(looks * recipe.chains),
-            **spent,
-        }
-    )
-    writer.finish(complete=True)
-    tell(Progress("writing", 1, 1))
-    if verdict:
-        warnings.warn(f"regime: {verdict}", BnnzooWarning, stacklevel=2)
-    return open(writer.out)
-
-
-def _keep_modes(writer: store.Store, posterior: AbstractPosterior, chunk: Chunk) -> None:
-    """Where each chain's predictions are linearised, into the file, if they are."""
-    points = jax.vmap(chunk.sampler.linearised_at)(chunk.carry.states)
-    if points is None:
-        return
-    values = {LINEARISED_AT + name: value for name, value in posterior.natural(np.asarray(points)).items()}
-    dims = {name: ["chain", *(f"{name}_dim_{i}" for i in range(v.ndim - 1))] for name, v in values.items()}
-    writer.add_static("constant_data", values, dims)
-
-
-def _leave(writer: store.Store, draws_done: int) -> None:
-    """End an unfinished run: a file of the draws so far, and the parts for `resume`."""
-    writer.update({"draws_done": draws_done})
-    if draws_done:
-        writer.finish(complete=False)
-    else:
-        writer.release()
-
-
-def _groups(posterior: AbstractPosterior, chunk: Chunk, recipe: Recipe) -> dict[str, dict[str, np.ndarray]]:
-    prefix = "" if chunk.phase == "sampling" else "warmup_"
-    stats = dict(chunk.stats)
-    if recipe.thin == 1 or prefix:
-        # Means over one step are the step's own value.
-        stats |= {name: stats[name] > 0 for name in ("accepted", "regime_dof", "regime_skew") if name in stats}
-    return {f"{prefix}posterior": posterior.natural(chunk.draws), f"{prefix}sample_stats": stats}
 
 
 def _train(
@@ -480,13 +329,6 @@ def _differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     return found + [f"{k} was {old.get(k)}, is {new[k]}" for k in new if old.get(k) != new[k]]
 
 
-def _tuned_fields(asked: AbstractSampler, used: AbstractSampler) -> dict[str, Any]:
-    """Static fields that `tune` changed."""
-    names = [f.name for f in dataclasses.fields(asked)]
-    pairs = [(name, getattr(asked, name), getattr(used, name)) for name in names]
-    return {name: new for name, old, new in pairs if isinstance(new, int | str | bool) and old != new}
-
-
 def _digest(train: Dataset) -> str:
     import hashlib
 
@@ -562,5 +404,6 @@ def _sample_posterior(
         power = {"likelihood_power": float(posterior.likelihood_power)}
         names = {"model": type(posterior).__name__, "sampler": type(sampler).__name__, "recipe": ""}
         writer.create(_attributes(recipe, sampler, placement) | power | names, {}, {}, force=force)
-        job = _Job(posterior, sampler, sampler, recipe, placement, keys)
-        return _drive(job, writer, thetas, None, Seconds(), observer or _silent, None)
+        job = Job(posterior, sampler, sampler, recipe, placement, keys)
+        drive(job, writer, thetas, tell=observer or _silent)
+        return open(out)

@@ -56,7 +56,7 @@ def test_every_model_with_the_penalty_sampler(model, sampler, tmp_path, capsys):
     _check(model, sampler, tmp_path / "run.nc", capsys, "--chain-method", "vectorized", "--init", "prior")
 
 
-@pytest.mark.parametrize("sampler", tiny.SAMPLERS)
+@tiny.EACH
 def test_the_linear_model_with_every_sampler(sampler, tmp_path, capsys):
     """On the problem that is compiled already."""
     out = tmp_path / "run.nc"

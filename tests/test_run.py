@@ -24,7 +24,6 @@ from bnnzoo.run import STUCK_STEPS, Carry, Keys, carry_template, chunks
 from bnnzoo.samplers import AbstractSampler, Mala, Penalty, RandomWalk, Sgld
 from bnnzoo.warmup import windows
 
-EACH = pytest.mark.parametrize("sampler", tiny.SAMPLERS)
 ONE_BY_ONE = 1e-9
 """Seconds a chunk that make every chunk one draw."""
 
@@ -38,7 +37,7 @@ def reference(sampler: str):
 # ---- same seed, same bits ------------------------------------------------------------------------
 
 
-@EACH
+@tiny.EACH
 def test_a_run_is_as_long_as_asked_and_moves(sampler):
     found = reference(sampler)
     values = tiny.joined(found)
@@ -53,7 +52,7 @@ def test_a_run_is_as_long_as_asked_and_moves(sampler):
         assert not np.array_equal(one, other)
 
 
-@EACH
+@tiny.EACH
 def test_the_same_seed_in_other_chunks_gives_the_same_bits(sampler):
     whole = tiny.run(sampler, chunk_seconds=1e9)
     assert len(whole) < len(reference(sampler)) / 3
@@ -72,13 +71,13 @@ def test_the_size_of_the_buffer_changes_no_bit():
 
 
 @pytest.mark.slow
-@EACH
+@tiny.EACH
 @pytest.mark.parametrize("most_draws", [1, 7, 100])
 def test_the_size_of_the_buffer_changes_no_bit_of_any_sampler(sampler, most_draws):
     _check_buffer(sampler, most_draws)
 
 
-@EACH
+@tiny.EACH
 def test_another_seed_gives_other_draws(sampler):
     other = tiny.joined(tiny.run(sampler, seed=1))["theta"]
     # A dropped weight is 0 whatever the seed.
@@ -88,7 +87,7 @@ def test_another_seed_gives_other_draws(sampler):
 # ---- resume --------------------------------------------------------------------------------------
 
 
-@EACH
+@tiny.EACH
 @pytest.mark.parametrize("stop", [1, 22, tiny.WARMUP - 1, tiny.WARMUP, tiny.WARMUP + 7, tiny.WARMUP + tiny.DRAWS - 1])
 def test_a_resumed_run_is_the_uninterrupted_one(sampler, stop, tmp_path):
     whole = reference(sampler)
@@ -119,7 +118,7 @@ def test_a_run_stopped_at_its_last_step_has_nothing_left_to_do():
 # ---- thinning, warm-up ---------------------------------------------------------------------------
 
 
-@EACH
+@tiny.EACH
 def test_thinned_draws_are_every_third_draw(sampler):
     every = tiny.joined(tiny.run(sampler, num_draws=30))
     third = tiny.joined(tiny.run(sampler, num_draws=10, thin=3))
@@ -147,7 +146,7 @@ def test_keep_warmup_keeps_every_step_and_changes_none():
     tiny.assert_same_bits(tiny.joined(kept), tiny.joined(reference("random-walk")))
 
 
-@EACH
+@tiny.EACH
 def test_nothing_of_the_kernel_changes_after_warm_up(sampler):
     """T12b: step size, preconditioner, mass matrix and tuning are bitwise those of the last warm-up step."""
     found = reference(sampler)
@@ -202,13 +201,13 @@ def test_sequential_chains_do_not_depend_on_how_many_there_are():
 
 
 @pytest.mark.slow
-@EACH
+@tiny.EACH
 def test_sequential_chains_of_every_sampler(sampler):
     _check_sequential(sampler, 0)
 
 
 @pytest.mark.slow
-@EACH
+@tiny.EACH
 def test_vectorized_chains_of_every_sampler(sampler):
     values = tiny.joined(tiny.run(sampler, method="vectorized"))
     assert all(np.isfinite(value).all() for value in values.values())
@@ -248,7 +247,7 @@ class _Compilations:
             _Compilations.count += 1
 
 
-@EACH
+@tiny.EACH
 def test_other_numbers_compile_nothing_new(sampler):
     reference(sampler)
     found = tiny.problem(sampler)

@@ -6,6 +6,7 @@ import functools
 from typing import Any
 
 import numpy as np
+import pytest
 
 from bnnzoo import assembly, backend, config, registry
 from bnnzoo.placement import place
@@ -16,6 +17,12 @@ APPROXIMATE = tuple(name for name, entry in registry.entries("samplers").items()
 PRIOR = ("importance", "rejection")
 """Samplers that draw from the prior: what they ask of a posterior, few data have."""
 SAMPLERS = sorted(set(registry.entries("samplers")) - set(PRIOR))
+BY_DEFAULT = ("random-walk", "mala", "penalty", "sgld", "hmc", "nuts", "laplace")
+EACH = pytest.mark.parametrize(
+    "sampler", [name if name in BY_DEFAULT else pytest.param(name, marks=pytest.mark.slow) for name in SAMPLERS]
+)
+"""Every sampler of the zoo; those of a kind with another one only under `-m slow`."""
+MINI_BATCH = ("penalty", "batched", "sgld", "sghmc", "psgld", "sms-ubu")
 METROPOLIS = ("random-walk", "mala", "penalty", "batched", "gibbs")
 
 SMALL: dict[str, dict[str, Any]] = {

@@ -10,13 +10,13 @@ import jax
 import jax.numpy as jnp
 from annotated_types import Ge, Gt, Lt
 from blackjax.base import SamplingAlgorithm
-from bnnzoo_blackjax.kernel import AbstractKernel, KernelState
 from jaxtyping import Array, Float, PRNGKeyArray
 from typing_extensions import Doc
 
 from bnnzoo.number import Number, number
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.samplers import Stats
+from bnnzoo_blackjax.kernel import AbstractKernel, KernelState
 
 
 class AdjustedMclmc(AbstractKernel):

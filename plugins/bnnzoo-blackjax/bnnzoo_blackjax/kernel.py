@@ -9,12 +9,12 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 from blackjax.base import SamplingAlgorithm
-from bnnzoo_blackjax.metric import Metric, alike, rescaled, shared, strong
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.samplers import AbstractSampler, Stats
 from bnnzoo.samplers._base import S
+from bnnzoo_blackjax.metric import Metric, alike, rescaled, shared, strong
 
 _STATISTICS = {
     "acceptance_rate": "acceptance_rate",

@@ -8,11 +8,11 @@ from typing import Annotated, ClassVar, Literal
 import blackjax
 from annotated_types import Ge, Gt, Lt
 from blackjax.base import SamplingAlgorithm
-from bnnzoo_blackjax.kernel import AbstractKernel
 from jaxtyping import Array, Float
 from typing_extensions import Doc
 
 from bnnzoo.number import Number, number
+from bnnzoo_blackjax.kernel import AbstractKernel
 
 Exact = Literal["exact"]
 

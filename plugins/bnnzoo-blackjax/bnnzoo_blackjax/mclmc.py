@@ -8,7 +8,6 @@ import equinox as eqx
 import jax.numpy as jnp
 from annotated_types import Gt
 from blackjax.mcmc import mclmc
-from bnnzoo_blackjax.metric import Metric, alike, rescaled, shared, strong
 from jaxtyping import Array, Float, PRNGKeyArray
 from typing_extensions import Doc
 
@@ -17,6 +16,7 @@ from bnnzoo.number import Number, number
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.samplers import AbstractSampler, Stats
 from bnnzoo.samplers._base import S
+from bnnzoo_blackjax.metric import Metric, alike, rescaled, shared, strong
 
 _GUARD = 1000.0
 """A step whose squared energy error is this many times the wanted one is not taken."""

@@ -1,0 +1,210 @@
+"""A run from its chunks to its file: parts, checkpoints, every way it can end."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import signal
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from bnnzoo import checkpoint, diagnostics, store
+from bnnzoo.checkpoint import Checkpoint
+from bnnzoo.config import Recipe
+from bnnzoo.errors import BnnzooError, BnnzooWarning, InterruptedRunError
+from bnnzoo.placement import Placement
+from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.progress import Observer, Progress
+from bnnzoo.result import LINEARISED_AT
+from bnnzoo.run import Chunk, Keys, Seconds, chunks
+from bnnzoo.samplers import AbstractSampler
+
+Stop = Callable[[], int]
+"""Tells whether the run shall stop, and with which signal's number; 0 if not."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """What is being run."""
+
+    posterior: AbstractPosterior
+    asked: AbstractSampler
+    """The sampler as the recipe has it; `sampler` is the one that warm-up's `tune` may have made of it."""
+    sampler: AbstractSampler
+    recipe: Recipe
+    placement: Placement
+    keys: Keys
+
+
+def drive(
+    job: Job,
+    writer: store.Store,
+    thetas: Any,
+    *,
+    saved: Checkpoint | None = None,
+    started: float = 0.0,
+    tell: Observer,
+    stop: Stop | None = None,
+) -> None:
+    """Run a job to its end, with a checkpoint now and then and at every end that is not the last.
+
+    Args:
+        thetas: where the chains start, `[chain, dim]`; not used where `saved` says how far they are.
+        started: seconds that the start took; they count as warm-up.
+
+    Raises:
+        InterruptedRunError: when `stop` says so; the message holds the command that goes on.
+        BnnzooError: when the chains cannot go on; the draws before are kept.
+    """
+    driver = _Driver(job, writer, saved, Seconds(warmup=started))
+    try:
+        driver.go(thetas, saved, tell, stop)
+    except InterruptedRunError as error:
+        done = driver.leave()
+        name = signal.Signals(error.exit_code - 128).name
+        message = f"{name}: stopped after {done} of {job.recipe.draws} draws; go on with: bnnzoo resume {writer.out}"
+        raise InterruptedRunError(message, error.exit_code - 128) from None
+    except BnnzooError as error:
+        done = driver.leave()
+        kept = f"the {done} draws before are in {writer.out}" if done else "no draws were kept"
+        raise type(error)(f"{error}; {kept}") from error
+    driver.finish(tell)
+
+
+class _Driver:
+    """How far a job is."""
+
+    def __init__(self, job: Job, writer: store.Store, saved: Checkpoint | None, seconds: Seconds):
+        self.job, self.writer = job, writer
+        self.seconds = seconds if saved is None else Seconds(**saved.seconds)
+        self.totals = {} if saved is None else {name: list(pair) for name, pair in saved.totals.items()}
+        self.chunk: Chunk | None = None
+        if saved is not None:
+            # What is done already: a checkpoint of the last step leaves only the file to write.
+            none = np.zeros((job.recipe.chains, 0, job.posterior.layout.dim), np.float32)
+            self.chunk = Chunk("sampling", none, {}, saved.carry, saved.next_step, job.sampler)
+
+    @property
+    def done(self) -> int:
+        """Kept draws a chain."""
+        recipe = self.job.recipe
+        return 0 if self.chunk is None else max(0, self.chunk.next_step - recipe.warmup) // recipe.thin
+
+    def go(self, thetas: Any, saved: Checkpoint | None, tell: Observer, stop: Stop | None) -> None:
+        job, recipe = self.job, self.job.recipe
+        tell(Progress("compile", 0, 1))
+        stream = chunks(
+            job.posterior,
+            job.sampler,
+            thetas,
+            keys=job.keys,
+            num_warmup=recipe.warmup,
+            num_draws=recipe.draws,
+            placement=job.placement,
+            thin=recipe.thin,
+            keep_warmup=recipe.keep_warmup,
+            resume=None if saved is None else (saved.carry, saved.next_step),
+            seconds=self.seconds,
+        )
+        last_saved, linearised = time.monotonic(), False
+        for chunk in stream:
+            self.chunk = chunk
+            sampling = chunk.phase == "sampling"
+            if sampling and not linearised:
+                # Before the first draw: what is in the file can always be predicted with.
+                self._write_modes(chunk)
+                linearised = True
+            if sampling or recipe.keep_warmup:
+                self._write(chunk)
+            rate = float(chunk.stats["acceptance_rate"].mean()) if "acceptance_rate" in chunk.stats else float("nan")
+            where = (self.done, recipe.draws) if sampling else (chunk.next_step, recipe.warmup)
+            tell(Progress(chunk.phase, *where, acceptance=rate))
+            number = stop() if stop else 0
+            if number and self.done < recipe.draws:
+                raise InterruptedRunError("", number)
+            if time.monotonic() - last_saved >= recipe.checkpoint_every:
+                self._checkpoint(chunk)
+                last_saved = time.monotonic()
+
+    def leave(self) -> int:
+        """End before the last draw: a file of the draws so far, the parts and a checkpoint for `resume`."""
+        if self.chunk is not None:
+            self._checkpoint(self.chunk)
+        self.writer.update({"draws_done": self.done})
+        if self.done:
+            self.writer.finish(complete=False)
+        else:
+            self.writer.release()
+        return self.done
+
+    def finish(self, tell: Observer) -> None:
+        """The file of a run that reached its last draw, with what was found of it as a whole."""
+        chunk, recipe = self.chunk, self.job.recipe
+        assert chunk is not None
+        self._checkpoint(chunk)
+        tell(Progress("writing", 0, 1))
+        means = {name: total / max(count, 1) for name, (total, count) in self.totals.items()}
+        verdict = chunk.sampler.verdict(self.job.posterior, means)
+        if "log_weight" in self.totals:
+            verdict = verdict or diagnostics.verdict_of_weights(self.writer.values("sample_stats", "log_weight"))
+        tuned = tuned_fields(self.job.asked, chunk.sampler)
+        step_size = getattr(chunk.carry.states, "step_size", None)
+        if recipe.warmup and step_size is not None:
+            tuned["step_size"] = [float(str(v)) for v in np.asarray(step_size)]
+        looks = chunk.sampler.evaluations(self.job.posterior, means) * recipe.draws * recipe.thin
+        looks += chunk.sampler.warmup_evaluations(self.job.posterior, means) * recipe.warmup
+        self.writer.update(
+            {
+                "regime_ok": int(not verdict),
+                "regime": verdict,
+                "tuned": json.dumps(tuned),
+                "draws_done": recipe.draws,
+                "target_evaluations": float(looks * recipe.chains),
+                **{f"seconds_{name}": value for name, value in dataclasses.asdict(self.seconds).items()},
+            }
+        )
+        self.writer.finish(complete=True)
+        tell(Progress("writing", 1, 1))
+        if verdict:
+            warnings.warn(f"regime: {verdict}", BnnzooWarning, stacklevel=4)
+
+    def _checkpoint(self, chunk: Chunk) -> None:
+        tuned, seconds = tuned_fields(self.job.asked, chunk.sampler), dataclasses.asdict(self.seconds)
+        words = Checkpoint(chunk.carry, chunk.next_step, len(self.writer.parts), tuned, seconds, self.totals)
+        checkpoint.save(self.writer.folder / "checkpoint.npz", words)
+
+    def _write(self, chunk: Chunk) -> None:
+        sampling = chunk.phase == "sampling"
+        prefix, stats = "" if sampling else "warmup_", dict(chunk.stats)
+        if self.job.recipe.thin == 1 or not sampling:
+            # Means over one step are the step's own value.
+            stats |= {name: stats[name] > 0 for name in ("accepted", "regime_dof", "regime_skew") if name in stats}
+        draws = self.job.posterior.natural(chunk.draws)
+        self.writer.append({f"{prefix}posterior": draws, f"{prefix}sample_stats": stats})
+        if sampling:
+            for name, values in chunk.stats.items():
+                pair = self.totals.setdefault(name, [0.0, 0.0])
+                pair[0] += float(np.sum(values, dtype=np.float64))
+                pair[1] += values.size
+
+    def _write_modes(self, chunk: Chunk) -> None:
+        """Where each chain's predictions are linearised, if they are."""
+        points = jax.vmap(chunk.sampler.linearised_at)(chunk.carry.states)
+        if points is None:
+            return
+        natural = self.job.posterior.natural(np.asarray(points))
+        values = {LINEARISED_AT + name: value for name, value in natural.items()}
+        dims = {name: ["chain", *(f"{name}_dim_{i}" for i in range(v.ndim - 1))] for name, v in values.items()}
+        self.writer.add_static("constant_data", values, dims)
+
+
+def tuned_fields(asked: AbstractSampler, used: AbstractSampler) -> dict[str, Any]:
+    """Static fields that `tune` changed."""
+    names = [f.name for f in dataclasses.fields(asked)]
+    pairs = [(name, getattr(asked, name), getattr(used, name)) for name in names]
+    return {name: new for name, old, new in pairs if isinstance(new, int | str | bool) and old != new}
