@@ -55,7 +55,7 @@ def bnnzoo_samplers() -> list[Entry]:
         Entry(
             "batched",
             "bnnzoo.samplers.penalty:Batched",
-            "Metropolis on mini-batches without a penalty: what the penalty is compared with",
+            "the penalty method without its penalty, to compare with",
             "biased",
         ),
         Entry(
@@ -73,13 +73,13 @@ def bnnzoo_samplers() -> list[Entry]:
         Entry(
             "sms-ubu",
             "bnnzoo.samplers.sms_ubu:SmsUbu",
-            "Langevin with momentum and symmetric sweeps over the batches: less bias at the same price",
+            "Langevin with momentum and symmetric sweeps over the mini-batches",
             "biased",
         ),
         Entry(
             "psgld",
             "bnnzoo.samplers.psgld:Psgld",
-            "SGLD with a step size for every parameter, by the size of its gradients (RMSprop)",
+            "SGLD with a step size for every parameter (RMSprop)",
             "biased",
         ),
         Entry(
@@ -91,13 +91,13 @@ def bnnzoo_samplers() -> list[Entry]:
         Entry(
             "rejection",
             "bnnzoo.samplers.rejection:Rejection",
-            "independent draws: the prior's, kept by their likelihood; for a handful of data",
+            "draws of the prior, kept by their likelihood: independent, for few data",
             "exact",
         ),
         Entry(
             "importance",
             "bnnzoo.samplers.importance:Importance",
-            "draws of the prior with the likelihood as weight; for a handful of data",
+            "draws of the prior with the likelihood as weight: for few data",
             "approximate",
         ),
         Entry("nuts", "bnnzoo.samplers.nuts:Nuts", "the No-U-Turn sampler: HMC that chooses its length", "exact"),
