@@ -17,9 +17,7 @@ def bnnzoo_models() -> list[Entry]:
             "multilayer perceptron: dense layers with an activation between them",
         ),
         Entry("mdn", "bnnzoo.models.mdn:Mdn", "mixture density network: a whole distribution for every input"),
-        Entry(
-            "density", "bnnzoo.models.density:Density", "a mixture of Gaussians without inputs: an unsupervised density"
-        ),
+        Entry("density", "bnnzoo.models.density:Density", "a mixture of Gaussians for the targets alone"),
         Entry("cnn", "bnnzoo.models.cnn:Cnn", "small convolutional network for images"),
         Entry("resnet", "bnnzoo.models.resnet:Resnet", "small residual network for images, without batch statistics"),
     ]
