@@ -214,7 +214,7 @@ def test_the_file_keeps_the_contract(sampler, whole):
         return
     assert all(v.dims == ("chain", "draw") for v in stats.data_vars.values())
     assert {"diverging", "step_size"} <= set(stats)
-    assert ("lp_estimate" in stats) == (sampler in ("penalty", "sgld"))
+    assert ("lp_estimate" in stats) == (sampler in ("penalty", "batched", *tiny.STOCHASTIC_GRADIENT))
     assert ("lp" in stats) != ("lp_estimate" in stats)
     if sampler == "penalty":
         assert {"delta", "sigma2", "penalty", "var_dof", "delta_skew"} <= set(stats)

@@ -16,6 +16,7 @@ APPROXIMATE = tuple(name for name, entry in registry.entries("samplers").items()
 PRIOR = ("importance", "rejection")
 """Samplers that draw from the prior: what they ask of a posterior, few data have."""
 SAMPLERS = sorted(set(registry.entries("samplers")) - set(PRIOR))
+STOCHASTIC_GRADIENT = ("sgld", "sghmc", "psgld", "sms-ubu")
 METROPOLIS = ("random-walk", "mala", "penalty", "batched", "gibbs")
 
 SMALL: dict[str, dict[str, Any]] = {
