@@ -24,7 +24,7 @@ from bnnzoo.run import STUCK_STEPS, Carry, Keys, carry_template, chunks
 from bnnzoo.samplers import AbstractSampler, Mala, Penalty, RandomWalk, Sgld
 from bnnzoo.warmup import windows
 
-EACH = pytest.mark.parametrize("sampler", tiny.SAMPLERS)
+EACH = pytest.mark.parametrize("sampler", tiny.EACH)
 ONE_BY_ONE = 1e-9
 """Seconds a chunk that make every chunk one draw."""
 

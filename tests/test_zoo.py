@@ -26,7 +26,7 @@ from bnnzoo.likelihoods import Gaussian
 from bnnzoo.priors import Normal
 from bnnzoo.samplers import AbstractSampler, RandomWalk
 
-EACH = pytest.mark.parametrize("sampler", tiny.SAMPLERS)
+EACH = pytest.mark.parametrize("sampler", tiny.EACH)
 
 
 @pytest.fixture(scope="session")

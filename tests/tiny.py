@@ -6,6 +6,7 @@ import functools
 from typing import Any
 
 import numpy as np
+import pytest
 
 from bnnzoo import assembly, backend, config, registry
 from bnnzoo.placement import place
@@ -16,6 +17,9 @@ APPROXIMATE = tuple(name for name, entry in registry.entries("samplers").items()
 PRIOR = ("importance", "rejection")
 """Samplers that draw from the prior: what they ask of a posterior, few data have."""
 SAMPLERS = sorted(set(registry.entries("samplers")) - set(PRIOR))
+RELATIVES = ("batched", "gibbs", "psgld", "sms-ubu")
+"""Samplers that share their parts with another: the tests over every sampler take them in the slow run."""
+EACH = [pytest.param(name, marks=pytest.mark.slow) if name in RELATIVES else name for name in SAMPLERS]
 STOCHASTIC_GRADIENT = ("sgld", "sghmc", "psgld", "sms-ubu")
 METROPOLIS = ("random-walk", "mala", "penalty", "batched", "gibbs")
 
