@@ -101,7 +101,10 @@ class NumpyroPosterior(AbstractPosterior):
         theta = jnp.linspace(-1.0, 1.0, self.layout.dim)
         kept = np.arange(0, total, 2)
         try:
-            whole, part = self.log_likelihood(theta, self.data), self.log_likelihood(theta, self.take(jnp.asarray(kept)))
+            whole, part = (
+                self.log_likelihood(theta, self.data),
+                self.log_likelihood(theta, self.take(jnp.asarray(kept))),
+            )
             priors = [self._densities(theta, rows)[0] for rows in (self.data, self.take(jnp.asarray(kept)))]
         except (ValueError, TypeError, KeyError):
             return False  # the model wants all rows: a latent a row, a length that is fixed
@@ -114,7 +117,9 @@ class NumpyroPosterior(AbstractPosterior):
         leaves = [next(left) if row else other for row, other in zip(self._is_row, self.others, strict=True)]
         return jax.tree.unflatten(self._tree, leaves)
 
-    def _trace(self, theta: Float[Array, " dim"], rows: tuple[Array | np.ndarray, ...]) -> tuple[dict[str, Any], list[Array]]:
+    def _trace(
+        self, theta: Float[Array, " dim"], rows: tuple[Array | np.ndarray, ...]
+    ) -> tuple[dict[str, Any], list[Array]]:
         """The model's sites at a position, and the log determinants of the sites' transformations."""
         values = self.layout.unflatten(theta)
         determinants: list[Array] = []
@@ -153,10 +158,14 @@ class NumpyroPosterior(AbstractPosterior):
     def log_prior(self, theta: Float[Array, " dim"]) -> Float[Array, ""]:
         return self._densities(theta, self._whole())[0]
 
-    def log_likelihood(self, theta: Float[Array, " dim"], batch: tuple[Array | np.ndarray, ...]) -> Float[Array, " batch"]:
+    def log_likelihood(
+        self, theta: Float[Array, " dim"], batch: tuple[Array | np.ndarray, ...]
+    ) -> Float[Array, " batch"]:
         if self.by_row:
             _, observed = self._densities(theta, batch)
-            return sum((sum_rightmost(d, d.ndim - 1) for d in observed[1:]), sum_rightmost(observed[0], observed[0].ndim - 1))
+            return sum(
+                (sum_rightmost(d, d.ndim - 1) for d in observed[1:]), sum_rightmost(observed[0], observed[0].ndim - 1)
+            )
 
         def everything(rows: tuple[Array | np.ndarray, ...]) -> Float[Array, ""]:
             return sum((jnp.sum(d) for d in self._densities(theta, rows)[1]), jnp.zeros(()))
