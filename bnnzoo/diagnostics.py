@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import arviz_stats  # noqa: F401 (the accessor `azstats`)
 import numpy as np
 import xarray as xr
-from arviz_stats.base import array_stats  # pyright: ignore[reportPrivateImportUsage]
+from arviz_stats.base.array import array_stats
 from jaxtyping import Float, Shaped
 
 

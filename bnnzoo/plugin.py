@@ -17,9 +17,7 @@ def bnnzoo_models() -> list[Entry]:
             "multilayer perceptron: dense layers with an activation between them",
         ),
         Entry("mdn", "bnnzoo.models.mdn:Mdn", "mixture density network: a whole distribution for every input"),
-        Entry(
-            "density", "bnnzoo.models.density:Density", "a mixture of Gaussians without inputs: an unsupervised density"
-        ),
+        Entry("density", "bnnzoo.models.density:Density", "a mixture of Gaussians for the targets alone"),
         Entry("cnn", "bnnzoo.models.cnn:Cnn", "small convolutional network for images"),
         Entry("resnet", "bnnzoo.models.resnet:Resnet", "small residual network for images, without batch statistics"),
     ]
@@ -55,7 +53,7 @@ def bnnzoo_samplers() -> list[Entry]:
         Entry(
             "batched",
             "bnnzoo.samplers.penalty:Batched",
-            "Metropolis on mini-batches without a penalty: what the penalty is compared with",
+            "the penalty method without its penalty, to compare with",
             "biased",
         ),
         Entry(
@@ -73,13 +71,13 @@ def bnnzoo_samplers() -> list[Entry]:
         Entry(
             "sms-ubu",
             "bnnzoo.samplers.sms_ubu:SmsUbu",
-            "Langevin with momentum and symmetric sweeps over the batches: less bias at the same price",
+            "Langevin with momentum and symmetric sweeps over the mini-batches",
             "biased",
         ),
         Entry(
             "psgld",
             "bnnzoo.samplers.psgld:Psgld",
-            "SGLD with a step size for every parameter, by the size of its gradients (RMSprop)",
+            "SGLD with a step size for every parameter (RMSprop)",
             "biased",
         ),
         Entry(
@@ -91,13 +89,13 @@ def bnnzoo_samplers() -> list[Entry]:
         Entry(
             "rejection",
             "bnnzoo.samplers.rejection:Rejection",
-            "independent draws: the prior's, kept by their likelihood; for a handful of data",
+            "draws of the prior, kept by their likelihood: independent, for few data",
             "exact",
         ),
         Entry(
             "importance",
             "bnnzoo.samplers.importance:Importance",
-            "draws of the prior with the likelihood as weight; for a handful of data",
+            "draws of the prior with the likelihood as weight: for few data",
             "approximate",
         ),
         Entry("nuts", "bnnzoo.samplers.nuts:Nuts", "the No-U-Turn sampler: HMC that chooses its length", "exact"),

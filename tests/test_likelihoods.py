@@ -88,13 +88,13 @@ def test_no_output_makes_a_target_likelier_than_its_bound(likelihood, size, targ
     bound = float(likelihood.upper_bound(value))
     outputs = np.random.default_rng(0).normal(0, 3, size=(2000, size)).astype(np.float32)
     # The best output: the target itself, its logarithm, or a logit beyond doubt.
-    best = {StudentT: target, Gaussian: target, Poisson: np.log(np.maximum(target, 1e-30))}.get(type(likelihood))
-    if best is None:
-        best = (
-            np.full(size, 50.0 if target else -50.0)
-            if isinstance(likelihood, Bernoulli)
-            else 50 * np.eye(size)[3 % size]
-        )
+    best = {
+        StudentT: target,
+        Gaussian: target,
+        Poisson: np.log(np.maximum(target, 1e-30)),
+        Bernoulli: np.full(size, 50.0 if np.all(target) else -50.0),
+        Categorical: 50 * np.eye(size)[3 % size],
+    }.get(type(likelihood), OUTPUT[:size])
     found = np.asarray(jax.vmap(lambda o: likelihood.log_prob(o, value))(jnp.asarray(outputs)))
     if isinstance(likelihood, Mixture | Heteroscedastic):
         assert bound == np.inf

@@ -9,7 +9,7 @@ import tiny
 import bnnzoo
 from bnnzoo import cli
 
-DATA = {"linear": "diabetes", "mlp": "diabetes", "mdn": "diabetes", "cnn": "digits", "resnet": "digits"}
+DATA = {name: "diabetes" for name in ("linear", "mlp", "mdn", "density")} | {"cnn": "digits", "resnet": "digits"}
 SMALL = {
     "mlp": ["--model.hidden", "8"],
     "mdn": ["--model.hidden", "8"],
@@ -21,6 +21,7 @@ PLUS |= {"swag": ["--sampler.rank", "2", "--sampler.interval", "5"]}
 PLUS |= {name: ["--sampler.batch-size", "20"] for name in ("sgld", "sghmc", "psgld", "sms-ubu")}
 PLUS |= {"hmc": ["--sampler.num-steps", "2"], "nuts": ["--sampler.max-tree-depth", "3"]}
 PAIRS = [(model, sampler) for model in DATA for sampler in tiny.SAMPLERS]
+PAIRS.remove(("density", "dropout"))  # there is no unit to drop
 BY_DEFAULT = [pair for pair in PAIRS if pair[1] == "penalty"]
 
 

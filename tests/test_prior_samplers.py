@@ -125,7 +125,7 @@ def test_rejection_refuses_what_it_cannot_do():
 
 
 def test_rejection_ends_rather_than_make_up_a_draw():
-    with pytest.raises(BnnzooError, match="none of 128 proposals was accepted; use a larger --sampler.most"):
+    with pytest.raises(BnnzooError, match=r"none of 128 proposals was accepted; use a larger --sampler\.most"):
         draw(Rejection(most=128), 2, 50)
 
 

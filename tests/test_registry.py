@@ -19,7 +19,7 @@ def _only_our_own(monkeypatch):
 def test_the_zoo_registers_like_a_stranger():
     (zoo,) = registry.plugins()
     assert (zoo.name, zoo.distribution, zoo.error) == ("zoo", "bnnzoo", "")
-    assert zoo.counts == {"models": 4, "samplers": 6, "datasets": 7, "likelihoods": 6, "priors": 4}
+    assert zoo.counts == {"models": 6, "samplers": 18, "datasets": 7, "likelihoods": 7, "priors": 5}
 
 
 def test_entries_say_what_a_list_needs():
@@ -38,7 +38,7 @@ def test_a_near_name_is_suggested():
 
 
 def test_without_a_near_name_all_are_listed():
-    with pytest.raises(NotFoundError, match="no model named 'zzz'; there are: cnn, linear, mdn, mlp"):
+    with pytest.raises(NotFoundError, match="no model named 'zzz'; there are: cnn, density, linear, mdn, mlp, resnet"):
         registry.find("models", "zzz")
 
 

@@ -241,7 +241,7 @@ def _folder_images(folder: Path) -> tuple[NDArray[np.uint8], str]:
 
 
 def _check_tabular(like: Signature, where: str) -> None:
-    if not like.feature_names:
+    if not like.feature_names and like.shape != (0,):
         raise UsageError(f"{where}: a table, but the model was trained on images {list(like.shape)}")
 
 

@@ -31,7 +31,7 @@ class Residual(eqx.Module):
 
 
 class ResidualNetwork(eqx.Module):
-    """A convolution, stages of residual blocks with 2 x 2 mean pooling between them, the mean over the image, a layer."""
+    """A convolution, stages of residual blocks with 2 x 2 mean pooling between them, then means and a layer."""
 
     stem: eqx.nn.Conv2d
     stages: tuple[tuple[Residual, ...], ...]

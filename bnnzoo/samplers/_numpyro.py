@@ -34,7 +34,7 @@ def init(kernel: HMC, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNG
 def step(
     kernel: HMC, state: HamiltonianState, *, jitter: Number = 0.0, key: PRNGKeyArray
 ) -> tuple[HamiltonianState, Stats]:
-    """One transition with the step's own key, its step size multiplied by a uniform number from 1 - jitter to 1 + jitter.
+    """One transition with the step's own key, its step size times a uniform number from 1 - jitter to 1 + jitter.
 
     The factor depends on nothing, so that the target is kept; what adapts, and is told, is the step size without it.
 
