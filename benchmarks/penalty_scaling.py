@@ -270,7 +270,7 @@ def last_layer(size: int, repeats: int) -> None:
     nuts = Nuts(max_tree_depth=5, step_size=0.3 / size**0.5)
     methods = {
         "mala": ours(posterior, Mala(step_size=0.3), starts, warmup=few, draws=few),
-        "nuts": ours(posterior, nuts, starts, warmup=few // 4, draws=few // 5),
+        "nuts": ours(posterior, nuts, starts, warmup=few // 8, draws=few // 8),
         **blackjax_methods(posterior, mode, covariance, {"mala": few}),
     }
     for proposal in ("langevin", "hmc"):
