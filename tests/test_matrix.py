@@ -9,7 +9,7 @@ import tiny
 import bnnzoo
 from bnnzoo import cli
 
-DATA = {name: "diabetes" for name in ("linear", "mlp", "mdn", "density")} | {"cnn": "digits", "resnet": "digits"}
+DATA = dict.fromkeys(("linear", "mlp", "mdn", "density"), "diabetes") | {"cnn": "digits", "resnet": "digits"}
 SMALL = {
     "mlp": ["--model.hidden", "8"],
     "mdn": ["--model.hidden", "8"],
