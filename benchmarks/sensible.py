@@ -20,8 +20,20 @@ import xarray as xr
 
 from bnnzoo import config, zoo
 
-MODELS = ("linear", "mlp", "mdn", "cnn")
-SAMPLERS = ("random-walk", "mala", "penalty", "sgld", "hmc", "nuts")
+MODELS = ("linear", "mlp", "mdn", "density", "cnn", "resnet")
+SAMPLERS = (
+    "random-walk",
+    "gibbs",
+    "mala",
+    "penalty",
+    "batched",
+    "sgld",
+    "sghmc",
+    "sms-ubu",
+    "psgld",
+    "hmc",
+    "nuts",
+)
 
 
 def judge(model: str, sampler: str, options: dict[str, str]) -> dict[str, object]:

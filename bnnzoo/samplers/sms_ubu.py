@@ -55,7 +55,7 @@ class SmsUbu(AbstractStochasticGradientSampler[SmsUbuState]):
         return SmsUbuState(theta, momentum, jnp.zeros((), jnp.uint32), self.anchor(posterior, theta), seed)
 
     def step(self, posterior: AbstractPosterior, state: SmsUbuState, *, key: PRNGKeyArray) -> tuple[SmsUbuState, Stats]:
-        key_before, key_after = jax.random.split(key)
+        key_before, key_after, key_fresh = jax.random.split(key, 3)
         eta = self.eta(state.count, state.position)
         h = jnp.sqrt(2 * eta)
         position, momentum = self._flow(h / 2, state.position, state.momentum, key=key_before)
@@ -64,7 +64,7 @@ class SmsUbu(AbstractStochasticGradientSampler[SmsUbuState]):
         finite = jnp.isfinite(jnp.sum(gradient))
         moved = self._flow(h / 2, position, momentum + h * gradient, key=key_after)
         # A chain whose gradient is not finite stays where it was, and starts again with another momentum.
-        fresh = standard_normal(state.position, key=jax.random.fold_in(key, 2))
+        fresh = standard_normal(state.position, key=key_fresh)
         position, momentum = choose(finite, moved, (state.position, fresh))
         stats = {"lp_estimate": lp_estimate, "diverging": ~finite, "step_size": eta}
         return SmsUbuState(position, momentum, state.count + 1, state.anchor, state.seed), stats
