@@ -69,21 +69,18 @@ def functions(method: str, chains: int, seed: int) -> np.ndarray:
     """f at `NETWORK_AT` for every draw, [chain, draw, point]."""
     sampler, options = METHODS[method]
     whole = posterior()
-    if method == "laplace, last layer":
-        return np.concatenate([_last_layer(whole, sampler, seed + i, options) for i in range(chains)])
-    run = bnnzoo.sample(whole, sampler, chains=chains, seed=seed, **options)
-    return _values(whole, run)
+    of = _last_layer(whole, seed) if method == "laplace, last layer" else whole
+    return _values(of, bnnzoo.sample(of, sampler, chains=chains, seed=seed, **options))
 
 
-def _last_layer(whole: NetworkPosterior, sampler: Any, seed: int, options: dict[str, Any]) -> np.ndarray:
-    """One chain whose first layer is that of a trained network, and fixed."""
+def _last_layer(whole: NetworkPosterior, seed: int) -> NetworkPosterior:
+    """The posterior of the last layer alone; the first is that of one trained network."""
     trained = bnnzoo.sample(whole, bnnzoo.Ensemble(), chains=1, seed=seed, warmup=0, draws=1)
     network = whole.network_at(jnp.asarray(_draws(whole, trained.posterior["posterior"])[0]))
     last = (network.last.weight, network.last.bias)
-    part = NetworkPosterior.of(
+    return NetworkPosterior.of(
         network, whole.likelihood, whole.prior, *whole.data, sampled=lambda leaf: any(leaf is one for one in last)
     )
-    return _values(part, bnnzoo.sample(part, sampler, chains=1, seed=seed, **options))
 
 
 def _draws(of: NetworkPosterior, group: Any, prefix: str = "") -> np.ndarray:

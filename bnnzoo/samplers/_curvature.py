@@ -68,9 +68,11 @@ def full(posterior: AbstractPosterior, theta: Float[Array, " dim"], kind: Kind) 
     """The whole matrix: precision = beta sum_i R_i' R_i + that of the prior, R_i the rows of `_rows`."""
     scale = jax.lax.rsqrt(_base(posterior, theta))
     total = _sum(posterior, theta, kind, lambda rows: rows.T @ rows)
-    # In units of the prior no eigenvalue is below 1, whatever rounding says.
-    values, vectors = jnp.linalg.eigh(posterior.likelihood_power * total * scale[:, None] * scale)
-    return Full(scale[:, None] * vectors * jax.lax.rsqrt(1 + jnp.maximum(values, 0.0)))
+    # In units of the prior no eigenvalue is below 1, but for rounding: what that may take is added.
+    inner = _lifted(posterior.likelihood_power * total * scale[:, None] * scale)
+    one = jnp.eye(len(theta), dtype=theta.dtype)
+    lower = jnp.linalg.cholesky(one + inner)
+    return Full(scale[:, None] * jax.scipy.linalg.solve_triangular(lower, one, lower=True).T)
 
 
 def diagonal(posterior: AbstractPosterior, theta: Float[Array, " dim"], kind: Kind) -> Diagonal:
@@ -101,8 +103,8 @@ def kronecker(posterior: AbstractPosterior, theta: Float[Array, " dim"], kind: K
     base = _base(posterior, theta)
     made = []
     for block, (left, right) in zip(blocks, _sum(posterior, theta, kind, factors), strict=True):
-        low, u = jnp.linalg.eigh(left)
-        high, v = jnp.linalg.eigh(right)
+        low, u = jnp.linalg.eigh(_lifted(left))
+        high, v = jnp.linalg.eigh(_lifted(right))
         trace = jnp.maximum(jnp.trace(left), jnp.finfo(left.dtype).tiny)
         product = jnp.maximum(low, 0.0)[:, None] * (jnp.maximum(high, 0.0) / trace)
         precision = posterior.likelihood_power * product + jnp.mean(base[block.start : block.stop])
@@ -120,6 +122,12 @@ def num_rows(posterior: AbstractPosterior, kind: Kind) -> int:
     if kind == "fisher" or not isinstance(posterior, NetworkPosterior):
         return 1
     return jax.eval_shape(lambda: posterior.outputs(jnp.zeros(posterior.layout.dim), _first(posterior).x)).shape[1]
+
+
+def _lifted(matrix: Float[Array, "row row"]) -> Float[Array, "row row"]:
+    """A positive semi-definite matrix, its diagonal raised by the size of its rounding errors."""
+    ridge = jnp.finfo(matrix.dtype).eps * jnp.trace(matrix)
+    return matrix + ridge * jnp.eye(len(matrix), dtype=matrix.dtype)
 
 
 def _sides(block: Block) -> tuple[int, int]:
