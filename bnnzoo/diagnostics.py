@@ -77,7 +77,7 @@ def of_predictions(
     return {"judged": int(is_chain(exactness)), **found, **between_chains(values)}
 
 
-def between_chains(values: Float[np.ndarray, "chain draw value"]) -> dict[str, float]:
+def between_chains(values: Float[np.ndarray, "chain draw value"]) -> dict[str, int | float]:
     """Do chains predict the same?
 
     `between_share` is the part of the predictions' variance over draws that lies between the chains' means: 0 where
@@ -98,7 +98,7 @@ def between_chains(values: Float[np.ndarray, "chain draw value"]) -> dict[str, f
     return {"between_share": share, "modes": len(np.unique(group))}
 
 
-def of_block(draws: Float[np.ndarray, "chain draw weight"]) -> dict[str, float]:
+def of_block(draws: Float[np.ndarray, "chain draw weight"]) -> dict[str, int | float]:
     """A block of parameters: its size; the mean Euclidean norm; mean and sd over weights and draws; R-hats.
 
     `rhat` is the largest over (at most 50, evenly spaced) weights; `rhat_norm`, of the norm, does not see in which

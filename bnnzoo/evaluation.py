@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 import scoringrules
-from jaxtyping import Bool, Float, Shaped
+from jaxtyping import Float, Shaped
 
 from bnnzoo import metrics
 from bnnzoo.data import Scaler
@@ -32,66 +32,31 @@ class Drawn(NamedTuple):
     pit: Float[np.ndarray, "row target"]
 
 
-def sample_quantiles(
-    samples: Float[np.ndarray, "sample row target"],
-    levels: tuple[float, ...],
-    weights: Float[np.ndarray, " sample"] | None = None,
+def quantiles(
+    ordered: Float[np.ndarray, "sample row target"], levels: tuple[float, ...]
 ) -> Float[np.ndarray, "quantile row target"]:
-    """Quantiles of samples: interpolated, or those of the weighted distribution function."""
-    return _quantiles(*_ordered(samples, weights), levels)
-
-
-def _ordered(
-    samples: Float[np.ndarray, "sample row target"], weights: Float[np.ndarray, " sample"] | None
-) -> tuple[Float[np.ndarray, "sample row target"], Float[np.ndarray, "sample row target"] | None]:
-    """Samples in ascending order, and their weights."""
-    if weights is None:
-        return np.sort(samples, 0), None
-    order = np.argsort(samples, 0, kind="stable")
-    return np.take_along_axis(samples, order, 0), weights[order]
-
-
-def _quantiles(
-    ordered: Float[np.ndarray, "sample row target"],
-    weights: Float[np.ndarray, "sample row target"] | None,
-    levels: tuple[float, ...],
-) -> Float[np.ndarray, "quantile row target"]:
+    """Quantiles of samples in ascending order, interpolated."""
     last = len(ordered) - 1
-    if weights is None:
-        found = []
-        for level in levels:
-            below = math.floor(level * last)
-            share = np.float32(level * last - below)
-            found.append((1 - share) * ordered[below] + share * ordered[min(below + 1, last)])
-        return np.stack(found)
-    reached = np.cumsum(weights, 0)
-    # The last one reaches any level, whatever rounding left of the sum.
-    index = np.stack([np.minimum((reached < level).sum(0), last) for level in levels])
-    return np.take_along_axis(ordered, index, 0)
+    found = []
+    for level in levels:
+        below = math.floor(level * last)
+        share = np.float32(level * last - below)
+        found.append((1 - share) * ordered[below] + share * ordered[min(below + 1, last)])
+    return np.stack(found)
 
 
 def drawn(
     samples: Float[np.ndarray, "sample row target"],
     y: Float[np.ndarray, "row target"],
     uniform: Float[np.ndarray, "row target"],
-    weights: Float[np.ndarray, " sample"] | None = None,
 ) -> Drawn:
-    """Quantiles, CRPS and PIT of rows from samples, weighted (the weights sum to one) or not."""
-    ordered, by_rank = _ordered(samples, weights)
-
-    def share(hits: Bool[np.ndarray, "sample row target"]) -> Float[np.ndarray, "row target"]:
-        return hits.mean(0) if by_rank is None else (hits * by_rank).sum(0)
-
+    """Quantiles, CRPS and PIT of rows from samples."""
+    ordered = np.sort(samples, 0)
     crps = scoringrules.crps_ensemble(
-        y,
-        np.moveaxis(ordered, 0, -1),
-        ens_w=None if by_rank is None else np.moveaxis(by_rank, 0, -1),
-        estimator="qd",
-        sorted_ensemble=True,
-        backend="numpy",
+        y, np.moveaxis(ordered, 0, -1), estimator="qd", sorted_ensemble=True, backend="numpy"
     )
-    pit = share(ordered < y) + uniform * share(ordered == y)
-    return Drawn(_quantiles(ordered, by_rank, QUANTILES), np.asarray(crps), pit)
+    pit = (ordered < y).mean(0) + uniform * (ordered == y).mean(0)
+    return Drawn(quantiles(ordered, QUANTILES), np.asarray(crps), pit)
 
 
 def classification(labels: Shaped[np.ndarray, " row"], moments: Moments) -> dict[str, Estimate]:

@@ -138,7 +138,9 @@ def auroc_of_classes(labels: Labels, probabilities: Probabilities) -> Estimate:
     return Estimate(float(np.mean([f.value for f in found])), np.mean([f.influence for f in found], 0))
 
 
-def false_positive_rate(inside: Rows, outside: Rows, sensitivity: float = 0.95) -> float:
+def false_positive_rate(
+    inside: Float[np.ndarray, " inside"], outside: Float[np.ndarray, " outside"], sensitivity: float = 0.95
+) -> float:
     """Share of `outside` scores among those of the lowest `sensitivity` of `inside`: what passes for familiar.
 
     Scores are higher the less familiar a row is. Liang, Li and Srikant 2018: FPR at 95 % TPR.

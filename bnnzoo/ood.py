@@ -10,7 +10,7 @@ from jaxtyping import Float, Shaped
 from bnnzoo import metrics
 from bnnzoo.predict import Moments
 
-Scores = dict[str, Float[np.ndarray, " row"]]
+Scores = dict[str, Float[np.ndarray, " _"]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,9 +28,9 @@ class OodScores:
     single_inside: Scores
     single_outside: Scores
 
-    def summary(self) -> dict[str, float]:
+    def summary(self) -> dict[str, int | float]:
         """Flat: the mean of each score, and by each the AUROC (unfamiliar rows higher) and the FPR at 95 % TPR."""
-        found: dict[str, float] = {"ood_rows": len(next(iter(self.outside.values())))}
+        found: dict[str, int | float] = {"ood_rows": len(next(iter(self.outside.values())))}
         pairs = (("", self.inside, self.outside), ("_single", self.single_inside, self.single_outside))
         for end, inside, outside in pairs:
             for name in inside:

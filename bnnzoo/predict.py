@@ -129,6 +129,19 @@ def moments(
     return sums(posterior, draws, x, y, weights=weights).moments()
 
 
+def copies(
+    num_draws: int, weights: Float[np.ndarray, " draw"] | None = None, *, least: int = 1
+) -> Int[np.ndarray, " sample"]:
+    """Draws to take samples of, as many copies of each as the others or, to one, as its weight says.
+
+    There are a multiple of `num_draws`, at least `least`. Systematic resampling (Kitagawa 1996) at fixed points.
+    """
+    count = num_draws * -(-least // num_draws)
+    share = np.full(num_draws, 1 / num_draws) if weights is None else weights / weights.sum()
+    points = (np.arange(count) + 0.5) / count
+    return np.minimum(np.searchsorted(np.cumsum(share), points), num_draws - 1)
+
+
 def blocks(num_rows: int, num_draws: int, targets: int) -> Iterator[slice]:
     """Row blocks in which the predictive samples stay small."""
     rows = max(1, _SAMPLE_ELEMENTS // max(1, num_draws * targets))

@@ -152,7 +152,7 @@ class Run:
 
     def evaluate(
         self, data: Any = None, *, ood: Any = None, observer: Observer | None = None, save: bool = True
-    ) -> dict[str, float]:
+    ) -> dict[str, int | float]:
         """Metrics of the predictions on the test rows, or on `data`: a flat dictionary, see docs/evaluation.md.
 
         NAME is followed by NAME_se, its standard error over rows, and NAME_mcse, that of the Monte Carlo, where there
@@ -173,7 +173,7 @@ class Run:
         score = self._scorer(y)
         estimates = score(sums.moments())
         errors = evaluation.monte_carlo_errors(sums, self._shape[0], score)
-        found: dict[str, float] = {}
+        found: dict[str, int | float] = {}
         more: dict[str, float] = {}
         if self._signature.task == "regression":
             drawn = self._drawn(x, y)
@@ -263,7 +263,7 @@ class Run:
             return lambda moments: evaluation.classification(y, moments)
         return lambda moments: evaluation.regression(y, moments, self._scaler)
 
-    def _loo(self, log_likelihood: Float[np.ndarray, "chain draw row"], kept: np.ndarray) -> dict[str, float]:
+    def _loo(self, log_likelihood: Float[np.ndarray, "chain draw row"], kept: np.ndarray) -> dict[str, int | float]:
         """Leave-one-out metrics of at most 2000 training rows, as far as the draws are the posterior's."""
         chains, count, rows = log_likelihood.shape
         if self.attributes["exactness"] == "approximate" or chains * count < 10:
@@ -316,31 +316,24 @@ class Run:
     def _moments(self, x: np.ndarray, y: np.ndarray | None) -> predict.Moments:
         return self._sums(x, y).moments()
 
-    def _samples(
-        self, x: np.ndarray, *, seed: int
-    ) -> Iterator[tuple[slice, Float[np.ndarray, "sample row target"], Float[np.ndarray, " sample"] | None]]:
-        """Blocks of rows: samples of their predictive distribution in original units, and the samples' weights."""
+    def _samples(self, x: np.ndarray, *, seed: int) -> Iterator[tuple[slice, Float[np.ndarray, "sample row target"]]]:
+        """Blocks of rows: samples of their predictive distribution in original units."""
         arranged, key = self._arrange(x), jax.random.key(seed)
-        times = -(-_LEAST_SAMPLES // len(self._draws))
-        draws = np.tile(self._draws, (times, 1)) if times > 1 else self._draws
-        weights = None if self._weights is None else np.tile(self._weights, times) / times
+        index = predict.copies(len(self._draws), self._weights, least=_LEAST_SAMPLES)
+        draws = self._draws if len(index) == len(self._draws) and self._weights is None else self._draws[index]
         with backend.arithmetic(self._precision):
             for rows in predict.blocks(len(arranged), len(draws), len(self._signature.target_names)):
                 found = predict.samples(self._posterior, draws, arranged[rows], first_row=rows.start, key=key)
-                yield rows, self._scaler.unscale_targets(found), weights
+                yield rows, self._scaler.unscale_targets(found)
 
     def _quantiles(self, x: np.ndarray, *, seed: int) -> Float[np.ndarray, "quantile row target"]:
-        """Quantiles of the predictive distribution in original units, from as many samples of each draw."""
-        parts = [
-            evaluation.sample_quantiles(values, _QUANTILES, weights)
-            for _, values, weights in self._samples(x, seed=seed)
-        ]
-        return np.concatenate(parts, 1)
+        """Quantiles of the predictive distribution in original units."""
+        blocks = self._samples(x, seed=seed)
+        return np.concatenate([evaluation.quantiles(np.sort(values, 0), _QUANTILES) for _, values in blocks], 1)
 
     def _drawn(self, x: np.ndarray, y: np.ndarray) -> evaluation.Drawn:
         uniform = np.random.default_rng(0).uniform(size=y.shape)
-        blocks = self._samples(x, seed=0)
-        parts = [evaluation.drawn(values, y[rows], uniform[rows], weights) for rows, values, weights in blocks]
+        parts = [evaluation.drawn(values, y[rows], uniform[rows]) for rows, values in self._samples(x, seed=0)]
         quantiles, crps, pit = zip(*parts, strict=True)
         return evaluation.Drawn(np.concatenate(quantiles, 1), np.concatenate(crps), np.concatenate(pit))
 
