@@ -21,6 +21,7 @@ import resource
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -37,9 +38,28 @@ MODELS = {
 }
 
 
-def peak_mb() -> float:
-    """The largest resident memory so far."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1024 if sys.platform == "linux" else 1024**2)
+def resident_mb() -> float:
+    """The process's resident memory now (Linux)."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize() / 2**20
+
+
+class Watch:
+    """The largest resident memory while it is open, looked at every five milliseconds."""
+
+    def __enter__(self) -> Watch:
+        self.largest, self._done = resident_mb(), threading.Event()
+        self._thread = threading.Thread(target=self._look)
+        self._thread.start()
+        return self
+
+    def _look(self) -> None:
+        while not self._done.wait(0.005):
+            self.largest = max(self.largest, resident_mb())
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
 
 
 def make_run(model: dict[str, Any], shape: tuple[int, ...], draws: int, folder: Path) -> Path:
@@ -95,9 +115,10 @@ def memory(path: Path, shape: tuple[int, ...], rows: int) -> float:
     x, y = test_rows(shape, rows)
     _ = run._draws.sum()
     run.predict(x[:10])
-    before = peak_mb()
-    run.evaluate((x, y), save=False)
-    return peak_mb() - before
+    before = resident_mb()
+    with Watch() as watch:
+        run.evaluate((x, y), save=False)
+    return watch.largest - before
 
 
 def times(path: Path, shape: tuple[int, ...], rows: int, repeats: int) -> dict[str, list[float]]:

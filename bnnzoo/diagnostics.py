@@ -61,7 +61,7 @@ def of_predictions(
     values: Float[np.ndarray, "chain draw *value"],
     *,
     exactness: str,
-    weights: Float[np.ndarray, " draw"] | None = None,
+    weights: Float[np.ndarray, " sample"] | None = None,
 ) -> dict[str, Any]:
     """What predictions at probe inputs, in original units, say of convergence and of modes.
 
