@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from bnnzoo.comparison import compare
     from bnnzoo.data import Dataset
     from bnnzoo.errors import BnnzooError, BnnzooWarning, UsageError
     from bnnzoo.hookspecs import Entry, hookimpl
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from bnnzoo.zoo import open, resume, sample
 
 _HOMES = {
+    "bnnzoo.comparison": ("compare",),
     "bnnzoo.data": ("Dataset",),
     "bnnzoo.errors": ("BnnzooError", "BnnzooWarning", "UsageError"),
     "bnnzoo.hookspecs": ("Entry", "hookimpl"),
@@ -114,6 +116,7 @@ __all__ = [
     "SmsUbu",
     "Swag",
     "UsageError",
+    "compare",
     "hookimpl",
     "number",
     "open",

@@ -11,62 +11,152 @@ import xarray as xr
 from arviz_stats.base.array import array_stats
 from jaxtyping import Float, Shaped
 
+_BLOCK_WEIGHTS = 50
+"""Of how many weights a block's R-hat is the largest."""
+
 
 class Limits(NamedTuple):
     """What the gate asks for."""
 
     rhat: float = 1.05
-    """The largest R-hat of predictions."""
+    """The largest R-hat of predictions, and of the log density."""
     ess: float = 100.0
-    """The smallest bulk ESS of predictions, over all chains."""
+    """The smallest bulk and tail ESS of predictions, over all chains."""
     diverging: float = 0.01
     """The largest share of diverging steps."""
+    ebfmi: float = 0.3
+    """The smallest energy fraction of missing information (Betancourt 2016)."""
+
+
+def is_chain(exactness: str) -> bool:
+    """Whether draws are those of a Markov chain, which can converge; those of an approximation are made."""
+    return exactness != "approximate"
 
 
 def convergence(values: Float[np.ndarray, "chain draw value"]) -> dict[str, float]:
-    """The worst rank-normalised split R-hat, bulk and tail ESS over `values`, and the worst MCSE in their sd.
+    """The worst rank-normalised split R-hat, bulk and tail ESS over `values`, and the worst MCSE, also in their sd.
 
-    Vehtari, Gelman, Simpson, Carpenter and Buerkner 2021, Bayesian Analysis 16(2). Fewer than four draws, or a value
-    that never changes, count as not converged: an infinite R-hat.
+    Vehtari, Gelman, Simpson, Carpenter and Buerkner 2021, Bayesian Analysis 16(2). A value that is the same in every
+    draw (a probability that rounds to one) is left out. Nothing that moves, or fewer than four draws, count as not
+    converged: an infinite R-hat.
     """
     values = np.asarray(values, float)
-    moving = np.ptp(values, axis=(0, 1)) > 0
-    if not moving.all() or values.shape[1] < 4:
-        return {"rhat": np.inf, "ess_bulk": 0.0, "ess_tail": 0.0, "mcse_over_sd": np.inf}
-    tree = xr.Dataset({"f": (("chain", "draw", "value"), values)})
+    values = values[:, :, np.ptp(values, axis=(0, 1)) > 0]
+    if not values.shape[2] or values.shape[1] < 4:
+        return {"rhat": np.inf, "ess_bulk": 0.0, "ess_tail": 0.0, "mcse": np.inf, "mcse_over_sd": np.inf}
+    found = xr.Dataset({"f": (("chain", "draw", "value"), values)}).azstats
     with np.errstate(divide="ignore", invalid="ignore"):
-        rhat = float(np.max(tree.azstats.rhat()["f"].values))
-    bulk, tail = (float(np.min(tree.azstats.ess(method=method)["f"].values)) for method in ("bulk", "tail"))
-    return {"rhat": rhat, "ess_bulk": bulk, "ess_tail": tail, "mcse_over_sd": bulk**-0.5}
+        rhat = float(np.max(found.rhat()["f"].values))
+        mcse = np.asarray(found.mcse()["f"].values)
+    bulk, tail = (float(np.min(found.ess(method=method)["f"].values)) for method in ("bulk", "tail"))
+    return {
+        "rhat": rhat,
+        "ess_bulk": bulk,
+        "ess_tail": tail,
+        "mcse": float(np.max(mcse)),
+        "mcse_over_sd": float(np.max(mcse / values.std((0, 1)))),
+    }
+
+
+def of_predictions(
+    values: Float[np.ndarray, "chain draw *value"],
+    *,
+    exactness: str,
+    weights: Float[np.ndarray, " sample"] | None = None,
+) -> dict[str, Any]:
+    """What predictions at probe inputs, in original units, say of convergence and of modes.
+
+    Draws of an approximation get no verdict of R-hat and ESS: those are not numbers then. Weighted draws count as
+    1 / sum_s w_s^2.
+    """
+    values = np.asarray(values, float).reshape(*values.shape[:2], -1)
+    found = convergence(values)
+    if not is_chain(exactness):
+        found = dict.fromkeys(found, np.nan)
+    if weights is not None:
+        found["weights_ess"] = float(1 / np.sum(weights**2))
+    return {"judged": int(is_chain(exactness)), **found, **between_chains(values)}
+
+
+def between_chains(values: Float[np.ndarray, "chain draw value"]) -> dict[str, int | float]:
+    """Do chains predict the same?
+
+    `between_share` is the part of the predictions' variance over draws that lies between the chains' means: 0 where
+    they agree. `modes` is the number of groups of chains, where two chains are in one group if their means differ, as
+    a root mean square over predictions, by no more than the sd within chains.
+    """
+    means, spread = values.mean(1), values.var(1)
+    between, within = means.var(0), spread.mean(0)
+    moving = between + within > 0
+    if not moving.any():
+        return {"between_share": 0.0, "modes": 1}
+    share = float(np.mean(between[moving] / (between + within)[moving]))
+    scale = np.maximum(within, np.finfo(float).eps * (between + within))[moving]
+    distance = np.mean((means[:, None, moving] - means[None, :, moving]) ** 2 / scale, 2) ** 0.5
+    group = np.arange(len(means))
+    for i, j in np.argwhere(distance <= 1):
+        group[group == group[j]] = group[i]
+    return {"between_share": share, "modes": len(np.unique(group))}
+
+
+def of_block(draws: Float[np.ndarray, "chain draw weight"]) -> dict[str, int | float]:
+    """A block of parameters: its size; the mean Euclidean norm; mean and sd over weights and draws; R-hats.
+
+    `rhat` is the largest over (at most 50, evenly spaced) weights; `rhat_norm`, of the norm, does not see in which
+    order a layer's units are.
+    """
+    size = draws.shape[2]
+    norm = np.sqrt(np.sum(draws**2, 2, dtype=np.float64))
+    chosen = np.linspace(0, size - 1, min(size, _BLOCK_WEIGHTS)).round().astype(int)
+    return {
+        "parameters": size,
+        "norm": float(norm.mean()),
+        "mean": float(draws.mean(dtype=np.float64)),
+        "sd": float(draws.std(dtype=np.float64)),
+        "rhat": convergence(draws[:, :, chosen])["rhat"],
+        "rhat_norm": convergence(norm[:, :, None])["rhat"],
+    }
 
 
 def still_chains(positions: Float[np.ndarray, "chain draw dim"]) -> int:
-    """How many chains never moved."""
-    return int(np.sum((positions == positions[:, :1]).all((1, 2))))
+    """How many chains stood still for half of the draws or more, in one piece."""
+    found = 0
+    for chain in positions:
+        moved = np.flatnonzero((chain[1:] != chain[:-1]).any(1))
+        longest = np.diff(np.concatenate([[-1], moved, [len(chain) - 1]])).max()
+        found += int(len(chain) > 1 and longest >= len(chain) / 2 and longest > 1)
+    return found
 
 
-def statistics(stats: Mapping[str, Shaped[Any, "..."]]) -> dict[str, float]:
-    """Means of what the sampler reported of its steps."""
+def of_statistics(stats: Mapping[str, Shaped[Any, "..."]], *, thin: int = 1) -> dict[str, float]:
+    """What the sampler reported of its steps: means, convergence of the log density, E-BFMI.
+
+    `lp_rhat` and `lp_ess` are of `lp`; an estimate of it on mini-batches is too noisy to be judged. E-BFMI compares the
+    energies of successive steps, so a thinned run has none.
+    """
     names = ("acceptance_rate", "sigma2", "penalty", "var_dof", "skew_bias", "n_steps")
     found = {name: float(np.mean(np.asarray(stats[name]))) for name in names if name in stats}
+    if "acceptance_rate" in stats:
+        found["acceptance_rate_min"] = float(np.min(np.mean(np.asarray(stats["acceptance_rate"]), 1)))
     if "diverging" in stats:
         found["diverging"] = float(np.mean(np.asarray(stats["diverging"])))
+    if "lp" in stats:
+        density = convergence(np.asarray(stats["lp"], float)[:, :, None])
+        found["lp_rhat"], found["lp_ess"] = density["rhat"], density["ess_bulk"]
+    if "energy" in stats and thin == 1:
+        energy = np.asarray(stats["energy"], float)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            found["ebfmi"] = float(np.min(np.mean(np.diff(energy) ** 2, 1) / np.var(energy, 1)))
     return found
 
 
 def failures(found: Mapping[str, Any], limits: Limits) -> list[str]:
     """What a gate has against the numbers, one sentence each; empty if nothing."""
     said = []
-    if not found["rhat"] <= limits.rhat:
-        said.append(
-            f"R-hat of predictions {found['rhat']:.3g}, at most {limits.rhat:g}: run longer (--draws, --warmup)"
-        )
-    if not found["ess_bulk"] >= limits.ess:
-        said.append(f"bulk ESS of predictions {found['ess_bulk']:.3g}, at least {limits.ess:g}: run longer (--draws)")
+    if is_chain(found["exactness"]):
+        said += _not_converged(found, limits)
     if found.get("diverging", 0.0) > limits.diverging:
         said.append(f"{found['diverging']:.1%} of draws diverging, at most {limits.diverging:.0%}: a smaller step size")
-    if found["still_chains"]:
-        said.append(f"{found['still_chains']} chains never moved: a smaller step size, or a longer --warmup")
     if not found["regime_ok"]:
         said.append(f"regime: {found['regime']}")
     if not found["complete"]:
@@ -100,3 +190,34 @@ def verdict_of_weights(log_weights: Float[np.ndarray, "*draws"]) -> str:
         f"Pareto k of the weights is {k:.2f}, trusted up to {trusted:.2f}: {effective:.1f} of {size} draws carry "
         "the weight; use more --draws, or nuts"
     )
+
+
+def _not_converged(found: Mapping[str, Any], limits: Limits) -> list[str]:
+    said = []
+    apart = f" (the chains are in {found['modes']} groups that predict differently)" if found["modes"] > 1 else ""
+    for name, what in (("rhat", "predictions"), ("lp_rhat", "the log density")):
+        value = found.get(name, 1.0)
+        if not value <= limits.rhat:
+            said.append(f"R-hat of {what} {value:.3g}, at most {limits.rhat:g}{apart}: run longer (--draws, --warmup)")
+    for name in ("bulk", "tail"):
+        value = found[f"ess_{name}"]
+        if not value >= limits.ess:
+            said.append(f"{name} ESS of predictions {value:.3g}, at least {limits.ess:g}: run longer (--draws)")
+    if not found.get("ebfmi", 1.0) >= limits.ebfmi:
+        said.append(f"E-BFMI {found['ebfmi']:.2g}, at least {limits.ebfmi:g}: energies mix slowly, reparametrise")
+    if found["still_chains"]:
+        said.append(
+            f"{found['still_chains']} chains stood still for half of the draws: a smaller step size, or a longer "
+            "--warmup"
+        )
+    return said
+
+
+def verdict(found: Mapping[str, Any], failed: list[str]) -> str:
+    """One line: converged, not converged and why, or why that cannot be said."""
+    if not is_chain(found["exactness"]):
+        about = "not a chain: the draws are of an approximation, and R-hat and ESS say nothing of it"
+        return "; ".join([about, *failed])
+    if failed:
+        return f"not converged: {'; '.join(failed)}"
+    return "converged" + ("" if found["exactness"] != "biased" else ", to a biased sampler's own distribution")

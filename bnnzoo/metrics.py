@@ -1,53 +1,155 @@
-"""How good predictions are: one number each, in the data's original units. NumPy only."""
+"""How good predictions are: one number each, with its standard error over the rows. NumPy and SciPy only."""
 
 from __future__ import annotations
 
+import math
+from typing import Any, NamedTuple
+
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
+from scipy import stats
+
+Rows = Float[np.ndarray, " row"]
+Table = Float[np.ndarray, "row target"]
+Probabilities = Float[np.ndarray, "row class"]
+Labels = Int[np.ndarray, " row"]
 
 
-def negative_log_likelihood(log_density: Float[np.ndarray, " row"]) -> float:
+class Estimate(NamedTuple):
+    """A metric, and what each row contributes to its error.
+
+    `influence` has mean zero; the standard error over rows is its standard deviation over sqrt(rows). That of the
+    difference of two metrics on the same rows is that of the difference of their influences.
+    """
+
+    value: float
+    influence: Rows
+
+    @property
+    def se(self) -> float:
+        """The standard error over rows; not a number for one row."""
+        count = len(self.influence)
+        return float(np.std(self.influence, ddof=1) / math.sqrt(count)) if count > 1 else math.nan
+
+
+def mean(values: Float[Any, " row"]) -> Estimate:
+    """The mean of one value a row."""
+    values = np.asarray(values, np.float64)
+    value = float(np.mean(values))
+    return Estimate(value, values - value if math.isfinite(value) else np.full(len(values), np.nan))
+
+
+def root_mean(squares: Float[Any, " row"]) -> Estimate:
+    """The root of a mean; its error by the delta method."""
+    found = mean(squares)
+    value = math.sqrt(max(found.value, 0.0))
+    return Estimate(value, found.influence / (2 * value) if value else found.influence)
+
+
+def negative_log_likelihood(log_density: Rows) -> Estimate:
     """-mean_i log p(y_i | x_i, data): minus the log pointwise predictive density a row (of the mixture over draws)."""
-    return float(-np.mean(log_density, dtype=np.float64))
+    return mean(-np.asarray(log_density, np.float64))
 
 
-def rmse(y: Float[np.ndarray, "row target"], mean: Float[np.ndarray, "row target"]) -> float:
+def gaussian_negative_log_likelihood(y: Table, centre: Table, variance: Table) -> Estimate:
+    """The same of a Gaussian with the predictive mean and variance (moment-matched), summed over targets."""
+    variance = np.asarray(variance, np.float64)
+    terms = np.log(2 * np.pi * variance) + (np.asarray(y, np.float64) - centre) ** 2 / variance
+    return mean(0.5 * terms.sum(1))
+
+
+def rmse(y: Table, centre: Table) -> Estimate:
     """Root of the mean squared error of the predictive mean, over rows and targets."""
-    return float(np.sqrt(np.mean((np.asarray(y, np.float64) - mean) ** 2)))
+    return root_mean(np.mean((np.asarray(y, np.float64) - centre) ** 2, 1))
 
 
-def coverage(
-    y: Float[np.ndarray, "row target"],
-    low: Float[np.ndarray, "row target"],
-    high: Float[np.ndarray, "row target"],
-) -> float:
+def mae(y: Table, centre: Table) -> Estimate:
+    """Mean absolute error, over rows and targets."""
+    return mean(np.mean(np.abs(np.asarray(y, np.float64) - centre), 1))
+
+
+def coverage(y: Table, low: Table, high: Table) -> Estimate:
     """Share of targets inside their interval."""
-    return float(np.mean((y >= low) & (y <= high)))
+    return mean(np.mean((y >= low) & (y <= high), 1))
 
 
-def accuracy(labels: Int[np.ndarray, " row"], probabilities: Float[np.ndarray, "row class"]) -> float:
+def pit_uniformity(pit: Table) -> tuple[float, float]:
+    """How far probability integral transforms are from uniform: the Kolmogorov-Smirnov distance and its p value.
+
+    With several targets the worst of them, its p value multiplied by their number (Bonferroni).
+    """
+    found = [stats.kstest(pit[:, i], "uniform") for i in range(pit.shape[1])]
+    return max(float(f.statistic) for f in found), min(1.0, len(found) * min(float(f.pvalue) for f in found))
+
+
+def accuracy(labels: Labels, probabilities: Probabilities) -> Estimate:
     """Share of rows whose most probable class is the label."""
-    return float(np.mean(probabilities.argmax(1) == labels))
+    return mean((probabilities.argmax(1) == labels).astype(np.float64))
 
 
-def brier(labels: Int[np.ndarray, " row"], probabilities: Float[np.ndarray, "row class"]) -> float:
+def brier(labels: Labels, probabilities: Probabilities) -> Estimate:
     """Mean squared distance of the probabilities from the one-hot label, summed over classes (Brier 1950): 0 to 2."""
     one_hot = np.eye(probabilities.shape[1])[labels]
-    return float(np.mean(np.sum((probabilities - one_hot) ** 2, 1)))
+    return mean(np.sum((probabilities - one_hot) ** 2, 1))
 
 
 def expected_calibration_error(
-    labels: Int[np.ndarray, " row"], probabilities: Float[np.ndarray, "row class"], bins: int = 15
+    labels: Labels, probabilities: Probabilities, bins: int = 15, *, adaptive: bool = False
+) -> Estimate:
+    """Mean gap between confidence and accuracy over bins of confidence.
+
+    Bins of equal width (Guo et al. 2017), or `adaptive`: with equally many rows (Nixon et al. 2019). Both are
+    positive also for a calibrated model, by about sqrt(bins / rows).
+    """
+    confidence = np.asarray(probabilities.max(1), np.float64)
+    gap = (probabilities.argmax(1) == labels) - confidence
+    if adaptive:
+        index = np.empty(len(gap), int)
+        order = np.argsort(confidence, kind="stable")
+        index[order] = np.arange(len(gap)) * bins // len(gap)
+    else:
+        index = np.minimum((confidence * bins).astype(int), bins - 1)
+    sign = np.sign(np.bincount(index, gap, minlength=bins))
+    return mean(sign[index] * gap)
+
+
+def auroc(scores: Rows, positive: Bool[np.ndarray, " row"]) -> Estimate:
+    """Area under the ROC curve: the chance that a positive row scores higher than a negative one, ties a half.
+
+    Its error by the placement values of DeLong, DeLong and Clarke-Pearson 1988. Not a number without both kinds.
+    """
+    scores = np.asarray(scores, np.float64)
+    count, negative = int(positive.sum()), int((~positive).sum())
+    if not count or not negative:
+        return Estimate(math.nan, np.full(len(scores), np.nan))
+    placement = np.empty(len(scores))
+    whole = stats.rankdata(scores)
+    placement[positive] = (whole[positive] - stats.rankdata(scores[positive])) / negative
+    placement[~positive] = 1 - (whole[~positive] - stats.rankdata(scores[~positive])) / count
+    value = float(np.mean(placement[positive]))
+    share = np.where(positive, count, negative) / len(scores)
+    return Estimate(value, (placement - value) / share)
+
+
+def auroc_of_classes(labels: Labels, probabilities: Probabilities) -> Estimate:
+    """AUROC of the second of two classes; of more the mean of each class against the rest, over classes present."""
+    classes = [1] if probabilities.shape[1] == 2 else list(np.unique(labels))
+    found = [auroc(probabilities[:, c], labels == c) for c in classes]
+    return Estimate(float(np.mean([f.value for f in found])), np.mean([f.influence for f in found], 0))
+
+
+def false_positive_rate(
+    inside: Float[np.ndarray, " inside"], outside: Float[np.ndarray, " outside"], sensitivity: float = 0.95
 ) -> float:
-    """Mean gap between confidence and accuracy over equal-width bins of confidence (Guo et al. 2017)."""
-    confidence = probabilities.max(1)
-    correct = probabilities.argmax(1) == labels
-    index = np.minimum((confidence * bins).astype(int), bins - 1)
-    weight = np.bincount(index, minlength=bins)
-    gaps = np.bincount(index, correct - confidence, minlength=bins)
-    return float(np.sum(np.abs(gaps)) / np.maximum(weight.sum(), 1))
+    """Share of `outside` scores among those of the lowest `sensitivity` of `inside`: what passes for familiar.
+
+    Scores are higher the less familiar a row is. Liang, Li and Srikant 2018: FPR at 95 % TPR.
+    """
+    limit = np.quantile(inside, sensitivity, method="inverted_cdf")
+    return float(np.mean(outside <= limit))
 
 
-def entropy(probabilities: Float[np.ndarray, "row class"]) -> Float[np.ndarray, " row"]:
+def entropy(probabilities: Probabilities) -> Rows:
     """-sum_c p_c log p_c, in nats."""
+    probabilities = np.asarray(probabilities, np.float64)
     return -np.sum(probabilities * np.log(np.maximum(probabilities, np.finfo(np.float64).tiny)), 1)

@@ -1,54 +1,120 @@
-"""The posterior predictive distribution, by an accumulating scan over blocks of draws.
+"""The posterior predictive distribution, by accumulating scans over draws.
 
 Nothing holds draws x rows x outputs but the samples that quantiles need, and those a block of rows at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray, Shaped, UInt32
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped, UInt32
+from scipy import special
 
+from bnnzoo import metrics
 from bnnzoo.likelihoods import AbstractLikelihood
 from bnnzoo.posterior import NetworkPosterior
 
-_DRAW_BLOCK = 8
-_SAMPLE_ELEMENTS = 2**24
+_SAMPLE_ELEMENTS = 2**22
 _INPUT_ELEMENTS = 2**22
+_BATCHES = 20
+"""Into how many batches of consecutive draws sums are kept apart, for errors of the Monte Carlo."""
 
 
 class Moments(NamedTuple):
     """What the predictive distribution of each row is, in the units the network sees.
 
     Regression: `mean` [row, target] of y, `aleatoric` and `epistemic` variances [row, target]. Classification: `mean`
-    [row, class] the class probabilities, `aleatoric` [row, 1] the expected entropy of a draw. `log_density` [row] is
-    log mean_s p(y | x, theta_s), where targets were given.
+    [row, class] the class probabilities, `aleatoric` [row, 1] the expected entropy of a draw, `epistemic` [row, 1] the
+    mutual information of label and draw. `log_density` [row] is log mean_s p(y | x, theta_s), where targets were given.
     """
 
     mean: Float[np.ndarray, "row value"]
-    aleatoric: Float[np.ndarray, "row value"]
-    epistemic: Float[np.ndarray, "row value"]
+    aleatoric: Float[np.ndarray, "row part"]
+    epistemic: Float[np.ndarray, "row part"]
     log_density: Float[np.ndarray, " row"]
 
 
-class _Sums(NamedTuple):
-    weight: Float[Array, ""]
-    mean: Float[Array, "row value"]
-    square: Float[Array, "row value"]
-    aleatoric: Float[Array, "row value"]
-    log_density: Float[Array, " row"]
+class Sums(NamedTuple):
+    """Weighted sums over draws, batch by batch, from which moments come; those of y about `centre`."""
+
+    classify: bool
+    centre: Float[np.ndarray, "row value"]
+    weight: Float[np.ndarray, " batch"]
+    mean: Float[np.ndarray, "batch row value"]
+    square: Float[np.ndarray, "batch row value"]
+    aleatoric: Float[np.ndarray, "batch row part"]
+    log_density: Float[np.ndarray, "batch row"]
+
+    def moments(self, keep: Bool[np.ndarray, " batch"] | None = None) -> Moments:
+        """The moments over all draws, or over those of the batches in `keep`."""
+        kept = np.ones(len(self.weight), bool) if keep is None else keep
+        total = self.weight[kept].sum()
+
+        def over(sums: np.ndarray) -> np.ndarray:
+            return sum((sums[i] for i in np.flatnonzero(kept)), np.zeros(sums.shape[1:])) / total
+
+        mean, aleatoric = over(self.mean), over(self.aleatoric)
+        if self.classify:
+            epistemic = np.maximum(metrics.entropy(mean)[:, None] - aleatoric, 0.0)
+        else:
+            epistemic = np.maximum(over(self.square) - mean**2, 0.0)
+        log_density = special.logsumexp(self.log_density[kept].astype(np.float64), 0) - np.log(total)
+        return Moments(mean + self.centre, aleatoric, epistemic, log_density)
 
 
-def blocks(num_rows: int, num_draws: int, row_size: int, targets: int) -> Iterator[slice]:
-    """Row blocks in which both the inputs and the predictive samples stay small."""
-    rows = max(1, min(_INPUT_ELEMENTS // max(1, row_size), _SAMPLE_ELEMENTS // max(1, num_draws * targets)))
-    for start in range(0, num_rows, rows):
-        yield slice(start, min(num_rows, start + rows))
+def batches(num_chains: int, num_draws: int) -> list[slice]:
+    """About twenty batches of consecutive draws, none across chains, of `num_draws` draws each one after the other."""
+    pieces = min(num_draws, max(1, round(_BATCHES / num_chains)))
+    edges = np.linspace(0, num_draws, pieces + 1).round().astype(int)
+    return [
+        slice(chain * num_draws + int(a), chain * num_draws + int(b))
+        for chain in range(num_chains)
+        for a, b in itertools.pairwise(edges)
+    ]
+
+
+def sums(
+    posterior: NetworkPosterior,
+    draws: Float[np.ndarray, "draw dim"],
+    x: Shaped[np.ndarray, "row ..."],
+    y: Shaped[np.ndarray, "row ..."] | None = None,
+    *,
+    weights: Float[np.ndarray, " draw"] | None = None,
+    parts: list[slice] | None = None,
+) -> Sums:
+    """What moments of the rows `x` are made of.
+
+    Args:
+        y: targets in the units the network sees; without them `log_density` says nothing.
+        weights: of the draws, of any sum; all equal unless given.
+        parts: batches of draws; about twenty unless given.
+    """
+    parts = batches(1, len(draws)) if parts is None else parts
+    weights = np.ones(len(draws)) if weights is None else weights
+    length = max(part.stop - part.start for part in parts)
+    # Shorter batches are filled with a draw of weight 0: one program for all.
+    index = [np.minimum(np.arange(p.start, p.start + length), p.stop - 1) for p in parts]
+    weight = [np.where(np.arange(length) < p.stop - p.start, weights[i], 0) for i, p in zip(index, parts, strict=True)]
+    found = []
+    for block, count in _row_blocks(len(x), int(np.prod(x.shape[1:]))):
+        inputs = jnp.asarray(x[block])
+        targets = None if y is None else jnp.asarray(y[block])
+        centre = _centre_of(posterior, jnp.asarray(draws[0]), inputs)
+        found.append([np.asarray(centre)[None, :count]])
+        rows = [
+            _accumulate(posterior, jnp.asarray(draws[i]), jnp.asarray(w), inputs, targets, centre)
+            for i, w in zip(index, weight, strict=True)
+        ]
+        found[-1] += [np.stack([np.asarray(r[k])[:count] for r in rows]) for k in range(4)]
+    centre, mean, square, aleatoric, log_density = (np.concatenate(values, 1) for values in zip(*found, strict=True))
+    classify = posterior.likelihood.task == "classification"
+    return Sums(classify, centre[0], np.array([w.sum() for w in weight]), mean, square, aleatoric, log_density)
 
 
 def moments(
@@ -56,24 +122,39 @@ def moments(
     draws: Float[np.ndarray, "draw dim"],
     x: Shaped[np.ndarray, "row ..."],
     y: Shaped[np.ndarray, "row ..."] | None = None,
+    *,
+    weights: Float[np.ndarray, " draw"] | None = None,
 ) -> Moments:
     """The predictive moments of the rows `x`, and the log predictive density of `y` where given."""
-    whole, rest, count = _draw_blocks(draws)
-    parts = []
-    for rows in blocks(len(x), 1, int(np.prod(x.shape[1:])) * _DRAW_BLOCK, 1):
-        target = None if y is None else jnp.asarray(y[rows])
-        sums = _accumulate(posterior, whole, rest, jnp.asarray(x[rows]), target)
-        mean = np.asarray(sums.mean) / count
-        spread = np.maximum(np.asarray(sums.square) / count - mean**2, 0.0)
-        if posterior.likelihood.task == "classification":
-            centre = mean
-        else:
-            # The sums are about the first draw's means, so that float32 keeps the variance between draws.
-            first = np.asarray(_first_mean(posterior, jnp.asarray(draws[0]), jnp.asarray(x[rows])))
-            centre = mean + first
-        log_density = np.asarray(sums.log_density) - np.log(count)
-        parts.append(Moments(centre, np.asarray(sums.aleatoric) / count, spread, log_density))
-    return Moments(*(np.concatenate(values) for values in zip(*parts, strict=True)))
+    return sums(posterior, draws, x, y, weights=weights).moments()
+
+
+def copies(
+    num_draws: int, weights: Float[np.ndarray, " draw"] | None = None, *, least: int = 1
+) -> Int[np.ndarray, " sample"]:
+    """Draws to take samples of, as many copies of each as the others or, to one, as its weight says.
+
+    There are a multiple of `num_draws`, at least `least`. Systematic resampling (Kitagawa 1996) at fixed points.
+    """
+    count = num_draws * -(-least // num_draws)
+    share = np.full(num_draws, 1 / num_draws) if weights is None else weights / weights.sum()
+    points = (np.arange(count) + 0.5) / count
+    return np.minimum(np.searchsorted(np.cumsum(share), points), num_draws - 1)
+
+
+def blocks(num_rows: int, num_draws: int, targets: int) -> Iterator[slice]:
+    """Row blocks in which the predictive samples stay small."""
+    rows = max(1, _SAMPLE_ELEMENTS // max(1, num_draws * targets))
+    for start in range(0, num_rows, rows):
+        yield slice(start, min(num_rows, start + rows))
+
+
+def _row_blocks(num_rows: int, row_size: int) -> Iterator[tuple[Int[np.ndarray, " block"], int]]:
+    """Rows of equal blocks whose inputs stay small, the last one filled with its last row; and how many are real."""
+    pieces = -(-num_rows // max(1, _INPUT_ELEMENTS // max(1, row_size)))
+    length = -(-num_rows // max(1, pieces))
+    for start in range(0, num_rows, max(1, length)):
+        yield np.minimum(np.arange(start, start + length), num_rows - 1), min(length, num_rows - start)
 
 
 def samples(
@@ -89,14 +170,14 @@ def samples(
     A row's samples depend on its number, `first_row` and on, not on the rows it is asked with.
     """
     numbers = np.arange(first_row, first_row + len(x), dtype=np.uint32)
-    return np.asarray(_samples(posterior, jnp.asarray(draws), jnp.asarray(x), jnp.asarray(numbers), key))
+    return _by_rows(lambda d, rows, n: _samples(posterior, d, rows, n, key), draws, x, numbers)
 
 
 def functions(
     posterior: NetworkPosterior, draws: Float[np.ndarray, "draw dim"], x: Shaped[np.ndarray, "row ..."]
 ) -> Float[np.ndarray, "draw row value"]:
     """What each draw predicts: the mean of its distribution, or its class probabilities. Convergence is judged here."""
-    return np.asarray(_functions(posterior, jnp.asarray(draws), jnp.asarray(x)))
+    return _by_rows(lambda d, rows: _functions(posterior, d, rows), draws, x)
 
 
 def log_likelihoods(
@@ -106,18 +187,18 @@ def log_likelihoods(
     y: Shaped[np.ndarray, "row ..."],
 ) -> Float[np.ndarray, "draw row"]:
     """log p(y_i | x_i, theta_s), for ArviZ's group `log_likelihood`."""
-    return np.asarray(_log_likelihoods(posterior, jnp.asarray(draws), jnp.asarray(x), jnp.asarray(y)))
+    return _by_rows(lambda d, *rows: _log_likelihoods(posterior, d, *rows), draws, x, y)
 
 
-def _draw_blocks(draws: Float[np.ndarray, "draw dim"]) -> tuple[Array, Array, int]:
-    whole = len(draws) // _DRAW_BLOCK * _DRAW_BLOCK
-    head = jnp.asarray(draws[:whole]).reshape(-1, _DRAW_BLOCK, draws.shape[1])
-    return head, jnp.asarray(draws[whole:]), len(draws)
-
-
-@eqx.filter_jit
-def _first_mean(posterior: NetworkPosterior, draw: Float[Array, " dim"], x: Shaped[Array, "row ..."]) -> Array:
-    return _centre(*posterior.predictive(draw, x))
+def _by_rows(
+    function: Callable[..., Array], draws: Float[np.ndarray, "draw dim"], *arrays: Shaped[np.ndarray, "row ..."]
+) -> Shaped[np.ndarray, "draw row ..."]:
+    """`function(draws, *rows)` [draw, row, ...], block of rows after block."""
+    whole = jnp.asarray(draws)
+    found = []
+    for block, count in _row_blocks(len(arrays[0]), int(np.prod(arrays[0].shape[1:]))):
+        found.append(np.asarray(function(whole, *(jnp.asarray(a[block]) for a in arrays)))[:, :count])
+    return np.concatenate(found, 1)
 
 
 def _centre(likelihood: AbstractLikelihood, outputs: Float[Array, "row output"]) -> Float[Array, "row value"]:
@@ -128,59 +209,57 @@ def _centre(likelihood: AbstractLikelihood, outputs: Float[Array, "row output"])
 
 
 @eqx.filter_jit
+def _centre_of(
+    posterior: NetworkPosterior, draw: Float[Array, " dim"], x: Shaped[Array, "row ..."]
+) -> Float[Array, "row value"]:
+    """Where sums are taken about: one draw's mean, so that float32 keeps the variance between draws."""
+    mean = _centre(*posterior.predictive(draw, x))
+    return jnp.zeros_like(mean) if posterior.likelihood.task == "classification" else mean
+
+
+@eqx.filter_jit
 def _functions(
     posterior: NetworkPosterior, draws: Float[Array, "draw dim"], x: Shaped[Array, "row ..."]
 ) -> Float[Array, "draw row value"]:
-    return jax.lax.map(lambda draw: _centre(*posterior.predictive(draw, x)), draws, batch_size=_DRAW_BLOCK)
+    return jax.lax.map(lambda draw: _centre(*posterior.predictive(draw, x)), draws)
 
 
 @eqx.filter_jit
 def _accumulate(
     posterior: NetworkPosterior,
-    whole: Float[Array, "block draw dim"],
-    rest: Float[Array, "rest dim"],
+    draws: Float[Array, "draw dim"],
+    weights: Float[Array, " draw"],
     x: Shaped[Array, "row ..."],
     y: Shaped[Array, "row ..."] | None,
-) -> _Sums:
+    centre: Float[Array, "row value"],
+) -> tuple[Array, ...]:
+    """Sums over draws of the mean, its square, the aleatoric part and the density (its logarithm), see `Sums`.
+
+    One draw a step: a convolution whose kernels differ within a batch is slow on most devices.
+    """
     classify = posterior.likelihood.task == "classification"
 
-    def one(draw: Float[Array, " dim"]) -> tuple[Array, Array, Array]:
+    def one(draw: Float[Array, " dim"]) -> tuple[Array, Array, Array, Array]:
         likelihood, outputs = posterior.predictive(draw, x)
         mean = _centre(likelihood, outputs)
         if classify:
             log_mean = jnp.log(jnp.maximum(mean, jnp.finfo(mean.dtype).tiny))
-            aleatoric = -jnp.sum(mean * log_mean, 1, keepdims=True)
+            aleatoric, square = -jnp.sum(mean * log_mean, 1, keepdims=True), mean[:, :0]
         else:
             aleatoric = jax.vmap(lambda o: likelihood.distribution(o).variance)(outputs)
-        log_density = jnp.zeros(len(x)) if y is None else jax.vmap(likelihood.log_prob)(outputs, y)
-        return mean, aleatoric, log_density
+            square = (mean - centre) ** 2
+        log_density = jnp.zeros(len(x), mean.dtype) if y is None else jax.vmap(likelihood.log_prob)(outputs, y)
+        return mean - centre, square, aleatoric, log_density
 
-    first = whole[0, 0] if whole.shape[0] else rest[0]
-    mean, aleatoric, log_density = jax.eval_shape(one, first)
-    shift = jnp.zeros((), mean.dtype) if classify else one(first)[0]
-    zero = _Sums(
-        jnp.zeros(()),
-        jnp.zeros(mean.shape, mean.dtype),
-        jnp.zeros(mean.shape, mean.dtype),
-        jnp.zeros(aleatoric.shape, aleatoric.dtype),
-        jnp.full(log_density.shape, -jnp.inf, log_density.dtype),
-    )
+    def add(sums: tuple[Array, ...], draw: tuple[Array, Array]) -> tuple[tuple[Array, ...], None]:
+        weight = draw[1]
+        *values, log_density = one(draw[0])
+        log_density = jnp.logaddexp(sums[3], log_density + jnp.log(weight))
+        return (*(s + weight * v for s, v in zip(sums[:3], values, strict=True)), log_density), None
 
-    def add(sums: _Sums, draws: Float[Array, "draw dim"]) -> _Sums:
-        mean, aleatoric, log_density = jax.vmap(one)(draws)
-        mean = mean - shift
-        return _Sums(
-            sums.weight + len(draws),
-            sums.mean + mean.sum(0),
-            sums.square + (mean**2).sum(0),
-            sums.aleatoric + aleatoric.sum(0),
-            jnp.logaddexp(sums.log_density, jax.scipy.special.logsumexp(log_density, 0)),
-        )
-
-    sums = zero
-    if whole.shape[0]:
-        sums, _ = jax.lax.scan(lambda s, d: (add(s, d), None), sums, whole)
-    return add(sums, rest) if rest.shape[0] else sums
+    zero = [jnp.zeros(shape.shape, shape.dtype) for shape in jax.eval_shape(one, draws[0])]
+    start = (*zero[:3], jnp.full_like(zero[3], -jnp.inf))
+    return jax.lax.scan(add, start, (draws, weights))[0]
 
 
 @eqx.filter_jit
@@ -197,7 +276,7 @@ def _samples(
         keys = jax.vmap(lambda number: jax.random.fold_in(jax.random.fold_in(key, index), number))(numbers)
         return jax.vmap(lambda o, k: likelihood.sample(o, key=k))(outputs, keys)
 
-    return jax.lax.map(one, (draws, jnp.arange(len(draws))), batch_size=_DRAW_BLOCK)
+    return jax.lax.map(one, (draws, jnp.arange(len(draws))))
 
 
 @eqx.filter_jit
@@ -208,4 +287,4 @@ def _log_likelihoods(
         likelihood, outputs = posterior.predictive(draw, x)
         return jax.vmap(likelihood.log_prob)(outputs, y)
 
-    return jax.lax.map(one, draws, batch_size=_DRAW_BLOCK)
+    return jax.lax.map(one, draws)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 from jaxtyping import Float, Shaped
+from scipy import special
 
-from bnnzoo import assembly, backend, config, diagnostics, metrics, predict, store
+from bnnzoo import assembly, backend, config, diagnostics, evaluation, loo, metrics, predict, store
+from bnnzoo import ood as ood_scores
 from bnnzoo.data import Dataset, Scaler, Signature, load_inputs, load_like
 from bnnzoo.errors import BnnzooError, UsageError
 from bnnzoo.files import write_whole
@@ -23,6 +26,7 @@ from bnnzoo.posterior import LinearisedPosterior, NetworkPosterior
 from bnnzoo.progress import Observer, Progress
 
 _GROUP_BYTES = 2**25
+_LOO_ROWS = 2000
 _QUANTILES = (0.05, 0.5, 0.95)
 _FIXED = "fixed_"
 LINEARISED_AT = "linearised_at_"
@@ -113,36 +117,88 @@ class Run:
     def diagnose(self, *, num_probes: int = 50) -> dict[str, Any]:
         """Whether the run has converged and was right: `bnnzoo.diagnostics`, over predictions at probe inputs.
 
-        The probes are the first test rows (training rows where there are none). `weights_rhat` is told, and not
-        judged: a network's symmetries make it large without harm. Works on an unfinished run.
+        The probes are the first test rows (training rows where there are none). Weights are told of, and not judged:
+        a network's symmetries make their R-hat large without harm. Works on an unfinished run.
         """
-        chains = self.posterior["posterior"].sizes["chain"]
-        positions = self._draws.reshape(chains, -1, self._draws.shape[-1])
-        values = positions
+        chains, count = self._shape
+        positions = self._draws.reshape(chains, count, -1)
+        values, scale = positions, 1.0
         if self._is_rebuildable:
             constant = self.posterior["constant_data"]
-            probes = self._array("constant_data", "x_test" if "x_test" in constant else "x")[:num_probes]
-            values = self.functions(probes)
-        stats = self.posterior["sample_stats"].data_vars if "sample_stats" in self.posterior.children else {}
+            values = self.functions(
+                self._array("constant_data", "x_test" if "x_test" in constant else "x")[:num_probes]
+            )
+            scale = self._scaler.y_sd if self._signature.task == "regression" else 1.0
         about = self.attributes
         return {
             "exactness": about["exactness"],
             "complete": about["complete"],
-            "draws": positions.shape[1],
-            **diagnostics.convergence(values.reshape(*values.shape[:2], -1)),
-            "weights_rhat": diagnostics.convergence(positions)["rhat"],
+            "chains": chains,
+            "draws": count,
+            **diagnostics.of_predictions(values * scale, exactness=about["exactness"], weights=self._weights),
+            "weights_rhat": max(row["rhat"] for row in self.blocks()),
             "still_chains": diagnostics.still_chains(positions),
-            **diagnostics.statistics({str(name): values.values for name, values in stats.items()}),
+            **diagnostics.of_statistics(self._statistics, thin=self._thin),
             "regime_ok": about["regime_ok"],
             "regime": about.get("regime", ""),
         }
 
-    def evaluate(self, data: Any = None, *, observer: Observer | None = None, save: bool = True) -> dict[str, float]:
-        """Metrics of the predictions on the test rows, or on `data`; in original units.
+    def blocks(self) -> list[dict[str, Any]]:
+        """A row for each block of parameters: its size, and norm, mean, sd and R-hat over the draws."""
+        chains, count = self._shape
+        draws = self._draws.reshape(chains, count, -1)
+        group = self.posterior["posterior"]
+        sizes = [group[name].size // (chains * count) for name in self._names]
+        pairs = zip(self._names, itertools.pairwise(np.cumsum([0, *sizes])), strict=True)
+        return [{"block": name, **diagnostics.of_block(draws[:, :, a:b])} for name, (a, b) in pairs]
 
-        Regression: nll (of the mixture over draws), rmse, coverage_90. Classification: nll, accuracy, brier, ece.
-        With `save` the groups `posterior_predictive` (test rows) and `log_likelihood` (training rows) are added to a
-        finished file; each keeps every k-th draw where it would pass 32 MB.
+    def evaluate(
+        self, data: Any = None, *, ood: Any = None, observer: Observer | None = None, save: bool = True
+    ) -> dict[str, int | float]:
+        """Metrics of the predictions on the test rows, or on `data`: a flat dictionary, see docs/evaluation.md.
+
+        NAME is followed by NAME_se, its standard error over rows, and NAME_mcse, that of the Monte Carlo, where there
+        are such. On the run's own test rows `loo_` metrics of the training rows are added, and with `save` the groups
+        `posterior_predictive` (test rows) and `log_likelihood` (training rows) to a finished file; each keeps every
+        k-th draw where it would pass 32 MB.
+
+        Args:
+            ood: unfamiliar inputs to add the metrics of, see `ood`.
+
+        Raises:
+            UsageError: when there are no test rows and no `data`.
+        """
+        x, y = self.test_rows(data)
+        tell = observer or (lambda _: None)
+        tell(Progress("evaluating", 0, len(x)))
+        sums = self._sums(x, y)
+        score = self._scorer(y)
+        estimates = score(sums.moments())
+        errors = evaluation.monte_carlo_errors(sums, self._shape[0], score)
+        found: dict[str, int | float] = {}
+        more: dict[str, float] = {}
+        if self._signature.task == "regression":
+            drawn = self._drawn(x, y)
+            estimates |= evaluation.sampled(y, drawn)
+            more["pit_ks"], more["pit_p"] = metrics.pit_uniformity(drawn.pit)
+        for name, estimate in estimates.items():
+            found[name] = estimate.value
+            found[f"{name}_se"] = estimate.se
+            if name in errors:
+                found[f"{name}_mcse"] = errors[name]
+        found |= more
+        if data is None:
+            groups = self._groups(x)
+            found |= self._loo(groups["log_likelihood"]["y"], groups["log_likelihood"]["draw"])
+            if save and self.path is not None and self.attributes["complete"]:
+                self._add_groups(groups)
+        if ood is not None:
+            found |= self.ood(ood, data).summary()
+        tell(Progress("evaluating", len(x), len(x)))
+        return {**found, "rows": len(y)}
+
+    def test_rows(self, data: Any = None) -> tuple[np.ndarray, np.ndarray]:
+        """Inputs and targets of the test rows, or of `data`, in original units.
 
         Raises:
             UsageError: when there are no test rows and no `data`.
@@ -150,38 +206,81 @@ class Run:
         like = self._signature
         if data is not None:
             test = load_like(data, like)
-            x, y = test.x, test.y
-        else:
-            if "x_test" not in self.posterior["constant_data"]:
-                raise UsageError("the run kept no test rows (--test-fraction 0); give some with --data")
-            x, y = (self._array("constant_data", name) for name in ("x_test", "y_test"))
-        tell = observer or (lambda _: None)
-        tell(Progress("evaluating", 0, len(x)))
-        found = self._metrics(x, y)
-        tell(Progress("evaluating", len(x), len(x)))
-        if save and data is None and self.path is not None and self.attributes["complete"]:
-            self._add_groups(x)
+            return test.x, test.y
+        if "x_test" not in self.posterior["constant_data"]:
+            raise UsageError("the run kept no test rows (--test-fraction 0); give some with --data")
+        return self._array("constant_data", "x_test"), self._array("constant_data", "y_test")
+
+    def estimates(self, data: Any = None) -> dict[str, metrics.Estimate]:
+        """The metrics of `evaluate` with what each row contributes to their errors: for paired comparisons."""
+        x, y = self.test_rows(data)
+        found = self._scorer(y)(self._sums(x, y).moments())
+        if self._signature.task == "regression":
+            found |= evaluation.sampled(y, self._drawn(x, y))
         return found
 
-    def _metrics(self, x: np.ndarray, y: np.ndarray) -> dict[str, float]:
-        moments = self._moments(x, y)
-        log_density = moments.log_density
+    def pit(self, data: Any = None) -> Float[np.ndarray, "row target"]:
+        """Probability integral transforms of the targets: uniform where predictions are calibrated. Regression only."""
+        x, y = self.test_rows(data)
+        return self._drawn(x, y).pit
+
+    def ood(self, spec: Any, data: Any = None) -> ood_scores.OodScores:
+        """Scores of unfamiliar inputs against those of the test rows (or `data`), of the posterior and its best draw.
+
+        Args:
+            spec: what `predict` takes as inputs (labels are not needed), or "noise", as many rows as are tested.
+
+        The best draw has the highest log density, or where the file has none the highest log-likelihood of (at most
+        2000 of) the training rows.
+        """
+        inside, _ = self.test_rows(data)
+        if isinstance(spec, str) and spec == "noise":
+            outside = ood_scores.noise(self._array("constant_data", "x"), len(inside))
+        else:
+            outside = load_inputs(spec, self._signature)
+        classify = self._signature.task == "classification"
+        best = self._seen[[self._best_draw()]]
+        found = []
+        for single in (False, True):
+            for x in (inside, outside):
+                with backend.arithmetic(self._precision):
+                    arranged = self._arrange(x)
+                    draws, weights = (best, None) if single else (self._seen, self._weights)
+                    moments = predict.moments(self._predictor, draws, arranged, weights=weights)
+                found.append(ood_scores.scores(moments, classify=classify, single=single))
+        return ood_scores.OodScores(str(spec) if isinstance(spec, str | Path) else "data", *found)
+
+    def _best_draw(self) -> int:
+        if "lp" in self._statistics:
+            return int(np.argmax(self._statistics["lp"]))
+        x, y = self._array("constant_data", "x"), self._array("observed_data", "y")
+        rows = np.linspace(0, len(x) - 1, min(_LOO_ROWS, len(x))).round().astype(int)
+        with backend.arithmetic(self._precision):
+            target = self._scaler.scale_targets(y[rows])
+            values = predict.log_likelihoods(self._predictor, self._seen, self._arrange(x[rows]), target)
+        return int(np.argmax(values.sum(1, dtype=np.float64)))
+
+    def _scorer(self, y: np.ndarray) -> Callable[[predict.Moments], dict[str, metrics.Estimate]]:
         if self._signature.task == "classification":
-            return {
-                "nll": metrics.negative_log_likelihood(log_density),
-                "accuracy": metrics.accuracy(y, moments.mean),
-                "brier": metrics.brier(y, moments.mean),
-                "ece": metrics.expected_calibration_error(y, moments.mean),
-                "rows": len(y),
-            }
-        # A density in original units: the scaling's Jacobian.
-        log_density = log_density - np.sum(np.log(self._scaler.y_sd.astype(np.float64)))
-        quantiles = self._quantiles(x, seed=0)
+            return lambda moments: evaluation.classification(y, moments)
+        return lambda moments: evaluation.regression(y, moments, self._scaler)
+
+    def _loo(self, log_likelihood: Float[np.ndarray, "chain draw row"], kept: np.ndarray) -> dict[str, int | float]:
+        """Leave-one-out metrics of at most 2000 training rows, as far as the draws are the posterior's."""
+        chains, count, rows = log_likelihood.shape
+        if self.attributes["exactness"] == "approximate" or chains * count < 10:
+            return {}
+        chosen = np.linspace(0, rows - 1, min(_LOO_ROWS, rows)).round().astype(int)
+        weights = self._statistics["log_weight"][:, kept] if "log_weight" in self._statistics else None
+        power = float(self.attributes["likelihood_power"])
+        found = loo.leave_one_out(log_likelihood[:, :, chosen], power=power, log_weights=weights)
+        nll = metrics.negative_log_likelihood(found.log_density)
         return {
-            "nll": metrics.negative_log_likelihood(log_density),
-            "rmse": metrics.rmse(y, self._scaler.unscale_targets(moments.mean)),
-            "coverage_90": metrics.coverage(y, quantiles[0], quantiles[2]),
-            "rows": len(y),
+            "loo_nll": nll.value,
+            "loo_nll_se": nll.se,
+            "loo_pareto_k": float(np.max(found.pareto_k)),
+            "loo_pareto_k_bad": float(np.mean(~(found.pareto_k <= found.good_k))),
+            "loo_rows": len(chosen),
         }
 
     def _predict(self, x: np.ndarray, seed: int) -> pd.DataFrame:
@@ -208,28 +307,41 @@ class Run:
             }
         )
 
-    def _moments(self, x: np.ndarray, y: np.ndarray | None) -> predict.Moments:
+    def _sums(self, x: np.ndarray, y: np.ndarray | None) -> predict.Sums:
+        parts = predict.batches(*self._shape)
         with backend.arithmetic(self._precision):
             target = None if y is None else self._scaler.scale_targets(y)
-            return predict.moments(self._predictor, self._seen, self._arrange(x), target)
+            return predict.sums(
+                self._predictor, self._seen, self._arrange(x), target, weights=self._weights, parts=parts
+            )
+
+    def _moments(self, x: np.ndarray, y: np.ndarray | None) -> predict.Moments:
+        return self._sums(x, y).moments()
+
+    def _samples(self, x: np.ndarray, *, seed: int) -> Iterator[tuple[slice, Float[np.ndarray, "sample row target"]]]:
+        """Blocks of rows: samples of their predictive distribution in original units."""
+        arranged, key = self._arrange(x), jax.random.key(seed)
+        index = predict.copies(len(self._seen), self._weights, least=_LEAST_SAMPLES)
+        draws = self._seen if len(index) == len(self._seen) and self._weights is None else self._seen[index]
+        with backend.arithmetic(self._precision):
+            for rows in predict.blocks(len(arranged), len(draws), len(self._signature.target_names)):
+                found = predict.samples(self._predictor, draws, arranged[rows], first_row=rows.start, key=key)
+                yield rows, self._scaler.unscale_targets(found)
 
     def _quantiles(self, x: np.ndarray, *, seed: int) -> Float[np.ndarray, "quantile row target"]:
-        """Quantiles of the predictive distribution in original units, from as many samples of each draw."""
-        arranged, key = self._arrange(x), jax.random.key(seed)
-        draws = np.tile(self._seen, (-(-_LEAST_SAMPLES // len(self._seen)), 1))
-        targets = len(self._signature.target_names)
-        parts = []
-        with backend.arithmetic(self._precision):
-            sizes = (len(arranged), len(draws), int(np.prod(arranged.shape[1:])), targets)
-            for rows in predict.blocks(*sizes):
-                drawn = predict.samples(self._predictor, draws, arranged[rows], first_row=rows.start, key=key)
-                parts.append(np.quantile(drawn, _QUANTILES, axis=0))
-        return self._scaler.unscale_targets(np.concatenate(parts, 1))
+        """Quantiles of the predictive distribution in original units."""
+        blocks = self._samples(x, seed=seed)
+        return np.concatenate([evaluation.quantiles(np.sort(values, 0), _QUANTILES) for _, values in blocks], 1)
 
-    def _add_groups(self, x_test: np.ndarray) -> None:
-        """posterior_predictive and log_likelihood into the file, every k-th draw of each chain."""
-        assert self.path is not None
-        chains, count = (self.posterior["posterior"].sizes[d] for d in ("chain", "draw"))
+    def _drawn(self, x: np.ndarray, y: np.ndarray) -> evaluation.Drawn:
+        uniform = np.random.default_rng(0).uniform(size=y.shape)
+        parts = [evaluation.drawn(values, y[rows], uniform[rows]) for rows, values in self._samples(x, seed=0)]
+        quantiles, crps, pit = zip(*parts, strict=True)
+        return evaluation.Drawn(np.concatenate(quantiles, 1), np.concatenate(crps), np.concatenate(pit))
+
+    def _groups(self, x_test: np.ndarray) -> dict[str, dict[str, np.ndarray]]:
+        """posterior_predictive and log_likelihood, in original units, of every k-th draw of each chain."""
+        chains, count = self._shape
         x, y = self._array("constant_data", "x"), self._array("observed_data", "y")
         per_draw = 4 * chains * max(len(x), len(x_test) * len(self._signature.target_names))
         every = -(-count * per_draw // _GROUP_BYTES)
@@ -244,16 +356,20 @@ class Run:
             drawn = self._scaler.unscale_targets(drawn)
             log_likelihood = log_likelihood - np.sum(np.log(self._scaler.y_sd)).astype(np.float32)
         shape = (chains, len(kept))
-        coords = {"chain": np.arange(chains), "draw": kept}
-        groups = {
-            "posterior_predictive": {"y": drawn.reshape(*shape, *drawn.shape[1:])},
-            "log_likelihood": {"y": log_likelihood.reshape(*shape, -1)},
+        return {
+            "posterior_predictive": {"y": drawn.reshape(*shape, *drawn.shape[1:]), "draw": kept},
+            "log_likelihood": {"y": log_likelihood.reshape(*shape, -1), "draw": kept},
         }
+
+    def _add_groups(self, groups: Mapping[str, Mapping[str, np.ndarray]]) -> None:
+        """What `_groups` made, into the file."""
+        assert self.path is not None
         self.posterior.close()
-        for group, variables in groups.items():
+        for group, values in groups.items():
             rows = ["test_row", "target"] if group == "posterior_predictive" else ["row"]
-            names = ["chain", "draw", *rows][: variables["y"].ndim]
-            store.add_groups(self.path, {group: variables}, {"y": names}, {group: coords})
+            names = ["chain", "draw", *rows][: values["y"].ndim]
+            coords = {"chain": np.arange(values["y"].shape[0]), "draw": values["draw"]}
+            store.add_groups(self.path, {group: {"y": values["y"]}}, {"y": names}, {group: coords})
         self.posterior = store.open_tree(self.path)
 
     def _arrange(self, x: Shaped[np.ndarray, "row ..."]) -> Shaped[np.ndarray, "row ..."]:
@@ -296,17 +412,51 @@ class Run:
     def _precision(self) -> Any:
         return self.attributes["precision"]
 
+    @property
+    def _shape(self) -> tuple[int, int]:
+        """Chains, and draws of each."""
+        sizes = self.posterior["posterior"].sizes if "posterior" in self.posterior.children else {}
+        if not sizes.get("draw", 0):
+            raise BnnzooError(f"{self.path}: no draws yet; bnnzoo resume {self.path}")
+        return sizes["chain"], sizes["draw"]
+
+    @functools.cached_property
+    def _names(self) -> list[str]:
+        """The blocks of theta in order. The tree keeps none; the layout of a rebuilt model does."""
+        if self._is_rebuildable:
+            return [block.name for block in self._posterior.layout.blocks]
+        return [str(name) for name in self.posterior["posterior"].data_vars]
+
     @functools.cached_property
     def _draws(self) -> Float[np.ndarray, "draw dim"]:
         """All chains' draws one after the other, flattened, on their natural scale."""
-        group = self.posterior["posterior"] if "posterior" in self.posterior.children else {}
-        # The tree keeps no order of its variables; the layout of a rebuilt model is the order of theta.
-        known = [b.name for b in self._posterior.layout.blocks] if self._is_rebuildable else list(group)
-        arrays = [np.asarray(group[name].values) for name in known if name in group]
-        if not arrays or not arrays[0].shape[1]:
-            raise BnnzooError(f"{self.path}: no draws yet; bnnzoo resume {self.path}")
-        count = arrays[0].shape[0] * arrays[0].shape[1]
-        return np.concatenate([array.reshape(count, -1) for array in arrays], 1)
+        chains, draws_each = self._shape
+        # A copy of a variable shares no cache with it: the tree does not keep the draws a second time.
+        group = self.posterior["posterior"]
+        variables = [group[name].variable.copy(deep=False) for name in self._names]
+        count = chains * draws_each
+        widths = [variable.size // count for variable in variables]
+        draws = np.empty((count, sum(widths)), variables[0].dtype)
+        for stop, width, variable in zip(np.cumsum(widths), widths, variables, strict=True):
+            draws[:, stop - width : stop] = np.asarray(variable.values).reshape(count, -1)
+        return draws
+
+    @functools.cached_property
+    def _weights(self) -> Float[np.ndarray, " draw"] | None:
+        """The weights of all chains' draws, summing to one; None where all are equal."""
+        if "log_weight" not in self._statistics:
+            return None
+        return special.softmax(self._statistics["log_weight"].astype(np.float64).reshape(-1))
+
+    @functools.cached_property
+    def _statistics(self) -> dict[str, np.ndarray]:
+        """sample_stats by name, [chain, draw]."""
+        group = self.posterior["sample_stats"].data_vars if "sample_stats" in self.posterior.children else {}
+        return {str(name): np.asarray(values.values) for name, values in group.items()}
+
+    @property
+    def _thin(self) -> int:
+        return self._recipe.thin if self._is_rebuildable else 1
 
     @functools.cached_property
     def _predictor(self) -> NetworkPosterior:

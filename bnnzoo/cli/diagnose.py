@@ -7,16 +7,17 @@ from typing import Annotated
 import typer
 
 from bnnzoo.cli import common_options as common
-from bnnzoo.cli.output import print_json, print_record
+from bnnzoo.cli.output import print_json, print_record, print_rows
 from bnnzoo.errors import GateError
 
 
 def diagnose(
     run: common.Run,
     gate: Annotated[bool, typer.Option("--gate", help="leave with 3 if a limit is not held")] = False,
-    rhat: Annotated[float, typer.Option("--rhat", help="the gate's largest R-hat of predictions")] = 1.05,
-    ess: Annotated[float, typer.Option("--ess", help="the gate's smallest bulk ESS of predictions")] = 100.0,
+    rhat: Annotated[float, typer.Option("--rhat", help="the gate's largest R-hat of predictions and density")] = 1.05,
+    ess: Annotated[float, typer.Option("--ess", help="the gate's smallest bulk and tail ESS of predictions")] = 100.0,
     diverging: Annotated[float, typer.Option("--diverging", help="the gate's largest share of diverging draws")] = 0.01,
+    ebfmi: Annotated[float, typer.Option("--ebfmi", help="the gate's smallest E-BFMI")] = 0.3,
     json: common.Json = False,
     debug: common.Debug = False,
 ) -> None:
@@ -29,14 +30,17 @@ def diagnose(
     """
     del debug
     from bnnzoo import zoo
-    from bnnzoo.diagnostics import Limits, failures
+    from bnnzoo.diagnostics import Limits, failures, verdict
 
-    found = zoo.open(run).diagnose()
-    said = failures(found, Limits(rhat, ess, diverging))
+    opened = zoo.open(run)
+    found = opened.diagnose()
+    said = failures(found, Limits(rhat, ess, diverging, ebfmi))
     if json:
-        print_json({**found, "failures": said})
+        print_json({**found, "verdict": verdict(found, said), "failures": said, "blocks": opened.blocks()})
     else:
-        print_record({**found, "failures": said or "none"})
+        print_record({"verdict": verdict(found, said), **found})
+        typer.echo("")
+        print_rows(opened.blocks())
     if gate and said:
         raise GateError("; ".join(said))
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from bnnzoo.cli import common_options as common
-from bnnzoo.cli.output import print_json, print_record
+from bnnzoo.cli.output import print_json, print_rows
 from bnnzoo.cli.progress_bar import observer
 
 
@@ -17,6 +18,10 @@ def evaluate(
     data: Annotated[
         str | None,
         typer.Option("--data", metavar="TEST", help="test rows; the run's own unless given", show_default=False),
+    ] = None,
+    ood: Annotated[
+        str | None,
+        typer.Option("--ood", metavar="SPEC", help="unfamiliar inputs, as for --data; or noise", show_default=False),
     ] = None,
     quiet: common.Quiet = False,
     json: common.Json = False,
@@ -28,16 +33,30 @@ def evaluate(
     Examples:
       bnnzoo evaluate run.nc
       bnnzoo evaluate run.nc --data test.csv --json
+      bnnzoo evaluate run.nc --ood noise
     """
     del debug
     from bnnzoo import zoo
 
     with observer(quiet=quiet) as watch:
-        scores = zoo.open(run).evaluate(data, observer=watch)
+        scores = zoo.open(run).evaluate(data, ood=ood, observer=watch)
     if json:
         print_json(scores)
     else:
-        print_record(scores)
+        print_rows(_table(scores))
+
+
+def _table(scores: Mapping[str, float]) -> list[dict[str, Any]]:
+    """A row a metric, its errors beside it."""
+    ends = {"_se": "se", "_mcse": "mcse"}
+    rows: list[dict[str, Any]] = []
+    for name, value in scores.items():
+        end = next((end for end in ends if name.endswith(end) and name.removesuffix(end) in scores), "")
+        if end:
+            rows[-1][ends[end]] = value
+        else:
+            rows.append({"metric": name, "value": value})
+    return rows
 
 
 def predict(

@@ -33,6 +33,12 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         typer.echo("  ".join(cells).rstrip())
 
 
+def print_rows(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Records with the same keys as a table; a key that a record lacks is an empty cell."""
+    header = list(dict.fromkeys(key for row in rows for key in row))
+    print_table(header, [[_text(row[key]) if key in row else "" for key in header] for row in rows])
+
+
 def _text(value: Any) -> str:
     value = _number(value)
     if isinstance(value, float):

@@ -1,0 +1,128 @@
+"""From predictive distributions to metrics: values, errors over rows, errors of the Monte Carlo. In original units."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import scoringrules
+from jaxtyping import Float, Shaped
+
+from bnnzoo import metrics
+from bnnzoo.data import Scaler
+from bnnzoo.metrics import Estimate
+from bnnzoo.predict import Moments, Sums
+
+LEVELS = (50, 80, 90, 95)
+"""Percent of the central intervals that are judged."""
+
+QUANTILES = tuple(sorted({(1 + sign * level / 100) / 2 for level in LEVELS for sign in (-1, 1)}))
+
+
+class Drawn(NamedTuple):
+    """What is known of regression rows from samples of their predictive distribution, in the units of the data.
+
+    `quantiles` at `QUANTILES`; `pit` is P(Y < y) + u P(Y = y), u uniform: uniform if the prediction is right.
+    """
+
+    quantiles: Float[np.ndarray, "quantile row target"]
+    crps: Float[np.ndarray, "row target"]
+    pit: Float[np.ndarray, "row target"]
+
+
+def quantiles(
+    ordered: Float[np.ndarray, "sample row target"], levels: tuple[float, ...]
+) -> Float[np.ndarray, "quantile row target"]:
+    """Quantiles of samples in ascending order, interpolated."""
+    last = len(ordered) - 1
+    found = []
+    for level in levels:
+        below = math.floor(level * last)
+        share = np.float32(level * last - below)
+        found.append((1 - share) * ordered[below] + share * ordered[min(below + 1, last)])
+    return np.stack(found)
+
+
+def drawn(
+    samples: Float[np.ndarray, "sample row target"],
+    y: Float[np.ndarray, "row target"],
+    uniform: Float[np.ndarray, "row target"],
+) -> Drawn:
+    """Quantiles, CRPS and PIT of rows from samples."""
+    ordered = np.sort(samples, 0)
+    crps = scoringrules.crps_ensemble(
+        y, np.moveaxis(ordered, 0, -1), estimator="qd", sorted_ensemble=True, backend="numpy"
+    )
+    pit = (ordered < y).mean(0) + uniform * (ordered == y).mean(0)
+    return Drawn(quantiles(ordered, QUANTILES), np.asarray(crps), pit)
+
+
+def classification(labels: Shaped[np.ndarray, " row"], moments: Moments) -> dict[str, Estimate]:
+    """Metrics of class probabilities."""
+    return {
+        "nll": metrics.negative_log_likelihood(moments.log_density),
+        "accuracy": metrics.accuracy(labels, moments.mean),
+        "brier": metrics.brier(labels, moments.mean),
+        "ece": metrics.expected_calibration_error(labels, moments.mean),
+        "ece_adaptive": metrics.expected_calibration_error(labels, moments.mean, adaptive=True),
+        "auroc": metrics.auroc_of_classes(labels, moments.mean),
+        "entropy": metrics.mean(metrics.entropy(moments.mean)),
+        "aleatoric": metrics.mean(moments.aleatoric[:, 0]),
+        "epistemic": metrics.mean(moments.epistemic[:, 0]),
+    }
+
+
+def regression(y: Float[np.ndarray, "row target"], moments: Moments, scaler: Scaler) -> dict[str, Estimate]:
+    """Metrics of a density, its mean and its variances: in original units and, `_standardised`, the network's."""
+    scale = scaler.y_sd.astype(np.float64)
+    inside = scaler.scale_targets(y)
+    variance = np.maximum(moments.aleatoric + moments.epistemic, np.finfo(np.float64).tiny)
+    jacobian = float(np.sum(np.log(scale)))
+    nll = metrics.negative_log_likelihood(moments.log_density)
+    gaussian = metrics.gaussian_negative_log_likelihood(inside, moments.mean, variance)
+    centre = scaler.unscale_targets(moments.mean)
+    return {
+        "nll": nll._replace(value=nll.value + jacobian),
+        "nll_moment": gaussian._replace(value=gaussian.value + jacobian),
+        "rmse": metrics.rmse(y, centre),
+        "mae": metrics.mae(y, centre),
+        "aleatoric_sd": metrics.root_mean(np.mean(moments.aleatoric * scale**2, 1)),
+        "epistemic_sd": metrics.root_mean(np.mean(moments.epistemic * scale**2, 1)),
+        "nll_standardised": nll,
+        "nll_moment_standardised": gaussian,
+        "rmse_standardised": metrics.rmse(inside, moments.mean),
+    }
+
+
+def sampled(y: Float[np.ndarray, "row target"], found: Drawn) -> dict[str, Estimate]:
+    """CRPS, and coverage and width of central intervals."""
+    at = dict(zip(QUANTILES, found.quantiles, strict=True))
+    scores = {"crps": metrics.mean(found.crps.mean(1))}
+    for level in LEVELS:
+        low, high = at[(1 - level / 100) / 2], at[(1 + level / 100) / 2]
+        scores[f"coverage_{level}"] = metrics.coverage(y, low, high)
+        scores[f"width_{level}"] = metrics.mean(np.mean(high - low, 1, dtype=np.float64))
+    return scores
+
+
+def monte_carlo_errors(sums: Sums, chains: int, score: Callable[[Moments], dict[str, Estimate]]) -> dict[str, float]:
+    """The standard error of each metric over draws: the jackknife over batches of draws, or over chains if larger.
+
+    Batches miss what changes more slowly than a batch lasts, and modes that a chain never leaves; chains do not.
+    """
+    count = len(sums.weight)
+    chain = np.arange(count) * chains // count
+    errors: dict[str, list[float]] = {}
+    for groups in (np.arange(count), chain):
+        labels = np.unique(groups)
+        if len(labels) < 2:
+            continue
+        left = [{k: e.value for k, e in score(sums.moments(groups != label)).items()} for label in labels]
+        for name in left[0]:
+            values = np.array([one[name] for one in left])
+            errors.setdefault(name, []).append(math.sqrt((len(labels) - 1) * float(np.var(values))))
+        if len(labels) == chains:
+            break
+    return {name: max(values) for name, values in errors.items()}

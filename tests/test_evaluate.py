@@ -1,0 +1,299 @@
+"""Evaluating a run: weighted draws, errors of the Monte Carlo, leave-one-out, unfamiliar inputs, comparisons."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import warnings
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+import xarray as xr
+from scipy import special, stats
+
+import bnnzoo
+from bnnzoo import cli, evaluation, loo, predict, store
+from bnnzoo.errors import UsageError
+from bnnzoo.likelihoods import Categorical, Gaussian
+from bnnzoo.metrics import Estimate
+from bnnzoo.models import Linear
+from bnnzoo.posterior import NetworkPosterior
+from bnnzoo.priors import Normal
+
+X = np.random.default_rng(0).normal(size=(30, 2)).astype(np.float32)
+SHORT: dict[str, Any] = {"chains": 2, "warmup": 60, "draws": 60, "init": "prior", "chain_method": "vectorized"}
+
+
+def _posterior(likelihood: Any, targets: int) -> NetworkPosterior:
+    network = Linear().build((2,), likelihood.num_outputs(targets), key=jax.random.key(0))
+    return NetworkPosterior.of(network, likelihood, Normal(), X[:0], np.zeros((0, 1), np.float32))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Two runs of one regression, and one of a classification, on the same forty rows."""
+    folder = tmp_path_factory.mktemp("runs")
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(80, 2))
+    y = 100 + 20 * (x @ [1.0, -0.5] + 0.5 * rng.normal(size=80))
+    np.savez(folder / "line.npz", x=x, y=y)
+    np.savez(folder / "sides.npz", x=x, y=(x[:, 0] + 0.5 * rng.normal(size=80) > 0).astype(int))
+    for name, data, seed in (("a", "line", 0), ("b", "line", 1), ("c", "sides", 0)):
+        options = {**SHORT, "test_fraction": 0.5, "seed": seed}
+        bnnzoo.sample("linear", "mala", data=folder / f"{data}.npz", out=folder / f"{name}.nc", **options)
+    return folder
+
+
+# ---- weights -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("likelihood", "targets"), [(Gaussian(0.5), 1), (Categorical(), 3)])
+def test_weights_are_copies_of_draws(likelihood, targets):
+    posterior = _posterior(likelihood, targets)
+    rng = np.random.default_rng(1)
+    draws = rng.normal(size=(12, posterior.layout.dim)).astype(np.float32)
+    times = rng.integers(0, 4, 12)
+    y = np.zeros((30, 1), np.float32) if targets == 1 else rng.integers(0, 3, 30).astype(np.int32)
+    weighted = predict.moments(posterior, draws, X, y, weights=times / 7.0)
+    copies = predict.moments(posterior, np.repeat(draws, times, 0), X, y)
+    for one, other in zip(weighted, copies, strict=True):
+        np.testing.assert_allclose(one, other, rtol=2e-4, atol=1e-5)
+    assert not np.allclose(weighted.mean, predict.moments(posterior, draws, X, y).mean, atol=1e-3)
+
+
+def test_copies_are_as_many_as_the_weights_say():
+    np.testing.assert_array_equal(predict.copies(7), np.arange(7))
+    np.testing.assert_array_equal(np.bincount(predict.copies(7, least=15)), np.full(7, 3))
+    weights = np.random.default_rng(0).gamma(0.3, size=50)
+    counts = np.bincount(predict.copies(50, weights, least=1000), minlength=50)
+    assert counts.sum() == 1000
+    assert np.abs(counts - 1000 * weights / weights.sum()).max() <= 1
+
+
+def test_a_run_with_log_weights_predicts_by_them(folder, tmp_path):
+    """All the weight on one draw: predictions, metrics and ESS are that draw's."""
+    path = tmp_path / "weighted.nc"
+    shutil.copyfile(folder / "a.nc", path)
+    log_weight = np.full((2, 60), -1e4)
+    log_weight[1, 7] = 3.0
+    store.add_groups(path, {"sample_stats": {"log_weight": log_weight}}, {"log_weight": ["chain", "draw"]}, {})
+    run = bnnzoo.open(path)
+    tree = run.posterior["posterior"]
+    about = {n: run.posterior["constant_data"][n].values.astype(float) for n in ("x_mean", "x_sd", "y_mean", "y_sd")}
+    x, y = run.test_rows()
+    weight, bias = (tree[n].values[1, 7].astype(float) for n in ("weight", "bias"))
+    scale = float(tree["likelihood_scale"].values[1, 7]) * about["y_sd"]
+    mean = ((x - about["x_mean"]) / about["x_sd"] @ weight.T + bias) * about["y_sd"] + about["y_mean"]
+    frame = run.predict(x)
+    np.testing.assert_allclose(frame["mean"], mean[:, 0], rtol=1e-4)
+    np.testing.assert_allclose(frame["epistemic_sd"] / scale, 0, atol=1e-3)
+    # 1080 samples: the error of a median is 0.04 sd.
+    np.testing.assert_allclose((frame["q50"] - mean[:, 0]) / scale, 0, atol=0.2)
+    np.testing.assert_allclose((frame["q95"] - mean[:, 0]) / scale, 1.645, atol=0.3)
+    found = run.evaluate(save=False)
+    np.testing.assert_allclose(found["nll"], -stats.norm.logpdf(y, mean, scale).mean(), rtol=1e-3)
+    assert run.diagnose()["weights_ess"] == pytest.approx(1.0)
+
+
+# ---- errors --------------------------------------------------------------------------------------
+
+
+def test_batches_hold_every_draw_once_and_no_two_chains():
+    for chains, draws in ((1, 7), (3, 50), (4, 1000), (30, 3)):
+        parts = predict.batches(chains, draws)
+        every = np.concatenate([np.arange(p.start, p.stop) for p in parts])
+        np.testing.assert_array_equal(every, np.arange(chains * draws))
+        assert all(p.start // draws == (p.stop - 1) // draws for p in parts)
+    assert len(predict.batches(4, 1000)) == 20
+
+
+def _sums(weights: np.ndarray, chains: int) -> predict.Sums:
+    """One row with one class probability: what each draw says, in batches."""
+    parts = predict.batches(chains, weights.size // chains)
+    values = np.array([weights.reshape(-1)[p].sum() for p in parts])[:, None, None]
+    count = np.array([float(p.stop - p.start) for p in parts])
+    return predict.Sums(True, np.zeros((1, 1)), count, values, values[..., :0], values, values[..., 0])
+
+
+def _mean(moments: predict.Moments) -> dict[str, Estimate]:
+    return {"mean": Estimate(float(moments.mean[0, 0]), np.zeros(1))}
+
+
+def test_the_error_over_draws_is_that_of_new_draws():
+    """60 runs of 4 x 100 independent draws: the larger of two errors is 1 to 1.35 of the truth on average."""
+    rng = np.random.default_rng(0)
+    said = [evaluation.monte_carlo_errors(_sums(rng.normal(size=400), 4), 4, _mean)["mean"] for _ in range(60)]
+    assert 0.95 < np.mean(said) / 400**-0.5 < 1.35
+
+
+def test_the_error_over_draws_sees_chains_that_differ():
+    rng = np.random.default_rng(0)
+    draws = rng.normal(size=(4, 100)) + np.array([0.0, 0, 5, 5])[:, None]
+    found = evaluation.monte_carlo_errors(_sums(draws, 4), 4, _mean)["mean"]
+    assert found == pytest.approx(np.std([0, 0, 5, 5], ddof=1) / 2, rel=0.1)
+    still = evaluation.monte_carlo_errors(_sums(np.repeat(draws[:, :1], 100, 1), 4), 4, _mean)["mean"]
+    assert still == pytest.approx(np.std(draws[:, 0], ddof=1) / 2, rel=1e-6)
+
+
+# ---- leave one out -------------------------------------------------------------------------------
+
+
+def test_leave_one_out_is_that_of_arviz():
+    import arviz_stats
+    from arviz_base import from_dict
+
+    rng = np.random.default_rng(0)
+    y, theta = rng.normal(size=40), 0.15 * rng.normal(size=(4, 250))
+    values = stats.norm.logpdf(y, theta[..., None], 1.0)
+    found = loo.leave_one_out(values)
+    tree = from_dict({"posterior": {"theta": theta}, "log_likelihood": {"y": values}})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        wanted = arviz_stats.loo(tree, pointwise=True, reff=1.0)
+    np.testing.assert_allclose(found.log_density, wanted.elpd_i.values, atol=2e-4)
+    np.testing.assert_allclose(found.pareto_k, wanted.pareto_k.values, atol=0.1)
+
+
+def test_leave_one_out_is_the_truth():
+    """A Gaussian mean with prior N(0, 1): y_i given the rest is N(sum / N, 1 + 1 / N). With half the power as well."""
+    rng = np.random.default_rng(0)
+    y = rng.normal(size=30)
+    for power in (1.0, 0.5):
+        precision = 1 + 30 * power
+        theta = power * y.sum() / precision + rng.normal(size=(4, 5000)) / precision**0.5
+        found = loo.leave_one_out(stats.norm.logpdf(y, theta[..., None], 1.0), power=power)
+        rest = 1 + 29 * power
+        wanted = stats.norm.logpdf(y, power * (y.sum() - y) / rest, (1 + 1 / rest) ** 0.5)
+        np.testing.assert_allclose(found.log_density, wanted, atol=0.01)
+        assert (found.pareto_k < found.good_k).all()
+    # The same from draws of a wider distribution, weighted back.
+    wide = 0.3 * rng.normal(size=(4, 5000)) + theta.mean()
+    weight = stats.norm.logpdf(wide, power * y.sum() / precision, precision**-0.5) - stats.norm.logpdf(
+        wide, theta.mean(), 0.3
+    )
+    found = loo.leave_one_out(stats.norm.logpdf(y, wide[..., None], 1.0), power=power, log_weights=weight)
+    np.testing.assert_allclose(found.log_density, wanted, atol=0.02)
+
+
+def test_repeated_draws_have_no_pareto_k():
+    values = np.repeat(np.random.default_rng(0).normal(size=(2, 1, 5)), 50, 1)
+    found = loo.leave_one_out(values)
+    assert np.isinf(found.pareto_k).all()
+    assert np.isfinite(found.log_density).all()
+
+
+# ---- a run ---------------------------------------------------------------------------------------
+
+
+def test_every_metric_has_its_errors(folder):
+    run = bnnzoo.open(folder / "a.nc")
+    found = run.evaluate()
+    for name in ("nll", "nll_moment", "rmse", "mae", "nll_standardised", "rmse_standardised", "epistemic_sd"):
+        assert found[f"{name}_se"] > 0
+        assert found[f"{name}_mcse"] > 0
+    for name in ("crps", "coverage_50", "coverage_80", "coverage_90", "coverage_95", "width_90", "loo_nll"):
+        assert found[f"{name}_se"] >= 0
+    np.testing.assert_allclose(found["nll"] - found["nll_standardised"], np.log(run.posterior["constant_data"]["y_sd"]))
+    assert found["loo_rows"] == 40
+    assert 0 <= found["pit_p"] <= 1
+    # The log likelihoods in the file are those that leave-one-out was computed from.
+    tree = xr.open_datatree(folder / "a.nc", engine="h5netcdf")
+    again = loo.leave_one_out(tree["log_likelihood"]["y"].values)
+    np.testing.assert_allclose(found["loo_nll"], -again.log_density.mean(), rtol=1e-5)
+    assert run.pit().shape == (40, 1)
+
+
+def test_classification_metrics_and_their_parts(folder):
+    found = bnnzoo.open(folder / "c.nc").evaluate(save=False)
+    names = ("nll", "accuracy", "brier", "ece", "ece_adaptive", "auroc", "entropy", "aleatoric", "epistemic")
+    assert all(f"{name}_se" in found and f"{name}_mcse" in found for name in names)
+    np.testing.assert_allclose(found["entropy"], found["aleatoric"] + found["epistemic"], rtol=1e-4)
+    assert found["epistemic"] > 0
+
+
+def test_ood_of_far_inputs(folder, tmp_path, capsys):
+    """Inputs far away, without labels: a regression is unsure of them, by its epistemic part only."""
+    run = bnnzoo.open(folder / "a.nc")
+    far = np.random.default_rng(0).normal(size=(25, 2)) * 40
+    np.savez(tmp_path / "far.npz", far)
+    scores = run.ood(tmp_path / "far.npz")
+    assert scores.outside["epistemic_sd"].shape == (25,)
+    assert scores.inside["epistemic_sd"].shape == (40,)
+    assert list(scores.single_outside) == ["sd"]
+    assert cli.run(["evaluate", str(folder / "a.nc"), "--ood", str(tmp_path / "far.npz"), "--json", "--quiet"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["ood_auroc_epistemic_sd"] > 0.95
+    assert found["ood_fpr95_epistemic_sd"] < 0.2
+    assert found["ood_auroc_sd_single"] == pytest.approx(0.5)
+    assert found["ood_rows"] == 25
+    classified = bnnzoo.open(folder / "c.nc").ood("noise")
+    assert list(classified.outside) == ["max_probability", "entropy", "mutual_information"]
+    best = int(np.argmax(run.posterior["sample_stats"]["lp"].values))
+    assert run._best_draw() == best
+
+
+def test_the_best_draw_without_a_log_density(folder, monkeypatch):
+    """Where the file has no lp the training rows decide: the draw whose summed log likelihood is largest."""
+    run = bnnzoo.open(folder / "a.nc")
+    run.evaluate(save=True)
+    summed = run.posterior["log_likelihood"]["y"].values.sum(-1).reshape(-1)
+    monkeypatch.delitem(run._statistics, "lp")
+    assert run._best_draw() == int(np.argmax(summed))
+
+
+# ---- comparisons ---------------------------------------------------------------------------------
+
+
+def test_compare_pairs_rows(folder, capsys):
+    paths = [str(folder / f"{name}.nc") for name in "ab"]
+    assert cli.run(["compare", *paths, "--reference", paths[0], "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    first, second = found["runs"]
+    alone = bnnzoo.open(paths[0]).evaluate(save=False)
+    assert first["nll"] == pytest.approx(alone["nll"])
+    assert first["nll_se"] == pytest.approx(alone["nll_se"])
+    assert (first["mean_distance"], first["sd_ratio"]) == (0, 1)
+    assert second["mean_distance"] > 0
+    assert first["ess_per_second"] == pytest.approx(
+        first["ess_bulk"] / bnnzoo.open(paths[0]).attributes["seconds_sampling"]
+    )
+    by_metric = {row["metric"]: row for row in found["differences"]}
+    assert set(by_metric) == {"nll", "rmse", "crps", "coverage_90"}
+    assert by_metric["nll"]["difference"] == pytest.approx(first["nll"] - second["nll"])
+    # By hand, row by row; far below the error of either.
+    rows = [bnnzoo.open(p).estimates()["nll"].influence for p in paths]
+    assert by_metric["nll"]["se"] == pytest.approx(np.std(rows[0] - rows[1], ddof=1) / 40**0.5)
+    assert by_metric["nll"]["se"] < 0.5 * first["nll_se"]
+    assert cli.run(["compare", *paths]) == 0
+    assert "±" in capsys.readouterr().out
+
+
+def test_distances_between_class_probabilities():
+    import pandas as pd
+
+    from bnnzoo.comparison import distances
+
+    def frame(p):
+        return pd.DataFrame({**{f"p_{i}": p[:, i] for i in range(3)}, "entropy": stats.entropy(p, axis=1)})
+
+    p, q = (special.softmax(np.random.default_rng(s).normal(size=(50, 3)), 1) for s in (0, 1))
+    found = distances(frame(p), frame(q))
+    assert found["agreement"] == np.mean(p.argmax(1) == q.argmax(1))
+    wanted = np.mean([np.abs(a - b)[a > b].sum() for a, b in zip(p, q, strict=True)])
+    assert found["total_variation"] == pytest.approx(wanted)
+
+
+def test_compare_refuses_other_data(folder, tmp_path, capsys):
+    assert cli.run(["compare", str(folder / "a.nc"), str(folder / "c.nc")]) == 2
+    assert "c.nc: not trained on the rows of a.nc" in capsys.readouterr().err
+    path = tmp_path / "moved.nc"
+    shutil.copyfile(folder / "a.nc", path)
+    x, y = bnnzoo.open(path).test_rows()
+    constant = {n: v.values for n, v in bnnzoo.open(path).posterior["constant_data"].data_vars.items()}
+    store.add_groups(path, {"constant_data": {**constant, "x_test": x[::-1], "y_test": y[::-1]}}, {}, {})
+    assert cli.run(["compare", str(folder / "a.nc"), str(path)]) == 2
+    assert "moved.nc: not tested on the rows of a.nc" in capsys.readouterr().err
+    with pytest.raises(UsageError, match="two or more"):
+        bnnzoo.compare([folder / "a.nc"])
