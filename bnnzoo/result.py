@@ -328,10 +328,12 @@ class Run:
                 found = predict.samples(self._predictor, draws, arranged[rows], first_row=rows.start, key=key)
                 yield rows, self._scaler.unscale_targets(found)
 
-    def _quantiles(self, x: np.ndarray, *, seed: int) -> Float[np.ndarray, "quantile row target"]:
+    def _quantiles(
+        self, x: np.ndarray, *, seed: int, levels: tuple[float, ...] = _QUANTILES
+    ) -> Float[np.ndarray, "quantile row target"]:
         """Quantiles of the predictive distribution in original units."""
         blocks = self._samples(x, seed=seed)
-        return np.concatenate([evaluation.quantiles(np.sort(values, 0), _QUANTILES) for _, values in blocks], 1)
+        return np.concatenate([evaluation.quantiles(np.sort(values, 0), levels) for _, values in blocks], 1)
 
     def _drawn(self, x: np.ndarray, y: np.ndarray) -> evaluation.Drawn:
         uniform = np.random.default_rng(0).uniform(size=y.shape)

@@ -1,0 +1,265 @@
+"""The pictures of a run: which there are, and the arrays behind each, for `bnnzoo.plots` to draw."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import jax
+import numpy as np
+from arviz_stats.base import array_stats
+from jaxtyping import Float
+
+from bnnzoo import backend, plots, predict
+from bnnzoo.errors import UsageError
+from bnnzoo.plots import Picture, Slice
+from bnnzoo.samplers._regime import MOST_SIGMA2
+
+if TYPE_CHECKING:
+    from bnnzoo.result import Run
+
+_LEVELS = (0.05, 0.25, 0.75, 0.95)
+_PROBES = 50
+_MOST_SLICES = 6
+_MOST_ROWS = 5000
+
+
+def band(run: Run, *, target: str | None = None) -> Picture:
+    """The predictive distribution over the only input, 60 % of the data's half range beyond them on each side.
+
+    Args:
+        target: one of the targets; the first unless given.
+
+    Raises:
+        UsageError: for a classification, or more inputs than one.
+    """
+    like = run._signature
+    if like.task != "regression" or like.shape != (1,):
+        raise UsageError("a band is for a regression on one input; slices are for more")
+    index = _target(run, target)
+    x = run._array("constant_data", "x")[:, 0].astype(float)
+    grid = _around(x, 1.6, 161)
+    said = _regression(run, grid[:, None], index)
+    y = run._array("observed_data", "y")[:, index]
+    return plots.band(grid, said, x, y, feature=like.feature_names[0], target=like.target_names[index])
+
+
+def slices(run: Run, *, target: str | None = None) -> Picture:
+    """What is predicted along one feature, the others at their medians; the six features that move it most.
+
+    Args:
+        target: one of the targets, or the number of a class; the first target, or class 1, unless given.
+
+    Raises:
+        UsageError: for images.
+    """
+    like = run._signature
+    if len(like.shape) != 1:
+        raise UsageError("slices are for features of a table; these inputs are images")
+    x = run._array("constant_data", "x").astype(float)
+    middle = np.median(x, axis=0)
+    grids = np.stack([_around(column, 1.0, 41) for column in x.T])
+    points = np.broadcast_to(middle, (*grids.shape, len(middle))).copy()
+    for feature, grid in enumerate(grids):
+        points[feature, :, feature] = grid
+    classify = like.task == "classification"
+    index = _class(run, target) if classify else _target(run, target)
+    flat = points.reshape(-1, len(middle))
+    mean = run._moments(flat.astype(np.float32), None).mean[:, index].reshape(grids.shape)
+    chosen = sorted(np.argsort(-np.ptp(mean, axis=1))[:_MOST_SLICES])
+    found = []
+    for feature in chosen:
+        if classify:
+            draws = run.functions(points[feature])[..., index].reshape(-1, grids.shape[1])
+            line, quantiles = draws.mean(0), np.quantile(draws, _LEVELS, axis=0)
+        else:
+            said = _regression(run, points[feature], index)
+            line, quantiles = said["mean"].to_numpy(), said[["q05", "q25", "q75", "q95"]].to_numpy().T
+        found.append(Slice(like.feature_names[feature], grids[feature], line, quantiles, x[:, feature]))
+    name = like.target_names[index if not classify else 0]
+    few = "" if len(found) == len(grids) else f"; the {len(found)} of {len(grids)} that move it most"
+    return plots.slices(
+        found,
+        value=f"probability of {name} = {index}" if classify else name,
+        interval="intervals of the draws' probabilities" if classify else "predictive intervals",
+        held=f"the other inputs at their medians{few}",
+    )
+
+
+def trace(run: Run) -> Picture:
+    """The predictions that agree least, middling and best between chains, draw by draw."""
+    values, rhat, _ = _probed(run)
+    return plots.trace(values, rhat)
+
+
+def rank(run: Run) -> Picture:
+    """The ranks of each chain's draws among all, for the predictions of `trace`."""
+    values, _, ess = _probed(run)
+    return plots.rank(values, ess)
+
+
+def autocorrelation(run: Run) -> Picture:
+    """The autocorrelation of the predictions of `trace`."""
+    values, _, ess = _probed(run)
+    return plots.autocorrelation(values, ess)
+
+
+def steps(run: Run) -> Picture:
+    """What the sampler said of its steps, over the run; warm-up too where it was kept.
+
+    Raises:
+        UsageError: if the sampler said nothing that is drawn.
+    """
+    groups = {}
+    for group in ("sample_stats", "warmup_sample_stats"):
+        some = run.posterior[group].data_vars if group in run.posterior.children else {}
+        groups[group] = {str(name): value.values for name, value in some.items() if value.ndim == 2 and value.size}
+    if not set(groups["sample_stats"]) & set(plots.STATISTICS):
+        raise UsageError("the sampler reports no statistics of its steps")
+    limits = {"sigma2": (MOST_SIGMA2, "trusted up to here, in the mean")}
+    return plots.steps(groups["sample_stats"], groups["warmup_sample_stats"], limits=limits)
+
+
+def calibration(run: Run) -> Picture:
+    """Regression: coverage against the probability of central intervals. Classification: a reliability diagram.
+
+    Raises:
+        UsageError: if the run kept no test rows.
+    """
+    x, y = _test(run)
+    if run._signature.task == "classification":
+        return plots.reliability(y, run._moments(x, None).mean)
+    return plots.coverage(_transformed(run, x, y).ravel())
+
+
+def pit(run: Run) -> Picture:
+    """The histogram of the probability integral transform of the test targets.
+
+    Raises:
+        UsageError: for a classification, or if the run kept no test rows.
+    """
+    if run._signature.task == "classification":
+        raise UsageError("the probability integral transform is for regression")
+    return plots.pit(_transformed(run, *_test(run)).ravel())
+
+
+PICTURES: dict[str, Callable[[Run], Picture]] = {
+    made.__name__: made for made in (band, slices, calibration, pit, trace, rank, autocorrelation, steps)
+}
+"""All there are, by name, in the order of a report."""
+
+
+def draw(run: Run, names: Iterable[str]) -> Iterator[tuple[str, Picture | UsageError]]:
+    """The pictures of those names, or for one that this run does not have, the reason."""
+    for name in names:
+        try:
+            # With a band there is nothing left for slices to show.
+            if name == "slices" and run._signature.task == "regression" and run._signature.shape == (1,):
+                raise UsageError("one input only: the band shows it")
+            yield name, PICTURES[name](run)
+        except UsageError as error:
+            yield name, error
+
+
+def _around(x: Float[np.ndarray, " row"], factor: float, points: int) -> Float[np.ndarray, " point"]:
+    middle, half = (x.max() + x.min()) / 2, (x.max() - x.min()) / 2 or 0.5
+    return np.linspace(middle - factor * half, middle + factor * half, points)
+
+
+def _regression(run: Run, x: Float[np.ndarray, "row feature"], index: int):
+    """mean, sd, its parts and the quantiles of one target."""
+    said = run.predict(x)
+    prefix = f"{run._signature.target_names[index]}_" if len(run._signature.target_names) > 1 else ""
+    said = said[[c for c in said if c.startswith(prefix)]].rename(columns=lambda c: c.removeprefix(prefix))
+    quantiles = run._quantiles(x.astype(np.float32), seed=0, levels=_LEVELS)
+    return said.assign(**{f"q{round(100 * q):02d}": quantiles[i, :, index] for i, q in enumerate(_LEVELS)})
+
+
+def _test(run: Run) -> tuple[np.ndarray, np.ndarray]:
+    """The test rows, at most 5000."""
+    if "x_test" not in run.posterior["constant_data"]:
+        raise UsageError("the run kept no test rows (--test-fraction 0)")
+    x, y = (run._array("constant_data", name) for name in ("x_test", "y_test"))
+    return x[:_MOST_ROWS], y[:_MOST_ROWS]
+
+
+def _transformed(
+    run: Run, x: np.ndarray, y: Float[np.ndarray, "row target"]
+) -> Float[np.ndarray, "row target"]:
+    """The predictive distribution function at each target, from one sample a draw.
+
+    The rank among the samples plus a uniform, over their number plus one: exactly uniform if the target is one more
+    sample, ties (counts) included.
+    """
+    arranged, draws, key = run._arrange(x), run._draws, jax.random.key(0)
+    uniform = np.random.default_rng(0).uniform(size=y.shape)
+    parts = []
+    with backend.arithmetic(run._precision):
+        scaled = run._scaler.scale_targets(y)
+        for rows in predict.blocks(len(arranged), len(draws), int(np.prod(arranged.shape[1:])), y.shape[1]):
+            drawn = predict.samples(run._posterior, draws, arranged[rows], first_row=rows.start, key=key)
+            below, ties = (drawn < scaled[rows]).sum(0), (drawn == scaled[rows]).sum(0)
+            parts.append((below + uniform[rows] * (ties + 1)) / (len(draws) + 1))
+    return np.concatenate(parts)
+
+
+def _probed(run: Run) -> tuple[dict[str, np.ndarray], dict[str, float], dict[str, float]]:
+    """Three predictions at the probe inputs of `Run.diagnose`, [chain, draw] each, their R-hat and bulk ESS.
+
+    Those of the largest, the median and the smallest R-hat; of a posterior made in Python, three of its parameters.
+    """
+    values, names = _values(run)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        moving = np.ptp(values, axis=(0, 1)) > 0
+        if values.shape[1] < 4:
+            rhat, ess = np.full(len(names), np.inf), np.zeros(len(names))
+        else:
+            flat = np.moveaxis(values, 2, 0).astype(float)
+            rhat = np.array([array_stats.rhat(one) for one in flat])
+            ess = np.array([array_stats.ess(one, method="bulk") for one in flat])
+        rhat = np.where(moving & np.isfinite(rhat), rhat, np.inf)
+        ess = np.where(moving & np.isfinite(ess), ess, 0.0)
+    order = np.argsort(-rhat, kind="stable")
+    chosen = sorted({0, len(order) // 2, len(order) - 1})
+    return (
+        {names[order[k]]: values[..., order[k]] for k in chosen},
+        {names[order[k]]: float(rhat[order[k]]) for k in chosen},
+        {names[order[k]]: float(ess[order[k]]) for k in chosen},
+    )
+
+
+def _values(run: Run) -> tuple[Float[np.ndarray, "chain draw value"], list[str]]:
+    """What convergence is judged by, in original units, and what each value is."""
+    chains = run.posterior["posterior"].sizes["chain"]
+    if not run._is_rebuildable:
+        positions = run._draws.reshape(chains, -1, run._draws.shape[-1])
+        return positions, [f"parameter {index}" for index in range(positions.shape[2])]
+    like = run._signature
+    kind = "x_test" if "x_test" in run.posterior["constant_data"] else "x"
+    values = run.functions(run._array("constant_data", kind)[:_PROBES])
+    if like.task == "regression":
+        values = run._scaler.unscale_targets(values)
+        what = [f"mean of {target}" for target in like.target_names]
+    else:
+        what = [f"p({like.target_names[0]} = {index})" for index in range(like.num_classes)]
+    where = "test row" if kind == "x_test" else "training row"
+    names = [f"{one} at {where} {row}" for row in range(values.shape[2]) for one in what]
+    return values.reshape(*values.shape[:2], -1), names
+
+
+def _target(run: Run, name: str | None) -> int:
+    names = run._signature.target_names
+    if name is None:
+        return 0
+    if name not in names:
+        raise UsageError(f"no target {name!r}; there are: {', '.join(names)}")
+    return names.index(name)
+
+
+def _class(run: Run, name: str | None) -> int:
+    count = run._signature.num_classes
+    if name is None:
+        return min(1, count - 1)
+    if not name.isdigit() or int(name) >= count:
+        raise UsageError(f"no class {name!r}; classes are 0 to {count - 1}")
+    return int(name)

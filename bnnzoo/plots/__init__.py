@@ -1,0 +1,16 @@
+"""Pictures of arrays, with matplotlib. Nothing here knows a run, a model or JAX."""
+
+from bnnzoo.plots._picture import FORMATS as FORMATS
+from bnnzoo.plots._picture import Picture as Picture
+from bnnzoo.plots.autocorrelation import autocorrelation as autocorrelation
+from bnnzoo.plots.band import band as band
+from bnnzoo.plots.calibration import coverage as coverage
+from bnnzoo.plots.calibration import reliability as reliability
+from bnnzoo.plots.ood import ood as ood
+from bnnzoo.plots.pit import pit as pit
+from bnnzoo.plots.rank import rank as rank
+from bnnzoo.plots.slices import Slice as Slice
+from bnnzoo.plots.slices import slices as slices
+from bnnzoo.plots.steps import STATISTICS as STATISTICS
+from bnnzoo.plots.steps import steps as steps
+from bnnzoo.plots.trace import trace as trace

@@ -1,0 +1,65 @@
+"""A picture in hand: the figure, what it shows in words, and the numbers behind it."""
+
+from __future__ import annotations
+
+import io
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from bnnzoo.errors import UsageError
+from bnnzoo.files import write_whole
+from bnnzoo.plots._style import style
+
+FORMATS = ("png", "svg", "pdf", "eps", "tiff")
+
+
+@dataclass(frozen=True)
+class Picture:
+    """`figure` is matplotlib's; `alt` says what is to be seen, `table` holds the numbers that are drawn."""
+
+    name: str
+    title: str
+    alt: str
+    figure: Figure
+    table: pd.DataFrame
+
+    def save(self, path: str | Path) -> Path:
+        """Write the picture on white, in the format of the suffix: png, svg, pdf, eps or tiff.
+
+        Raises:
+            UsageError: for another suffix.
+        """
+        path = Path(path)
+        format = path.suffix.removeprefix(".").lower()
+        if format not in FORMATS:
+            raise UsageError(f"{path}: pictures are {', '.join(FORMATS[:-1])} or {FORMATS[-1]}")
+        content = self._drawn(format, facecolor="white")
+        write_whole(path, lambda file: file.write(content))  # type: ignore[arg-type,return-value]
+        return path
+
+    def inline_svg(self) -> str:
+        """The picture as an element of a page: no background, text as text, names of its own, nothing from outside."""
+        svg = self._drawn("svg", **{"svg.fonttype": "none"}).decode()
+        svg = svg[svg.index("<svg") :]
+        svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+        svg = re.sub(r'(<g) id="[^"]*"', r"\1", svg)
+        head = re.search(r'viewBox="([^"]*)"', svg)
+        assert head
+        return f'<svg viewBox="{head[1]}" aria-hidden="true">' + svg[svg.index(">") + 1 :].strip().replace(
+            "xlink:href", "href"
+        )
+
+    def _drawn(self, format: str, facecolor: str = "none", **more: str) -> bytes:
+        file = io.BytesIO()
+        dated = {"metadata": {"Date": None}} if format == "svg" else {}
+        with style(**{"svg.hashsalt": self.name, **more}):
+            self.figure.savefig(file, format=format, facecolor=facecolor, **dated)
+        return file.getvalue()
+
+    def _repr_png_(self) -> bytes:
+        """How a notebook shows it."""
+        return self._drawn("png", facecolor="white")

@@ -1,0 +1,45 @@
+"""How long a chain remembers: the autocorrelation of a few predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+from arviz_stats.base import array_stats
+from jaxtyping import Float
+
+from bnnzoo.plots import _style
+from bnnzoo.plots._picture import Picture
+from bnnzoo.plots._style import MUTED
+
+_LAGS = 100
+
+
+def autocorrelation(values: Mapping[str, Float[np.ndarray, "chain draw"]], ess: Mapping[str, float]) -> Picture:
+    """A panel a value, a line a chain, up to half of the draws and at most 100 lags."""
+    chains, draws = next(iter(values.values())).shape
+    lags = np.arange(min(_LAGS, draws // 2) + 1)
+    found: dict[str, np.ndarray] = {}
+    with _style.style(), np.errstate(invalid="ignore", divide="ignore"):
+        figure, axes = _style.panels(len(values), height=1.35, sharex=True, sharey=True)
+        for panel, (name, value) in zip(axes[:, 0], values.items(), strict=True):
+            known = np.asarray(array_stats.autocorr(np.asarray(value, float), axis=-1))[:, : len(lags)]
+            # A chain that never moves remembers everything.
+            found[name] = np.where(np.isfinite(known), known, 1.0)
+            limit = 2 / draws**0.5
+            panel.axhspan(-limit, limit, color=MUTED, alpha=0.18, lw=0)
+            panel.axhline(0, color=MUTED, lw=0.7)
+            for chain in found[name]:
+                panel.plot(lags, chain, lw=1)
+            panel.set_title(f"{name}, ESS {ess[name]:.0f} of {value.size}", fontsize=8)
+        axes[-1, 0].set(xlabel="lag in draws", xlim=(0, max(1, lags[-1])))
+        figure.supylabel("autocorrelation", fontsize=9)
+        _style.key_of_chains(figure, axes[0, 0].get_lines()[1:])
+    worst = min(ess, key=lambda name: ess[name])
+    alt = (
+        f"Autocorrelation of {len(values)} predictions within each of {chains} chains, up to lag {lags[-1]}. The fewest "
+        f"effective draws shown are {ess[worst]:.0f} of {chains * draws}, of {worst}. Inside the grey band it is noise."
+    )
+    table = pd.DataFrame({"lag": lags} | {name: value.mean(0) for name, value in found.items()})
+    return Picture("autocorrelation", "Memory of the chains", alt, figure, table)

@@ -1,0 +1,96 @@
+"""Is what is said with 90 % confidence right nine times in ten?"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float, Int
+from matplotlib.ticker import NullFormatter
+from scipy.stats import binom
+
+from bnnzoo.plots import _style
+from bnnzoo.plots._picture import Picture
+from bnnzoo.plots._style import BLUE, INK, MUTED
+
+_BINS = 10
+
+
+def reliability(labels: Int[np.ndarray, " row"], probabilities: Float[np.ndarray, "row class"]) -> Picture:
+    """Accuracy against confidence in bins of equal width, with 95 % intervals, and how many rows each bin has.
+
+    Guo et al. 2017. The intervals are Wilson's.
+    """
+    confidence, correct = probabilities.max(1), probabilities.argmax(1) == labels
+    index = np.minimum((confidence * _BINS).astype(int), _BINS - 1)
+    table = pd.DataFrame(
+        [
+            {
+                "confidence from": k / _BINS,
+                "to": (k + 1) / _BINS,
+                "rows": int(np.sum(index == k)),
+                "mean confidence": float(confidence[index == k].mean()),
+                "accuracy": float(correct[index == k].mean()),
+            }
+            for k in range(_BINS)
+            if np.any(index == k)
+        ]
+    )
+    accuracy, rows = table["accuracy"].to_numpy(), table["rows"].to_numpy()
+    low, high = _wilson(accuracy, rows)
+    with _style.style():
+        figure, axes = _style.panels(2, height=1.9, sharex=True, height_ratios=(3, 1))
+        above, below = axes[:, 0]
+        above.plot([0, 1], [0, 1], color=MUTED, lw=1, ls="--", label="calibrated")
+        error = np.maximum([accuracy - low, high - accuracy], 0)
+        above.errorbar(
+            table["mean confidence"], accuracy, error, fmt="o-", color=BLUE, ms=4, lw=1.2, elinewidth=1, label="95 % interval"
+        )
+        above.set(ylabel="accuracy", ylim=(0, 1.03), xlim=(0, 1.01))
+        above.legend(loc="upper left")
+        below.bar(table["confidence from"], rows, 1 / _BINS, align="edge", color=BLUE, alpha=0.45, lw=0, log=True)
+        below.set(xlabel="confidence: the largest predicted probability", ylabel="rows", ylim=(0.7, 2 * rows.max()))
+        below.yaxis.set_minor_formatter(NullFormatter())
+        figure.align_ylabels(axes)
+    alt = (
+        f"Accuracy against confidence over {len(labels)} test rows. On average the confidence is {confidence.mean():.1%} "
+        f"and the accuracy {correct.mean():.1%}; points below the dashed diagonal are overconfident."
+    )
+    return Picture("calibration", "Reliability diagram", alt, figure, table)
+
+
+def coverage(pit: Float[np.ndarray, " row"]) -> Picture:
+    """The share of test targets inside central intervals, against the probability that the intervals claim.
+
+    Args:
+        pit: the predictive distribution function at each target.
+    """
+    claimed = np.linspace(0, 1, 101)
+    inside = np.abs(2 * pit - 1)
+    observed = np.searchsorted(np.sort(inside), claimed, side="right") / len(pit)
+    low, high = binom.ppf([[0.025], [0.975]], len(pit), claimed) / len(pit)
+    with _style.style():
+        figure, axes = _style.panels(height=2.9)
+        panel = axes[0, 0]
+        panel.fill_between(claimed, low, high, color=MUTED, alpha=0.2, lw=0, label="calibrated: 95 % of test sets")
+        panel.plot([0, 1], [0, 1], color=MUTED, lw=1, ls="--")
+        panel.plot(claimed, observed, color=BLUE, label="observed")
+        at = [0.5, 0.8, 0.9, 0.95]
+        panel.plot(at, np.interp(at, claimed, observed), "o", color=BLUE, ms=3.5)
+        panel.set(xlabel="probability of the interval", ylabel="share of targets inside", xlim=(0, 1), ylim=(0, 1.01))
+        panel.text(0.98, 0.06, "below the diagonal: too sure", ha="right", color=INK, fontsize=8)
+        panel.legend(loc="upper left")
+    covered = ", ".join(f"{q:.0%} hold {np.mean(inside <= q):.1%}" for q in (0.5, 0.9))
+    alt = (
+        f"Share of {len(pit)} test targets inside central predictive intervals against the probability claimed: {covered}. "
+        "The grey band is what a calibrated prediction shows on 95 % of test sets."
+    )
+    shown = claimed[5::5]
+    table = pd.DataFrame({"interval": shown, "observed": observed[5::5], "low": low[5::5], "high": high[5::5]})
+    return Picture("calibration", "Coverage of intervals", alt, figure, table)
+
+
+def _wilson(share: np.ndarray, count: np.ndarray, z: float = 1.96) -> tuple[np.ndarray, np.ndarray]:
+    """Wilson's interval of a share."""
+    middle = (share + z**2 / (2 * count)) / (1 + z**2 / count)
+    half = z / (1 + z**2 / count) * np.sqrt(share * (1 - share) / count + z**2 / (4 * count**2))
+    return middle - half, middle + half

@@ -1,0 +1,60 @@
+"""Do the chains draw from one distribution? The ranks of each chain's draws among all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+from scipy.stats import binom, rankdata
+
+from bnnzoo.plots import _style
+from bnnzoo.plots._picture import Picture
+from bnnzoo.plots._style import MUTED
+
+
+def rank(values: Mapping[str, Float[np.ndarray, "chain draw"]], ess: Mapping[str, float]) -> Picture:
+    """A panel a value, a line a chain: the share of its ranks in each bin, over what equal chains would have.
+
+    Vehtari, Gelman, Simpson, Carpenter and Buerkner 2021, section 4.3. The grey band holds 98 % of a bin's counts of
+    as many independent draws as the value's effective sample size.
+    """
+    chains, draws = next(iter(values.values())).shape
+    bins = int(np.clip(draws // 25, 2, 20))
+    edges = np.linspace(0, 1, bins + 1)
+    counts: dict[str, np.ndarray] = {}
+    with _style.style():
+        figure, axes = _style.panels(len(values), height=1.35, sharex=True)
+        for panel, (name, value) in zip(axes[:, 0], values.items(), strict=True):
+            # Ties (a probability that rounds to one) are broken at random: they say nothing against a chain.
+            shuffled = np.random.default_rng(0).permutation(value.size)
+            ranks = np.empty(value.size)
+            ranks[shuffled] = (rankdata(value.ravel()[shuffled], method="ordinal") - 0.5) / value.size
+            ranks = ranks.reshape(value.shape)
+            counts[name] = np.stack([np.histogram(chain, edges)[0] for chain in ranks]) * bins / draws
+            each = max(1, round(ess[name] / chains)) if np.isfinite(ess[name]) else draws
+            low, high = binom.ppf([0.01, 0.99], each, 1 / bins) * bins / each
+            panel.axhspan(low, high, color=MUTED, alpha=0.18, lw=0)
+            for chain in counts[name]:
+                panel.stairs(chain, edges, baseline=None, lw=1.2)
+            panel.set_title(name, fontsize=8)
+            panel.set_ylim(0, max(2.0, 1.08 * float(counts[name].max()), 1.05 * float(high)))
+        axes[-1, 0].set(xlabel="rank among the draws of all chains, over their number", xlim=(0, 1))
+        figure.supylabel("frequency / uniform", fontsize=9)
+        _style.key_of_chains(figure, axes[0, 0].patches[1:])
+    worst = {name: float(np.abs(found - 1).max()) for name, found in counts.items()}
+    name = max(worst, key=lambda key: worst[key])
+    alt = (
+        f"How often each chain's draws of {len(values)} predictions have a rank, over the uniform 1 of chains that agree. "
+        f"The bin farthest from 1 is off by {worst[name]:.2g}, in {name}; the grey band is what independent draws would do."
+    )
+    table = pd.DataFrame(
+        [
+            {"value": name, "chain": index, "from": edges[k], "to": edges[k + 1], "over uniform": chain[k]}
+            for name, found in counts.items()
+            for index, chain in enumerate(found)
+            for k in range(bins)
+        ]
+    )
+    return Picture("rank", "Ranks of each chain's draws", alt, figure, table)

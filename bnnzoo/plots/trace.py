@@ -1,0 +1,42 @@
+"""The chains' path: values of a few predictions, draw by draw."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+
+from bnnzoo.plots import _style
+from bnnzoo.plots._picture import Picture
+
+_POINTS = 400
+
+
+def trace(values: Mapping[str, Float[np.ndarray, "chain draw"]], rhat: Mapping[str, float]) -> Picture:
+    """A panel a value, a line a chain. Chains that agree are one fuzzy band; one apart, or drifting, has not converged."""
+    chains, draws = next(iter(values.values())).shape
+    shown = _style.some(draws, _POINTS)
+    with _style.style():
+        figure, axes = _style.panels(len(values), height=1.35, sharex=True)
+        for panel, (name, value) in zip(axes[:, 0], values.items(), strict=True):
+            for chain in value:
+                panel.plot(shown, chain[shown], lw=0.6, alpha=0.8)
+            panel.set_title(f"{name}, R-hat {_style.rhat_text(rhat[name])}", fontsize=8)
+        axes[-1, 0].set(xlabel="draw", xlim=(0, max(1, draws - 1)))
+        figure.supylabel("value", fontsize=9)
+        _style.key_of_chains(figure, axes[0, 0].get_lines())
+    worst = max(rhat, key=lambda name: rhat[name])
+    alt = (
+        f"{len(values)} predictions over {draws} draws of {chains} chains, a line a chain. The largest R-hat shown is "
+        f"{_style.rhat_text(rhat[worst])}, of {worst}."
+    )
+    table = pd.DataFrame(
+        [
+            {"value": name, "chain": index, "mean": chain.mean(), "sd": chain.std(), "first": chain[0], "last": chain[-1]}
+            for name, value in values.items()
+            for index, chain in enumerate(value)
+        ]
+    )
+    return Picture("trace", "Predictions, draw by draw", alt, figure, table)
