@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import jax
 import numpy as np
 from arviz_stats.base import array_stats
 from jaxtyping import Float
 
-from bnnzoo import backend, plots, predict
+from bnnzoo import evaluation, plots
 from bnnzoo.errors import UsageError
 from bnnzoo.plots import Picture, Slice
 from bnnzoo.samplers._regime import MOST_SIGMA2
@@ -71,7 +71,8 @@ def slices(run: Run, *, target: str | None = None) -> Picture:
     for feature in chosen:
         if classify:
             draws = run.functions(points[feature])[..., index].reshape(-1, grids.shape[1])
-            line, quantiles = draws.mean(0), np.quantile(draws, _LEVELS, axis=0)
+            line = np.average(draws, 0, run._weights)
+            quantiles = evaluation.sample_quantiles(draws, _LEVELS, run._weights)
         else:
             said = _regression(run, points[feature], index)
             line, quantiles = said["mean"].to_numpy(), said[["q05", "q25", "q75", "q95"]].to_numpy().T
@@ -129,7 +130,7 @@ def calibration(run: Run) -> Picture:
     x, y = _test(run)
     if run._signature.task == "classification":
         return plots.reliability(y, run._moments(x, None).mean)
-    return plots.coverage(_transformed(run, x, y).ravel())
+    return plots.coverage(run._drawn(x, y).pit.ravel())
 
 
 def pit(run: Run) -> Picture:
@@ -140,11 +141,26 @@ def pit(run: Run) -> Picture:
     """
     if run._signature.task == "classification":
         raise UsageError("the probability integral transform is for regression")
-    return plots.pit(_transformed(run, *_test(run)).ravel())
+    return plots.pit(run._drawn(*_test(run)).pit.ravel())
+
+
+def ood(run: Run, *, spec: Any = "noise") -> Picture:
+    """Histograms of the uncertainty on the test rows and on unfamiliar ones, of the posterior and its best draw.
+
+    Args:
+        spec: what the unfamiliar ones are, as for `Run.ood`.
+
+    Raises:
+        UsageError: if the run kept no test rows.
+    """
+    found = run.ood(spec)
+    posterior = {name: (values, found.outside[name]) for name, values in found.inside.items()}
+    single = {name: (values, found.single_outside[name]) for name, values in found.single_inside.items()}
+    return plots.ood(posterior, single, name=found.name)
 
 
 PICTURES: dict[str, Callable[[Run], Picture]] = {
-    made.__name__: made for made in (band, slices, calibration, pit, trace, rank, autocorrelation, steps)
+    made.__name__: made for made in (band, slices, ood, calibration, pit, trace, rank, autocorrelation, steps)
 }
 """All there are, by name, in the order of a report."""
 
@@ -159,6 +175,37 @@ def draw(run: Run, names: Iterable[str]) -> Iterator[tuple[str, Picture | UsageE
             yield name, PICTURES[name](run)
         except UsageError as error:
             yield name, error
+
+
+def write(
+    run: Run, out: Path, formats: Sequence[str], names: Sequence[str] | None, *, force: bool
+) -> list[dict[str, Any]]:
+    """Draw into the folder `out`; everything wrong is found before anything is drawn."""
+    for format in formats:
+        if format not in plots.FORMATS:
+            raise UsageError(f"--format {format}: pictures are {', '.join(plots.FORMATS[:-1])} or {plots.FORMATS[-1]}")
+    for name in names or ():
+        if name not in PICTURES:
+            raise UsageError(f"--only {name}: no such picture; there are: {', '.join(PICTURES)}")
+    chosen = list(dict.fromkeys(names or PICTURES))
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"{out}: is no folder; use another -o")
+    paths = {(name, format): out / f"{name}.{format}" for name in chosen for format in dict.fromkeys(formats)}
+    taken = [path for path in paths.values() if path.exists()]
+    if taken and not force:
+        raise UsageError(f"{taken[0]}: exists; use another -o, or --force to replace it")
+    rows: list[dict[str, Any]] = []
+    for name, found in draw(run, chosen):
+        if isinstance(found, UsageError):
+            rows.append({"picture": name, "file": None, "why": str(found)})
+            continue
+        out.mkdir(parents=True, exist_ok=True)
+        rows += [
+            {"picture": name, "file": found.save(path), "alt": found.alt}
+            for (of, _), path in paths.items()
+            if of == name
+        ]
+    return rows
 
 
 def _around(x: Float[np.ndarray, " row"], factor: float, points: int) -> Float[np.ndarray, " point"]:
@@ -177,30 +224,8 @@ def _regression(run: Run, x: Float[np.ndarray, "row feature"], index: int):
 
 def _test(run: Run) -> tuple[np.ndarray, np.ndarray]:
     """The test rows, at most 5000."""
-    if "x_test" not in run.posterior["constant_data"]:
-        raise UsageError("the run kept no test rows (--test-fraction 0)")
-    x, y = (run._array("constant_data", name) for name in ("x_test", "y_test"))
+    x, y = run.test_rows()
     return x[:_MOST_ROWS], y[:_MOST_ROWS]
-
-
-def _transformed(
-    run: Run, x: np.ndarray, y: Float[np.ndarray, "row target"]
-) -> Float[np.ndarray, "row target"]:
-    """The predictive distribution function at each target, from one sample a draw.
-
-    The rank among the samples plus a uniform, over their number plus one: exactly uniform if the target is one more
-    sample, ties (counts) included.
-    """
-    arranged, draws, key = run._arrange(x), run._draws, jax.random.key(0)
-    uniform = np.random.default_rng(0).uniform(size=y.shape)
-    parts = []
-    with backend.arithmetic(run._precision):
-        scaled = run._scaler.scale_targets(y)
-        for rows in predict.blocks(len(arranged), len(draws), int(np.prod(arranged.shape[1:])), y.shape[1]):
-            drawn = predict.samples(run._posterior, draws, arranged[rows], first_row=rows.start, key=key)
-            below, ties = (drawn < scaled[rows]).sum(0), (drawn == scaled[rows]).sum(0)
-            parts.append((below + uniform[rows] * (ties + 1)) / (len(draws) + 1))
-    return np.concatenate(parts)
 
 
 def _probed(run: Run) -> tuple[dict[str, np.ndarray], dict[str, float], dict[str, float]]:

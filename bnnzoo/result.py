@@ -6,9 +6,9 @@ import functools
 import itertools
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -24,6 +24,9 @@ from bnnzoo.errors import BnnzooError, UsageError
 from bnnzoo.files import write_whole
 from bnnzoo.posterior import LinearisedPosterior, NetworkPosterior
 from bnnzoo.progress import Observer, Progress
+
+if TYPE_CHECKING:
+    from bnnzoo.plots import Picture
 
 _GROUP_BYTES = 2**25
 _LOO_ROWS = 2000
@@ -249,6 +252,81 @@ class Run:
                     moments = predict.moments(self._predictor, draws, arranged, weights=weights)
                 found.append(ood_scores.scores(moments, classify=classify, single=single))
         return ood_scores.OodScores(str(spec) if isinstance(spec, str | Path) else "data", *found)
+
+    def plot_band(self, *, target: str | None = None) -> Picture:
+        """The predictive distribution over the only input; see `bnnzoo.pictures` for this and the next."""
+        return self._picture("band", target=target)
+
+    def plot_slices(self, *, target: str | None = None) -> Picture:
+        """What is predicted along one feature at a time, the others at their medians."""
+        return self._picture("slices", target=target)
+
+    def plot_calibration(self) -> Picture:
+        """Coverage of intervals, or a reliability diagram, on the test rows."""
+        return self._picture("calibration")
+
+    def plot_pit(self) -> Picture:
+        """The histogram of the probability integral transform on the test rows."""
+        return self._picture("pit")
+
+    def plot_trace(self) -> Picture:
+        """Predictions draw by draw: those that agree least, middling and best between chains."""
+        return self._picture("trace")
+
+    def plot_rank(self) -> Picture:
+        """The ranks of each chain's draws among all, of the same predictions."""
+        return self._picture("rank")
+
+    def plot_autocorrelation(self) -> Picture:
+        """The autocorrelation of the same predictions."""
+        return self._picture("autocorrelation")
+
+    def plot_ood(self, spec: Any = "noise") -> Picture:
+        """Histograms of the uncertainty on the test rows and on unfamiliar ones, as `ood` takes them."""
+        return self._picture("ood", spec=spec)
+
+    def plot_steps(self) -> Picture:
+        """Acceptance, sigma2 with its limit, penalty, log density over the run."""
+        return self._picture("steps")
+
+    def _picture(self, name: str, **options: Any) -> Picture:
+        from bnnzoo import pictures
+
+        return pictures.PICTURES[name](self, **options)
+
+    def plot_to(
+        self,
+        out: str | Path,
+        *,
+        formats: Sequence[str] = ("png",),
+        names: Sequence[str] | None = None,
+        force: bool = False,
+    ) -> list[dict[str, Any]]:
+        """Draw pictures into the folder `out`: for each its name and file, or why this run does not have it.
+
+        Raises:
+            UsageError: for a format or picture that does not exist, or a file that does.
+        """
+        from bnnzoo import pictures
+
+        return pictures.write(self, Path(out), formats, names, force=force)
+
+    def report(self, out: str | Path, *, force: bool = False) -> Path:
+        """Write the run as one HTML page that needs nothing else.
+
+        Raises:
+            UsageError: if the file exists and `force` is not given.
+        """
+        from bnnzoo import report
+
+        out = Path(out)
+        if out.suffix not in (".html", ".htm"):
+            raise UsageError(f"{out}: a report goes to a .html file")
+        if out.exists() and not force:
+            raise UsageError(f"{out}: exists; use another -o, or --force to replace it")
+        text = report.page(self)
+        write_whole(out, lambda file: file.write(text.encode()))  # type: ignore[arg-type,return-value]
+        return out
 
     def _best_draw(self) -> int:
         if "lp" in self._statistics:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 
 import pandas as pd
@@ -12,7 +13,7 @@ from matplotlib.figure import Figure
 
 from bnnzoo.errors import UsageError
 from bnnzoo.files import write_whole
-from bnnzoo.plots._style import style
+from bnnzoo.plots._style import VARIABLES, style
 
 FORMATS = ("png", "svg", "pdf", "eps", "tiff")
 
@@ -49,9 +50,11 @@ class Picture:
         svg = re.sub(r'(<g) id="[^"]*"', r"\1", svg)
         head = re.search(r'viewBox="([^"]*)"', svg)
         assert head
-        return f'<svg viewBox="{head[1]}" aria-hidden="true">' + svg[svg.index(">") + 1 :].strip().replace(
-            "xlink:href", "href"
-        )
+        colours = {colour: f"var({name})" for name, colour in VARIABLES.items()}
+        svg = re.sub("|".join(colours), lambda found: colours[found[0]], svg)
+        return f'<svg viewBox="{head[1]}" role="img" aria-label="{escape(self.alt)}">' + svg[
+            svg.index(">") + 1 :
+        ].strip().replace("xlink:href", "href")
 
     def _drawn(self, format: str, facecolor: str = "none", **more: str) -> bytes:
         file = io.BytesIO()

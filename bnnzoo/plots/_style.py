@@ -18,6 +18,18 @@ MUTED = "#6f7782"
 BLUE, ORANGE, GREEN, PURPLE, SKY, AMBER = "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00"
 CYCLE = (BLUE, ORANGE, GREEN, PURPLE, SKY, AMBER)
 
+VARIABLES = {
+    "--ink": INK,
+    "--muted": MUTED,
+    "--blue": BLUE,
+    "--orange": ORANGE,
+    "--green": GREEN,
+    "--purple": PURPLE,
+    "--sky": SKY,
+    "--amber": AMBER,
+}
+"""What a page that shows a picture may recolour: names of its style sheet's variables."""
+
 WIDTH = 4.4
 """Inches: one column of a journal, and with 9 points still readable on a phone."""
 

@@ -43,7 +43,15 @@ def reliability(labels: Int[np.ndarray, " row"], probabilities: Float[np.ndarray
         above.plot([0, 1], [0, 1], color=MUTED, lw=1, ls="--", label="calibrated")
         error = np.maximum([accuracy - low, high - accuracy], 0)
         above.errorbar(
-            table["mean confidence"], accuracy, error, fmt="o-", color=BLUE, ms=4, lw=1.2, elinewidth=1, label="95 % interval"
+            table["mean confidence"],
+            accuracy,
+            error,
+            fmt="o-",
+            color=BLUE,
+            ms=4,
+            lw=1.2,
+            elinewidth=1,
+            label="95 % interval",
         )
         above.set(ylabel="accuracy", ylim=(0, 1.03), xlim=(0, 1.01))
         above.legend(loc="upper left")
@@ -52,8 +60,8 @@ def reliability(labels: Int[np.ndarray, " row"], probabilities: Float[np.ndarray
         below.yaxis.set_minor_formatter(NullFormatter())
         figure.align_ylabels(axes)
     alt = (
-        f"Accuracy against confidence over {len(labels)} test rows. On average the confidence is {confidence.mean():.1%} "
-        f"and the accuracy {correct.mean():.1%}; points below the dashed diagonal are overconfident."
+        f"Accuracy against confidence over {len(labels)} test rows. On average the confidence is "
+        f"{confidence.mean():.1%} and the accuracy {correct.mean():.1%}; points below the dashed diagonal are overconfident."
     )
     return Picture("calibration", "Reliability diagram", alt, figure, table)
 
@@ -81,8 +89,8 @@ def coverage(pit: Float[np.ndarray, " row"]) -> Picture:
         panel.legend(loc="upper left")
     covered = ", ".join(f"{q:.0%} hold {np.mean(inside <= q):.1%}" for q in (0.5, 0.9))
     alt = (
-        f"Share of {len(pit)} test targets inside central predictive intervals against the probability claimed: {covered}. "
-        "The grey band is what a calibrated prediction shows on 95 % of test sets."
+        f"Share of {len(pit)} test targets inside central predictive intervals against the probability claimed: "
+        f"{covered}. The grey band is what a calibrated prediction shows on 95 % of test sets."
     )
     shown = claimed[5::5]
     table = pd.DataFrame({"interval": shown, "observed": observed[5::5], "low": low[5::5], "high": high[5::5]})

@@ -53,11 +53,13 @@ def ood(posterior: Mapping[str, Score], single: Mapping[str, Score], *, name: st
         figure.supylabel("share of rows", fontsize=9)
         figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
     told = "; ".join(
-        f"mean {_AXES[score]} {np.mean(posterior[score][0]):.3g} on test rows and {np.mean(posterior[score][1]):.3g} on "
-        f"{name} (single best draw {np.mean(single[score][0]):.3g} and {np.mean(single[score][1]):.3g})"
+        f"mean {_AXES[score]} {np.mean(posterior[score][0]):.3g} on test rows and "
+        f"{np.mean(posterior[score][1]):.3g} on {name} (single best draw {np.mean(single[score][0]):.3g} and {np.mean(single[score][1]):.3g})"
         for score in scores
     )
-    alt = f"Histograms for {len(posterior[scores[0]][0])} test rows and {len(posterior[scores[0]][1])} of {name}: {told}."
+    alt = (
+        f"Histograms for {len(posterior[scores[0]][0])} test rows and {len(posterior[scores[0]][1])} of {name}: {told}."
+    )
     return Picture("ood", "What it says of the unfamiliar", alt, figure, pd.DataFrame(rows))
 
 

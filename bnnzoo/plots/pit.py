@@ -30,12 +30,20 @@ def pit(values: Float[np.ndarray, " row"]) -> Picture:
         panel.axhline(1, color=MUTED, lw=1, ls="--", zorder=3)
         panel.set(xlabel="predictive distribution function at the target", ylabel="density", xlim=(0, 1))
         panel.set_ylim(0, 1.3 * max(float(over.max()), float(high)))
-        panel.text(0.02, 0.96, "hump: too wide   bowl: too narrow   slope: biased", transform=panel.transAxes, va="top",
-                   color=INK, fontsize=8)
+        panel.text(
+            0.02,
+            0.96,
+            "hump: too wide   bowl: too narrow   slope: biased",
+            transform=panel.transAxes,
+            va="top",
+            color=INK,
+            fontsize=8,
+        )
     out = int(np.sum((over < low) | (over > high)))
     alt = (
-        f"Histogram of the probability integral transform of {len(values)} test targets in {bins} bins; {out} are outside the "
-        f"grey band that holds 95 % of a bin's counts where the prediction is calibrated. Its mean is {values.mean():.3f} "
+        f"Histogram of the probability integral transform of {len(values)} test targets in {bins} bins; {out} are "
+        f"outside the grey band that holds 95 % of a bin's counts if the prediction is calibrated. Its mean is "
+        f"{values.mean():.3f} "
         f"(calibrated 0.5), its standard deviation {values.std():.3f} (calibrated 0.289)."
     )
     table = pd.DataFrame({"from": edges[:-1], "to": edges[1:], "rows": counts, "density": over})

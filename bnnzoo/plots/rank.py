@@ -46,8 +46,9 @@ def rank(values: Mapping[str, Float[np.ndarray, "chain draw"]], ess: Mapping[str
     worst = {name: float(np.abs(found - 1).max()) for name, found in counts.items()}
     name = max(worst, key=lambda key: worst[key])
     alt = (
-        f"How often each chain's draws of {len(values)} predictions have a rank, over the uniform 1 of chains that agree. "
-        f"The bin farthest from 1 is off by {worst[name]:.2g}, in {name}; the grey band is what independent draws would do."
+        f"How often each chain's draws of {len(values)} predictions have a rank, over the uniform 1 of chains that "
+        f"agree. The bin farthest from 1 is off by {worst[name]:.2g}, in {name}; the grey band is what independent draws "
+        "would do."
     )
     table = pd.DataFrame(
         [

@@ -58,13 +58,21 @@ def steps(
                 limit, said = limits[name]
                 panel.axhline(limit, color=ORANGE, ls="--", lw=1.1)
                 panel.annotate(
-                    said, (1, limit), xycoords=("axes fraction", "data"), ha="right", va="bottom", color=ORANGE, fontsize=8
+                    said,
+                    (1, limit),
+                    xycoords=("axes fraction", "data"),
+                    ha="right",
+                    va="bottom",
+                    color=ORANGE,
+                    fontsize=8,
                 )
                 whole = np.append(whole, limit)
             _limits_of(panel, name, whole)
             if first := (warmup[name].shape[1] if name in warmup else 0):
                 panel.axvspan(-first, 0, color=MUTED, alpha=0.12, lw=0)
-                panel.text(-first, 0.97, " warm-up", transform=panel.get_xaxis_transform(), va="top", color=INK, fontsize=8)
+                panel.text(
+                    -first, 0.97, " warm-up", transform=panel.get_xaxis_transform(), va="top", color=INK, fontsize=8
+                )
         axes[-1, 0].set_xlabel("draw")
         _style.key_of_chains(figure, axes[0, 0].get_lines()[: len(stats[names[0]])])
         figure.align_ylabels(axes)
@@ -78,7 +86,13 @@ def steps(
     alt = f"Statistics of the steps over {draws} draws, a line a chain, averaged over short stretches. Means: {told}."
     table = pd.DataFrame(
         [
-            {"statistic": STATISTICS[name], "chain": index, "mean": np.mean(chain), "least": np.min(chain), "most": np.max(chain)}
+            {
+                "statistic": STATISTICS[name],
+                "chain": index,
+                "mean": np.mean(chain),
+                "least": np.min(chain),
+                "most": np.max(chain),
+            }
             for name in names
             for index, chain in enumerate(np.asarray(stats[name], float))
         ]

@@ -15,7 +15,7 @@ _POINTS = 400
 
 
 def trace(values: Mapping[str, Float[np.ndarray, "chain draw"]], rhat: Mapping[str, float]) -> Picture:
-    """A panel a value, a line a chain. Chains that agree are one fuzzy band; one apart, or drifting, has not converged."""
+    """A panel a value, a line a chain. Chains that agree are one fuzzy band; one apart or drifting has not converged."""
     chains, draws = next(iter(values.values())).shape
     shown = _style.some(draws, _POINTS)
     with _style.style():
@@ -34,7 +34,14 @@ def trace(values: Mapping[str, Float[np.ndarray, "chain draw"]], rhat: Mapping[s
     )
     table = pd.DataFrame(
         [
-            {"value": name, "chain": index, "mean": chain.mean(), "sd": chain.std(), "first": chain[0], "last": chain[-1]}
+            {
+                "value": name,
+                "chain": index,
+                "mean": chain.mean(),
+                "sd": chain.std(),
+                "first": chain[0],
+                "last": chain[-1],
+            }
             for name, value in values.items()
             for index, chain in enumerate(value)
         ]
