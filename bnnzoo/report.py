@@ -186,7 +186,10 @@ def _said(found: T | BnnzooError, show: Callable[[T], str]) -> str:
 
 def _table(header: Sequence[str], rows: Any) -> str:
     cells = [[_cell(value) for value in row] for row in rows]
-    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in header) if any(header) else ""
+    numeric = [index for index in range(len(header)) if cells and all("number" in row[index] for row in cells)]
+    classes = [' class="number"' if index in numeric else "" for index in range(len(header))]
+    names = zip(classes, header, strict=True)
+    head = "".join(f'<th scope="col"{c}>{escape(name)}</th>' for c, name in names) if any(header) else ""
     body = "\n".join(f"<tr>{''.join(row)}</tr>" for row in cells)
     head = f"<thead><tr>{head}</tr></thead>" if head else ""
     return f'<div class="scroll"><table>{head}<tbody>{body}</tbody></table></div>'

@@ -115,8 +115,8 @@ def overall(findings: list[Finding]) -> tuple[Answer, str]:
         first = bad[0].question.rstrip("?").lower()
         return "no", f"Not to be trusted as it stands: {first}? No."
     if open_:
-        return "unsure", f"Nothing speaks against this run, but read: {open_[0].question.lower()}"
-    return "yes", "Nothing speaks against this run: it ran right, converged, is calibrated and knows its limits."
+        return "unsure", f"Nothing found speaks against this run; not settled: {open_[0].question.lower()}"
+    return "yes", "It ran right, has converged, is calibrated, and knows what it does not know."
 
 
 def _percent(share: float, error: float) -> str:

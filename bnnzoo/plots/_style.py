@@ -30,7 +30,7 @@ VARIABLES = {
 }
 """What a page that shows a picture may recolour: names of its style sheet's variables."""
 
-WIDTH = 4.4
+WIDTH = 4.0
 """Inches: one column of a journal, and with 9 points still readable on a phone."""
 
 _RC: dict[str, Any] = {

@@ -61,7 +61,8 @@ def reliability(labels: Int[np.ndarray, " row"], probabilities: Float[np.ndarray
         figure.align_ylabels(axes)
     alt = (
         f"Accuracy against confidence over {len(labels)} test rows. On average the confidence is "
-        f"{confidence.mean():.1%} and the accuracy {correct.mean():.1%}; points below the dashed diagonal are overconfident."
+        f"{confidence.mean():.1%} and the accuracy {correct.mean():.1%}; points below the "
+        "dashed diagonal are overconfident."
     )
     return Picture("calibration", "Reliability diagram", alt, figure, table)
 

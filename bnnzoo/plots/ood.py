@@ -54,7 +54,8 @@ def ood(posterior: Mapping[str, Score], single: Mapping[str, Score], *, name: st
         figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
     told = "; ".join(
         f"mean {_AXES[score]} {np.mean(posterior[score][0]):.3g} on test rows and "
-        f"{np.mean(posterior[score][1]):.3g} on {name} (single best draw {np.mean(single[score][0]):.3g} and {np.mean(single[score][1]):.3g})"
+        f"{np.mean(posterior[score][1]):.3g} on {name} ("
+        f"single best draw {np.mean(single[score][0]):.3g} and {np.mean(single[score][1]):.3g})"
         for score in scores
     )
     alt = (

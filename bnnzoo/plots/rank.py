@@ -47,8 +47,8 @@ def rank(values: Mapping[str, Float[np.ndarray, "chain draw"]], ess: Mapping[str
     name = max(worst, key=lambda key: worst[key])
     alt = (
         f"How often each chain's draws of {len(values)} predictions have a rank, over the uniform 1 of chains that "
-        f"agree. The bin farthest from 1 is off by {worst[name]:.2g}, in {name}; the grey band is what independent draws "
-        "would do."
+        f"agree. The bin farthest from 1 is off by {worst[name]:.2g}, in {name}; the grey band is what "
+        "independent draws would do."
     )
     table = pd.DataFrame(
         [

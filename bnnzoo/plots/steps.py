@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 
 from bnnzoo.plots import _style
 from bnnzoo.plots._picture import Picture
@@ -28,8 +28,8 @@ _LOG_FROM = 100.0
 
 
 def steps(
-    stats: Mapping[str, Float[np.ndarray, "chain draw"]],
-    warmup: Mapping[str, Float[np.ndarray, "chain draw"]],
+    stats: Mapping[str, Shaped[np.ndarray, "chain draw"]],
+    warmup: Mapping[str, Shaped[np.ndarray, "chain step"]],
     *,
     limits: Mapping[str, tuple[float, str]],
 ) -> Picture:

@@ -15,7 +15,7 @@ _POINTS = 400
 
 
 def trace(values: Mapping[str, Float[np.ndarray, "chain draw"]], rhat: Mapping[str, float]) -> Picture:
-    """A panel a value, a line a chain. Chains that agree are one fuzzy band; one apart or drifting has not converged."""
+    """A panel a value, a line a chain. Chains that agree are one fuzzy band; one apart, or drifting, is not there."""
     chains, draws = next(iter(values.values())).shape
     shown = _style.some(draws, _POINTS)
     with _style.style():

@@ -1,0 +1,167 @@
+"""Pictures of arrays: what they draw is what they were given, and they leave nothing behind."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+
+from bnnzoo import plots
+from bnnzoo.errors import UsageError
+
+RNG = np.random.default_rng(0)
+VALUES = {"a": RNG.normal(size=(4, 200)), "b": 3 + RNG.normal(size=(4, 200))}
+RHAT, ESS = {"a": 1.0, "b": 1.2}, {"a": 800.0, "b": 700.0}
+
+
+def said(grid: np.ndarray) -> pd.DataFrame:
+    sd = np.hypot(0.3, 0.1 * grid)
+    found = pd.DataFrame({"mean": grid, "sd": sd, "aleatoric_sd": 0.3 + 0 * grid, "epistemic_sd": 0.1 * np.abs(grid)})
+    levels = {"q05": -1.645, "q25": -0.674, "q75": 0.674, "q95": 1.645}
+    return found.assign(**{name: grid + z * sd for name, z in levels.items()})
+
+
+def band() -> plots.Picture:
+    grid = np.linspace(-2, 2, 41)
+    return plots.band(grid, said(grid), np.linspace(-1, 1, 9), np.zeros(9), feature="age (years)", target="price")
+
+
+def steps(**limits: tuple[float, str]) -> plots.Picture:
+    stats = {"acceptance_rate": np.full((2, 50), 0.5), "sigma2": np.full((2, 50), 3.0)}
+    return plots.steps(stats, {"sigma2": np.full((2, 20), 9.0)}, limits=limits)
+
+
+def one_slice(feature: str, slope: float) -> plots.Slice:
+    grid = np.linspace(0, 1, 11)
+    return plots.Slice(
+        feature, grid, slope * grid, slope * grid + np.array([[-2], [-1], [1], [2.0]]), RNG.uniform(size=9)
+    )
+
+
+def ood() -> plots.Picture:
+    inside, outside = RNG.uniform(0.9, 1, 50), RNG.uniform(0.2, 0.5, 60)
+    score = {"max_probability": (inside, outside)}
+    return plots.ood(score, score, name="noise")
+
+
+ALL = {
+    "band": band,
+    "slices": lambda: plots.slices([one_slice("u", 1), one_slice("v", 5)], value="y", interval="of y", held="held"),
+    "calibration": lambda: plots.coverage(RNG.uniform(size=300)),
+    "pit": lambda: plots.pit(RNG.uniform(size=300)),
+    "trace": lambda: plots.trace(VALUES, RHAT),
+    "rank": lambda: plots.rank(VALUES, ESS),
+    "autocorrelation": lambda: plots.autocorrelation(VALUES, ESS),
+    "steps": steps,
+    "ood": ood,
+}
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_picture_has_words_numbers_and_a_file(name, tmp_path):
+    before = dict(mpl.rcParams)
+    picture = ALL[name]()
+    assert picture.name == name
+    assert isinstance(picture.figure, Figure)
+    assert len(picture.alt) > 60
+    assert len(picture.table)
+    for axes in picture.figure.axes:
+        assert axes.has_data()
+    assert picture.save(tmp_path / "one.png").read_bytes()[:4] == b"\x89PNG"
+    assert picture._repr_png_()[:4] == b"\x89PNG"
+    assert dict(mpl.rcParams) == before
+
+
+def test_the_band_shows_its_parts():
+    picture = band()
+    above, below = picture.figure.axes
+    labels = above.get_legend_handles_labels()[1]
+    assert labels == ["90 % interval", "50 % interval", "training data", "mean"]
+    assert above.get_ylabel() == "price"
+    assert below.get_xlabel() == "age (years)"
+    lines = {line.get_label(): line.get_ydata() for line in below.get_lines()}
+    np.testing.assert_array_equal(lines["epistemic (weights)"], picture.table["epistemic_sd"])
+    np.testing.assert_array_equal(lines["aleatoric (data)"], 0.3)
+    assert "aleatoric 0.3" in picture.alt
+
+
+def test_many_points_are_thinned_and_that_is_said():
+    grid = np.linspace(-2, 2, 41)
+    x = RNG.uniform(-1, 1, size=5000)
+    picture = plots.band(grid, said(grid), x, x, feature="x", target="y")
+    assert "800 of 5000 training data" in picture.figure.axes[0].get_legend_handles_labels()[1]
+    assert len(picture.inline_svg()) < 200_000
+
+
+def test_a_limit_is_drawn_and_told():
+    picture = steps(sigma2=(2.0, "trusted up to here"))
+    panel = picture.figure.axes[1]
+    assert any(np.all(np.asarray(line.get_ydata()) == 2.0) for line in panel.get_lines())
+    assert "above its limit of 2" in picture.alt
+    assert "below its limit of 5" in steps(sigma2=(5.0, "trusted up to here")).alt
+    assert panel.get_lines()[2].get_xdata().max() < 0  # warm-up lies left of the first draw
+
+
+def test_coverage_is_the_share_inside():
+    narrow = np.concatenate([np.full(50, 0.5), np.full(50, 0.999)])
+    picture = plots.coverage(narrow)
+    assert "90% hold 50.0%" in picture.alt
+    assert "90% hold 90" in plots.coverage((np.arange(1000) + 0.5) / 1000).alt
+
+
+def test_reliability_bins_confidence():
+    probabilities = np.repeat([[0.95, 0.05], [0.35, 0.65]], 100, axis=0)
+    labels = np.concatenate([np.zeros(100, int), np.repeat([0, 1], 50)])
+    table = plots.reliability(labels, probabilities).table
+    np.testing.assert_allclose(table["mean confidence"], [0.65, 0.95])
+    np.testing.assert_allclose(table["accuracy"], [0.5, 1.0])
+    np.testing.assert_array_equal(table["rows"], [100, 100])
+
+
+def test_ranks_show_a_chain_apart_and_forgive_ties():
+    apart = {"a": VALUES["a"] + np.array([[0], [0], [0], [5.0]])}
+    table = plots.rank(apart, {"a": 100.0}).table
+    last = table[(table["chain"] == 3)]["over uniform"].to_numpy()
+    assert last[0] == 0
+    assert last[-1] > 3
+    tied = plots.rank({"a": np.ones((4, 400))}, {"a": 100.0}).table["over uniform"]
+    assert tied.between(0.3, 2).all()
+
+
+def test_a_chain_that_never_moves_remembers_everything():
+    still = {"a": np.repeat([[1.0], [2.0]], 50, axis=1)}
+    np.testing.assert_array_equal(plots.autocorrelation(still, {"a": 2.0}).table["a"], 1.0)
+
+
+def test_an_inline_picture_can_be_recoloured_and_asks_for_nothing():
+    grid = np.linspace(-2, 2, 41)
+    nasty = '<script>"&'
+    svg = plots.band(grid, said(grid), grid, grid, feature="x", target=nasty).inline_svg()
+    assert "<script" not in svg
+    assert "http" not in svg
+    assert "var(--blue)" in svg
+    assert "#0072b2" not in svg
+    assert 'role="img"' in svg
+    assert 'aria-label="&lt;script&gt;' in svg
+
+
+def test_formats(tmp_path):
+    picture = ALL["pit"]()
+    assert picture.save(tmp_path / "a.svg").read_text().startswith("<?xml")
+    assert picture.save(tmp_path / "a.pdf").read_bytes()[:4] == b"%PDF"
+    first = (tmp_path / "a.svg").read_bytes()
+    assert picture.save(tmp_path / "a.svg").read_bytes() == first
+    with pytest.raises(UsageError, match="pictures are png, svg"):
+        picture.save(tmp_path / "a.doc")
+
+
+def test_pictures_come_in_when_one_is_made_and_pyplot_never():
+    code = "import sys, bnnzoo; bnnzoo.open; print('bnnzoo.plots' in sys.modules)"
+    also = "; import bnnzoo.pictures; print('bnnzoo.plots' in sys.modules, 'matplotlib.pyplot' in sys.modules)"
+    result = subprocess.run([sys.executable, "-c", code + also], capture_output=True, text=True, check=True)
+    assert result.stdout.split() == ["False", "True", "False"]

@@ -1,0 +1,285 @@
+"""The report tells the truth: of a good run, of bad ones, and of what it does not know."""
+
+from __future__ import annotations
+
+import html.parser
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import tiny
+
+import bnnzoo
+from bnnzoo import cli, pictures, verdict, zoo
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
+GOOD = {
+    "exactness": "exact",
+    "complete": 1,
+    "draws": 500,
+    "judged": 1,
+    "rhat": 1.01,
+    "ess_bulk": 500.0,
+    "ess_tail": 500.0,
+    "modes": 1,
+    "still_chains": 0,
+    "regime_ok": 1,
+    "regime": "",
+    "acceptance_rate": 0.7,
+}
+
+
+class Page(html.parser.HTMLParser):
+    """What a test asks of a page: its elements, and that they nest."""
+
+    void = frozenset({"meta", "link", "path", "use", "rect", "br"})
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.open: list[str] = []
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.words = ""
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.found.append((tag, dict(attrs)))
+        if tag not in self.void:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.found.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        if tag not in self.void:
+            assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] not in ("style", "pre"):
+            self.words += " " + data
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attrs for name, attrs in self.found if name == tag]
+
+
+def answers(page: Page) -> list[str]:
+    return re.findall(r"(?:✓|✗|\?) (yes|no|unsure)", page.words)
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory):
+    """A line, by nuts, from a table with an awkward name."""
+    folder = tmp_path_factory.mktemp("good")
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=300)
+    table = pd.DataFrame({"<b>age</b>": x, "price & co": 2 * x + 0.5 * rng.normal(size=300)})
+    table.to_csv(folder / "houses.csv", index=False)
+    recipe = {"data": str(folder / "houses.csv"), "test_fraction": 0.4, "likelihood": "gaussian"}
+    options = {**recipe, "warmup": 100, "draws": 150, "chains": 4, "init": "prior", "likelihood.scale": 0.3}
+    zoo.run_recipe(bnnzoo.config.resolve("linear", "nuts", [], options), out=folder / "run.nc")
+    return folder / "run.nc"
+
+
+def report(run: Path, *more: str) -> Page:
+    out = run.parent / "report.html"
+    assert cli.run(["report", str(run), "-o", str(out), "--force", *more]) == 0
+    return Page(out.read_text())
+
+
+def test_a_good_run_is_called_good(good):
+    page = report(good)
+    assert answers(page) == ["yes"] * 4
+    assert "It ran right, has converged, is calibrated" in page.words
+    assert re.search(r"90 % intervals cover \d\d(\.\d)? ± \d", page.words)
+    assert [p["id"] for p in page.all("figure")] == [
+        "band",
+        "ood",
+        "calibration",
+        "pit",
+        "trace",
+        "rank",
+        "autocorrelation",
+        "steps",
+    ]
+    assert all(one["role"] == "img" and len(one["aria-label"] or "") > 60 for one in page.all("svg"))
+    assert len(page.all("details")) >= len(page.all("svg"))
+
+
+def test_the_page_asks_for_nothing_and_trusts_no_name(good):
+    report(good)
+    text = (good.parent / "report.html").read_text()
+    assert len(text) < 2_000_000
+    assert not re.search(r"https?:|//[a-z]|<script|@import|url\((?!#)", text)
+    assert "<b>age" not in text
+    assert "&lt;b&gt;age&lt;/b&gt;" in text
+    assert "price &amp; co" in text
+    for tag, attrs in Page(text).found:
+        for name in ("src", "href", "xlink:href", "data", "action"):
+            assert (attrs.get(name) or "#").startswith(("#", "data:")), (tag, attrs)
+
+
+def test_files_are_not_replaced_unasked(good, tmp_path, capsys):
+    out = tmp_path / "report.html"
+    out.write_text("mine")
+    assert cli.run(["report", str(good), "-o", str(out)]) == 2
+    assert "--force" in capsys.readouterr().err
+    assert out.read_text() == "mine"
+    assert cli.run(["report", str(good), "-o", str(tmp_path / "report.txt")]) == 2
+    assert cli.run(["report", str(tmp_path / "gone.nc"), "-o", str(tmp_path / "new.html")]) == 2
+    assert not (tmp_path / "new.html").exists()
+
+
+def test_plot_writes_what_was_asked_for(good, tmp_path, capsys):
+    out = tmp_path / "pictures"
+    words = ["plot", str(good), "-o", str(out), "--only", "pit", "--only", "slices", "--json"]
+    assert cli.run([*words, "--format", "svg", "--format", "png"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["picture"] for row in rows] == ["pit", "pit", "slices"]
+    assert "band" in rows[2]["why"]
+    assert sorted(path.name for path in out.iterdir()) == ["pit.png", "pit.svg"]
+    assert cli.run([*words, "--format", "png"]) == 2
+    assert "exists" in capsys.readouterr().err
+    assert cli.run([*words, "--format", "png", "--force"]) == 0
+    for wrong, said in ((["--only", "pie"], "no such picture"), (["--format", "doc"], "png, svg")):
+        assert cli.run(["plot", str(good), "-o", str(tmp_path / "none"), *wrong]) == 2
+        assert said in capsys.readouterr().err
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_run_that_never_accepted_and_has_few_draws(tmp_path):
+    recipe = tiny.recipe("penalty", warmup=0, draws=8, **{"sampler.step_size": 3.0})
+    with pytest.warns(bnnzoo.BnnzooWarning, match="regime"):
+        zoo.run_recipe(recipe, out=tmp_path / "run.nc")
+    page = report(tmp_path / "run.nc")
+    assert answers(page)[:2] == ["no", "no"]
+    assert "Not to be trusted as it stands" in page.words
+    for said in ("Regime: mean sigma2", "trusted up to 2", "only 8 draws a chain"):
+        assert said.lower() in page.words.lower()
+    assert "above its limit" in next(
+        a["aria-label"] or "" for a in page.all("svg") if "Statistics" in (a["aria-label"] or "")
+    )
+
+
+def test_a_biased_sampler_classifying_in_two_chains(tmp_path):
+    recipe = tiny.recipe(
+        "sgld", data="breast-cancer", likelihood=None, draws=30, **{"likelihood.scale": None, "chains": 2}
+    )
+    zoo.run_recipe(recipe, out=tmp_path / "run.nc")
+    page = report(tmp_path / "run.nc")
+    assert "biased" in page.words
+    assert answers(page)[0] != "yes"
+    assert "slices" in {one["id"] for one in page.all("figure")}
+    assert "sure on average" in page.words
+
+
+def test_what_is_lacking_is_said(tmp_path):
+    """A posterior made in Python, and an unfinished run without test rows."""
+    import jax.numpy as jnp
+    from gaussian_mean import GaussianMean
+
+    data = jnp.linspace(-1, 1, 20)
+    bnnzoo.sample(
+        GaussianMean(data), bnnzoo.Nuts(), chains=2, warmup=30, draws=30, init="prior", out=tmp_path / "run.nc"
+    )
+    page = report(tmp_path / "run.nc")
+    assert "made in Python" in page.words
+    assert {one["id"] for one in page.all("figure")} == {"trace", "rank", "autocorrelation", "steps"}
+
+
+# ---- the verdict ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "right", "settled"),
+    [
+        ({}, "yes", "yes"),
+        ({"rhat": 1.3}, "yes", "no"),
+        ({"ess_bulk": 20.0}, "yes", "no"),
+        ({"complete": 0}, "no", "yes"),
+        ({"regime_ok": 0, "regime": "mean sigma2 6"}, "no", "yes"),
+        ({"diverging": 0.3}, "no", "yes"),
+        ({"still_chains": 1}, "no", "yes"),
+        ({"exactness": "biased"}, "unsure", "yes"),
+        ({"exactness": "approximate", "judged": 0}, "unsure", "unsure"),
+    ],
+)
+def test_right_and_converged(change, right, settled):
+    found = {**GOOD, **change}
+    assert (verdict.ran(found).answer, verdict.converged(found).answer) == (right, settled)
+
+
+@pytest.mark.parametrize(
+    ("cover", "rows", "answer"),
+    [
+        (0.9, 1000, "yes"),
+        (0.8, 1000, "no"),
+        (0.98, 1000, "no"),
+        (0.85, 20, "unsure"),
+        (0.3, 20, "no"),
+        (0.91, 10**6, "yes"),
+    ],
+)
+def test_calibrated(cover, rows, answer):
+    assert verdict.calibrated({"coverage_90": cover, "rows": rows}, confidence=None).answer == answer
+    assert verdict.calibrated({"accuracy": cover, "rows": rows}, confidence=0.9).answer == answer
+
+
+def test_calibrated_says_which_way():
+    assert "88.0 ± 0.2 %" in verdict.calibrated({"coverage_90": 0.88, "rows": 20000}, confidence=None).words
+    assert "too narrow" in verdict.calibrated({"coverage_90": 0.5, "rows": 500}, confidence=None).words
+    assert "too sure" in verdict.calibrated({"accuracy": 0.5, "rows": 500}, confidence=0.9).words
+
+
+@pytest.mark.parametrize(("area", "answer"), [(0.95, "yes"), (0.7, "unsure"), (0.5, "no")])
+def test_knows(area, answer):
+    found = {"ood_auroc_entropy": area, "ood_entropy": 1.5, "test_entropy": 0.3}
+    assert verdict.knows(found).answer == answer
+
+
+def test_overall_names_the_first_no():
+    yes, no, unsure = (verdict.Finding(f"Is it {a}?", a, "") for a in ("yes", "no", "unsure"))  # type: ignore[arg-type]
+    assert verdict.overall([yes, yes])[0] == "yes"
+    assert verdict.overall([yes, unsure])[0] == "unsure"
+    assert verdict.overall([unsure, no]) == ("no", "Not to be trusted as it stands: is it no? No.")
+
+
+def test_every_picture_is_a_method_and_in_the_report():
+    for name in pictures.PICTURES:
+        assert callable(getattr(bnnzoo.Run, f"plot_{name}"))
+    assert {name for names in bnnzoo.report._SECTIONS.values() for name in names} == set(pictures.PICTURES)
+
+
+# ---- a browser -----------------------------------------------------------------------------------
+
+
+def console(page: Path, folder: Path, width: int) -> list[str]:
+    """What a browser complains of, and a picture of the page in `folder`."""
+    command = [
+        *(str(BROWSER), "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run"),
+        *(f"--user-data-dir={folder / 'profile'}", f"--window-size={width},1600"),
+        *("--enable-logging=stderr", "--v=0", f"--screenshot={folder / 'shot.png'}", page.as_uri()),
+    ]
+    environment = {**os.environ, "HOME": str(folder)}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True, env=environment)
+    return [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium on the PATH")
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_browser_shows_it_and_asks_for_nothing(good, tmp_path, width):
+    """The page's own policy forbids every request: one that were tried would be an error on the console."""
+    report(good)
+    page = good.parent / "report.html"
+    assert console(page, tmp_path, width) == []
+    assert (tmp_path / "shot.png").stat().st_size > 30_000
+    planted = tmp_path / "planted.html"
+    planted.write_text(page.read_text().replace("</main>", '<img src="http://127.0.0.1:9/x.png"></main>'))
+    (line,) = console(planted, tmp_path, width)
+    assert "Content Security Policy" in line
