@@ -23,9 +23,9 @@ T = TypeVar("T")
 _MOST_ROWS = 40
 _SECTIONS = {
     "What it predicts": ("band", "slices", "ood"),
-    "Is it calibrated?": ("calibration", "pit"),
-    "Has it converged?": ("trace", "rank", "autocorrelation"),
-    "Did it run right?": ("steps",),
+    verdict.CALIBRATED: ("calibration", "pit"),
+    verdict.CONVERGED: ("trace", "rank", "autocorrelation"),
+    verdict.RAN: ("steps",),
 }
 _COST = {
     "seconds_compile": "compilation, s",
@@ -77,13 +77,13 @@ def _attempt(make: Callable[[], T]) -> T | BnnzooError:
 def _findings(run: Run, diagnosis: Any, scores: Any, drawn: Mapping[str, Any]) -> list[verdict.Finding]:
     if isinstance(diagnosis, BnnzooError):
         found = [
-            verdict.Finding("Did it run right?", "no", f"{diagnosis}."),
-            verdict.unknown("Has it converged?", diagnosis),
+            verdict.Finding(verdict.RAN, "no", f"{diagnosis}."),
+            verdict.unknown(verdict.CONVERGED, diagnosis),
         ]
     else:
         found = [verdict.ran(diagnosis), verdict.converged(diagnosis)]
     if isinstance(scores, BnnzooError):
-        found.append(verdict.unknown("Is it calibrated?", scores))
+        found.append(verdict.unknown(verdict.CALIBRATED, scores))
     else:
         confidence = None
         if "coverage_90" not in scores:
@@ -92,7 +92,7 @@ def _findings(run: Run, diagnosis: Any, scores: Any, drawn: Mapping[str, Any]) -
         found.append(verdict.calibrated(scores, confidence=confidence))
     unfamiliar = _attempt(lambda: run.ood("noise").summary())
     if isinstance(unfamiliar, BnnzooError):
-        found.append(verdict.unknown("Does it know what it does not know?", unfamiliar))
+        found.append(verdict.unknown(verdict.KNOWS, unfamiliar))
     else:
         found.append(verdict.knows(unfamiliar))
     return found

@@ -15,6 +15,15 @@ CALIBRATION_MARGIN = 0.02
 OOD_AUROC = (0.6, 0.8)
 """Below: no better than a guess. From the second on: tells familiar rows from unfamiliar ones."""
 
+RAN, CONVERGED = "Did it run right?", "Has it converged?"
+CALIBRATED, KNOWS = "Is it calibrated?", "Does it know what it does not know?"
+
+_DENIED = {
+    RAN: "did not run right",
+    CONVERGED: "has not converged",
+    CALIBRATED: "is not calibrated",
+    KNOWS: "does not know what it does not know",
+}
 _EXACTNESS = {
     "biased": "the sampler is biased: its draws are not from the posterior, by an amount that no number here shows",
     "approximate": "the draws are from an approximation of the posterior, how close no number here shows",
@@ -32,10 +41,9 @@ class Finding(NamedTuple):
 
 def ran(found: Mapping[str, Any], limits: Limits = Limits()) -> Finding:  # noqa: B008 (immutable)
     """Did it run right? From `Run.diagnose`: everything a gate holds against it but convergence."""
-    question = "Did it run right?"
     said = [one for one in failures(found, limits) if not one.startswith(_CONVERGENCE)]
     if said:
-        return Finding(question, "no", _sentence(said))
+        return Finding(RAN, "no", _sentence(said))
     good = ["finished, every chain moved"]
     if "acceptance_rate" in found:
         good.append(f"acceptance {found['acceptance_rate']:.2f}")
@@ -44,21 +52,20 @@ def ran(found: Mapping[str, Any], limits: Limits = Limits()) -> Finding:  # noqa
     if "diverging" in found:
         good.append("no divergence" if not found["diverging"] else f"{found['diverging']:.2%} of draws diverging")
     if found["exactness"] in _EXACTNESS:
-        return Finding(question, "unsure", _sentence([", ".join(good), _EXACTNESS[found["exactness"]]]))
-    return Finding(question, "yes", _sentence([", ".join(good)]))
+        return Finding(RAN, "unsure", _sentence([", ".join(good), _EXACTNESS[found["exactness"]]]))
+    return Finding(RAN, "yes", _sentence([", ".join(good)]))
 
 
 def converged(found: Mapping[str, Any], limits: Limits = Limits()) -> Finding:  # noqa: B008 (immutable)
     """Has it converged? R-hat and effective sample size of predictions, as the gate judges them."""
-    question = "Has it converged?"
     if found["exactness"] == "approximate":
-        return Finding(question, "unsure", "The draws are no Markov chain: R-hat and ESS say nothing of them.")
+        return Finding(CONVERGED, "unsure", "The draws are no Markov chain: R-hat and ESS say nothing of them.")
     said = [one for one in failures(found, limits) if one.startswith(_CONVERGENCE)]
     if said:
         few = f"only {found['draws']} draws a chain" if found["draws"] < 100 else ""
-        return Finding(question, "no", _sentence([few, *said]))
+        return Finding(CONVERGED, "no", _sentence([few, *said]))
     return Finding(
-        question,
+        CONVERGED,
         "yes",
         f"R-hat of predictions is at most {found['rhat']:.3f} (limit {limits.rhat:g}), their effective draws at least "
         f"{found['ess_bulk']:.0f} (limit {limits.ess:g}).",
@@ -67,7 +74,6 @@ def converged(found: Mapping[str, Any], limits: Limits = Limits()) -> Finding:  
 
 def calibrated(scores: Mapping[str, float], *, confidence: float | None) -> Finding:
     """Is it calibrated? From `Run.evaluate`: the cover of 90 % intervals, or confidence against accuracy."""
-    question = "Is it calibrated?"
     rows = int(scores["rows"])
     if "coverage_90" in scores:
         cover, claim = scores["coverage_90"], 0.9
@@ -82,14 +88,13 @@ def calibrated(scores: Mapping[str, float], *, confidence: float | None) -> Find
         sides = (": too sure", ": not sure enough")
     if abs(cover - claim) <= 2 * error + CALIBRATION_MARGIN:
         if 2 * error > 0.1:
-            return Finding(question, "unsure", f"Too few test rows to tell: {words}.")
-        return Finding(question, "yes", _sentence([words]))
-    return Finding(question, "no", _sentence([words + sides[cover > claim]]))
+            return Finding(CALIBRATED, "unsure", f"Too few test rows to tell: {words}.")
+        return Finding(CALIBRATED, "yes", _sentence([words]))
+    return Finding(CALIBRATED, "no", _sentence([words + sides[cover > claim]]))
 
 
 def knows(found: Mapping[str, float]) -> Finding:
     """Does it know what it does not know? From `OodScores.summary`, on inputs of pure noise."""
-    question = "Does it know what it does not know?"
     score = "epistemic_sd" if "ood_auroc_epistemic_sd" in found else "entropy"
     area = found[f"ood_auroc_{score}"]
     name = {"epistemic_sd": "the epistemic sd", "entropy": "the entropy"}[score]
@@ -99,7 +104,7 @@ def knows(found: Mapping[str, float]) -> Finding:
     )
     low, high = OOD_AUROC
     answer: Answer = "yes" if area >= high else "unsure" if area >= low else "no"
-    return Finding(question, answer, _sentence([words]))
+    return Finding(KNOWS, answer, _sentence([words]))
 
 
 def unknown(question: str, reason: object) -> Finding:
@@ -109,14 +114,16 @@ def unknown(question: str, reason: object) -> Finding:
 
 def overall(findings: list[Finding]) -> tuple[Answer, str]:
     """All findings in one sentence."""
-    bad = [f for f in findings if f.answer == "no"]
-    open_ = [f for f in findings if f.answer == "unsure"]
+    bad = [_DENIED[f.question] for f in findings if f.answer == "no"]
     if bad:
-        first = bad[0].question.rstrip("?").lower()
-        return "no", f"Not to be trusted as it stands: {first}? No."
-    if open_:
-        return "unsure", f"Nothing found speaks against this run; not settled: {open_[0].question.lower()}"
+        return "no", f"Not to be trusted as it stands: it {_listed(bad)}."
+    if left := [f.question for f in findings if f.answer == "unsure"]:
+        return "unsure", f"Nothing found speaks against this run; not settled: {' '.join(left)}"
     return "yes", "It ran right, has converged, is calibrated, and knows what it does not know."
+
+
+def _listed(words: list[str]) -> str:
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
 def _percent(share: float, error: float) -> str:

@@ -243,10 +243,16 @@ def test_knows(area, answer):
 
 
 def test_overall_names_the_first_no():
-    yes, no, unsure = (verdict.Finding(f"Is it {a}?", a, "") for a in ("yes", "no", "unsure"))  # type: ignore[arg-type]
+    yes, no, unsure = (
+        verdict.Finding("a?", "yes", ""),
+        verdict.Finding(verdict.RAN, "no", ""),
+        verdict.unknown("b?", "c"),
+    )
+    also = verdict.Finding(verdict.CONVERGED, "no", "")
     assert verdict.overall([yes, yes])[0] == "yes"
     assert verdict.overall([yes, unsure])[0] == "unsure"
-    assert verdict.overall([unsure, no]) == ("no", "Not to be trusted as it stands: is it no? No.")
+    assert verdict.overall([unsure, no])[1] == "Not to be trusted as it stands: it did not run right."
+    assert "it did not run right and has not converged." in verdict.overall([no, also, unsure])[1]
 
 
 def test_every_picture_is_a_method_and_in_the_report():

@@ -53,9 +53,9 @@ def ood(posterior: Mapping[str, Score], single: Mapping[str, Score], *, name: st
                         for low, high, one in zip(edges[:-1], edges[1:], share, strict=True)
                     ]
                 panel.set_xlim(edges[0], edges[-1])
-            figure_label = line[0].set_xlabel(_AXES[score])
-            figure_label.set_horizontalalignment("center")
-            figure_label.set_position((1.0, 0))
+            label = line[0].set_xlabel(_AXES[score])
+            if score in single:
+                label.set_position((1.0, 0))  # between the two
         for panel, title in zip(axes[0], ("posterior", "single best draw"), strict=True):
             panel.set_title(title)
         figure.supylabel("share of rows", fontsize=9)
