@@ -72,7 +72,7 @@ def slices(run: Run, *, target: str | None = None) -> Picture:
         if classify:
             draws = run.functions(points[feature])[..., index].reshape(-1, grids.shape[1])
             line = np.average(draws, 0, run._weights)
-            quantiles = evaluation.sample_quantiles(draws, _LEVELS, run._weights)
+            quantiles = evaluation.sample_quantiles(draws[..., None], _LEVELS, run._weights)[..., 0]
         else:
             said = _regression(run, points[feature], index)
             line, quantiles = said["mean"].to_numpy(), said[["q05", "q25", "q75", "q95"]].to_numpy().T

@@ -81,7 +81,7 @@ def good(tmp_path_factory):
     table = pd.DataFrame({"<b>age</b>": x, "price & co": 2 * x + 0.5 * rng.normal(size=300)})
     table.to_csv(folder / "houses.csv", index=False)
     recipe = {"data": str(folder / "houses.csv"), "test_fraction": 0.4, "likelihood": "gaussian"}
-    options = {**recipe, "warmup": 100, "draws": 150, "chains": 4, "init": "prior", "likelihood.scale": 0.3}
+    options = {**recipe, "warmup": 100, "draws": 150, "chains": 4, "init": "prior", "likelihood.scale": 0.24}
     zoo.run_recipe(bnnzoo.config.resolve("linear", "nuts", [], options), out=folder / "run.nc")
     return folder / "run.nc"
 
