@@ -142,7 +142,7 @@ def _figure(picture: Picture) -> str:
 
 def _numbers(found: Mapping[str, Any]) -> str:
     """Every number, with its standard error over rows and its Monte Carlo error where there are any."""
-    ends = {"_se": "± s.e.", "_mcse": "± Monte Carlo"}
+    ends = {"_se": "± s.e.", "_mcse": "± MC"}
     used = [end for end in ends if any(name.endswith(end) and name.removesuffix(end) in found for name in found)]
     rows = [
         (name, value, *(found.get(name + end, "") for end in used))
