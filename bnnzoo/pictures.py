@@ -156,7 +156,7 @@ def ood(run: Run, *, spec: Any = "noise") -> Picture:
     found = run.ood(spec)
     posterior = {name: (values, found.outside[name]) for name, values in found.inside.items()}
     single = {name: (values, found.single_outside[name]) for name, values in found.single_inside.items()}
-    return plots.ood(posterior, single, name=found.name)
+    return plots.ood(posterior, single, name=Path(found.name).stem)
 
 
 PICTURES: dict[str, Callable[[Run], Picture]] = {
@@ -165,20 +165,24 @@ PICTURES: dict[str, Callable[[Run], Picture]] = {
 """All there are, by name, in the order of a report."""
 
 
-def draw(run: Run, names: Iterable[str]) -> Iterator[tuple[str, Picture | UsageError]]:
-    """The pictures of those names, or for one that this run does not have, the reason."""
+def draw(run: Run, names: Iterable[str], *, spec: Any = "noise") -> Iterator[tuple[str, Picture | UsageError]]:
+    """The pictures of those names, or for one that this run does not have, the reason.
+
+    Args:
+        spec: the unfamiliar inputs of `ood`.
+    """
     for name in names:
         try:
             # With a band there is nothing left for slices to show.
             if name == "slices" and run._signature.task == "regression" and run._signature.shape == (1,):
                 raise UsageError("one input only: the band shows it")
-            yield name, PICTURES[name](run)
+            yield name, ood(run, spec=spec) if name == "ood" else PICTURES[name](run)
         except UsageError as error:
             yield name, error
 
 
 def write(
-    run: Run, out: Path, formats: Sequence[str], names: Sequence[str] | None, *, force: bool
+    run: Run, out: Path, formats: Sequence[str], names: Sequence[str] | None, *, ood: Any, force: bool
 ) -> list[dict[str, Any]]:
     """Draw into the folder `out`; everything wrong is found before anything is drawn."""
     for format in formats:
@@ -195,7 +199,7 @@ def write(
     if taken and not force:
         raise UsageError(f"{taken[0]}: exists; use another -o, or --force to replace it")
     rows: list[dict[str, Any]] = []
-    for name, found in draw(run, chosen):
+    for name, found in draw(run, chosen, spec=ood):
         if isinstance(found, UsageError):
             rows.append({"picture": name, "file": None, "why": str(found)})
             continue

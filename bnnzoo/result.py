@@ -300,6 +300,7 @@ class Run:
         *,
         formats: Sequence[str] = ("png",),
         names: Sequence[str] | None = None,
+        ood: Any = "noise",
         force: bool = False,
     ) -> list[dict[str, Any]]:
         """Draw pictures into the folder `out`: for each its name and file, or why this run does not have it.
@@ -309,7 +310,7 @@ class Run:
         """
         from bnnzoo import pictures
 
-        return pictures.write(self, Path(out), formats, names, force=force)
+        return pictures.write(self, Path(out), formats, names, ood=ood, force=force)
 
     def report(self, out: str | Path, *, force: bool = False) -> Path:
         """Write the run as one HTML page that needs nothing else.

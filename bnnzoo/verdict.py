@@ -86,6 +86,8 @@ def calibrated(scores: Mapping[str, float], *, confidence: float | None) -> Find
         error = scores.get("accuracy_se", math.sqrt(cover * (1 - cover) / rows))
         words = f"it is {confidence:.1%} sure on average and right in {_percent(cover, error)} of {rows} test rows"
         sides = (": too sure", ": not sure enough")
+    # The error that the share would have if the claim held, too: a share near 0 or 1 looks surer than it is.
+    error = max(error, math.sqrt(claim * (1 - claim) / rows))
     if abs(cover - claim) <= 2 * error + CALIBRATION_MARGIN:
         if 2 * error > 0.1:
             return Finding(CALIBRATED, "unsure", f"Too few test rows to tell: {words}.")

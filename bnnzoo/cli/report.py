@@ -24,6 +24,9 @@ def plot(
             "--only", metavar="PICTURE", help="this picture; repeatable; all unless given", show_default=False
         ),
     ] = None,
+    ood: Annotated[
+        str, typer.Option("--ood", metavar="SPEC", help="the unfamiliar inputs, as for evaluate --ood")
+    ] = "noise",
     force: common.Force = False,
     json: common.Json = False,
     debug: common.Debug = False,
@@ -34,11 +37,12 @@ def plot(
     Examples:
       bnnzoo plot run.nc -o pictures
       bnnzoo plot run.nc -o pictures --only band --format pdf --format png
+      bnnzoo plot mnist.nc -o pictures --only ood --ood kmnist.npz
     """
     del debug
     from bnnzoo import zoo
 
-    rows = zoo.open(run).plot_to(out, formats=format or ["png"], names=only, force=force)
+    rows = zoo.open(run).plot_to(out, formats=format or ["png"], names=only, ood=ood, force=force)
     if json:
         print_json(rows)
     else:

@@ -70,7 +70,9 @@ def main(out: Path) -> None:
             below.plot(grid, sd, color=colour, ls=dash, lw=2, label=label)
             print(f"{method}: sd over the closed form's, from {np.min(sd / exact):.3f} to {np.max(sd / exact):.3f}")
         for sign in (-1, 1):
-            above.plot(grid, centre + sign * exact, color=ORANGE, ls="--", lw=1, label="closed form" if sign > 0 else None)
+            above.plot(
+                grid, centre + sign * exact, color=ORANGE, ls="--", lw=1, label="closed form" if sign > 0 else None
+            )
         below.plot(grid, exact, color=ORANGE, ls="--", lw=1.2, label="closed form")
         above.plot(x, y, ".", color=INK, ms=3, mew=0, alpha=0.6, label="training data")
         above.set_ylabel("y")
