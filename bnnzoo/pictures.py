@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from arviz_stats.base import array_stats
+import pandas as pd
+from arviz_stats.base import array_stats  # pyright: ignore[reportPrivateImportUsage]
 from jaxtyping import Float
 
 from bnnzoo import evaluation, plots
@@ -217,13 +218,14 @@ def _around(x: Float[np.ndarray, " row"], factor: float, points: int) -> Float[n
     return np.linspace(middle - factor * half, middle + factor * half, points)
 
 
-def _regression(run: Run, x: Float[np.ndarray, "row feature"], index: int):
+def _regression(run: Run, x: Float[np.ndarray, "row feature"], index: int) -> pd.DataFrame:
     """mean, sd, its parts and the quantiles of one target."""
     said = run.predict(x)
     prefix = f"{run._signature.target_names[index]}_" if len(run._signature.target_names) > 1 else ""
-    said = said[[c for c in said if c.startswith(prefix)]].rename(columns=lambda c: c.removeprefix(prefix))
+    found = {name: said[f"{prefix}{name}"].to_numpy() for name in ("mean", "sd", "aleatoric_sd", "epistemic_sd")}
     quantiles = run._quantiles(x.astype(np.float32), seed=0, levels=_LEVELS)
-    return said.assign(**{f"q{round(100 * q):02d}": quantiles[i, :, index] for i, q in enumerate(_LEVELS)})
+    levels = {f"q{round(100 * q):02d}": quantiles[i, :, index] for i, q in enumerate(_LEVELS)}
+    return pd.DataFrame(found | levels)
 
 
 def _test(run: Run) -> tuple[np.ndarray, np.ndarray]:

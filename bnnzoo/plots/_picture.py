@@ -58,9 +58,9 @@ class Picture:
 
     def _drawn(self, format: str, facecolor: str = "none", **more: str) -> bytes:
         file = io.BytesIO()
-        dated = {"metadata": {"Date": None}} if format == "svg" else {}
+        undated = {"Date": None} if format == "svg" else None
         with style(**{"svg.hashsalt": self.name, **more}):
-            self.figure.savefig(file, format=format, facecolor=facecolor, **dated)
+            self.figure.savefig(file, format=format, facecolor=facecolor, metadata=undated)
         return file.getvalue()
 
     def _repr_png_(self) -> bytes:

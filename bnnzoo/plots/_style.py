@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import matplotlib as mpl
 import numpy as np
@@ -74,7 +74,7 @@ def style(**more: Any) -> Iterator[None]:
     """Our settings for as long as something is drawn; the caller's are untouched."""
     with mpl.rc_context():
         mpl.rcdefaults()
-        mpl.rcParams.update({**_RC, **more})
+        mpl.rcParams.update(cast(Any, {**_RC, **more}))
         yield
 
 

@@ -44,19 +44,20 @@ def band(
         below.plot(grid, said["aleatoric_sd"], color=ORANGE, ls="--", label="aleatoric (data)")
         below.plot(grid, said["epistemic_sd"], color=GREEN, label="epistemic (weights)")
         below.set(xlabel=feature, ylabel=f"sd of {target}", xlim=(grid[0], grid[-1]))
-        below.set_ylim(0, 1.3 * float(said["sd"].max()))
+        below.set_ylim(0, 1.3 * float(np.max(said["sd"])))
         below.legend(loc="upper center", ncols=3, columnspacing=1.2)
         for panel in (above, below):
             for low, high in ((grid[0], x.min()), (x.max(), grid[-1])):
                 panel.axvspan(low, high, color=MUTED, alpha=0.12, lw=0)
         figure.align_ylabels(axes)
     inside = (grid >= x.min()) & (grid <= x.max())
-    parts = said[["aleatoric_sd", "epistemic_sd"]]
-    within, outside = parts[inside].median(), parts[~inside].median()
+    parts = said[["aleatoric_sd", "epistemic_sd"]].to_numpy()
+    within, outside = np.median(parts[inside], 0), np.median(parts[~inside], 0)
     alt = (
         f"{target} against {feature}: predictive mean with 50 and 90 % intervals and the training data; below, the "
-        f"standard deviation. Median over the data's range: aleatoric {within.iloc[0]:.3g}, epistemic "
-        f"{within.iloc[1]:.3g}. Outside it, on grey: aleatoric {outside.iloc[0]:.3g}, epistemic {outside.iloc[1]:.3g}."
+        f"standard deviation. Median over the data's range: aleatoric {within[0]:.3g}, epistemic "
+        f"{within[1]:.3g}. Outside it, on grey: aleatoric {outside[0]:.3g}, epistemic {outside[1]:.3g}."
     )
     columns = ["mean", "sd", "aleatoric_sd", "epistemic_sd", "q05", "q25", "q75", "q95"]
-    return Picture("band", "Predictive band", alt, figure, said[columns].assign(**{feature: grid})[[feature, *columns]])
+    table = pd.DataFrame({feature: grid} | {name: said[name].to_numpy() for name in columns})
+    return Picture("band", "Predictive band", alt, figure, table)

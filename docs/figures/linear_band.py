@@ -2,8 +2,8 @@
 
     python docs/figures/linear_band.py docs/images
 
-Runs the `bnnzoo` commands that it prints and draws `gallery-linear.png`: the posterior of the line's mean, plus and minus
-one standard deviation, beside the closed form.
+Runs the `bnnzoo` commands that it prints and draws `gallery-linear.png`: the posterior of the line, plus and minus one
+standard deviation, beside the closed form.
 """
 
 from __future__ import annotations
