@@ -39,7 +39,7 @@ def leave_one_out(
     weights, pareto_k = np.empty_like(flat), np.empty(len(flat))
     for row, ratios in enumerate(given - power * flat):
         weights[row], pareto_k[row] = _smoothed(ratios, efficiency)
-    density = special.logsumexp(weights + flat, 1) - special.logsumexp(weights, 1)
+    density = np.asarray(special.logsumexp(weights + flat, 1)) - np.asarray(special.logsumexp(weights, 1))
     good_k = min(1 - 1 / math.log10(count), 0.7) if count > 10 else 0.0
     return Loo(density, pareto_k, good_k)
 
