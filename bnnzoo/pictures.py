@@ -12,7 +12,7 @@ from arviz_stats.base import array_stats  # pyright: ignore[reportPrivateImportU
 from jaxtyping import Float
 
 from bnnzoo import evaluation, plots
-from bnnzoo.errors import UsageError
+from bnnzoo.errors import BnnzooError, UsageError
 from bnnzoo.plots import Picture, Slice
 from bnnzoo.samplers._regime import MOST_SIGMA2
 
@@ -166,7 +166,7 @@ PICTURES: dict[str, Callable[[Run], Picture]] = {
 """All there are, by name, in the order of a report."""
 
 
-def draw(run: Run, names: Iterable[str], *, spec: Any = "noise") -> Iterator[tuple[str, Picture | UsageError]]:
+def draw(run: Run, names: Iterable[str], *, spec: Any = "noise") -> Iterator[tuple[str, Picture | BnnzooError]]:
     """The pictures of those names, or for one that this run does not have, the reason.
 
     Args:
@@ -178,7 +178,7 @@ def draw(run: Run, names: Iterable[str], *, spec: Any = "noise") -> Iterator[tup
             if name == "slices" and run._signature.task == "regression" and run._signature.shape == (1,):
                 raise UsageError("one input only: the band shows it")
             yield name, ood(run, spec=spec) if name == "ood" else PICTURES[name](run)
-        except UsageError as error:
+        except BnnzooError as error:
             yield name, error
 
 
@@ -201,7 +201,7 @@ def write(
         raise UsageError(f"{taken[0]}: exists; use another -o, or --force to replace it")
     rows: list[dict[str, Any]] = []
     for name, found in draw(run, chosen, spec=ood):
-        if isinstance(found, UsageError):
+        if isinstance(found, BnnzooError):
             rows.append({"picture": name, "file": None, "why": str(found)})
             continue
         out.mkdir(parents=True, exist_ok=True)
@@ -261,7 +261,7 @@ def _probed(run: Run) -> tuple[dict[str, np.ndarray], dict[str, float], dict[str
 
 def _values(run: Run) -> tuple[Float[np.ndarray, "chain draw value"], list[str]]:
     """What convergence is judged by, in original units, and what each value is."""
-    chains = run.posterior["posterior"].sizes["chain"]
+    chains, _ = run._shape
     if not run._is_rebuildable:
         positions = run._draws.reshape(chains, -1, run._draws.shape[-1])
         return positions, [f"parameter {index}" for index in range(positions.shape[2])]
