@@ -245,6 +245,17 @@ def test_a_learned_scale_has_its_exact_curvature():
         np.testing.assert_allclose(found[-1, :-1], 0, atol=1e-6)
 
 
+@pytest.mark.parametrize("make", [_curvature.full, _curvature.kronecker])
+def test_data_that_say_little_leave_the_prior(make):
+    """Two inputs that are always 0: of their weights, and of nothing else, the Gaussian is the prior."""
+    posterior = _network(hidden=(6,), rows=2)
+    still = eqx.tree_at(lambda p: p.data.x, posterior, np.zeros_like(posterior.data.x))
+    found = _covariance(make, still, 0.5 * jax.random.normal(jax.random.key(0), (posterior.layout.dim,)))
+    first = posterior.layout.blocks[0]
+    np.testing.assert_allclose(found[: first.stop, : first.stop], np.eye(first.size), atol=1e-4)
+    assert np.linalg.eigvalsh(found)[0] < 0.9
+
+
 def test_laplace_says_what_it_cannot_do():
     with pytest.raises(UsageError, match="curvature='fisher'"):
         Laplace().check(gaussian().posterior)

@@ -125,8 +125,11 @@ def num_rows(posterior: AbstractPosterior, kind: Kind) -> int:
 
 
 def _lifted(matrix: Float[Array, "row row"]) -> Float[Array, "row row"]:
-    """A positive semi-definite matrix, its diagonal raised by the size of its rounding errors."""
-    ridge = jnp.finfo(matrix.dtype).eps * jnp.trace(matrix)
+    """A symmetric matrix, its diagonal raised by the size of its rounding errors.
+
+    LAPACK's float32 eigenvectors of a matrix of deficient rank are now and then not a number.
+    """
+    ridge = jnp.finfo(matrix.dtype).eps * jnp.sum(jnp.abs(jnp.diag(matrix)))
     return matrix + ridge * jnp.eye(len(matrix), dtype=matrix.dtype)
 
 
@@ -165,7 +168,8 @@ def _rows(posterior: AbstractPosterior, theta: Float[Array, " dim"], datum: Any,
         log_prob = posterior.likelihood_at(theta).log_prob
         outputs, pull = jax.vjp(lambda t: posterior.outputs(t, jnp.asarray(datum.x))[0], theta)
         target = jnp.asarray(datum.y)[0]
-        values, vectors = jnp.linalg.eigh(-jax.hessian(log_prob)(outputs, target))
+        head = -jax.hessian(log_prob)(outputs, target)
+        values, vectors = jnp.linalg.eigh(_lifted(head))
         (rows,) = jax.vmap(pull)((vectors * jnp.sqrt(jnp.maximum(values, 0.0))).T)
     # The likelihood's own parameters are in `_base`.
     return rows.at[:, inner:].set(0.0)
