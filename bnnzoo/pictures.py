@@ -11,7 +11,7 @@ import pandas as pd
 from arviz_stats.base import array_stats  # pyright: ignore[reportPrivateImportUsage]
 from jaxtyping import Float
 
-from bnnzoo import evaluation, plots
+from bnnzoo import evaluation, plots, predict
 from bnnzoo.errors import BnnzooError, UsageError
 from bnnzoo.plots import Picture, Slice
 from bnnzoo.samplers._regime import MOST_SIGMA2
@@ -73,7 +73,8 @@ def slices(run: Run, *, target: str | None = None) -> Picture:
         if classify:
             draws = run.functions(points[feature])[..., index].reshape(-1, grids.shape[1])
             line = np.average(draws, 0, run._weights)
-            quantiles = evaluation.sample_quantiles(draws[..., None], _LEVELS, run._weights)[..., 0]
+            copies = draws[predict.copies(len(draws), run._weights)]
+            quantiles = evaluation.quantiles(np.sort(copies, 0)[..., None], _LEVELS)[..., 0]
         else:
             said = _regression(run, points[feature], index)
             line, quantiles = said["mean"].to_numpy(), said[["q05", "q25", "q75", "q95"]].to_numpy().T
