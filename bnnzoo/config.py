@@ -72,6 +72,10 @@ class Recipe:
         Literal["map", "prior"] | None,
         Doc("where chains start; map, the default for networks, trains each first"),
     ] = None
+    start_steps: Annotated[int, Ge(250), Doc("steps of training for init map, at most")] = 5000
+    start_held_out: Annotated[
+        float, Ge(0), Lt(1), Doc("share of the rows that training for init map is judged on; 0: it fits all rows")
+    ] = 0.1
     chain_method: Annotated[
         Literal["auto", "parallel", "vectorized", "sequential"], Doc("how chains share the hardware")
     ] = "auto"

@@ -28,7 +28,7 @@ from bnnzoo.progress import Observer, Progress
 from bnnzoo.result import Run, fixed_leaves, train_groups
 from bnnzoo.run import Keys, carry_template
 from bnnzoo.samplers import AbstractSampler
-from bnnzoo.start import MOST_STEPS, train
+from bnnzoo.start import train
 
 
 def sample(
@@ -132,7 +132,7 @@ def run_recipe(
             problem = assembly.fix(problem, fixed)
         thetas = assembly.initial_positions(problem, trained=trained, key=keys.init)
         if trained:
-            thetas = _train(problem.posterior, thetas, placement, keys.init, tell, stop)
+            thetas = _train(problem.posterior, thetas, placement, keys.init, recipe, tell, stop)
         started = time.perf_counter() - started
         _check_start(problem.posterior, thetas)
         resolved = assembly.resolved(problem)
@@ -243,14 +243,22 @@ def _train(
     thetas: Float[Array, "chain dim"],
     placement: Placement,
     key: PRNGKeyArray,
+    recipe: Recipe,
     tell: Observer,
     stop: Stop | None,
     what: str = "each chain's start",
 ) -> Float[np.ndarray, "chain dim"]:
     positions = np.asarray(thetas)
-    stream = train(posterior, thetas, placement=placement, key=jax.random.fold_in(key, 2**31))
+    stream = train(
+        posterior,
+        thetas,
+        placement=placement,
+        key=jax.random.fold_in(key, 2**31),
+        most_steps=recipe.start_steps,
+        held_out=recipe.start_held_out,
+    )
     for done, positions in stream:  # noqa: B007 (the last one is returned)
-        tell(Progress("start", done, MOST_STEPS, note=f"training {what}"))
+        tell(Progress("start", done, recipe.start_steps, note=f"training {what}"))
         number = stop() if stop else 0
         if number:
             raise InterruptedRunError(f"stopped while training {what}: nothing was written", number)
@@ -264,7 +272,7 @@ def _train_fixed(
     whole = assembly.whole(problem)
     thetas = assembly.initial_positions(whole, trained=True, key=key)
     placement = place("vectorized", 1)
-    thetas = _train(whole.posterior, thetas, placement, key, tell, stop, "the part that is not sampled")
+    thetas = _train(whole.posterior, thetas, placement, key, problem.recipe, tell, stop, "the part that is not sampled")
     trained = named_leaves(whole.posterior.network_at(jnp.asarray(thetas[0])))
     return {name: np.asarray(trained[name]) for name in named_leaves(problem.posterior.network)}
 
@@ -394,7 +402,7 @@ def _sample_posterior(
             fold = jax.vmap(lambda c: posterior.start(key=jax.random.fold_in(keys.init, c)))
             thetas: Any = fold(jnp.arange(chains, dtype=jnp.uint32))
             if init == "map":
-                thetas = _train(posterior, thetas, placement, keys.init, observer or _silent, None)
+                thetas = _train(posterior, thetas, placement, keys.init, recipe, observer or _silent, None)
         else:
             thetas = np.asarray(init)
             if thetas.shape != (chains, posterior.layout.dim):
