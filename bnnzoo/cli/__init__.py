@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bnnzoo.cli import catalogue, check, compare, diagnose, evaluate, report, sample
+from bnnzoo.cli import catalogue, check, compare, diagnose, evaluate, report, sample, zoo
 from bnnzoo.errors import BnnzooError, BnnzooWarning
 
 app = typer.Typer(
@@ -49,7 +49,7 @@ def _bnnzoo(
     del show_version
 
 
-for _group in (sample, evaluate, diagnose, compare, report, check, catalogue):
+for _group in (sample, evaluate, diagnose, compare, report, check, catalogue, zoo):
     _group.add_to(app)
 
 

@@ -16,7 +16,7 @@ from typing_extensions import Doc
 from bnnzoo.number import Number, number
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.samplers import Stats
-from bnnzoo_blackjax.kernel import AbstractKernel, KernelState
+from bnnzoo_blackjax.kernel import AbstractKernel, KernelState, check_dim
 
 
 class AdjustedMclmc(AbstractKernel):
@@ -33,6 +33,9 @@ class AdjustedMclmc(AbstractKernel):
     length: Annotated[Number, Gt(0), Doc("mean length of a trajectory, in sqrt(dim) standard deviations")] = number(1.0)
     max_steps: Annotated[int, Ge(1), Doc("mean number of steps of a trajectory, at most")] = 500
     target_acceptance: Annotated[Number, Gt(0), Lt(1), Doc("acceptance that warm-up tunes to")] = number(0.9)
+
+    def check(self, posterior: AbstractPosterior) -> None:
+        check_dim(posterior)
 
     def algorithm(
         self, log_density: Callable, step_size: Float[Array, ""], inverse_mass: Float[Array, " dim"]

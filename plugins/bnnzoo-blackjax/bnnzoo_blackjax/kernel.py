@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from blackjax.base import SamplingAlgorithm
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from bnnzoo.errors import UsageError
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.samplers import AbstractSampler, Stats
 from bnnzoo.samplers._base import S
@@ -93,3 +94,13 @@ class AbstractKernel(AbstractSampler[KernelState]):
     ) -> tuple[AbstractSampler, S]:
         del posterior, final, key, num_steps
         return self, shared(states)
+
+
+def check_dim(posterior: AbstractPosterior) -> None:
+    """Refuse what has no direction to turn to.
+
+    Raises:
+        UsageError: for fewer than two parameters.
+    """
+    if posterior.layout.dim < 2:
+        raise UsageError("microcanonical samplers need at least 2 parameters; use nuts")

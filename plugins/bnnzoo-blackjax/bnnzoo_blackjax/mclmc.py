@@ -11,11 +11,11 @@ from blackjax.mcmc import mclmc
 from jaxtyping import Array, Float, PRNGKeyArray
 from typing_extensions import Doc
 
-from bnnzoo.errors import UsageError
 from bnnzoo.number import Number, number
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.samplers import AbstractSampler, Stats
 from bnnzoo.samplers._base import S
+from bnnzoo_blackjax.kernel import check_dim
 from bnnzoo_blackjax.metric import Metric, alike, rescaled, shared, strong
 
 _GUARD = 1000.0
@@ -57,8 +57,7 @@ class Mclmc(AbstractSampler[MclmcState]):
     energy_variance: Annotated[Number, Gt(0), Doc("variance of a step's energy error a parameter")] = number(5e-4)
 
     def check(self, posterior: AbstractPosterior) -> None:
-        if posterior.layout.dim < 2:
-            raise UsageError("sampler mclmc needs at least 2 parameters; use nuts")
+        check_dim(posterior)
 
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray

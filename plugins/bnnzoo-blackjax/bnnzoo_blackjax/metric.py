@@ -11,12 +11,14 @@ from jaxtyping import Array, Float
 
 S = TypeVar("S")
 
+_LEAST_COUNT = 50
+"""Positions that a variance is believed from; a window with fewer leaves them to the next."""
 _PRIOR_COUNT = 5.0
 _PRIOR_VARIANCE = 1e-3
 
 
 class Metric(eqx.Module):
-    """The inverse mass matrix in use, and the running moments of this window's positions (Welford 1962)."""
+    """The inverse mass matrix in use, and the running moments of the positions since it was made (Welford 1962)."""
 
     inverse_mass: Float[Array, " dim"]
     count: Float[Array, ""]
@@ -37,13 +39,12 @@ class Metric(eqx.Module):
         return Metric(self.inverse_mass, count, mean, self.squares + change * (theta - mean))
 
     def settled(self) -> Metric:
-        """The variances of the window as the inverse mass, shrunk a little towards 1e-3 as Stan does."""
+        """The variances as the inverse mass, shrunk a little towards 1e-3 as Stan does, and the moments begun anew."""
         weight = self.count / (self.count + _PRIOR_COUNT)
         variance = weight * self.squares / jnp.maximum(self.count, 1.0) + (1 - weight) * _PRIOR_VARIANCE
-        usable = jnp.all(jnp.isfinite(variance)) & (self.count > 0)
-        return eqx.tree_at(
-            lambda m: m.inverse_mass, Metric.identity(self.mean), jnp.where(usable, variance, self.inverse_mass)
-        )
+        usable = jnp.all(jnp.isfinite(variance)) & (self.count >= _LEAST_COUNT)
+        new = eqx.tree_at(lambda m: m.inverse_mass, Metric.identity(self.mean), variance)
+        return jax.tree.map(lambda a, b: jnp.where(usable, a, b), new, self)
 
 
 def rescaled(step_size: Float[Array, "*chain"], old: Float[Array, "*chain dim"], new: Float[Array, "*chain dim"]):
