@@ -72,7 +72,7 @@ def converged(found: Mapping[str, Any], limits: Limits = Limits()) -> Finding:  
     )
 
 
-def calibrated(scores: Mapping[str, float], *, confidence: float | None) -> Finding:
+def calibrated(scores: Mapping[str, Any], *, confidence: float | None) -> Finding:
     """Is it calibrated? From `Run.evaluate`: the cover of 90 % intervals, or confidence against accuracy."""
     rows = int(scores["rows"])
     if "coverage_90" in scores:
@@ -95,7 +95,7 @@ def calibrated(scores: Mapping[str, float], *, confidence: float | None) -> Find
     return Finding(CALIBRATED, "no", _sentence([words + sides[cover > claim]]))
 
 
-def knows(found: Mapping[str, float]) -> Finding:
+def knows(found: Mapping[str, Any]) -> Finding:
     """Does it know what it does not know? From `OodScores.summary`, on inputs of pure noise."""
     score = "epistemic_sd" if "ood_auroc_epistemic_sd" in found else "entropy"
     area = found[f"ood_auroc_{score}"]

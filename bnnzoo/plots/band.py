@@ -51,12 +51,15 @@ def band(
                 panel.axvspan(low, high, color=MUTED, alpha=0.12, lw=0)
         figure.align_ylabels(axes)
     inside = (grid >= x.min()) & (grid <= x.max())
-    parts = said[["aleatoric_sd", "epistemic_sd"]].to_numpy()
-    within, outside = np.median(parts[inside], 0), np.median(parts[~inside], 0)
+    told = [
+        f"{where} aleatoric {np.median(said['aleatoric_sd'][at]):.3g}, "
+        f"epistemic {np.median(said['epistemic_sd'][at]):.3g}"
+        for where, at in (("over the data's range", inside), ("outside it, on grey,", ~inside))
+        if at.any()
+    ]
     alt = (
         f"{target} against {feature}: predictive mean with 50 and 90 % intervals and the training data; below, the "
-        f"standard deviation. Median over the data's range: aleatoric {within[0]:.3g}, epistemic "
-        f"{within[1]:.3g}. Outside it, on grey: aleatoric {outside[0]:.3g}, epistemic {outside[1]:.3g}."
+        f"standard deviation. Its median {'; '.join(told)}."
     )
     columns = ["mean", "sd", "aleatoric_sd", "epistemic_sd", "q05", "q25", "q75", "q95"]
     table = pd.DataFrame({feature: grid} | {name: said[name].to_numpy() for name in columns})
