@@ -119,6 +119,9 @@ def monte_carlo_errors(sums: Sums, chains: int, score: Callable[[Moments], dict[
         labels = np.unique(groups)
         if len(labels) < 2:
             continue
+        if min(sums.weight[groups != label].sum() for label in labels) <= 0:
+            # All the weight is in one batch: nothing is known of other draws.
+            return dict.fromkeys(score(sums.moments()), math.nan)
         left = [{k: e.value for k, e in score(sums.moments(groups != label)).items()} for label in labels]
         for name in left[0]:
             values = np.array([one[name] for one in left])

@@ -94,6 +94,7 @@ def test_a_run_with_log_weights_predicts_by_them(folder, tmp_path):
     np.testing.assert_allclose((frame["q95"] - mean[:, 0]) / scale, 1.645, atol=0.3)
     found = run.evaluate(save=False)
     np.testing.assert_allclose(found["nll"], -stats.norm.logpdf(y, mean, scale).mean(), rtol=1e-3)
+    assert np.isnan(found["nll_mcse"])
     assert run.diagnose()["weights_ess"] == pytest.approx(1.0)
 
 
