@@ -123,7 +123,7 @@ def _advance(
             gradient = jax.grad(loss)(state.theta, posterior.take(kept[rows]))
             gradient = jnp.where(jnp.isfinite(gradient), gradient, 0.0)
             change, optimiser = _optimiser().update(gradient, state.optimiser)
-            theta = state.theta - _learning_rate(state.step, most_steps) * change
+            theta = state.theta - _learning_rate(state.step, most_steps) * jnp.asarray(change)
             return state._replace(theta=theta, optimiser=optimiser, step=state.step + 1)
 
         def look(state):

@@ -48,7 +48,7 @@ class Hmc(AbstractKernel):
 
 
 class Barker(AbstractKernel):
-    """Draws from the posterior by BlackJAX's Barker proposal, robust to the step size (Livingstone and Zanella 2022)."""
+    """Draws from the posterior by BlackJAX's Barker proposal, Livingstone and Zanella 2022: robust to the step size."""
 
     exactness: ClassVar[Exact] = "exact"
 
