@@ -77,10 +77,10 @@ def good(tmp_path_factory):
     """A line, by nuts, from a table with an awkward name."""
     folder = tmp_path_factory.mktemp("good")
     rng = np.random.default_rng(0)
-    x = rng.normal(size=300)
-    table = pd.DataFrame({"<b>age</b>": x, "price & co": 2 * x + 0.5 * rng.normal(size=300)})
+    x = rng.normal(size=800)
+    table = pd.DataFrame({"<b>age</b>": x, "price & co": 2 * x + 0.5 * rng.normal(size=800)})
     table.to_csv(folder / "houses.csv", index=False)
-    recipe = {"data": str(folder / "houses.csv"), "test_fraction": 0.4, "likelihood": "gaussian"}
+    recipe = {"data": str(folder / "houses.csv"), "test_fraction": 0.5, "likelihood": "gaussian"}
     options = {**recipe, "warmup": 100, "draws": 150, "chains": 4, "init": "prior", "likelihood.scale": 0.24}
     zoo.run_recipe(bnnzoo.config.resolve("linear", "nuts", [], options), out=folder / "run.nc")
     return folder / "run.nc"
@@ -196,7 +196,7 @@ def test_what_is_lacking_is_said(tmp_path):
 def test_an_unfinished_run(poll, tmp_path):
     """Stopped before its first draw, or among the first; without test rows."""
     polls = iter([0] * (poll - 1))
-    options = {"draws": 50000, "thin": 20, "warmup": 20, "test_fraction": 0, "chains": 2}
+    options = {"draws": 50000, "thin": 2000, "warmup": 20, "test_fraction": 0, "chains": 2}
     with pytest.raises(bnnzoo.BnnzooError):
         zoo.run_recipe(tiny.recipe("random-walk", **options), out=tmp_path / "run.nc", stop=lambda: next(polls, 15))
     page = report(tmp_path / "run.nc")
