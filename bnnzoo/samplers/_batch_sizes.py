@@ -20,7 +20,7 @@ _FEWEST = 2 * _NUM_BATCHES
 """Fewer data a step save nothing, and their variance has too few degrees of freedom."""
 
 _SKEW_BIAS = 0.005
-"""Mean bias by the skewness of the noise that asks for more data, a quarter of what the run's guard allows."""
+"""Mean bias by the skewness of the noise that asks for more data, a third of what the run's guard allows."""
 
 
 class Seen(eqx.Module):
