@@ -10,7 +10,8 @@ MOST_SIGMA2 = 2.0
 
 MOST_SKEW_BIAS = 0.015
 """Mean of acceptance x |skewness| sigma^3 / 6. With outliers or lognormal data runs below it keep mean and variance
-to a few percent; at 0.03 to 0.04 the mean is off by 0.15 to 0.35 standard deviations (`tests/test_batch_invariance.py`)."""
+to a few percent; at 0.03 to 0.04 the mean is off by 0.15 to 0.35 standard deviations
+(`tests/test_batch_invariance.py`)."""
 
 
 def regime(
