@@ -175,8 +175,8 @@ class NumpyroPosterior(AbstractPosterior):
     def minibatch(self, size: int, *, replace: bool = True, key: PRNGKeyArray) -> Any:
         if not self.by_row:
             raise UsageError(
-                "the model's rows are not independent, so it has no mini-batches; use a sampler that looks at all "
-                "data, such as nuts"
+                "the model's rows are not independent, so it has no mini-batches; "
+                "use a sampler that looks at all data, such as nuts"
             )
         return super().minibatch(size, replace=replace, key=key)
 

@@ -48,7 +48,7 @@ class Hmc(AbstractKernel):
 
 
 class Barker(AbstractKernel):
-    """Draws from the posterior by BlackJAX's Barker proposal, Livingstone and Zanella 2022: robust to the step size."""
+    """Draws from the posterior by BlackJAX's Barker proposal, robust to its step size (Livingstone, Zanella 2022)."""
 
     exactness: ClassVar[Exact] = "exact"
 
