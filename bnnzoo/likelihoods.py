@@ -150,7 +150,9 @@ class StudentT(AbstractLikelihood):
         return num_targets
 
     def distribution(self, output: Float[Array, " output"]) -> dist.Distribution:
-        return dist.StudentT(self.df, output, self.scale).to_event(1)
+        # In the output's precision: the normalisation of a float32 number of degrees of freedom would be in its own.
+        df, scale = (jnp.asarray(value, output.dtype) for value in (self.df, self.scale))
+        return dist.StudentT(df, output, scale).to_event(1)
 
     def upper_bound(self, target: Float[Array, " target"]) -> Float[Array, ""]:
         return jnp.asarray(jnp.inf) if isinstance(self.scale, str) else self.log_prob(target, target)

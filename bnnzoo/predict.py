@@ -257,7 +257,8 @@ def _accumulate(
         log_density = jnp.logaddexp(sums[3], log_density + jnp.log(weight))
         return (*(s + weight * v for s, v in zip(sums[:3], values, strict=True)), log_density), None
 
-    zero = [jnp.zeros(shape.shape, shape.dtype) for shape in jax.eval_shape(one, draws[0])]
+    shapes = jax.eval_shape(one, draws[0])
+    zero = [jnp.zeros(shape.shape, jnp.result_type(shape.dtype, weights.dtype)) for shape in shapes]
     start = (*zero[:3], jnp.full_like(zero[3], -jnp.inf))
     return jax.lax.scan(add, start, (draws, weights))[0]
 

@@ -66,7 +66,8 @@ def test_from_a_table_to_predictions(table, tmp_path, capsys):
     assert call("evaluate", out, "--json", "--quiet") == 0
     scores = json.loads(capsys.readouterr().out)
     assert {"nll", "rmse", "coverage_90"} <= set(scores)
-    assert all(isinstance(value, int | float) for value in scores.values())
+    # So few draws repeat too often for a Pareto k.
+    assert [name for name, value in scores.items() if not isinstance(value, int | float)] in ([], ["loo_pareto_k"])
 
     assert call("predict", out, "--data", table, "-o", tmp_path / "p.csv") == 0
     assert list(pd.read_csv(tmp_path / "p.csv").columns)[:2] == ["mean", "sd"]

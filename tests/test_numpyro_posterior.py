@@ -127,7 +127,7 @@ def test_the_penalty_on_independent_rows_finds_the_conjugate_answer():
     precision = np.eye(2) + x.T @ x / 0.25
     exact, cov = np.linalg.solve(precision, x.T @ y / 0.25), np.linalg.inv(precision)
     sampler = bnnzoo.Penalty(batch_size=40, num_batches=8, sampling="disjoint")
-    run = bnnzoo.sample(posterior, sampler, chains=8, warmup=600, draws=400, thin=10, init="prior")
+    run = bnnzoo.sample(posterior, sampler, chains=8, warmup=600, draws=400, thin=30, init="prior")
     chains = run.posterior["posterior"]["weight"].values.mean(1)
     # Chains are the units: t of 7 degrees of freedom, 1e-6 two-sided at 14.6 standard errors.
     error = chains.std(0, ddof=1) / np.sqrt(8)
