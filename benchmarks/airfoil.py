@@ -1,0 +1,92 @@
+"""Airfoil self-noise: the zoo's recipes against bde, on one split, in one table.
+
+    python benchmarks/airfoil.py airfoil.csv [--recipes 'airfoil-*'] [--bde PYTHON] [--seed 0]
+
+The data: 1503 rows, five features, the target last. A fifth is the test set (`train_test_split(test_size=0.2,
+random_state=0)`), all is standardised on the training rows, and all metrics are in standardised units. NLL moments is that
+of a Gaussian with the predictive mean and variance, which is what bde's authors report.
+
+`--bde` is the Python of an environment with bde (`pip install sklearn-contrib-bde`), which cannot share ours. It runs
+with the settings of its authors' benchmark, chains on as many host devices as there are cores. Seconds are of the whole
+process in both cases. Without `--bde` only the recipes run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from typing import Any
+
+BDE = """
+import json, sys
+import numpy as np
+from sklearn.model_selection import train_test_split
+from sklearn.preprocessing import StandardScaler
+from bde import BdeRegressor
+
+table = np.loadtxt(sys.argv[1], delimiter=",", skiprows=1)
+train, test = train_test_split(table, test_size=0.2, random_state=0)
+scaler = StandardScaler().fit(train)
+train, test = (scaler.transform(rows).astype(np.float32) for rows in (train, test))
+model = BdeRegressor(
+    n_members=10, hidden_layers=[16] * 4, activation="relu", epochs=1200, patience=20, validation_split=0.15, lr=1e-3,
+    weight_decay=1e-4, warmup_steps=50_000, n_samples=1000, n_thinning=10, seed=int(sys.argv[2]),
+)
+model.fit(train[:, :-1], train[:, -1])
+raw = np.asarray(model.predict(test[:, :-1], raw=True), np.float64).reshape(-1, len(test), 2)
+y, mean, sd = test[:, -1], raw[..., 0], np.logaddexp(0, raw[..., 1]) + 1e-6
+centre, variance = mean.mean(0), (sd**2).mean(0) + mean.var(0)
+single = -0.5 * np.log(2 * np.pi * sd**2) - 0.5 * (y - mean) ** 2 / sd**2
+print(json.dumps({
+    "nll_standardised": float(np.log(len(raw)) - np.logaddexp.reduce(single, 0).mean()),
+    "nll_moment_standardised": float(np.mean(0.5 * np.log(2 * np.pi * variance) + 0.5 * (y - centre) ** 2 / variance)),
+    "rmse_standardised": float(np.sqrt(np.mean((y - centre) ** 2))),
+}))
+"""
+
+
+def bde(python: str, data: str, seed: int) -> dict[str, Any]:
+    """bde's row."""
+    flags = f"--xla_force_host_platform_device_count={os.cpu_count()}"
+    started = time.perf_counter()
+    done = subprocess.run(
+        [python, "-c", BDE, data, str(seed)], stdout=subprocess.PIPE, text=True, check=True, env=_environment(flags)
+    )
+    seconds = time.perf_counter() - started
+    return {"recipe": "bde", **json.loads(done.stdout.splitlines()[-1]), "seconds": seconds}
+
+
+def recipes(patterns: list[str], data: str) -> list[dict[str, Any]]:
+    """The zoo's rows."""
+    command = [sys.executable, "-m", "bnnzoo", "zoo", "run", *patterns, "--data", data, "--json"]
+    return json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
+
+
+def _environment(flags: str) -> dict[str, str]:
+    """Ours, without the paths that would let bde import from it."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    return {**kept, "XLA_FLAGS": flags}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data")
+    parser.add_argument("--recipes", nargs="+", default=["airfoil-*"])
+    parser.add_argument("--bde", metavar="PYTHON")
+    parser.add_argument("--seed", type=int, default=0, help="of bde")
+    arguments = parser.parse_args()
+    rows = recipes(arguments.recipes, arguments.data)
+    if arguments.bde:
+        rows.append(bde(arguments.bde, arguments.data, arguments.seed))
+    keys = ("rmse_standardised", "nll_moment_standardised", "nll_standardised", "seconds")
+    print("| recipe | RMSE | NLL moments | NLL | seconds |\n|---|---|---|---|---|")
+    for row in rows:
+        print(f"| {row['recipe']} |", *(f"{row[key]:.4g} |" for key in keys))
+
+
+if __name__ == "__main__":
+    main()
