@@ -3,8 +3,8 @@
     python benchmarks/airfoil.py airfoil.csv [--recipes 'airfoil-*'] [--bde PYTHON] [--seed 0]
 
 The data: 1503 rows, five features, the target last. A fifth is the test set (`train_test_split(test_size=0.2,
-random_state=0)`), all is standardised on the training rows, and all metrics are in standardised units. NLL moments is that
-of a Gaussian with the predictive mean and variance, which is what bde's authors report.
+random_state=0)`), all is standardised on the training rows, and all metrics are in standardised units. NLL moments is
+that of a Gaussian with the predictive mean and variance, which is what bde's authors report.
 
 `--bde` is the Python of an environment with bde (`pip install sklearn-contrib-bde`), which cannot share ours. It runs
 with the settings of its authors' benchmark, chains on as many host devices as there are cores. Seconds are of the whole

@@ -45,12 +45,17 @@ def leave_one_out(
 
 
 def _smoothed(log_ratios: Float[np.ndarray, " draw"], efficiency: float) -> tuple[Float[np.ndarray, " draw"], float]:
-    """Smoothed log weights and Pareto k; where draws repeat so often that the tail is one value, k is infinite."""
+    """Smoothed log weights and Pareto k.
+
+    The raw ones, and an infinite k, where draws repeat so often that there is no tail to fit.
+    """
     smooth: Any = array_stats.psislw
     try:
         with np.errstate(all="ignore"):
             weights, pareto_k = smooth(-log_ratios, r_eff=efficiency)
     except ValueError:
+        return log_ratios, math.inf
+    if not np.isfinite(weights).all():
         return log_ratios, math.inf
     return weights, float(pareto_k)
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-import blackjax
 import jax
 import jax.numpy as jnp
 from annotated_types import Ge, Gt, Lt
-from blackjax.base import SamplingAlgorithm
 from jaxtyping import Array, Float, PRNGKeyArray
 from typing_extensions import Doc
 
@@ -17,6 +15,9 @@ from bnnzoo.number import Number, number
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.samplers import Stats
 from bnnzoo_blackjax.kernel import AbstractKernel, KernelState, check_dim
+
+if TYPE_CHECKING:
+    from blackjax.base import SamplingAlgorithm
 
 
 class AdjustedMclmc(AbstractKernel):
@@ -44,6 +45,8 @@ class AdjustedMclmc(AbstractKernel):
 
         def num_steps(key: PRNGKeyArray) -> Array:
             return jax.random.randint(key, (), 1, 2 * jnp.rint(mean).astype(jnp.int32))
+
+        import blackjax
 
         return blackjax.adjusted_mclmc_dynamic(
             log_density, step_size, inverse_mass_matrix=inverse_mass, integration_steps_fn=num_steps

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax.numpy as jnp
-from blackjax.base import SamplingAlgorithm
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from bnnzoo.errors import UsageError
@@ -16,6 +15,9 @@ from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.samplers import AbstractSampler, Stats
 from bnnzoo.samplers._base import S
 from bnnzoo_blackjax.metric import Metric, alike, rescaled, shared, strong
+
+if TYPE_CHECKING:
+    from blackjax.base import SamplingAlgorithm
 
 _STATISTICS = {
     "acceptance_rate": "acceptance_rate",

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-import blackjax
 from annotated_types import Ge, Gt, Lt
-from blackjax.base import SamplingAlgorithm
 from jaxtyping import Array, Float
 from typing_extensions import Doc
 
 from bnnzoo.number import Number, number
 from bnnzoo_blackjax.kernel import AbstractKernel
+
+if TYPE_CHECKING:
+    from blackjax.base import SamplingAlgorithm
 
 Exact = Literal["exact"]
 
@@ -29,6 +30,8 @@ class Nuts(AbstractKernel):
     def algorithm(
         self, log_density: Callable, step_size: Float[Array, ""], inverse_mass: Float[Array, " dim"]
     ) -> SamplingAlgorithm:
+        import blackjax
+
         return blackjax.nuts(log_density, step_size, inverse_mass, max_num_doublings=self.max_tree_depth)
 
 
@@ -44,6 +47,8 @@ class Hmc(AbstractKernel):
     def algorithm(
         self, log_density: Callable, step_size: Float[Array, ""], inverse_mass: Float[Array, " dim"]
     ) -> SamplingAlgorithm:
+        import blackjax
+
         return blackjax.hmc(log_density, step_size, inverse_mass, self.num_steps)
 
 
@@ -58,4 +63,6 @@ class Barker(AbstractKernel):
     def algorithm(
         self, log_density: Callable, step_size: Float[Array, ""], inverse_mass: Float[Array, " dim"]
     ) -> SamplingAlgorithm:
+        import blackjax
+
         return blackjax.barker(log_density, step_size, inverse_mass)

@@ -7,7 +7,6 @@ from typing import Annotated, Any, ClassVar, Literal
 import equinox as eqx
 import jax.numpy as jnp
 from annotated_types import Gt
-from blackjax.mcmc import mclmc
 from jaxtyping import Array, Float, PRNGKeyArray
 from typing_extensions import Doc
 
@@ -62,12 +61,16 @@ class Mclmc(AbstractSampler[MclmcState]):
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
     ) -> MclmcState:
+        from blackjax.mcmc import mclmc
+
         del num_warmup
         inner = strong(mclmc.init(theta, posterior.log_density, key))
         zero = jnp.zeros((), theta.dtype)
         return MclmcState(inner, jnp.asarray(self.step_size, theta.dtype), Metric.identity(theta), zero, zero)
 
     def step(self, posterior: AbstractPosterior, state: MclmcState, *, key: PRNGKeyArray) -> tuple[MclmcState, Stats]:
+        from blackjax.mcmc import mclmc
+
         dim = state.position.shape[0]
         kernel = mclmc.build_kernel(desired_energy_var=self.energy_variance, desired_energy_var_max_ratio=_GUARD)  # type: ignore[arg-type]
         inner, info = kernel(
