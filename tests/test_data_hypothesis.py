@@ -64,6 +64,11 @@ def test_good_tables_are_read_exactly(tmp_path, table):
     np.testing.assert_array_equal(np.concatenate([data.x, data.y], axis=1), np.float32(rows))
 
 
+def test_a_column_of_truths_is_not_one_of_numbers(tmp_path):
+    with pytest.raises(UsageError, match="row 1, column a: not a number"):
+        load(put(tmp_path, b"a,b\nTrue,1\nFalse,2\n"))
+
+
 @SETTINGS
 @given(good_tables(), BAD_CELLS, st.data())
 def test_a_bad_cell_is_found(tmp_path, table, bad, data):

@@ -141,6 +141,9 @@ def _read_fast(body: bytes, delimiter: str, num_columns: int, wanted: list[int])
     separators = np.add.reduceat(characters == ord(delimiter), starts, dtype=np.int64)
     if np.any(separators != num_columns - 1):
         return None
+    lowered = body.lower()
+    if b"true" in lowered or b"false" in lowered:
+        return None  # pandas would read a column of these words as numbers
     try:
         frame = pd.read_csv(
             io.BytesIO(body),
