@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Generator, Iterator
+from concurrent.futures import Future
 from math import prod
 from typing import Any, Literal, NamedTuple
 
@@ -24,6 +25,7 @@ from bnnzoo.placement import Placement
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.samplers._base import ANY, AVERAGED, AbstractSampler, Stats
 from bnnzoo.warmup import AbstractWarmup, StepSize, windows
+from bnnzoo.worker import worker
 
 _CHUNK_BYTES = 2**25
 _MOST_DRAWS = 4096
@@ -213,27 +215,29 @@ def _sample(plan: _Plan, loop: Loop, carry: Carry, step: int) -> Iterator[Chunk]
     started = time.perf_counter()
     pace = _Pace(plan.chunk_seconds, _rows(buffer))
     quiet = np.zeros(num_chains, int)
-    pending: tuple[Carry, dict[str, Array], int, int] | None = None
-    while step < plan.last_step or pending is not None:
-        following = None
-        if step < plan.last_step:
+    # On a CPU the call returns when the chunk is done: a thread makes it, so that the caller can write meanwhile.
+    with worker() as submit:
+
+        def launch(carry: Carry, step: int, buffer: dict[str, Array]) -> tuple[Future | None, int]:
             count = pace.next((plan.last_step - step) // thin)
+            if not count:
+                return None, step
             job = (loop, carry, plan.chain_keys, *_numbers(step, count, thin), False, True)
-            # The chunk under way owns one buffer, the one held back the other.
-            carry, filled = _advance(job, spare)
-            spare, buffer = buffer, filled
-            step += count * thin
-            following = (carry, filled, count, step)
-        if pending is not None:
-            done, filled, count, next_step = pending
+            return submit(_advance, job, buffer), step + count * thin
+
+        under_way, next_step = launch(carry, step, buffer)
+        while under_way is not None:
+            carry, filled = under_way.result()
+            count, step = (next_step - step) // thin, next_step
+            under_way, next_step = launch(carry, step, spare)
             draws, stats = _fetch(filled, count, num_chains, dim)
+            spare = filled
             pace.tell(count)
-            _check_finite(draws, loop, next_step)
+            _check_finite(draws, loop, step)
             if problem := loop.sampler.failure(stats):
                 raise BnnzooError(problem)
-            yield Chunk("sampling", draws, stats, done, next_step, loop.sampler)
-            quiet = _check_moving(stats, quiet, thin, next_step)
-        pending = following
+            yield Chunk("sampling", draws, stats, carry, step, loop.sampler)
+            quiet = _check_moving(stats, quiet, thin, step)
     plan.seconds.sampling += time.perf_counter() - started
 
 
@@ -257,7 +261,7 @@ class _Pace:
 
     def next(self, left: int) -> int:
         wanted = int(self.seconds / self.per_row) if self.per_row else 1
-        self.last = max(1, min(left, self.most, wanted, 8 * max(1, self.last)))
+        self.last = min(left, self.most, max(1, wanted), 8 * max(1, self.last))
         return self.last
 
     def tell(self, count: int) -> None:
