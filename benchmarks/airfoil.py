@@ -1,6 +1,7 @@
 """Airfoil self-noise: the zoo's recipes against bde, on one split, in one table.
 
-    python benchmarks/airfoil.py airfoil.csv [--recipes 'airfoil-*'] [--bde PYTHON] [--seed 0]
+    python benchmarks/airfoil.py airfoil.csv [--recipes 'airfoil-*'] [--bde PYTHON] [--seeds 0 1 2]
+    python benchmarks/airfoil.py airfoil.csv --choose
 
 The data: 1503 rows, five features, the target last. A fifth is the test set (`train_test_split(test_size=0.2,
 random_state=0)`), all is standardised on the training rows, and all metrics are in standardised units. NLL moments is
@@ -8,7 +9,10 @@ that of a Gaussian with the predictive mean and variance, which is what bde's au
 
 `--bde` is the Python of an environment with bde (`pip install sklearn-contrib-bde`), which cannot share ours. It runs
 with the settings of its authors' benchmark, chains on as many host devices as there are cores. Seconds are of the whole
-process in both cases. Without `--bde` only the recipes run.
+process in both cases. Without `--bde` only the recipes run. Rows are means over the seeds, with their range.
+
+`--choose` compares settings of `airfoil-fast` without the test set: each is fitted to four fifths of the training rows
+and scored on the last fifth, twice, by two splits.
 """
 
 from __future__ import annotations
@@ -18,7 +22,9 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
 from typing import Any
 
 BDE = """
@@ -49,6 +55,59 @@ print(json.dumps({
 """
 
 
+CANDIDATES = {
+    "tanh 16 x 4, length 30, energy variance 0.1": {},
+    "tanh 16 x 4, length 20, energy variance 0.05": {"sampler.length": 20, "sampler.energy-variance": 0.05},
+    "tanh 16 x 5, length 30, energy variance 0.1": {"model.hidden": "16,16,16,16,16"},
+    "tanh 16 x 5, length 20, energy variance 0.05": {
+        "model.hidden": "16,16,16,16,16",
+        "sampler.length": 20,
+        "sampler.energy-variance": 0.05,
+    },
+    "tanh 16 x 6, length 20, energy variance 0.05": {
+        "model.hidden": "16,16,16,16,16,16",
+        "sampler.length": 20,
+        "sampler.energy-variance": 0.05,
+    },
+    "relu 16 x 4, length 30, energy variance 0.1": {"model.activation": "relu"},
+}
+"""Settings that differ from `airfoil-fast`, by name."""
+
+METRICS = ("rmse_standardised", "nll_moment_standardised", "nll_standardised", "seconds")
+
+
+def choose(data: str) -> None:
+    """A row for every candidate, on a fifth of the training rows."""
+    from sklearn.model_selection import train_test_split
+
+    lines = Path(data).read_text().splitlines()
+    rows = train_test_split(lines[1:], test_size=0.2, random_state=0)[0]
+    with tempfile.TemporaryDirectory() as folder:
+        training, file = Path(folder) / "training.csv", str(Path(folder) / "run.nc")
+        training.write_text("\n".join([lines[0], *rows]))
+        for name, settings in CANDIDATES.items():
+            found = []
+            for split in (1, 2):
+                words = [word for key, value in settings.items() for word in (f"--{key}", str(value))]
+                words += ["--split-seed", str(split), "--data", str(training), "--force", "--quiet"]
+                started = time.perf_counter()
+                bnnzoo("sample", "--config", "airfoil-fast", *words, "-o", file)
+                seconds = time.perf_counter() - started
+                found.append({**json.loads(bnnzoo("evaluate", file, "--json")), "seconds": seconds})
+            print(f"| {name} |", *(_cell([row[key] for row in found]) for key in METRICS), flush=True)
+
+
+def bnnzoo(*words: str) -> str:
+    """What a command of bnnzoo prints."""
+    command = [sys.executable, "-m", "bnnzoo", *words]
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+
+
+def _cell(values: list[float]) -> str:
+    mean = f"{sum(values) / len(values):.4g}"
+    return f"{mean} |" if len(values) == 1 else f"{mean} ({min(values):.4g} to {max(values):.4g}) |"
+
+
 def bde(python: str, data: str, seed: int) -> dict[str, Any]:
     """bde's row."""
     flags = f"--xla_force_host_platform_device_count={os.cpu_count()}"
@@ -60,10 +119,9 @@ def bde(python: str, data: str, seed: int) -> dict[str, Any]:
     return {"recipe": "bde", **json.loads(done.stdout.splitlines()[-1]), "seconds": seconds}
 
 
-def recipes(patterns: list[str], data: str) -> list[dict[str, Any]]:
+def recipes(patterns: list[str], data: str, seed: int) -> list[dict[str, Any]]:
     """The zoo's rows."""
-    command = [sys.executable, "-m", "bnnzoo", "zoo", "run", *patterns, "--data", data, "--json"]
-    return json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
+    return json.loads(bnnzoo("zoo", "run", *patterns, "--data", data, "--seed", str(seed), "--json"))
 
 
 def _environment(flags: str) -> dict[str, str]:
@@ -77,15 +135,24 @@ def main() -> None:
     parser.add_argument("data")
     parser.add_argument("--recipes", nargs="+", default=["airfoil-*"])
     parser.add_argument("--bde", metavar="PYTHON")
-    parser.add_argument("--seed", type=int, default=0, help="of bde")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--choose", action="store_true", help="compare settings without the test set")
     arguments = parser.parse_args()
-    rows = recipes(arguments.recipes, arguments.data)
-    if arguments.bde:
-        rows.append(bde(arguments.bde, arguments.data, arguments.seed))
-    keys = ("rmse_standardised", "nll_moment_standardised", "nll_standardised", "seconds")
-    print("| recipe | RMSE | NLL moments | NLL | seconds |\n|---|---|---|---|---|")
-    for row in rows:
-        print(f"| {row['recipe']} |", *(f"{row[key]:.4g} |" for key in keys))
+    header = "| RMSE | NLL moments | NLL | seconds |\n|---|---|---|---|---|"
+    if arguments.choose:
+        print("| settings", header)
+        choose(arguments.data)
+        return
+    found: dict[str, list[dict[str, Any]]] = {}
+    for seed in arguments.seeds:
+        rows = recipes(arguments.recipes, arguments.data, seed)
+        if arguments.bde:
+            rows.append(bde(arguments.bde, arguments.data, seed))
+        for row in rows:
+            found.setdefault(row["recipe"], []).append(row)
+    print("| recipe", header)
+    for name, rows in found.items():
+        print(f"| {name} |", *(_cell([row[key] for row in rows]) for key in METRICS))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,8 @@ logistic    logistic regression with 20 parameters; ESS of the parameters, varia
             and MALA, whitened by that Hessian, run in the same process where blackjax is installed.
 last-layer  an mlp 20-64-1 trained once, its last layer sampled (`--stochastic last`); ESS of its parameters, variances
             against the closed form.
-network     a whole mlp 20-16-1 (tanh); ESS of its predictions at 50 inputs.
+network     a whole mlp 20-16-1 (tanh); ESS of its predictions at 50 inputs, and their variances within chains against
+            those of NUTS in the same run. Two rows move the anchor while they sample: moving_anchors.py.
 
 Every method starts at the same points, tunes itself in warm-up and is run `--repeats` times, in turn with the others.
 ESS is the least bulk ESS over parameters (or predictions), summed over chains, and a second is one of sampling.
@@ -28,6 +29,7 @@ from typing import Any
 import arviz_stats
 import jax
 import jax.numpy as jnp
+import moving_anchors
 import numpy as np
 
 from bnnzoo import assembly, backend, config
@@ -159,17 +161,24 @@ def blackjax_methods(
     return {f"BlackJAX {n}": blackjax_method(kernels[n], posterior, mode, covariance, k) for n, k in draws.items()}
 
 
-def compare(size: int, methods: dict[str, Method], variances: np.ndarray | None, *, repeats: int, base: str) -> None:
-    """Run all methods in turn, `repeats` times, and print a row each."""
+def compare(
+    size: int, methods: dict[str, Method], variances: np.ndarray | None, *, repeats: int, base: str, judge: str = ""
+) -> None:
+    """Run all methods in turn, `repeats` times, and print a row each.
+
+    Variances are compared with those given; without them, within chains, with those that the method `judge` finds.
+    """
     outcomes: dict[str, list[Outcome]] = {name: [] for name in methods}
     for seed in range(repeats):
         for name, run in methods.items():
             outcomes[name].append(run(seed))
+    within = {n: np.mean([o.values.astype(float).var(1) for o in some], (0, 1)) for n, some in outcomes.items()}
     rate = {name: float(np.median([o.ess / o.seconds for o in some])) for name, some in outcomes.items()}
     for name, some in outcomes.items():
         ess = sum(o.ess for o in some)
-        ratio = "-"
-        if variances is not None:
+        if variances is None:
+            ratio = f"{np.mean(within[name] / within[judge]):.2f}"
+        else:
             whole = np.concatenate([o.values for o in some], 1).astype(float)
             centred = (whole - whole.mean((0, 1))) ** 2
             found = np.mean(whole.var((0, 1)) / variances)
@@ -297,17 +306,26 @@ def network(size: int, repeats: int) -> None:
     def values(draws: np.ndarray) -> np.ndarray:
         return np.asarray(predictions(draws.reshape(-1, draws.shape[-1]))).reshape(*draws.shape[:2], -1)
 
-    few = {100_000: 400}.get(size, 60)
-    common = {"values": values}
+    few, draws = (200, 100) if size <= 100_000 else (40, 20)
     methods = {
-        "mala": ours(posterior, Mala(step_size=0.1 / size), starts, warmup=few, draws=few, **common),
-        "nuts": ours(posterior, Nuts(max_tree_depth=6), starts, warmup=few // 2, draws=few // 4, **common),
+        "mala": ours(posterior, Mala(step_size=0.1 / size), starts, warmup=few, draws=few, values=values),
+        "nuts": ours(posterior, Nuts(max_tree_depth=5), starts, warmup=draws, draws=draws, values=values),
     }
     for proposal, order in (("random-walk", "none"), ("langevin", "first"), ("hmc", "first"), ("langevin", "second")):
         sampler = Penalty(control_variate=order, proposal=proposal, step_size=0.05 / size, preconditioner="diagonal")
         name = f"penalty, {proposal}, {order if order != 'none' else 'no'} control variate"
-        methods[name] = ours(posterior, sampler, starts, warmup=1000, draws=500, thin=10, **common)
-    compare(size, methods, None, repeats=repeats, base="mala")
+        methods[name] = ours(posterior, sampler, starts, warmup=1000, draws=500, thin=10, values=values)
+    gap, moves = (100, 120) if size <= 100_000 else (200, 30)
+    for kind, width, number in (("diminishing", 0.0, 15), ("extended", 1.0, moves), ("extended", 0.3, moves)):
+
+        def moving(seed: int, kind: Any = kind, width: float = width, number: int = number) -> Outcome:
+            found = moving_anchors.run(
+                posterior, starts, kind=kind, seed=seed, gap=gap, warmup=30, moves=number, thin=10, width=width
+            )
+            return Outcome(values(found.draws), found.seconds, found.steps, found.data, found.acceptance, found.sigma2)
+
+        methods[f"penalty, langevin, {kind} anchor{f', width {width}' if width else ''}"] = moving
+    compare(size, methods, None, repeats=repeats, base="mala", judge="nuts")
 
 
 def main() -> None:

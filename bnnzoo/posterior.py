@@ -33,7 +33,7 @@ class Data(NamedTuple):
 
 
 class AbstractPosterior(eqx.Module):
-    """log p(theta) + likelihood_power * sum_i log p(y_i | x_i, theta), METHOD section 1.
+    """log p(theta) + likelihood_power * sum_i log p(y_i | x_i, theta).
 
     The data are leaves: new data of the same shape compile nothing new.
     """

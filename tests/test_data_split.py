@@ -207,7 +207,7 @@ def test_line_is_recovered():
 
 
 def test_density_sets_hold_their_known_best_nll():
-    """The true densities on the 5000 test points: METHOD's numbers within five standard errors."""
+    """The true densities on the 5000 test points: their known values within five standard errors."""
     sine, branches = registered.mdn_sine(), registered.mdn_branches()
     for data in (sine, branches):
         assert (data.num_data, data.test.num_data) == (600, 5000)

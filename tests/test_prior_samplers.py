@@ -1,4 +1,4 @@
-"""Rejection and importance sampling: draws of the prior, on the network whose posterior is known (METHOD 7.3)."""
+"""Rejection and importance sampling: draws of the prior, on the network whose posterior is known."""
 
 from __future__ import annotations
 

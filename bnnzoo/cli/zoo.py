@@ -96,6 +96,9 @@ def run(
         str | None,
         typer.Option("--data", metavar="DATA", help="where the recipes' data are", show_default=False),
     ] = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", help="seed of every run, instead of the recipes'", show_default=False)
+    ] = None,
     force: common.Force = False,
     quiet: common.Quiet = False,
     json: common.Json = False,
@@ -119,7 +122,9 @@ def run(
     with tempfile.TemporaryDirectory(prefix="bnnzoo-") as temporary:
         folder = out or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        rows = [_row(name, folder / f"{name}.nc", data, quiet=quiet, debug=debug) for name in names]
+        words = [*_option("--data", data), *_option("--seed", seed)]
+        words += [flag for flag, asked in (("--quiet", quiet), ("--debug", debug)) if asked]
+        rows = [_row(name, folder / f"{name}.nc", words) for name in names]
     if json:
         print_json(rows)
     else:
@@ -142,12 +147,14 @@ def _matching(patterns: Sequence[str]) -> list[str]:
     return list(found)
 
 
-def _row(name: str, file: Path, data: str | None, *, quiet: bool, debug: bool) -> dict[str, Any]:
+def _option(flag: str, value: object) -> list[str]:
+    return [] if value is None else [flag, str(value)]
+
+
+def _row(name: str, file: Path, options: Sequence[str]) -> dict[str, Any]:
     """One recipe's run, and what its file says."""
     model, _, sampler = name.partition(".")
-    words = [model, sampler] if sampler else ["--config", name]
-    words += ["--data", data] if data is not None else []
-    words += [flag for flag, asked in (("--quiet", quiet), ("--debug", debug)) if asked]
+    words = [*([model, sampler] if sampler else ["--config", name]), *options]
     # A process of its own: the number of devices is chosen once in each, and its time is the whole time.
     command = [sys.executable, "-m", "bnnzoo", "sample", *words, "-o", str(file), "--force"]
     started = time.perf_counter()

@@ -60,7 +60,7 @@ def resized(
 
     The step size is the largest that keeps both limits. Where sigma2 stops it, more data allow a larger step; where
     acceptance does, fewer data would do. For a proposal whose noise-free log ratio has variance l^2 the acceptance is
-    2 Phi(-sqrt(l^2 + sigma2) / 2) (METHOD section 3), which gives l^2 now and l^2 at the targets; sigma2 is taken
+    2 Phi(-sqrt(l^2 + sigma2) / 2), which gives l^2 now and l^2 at the targets; sigma2 is taken
     as proportional to l^2 / K. A proposal whose sigma2 grows faster comes to the same K over several windows.
 
     Args:

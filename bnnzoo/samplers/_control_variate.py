@@ -27,7 +27,7 @@ class Anchor(eqx.Module):
     """A point, and the derivatives there of the sum of all data's log-likelihoods (of them alone: no prior, no power).
 
     With a Hessian the Taylor polynomial is of second order, without one (None) of first. Bardenet, Doucet and Holmes
-    2017, J. Mach. Learn. Res. 18(47), for Metropolis-Hastings on batches; METHOD section 5.
+    2017, J. Mach. Learn. Res. 18(47), for Metropolis-Hastings on batches.
     """
 
     point: Float[Array, " dim"]
