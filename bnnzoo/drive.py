@@ -113,7 +113,6 @@ class _Driver:
         )
         last_saved, linearised = time.monotonic(), False
         for chunk in stream:
-            self.chunk = chunk
             sampling = chunk.phase == "sampling"
             if sampling and not linearised:
                 # Before the first draw: what is in the file can always be predicted with.
@@ -121,6 +120,8 @@ class _Driver:
                 linearised = True
             if sampling or recipe.keep_warmup:
                 self._write(chunk)
+            # Only now: what could not be written is not done, and a checkpoint must not pass over it.
+            self.chunk = chunk
             rate = float(chunk.stats["acceptance_rate"].mean()) if "acceptance_rate" in chunk.stats else float("nan")
             where = (self.done, recipe.draws) if sampling else (chunk.next_step, recipe.warmup)
             tell(Progress(chunk.phase, *where, acceptance=rate))
@@ -135,7 +136,7 @@ class _Driver:
         """End before the last draw: a file of the draws so far, the parts and a checkpoint for `resume`."""
         if self.chunk is not None:
             self._checkpoint(self.chunk)
-        self.writer.update({"draws_done": self.done})
+        self.writer.update({"draws_done": self.done, **self._seconds()})
         if self.done:
             self.writer.finish(complete=False)
         else:
@@ -165,13 +166,16 @@ class _Driver:
                 "tuned": json.dumps(tuned),
                 "draws_done": recipe.draws,
                 "target_evaluations": float(looks * recipe.chains),
-                **{f"seconds_{name}": value for name, value in dataclasses.asdict(self.seconds).items()},
+                **self._seconds(),
             }
         )
         self.writer.finish(complete=True)
         tell(Progress("writing", 1, 1))
         if verdict:
             warnings.warn(f"regime: {verdict}", BnnzooWarning, stacklevel=4)
+
+    def _seconds(self) -> dict[str, float]:
+        return {f"seconds_{name}": value for name, value in dataclasses.asdict(self.seconds).items()}
 
     def _checkpoint(self, chunk: Chunk) -> None:
         tuned, seconds = tuned_fields(self.job.asked, chunk.sampler), dataclasses.asdict(self.seconds)

@@ -177,7 +177,7 @@ def _warm_up(plan: _Plan, loop: Loop, carry: Carry, step: int) -> Generator[Chun
     carry, buffer = _advance(job, buffer)
     jax.block_until_ready(buffer)
     plan.seconds.compile += time.perf_counter() - started
-    started = time.perf_counter()
+    started, before = time.perf_counter(), plan.seconds.warmup
     pace = _Pace(plan.chunk_seconds, _rows(buffer))
     while step < last:
         end = next(e for e in windows(last) if e > step)
@@ -199,8 +199,8 @@ def _warm_up(plan: _Plan, loop: Loop, carry: Carry, step: int) -> Generator[Chun
             loop = eqx.tree_at(lambda r: r.sampler, loop, tuned)
             carry = _retune(loop, put(states, 0), constraints)
         _check_finite(np.asarray(carry.states.position)[:, None], loop, step)
+        plan.seconds.warmup = before + time.perf_counter() - started
         yield Chunk("warm-up", draws, stats, carry, step, loop.sampler)
-    plan.seconds.warmup += time.perf_counter() - started
     return loop, carry
 
 
@@ -212,7 +212,7 @@ def _sample(plan: _Plan, loop: Loop, carry: Carry, step: int) -> Iterator[Chunk]
     carry, buffer = _advance((loop, carry, plan.chain_keys, *_numbers(step, 0, thin), False, True), buffer)
     jax.block_until_ready(buffer)
     plan.seconds.compile += time.perf_counter() - started
-    started = time.perf_counter()
+    started, before = time.perf_counter(), plan.seconds.sampling
     pace = _Pace(plan.chunk_seconds, _rows(buffer))
     quiet = np.zeros(num_chains, int)
     # On a CPU the call returns when the chunk is done: a thread makes it, so that the caller can write meanwhile.
@@ -236,9 +236,11 @@ def _sample(plan: _Plan, loop: Loop, carry: Carry, step: int) -> Iterator[Chunk]
             _check_finite(draws, loop, step)
             if problem := loop.sampler.failure(stats):
                 raise BnnzooError(problem)
+            # What a checkpoint of this chunk holds; an interrupted run gets no further.
+            plan.seconds.sampling = before + time.perf_counter() - started
             yield Chunk("sampling", draws, stats, carry, step, loop.sampler)
             quiet = _check_moving(stats, quiet, thin, step)
-    plan.seconds.sampling += time.perf_counter() - started
+    plan.seconds.sampling = before + time.perf_counter() - started
 
 
 def carry_template(posterior: AbstractPosterior, sampler: AbstractSampler, num_chains: int, num_warmup: int) -> Carry:
@@ -438,11 +440,10 @@ def _check_finite(draws: Float[np.ndarray, "chain draw dim"], loop: Loop, next_s
     bad = np.argwhere(~np.isfinite(draws))
     if len(bad):
         chain, _, index = bad[0]
-        pace = "learning-rate" if hasattr(loop.sampler, "learning_rate") else "step-size"
-        raise BnnzooError(
-            f"chain {chain}: {loop.posterior.layout.name_of(int(index))} is not finite before step {next_step}; "
-            f"use a smaller --sampler.{pace}"
-        )
+        paces = [pace for pace in ("learning-rate", "step-size") if hasattr(loop.sampler, pace.replace("-", "_"))]
+        advice = f"use a smaller --sampler.{paces[0]}" if paces else "use --precision float64, or another sampler"
+        name = loop.posterior.layout.name_of(int(index))
+        raise BnnzooError(f"chain {chain}: {name} is not finite before step {next_step}; {advice}")
 
 
 def _check_moving(stats: dict[str, np.ndarray], quiet: np.ndarray, thin: int, next_step: int) -> np.ndarray:

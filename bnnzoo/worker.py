@@ -9,15 +9,26 @@ from typing import Any
 
 import jax
 
+_SETTINGS: tuple[Callable[[Any], Any], ...] = (
+    jax.default_matmul_precision,
+    jax.enable_x64,
+    jax.default_device,
+    jax.default_prng_impl,
+    jax.debug_nans,
+    jax.debug_infs,
+)
+
 
 @contextlib.contextmanager
 def worker() -> Iterator[Callable[..., Future]]:
-    """`submit(function, *arguments)` to a thread, in the arithmetic of this one: JAX keeps that by thread."""
+    """`submit(function, *arguments)` to a thread that has this one's settings of JAX, which are kept by thread."""
     config: Any = jax.config
-    precision, x64 = config.jax_default_matmul_precision, config.jax_enable_x64
+    here = [(setting, getattr(config, f"jax_{setting.__name__}")) for setting in _SETTINGS]
 
     def call(function: Callable[..., Any], *arguments: Any) -> Any:
-        with jax.default_matmul_precision(precision), jax.enable_x64(x64):
+        with contextlib.ExitStack() as stack:
+            for setting, value in here:
+                stack.enter_context(setting(value))
             return function(*arguments)
 
     with ThreadPoolExecutor(1) as pool:

@@ -18,9 +18,9 @@ import bnnzoo
 from bnnzoo import backend, config, zoo
 from bnnzoo.errors import BnnzooWarning, InterruptedRunError, UsageError
 from bnnzoo.likelihoods import Categorical, Gaussian
-from bnnzoo.models import Mlp
+from bnnzoo.models import Cnn, Mlp
 from bnnzoo.posterior import LinearisedPosterior, NetworkPosterior
-from bnnzoo.priors import Normal, ScaleMixture
+from bnnzoo.priors import Hierarchical, Normal, ScaleMixture
 from bnnzoo.samplers import Bbb, Dropout, Ensemble, Laplace, Swag, _curvature, _local
 from bnnzoo.samplers.bbb import blundell_weight, kl
 from bnnzoo.testing.targets import gaussian, regression
@@ -120,6 +120,19 @@ def test_the_kl_of_a_learned_scale_is_sampled():
     error = values.std() / len(values) ** 0.5
     assert abs(values.mean() - inner - own) < Z * error
     assert abs(values.mean() - inner) > Z * error
+
+
+def test_the_kl_of_a_prior_with_scales_of_its_own_is_sampled():
+    posterior = _network(prior=Hierarchical())
+    mean, scale = jnp.zeros(posterior.layout.dim), jnp.full(posterior.layout.dim, 0.5)
+    keys = jax.random.split(jax.random.key(1), 4000)
+    sampled = np.asarray(jax.jit(jax.vmap(lambda k: kl(posterior, mean, scale, key=k)))(keys), float)
+    thetas = 0.5 * np.random.default_rng(0).normal(size=(4000, posterior.layout.dim)).astype(np.float32)
+    densities = np.asarray(jax.jit(jax.vmap(posterior.log_prior))(thetas), float)
+    expected = -posterior.layout.dim * np.log(0.5 * np.sqrt(2 * np.pi * np.e)) - densities.mean()
+    error = np.hypot(sampled.std(), densities.std()) / 4000**0.5
+    assert abs(sampled.mean() - expected) < Z * error
+    assert abs(sampled.mean() - expected - posterior.layout.dim * np.log(2)) > Z * error  # another scale's entropy
 
 
 @pytest.mark.parametrize("batches", [1, 4, 128, 2000])
@@ -264,6 +277,8 @@ def test_laplace_says_what_it_cannot_do():
     Laplace(curvature="fisher", predictive="network").check(gaussian().posterior)
     with pytest.raises(UsageError, match="at most 5000 parameters"):
         Laplace(covariance="full").check(_network(hidden=(2000,)))
+    with pytest.raises(UsageError, match="no mode to expand about"):
+        Laplace().check(_network(prior=Hierarchical()))
 
 
 def test_other_posteriors_have_gradients_only():
@@ -424,6 +439,19 @@ def test_dropout_drops_the_inputs_of_an_only_layer():
     values = posterior.layout.unflatten(_draws(posterior, Dropout(rate=0.5), state, 50))
     assert set(np.unique(values["layers_0_weight"])) == {0.0, 2.0}
     assert set(np.unique(values["layers_0_bias"])) == {1.0}
+
+
+def test_dropout_spares_the_biases_of_convolutions():
+    network = Cnn().build((1, 8, 8), 3, key=jax.random.key(0))
+    x, y = np.zeros((4, 1, 8, 8), np.float32), np.zeros(4, np.int32)
+    posterior = NetworkPosterior.of(network, Categorical(), Normal(), x, y)
+    point = jnp.ones(posterior.layout.dim)
+    state = Dropout(rate=0.5).init(posterior, point, num_warmup=0, key=jax.random.key(0))
+    values = posterior.layout.unflatten(_draws(posterior, Dropout(rate=0.5), state, 20))
+    dropped = {name for name, value in values.items() if set(np.unique(value)) == {0.0, 2.0}}
+    first = posterior.layout.network.blocks[0].name
+    assert dropped == {name for name in values if name.endswith("weight")} - {first}
+    assert all(np.all(values[name] == 1) for name in set(values) - dropped)
 
 
 def test_dropout_says_what_it_cannot_do():

@@ -13,16 +13,19 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import tiny
+import xarray as xr
 from jaxtyping import Array, Float
 
-from bnnzoo import backend, checkpoint, registry
+from bnnzoo import backend, checkpoint, registry, zoo
 from bnnzoo.errors import BnnzooError
 from bnnzoo.layout import Block, Layout
 from bnnzoo.placement import Placement, host_devices, place
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.run import STUCK_STEPS, Carry, Keys, carry_template, chunks
 from bnnzoo.samplers import AbstractSampler, Mala, Penalty, RandomWalk, Sgld
+from bnnzoo.store import Store
 from bnnzoo.warmup import windows
+from bnnzoo.worker import worker
 
 ONE_BY_ONE = 1e-9
 """Seconds a chunk that make every chunk one draw."""
@@ -108,6 +111,37 @@ def test_a_resumed_run_is_the_uninterrupted_one(sampler, stop, tmp_path):
 
 def _plain(leaf: Any) -> np.ndarray:
     return np.asarray(jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf)
+
+
+def test_a_part_that_could_not_be_written_is_drawn_again(tmp_path, monkeypatch):
+    recipe = tiny.recipe("random-walk", draws=5000)
+    whole = zoo.run_recipe(recipe, out=tmp_path / "whole.nc")
+    append, calls = Store.append, itertools.count()
+
+    def full_once(self: Store, groups: Any) -> None:
+        if next(calls) == 2:
+            raise BnnzooError("no space left")
+        append(self, groups)
+
+    monkeypatch.setattr(Store, "append", full_once)
+    with pytest.raises(BnnzooError, match="no space left"):
+        zoo.run_recipe(recipe, out=tmp_path / "cut.nc")
+    cut = zoo.resume(tmp_path / "cut.nc")
+    assert next(calls) > 3
+    both = [run.posterior["posterior"].to_dataset() for run in (whole, cut)]
+    xr.testing.assert_identical(*both)
+    # The time before the stop counts too.
+    assert cut.attributes["seconds_sampling"] > 0
+
+
+def test_the_thread_of_the_loop_has_the_callers_settings_of_jax():
+    here = lambda: (jax.numpy.zeros(()).dtype, jax.numpy.zeros(()).devices())  # noqa: E731
+    with jax.enable_x64(True), jax.default_device(jax.devices()[1]), worker() as submit:
+        assert submit(here).result() == here() == (np.float64, {jax.devices()[1]})
+    with worker() as submit:
+        assert submit(here).result() == (np.float32, {jax.devices()[0]})
+        with pytest.raises(ZeroDivisionError):
+            submit(lambda: 1 // 0).result()
 
 
 def test_a_run_stopped_at_its_last_step_has_nothing_left_to_do():

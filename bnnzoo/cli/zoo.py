@@ -158,10 +158,15 @@ def _row(name: str, file: Path, options: Sequence[str]) -> dict[str, Any]:
     # A process of its own: the number of devices is chosen once in each, and its time is the whole time.
     command = [sys.executable, "-m", "bnnzoo", "sample", *words, "-o", str(file), "--force"]
     started = time.perf_counter()
-    done = subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+        try:
+            process.wait()
+        except KeyboardInterrupt:
+            process.wait()  # the same Ctrl-C tells it to write what it has
+            raise
     seconds = time.perf_counter() - started
-    if done.returncode:
-        return {"recipe": name, "sampler": sampler, "seconds": seconds, "error": f"exit code {done.returncode}"}
+    if process.returncode:
+        return {"recipe": name, "sampler": sampler, "seconds": seconds, "error": f"exit code {process.returncode}"}
     from bnnzoo import zoo
 
     run = zoo.open(file)

@@ -15,14 +15,14 @@ to a few percent; at 0.03 to 0.04 the mean is off by 0.15 to 0.35 standard devia
 
 
 def regime(
-    means: Mapping[str, float], *, num_data: int, size: int, batches: int, disjoint: bool, random_walk: bool
+    means: Mapping[str, float], *, num_data: int, size: int, batches: int, disjoint: bool, langevin: bool
 ) -> str:
     """What is wrong with a run, given the means of its statistics over all steps; empty if nothing is.
 
     Args:
         size: data a batch, n; `batches` of them a step, M.
         disjoint: no datum twice in a step.
-        random_walk: the noise's sigma2 grows like the square of the step size, else like the step size.
+        langevin: the noise's sigma2 grows like the step size, else like its square.
     """
     sigma2, eta = means["sigma2"], means["step_size"]
     if not math.isfinite(sigma2):
@@ -30,7 +30,7 @@ def regime(
     if sigma2 > MOST_SIGMA2:
         share = 1 / num_data if disjoint else 0.0
         used = 1 / (share + (1 / (size * batches) - share) * 1.5 / sigma2)
-        shrink = (1.5 / sigma2) ** (0.5 if random_walk else 1.0)
+        shrink = (1.5 / sigma2) ** (1.0 if langevin else 0.5)
         return (
             f"mean sigma2 {sigma2:.2g}, trusted up to 2; use --sampler.num-batches {-(-used // size):.0f}, a longer "
             f"--warmup, or --sampler.step-size {eta * shrink:.2g} with --warmup 0"

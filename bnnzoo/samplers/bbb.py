@@ -111,6 +111,8 @@ def kl(
     if not isinstance(posterior, NetworkPosterior):
         return -jnp.sum(q.entropy()) - posterior.log_prior(theta)
     network = posterior.layout.network
+    if posterior.prior.parameters(network):  # its scales are sampled: no closed form
+        return -jnp.sum(q.entropy()) - posterior.log_prior(theta)
     own = slice(network.dim, None)
     prior = posterior.prior.distribution(network)
     try:

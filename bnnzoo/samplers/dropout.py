@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Annotated
 
 import equinox as eqx
@@ -91,5 +92,6 @@ class Dropout(_training.AbstractTrainedSampler[DropoutState]):
 
 def _thinned(layout: Layout) -> list[Block]:
     """The weights whose inputs are dropped."""
-    weights = [block for block in layout.network.blocks if len(block.shape) >= 2]
+    # A convolution's bias has the shape (channel, 1, 1).
+    weights = [b for b in layout.network.blocks if len(b.shape) == 2 or prod(b.shape[1:2]) > 1 or prod(b.shape[2:]) > 1]
     return weights[1:] or weights

@@ -60,6 +60,11 @@ class Laplace(_training.AbstractTrainedSampler[LaplaceState]):
                 raise UsageError("sampler laplace: ggn needs a network's outputs; use curvature='fisher'")
             if self.predictive == "linearised":
                 raise UsageError("sampler laplace: only networks are linearised; use predictive='network'")
+        elif posterior.prior.parameters(posterior.layout.network):
+            raise UsageError(
+                "sampler laplace: a prior whose scales are sampled has no mode to expand about (its density grows "
+                "without bound as they shrink); use another --prior, or nuts"
+            )
         if self.covariance == "full" and posterior.layout.dim > _MOST_FULL:
             raise UsageError(
                 f"--sampler.covariance full: at most {_MOST_FULL} parameters, there are {posterior.layout.dim}; "

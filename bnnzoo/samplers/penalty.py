@@ -315,7 +315,7 @@ class Penalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState]):
             size=size,
             batches=batches,
             disjoint=self.sampling == "disjoint",
-            random_walk=self.proposal == "random-walk",
+            langevin=self.proposal == "langevin",
         )
 
 

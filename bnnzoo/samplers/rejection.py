@@ -9,7 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from annotated_types import Ge
+from annotated_types import Ge, Le
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from typing_extensions import Doc
 
@@ -40,7 +40,7 @@ class Rejection(AbstractSampler[RejectionState]):
     exactness: ClassVar[Exactness] = "exact"
 
     block: Annotated[int, Ge(1), Doc("proposals looked at together")] = 64
-    most: Annotated[int, Ge(1), Doc("proposals for a draw, after which the run ends")] = 1_000_000
+    most: Annotated[int, Ge(1), Le(10**9), Doc("proposals for a draw, after which the run ends")] = 1_000_000
 
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
