@@ -10,7 +10,7 @@ logistic    logistic regression with 20 parameters; ESS of the parameters, varia
 last-layer  an mlp 20-64-1 trained once, its last layer sampled (`--stochastic last`); ESS of its parameters, variances
             against the closed form.
 network     a whole mlp 20-16-1 (tanh); ESS of its predictions at 50 inputs, and their variances within chains against
-            those of NUTS in the same run. Two rows move the anchor while they sample: moving_anchors.py.
+            those of NUTS in the same run. Three rows move the anchor while they sample: moving_anchors.py.
 
 Every method starts at the same points, tunes itself in warm-up and is run `--repeats` times, in turn with the others.
 ESS is the least bulk ESS over parameters (or predictions), summed over chains, and a second is one of sampling.

@@ -33,7 +33,7 @@ class GibbsState(eqx.Module):
 class Gibbs(AbstractSampler[GibbsState]):
     """Draws from the posterior. A step goes through the blocks of theta in order, each by one random-walk Metropolis.
 
-    Notes on sampling, Gibbs; Tierney 1994, section 2.4. For every block b in turn: theta' = theta but
+    Tierney 1994, section 2.4. For every block b in turn: theta' = theta but
     theta'_b = theta_b + eta_b eps, accepted with min(1, e^-Delta) over all data. Warm-up moves each log eta_b by
     t^-0.6 (acceptance - target) (Robbins and Monro 1951), then they are fixed.
     """

@@ -20,7 +20,7 @@ class ImportanceState(eqx.Module):
 class Importance(AbstractSampler[ImportanceState]):
     """Independent draws of the prior, with weights that make their averages those of the posterior.
 
-    Notes on sampling, importance; Owen, Monte Carlo theory, chapter 9. theta ~ prior, log w = beta sum_i l_i(theta)
+    Owen, Monte Carlo theory, chapter 9. theta ~ prior, log w = beta sum_i l_i(theta)
     (the statistic `log_weight`, without its constant). E f is estimated by sum_s w_s f(theta_s) / sum_s w_s, which is
     right for many draws and biased by O(1 / draws): approximate. A draw without its weight is a draw of the prior.
     """

@@ -29,7 +29,7 @@ class MalaState(eqx.Module):
 class Mala(_preconditioner.AbstractPreconditionedSampler[MalaState]):
     """Draws from the posterior. theta' = theta + eta C grad log p + sqrt(2 eta) F eps, C = F F', then Metropolis.
 
-    Besag 1994; Roberts and Tweedie 1996; slides, algorithm 2. C is the preconditioner of warm-up (I without).
+    Besag 1994; Roberts and Tweedie 1996. C is the preconditioner of warm-up (I without).
     The proposal ratio is part of the acceptance: with g = F' grad log p(theta), g' at theta', and
     eps' = eps + sqrt(eta / 2) (g + g'), log q(theta|theta') - log q(theta'|theta) = (|eps|^2 - |eps'|^2) / 2.
     """

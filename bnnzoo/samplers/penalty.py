@@ -322,7 +322,7 @@ class Penalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState]):
 class Batched(Penalty):
     """Draws from no known distribution: `Penalty` with the penalty switched off, to compare with.
 
-    Slides, Batched BNN. accept with probability min(1, exp(-delta) q(theta|theta') / q(theta'|theta)), delta from the
+    Accept with probability min(1, exp(-delta) q(theta|theta') / q(theta'|theta)), delta from the
     batches as if it were exact: the posterior comes out wider, the more the smaller the batches.
     """
 

@@ -28,7 +28,7 @@ class RandomWalkState(eqx.Module):
 class RandomWalk(_preconditioner.AbstractPreconditionedSampler[RandomWalkState]):
     """Draws from the posterior. theta' = theta + eta F eps, accepted with min(1, e^-Delta) over all data.
 
-    Metropolis et al. 1953; slides, algorithm 1. F F' is the preconditioner of warm-up (I without warm-up).
+    Metropolis et al. 1953. F F' is the preconditioner of warm-up (I without warm-up).
     The log-likelihoods of theta are kept by datum, so that Delta is a sum of differences, not a difference of sums.
     """
 

@@ -32,7 +32,7 @@ class RejectionState(eqx.Module):
 class Rejection(AbstractSampler[RejectionState]):
     """Independent draws from the posterior: theta ~ prior, kept with probability (L(theta) / L_max)^beta.
 
-    von Neumann 1951; notes on sampling, rejection. log L / L_max = sum_i (l_i(theta) - m_i), with m_i the largest that
+    von Neumann 1951. log L / L_max = sum_i (l_i(theta) - m_i), with m_i the largest that
     the likelihood of datum i can be at any theta: only likelihoods with such a bound can be used. A step proposes
     until one is accepted; after `most` proposals the run ends with an error, and no draw is made up.
     """

@@ -4,7 +4,6 @@
 
 Runs the `bnnzoo` commands that it prints, with batches of 2 data, and draws `linear-penalty.png` (the slope's
 posterior: naive, penalty, closed form) and `linear-comparison.png` (both parameters: tempered, batched, SGLD, penalty).
-Needs matplotlib (the extra `dev`).
 """
 
 from __future__ import annotations
