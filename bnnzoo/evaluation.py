@@ -64,6 +64,7 @@ def classification(labels: Shaped[np.ndarray, " row"], moments: Moments) -> dict
     return {
         "nll": metrics.negative_log_likelihood(moments.log_density),
         "accuracy": metrics.accuracy(labels, moments.mean),
+        "confidence": metrics.mean(moments.mean.max(1)),
         "brier": metrics.brier(labels, moments.mean),
         "ece": metrics.expected_calibration_error(labels, moments.mean),
         "ece_adaptive": metrics.expected_calibration_error(labels, moments.mean, adaptive=True),

@@ -9,8 +9,6 @@ from html import escape
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
-
 from bnnzoo import pictures, plots, verdict
 from bnnzoo.errors import BnnzooError
 from bnnzoo.plots import Picture
@@ -44,7 +42,7 @@ def page(run: Run) -> str:
     diagnosis = _attempt(run.diagnose)
     scores = _attempt(lambda: run.evaluate(save=False))
     drawn = dict(pictures.draw(run, pictures.PICTURES))
-    findings = _findings(run, diagnosis, scores, drawn)
+    findings = _findings(run, diagnosis, scores)
     tone, overall = verdict.overall(findings)
     known = {name: one for name, one in drawn.items() if isinstance(one, Picture)}
     recipe = about.get("recipe", "")
@@ -74,7 +72,7 @@ def _attempt(make: Callable[[], T]) -> T | BnnzooError:
         return error
 
 
-def _findings(run: Run, diagnosis: Any, scores: Any, drawn: Mapping[str, Any]) -> list[verdict.Finding]:
+def _findings(run: Run, diagnosis: Any, scores: Any) -> list[verdict.Finding]:
     if isinstance(diagnosis, BnnzooError):
         found = [
             verdict.Finding(verdict.RAN, "no", f"{diagnosis}."),
@@ -85,11 +83,7 @@ def _findings(run: Run, diagnosis: Any, scores: Any, drawn: Mapping[str, Any]) -
     if isinstance(scores, BnnzooError):
         found.append(verdict.unknown(verdict.CALIBRATED, scores))
     else:
-        confidence = None
-        if "coverage_90" not in scores:
-            table = drawn["calibration"].table
-            confidence = float(np.average(table["mean confidence"], weights=table["rows"]))
-        found.append(verdict.calibrated(scores, confidence=confidence))
+        found.append(verdict.calibrated(scores))
     unfamiliar = _attempt(lambda: run.ood("noise").summary())
     if isinstance(unfamiliar, BnnzooError):
         found.append(verdict.unknown(verdict.KNOWS, unfamiliar))

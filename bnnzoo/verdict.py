@@ -72,7 +72,7 @@ def converged(found: Mapping[str, Any], limits: Limits = Limits()) -> Finding:  
     )
 
 
-def calibrated(scores: Mapping[str, Any], *, confidence: float | None) -> Finding:
+def calibrated(scores: Mapping[str, Any]) -> Finding:
     """Is it calibrated? From `Run.evaluate`: the cover of 90 % intervals, or confidence against accuracy."""
     rows = int(scores["rows"])
     if "coverage_90" in scores:
@@ -81,10 +81,9 @@ def calibrated(scores: Mapping[str, Any], *, confidence: float | None) -> Findin
         words = f"90 % intervals cover {_percent(cover, error)} of {rows} test targets"
         sides = (": too narrow", ": too wide")
     else:
-        assert confidence is not None
-        cover, claim = scores["accuracy"], confidence
+        cover, claim = scores["accuracy"], scores["confidence"]
         error = scores.get("accuracy_se", math.sqrt(cover * (1 - cover) / rows))
-        words = f"it is {confidence:.1%} sure on average and right in {_percent(cover, error)} of {rows} test rows"
+        words = f"it is {claim:.1%} sure on average and right in {_percent(cover, error)} of {rows} test rows"
         sides = (": too sure", ": not sure enough")
     # The error that the share would have if the claim held, too: a share near 0 or 1 looks surer than it is.
     error = max(error, math.sqrt(claim * (1 - claim) / rows))

@@ -208,7 +208,18 @@ def test_every_metric_has_its_errors(folder):
 
 def test_classification_metrics_and_their_parts(folder):
     found = bnnzoo.open(folder / "c.nc").evaluate(save=False)
-    names = ("nll", "accuracy", "brier", "ece", "ece_adaptive", "auroc", "entropy", "aleatoric", "epistemic")
+    names = (
+        "nll",
+        "accuracy",
+        "confidence",
+        "brier",
+        "ece",
+        "ece_adaptive",
+        "auroc",
+        "entropy",
+        "aleatoric",
+        "epistemic",
+    )
     assert all(f"{name}_se" in found and f"{name}_mcse" in found for name in names)
     np.testing.assert_allclose(found["entropy"], found["aleatoric"] + found["epistemic"], rtol=1e-4)
     assert found["epistemic"] > 0

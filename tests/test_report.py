@@ -248,14 +248,14 @@ def test_right_and_converged(change, right, settled):
     ],
 )
 def test_calibrated(cover, rows, answer):
-    assert verdict.calibrated({"coverage_90": cover, "rows": rows}, confidence=None).answer == answer
-    assert verdict.calibrated({"accuracy": cover, "rows": rows}, confidence=0.9).answer == answer
+    assert verdict.calibrated({"coverage_90": cover, "rows": rows}).answer == answer
+    assert verdict.calibrated({"accuracy": cover, "confidence": 0.9, "rows": rows}).answer == answer
 
 
 def test_calibrated_says_which_way():
-    assert "88.0 ± 0.2 %" in verdict.calibrated({"coverage_90": 0.88, "rows": 20000}, confidence=None).words
-    assert "too narrow" in verdict.calibrated({"coverage_90": 0.5, "rows": 500}, confidence=None).words
-    assert "too sure" in verdict.calibrated({"accuracy": 0.5, "rows": 500}, confidence=0.9).words
+    assert "88.0 ± 0.2 %" in verdict.calibrated({"coverage_90": 0.88, "rows": 20000}).words
+    assert "too narrow" in verdict.calibrated({"coverage_90": 0.5, "rows": 500}).words
+    assert "too sure" in verdict.calibrated({"accuracy": 0.5, "confidence": 0.9, "rows": 500}).words
 
 
 @pytest.mark.parametrize(("area", "answer"), [(0.95, "yes"), (0.7, "unsure"), (0.5, "no")])
