@@ -13,8 +13,8 @@ DATA = dict.fromkeys(("linear", "mlp", "mdn", "density"), "diabetes") | {"cnn": 
 SMALL = {
     "mlp": ["--model.hidden", "8"],
     "mdn": ["--model.hidden", "8"],
-    "cnn": ["--model.channels", "2,4", "--model.hidden", "8"],
-    "resnet": ["--model.channels", "2,4", "--model.groups", "2"],
+    "cnn": ["--model.channels", "2,4", "--model.hidden", "8", "--start-steps", "250"],
+    "resnet": ["--model.channels", "2,4", "--model.groups", "2", "--start-steps", "250"],
 }
 PLUS = {name: ["--sampler.batch-size", "20", "--sampler.num-batches", "4"] for name in ("penalty", "batched")}
 PLUS |= {"swag": ["--sampler.rank", "2", "--sampler.interval", "5"]}
