@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from bnnzoo.layout import Layout
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.samplers import Penalty
 from bnnzoo.samplers._control_variate import anchored
@@ -29,13 +30,12 @@ from bnnzoo.samplers._preconditioner import look, share
 class Tethered(AbstractPosterior):
     """pi(theta) N(anchor; theta, S) for a fixed anchor: the prior has one more term, the likelihood is the same."""
 
+    data: Any
+    likelihood_power: Any
+    layout: Layout = eqx.field(static=True)
     inner: AbstractPosterior
     anchor: Float[Array, " dim"]
     precision: Float[Array, " dim"]
-
-    data = property(lambda self: self.inner.data)  # type: ignore[assignment]
-    likelihood_power = property(lambda self: self.inner.likelihood_power)  # type: ignore[assignment]
-    layout = property(lambda self: self.inner.layout)  # type: ignore[assignment]
 
     def log_prior(self, theta: Float[Array, " dim"]) -> Float[Array, ""]:
         return self.inner.log_prior(theta) - 0.5 * jnp.sum(self.precision * (theta - self.anchor) ** 2)
@@ -102,7 +102,8 @@ def run(
         def chain(state: Any, key: Any) -> Any:
             target = posterior
             if kind == "extended":
-                target = Tethered(posterior, state.anchor.point, (width * state.preconditioner.factor) ** -2)
+                whole = (posterior.data, posterior.likelihood_power, posterior.layout, posterior)
+                target = Tethered(*whole, state.anchor.point, (width * state.preconditioner.factor) ** -2)
 
             def row(state: Any, i: Any) -> Any:
                 def one(state: Any, j: Any) -> Any:
