@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import sys
 import time
 import warnings
 from collections.abc import Callable
@@ -171,7 +172,10 @@ def compare(
     outcomes: dict[str, list[Outcome]] = {name: [] for name in methods}
     for seed in range(repeats):
         for name, run in methods.items():
+            started = time.perf_counter()
             outcomes[name].append(run(seed))
+            took = time.perf_counter() - started
+            print(f"{size:.0e}, {name}, repeat {seed + 1} of {repeats}: {took:.0f} s", file=sys.stderr, flush=True)
     within = {n: np.mean([o.values.astype(float).var(1) for o in some], (0, 1)) for n, some in outcomes.items()}
     rate = {name: float(np.median([o.ess / o.seconds for o in some])) for name, some in outcomes.items()}
     for name, some in outcomes.items():

@@ -23,21 +23,18 @@ def leave_one_out(
     log_likelihood: Float[np.ndarray, "chain draw row"],
     *,
     power: float = 1.0,
-    log_weights: Float[np.ndarray, "chain draw"] | None = None,
 ) -> Loo:
     """PSIS-LOO (Vehtari, Gelman and Gabry 2017; Vehtari et al. 2024).
 
     Args:
         power: that of the likelihood in the posterior, which leaving a row out takes away.
-        log_weights: of draws that are weighted already.
     """
     values = np.asarray(log_likelihood, np.float64)
     count = values.shape[0] * values.shape[1]
     efficiency = _relative_ess(values)
     flat = np.moveaxis(values, 2, 0).reshape(-1, count)
-    given = np.zeros(count) if log_weights is None else np.asarray(log_weights, np.float64).reshape(-1)
     weights, pareto_k = np.empty_like(flat), np.empty(len(flat))
-    for row, ratios in enumerate(given - power * flat):
+    for row, ratios in enumerate(-power * flat):
         weights[row], pareto_k[row] = _smoothed(ratios, efficiency)
     density = np.asarray(special.logsumexp(weights + flat, 1)) - np.asarray(special.logsumexp(weights, 1))
     good_k = min(1 - 1 / math.log10(count), 0.7) if count > 10 else 0.0

@@ -350,9 +350,7 @@ class Run:
         if self.attributes["exactness"] == "approximate" or chains * count < 10:
             return {}
         chosen = np.linspace(0, rows - 1, min(_LOO_ROWS, rows)).round().astype(int)
-        weights = self._statistics["log_weight"][:, kept] if "log_weight" in self._statistics else None
-        power = float(self.attributes["likelihood_power"])
-        found = loo.leave_one_out(log_likelihood[:, :, chosen], power=power, log_weights=weights)
+        found = loo.leave_one_out(log_likelihood[:, :, chosen], power=float(self.attributes["likelihood_power"]))
         nll = metrics.negative_log_likelihood(found.log_density)
         return {
             "loo_nll": nll.value,

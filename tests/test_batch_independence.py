@@ -1,4 +1,4 @@
-"""Mini-batches are fresh at every step of every chain, and chains decide on their own (T17)."""
+"""Mini-batches are fresh at every step of every chain, and chains decide on their own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inside the guarded regime the draws depend neither on the size of the batches nor on a few outliers (T09, T10)."""
+"""Inside the guarded regime the draws depend neither on the size of the batches nor on a few outliers."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def contaminated():
     return Exact(y)
 
 
-# ---- T10 -----------------------------------------------------------------------------------------
+# ---- sizes ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("size", "step"), [(12, 0.1), (50, 0.2), (200, 0.4)])
@@ -110,7 +110,7 @@ def test_a_batch_too_small_for_its_step_does(clean):
     assert abs(ratio[1] - 1) * (CHAINS / 2) ** 0.5 > Z
 
 
-# ---- T09 -----------------------------------------------------------------------------------------
+# ---- outliers ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -152,7 +152,6 @@ def sampling(out: Path) -> bool:
 
 @pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), pytest.param("SIGTERM", 143, marks=pytest.mark.slow)])
 def test_a_signal_stops_where_it_can_be_resumed(name, code, whole, environment, tmp_path):
-    """T22."""
     out = tmp_path / "run.nc"
     process = start(out, environment)
     wait_for(lambda: sampling(out), process)
@@ -196,14 +195,13 @@ def _killed_and_resumed(out: Path, environment: dict[str, str], whole: dict[str,
 
 
 def test_a_killed_run_resumes_to_the_same_bits(whole, environment, tmp_path):
-    """T19, once."""
     out = tmp_path / "run.nc"
     _killed_and_resumed(out, environment, whole, lambda process: wait_for(lambda: sampling(out), process))
 
 
 @pytest.mark.slow
 def test_a_run_killed_at_any_time_resumes_to_the_same_bits(whole, environment, tmp_path):
-    """T19: twenty random times between the start and the end."""
+    """Twenty random times between the start and the end."""
     out = tmp_path / "first.nc"
     began = time.monotonic()
     process = start(out, environment)
@@ -219,7 +217,7 @@ def test_a_run_killed_at_any_time_resumes_to_the_same_bits(whole, environment, t
 
 
 def test_a_full_disk_is_a_message_and_loses_nothing(whole, environment, tmp_path):
-    """T21: no file may grow beyond 64 KiB; the parts fit, the file built from them does not."""
+    """No file may grow beyond 64 KiB; the parts fit, the file built from them does not."""
     out = tmp_path / "run.nc"
     quiet = {**environment, "JAX_ENABLE_COMPILATION_CACHE": "false"}
     process = start(out, quiet, "bash", "-c", 'ulimit -f 64 && exec "$@"', "bash")

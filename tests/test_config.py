@@ -1,4 +1,4 @@
-"""Recipes: precedence, limits, and errors that say where (T28)."""
+"""Recipes: precedence, limits, and errors that say where."""
 
 from __future__ import annotations
 

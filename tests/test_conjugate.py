@@ -1,4 +1,4 @@
-"""Every exact sampler, through files, against the closed form of Bayesian linear regression (T13)."""
+"""Every exact sampler, through files, against the closed form of Bayesian linear regression."""
 
 from __future__ import annotations
 

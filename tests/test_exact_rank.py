@@ -1,4 +1,4 @@
-"""The exact rank test of a chain, per model and sampler: prior, data, kernel and density must all agree (T15).
+"""The exact rank test of a chain, per model and sampler: prior, data, kernel and density must all agree.
 
 Gandy and Scott 2020, arXiv 2001.06465, algorithm 2: theta is drawn from the prior and the data given theta, so that
 theta is a posterior draw; a reversible chain run from it both ways leaves its rank along the chain uniform. No closed

@@ -1,4 +1,4 @@
-"""Files that are whole or absent (T20)."""
+"""Files that are whole or absent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Log ratios in single precision stay accurate at a million data, whatever constant the likelihood carries (T26)."""
+"""Log ratios in single precision stay accurate at a million data, whatever constant the likelihood carries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No sampler uses a random key twice, as JAX's own checker sees it (T16)."""
+"""No sampler uses a random key twice, as JAX's own checker sees it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Langevin proposals on a skewed target, where a proposal ratio that is reversed or missing shows (T12)."""
+"""Langevin proposals on a skewed target, where a proposal ratio that is reversed or missing shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gradients and variances that are not finite, where the density itself is (T23)."""
+"""Gradients and variances that are not finite, where the density itself is."""
 
 from __future__ import annotations
 

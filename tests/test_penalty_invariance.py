@@ -51,7 +51,7 @@ def test_the_oracle_gives_known_values(arguments, variance):
     assert oracle.law(*arguments).variance == pytest.approx(variance, rel=2e-3)
 
 
-# ---- T06: invariance -----------------------------------------------------------------------------
+# ---- invariance ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("sampling", "sigma2"), _quick(("replacement", 1), ("disjoint", 2)))
@@ -114,7 +114,7 @@ def test_a_wrong_penalty_is_seen(wrong):
     assert abs(scores(values, variance=right.variance)["variance"]) > 2 * Z
 
 
-# ---- T07: a far start ----------------------------------------------------------------------------
+# ---- a far start ---------------------------------------------------------------------------------
 
 
 def _from_afar(sampler: Penalty, posterior: GaussianMean) -> tuple[np.ndarray, float]:
@@ -143,7 +143,7 @@ def test_chains_that_do_not_move_are_seen():
     assert abs(acceptance - _predicted(posterior, _sampler(posterior, 6)).acceptance) > 0.1
 
 
-# ---- T08: the guard ------------------------------------------------------------------------------
+# ---- the guard -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The law of distinct indices (T17)."""
+"""The law of distinct indices."""
 
 from __future__ import annotations
 

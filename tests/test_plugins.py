@@ -1,4 +1,4 @@
-"""Plugins that are broken in every way we know, and those that are not (T27)."""
+"""Plugins that are broken in every way we know, and those that are not."""
 
 from __future__ import annotations
 

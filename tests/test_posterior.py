@@ -121,7 +121,7 @@ def test_a_start_is_a_draw_of_the_prior():
 
 @pytest.mark.parametrize("replace", [True, False])
 def test_a_minibatch_is_a_sample_of_the_rows(replace):
-    """T03's law: every ordered pair of five rows is equally likely, so that N/n sums are unbiased."""
+    """Every ordered pair of five rows is equally likely, so that N/n sums are unbiased."""
     posterior = eqx.tree_at(lambda p: p.data, _linear(5), Data(np.arange(5.0)[:, None], np.zeros((5, 1))))
     keys = jax.random.split(jax.random.key(1), 20_000)
     draw = jax.jit(jax.vmap(lambda key: posterior.minibatch(2, replace=replace, key=key).x[:, 0]))

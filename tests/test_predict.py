@@ -1,4 +1,4 @@
-"""Predictions: the law of the mixture over draws, in the data's units, in the columns of the contract."""
+"""Predictions: the law of the mixture over draws, in the data's units."""
 
 from __future__ import annotations
 

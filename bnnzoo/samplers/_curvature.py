@@ -182,17 +182,11 @@ def _sum(
     summary: Callable[[Float[Array, "row dim"]], PyTree],
 ) -> PyTree:
     """The sum of `summary` of the rows of all data, block after block."""
-    data = jax.tree.map(jnp.asarray, posterior.data)
-    total = posterior.num_data
-    size = min(total, max(1, _ELEMENTS // (theta.shape[0] * num_rows(posterior, kind))))
+    size = max(1, _ELEMENTS // (theta.shape[0] * num_rows(posterior, kind)))
 
-    def part(i: Array) -> PyTree:
-        # The last block overlaps the one before; rows already seen weigh nothing.
-        start = jnp.minimum(i * size, total - size)
-        block = jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, size)[:, None], data)
-        rows = jax.vmap(lambda datum: _rows(posterior, theta, datum, kind))(block)
-        fresh = start + jnp.arange(size) >= i * size
-        return summary((rows * fresh[:, None, None]).reshape(-1, theta.shape[0]))
+    def part(batch: Any, weights: Float[Array, " batch"]) -> PyTree:
+        data = jax.tree.map(lambda leaf: leaf[:, None], batch)
+        rows = jax.vmap(lambda datum: _rows(posterior, theta, datum, kind))(data)
+        return summary((rows * weights[:, None, None]).reshape(-1, theta.shape[0]))
 
-    zero = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), jax.eval_shape(part, jnp.int32(0)))
-    return jax.lax.fori_loop(0, -(-total // size), lambda i, sums: jax.tree.map(jnp.add, sums, part(i)), zero)
+    return posterior.sum_over_data(part, rows=size)
