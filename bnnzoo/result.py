@@ -192,7 +192,7 @@ class Run:
         found |= more
         if data is None:
             groups = self._groups(x)
-            found |= self._loo(groups["log_likelihood"]["y"], groups["log_likelihood"]["draw"])
+            found |= self._loo(groups["log_likelihood"]["y"])
             if save and self.path is not None and self.attributes["complete"]:
                 self._add_groups(groups)
         if ood is not None:
@@ -344,7 +344,7 @@ class Run:
             return lambda moments: evaluation.classification(y, moments)
         return lambda moments: evaluation.regression(y, moments, self._scaler)
 
-    def _loo(self, log_likelihood: Float[np.ndarray, "chain draw row"], kept: np.ndarray) -> dict[str, int | float]:
+    def _loo(self, log_likelihood: Float[np.ndarray, "chain draw row"]) -> dict[str, int | float]:
         """Leave-one-out metrics of at most 2000 training rows, as far as the draws are the posterior's."""
         chains, count, rows = log_likelihood.shape
         if self.attributes["exactness"] == "approximate" or chains * count < 10:
