@@ -267,14 +267,13 @@ def _values(run: Run) -> tuple[Float[np.ndarray, "chain draw value"], list[str]]
         positions = run._draws.reshape(chains, -1, run._draws.shape[-1])
         return positions, [f"parameter {index}" for index in range(positions.shape[2])]
     like = run._signature
-    kind = "x_test" if "x_test" in run.posterior["constant_data"] else "x"
-    values = run.functions(run._array("constant_data", kind)[:_PROBES])
+    where, probes = run._probes(_PROBES)
+    values = run.functions(probes)
     if like.task == "regression":
         values = run._scaler.unscale_targets(values)
         what = [f"mean of {target}" for target in like.target_names]
     else:
         what = [f"p({like.target_names[0]} = {index})" for index in range(like.num_classes)]
-    where = "test row" if kind == "x_test" else "training row"
     names = [f"{one} at {where} {row}" for row in range(values.shape[2]) for one in what]
     return values.reshape(*values.shape[:2], -1), names
 

@@ -127,10 +127,7 @@ class Run:
         positions = self._draws.reshape(chains, count, -1)
         values, scale = positions, 1.0
         if self._is_rebuildable:
-            constant = self.posterior["constant_data"]
-            values = self.functions(
-                self._array("constant_data", "x_test" if "x_test" in constant else "x")[:num_probes]
-            )
+            values = self.functions(self._probes(num_probes)[1])
             scale = self._scaler.y_sd if self._signature.task == "regression" else 1.0
         about = self.attributes
         return {
@@ -145,6 +142,11 @@ class Run:
             "regime_ok": about["regime_ok"],
             "regime": about.get("regime", ""),
         }
+
+    def _probes(self, count: int) -> tuple[str, np.ndarray]:
+        """The inputs at which convergence is judged, and of which rows they are."""
+        name, where = ("x_test", "test row") if "x_test" in self.posterior["constant_data"] else ("x", "training row")
+        return where, self._array("constant_data", name)[:count]
 
     def blocks(self) -> list[dict[str, Any]]:
         """A row for each block of parameters: its size, and norm, mean, sd and R-hat over the draws."""
