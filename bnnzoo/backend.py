@@ -15,11 +15,13 @@ import platformdirs
 from bnnzoo.placement import Method, host_devices
 
 _CACHE_BYTES = 2 * 2**30
+_MAPS, _MOST_MAPS = Path("/proc/self/maps"), Path("/proc/sys/vm/max_map_count")
 _VERSIONS = ("bnnzoo", "jax", "jaxlib", "numpyro", "equinox", "numpy")
 
 
 def prepare(method: Method, num_chains: int) -> None:
     """Split the CPU into as many devices as the chains want, if JAX has not started, and turn the cache on."""
+    forget_programs()
     with contextlib.suppress(RuntimeError):
         # Refused once JAX runs: then the devices there are must do.
         jax.config.update("jax_num_cpu_devices", host_devices(method, num_chains))
@@ -29,6 +31,21 @@ def prepare(method: Method, num_chains: int) -> None:
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
         jax.config.update("jax_compilation_cache_max_size", _CACHE_BYTES)
+
+
+def forget_programs() -> None:
+    """Drop what this process has compiled once that fills a third of the memory maps Linux lets it have.
+
+    A run of a new kind takes some 1500 of the 65 530, JAX keeps them all, and a process that wants one more is aborted
+    without a word. What is needed again comes from the cache on disk.
+    """
+    try:
+        most = int(_MOST_MAPS.read_text())
+        used = _MAPS.read_bytes().count(b"\n")
+    except OSError:
+        return
+    if used > most // 3:
+        jax.clear_caches()
 
 
 @contextlib.contextmanager

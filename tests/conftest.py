@@ -14,13 +14,16 @@ hook.__enter__()
 import jax
 import pytest
 
+from bnnzoo import backend
+
 jax.config.update("jax_num_cpu_devices", 4)
 jax.config.update("jax_numpy_rank_promotion", "allow")
 
 
 @pytest.fixture(autouse=True)
 def _flags_restored():
-    """A test that turns on double precision leaves none behind."""
+    """A test that turns on double precision leaves none behind; nor do programs pile up."""
+    backend.forget_programs()
     before = jax.config.jax_enable_x64
     yield
     jax.config.update("jax_enable_x64", before)

@@ -284,6 +284,20 @@ class _Compilations:
             _Compilations.count += 1
 
 
+def test_programs_are_forgotten_before_they_fill_the_memory_maps(monkeypatch, tmp_path):
+    double = jax.jit(lambda x: 2 * x)
+    double(1.0)
+    for most, compiled in ((1e9, 0), (30, 1)):
+        (tmp_path / "most").write_text(f"{most:.0f}\n")
+        monkeypatch.setattr(backend, "_MOST_MAPS", tmp_path / "most")
+        backend.forget_programs()
+        with _Compilations() as compilations:
+            double(1.0)
+        assert compilations.here == compiled
+    monkeypatch.setattr(backend, "_MAPS", tmp_path / "not Linux")
+    backend.forget_programs()
+
+
 @tiny.EACH
 def test_other_numbers_compile_nothing_new(sampler):
     reference(sampler)
