@@ -348,7 +348,9 @@ def test_every_registered_sampler_is_what_it_says(name):
     report = check_sampler(registry.load("samplers", name)(**settings))
     assert report.passed == (entry.exactness in ("exact", "noise-corrected")), str(report)
     if entry.exactness == "exact":
-        assert all(outcome.state == "tested" for outcome in report.outcomes)
+        tested = {outcome.target for outcome in report.outcomes if outcome.state == "tested"}
+        # Draws of the prior are hopeless, or the likelihood has no bound, on all but one.
+        assert tested == ({"network"} if name == "rejection" else set(TARGETS))
 
 
 @pytest.mark.slow
