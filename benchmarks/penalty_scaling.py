@@ -310,12 +310,14 @@ def network(size: int, repeats: int) -> None:
     def values(draws: np.ndarray) -> np.ndarray:
         return np.asarray(predictions(draws.reshape(-1, draws.shape[-1]))).reshape(*draws.shape[:2], -1)
 
-    few, draws = (200, 100) if size <= 100_000 else (40, 20)
+    few, fewer = (600, 60) if size <= 100_000 else (120, 20)
     methods = {
         "mala": ours(posterior, Mala(step_size=0.1 / size), starts, warmup=few, draws=few, values=values),
-        "nuts": ours(posterior, Nuts(max_tree_depth=5), starts, warmup=draws, draws=draws, values=values),
+        "nuts": ours(posterior, Nuts(max_tree_depth=5), starts, warmup=fewer, draws=fewer, values=values),
     }
-    for proposal, order in (("random-walk", "none"), ("langevin", "first"), ("hmc", "first"), ("langevin", "second")):
+    tried = [("random-walk", "none"), ("langevin", "first"), ("hmc", "first"), ("langevin", "second")]
+    # At a million data the Hessian of 353 parameters takes minutes a window and chain.
+    for proposal, order in tried[: 4 if size <= 100_000 else 3]:
         sampler = Penalty(control_variate=order, proposal=proposal, step_size=0.05 / size, preconditioner="diagonal")
         name = f"penalty, {proposal}, {order if order != 'none' else 'no'} control variate"
         methods[name] = ours(posterior, sampler, starts, warmup=1000, draws=500, thin=10, values=values)
