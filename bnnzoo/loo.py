@@ -52,7 +52,7 @@ def _smoothed(log_ratios: Float[np.ndarray, " draw"], efficiency: float) -> tupl
             weights, pareto_k = smooth(-log_ratios, r_eff=efficiency)
     except ValueError:
         return log_ratios, math.inf
-    if not np.isfinite(weights).all():
+    if np.isnan(pareto_k) or not np.isfinite(weights).all():
         return log_ratios, math.inf
     return weights, float(pareto_k)
 

@@ -178,6 +178,14 @@ def test_repeated_draws_have_no_pareto_k():
     assert np.isfinite(found.log_density).all()
 
 
+def test_a_pareto_k_that_is_no_number_is_infinite(monkeypatch):
+    """As newer versions of ArviZ give for a tail they cannot fit."""
+    monkeypatch.setattr(loo.array_stats, "psislw", lambda log_ratios, **_: (log_ratios, np.nan))
+    found = loo.leave_one_out(np.random.default_rng(0).normal(size=(2, 50, 5)))
+    assert np.isinf(found.pareto_k).all()
+    assert np.isfinite(found.log_density).all()
+
+
 # ---- a run ---------------------------------------------------------------------------------------
 
 
