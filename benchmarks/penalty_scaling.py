@@ -10,7 +10,8 @@ logistic    logistic regression with 20 parameters; ESS of the parameters, varia
 last-layer  an mlp 20-64-1 trained once, its last layer sampled (`--stochastic last`); ESS of its parameters, variances
             against the closed form.
 network     a whole mlp 20-16-1 (tanh); ESS of its predictions at 50 inputs, and their variances within chains against
-            those of NUTS in the same run. Three rows move the anchor while they sample: moving_anchors.py.
+            those of NUTS in the same run. Three rows move the anchor while they sample: moving_anchors.py. Four
+            chains of NUTS from one trained network give the starts, so that all are in one mode.
 
 Every method starts at the same points, tunes itself in warm-up and is run `--repeats` times, in turn with the others.
 ESS is the least bulk ESS over parameters (or predictions), summed over chains, and a second is one of sampling.
@@ -296,11 +297,14 @@ def last_layer(size: int, repeats: int) -> None:
 def network(size: int, repeats: int) -> None:
     x, y = teacher(size)
     model = Mlp((16,), "tanh")
-    build = lambda key: model.build((20,), 1, key=key)  # noqa: E731
-    posterior = NetworkPosterior.of(build(jax.random.key(0)), Gaussian(NOISE), Normal(1.0), x, y)
-    thetas = jnp.stack([posterior.position(build(jax.random.key(c))) for c in range(CHAINS)])
-    for _, starts in train(posterior, thetas, placement=place("auto", CHAINS), key=jax.random.key(9)):  # noqa: B007
+    built = model.build((20,), 1, key=jax.random.key(0))
+    posterior = NetworkPosterior.of(built, Gaussian(NOISE), Normal(1.0), x, y)
+    start = posterior.position(built)[None]
+    for _, trained in train(posterior, start, placement=place("vectorized", 1), key=jax.random.key(9)):  # noqa: B007
         pass
+    few, fewer, burn_in = (600, 60, 150) if size <= 100_000 else (120, 20, 30)
+    nuts = Nuts(max_tree_depth=5)
+    starts = ours(posterior, nuts, np.repeat(trained, CHAINS, 0), warmup=burn_in, draws=1)(99).values[:, -1]
     probes = np.random.default_rng(2).normal(size=(50, 20)).astype(np.float32)
 
     @jax.jit
@@ -310,10 +314,9 @@ def network(size: int, repeats: int) -> None:
     def values(draws: np.ndarray) -> np.ndarray:
         return np.asarray(predictions(draws.reshape(-1, draws.shape[-1]))).reshape(*draws.shape[:2], -1)
 
-    few, fewer = (600, 60) if size <= 100_000 else (120, 20)
     methods = {
         "mala": ours(posterior, Mala(step_size=0.1 / size), starts, warmup=few, draws=few, values=values),
-        "nuts": ours(posterior, Nuts(max_tree_depth=5), starts, warmup=fewer, draws=fewer, values=values),
+        "nuts": ours(posterior, nuts, starts, warmup=fewer, draws=fewer, values=values),
     }
     tried = [("random-walk", "none"), ("langevin", "first"), ("hmc", "first"), ("langevin", "second")]
     # At a million data the Hessian of 353 parameters takes minutes a window and chain.
