@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -45,3 +51,22 @@ def test_a_run_of_two_where_one_fails(tmp_path, capsys):
     assert (tmp_path / "linear.ensemble.nc").exists()
     assert cli.run(words) == 2
     assert "linear.ensemble.nc: exists" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="children are looked up in /proc")
+def test_the_recipe_under_way_ends_with_the_command(tmp_path):
+    """A SIGTERM to `zoo run` alone leaves no process behind and starts no other recipe."""
+    command = [sys.executable, "-m", "bnnzoo", "zoo", "run", "mdn.random-walk", "mdn.nuts", "-o", str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        deadline = time.monotonic() + 60
+        while not children.read_text() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        child = int(children.read_text().split()[0])
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 143
+    assert said.endswith("bnnzoo: stopped by SIGTERM\n")
+    with pytest.raises(ProcessLookupError):
+        os.kill(child, 0)
+    assert not list(tmp_path.glob("mdn.nuts*"))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import fnmatch
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Any, no_type_check
 
 import typer
@@ -16,7 +18,7 @@ import typer
 from bnnzoo import config, registry
 from bnnzoo.cli import common_options as common
 from bnnzoo.cli.output import print_json, print_table
-from bnnzoo.errors import BnnzooError, NotFoundError, UsageError
+from bnnzoo.errors import BnnzooError, InterruptedRunError, NotFoundError, UsageError
 
 COLUMNS = {
     "recipe": ("recipe",),
@@ -158,15 +160,10 @@ def _row(name: str, file: Path, options: Sequence[str]) -> dict[str, Any]:
     # A process of its own: the number of devices is chosen once in each, and its time is the whole time.
     command = [sys.executable, "-m", "bnnzoo", "sample", *words, "-o", str(file), "--force"]
     started = time.perf_counter()
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
-        try:
-            process.wait()
-        except KeyboardInterrupt:
-            process.wait()  # the same Ctrl-C tells it to write what it has
-            raise
+    code = _exit_code(command)
     seconds = time.perf_counter() - started
-    if process.returncode:
-        return {"recipe": name, "sampler": sampler, "seconds": seconds, "error": f"exit code {process.returncode}"}
+    if code:
+        return {"recipe": name, "sampler": sampler, "seconds": seconds, "error": f"exit code {code}"}
     from bnnzoo import zoo
 
     run = zoo.open(file)
@@ -177,6 +174,35 @@ def _row(name: str, file: Path, options: Sequence[str]) -> dict[str, Any]:
         return {**found, **run.diagnose(), **run.evaluate(save=False)}
     except BnnzooError as error:
         return {**found, "error": str(error)}
+
+
+def _exit_code(command: Sequence[str]) -> int:
+    """That of a command, which gets our SIGTERM as it gets a terminal's Ctrl-C, and may write what it has."""
+    asked: list[int] = []
+    running: list[subprocess.Popen[bytes]] = []
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        del frame
+        asked.append(number)
+        for process in running:
+            process.send_signal(number)
+
+    before = signal.signal(signal.SIGTERM, pass_on)
+    try:
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+            running.append(process)
+            for number in asked:  # that came before there was a process
+                process.send_signal(number)
+            try:
+                process.wait()
+            except KeyboardInterrupt:
+                process.wait()
+                raise
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    if asked:
+        raise InterruptedRunError("stopped by SIGTERM", asked[0])
+    return process.returncode
 
 
 def _cell(row: Mapping[str, Any], keys: Sequence[str]) -> str:
