@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import dataclasses
 import json
+import shutil
 import tempfile
 import time
 import warnings
@@ -47,7 +50,7 @@ def sample(
         model: a name (`"mdn"`), a name with fields (`{"name": "mdn", "hidden": (50,)}`), or a posterior of your own.
         sampler: likewise; with a posterior of your own, a sampler object (`bnnzoo.Penalty(step_size=1e-3)`).
         data: arrays `(x, y)`, a `Dataset`, a data frame pair, or what `--data` takes. The model's example if left out.
-        out: the NetCDF file; a temporary one if left out.
+        out: the NetCDF file; if left out a temporary one, gone when Python ends: `Run.save` keeps it.
         observer: called with a `Progress` once a chunk.
         options: the keys of a recipe file, which are the command line's options: `chains`, `warmup`, `draws`, `thin`,
             `seed`, `init`, `likelihood`, `prior`, `test_fraction`, ...
@@ -55,7 +58,17 @@ def sample(
     Raises:
         UsageError: for anything wrong that can be found before the run.
     """
-    target = Path(out) if out is not None else Path(tempfile.mkdtemp(prefix="bnnzoo-")) / "run.nc"
+    if out is None:
+        folder = Path(tempfile.mkdtemp(prefix="bnnzoo-"))
+        try:
+            run = sample(model, sampler, data=data, out=folder / "run.nc", observer=observer, **options)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                folder.rmdir()  # but for what an interrupted run left
+            raise
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        return run
+    target = Path(out)
     if isinstance(model, AbstractPosterior):
         if not isinstance(sampler, AbstractSampler):
             raise UsageError("a posterior of your own needs a sampler object: bnnzoo.Penalty(...)")

@@ -322,7 +322,10 @@ SHORT: dict[str, Any] = {
 
 
 @pytest.mark.filterwarnings("ignore:regime")
-def test_sample_by_names_with_arrays():
+def test_sample_by_names_with_arrays(tmp_path, monkeypatch):
+    at_exit = []
+    monkeypatch.setattr("atexit.register", lambda *words, **more: at_exit.append((words, more)))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     rng = np.random.default_rng(0)
     x = rng.normal(size=(40, 3))
     y = x @ [1.0, -1.0, 0.5]
@@ -339,13 +342,19 @@ def test_sample_by_names_with_arrays():
     assert run.posterior["constant_data"]["x"].shape == (36, 3)
     assert len(run.predict(x[:5])) == 5
     assert {"nll", "rmse", "coverage_90", "rows"} <= set(run.evaluate())
+    assert len(list(tmp_path.glob("*/run.nc"))) == 1
+    ((function, *words), more) = at_exit[-1]
+    function(*words, **more)
+    assert list(tmp_path.iterdir()) == []
 
 
-def test_sample_needs_names_or_a_pair_of_objects():
+def test_sample_needs_names_or_a_pair_of_objects(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with pytest.raises(UsageError, match="needs a sampler object"):
         bnnzoo.sample(Plane(), "mala")
     with pytest.raises(UsageError, match="chians"):
         bnnzoo.sample("linear", "mala", chians=3)
+    assert list(tmp_path.iterdir()) == []
 
 
 class Plane(bnnzoo.AbstractPosterior):

@@ -54,7 +54,7 @@ def reliability(labels: Int[np.ndarray, " row"], probabilities: Float[np.ndarray
             label="95 % interval",
         )
         above.set(ylabel="accuracy", ylim=(0, 1.03), xlim=(0, 1.01))
-        above.legend(loc="upper left")
+        above.legend(loc="best")
         below.bar(table["confidence from"], rows, 1 / _BINS, align="edge", color=BLUE, alpha=0.45, lw=0, log=True)
         below.set(xlabel="confidence: the largest predicted probability", ylabel="rows", ylim=(0.7, 2 * rows.max()))
         below.yaxis.set_minor_formatter(NullFormatter())
