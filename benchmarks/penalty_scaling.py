@@ -302,7 +302,7 @@ def network(size: int, repeats: int) -> None:
     start = posterior.position(built)[None]
     for _, trained in train(posterior, start, placement=place("vectorized", 1), key=jax.random.key(9)):  # noqa: B007
         pass
-    few, fewer, burn_in = (600, 60, 150) if size <= 100_000 else (120, 20, 30)
+    few, fewer, burn_in = (600, 60, 150) if size <= 100_000 else (120, 12, 20)
     nuts = Nuts(max_tree_depth=5)
     starts = ours(posterior, nuts, np.repeat(trained, CHAINS, 0), warmup=burn_in, draws=1)(99).values[:, -1]
     probes = np.random.default_rng(2).normal(size=(50, 20)).astype(np.float32)

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 import pandas as pd
 import xarray as xr
-from jaxtyping import Float, Shaped
+from jaxtyping import Float, Int, Shaped
 from scipy import special
 
 from bnnzoo import assembly, backend, config, diagnostics, evaluation, loo, metrics, predict, store
@@ -193,10 +193,9 @@ class Run:
                 found[f"{name}_mcse"] = errors[name]
         found |= more
         if data is None:
-            groups = self._groups(x)
-            found |= self._loo(groups["log_likelihood"]["y"])
+            found |= self._loo()
             if save and self.path is not None and self.attributes["complete"]:
-                self._add_groups(groups)
+                self._add_groups(self._groups(x))
         if ood is not None:
             found |= self.ood(ood, data).summary()
         tell(Progress("evaluating", len(x), len(x)))
@@ -346,13 +345,17 @@ class Run:
             return lambda moments: evaluation.classification(y, moments)
         return lambda moments: evaluation.regression(y, moments, self._scaler)
 
-    def _loo(self, log_likelihood: Float[np.ndarray, "chain draw row"]) -> dict[str, int | float]:
+    def _loo(self) -> dict[str, int | float]:
         """Leave-one-out metrics of at most 2000 training rows, as far as the draws are the posterior's."""
-        chains, count, rows = log_likelihood.shape
+        chains, count = self._shape
         if self.attributes["exactness"] == "approximate" or chains * count < 10:
             return {}
-        chosen = np.linspace(0, rows - 1, min(_LOO_ROWS, rows)).round().astype(int)
-        found = loo.leave_one_out(log_likelihood[:, :, chosen], power=float(self.attributes["likelihood_power"]))
+        x, y = self._array("constant_data", "x"), self._array("observed_data", "y")
+        chosen = np.linspace(0, len(x) - 1, min(_LOO_ROWS, len(x))).round().astype(int)
+        kept = self._kept(len(chosen))
+        found = loo.leave_one_out(
+            self._log_likelihood(x[chosen], y[chosen], kept), power=float(self.attributes["likelihood_power"])
+        )
         nll = metrics.negative_log_likelihood(found.log_density)
         return {
             "loo_nll": nll.value,
@@ -422,25 +425,37 @@ class Run:
 
     def _groups(self, x_test: np.ndarray) -> dict[str, dict[str, np.ndarray]]:
         """posterior_predictive and log_likelihood, in original units, of every k-th draw of each chain."""
-        chains, count = self._shape
         x, y = self._array("constant_data", "x"), self._array("observed_data", "y")
-        per_draw = 4 * chains * max(len(x), len(x_test) * len(self._signature.target_names))
-        every = -(-count * per_draw // _GROUP_BYTES)
-        kept = np.arange(0, count, every)
-        draws = self._seen.reshape(chains, count, -1)[:, kept].reshape(chains * len(kept), -1)
-        key = jax.random.key(int(self.attributes["seed"]))
+        kept = self._kept(max(len(x), len(x_test) * len(self._signature.target_names)))
+        draws, key = self._thinned(kept), jax.random.key(int(self.attributes["seed"]))
         with backend.arithmetic(self._precision):
             drawn = predict.samples(self._predictor, draws, self._arrange(x_test), key=key)
-            target = self._scaler.scale_targets(y)
-            log_likelihood = predict.log_likelihoods(self._predictor, draws, self._arrange(x), target)
         if self._signature.task == "regression":
             drawn = self._scaler.unscale_targets(drawn)
-            log_likelihood = log_likelihood - np.sum(np.log(self._scaler.y_sd)).astype(np.float32)
-        shape = (chains, len(kept))
         return {
-            "posterior_predictive": {"y": drawn.reshape(*shape, *drawn.shape[1:]), "draw": kept},
-            "log_likelihood": {"y": log_likelihood.reshape(*shape, -1), "draw": kept},
+            "posterior_predictive": {"y": drawn.reshape(self._shape[0], len(kept), *drawn.shape[1:]), "draw": kept},
+            "log_likelihood": {"y": self._log_likelihood(x, y, kept), "draw": kept},
         }
+
+    def _kept(self, numbers: int) -> Int[np.ndarray, " kept"]:
+        """Every k-th draw, with k such that so many numbers a draw fit into `_GROUP_BYTES`."""
+        chains, count = self._shape
+        return np.arange(0, count, -(-count * 4 * chains * numbers // _GROUP_BYTES))
+
+    def _thinned(self, kept: Int[np.ndarray, " kept"]) -> Float[np.ndarray, "sample dim"]:
+        chains, count = self._shape
+        return self._seen.reshape(chains, count, -1)[:, kept].reshape(chains * len(kept), -1)
+
+    def _log_likelihood(
+        self, x: np.ndarray, y: np.ndarray, kept: Int[np.ndarray, " kept"]
+    ) -> Float[np.ndarray, "chain kept row"]:
+        """Of these rows in original units, by every kept draw."""
+        target = self._scaler.scale_targets(y)
+        with backend.arithmetic(self._precision):
+            found = predict.log_likelihoods(self._predictor, self._thinned(kept), self._arrange(x), target)
+        if self._signature.task == "regression":
+            found = found - np.sum(np.log(self._scaler.y_sd)).astype(np.float32)
+        return found.reshape(self._shape[0], len(kept), -1)
 
     def _add_groups(self, groups: Mapping[str, Mapping[str, np.ndarray]]) -> None:
         """What `_groups` made, into the file."""
