@@ -333,12 +333,14 @@ class Run:
     def _best_draw(self) -> int:
         if "lp" in self._statistics:
             return int(np.argmax(self._statistics["lp"]))
+        values = self._log_likelihood(*self._some_training_rows(), np.arange(self._shape[1]))
+        return int(np.argmax(values.sum(2, dtype=np.float64)))
+
+    def _some_training_rows(self) -> tuple[np.ndarray, np.ndarray]:
+        """Inputs and targets of at most `_LOO_ROWS` rows, evenly through the data."""
         x, y = self._array("constant_data", "x"), self._array("observed_data", "y")
-        rows = np.linspace(0, len(x) - 1, min(_LOO_ROWS, len(x))).round().astype(int)
-        with backend.arithmetic(self._precision):
-            target = self._scaler.scale_targets(y[rows])
-            values = predict.log_likelihoods(self._predictor, self._seen, self._arrange(x[rows]), target)
-        return int(np.argmax(values.sum(1, dtype=np.float64)))
+        chosen = np.linspace(0, len(x) - 1, min(_LOO_ROWS, len(x))).round().astype(int)
+        return x[chosen], y[chosen]
 
     def _scorer(self, y: np.ndarray) -> Callable[[predict.Moments], dict[str, metrics.Estimate]]:
         if self._signature.task == "classification":
@@ -350,19 +352,16 @@ class Run:
         chains, count = self._shape
         if self.attributes["exactness"] == "approximate" or chains * count < 10:
             return {}
-        x, y = self._array("constant_data", "x"), self._array("observed_data", "y")
-        chosen = np.linspace(0, len(x) - 1, min(_LOO_ROWS, len(x))).round().astype(int)
-        kept = self._kept(len(chosen))
-        found = loo.leave_one_out(
-            self._log_likelihood(x[chosen], y[chosen], kept), power=float(self.attributes["likelihood_power"])
-        )
+        x, y = self._some_training_rows()
+        values = self._log_likelihood(x, y, self._kept(len(x)))
+        found = loo.leave_one_out(values, power=float(self.attributes["likelihood_power"]))
         nll = metrics.negative_log_likelihood(found.log_density)
         return {
             "loo_nll": nll.value,
             "loo_nll_se": nll.se,
             "loo_pareto_k": float(np.max(found.pareto_k)),
             "loo_pareto_k_bad": float(np.mean(~(found.pareto_k <= found.good_k))),
-            "loo_rows": len(chosen),
+            "loo_rows": len(x),
         }
 
     def _predict(self, x: np.ndarray, seed: int) -> pd.DataFrame:
