@@ -20,11 +20,11 @@ import jax.numpy as jnp
 import numpy as np
 
 import bnnzoo
-from bnnzoo import predict
-from bnnzoo.likelihoods import Gaussian
+from bnnzoo.evaluation import predictive
 from bnnzoo.posterior import LinearisedPosterior, NetworkPosterior
-from bnnzoo.priors import Normal
-from bnnzoo.result import LINEARISED_AT
+from bnnzoo.posterior.likelihoods import Gaussian
+from bnnzoo.posterior.priors import Normal
+from bnnzoo.run import LINEARISED_AT
 from bnnzoo.testing.targets import HIDDEN, NETWORK_AT, NETWORK_MEAN, NETWORK_SD, NOISE, small_network
 
 
@@ -95,7 +95,7 @@ def _values(of: NetworkPosterior, run: Any) -> np.ndarray:
         modes = _draws(of, run.posterior["constant_data"], LINEARISED_AT)
         draws = np.concatenate([draws, np.repeat(modes, len(draws) // chains, 0)], 1)
         of = LinearisedPosterior.like(of)
-    return predict.functions(of, draws, NETWORK_AT[:, None]).reshape(chains, -1, len(NETWORK_AT))
+    return predictive.functions(of, draws, NETWORK_AT[:, None]).reshape(chains, -1, len(NETWORK_AT))
 
 
 def main() -> None:

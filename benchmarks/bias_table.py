@@ -19,9 +19,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from bnnzoo.layout import Block, Layout
-from bnnzoo.number import Number, number
 from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.posterior.hyperparameter import Number, number
+from bnnzoo.posterior.layout import Block, Layout
 from bnnzoo.samplers import AbstractSampler, Penalty, Sgld
 
 N, STEPS = 1000, 30

@@ -124,7 +124,7 @@ def memory(path: Path, shape: tuple[int, ...], rows: int) -> float:
 def times(path: Path, shape: tuple[int, ...], rows: int, repeats: int) -> dict[str, list[float]]:
     """Seconds of each, interleaved."""
     import bnnzoo
-    from bnnzoo import backend
+    from bnnzoo.sampling import backend
 
     run = bnnzoo.open(path)
     x, y = test_rows(shape, rows)

@@ -20,8 +20,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from bnnzoo.layout import Layout
 from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.posterior.layout import Layout
 from bnnzoo.samplers import Penalty
 from bnnzoo.samplers._control_variate import anchored
 from bnnzoo.samplers._preconditioner import look, share

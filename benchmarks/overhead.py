@@ -26,15 +26,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bnnzoo import backend
-from bnnzoo.likelihoods import Categorical, Gaussian
 from bnnzoo.models import Linear, Mlp
-from bnnzoo.placement import Placement
 from bnnzoo.posterior import NetworkPosterior
-from bnnzoo.priors import Normal
-from bnnzoo.run import Keys, chunks
+from bnnzoo.posterior.likelihoods import Categorical, Gaussian
+from bnnzoo.posterior.priors import Normal
 from bnnzoo.samplers import AbstractSampler, RandomWalk, Sgld
-from bnnzoo.store import Store
+from bnnzoo.sampling import backend
+from bnnzoo.sampling.loop import Keys, chunks
+from bnnzoo.sampling.placement import Placement
+from bnnzoo.store.writer import Store
 
 
 def classifier() -> NetworkPosterior:
@@ -93,7 +93,7 @@ def bnnzoo_run(
     posterior: NetworkPosterior, sampler: AbstractSampler, thetas: Any, draws: int, thin: int, *, store: bool
 ) -> float:
     """Seconds that sampling takes, after compilation."""
-    from bnnzoo.run import Seconds
+    from bnnzoo.sampling.loop import Seconds
 
     seconds = Seconds()
     with tempfile.TemporaryDirectory() as folder:

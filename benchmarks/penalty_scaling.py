@@ -34,17 +34,19 @@ import jax.numpy as jnp
 import moving_anchors
 import numpy as np
 
-from bnnzoo import assembly, backend, config
+from bnnzoo import assembly
 from bnnzoo.data import from_arrays
-from bnnzoo.layout import named_leaves
-from bnnzoo.likelihoods import Bernoulli, Gaussian
 from bnnzoo.models import Linear, Mlp
-from bnnzoo.placement import place
 from bnnzoo.posterior import NetworkPosterior
-from bnnzoo.priors import Normal
-from bnnzoo.run import Keys, Seconds, chunks
+from bnnzoo.posterior.layout import named_leaves
+from bnnzoo.posterior.likelihoods import Bernoulli, Gaussian
+from bnnzoo.posterior.priors import Normal
+from bnnzoo.recipe import config
 from bnnzoo.samplers import AbstractSampler, Mala, Nuts, Penalty, RandomWalk
-from bnnzoo.start import train
+from bnnzoo.sampling import backend
+from bnnzoo.sampling.loop import Keys, Seconds, chunks
+from bnnzoo.sampling.placement import place
+from bnnzoo.sampling.start import train
 
 CHAINS = 4
 

@@ -13,13 +13,14 @@ if TYPE_CHECKING:
     from bnnzoo.data import Dataset
     from bnnzoo.errors import BnnzooError, BnnzooWarning, UsageError
     from bnnzoo.hookspecs import Entry, hookimpl
-    from bnnzoo.layout import Layout
-    from bnnzoo.likelihoods import AbstractLikelihood
     from bnnzoo.models import AbstractModel
-    from bnnzoo.numpyro_posterior import NumpyroPosterior
     from bnnzoo.posterior import AbstractPosterior, Data, NetworkPosterior
-    from bnnzoo.priors import AbstractPrior
-    from bnnzoo.result import Run
+    from bnnzoo.posterior.hyperparameter import number
+    from bnnzoo.posterior.layout import Layout
+    from bnnzoo.posterior.likelihoods import AbstractLikelihood
+    from bnnzoo.posterior.numpyro import NumpyroPosterior
+    from bnnzoo.posterior.priors import AbstractPrior
+    from bnnzoo.run import Run
     from bnnzoo.samplers import (
         AbstractSampler,
         Batched,
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
         Sgld,
         SmsUbu,
         Swag,
-        number,
     )
     from bnnzoo.zoo import open, resume, sample
 
@@ -49,13 +49,14 @@ _HOMES = {
     "bnnzoo.data": ("Dataset",),
     "bnnzoo.errors": ("BnnzooError", "BnnzooWarning", "UsageError"),
     "bnnzoo.hookspecs": ("Entry", "hookimpl"),
-    "bnnzoo.layout": ("Layout",),
-    "bnnzoo.likelihoods": ("AbstractLikelihood",),
+    "bnnzoo.posterior.hyperparameter": ("number",),
+    "bnnzoo.posterior.layout": ("Layout",),
+    "bnnzoo.posterior.likelihoods": ("AbstractLikelihood",),
     "bnnzoo.models": ("AbstractModel",),
-    "bnnzoo.numpyro_posterior": ("NumpyroPosterior",),
+    "bnnzoo.posterior.numpyro": ("NumpyroPosterior",),
     "bnnzoo.posterior": ("AbstractPosterior", "Data", "NetworkPosterior"),
-    "bnnzoo.priors": ("AbstractPrior",),
-    "bnnzoo.result": ("Run",),
+    "bnnzoo.posterior.priors": ("AbstractPrior",),
+    "bnnzoo.run": ("Run",),
     "bnnzoo.samplers": (
         "AbstractSampler",
         "Batched",
@@ -76,7 +77,6 @@ _HOMES = {
         "Sgld",
         "SmsUbu",
         "Swag",
-        "number",
     ),
     "bnnzoo.zoo": ("open", "resume", "sample"),
 }
@@ -128,7 +128,9 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOME_OF:
         raise AttributeError(f"module 'bnnzoo' has no attribute {name!r}")
-    return getattr(import_module(_HOME_OF[name]), name)
+    value = getattr(import_module(_HOME_OF[name]), name)
+    globals()[name] = value  # the second access meets the same object, whatever was imported in between
+    return value
 
 
 def __dir__() -> list[str]:

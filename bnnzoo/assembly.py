@@ -12,16 +12,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from bnnzoo import config, registry, stochastic
-from bnnzoo.config import Part, Recipe
+from bnnzoo import registry
 from bnnzoo.data import Dataset, Scaler, Signature, load, split
 from bnnzoo.errors import UsageError
-from bnnzoo.fields import fields_of
-from bnnzoo.layout import named_leaves
-from bnnzoo.likelihoods import AbstractLikelihood
 from bnnzoo.models import AbstractModel
-from bnnzoo.posterior import NetworkPosterior
-from bnnzoo.priors import AbstractPrior
+from bnnzoo.posterior import NetworkPosterior, stochastic
+from bnnzoo.posterior.layout import named_leaves
+from bnnzoo.posterior.likelihoods import AbstractLikelihood
+from bnnzoo.posterior.priors import AbstractPrior
+from bnnzoo.recipe import config
+from bnnzoo.recipe.config import Part, Recipe
+from bnnzoo.recipe.fields import fields_of
 from bnnzoo.samplers import AbstractSampler
 
 

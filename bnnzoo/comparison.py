@@ -13,8 +13,8 @@ import pandas as pd
 
 from bnnzoo import zoo
 from bnnzoo.errors import UsageError
-from bnnzoo.metrics import Estimate
-from bnnzoo.result import Run
+from bnnzoo.evaluation.metrics import Estimate
+from bnnzoo.run import Run
 
 METRICS = ("nll", "rmse", "crps", "coverage_90", "accuracy", "brier", "ece")
 """What is compared, of what a run's task has."""

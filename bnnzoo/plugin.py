@@ -145,7 +145,7 @@ def bnnzoo_datasets() -> list[Entry]:
 
 @hookimpl
 def bnnzoo_likelihoods() -> list[Entry]:
-    here = "bnnzoo.likelihoods"
+    here = "bnnzoo.posterior.likelihoods"
     return [
         Entry("gaussian", f"{here}:Gaussian", "Gaussian noise of one scale, fixed or learned"),
         Entry("student-t", f"{here}:StudentT", "Student's t about the output: noise with outliers"),
@@ -159,7 +159,7 @@ def bnnzoo_likelihoods() -> list[Entry]:
 
 @hookimpl
 def bnnzoo_priors() -> list[Entry]:
-    here = "bnnzoo.priors"
+    here = "bnnzoo.posterior.priors"
     return [
         Entry("normal", f"{here}:Normal", "N(0, scale^2) on every parameter"),
         Entry("laplace", f"{here}:Laplace", "Laplace(0, scale) on every parameter"),

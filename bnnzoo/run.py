@@ -1,463 +1,600 @@
-"""The only loop: chunks of jitted steps over all chains, the same for every sampler.
-
-A chunk is one compiled program whose number of draws, thinning and first step are arguments: any cut of a run into
-chunks executes the same instructions, which is why chunk sizes, stopping and resuming change no bit, and why nothing
-is compiled twice. Randomness is by absolute step: `fold_in(chain_key, step)`.
-"""
+"""A run in hand: its tree of samples, and everything one does with them. Nothing but the file is needed."""
 
 from __future__ import annotations
 
-import dataclasses
-import time
-from collections.abc import Generator, Iterator
-from concurrent.futures import Future
-from math import prod
-from typing import Any, Literal, NamedTuple
+import functools
+import itertools
+import json
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Key, PRNGKeyArray, PyTree
+import pandas as pd
+import xarray as xr
+from jaxtyping import Float, Int, Shaped
+from scipy import special
 
-from bnnzoo.errors import BnnzooError
-from bnnzoo.placement import Placement
-from bnnzoo.posterior import AbstractPosterior
-from bnnzoo.samplers._base import ANY, AVERAGED, AbstractSampler, Stats
-from bnnzoo.warmup import AbstractWarmup, StepSize, windows
-from bnnzoo.worker import worker
+from bnnzoo import assembly, store
+from bnnzoo.data import Dataset, Scaler, Signature, load_inputs, load_like
+from bnnzoo.errors import BnnzooError, UsageError
+from bnnzoo.evaluation import diagnostics, loo, metrics, predictive, scores
+from bnnzoo.evaluation import ood as ood_scores
+from bnnzoo.posterior import LinearisedPosterior, NetworkPosterior
+from bnnzoo.progress import Observer, Progress
+from bnnzoo.recipe import config
+from bnnzoo.sampling import backend
+from bnnzoo.store.atomic import write_whole
 
-_CHUNK_BYTES = 2**25
-_MOST_DRAWS = 4096
-_POSITION = "position"
-STUCK_STEPS = 1000
-"""Steps without an acceptance after which a chain is given up."""
+if TYPE_CHECKING:
+    from bnnzoo.plots import Picture
 
-
-class Keys(NamedTuple):
-    """The named keys of a seed; nothing shares a key with anything else."""
-
-    init: PRNGKeyArray
-    """Where the chains start."""
-    start: PRNGKeyArray
-    """The samplers' first states."""
-    tune: PRNGKeyArray
-    settle: PRNGKeyArray
-    chain: PRNGKeyArray
-    fixed: PRNGKeyArray
-    """The part of the network that is not sampled."""
-
-    @classmethod
-    def of(cls, seed: int) -> Keys:
-        root = jax.random.key(seed, impl="threefry2x32")
-        return cls(*(jax.random.fold_in(root, i) for i in (0, 4, 1, 2, 3, 5)))
+_GROUP_BYTES = 2**25
+_LOO_ROWS = 2000
+_QUANTILES = (0.05, 0.5, 0.95)
+_FIXED = "fixed_"
+LINEARISED_AT = "linearised_at_"
+"""How the variables of constant_data begin that hold the point where each chain's predictions are linearised."""
+_LEAST_SAMPLES = 1000
+"""Quantiles are of at least so many samples, several a draw where there are few draws."""
 
 
-class Carry(NamedTuple):
-    """All that the next step depends on, besides the recipe: what a checkpoint holds."""
+class Run:
+    """A finished or unfinished run. `posterior` is the ArviZ tree; `path` its file, None for one only in memory."""
 
-    states: PyTree
-    tuning: PyTree
+    def __init__(self, posterior: xr.DataTree, path: Path | None):
+        self.posterior = posterior
+        self.path = path
+        backend.prepare("vectorized", 1)
 
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """The root attributes of the file."""
+        return {str(k): v.item() if hasattr(v, "item") else v for k, v in self.posterior.attrs.items()}
 
-class Chunk(NamedTuple):
-    """What one meeting of host and device brings.
+    def save(self, path: str | Path, *, force: bool = False) -> None:
+        """Copy the file.
 
-    `draws` [chain, draw, dim] is empty in warm-up unless it is kept; `stats` are [chain, draw].
-    """
+        Raises:
+            UsageError: if it exists and `force` is not given, or the run has no file yet.
+        """
+        if Path(path).exists() and not force:
+            raise UsageError(f"{path}: exists; give force=True to replace it")
+        if self.path is None or not self.path.exists():
+            raise UsageError("the run is not finished: resume it first")
+        shutil.copyfile(self.path, path)
 
-    phase: Literal["warm-up", "sampling"]
-    draws: Float[np.ndarray, "chain draw dim"]
-    stats: dict[str, np.ndarray]
-    carry: Carry
-    next_step: int
-    sampler: AbstractSampler
+    def summary(self) -> dict[str, Any]:
+        """The run in a dozen numbers."""
+        about = self.attributes
+        stats = self.posterior["sample_stats"].data_vars if "sample_stats" in self.posterior.children else {}
+        found: dict[str, Any] = {
+            "file": str(self.path) if self.path else None,
+            **{k: about[k] for k in ("model", "sampler", "exactness")},
+            "chains": self.posterior["posterior"].sizes["chain"],
+            "draws": about["draws_done"],
+            "parameters": sum(v[0, 0].size for v in self.posterior["posterior"].data_vars.values()),
+        }
+        for name in ("acceptance_rate", "sigma2", "step_size"):
+            if name in stats:
+                found[name] = float(np.mean(stats[name].values))
+        found["divergences"] = int(np.sum(stats["diverging"].values)) if "diverging" in stats else 0
+        found |= {k: about[k] for k in ("regime_ok", "complete")}
+        found |= {k: round(float(about[k]), 2) for k in ("seconds_compile", "seconds_warmup", "seconds_sampling")}
+        return found
 
+    def predict(self, x: Any, *, seed: int = 0) -> pd.DataFrame:
+        """The predictive distribution of inputs, in original units, one row each.
 
-@dataclasses.dataclass
-class Seconds:
-    """Where the time of a run went."""
+        Regression: mean, sd, aleatoric_sd, epistemic_sd, q05, q50, q95, with a prefix `<target>_` for several
+        targets. Classification: p_<class>..., entropy.
+        """
+        return self._predict(load_inputs(x, self._signature), seed)
 
-    compile: float = 0.0
-    warmup: float = 0.0
-    sampling: float = 0.0
+    def predict_to(self, data: Any, out: str | Path, *, force: bool = False) -> Path:
+        """`predict` into a .csv or .nc file.
 
+        Raises:
+            UsageError: for another kind of file, or one that exists.
+        """
+        out = Path(out)
+        if out.suffix not in (".csv", ".nc"):
+            raise UsageError(f"{out}: predictions go to a .csv or a .nc file")
+        if out.exists() and not force:
+            raise UsageError(f"{out}: exists; use another -o, or --force to replace it")
+        frame = self.predict(data)
+        if out.suffix == ".csv":
+            write_whole(out, lambda file: file.write(frame.to_csv(index=False).encode()))  # type: ignore[arg-type,return-value]
+        else:
+            temporary = out.with_name(f".{out.name}.tmp")
+            frame.rename_axis("row").to_xarray().to_netcdf(temporary, engine="h5netcdf")
+            temporary.replace(out)
+        return out
 
-class Loop(eqx.Module):
-    """What a run's compiled programs depend on."""
+    def functions(self, x: Any) -> Float[np.ndarray, "chain draw row value"]:
+        """What each draw predicts of the inputs `x`, in the units the network sees: what convergence is judged by."""
+        inputs = self._arrange(load_inputs(x, self._signature))
+        with backend.arithmetic(self._precision):
+            values = predictive.functions(self._predictor, self._seen, inputs)
+        return values.reshape(self.posterior["posterior"].sizes["chain"], -1, *values.shape[1:])
 
-    posterior: AbstractPosterior
-    sampler: AbstractSampler
-    warmup: AbstractWarmup
-    placement: Placement
+    def diagnose(self, *, num_probes: int = 50) -> dict[str, Any]:
+        """Whether the run has converged and was right: `bnnzoo.diagnostics`, over predictions at probe inputs.
 
+        The probes are the first test rows (training rows where there are none). Weights are told of, and not judged:
+        a network's symmetries make their R-hat large without harm. Works on an unfinished run.
+        """
+        chains, count = self._shape
+        positions = self._draws.reshape(chains, count, -1)
+        values, scale = positions, 1.0
+        if self._is_rebuildable:
+            values = self.functions(self._probes(num_probes)[1])
+            scale = self._scaler.y_sd if self._signature.task == "regression" else 1.0
+        about = self.attributes
+        return {
+            "exactness": about["exactness"],
+            "complete": about["complete"],
+            "chains": chains,
+            "draws": count,
+            **diagnostics.of_predictions(values * scale, exactness=about["exactness"], weights=self._weights),
+            "weights_rhat": max(row["rhat"] for row in self.blocks()),
+            "still_chains": diagnostics.still_chains(positions),
+            **diagnostics.of_statistics(self._statistics, thin=self._thin),
+            "regime_ok": about["regime_ok"],
+            "regime": about.get("regime", ""),
+        }
 
-def chunks(
-    posterior: AbstractPosterior,
-    sampler: AbstractSampler,
-    thetas: Float[Array | np.ndarray, "chain dim"],
-    *,
-    keys: Keys,
-    num_warmup: int,
-    num_draws: int,
-    placement: Placement,
-    warmup: AbstractWarmup | None = None,
-    thin: int = 1,
-    keep_warmup: bool = False,
-    resume: tuple[Carry, int] | None = None,
-    chunk_seconds: float = 0.5,
-    most_draws: int = _MOST_DRAWS,
-    seconds: Seconds | None = None,
-) -> Iterator[Chunk]:
-    """Run the chains, a chunk at a time; the device works on the next chunk while the caller writes this one.
+    def _probes(self, count: int) -> tuple[str, np.ndarray]:
+        """The inputs at which convergence is judged, and of which rows they are."""
+        name, where = ("x_test", "test row") if "x_test" in self.posterior["constant_data"] else ("x", "training row")
+        return where, self._array("constant_data", name)[:count]
 
-    Args:
-        thetas: where the chains start.
-        num_warmup: steps of warm-up, not thinned.
-        num_draws: kept draws a chain, each `thin` steps after the last.
-        resume: carry and next step of a checkpoint, instead of a start at `thetas`. `sampler` is then the tuned one.
-        chunk_seconds: how long a chunk should take; `most_draws` bounds it too. Neither changes a draw.
-        seconds: filled with the time spent.
+    def blocks(self) -> list[dict[str, Any]]:
+        """A row for each block of parameters: its size, and norm, mean, sd and R-hat over the draws."""
+        chains, count = self._shape
+        draws = self._draws.reshape(chains, count, -1)
+        group = self.posterior["posterior"]
+        sizes = [group[name].size // (chains * count) for name in self._names]
+        pairs = zip(self._names, itertools.pairwise(np.cumsum([0, *sizes])), strict=True)
+        return [{"block": name, **diagnostics.of_block(draws[:, :, a:b])} for name, (a, b) in pairs]
 
-    Raises:
-        BnnzooError: when a chain's position is no longer finite, no proposal is accepted for 1000 steps, or the
-            sampler says that it cannot go on.
-    """
-    num_chains = len(thetas)
-    posterior = placement.put(posterior, None)
-    loop = Loop(posterior, sampler, warmup if warmup is not None else StepSize(), placement)
-    plan = _Plan(
-        keys=keys,
-        chain_keys=placement.put(_chain_keys(keys.chain, num_chains), 0),
-        num_warmup=num_warmup,
-        last_step=num_warmup + num_draws * thin,
-        thin=thin,
-        keep_warmup=keep_warmup,
-        chunk_seconds=chunk_seconds,
-        most_draws=most_draws,
-        seconds=seconds if seconds is not None else Seconds(),
-    )
-    started = time.perf_counter()
-    if resume is None:
-        first = placement.put(_chain_keys(keys.start, num_chains), 0)
-        states, step = _begin(loop, placement.put(jnp.asarray(thetas), 0), first, num_warmup), 0
-        carry = _retune(loop, states, _constraints(loop, states, num_warmup))
-    else:
-        carry, step = placement.put(resume[0], 0), resume[1]
-    plan.seconds.compile += time.perf_counter() - started
+    def evaluate(
+        self, data: Any = None, *, ood: Any = None, observer: Observer | None = None, save: bool = True
+    ) -> dict[str, int | float]:
+        """Metrics of the predictions on the test rows, or on `data`: a flat dictionary, see docs/evaluation.md.
 
-    if step < num_warmup:
-        loop, carry = yield from _warm_up(plan, loop, carry, step)
-        step = num_warmup
-    yield from _sample(plan, loop, carry, step)
+        NAME is followed by NAME_se, its standard error over rows, and NAME_mcse, that of the Monte Carlo, where there
+        are such. On the run's own test rows `loo_` metrics of the training rows are added, and with `save` the groups
+        `posterior_predictive` (test rows) and `log_likelihood` (training rows) to a finished file; each keeps every
+        k-th draw where it would pass 32 MB.
 
+        Args:
+            ood: unfamiliar inputs to add the metrics of, see `ood`.
 
-class _Plan(NamedTuple):
-    """A run's keys, lengths and clock."""
+        Raises:
+            UsageError: when there are no test rows and no `data`.
+        """
+        x, y = self.test_rows(data)
+        tell = observer or (lambda _: None)
+        tell(Progress("evaluating", 0, len(x)))
+        sums = self._sums(x, y)
+        score = self._scorer(y)
+        estimates = score(sums.moments())
+        errors = scores.monte_carlo_errors(sums, self._shape[0], score)
+        found: dict[str, int | float] = {}
+        more: dict[str, float] = {}
+        if self._signature.task == "regression":
+            drawn = self._drawn(x, y)
+            estimates |= scores.sampled(y, drawn)
+            more["pit_ks"], more["pit_p"] = metrics.pit_uniformity(drawn.pit)
+        for name, estimate in estimates.items():
+            found[name] = estimate.value
+            found[f"{name}_se"] = estimate.se
+            if name in errors:
+                found[f"{name}_mcse"] = errors[name]
+        found |= more
+        if data is None:
+            found |= self._loo()
+            if save and self.path is not None and self.attributes["complete"]:
+                self._add_groups(self._groups(x))
+        if ood is not None:
+            found |= self.ood(ood, data).summary()
+        tell(Progress("evaluating", len(x), len(x)))
+        return {**found, "rows": len(y)}
 
-    keys: Keys
-    chain_keys: Key[Array, " chain"]
-    num_warmup: int
-    last_step: int
-    thin: int
-    keep_warmup: bool
-    chunk_seconds: float
-    most_draws: int
-    seconds: Seconds
+    def test_rows(self, data: Any = None) -> tuple[np.ndarray, np.ndarray]:
+        """Inputs and targets of the test rows, or of `data`, in original units.
 
+        Raises:
+            UsageError: when there are no test rows and no `data`.
+        """
+        like = self._signature
+        if data is not None:
+            test = load_like(data, like)
+            return test.x, test.y
+        if "x_test" not in self.posterior["constant_data"]:
+            raise UsageError("the run kept no test rows (--test-fraction 0); give some with --data")
+        return self._array("constant_data", "x_test"), self._array("constant_data", "y_test")
 
-def _warm_up(plan: _Plan, loop: Loop, carry: Carry, step: int) -> Generator[Chunk, None, tuple[Loop, Carry]]:
-    """Chunks that end where windows do; what is tuned between them comes back."""
-    started = time.perf_counter()
-    num_chains, dim = carry.states.position.shape
-    put, keys, last = loop.placement.put, plan.keys, plan.num_warmup
-    constraints = _constraints(loop, carry.states, last)
-    (buffer,) = _buffers(1, loop, carry, True, plan.keep_warmup, plan.most_draws)
-    job = (loop, carry, plan.chain_keys, *_numbers(step, 0, 1), True, plan.keep_warmup)
-    carry, buffer = _advance(job, buffer)
-    jax.block_until_ready(buffer)
-    plan.seconds.compile += time.perf_counter() - started
-    started, before = time.perf_counter(), plan.seconds.warmup
-    pace = _Pace(plan.chunk_seconds, _rows(buffer))
-    while step < last:
-        end = next(e for e in windows(last) if e > step)
-        count = pace.next(end - step)
-        job = (loop, carry, plan.chain_keys, *_numbers(step, count, 1), True, plan.keep_warmup)
-        carry, buffer = _advance(job, buffer)
-        draws, stats = _fetch(buffer, count, num_chains, dim)
-        pace.tell(count)
-        step += count
-        if step == end:
-            settle_keys = put(_chain_keys(jax.random.fold_in(keys.settle, step), num_chains), 0)
-            tuned, states = loop.sampler.tune(
-                loop.posterior,
-                _settle(loop, carry, settle_keys, step == last),
-                final=step == last,
-                key=jax.random.fold_in(keys.tune, step),
-                num_steps=step,
+    def estimates(self, data: Any = None) -> dict[str, metrics.Estimate]:
+        """The metrics of `evaluate` with what each row contributes to their errors: for paired comparisons."""
+        x, y = self.test_rows(data)
+        found = self._scorer(y)(self._sums(x, y).moments())
+        if self._signature.task == "regression":
+            found |= scores.sampled(y, self._drawn(x, y))
+        return found
+
+    def pit(self, data: Any = None) -> Float[np.ndarray, "row target"]:
+        """Probability integral transforms of the targets: uniform where predictions are calibrated. Regression only."""
+        x, y = self.test_rows(data)
+        return self._drawn(x, y).pit
+
+    def ood(self, spec: Any, data: Any = None) -> ood_scores.OodScores:
+        """Scores of unfamiliar inputs against those of the test rows (or `data`), of the posterior and its best draw.
+
+        Args:
+            spec: what `predict` takes as inputs (labels are not needed), or "noise", as many rows as are tested.
+
+        The best draw has the highest log density, or where the file has none the highest log-likelihood of (at most
+        2000 of) the training rows.
+        """
+        inside, _ = self.test_rows(data)
+        if isinstance(spec, str) and spec == "noise":
+            outside = ood_scores.noise(self._array("constant_data", "x"), len(inside))
+        else:
+            outside = load_inputs(spec, self._signature)
+        classify = self._signature.task == "classification"
+        best = self._seen[[self._best_draw()]]
+        found = []
+        for single in (False, True):
+            for x in (inside, outside):
+                with backend.arithmetic(self._precision):
+                    arranged = self._arrange(x)
+                    draws, weights = (best, None) if single else (self._seen, self._weights)
+                    moments = predictive.moments(self._predictor, draws, arranged, weights=weights)
+                found.append(ood_scores.scores(moments, classify=classify, single=single))
+        return ood_scores.OodScores(str(spec) if isinstance(spec, str | Path) else "data", *found)
+
+    def plot_band(self, *, target: str | None = None) -> Picture:
+        """The predictive distribution over the only input; see `bnnzoo.pictures` for this and the next."""
+        return self._picture("band", target=target)
+
+    def plot_slices(self, *, target: str | None = None) -> Picture:
+        """What is predicted along one feature at a time, the others at their medians."""
+        return self._picture("slices", target=target)
+
+    def plot_calibration(self) -> Picture:
+        """Coverage of intervals, or a reliability diagram, on the test rows."""
+        return self._picture("calibration")
+
+    def plot_pit(self) -> Picture:
+        """The histogram of the probability integral transform on the test rows."""
+        return self._picture("pit")
+
+    def plot_trace(self) -> Picture:
+        """Predictions draw by draw: those that agree least, middling and best between chains."""
+        return self._picture("trace")
+
+    def plot_rank(self) -> Picture:
+        """The ranks of each chain's draws among all, of the same predictions."""
+        return self._picture("rank")
+
+    def plot_autocorrelation(self) -> Picture:
+        """The autocorrelation of the same predictions."""
+        return self._picture("autocorrelation")
+
+    def plot_ood(self, spec: Any = "noise") -> Picture:
+        """Histograms of the uncertainty on the test rows and on unfamiliar ones, as `ood` takes them."""
+        return self._picture("ood", spec=spec)
+
+    def plot_steps(self) -> Picture:
+        """Acceptance, sigma2 with its limit, penalty, log density over the run."""
+        return self._picture("steps")
+
+    def _picture(self, name: str, **options: Any) -> Picture:
+        from bnnzoo.report import pictures
+
+        return pictures.PICTURES[name](self, **options)
+
+    def plot_to(
+        self,
+        out: str | Path,
+        *,
+        formats: Sequence[str] = ("png",),
+        names: Sequence[str] | None = None,
+        ood: Any = "noise",
+        force: bool = False,
+    ) -> list[dict[str, Any]]:
+        """Draw pictures into the folder `out`: for each its name and file, or why this run does not have it.
+
+        Raises:
+            UsageError: for a format or picture that does not exist, or a file that does.
+        """
+        from bnnzoo.report import pictures
+
+        return pictures.write(self, Path(out), formats, names, ood=ood, force=force)
+
+    def report(self, out: str | Path, *, force: bool = False) -> Path:
+        """Write the run as one HTML page that needs nothing else.
+
+        Raises:
+            UsageError: if the file exists and `force` is not given.
+        """
+        from bnnzoo.report import page
+
+        out = Path(out)
+        if out.suffix not in (".html", ".htm"):
+            raise UsageError(f"{out}: a report goes to a .html file")
+        if out.exists() and not force:
+            raise UsageError(f"{out}: exists; use another -o, or --force to replace it")
+        text = page.page(self)
+        write_whole(out, lambda file: file.write(text.encode()))  # type: ignore[arg-type,return-value]
+        return out
+
+    def _best_draw(self) -> int:
+        if "lp" in self._statistics:
+            return int(np.argmax(self._statistics["lp"]))
+        values = self._log_likelihood(*self._some_training_rows(), np.arange(self._shape[1]))
+        return int(np.argmax(values.sum(2, dtype=np.float64)))
+
+    def _some_training_rows(self) -> tuple[np.ndarray, np.ndarray]:
+        """Inputs and targets of at most `_LOO_ROWS` rows, evenly through the data."""
+        x, y = self._array("constant_data", "x"), self._array("observed_data", "y")
+        chosen = np.linspace(0, len(x) - 1, min(_LOO_ROWS, len(x))).round().astype(int)
+        return x[chosen], y[chosen]
+
+    def _scorer(self, y: np.ndarray) -> Callable[[predictive.Moments], dict[str, metrics.Estimate]]:
+        if self._signature.task == "classification":
+            return lambda moments: scores.classification(y, moments)
+        return lambda moments: scores.regression(y, moments, self._scaler)
+
+    def _loo(self) -> dict[str, int | float]:
+        """Leave-one-out metrics of at most 2000 training rows, as far as the draws are the posterior's."""
+        chains, count = self._shape
+        if self.attributes["exactness"] == "approximate" or chains * count < 10:
+            return {}
+        x, y = self._some_training_rows()
+        values = self._log_likelihood(x, y, self._kept(len(x)))
+        found = loo.leave_one_out(values, power=float(self.attributes["likelihood_power"]))
+        nll = metrics.negative_log_likelihood(found.log_density)
+        return {
+            "loo_nll": nll.value,
+            "loo_nll_se": nll.se,
+            "loo_pareto_k": float(np.max(found.pareto_k)),
+            "loo_pareto_k_bad": float(np.mean(~(found.pareto_k <= found.good_k))),
+            "loo_rows": len(x),
+        }
+
+    def _predict(self, x: np.ndarray, seed: int) -> pd.DataFrame:
+        like = self._signature
+        moments = self._moments(x, None)
+        if like.task == "classification":
+            columns = {f"p_{c}": moments.mean[:, c] for c in range(like.num_classes)}
+            return pd.DataFrame({**columns, "entropy": metrics.entropy(moments.mean.astype(np.float64))})
+        scale = self._scaler.y_sd
+        values = {
+            "mean": self._scaler.unscale_targets(moments.mean),
+            "sd": np.sqrt(moments.aleatoric + moments.epistemic) * scale,
+            "aleatoric_sd": np.sqrt(moments.aleatoric) * scale,
+            "epistemic_sd": np.sqrt(moments.epistemic) * scale,
+        }
+        quantiles = self._quantiles(x, seed=seed)
+        values |= {f"q{round(100 * q):02d}": quantiles[i] for i, q in enumerate(_QUANTILES)}
+        several = len(like.target_names) > 1
+        return pd.DataFrame(
+            {
+                (f"{target}_{name}" if several else name): array[:, i]
+                for i, target in enumerate(like.target_names)
+                for name, array in values.items()
+            }
+        )
+
+    def _sums(self, x: np.ndarray, y: np.ndarray | None) -> predictive.Sums:
+        parts = predictive.batches(*self._shape)
+        with backend.arithmetic(self._precision):
+            target = None if y is None else self._scaler.scale_targets(y)
+            return predictive.sums(
+                self._predictor, self._seen, self._arrange(x), target, weights=self._weights, parts=parts
             )
-            loop = eqx.tree_at(lambda r: r.sampler, loop, tuned)
-            carry = _retune(loop, put(states, 0), constraints)
-        _check_finite(np.asarray(carry.states.position)[:, None], loop, step)
-        plan.seconds.warmup = before + time.perf_counter() - started
-        yield Chunk("warm-up", draws, stats, carry, step, loop.sampler)
-    return loop, carry
+
+    def _moments(self, x: np.ndarray, y: np.ndarray | None) -> predictive.Moments:
+        return self._sums(x, y).moments()
+
+    def _samples(self, x: np.ndarray, *, seed: int) -> Iterator[tuple[slice, Float[np.ndarray, "sample row target"]]]:
+        """Blocks of rows: samples of their predictive distribution in original units."""
+        arranged, key = self._arrange(x), jax.random.key(seed)
+        index = predictive.copies(len(self._seen), self._weights, least=_LEAST_SAMPLES)
+        draws = self._seen if len(index) == len(self._seen) and self._weights is None else self._seen[index]
+        with backend.arithmetic(self._precision):
+            for rows in predictive.blocks(len(arranged), len(draws), len(self._signature.target_names)):
+                found = predictive.samples(self._predictor, draws, arranged[rows], first_row=rows.start, key=key)
+                yield rows, self._scaler.unscale_targets(found)
+
+    def _quantiles(
+        self, x: np.ndarray, *, seed: int, levels: tuple[float, ...] = _QUANTILES
+    ) -> Float[np.ndarray, "quantile row target"]:
+        """Quantiles of the predictive distribution in original units."""
+        blocks = self._samples(x, seed=seed)
+        return np.concatenate([scores.quantiles(np.sort(values, 0), levels) for _, values in blocks], 1)
+
+    def _drawn(self, x: np.ndarray, y: np.ndarray) -> scores.Drawn:
+        uniform = np.random.default_rng(0).uniform(size=y.shape)
+        parts = [scores.drawn(values, y[rows], uniform[rows]) for rows, values in self._samples(x, seed=0)]
+        quantiles, crps, pit = zip(*parts, strict=True)
+        return scores.Drawn(np.concatenate(quantiles, 1), np.concatenate(crps), np.concatenate(pit))
+
+    def _groups(self, x_test: np.ndarray) -> dict[str, dict[str, np.ndarray]]:
+        """posterior_predictive and log_likelihood, in original units, of every k-th draw of each chain."""
+        x, y = self._array("constant_data", "x"), self._array("observed_data", "y")
+        kept = self._kept(max(len(x), len(x_test) * len(self._signature.target_names)))
+        draws, key = self._thinned(kept), jax.random.key(int(self.attributes["seed"]))
+        with backend.arithmetic(self._precision):
+            drawn = predictive.samples(self._predictor, draws, self._arrange(x_test), key=key)
+        if self._signature.task == "regression":
+            drawn = self._scaler.unscale_targets(drawn)
+        return {
+            "posterior_predictive": {"y": drawn.reshape(self._shape[0], len(kept), *drawn.shape[1:]), "draw": kept},
+            "log_likelihood": {"y": self._log_likelihood(x, y, kept), "draw": kept},
+        }
+
+    def _kept(self, numbers: int) -> Int[np.ndarray, " kept"]:
+        """Every k-th draw, with k such that so many numbers a draw fit into `_GROUP_BYTES`."""
+        chains, count = self._shape
+        return np.arange(0, count, -(-count * 4 * chains * numbers // _GROUP_BYTES))
+
+    def _thinned(self, kept: Int[np.ndarray, " kept"]) -> Float[np.ndarray, "sample dim"]:
+        chains, count = self._shape
+        return self._seen.reshape(chains, count, -1)[:, kept].reshape(chains * len(kept), -1)
+
+    def _log_likelihood(
+        self, x: np.ndarray, y: np.ndarray, kept: Int[np.ndarray, " kept"]
+    ) -> Float[np.ndarray, "chain kept row"]:
+        """Of these rows in original units, by every kept draw."""
+        target = self._scaler.scale_targets(y)
+        with backend.arithmetic(self._precision):
+            found = predictive.log_likelihoods(self._predictor, self._thinned(kept), self._arrange(x), target)
+        if self._signature.task == "regression":
+            found = found - np.sum(np.log(self._scaler.y_sd)).astype(np.float32)
+        return found.reshape(self._shape[0], len(kept), -1)
+
+    def _add_groups(self, groups: Mapping[str, Mapping[str, np.ndarray]]) -> None:
+        """What `_groups` made, into the file."""
+        assert self.path is not None
+        self.posterior.close()
+        for group, values in groups.items():
+            rows = ["test_row", "target"] if group == "posterior_predictive" else ["row"]
+            names = ["chain", "draw", *rows][: values["y"].ndim]
+            coords = {"chain": np.arange(values["y"].shape[0]), "draw": values["draw"]}
+            store.add_groups(self.path, {group: {"y": values["y"]}}, {"y": names}, {group: coords})
+        self.posterior = store.open_tree(self.path)
+
+    def _arrange(self, x: Shaped[np.ndarray, "row ..."]) -> Shaped[np.ndarray, "row ..."]:
+        arranged = self._parts.model.arrange(self._scaler.scale_inputs(x))
+        return arranged.astype(self._precision) if arranged.dtype.kind == "f" else arranged
+
+    def _array(self, group: str, name: str) -> np.ndarray:
+        return np.asarray(self.posterior[f"{group}/{name}"].values)
+
+    @property
+    def _is_rebuildable(self) -> bool:
+        """Whether the file says what the model is; a posterior made in Python is beyond words."""
+        return "signature" in self.attributes
+
+    @functools.cached_property
+    def _recipe(self) -> config.Recipe:
+        return config.recipe_from(self.attributes["recipe"])
+
+    @functools.cached_property
+    def _signature(self) -> Signature:
+        if not self._is_rebuildable:
+            raise UsageError("the run is of a posterior made in Python: its file holds the draws, but not the model")
+        return assembly.signature_from(json.loads(self.attributes["signature"]))
+
+    @functools.cached_property
+    def _parts(self) -> assembly.Parts:
+        return assembly.make_parts(self._recipe, self._signature.task)
+
+    @functools.cached_property
+    def _scaler(self) -> Scaler:
+        return Scaler(*(self._array("constant_data", name) for name in ("x_mean", "x_sd", "y_mean", "y_sd")))
+
+    @functools.cached_property
+    def _posterior(self) -> NetworkPosterior:
+        with backend.arithmetic(self._precision):
+            fixed = fixed_leaves({str(k): v.values for k, v in self.posterior["constant_data"].data_vars.items()})
+            return assembly.make_posterior(self._recipe, self._parts, self._signature, self._scaler, None, fixed)
+
+    @property
+    def _precision(self) -> Any:
+        return self.attributes["precision"]
+
+    @property
+    def _shape(self) -> tuple[int, int]:
+        """Chains, and draws of each."""
+        sizes = self.posterior["posterior"].sizes if "posterior" in self.posterior.children else {}
+        if not sizes.get("draw", 0):
+            raise BnnzooError(f"{self.path}: no draws yet; bnnzoo resume {self.path}")
+        return sizes["chain"], sizes["draw"]
+
+    @functools.cached_property
+    def _names(self) -> list[str]:
+        """The blocks of theta in order. The tree keeps none; the layout of a rebuilt model does."""
+        if self._is_rebuildable:
+            return [block.name for block in self._posterior.layout.blocks]
+        return [str(name) for name in self.posterior["posterior"].data_vars]
+
+    @functools.cached_property
+    def _draws(self) -> Float[np.ndarray, "draw dim"]:
+        """All chains' draws one after the other, flattened, on their natural scale."""
+        chains, draws_each = self._shape
+        # A copy of a variable shares no cache with it: the tree does not keep the draws a second time.
+        group = self.posterior["posterior"]
+        variables = [group[name].variable.copy(deep=False) for name in self._names]
+        count = chains * draws_each
+        widths = [variable.size // count for variable in variables]
+        draws = np.empty((count, sum(widths)), variables[0].dtype)
+        for stop, width, variable in zip(np.cumsum(widths), widths, variables, strict=True):
+            draws[:, stop - width : stop] = np.asarray(variable.values).reshape(count, -1)
+        return draws
+
+    @functools.cached_property
+    def _weights(self) -> Float[np.ndarray, " draw"] | None:
+        """The weights of all chains' draws, summing to one; None where all are equal."""
+        if "log_weight" not in self._statistics:
+            return None
+        return special.softmax(self._statistics["log_weight"].astype(np.float64).reshape(-1))
+
+    @functools.cached_property
+    def _statistics(self) -> dict[str, np.ndarray]:
+        """sample_stats by name, [chain, draw]."""
+        group = self.posterior["sample_stats"].data_vars if "sample_stats" in self.posterior.children else {}
+        return {str(name): np.asarray(values.values) for name, values in group.items()}
+
+    @property
+    def _thin(self) -> int:
+        return self._recipe.thin if self._is_rebuildable else 1
+
+    @functools.cached_property
+    def _predictor(self) -> NetworkPosterior:
+        """The posterior that predicts: linear in theta where the file holds a point to be linear at."""
+        return self._posterior if self._modes is None else LinearisedPosterior.like(self._posterior)
+
+    @functools.cached_property
+    def _seen(self) -> Float[np.ndarray, "draw seen"]:
+        """The draws as `_predictor` takes them: each followed by its chain's mode where there are modes."""
+        if self._modes is None:
+            return self._draws
+        return np.concatenate([self._draws, np.repeat(self._modes, len(self._draws) // len(self._modes), 0)], 1)
+
+    @functools.cached_property
+    def _modes(self) -> Float[np.ndarray, "chain dim"] | None:
+        constant = self.posterior["constant_data"].data_vars if "constant_data" in self.posterior.children else {}
+        names = [LINEARISED_AT + block.name for block in self._posterior.layout.blocks]
+        if names[0] not in constant:
+            return None
+        arrays = [np.asarray(constant[name].values) for name in names]
+        return np.concatenate([array.reshape(len(array), -1) for array in arrays], 1)
 
 
-def _sample(plan: _Plan, loop: Loop, carry: Carry, step: int) -> Iterator[Chunk]:
-    """Chunks of kept draws, each handed on while the device works at the next."""
-    started = time.perf_counter()
-    (num_chains, dim), thin = carry.states.position.shape, plan.thin
-    spare, buffer = _buffers(2, loop, carry, False, True, plan.most_draws)
-    carry, buffer = _advance((loop, carry, plan.chain_keys, *_numbers(step, 0, thin), False, True), buffer)
-    jax.block_until_ready(buffer)
-    plan.seconds.compile += time.perf_counter() - started
-    started, before = time.perf_counter(), plan.seconds.sampling
-    pace = _Pace(plan.chunk_seconds, _rows(buffer))
-    quiet = np.zeros(num_chains, int)
-    # On a CPU the call returns when the chunk is done: a thread makes it, so that the caller can write meanwhile.
-    with worker() as submit:
-
-        def launch(carry: Carry, step: int, buffer: dict[str, Array]) -> tuple[Future | None, int]:
-            count = pace.next((plan.last_step - step) // thin)
-            if not count:
-                return None, step
-            job = (loop, carry, plan.chain_keys, *_numbers(step, count, thin), False, True)
-            return submit(_advance, job, buffer), step + count * thin
-
-        under_way, next_step = launch(carry, step, buffer)
-        while under_way is not None:
-            carry, filled = under_way.result()
-            count, step = (next_step - step) // thin, next_step
-            under_way, next_step = launch(carry, step, spare)
-            draws, stats = _fetch(filled, count, num_chains, dim)
-            spare = filled
-            pace.tell(count)
-            _check_finite(draws, loop, step)
-            if problem := loop.sampler.failure(stats):
-                raise BnnzooError(problem)
-            # What a checkpoint of this chunk holds; an interrupted run gets no further.
-            plan.seconds.sampling = before + time.perf_counter() - started
-            yield Chunk("sampling", draws, stats, carry, step, loop.sampler)
-            quiet = _check_moving(stats, quiet, thin, step)
-    plan.seconds.sampling = before + time.perf_counter() - started
+def fixed_leaves(constant: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The parameters that were not sampled, by name, from the variables of constant_data."""
+    return {name.removeprefix(_FIXED): value for name, value in constant.items() if name.startswith(_FIXED)}
 
 
-def carry_template(posterior: AbstractPosterior, sampler: AbstractSampler, num_chains: int, num_warmup: int) -> Carry:
-    """The shapes and types of a carry, to read one back into."""
-    loop = Loop(posterior, sampler, StepSize(), Placement("vectorized", None))
-    thetas = jnp.zeros((num_chains, posterior.layout.dim), posterior.dtype)
-    keys = _chain_keys(jax.random.key(0), num_chains)
-    states = eqx.filter_eval_shape(lambda: _begin.__wrapped__(loop, thetas, keys, num_warmup))
-    constraints = _constraints(loop, states, num_warmup)
-    return eqx.filter_eval_shape(lambda s: _retune.__wrapped__(loop, s, constraints), states)
-
-
-class _Pace:
-    """How many rows make a chunk of the wanted length, from how long the last one took."""
-
-    def __init__(self, seconds: float, most: int):
-        self.seconds, self.most = seconds, most
-        self.last, self.per_row = 0, 0.0
-        self.since = time.perf_counter()
-
-    def next(self, left: int) -> int:
-        wanted = int(self.seconds / self.per_row) if self.per_row else 1
-        self.last = min(left, self.most, max(1, wanted), 8 * max(1, self.last))
-        return self.last
-
-    def tell(self, count: int) -> None:
-        now = time.perf_counter()
-        self.per_row, self.since = (now - self.since) / count, now
-
-
-def _numbers(*values: int) -> tuple[np.uint32, ...]:
-    """Integers as arguments of a compiled program; a Python int would be compiled into it."""
-    return tuple(np.uint32(value) for value in values)
-
-
-def _chain_keys(key: PRNGKeyArray, num_chains: int) -> Key[Array, " chain"]:
-    return jax.vmap(lambda c: jax.random.fold_in(key, c))(jnp.arange(num_chains, dtype=jnp.uint32))
-
-
-@eqx.filter_jit
-def _begin(loop: Loop, thetas: Float[Array, "chain dim"], keys: Key[Array, " chain"], num_warmup: int) -> PyTree:
-    """The chains' first states."""
-
-    def one(shared, theta, key):
-        return shared.sampler.init(shared.posterior, theta, num_warmup=num_warmup, key=key)
-
-    return loop.placement.all_chains(one, loop, thetas, keys)
-
-
-@eqx.filter_jit
-def _settle(loop: Loop, carry: Carry, keys: Key[Array, " chain"], final: bool) -> PyTree:
-    """The states at the end of a window."""
-
-    def one(shared, carry, key):
-        state = shared.warmup.final(carry.tuning, carry.states)
-        return shared.sampler.settle(shared.posterior, state, final=final, key=key)
-
-    return loop.placement.all_chains(one, loop, carry, keys)
-
-
-@eqx.filter_jit
-def _retune(loop: Loop, states: PyTree, constraints: int) -> Carry:
-    """States at the start of a window, with the tuning begun anew."""
-
-    def one(shared, state):
-        return Carry(state, shared.warmup.init(state, constraints))
-
-    return loop.placement.all_chains(one, loop, states)
-
-
-def _constraints(loop: Loop, states: PyTree, num_warmup: int) -> int:
-    """How many limits the sampler's step size has in warm-up."""
-    if not num_warmup:
-        return 0
-
-    def headroom(states, key):
-        state = jax.tree.map(lambda a: a[0], states)
-        return loop.sampler.headroom(loop.sampler.warmup_step(loop.posterior, state, key=key)[1])
-
-    return eqx.filter_eval_shape(headroom, states, jax.random.key(0)).shape[0]
-
-
-def _one_step(loop: Loop, warming: bool, carry: Carry, key: PRNGKeyArray) -> tuple[Carry, Stats]:
-    if not warming:
-        state, stats = loop.sampler.step(loop.posterior, carry.states, key=key)
-        return Carry(state, carry.tuning), stats
-    state, stats = loop.sampler.warmup_step(loop.posterior, carry.states, key=key)
-    tuning, state = loop.warmup.update(carry.tuning, state, loop.sampler.headroom(stats))
-    return Carry(state, tuning), stats
-
-
-@eqx.filter_jit(donate="all-except-first")
-def _advance(job: tuple, buffer: dict[str, Array]) -> tuple[Carry, dict[str, Array]]:
-    """Fill the first `count` rows of `buffer` [row, chain, ...], `thin` steps a row, from step `start` on."""
-    loop, carry, keys, start, count, thin, warming, keep = job
-    sequential = loop.placement.method == "sequential"
-
-    def local(shared, carry, keys, buffer):
-        run, start, count, thin = shared
-
-        def step(carry, index):
-            def one(run, carry, key):
-                return _one_step(run, warming, carry, jax.random.fold_in(key, index))
-
-            return Placement("vectorized", None).all_chains(one, run, carry, keys)
-
-        def row(i, value):
-            carry, buffer = value
-            sums = {n: jnp.zeros(b.shape[1:], b.dtype) for n, b in buffer.items() if n != _POSITION}
-
-            def inner(j, value):
-                carry, sums = value
-                carry, stats = step(carry, start + i * thin + j)
-                return carry, {n: _add(n, sums[n], stats[n]) for n in stats}
-
-            carry, sums = jax.lax.fori_loop(jnp.uint32(0), thin, inner, (carry, sums))
-            values = {n: v / thin.astype(v.dtype) if n in AVERAGED else v for n, v in sums.items()}
-            if keep:
-                values[_POSITION] = carry.states.position
-            write = jax.lax.dynamic_update_index_in_dim
-            return carry, {n: write(b, values[n].astype(b.dtype), i, 0) for n, b in buffer.items()}
-
-        return jax.lax.fori_loop(jnp.uint32(0), count, row, (carry, buffer))
-
-    def one_by_one(shared, carry, keys, buffer):
-        chain = lambda tree, axis: jax.tree.map(lambda a: jnp.expand_dims(a, axis), tree)  # noqa: E731
-
-        def single(slices):
-            carry, keys, buffer = slices
-            return local(shared, chain(carry, 0), chain(keys, 0), chain(buffer, 1))
-
-        carry, rows = jax.lax.map(single, (carry, keys, jax.tree.map(lambda a: jnp.moveaxis(a, 1, 0), buffer)))
-        squeeze = lambda a, axis: jnp.squeeze(a, axis)  # noqa: E731
-        return (
-            jax.tree.map(lambda a: squeeze(a, 1), carry),
-            jax.tree.map(lambda a: jnp.moveaxis(squeeze(a, 2), 0, 1), rows),
-        )
-
-    return loop.placement.spread(
-        one_by_one if sequential else local,
-        (loop, start, count, thin),
-        (carry, keys, buffer),
-        axes=(0, 0, 1),
-        out_axes=(0, 1),
-    )
-
-
-def _sum_type(name: str, dtype: Any) -> Any:
-    if name in AVERAGED and not jnp.issubdtype(dtype, jnp.floating):
-        return jnp.zeros(()).dtype
-    return dtype
-
-
-def _add(name: str, total: Array, value: Array) -> Array:
-    """A statistic over the steps of one thinned draw: a sum (for the mean), any, or the last."""
-    if name in AVERAGED:
-        return total + value.astype(total.dtype)
-    return total | value if name in ANY else value
-
-
-def _buffers(
-    number: int, loop: Loop, carry: Carry, warming: bool, keep: bool, most_draws: int
-) -> list[dict[str, Array]]:
-    """Room for chunks: a power of two of rows, bounded in bytes, whatever the number of draws."""
-    num_chains, dim = carry.states.position.shape
-
-    def stats(carry, key):
-        return _one_step(loop, warming, jax.tree.map(lambda a: a[0], carry), key)[1]
-
-    shapes = eqx.filter_eval_shape(stats, carry, jax.random.key(0))
-    rows = {n: ((num_chains, *s.shape), _sum_type(n, s.dtype)) for n, s in shapes.items()}
-    if keep:
-        rows[_POSITION] = ((num_chains, dim), carry.states.position.dtype)
-    row_bytes = max(1, sum(prod(shape) * np.dtype(dtype).itemsize for shape, dtype in rows.values()))
-    count = min(most_draws, 2 ** max(0, (_CHUNK_BYTES // row_bytes).bit_length() - 1))
-    empty = {n: np.zeros((count, *shape), dtype) for n, (shape, dtype) in rows.items()}
-    return [loop.placement.put(empty, 1) for _ in range(number)]
-
-
-def _rows(buffer: dict[str, Array]) -> int:
-    return min((array.shape[0] for array in buffer.values()), default=_MOST_DRAWS)
-
-
-def _fetch(
-    buffer: dict[str, Array], count: int, num_chains: int, dim: int
-) -> tuple[Float[np.ndarray, "chain draw dim"], dict[str, np.ndarray]]:
-    """The filled rows as host arrays of their own, [chain, draw, ...]."""
-    values = {n: np.array(np.swapaxes(np.asarray(b)[:count], 0, 1)) for n, b in buffer.items()}
-    draws = values.pop(_POSITION, None)
-    return (np.zeros((num_chains, 0, dim), np.float32) if draws is None else draws), values
-
-
-def _check_finite(draws: Float[np.ndarray, "chain draw dim"], loop: Loop, next_step: int) -> None:
-    with np.errstate(all="ignore"):
-        if np.isfinite(np.sum(draws)):  # one cheap pass; only what fails it is looked at closely
-            return
-    bad = np.argwhere(~np.isfinite(draws))
-    if len(bad):
-        chain, _, index = bad[0]
-        paces = [pace for pace in ("learning-rate", "step-size") if hasattr(loop.sampler, pace.replace("-", "_"))]
-        advice = f"use a smaller --sampler.{paces[0]}" if paces else "use --precision float64, or another sampler"
-        name = loop.posterior.layout.name_of(int(index))
-        raise BnnzooError(f"chain {chain}: {name} is not finite before step {next_step}; {advice}")
-
-
-def _check_moving(stats: dict[str, np.ndarray], quiet: np.ndarray, thin: int, next_step: int) -> np.ndarray:
-    """How many steps each chain has now rejected in a row, up to the precision of a thinned draw."""
-    if "accepted" not in stats:
-        return quiet
-    accepted = stats["accepted"] > 0
-    length = accepted.shape[1]
-    since = np.where(accepted.any(1), length - 1 - accepted[:, ::-1].argmax(1), -1)
-    quiet = np.where(since >= 0, (length - 1 - since) * thin, quiet + length * thin)
-    if (quiet >= STUCK_STEPS).any():
-        chain = int(quiet.argmax())
-        raise BnnzooError(
-            f"chain {chain}: no proposal accepted for {quiet[chain]} steps up to step {next_step}; "
-            "use a smaller --sampler.step-size, or a longer --warmup"
-        )
-    return quiet
+def train_groups(
+    train: Dataset, test: Dataset | None, scaler: Scaler, fixed: Mapping[str, np.ndarray]
+) -> dict[str, dict[str, np.ndarray]]:
+    """observed_data and constant_data of a run, in original units; and in the latter what was not sampled."""
+    constant = {
+        "x": train.x,
+        "x_mean": scaler.x_mean,
+        "x_sd": scaler.x_sd,
+        "y_mean": scaler.y_mean,
+        "y_sd": scaler.y_sd,
+    }
+    if test is not None:
+        constant |= {"x_test": test.x, "y_test": test.y}
+    constant |= {_FIXED + name: value for name, value in fixed.items()}
+    return {"observed_data": {"y": train.y}, "constant_data": constant}

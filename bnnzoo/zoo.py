@@ -19,19 +19,22 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from bnnzoo import assembly, backend, checkpoint, config, store
-from bnnzoo.config import Recipe
+from bnnzoo import assembly, store
 from bnnzoo.data import Dataset, from_arrays
-from bnnzoo.drive import Job, Stop, drive
 from bnnzoo.errors import BnnzooWarning, InterruptedRunError, UsageError
-from bnnzoo.layout import named_leaves
-from bnnzoo.placement import Method, Placement, place
 from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.posterior.layout import named_leaves
 from bnnzoo.progress import Observer, Progress
-from bnnzoo.result import Run, fixed_leaves, train_groups
-from bnnzoo.run import Keys, carry_template
+from bnnzoo.recipe import config
+from bnnzoo.recipe.config import Recipe
+from bnnzoo.run import Run, fixed_leaves, train_groups
 from bnnzoo.samplers import AbstractSampler
-from bnnzoo.start import train
+from bnnzoo.sampling import backend
+from bnnzoo.sampling.drive import Job, Stop, drive
+from bnnzoo.sampling.loop import Keys, carry_template
+from bnnzoo.sampling.placement import Method, Placement, place
+from bnnzoo.sampling.start import train
+from bnnzoo.store import checkpoint
 
 
 def sample(

@@ -11,8 +11,8 @@ import numpy as np
 from jaxtyping import Array, Float
 from scipy import stats
 
-from bnnzoo.layout import Block, Layout
 from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.posterior.layout import Block, Layout
 from bnnzoo.samplers import AbstractSampler
 
 Z = 4.89

@@ -15,14 +15,16 @@ import tiny
 from scipy import stats
 
 import bnnzoo
-from bnnzoo import backend, config, zoo
+from bnnzoo import zoo
 from bnnzoo.errors import BnnzooWarning, InterruptedRunError, UsageError
-from bnnzoo.likelihoods import Categorical, Gaussian
 from bnnzoo.models import Cnn, Mlp
 from bnnzoo.posterior import LinearisedPosterior, NetworkPosterior
-from bnnzoo.priors import Hierarchical, Normal, ScaleMixture
+from bnnzoo.posterior.likelihoods import Categorical, Gaussian
+from bnnzoo.posterior.priors import Hierarchical, Normal, ScaleMixture
+from bnnzoo.recipe import config
 from bnnzoo.samplers import Bbb, Dropout, Ensemble, Laplace, Swag, _curvature, _local
 from bnnzoo.samplers.bbb import blundell_weight, kl
+from bnnzoo.sampling import backend
 from bnnzoo.testing.targets import gaussian, regression
 
 Z = 4.89

@@ -11,9 +11,9 @@ import pytest
 from gaussian_mean import LEVEL, GaussianMean, Z
 from scipy import stats
 
-from bnnzoo.placement import place
-from bnnzoo.run import Keys, chunks
 from bnnzoo.samplers import AbstractSampler, Penalty
+from bnnzoo.sampling.loop import Keys, chunks
+from bnnzoo.sampling.placement import place
 
 N, SIZE, CHAINS, STEPS = 97, 20, 8, 600
 

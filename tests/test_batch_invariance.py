@@ -12,8 +12,8 @@ import pytest
 from gaussian_mean import NormalPrior, Z, evolve
 from jaxtyping import Array, Float
 
-from bnnzoo.layout import Block, Layout
-from bnnzoo.likelihoods import Heteroscedastic
+from bnnzoo.posterior.layout import Block, Layout
+from bnnzoo.posterior.likelihoods import Heteroscedastic
 from bnnzoo.samplers import Penalty
 
 pytestmark = pytest.mark.slow

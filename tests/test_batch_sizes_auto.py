@@ -11,10 +11,11 @@ import pytest
 import tiny
 from scipy.special import ndtr, ndtri
 
-from bnnzoo import backend, zoo
+from bnnzoo import zoo
 from bnnzoo.errors import InterruptedRunError
 from bnnzoo.samplers import Penalty
 from bnnzoo.samplers._batch_sizes import START, Seen, resized, split
+from bnnzoo.sampling import backend
 
 AUTO = {"sampler.batch_size": "auto", "sampler.num_batches": "auto"}
 

@@ -17,7 +17,8 @@ from scipy import stats
 
 from bnnzoo import cli, registry
 from bnnzoo.errors import UsageError
-from bnnzoo.samplers import AbstractSampler, Mala, Penalty, RandomWalk, number
+from bnnzoo.posterior.hyperparameter import number
+from bnnzoo.samplers import AbstractSampler, Mala, Penalty, RandomWalk
 from bnnzoo.testing import TARGETS, Report, Row, assert_exact, check_sampler
 from bnnzoo.testing.check import statistics
 from bnnzoo.testing.targets import HIDDEN, NETWORK_AT, NETWORK_CORRELATION, NETWORK_MEAN, NETWORK_SD, NOISE

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bnnzoo.checkpoint import Checkpoint, load, read_words, save
 from bnnzoo.errors import UsageError
+from bnnzoo.store.checkpoint import Checkpoint, load, read_words, save
 
 
 class Tree(NamedTuple):

@@ -15,9 +15,9 @@ import pytest
 from annotated_types import Ge, Gt, Le
 from typing_extensions import Doc
 
-from bnnzoo import config, yaml_text
-from bnnzoo.config import Part, build, read_layer, resolve
 from bnnzoo.errors import NotFoundError, UsageError
+from bnnzoo.recipe import config, yaml
+from bnnzoo.recipe.config import Part, build, read_layer, resolve
 
 
 @dataclasses.dataclass(frozen=True)
@@ -329,11 +329,11 @@ class TestYaml:
         ],
     )
     def test_scalars_are_yaml_1_2(self, text, value):
-        assert yaml_text.parse(f"a: {text}", "f").value["a"].value == value
+        assert yaml.parse(f"a: {text}", "f").value["a"].value == value
 
     @pytest.mark.parametrize("value", [1e-05, 0.1, 1e300, -0.0, 3, "a: b", "yes", "1e3", "", "é\n", None, [1, "x"], {}])
     def test_what_is_written_reads_back(self, value):
-        node = yaml_text.parse(yaml_text.write({"a": value}), "f").value["a"]
+        node = yaml.parse(yaml.write({"a": value}), "f").value["a"]
         found = [item.value for item in node.value] if isinstance(node.value, list) else node.value
         assert found == value
         assert type(found) is type(value)
@@ -358,7 +358,7 @@ class TestYaml:
     )
     def test_refused(self, text, said):
         with pytest.raises(UsageError) as caught:
-            yaml_text.parse(text, "f")
+            yaml.parse(text, "f")
         assert str(caught.value).startswith(said)
         assert "\n" not in str(caught.value)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bnnzoo import config, zoo
+from bnnzoo import zoo
+from bnnzoo.recipe import config
 
 ROWS, NOISE, CHAINS = 150, 0.5, 64
 THRESHOLD = 6.07

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bnnzoo import backend
 from bnnzoo.errors import UsageError
-from bnnzoo.likelihoods import Bernoulli, Gaussian
 from bnnzoo.models import Linear, Mlp
 from bnnzoo.posterior import NetworkPosterior
-from bnnzoo.priors import Normal
+from bnnzoo.posterior.likelihoods import Bernoulli, Gaussian
+from bnnzoo.posterior.priors import Normal
 from bnnzoo.samplers import Penalty
 from bnnzoo.samplers._control_variate import Anchor, anchored, follow
+from bnnzoo.sampling import backend
 
 ORDERS = pytest.mark.parametrize("order", ["none", "first", "second"])
 CHAINS, STEPS = 10_000, 30

@@ -10,10 +10,10 @@ import pytest
 import bnnzoo
 from bnnzoo import cli
 from bnnzoo.errors import UsageError
-from bnnzoo.likelihoods import Mixture
 from bnnzoo.models import Density, Mlp
 from bnnzoo.posterior import NetworkPosterior
-from bnnzoo.priors import Normal
+from bnnzoo.posterior.likelihoods import Mixture
+from bnnzoo.posterior.priors import Normal
 
 
 @pytest.fixture

@@ -9,7 +9,8 @@ import pytest
 import tiny
 
 from bnnzoo import cli, zoo
-from bnnzoo.diagnostics import (
+from bnnzoo.errors import InterruptedRunError
+from bnnzoo.evaluation.diagnostics import (
     Limits,
     between_chains,
     convergence,
@@ -20,7 +21,6 @@ from bnnzoo.diagnostics import (
     still_chains,
     verdict,
 )
-from bnnzoo.errors import InterruptedRunError
 
 GOOD = {
     "exactness": "exact",

@@ -17,11 +17,12 @@ import click
 import pytest
 import typer
 
-from bnnzoo import cli, config, registry
+from bnnzoo import cli, registry
 from bnnzoo.cli import app
 from bnnzoo.cli.check import options as check_options
 from bnnzoo.cli.recipe_command import _spelt, spelling
 from bnnzoo.cli.sample import _extras
+from bnnzoo.recipe import config
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted(page for place in ("*.md", "docs/*.md", "plugins/*/README.md") for page in ROOT.glob(place))

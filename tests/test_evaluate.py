@@ -14,13 +14,14 @@ import xarray as xr
 from scipy import special, stats
 
 import bnnzoo
-from bnnzoo import cli, evaluation, loo, predict, store
+from bnnzoo import cli, store
 from bnnzoo.errors import UsageError
-from bnnzoo.likelihoods import Categorical, Gaussian
-from bnnzoo.metrics import Estimate
+from bnnzoo.evaluation import loo, predictive, scores
+from bnnzoo.evaluation.metrics import Estimate
 from bnnzoo.models import Linear
 from bnnzoo.posterior import NetworkPosterior
-from bnnzoo.priors import Normal
+from bnnzoo.posterior.likelihoods import Categorical, Gaussian
+from bnnzoo.posterior.priors import Normal
 
 X = np.random.default_rng(0).normal(size=(30, 2)).astype(np.float32)
 SHORT: dict[str, Any] = {"chains": 2, "warmup": 60, "draws": 60, "init": "prior", "chain_method": "vectorized"}
@@ -56,18 +57,18 @@ def test_weights_are_copies_of_draws(likelihood, targets):
     draws = rng.normal(size=(12, posterior.layout.dim)).astype(np.float32)
     times = rng.integers(0, 4, 12)
     y = np.zeros((30, 1), np.float32) if targets == 1 else rng.integers(0, 3, 30).astype(np.int32)
-    weighted = predict.moments(posterior, draws, X, y, weights=times / 7.0)
-    copies = predict.moments(posterior, np.repeat(draws, times, 0), X, y)
+    weighted = predictive.moments(posterior, draws, X, y, weights=times / 7.0)
+    copies = predictive.moments(posterior, np.repeat(draws, times, 0), X, y)
     for one, other in zip(weighted, copies, strict=True):
         np.testing.assert_allclose(one, other, rtol=2e-4, atol=1e-5)
-    assert not np.allclose(weighted.mean, predict.moments(posterior, draws, X, y).mean, atol=1e-3)
+    assert not np.allclose(weighted.mean, predictive.moments(posterior, draws, X, y).mean, atol=1e-3)
 
 
 def test_copies_are_as_many_as_the_weights_say():
-    np.testing.assert_array_equal(predict.copies(7), np.arange(7))
-    np.testing.assert_array_equal(np.bincount(predict.copies(7, least=15)), np.full(7, 3))
+    np.testing.assert_array_equal(predictive.copies(7), np.arange(7))
+    np.testing.assert_array_equal(np.bincount(predictive.copies(7, least=15)), np.full(7, 3))
     weights = np.random.default_rng(0).gamma(0.3, size=50)
-    counts = np.bincount(predict.copies(50, weights, least=1000), minlength=50)
+    counts = np.bincount(predictive.copies(50, weights, least=1000), minlength=50)
     assert counts.sum() == 1000
     assert np.abs(counts - 1000 * weights / weights.sum()).max() <= 1
 
@@ -103,38 +104,38 @@ def test_a_run_with_log_weights_predicts_by_them(folder, tmp_path):
 
 def test_batches_hold_every_draw_once_and_no_two_chains():
     for chains, draws in ((1, 7), (3, 50), (4, 1000), (30, 3)):
-        parts = predict.batches(chains, draws)
+        parts = predictive.batches(chains, draws)
         every = np.concatenate([np.arange(p.start, p.stop) for p in parts])
         np.testing.assert_array_equal(every, np.arange(chains * draws))
         assert all(p.start // draws == (p.stop - 1) // draws for p in parts)
-    assert len(predict.batches(4, 1000)) == 20
+    assert len(predictive.batches(4, 1000)) == 20
 
 
-def _sums(weights: np.ndarray, chains: int) -> predict.Sums:
+def _sums(weights: np.ndarray, chains: int) -> predictive.Sums:
     """One row with one class probability: what each draw says, in batches."""
-    parts = predict.batches(chains, weights.size // chains)
+    parts = predictive.batches(chains, weights.size // chains)
     values = np.array([weights.reshape(-1)[p].sum() for p in parts])[:, None, None]
     count = np.array([float(p.stop - p.start) for p in parts])
-    return predict.Sums(True, np.zeros((1, 1)), count, values, values[..., :0], values, values[..., 0])
+    return predictive.Sums(True, np.zeros((1, 1)), count, values, values[..., :0], values, values[..., 0])
 
 
-def _mean(moments: predict.Moments) -> dict[str, Estimate]:
+def _mean(moments: predictive.Moments) -> dict[str, Estimate]:
     return {"mean": Estimate(float(moments.mean[0, 0]), np.zeros(1))}
 
 
 def test_the_error_over_draws_is_that_of_new_draws():
     """60 runs of 4 x 100 independent draws: the larger of two errors is 1 to 1.35 of the truth on average."""
     rng = np.random.default_rng(0)
-    said = [evaluation.monte_carlo_errors(_sums(rng.normal(size=400), 4), 4, _mean)["mean"] for _ in range(60)]
+    said = [scores.monte_carlo_errors(_sums(rng.normal(size=400), 4), 4, _mean)["mean"] for _ in range(60)]
     assert 0.95 < np.mean(said) / 400**-0.5 < 1.35
 
 
 def test_the_error_over_draws_sees_chains_that_differ():
     rng = np.random.default_rng(0)
     draws = rng.normal(size=(4, 100)) + np.array([0.0, 0, 5, 5])[:, None]
-    found = evaluation.monte_carlo_errors(_sums(draws, 4), 4, _mean)["mean"]
+    found = scores.monte_carlo_errors(_sums(draws, 4), 4, _mean)["mean"]
     assert found == pytest.approx(np.std([0, 0, 5, 5], ddof=1) / 2, rel=0.1)
-    still = evaluation.monte_carlo_errors(_sums(np.repeat(draws[:, :1], 100, 1), 4), 4, _mean)["mean"]
+    still = scores.monte_carlo_errors(_sums(np.repeat(draws[:, :1], 100, 1), 4), 4, _mean)["mean"]
     assert still == pytest.approx(np.std(draws[:, 0], ddof=1) / 2, rel=1e-6)
 
 

@@ -19,10 +19,10 @@ import pytest
 from jaxtyping import Array
 from scipy import stats
 
-from bnnzoo.likelihoods import Categorical, Gaussian, Mixture
 from bnnzoo.models import Cnn, Mdn, Mlp
 from bnnzoo.posterior import Data, NetworkPosterior
-from bnnzoo.priors import Laplace, Normal
+from bnnzoo.posterior.likelihoods import Categorical, Gaussian, Mixture
+from bnnzoo.posterior.priors import Laplace, Normal
 from bnnzoo.samplers import Mala, Penalty, RandomWalk, Sgld
 
 pytestmark = pytest.mark.slow

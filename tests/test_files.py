@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bnnzoo import files
 from bnnzoo.errors import BnnzooError
-from bnnzoo.files import write_whole
+from bnnzoo.store.atomic import write_whole
 
 CALLS = ("write", "fsync", "replace", "open folder", "fsync folder")
 
@@ -53,7 +52,7 @@ def test_a_fault_leaves_the_old_file_or_the_new_one(at, old, tmp_path, monkeypat
     if old is not None:
         path.write_bytes(old)
     fault = Fault(at)
-    monkeypatch.setattr(files, "os", fault)
+    monkeypatch.setattr(atomic, "os", fault)
     with pytest.raises(BnnzooError, match="file: cannot be written: No space left on device"):
         write_whole(path, fault.write)
     found = path.read_bytes() if path.exists() else None
@@ -63,7 +62,7 @@ def test_a_fault_leaves_the_old_file_or_the_new_one(at, old, tmp_path, monkeypat
 
 def test_the_order_of_calls(tmp_path, monkeypatch):
     fault = Fault(None)
-    monkeypatch.setattr(files, "os", fault)
+    monkeypatch.setattr(atomic, "os", fault)
     write_whole(tmp_path / "file", fault.write)
     assert fault.calls == list(CALLS)
     assert (tmp_path / "file").read_bytes() == b"new"

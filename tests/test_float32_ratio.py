@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from jaxtyping import Array, Float
 
-from bnnzoo.layout import Block, Layout
 from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.posterior.layout import Block, Layout
 from bnnzoo.samplers import Penalty, RandomWalk
 
 N, SIZE, DIM, PROPOSALS = 1_000_000, 1000, 2, 40

@@ -14,10 +14,10 @@ from gaussian_mean import Z, agrees, evolve, scores
 from jaxtyping import Array, Float
 from scipy import stats
 
-from bnnzoo import backend
-from bnnzoo.layout import Block, Layout
 from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.posterior.layout import Block, Layout
 from bnnzoo.samplers import Mala, Penalty, Sgld, mala, penalty
+from bnnzoo.sampling import backend
 
 
 class Skewed(AbstractPosterior):

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bnnzoo.layout import Block, Layout, network_layout
 from bnnzoo.models import Mlp
+from bnnzoo.posterior.layout import Block, Layout, network_layout
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from scipy import special, stats
 
 from bnnzoo.errors import UsageError
-from bnnzoo.likelihoods import Bernoulli, Categorical, Gaussian, Heteroscedastic, Mixture, Poisson, StudentT
+from bnnzoo.posterior.likelihoods import Bernoulli, Categorical, Gaussian, Heteroscedastic, Mixture, Poisson, StudentT
 
 
 def _softplus(value):

@@ -10,9 +10,9 @@ import scoringrules
 from scipy import stats
 from sklearn import metrics as reference
 
-from bnnzoo import evaluation, metrics, ood
 from bnnzoo.data import Scaler
-from bnnzoo.predict import Moments
+from bnnzoo.evaluation import metrics, ood, scores
+from bnnzoo.evaluation.predictive import Moments
 
 
 @pytest.fixture
@@ -136,10 +136,10 @@ def test_crps_quantiles_and_pit_of_gaussian_samples():
     rng = np.random.default_rng(0)
     samples = 2 + 3 * rng.normal(size=(20_000, 6, 1))
     y = np.linspace(-4, 8, 6)[:, None]
-    found = evaluation.drawn(samples, y, np.zeros((6, 1)))
+    found = scores.drawn(samples, y, np.zeros((6, 1)))
     np.testing.assert_allclose(found.crps, scoringrules.crps_normal(y, 2.0, 3.0), rtol=0.05)
     np.testing.assert_allclose(found.pit, stats.norm.cdf(y, 2, 3), atol=0.015)
-    np.testing.assert_allclose(found.quantiles, np.quantile(samples, evaluation.QUANTILES, axis=0), rtol=1e-5)
+    np.testing.assert_allclose(found.quantiles, np.quantile(samples, scores.QUANTILES, axis=0), rtol=1e-5)
     crps = np.abs(samples - y).mean(0)[:, 0] - 0.5 * np.array(
         [np.abs(np.subtract.outer(s, s)).mean() for s in samples[:500, :, 0].T]
     )
@@ -150,15 +150,15 @@ def test_pit_of_counts_is_randomised():
     rng = np.random.default_rng(0)
     y = rng.poisson(3, size=(1500, 1)).astype(float)
     samples = rng.poisson(3, size=(800, 1500, 1)).astype(float)
-    pit = evaluation.drawn(samples, y, rng.uniform(size=y.shape)).pit
+    pit = scores.drawn(samples, y, rng.uniform(size=y.shape)).pit
     assert stats.kstest(pit[:, 0], "uniform").pvalue > 1e-4
 
 
 def test_coverage_and_width_of_gaussian_intervals():
     rng = np.random.default_rng(0)
     samples, y = rng.normal(size=(1500, 1000, 1)), rng.normal(size=(1000, 1))
-    found = evaluation.sampled(y, evaluation.drawn(samples, y, np.zeros_like(y)))
-    for level in evaluation.LEVELS:
+    found = scores.sampled(y, scores.drawn(samples, y, np.zeros_like(y)))
+    for level in scores.LEVELS:
         coverage, width = found[f"coverage_{level}"], found[f"width_{level}"]
         assert abs(coverage.value - level / 100) < 5 * coverage.se
         np.testing.assert_allclose(width.value, 2 * stats.norm.ppf(0.5 + level / 200), rtol=5e-3)
@@ -171,7 +171,7 @@ def test_regression_metrics_are_in_original_units():
     mean, aleatoric, epistemic = 0.1 * rng.normal(size=(30, 1)), np.full((30, 1), 0.8), np.full((30, 1), 0.2)
     inside = (y - 100) / 20
     density = stats.norm.logpdf(inside, mean, 1.0)[:, 0]
-    found = evaluation.regression(y, Moments(mean, aleatoric, epistemic, density), scaler)
+    found = scores.regression(y, Moments(mean, aleatoric, epistemic, density), scaler)
     wanted = -stats.norm.logpdf(y, 100 + 20 * mean, 20.0).mean()
     np.testing.assert_allclose(found["nll"].value, wanted, rtol=1e-5)
     np.testing.assert_allclose(found["nll_moment"].value, wanted, rtol=1e-5)

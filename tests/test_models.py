@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from bnnzoo.errors import UsageError
-from bnnzoo.layout import network_layout
-from bnnzoo.likelihoods import Mixture
 from bnnzoo.models import Cnn, Linear, Mdn, Mlp, Resnet
+from bnnzoo.posterior.layout import network_layout
+from bnnzoo.posterior.likelihoods import Mixture
 
 KEY = jax.random.key(0)
 

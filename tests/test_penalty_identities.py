@@ -14,11 +14,11 @@ from gaussian_mean import GaussianMean
 from jaxtyping import Array
 from scipy import integrate, special, stats
 
-from bnnzoo import backend
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.samplers import Penalty
 from bnnzoo.samplers._base import metropolis
 from bnnzoo.samplers.penalty import noise_penalty
+from bnnzoo.sampling import backend
 
 PLACES = np.array([0.25, 1.0, 3.0])
 VARIANCES = [0.25, 2.0, 4.0]

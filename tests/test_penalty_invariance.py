@@ -11,7 +11,7 @@ import oracle
 import pytest
 from gaussian_mean import GaussianMean, Z, agrees, evolve, from_exact_draws, scores
 
-from bnnzoo.number import Number, number
+from bnnzoo.posterior.hyperparameter import Number, number
 from bnnzoo.samplers import Penalty
 from bnnzoo.samplers.penalty import Difference
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bnnzoo import permutation
-from bnnzoo.permutation import distinct_indices
+from bnnzoo.posterior import permutation
+from bnnzoo.posterior.permutation import distinct_indices
 
 ENOUGH = 1e-6
 

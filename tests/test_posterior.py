@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bnnzoo import posterior as module
-from bnnzoo.likelihoods import Categorical, Gaussian
 from bnnzoo.models import Cnn, Linear, Mlp
 from bnnzoo.posterior import Data, NetworkPosterior
-from bnnzoo.priors import Normal
+from bnnzoo.posterior import base as module
+from bnnzoo.posterior.likelihoods import Categorical, Gaussian
+from bnnzoo.posterior.priors import Normal
 
 
 def _linear(rows: int = 10, **more: Any) -> NetworkPosterior:

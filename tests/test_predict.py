@@ -13,12 +13,12 @@ import xarray as xr
 from scipy import special, stats
 
 import bnnzoo
-from bnnzoo import predict
 from bnnzoo.errors import UsageError
-from bnnzoo.likelihoods import Bernoulli, Categorical, Gaussian, Heteroscedastic, Mixture
+from bnnzoo.evaluation import predictive
 from bnnzoo.models import Linear
 from bnnzoo.posterior import NetworkPosterior
-from bnnzoo.priors import Normal
+from bnnzoo.posterior.likelihoods import Bernoulli, Categorical, Gaussian, Heteroscedastic, Mixture
+from bnnzoo.posterior.priors import Normal
 
 X = np.random.default_rng(0).normal(size=(5, 2)).astype(np.float32)
 
@@ -52,7 +52,7 @@ def test_moments_of_a_gaussian(count):
     posterior = _posterior(Gaussian())
     draws = _draws(posterior, count)
     y = np.linspace(-1, 1, 5, dtype=np.float32)[:, None]
-    found = predict.moments(posterior, draws, X, y)
+    found = predictive.moments(posterior, draws, X, y)
     mean, sd = _outputs(posterior, draws)[..., 0], draws[:, -1:].astype(float)
     np.testing.assert_allclose(found.mean[:, 0], mean.mean(0), rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(found.epistemic[:, 0], mean.var(0), rtol=1e-4)
@@ -65,7 +65,7 @@ def test_moments_of_a_mixture():
     posterior = _posterior(Mixture(2))
     draws = _draws(posterior, 11)
     y = np.linspace(-1, 1, 5, dtype=np.float32)[:, None]
-    found = predict.moments(posterior, draws, X, y)
+    found = predictive.moments(posterior, draws, X, y)
     out = _outputs(posterior, draws)
     weight, centre, sd = special.softmax(out[..., :2], -1), out[..., 2:4], _scale(out[..., 4:])
     mean = (weight * centre).sum(-1)
@@ -83,7 +83,7 @@ def test_moments_of_classes(likelihood):
     posterior = _posterior(likelihood, 3)
     draws = _draws(posterior, 11)
     labels = np.array([0, 1, 1, 0, 1], np.int32)
-    found = predict.moments(posterior, draws, X, labels)
+    found = predictive.moments(posterior, draws, X, labels)
     out = _outputs(posterior, draws)
     logits = np.concatenate([0 * out, out], -1) if isinstance(likelihood, Bernoulli) else out
     probability = special.softmax(logits, -1)
@@ -97,14 +97,14 @@ def test_a_small_spread_around_a_large_mean_survives_float32():
     posterior = _posterior(Gaussian(0.1))
     draws = np.zeros((64, posterior.layout.dim), np.float32)
     draws[:, -1] = 1000 + 1e-2 * np.random.default_rng(0).normal(size=64)
-    found = predict.moments(posterior, draws, X)
+    found = predictive.moments(posterior, draws, X)
     np.testing.assert_allclose(found.epistemic[:, 0], draws[:, -1].astype(float).var(), rtol=1e-2)
 
 
 def test_samples_have_the_law_of_the_mixture():
     posterior = _posterior(Heteroscedastic())
     draws = np.repeat(_draws(posterior, 2), 4000, 0)
-    drawn = predict.samples(posterior, draws, X, key=jax.random.key(0))
+    drawn = predictive.samples(posterior, draws, X, key=jax.random.key(0))
     assert drawn.shape == (8000, 5, 1)
     out = _outputs(posterior, draws[[0, 4000]])
     for row in range(5):
@@ -119,22 +119,22 @@ def test_log_likelihoods_are_those_of_the_posterior():
     posterior = _posterior(Gaussian())
     draws = _draws(posterior, 10)
     y = np.ones((5, 1), np.float32)
-    found = predict.log_likelihoods(posterior, draws, X, y)
+    found = predictive.log_likelihoods(posterior, draws, X, y)
     mean, sd = _outputs(posterior, draws)[..., 0], draws[:, -1:].astype(float)
     np.testing.assert_allclose(found, stats.norm.logpdf(1.0, mean, sd), rtol=1e-4)
 
 
 def test_blocks_cover_every_row_once(monkeypatch):
-    monkeypatch.setattr(predict, "_INPUT_ELEMENTS", 7 * 8 * 2)
-    rows = np.concatenate([np.arange(20)[b] for b in predict.blocks(20, 1, 1)])
+    monkeypatch.setattr(predictive, "_INPUT_ELEMENTS", 7 * 8 * 2)
+    rows = np.concatenate([np.arange(20)[b] for b in predictive.blocks(20, 1, 1)])
     np.testing.assert_array_equal(rows, np.arange(20))
     posterior = _posterior(Gaussian(0.5))
     draws = _draws(posterior, 9)
     x = np.random.default_rng(3).normal(size=(20, 2)).astype(np.float32)
     y = np.zeros((20, 1), np.float32)
-    blocked = predict.moments(posterior, draws, x, y)
+    blocked = predictive.moments(posterior, draws, x, y)
     monkeypatch.undo()
-    for one, other in zip(blocked, predict.moments(posterior, draws, x, y), strict=True):
+    for one, other in zip(blocked, predictive.moments(posterior, draws, x, y), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
 
 

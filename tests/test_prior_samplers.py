@@ -10,11 +10,12 @@ import tiny
 from scipy import stats
 
 import bnnzoo
-from bnnzoo import cli, diagnostics
+from bnnzoo import cli
 from bnnzoo.errors import BnnzooError, UsageError
-from bnnzoo.placement import place
-from bnnzoo.run import Keys, chunks
+from bnnzoo.evaluation import diagnostics
 from bnnzoo.samplers import Importance, Rejection
+from bnnzoo.sampling.loop import Keys, chunks
+from bnnzoo.sampling.placement import place
 from bnnzoo.testing.targets import (
     NETWORK_AT,
     NETWORK_MEAN,

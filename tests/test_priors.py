@@ -9,11 +9,11 @@ import pytest
 from scipy import stats
 
 from bnnzoo.errors import UsageError
-from bnnzoo.layout import Block, Layout
-from bnnzoo.likelihoods import Gaussian
 from bnnzoo.models import Mlp
 from bnnzoo.posterior import NetworkPosterior
-from bnnzoo.priors import FanIn, Hierarchical, Laplace, Normal, ScaleMixture
+from bnnzoo.posterior.layout import Block, Layout
+from bnnzoo.posterior.likelihoods import Gaussian
+from bnnzoo.posterior.priors import FanIn, Hierarchical, Laplace, Normal, ScaleMixture
 
 LAYOUT = Layout((Block("weight", (3, 4), 0), Block("bias", (3,), 12)))
 SD = np.concatenate([np.full(12, 0.8 / 2), np.full(3, 0.8)])

@@ -16,7 +16,9 @@ import pytest
 import tiny
 
 import bnnzoo
-from bnnzoo import cli, pictures, verdict, zoo
+from bnnzoo import cli, zoo
+from bnnzoo.evaluation import findings
+from bnnzoo.report import pictures
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
 GOOD = {
@@ -233,7 +235,7 @@ def test_an_unfinished_run(poll, tmp_path):
 )
 def test_right_and_converged(change, right, settled):
     found = {**GOOD, **change}
-    assert (verdict.ran(found).answer, verdict.converged(found).answer) == (right, settled)
+    assert (findings.ran(found).answer, findings.converged(found).answer) == (right, settled)
 
 
 @pytest.mark.parametrize(
@@ -248,33 +250,33 @@ def test_right_and_converged(change, right, settled):
     ],
 )
 def test_calibrated(cover, rows, answer):
-    assert verdict.calibrated({"coverage_90": cover, "rows": rows}).answer == answer
-    assert verdict.calibrated({"accuracy": cover, "confidence": 0.9, "rows": rows}).answer == answer
+    assert findings.calibrated({"coverage_90": cover, "rows": rows}).answer == answer
+    assert findings.calibrated({"accuracy": cover, "confidence": 0.9, "rows": rows}).answer == answer
 
 
 def test_calibrated_says_which_way():
-    assert "88.0 ± 0.2 %" in verdict.calibrated({"coverage_90": 0.88, "rows": 20000}).words
-    assert "too narrow" in verdict.calibrated({"coverage_90": 0.5, "rows": 500}).words
-    assert "too sure" in verdict.calibrated({"accuracy": 0.5, "confidence": 0.9, "rows": 500}).words
+    assert "88.0 ± 0.2 %" in findings.calibrated({"coverage_90": 0.88, "rows": 20000}).words
+    assert "too narrow" in findings.calibrated({"coverage_90": 0.5, "rows": 500}).words
+    assert "too sure" in findings.calibrated({"accuracy": 0.5, "confidence": 0.9, "rows": 500}).words
 
 
 @pytest.mark.parametrize(("area", "answer"), [(0.95, "yes"), (0.7, "unsure"), (0.5, "no")])
 def test_knows(area, answer):
     found = {"ood_auroc_entropy": area, "ood_entropy": 1.5, "test_entropy": 0.3}
-    assert verdict.knows(found).answer == answer
+    assert findings.knows(found).answer == answer
 
 
 def test_overall_names_the_first_no():
     yes, no, unsure = (
-        verdict.Finding("a?", "yes", ""),
-        verdict.Finding(verdict.RAN, "no", ""),
-        verdict.unknown("b?", "c"),
+        findings.Finding("a?", "yes", ""),
+        findings.Finding(findings.RAN, "no", ""),
+        findings.unknown("b?", "c"),
     )
-    also = verdict.Finding(verdict.CONVERGED, "no", "")
-    assert verdict.overall([yes, yes])[0] == "yes"
-    assert verdict.overall([yes, unsure])[0] == "unsure"
-    assert verdict.overall([unsure, no])[1] == "Not to be trusted as it stands: it did not run right."
-    assert "it did not run right and has not converged." in verdict.overall([no, also, unsure])[1]
+    also = findings.Finding(findings.CONVERGED, "no", "")
+    assert findings.overall([yes, yes])[0] == "yes"
+    assert findings.overall([yes, unsure])[0] == "unsure"
+    assert findings.overall([unsure, no])[1] == "Not to be trusted as it stands: it did not run right."
+    assert "it did not run right and has not converged." in findings.overall([no, also, unsure])[1]
 
 
 def test_every_picture_is_a_method_and_in_the_report():

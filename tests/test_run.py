@@ -17,16 +17,18 @@ import xarray as xr
 from jaxtyping import Array, Float
 
 import bnnzoo
-from bnnzoo import backend, checkpoint, registry, zoo
+from bnnzoo import registry, zoo
 from bnnzoo.errors import BnnzooError
-from bnnzoo.layout import Block, Layout
-from bnnzoo.placement import Placement, host_devices, place
 from bnnzoo.posterior import AbstractPosterior
-from bnnzoo.run import STUCK_STEPS, Carry, Keys, carry_template, chunks
+from bnnzoo.posterior.layout import Block, Layout
 from bnnzoo.samplers import AbstractSampler, Mala, Penalty, RandomWalk, Sgld
-from bnnzoo.store import Store
-from bnnzoo.warmup import windows
-from bnnzoo.worker import worker
+from bnnzoo.sampling import backend
+from bnnzoo.sampling.loop import STUCK_STEPS, Carry, Keys, carry_template, chunks
+from bnnzoo.sampling.placement import Placement, host_devices, place
+from bnnzoo.sampling.warmup import windows
+from bnnzoo.sampling.worker import worker
+from bnnzoo.store import checkpoint
+from bnnzoo.store.writer import Store
 
 ONE_BY_ONE = 1e-9
 """Seconds a chunk that make every chunk one draw."""

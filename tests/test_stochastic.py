@@ -14,13 +14,14 @@ import tiny
 from scipy import stats
 
 import bnnzoo
-from bnnzoo import assembly, cli, config, zoo
-from bnnzoo import posterior as posterior_module
+from bnnzoo import assembly, cli, zoo
 from bnnzoo.errors import InterruptedRunError, UsageError
-from bnnzoo.layout import named_leaves
 from bnnzoo.models import Cnn, Linear, Mdn, Mlp
-from bnnzoo.run import Keys
-from bnnzoo.stochastic import sampled_names
+from bnnzoo.posterior import base as posterior_module
+from bnnzoo.posterior.layout import named_leaves
+from bnnzoo.posterior.stochastic import sampled_names
+from bnnzoo.recipe import config
+from bnnzoo.sampling.loop import Keys
 
 NOISE = 0.3
 NAMES = {

@@ -17,8 +17,8 @@ from gaussian_mean import GaussianMean, Z, agrees, evolve, scores
 from jaxtyping import Array, Float
 from scipy import linalg
 
-from bnnzoo.layout import Block, Layout
 from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.posterior.layout import Block, Layout
 from bnnzoo.samplers import Psgld, Sghmc, Sgld, SmsUbu
 from bnnzoo.samplers._schedule import scheduled
 

@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from bnnzoo import store
 from bnnzoo.errors import BnnzooError, UsageError
-from bnnzoo.store import Store, add_groups, check_room, open_tree, parts_folder, refuse_existing
+from bnnzoo.store.writer import Store, add_groups, check_room, open_tree, parts_folder, refuse_existing
 
 ATTRIBUTES = {
     "recipe": "model: linear",
@@ -153,7 +152,7 @@ def test_a_file_that_cannot_be_built_leaves_the_parts_and_the_old_file(out, monk
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(store, "publish", full)
+    monkeypatch.setattr("bnnzoo.store.writer.publish", full)
     with pytest.raises(BnnzooError, match=r"run\.nc: cannot be written: .*parts are kept"):
         again.finish(complete=False)
     assert out.read_bytes() == before
@@ -225,7 +224,7 @@ def test_there_must_be_a_run_to_reopen(out):
 
 def test_room(out, monkeypatch):
     usage = namedtuple("usage", "total used free")
-    monkeypatch.setattr(store.shutil, "disk_usage", lambda folder: usage(10**12, 0, 10**9))
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: usage(10**12, 0, 10**9))
     check_room(out, 5 * 10**8)
     with pytest.raises(UsageError, match=r"needs 1\.0 GB while it is written, 1\.0 GB are free; use fewer --draws"):
         check_room(out, 5 * 10**8 + 1)
@@ -293,7 +292,7 @@ def test_a_fault_while_adding_leaves_the_file(out, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(store, "publish", full)
+    monkeypatch.setattr("bnnzoo.store.writer.publish", full)
     with pytest.raises(BnnzooError, match="the file is as it was"):
         add_groups(out, {"g": {"y": np.zeros(3)}}, {"y": ["row"]}, {})
     assert out.read_bytes() == before

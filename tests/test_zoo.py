@@ -19,11 +19,12 @@ import xarray as xr
 from jaxtyping import Array, Float
 
 import bnnzoo
-from bnnzoo import config, store, zoo
+from bnnzoo import store, zoo
 from bnnzoo.errors import BnnzooError, InterruptedRunError, UsageError
-from bnnzoo.layout import Block, Layout
-from bnnzoo.likelihoods import Gaussian
-from bnnzoo.priors import Normal
+from bnnzoo.posterior.layout import Block, Layout
+from bnnzoo.posterior.likelihoods import Gaussian
+from bnnzoo.posterior.priors import Normal
+from bnnzoo.recipe import config
 from bnnzoo.samplers import AbstractSampler, RandomWalk
 
 
@@ -143,7 +144,7 @@ def test_a_run_that_was_killed_after_its_last_chunk_resumes(whole, tmp_path, mon
 def test_a_file_that_cannot_be_written_can_be_written_later(whole, tmp_path, monkeypatch):
     """T21: the disk was full when the file was built from the parts: nothing of the run is lost."""
     out = tmp_path / "run.nc"
-    monkeypatch.setattr(store, "publish", _full)
+    monkeypatch.setattr("bnnzoo.store.writer.publish", _full)
     with pytest.raises(BnnzooError, match=r"run\.nc: cannot be written") as caught:
         zoo.run_recipe(tiny.recipe("random-walk"), out=out)
     assert caught.value.exit_code == 1

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from bnnzoo import cli, config
+from bnnzoo import cli
 from bnnzoo.cli.zoo import runnable
+from bnnzoo.recipe import config
 
 
 def test_the_list_has_the_shipped_recipes_that_name_all_they_need(capsys):

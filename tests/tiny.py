@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bnnzoo import assembly, backend, config, registry
-from bnnzoo.placement import place
-from bnnzoo.run import Chunk, Keys, chunks
+from bnnzoo import assembly, registry
+from bnnzoo.recipe import config
+from bnnzoo.sampling import backend
+from bnnzoo.sampling.loop import Chunk, Keys, chunks
+from bnnzoo.sampling.placement import place
 
 CHAINS, WARMUP, DRAWS = 4, 45, 20
 PRIOR = ("importance", "rejection")

@@ -8,10 +8,11 @@ from typing import Annotated, Any
 
 import typer
 
-from bnnzoo import config, registry
+from bnnzoo import registry
 from bnnzoo.cli import common_options as common
 from bnnzoo.cli.output import print_json, print_table
 from bnnzoo.errors import UsageError
+from bnnzoo.recipe import config
 
 CONFIGS = "configs"
 

@@ -10,12 +10,13 @@ import typer
 from annotated_types import Ge, Le
 from typing_extensions import Doc
 
-from bnnzoo import config, registry
+from bnnzoo import registry
 from bnnzoo.cli.options import Scan, option, parameter
 from bnnzoo.cli.output import print_json
 from bnnzoo.cli.progress_bar import observer
 from bnnzoo.cli.recipe_command import as_command, late_command, spelling
 from bnnzoo.errors import GateError
+from bnnzoo.recipe import config
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ def _check_sampler(name: str, fields: config.Part, settings: Settings, *, quiet:
       bnnzoo check sampler penalty --help
     """
     sampler = config.build(registry.load("samplers", name), fields, "sampler")
-    from bnnzoo import backend
+    from bnnzoo.sampling import backend
     from bnnzoo.testing import TARGETS, check_sampler
 
     backend.prepare("vectorized", settings.chains)

@@ -30,7 +30,7 @@ def diagnose(
     """
     del debug
     from bnnzoo import zoo
-    from bnnzoo.diagnostics import Limits, failures, verdict
+    from bnnzoo.evaluation.diagnostics import Limits, failures, verdict
 
     opened = zoo.open(run)
     found = opened.diagnose()

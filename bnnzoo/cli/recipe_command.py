@@ -17,9 +17,10 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
-from bnnzoo import config, registry
+from bnnzoo import registry
 from bnnzoo.cli.options import Scan, option, parameter, scan
 from bnnzoo.errors import BnnzooError, UsageError
+from bnnzoo.recipe import config
 
 Body = Callable[..., None]
 """What a command does: `body(recipe, **extras)`."""

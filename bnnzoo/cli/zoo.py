@@ -15,10 +15,11 @@ from typing import Annotated, Any, no_type_check
 
 import typer
 
-from bnnzoo import config, registry
+from bnnzoo import registry
 from bnnzoo.cli import common_options as common
 from bnnzoo.cli.output import print_json, print_table
 from bnnzoo.errors import BnnzooError, InterruptedRunError, NotFoundError, UsageError
+from bnnzoo.recipe import config
 
 COLUMNS = {
     "recipe": ("recipe",),

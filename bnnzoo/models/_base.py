@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
 from bnnzoo.errors import UsageError
-from bnnzoo.likelihoods import AbstractLikelihood
+from bnnzoo.posterior.likelihoods import AbstractLikelihood
 
 Activation = Literal["tanh", "relu", "gelu", "silu", "softplus"]
 

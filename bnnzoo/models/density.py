@@ -13,8 +13,8 @@ from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 from typing_extensions import Doc
 
 from bnnzoo.errors import UsageError
-from bnnzoo.likelihoods import AbstractLikelihood, Mixture
 from bnnzoo.models._base import AbstractModel
+from bnnzoo.posterior.likelihoods import AbstractLikelihood, Mixture
 
 
 class Constant(eqx.Module):

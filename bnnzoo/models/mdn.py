@@ -10,8 +10,8 @@ from jaxtyping import Array, PRNGKeyArray
 from typing_extensions import Doc
 
 from bnnzoo.errors import UsageError
-from bnnzoo.likelihoods import AbstractLikelihood, Mixture
 from bnnzoo.models._base import AbstractModel, Activation, Perceptron, activation_function
+from bnnzoo.posterior.likelihoods import AbstractLikelihood, Mixture
 
 
 class Mdn(AbstractModel):

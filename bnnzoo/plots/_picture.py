@@ -12,8 +12,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from bnnzoo.errors import UsageError
-from bnnzoo.files import write_whole
 from bnnzoo.plots._style import VARIABLES, style
+from bnnzoo.store.atomic import write_whole
 
 FORMATS = ("png", "svg", "pdf", "eps", "tiff")
 

@@ -1,6 +1,5 @@
 """Methods: each file is one, read top to bottom as state, init, step."""
 
-from bnnzoo.number import number
 from bnnzoo.samplers._base import AbstractSampler, Stats
 from bnnzoo.samplers.bbb import Bbb
 from bnnzoo.samplers.dropout import Dropout
@@ -41,5 +40,4 @@ __all__ = [
     "SmsUbu",
     "Stats",
     "Swag",
-    "number",
 ]

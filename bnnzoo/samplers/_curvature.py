@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from bnnzoo.layout import Block, Layout
 from bnnzoo.posterior import AbstractPosterior, NetworkPosterior
+from bnnzoo.posterior.layout import Block, Layout
 from bnnzoo.samplers._preconditioner import prior_precision
 
 Kind = Literal["ggn", "fisher"]

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 from numpyro.infer.hmc import HMC
 
-from bnnzoo.number import Number
 from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.posterior.hyperparameter import Number
 from bnnzoo.samplers._base import Stats
 
 

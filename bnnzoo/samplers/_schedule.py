@@ -7,7 +7,7 @@ from typing import Literal
 import jax.numpy as jnp
 from jaxtyping import Array, Float, UInt32
 
-from bnnzoo.number import Number
+from bnnzoo.posterior.hyperparameter import Number
 
 Schedule = Literal["constant", "decreasing", "cyclical"]
 

@@ -13,8 +13,8 @@ from jaxtyping import Array, Float, PRNGKeyArray, UInt32
 from typing_extensions import Doc
 
 from bnnzoo.errors import UsageError
-from bnnzoo.number import Number, number
 from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.posterior.hyperparameter import Number, number
 from bnnzoo.samplers._base import AbstractSampler
 from bnnzoo.samplers._control_variate import ORDER, Anchor, Order, anchored, follow, refuse_large
 from bnnzoo.samplers._schedule import Schedule, scheduled

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
-from bnnzoo.number import Number
 from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.posterior.hyperparameter import Number
 from bnnzoo.samplers._base import AbstractSampler, Exactness, Stats, choose
 
 S = TypeVar("S")

@@ -13,8 +13,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from numpyro.distributions.kl import kl_divergence
 from typing_extensions import Doc
 
-from bnnzoo.number import Number, number
 from bnnzoo.posterior import AbstractPosterior, NetworkPosterior
+from bnnzoo.posterior.hyperparameter import Number, number
 from bnnzoo.samplers import _local, _training
 from bnnzoo.samplers._base import Stats, standard_normal
 

@@ -13,9 +13,9 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from typing_extensions import Doc
 
 from bnnzoo.errors import UsageError
-from bnnzoo.layout import Block, Layout
-from bnnzoo.number import Number, number
 from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.posterior.hyperparameter import Number, number
+from bnnzoo.posterior.layout import Block, Layout
 from bnnzoo.samplers import _training
 from bnnzoo.samplers._base import Stats
 

@@ -13,9 +13,9 @@ from annotated_types import Gt, Lt
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 from typing_extensions import Doc
 
-from bnnzoo.layout import Layout
-from bnnzoo.number import Number, number
 from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.posterior.hyperparameter import Number, number
+from bnnzoo.posterior.layout import Layout
 from bnnzoo.samplers._base import AbstractSampler, Exactness, Stats, choose, metropolis, standard_normal
 
 Blocks = Literal["layer", "array", "coordinate"]

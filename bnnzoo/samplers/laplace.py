@@ -12,8 +12,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from typing_extensions import Doc
 
 from bnnzoo.errors import UsageError
-from bnnzoo.number import Number, number
 from bnnzoo.posterior import AbstractPosterior, NetworkPosterior
+from bnnzoo.posterior.hyperparameter import Number, number
 from bnnzoo.samplers import _curvature, _training
 from bnnzoo.samplers._base import Stats, standard_normal
 

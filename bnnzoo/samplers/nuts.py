@@ -10,8 +10,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from numpyro.infer.hmc import NUTS
 from typing_extensions import Doc
 
-from bnnzoo.number import Number, number
 from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.posterior.hyperparameter import Number, number
 from bnnzoo.samplers import _numpyro
 from bnnzoo.samplers._base import AbstractSampler, Exactness, Stats
 

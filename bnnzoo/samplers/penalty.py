@@ -14,8 +14,8 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from typing_extensions import Doc
 
 from bnnzoo.errors import UsageError
-from bnnzoo.number import Number, number
 from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.posterior.hyperparameter import Number, number
 from bnnzoo.samplers import _batch_sizes, _preconditioner
 from bnnzoo.samplers._base import AbstractSampler, Exactness, Stats, choose, metropolis, standard_normal
 from bnnzoo.samplers._batch_sizes import Seen

@@ -11,8 +11,8 @@ from annotated_types import Gt, Lt
 from jaxtyping import Array, Float, PRNGKeyArray
 from typing_extensions import Doc
 
-from bnnzoo.number import Number, number
 from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.posterior.hyperparameter import Number, number
 from bnnzoo.samplers import _preconditioner
 from bnnzoo.samplers._base import Exactness, Stats, choose, metropolis, standard_normal
 

@@ -11,8 +11,8 @@ from annotated_types import Ge, Lt
 from jaxtyping import Array, Float, PRNGKeyArray, UInt32
 from typing_extensions import Doc
 
-from bnnzoo.number import Number, number
 from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.posterior.hyperparameter import Number, number
 from bnnzoo.samplers._base import Exactness, Stats, choose, standard_normal
 from bnnzoo.samplers._control_variate import Anchor
 from bnnzoo.samplers._stochastic_gradient import AbstractStochasticGradientSampler

@@ -12,9 +12,9 @@ from jaxtyping import Array, Float, PRNGKeyArray, UInt32
 from typing_extensions import Doc
 
 from bnnzoo.errors import UsageError
-from bnnzoo.number import Number, number
-from bnnzoo.permutation import distinct_indices
 from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.posterior.hyperparameter import Number, number
+from bnnzoo.posterior.permutation import distinct_indices
 from bnnzoo.samplers._base import Exactness, Stats, choose, standard_normal
 from bnnzoo.samplers._control_variate import Anchor
 from bnnzoo.samplers._stochastic_gradient import AbstractStochasticGradientSampler

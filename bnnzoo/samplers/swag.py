@@ -12,8 +12,8 @@ from annotated_types import Ge, Gt, Lt
 from jaxtyping import Array, Float, PRNGKeyArray
 from typing_extensions import Doc
 
-from bnnzoo.number import Number, number
 from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.posterior.hyperparameter import Number, number
 from bnnzoo.samplers import _training
 from bnnzoo.samplers._base import Stats, choose, standard_normal
 

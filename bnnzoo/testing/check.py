@@ -18,12 +18,12 @@ import numpy as np
 from jaxtyping import Float
 from scipy import stats
 
-from bnnzoo import backend
 from bnnzoo.errors import BnnzooError, UsageError
-from bnnzoo.placement import place
 from bnnzoo.progress import Observer, Progress
-from bnnzoo.run import Keys, chunks
 from bnnzoo.samplers import AbstractSampler
+from bnnzoo.sampling import backend
+from bnnzoo.sampling.loop import Keys, chunks
+from bnnzoo.sampling.placement import place
 from bnnzoo.testing.report import Outcome, Report, Row
 from bnnzoo.testing.targets import TARGETS, Target
 

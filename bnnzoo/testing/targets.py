@@ -13,12 +13,12 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 from scipy import stats
 
-from bnnzoo.layout import Block, Layout
-from bnnzoo.likelihoods import Gaussian
 from bnnzoo.models import Linear
-from bnnzoo.number import Number
 from bnnzoo.posterior import AbstractPosterior, Data, NetworkPosterior
-from bnnzoo.priors import Normal
+from bnnzoo.posterior.hyperparameter import Number
+from bnnzoo.posterior.layout import Block, Layout
+from bnnzoo.posterior.likelihoods import Gaussian
+from bnnzoo.posterior.priors import Normal
 
 
 @dataclasses.dataclass(frozen=True)

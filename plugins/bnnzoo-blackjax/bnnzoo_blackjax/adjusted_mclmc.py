@@ -11,8 +11,8 @@ from annotated_types import Ge, Gt, Lt
 from jaxtyping import Array, Float, PRNGKeyArray
 from typing_extensions import Doc
 
-from bnnzoo.number import Number, number
 from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.posterior.hyperparameter import Number, number
 from bnnzoo.samplers import Stats
 from bnnzoo_blackjax.kernel import AbstractKernel, KernelState, check_dim
 

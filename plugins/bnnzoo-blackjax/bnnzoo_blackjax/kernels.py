@@ -9,7 +9,7 @@ from annotated_types import Ge, Gt, Lt
 from jaxtyping import Array, Float
 from typing_extensions import Doc
 
-from bnnzoo.number import Number, number
+from bnnzoo.posterior.hyperparameter import Number, number
 from bnnzoo_blackjax.kernel import AbstractKernel
 
 if TYPE_CHECKING:

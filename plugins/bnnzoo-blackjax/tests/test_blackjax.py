@@ -15,8 +15,8 @@ from bnnzoo_blackjax.metric import Metric
 
 import bnnzoo
 from bnnzoo import registry
-from bnnzoo.placement import place
-from bnnzoo.run import Keys, chunks
+from bnnzoo.sampling.loop import Keys, chunks
+from bnnzoo.sampling.placement import place
 from bnnzoo.testing import TARGETS, check_sampler
 
 SAMPLERS = {

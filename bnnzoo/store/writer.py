@@ -22,7 +22,7 @@ import numpy as np
 import xarray as xr
 
 from bnnzoo.errors import BnnzooError, UsageError
-from bnnzoo.files import publish, write_whole
+from bnnzoo.store.atomic import publish, write_whole
 
 Group = Mapping[str, np.ndarray]
 Attributes = dict[str, str | int | float]

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from bnnzoo.errors import UsageError
-from bnnzoo.layout import leaf_name, named_leaves
+from bnnzoo.posterior.layout import leaf_name, named_leaves
 
 
 def with_leaves(network: PyTree, values: Mapping[str, Any]) -> PyTree:

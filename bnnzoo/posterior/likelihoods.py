@@ -20,7 +20,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 from typing_extensions import Doc
 
 from bnnzoo.errors import UsageError
-from bnnzoo.number import Number, as_number, number
+from bnnzoo.posterior.hyperparameter import Number, as_number, number
 
 
 class Parameter(NamedTuple):

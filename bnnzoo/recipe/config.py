@@ -16,9 +16,9 @@ from typing import Annotated, Any, Literal, NamedTuple
 from annotated_types import Ge, Gt, Le, Lt
 from typing_extensions import Doc
 
-from bnnzoo import yaml_text
 from bnnzoo.errors import NotFoundError, UsageError
-from bnnzoo.fields import Field, Part, build, build_all, fields_of, unknown, validate
+from bnnzoo.recipe import yaml
+from bnnzoo.recipe.fields import Field, Part, build, build_all, fields_of, unknown, validate
 
 __all__ = [
     "PARTS",
@@ -188,7 +188,7 @@ def read_layer(source: str | Path) -> Layer:
 
 def recipe_from(text: str, source: str = "recipe") -> Recipe:
     """The recipe that a file's attribute `recipe` holds."""
-    return resolve(None, None, [_layer_of(yaml_text.parse(text, source), source)])
+    return resolve(None, None, [_layer_of(yaml.parse(text, source), source)])
 
 
 def shipped(name: str) -> Path | None:
@@ -218,7 +218,7 @@ def to_yaml(recipe: Mapping[str, Any]) -> str:
     """A recipe's dictionary as YAML that reads back identical: parts first, then run keys."""
     order = [*PARTS, *_RUN_FIELDS]
     known = [key for key in order if key in recipe]
-    return yaml_text.write({key: recipe[key] for key in [*known, *(key for key in recipe if key not in order)]})
+    return yaml.write({key: recipe[key] for key in [*known, *(key for key in recipe if key not in order)]})
 
 
 def _merge(user: list[Layer]) -> tuple[dict[str, Part], list[Layer]]:
@@ -291,10 +291,10 @@ def _option_layer(model: str | None, sampler: str | None, options: Mapping[str, 
 
 
 def _file_layer(path: Path) -> Layer:
-    return _layer_of(yaml_text.read(path), str(path))
+    return _layer_of(yaml.read(path), str(path))
 
 
-def _layer_of(root: yaml_text.Node, source: str) -> Layer:
+def _layer_of(root: yaml.Node, source: str) -> Layer:
     if not isinstance(root.value, dict):
         raise UsageError(f"{root.where}: a recipe is a list of `key: value` lines")
     run: dict[str, _Value] = {}
@@ -315,7 +315,7 @@ def _layer_of(root: yaml_text.Node, source: str) -> Layer:
     return Layer(source, run, parts, tuple(problems), example)
 
 
-def _file_part(kind: str, node: yaml_text.Node, problems: list[str]) -> _PartLayer:
+def _file_part(kind: str, node: yaml.Node, problems: list[str]) -> _PartLayer:
     """`sampler: penalty`, or `sampler: {name: penalty, step_size: 1e-3}`."""
     if isinstance(node.value, str):
         return _PartLayer(_Value(node.value.casefold(), node.where))
@@ -335,7 +335,7 @@ def _file_part(kind: str, node: yaml_text.Node, problems: list[str]) -> _PartLay
     return _PartLayer(name, found)
 
 
-def _plain(node: yaml_text.Node, path: str, problems: list[str]) -> _Value:
+def _plain(node: yaml.Node, path: str, problems: list[str]) -> _Value:
     """A value of one or several scalars; nothing deeper means anything in a recipe."""
     if isinstance(node.value, list):
         if not any(isinstance(item.value, list | dict) for item in node.value):
@@ -347,7 +347,7 @@ def _plain(node: yaml_text.Node, path: str, problems: list[str]) -> _Value:
 
 
 def _shipped_files() -> dict[str, Path]:
-    here = Path(__file__).parent
+    here = Path(__file__).parent.parent
     # In a wheel the recipes are inside the package; in a source tree they are beside it.
     folder = next((f for f in (here / "_zoo_configs", here.parent / "zoo_configs") if f.is_dir()), None)
     return {path.stem: path for path in folder.glob("*.yaml")} if folder else {}

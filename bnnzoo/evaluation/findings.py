@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
-from bnnzoo.diagnostics import Limits, failures
+from bnnzoo.evaluation.diagnostics import Limits, failures
 
 Answer = Literal["yes", "no", "unsure"]
 

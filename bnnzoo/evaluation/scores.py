@@ -10,10 +10,10 @@ import numpy as np
 import scoringrules
 from jaxtyping import Float, Shaped
 
-from bnnzoo import metrics
 from bnnzoo.data import Scaler
-from bnnzoo.metrics import Estimate
-from bnnzoo.predict import Moments, Sums
+from bnnzoo.evaluation import metrics
+from bnnzoo.evaluation.metrics import Estimate
+from bnnzoo.evaluation.predictive import Moments, Sums
 
 LEVELS = (50, 80, 90, 95)
 """Percent of the central intervals that are judged."""

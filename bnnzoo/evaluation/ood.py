@@ -7,8 +7,8 @@ import dataclasses
 import numpy as np
 from jaxtyping import Float, Shaped
 
-from bnnzoo import metrics
-from bnnzoo.predict import Moments
+from bnnzoo.evaluation import metrics
+from bnnzoo.evaluation.predictive import Moments
 
 Scores = dict[str, Float[np.ndarray, " _"]]
 

@@ -9,21 +9,23 @@ from html import escape
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from bnnzoo import pictures, plots, verdict
+from bnnzoo import plots
 from bnnzoo.errors import BnnzooError
+from bnnzoo.evaluation import findings
 from bnnzoo.plots import Picture
+from bnnzoo.report import pictures
 
 if TYPE_CHECKING:
-    from bnnzoo.result import Run
+    from bnnzoo.run import Run
 
 T = TypeVar("T")
 
 _MOST_ROWS = 40
 _SECTIONS = {
     "What it predicts": ("band", "slices", "ood"),
-    verdict.CALIBRATED: ("calibration", "pit"),
-    verdict.CONVERGED: ("trace", "rank", "autocorrelation"),
-    verdict.RAN: ("steps",),
+    findings.CALIBRATED: ("calibration", "pit"),
+    findings.CONVERGED: ("trace", "rank", "autocorrelation"),
+    findings.RAN: ("steps",),
 }
 _COST = {
     "seconds_compile": "compilation, s",
@@ -42,8 +44,8 @@ def page(run: Run) -> str:
     diagnosis = _attempt(run.diagnose)
     scores = _attempt(lambda: run.evaluate(save=False))
     drawn = dict(pictures.draw(run, pictures.PICTURES))
-    findings = _findings(run, diagnosis, scores)
-    tone, overall = verdict.overall(findings)
+    said = _findings(run, diagnosis, scores)
+    tone, overall = findings.overall(said)
     known = {name: one for name, one in drawn.items() if isinstance(one, Picture)}
     recipe = about.get("recipe", "")
     values = {
@@ -51,7 +53,7 @@ def page(run: Run) -> str:
         "subtitle": escape(_subtitle(run)),
         "tone": tone,
         "overall": escape(overall),
-        "findings": "\n".join(_finding(one) for one in findings),
+        "findings": "\n".join(_finding(one) for one in said),
         "pictures": "\n".join(_section(title, names, known) for title, names in _SECTIONS.items()),
         "metrics": _said(scores, lambda found: _numbers(found)),
         "diagnostics": _said(diagnosis, lambda found: _numbers(found)),
@@ -72,23 +74,23 @@ def _attempt(make: Callable[[], T]) -> T | BnnzooError:
         return error
 
 
-def _findings(run: Run, diagnosis: Any, scores: Any) -> list[verdict.Finding]:
+def _findings(run: Run, diagnosis: Any, scores: Any) -> list[findings.Finding]:
     if isinstance(diagnosis, BnnzooError):
         found = [
-            verdict.Finding(verdict.RAN, "no", f"{diagnosis}."),
-            verdict.unknown(verdict.CONVERGED, diagnosis),
+            findings.Finding(findings.RAN, "no", f"{diagnosis}."),
+            findings.unknown(findings.CONVERGED, diagnosis),
         ]
     else:
-        found = [verdict.ran(diagnosis), verdict.converged(diagnosis)]
+        found = [findings.ran(diagnosis), findings.converged(diagnosis)]
     if isinstance(scores, BnnzooError):
-        found.append(verdict.unknown(verdict.CALIBRATED, scores))
+        found.append(findings.unknown(findings.CALIBRATED, scores))
     else:
-        found.append(verdict.calibrated(scores))
+        found.append(findings.calibrated(scores))
     unfamiliar = _attempt(lambda: run.ood("noise").summary())
     if isinstance(unfamiliar, BnnzooError):
-        found.append(verdict.unknown(verdict.KNOWS, unfamiliar))
+        found.append(findings.unknown(findings.KNOWS, unfamiliar))
     else:
-        found.append(verdict.knows(unfamiliar))
+        found.append(findings.knows(unfamiliar))
     return found
 
 
@@ -107,7 +109,7 @@ def _subtitle(run: Run) -> str:
     return " · ".join(part for part in parts if part)
 
 
-def _finding(one: verdict.Finding) -> str:
+def _finding(one: findings.Finding) -> str:
     mark = {"yes": "✓ yes", "no": "✗ no", "unsure": "? unsure"}[one.answer]
     return (
         f'<li><span class="answer {one.answer}">{mark}</span>'

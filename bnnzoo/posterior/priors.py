@@ -15,9 +15,9 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from typing_extensions import Doc
 
 from bnnzoo.errors import UsageError
-from bnnzoo.layout import Layout
-from bnnzoo.likelihoods import Parameter, exp
-from bnnzoo.number import Number, number
+from bnnzoo.posterior.hyperparameter import Number, number
+from bnnzoo.posterior.layout import Layout
+from bnnzoo.posterior.likelihoods import Parameter, exp
 
 
 class AbstractPrior(eqx.Module):

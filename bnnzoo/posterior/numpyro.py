@@ -17,9 +17,9 @@ from numpyro.distributions.util import sum_rightmost
 from numpyro.infer.util import initialize_model
 
 from bnnzoo.errors import UsageError
-from bnnzoo.layout import Block, Layout
-from bnnzoo.number import Number
 from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.posterior.hyperparameter import Number
+from bnnzoo.posterior.layout import Block, Layout
 
 _REACH = 2.0
 """Chains start uniformly within this distance of 0, in unconstrained space, as Stan's do."""

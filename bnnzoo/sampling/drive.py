@@ -13,16 +13,18 @@ from typing import Any
 import jax
 import numpy as np
 
-from bnnzoo import checkpoint, diagnostics, store
-from bnnzoo.checkpoint import Checkpoint
-from bnnzoo.config import Recipe
+from bnnzoo import store
 from bnnzoo.errors import BnnzooError, BnnzooWarning, InterruptedRunError
-from bnnzoo.placement import Placement
+from bnnzoo.evaluation import diagnostics
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.progress import Observer, Progress
-from bnnzoo.result import LINEARISED_AT
-from bnnzoo.run import Chunk, Keys, Seconds, chunks
+from bnnzoo.recipe.config import Recipe
+from bnnzoo.run import LINEARISED_AT
 from bnnzoo.samplers import AbstractSampler
+from bnnzoo.sampling.loop import Chunk, Keys, Seconds, chunks
+from bnnzoo.sampling.placement import Placement
+from bnnzoo.store import checkpoint
+from bnnzoo.store.checkpoint import Checkpoint
 
 Stop = Callable[[], int]
 """Tells whether the run shall stop, and with which signal's number; 0 if not."""

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from bnnzoo.errors import UsageError
-from bnnzoo.files import write_whole
+from bnnzoo.store.atomic import write_whole
 
 
 class Checkpoint(NamedTuple):

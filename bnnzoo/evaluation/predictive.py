@@ -16,9 +16,9 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped, UInt32
 from scipy import special
 
-from bnnzoo import metrics
-from bnnzoo.likelihoods import AbstractLikelihood
+from bnnzoo.evaluation import metrics
 from bnnzoo.posterior import NetworkPosterior
+from bnnzoo.posterior.likelihoods import AbstractLikelihood
 
 _SAMPLE_ELEMENTS = 2**22
 _INPUT_ELEMENTS = 2**22

@@ -12,7 +12,7 @@ from typing import Literal
 import jax
 import platformdirs
 
-from bnnzoo.placement import Method, host_devices
+from bnnzoo.sampling.placement import Method, host_devices
 
 _CACHE_BYTES = 2 * 2**30
 _MAPS, _MOST_MAPS = Path("/proc/self/maps"), Path("/proc/sys/vm/max_map_count")

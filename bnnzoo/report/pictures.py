@@ -11,13 +11,14 @@ import pandas as pd
 from arviz_stats.base import array_stats  # pyright: ignore[reportPrivateImportUsage]
 from jaxtyping import Float
 
-from bnnzoo import evaluation, plots, predict
+from bnnzoo import plots
 from bnnzoo.errors import BnnzooError, UsageError
+from bnnzoo.evaluation import predictive, scores
 from bnnzoo.plots import Picture, Slice
 from bnnzoo.samplers._regime import MOST_SIGMA2
 
 if TYPE_CHECKING:
-    from bnnzoo.result import Run
+    from bnnzoo.run import Run
 
 _LEVELS = (0.05, 0.25, 0.75, 0.95)
 _PROBES = 50
@@ -73,8 +74,8 @@ def slices(run: Run, *, target: str | None = None) -> Picture:
         if classify:
             draws = run.functions(points[feature])[..., index].reshape(-1, grids.shape[1])
             line = np.average(draws, 0, run._weights)
-            copies = draws[predict.copies(len(draws), run._weights)]
-            quantiles = evaluation.quantiles(np.sort(copies, 0)[..., None], _LEVELS)[..., 0]
+            copies = draws[predictive.copies(len(draws), run._weights)]
+            quantiles = scores.quantiles(np.sort(copies, 0)[..., None], _LEVELS)[..., 0]
         else:
             said = _regression(run, points[feature], index)
             line, quantiles = said["mean"].to_numpy(), said[["q05", "q25", "q75", "q95"]].to_numpy().T

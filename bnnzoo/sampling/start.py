@@ -12,8 +12,8 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, PyTree
 
-from bnnzoo.placement import Placement
 from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.sampling.placement import Placement
 
 MOST_STEPS = 5000
 _BATCH = 128

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from annotated_types import Gt
 from jaxtyping import Array, Float
 
-from bnnzoo.number import Number, number
+from bnnzoo.posterior.hyperparameter import Number, number
 
 
 def windows(num_warmup: int) -> tuple[int, ...]:

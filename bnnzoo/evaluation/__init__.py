@@ -1,0 +1,1 @@
+"""What the draws say: predictions, their scores, convergence, and findings in words."""

@@ -1,0 +1,140 @@
+"""The posterior: a prior, a likelihood per datum, and the data, with the mini-batches drawn inside."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable
+from math import prod
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, Shaped
+
+from bnnzoo.errors import UsageError
+from bnnzoo.posterior.hyperparameter import Number
+from bnnzoo.posterior.layout import Layout
+from bnnzoo.posterior.permutation import distinct_indices, uniform_indices
+
+_BLOCK_ELEMENTS = 2**20
+"""Input values in one block of a full-data pass: what bounds its memory."""
+
+
+class Data(NamedTuple):
+    """Rows of inputs and targets, as the device sees them. Integer images stay integers."""
+
+    x: Shaped[Array | np.ndarray, "num_data ..."]
+    y: Shaped[Array | np.ndarray, "num_data ..."]
+
+
+class AbstractPosterior(eqx.Module):
+    """log p(theta) + likelihood_power * sum_i log p(y_i | x_i, theta).
+
+    The data are leaves: new data of the same shape compile nothing new.
+    """
+
+    data: eqx.AbstractVar[Any]
+    likelihood_power: eqx.AbstractVar[Number]
+    layout: eqx.AbstractVar[Layout]
+
+    @abc.abstractmethod
+    def log_prior(self, theta: Float[Array, " dim"]) -> Float[Array, ""]:
+        """The log prior density; never scaled, never noisy."""
+
+    @abc.abstractmethod
+    def log_likelihood(self, theta: Float[Array, " dim"], batch: Any) -> Float[Array, " batch"]:
+        """log p(y_i | x_i, theta) of each datum of a batch, a tree shaped like `data`."""
+
+    @property
+    def num_data(self) -> int:
+        return jax.tree.leaves(self.data)[0].shape[0]
+
+    def take(self, indices: Int[Array, " batch"]) -> Any:
+        """The rows of the data at `indices`."""
+        return jax.tree.map(lambda leaf: jnp.asarray(leaf)[indices], self.data)
+
+    def minibatch(self, size: int, *, replace: bool = True, key: PRNGKeyArray) -> Any:
+        """`size` uniformly drawn rows, with replacement or all different."""
+        draw = uniform_indices if replace else distinct_indices
+        # Without the barrier XLA would draw the batch anew wherever it is used.
+        return jax.lax.optimization_barrier(self.take(draw(size, self.num_data, key=key)))
+
+    def log_likelihoods(self, theta: Float[Array, " dim"]) -> Float[Array, " num_data"]:
+        """log p(y_i | x_i, theta) of every datum, in bounded memory also under `jax.grad`."""
+        # Without the barrier XLA would compute the network again wherever the values are used.
+        return jax.lax.optimization_barrier(self.over_data(lambda batch: self.log_likelihood(theta, batch)))
+
+    def log_density(self, theta: Float[Array, " dim"]) -> Float[Array, ""]:
+        """The log posterior density up to a constant, over all data."""
+        return self.log_prior(theta) + self.likelihood_power * jnp.sum(self.log_likelihoods(theta))
+
+    def natural(self, draws: Float[np.ndarray, "*lead dim"]) -> dict[str, np.ndarray]:
+        """Draws by block on their natural scale: what the file holds."""
+        return self.layout.unflatten(draws)
+
+    def start(self, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
+        """Where a chain starts when nothing better is known: N(0, I), or a draw of the prior where there is one."""
+        return jax.random.normal(key, (self.layout.dim,), self.dtype)
+
+    def sample_prior(self, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
+        """A draw of the prior.
+
+        Raises:
+            UsageError: if this posterior does not say how.
+        """
+        del key
+        raise UsageError(
+            f"{type(self).__name__}: has no draws of its prior (sample_prior); use another sampler, such as nuts"
+        )
+
+    def log_likelihood_bounds(self, batch: Any) -> Float[Array, " batch"]:
+        """The most that each datum's log-likelihood can be at any theta; infinite where no bound is known."""
+        return jnp.full(jax.tree.leaves(batch)[0].shape[0], jnp.inf, self.dtype)
+
+    @property
+    def dtype(self) -> Any:
+        """The floating type of `theta`: float64 only where JAX runs in it."""
+        return jnp.zeros(()).dtype
+
+    def over_data(self, function: Callable[[Any], Float[Array, "batch *value"]]) -> Float[Array, "num_data *value"]:
+        """A per-datum function of a batch over all data, block after block."""
+        total = self.num_data
+        leaves = jax.tree.leaves(self.data)
+        rows = max(64, _BLOCK_ELEMENTS // max(1, sum(prod(leaf.shape[1:]) for leaf in leaves)))
+        if total <= rows:
+            return function(jax.tree.map(jnp.asarray, self.data))
+
+        @jax.checkpoint
+        def block(start: Int[Array, ""]) -> Float[Array, "batch *value"]:
+            return function(
+                jax.tree.map(lambda a: jax.lax.dynamic_slice_in_dim(jnp.asarray(a), start, rows), self.data)
+            )
+
+        whole = total // rows
+        head = jax.lax.map(block, rows * jnp.arange(whole, dtype=jnp.int32))
+        head = head.reshape(whole * rows, *head.shape[2:])
+        if whole * rows == total:
+            return head
+        rest = function(jax.tree.map(lambda a: jnp.asarray(a)[whole * rows :], self.data))
+        return jnp.concatenate([head, rest])
+
+    def sum_over_data(
+        self, function: Callable[[Any, Float[Array, " batch"]], PyTree[Array]], *, rows: int
+    ) -> PyTree[Array]:
+        """The sum over blocks of `rows` data of `function(batch, weights)`.
+
+        The last block overlaps the one before it: a datum that was seen already has weight 0, the others 1.
+        """
+        total, data = self.num_data, jax.tree.map(jnp.asarray, self.data)
+        rows = min(total, max(1, rows))
+
+        def block(i: Int[Array, ""] | int) -> PyTree[Array]:
+            start = jnp.minimum(i * rows, total - rows)
+            batch = jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, rows), data)
+            return function(batch, (start + jnp.arange(rows) >= i * rows).astype(self.dtype))
+
+        zero = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(block, 0))
+        add = lambda i, sums: jax.tree.map(jnp.add, sums, block(i))  # noqa: E731
+        return jax.lax.fori_loop(0, -(-total // rows), add, zero)

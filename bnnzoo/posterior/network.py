@@ -1,0 +1,156 @@
+"""The posterior of any Equinox module's parameters, the whole network's or a part's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree, Shaped
+
+from bnnzoo.posterior.base import AbstractPosterior, Data
+from bnnzoo.posterior.hyperparameter import Number
+from bnnzoo.posterior.layout import Block, Layout, named_leaves, network_layout
+from bnnzoo.posterior.likelihoods import AbstractLikelihood, Parameter
+from bnnzoo.posterior.priors import AbstractPrior
+
+
+class NetworkPosterior(AbstractPosterior):
+    """The posterior of a network's weights, and of its likelihood's own parameters.
+
+    Make one with `NetworkPosterior.of(network, likelihood, prior, x, y)`, for any `eqx.Module` whose call maps one
+    input to `likelihood.num_outputs(...)` outputs.
+    """
+
+    data: Data
+    network: PyTree
+    likelihood: AbstractLikelihood
+    prior: AbstractPrior
+    likelihood_power: Number
+    input_mean: Number
+    input_sd: Number
+    layout: Layout = eqx.field(static=True)
+    _tree: Any = eqx.field(static=True)
+
+    @classmethod
+    def of(
+        cls,
+        network: PyTree,
+        likelihood: AbstractLikelihood,
+        prior: AbstractPrior,
+        x: Shaped[Array | np.ndarray, "num_data ..."],
+        y: Shaped[Array | np.ndarray, "num_data ..."],
+        *,
+        likelihood_power: float = 1.0,
+        input_mean: float = 0.0,
+        input_sd: float = 1.0,
+        sampled: Callable[[Any], bool] = eqx.is_inexact_array,
+    ) -> NetworkPosterior:
+        """Put a posterior together.
+
+        Args:
+            x: inputs, one row a datum; integers (images) are turned into `(x - input_mean) / input_sd` on the device.
+            y: targets `[num_data, target]` for regression, labels `[num_data]` for classification.
+            sampled: which leaves of the network are sampled; the others stay as they are.
+        """
+        layout = network_layout(network, sampled)
+        blocks, start = list(layout.blocks), layout.dim
+        for parameter in likelihood.parameters():
+            blocks.append(Block(f"likelihood_{parameter.name}", parameter.shape, start, "likelihood"))
+            start = blocks[-1].stop
+        for parameter in prior.parameters(layout):
+            blocks.append(Block(f"prior_{parameter.name}", parameter.shape, start, "prior"))
+            start = blocks[-1].stop
+        chosen, rest = eqx.partition(network, sampled)
+        return cls(
+            data=Data(x, y),
+            network=rest,
+            likelihood=likelihood,
+            prior=prior,
+            likelihood_power=np.float32(likelihood_power),
+            input_mean=np.float32(input_mean),
+            input_sd=np.float32(input_sd),
+            layout=Layout(tuple(blocks)),
+            _tree=jax.tree.structure(chosen),
+        )
+
+    def network_at(self, theta: Float[Array, " dim"]) -> PyTree:
+        """The network with `theta`'s weights."""
+        values = self.layout.unflatten(theta)
+        leaves = [values[b.name] for b in self.layout.network.blocks]
+        return eqx.combine(jax.tree.unflatten(self._tree, leaves), self.network)
+
+    def likelihood_at(self, theta: Float[Array, " dim"]) -> AbstractLikelihood:
+        """The likelihood with `theta`'s own parameters."""
+        values = self.layout.unflatten(theta)
+        return self.likelihood.with_parameters(
+            {p.name: p.natural(values[f"likelihood_{p.name}"]) for p in self.likelihood.parameters()}
+        )
+
+    def outputs(self, theta: Float[Array, " dim"], x: Shaped[Array, "batch ..."]) -> Float[Array, "batch output"]:
+        """The network's outputs for a batch of inputs."""
+        return jax.vmap(self.network_at(theta))(self.inputs(x))
+
+    @eqx.filter_jit
+    def features(self, function: Callable[[Array], Array]) -> Float[Array, "num_data feature"]:
+        """A function of one input, such as a network without its last layer, at every datum."""
+        return self.over_data(lambda batch: jax.vmap(function)(self.inputs(jnp.asarray(batch.x))))
+
+    def inputs(self, x: Shaped[Array, "batch ..."]) -> Float[Array, "batch ..."]:
+        """A batch of inputs as the network takes them."""
+        if jnp.issubdtype(x.dtype, jnp.floating):
+            return x
+        return (x.astype(self.dtype) - self.input_mean) / self.input_sd
+
+    def log_prior(self, theta: Float[Array, " dim"]) -> Float[Array, ""]:
+        network, values = self.layout.network, self.layout.unflatten(theta)
+        own = {p.name: p.natural(values[f"prior_{p.name}"]) for p in self.prior.parameters(network)}
+        total = self.prior.with_parameters(own).log_prob(theta[: network.dim], network)
+        for name, parameter in self._own().items():
+            total = total + parameter.log_prior(values[name])
+        return total
+
+    def _own(self) -> dict[str, Parameter]:
+        """The likelihood's and the prior's own parameters, by the names of their blocks and in that order."""
+        likelihood = {f"likelihood_{p.name}": p for p in self.likelihood.parameters()}
+        return likelihood | {f"prior_{p.name}": p for p in self.prior.parameters(self.layout.network)}
+
+    def log_likelihood(self, theta: Float[Array, " dim"], batch: Data) -> Float[Array, " batch"]:
+        outputs = self.outputs(theta, jnp.asarray(batch.x))
+        return jax.vmap(self.likelihood_at(theta).log_prob)(outputs, jnp.asarray(batch.y))
+
+    def position(self, network: PyTree) -> Float[Array, " dim"]:
+        """The `theta` of a network of the same architecture, the likelihood's parameters at their usual start."""
+        values: dict[str, Array] = named_leaves(network)
+        values |= {name: jnp.full(p.shape, p.start) for name, p in self._own().items()}
+        return self.layout.flatten(values).astype(self.dtype)
+
+    def start(self, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
+        return self.sample_prior(key=key)
+
+    def log_likelihood_bounds(self, batch: Data) -> Float[Array, " batch"]:
+        return jax.vmap(self.likelihood.upper_bound)(jnp.asarray(batch.y)).astype(self.dtype)
+
+    def sample_prior(self, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
+        """A draw of the prior, of the network's parameters and the likelihood's."""
+        network, drawn = self.layout.network, {}
+        for i, (name, parameter) in enumerate(self._own().items(), 1):
+            drawn[name] = parameter.draw(jax.random.fold_in(key, i))
+        natural = {p.name: p.natural(drawn[f"prior_{p.name}"]) for p in self.prior.parameters(network)}
+        weights = self.prior.with_parameters(natural).sample(network, key=jax.random.fold_in(key, 0))
+        return jnp.concatenate([weights, *(jnp.ravel(v) for v in drawn.values())]).astype(self.dtype)
+
+    def natural(self, draws: Float[np.ndarray, "*lead dim"]) -> dict[str, np.ndarray]:
+        values = self.layout.unflatten(draws)
+        return values | {name: p.natural(values[name]) for name, p in self._own().items()}
+
+    def predictive(
+        self, natural: Float[Array, " dim"], x: Shaped[Array, "batch ..."]
+    ) -> tuple[AbstractLikelihood, Float[Array, "batch output"]]:
+        """Likelihood and outputs of one draw on its natural scale, as the file holds it, flattened."""
+        values = self.layout.unflatten(natural)
+        own = {p.name: values[f"likelihood_{p.name}"] for p in self.likelihood.parameters()}
+        return self.likelihood.with_parameters(own), self.outputs(natural, x)
