@@ -1,7 +1,9 @@
-"""What was measured of a run against a limit: a value. Sentences are made of it where it is printed."""
+"""What was measured of a run against a limit: a value. Here, and only here, a sentence is made of it."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 Topic = Literal["validity", "convergence", "calibration", "novelty"]
@@ -21,3 +23,25 @@ class Finding(NamedTuple):
     limit: float
     advice: str = ""
     """What to type instead, without a full stop; empty where nothing is known to help."""
+    bound: Literal["at most", "at least"] = "at most"
+    """On which side of the limit the value should be."""
+
+    @property
+    def sentence(self) -> str:
+        """In words, without a full stop: "mean sigma2 6.3, at most 2: use --sampler.num-batches 12"."""
+        return f"{self.label} {self.value:.3g}, {self.bound} {self.limit:g}" + (f": {self.advice}" if self.advice else "")
+
+
+def sentences(findings: Iterable[Finding]) -> str:
+    """All of them in one line; empty where nothing was found."""
+    return "; ".join(finding.sentence for finding in findings)
+
+
+def to_json(findings: Iterable[Finding]) -> str:
+    """As a file's attribute `findings` holds them."""
+    return json.dumps([finding._asdict() for finding in findings])
+
+
+def from_json(text: str) -> tuple[Finding, ...]:
+    """The findings that `to_json` wrote."""
+    return tuple(Finding(**words) for words in json.loads(text))
