@@ -29,7 +29,8 @@ class Finding(NamedTuple):
     @property
     def sentence(self) -> str:
         """In words, without a full stop: "mean sigma2 6.3, at most 2: use --sampler.num-batches 12"."""
-        return f"{self.label} {self.value:.3g}, {self.bound} {self.limit:g}" + (f": {self.advice}" if self.advice else "")
+        measured = f"{self.label} {self.value:.3g}, {self.bound} {self.limit:g}"
+        return f"{measured}: {self.advice}" if self.advice else measured
 
 
 def sentences(findings: Iterable[Finding]) -> str:
