@@ -23,19 +23,13 @@ class Finding(NamedTuple):
     limit: float
     advice: str = ""
     """What to type instead, without a full stop; empty where nothing is known to help."""
-    bound: Literal["at most", "at least"] = "at most"
-    """On which side of the limit the value should be."""
-
-    @property
-    def sentence(self) -> str:
-        """In words, without a full stop: "mean sigma2 6.3, at most 2: use --sampler.num-batches 12"."""
-        measured = f"{self.label} {self.value:.3g}, {self.bound} {self.limit:g}"
-        return f"{measured}: {self.advice}" if self.advice else measured
 
 
-def sentences(findings: Iterable[Finding]) -> str:
-    """All of them in one line; empty where nothing was found."""
-    return "; ".join(finding.sentence for finding in findings)
+def sentence(finding: Finding) -> str:
+    """The finding in words, without a full stop: "mean sigma2 6.3, trusted up to 2; use more --sampler.num-batches"."""
+    side = "at least" if finding.value < finding.limit else "trusted up to"
+    measured = f"{finding.label} {finding.value:.3g}, {side} {finding.limit:g}"
+    return f"{measured}; {finding.advice}" if finding.advice else measured
 
 
 def to_json(findings: Iterable[Finding]) -> str:
