@@ -91,8 +91,8 @@ def penalties(posterior: GaussianMean, chains: int) -> None:
             common = {"step_size": SD, "preconditioner": "identity", "num_batches": batches}
             sampler = Penalty(**{**common, **fields, "batch_size": round(N / level / batches)})
             found, stats = ends(posterior, sampler, chains)
-            verdict = sampler.verdict(posterior, stats)
-            cells.append(f"{found.var():.3f}{' *' if verdict else ''}")
+            findings = sampler.findings(posterior, stats)
+            cells.append(f"{found.var():.3f}{' *' if findings else ''}")
         print(f"| {name} | {' | '.join(cells)} |", flush=True)
     print("\n`*`: the run's own guard refuses it (`regime_ok = 0`).\n")
 
@@ -142,7 +142,7 @@ def heavy_tails(chains: int) -> None:
                 step_size=SD * (used / N) ** 0.5, preconditioner="identity", batch_size=used, num_batches=1
             )
             found, stats = ends(posterior, sampler, chains, steps=int(STEPS * N / used))
-            said = "ok" if not sampler.verdict(posterior, stats) else "refused"
+            said = "ok" if not sampler.findings(posterior, stats) else "refused"
             print(
                 f"| {name} | {used} | {stats['sigma2']:.2f} | {found.var():.3f} | {found.mean():+.3f} | {said} |",
                 flush=True,

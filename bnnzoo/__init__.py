@@ -40,7 +40,13 @@ if TYPE_CHECKING:
         Sghmc,
         Sgld,
         SmsUbu,
+        Statistic,
+        Stats,
         Swag,
+        choose,
+        metropolis,
+        replace,
+        standard_normal,
     )
     from bnnzoo.zoo import open, resume, sample
 
@@ -76,7 +82,13 @@ _HOMES = {
         "Sghmc",
         "Sgld",
         "SmsUbu",
+        "Statistic",
+        "Stats",
         "Swag",
+        "choose",
+        "metropolis",
+        "replace",
+        "standard_normal",
     ),
     "bnnzoo.zoo": ("open", "resume", "sample"),
 }
@@ -114,14 +126,20 @@ __all__ = [
     "Sghmc",
     "Sgld",
     "SmsUbu",
+    "Statistic",
+    "Stats",
     "Swag",
     "UsageError",
+    "choose",
     "compare",
     "hookimpl",
+    "metropolis",
     "number",
     "open",
+    "replace",
     "resume",
     "sample",
+    "standard_normal",
 ]
 
 

@@ -104,4 +104,4 @@ def test_the_guard_tells_of_a_mean_variance_that_is_not_finite(sigma2, sampling)
     """One step that overflows is enough for it."""
     sampler, posterior = Penalty(sampling=sampling, **FIELDS), Wild(np.ones(30, np.float32))
     means = {"sigma2": sigma2, "step_size": 0.1}
-    assert sampler.verdict(posterior, means).startswith("mean sigma2")
+    assert [finding.kind for finding in sampler.findings(posterior, means)] == ["sigma2"]

@@ -155,7 +155,7 @@ def test_the_guard_speaks_where_batch_means_are_biased(num_batches, size, sigma2
     sampler = _sampler(posterior, size, num_batches=num_batches, variance="batch-means")
     values, means = from_exact_draws(sampler, posterior)
     assert means["sigma2"] == pytest.approx(sigma2, rel=0.05)
-    assert sampler.verdict(posterior, means)
+    assert sampler.findings(posterior, means)
     assert scores(values)["variance"] > Z
 
 
@@ -165,7 +165,7 @@ def test_the_guard_is_silent_where_the_penalty_is_exact(sampling):
     posterior = GaussianMean.of(N)
     sampler = _sampler(posterior, SIZES[sampling, 1], sampling=sampling)
     _, means = from_exact_draws(sampler, posterior, chains=2000)
-    assert sampler.verdict(posterior, means) == ""
+    assert not sampler.findings(posterior, means)
 
 
 def test_pooled_variance_holds_far_beyond_the_guard():
@@ -174,7 +174,7 @@ def test_pooled_variance_holds_far_beyond_the_guard():
     sampler = _sampler(posterior, 10, num_batches=10)
     values, means = from_exact_draws(sampler, posterior, chains=20_000)
     assert means["sigma2"] == pytest.approx(10, rel=0.05)
-    assert "mean sigma2" in sampler.verdict(posterior, means)
+    assert "sigma2" in {finding.kind for finding in sampler.findings(posterior, means)}
     predicted = _predicted(posterior, sampler)
     assert abs(predicted.variance - 1) <= 0.03
     assert agrees(scores(values, variance=predicted.variance))

@@ -13,6 +13,7 @@ import bnnzoo
 from bnnzoo import cli
 from bnnzoo.errors import BnnzooError, UsageError
 from bnnzoo.evaluation import diagnostics
+from bnnzoo.finding import sentence
 from bnnzoo.samplers import Importance, Rejection
 from bnnzoo.sampling.loop import Keys, chunks
 from bnnzoo.sampling.placement import place
@@ -86,16 +87,19 @@ def test_importance_has_the_known_moments(weighted):
     assert (moments(weighted["theta"], np.ones_like(weights))[1] > 2 * NETWORK_SD).all()
 
 
-def test_the_verdict_of_weights(weighted):
+def test_the_finding_of_weights(weighted):
     log_weights = weighted["log_weight"]
-    assert diagnostics.verdict_of_weights(log_weights) == ""
-    few = diagnostics.verdict_of_weights(log_weights[:500])
-    assert few.startswith("Pareto k of the weights is")
-    assert "500 draws" in few
-    assert "0.0 of 100 draws" in diagnostics.verdict_of_weights(np.full(100, -np.inf, np.float32))
-    wide = np.linspace(-1e6, 0, 1000)
-    assert "is inf" in diagnostics.verdict_of_weights(wide)
-    assert "1.0 of 1000 draws" in diagnostics.verdict_of_weights(wide)
+    assert diagnostics.of_weights(log_weights) == ()
+    (few,) = diagnostics.of_weights(log_weights[:500])
+    assert few.kind == "weights"
+    assert few.value > few.limit
+    assert sentence(few).startswith("Pareto k of the weights ")
+    assert "500 draws" in few.advice
+    (none,) = diagnostics.of_weights(np.full(100, -np.inf, np.float32))
+    assert "0.0 of 100 draws" in none.advice
+    (wide,) = diagnostics.of_weights(np.linspace(-1e6, 0, 1000))
+    assert wide.value == np.inf
+    assert "1.0 of 1000 draws" in wide.advice
 
 
 def test_the_shape_of_the_tail():

@@ -11,6 +11,8 @@ import xarray as xr
 from arviz_stats.base.array import array_stats
 from jaxtyping import Float, Shaped
 
+from bnnzoo.finding import Finding
+
 _BLOCK_WEIGHTS = 50
 """Of how many weights a block's R-hat is the largest."""
 
@@ -178,18 +180,16 @@ def pareto_k(log_weights: Float[np.ndarray, "*draws"]) -> float:
     return float(array_stats.psislw(-finite)[1])
 
 
-def verdict_of_weights(log_weights: Float[np.ndarray, "*draws"]) -> str:
-    """What is wrong with weighted draws; empty if nothing is."""
+def of_weights(log_weights: Float[np.ndarray, "*draws"]) -> tuple[Finding, ...]:
+    """What is wrong with weighted draws: the tail of their weights, with how many draws carry them."""
     k, size = pareto_k(log_weights), log_weights.size
     trusted = min(1 - 1 / np.log10(max(size, 11)), 0.7)
     if k <= trusted:
-        return ""
+        return ()
     shares = np.exp(log_weights - log_weights.max()) if np.isfinite(log_weights).any() else np.zeros(1)
     effective = shares.sum() ** 2 / max((shares**2).sum(), np.finfo(float).tiny)
-    return (
-        f"Pareto k of the weights is {k:.2f}, trusted up to {trusted:.2f}: {effective:.1f} of {size} draws carry "
-        "the weight; use more --draws, or nuts"
-    )
+    advice = f"{effective:.1f} of {size} draws carry the weight: use more --draws, or nuts"
+    return (Finding("validity", "weights", "Pareto k of the weights", k, trusted, advice),)
 
 
 def _not_converged(found: Mapping[str, Any], limits: Limits) -> list[str]:

@@ -1,12 +1,14 @@
 """Methods: each file is one, read top to bottom as state, init, step."""
 
-from bnnzoo.samplers._base import AbstractSampler, Stats
+from bnnzoo.posterior.hyperparameter import number
+from bnnzoo.samplers.base import AbstractSampler, Stats
 from bnnzoo.samplers.bbb import Bbb
 from bnnzoo.samplers.dropout import Dropout
 from bnnzoo.samplers.ensemble import Ensemble
 from bnnzoo.samplers.gibbs import Gibbs
 from bnnzoo.samplers.hmc import Hmc
 from bnnzoo.samplers.importance import Importance
+from bnnzoo.samplers.kernel import choose, metropolis, replace, standard_normal
 from bnnzoo.samplers.laplace import Laplace
 from bnnzoo.samplers.mala import Mala
 from bnnzoo.samplers.nuts import Nuts
@@ -17,6 +19,7 @@ from bnnzoo.samplers.rejection import Rejection
 from bnnzoo.samplers.sghmc import Sghmc
 from bnnzoo.samplers.sgld import Sgld
 from bnnzoo.samplers.sms_ubu import SmsUbu
+from bnnzoo.samplers.statistics import Statistic
 from bnnzoo.samplers.swag import Swag
 
 __all__ = [
@@ -38,6 +41,12 @@ __all__ = [
     "Sghmc",
     "Sgld",
     "SmsUbu",
+    "Statistic",
     "Stats",
     "Swag",
+    "choose",
+    "metropolis",
+    "number",
+    "replace",
+    "standard_normal",
 ]

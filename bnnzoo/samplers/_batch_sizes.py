@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from scipy.special import ndtri
 
-from bnnzoo.samplers._base import Stats
+from bnnzoo.samplers.base import Stats
 
 START = (50, 20)
 """n and M before warm-up has chosen, and without warm-up."""

@@ -12,7 +12,10 @@ from numpyro.infer.hmc import HMC
 
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.hyperparameter import Number
-from bnnzoo.samplers._base import Stats
+from bnnzoo.samplers.base import Stats
+from bnnzoo.samplers.statistics import ACCEPTANCE_RATE, DIVERGING, ENERGY, LOG_DENSITY, N_STEPS, STEP_SIZE
+
+STATISTICS = (LOG_DENSITY, ACCEPTANCE_RATE, DIVERGING, STEP_SIZE, N_STEPS, ENERGY)
 
 
 class HamiltonianState(eqx.Module):

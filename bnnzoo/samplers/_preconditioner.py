@@ -11,7 +11,7 @@ from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from bnnzoo.posterior import AbstractPosterior
-from bnnzoo.samplers._base import AbstractSampler
+from bnnzoo.samplers.base import AbstractSampler
 
 Shape = Literal["auto", "identity", "diagonal", "dense"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import equinox as eqx
 import jax
@@ -15,9 +15,10 @@ from typing_extensions import Doc
 from bnnzoo.errors import UsageError
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.hyperparameter import Number, number
-from bnnzoo.samplers._base import AbstractSampler
 from bnnzoo.samplers._control_variate import ORDER, Anchor, Order, anchored, follow, refuse_large
 from bnnzoo.samplers._schedule import Schedule, scheduled
+from bnnzoo.samplers.base import AbstractSampler
+from bnnzoo.samplers.statistics import DIVERGING, LOG_DENSITY_ESTIMATE, STEP_SIZE, Statistic
 
 S = TypeVar("S")
 
@@ -30,6 +31,8 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
     Stat. Comput. 29, 599): unbiased as before, with the noise of what the polynomial misses. The anchor is the chain's
     position at the end of warm-up's windows (at second order a Newton step further), at the start without warm-up.
     """
+
+    statistics: ClassVar[tuple[Statistic, ...]] = (LOG_DENSITY_ESTIMATE, DIVERGING, STEP_SIZE)
 
     step_size: Annotated[Number, Gt(0), Doc("eta; never adapted")] = number(1e-5)
     batch_size: Annotated[int, Ge(1), Doc("data a step, n")] = 50

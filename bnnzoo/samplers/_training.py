@@ -13,7 +13,9 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.hyperparameter import Number
-from bnnzoo.samplers._base import AbstractSampler, Exactness, Stats, choose
+from bnnzoo.samplers.base import AbstractSampler, Exactness, Stats
+from bnnzoo.samplers.kernel import choose
+from bnnzoo.samplers.statistics import DIVERGING, LOG_DENSITY_ESTIMATE, Statistic
 
 S = TypeVar("S")
 _ADAM = optax.scale_by_adam()
@@ -23,6 +25,7 @@ class AbstractTrainedSampler(AbstractSampler[S]):
     """A method that trains on mini-batches in warm-up, and then draws without looking at the data."""
 
     exactness: ClassVar[Exactness] = "approximate"
+    statistics: ClassVar[tuple[Statistic, ...]] = (LOG_DENSITY_ESTIMATE, DIVERGING)
 
     batch_size: eqx.AbstractVar[int]
 

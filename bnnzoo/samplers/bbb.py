@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import equinox as eqx
 import jax
@@ -16,7 +16,9 @@ from typing_extensions import Doc
 from bnnzoo.posterior import AbstractPosterior, NetworkPosterior
 from bnnzoo.posterior.hyperparameter import Number, number
 from bnnzoo.samplers import _local, _training
-from bnnzoo.samplers._base import Stats, standard_normal
+from bnnzoo.samplers.base import Stats
+from bnnzoo.samplers.kernel import standard_normal
+from bnnzoo.samplers.statistics import DIVERGING, Statistic
 
 
 class BbbState(eqx.Module):
@@ -40,6 +42,8 @@ class Bbb(_training.AbstractTrainedSampler[BbbState]):
     of one theta for the batch: the same expectation, less noise. The target is q; a mean field is too narrow wherever
     the posterior is correlated.
     """
+
+    statistics: ClassVar[tuple[Statistic, ...]] = (Statistic("elbo_estimate"), DIVERGING)
 
     learning_rate: Annotated[Number, Gt(0), Doc("of Adam; falls to 0 over warm-up")] = number(1e-2)
     batch_size: Annotated[int, Ge(1), Doc("data a step of warm-up, n")] = 128

@@ -17,7 +17,7 @@ from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.hyperparameter import Number, number
 from bnnzoo.posterior.layout import Block, Layout
 from bnnzoo.samplers import _training
-from bnnzoo.samplers._base import Stats
+from bnnzoo.samplers.base import Stats
 
 
 class DropoutState(eqx.Module):

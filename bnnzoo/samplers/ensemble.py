@@ -13,7 +13,7 @@ from typing_extensions import Doc
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.hyperparameter import Number, number
 from bnnzoo.samplers import _training
-from bnnzoo.samplers._base import Stats
+from bnnzoo.samplers.base import Stats
 
 
 class EnsembleState(eqx.Module):

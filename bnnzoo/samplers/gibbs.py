@@ -16,7 +16,9 @@ from typing_extensions import Doc
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.hyperparameter import Number, number
 from bnnzoo.posterior.layout import Layout
-from bnnzoo.samplers._base import AbstractSampler, Exactness, Stats, choose, metropolis, standard_normal
+from bnnzoo.samplers.base import AbstractSampler, Exactness, Stats
+from bnnzoo.samplers.kernel import choose, metropolis, standard_normal
+from bnnzoo.samplers.statistics import LOG_DENSITY, METROPOLIS, Statistic
 
 Blocks = Literal["layer", "array", "coordinate"]
 
@@ -39,6 +41,7 @@ class Gibbs(AbstractSampler[GibbsState]):
     """
 
     exactness: ClassVar[Exactness] = "exact"
+    statistics: ClassVar[tuple[Statistic, ...]] = (LOG_DENSITY, *METROPOLIS)
 
     blocks: Annotated[Blocks, Doc("what moves together: a layer, one array (weights or bias), or one number")] = "layer"
     step_size: Annotated[Number, Gt(0), Doc("eta of every block at the start")] = number(0.01)

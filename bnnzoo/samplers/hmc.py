@@ -12,7 +12,8 @@ from typing_extensions import Doc
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.hyperparameter import Number, number
 from bnnzoo.samplers import _numpyro
-from bnnzoo.samplers._base import AbstractSampler, Exactness, Stats
+from bnnzoo.samplers.base import AbstractSampler, Exactness, Stats
+from bnnzoo.samplers.statistics import Statistic
 
 
 class Hmc(AbstractSampler[_numpyro.HamiltonianState]):
@@ -24,6 +25,7 @@ class Hmc(AbstractSampler[_numpyro.HamiltonianState]):
     """
 
     exactness: ClassVar[Exactness] = "exact"
+    statistics: ClassVar[tuple[Statistic, ...]] = _numpyro.STATISTICS
 
     step_size: Annotated[Number, Gt(0), Doc("of the leapfrog integrator, start value")] = number(0.01)
     num_steps: Annotated[int, Ge(1), Doc("leapfrog steps a draw")] = 32

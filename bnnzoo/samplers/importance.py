@@ -10,7 +10,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from bnnzoo.posterior import AbstractPosterior
-from bnnzoo.samplers._base import AbstractSampler, Exactness, Stats
+from bnnzoo.samplers.base import AbstractSampler, Exactness, Stats
+from bnnzoo.samplers.statistics import DIVERGING, LOG_DENSITY, Statistic
 
 
 class ImportanceState(eqx.Module):
@@ -26,6 +27,7 @@ class Importance(AbstractSampler[ImportanceState]):
     """
 
     exactness: ClassVar[Exactness] = "approximate"
+    statistics: ClassVar[tuple[Statistic, ...]] = (LOG_DENSITY, DIVERGING, Statistic("log_weight"))
 
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray

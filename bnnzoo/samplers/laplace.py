@@ -15,7 +15,8 @@ from bnnzoo.errors import UsageError
 from bnnzoo.posterior import AbstractPosterior, NetworkPosterior
 from bnnzoo.posterior.hyperparameter import Number, number
 from bnnzoo.samplers import _curvature, _training
-from bnnzoo.samplers._base import Stats, standard_normal
+from bnnzoo.samplers.base import Stats
+from bnnzoo.samplers.kernel import standard_normal
 
 _FULL_UP_TO = 1000
 _MOST_FULL = 5000

@@ -14,7 +14,9 @@ from typing_extensions import Doc
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.hyperparameter import Number, number
 from bnnzoo.samplers import _preconditioner
-from bnnzoo.samplers._base import Exactness, Stats, choose, metropolis, standard_normal
+from bnnzoo.samplers.base import Exactness, Stats
+from bnnzoo.samplers.kernel import choose, metropolis, standard_normal
+from bnnzoo.samplers.statistics import LOG_DENSITY, METROPOLIS, Statistic
 
 
 class MalaState(eqx.Module):
@@ -35,6 +37,7 @@ class Mala(_preconditioner.AbstractPreconditionedSampler[MalaState]):
     """
 
     exactness: ClassVar[Exactness] = "exact"
+    statistics: ClassVar[tuple[Statistic, ...]] = (LOG_DENSITY, *METROPOLIS)
 
     step_size: Annotated[Number, Gt(0), Doc("eta in eta * grad and sqrt(2 eta) * eps")] = number(1e-4)
     target_acceptance: Annotated[Number, Gt(0), Lt(1), Doc("acceptance that warm-up tunes eta to")] = number(0.574)

@@ -13,7 +13,8 @@ from typing_extensions import Doc
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.hyperparameter import Number, number
 from bnnzoo.samplers import _numpyro
-from bnnzoo.samplers._base import AbstractSampler, Exactness, Stats
+from bnnzoo.samplers.base import AbstractSampler, Exactness, Stats
+from bnnzoo.samplers.statistics import TREE_DEPTH, Statistic
 
 
 class Nuts(AbstractSampler[_numpyro.HamiltonianState]):
@@ -23,6 +24,7 @@ class Nuts(AbstractSampler[_numpyro.HamiltonianState]):
     """
 
     exactness: ClassVar[Exactness] = "exact"
+    statistics: ClassVar[tuple[Statistic, ...]] = (*_numpyro.STATISTICS, TREE_DEPTH)
 
     step_size: Annotated[Number, Gt(0), Doc("of the leapfrog integrator, start value")] = number(0.01)
     max_tree_depth: Annotated[int, Ge(1), Le(15), Doc("at most 2^depth - 1 leapfrog steps a draw")] = 10

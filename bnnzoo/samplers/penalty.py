@@ -14,13 +14,16 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from typing_extensions import Doc
 
 from bnnzoo.errors import UsageError
+from bnnzoo.finding import Finding
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.hyperparameter import Number, number
 from bnnzoo.samplers import _batch_sizes, _preconditioner
-from bnnzoo.samplers._base import AbstractSampler, Exactness, Stats, choose, metropolis, standard_normal
 from bnnzoo.samplers._batch_sizes import Seen
 from bnnzoo.samplers._control_variate import ORDER, Anchor, Order, anchored, follow, refuse_large
-from bnnzoo.samplers._regime import regime
+from bnnzoo.samplers._regime import STATISTICS, regime
+from bnnzoo.samplers.base import AbstractSampler, Exactness, Stats
+from bnnzoo.samplers.kernel import choose, metropolis, standard_normal
+from bnnzoo.samplers.statistics import ACCEPTANCE_RATE, LOG_DENSITY_ESTIMATE, Statistic
 
 
 class PenaltyState(eqx.Module):
@@ -62,6 +65,7 @@ class Penalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState]):
     """
 
     exactness: ClassVar[Exactness] = "noise-corrected"
+    statistics: ClassVar[tuple[Statistic, ...]] = (ACCEPTANCE_RATE, *STATISTICS, LOG_DENSITY_ESTIMATE)
 
     step_size: Annotated[Number, Gt(0), Doc("eta of the proposal; of hmc, of one leapfrog step")] = number(0.01)
     proposal: Annotated[
@@ -307,7 +311,7 @@ class Penalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState]):
             gradients = 1 + means.get("n_steps", 1.0) + order
         return size * batches * (2.0 + order + gradients)
 
-    def verdict(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> str:
+    def findings(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> tuple[Finding, ...]:
         size, batches = self.sizes(posterior.num_data)
         return regime(
             means,

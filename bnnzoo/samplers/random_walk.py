@@ -14,7 +14,9 @@ from typing_extensions import Doc
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.hyperparameter import Number, number
 from bnnzoo.samplers import _preconditioner
-from bnnzoo.samplers._base import Exactness, Stats, choose, metropolis, standard_normal
+from bnnzoo.samplers.base import Exactness, Stats
+from bnnzoo.samplers.kernel import choose, metropolis, standard_normal
+from bnnzoo.samplers.statistics import LOG_DENSITY, METROPOLIS, Statistic
 
 
 class RandomWalkState(eqx.Module):
@@ -33,6 +35,7 @@ class RandomWalk(_preconditioner.AbstractPreconditionedSampler[RandomWalkState])
     """
 
     exactness: ClassVar[Exactness] = "exact"
+    statistics: ClassVar[tuple[Statistic, ...]] = (LOG_DENSITY, *METROPOLIS)
 
     step_size: Annotated[Number, Gt(0), Doc("eta: the proposal's standard deviation")] = number(0.01)
     target_acceptance: Annotated[Number, Gt(0), Lt(1), Doc("acceptance that warm-up tunes eta to")] = number(0.35)

@@ -15,7 +15,9 @@ from typing_extensions import Doc
 
 from bnnzoo.errors import UsageError
 from bnnzoo.posterior import AbstractPosterior
-from bnnzoo.samplers._base import AbstractSampler, Exactness, Stats, choose
+from bnnzoo.samplers.base import AbstractSampler, Exactness, Stats
+from bnnzoo.samplers.kernel import choose
+from bnnzoo.samplers.statistics import ACCEPTED, DIVERGING, LOG_DENSITY, N_STEPS, Statistic
 
 _PILOT = 2**14
 """Proposals of the pilot at most; fewer where a proposal looks at many data."""
@@ -38,6 +40,7 @@ class Rejection(AbstractSampler[RejectionState]):
     """
 
     exactness: ClassVar[Exactness] = "exact"
+    statistics: ClassVar[tuple[Statistic, ...]] = (LOG_DENSITY, ACCEPTED, DIVERGING, N_STEPS)
 
     block: Annotated[int, Ge(1), Doc("proposals looked at together")] = 64
     most: Annotated[int, Ge(1), Le(10**9), Doc("proposals for a draw, after which the run ends")] = 1_000_000

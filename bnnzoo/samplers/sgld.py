@@ -10,9 +10,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, UInt32
 
 from bnnzoo.posterior import AbstractPosterior
-from bnnzoo.samplers._base import Exactness, Stats, choose, standard_normal
 from bnnzoo.samplers._control_variate import Anchor
 from bnnzoo.samplers._stochastic_gradient import AbstractStochasticGradientSampler
+from bnnzoo.samplers.base import Exactness, Stats
+from bnnzoo.samplers.kernel import choose, standard_normal
 
 
 class SgldState(eqx.Module):

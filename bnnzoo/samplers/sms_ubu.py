@@ -15,9 +15,10 @@ from bnnzoo.errors import UsageError
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.hyperparameter import Number, number
 from bnnzoo.posterior.permutation import distinct_indices
-from bnnzoo.samplers._base import Exactness, Stats, choose, standard_normal
 from bnnzoo.samplers._control_variate import Anchor
 from bnnzoo.samplers._stochastic_gradient import AbstractStochasticGradientSampler
+from bnnzoo.samplers.base import Exactness, Stats
+from bnnzoo.samplers.kernel import choose, standard_normal
 
 
 class SmsUbuState(eqx.Module):

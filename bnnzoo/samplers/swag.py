@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import equinox as eqx
 import jax
@@ -12,10 +12,13 @@ from annotated_types import Ge, Gt, Lt
 from jaxtyping import Array, Float, PRNGKeyArray
 from typing_extensions import Doc
 
+from bnnzoo.finding import Finding
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.hyperparameter import Number, number
 from bnnzoo.samplers import _training
-from bnnzoo.samplers._base import Stats, choose, standard_normal
+from bnnzoo.samplers.base import Stats
+from bnnzoo.samplers.kernel import choose, standard_normal
+from bnnzoo.samplers.statistics import DIVERGING, LOG_DENSITY_ESTIMATE, Statistic
 
 
 class SwagState(eqx.Module):
@@ -44,6 +47,8 @@ class Swag(_training.AbstractTrainedSampler[SwagState]):
     The target is that Gaussian: its width is that of the descent's noise, and so it goes by the learning rate and the
     batch size, not by the posterior alone.
     """
+
+    statistics: ClassVar[tuple[Statistic, ...]] = (LOG_DENSITY_ESTIMATE, DIVERGING, Statistic("snapshots"))
 
     learning_rate: Annotated[Number, Gt(0), Doc("of the descent, on the mean loss of a datum; constant")] = number(5e-3)
     momentum: Annotated[Number, Ge(0), Lt(1), Doc("of the descent")] = number(0.9)
@@ -88,14 +93,13 @@ class Swag(_training.AbstractTrainedSampler[SwagState]):
         stats = {"snapshots": state.snapshots, **_training.drawn(position)}
         return eqx.tree_at(lambda s: s.position, state, position), stats
 
-    def verdict(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> str:
+    def findings(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> tuple[Finding, ...]:
         del posterior
-        if means["snapshots"] >= self.rank:
-            return ""
-        return (
-            f"{means['snapshots']:.0f} snapshots for {self.rank} deviations: the draws are too narrow; "
-            f"use at least --warmup {2 * self.rank * self.interval}, or a smaller --sampler.interval"
-        )
+        taken = means["snapshots"]
+        if taken >= self.rank:
+            return ()
+        advice = f"use at least --warmup {2 * self.rank * self.interval}, or a smaller --sampler.interval"
+        return (Finding("validity", "snapshots", "number of snapshots", taken, self.rank, advice),)
 
 
 def _with_snapshot(state: SwagState) -> SwagState:

@@ -16,6 +16,7 @@ import numpy as np
 from bnnzoo import store
 from bnnzoo.errors import BnnzooError, BnnzooWarning, InterruptedRunError
 from bnnzoo.evaluation import diagnostics
+from bnnzoo.finding import sentence
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.progress import Observer, Progress
 from bnnzoo.recipe.config import Recipe
@@ -152,9 +153,11 @@ class _Driver:
         self._checkpoint(chunk)
         tell(Progress("writing", 0, 1))
         means = {name: total / max(count, 1) for name, (total, count) in self.totals.items()}
-        verdict = chunk.sampler.verdict(self.job.posterior, means)
+        findings = chunk.sampler.findings(self.job.posterior, means)
         if "log_weight" in self.totals:
-            verdict = verdict or diagnostics.verdict_of_weights(self.writer.values("sample_stats", "log_weight"))
+            findings += diagnostics.of_weights(self.writer.values("sample_stats", "log_weight"))
+        # The worst comes first; a file and a warning say that one.
+        regime = sentence(findings[0]) if findings else ""
         tuned = tuned_fields(self.job.asked, chunk.sampler)
         step_size = getattr(chunk.carry.states, "step_size", None)
         if recipe.warmup and step_size is not None:
@@ -163,8 +166,8 @@ class _Driver:
         looks += chunk.sampler.warmup_evaluations(self.job.posterior, means) * recipe.warmup
         self.writer.update(
             {
-                "regime_ok": int(not verdict),
-                "regime": verdict,
+                "regime_ok": int(not findings),
+                "regime": regime,
                 "tuned": json.dumps(tuned),
                 "draws_done": recipe.draws,
                 "target_evaluations": float(looks * recipe.chains),
@@ -173,8 +176,8 @@ class _Driver:
         )
         self.writer.finish(complete=True)
         tell(Progress("writing", 1, 1))
-        if verdict:
-            warnings.warn(f"regime: {verdict}", BnnzooWarning, stacklevel=4)
+        if regime:
+            warnings.warn(f"regime: {regime}", BnnzooWarning, stacklevel=4)
 
     def _seconds(self) -> dict[str, float]:
         return {f"seconds_{name}": value for name, value in dataclasses.asdict(self.seconds).items()}
@@ -186,12 +189,9 @@ class _Driver:
 
     def _write(self, chunk: Chunk) -> None:
         sampling = chunk.phase == "sampling"
-        prefix, stats = "" if sampling else "warmup_", dict(chunk.stats)
-        if self.job.recipe.thin == 1 or not sampling:
-            # Means over one step are the step's own value.
-            stats |= {name: stats[name] > 0 for name in ("accepted", "regime_dof", "regime_skew") if name in stats}
+        prefix = "" if sampling else "warmup_"
         draws = self.job.posterior.natural(chunk.draws)
-        self.writer.append({f"{prefix}posterior": draws, f"{prefix}sample_stats": stats})
+        self.writer.append({f"{prefix}posterior": draws, f"{prefix}sample_stats": chunk.stats})
         if sampling:
             for name, values in chunk.stats.items():
                 pair = self.totals.setdefault(name, [0.0, 0.0])

@@ -22,7 +22,8 @@ from jaxtyping import Array, Float, Key, PRNGKeyArray, PyTree
 
 from bnnzoo.errors import BnnzooError
 from bnnzoo.posterior import AbstractPosterior
-from bnnzoo.samplers._base import ANY, AVERAGED, AbstractSampler, Stats
+from bnnzoo.samplers.base import AbstractSampler, Stats
+from bnnzoo.samplers.statistics import Reduce, reductions
 from bnnzoo.sampling.placement import Placement
 from bnnzoo.sampling.warmup import AbstractWarmup, StepSize, windows
 from bnnzoo.sampling.worker import worker
@@ -172,7 +173,7 @@ def _warm_up(plan: _Plan, loop: Loop, carry: Carry, step: int) -> Generator[Chun
     num_chains, dim = carry.states.position.shape
     put, keys, last = loop.placement.put, plan.keys, plan.num_warmup
     constraints = _constraints(loop, carry.states, last)
-    (buffer,) = _buffers(1, loop, carry, True, plan.keep_warmup, plan.most_draws)
+    (buffer,), answers = _buffers(1, loop, carry, True, plan.keep_warmup, plan.most_draws)
     job = (loop, carry, plan.chain_keys, *_numbers(step, 0, 1), True, plan.keep_warmup)
     carry, buffer = _advance(job, buffer)
     jax.block_until_ready(buffer)
@@ -184,7 +185,7 @@ def _warm_up(plan: _Plan, loop: Loop, carry: Carry, step: int) -> Generator[Chun
         count = pace.next(end - step)
         job = (loop, carry, plan.chain_keys, *_numbers(step, count, 1), True, plan.keep_warmup)
         carry, buffer = _advance(job, buffer)
-        draws, stats = _fetch(buffer, count, num_chains, dim)
+        draws, stats = _fetch(buffer, answers, count, num_chains, dim)
         pace.tell(count)
         step += count
         if step == end:
@@ -208,7 +209,8 @@ def _sample(plan: _Plan, loop: Loop, carry: Carry, step: int) -> Iterator[Chunk]
     """Chunks of kept draws, each handed on while the device works at the next."""
     started = time.perf_counter()
     (num_chains, dim), thin = carry.states.position.shape, plan.thin
-    spare, buffer = _buffers(2, loop, carry, False, True, plan.most_draws)
+    (spare, buffer), answers = _buffers(2, loop, carry, False, True, plan.most_draws)
+    answers = answers if thin == 1 else frozenset()
     carry, buffer = _advance((loop, carry, plan.chain_keys, *_numbers(step, 0, thin), False, True), buffer)
     jax.block_until_ready(buffer)
     plan.seconds.compile += time.perf_counter() - started
@@ -230,7 +232,7 @@ def _sample(plan: _Plan, loop: Loop, carry: Carry, step: int) -> Iterator[Chunk]
             carry, filled = under_way.result()
             count, step = (next_step - step) // thin, next_step
             under_way, next_step = launch(carry, step, spare)
-            draws, stats = _fetch(filled, count, num_chains, dim)
+            draws, stats = _fetch(filled, answers, count, num_chains, dim)
             spare = filled
             pace.tell(count)
             _check_finite(draws, loop, step)
@@ -239,7 +241,7 @@ def _sample(plan: _Plan, loop: Loop, carry: Carry, step: int) -> Iterator[Chunk]
             # What a checkpoint of this chunk holds; an interrupted run gets no further.
             plan.seconds.sampling = before + time.perf_counter() - started
             yield Chunk("sampling", draws, stats, carry, step, loop.sampler)
-            quiet = _check_moving(stats, quiet, thin, step)
+            quiet = _check_moving(loop, stats, quiet, thin, step)
     plan.seconds.sampling = before + time.perf_counter() - started
 
 
@@ -336,7 +338,7 @@ def _one_step(loop: Loop, warming: bool, carry: Carry, key: PRNGKeyArray) -> tup
 def _advance(job: tuple, buffer: dict[str, Array]) -> tuple[Carry, dict[str, Array]]:
     """Fill the first `count` rows of `buffer` [row, chain, ...], `thin` steps a row, from step `start` on."""
     loop, carry, keys, start, count, thin, warming, keep = job
-    sequential = loop.placement.method == "sequential"
+    sequential, how = loop.placement.method == "sequential", reductions(loop.sampler)
 
     def local(shared, carry, keys, buffer):
         run, start, count, thin = shared
@@ -354,10 +356,10 @@ def _advance(job: tuple, buffer: dict[str, Array]) -> tuple[Carry, dict[str, Arr
             def inner(j, value):
                 carry, sums = value
                 carry, stats = step(carry, start + i * thin + j)
-                return carry, {n: _add(n, sums[n], stats[n]) for n in stats}
+                return carry, {n: _add(how.get(n), sums[n], stats[n]) for n in stats}
 
             carry, sums = jax.lax.fori_loop(jnp.uint32(0), thin, inner, (carry, sums))
-            values = {n: v / thin.astype(v.dtype) if n in AVERAGED else v for n, v in sums.items()}
+            values = {n: v / thin.astype(v.dtype) if how.get(n) == "mean" else v for n, v in sums.items()}
             if keep:
                 values[_POSITION] = carry.states.position
             write = jax.lax.dynamic_update_index_in_dim
@@ -388,36 +390,41 @@ def _advance(job: tuple, buffer: dict[str, Array]) -> tuple[Carry, dict[str, Arr
     )
 
 
-def _sum_type(name: str, dtype: Any) -> Any:
-    if name in AVERAGED and not jnp.issubdtype(dtype, jnp.floating):
+def _sum_type(how: Reduce | None, dtype: Any) -> Any:
+    if how == "mean" and not jnp.issubdtype(dtype, jnp.floating):
         return jnp.zeros(()).dtype
     return dtype
 
 
-def _add(name: str, total: Array, value: Array) -> Array:
+def _add(how: Reduce | None, total: Array, value: Array) -> Array:
     """A statistic over the steps of one thinned draw: a sum (for the mean), any, or the last."""
-    if name in AVERAGED:
+    if how == "mean":
         return total + value.astype(total.dtype)
-    return total | value if name in ANY else value
+    return total | value if how == "any" else value
 
 
 def _buffers(
     number: int, loop: Loop, carry: Carry, warming: bool, keep: bool, most_draws: int
-) -> list[dict[str, Array]]:
-    """Room for chunks: a power of two of rows, bounded in bytes, whatever the number of draws."""
+) -> tuple[list[dict[str, Array]], frozenset[str]]:
+    """Room for chunks: a power of two of rows, bounded in bytes, whatever the number of draws.
+
+    And which statistics are averages of answers, yes or no.
+    """
     num_chains, dim = carry.states.position.shape
 
     def stats(carry, key):
         return _one_step(loop, warming, jax.tree.map(lambda a: a[0], carry), key)[1]
 
     shapes = eqx.filter_eval_shape(stats, carry, jax.random.key(0))
-    rows = {n: ((num_chains, *s.shape), _sum_type(n, s.dtype)) for n, s in shapes.items()}
+    how = reductions(loop.sampler)
+    rows = {n: ((num_chains, *s.shape), _sum_type(how.get(n), s.dtype)) for n, s in shapes.items()}
     if keep:
         rows[_POSITION] = ((num_chains, dim), carry.states.position.dtype)
     row_bytes = max(1, sum(prod(shape) * np.dtype(dtype).itemsize for shape, dtype in rows.values()))
     count = min(most_draws, 2 ** max(0, (_CHUNK_BYTES // row_bytes).bit_length() - 1))
     empty = {n: np.zeros((count, *shape), dtype) for n, (shape, dtype) in rows.items()}
-    return [loop.placement.put(empty, 1) for _ in range(number)]
+    answers = frozenset(n for n, s in shapes.items() if s.dtype == bool and how.get(n) == "mean")
+    return [loop.placement.put(empty, 1) for _ in range(number)], answers
 
 
 def _rows(buffer: dict[str, Array]) -> int:
@@ -425,10 +432,12 @@ def _rows(buffer: dict[str, Array]) -> int:
 
 
 def _fetch(
-    buffer: dict[str, Array], count: int, num_chains: int, dim: int
+    buffer: dict[str, Array], answers: frozenset[str], count: int, num_chains: int, dim: int
 ) -> tuple[Float[np.ndarray, "chain draw dim"], dict[str, np.ndarray]]:
     """The filled rows as host arrays of their own, [chain, draw, ...]."""
     values = {n: np.array(np.swapaxes(np.asarray(b)[:count], 0, 1)) for n, b in buffer.items()}
+    # The mean of a single answer is the answer.
+    values |= {n: values[n] > 0 for n in answers}
     draws = values.pop(_POSITION, None)
     return (np.zeros((num_chains, 0, dim), np.float32) if draws is None else draws), values
 
@@ -446,11 +455,11 @@ def _check_finite(draws: Float[np.ndarray, "chain draw dim"], loop: Loop, next_s
         raise BnnzooError(f"chain {chain}: {name} is not finite before step {next_step}; {advice}")
 
 
-def _check_moving(stats: dict[str, np.ndarray], quiet: np.ndarray, thin: int, next_step: int) -> np.ndarray:
+def _check_moving(loop: Loop, stats: dict[str, np.ndarray], quiet: np.ndarray, thin: int, next_step: int) -> np.ndarray:
     """How many steps each chain has now rejected in a row, up to the precision of a thinned draw."""
-    if "accepted" not in stats:
+    accepted = loop.sampler.moved(stats)
+    if accepted is None:
         return quiet
-    accepted = stats["accepted"] > 0
     length = accepted.shape[1]
     since = np.where(accepted.any(1), length - 1 - accepted[:, ::-1].argmax(1), -1)
     quiet = np.where(since >= 0, (length - 1 - since) * thin, quiet + length * thin)

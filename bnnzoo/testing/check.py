@@ -19,6 +19,7 @@ from jaxtyping import Float
 from scipy import stats
 
 from bnnzoo.errors import BnnzooError, UsageError
+from bnnzoo.finding import sentence
 from bnnzoo.progress import Observer, Progress
 from bnnzoo.samplers import AbstractSampler
 from bnnzoo.sampling import backend
@@ -172,7 +173,8 @@ def _check(
         )
         outcome = Outcome(target.name, "undecided", reason, looked, acceptance, seconds)
     else:
-        outcome = Outcome(target.name, "tested", used.verdict(target.posterior, means), looked, acceptance, seconds)
+        said = "; ".join(map(sentence, used.findings(target.posterior, means)))
+        outcome = Outcome(target.name, "tested", said, looked, acceptance, seconds)
     passed = outcome.state == "tested" and all(row.passed for row in rows)
     tell(Progress(target.name, looked, looked, acceptance, note="passed" if passed else "not passed"))
     return outcome, rows

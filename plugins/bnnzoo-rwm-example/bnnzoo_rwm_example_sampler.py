@@ -8,7 +8,8 @@ from annotated_types import Gt, Lt
 from jaxtyping import Array, Float
 from typing_extensions import Doc
 
-from bnnzoo.samplers import AbstractSampler, number
+from bnnzoo.samplers import AbstractSampler, Statistic, choose, metropolis, number, standard_normal
+from bnnzoo.samplers.statistics import LOG_DENSITY, METROPOLIS
 
 
 class RwmState(NamedTuple):
@@ -21,6 +22,8 @@ class Rwm(AbstractSampler):
     """Draws from the posterior by random-walk Metropolis (Metropolis et al. 1953)."""
 
     exactness: ClassVar[str] = "exact"
+    statistics: ClassVar[tuple[Statistic, ...]] = (LOG_DENSITY, *METROPOLIS)
+
     step_size: Annotated[float, Gt(0), Doc("eta: the proposal's standard deviation")] = number(0.1)
     target_acceptance: Annotated[float, Gt(0), Lt(1), Doc("acceptance that warm-up tunes eta to")] = number(0.35)
 
@@ -30,11 +33,9 @@ class Rwm(AbstractSampler):
 
     def step(self, posterior, state, *, key):
         key_propose, key_accept = jax.random.split(key)
-        proposal = state.position + state.step_size * jax.random.normal(key_propose, state.position.shape)
+        proposal = state.position + state.step_size * standard_normal(state.position, key=key_propose)
         lp = posterior.log_density(proposal)
-        rate = jnp.where(jnp.isnan(lp), 0.0, jnp.exp(jnp.minimum(lp - state.lp, 0.0)))
-        accepted = jax.random.uniform(key_accept) < rate
-        new = RwmState(proposal, lp, state.step_size)
-        state = jax.tree.map(lambda a, b: jnp.where(accepted, a, b), new, state)
-        stats = {"lp": state.lp, "acceptance_rate": rate, "accepted": accepted}
-        return state, {**stats, "diverging": ~jnp.isfinite(lp), "step_size": state.step_size}
+        accepted, rate, diverging = metropolis(lp - state.lp, key=key_accept)
+        state = choose(accepted, state._replace(position=proposal, lp=lp), state)
+        stats = {"lp": state.lp, "acceptance_rate": rate, "accepted": accepted, "diverging": diverging}
+        return state, {**stats, "step_size": state.step_size}

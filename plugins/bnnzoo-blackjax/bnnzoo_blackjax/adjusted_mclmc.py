@@ -13,7 +13,7 @@ from typing_extensions import Doc
 
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.hyperparameter import Number, number
-from bnnzoo.samplers import Stats
+from bnnzoo.samplers import Stats, replace
 from bnnzoo_blackjax.kernel import AbstractKernel, KernelState, check_dim
 
 if TYPE_CHECKING:
@@ -55,8 +55,8 @@ class AdjustedMclmc(AbstractKernel):
     def step(self, posterior: AbstractPosterior, state: KernelState, *, key: PRNGKeyArray) -> tuple[KernelState, Stats]:
         # BlackJAX keeps the key of the number of steps in the state; ours is the step's own.
         key, key_length = jax.random.split(key)
-        inner = state.inner._replace(random_generator_arg=key_length)
-        moved, stats = super().step(posterior, KernelState(inner, state.step_size, state.metric), key=key)
+        keyed = replace(state, inner=state.inner._replace(random_generator_arg=key_length))
+        moved, stats = super().step(posterior, keyed, key=key)
         # The state depends on positions alone.
         inner = moved.inner._replace(random_generator_arg=state.inner.random_generator_arg)
-        return KernelState(inner, moved.step_size, moved.metric), stats
+        return replace(moved, inner=inner), stats

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -12,22 +12,31 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from bnnzoo.errors import UsageError
 from bnnzoo.posterior import AbstractPosterior
-from bnnzoo.samplers import AbstractSampler, Stats
-from bnnzoo.samplers._base import S
+from bnnzoo.samplers import AbstractSampler, Statistic, Stats, replace
+from bnnzoo.samplers.statistics import (
+    ACCEPTANCE_RATE,
+    ACCEPTED,
+    DIVERGING,
+    ENERGY,
+    LOG_DENSITY,
+    N_STEPS,
+    STEP_SIZE,
+    TREE_DEPTH,
+)
 from bnnzoo_blackjax.metric import Metric, alike, rescaled, shared, strong
 
 if TYPE_CHECKING:
     from blackjax.base import SamplingAlgorithm
 
-_STATISTICS = {
-    "acceptance_rate": "acceptance_rate",
-    "is_accepted": "accepted",
-    "is_divergent": "diverging",
-    "energy": "energy",
-    "num_integration_steps": "n_steps",
-    "num_trajectory_expansions": "tree_depth",
+_REPORTED = {
+    "acceptance_rate": ACCEPTANCE_RATE,
+    "is_accepted": ACCEPTED,
+    "is_divergent": DIVERGING,
+    "energy": ENERGY,
+    "num_integration_steps": N_STEPS,
+    "num_trajectory_expansions": TREE_DEPTH,
 }
-"""What BlackJAX calls a statistic -> what ArviZ calls it."""
+"""By BlackJAX's names; a kernel reports those that it has."""
 
 
 class KernelState(eqx.Module):
@@ -48,6 +57,8 @@ class AbstractKernel(AbstractSampler[KernelState]):
     Warm-up adapts the step size to `target_acceptance`, where the subclass has that field, and a diagonal inverse mass
     matrix: the mean over chains of the variances they saw in a window.
     """
+
+    statistics: ClassVar[tuple[Statistic, ...]] = (*_REPORTED.values(), LOG_DENSITY, STEP_SIZE)
 
     step_size: eqx.AbstractVar[Any]
 
@@ -70,16 +81,16 @@ class AbstractKernel(AbstractSampler[KernelState]):
         algorithm = self.algorithm(posterior.log_density, state.step_size, state.metric.inverse_mass)
         inner, info = algorithm.step(key, state.inner)
         stats = {"lp": jnp.asarray(inner.logdensity), "step_size": state.step_size}
-        for theirs, ours in _STATISTICS.items():
-            if hasattr(info, theirs):
-                stats[ours] = jnp.asarray(getattr(info, theirs))
-        return KernelState(alike(inner, state.inner), state.step_size, state.metric), stats
+        stats |= {
+            ours.name: jnp.asarray(getattr(info, name)) for name, ours in _REPORTED.items() if hasattr(info, name)
+        }
+        return replace(state, inner=alike(inner, state.inner)), stats
 
     def warmup_step(
         self, posterior: AbstractPosterior, state: KernelState, *, key: PRNGKeyArray
     ) -> tuple[KernelState, Stats]:
         state, stats = self.step(posterior, state, key=key)
-        return KernelState(state.inner, state.step_size, state.metric.seen(state.position)), stats
+        return replace(state, metric=state.metric.seen(state.position)), stats
 
     def settle(
         self, posterior: AbstractPosterior, state: KernelState, *, final: bool, key: PRNGKeyArray
@@ -89,11 +100,11 @@ class AbstractKernel(AbstractSampler[KernelState]):
             return state
         new = state.metric.settled()
         step_size = rescaled(state.step_size, state.metric.inverse_mass, new.inverse_mass)
-        return KernelState(state.inner, step_size, new)
+        return replace(state, step_size=step_size, metric=new)
 
     def tune(
-        self, posterior: AbstractPosterior, states: S, *, final: bool, key: PRNGKeyArray, num_steps: int
-    ) -> tuple[AbstractSampler, S]:
+        self, posterior: AbstractPosterior, states: KernelState, *, final: bool, key: PRNGKeyArray, num_steps: int
+    ) -> tuple[AbstractSampler, KernelState]:
         del posterior, final, key, num_steps
         return self, shared(states)
 

@@ -12,8 +12,8 @@ from typing_extensions import Doc
 
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.hyperparameter import Number, number
-from bnnzoo.samplers import AbstractSampler, Stats
-from bnnzoo.samplers._base import S
+from bnnzoo.samplers import AbstractSampler, Statistic, Stats, replace
+from bnnzoo.samplers.statistics import DIVERGING, LOG_DENSITY, STEP_SIZE
 from bnnzoo_blackjax.kernel import check_dim
 from bnnzoo_blackjax.metric import Metric, alike, rescaled, shared, strong
 
@@ -50,6 +50,7 @@ class Mclmc(AbstractSampler[MclmcState]):
     """
 
     exactness: ClassVar[Literal["biased"]] = "biased"
+    statistics: ClassVar[tuple[Statistic, ...]] = (LOG_DENSITY, DIVERGING, STEP_SIZE, Statistic("energy_error"))
 
     step_size: Annotated[Number, Gt(0), Doc("of the integrator, start value")] = number(0.01)
     length: Annotated[Number, Gt(0), Doc("decoherence length, in sqrt(dim) standard deviations")] = number(1.0)
@@ -88,7 +89,7 @@ class Mclmc(AbstractSampler[MclmcState]):
             "diverging": jnp.all(inner.position == state.position),
             "step_size": state.step_size,
         }
-        return MclmcState(inner, state.step_size, state.metric, state.weight, state.excess), stats
+        return replace(state, inner=inner), stats
 
     def warmup_step(
         self, posterior: AbstractPosterior, state: MclmcState, *, key: PRNGKeyArray
@@ -119,7 +120,7 @@ class Mclmc(AbstractSampler[MclmcState]):
         return MclmcState(state.inner, step_size, new, zero, zero)
 
     def tune(
-        self, posterior: AbstractPosterior, states: S, *, final: bool, key: PRNGKeyArray, num_steps: int
-    ) -> tuple[AbstractSampler, S]:
+        self, posterior: AbstractPosterior, states: MclmcState, *, final: bool, key: PRNGKeyArray, num_steps: int
+    ) -> tuple[AbstractSampler, MclmcState]:
         del posterior, final, key, num_steps
         return self, shared(states)

@@ -1,4 +1,4 @@
-"""What a sampler is, and what the Metropolis samplers share."""
+"""What a sampler is."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from typing import ClassVar, Generic, Literal, TypeVar
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
+from bnnzoo.finding import Finding
 from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.samplers.statistics import Statistic
 
 S = TypeVar("S")
 Stats = dict[str, Array]
@@ -22,12 +23,14 @@ Exactness = Literal["exact", "noise-corrected", "biased", "approximate"]
 class AbstractSampler(eqx.Module, Generic[S]):
     """A method. Fields are hyperparameters, methods are pure and about ONE chain (but `tune`).
 
-    A state is any tree with the attribute `position`, the theta to keep. If it also has `step_size`, and the
-    sampler's `headroom` is not empty, warm-up adapts that number.
+    A state is any tree with the attribute `position`, the theta to keep. A sampler whose `headroom` is not empty also
+    has `step_size` in its state, and warm-up adapts that number.
     """
 
     exactness: ClassVar[Exactness]
     """What the draws are worth; an entry's exactness is held equal to it."""
+    statistics: ClassVar[tuple[Statistic, ...]] = ()
+    """What its steps report, in the order of their pictures."""
 
     @abc.abstractmethod
     def init(
@@ -77,6 +80,13 @@ class AbstractSampler(eqx.Module, Generic[S]):
         """
         del posterior
 
+    def moved(self, stats: Mapping[str, np.ndarray]) -> Shaped[np.ndarray, "chain draw"] | None:
+        """Which draws of a chunk are from steps that were accepted, so that a chain that is stuck is seen.
+
+        None for a sampler without an accept step. The default is the statistic `accepted`, where it is reported.
+        """
+        return stats["accepted"] > 0 if "accepted" in stats else None
+
     def failure(self, stats: dict[str, np.ndarray]) -> str:
         """Why the run must end here, given the statistics [chain, draw] of a chunk; empty if it need not."""
         del stats
@@ -95,54 +105,12 @@ class AbstractSampler(eqx.Module, Generic[S]):
         del state
         return None
 
-    def verdict(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> str:
-        """What is wrong with the run, given the means of its statistics over all steps; empty if nothing is."""
+    def findings(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> tuple[Finding, ...]:
+        """What is wrong with the run, the worst first, given the means of its statistics over all steps."""
         del posterior, means
-        return ""
+        return ()
 
     @property
     def stated_exactness(self) -> Exactness:
         """The exactness of this instance, which its hyperparameters may lower."""
         return type(self).exactness
-
-
-AVERAGED = frozenset(
-    {
-        "accepted",
-        "acceptance_rate",
-        "sigma2",
-        "penalty",
-        "regime_dof",
-        "regime_skew",
-        "skew_bias",
-        "n_steps",
-        "tree_depth",
-    }
-)
-"""Statistics that a thinned draw holds the mean of, over its steps; of the others it holds the last."""
-
-ANY = frozenset({"diverging"})
-"""Statistics that are true of a thinned draw if they were of one of its steps."""
-
-
-def metropolis(
-    log_ratio: Float[Array, ""], *, key: PRNGKeyArray
-) -> tuple[Bool[Array, ""], Float[Array, ""], Bool[Array, ""]]:
-    """Accept with probability min(1, exp(log_ratio)); a ratio that is not a number rejects.
-
-    Returns:
-        accepted, the acceptance probability, diverging (the ratio was not finite).
-    """
-    diverging = ~jnp.isfinite(log_ratio)
-    rate = jnp.where(jnp.isnan(log_ratio), 0.0, jnp.exp(jnp.minimum(log_ratio, 0.0)))
-    return jax.random.uniform(key, dtype=rate.dtype) < rate, rate, diverging
-
-
-def choose(accepted: Bool[Array, ""], new: PyTree, old: PyTree) -> PyTree:
-    """`new` if accepted, else `old`, leaf by leaf."""
-    return jax.tree.map(lambda a, b: jnp.where(accepted, a, b), new, old)
-
-
-def standard_normal(like: Float[Array, " dim"], *, key: PRNGKeyArray) -> Float[Array, " dim"]:
-    """eps ~ N(0, I), shaped like a position."""
-    return jax.random.normal(key, like.shape, like.dtype)

@@ -1,0 +1,60 @@
+"""What a sampler reports of its steps: it declares them; the loop, the file and the plots go by that."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, NamedTuple, Protocol
+
+Reduce = Literal["mean", "last", "any"]
+
+
+class Statistic(NamedTuple):
+    """A number that a step reports, under its ArviZ name."""
+
+    name: str
+    reduce: Reduce = "last"
+    """What a thinned draw holds of its steps: their mean, the value of the last, or whether any was true. The mean of
+    one step that says yes or no is its answer, a boolean; of several it is their share."""
+    label: str = ""
+    """What the axis of its picture says; without one it is kept but not drawn."""
+    limit: float | None = None
+    """What its mean over the run is trusted up to."""
+    limit_label: str = ""
+    """What the line of the limit says."""
+
+
+class Reports(Protocol):
+    """A sampler."""
+
+    statistics: ClassVar[tuple[Statistic, ...]]
+
+
+LOG_DENSITY = Statistic("lp", label="log posterior")
+LOG_DENSITY_ESTIMATE = Statistic("lp_estimate", label="log posterior (est.)")
+ACCEPTED = Statistic("accepted", "mean")
+ACCEPTANCE_RATE = Statistic("acceptance_rate", "mean", "acceptance")
+DIVERGING = Statistic("diverging", "any")
+STEP_SIZE = Statistic("step_size")
+N_STEPS = Statistic("n_steps", "mean")
+TREE_DEPTH = Statistic("tree_depth", "mean", "tree depth")
+ENERGY = Statistic("energy")
+
+METROPOLIS = (ACCEPTANCE_RATE, ACCEPTED, DIVERGING, STEP_SIZE)
+"""What any accept step can tell."""
+
+
+def reductions(sampler: Reports) -> dict[str, Reduce]:
+    """How each declared statistic is thinned; one that is not declared keeps its last value."""
+    return {statistic.name: statistic.reduce for statistic in sampler.statistics}
+
+
+def attributes(sampler: Reports) -> dict[str, dict[str, str | float]]:
+    """What the file says beside each statistic: `long_name`, `reduce`, `limit`, `limit_label`; left out where empty."""
+    return {
+        s.name: {
+            "reduce": s.reduce,
+            **({"long_name": s.label} if s.label else {}),
+            **({"limit": s.limit} if s.limit is not None else {}),
+            **({"limit_label": s.limit_label} if s.limit_label else {}),
+        }
+        for s in sampler.statistics
+    }
