@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, NamedTuple, Protocol
+from typing import ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
 Reduce = Literal["mean", "last", "any"]
 
@@ -22,6 +22,7 @@ class Statistic(NamedTuple):
     """What the line of the limit says."""
 
 
+@runtime_checkable
 class Reports(Protocol):
     """A sampler."""
 

@@ -1,0 +1,72 @@
+"""What samplers declare of their steps is what they report, and what is made of it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import pytest
+import tiny
+
+import bnnzoo
+from bnnzoo import registry
+from bnnzoo.samplers.statistics import attributes, reductions
+
+
+@tiny.EACH
+def test_every_statistic_is_declared(sampler):
+    found = tiny.problem(sampler)
+    chosen, posterior = found.parts.sampler, found.posterior
+    theta, key = jnp.zeros(posterior.layout.dim), jax.random.key(0)
+
+    def reported(theta):
+        state = chosen.init(posterior, theta, num_warmup=10, key=key)
+        state, warm = chosen.warmup_step(posterior, state, key=key)
+        return warm | chosen.step(posterior, state, key=key)[1]
+
+    names = [statistic.name for statistic in chosen.statistics]
+    assert len(names) == len(set(names))
+    assert set(eqx.filter_eval_shape(reported, theta)) <= set(names)
+
+
+def test_every_registered_sampler_declares_some():
+    for name in registry.entries("samplers"):
+        assert registry.load("samplers", name).statistics, name
+
+
+def test_what_the_file_says_beside_them():
+    found = attributes(bnnzoo.Penalty())
+    assert found["sigma2"]["limit"] == 2.0
+    assert found["sigma2"]["long_name"]
+    assert found["sigma2"]["limit_label"]
+    assert found["delta"] == {"reduce": "last"}
+    assert reductions(bnnzoo.Penalty())["diverging"] == "any"
+
+
+class Named(NamedTuple):
+    position: jax.Array
+    step_size: jax.Array
+
+
+class Module(eqx.Module):
+    position: jax.Array
+    step_size: jax.Array
+    anchor: jax.Array | None = None
+
+
+@pytest.mark.parametrize("kind", [Named, Module])
+def test_a_state_with_another_number(kind):
+    state = kind(jnp.zeros(2), jnp.ones(()))
+    changed = jax.jit(lambda s: bnnzoo.replace(s, step_size=s.step_size + 1))(state)
+    assert isinstance(changed, kind)
+    assert (changed.step_size, state.step_size) == (2, 1)
+    assert (changed.position == state.position).all()
+    with pytest.raises(AttributeError, match="stepsize"):
+        bnnzoo.replace(state, stepsize=1.0)
+
+
+def test_a_part_that_was_none_is_replaced_too():
+    state = Module(jnp.zeros(2), jnp.ones(()))
+    assert bnnzoo.replace(state, anchor=jnp.ones(2)).anchor.sum() == 2
