@@ -41,7 +41,7 @@ from bnnzoo.posterior import NetworkPosterior
 from bnnzoo.posterior.layout import named_leaves
 from bnnzoo.posterior.likelihoods import Bernoulli, Gaussian
 from bnnzoo.posterior.priors import Normal
-from bnnzoo.recipe import config
+from bnnzoo.recipe import resolve
 from bnnzoo.samplers import AbstractSampler, Mala, Nuts, Penalty, RandomWalk
 from bnnzoo.sampling import backend
 from bnnzoo.sampling.loop import Keys, Seconds, chunks
@@ -269,7 +269,7 @@ def last_layer(size: int, repeats: int) -> None:
     x, y = teacher(size)
     words = {"stochastic": "last", "likelihood": "gaussian", "likelihood.scale": NOISE, "prior": "normal"}
     words |= {"model.hidden": (64,), "data": "memory", "test_fraction": 0.0, "chains": CHAINS}
-    recipe = dataclasses.replace(config.resolve("mlp", "penalty", [], words), data=None)
+    recipe = dataclasses.replace(resolve("mlp", "penalty", [], words), data=None)
     problem = assembly.assemble(recipe, from_arrays(x, y))
     whole = assembly.whole(problem)
     start = assembly.initial_positions(whole, trained=True, key=jax.random.key(0))

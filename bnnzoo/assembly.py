@@ -20,9 +20,7 @@ from bnnzoo.posterior import NetworkPosterior, stochastic
 from bnnzoo.posterior.layout import named_leaves
 from bnnzoo.posterior.likelihoods import AbstractLikelihood
 from bnnzoo.posterior.priors import AbstractPrior
-from bnnzoo.recipe import config
-from bnnzoo.recipe.config import Part, Recipe
-from bnnzoo.recipe.fields import fields_of
+from bnnzoo.recipe import Part, Recipe, as_dict, build_all, fields_of
 from bnnzoo.samplers import AbstractSampler
 
 
@@ -77,7 +75,7 @@ def make_parts(recipe: Recipe, task: str) -> Parts:
     default = model_class.default_likelihood(task)
     likelihood_part = _named(recipe.likelihood, default)
     likelihood_class = registry.load("likelihoods", likelihood_part.name)
-    model, sampler, prior, likelihood = config.build_all(
+    model, sampler, prior, likelihood = build_all(
         [
             (model_class, recipe.model, "model"),
             (sampler_class, recipe.sampler, "sampler"),
@@ -208,7 +206,7 @@ def resolved(problem: Problem) -> dict[str, Any]:
         name = _named(recipe.likelihood, type(parts.model).default_likelihood(problem.train.task)).name
         fields["likelihood"] = _written(name, parts.likelihood)
     whole: Any = {**fields, "task": problem.train.task, "init": recipe.init or "map"}
-    return config.as_dict(dataclasses.replace(recipe, **whole))
+    return as_dict(dataclasses.replace(recipe, **whole))
 
 
 def _written(name: str, part: Any) -> Part:

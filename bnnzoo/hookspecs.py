@@ -1,4 +1,4 @@
-"""What a plugin may offer: five hooks, each returning a list of `Entry`. Text: nothing is imported until it is used."""
+"""What a plugin may offer: six hooks, each returning a list of `Entry`. Text: nothing is imported until it is used."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ hookimpl = pluggy.HookimplMarker("bnnzoo")
 class Entry(NamedTuple):
     """One thing in the zoo.
 
-    `target` is "package.module:Attribute", imported only when the entry is used. `exactness` is for samplers:
-    "exact", "noise-corrected", "biased" or "approximate", as the class itself says.
+    `target` is "package.module:Attribute", imported only when the entry is used; of a recipe, "package:file.yaml", a
+    path below the package's folder. `exactness` is for samplers: "exact", "noise-corrected", "biased" or
+    "approximate", as the class itself says.
     """
 
     name: str
@@ -52,4 +53,9 @@ class Hooks:
     @hookspec
     def bnnzoo_priors(self) -> list[Entry]:
         """Priors: classes derived from `bnnzoo.priors.AbstractPrior`."""
+        ...
+
+    @hookspec
+    def bnnzoo_recipes(self) -> list[Entry]:
+        """Recipe files: what `--config NAME` and `bnnzoo zoo run NAME` find; without a summary, their first comment."""
         ...

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from bnnzoo.hookspecs import API_VERSION, Entry, hookimpl
 
 BNNZOO_API = API_VERSION
+
+# In a wheel the recipes are inside the package; in a source tree they are beside it.
+_HERE = Path(__file__).parent
+RECIPES = next((f for f in (_HERE / "_zoo_configs", _HERE.parent / "zoo_configs") if f.is_dir()), _HERE)
+
+ELSEWHERE: dict[str, dict[str, str]] = {
+    "samplers": dict.fromkeys(("mclmc", "adjusted-mclmc", "blackjax-nuts", "blackjax-hmc", "barker"), "bnnzoo-blackjax")
+}
+"""What other packages offer, so that an error can say which one to install."""
 
 
 @hookimpl
@@ -171,3 +182,8 @@ def bnnzoo_priors() -> list[Entry]:
             "N(0, scale^2 / fan-in) on weights: the same function scale at any width",
         ),
     ]
+
+
+@hookimpl
+def bnnzoo_recipes() -> list[Entry]:
+    return [Entry(path.stem, f"bnnzoo:{path.name}", "") for path in sorted(RECIPES.glob("*.yaml"))]

@@ -24,7 +24,7 @@ from bnnzoo.evaluation import diagnostics, loo, metrics, predictive, scores
 from bnnzoo.evaluation import ood as ood_scores
 from bnnzoo.posterior import LinearisedPosterior, NetworkPosterior
 from bnnzoo.progress import Observer, Progress
-from bnnzoo.recipe import config
+from bnnzoo.recipe import Recipe, recipe_from
 from bnnzoo.sampling import backend
 from bnnzoo.store.atomic import write_whole
 
@@ -483,8 +483,8 @@ class Run:
         return "signature" in self.attributes
 
     @functools.cached_property
-    def _recipe(self) -> config.Recipe:
-        return config.recipe_from(self.attributes["recipe"])
+    def _recipe(self) -> Recipe:
+        return recipe_from(self.attributes["recipe"])
 
     @functools.cached_property
     def _signature(self) -> Signature:

@@ -25,8 +25,7 @@ from bnnzoo.errors import BnnzooWarning, InterruptedRunError, UsageError
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.layout import named_leaves
 from bnnzoo.progress import Observer, Progress
-from bnnzoo.recipe import config
-from bnnzoo.recipe.config import Recipe
+from bnnzoo.recipe import PARTS, Recipe, recipe_from, resolve, to_yaml
 from bnnzoo.run import Run, fixed_leaves, train_groups
 from bnnzoo.samplers import AbstractSampler
 from bnnzoo.sampling import backend
@@ -97,9 +96,9 @@ def recipe_of(model: Any, sampler: Any, *, data: str | None, in_memory: bool, **
         names[kind] = part if isinstance(part, str) else str(part.get("name", ""))
         words |= _flattened(kind, part)
     for key, value in options.items():
-        words |= _flattened(key, value) if key in config.PARTS else {key: value}
+        words |= _flattened(key, value) if key in PARTS else {key: value}
     # Data in memory drop the shipped example and what goes with it, as named data do.
-    recipe = config.resolve(names["model"], names["sampler"], [], {**words, "data": "memory" if in_memory else data})
+    recipe = resolve(names["model"], names["sampler"], [], {**words, "data": "memory" if in_memory else data})
     return dataclasses.replace(recipe, data=None) if in_memory else recipe
 
 
@@ -153,7 +152,7 @@ def run_recipe(
         _check_start(problem.posterior, thetas)
         resolved = assembly.resolved(problem)
         attributes = _attributes(recipe, problem.parts.sampler, placement) | {
-            "recipe": config.to_yaml(resolved),
+            "recipe": to_yaml(resolved),
             "model": recipe.model.name,
             "sampler": recipe.sampler.name,
             "signature": json.dumps(assembly.signature_words(problem.train.signature)),
@@ -196,7 +195,7 @@ def resume(
         raise UsageError(
             f"{out}: the run is of a posterior made in Python, which its file cannot rebuild; run it again"
         )
-    recipe = config.recipe_from(str(attributes["recipe"]), source=f"{folder.name}/header.json")
+    recipe = recipe_from(str(attributes["recipe"]), source=f"{folder.name}/header.json")
     if not (folder / "checkpoint.npz").exists():
         raise UsageError(f"{out}: stopped before its first checkpoint; start it again with --force")
     tell = observer or _silent
@@ -251,7 +250,7 @@ def resolved_recipe(recipe: Recipe) -> str:
     """The recipe with every field written out, as YAML."""
     backend.prepare(recipe.chain_method, recipe.chains)
     with backend.arithmetic(recipe.precision):
-        return config.to_yaml(assembly.resolved(assembly.assemble(recipe)))
+        return to_yaml(assembly.resolved(assembly.assemble(recipe)))
 
 
 def _train(
@@ -403,7 +402,7 @@ def _sample_posterior(
         "keep_warmup": keep_warmup,
         "precision": precision,
     }
-    recipe = config.resolve(type(posterior).__name__, type(sampler).__name__, [], words)
+    recipe = resolve(type(posterior).__name__, type(sampler).__name__, [], words)
     if not force:
         store.refuse_existing(out)
     backend.prepare(chain_method, chains)

@@ -21,7 +21,7 @@ from bnnzoo.models import Cnn, Mlp
 from bnnzoo.posterior import LinearisedPosterior, NetworkPosterior
 from bnnzoo.posterior.likelihoods import Categorical, Gaussian
 from bnnzoo.posterior.priors import Hierarchical, Normal, ScaleMixture
-from bnnzoo.recipe import config
+from bnnzoo.recipe import Recipe
 from bnnzoo.samplers import Bbb, Dropout, Ensemble, Laplace, Swag, _curvature, _local
 from bnnzoo.samplers.bbb import blundell_weight, kl
 from bnnzoo.sampling import backend
@@ -293,7 +293,7 @@ def test_other_posteriors_have_gradients_only():
 # ---- the linearised predictive -------------------------------------------------------------------
 
 
-def _laplace_recipe(**more: Any) -> config.Recipe:
+def _laplace_recipe(**more: Any) -> Recipe:
     return tiny.recipe("laplace", "mlp", **{"model.hidden": "4", "warmup": 20, "likelihood.scale": "learned", **more})
 
 

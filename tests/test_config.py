@@ -15,9 +15,23 @@ import pytest
 from annotated_types import Ge, Gt, Le
 from typing_extensions import Doc
 
+from bnnzoo import plugin, registry
 from bnnzoo.errors import NotFoundError, UsageError
-from bnnzoo.recipe import config, yaml
-from bnnzoo.recipe.config import Part, build, read_layer, resolve
+from bnnzoo.recipe import (
+    Layer,
+    Part,
+    as_dict,
+    build,
+    build_all,
+    fields_of,
+    part_names,
+    read_layer,
+    resolve,
+    shipped,
+    shipped_names,
+    to_yaml,
+    yaml,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,11 +70,13 @@ def _refused(**fields: object) -> str:
 @pytest.fixture
 def recipes(tmp_path, monkeypatch):
     """A folder of shipped recipes of its own."""
-    monkeypatch.setattr(config, "_shipped_files", lambda: {p.stem: p for p in tmp_path.glob("*.yaml")})
-    return tmp_path
+    monkeypatch.setattr(plugin, "RECIPES", tmp_path)
+    registry.reset()
+    yield tmp_path
+    registry.reset()
 
 
-def _layer(tmp_path, text: str, name: str = "user.yml") -> config.Layer:
+def _layer(tmp_path, text: str, name: str = "user.yml") -> Layer:
     path = tmp_path / name
     path.write_text(text)
     return read_layer(path)
@@ -68,7 +84,7 @@ def _layer(tmp_path, text: str, name: str = "user.yml") -> config.Layer:
 
 class TestFields:
     def test_described(self):
-        fields = {field.name: field for field in config.fields_of(Thing)}
+        fields = {field.name: field for field in fields_of(Thing)}
         assert list(fields) == [
             "step_size",
             "batch_size",
@@ -258,7 +274,7 @@ class TestResolve:
     def test_several_parts_report_together(self):
         bad = Part("thing", {"swap": 3}, {})
         with pytest.raises(UsageError) as caught:
-            config.build_all([(Thing, bad, "model"), (Thing, bad, "sampler")])
+            build_all([(Thing, bad, "model"), (Thing, bad, "sampler")])
         assert str(caught.value).splitlines() == [
             "model.swap: must be true or false (got 3)",
             "sampler.swap: must be true or false (got 3)",
@@ -276,9 +292,9 @@ class TestResolve:
             "keep_warmup": True,
         }
         recipe = resolve("mdn", "penalty", [], asked)
-        text = config.to_yaml(config.as_dict(recipe))
+        text = to_yaml(as_dict(recipe))
         again = resolve(None, None, [_layer(recipes, text)])
-        assert config.to_yaml(config.as_dict(again)) == text
+        assert to_yaml(as_dict(again)) == text
         assert again.sampler.fields["step_size"] == 0.1 + 0.2
         assert np.float32(again.sampler.fields["scale"]) == np.float32(0.1)
         assert again.target == ("y", "true", "1e3")
@@ -286,9 +302,9 @@ class TestResolve:
 
     def test_shipped_recipes(self, recipes):
         (recipes / "tutorial.yaml").write_text("# A first run.\n# More.\nmodel: mdn\nsampler: penalty\n")
-        assert config.shipped_names() == {"tutorial": "A first run."}
+        assert shipped_names() == {"tutorial": "A first run."}
         assert resolve(None, None, [read_layer("tutorial")]).model.name == "mdn"
-        assert config.shipped("../tutorial") is None
+        assert shipped("../tutorial") is None
         with pytest.raises(NotFoundError, match=r"--config nope: no such file, .* there are: tutorial"):
             read_layer("nope")
 
@@ -302,9 +318,9 @@ class TestResolve:
         assert resolve(None, None, [layer]).sampler.name == "hmc"
 
     def test_every_shipped_recipe_resolves(self):
-        for name in config.shipped_names():
+        for name in shipped_names():
             model, _, sampler = name.partition(".")
-            names = config.part_names(None, None, [read_layer(name)])
+            names = part_names(None, None, [read_layer(name)])
             assert resolve(names["model"] or model, names["sampler"] or sampler or "hmc", [read_layer(name)])
 
 

@@ -22,7 +22,7 @@ from bnnzoo.cli import app
 from bnnzoo.cli.check import options as check_options
 from bnnzoo.cli.recipe_command import _spelt, spelling
 from bnnzoo.cli.sample import _extras
-from bnnzoo.recipe import config
+from bnnzoo.recipe import fields_of
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted(page for place in ("*.md", "docs/*.md", "plugins/*/README.md") for page in ROOT.glob(place))
@@ -121,7 +121,7 @@ def test_every_name_is_documented():
 )
 def test_every_field_is_documented(kind, page):
     for name in registry.entries(kind):
-        for field in config.fields_of(registry.load(kind, name)):
+        for field in fields_of(registry.load(kind, name)):
             assert re.search(rf"`{field.name}\b", page_of(page)), f"{name}: {field.name}"
 
 

@@ -19,7 +19,9 @@ def _only_our_own(monkeypatch):
 def test_the_zoo_registers_like_a_stranger():
     (zoo,) = registry.plugins()
     assert (zoo.name, zoo.distribution, zoo.error) == ("zoo", "bnnzoo", "")
-    assert zoo.counts == {"models": 6, "samplers": 18, "datasets": 7, "likelihoods": 7, "priors": 5}
+    listed = {kind: len(registry.entries(kind)) for kind in (*registry.KINDS, registry.RECIPES)}
+    assert zoo.counts == listed
+    assert all(listed.values())
 
 
 def test_entries_say_what_a_list_needs():

@@ -20,7 +20,7 @@ from bnnzoo.models import Cnn, Linear, Mdn, Mlp
 from bnnzoo.posterior import base as posterior_module
 from bnnzoo.posterior.layout import named_leaves
 from bnnzoo.posterior.stochastic import sampled_names
-from bnnzoo.recipe import config
+from bnnzoo.recipe import read_layer, recipe_from, resolve
 from bnnzoo.sampling.loop import Keys
 
 NOISE = 0.3
@@ -89,7 +89,7 @@ def test_a_pattern_that_matches_nothing_is_wrong_usage(stochastic, tmp_path, cap
 def test_the_message_says_where_a_recipe_said_it(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text("model: mlp\nsampler: mala\nstochastic: layer_*\n")
-    recipe = config.resolve(None, None, [config.read_layer(str(path))])
+    recipe = resolve(None, None, [read_layer(str(path))])
     with pytest.raises(UsageError, match=r"mine\.yaml:3:1: no parameter matches 'layer_\*'; there are: layers_0"):
         assembly.assemble(recipe)
 
@@ -215,7 +215,7 @@ def test_the_file_holds_every_leaf_once(run):
     fixed = {str(name).removeprefix("fixed_") for name in constant.data_vars if str(name).startswith("fixed_")}
     assert fixed | set(sampled.data_vars) == {f"layers_{i}_{kind}" for i in (0, 1) for kind in ("weight", "bias")}
     assert not fixed & set(sampled.data_vars)
-    recipe = config.recipe_from(run.attributes["recipe"])
+    recipe = recipe_from(run.attributes["recipe"])
     assert recipe.stochastic in PATTERNS
     if recipe.stochastic == "last":
         assert fixed == {"layers_0_weight", "layers_0_bias"}
@@ -261,8 +261,8 @@ def test_every_chain_was_sampled_with_the_fixed_part_of_the_file(run):
 
 def test_an_interrupted_run_resumes_to_the_same_bits_without_training(run, data, tmp_path, monkeypatch):
     seen: list[Any] = []
-    pattern = config.recipe_from(run.attributes["recipe"]).stochastic
-    recipe = config.resolve("mlp", "random-walk", [], _options(pattern, data))
+    pattern = recipe_from(run.attributes["recipe"]).stochastic
+    recipe = resolve("mlp", "random-walk", [], _options(pattern, data))
 
     def stop() -> int:
         return signal.SIGINT if seen and seen[-1].phase == "sampling" else 0
@@ -285,7 +285,7 @@ def test_an_interrupted_run_resumes_to_the_same_bits_without_training(run, data,
 
 
 def test_the_fixed_part_depends_on_neither_the_chains_nor_what_is_sampled(runs, data):
-    recipe = config.resolve("mlp", "random-walk", [], _options("last", data, chains=3))
+    recipe = resolve("mlp", "random-walk", [], _options("last", data, chains=3))
     alone = zoo._train_fixed(assembly.assemble(recipe), Keys.of(0).fixed, lambda _: None, None)
     assert set(alone) == {"layers_0_weight", "layers_0_bias"}
     for pattern in PATTERNS:
@@ -294,7 +294,7 @@ def test_the_fixed_part_depends_on_neither_the_chains_nor_what_is_sampled(runs, 
 
 
 def test_an_interrupt_while_the_fixed_part_is_trained_writes_nothing(data, tmp_path):
-    recipe = config.resolve("mlp", "random-walk", [], _options("last", data))
+    recipe = resolve("mlp", "random-walk", [], _options("last", data))
     with pytest.raises(InterruptedRunError, match="stopped while training the part that is not sampled") as caught:
         zoo.run_recipe(recipe, out=tmp_path / "run.nc", stop=lambda: signal.SIGTERM)
     assert caught.value.exit_code == 143

@@ -24,7 +24,7 @@ from bnnzoo.errors import BnnzooError, InterruptedRunError, UsageError
 from bnnzoo.posterior.layout import Block, Layout
 from bnnzoo.posterior.likelihoods import Gaussian
 from bnnzoo.posterior.priors import Normal
-from bnnzoo.recipe import config
+from bnnzoo.recipe import Recipe, recipe_from
 from bnnzoo.samplers import AbstractSampler, RandomWalk
 
 
@@ -66,7 +66,7 @@ class StopAt:
 # ---- T18 through files ---------------------------------------------------------------------------
 
 
-def _check_resume(recipe: config.Recipe, whole: bnnzoo.Run, polls: tuple[int, ...], folder: Any) -> None:
+def _check_resume(recipe: Recipe, whole: bnnzoo.Run, polls: tuple[int, ...], folder: Any) -> None:
     for poll in polls:
         out = folder / f"stopped-{poll}.nc"
         with pytest.raises(InterruptedRunError, match="go on with: bnnzoo resume") as caught:
@@ -248,7 +248,7 @@ def test_the_file_is_read_by_xarray_and_arviz(whole):
 
 def test_the_recipe_in_the_file_repeats_the_run(whole, tmp_path):
     first = whole("penalty")
-    recipe = config.recipe_from(first.attributes["recipe"])
+    recipe = recipe_from(first.attributes["recipe"])
     again = zoo.run_recipe(recipe, out=tmp_path / "again.nc")
     tiny.assert_same_bits(groups(again), groups(first))
     assert steady(again) == steady(first)
@@ -335,7 +335,7 @@ def test_sample_by_names_with_arrays(tmp_path, monkeypatch):
     run = bnnzoo.sample(model, sampler, data=(x, y), seed=3, prior={"name": "laplace", "scale": 0.5}, **SHORT)
     posterior = run.posterior["posterior"]
     assert posterior["layers_0_weight"].shape == (2, 12, 4, 3)
-    recipe = config.recipe_from(run.attributes["recipe"])
+    recipe = recipe_from(run.attributes["recipe"])
     assert recipe.model.fields["hidden"] == [4]
     assert (recipe.sampler.name, recipe.sampler.fields["batch_size"]) == ("penalty", 6)
     assert (recipe.prior.name, recipe.prior.fields["scale"]) == ("laplace", 0.5)

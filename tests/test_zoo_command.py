@@ -14,7 +14,7 @@ import pytest
 
 from bnnzoo import cli
 from bnnzoo.cli.zoo import runnable
-from bnnzoo.recipe import config
+from bnnzoo.recipe import shipped_names
 
 
 def test_the_list_has_the_shipped_recipes_that_name_all_they_need(capsys):
@@ -22,11 +22,11 @@ def test_the_list_has_the_shipped_recipes_that_name_all_they_need(capsys):
     listed = {row["recipe"] for row in json.loads(capsys.readouterr().out)}
     assert {"airfoil-hmc", "mdn.penalty", "tutorial"} <= listed
     assert not listed & {"mlp", "hmc", "tempered"}
-    assert listed <= set(config.shipped_names())
+    assert listed <= set(shipped_names())
 
 
 def test_a_pair_without_a_file_can_be_run_too():
-    assert "mdn.hmc" not in config.shipped_names()
+    assert "mdn.hmc" not in shipped_names()
     assert "mdn.hmc" in runnable()
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bnnzoo import assembly, registry
-from bnnzoo.recipe import config
+from bnnzoo.recipe import Recipe, resolve
 from bnnzoo.sampling import backend
 from bnnzoo.sampling.loop import Chunk, Keys, chunks
 from bnnzoo.sampling.placement import place
@@ -59,9 +59,9 @@ def options(sampler: str, **more: Any) -> dict[str, Any]:
     }
 
 
-def recipe(sampler: str, model: str = "linear", **more: Any) -> config.Recipe:
+def recipe(sampler: str, model: str = "linear", **more: Any) -> Recipe:
     """The recipe of `options`; None takes an option out."""
-    return config.resolve(model, sampler, [], options(sampler, **more))
+    return resolve(model, sampler, [], options(sampler, **more))
 
 
 def words(sampler: str, **more: Any) -> list[str]:

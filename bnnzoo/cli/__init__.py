@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import sys
 import traceback
@@ -15,6 +14,7 @@ import typer
 
 from bnnzoo.cli import catalogue, check, compare, diagnose, evaluate, report, sample, zoo
 from bnnzoo.errors import BnnzooError, BnnzooWarning
+from bnnzoo.near import near_names
 
 app = typer.Typer(
     name="bnnzoo",
@@ -104,7 +104,7 @@ def _usage(error: Any, arguments: Sequence[str]) -> str:
     """A usage error of the argument parser, in our words. Its classes are not public, hence by shape."""
     message = " ".join(error.format_message().split()).rstrip(".")
     if hasattr(error, "possibilities") and hasattr(error, "option_name"):
-        near = difflib.get_close_matches(error.option_name, error.possibilities or [], 1)
+        near = near_names(error.option_name, error.possibilities or [], 1)
         message = f"No such option: {error.option_name}" + (f" (did you mean {near[0]}?)" if near else "")
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else " ".join(["bnnzoo", *arguments[:1]])

@@ -11,10 +11,8 @@ import typer
 from bnnzoo import registry
 from bnnzoo.cli import common_options as common
 from bnnzoo.cli.output import print_json, print_table
-from bnnzoo.errors import UsageError
-from bnnzoo.recipe import config
-
-CONFIGS = "configs"
+from bnnzoo.errors import NotFoundError, UsageError
+from bnnzoo.recipe import Field, fields_of, shipped, shipped_names
 
 
 def list_(
@@ -22,9 +20,9 @@ def list_(
         str | None,
         typer.Argument(
             metavar="[KIND]",
-            help=f"{', '.join(registry.KINDS)} or {CONFIGS}; all unless given",
+            help=f"{', '.join(registry.KINDS)} or {registry.RECIPES}; all unless given",
             show_default=False,
-            autocompletion=lambda: [*registry.KINDS, CONFIGS],
+            autocompletion=lambda: [*registry.KINDS, registry.RECIPES],
         ),
     ] = None,
     json: common.Json = False,
@@ -40,7 +38,7 @@ def list_(
     """
     del debug
     _without_plugins(no_plugins)
-    kinds = [*registry.KINDS, CONFIGS] if kind is None else [_kind(kind)]
+    kinds = [*registry.KINDS, registry.RECIPES] if kind is None else [_kind(kind)]
     rows = [row for each in kinds for row in _rows(each)]
     if json:
         print_json(rows)
@@ -66,10 +64,10 @@ def info(
     """
     del debug
     kind = _kind(kind)
-    if kind == CONFIGS:
-        found = config.shipped(name)
+    if kind == registry.RECIPES:
+        found = shipped(name)
         if found is None:
-            raise UsageError(f"no config named {name!r}; there are: {', '.join(config.shipped_names()) or 'none'}")
+            raise NotFoundError(registry.not_found(registry.RECIPES, name))
         typer.echo(found.read_text(encoding="utf-8"), nl=False)
         return
     entry = registry.find(kind, name)
@@ -113,22 +111,12 @@ def _offers(plugin: registry.Plugin) -> str:
 
 
 def _rows(kind: str) -> list[dict[str, str]]:
-    if kind == CONFIGS:
-        return [
-            {
-                "kind": "config",
-                "name": name,
-                "summary": summary,
-                "exactness": "",
-                "distribution": registry.OWN,
-            }
-            for name, summary in config.shipped_names().items()
-        ]
+    summaries = shipped_names() if kind == registry.RECIPES else {}
     return [
         {
             "kind": registry.singular(kind),
             "name": name,
-            "summary": entry.summary,
+            "summary": summaries.get(name, entry.summary),
             "exactness": entry.exactness,
             "distribution": entry.distribution,
         }
@@ -138,7 +126,7 @@ def _rows(kind: str) -> list[dict[str, str]]:
 
 def _kind(word: str) -> str:
     """models, from "model" or "models"."""
-    kinds = [*registry.KINDS, CONFIGS]
+    kinds = [*registry.KINDS, registry.RECIPES]
     for kind in kinds:
         if word.lower() in (kind, registry.singular(kind)):
             return kind
@@ -147,15 +135,14 @@ def _kind(word: str) -> str:
 
 def _print_fields(prefix: str, cls: type[Any]) -> None:
     rows = [
-        [f"--{prefix}.{f.name.replace('_', '-')}", f.type, f.default_text, _range(f), f.help]
-        for f in config.fields_of(cls)
+        [f"--{prefix}.{f.name.replace('_', '-')}", f.type, f.default_text, _range(f), f.help] for f in fields_of(cls)
     ]
     if rows:
         typer.echo("")
         print_table(("option", "type", "default", "range", "meaning"), rows)
 
 
-def _range(field: config.Field) -> str:
+def _range(field: Field) -> str:
     return field.allowed if field.accepts.scalars or field.accepts.items else ""
 
 

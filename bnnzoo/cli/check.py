@@ -16,7 +16,7 @@ from bnnzoo.cli.output import print_json
 from bnnzoo.cli.progress_bar import observer
 from bnnzoo.cli.recipe_command import as_command, late_command, spelling
 from bnnzoo.errors import GateError
-from bnnzoo.recipe import config
+from bnnzoo.recipe import Part, build, fields_of
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Settings:
     seed: Annotated[int, Ge(0), Le(2**32 - 1), Doc("seed of everything random")] = 0
 
 
-def _check_sampler(name: str, fields: config.Part, settings: Settings, *, quiet: bool, json: bool, **_: Any) -> None:
+def _check_sampler(name: str, fields: Part, settings: Settings, *, quiet: bool, json: bool, **_: Any) -> None:
     """Hold a sampler to posteriors with exact answers: Gaussians, a skewed one, a regression, a small network.
 
     Prints every statistic with its z score, and a verdict that says the size and sign of a bias. Exit code 3 unless
@@ -45,7 +45,7 @@ def _check_sampler(name: str, fields: config.Part, settings: Settings, *, quiet:
       bnnzoo check sampler sgld --target gaussian --json
       bnnzoo check sampler penalty --help
     """
-    sampler = config.build(registry.load("samplers", name), fields, "sampler")
+    sampler = build(registry.load("samplers", name), fields, "sampler")
     from bnnzoo.sampling import backend
     from bnnzoo.testing import TARGETS, check_sampler
 
@@ -70,7 +70,7 @@ def _check_sampler(name: str, fields: config.Part, settings: Settings, *, quiet:
 
 def options() -> list[inspect.Parameter]:
     """The options that do not depend on the sampler."""
-    own = [option(spec, panel="Check") for spec in config.fields_of(Settings)]
+    own = [option(spec, panel="Check") for spec in fields_of(Settings)]
     flags = {
         "quiet": "no progress; warnings are still shown",
         "json": "print the report as JSON",
@@ -89,7 +89,7 @@ def _command(found: Scan) -> Any:
     name = found.positionals[0]
     entry = registry.find("samplers", name)
     said = f" ({entry.exactness})" if entry.exactness else ""
-    specs = config.fields_of(registry.load("samplers", name))
+    specs = fields_of(registry.load("samplers", name))
     return _build([option(spec, panel=f"sampler {entry.name}{said}", prefix="sampler") for spec in specs])
 
 
@@ -99,7 +99,7 @@ def _build(dotted: list[inspect.Parameter]) -> Any:
         flags = {flag: given.pop(flag) for flag in ("quiet", "json", "no_plugins", "debug")}
         asked = {key: value for key, value in given.items() if value is not None}
         fields = _part(name, {k.partition("__")[2]: v for k, v in asked.items() if "__" in k}, "--sampler.")
-        settings = config.build(Settings, _part("", {k: v for k, v in asked.items() if "__" not in k}, "--"), "")
+        settings = build(Settings, _part("", {k: v for k, v in asked.items() if "__" not in k}, "--"), "")
         _check_sampler(name, fields, settings, **flags)
 
     argument = typer.Argument(
@@ -112,8 +112,8 @@ def _build(dotted: list[inspect.Parameter]) -> Any:
     return as_command(run, [name, *options(), *dotted], _check_sampler.__doc__)
 
 
-def _part(name: str, values: dict[str, Any], dashes: str) -> config.Part:
-    return config.Part(name, values, {key: dashes + key.replace("_", "-") for key in values})
+def _part(name: str, values: dict[str, Any], dashes: str) -> Part:
+    return Part(name, values, {key: dashes + key.replace("_", "-") for key in values})
 
 
 def add_to(app: typer.Typer) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bnnzoo.recipe.fields import Field
+from bnnzoo.recipe import Field
 
 _METAVARS = {"int": "INT", "float": "FLOAT", "bool": "BOOL", "str": "TEXT"}
 _WIDEST_METAVAR = 16

@@ -7,7 +7,6 @@ their options and parses the arguments as any other, so a typo is found and `--h
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import os
 from collections.abc import Callable, Sequence
@@ -20,7 +19,8 @@ from typer.core import TyperCommand
 from bnnzoo import registry
 from bnnzoo.cli.options import Scan, option, parameter, scan
 from bnnzoo.errors import BnnzooError, UsageError
-from bnnzoo.recipe import config
+from bnnzoo.near import near_names
+from bnnzoo.recipe import PARTS, RUN_FIELDS, Layer, fields_of, part_names, read_layer, resolve
 
 Body = Callable[..., None]
 """What a command does: `body(recipe, **extras)`."""
@@ -67,16 +67,16 @@ def late_command(
 
 def _command(body: Body, extras: Sequence[inspect.Parameter], found: Scan) -> Any:
     model, sampler = [*found.positionals, None, None][:2]
-    layers = [config.read_layer(source) for source in found.values.get("--config", [])]
+    layers = [read_layer(source) for source in found.values.get("--config", [])]
     named = {key: found.last(f"--{key}") for key in ("data", "likelihood", "prior")}
-    names = config.part_names(model, sampler, layers, named)
+    names = part_names(model, sampler, layers, named)
     return _build(body, extras, layers, _part_options(names, found))
 
 
 def _refuse_unknown(name: str, found: Scan, spelt: dict[str, bool]) -> None:
     """A misspelt option would make its value look like a positional: say so before that misleads."""
     for flag in sorted(found.flags - set(spelt)):
-        near = difflib.get_close_matches(flag, spelt, 1)
+        near = near_names(flag, spelt, 1)
         hint = f" (did you mean {near[0]}?)" if near else ""
         raise UsageError(f"No such option: {flag}{hint}; try {name} --help")
 
@@ -84,7 +84,7 @@ def _refuse_unknown(name: str, found: Scan, spelt: dict[str, bool]) -> None:
 def _build(
     body: Body,
     extras: Sequence[inspect.Parameter],
-    layers: list[config.Layer],
+    layers: list[Layer],
     dotted: list[inspect.Parameter],
 ) -> Any:
     own = {extra.name for extra in extras}
@@ -94,7 +94,7 @@ def _build(
         given.pop("config")
         rest = {name: given.pop(name) for name in list(given) if name in own}
         options = {name.replace("__", "."): value for name, value in given.items()}
-        body(config.resolve(model, sampler, layers, options), **rest)
+        body(resolve(model, sampler, layers, options), **rest)
 
     parameters = [
         parameter("model", str | None, _argument("MODEL", "models")),
@@ -130,12 +130,11 @@ def _argument(metavar: str, kind: str) -> Any:
 
 
 def _static_options() -> list[inspect.Parameter]:
-    specs = {spec.name: spec for spec in config.run_fields()}
     data = ["data", "target", "task", "test_fraction", "split_seed", "standardise"]
     return [
-        *(option(specs[name], panel="Data") for name in data),
+        *(option(RUN_FIELDS[name], panel="Data") for name in data),
         *(_part_name(kind) for kind in ("likelihood", "prior")),
-        *(option(spec, panel="Run") for name, spec in specs.items() if name not in data),
+        *(option(spec, panel="Run") for name, spec in RUN_FIELDS.items() if name not in data),
         parameter(
             "config",
             list[str] | None,
@@ -183,7 +182,7 @@ def _part_options(names: dict[str, str], found: Scan) -> list[inspect.Parameter]
             registry.find(f"{kind}s", name)  # all names first: this is instant, importing is not
     options: list[inspect.Parameter] = []
     model: Any = None
-    for kind in config.PARTS:
+    for kind in PARTS:
         name = names[kind]
         if kind == "likelihood" and model is not None:
             if getattr(model, "brings_likelihood", False):
@@ -198,7 +197,7 @@ def _part_options(names: dict[str, str], found: Scan) -> list[inspect.Parameter]
             model = cls
         exactness = registry.find(f"{kind}s", name).exactness
         panel = f"{kind} {name}" + (f" ({exactness})" if exactness else "")
-        options += [option(spec, panel=panel, prefix=kind) for spec in config.fields_of(cls)]
+        options += [option(spec, panel=panel, prefix=kind) for spec in fields_of(cls)]
     return options
 
 

@@ -13,7 +13,7 @@ from bnnzoo.cli.output import print_json, print_record
 from bnnzoo.cli.progress_bar import observer
 from bnnzoo.cli.recipe_command import recipe_command
 from bnnzoo.cli.signals import stop_signals
-from bnnzoo.recipe.config import Recipe
+from bnnzoo.recipe import Recipe
 
 
 def _extras(*, hidden: bool) -> list[inspect.Parameter]:

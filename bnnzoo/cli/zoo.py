@@ -19,7 +19,7 @@ from bnnzoo import registry
 from bnnzoo.cli import common_options as common
 from bnnzoo.cli.output import print_json, print_table
 from bnnzoo.errors import BnnzooError, InterruptedRunError, NotFoundError, UsageError
-from bnnzoo.recipe import config
+from bnnzoo.recipe import part_names, read_layer, shipped_names
 
 COLUMNS = {
     "recipe": ("recipe",),
@@ -42,13 +42,13 @@ def runnable() -> dict[str, str]:
 
     A pair is a model with an example and a sampler with a recipe of its own, whether or not the two share one.
     """
-    shipped = config.shipped_names()
+    shipped = shipped_names()
     installed = {kind: registry.entries(kind) for kind in ("models", "samplers")}
     found: dict[str, str] = {}
     for name, summary in shipped.items():
         if "." in name or name in installed["models"] or name in installed["samplers"]:
             continue
-        parts = config.part_names(None, None, [config.read_layer(name)])
+        parts = part_names(None, None, [read_layer(name)])
         if parts["model"] and parts["sampler"] in installed["samplers"]:
             found[name] = summary
     samplers = [name for name in shipped if name in installed["samplers"]]
@@ -73,7 +73,7 @@ def list_recipes(context: typer.Context, json: common.Json = False, debug: commo
     del debug
     if context.invoked_subcommand is not None:
         return
-    shipped = config.shipped_names()
+    shipped = shipped_names()
     rows = {name: summary for name, summary in runnable().items() if name in shipped}
     if json:
         print_json([{"recipe": name, "summary": summary} for name, summary in rows.items()])

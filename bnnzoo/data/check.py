@@ -6,7 +6,6 @@ header line of a table is not counted. Columns of tables have names; columns of 
 
 from __future__ import annotations
 
-import difflib
 import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -15,15 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bnnzoo.errors import UsageError
+from bnnzoo.near import near_names
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
     """The end of a not-found message: the near names, or else the first few that exist."""
     names = list(names)
-    near = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
-    if not near:
-        folded = {known.casefold(): known for known in names}
-        near = [folded[match] for match in difflib.get_close_matches(name.casefold(), folded, n=3, cutoff=0.6)]
+    near = near_names(name, names)
     if near:
         return f"did you mean {' or '.join(near)}?"
     if not names:

@@ -1,1 +1,28 @@
 """What is asked for: options and recipe files become one recipe, as text until it runs."""
+
+from bnnzoo.recipe.fields import Field, fields_of
+from bnnzoo.recipe.layers import Layer, read_layer
+from bnnzoo.recipe.parts import Part, build, build_all
+from bnnzoo.recipe.precedence import part_names, recipe_from, resolve
+from bnnzoo.recipe.recipe import PARTS, RUN_FIELDS, Recipe, as_dict, to_yaml
+from bnnzoo.recipe.shipped_files import shipped, shipped_names
+
+__all__ = [
+    "PARTS",
+    "RUN_FIELDS",
+    "Field",
+    "Layer",
+    "Part",
+    "Recipe",
+    "as_dict",
+    "build",
+    "build_all",
+    "fields_of",
+    "part_names",
+    "read_layer",
+    "recipe_from",
+    "resolve",
+    "shipped",
+    "shipped_names",
+    "to_yaml",
+]

@@ -1,9 +1,8 @@
-"""Fields of a part (a dataclass, an Equinox module): what they accept, and raw values -> the part."""
+"""Fields of a part (a dataclass, an Equinox module): what each accepts, in words and as its type."""
 
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 import reprlib
 import types
@@ -12,29 +11,15 @@ from collections.abc import Callable, Iterable
 from typing import Any, Literal, NamedTuple
 
 from annotated_types import Ge, GroupedMetadata, Gt, Le, Lt
-from pydantic import TypeAdapter, ValidationError
 from typing_extensions import Doc
 
-from bnnzoo.errors import BnnzooError, UsageError
+from bnnzoo.errors import BnnzooError
 
 REQUIRED = dataclasses.MISSING
 """The default of a field that has none."""
 
 _WORDS = {int: "an integer", float: "a number", bool: "true or false", str: "text"}
-_ADAPTERS: dict[type, TypeAdapter[Any]] = {kind: TypeAdapter(kind) for kind in (int, float, bool, str)}
-
-
-@dataclasses.dataclass(frozen=True)
-class Part:
-    """A part of a recipe: its name in the zoo, its raw fields, and where each was written.
-
-    `name` is "" when only fields were given: they are for the part that is used by default. `where` maps a
-    field to "mdn.yaml:3:5" or "--model.hidden".
-    """
-
-    name: str
-    fields: dict[str, Any] = dataclasses.field(default_factory=dict)
-    where: dict[str, str] = dataclasses.field(default_factory=dict)
+_TRUTHS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
 
 class Field(NamedTuple):
@@ -152,64 +137,6 @@ def fields_of(cls: type) -> list[Field]:
     ]
 
 
-def build(cls: type, part: Part, prefix: str) -> Any:
-    """The part, with its fields validated.
-
-    Raises:
-        UsageError: one line for each problem: where, which field, what it must be.
-    """
-    values, problems = validate(fields_of(cls), part, prefix)
-    if problems:
-        raise UsageError("\n".join(problems))
-    try:
-        return cls(**values)
-    except ValueError as error:
-        raise UsageError(_blame(str(error), part, prefix)) from error
-
-
-def build_all(wanted: Iterable[tuple[type, Part, str]]) -> list[Any]:
-    """Several parts, all their problems reported together. Each is (class, part, prefix)."""
-    built: list[Any] = []
-    problems: list[str] = []
-    for cls, part, prefix in wanted:
-        try:
-            built.append(build(cls, part, prefix))
-        except UsageError as error:
-            problems.append(str(error))
-    if problems:
-        raise UsageError("\n".join(problems))
-    return built
-
-
-def validate(fields: list[Field], part: Part, prefix: str) -> tuple[dict[str, Any], list[str]]:
-    """The converted values of a part, and a line for each problem."""
-    known = {field.name: field for field in fields}
-    values: dict[str, Any] = {}
-    problems: list[str] = []
-    for name, raw in part.fields.items():
-        if name not in known:
-            problems.append(_located(part, prefix, name, unknown(name, known)))
-            continue
-        try:
-            values[name] = known[name].accepts.convert(raw)
-        except ValueError as error:
-            problems.append(_located(part, prefix, name, str(error)))
-    for field in fields:
-        if field.default is REQUIRED and field.name not in part.fields:
-            named = f"--{prefix}.{field.name.replace('_', '-')}"
-            problems.append(f"{named}: needed: must be {field.accepts.words}")
-    return values, problems
-
-
-def unknown(name: str, known: Iterable[str]) -> str:
-    """ "unknown key; did you mean ...?"."""
-    known = list(known)
-    near = difflib.get_close_matches(name.replace("-", "_"), known, 1)
-    if near:
-        return f"unknown key; did you mean {near[0]!r}?"
-    return f"unknown key; there are: {', '.join(known)}" if known else "unknown key; there are none"
-
-
 def accepts_of(annotation: Any) -> Accepts:
     """What an annotation allows. Members of a union that no text can say (array types) are passed over."""
     scalars: list[type] = []
@@ -273,21 +200,20 @@ def _holds(bound: Any, value: Any) -> bool:
 
 def _scalar(kind: type, raw: str | int | float) -> Any:
     """`raw` as that kind, or None. true is no number, and 1 is no text where a number was possible."""
-    if isinstance(raw, bool) and kind is not bool:
+    if kind is bool:
+        return raw if isinstance(raw, bool) else _TRUTHS.get(raw.strip().lower()) if isinstance(raw, str) else None
+    if isinstance(raw, bool):
         return None
-    if isinstance(raw, str) and kind is not str:
-        raw = raw.strip()
-        if "_" in raw:
-            return None
-    if kind is bool and not isinstance(raw, bool | str):
-        return None
-    if kind is str and not isinstance(raw, str):
+    if kind is str:
         return str(raw)
+    # Python's own reading is wider than a recipe's: 1_0, and the digits of every script.
+    if isinstance(raw, str) and ("_" in raw or not raw.isascii()):
+        return None
     try:
-        if kind is int and isinstance(raw, str) and not raw.lstrip("+-").isdigit():
-            raw = _ADAPTERS[float].validate_python(raw)
-        return _ADAPTERS[kind].validate_python(raw)
-    except ValidationError:
+        if kind is float or (isinstance(raw, str) and not raw.strip().lstrip("+-").isdigit()):
+            raw = float(raw)
+        return kind(raw) if kind(raw) == raw or kind is float or isinstance(raw, str) else None
+    except (ValueError, OverflowError):
         return None
 
 
@@ -315,19 +241,3 @@ def _default(field: dataclasses.Field[Any]) -> Any:
 def _help(annotation: Any) -> str:
     metadata = getattr(annotation, "__metadata__", ())
     return next((note.documentation for note in metadata if isinstance(note, Doc)), "")
-
-
-def _located(part: Part, prefix: str, name: str, text: str) -> str:
-    where = part.where.get(name, "")
-    if where.startswith("--"):
-        return f"{where}: {text}"
-    path = f"{prefix}.{name}" if prefix else name
-    return f"{where}: {path}: {text}" if where else f"{path}: {text}"
-
-
-def _blame(message: str, part: Part, prefix: str) -> str:
-    """A constructor's own complaint, at the field it begins with if it names one."""
-    name, colon, text = message.partition(":")
-    if colon and name in part.fields:
-        return _located(part, prefix, name, text.strip())
-    return f"{prefix}: {message}" if part.name == "" else f"{prefix} {part.name}: {message}"

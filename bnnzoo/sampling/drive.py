@@ -19,7 +19,7 @@ from bnnzoo.evaluation import diagnostics
 from bnnzoo.finding import sentence
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.progress import Observer, Progress
-from bnnzoo.recipe.config import Recipe
+from bnnzoo.recipe import Recipe
 from bnnzoo.run import LINEARISED_AT
 from bnnzoo.samplers import AbstractSampler
 from bnnzoo.sampling.loop import Chunk, Keys, Seconds, chunks

@@ -1,0 +1,272 @@
+"""Entry points -> checked entries. Each plugin is loaded on its own, guarded; a failure is a record, not a crash.
+
+A plugin is an entry point of the group `bnnzoo`; the zoo itself is one. Three environment variables choose
+what is loaded: `BNNZOO_PLUGINS=a,b` (these distributions only), `BNNZOO_DISABLE_PLUGINS=1` (nothing but
+the zoo itself) and `BNNZOO_STRICT_PLUGINS=1` (a plugin that fails is an error: for its author and for CI).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import inspect
+import os
+import re
+import sys
+import traceback
+from collections.abc import Iterable
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, NamedTuple
+
+import pluggy
+
+from bnnzoo.errors import BnnzooError
+from bnnzoo.hookspecs import API_VERSION, Entry, Hooks
+from bnnzoo.near import near_names
+
+GROUP = OWN = "bnnzoo"
+KINDS = ("models", "samplers", "datasets", "likelihoods", "priors")
+RECIPES = "configs"
+"""The kind that is read, not imported."""
+EXACTNESS = ("exact", "noise-corrected", "biased", "approximate")
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+_RECIPE_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
+_TARGET = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
+_RECIPE_TARGET = re.compile(r"[^\W\d]\w*:([\w-]+/)*[\w.-]+\.yaml")
+_HOOKS = {f"bnnzoo_{kind}": kind for kind in KINDS} | {"bnnzoo_recipes": RECIPES}
+
+
+class Registered(NamedTuple):
+    """An entry and where it comes from; `declared` is the file and line of the hook that returned it."""
+
+    kind: str
+    name: str
+    summary: str
+    exactness: str
+    target: str
+    distribution: str
+    version: str
+    declared: str
+
+    @property
+    def full_name(self) -> str:
+        """The name that always picks this one: `distribution:name`."""
+        return f"{self.distribution}:{self.name}"
+
+
+class Plugin(NamedTuple):
+    """An entry point of the group and what became of it.
+
+    `error` is one line, empty when all went well; `where` is the file and line of a failure to load.
+    """
+
+    name: str
+    distribution: str
+    version: str
+    error: str
+    where: str
+    traceback: str
+    counts: dict[str, int]
+
+
+class PluginError(BnnzooError):
+    """A plugin that cannot be used, with `BNNZOO_STRICT_PLUGINS=1`."""
+
+
+class Loaded(NamedTuple):
+    plugins: list[Plugin]
+    offered: dict[str, list[Registered]]
+    unreported: list[str]
+
+
+@functools.cache
+def loaded() -> Loaded:
+    """Load every plugin that the environment allows, once per process."""
+    found: list[Plugin] = []
+    offered: dict[str, list[Registered]] = {kind: [] for kind in _HOOKS.values()}
+    for point in _chosen_points():
+        distribution, version = _origin(point)
+        try:
+            given = _entries_of(point, distribution, version)
+            _refuse_twice(given, offered)
+            error = where = trace = ""
+        except KeyboardInterrupt:
+            raise
+        except BaseException as failure:
+            given, error, trace = [], one_line(failure), traceback.format_exc()
+            where = place(failure, point.value)
+        counts = {kind: sum(entry.kind == kind for entry in given) for kind in offered}
+        found.append(Plugin(point.name, distribution, version, error, where, trace, counts))
+        for entry in given:
+            offered[entry.kind].append(entry)
+    found += _absent({plugin.distribution for plugin in found})
+    found = [_with_conflicts(plugin, offered) for plugin in found]
+    reports = [report(plugin) for plugin in found if plugin.error]
+    if reports and _flag("BNNZOO_STRICT_PLUGINS"):
+        raise PluginError("\n".join(reports))
+    return Loaded(found, offered, reports)
+
+
+def report(plugin: Plugin) -> str:
+    if not plugin.version:
+        return f"plugin {plugin.distribution}: {plugin.error}"
+    return f"plugin {plugin.name} of {plugin.distribution} {plugin.version}: {plugin.error}"
+
+
+def singular(kind: str) -> str:
+    """models -> model."""
+    return kind.removesuffix("s")
+
+
+def canonical(distribution: str) -> str:
+    """A distribution's name as packaging compares it: Bnnzoo_BlackJAX is bnnzoo-blackjax."""
+    return re.sub(r"[-_.]+", "-", distribution.strip()).lower()
+
+
+def quiet_stdout() -> contextlib.AbstractContextManager[Any]:
+    """What a plugin prints while it is imported goes to stderr: stdout is for results."""
+    return contextlib.redirect_stdout(sys.stderr)
+
+
+def _flag(variable: str) -> bool:
+    return os.environ.get(variable, "").strip().lower() not in ("", "0", "false", "no")
+
+
+def _only() -> set[str]:
+    return {canonical(name) for name in os.environ.get("BNNZOO_PLUGINS", "").split(",") if name.strip()}
+
+
+def _chosen_points() -> list[EntryPoint]:
+    """The entry points to load: the zoo's own first, then by distribution."""
+    points = sorted(
+        entry_points(group=GROUP), key=lambda point: (_origin(point)[0] != OWN, *_origin(point), point.name)
+    )
+    if _flag("BNNZOO_DISABLE_PLUGINS"):
+        return [point for point in points if _origin(point)[0] == OWN]
+    only = _only()
+    return [point for point in points if not only or _origin(point)[0] in {OWN, *only}]
+
+
+def _absent(distributions: set[str]) -> list[Plugin]:
+    """A record for each distribution that was asked for and is not there."""
+    if _flag("BNNZOO_DISABLE_PLUGINS"):
+        return []
+    missing = sorted(_only() - distributions)
+    return [Plugin("?", name, "", "asked for by BNNZOO_PLUGINS, offers no plugin here", "", "", {}) for name in missing]
+
+
+def _origin(point: EntryPoint) -> tuple[str, str]:
+    try:
+        if point.dist is not None:
+            return canonical(point.dist.name), str(point.dist.version)
+    except Exception:  # a distribution whose metadata is damaged
+        return "?", "?"
+    return "?", "?"
+
+
+def _entries_of(point: EntryPoint, distribution: str, version: str) -> list[Registered]:
+    """Everything one plugin offers, checked; or an exception, and then it offers nothing."""
+    with quiet_stdout():
+        plugin = point.load()
+        wanted = getattr(plugin, "BNNZOO_API", API_VERSION)
+        if wanted != API_VERSION:
+            raise PluginError(f"written for plugin API {wanted!r}; this bnnzoo has {API_VERSION}: update one of them")
+        # A manager of its own for each plugin: what fails here leaves nothing behind.
+        manager = pluggy.PluginManager(OWN)
+        manager.add_hookspecs(Hooks)
+        _check_hook_names(manager, plugin)
+        manager.register(plugin)
+        return [
+            Registered(
+                kind, entry.name.casefold(), *entry[2:], entry.target, distribution, version, _declared(made.function)
+            )
+            for hook, kind in _HOOKS.items()
+            for made in getattr(manager.hook, hook).get_hookimpls()
+            for entry in _checked(kind, hook, made.function())
+        ]
+
+
+def _declared(hook: Any) -> str:
+    code = getattr(inspect.unwrap(hook), "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code else "?"
+
+
+def _refuse_twice(given: list[Registered], offered: dict[str, list[Registered]]) -> None:
+    """Two plugins of one distribution cannot be told apart by `distribution:name`."""
+    for entry in given:
+        if any(other.full_name == entry.full_name for other in offered[entry.kind]):
+            raise PluginError(f"{entry.distribution} offers {singular(entry.kind)} {entry.name!r} twice")
+
+
+def _check_hook_names(manager: pluggy.PluginManager, plugin: Any) -> None:
+    """pluggy ignores a misspelt or unmarked hook in silence; this says so."""
+    for name in dir(plugin):
+        if not name.startswith("bnnzoo_") or not inspect.isroutine(getattr(plugin, name, None)):
+            continue
+        if name not in _HOOKS:
+            near = near_names(name, _HOOKS, 1)
+            cure = f"did you mean {near[0]}?" if near else f"there are: {', '.join(_HOOKS)}"
+            raise PluginError(f"unknown hook {name}; {cure}")
+        if manager.parse_hookimpl_opts(plugin, name) is None:
+            raise PluginError(f"{name} is not marked; put @bnnzoo.hookspecs.hookimpl above it")
+
+
+def _checked(kind: str, hook: str, given: Any) -> Iterable[Entry]:
+    if not isinstance(given, list):
+        raise PluginError(f"{hook} returned {type(given).__name__}, not a list of bnnzoo.hookspecs.Entry")
+    seen: set[str] = set()
+    for entry in given:
+        if not isinstance(entry, Entry):
+            raise PluginError(f"{hook} returned a list with {type(entry).__name__}, not bnnzoo.hookspecs.Entry")
+        if not all(isinstance(text, str) for text in entry):
+            raise PluginError(f"{hook}: the parts of an Entry are text: {entry!r}")
+        name = entry.name.casefold()
+        if not (_RECIPE_NAME if kind == RECIPES else _NAME).fullmatch(name):
+            raise PluginError(f"{hook}: bad name {entry.name!r}: letters, digits, - and _, at most 64")
+        if name in seen:
+            raise PluginError(f"{hook}: the name {entry.name!r} comes twice")
+        if not (_RECIPE_TARGET if kind == RECIPES else _TARGET).fullmatch(entry.target):
+            form = "package:folder/file.yaml" if kind == RECIPES else "package.module:Attribute"
+            raise PluginError(f"{hook}: {name}: bad target {entry.target!r}: write {form!r}")
+        allowed = EXACTNESS if kind == "samplers" else ("",)
+        if entry.exactness not in allowed:
+            said = ", ".join(EXACTNESS) if kind == "samplers" else "only samplers have one"
+            raise PluginError(f"{hook}: {name}: bad exactness {entry.exactness!r}: {said}")
+        seen.add(name)
+    return given
+
+
+def _with_conflicts(plugin: Plugin, offered: dict[str, list[Registered]]) -> Plugin:
+    """The plugin's record, saying which of its names are taken."""
+    if plugin.error or plugin.distribution == OWN:
+        return plugin
+    taken: list[str] = []
+    for kind in offered:
+        for mine in (entry for entry in offered[kind] if entry.distribution == plugin.distribution):
+            rivals = {entry.distribution for entry in offered[kind] if entry.name == mine.name} - {plugin.distribution}
+            what = f"{singular(kind)} {mine.name!r}"
+            if OWN in rivals:
+                taken.append(f"{what} is a built-in name and stays so: write {mine.full_name}")
+            elif rivals:
+                taken.append(f"{what} is also offered by {', '.join(sorted(rivals))}: write {mine.full_name}")
+    return plugin._replace(error="; ".join(taken))
+
+
+def one_line(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    name = type(error).__name__
+    if isinstance(error, PluginError):
+        return text
+    return f"{name}: {text}" if text else name
+
+
+def place(error: BaseException, otherwise: str) -> str:
+    """The file and line where an import failed; `otherwise` where no code of anybody's was reached."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}:{error.lineno}"
+    machinery = (__file__, importlib.__file__, "<frozen", inspect.getfile(EntryPoint), inspect.getfile(pluggy))
+    frames = traceback.extract_tb(error.__traceback__)
+    reached = [frame for frame in frames if not frame.filename.startswith(machinery)]
+    return f"{reached[-1].filename}:{reached[-1].lineno}" if reached else otherwise

@@ -1,0 +1,18 @@
+"""Near names: what somebody may have meant."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+def near_names(name: str, known: Iterable[str], count: int = 3) -> list[str]:
+    """The known names most like this one, the nearest first; case, `-` and `_` make no difference."""
+    known = list(known)
+    folded = [_fold(each) for each in known]
+    near = difflib.get_close_matches(_fold(name), dict.fromkeys(folded), count)
+    return [each for match in near for each, fold in zip(known, folded, strict=True) if fold == match][:count]
+
+
+def _fold(name: str) -> str:
+    return name.casefold().replace("-", "_")

@@ -1,0 +1,144 @@
+"""What one source says: a recipe file, a shipped recipe's name, the options of a command."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bnnzoo import registry
+from bnnzoo.errors import NotFoundError, UsageError
+from bnnzoo.recipe import yaml
+from bnnzoo.recipe.parts import unknown
+from bnnzoo.recipe.recipe import PARTS, RUN_FIELDS
+from bnnzoo.recipe.shipped_files import shipped
+
+
+class Value(NamedTuple):
+    raw: Any
+    where: str
+
+
+@dataclass(frozen=True)
+class PartLayer:
+    name: Value | None = None
+    fields: Mapping[str, Value] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """What one source (a file, the options) says. `problems` are reported by `resolve` with all others."""
+
+    source: str
+    run: Mapping[str, Value] = field(default_factory=dict)
+    parts: Mapping[str, PartLayer] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+    requires: tuple[str, ...] = ()
+    """Packages that offer the parts it names."""
+    example: Layer | None = None
+    """What a shipped recipe says of its own example alone; it is void for other data."""
+
+
+def read_layer(source: str | Path) -> Layer:
+    """A recipe file, a pipe, or a shipped recipe by name (`tutorial`).
+
+    Raises:
+        UsageError: when it cannot be read at all.
+    """
+    path = Path(source)
+    looks_like_a_file = isinstance(source, Path) or path.suffix in (".yaml", ".yml") or len(path.parts) > 1
+    if not looks_like_a_file:
+        found = shipped(str(source))
+        if found is None and not path.is_file():
+            raise NotFoundError(
+                f"--config {source}: no such file, and {registry.not_found(registry.RECIPES, str(source))}"
+            )
+        path = found or path
+    return file_layer(path)
+
+
+def option_layer(model: str | None, sampler: str | None, options: Mapping[str, Any]) -> Layer:
+    run: dict[str, Value] = {}
+    names: dict[str, str | None] = {"model": model, "sampler": sampler}
+    inner: dict[str, dict[str, Value]] = {kind: {} for kind in PARTS}
+    problems: list[str] = []
+    for key, raw in options.items():
+        if raw is None:
+            continue
+        where = "--" + key.replace("_", "-")
+        kind, dot, name = key.partition(".")
+        if dot and kind in PARTS:
+            inner[kind][name.replace("-", "_")] = Value(raw, where)
+        elif key in PARTS:
+            names[key] = str(raw)
+        elif key in RUN_FIELDS:
+            run[key] = Value(raw, where)
+        else:
+            problems.append(f"{where}: {unknown(key, [*PARTS, *RUN_FIELDS])}")
+    parts = {
+        kind: PartLayer(Value(name.casefold(), kind) if (name := names.get(kind)) else None, inner[kind])
+        for kind in PARTS
+        if names.get(kind) or inner[kind]
+    }
+    return Layer("options", run, parts, tuple(problems))
+
+
+def file_layer(path: Path) -> Layer:
+    return layer_of(yaml.read(path), str(path))
+
+
+def layer_of(root: yaml.Node, source: str) -> Layer:
+    if not isinstance(root.value, dict):
+        raise UsageError(f"{root.where}: a recipe is a list of `key: value` lines")
+    run: dict[str, Value] = {}
+    parts: dict[str, PartLayer] = {}
+    problems: list[str] = []
+    example: Layer | None = None
+    requires = Value(None, "")
+    for key, node in root.value.items():
+        if key == "example":
+            example = layer_of(node, source)
+            problems += example.problems
+        elif key == "requires":
+            requires = _plain(node, key, problems)
+        elif key in PARTS:
+            if node.value is not None:
+                parts[key] = _file_part(key, node, problems)
+        elif key in RUN_FIELDS:
+            run[key] = _plain(node, key, problems)
+        else:
+            problems.append(f"{node.key_where}: {key}: {unknown(key, [*PARTS, *RUN_FIELDS])}")
+    needed = requires.raw if isinstance(requires.raw, list) else [requires.raw] if requires.raw else []
+    return Layer(source, run, parts, tuple(problems), tuple(map(str, needed)), example)
+
+
+def _file_part(kind: str, node: yaml.Node, problems: list[str]) -> PartLayer:
+    """`sampler: penalty`, or `sampler: {name: penalty, step_size: 1e-3}`."""
+    if isinstance(node.value, str):
+        return PartLayer(Value(node.value.casefold(), node.where))
+    if not isinstance(node.value, dict):
+        problems.append(f"{node.where}: {kind}: must be a name, or a mapping of its fields")
+        return PartLayer()
+    name: Value | None = None
+    found: dict[str, Value] = {}
+    for key, inner in node.value.items():
+        value = _plain(inner, f"{kind}.{key}", problems)
+        if key != "name":
+            found[key] = value
+        elif isinstance(value.raw, str):
+            name = Value(value.raw.casefold(), value.where)
+        else:
+            problems.append(f"{value.where}: {kind}.name: must be a name")
+    return PartLayer(name, found)
+
+
+def _plain(node: yaml.Node, path: str, problems: list[str]) -> Value:
+    """A value of one or several scalars; nothing deeper means anything in a recipe."""
+    if isinstance(node.value, list):
+        if not any(isinstance(item.value, list | dict) for item in node.value):
+            return Value([item.value for item in node.value], node.key_where)
+    elif not isinstance(node.value, dict):
+        return Value(node.value, node.key_where)
+    problems.append(f"{node.key_where}: {path}: must be a single value or a flat list")
+    return Value(None, node.key_where)

@@ -1,0 +1,97 @@
+"""Raw values of a part -> the part, or a line for each problem: where, which field, what it must be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from bnnzoo.errors import UsageError
+from bnnzoo.near import near_names
+from bnnzoo.recipe.fields import REQUIRED, Field, fields_of
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a recipe: its name in the zoo, its raw fields, and where each was written.
+
+    `name` is "" when only fields were given: they are for the part that is used by default. `where` maps a
+    field to "mdn.yaml:3:5" or "--model.hidden".
+    """
+
+    name: str
+    fields: dict[str, Any] = field(default_factory=dict)
+    where: dict[str, str] = field(default_factory=dict)
+
+
+def build(cls: type, part: Part, prefix: str) -> Any:
+    """The part, with its fields validated.
+
+    Raises:
+        UsageError: one line for each problem: where, which field, what it must be.
+    """
+    values, problems = validate(fields_of(cls), part, prefix)
+    if problems:
+        raise UsageError("\n".join(problems))
+    try:
+        return cls(**values)
+    except ValueError as error:
+        raise UsageError(_blame(str(error), part, prefix)) from error
+
+
+def build_all(wanted: Iterable[tuple[type, Part, str]]) -> list[Any]:
+    """Several parts, all their problems reported together. Each is (class, part, prefix)."""
+    built: list[Any] = []
+    problems: list[str] = []
+    for cls, part, prefix in wanted:
+        try:
+            built.append(build(cls, part, prefix))
+        except UsageError as error:
+            problems.append(str(error))
+    if problems:
+        raise UsageError("\n".join(problems))
+    return built
+
+
+def validate(fields: list[Field], part: Part, prefix: str) -> tuple[dict[str, Any], list[str]]:
+    """The converted values of a part, and a line for each problem."""
+    known = {field.name: field for field in fields}
+    values: dict[str, Any] = {}
+    problems: list[str] = []
+    for name, raw in part.fields.items():
+        if name not in known:
+            problems.append(_located(part, prefix, name, unknown(name, known)))
+            continue
+        try:
+            values[name] = known[name].accepts.convert(raw)
+        except ValueError as error:
+            problems.append(_located(part, prefix, name, str(error)))
+    for each in fields:
+        if each.default is REQUIRED and each.name not in part.fields:
+            named = f"--{prefix}.{each.name.replace('_', '-')}"
+            problems.append(f"{named}: needed: must be {each.accepts.words}")
+    return values, problems
+
+
+def unknown(name: str, known: Iterable[str]) -> str:
+    """ "unknown key; did you mean ...?"."""
+    known = list(known)
+    for near in near_names(name, known, 1):
+        return f"unknown key; did you mean {near!r}?"
+    return f"unknown key; there are: {', '.join(known)}" if known else "unknown key; there are none"
+
+
+def _located(part: Part, prefix: str, name: str, text: str) -> str:
+    where = part.where.get(name, "")
+    if where.startswith("--"):
+        return f"{where}: {text}"
+    path = f"{prefix}.{name}" if prefix else name
+    return f"{where}: {path}: {text}" if where else f"{path}: {text}"
+
+
+def _blame(message: str, part: Part, prefix: str) -> str:
+    """A constructor's own complaint, at the field it begins with if it names one."""
+    name, colon, text = message.partition(":")
+    if colon and name in part.fields:
+        return _located(part, prefix, name, text.strip())
+    return f"{prefix}: {message}" if part.name == "" else f"{prefix} {part.name}: {message}"

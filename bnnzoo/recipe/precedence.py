@@ -1,0 +1,135 @@
+"""Options, recipe files and the zoo's own recipes -> one `Recipe`.
+
+Precedence: option > later --config > earlier > the zoo's `model`, `sampler`, `model.sampler` recipes >
+defaults. The fields of the chosen parts stay raw here: `build` validates them against the part's own
+class, once that is imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from bnnzoo import registry
+from bnnzoo.errors import UsageError
+from bnnzoo.recipe import yaml
+from bnnzoo.recipe.layers import Layer, Value, file_layer, layer_of, option_layer
+from bnnzoo.recipe.parts import Part, validate
+from bnnzoo.recipe.recipe import PARTS, RUN_FIELDS, Recipe
+from bnnzoo.recipe.shipped_files import shipped
+
+
+def resolve(
+    model: str | None,
+    sampler: str | None,
+    layers: Iterable[Layer] = (),
+    options: Mapping[str, Any] | None = None,
+) -> Recipe:
+    """One recipe from names, config layers (earlier first) and options.
+
+    `options` maps a run key ("chains"), a part ("likelihood") or a part's field ("sampler.step_size") to a
+    raw value; None means not given.
+
+    Raises:
+        UsageError: every problem found, one line each.
+    """
+    user = [*layers, option_layer(model, sampler, options or {})]
+    parts, merged = _merge(user)
+    problems = [problem for layer in merged for problem in layer.problems]
+    for kind in ("model", "sampler"):
+        if not parts[kind].name:
+            problems.append(
+                f"no {kind}: name one (bnnzoo sample MODEL SAMPLER), here or in a --config; see bnnzoo list"
+            )
+    problems += _absent(parts, merged)
+    run: dict[str, Value] = {}
+    for layer in merged:
+        run.update(layer.run)
+    asked = Part("", {key: value.raw for key, value in run.items()}, {key: value.where for key, value in run.items()})
+    values, wrong = validate(list(RUN_FIELDS.values()), asked, "")
+    problems += wrong
+    if problems:
+        raise UsageError("\n".join(problems))
+    optional = {kind: part if part.name or part.fields else None for kind, part in parts.items()}
+    return Recipe(
+        model=parts["model"],
+        sampler=parts["sampler"],
+        likelihood=optional["likelihood"],
+        prior=optional["prior"],
+        **values,
+        where=asked.where,
+    )
+
+
+def part_names(
+    model: str | None,
+    sampler: str | None,
+    layers: Iterable[Layer] = (),
+    options: Mapping[str, Any] | None = None,
+) -> dict[str, str]:
+    """The name of each part that `resolve` would settle on, "" where none is said. Nothing is checked."""
+    parts, _ = _merge([*layers, option_layer(model, sampler, options or {})])
+    return {kind: part.name for kind, part in parts.items()}
+
+
+def recipe_from(text: str, source: str = "recipe") -> Recipe:
+    """The recipe that a file's attribute `recipe` holds."""
+    return resolve(None, None, [layer_of(yaml.parse(text, source), source)])
+
+
+def _absent(parts: Mapping[str, Part], layers: list[Layer]) -> list[str]:
+    """A line for each part that is not there, though a recipe says which package has it."""
+    needed = dict.fromkeys(package for layer in layers for package in layer.requires)
+    if not needed:
+        return []
+    loaded = {plugin.distribution for plugin in registry.plugins()}
+    packages = " ".join(package for package in needed if registry.canonical(package) not in loaded)
+    return [
+        f"no {kind} named {part.name!r}; this recipe needs what is not loaded: pip install {packages}"
+        for kind, part in parts.items()
+        if packages and part.name and registry.get(f"{kind}s", part.name) is None
+    ]
+
+
+def _merge(user: list[Layer]) -> tuple[dict[str, Part], list[Layer]]:
+    """The parts, and the layers they came from, lowest first."""
+    named = {kind: _last_name(kind, user) for kind in PARTS}
+    said = [layer.run["data"].raw for layer in user if "data" in layer.run]
+    data = said[-1] if said else None
+    stems = [named["model"], named["sampler"], f"{named['model']}.{named['sampler']}"]
+    files = [file_layer(path) for stem in stems if (path := shipped(stem)) is not None]
+    examples = [layer.example.run["data"].raw for layer in files if layer.example and "data" in layer.example.run]
+    own: list[Layer] = []
+    for layer in files:
+        own.append(layer)
+        if layer.example and data in (None, *examples[-1:]):
+            own.append(layer.example)
+    merged = [*(_subdued(layer, named) for layer in own), *user]
+    return {kind: _merged_part(kind, merged) for kind in PARTS}, merged
+
+
+def _last_name(kind: str, layers: list[Layer]) -> str:
+    names = [part.name.raw for layer in layers if (part := layer.parts.get(kind)) and part.name]
+    return names[-1] if names else ""
+
+
+def _subdued(layer: Layer, named: Mapping[str, str]) -> Layer:
+    """A shipped recipe without nameless fields of parts the user named otherwise."""
+    void = [k for k in ("likelihood", "prior") if named[k] and k in layer.parts and layer.parts[k].name is None]
+    parts = {kind: part for kind, part in layer.parts.items() if kind not in void}
+    return replace(layer, parts=parts, example=None)
+
+
+def _merged_part(kind: str, layers: list[Layer]) -> Part:
+    name, found = "", dict[str, Value]()
+    for layer in layers:
+        part = layer.parts.get(kind)
+        if part is None:
+            continue
+        if part.name is not None:
+            if name and part.name.raw != name:
+                found = {}
+            name = part.name.raw
+        found.update(part.fields)
+    return Part(name, {key: value.raw for key, value in found.items()}, {key: v.where for key, v in found.items()})

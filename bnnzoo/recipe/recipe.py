@@ -1,0 +1,84 @@
+"""`Recipe`: everything a run is made of, and its text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from annotated_types import Ge, Gt, Le, Lt
+from typing_extensions import Doc
+
+from bnnzoo.recipe import yaml
+from bnnzoo.recipe.fields import Field, fields_of
+from bnnzoo.recipe.parts import Part
+
+PARTS = ("model", "sampler", "likelihood", "prior")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything a run is made of, as it was asked for."""
+
+    model: Part
+    sampler: Part
+    likelihood: Part | None = None
+    prior: Part | None = None
+
+    data: Annotated[str | None, Doc("a registered data set, or a file: .csv .tsv .parquet .npz, an IDX folder")] = None
+    target: Annotated[tuple[str, ...], Doc("a target column; repeatable; the last column unless given")] = ()
+    task: Annotated[Literal["regression", "classification"] | None, Doc("from the data unless given")] = None
+    test_fraction: Annotated[float, Ge(0), Lt(1), Doc("share of the rows kept for testing")] = 0.1
+    split_seed: Annotated[int, Ge(0), Le(2**32 - 1), Doc("seed of the split into training and test rows")] = 0
+    standardise: Annotated[bool, Doc("inputs and regression targets to mean 0 and variance 1")] = True
+    likelihood_power: Annotated[float, Gt(0), Doc("power of the likelihood; 1 is the posterior")] = 1.0
+    stochastic: Annotated[
+        str,
+        Doc("what is sampled: all, last (the last layer), or names such as layers_1_*; the rest is trained once"),
+    ] = "all"
+    chains: Annotated[int, Ge(1), Doc("chains")] = 4
+    warmup: Annotated[int, Ge(0), Doc("warm-up steps per chain; 0 adapts nothing")] = 1000
+    draws: Annotated[int, Ge(1), Doc("draws kept per chain")] = 1000
+    thin: Annotated[int, Ge(1), Doc("steps per kept draw")] = 1
+    seed: Annotated[int, Ge(0), Le(2**32 - 1), Doc("seed of everything random but the split")] = 0
+    init: Annotated[
+        Literal["map", "prior"] | None,
+        Doc("where chains start; map, the default for networks, trains each first"),
+    ] = None
+    start_steps: Annotated[int, Ge(250), Doc("steps of training for init map, at most")] = 5000
+    start_held_out: Annotated[
+        float, Ge(0), Lt(1), Doc("share of the rows that training for init map is judged on; 0: it fits all rows")
+    ] = 0.1
+    chain_method: Annotated[
+        Literal["auto", "parallel", "vectorized", "sequential"], Doc("how chains share the hardware")
+    ] = "auto"
+    keep_warmup: Annotated[bool, Doc("also write the warm-up draws")] = False
+    checkpoint_every: Annotated[float, Ge(0), Doc("seconds between checkpoints")] = 60.0
+    precision: Annotated[Literal["float32", "float64"], Doc("of the arithmetic")] = "float32"
+
+    where: dict[str, str] = field(default_factory=dict)
+    """Run key -> where it was written, for messages."""
+
+
+RUN_FIELDS: dict[str, Field] = {f.name: f for f in fields_of(Recipe) if f.name not in {*PARTS, "where"}}
+"""The fields of a recipe that are not parts: the keys and options of a run."""
+
+
+def as_dict(recipe: Recipe) -> dict[str, Any]:
+    """The recipe as a recipe file holds it, in a fixed order. Parts without a name or fields are left out."""
+    found: dict[str, Any] = {}
+    for kind in PARTS:
+        part: Part | None = getattr(recipe, kind)
+        if part is not None:
+            found[kind] = {**({"name": part.name} if part.name else {}), **dict(sorted(part.fields.items()))}
+    for name in RUN_FIELDS:
+        value = getattr(recipe, name)
+        found[name] = list(value) if isinstance(value, tuple) else value
+    return found
+
+
+def to_yaml(recipe: Mapping[str, Any]) -> str:
+    """A recipe's dictionary as YAML that reads back identical: parts first, then run keys."""
+    order = [*PARTS, *RUN_FIELDS]
+    known = [key for key in order if key in recipe]
+    return yaml.write({key: recipe[key] for key in [*known, *(key for key in recipe if key not in order)]})
