@@ -24,7 +24,7 @@ from bnnzoo.evaluation import predictive
 from bnnzoo.posterior import LinearisedPosterior, NetworkPosterior
 from bnnzoo.posterior.likelihoods import Gaussian
 from bnnzoo.posterior.priors import Normal
-from bnnzoo.run import LINEARISED_AT
+from bnnzoo.store.schema import LINEARISED_AT
 from bnnzoo.testing.targets import HIDDEN, NETWORK_AT, NETWORK_MEAN, NETWORK_SD, NOISE, small_network
 
 

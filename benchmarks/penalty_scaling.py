@@ -268,15 +268,15 @@ NOISE = 0.5
 def last_layer(size: int, repeats: int) -> None:
     x, y = teacher(size)
     words = {"stochastic": "last", "likelihood": "gaussian", "likelihood.scale": NOISE, "prior": "normal"}
-    words |= {"model.hidden": (64,), "data": "memory", "test_fraction": 0.0, "chains": CHAINS}
-    recipe = dataclasses.replace(resolve("mlp", "penalty", [], words), data=None)
-    problem = assembly.assemble(recipe, from_arrays(x, y))
-    whole = assembly.whole(problem)
-    start = assembly.initial_positions(whole, trained=True, key=jax.random.key(0))
+    words |= {"model.hidden": (64,), "test_fraction": 0.0, "chains": CHAINS}
+    recipe = resolve("mlp", "penalty", [], words, in_memory=True)
+    problem = assembly.Problem.of(recipe, from_arrays(x, y))
+    whole = problem.whole()
+    start = whole.initial_positions(trained=True, key=jax.random.key(0))
     for _, trained in train(whole.posterior, start, placement=place("vectorized", 1), key=jax.random.key(1)):  # noqa: B007
         pass
     fixed = named_leaves(whole.posterior.network_at(jnp.asarray(trained[0])))
-    posterior = assembly.fix(problem, {k: fixed[k] for k in named_leaves(problem.posterior.network)}).posterior
+    posterior = problem.with_fixed({k: fixed[k] for k in named_leaves(problem.posterior.network)}).posterior
 
     design = np.column_stack([posterior.data.x, np.ones(size)]).astype(float)
     covariance = np.linalg.inv(design.T @ design / NOISE**2 + np.eye(design.shape[1]))

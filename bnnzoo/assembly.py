@@ -1,12 +1,14 @@
-"""From words to objects: a recipe and its data -> the posterior, the sampler and where the chains start."""
+"""The one road to a posterior: from a recipe and its rows, from a run's file, or a posterior made by hand."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,12 +18,13 @@ from bnnzoo import registry
 from bnnzoo.data import Dataset, Scaler, Signature, load, split
 from bnnzoo.errors import UsageError
 from bnnzoo.models import AbstractModel
-from bnnzoo.posterior import NetworkPosterior, stochastic
+from bnnzoo.posterior import AbstractPosterior, NetworkPosterior, stochastic
 from bnnzoo.posterior.layout import named_leaves
 from bnnzoo.posterior.likelihoods import AbstractLikelihood
 from bnnzoo.posterior.priors import AbstractPrior
-from bnnzoo.recipe import Part, Recipe, as_dict, build_all, fields_of
+from bnnzoo.recipe import Part, Recipe, as_dict, build_all, fields_of, recipe_from
 from bnnzoo.samplers import AbstractSampler
+from bnnzoo.store.schema import fixed_leaves
 
 
 class Parts(NamedTuple):
@@ -33,37 +36,153 @@ class Parts(NamedTuple):
     prior: AbstractPrior
 
 
-class Problem(NamedTuple):
-    """A recipe with its data, ready to run. `train` and `test` are in original units."""
+class Description(NamedTuple):
+    """What a recipe and its data come to besides the posterior: enough to predict in the data's own units."""
+
+    parts: Parts
+    signature: Signature
+    scaler: Scaler
+
+    def network(self, *, key: PRNGKeyArray) -> Callable[[Array], Array]:
+        """The network at an initialisation of its own."""
+        num_outputs = self.parts.likelihood.num_outputs(self.num_targets)
+        return self.parts.model.build(self.example.shape[1:], num_outputs, key=key)
+
+    @property
+    def example(self) -> np.ndarray:
+        """One input of zeros as the network takes it, [1, ...]."""
+        return self.parts.model.arrange(np.zeros((1, *self.signature.shape), self.signature.dtype))
+
+    @property
+    def num_targets(self) -> int:
+        """Classes, or columns of a regression's targets."""
+        return self.signature.num_classes or len(self.signature.target_names)
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """What is to be drawn from, and by which sampler. A posterior made by hand has no description and no rows."""
 
     recipe: Recipe
-    parts: Parts
-    train: Dataset
-    test: Dataset | None
-    scaler: Scaler
-    posterior: NetworkPosterior
+    posterior: AbstractPosterior
+    sampler: AbstractSampler
+    description: Description | None = None
+    train: Dataset | None = None
+    """The training rows in original units; None where the posterior only predicts."""
+    test: Dataset | None = None
 
+    @classmethod
+    def of(cls, recipe: Recipe, dataset: Dataset | None = None) -> Problem:
+        """The problem that a recipe describes, with everything wrong found first.
 
-def assemble(recipe: Recipe, dataset: Dataset | None = None) -> Problem:
-    """Everything a run needs, with everything wrong found first.
+        Args:
+            dataset: data in memory, instead of the recipe's.
 
-    Args:
-        dataset: data in memory, instead of the recipe's.
+        Raises:
+            UsageError: one line for each problem.
+        """
+        if dataset is None:
+            if recipe.data is None:
+                raise UsageError("no data: name a data set or a file with --data (bnnzoo list datasets)")
+            dataset = load(recipe.data, target=recipe.target, task=recipe.task or _named_task(recipe))
+        parts = make_parts(recipe, dataset.task)
+        train, test = split(dataset, test_fraction=recipe.test_fraction, seed=recipe.split_seed)
+        scaler = _fit_scaler(train, parts.likelihood, standardise=recipe.standardise)
+        problem = _described(recipe, Description(parts, train.signature, scaler), train, test)
+        parts.sampler.check(problem.posterior)
+        return problem
 
-    Raises:
-        UsageError: one line for each problem.
-    """
-    if dataset is None:
-        if recipe.data is None:
-            raise UsageError("no data: name a data set or a file with --data (bnnzoo list datasets)")
-        task = recipe.task or _named_task(recipe)
-        dataset = load(recipe.data, target=recipe.target, task=task)
-    parts = make_parts(recipe, dataset.task)
-    train, test = split(dataset, test_fraction=recipe.test_fraction, seed=recipe.split_seed)
-    scaler = fit_scaler(train, parts.likelihood, standardise=recipe.standardise)
-    posterior = make_posterior(recipe, parts, train.signature, scaler, train)
-    parts.sampler.check(posterior)
-    return Problem(recipe, parts, train, test, scaler, posterior)
+    @classmethod
+    def restored(
+        cls,
+        attributes: Mapping[str, Any],
+        constant: Mapping[str, np.ndarray],
+        observed: Mapping[str, np.ndarray] | None = None,
+    ) -> Problem:
+        """The problem of a run, from what its file says.
+
+        Args:
+            attributes: the file's root attributes.
+            constant: the variables of its group constant_data.
+            observed: those of observed_data, for a posterior with the training rows; None for one that only predicts.
+
+        Raises:
+            UsageError: if the posterior was made by hand: no file can say what it is.
+        """
+        if "signature" not in attributes:
+            raise UsageError("the run is of a posterior made in Python: its file holds the draws, but not the model")
+        recipe = recipe_from(str(attributes["recipe"]))
+        signature = signature_from(str(attributes["signature"]))
+        scaler = Scaler(*(np.asarray(constant[name]) for name in ("x_mean", "x_sd", "y_mean", "y_sd")))
+        description = Description(make_parts(recipe, signature.task), signature, scaler)
+        train = None if observed is None else _rows(signature, constant["x"], observed["y"])
+        return _described(recipe, description, train, fixed=fixed_leaves(constant))
+
+    @classmethod
+    def by_hand(cls, recipe: Recipe, posterior: AbstractPosterior, sampler: AbstractSampler) -> Problem:
+        """A posterior that no recipe describes; of the recipe its lengths and seeds count.
+
+        Raises:
+            UsageError: if the sampler cannot run on it.
+        """
+        sampler.check(posterior)
+        return cls(recipe, posterior, sampler)
+
+    def with_fixed(self, fixed: Mapping[str, Array | np.ndarray]) -> Problem:
+        """The same with trained values of what is not sampled."""
+        return _described(self.recipe, self.require_description(), self.train, self.test, fixed)
+
+    def whole(self) -> Problem:
+        """The problem of one chain in which everything is sampled: what the fixed part is trained on."""
+        recipe = dataclasses.replace(self.recipe, stochastic="all", chains=1)
+        return _described(recipe, self.require_description(), self.train)
+
+    def require_description(self) -> Description:
+        """The description.
+
+        Raises:
+            UsageError: for a posterior made by hand.
+        """
+        if self.description is None:
+            raise UsageError("the posterior was made in Python: nothing says what its model is")
+        return self.description
+
+    @property
+    def network_posterior(self) -> NetworkPosterior:
+        """The posterior, of a problem with a description: always a network's."""
+        assert isinstance(self.posterior, NetworkPosterior)
+        return self.posterior
+
+    def initial_positions(self, *, trained: bool, key: PRNGKeyArray) -> Float[Array, "chain dim"]:
+        """Where training starts (each chain's own initialisation of the network), or draws of the prior."""
+        description = self.description
+
+        @eqx.filter_jit
+        def positions(posterior: AbstractPosterior, chains: Array) -> Float[Array, "chain dim"]:
+            def one(chain: Array) -> Float[Array, " dim"]:
+                own = jax.random.fold_in(key, chain)
+                if trained and description is not None and isinstance(posterior, NetworkPosterior):
+                    return posterior.position(description.network(key=own))
+                return posterior.start(key=own)
+
+            return jax.vmap(one)(chains)
+
+        return positions(self.posterior, jnp.arange(self.recipe.chains, dtype=jnp.uint32))
+
+    def resolved(self) -> dict[str, Any]:
+        """The recipe with every field of every part written out: what the file stores and a repeat needs."""
+        recipe, (parts, signature, _) = self.recipe, self.require_description()
+        fields: dict[str, Part | None] = {
+            "model": _written(recipe.model.name, parts.model),
+            "sampler": _written(recipe.sampler.name, parts.sampler),
+            "prior": _written(_named(recipe.prior, "normal").name, parts.prior),
+            "likelihood": None,
+        }
+        if not parts.model.brings_likelihood:
+            name = _named(recipe.likelihood, type(parts.model).default_likelihood(signature.task)).name
+            fields["likelihood"] = _written(name, parts.likelihood)
+        whole: Any = {**fields, "task": signature.task, "init": recipe.init or "map"}
+        return as_dict(dataclasses.replace(recipe, **whole))
 
 
 def make_parts(recipe: Recipe, task: str) -> Parts:
@@ -98,7 +217,18 @@ def make_parts(recipe: Recipe, task: str) -> Parts:
     return Parts(model, sampler, likelihood, prior)
 
 
-def fit_scaler(train: Dataset, likelihood: AbstractLikelihood, *, standardise: bool) -> Scaler:
+def signature_words(signature: Signature) -> str:
+    """A signature as the file's attribute `signature` holds it, JSON."""
+    return json.dumps(signature._asdict())
+
+
+def signature_from(text: str) -> Signature:
+    """The signature that `signature_words` wrote."""
+    values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in json.loads(text).items()}
+    return Signature(**values)
+
+
+def _fit_scaler(train: Dataset, likelihood: AbstractLikelihood, *, standardise: bool) -> Scaler:
     """The scaler of the training rows; targets that are counts or labels keep their units."""
     scaler = Scaler.fit(train, standardise)
     if likelihood.scales_targets:
@@ -107,13 +237,19 @@ def fit_scaler(train: Dataset, likelihood: AbstractLikelihood, *, standardise: b
     return dataclasses.replace(scaler, y_mean=np.zeros(targets, np.float32), y_sd=np.ones(targets, np.float32))
 
 
-def make_posterior(
+def _described(
     recipe: Recipe,
-    parts: Parts,
-    signature: Signature,
-    scaler: Scaler,
+    description: Description,
     train: Dataset | None,
+    test: Dataset | None = None,
     fixed: Mapping[str, Array | np.ndarray] | None = None,
+) -> Problem:
+    posterior = _posterior(recipe, description, train, fixed or {})
+    return Problem(recipe, posterior, description.parts.sampler, description, train, test)
+
+
+def _posterior(
+    recipe: Recipe, description: Description, train: Dataset | None, fixed: Mapping[str, Array | np.ndarray]
 ) -> NetworkPosterior:
     """The posterior on the training rows, or one without data that only predicts.
 
@@ -124,18 +260,14 @@ def make_posterior(
     Raises:
         UsageError: if the recipe's `stochastic` names no parameter.
     """
-    example = np.zeros((1, *signature.shape), signature.dtype)
-    arranged = parts.model.arrange(example)
-    num_targets = signature.num_classes or len(signature.target_names)
-    network = parts.model.build(arranged.shape[1:], parts.likelihood.num_outputs(num_targets), key=jax.random.key(0))
+    parts, signature, scaler = description
+    network = stochastic.with_leaves(description.network(key=jax.random.key(0)), fixed)
     if train is None:
-        x, y = arranged[:0], np.zeros((0,), np.float32)
+        x, y = description.example[:0], np.zeros((0,), np.float32)
     else:
-        parts.likelihood.check(train.y, num_targets)
+        parts.likelihood.check(train.y, description.num_targets)
         scaled = scaler.apply(train)
         x, y = parts.model.arrange(scaled.x), scaled.y
-    images = signature.dtype == "uint8"
-    network = stochastic.with_leaves(network, fixed or {})
     split = parts.model.split(network)
     try:
         names = stochastic.sampled_names(recipe.stochastic, network, split and split[1])
@@ -150,6 +282,8 @@ def make_posterior(
         likelihood_power=recipe.likelihood_power,
         sampled=lambda leaf: any(leaf is one for one in chosen),
     )
+    # Byte images stay bytes on the device, a quarter of the memory: the network's input is scaled there.
+    images = signature.dtype == "uint8"
     posterior = make(
         network,
         x=_precise(x, recipe.precision),
@@ -165,48 +299,16 @@ def make_posterior(
     return dataclasses.replace(make(last, x=np.asarray(posterior.features(features))), layout=posterior.layout)
 
 
-def whole(problem: Problem) -> Problem:
-    """The problem of one chain in which everything is sampled: what the fixed part is trained on."""
-    recipe = dataclasses.replace(problem.recipe, stochastic="all", chains=1)
-    posterior = make_posterior(recipe, problem.parts, problem.train.signature, problem.scaler, problem.train)
-    return problem._replace(recipe=recipe, posterior=posterior)
-
-
-def fix(problem: Problem, fixed: Mapping[str, Array | np.ndarray]) -> Problem:
-    """The problem with trained values of what is not sampled."""
-    recipe, parts, train, _, scaler, _ = problem
-    return problem._replace(posterior=make_posterior(recipe, parts, train.signature, scaler, train, fixed))
-
-
-def initial_positions(problem: Problem, *, trained: bool, key: PRNGKeyArray) -> Float[Array, "chain dim"]:
-    """Where training starts (each chain's own initialisation of the network), or draws of the prior."""
-    posterior, signature = problem.posterior, problem.train.signature
-    shape = problem.parts.model.arrange(np.zeros((1, *signature.shape), signature.dtype)).shape[1:]
-    num_outputs = problem.parts.likelihood.num_outputs(signature.num_classes or len(signature.target_names))
-
-    def one(chain: Array) -> Float[Array, " dim"]:
-        own = jax.random.fold_in(key, chain)
-        if trained:
-            return posterior.position(problem.parts.model.build(shape, num_outputs, key=own))
-        return posterior.start(key=own)
-
-    return jax.jit(jax.vmap(one))(jnp.arange(problem.recipe.chains, dtype=jnp.uint32))
-
-
-def resolved(problem: Problem) -> dict[str, Any]:
-    """The recipe with every field of every part written out: what the file stores and a repeat needs."""
-    recipe, parts = problem.recipe, problem.parts
-    fields: dict[str, Part | None] = {
-        "model": _written(recipe.model.name, parts.model),
-        "sampler": _written(recipe.sampler.name, parts.sampler),
-        "prior": _written(_named(recipe.prior, "normal").name, parts.prior),
-        "likelihood": None,
-    }
-    if not parts.model.brings_likelihood:
-        name = _named(recipe.likelihood, type(parts.model).default_likelihood(problem.train.task)).name
-        fields["likelihood"] = _written(name, parts.likelihood)
-    whole: Any = {**fields, "task": problem.train.task, "init": recipe.init or "map"}
-    return as_dict(dataclasses.replace(recipe, **whole))
+def _rows(signature: Signature, x: np.ndarray, y: np.ndarray) -> Dataset:
+    return Dataset(
+        x=x,
+        y=y,
+        task=signature.task,
+        feature_names=signature.feature_names,
+        target_names=signature.target_names,
+        num_classes=signature.num_classes,
+        name="file",
+    )
 
 
 def _written(name: str, part: Any) -> Part:
@@ -235,14 +337,3 @@ def _named_task(recipe: Recipe) -> str | None:
 
 def _precise(array: np.ndarray, precision: str) -> np.ndarray:
     return array.astype(precision) if np.issubdtype(array.dtype, np.floating) else array
-
-
-def signature_words(signature: Signature) -> Mapping[str, Any]:
-    """A signature as JSON can hold it."""
-    return signature._asdict()
-
-
-def signature_from(words: Mapping[str, Any]) -> Signature:
-    """The signature that `signature_words` wrote."""
-    values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in words.items()}
-    return Signature(**values)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,15 +17,15 @@ from jaxtyping import Float, Int, Shaped
 from scipy import special
 
 from bnnzoo import assembly, store
-from bnnzoo.data import Dataset, Scaler, Signature, load_inputs, load_like
+from bnnzoo.data import Scaler, Signature, load_inputs, load_like
 from bnnzoo.errors import BnnzooError, UsageError
 from bnnzoo.evaluation import diagnostics, loo, metrics, predictive, scores
 from bnnzoo.evaluation import ood as ood_scores
 from bnnzoo.posterior import LinearisedPosterior, NetworkPosterior
 from bnnzoo.progress import Observer, Progress
-from bnnzoo.recipe import Recipe, recipe_from
 from bnnzoo.sampling import backend
 from bnnzoo.store.atomic import write_whole
+from bnnzoo.store.schema import LINEARISED_AT
 
 if TYPE_CHECKING:
     from bnnzoo.plots import Picture
@@ -34,9 +33,6 @@ if TYPE_CHECKING:
 _GROUP_BYTES = 2**25
 _LOO_ROWS = 2000
 _QUANTILES = (0.05, 0.5, 0.95)
-_FIXED = "fixed_"
-LINEARISED_AT = "linearised_at_"
-"""How the variables of constant_data begin that hold the point where each chain's predictions are linearised."""
 _LEAST_SAMPLES = 1000
 """Quantiles are of at least so many samples, several a draw where there are few draws."""
 
@@ -483,28 +479,26 @@ class Run:
         return "signature" in self.attributes
 
     @functools.cached_property
-    def _recipe(self) -> Recipe:
-        return recipe_from(self.attributes["recipe"])
-
-    @functools.cached_property
-    def _signature(self) -> Signature:
-        if not self._is_rebuildable:
-            raise UsageError("the run is of a posterior made in Python: its file holds the draws, but not the model")
-        return assembly.signature_from(json.loads(self.attributes["signature"]))
-
-    @functools.cached_property
-    def _parts(self) -> assembly.Parts:
-        return assembly.make_parts(self._recipe, self._signature.task)
-
-    @functools.cached_property
-    def _scaler(self) -> Scaler:
-        return Scaler(*(self._array("constant_data", name) for name in ("x_mean", "x_sd", "y_mean", "y_sd")))
-
-    @functools.cached_property
-    def _posterior(self) -> NetworkPosterior:
+    def _problem(self) -> assembly.Problem:
+        constant = {str(k): v.values for k, v in self.posterior["constant_data"].data_vars.items()}
         with backend.arithmetic(self._precision):
-            fixed = fixed_leaves({str(k): v.values for k, v in self.posterior["constant_data"].data_vars.items()})
-            return assembly.make_posterior(self._recipe, self._parts, self._signature, self._scaler, None, fixed)
+            return assembly.Problem.restored(self.attributes, constant)
+
+    @property
+    def _signature(self) -> Signature:
+        return self._problem.require_description().signature
+
+    @property
+    def _parts(self) -> assembly.Parts:
+        return self._problem.require_description().parts
+
+    @property
+    def _scaler(self) -> Scaler:
+        return self._problem.require_description().scaler
+
+    @property
+    def _posterior(self) -> NetworkPosterior:
+        return self._problem.network_posterior
 
     @property
     def _precision(self) -> Any:
@@ -554,7 +548,7 @@ class Run:
 
     @property
     def _thin(self) -> int:
-        return self._recipe.thin if self._is_rebuildable else 1
+        return self._problem.recipe.thin if self._is_rebuildable else 1
 
     @functools.cached_property
     def _predictor(self) -> NetworkPosterior:
@@ -576,25 +570,3 @@ class Run:
             return None
         arrays = [np.asarray(constant[name].values) for name in names]
         return np.concatenate([array.reshape(len(array), -1) for array in arrays], 1)
-
-
-def fixed_leaves(constant: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The parameters that were not sampled, by name, from the variables of constant_data."""
-    return {name.removeprefix(_FIXED): value for name, value in constant.items() if name.startswith(_FIXED)}
-
-
-def train_groups(
-    train: Dataset, test: Dataset | None, scaler: Scaler, fixed: Mapping[str, np.ndarray]
-) -> dict[str, dict[str, np.ndarray]]:
-    """observed_data and constant_data of a run, in original units; and in the latter what was not sampled."""
-    constant = {
-        "x": train.x,
-        "x_mean": scaler.x_mean,
-        "x_sd": scaler.x_sd,
-        "y_mean": scaler.y_mean,
-        "y_sd": scaler.y_sd,
-    }
-    if test is not None:
-        constant |= {"x_test": test.x, "y_test": test.y}
-    constant |= {_FIXED + name: value for name, value in fixed.items()}
-    return {"observed_data": {"y": train.y}, "constant_data": constant}

@@ -318,8 +318,8 @@ def test_other_numbers_compile_nothing_new(sampler):
             posterior.data.x[::-1].copy(),
         ),
     )
-    name = "step_size" if hasattr(found.parts.sampler, "step_size") else "learning_rate"
-    other = dataclasses.replace(found.parts.sampler, **{name: getattr(found.parts.sampler, name) * 0.5})
+    name = "step_size" if hasattr(found.sampler, "step_size") else "learning_rate"
+    other = dataclasses.replace(found.sampler, **{name: getattr(found.sampler, name) * 0.5})
     with _Compilations() as compilations:
         draws = tiny.run(sampler, seed=9, posterior=changed, sampler_object=other, num_draws=17, thin=2)
     assert compilations.here == 0

@@ -21,6 +21,7 @@ from bnnzoo.posterior import base as posterior_module
 from bnnzoo.posterior.layout import named_leaves
 from bnnzoo.posterior.stochastic import sampled_names
 from bnnzoo.recipe import read_layer, recipe_from, resolve
+from bnnzoo.sampling import origin
 from bnnzoo.sampling.loop import Keys
 
 NOISE = 0.3
@@ -41,7 +42,7 @@ EACH = pytest.mark.parametrize("model", NAMES)
 
 
 def problem(model: str, stochastic: str = "last") -> assembly.Problem:
-    return assembly.assemble(tiny.recipe("mala", model, stochastic=stochastic, **OPTIONS[model]))
+    return assembly.Problem.of(tiny.recipe("mala", model, stochastic=stochastic, **OPTIONS[model]))
 
 
 # ---- what is sampled -----------------------------------------------------------------------------
@@ -91,7 +92,7 @@ def test_the_message_says_where_a_recipe_said_it(tmp_path):
     path.write_text("model: mlp\nsampler: mala\nstochastic: layer_*\n")
     recipe = resolve(None, None, [read_layer(str(path))])
     with pytest.raises(UsageError, match=r"mine\.yaml:3:1: no parameter matches 'layer_\*'; there are: layers_0"):
-        assembly.assemble(recipe)
+        assembly.Problem.of(recipe)
 
 
 # ---- the features of the fixed part --------------------------------------------------------------
@@ -105,7 +106,7 @@ def test_the_posterior_given_the_features_is_that_of_the_network(model, stochast
     """As many features as hidden units; the log density of the whole network at the same weights, to rounding."""
     whole = problem(model, stochastic)
     fixed = named_leaves(whole.posterior.network)
-    reduced = assembly.fix(whole, fixed).posterior
+    reduced = whole.with_fixed(fixed).posterior
     assert reduced.data.x.shape == (whole.posterior.num_data, 5)
     assert reduced.data.x.dtype == np.float32
     assert reduced.layout == whole.posterior.layout
@@ -114,7 +115,7 @@ def test_the_posterior_given_the_features_is_that_of_the_network(model, stochast
     found, wanted = (jax.jit(jax.vmap(p.log_density))(thetas) for p in (reduced, whole.posterior))
     np.testing.assert_allclose(found, wanted, rtol=2e-5)
     monkeypatch.setattr(posterior_module, "_BLOCK_ELEMENTS", 1)
-    blocked = assembly.fix(whole, fixed).posterior
+    blocked = whole.with_fixed(fixed).posterior
     np.testing.assert_allclose(blocked.data.x, reduced.data.x, rtol=1e-4, atol=1e-6)
 
 
@@ -130,9 +131,7 @@ def test_other_fixed_values_compile_nothing_new(stochastic):
         return posterior.log_density(theta)
 
     theta = whole.posterior.start(key=jax.random.key(0))
-    values = [
-        float(density(assembly.fix(whole, {n: c * v for n, v in fixed.items()}).posterior, theta)) for c in (1, 2)
-    ]
+    values = [float(density(whole.with_fixed({n: c * v for n, v in fixed.items()}).posterior, theta)) for c in (1, 2)]
     assert values[0] != values[1]
     assert len(traced) == 1
 
@@ -277,7 +276,7 @@ def test_an_interrupted_run_resumes_to_the_same_bits_without_training(run, data,
     def train(*_: Any, **__: Any) -> None:
         raise AssertionError("nothing is trained again")
 
-    monkeypatch.setattr(zoo, "train", train)
+    monkeypatch.setattr(origin, "train", train)
     again = zoo.resume(tmp_path / "run.nc")
     for group in ("posterior", "sample_stats", "constant_data"):
         found, wanted = ({str(n): v.values for n, v in r.posterior[group].data_vars.items()} for r in (again, run))
@@ -286,7 +285,7 @@ def test_an_interrupted_run_resumes_to_the_same_bits_without_training(run, data,
 
 def test_the_fixed_part_depends_on_neither_the_chains_nor_what_is_sampled(runs, data):
     recipe = resolve("mlp", "random-walk", [], _options("last", data, chains=3))
-    alone = zoo._train_fixed(assembly.assemble(recipe), Keys.of(0).fixed, lambda _: None, None)
+    alone = origin.fixed_values(assembly.Problem.of(recipe), tell=lambda _: None, stop=None, key=Keys.of(0).fixed)
     assert set(alone) == {"layers_0_weight", "layers_0_bias"}
     for pattern in PATTERNS:
         found = runs(pattern).posterior["constant_data"]["fixed_layers_0_weight"].values

@@ -75,14 +75,14 @@ def words(sampler: str, **more: Any) -> list[str]:
 def problem(sampler: str, chains: int = CHAINS) -> assembly.Problem:
     """The posterior and sampler of `options`."""
     with backend.arithmetic("float32"):
-        return assembly.assemble(recipe(sampler, chains=chains))
+        return assembly.Problem.of(recipe(sampler, chains=chains))
 
 
 def run(sampler: str, *, seed: int = 0, chains: int = CHAINS, method: Any = "auto", **more: Any) -> list[Chunk]:
     """All chunks of a run of the loop on the shared problem; `posterior`, `sampler_object` replace its."""
     found = problem(sampler, chains)
     posterior = more.pop("posterior", found.posterior)
-    chosen = more.pop("sampler_object", found.parts.sampler)
+    chosen = more.pop("sampler_object", found.sampler)
     keys = Keys.of(seed)
     dim = posterior.layout.dim
     thetas = 0.3 * np.random.default_rng(seed).normal(size=(8, dim)).astype(np.float32)[:chains]

@@ -25,17 +25,19 @@ def resolve(
     sampler: str | None,
     layers: Iterable[Layer] = (),
     options: Mapping[str, Any] | None = None,
+    *,
+    in_memory: bool = False,
 ) -> Recipe:
     """One recipe from names, config layers (earlier first) and options.
 
     `options` maps a run key ("chains"), a part ("likelihood") or a part's field ("sampler.step_size") to a
-    raw value; None means not given.
+    raw value; None means not given. `in_memory`: the data are no file's; like named data they void the shipped example.
 
     Raises:
         UsageError: every problem found, one line each.
     """
     user = [*layers, option_layer(model, sampler, options or {})]
-    parts, merged = _merge(user)
+    parts, merged = _merge(user, in_memory)
     problems = [problem for layer in merged for problem in layer.problems]
     for kind in ("model", "sampler"):
         if not parts[kind].name:
@@ -46,6 +48,8 @@ def resolve(
     run: dict[str, Value] = {}
     for layer in merged:
         run.update(layer.run)
+    if in_memory:
+        run.pop("data", None)
     asked = Part("", {key: value.raw for key, value in run.items()}, {key: value.where for key, value in run.items()})
     values, wrong = validate(list(RUN_FIELDS.values()), asked, "")
     problems += wrong
@@ -92,7 +96,7 @@ def _absent(parts: Mapping[str, Part], layers: list[Layer]) -> list[str]:
     ]
 
 
-def _merge(user: list[Layer]) -> tuple[dict[str, Part], list[Layer]]:
+def _merge(user: list[Layer], in_memory: bool = False) -> tuple[dict[str, Part], list[Layer]]:
     """The parts, and the layers they came from, lowest first."""
     named = {kind: _last_name(kind, user) for kind in PARTS}
     said = [layer.run["data"].raw for layer in user if "data" in layer.run]
@@ -103,7 +107,7 @@ def _merge(user: list[Layer]) -> tuple[dict[str, Part], list[Layer]]:
     own: list[Layer] = []
     for layer in files:
         own.append(layer)
-        if layer.example and data in (None, *examples[-1:]):
+        if layer.example and not in_memory and data in (None, *examples[-1:]):
             own.append(layer.example)
     merged = [*(_subdued(layer, named) for layer in own), *user]
     return {kind: _merged_part(kind, merged) for kind in PARTS}, merged

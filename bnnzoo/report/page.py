@@ -97,7 +97,7 @@ def _findings(run: Run, diagnosis: Any, scores: Any) -> list[findings.Finding]:
 def _subtitle(run: Run) -> str:
     about = run.attributes
     sizes = run.posterior["posterior"].sizes if "posterior" in run.posterior.children else {}
-    data = run._recipe.data if about.get("recipe") else None
+    data = run._problem.recipe.data if about.get("recipe") else None
     parts = [
         f"data {data}" if data else "",
         f"{sizes.get('chain', 0)} chains of {about['draws_done']} draws",

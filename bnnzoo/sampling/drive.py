@@ -20,12 +20,12 @@ from bnnzoo.finding import sentence
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.progress import Observer, Progress
 from bnnzoo.recipe import Recipe
-from bnnzoo.run import LINEARISED_AT
 from bnnzoo.samplers import AbstractSampler
 from bnnzoo.sampling.loop import Chunk, Keys, Seconds, chunks
 from bnnzoo.sampling.placement import Placement
 from bnnzoo.store import checkpoint
 from bnnzoo.store.checkpoint import Checkpoint
+from bnnzoo.store.schema import LINEARISED_AT
 
 Stop = Callable[[], int]
 """Tells whether the run shall stop, and with which signal's number; 0 if not."""

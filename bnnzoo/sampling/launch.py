@@ -1,0 +1,122 @@
+"""A problem under way: its run's folder is made, or taken up again, and driven to its file."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+
+import jax
+import numpy as np
+from jaxtyping import Array, Float
+
+from bnnzoo import store
+from bnnzoo.assembly import Problem
+from bnnzoo.errors import BnnzooWarning, UsageError
+from bnnzoo.progress import Observer
+from bnnzoo.recipe import Recipe
+from bnnzoo.sampling import origin, provenance
+from bnnzoo.sampling.drive import Job, Stop, drive
+from bnnzoo.sampling.loop import Keys, carry_template
+from bnnzoo.sampling.placement import place
+from bnnzoo.store import checkpoint
+from bnnzoo.store.schema import row_dims, train_groups
+
+
+def launch(
+    problem: Problem,
+    out: Path,
+    *,
+    force: bool = False,
+    starts: Float[Array | np.ndarray, "chain dim"] | None = None,
+    tell: Observer,
+    stop: Stop | None = None,
+) -> None:
+    """Run a problem into `out`, from its start.
+
+    Args:
+        starts: where the chains begin, instead of the recipe's `init`.
+
+    Raises:
+        UsageError: before anything is compiled or written.
+        InterruptedRunError: when `stop` said so.
+    """
+    recipe = problem.recipe
+    _warn_of_one_device(recipe)
+    if not force:
+        store.refuse_existing(out)
+        store.check_room(out, _bytes(problem))
+    if problem.description is None:
+        # What a posterior of one's own refuses, such as mini-batches, it says when a step is traced.
+        carry_template(problem.posterior, problem.sampler, recipe.chains, max(1, recipe.warmup))
+    placement, keys = place(recipe.chain_method, recipe.chains), Keys.of(recipe.seed)
+    started = time.perf_counter()
+    fixed = origin.fixed_values(problem, tell=tell, stop=stop, key=keys.fixed)
+    if fixed:
+        problem = problem.with_fixed(fixed)
+    thetas = origin.positions(problem, placement, given=starts, tell=tell, stop=stop, key=keys.init)
+    started = time.perf_counter() - started
+    origin.check_start(problem.posterior, thetas)
+    writer = store.Store(out)
+    writer.create(provenance.attributes(problem, placement), *_rows(problem, fixed), force=force)
+    job = Job(problem.posterior, problem.sampler, problem.sampler, recipe, placement, keys)
+    drive(job, writer, thetas, started=started, tell=tell, stop=stop)
+
+
+def relaunch(out: Path, *, allow_inexact: bool, tell: Observer, stop: Stop | None = None) -> None:
+    """Go on with the unfinished run at `out` from its checkpoint.
+
+    Raises:
+        UsageError: if this machine would not give the same draws and `allow_inexact` is not given.
+    """
+    folder = store.parts_folder(out)
+    attributes, _ = store.read_header(folder)
+    static = store.read_static(folder)
+    problem = Problem.restored(attributes, static["constant_data"], static["observed_data"])
+    recipe = problem.recipe
+    placement = place(recipe.chain_method, recipe.chains)
+    differences = provenance.differences(attributes, provenance.attributes(problem, placement))
+    if differences and not allow_inexact:
+        raise UsageError(
+            f"{out}: here the draws would not be those of an uninterrupted run: {'; '.join(differences)}; "
+            "use the environment it was started in, or --allow-inexact-resume"
+        )
+    tuned = checkpoint.read_words(folder / "checkpoint.npz")["tuned"]
+    sampler = dataclasses.replace(problem.sampler, **tuned)
+    template = carry_template(problem.posterior, sampler, recipe.chains, recipe.warmup)
+    saved = checkpoint.load(folder / "checkpoint.npz", template)
+    writer = store.Store(out)
+    writer.reopen(saved.num_parts)
+    if differences:
+        writer.update({"inexact_resume": "; ".join(differences)})
+    job = Job(problem.posterior, problem.sampler, sampler, recipe, placement, Keys.of(recipe.seed))
+    thetas = np.zeros((recipe.chains, problem.posterior.layout.dim), problem.posterior.dtype)
+    drive(job, writer, thetas, saved=saved, tell=tell, stop=stop)
+
+
+def _rows(
+    problem: Problem, fixed: Mapping[str, np.ndarray]
+) -> tuple[dict[str, list[str]], dict[str, dict[str, np.ndarray]]]:
+    """The dimensions and the groups of the data, for the file; none of a posterior made by hand."""
+    if problem.train is None or problem.description is None:
+        return {}, {}
+    groups = train_groups(problem.train, problem.test, problem.description.scaler, fixed)
+    return row_dims(problem.train, problem.description.scaler), groups
+
+
+def _bytes(problem: Problem) -> int:
+    """Of all draws, with 16 statistics each."""
+    recipe, posterior = problem.recipe, problem.posterior
+    return recipe.chains * recipe.draws * (posterior.layout.dim + 16) * np.dtype(posterior.dtype).itemsize
+
+
+def _warn_of_one_device(recipe: Recipe) -> None:
+    if recipe.chain_method == "parallel" and recipe.chains > 1 and len(jax.local_devices()) == 1:
+        warnings.warn(
+            "chain method parallel: JAX had started with one device; chains run under vmap instead. Set "
+            "jax_num_cpu_devices before JAX is used, or run bnnzoo from the command line",
+            BnnzooWarning,
+            stacklevel=3,
+        )

@@ -1,0 +1,114 @@
+"""Where a run's chains begin, and the values of what is not sampled: trained, drawn from the prior, or given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from bnnzoo.assembly import Problem
+from bnnzoo.errors import InterruptedRunError, UsageError
+from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.posterior.layout import named_leaves
+from bnnzoo.progress import Observer, Progress
+from bnnzoo.sampling.drive import Stop
+from bnnzoo.sampling.placement import Placement, place
+from bnnzoo.sampling.start import train
+
+
+def positions(
+    problem: Problem,
+    placement: Placement,
+    *,
+    given: Float[Array | np.ndarray, "chain dim"] | None,
+    tell: Observer,
+    stop: Stop | None,
+    key: PRNGKeyArray,
+) -> Float[Array | np.ndarray, "chain dim"]:
+    """Where the chains start: as given, or by the recipe's `init`.
+
+    Raises:
+        UsageError: for given positions of another shape.
+        InterruptedRunError: when `stop` said so.
+    """
+    if given is not None:
+        thetas, wanted = np.asarray(given), (problem.recipe.chains, problem.posterior.layout.dim)
+        if thetas.shape != wanted:
+            raise UsageError(f"init: has shape {list(thetas.shape)}, not {list(wanted)}")
+        return thetas
+    trained = problem.recipe.init != "prior"
+    thetas = problem.initial_positions(trained=trained, key=key)
+    return _train(problem, thetas, placement, "each chain's start", tell, stop, key) if trained else thetas
+
+
+def fixed_values(problem: Problem, *, tell: Observer, stop: Stop | None, key: PRNGKeyArray) -> dict[str, np.ndarray]:
+    """What is not sampled, by name: of the whole network, trained once and whatever the number of chains.
+
+    Empty where everything is sampled.
+    """
+    if problem.description is None or not (wanted := named_leaves(problem.network_posterior.network)):
+        return {}
+    whole = problem.whole()
+    start = whole.initial_positions(trained=True, key=key)
+    thetas = _train(whole, start, place("vectorized", 1), "the part that is not sampled", tell, stop, key)
+    trained = named_leaves(whole.network_posterior.network_at(jnp.asarray(thetas[0])))
+    return {name: np.asarray(trained[name]) for name in wanted}
+
+
+def check_start(posterior: AbstractPosterior, thetas: Any) -> None:
+    """Refuse a start where the density or its gradient is not finite.
+
+    Raises:
+        UsageError: naming the training row, or the parameter.
+    """
+    density, gradient = (np.asarray(values) for values in _density_and_gradient(posterior, jnp.asarray(thetas)))
+    if not np.isfinite(density).all():
+        chain = int(np.argmin(np.isfinite(density)))
+        rows = np.asarray(posterior.log_likelihoods(jnp.asarray(thetas)[chain]))
+        bad = np.flatnonzero(~np.isfinite(rows))
+        where = f"at training row {bad[0] + 1}" if len(bad) else "in the prior"
+        raise UsageError(
+            f"chain {chain}: the log density is {density[chain]} at the start, {where}; check the data, "
+            "or use another --likelihood, --prior or --init"
+        )
+    if not np.isfinite(gradient).all():
+        chain, index = (int(i) for i in np.argwhere(~np.isfinite(gradient))[0])
+        raise UsageError(
+            f"chain {chain}: the gradient by {posterior.layout.name_of(index)} is not finite at the start; "
+            "use another --init or --likelihood"
+        )
+
+
+@eqx.filter_jit
+def _density_and_gradient(posterior: AbstractPosterior, thetas: Float[Array, "chain dim"]) -> tuple[Array, Array]:
+    # The posterior is an argument: closed over, its data would be compiled into the program as constants.
+    return jax.vmap(jax.value_and_grad(posterior.log_density))(thetas)
+
+
+def _train(
+    problem: Problem,
+    thetas: Float[Array, "chain dim"],
+    placement: Placement,
+    what: str,
+    tell: Observer,
+    stop: Stop | None,
+    key: PRNGKeyArray,
+) -> Float[np.ndarray, "chain dim"]:
+    recipe, positions = problem.recipe, np.asarray(thetas)
+    stream = train(
+        problem.posterior,
+        thetas,
+        placement=placement,
+        key=jax.random.fold_in(key, 2**31),
+        most_steps=recipe.start_steps,
+        held_out=recipe.start_held_out,
+    )
+    for done, positions in stream:  # noqa: B007 (the last one is returned)
+        tell(Progress("start", done, recipe.start_steps, note=f"training {what}"))
+        if number := stop() if stop else 0:
+            raise InterruptedRunError(f"stopped while training {what}: nothing was written", number)
+    return positions

@@ -1,0 +1,69 @@
+"""What a run's file says of where its draws came from, and whether this machine would give the same."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from bnnzoo.assembly import Problem, signature_words
+from bnnzoo.data import Dataset
+from bnnzoo.recipe import to_yaml
+from bnnzoo.sampling import backend
+from bnnzoo.sampling.placement import Placement
+from bnnzoo.store import Attributes
+
+
+def attributes(problem: Problem, placement: Placement) -> Attributes:
+    """The root attributes at the start of a run."""
+    recipe = problem.recipe
+    return {
+        "bnnzoo_version": backend.versions()["bnnzoo"],
+        "model": recipe.model.name,
+        "sampler": recipe.sampler.name,
+        "exactness": problem.sampler.stated_exactness,
+        "likelihood_power": float(problem.posterior.likelihood_power),
+        "regime_ok": 1,
+        "complete": 0,
+        "draws_requested": recipe.draws,
+        "draws_done": 0,
+        "seed": recipe.seed,
+        "versions": json.dumps(backend.versions()),
+        "device": backend.device(),
+        "placement": f"{placement.method} on {placement.num_devices}",
+        "precision": recipe.precision,
+        "tuned": "{}",
+        "seconds_compile": 0.0,
+        "seconds_warmup": 0.0,
+        "seconds_sampling": 0.0,
+        "target_evaluations": 0.0,
+        **_words(problem),
+    }
+
+
+def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What would change the draws of a resumed run, between its attributes and those it would be given here."""
+    changed = [f"{k} was {then[k]}, is {now[k]}" for k in ("device", "placement", "precision") if then[k] != now[k]]
+    old, new = json.loads(then["versions"]), json.loads(now["versions"])
+    return changed + [f"{k} was {old.get(k)}, is {new[k]}" for k in new if old.get(k) != new[k]]
+
+
+def _words(problem: Problem) -> Attributes:
+    if problem.train is None or problem.description is None:
+        return {"recipe": ""}
+    return {
+        "recipe": to_yaml(problem.resolved()),
+        "signature": signature_words(problem.description.signature),
+        "data_sha256": _digest(problem.train),
+    }
+
+
+def _digest(train: Dataset) -> str:
+    digest = hashlib.sha256()
+    for array in (train.x, train.y):
+        digest.update(f"{array.dtype}{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
