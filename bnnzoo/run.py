@@ -480,7 +480,8 @@ class Run:
 
     @functools.cached_property
     def _problem(self) -> assembly.Problem:
-        constant = {str(k): v.values for k, v in self.posterior["constant_data"].data_vars.items()}
+        group = self.posterior["constant_data"].data_vars if "constant_data" in self.posterior.children else {}
+        constant = {str(k): v.values for k, v in group.items()}
         with backend.arithmetic(self._precision):
             return assembly.Problem.restored(self.attributes, constant)
 

@@ -22,8 +22,6 @@ def attributes(problem: Problem, placement: Placement) -> Attributes:
     recipe = problem.recipe
     return {
         "bnnzoo_version": backend.versions()["bnnzoo"],
-        "model": recipe.model.name,
-        "sampler": recipe.sampler.name,
         "exactness": problem.sampler.stated_exactness,
         "likelihood_power": float(problem.posterior.likelihood_power),
         "regime_ok": 1,
@@ -53,8 +51,10 @@ def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
 def _words(problem: Problem) -> Attributes:
     if problem.train is None or problem.description is None:
-        return {"recipe": ""}
+        return {"recipe": "", "model": type(problem.posterior).__name__, "sampler": type(problem.sampler).__name__}
     return {
+        "model": problem.recipe.model.name,
+        "sampler": problem.recipe.sampler.name,
         "recipe": to_yaml(problem.resolved()),
         "signature": signature_words(problem.description.signature),
         "data_sha256": _digest(problem.train),
