@@ -63,7 +63,7 @@ def page(run: Run) -> str:
         "versions": _table(("", ""), sorted(json.loads(about.get("versions", "{}")).items())),
         "missing": _missing({name: one for name, one in drawn.items() if not isinstance(one, Picture)}),
     }
-    return string.Template(files("bnnzoo").joinpath("report.html").read_text(encoding="utf-8")).substitute(values)
+    return string.Template(files("bnnzoo.report").joinpath("report.html").read_text(encoding="utf-8")).substitute(values)
 
 
 def _attempt(make: Callable[[], T]) -> T | BnnzooError:
