@@ -63,7 +63,8 @@ def page(run: Run) -> str:
         "versions": _table(("", ""), sorted(json.loads(about.get("versions", "{}")).items())),
         "missing": _missing({name: one for name, one in drawn.items() if not isinstance(one, Picture)}),
     }
-    return string.Template(files("bnnzoo.report").joinpath("report.html").read_text(encoding="utf-8")).substitute(values)
+    template = files("bnnzoo.report").joinpath("report.html").read_text(encoding="utf-8")
+    return string.Template(template).substitute(values)
 
 
 def _attempt(make: Callable[[], T]) -> T | BnnzooError:
