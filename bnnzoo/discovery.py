@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import pluggy
 
-from bnnzoo.errors import BnnzooError
+from bnnzoo.errors import BnnzooError, UsageError
 from bnnzoo.hookspecs import API_VERSION, Entry, Hooks
 from bnnzoo.near import near_names
 
@@ -118,6 +118,18 @@ def report(plugin: Plugin) -> str:
 def singular(kind: str) -> str:
     """models -> model."""
     return kind.removesuffix("s")
+
+
+def checked_name(name: str) -> str:
+    """The name as the zoo holds it, in lower case.
+
+    Raises:
+        UsageError: if nothing could be registered under it.
+    """
+    bare = name.casefold()
+    if not _NAME.fullmatch(bare):
+        raise UsageError(f"bad name {name!r}: letters, digits, - and _, at most 64, a letter or digit first")
+    return bare
 
 
 def canonical(distribution: str) -> str:

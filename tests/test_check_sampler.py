@@ -19,8 +19,8 @@ from bnnzoo import cli, registry
 from bnnzoo.errors import UsageError
 from bnnzoo.posterior.hyperparameter import number
 from bnnzoo.samplers import AbstractSampler, Mala, Penalty, RandomWalk
-from bnnzoo.testing import TARGETS, Report, Row, assert_exact, check_sampler
-from bnnzoo.testing.check import statistics
+from bnnzoo.testing import TARGETS, Row, SamplerReport, assert_exact, check_sampler
+from bnnzoo.testing.sampler import statistics
 from bnnzoo.testing.targets import HIDDEN, NETWORK_AT, NETWORK_CORRELATION, NETWORK_MEAN, NETWORK_SD, NOISE
 
 ONE_DIMENSION = ("gaussian", "skewed")
@@ -211,7 +211,7 @@ class Langevin(AbstractSampler[Any]):
         return State(position, eta), {"acceptance_rate": rate, **({"accepted": accepted} if self.says else {})}
 
 
-def only_variance(report: Report, target: str) -> Row:
+def only_variance(report: SamplerReport, target: str) -> Row:
     return next(row for row in report.rows if row.target == target and row.statistic == "variance")
 
 

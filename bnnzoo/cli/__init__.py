@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bnnzoo.cli import catalogue, check, compare, diagnose, evaluate, report, sample, zoo
+from bnnzoo.cli import catalogue, check, compare, diagnose, evaluate, new, report, sample, zoo
 from bnnzoo.errors import BnnzooError, BnnzooWarning
 from bnnzoo.near import near_names
 
@@ -49,7 +49,7 @@ def _bnnzoo(
     del show_version
 
 
-for _group in (sample, evaluate, diagnose, compare, report, check, catalogue, zoo):
+for _group in (sample, evaluate, diagnose, compare, report, check, new, catalogue, zoo):
     _group.add_to(app)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from annotated_types import Ge, Le
@@ -15,12 +16,12 @@ from bnnzoo.cli.options import Scan, option, parameter
 from bnnzoo.cli.output import print_json
 from bnnzoo.cli.progress_bar import observer
 from bnnzoo.cli.recipe_command import as_command, late_command, spelling
-from bnnzoo.errors import GateError
+from bnnzoo.errors import GateError, UsageError
 from bnnzoo.recipe import Part, build, fields_of
 
 
 @dataclass(frozen=True)
-class Settings:
+class SamplerSettings:
     """The options of `check sampler` beside the sampler's own."""
 
     target: Annotated[tuple[str, ...], Doc("only this target; repeatable")] = ()
@@ -30,7 +31,15 @@ class Settings:
     seed: Annotated[int, Ge(0), Le(2**32 - 1), Doc("seed of everything random")] = 0
 
 
-def _check_sampler(name: str, fields: Part, settings: Settings, *, quiet: bool, json: bool, **_: Any) -> None:
+@dataclass(frozen=True)
+class ModelSettings:
+    """The options of `check model` beside the model's own."""
+
+    input: Annotated[tuple[str, ...], Doc("only this shape of one input, such as 5 or 3,32,32; repeatable")] = ()
+    seed: Annotated[int, Ge(0), Le(2**32 - 1), Doc("seed of everything random")] = 0
+
+
+def _check_sampler(name: str, sampler: Any, settings: SamplerSettings, *, quiet: bool, json: bool) -> None:
     """Hold a sampler to posteriors with exact answers: Gaussians, a skewed one, a regression, a small network.
 
     Prints every statistic with its z score, and a verdict that says the size and sign of a bias. Exit code 3 unless
@@ -45,7 +54,6 @@ def _check_sampler(name: str, fields: Part, settings: Settings, *, quiet: bool, 
       bnnzoo check sampler sgld --target gaussian --json
       bnnzoo check sampler penalty --help
     """
-    sampler = build(registry.load("samplers", name), fields, "sampler")
     from bnnzoo.sampling import backend
     from bnnzoo.testing import TARGETS, check_sampler
 
@@ -60,60 +68,109 @@ def _check_sampler(name: str, fields: Part, settings: Settings, *, quiet: bool, 
             seed=settings.seed,
             observer=watch,
         )
+    _print(f"sampler {name}", report, {"sampler": name}, json)
+
+
+def _check_model(name: str, model: Any, settings: ModelSettings, *, quiet: bool, json: bool) -> None:
+    """Hold a model to what samplers and predictions take for granted of its networks, on inputs of several shapes.
+
+    Shapes and types, names of parameters, rows that do not see one another, jit, vmap over draws, finite gradients,
+    the split before the last layer, the likelihood. Exit code 3 unless the model passes.
+
+    With NAME given, --help also lists its options.
+
+    \b
+    Examples:
+      bnnzoo check model mlp
+      bnnzoo check model cnn --model.channels 4 --input 3,32,32
+      bnnzoo check model mlp --json
+    """
+    del quiet
+    from bnnzoo.sampling import backend
+    from bnnzoo.testing import check_model
+    from bnnzoo.testing.model import INPUTS
+
+    inputs = [_shape(text) for text in settings.input] or INPUTS
+    backend.prepare("vectorized", 1)
+    _print(f"model {name}", check_model(model, inputs=inputs, seed=settings.seed), {"model": name}, json)
+
+
+def _print(what: str, report: Any, named: dict[str, str], json: bool) -> None:
     if json:
-        print_json({**report.as_dict(), "sampler": name})
+        print_json({**report.as_dict(), **named})
     else:
         typer.echo(str(report))
     if not report.passed:
-        raise GateError(f"sampler {name}: {report.verdict}")
+        raise GateError(f"{what}: {report.verdict}")
 
 
-def options() -> list[inspect.Parameter]:
-    """The options that do not depend on the sampler."""
-    own = [option(spec, panel="Check") for spec in fields_of(Settings)]
-    flags = {
-        "quiet": "no progress; warnings are still shown",
-        "json": "print the report as JSON",
-        "no_plugins": "load nothing but the zoo itself",
-        "debug": "show tracebacks and the warnings of libraries",
-    }
-    for name, text in flags.items():
-        flag = typer.Option(f"--{name.replace('_', '-')}", help=text, rich_help_panel="Output")
-        own.append(parameter(name, bool, flag, False))
-    return own
+def _shape(text: str) -> tuple[int, ...]:
+    sizes = tuple(int(size) if size.strip().isdigit() else 0 for size in text.split(","))
+    if not all(sizes) or len(sizes) > 3:
+        raise UsageError(f"--input: must be one to three sizes, each >= 1, such as 5 or 3,32,32 (got {text!r})")
+    return sizes
 
 
-def _command(found: Scan) -> Any:
-    if not found.positionals:
-        return _build([])
-    name = found.positionals[0]
-    entry = registry.find("samplers", name)
-    said = f" ({entry.exactness})" if entry.exactness else ""
-    specs = fields_of(registry.load("samplers", name))
-    return _build([option(spec, panel=f"sampler {entry.name}{said}", prefix="sampler") for spec in specs])
+class _Check(NamedTuple):
+    """A command: the kind of part it takes, the class of its own options, and what it does."""
 
+    kind: str
+    settings: type
+    body: Callable[..., None]
 
-def _build(dotted: list[inspect.Parameter]) -> Any:
-    def run(**given: Any) -> None:
-        name = given.pop("name")
-        flags = {flag: given.pop(flag) for flag in ("quiet", "json", "no_plugins", "debug")}
-        asked = {key: value for key, value in given.items() if value is not None}
-        fields = _part(name, {k.partition("__")[2]: v for k, v in asked.items() if "__" in k}, "--sampler.")
-        settings = build(Settings, _part("", {k: v for k, v in asked.items() if "__" not in k}, "--"), "")
-        _check_sampler(name, fields, settings, **flags)
+    def options(self) -> list[inspect.Parameter]:
+        """The options that do not depend on the part."""
+        own = [option(spec, panel="Check") for spec in fields_of(self.settings)]
+        flags = {
+            "quiet": "no progress; warnings are still shown",
+            "json": "print the report as JSON",
+            "no_plugins": "load nothing but the zoo itself",
+            "debug": "show tracebacks and the warnings of libraries",
+        }
+        for name, text in flags.items():
+            flag = typer.Option(f"--{name.replace('_', '-')}", help=text, rich_help_panel="Output")
+            own.append(parameter(name, bool, flag, False))
+        return own
 
-    argument = typer.Argument(
-        metavar="NAME",
-        help="see bnnzoo list samplers",
-        show_default=False,
-        autocompletion=lambda: list(registry.entries("samplers")),
-    )
-    name = parameter("name", str, argument, inspect.Parameter.empty)
-    return as_command(run, [name, *options(), *dotted], _check_sampler.__doc__)
+    def command(self, found: Scan) -> Any:
+        """The command with the options of the part that is named."""
+        if not found.positionals:
+            return self.build([])
+        entry = registry.find(f"{self.kind}s", found.positionals[0])
+        panel = f"{self.kind} {entry.name}" + (f" ({entry.exactness})" if entry.exactness else "")
+        specs = fields_of(registry.load(f"{self.kind}s", found.positionals[0]))
+        return self.build([option(spec, panel=panel, prefix=self.kind) for spec in specs])
+
+    def build(self, dotted: list[inspect.Parameter]) -> Any:
+        def run(**given: Any) -> None:
+            name, quiet, json, *_ = (given.pop(word) for word in ("name", "quiet", "json", "no_plugins", "debug"))
+            asked = {key: value for key, value in given.items() if value is not None}
+            fields = _part(name, {k.partition("__")[2]: v for k, v in asked.items() if "__" in k}, f"--{self.kind}.")
+            own = _part("", {k: v for k, v in asked.items() if "__" not in k}, "--")
+            settings = build(self.settings, own, "")
+            part = build(registry.load(f"{self.kind}s", name), fields, self.kind)
+            self.body(name, part, settings, quiet=quiet, json=json)
+
+        argument = typer.Argument(
+            metavar="NAME",
+            help=f"see bnnzoo list {self.kind}s",
+            show_default=False,
+            autocompletion=lambda: list(registry.entries(f"{self.kind}s")),
+        )
+        name = parameter("name", str, argument, inspect.Parameter.empty)
+        return as_command(run, [name, *self.options(), *dotted], self.body.__doc__)
 
 
 def _part(name: str, values: dict[str, Any], dashes: str) -> Part:
     return Part(name, values, {key: dashes + key.replace("_", "-") for key in values})
+
+
+CHECKS = (_Check("sampler", SamplerSettings, _check_sampler), _Check("model", ModelSettings, _check_model))
+
+
+def options() -> list[inspect.Parameter]:
+    """The options of all checks that do not depend on the part."""
+    return [one for check in CHECKS for one in check.options()]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -122,7 +179,8 @@ def add_to(app: typer.Typer) -> None:
     group = typer.Typer(
         help="Check that a part is what it says it is.", context_settings=settings, rich_markup_mode="rich"
     )
-    command = late_command(spelling(options()), _command, lambda: _build([]))
     group.callback()(lambda: None)
-    group.command("sampler", cls=command, help=_check_sampler.__doc__, context_settings=settings)(lambda: None)
+    for check in CHECKS:
+        late = late_command(spelling(check.options()), check.command, lambda check=check: check.build([]))
+        group.command(check.kind, cls=late, help=check.body.__doc__, context_settings=settings)(lambda: None)
     app.add_typer(group, name="check")

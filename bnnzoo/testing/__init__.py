@@ -1,7 +1,20 @@
-"""One suite for every sampler, the zoo's and those of plugins: draws against posteriors with known answers."""
+"""What the author of a part runs: samplers against posteriors with known answers, models against what a network must be."""
 
-from bnnzoo.testing.check import assert_exact, check_sampler
-from bnnzoo.testing.report import Outcome, Report, Row
+from bnnzoo.testing.model import check_model
+from bnnzoo.testing.model_report import ModelReport, Result
+from bnnzoo.testing.sampler import assert_exact, check_sampler
+from bnnzoo.testing.sampler_report import Outcome, Row, SamplerReport
 from bnnzoo.testing.targets import TARGETS, Target
 
-__all__ = ["TARGETS", "Outcome", "Report", "Row", "Target", "assert_exact", "check_sampler"]
+__all__ = [
+    "TARGETS",
+    "ModelReport",
+    "Outcome",
+    "Result",
+    "Row",
+    "SamplerReport",
+    "Target",
+    "assert_exact",
+    "check_model",
+    "check_sampler",
+]

@@ -1,11 +1,12 @@
-"""What the suite found: a row for each statistic, an outcome for each target, one verdict."""
+"""What `check_sampler` found: a row for each statistic, an outcome for each target, one verdict."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
 from typing import Any, Literal
+
+from bnnzoo.testing.table import aligned
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +72,7 @@ class Outcome:
 
 
 @dataclasses.dataclass(frozen=True)
-class Report:
+class SamplerReport:
     """The suite's report on one sampler; `str` of it is a table."""
 
     sampler: str
@@ -137,14 +138,10 @@ class Report:
             )
             for row in self.rows
         ]
-        lines = _aligned([header, *cells])
+        lines = aligned([header, *cells])
         for outcome in self.outcomes:
             if outcome.reason:
                 state = "the sampler warns" if outcome.state == "tested" else outcome.state
                 lines.append(f"{outcome.target}: {state}: {outcome.reason}")
         return "\n".join([*lines, self.verdict])
 
-
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows]

@@ -25,7 +25,7 @@ from bnnzoo.samplers import AbstractSampler
 from bnnzoo.sampling import backend
 from bnnzoo.sampling.loop import Keys, chunks
 from bnnzoo.sampling.placement import place
-from bnnzoo.testing.report import Outcome, Report, Row
+from bnnzoo.testing.sampler_report import Outcome, Row, SamplerReport
 from bnnzoo.testing.targets import TARGETS, Target
 
 LEVEL = 1e-6
@@ -55,7 +55,7 @@ def check_sampler(
     draws: int = 2**16,
     seed: int = 0,
     observer: Observer | None = None,
-) -> Report:
+) -> SamplerReport:
     """Hold a sampler to the exact answers of all targets.
 
     Args:
@@ -82,7 +82,7 @@ def check_sampler(
             outcome, found = _check(sampler, target, chains, warmup, draws, (seed, index), level, observer)
         outcomes.append(outcome)
         rows += found
-    return Report(type(sampler).__name__, sampler.stated_exactness, chains, tuple(rows), tuple(outcomes))
+    return SamplerReport(type(sampler).__name__, sampler.stated_exactness, chains, tuple(rows), tuple(outcomes))
 
 
 def assert_exact(sampler: AbstractSampler, *, targets: Sequence[str | Target] = tuple(TARGETS), seed: int = 0) -> None:

@@ -1,0 +1,25 @@
+"""The data set is found, is the same every time, and splits."""
+
+import numpy as np
+from bnnzoo import registry
+from bnnzoo.data import split
+
+from bnnzoo_template_name.dataset import load
+
+
+def test_is_found():
+    assert registry.load("datasets", "template-name") is load
+
+
+def test_is_the_same_every_time():
+    one, other = load(), load()
+    np.testing.assert_array_equal(one.x, other.x)
+    np.testing.assert_array_equal(one.y, other.y)
+
+
+def test_splits():
+    dataset = load()
+    train, test = split(dataset, test_fraction=0.1, seed=0)
+    assert test is not None
+    assert train.num_data + test.num_data == dataset.num_data
+    assert train.signature == test.signature == dataset.signature

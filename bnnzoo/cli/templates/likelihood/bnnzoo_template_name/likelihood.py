@@ -1,0 +1,24 @@
+"""Noise whose logarithm falls off linearly."""
+
+from typing import Annotated, ClassVar, Literal
+
+import numpyro.distributions as dist
+from annotated_types import Gt
+from bnnzoo import AbstractLikelihood, number
+from jaxtyping import Array, Float
+from typing_extensions import Doc
+
+
+class TemplateName(AbstractLikelihood):
+    """Laplace(output, scale): absolute errors instead of squared ones, so that outliers count less."""
+
+    task: ClassVar[Literal["regression", "classification"]] = "regression"
+    scales_targets: ClassVar[bool] = True
+
+    scale: Annotated[float, Gt(0), Doc("scale of the noise, in the units that the network sees")] = number(0.3)
+
+    def num_outputs(self, num_targets: int) -> int:
+        return num_targets
+
+    def distribution(self, output: Float[Array, " output"]) -> dist.Distribution:
+        return dist.Laplace(output, self.scale).to_event(1)

@@ -1,0 +1,15 @@
+"""What this package offers. Text only: the model is imported when it is used."""
+
+from bnnzoo.hookspecs import Entry, hookimpl
+
+BNNZOO_API = 1
+
+
+@hookimpl
+def bnnzoo_models() -> list[Entry]:
+    return [Entry("template-name", "bnnzoo_template_name.model:TemplateName", "one hidden layer")]
+
+
+@hookimpl
+def bnnzoo_recipes() -> list[Entry]:
+    return [Entry("template-name", "bnnzoo_template_name:recipes/template-name.yaml", "")]

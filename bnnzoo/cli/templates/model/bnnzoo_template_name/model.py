@@ -1,0 +1,41 @@
+"""A network of one hidden layer."""
+
+from collections.abc import Callable
+from typing import Annotated
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from annotated_types import Ge
+from bnnzoo import AbstractModel
+from jaxtyping import Array, Float, PRNGKeyArray
+from typing_extensions import Doc
+
+
+class Network(eqx.Module):
+    """last(tanh(hidden(x))). Its arrays are the parameters: `hidden_weight`, `hidden_bias`, `last_weight`, `last_bias`."""
+
+    hidden: eqx.nn.Linear
+    last: eqx.nn.Linear
+
+    def features(self, x: Float[Array, " feature"]) -> Float[Array, " hidden"]:
+        """What the last layer takes."""
+        return jnp.tanh(self.hidden(x))
+
+    def __call__(self, x: Float[Array, " feature"]) -> Float[Array, " output"]:
+        """The outputs of one input; those of many are made of it by vmap."""
+        return self.last(self.features(x))
+
+
+class TemplateName(AbstractModel):
+    """One hidden layer with tanh."""
+
+    width: Annotated[int, Ge(1), Doc("units of the hidden layer")] = 20
+
+    def build(self, input_shape: tuple[int, ...], num_outputs: int, *, key: PRNGKeyArray) -> Callable[[Array], Array]:
+        key_hidden, key_last = jax.random.split(key)
+        hidden = eqx.nn.Linear(input_shape[0], self.width, key=key_hidden)
+        return Network(hidden, eqx.nn.Linear(self.width, num_outputs, key=key_last))
+
+    def split(self, network: Network) -> tuple[Callable[[Array], Array], Callable[[Array], Array]]:
+        return network.features, network.last

@@ -1,0 +1,15 @@
+"""The model is found, and its networks are what every sampler takes for granted."""
+
+from bnnzoo import registry
+from bnnzoo.testing import check_model
+
+from bnnzoo_template_name.model import TemplateName
+
+
+def test_is_found():
+    assert registry.load("models", "template-name") is TemplateName
+
+
+def test_networks():
+    report = check_model(TemplateName(width=3), inputs=[(2,), (4, 4)])
+    assert report.passed, str(report)

@@ -1,0 +1,15 @@
+"""What this package offers. Text only: the prior is imported when it is used."""
+
+from bnnzoo.hookspecs import Entry, hookimpl
+
+BNNZOO_API = 1
+
+
+@hookimpl
+def bnnzoo_priors() -> list[Entry]:
+    return [Entry("template-name", "bnnzoo_template_name.prior:TemplateName", "Student's t on every parameter")]
+
+
+@hookimpl
+def bnnzoo_recipes() -> list[Entry]:
+    return [Entry("template-name", "bnnzoo_template_name:recipes/template-name.yaml", "")]

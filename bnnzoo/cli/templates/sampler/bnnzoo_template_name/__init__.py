@@ -1,0 +1,15 @@
+"""What this package offers. Text only: the sampler is imported when it is used."""
+
+from bnnzoo.hookspecs import Entry, hookimpl
+
+BNNZOO_API = 1
+
+
+@hookimpl
+def bnnzoo_samplers() -> list[Entry]:
+    return [Entry("template-name", "bnnzoo_template_name.sampler:TemplateName", "random-walk Metropolis", "exact")]
+
+
+@hookimpl
+def bnnzoo_recipes() -> list[Entry]:
+    return [Entry("template-name", "bnnzoo_template_name:recipes/template-name.yaml", "")]

@@ -1,0 +1,69 @@
+"""Random-walk Metropolis: theta' = theta + eta eps, accepted with min(1, p(theta') / p(theta))."""
+
+from typing import Annotated, ClassVar, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from annotated_types import Gt, Lt
+from bnnzoo import (
+    AbstractPosterior,
+    AbstractSampler,
+    Statistic,
+    Stats,
+    choose,
+    metropolis,
+    number,
+    replace,
+    standard_normal,
+)
+from jaxtyping import Array, Float, PRNGKeyArray
+from typing_extensions import Doc
+
+
+class TemplateNameState(eqx.Module):
+    """What the next step needs. `position` is what is kept; warm-up adapts `step_size`."""
+
+    position: Float[Array, " dim"]
+    log_density: Float[Array, ""]
+    step_size: Float[Array, ""]
+
+
+class TemplateName(AbstractSampler[TemplateNameState]):
+    """Draws from the posterior by random-walk Metropolis (Metropolis et al. 1953)."""
+
+    exactness: ClassVar[Literal["exact", "noise-corrected", "biased", "approximate"]] = "exact"
+    statistics: ClassVar[tuple[Statistic, ...]] = (
+        Statistic("lp", label="log posterior"),
+        Statistic("acceptance_rate", "mean", label="acceptance"),
+        Statistic("accepted", "mean"),
+        Statistic("diverging", "any"),
+        Statistic("step_size"),
+    )
+
+    step_size: Annotated[float, Gt(0), Doc("eta: the proposal's standard deviation")] = number(0.01)
+    target_acceptance: Annotated[float, Gt(0), Lt(1), Doc("acceptance that warm-up tunes eta to")] = number(0.35)
+
+    def init(
+        self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
+    ) -> TemplateNameState:
+        del num_warmup, key
+        return TemplateNameState(theta, posterior.log_density(theta), jnp.asarray(self.step_size, theta.dtype))
+
+    def step(
+        self, posterior: AbstractPosterior, state: TemplateNameState, *, key: PRNGKeyArray
+    ) -> tuple[TemplateNameState, Stats]:
+        key_propose, key_accept = jax.random.split(key)
+        position = state.position + state.step_size * standard_normal(state.position, key=key_propose)
+        log_density = posterior.log_density(position)
+        # For a proposal that is not symmetric, add log q(theta | theta') - log q(theta' | theta).
+        log_ratio = log_density - state.log_density
+        accepted, rate, diverging = metropolis(log_ratio, key=key_accept)
+        state = choose(accepted, replace(state, position=position, log_density=log_density), state)
+        return state, {
+            "lp": state.log_density,
+            "acceptance_rate": rate,
+            "accepted": accepted,
+            "diverging": diverging,
+            "step_size": state.step_size,
+        }

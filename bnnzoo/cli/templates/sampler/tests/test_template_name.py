@@ -1,0 +1,16 @@
+"""The sampler is found, and its draws are those of posteriors with exact answers."""
+
+from bnnzoo import registry
+from bnnzoo.testing import assert_exact
+
+from bnnzoo_template_name.sampler import TemplateName
+
+
+def test_is_found():
+    assert registry.load("samplers", "template-name") is TemplateName
+    assert registry.find("samplers", "template-name").exactness == TemplateName.exactness
+
+
+def test_is_exact():
+    # Seconds; `bnnzoo check sampler template-name` takes all targets.
+    assert_exact(TemplateName(), targets=("gaussian", "skewed"))

@@ -1,0 +1,292 @@
+"""A model held to what every sampler, `evaluate` and `--stochastic last` take for granted of its networks.
+
+Each case is an input shape and a likelihood. A network is built as for a run, and looked at with its own weights and
+with draws of the prior, on a few rows of which one is all zeros (an empty image, a mean input). Four programs are
+compiled for a case: that is what the check's time goes into.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray, Shaped
+
+from bnnzoo import registry
+from bnnzoo.errors import UsageError
+from bnnzoo.models import AbstractModel
+from bnnzoo.posterior import Data, NetworkPosterior
+from bnnzoo.posterior.layout import leaf_name, named_leaves
+from bnnzoo.posterior.likelihoods import AbstractLikelihood
+from bnnzoo.posterior.priors import Normal
+from bnnzoo.posterior.stochastic import last_names, with_leaves
+from bnnzoo.sampling import backend
+from bnnzoo.testing.model_report import ModelReport, Result
+
+INPUTS = ((5,), (8, 8), (3, 7, 6))
+"""Shapes of one input: features, a grey image, an image with channels. Those that `arrange` refuses are passed over."""
+
+_TASKS = ("regression", "classification")
+_ROWS = 6
+_CLASSES, _TARGETS = 3, 2
+_TOLERANCE = 1e-4
+"""Of differences, relative to the largest output: the order of a float32 sum changes less."""
+
+
+def check_model(
+    model: AbstractModel,
+    *,
+    inputs: Sequence[tuple[int, ...]] = INPUTS,
+    seed: int = 0,
+) -> ModelReport:
+    """Look for what would make draws wrong, or a run fail, with networks of this model.
+
+    Args:
+        inputs: shapes of one input, without the axis of rows.
+        seed: of the rows and the weights.
+    """
+    results: list[Result] = []
+    refused: dict[str, str] = {}
+    likelihoods = dict(_likelihoods(model, refused))
+    with backend.arithmetic("float32"):
+        for i, shape in enumerate(inputs):
+            x = np.random.default_rng((seed, i)).standard_normal((_ROWS, *shape)).astype(np.float32)
+            x[1] = 0.0
+            written = " x ".join(map(str, shape))
+            try:
+                arranged = model.arrange(x)
+            except UsageError as error:
+                refused[f"input {written}"] = str(error)
+                continue
+            found = _try(lambda x=x, arranged=arranged: _inputs(model, x, arranged))
+            first = not results
+            results.append(_result("inputs", written, "", found))
+            # What depends on the likelihood depends little on the shape: one shape sees them all.
+            for name in list(likelihoods) if first else list(likelihoods)[:1]:
+                case = _Case(model, likelihoods[name], arranged, jax.random.fold_in(jax.random.key(seed), i))
+                results += [_result(check, written, name, found) for check, found in _checks(case)]
+    return ModelReport(type(model).__name__, tuple(results), refused)
+
+
+def _likelihoods(model: AbstractModel, refused: dict[str, str]) -> Iterator[tuple[str, AbstractLikelihood]]:
+    """The likelihood that a run takes for each task, by name."""
+    for task in _TASKS:
+        try:
+            name = model.default_likelihood(task)
+        except UsageError as error:
+            refused[task] = str(error)
+            continue
+        own = model.own_likelihood()
+        yield name, registry.load("likelihoods", name)() if own is None else own
+
+
+_NOT_APPLICABLE = "not applicable: "
+
+
+def _result(check: str, shape: str, likelihood: str, found: str) -> Result:
+    if found.startswith(_NOT_APPLICABLE):
+        return Result(check, shape, likelihood, "not applicable", found.removeprefix(_NOT_APPLICABLE))
+    return Result(check, shape, likelihood, "failed" if found else "passed", found)
+
+
+def _try(check: Callable[[], str]) -> str:
+    """What a check found; an exception is a finding too."""
+    try:
+        return check()
+    except Exception as error:
+        return _words(error)
+
+
+def _words(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+
+
+class _Case(NamedTuple):
+    """A model, a likelihood, and rows as the model arranges them."""
+
+    model: AbstractModel
+    likelihood: AbstractLikelihood
+    x: Float[np.ndarray, "row ..."]
+    key: PRNGKeyArray
+
+    @property
+    def num_targets(self) -> int:
+        return _CLASSES if self.likelihood.task == "classification" else _TARGETS
+
+    def build(self, number: int) -> Any:
+        """A network from the key of that number."""
+        num_outputs = self.likelihood.num_outputs(self.num_targets)
+        return _build(self.model, self.x.shape[1:], num_outputs, jax.random.fold_in(self.key, number))
+
+    def posterior(self, network: Any) -> NetworkPosterior:
+        """Of the network on rows whose targets are all zero: `_density` draws others."""
+        of_classes = self.likelihood.task == "classification"
+        y = np.zeros(len(self.x), np.int32) if of_classes else np.zeros((len(self.x), self.num_targets), np.float32)
+        return NetworkPosterior.of(network, self.likelihood, Normal(), self.x, y)
+
+
+@eqx.filter_jit
+def _build(model: AbstractModel, input_shape: tuple[int, ...], num_outputs: int, key: PRNGKeyArray) -> Any:
+    """Compiled, as in a run, which builds a network for each chain."""
+    return model.build(input_shape, num_outputs, key=key)
+
+
+def _checks(case: _Case) -> Iterator[tuple[str, str]]:
+    """The name of each check and what it found, empty where it holds; none that an earlier failure would only repeat."""
+    networks: list[Any] = []
+    found = _try(lambda: networks.append(case.build(0)) or _parameters(case, networks[0]))
+    yield "parameters", found
+    if not networks or not named_leaves(networks[0]):
+        return
+    network = networks[0]
+    for name, check in (("outputs", _outputs), ("jit", _jit)):
+        found = _try(lambda check=check: check(case, network))
+        yield name, found
+        if found:
+            return
+    posterior = case.posterior(network)
+    thetas = _positions(posterior, network, case.key)
+    yield from _together(("rows", "draws"), lambda: _forward(posterior, thetas))
+    yield from _together(("gradient", "likelihood"), lambda: _density(posterior, thetas, case.key))
+    yield "split", _try(lambda: _split(case, posterior.network_at(thetas[-1])))
+
+
+def _together(names: tuple[str, str], check: Callable[[], tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """Two checks of one compiled program; what keeps it from running is the first one's finding."""
+    try:
+        yield from zip(names, check(), strict=True)
+    except Exception as error:
+        yield names[0], _words(error)
+
+
+@eqx.filter_jit
+def _positions(posterior: NetworkPosterior, network: Any, key: PRNGKeyArray) -> Float[Array, "draw dim"]:
+    """The network's own weights and two draws of the prior."""
+    keys = jax.random.split(jax.random.fold_in(key, 9), 2)
+    draws = jax.vmap(lambda key: posterior.sample_prior(key=key))(keys)
+    return jnp.concatenate([posterior.position(network)[None], draws])
+
+
+def _inputs(model: AbstractModel, x: Shaped[np.ndarray, "row ..."], arranged: Shaped[np.ndarray, "row ..."]) -> str:
+    if len(arranged) != len(x):
+        return f"arrange makes {len(arranged)} rows of {len(x)}"
+    alone = np.concatenate([model.arrange(row[None]) for row in x])
+    return _difference("an arranged row changes by {:.2g} when the others are left out", arranged, alone)
+
+
+def _parameters(case: _Case, network: Any) -> str:
+    leaves = jax.tree_util.tree_leaves_with_path(eqx.filter(network, eqx.is_inexact_array))
+    if not leaves:
+        return "the network has no array of floating-point numbers: there is nothing to sample"
+    names = [leaf_name(path) for path, _ in leaves]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        return f"two parameters are called {twice[0]}"
+    if wrong := [f"{leaf_name(path)} is {leaf.dtype}" for path, leaf in leaves if leaf.dtype != jnp.float32]:
+        return f"{wrong[0]}, not float32"
+    other = named_leaves(case.build(1))
+    if all(np.array_equal(leaf, other[leaf_name(path)]) for path, leaf in leaves):
+        return "another key gives the same values: all chains would start at one network"
+    return ""
+
+
+def _outputs(case: _Case, network: Any) -> str:
+    wanted = (case.likelihood.num_outputs(case.num_targets),)
+    for row, what in zip(case.x, ("a row of standard normal numbers", "the row of zeros"), strict=False):
+        output = network(jnp.asarray(row))
+        if getattr(output, "shape", None) != wanted or output.dtype != jnp.float32:
+            said = f"{output.dtype}{list(output.shape)}" if hasattr(output, "shape") else type(output).__name__
+            return f"an input gives {said}, the likelihood asks for float32{list(wanted)}"
+        if not np.isfinite(output).all():
+            return f"{what} gives {np.asarray(output)[~np.isfinite(output)][0]}"
+        if found := _difference("the same row gives outputs that differ by {:.2g}", output, network(jnp.asarray(row))):
+            return found
+    return ""
+
+
+def _jit(case: _Case, network: Any) -> str:
+    row = jnp.asarray(case.x[0])
+    compiled = eqx.filter_jit(lambda network, x: network(x))(network, row)
+    return _difference("compiled, outputs differ by {:.2g}", network(row), compiled)
+
+
+def _forward(posterior: NetworkPosterior, thetas: Float[Array, "draw dim"]) -> tuple[str, str]:
+    """Rows in order, turned round and alone; draws at once and one by one."""
+
+    @eqx.filter_jit
+    def outputs(posterior, thetas):
+        x, theta = jnp.asarray(posterior.data.x), thetas[0]
+        at = lambda rows: posterior.outputs(theta, rows)  # noqa: E731
+        of_draw = lambda theta: posterior.outputs(theta, x)  # noqa: E731
+        alone, each = jax.lax.map(lambda row: at(row[None])[0], x), jax.lax.map(of_draw, thetas)
+        return at(x), at(x[::-1])[::-1], alone, jax.vmap(of_draw)(thetas), each
+
+    together, turned, alone, at_once, each = outputs(posterior, thetas)
+    rows = _difference("a row's outputs change by {:.2g} with the order of the rows", together, turned)
+    rows = rows or _difference("a row's outputs change by {:.2g} when the others are left out", together, alone)
+    return rows, _difference("under vmap over draws, outputs differ by {:.2g}", each, at_once)
+
+
+def _density(posterior: NetworkPosterior, thetas: Float[Array, "draw dim"], key: PRNGKeyArray) -> tuple[str, str]:
+    """Gradient and values of the density, on targets that the likelihood draws at the first position."""
+
+    @eqx.filter_jit
+    def look(posterior, thetas, key):
+        outputs, likelihood = posterior.outputs(thetas[0], jnp.asarray(posterior.data.x)), posterior.likelihood_at(thetas[0])
+        keys = jax.random.split(key, len(outputs))
+        y = jax.vmap(lambda output, key: likelihood.sample(output, key=key))(outputs, keys)
+        posterior = dataclasses.replace(posterior, data=Data(posterior.data.x, y))
+        gradients = jax.vmap(jax.grad(posterior.log_density))(thetas)
+        return gradients, jax.vmap(lambda theta: posterior.log_likelihood(theta, posterior.data))(thetas)
+
+    gradients, values = map(np.asarray, look(posterior, thetas, key))
+    bad = np.argwhere(~np.isfinite(gradients))
+    gradient = likelihood = ""
+    if len(bad):
+        place = posterior.layout.name_of(int(bad[0][1]))
+        gradient = f"the log density's gradient is {gradients[tuple(bad[0])]} at {place}"
+    if values.shape[1:] != posterior.data.x.shape[:1]:
+        likelihood = f"log p(y | x) has shape {list(values.shape[1:])} for {len(posterior.data.x)} rows"
+    elif not np.isfinite(values).all():
+        likelihood = f"log p(y | x) of a target that it drew itself is {values[~np.isfinite(values)][0]}"
+    return gradient, likelihood
+
+
+def _split(case: _Case, network: Any) -> str:
+    """Of a network with other weights than it was built with: what `split` kept of those would show."""
+    halves = case.model.split(network)
+    if halves is None:
+        return f"{_NOT_APPLICABLE}the model has none; the last layer is the module of the last parameter"
+    names = last_names(network, halves[1])
+    if not names or len(names) != len(named_leaves(halves[1])):
+        return "the parameters of last are not the network's own arrays"
+
+    @eqx.filter_jit
+    def outputs(network, x):
+        halves: Any = case.model.split(network)
+        features = jax.vmap(halves[0])(x)
+        return jax.vmap(network)(x), jax.vmap(halves[1])(features), features
+
+    x = jnp.asarray(case.x)
+    whole, halved, features = outputs(network, x)
+    if found := _difference("last(features(x)) differs from network(x) by {:.2g}", whole, halved):
+        return found
+    other = with_leaves(network, {name: 2 * leaf + 1 for name, leaf in named_leaves(network).items() if name in names})
+    return _difference("with another last layer, features change by {:.2g}", features, outputs(other, x)[2])
+
+
+def _difference(said: str, one: Any, other: Any) -> str:
+    """A sentence with the largest difference of two arrays; empty where it is rounding."""
+    one, other = np.asarray(one), np.asarray(other)
+    if one.shape != other.shape:
+        return f"shapes differ: {list(one.shape)} and {list(other.shape)}"
+    if not one.size:
+        return ""
+    with np.errstate(invalid="ignore"):
+        distance = float(np.abs(one - other).max())
+        scale = 1 + float(np.abs(one).max())
+    return "" if distance <= _TOLERANCE * scale else said.format(distance)  # a NaN is a difference

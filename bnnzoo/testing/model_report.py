@@ -1,0 +1,113 @@
+"""What `check_model` found: a result for each check on each case, one verdict."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+from bnnzoo.testing.table import aligned
+
+CHECKS = {
+    "inputs": ("rows are arranged each on its own", "let arrange look at one row at a time, and leave units to --standardise"),
+    "parameters": (
+        "float32 arrays with names of their own, whose values the key decides",
+        "keep them in fields of the network under different names, drawn with the key that build is given",
+    ),
+    "outputs": (
+        "as many finite numbers as the likelihood asks for, the same at every call",
+        "let build end in a layer of num_outputs units, and keep no state between calls",
+    ),
+    "rows": (
+        "a row's outputs depend on that row alone",
+        "use statistics of the row itself (equinox's LayerNorm, GroupNorm), never of the batch",
+    ),
+    "jit": ("compiled, the same outputs", "branch with jnp.where and jax.lax, not with Python's if on values"),
+    "draws": ("outputs of many draws at once are those of each", "compute with jax.numpy on the arrays in the fields alone"),
+    "gradient": (
+        "finite for every parameter, also where a row is all zeros",
+        "keep square roots, logarithms and divisions away from 0, inside jnp.where too",
+    ),
+    "split": (
+        "network(x) = last(features(x)), and features do not depend on the last layer",
+        "return the two halves of the network that is given: last a part of it, features all that comes before",
+    ),
+    "likelihood": ("takes the outputs: finite, one number a row", "match num_outputs and the likelihood's distribution"),
+}
+"""Each check by name, in order: what must hold, and what to do where it does not."""
+
+
+class Result(NamedTuple):
+    """One check on one case: an input shape and a likelihood.
+
+    Attributes:
+        found: what was seen where the check failed; why where it is not applicable.
+    """
+
+    check: str
+    input: str
+    likelihood: str
+    state: Literal["passed", "failed", "not applicable"]
+    found: str = ""
+
+    @property
+    def case(self) -> str:
+        return ", ".join(filter(None, (f"input {self.input}", self.likelihood)))
+
+
+class ModelReport(NamedTuple):
+    """The report on one model; `str` of it is a table."""
+
+    model: str
+    results: tuple[Result, ...]
+    refused: dict[str, str]
+    """Inputs or tasks that the model does not take, and its own words for it."""
+
+    @property
+    def failures(self) -> tuple[Result, ...]:
+        return tuple(result for result in self.results if result.state == "failed")
+
+    @property
+    def cases(self) -> int:
+        """How many pairs of input and likelihood were tested."""
+        return len({result.case for result in self.results})
+
+    @property
+    def passed(self) -> bool:
+        """Nothing failed, and something was tested."""
+        return bool(self.results) and not self.failures
+
+    @property
+    def verdict(self) -> str:
+        """One line: passed, or the checks that failed."""
+        if not self.results:
+            return f"not tested: the model takes none of the inputs; {next(iter(self.refused.values()), '')}"
+        failed = dict.fromkeys(result.check for result in self.failures)
+        if not failed:
+            return f"passed: {len({result.check for result in self.results})} checks on {self.cases} cases"
+        return f"failed: {'; '.join(f'{name}: {CHECKS[name][0]}' for name in failed)}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """The report as JSON holds it."""
+        rows = [{**r._asdict(), "advice": CHECKS[r.check][1] if r.state == "failed" else ""} for r in self.results]
+        return {
+            "model": self.model,
+            "passed": self.passed,
+            "verdict": self.verdict,
+            "results": rows,
+            "refused": self.refused,
+        }
+
+    def __str__(self) -> str:
+        rows = [("check", "what holds", "cases", "verdict")]
+        for name, (claim, _) in CHECKS.items():
+            states = [result.state for result in self.results if result.check == name]
+            if states:
+                tested = len(states) - states.count("not applicable")
+                verdict = "failed" if "failed" in states else "passed" if tested else "not applicable"
+                rows.append((name, claim, str(tested), verdict))
+        lines = aligned(rows)
+        for name in dict.fromkeys(result.check for result in self.failures):
+            failed = [result for result in self.failures if result.check == name]
+            more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
+            lines.append(f"{name}: {failed[0].case}{more}: {failed[0].found}; {CHECKS[name][1]}")
+        lines += [f"{what}: not applicable: {why}" for what, why in self.refused.items()]
+        return "\n".join([*lines, self.verdict])

@@ -1,0 +1,239 @@
+"""The suite over models: the zoo's pass, each named wrong one is found, and the command says so."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jaxtyping import Array
+
+from bnnzoo import cli, registry
+from bnnzoo.errors import UsageError
+from bnnzoo.models import AbstractModel, Mlp
+from bnnzoo.testing import ModelReport, check_model
+from bnnzoo.testing.model_report import CHECKS
+
+
+def failed(report: ModelReport) -> set[str]:
+    return {result.check for result in report.failures}
+
+
+@pytest.fixture(autouse=True)
+def _only_our_own(monkeypatch):
+    monkeypatch.setenv("BNNZOO_DISABLE_PLUGINS", "1")
+    registry.reset()
+    yield
+    registry.reset()
+
+
+# ---- named wrong models --------------------------------------------------------------------------
+
+
+@jax.custom_batching.custom_vmap
+def centred(x: Array) -> Array:
+    """x, but under vmap x minus the mean of the batch: what batch normalisation does."""
+    return x
+
+
+@centred.def_vmap
+def _(axis_size, in_batched, x):
+    del axis_size
+    return (x - x.mean(0) if in_batched[0] else x), in_batched[0]
+
+
+class Network(eqx.Module):
+    """Two layers that are right, and what a wrong model puts in between."""
+
+    hidden: eqx.nn.Linear
+    last: eqx.nn.Linear
+    wrong: str = eqx.field(static=True)
+
+    def features(self, x):
+        if self.wrong == "branches in Python" and x[0] > 1e3:
+            return jnp.zeros(4)
+        hidden = jnp.tanh(self.hidden(x))
+        if self.wrong == "sees the batch":
+            hidden = centred(hidden)
+        if self.wrong == "has no gradient at 0":
+            hidden = hidden * jnp.sqrt(jnp.sum((self.hidden.weight @ x) ** 2))
+        if self.wrong == "ties its layers":
+            hidden = hidden * jnp.sum(self.last.weight)
+        if self.wrong == "is random":
+            hidden = hidden + np.random.default_rng().normal()
+        return hidden
+
+    def __call__(self, x):
+        outputs = self.last(self.features(x))
+        if self.wrong == "makes an output too many":
+            return jnp.concatenate([outputs, outputs[:1]])
+        if self.wrong == "divides by zero":
+            return outputs + x[0] / x[0]
+        return outputs
+
+
+class Clash(eqx.Module):
+    """Parameters `a_b` of the field `a_b`, and of `b` in `a`."""
+
+    a: dict[str, Array]
+    a_b: Array
+
+    def __call__(self, x):
+        return self.a["b"] + self.a_b * x[0]
+
+
+class Model(AbstractModel):
+    """Regression alone, so that a case is enough."""
+
+    wrong: str = ""
+
+    def build(self, input_shape, num_outputs, *, key):
+        keys = jax.random.split(key)
+        if self.wrong == "calls two parameters the same":
+            return Clash({"b": jax.random.normal(key, (num_outputs,))}, jnp.ones(num_outputs))
+        if self.wrong == "forgets the key":
+            keys = jax.random.split(jax.random.key(0))
+        layers = eqx.nn.Linear(input_shape[0], 4, key=keys[0]), eqx.nn.Linear(4, num_outputs, key=keys[1])
+        network = Network(*layers, self.wrong)
+        if self.wrong == "has half precision":
+            return jax.tree.map(lambda a: a.astype(jnp.float16) if eqx.is_inexact_array(a) else a, network)
+        return network
+
+    def arrange(self, x):
+        flat = x.reshape(len(x), -1)
+        return (flat - flat.mean(0)).astype(np.float32) if self.wrong == "standardises the batch" else flat
+
+    def split(self, network):
+        if self.wrong == "splits before the activation":
+            return network.hidden, network.last
+        if self.wrong == "splits off a copy":
+            return network.features, jax.tree.map(lambda a: a + 0 if eqx.is_array(a) else a, network.last)
+        return network.features, network.last
+
+    @classmethod
+    def default_likelihood(cls, task):
+        if task == "classification":
+            raise UsageError("model: for numbers only")
+        return "gaussian"
+
+
+WRONG = {
+    "standardises the batch": ("inputs", "when the others are left out"),
+    "calls two parameters the same": ("parameters", "two parameters are called a_b"),
+    "forgets the key": ("parameters", "all chains would start at one network"),
+    "has half precision": ("parameters", "hidden_weight is float16"),
+    "makes an output too many": ("outputs", "float32[3], the likelihood asks for float32[2]"),
+    "divides by zero": ("outputs", "the row of zeros gives nan"),
+    "is random": ("outputs", "the same row gives outputs that differ"),
+    "sees the batch": ("rows", "when the others are left out"),
+    "branches in Python": ("jit", "TracerBoolConversionError"),
+    "has no gradient at 0": ("gradient", "gradient is nan at hidden_weight[0, 0]"),
+    "splits before the activation": ("split", "last(features(x)) differs from network(x)"),
+    "splits off a copy": ("split", "not the network's own arrays"),
+    "ties its layers": ("split", "with another last layer, features change"),
+}
+
+
+def test_the_model_that_the_wrong_ones_are_made_from_passes():
+    report = check_model(Model(), inputs=[(3,)])
+    assert report.passed, str(report)
+    assert {result.check for result in report.results} == set(CHECKS)
+    assert {result.state for result in report.results} == {"passed"}
+    assert report.refused == {"classification": "model: for numbers only"}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_wrong_model_is_found(wrong):
+    check, said = WRONG[wrong]
+    report = check_model(Model(wrong), inputs=[(3,)])
+    assert check in failed(report), str(report)
+    found = next(result for result in report.failures if result.check == check)
+    assert said in found.found
+    assert f"{check}: {CHECKS[check][0]}" in report.verdict
+    assert CHECKS[check][1] in str(report)
+
+
+def test_only_the_split_is_wrong_where_only_the_split_is():
+    assert failed(check_model(Model("splits before the activation"), inputs=[(3,)])) == {"split"}
+
+
+class Vague(Model):
+    """Brings a likelihood whose log density has a number a target, not one a row."""
+
+    brings_likelihood: ClassVar[bool] = True
+
+    def own_likelihood(self):
+        import numpyro.distributions as dist
+
+        from bnnzoo.posterior.likelihoods import Gaussian
+
+        class TwoNumbers(Gaussian):
+            def distribution(self, output):
+                return dist.Normal(output, self.scale)
+
+        return TwoNumbers(1.0)
+
+
+def test_a_likelihood_that_does_not_fit_is_found():
+    assert failed(check_model(Vague(), inputs=[(3,)])) & {"gradient", "likelihood"}
+
+
+def test_a_model_that_takes_none_of_the_inputs_is_not_passed():
+    report = check_model(registry.load("models", "cnn")(), inputs=[(5,)])
+    assert not report.passed
+    assert report.verdict.startswith("not tested: the model takes none of the inputs; model cnn: needs images")
+
+
+# ---- the command ---------------------------------------------------------------------------------
+
+
+def test_command_passes_and_prints_the_table(capsys):
+    assert cli.run(["check", "model", "mlp", "--model.hidden", "4", "--input", "2"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split()[:3] == ["check", "what", "holds"]
+    assert lines[-1] == "passed: 9 checks on 3 cases"
+
+
+def test_command_fails_with_code_3_and_json(capsys, monkeypatch):
+    monkeypatch.setattr(Mlp, "split", lambda self, network: (network.layers[0], network.layers[-1]))
+    assert cli.run(["check", "model", "mlp", "--model.hidden", "4", "--input", "2", "--json"]) == 3
+    out, err = capsys.readouterr()
+    assert err == "bnnzoo: model mlp: failed: split: network(x) = last(features(x)), " + err.partition("(x)), ")[2]
+    assert len(err.splitlines()) == 1
+    report: dict[str, Any] = json.loads(out)
+    assert (report["model"], report["passed"]) == ("mlp", False)
+    wrong = [row for row in report["results"] if row["state"] == "failed"]
+    assert {row["check"] for row in wrong} == {"split"}
+    assert all(row["advice"] for row in wrong)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "Missing argument 'NAME'; try bnnzoo check model --help"),
+        (["ml"], "no model named 'ml'; did you mean mlp"),
+        (["mlp", "--sed", "1"], "No such option: --sed (did you mean --seed?); try bnnzoo check model --help"),
+        (["mlp", "--input", "3,x"], "--input: must be one to three sizes, each >= 1, such as 5 or 3,32,32 (got '3,x')"),
+        (["mlp", "--model.hidden", "0"], "hidden: every width must be >= 1"),
+    ],
+)
+def test_command_used_wrongly_is_one_line(words, said, capsys):
+    assert cli.run(["check", "model", *words]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert said in err
+    assert len(err.splitlines()) == 1
+
+
+# ---- every registered model ----------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(registry.entries("models")))
+def test_every_registered_model_passes(name):
+    report = check_model(registry.load("models", name)())
+    assert report.passed, str(report)

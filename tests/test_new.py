@@ -1,0 +1,204 @@
+"""The stranger's door: what `bnnzoo new` writes works at once, and docs/plugins.md typed out works too."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from bnnzoo import cli, registry
+from bnnzoo.cli.new import KINDS
+
+PAGE = (Path(__file__).parent.parent / "docs" / "plugins.md").read_text(encoding="utf-8")
+
+NAMES = {"sampler": "My_Walk", "model": "2d-thing", "likelihood": "none", "prior": "class", "dataset": "x"}
+"""A name for each kind, awkward ones among them."""
+
+
+@pytest.fixture(autouse=True)
+def _only_our_own(monkeypatch):
+    monkeypatch.setenv("BNNZOO_DISABLE_PLUGINS", "1")
+    registry.reset()
+    yield
+    registry.reset()
+
+
+def installed(package: Path) -> None:
+    """Beside the package's modules, what an installer writes from its pyproject.toml."""
+    project = tomllib.loads((package / "pyproject.toml").read_text())["project"]
+    info = package / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
+    points = [f"{name} = {module}" for name, module in project["entry-points"]["bnnzoo"].items()]
+    (info / "entry_points.txt").write_text("\n".join(["[bnnzoo]", *points]))
+
+
+def python(packages: Sequence[Path], *words: str) -> subprocess.CompletedProcess[str]:
+    """`python WORDS` where these packages, and no others, are installed."""
+    path = [*map(str, packages), os.environ.get("PYTHONPATH", "")]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, path)),
+        "BNNZOO_PLUGINS": ",".join(package.name for package in packages),
+        "BNNZOO_STRICT_PLUGINS": "1",
+    }
+    del environment["BNNZOO_DISABLE_PLUGINS"]
+    folder = packages[0].parent
+    return subprocess.run(
+        [sys.executable, *words], capture_output=True, text=True, env=environment, cwd=folder, check=False
+    )
+
+
+# ---- what is written -----------------------------------------------------------------------------
+
+
+def test_every_kind_works_at_once(tmp_path, capsys):
+    for kind, name in NAMES.items():
+        assert cli.run(["new", kind, name, "--into", str(tmp_path)]) == 0
+    capsys.readouterr()
+    packages = sorted(tmp_path.iterdir())
+    assert [package.name for package in packages] == [
+        "bnnzoo-2d-thing",
+        "bnnzoo-class",
+        "bnnzoo-my-walk",
+        "bnnzoo-none",
+        "bnnzoo-x",
+    ]
+    for package in packages:
+        installed(package)
+    tests = [str(package / "tests") for package in packages]
+    result = python(packages, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+    listed = python(packages, "-m", "bnnzoo", "list")
+    for kind, name in NAMES.items():
+        assert re.search(rf"^{kind} +{name.lower()} ", listed.stdout, re.MULTILINE)
+        assert re.search(rf"^config +{name.lower()} ", listed.stdout, re.MULTILINE)
+    shown = python(packages, "-m", "bnnzoo", "show", "--config", "class")
+    assert "name: class" in shown.stdout, shown.stderr
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_written_is_told_and_nothing_of_the_template_is_left(kind, tmp_path, capsys):
+    assert cli.run(["new", kind, "barker", "--into", str(tmp_path / "some" / "where")]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    files = sorted(path for path in tmp_path.rglob("*") if path.is_file())
+    assert [line for line in out.splitlines() if line.startswith("/")] == [str(path) for path in files]
+    assert {path.relative_to(tmp_path).parts[:3] for path in files} == {("some", "where", "bnnzoo-barker")}
+    for path in files:
+        assert "template" not in str(path.relative_to(tmp_path)).lower()
+        assert not re.search("template", path.read_text(), re.IGNORECASE), path
+        if path.suffix == ".py":
+            compile(path.read_text(), str(path), "exec")
+    commands = [line.strip() for line in out.splitlines() if line.startswith("    ")]
+    assert len(commands) == 3
+    assert commands[0] == f"pip install -e {tmp_path}/some/where/bnnzoo-barker"
+    for command in commands[1:]:
+        assert command.startswith("bnnzoo ")
+        assert "barker" in command
+
+
+def test_an_empty_folder_is_taken_and_here_is_the_default(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bnnzoo-barker").mkdir()
+    assert cli.run(["new", "sampler", "barker"]) == 0
+    assert "pip install -e ./bnnzoo-barker\n" in capsys.readouterr().out
+    assert (tmp_path / "bnnzoo-barker" / "pyproject.toml").is_file()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["plugin", "x"], "no kind 'plugin'; there are: model, sampler, dataset, likelihood, prior"),
+        (["sampler", "../x"], "bad name '../x': letters, digits, - and _"),
+        (["sampler", "-x"], "No such option: -x"),
+        (["sampler", "_x"], "bad name '_x'"),
+        (["sampler", "x" * 65], "at most 64"),
+        (["sampler", "naïve"], "bad name 'naïve'"),
+        (["sampler", "NUTS"], "sampler 'nuts' is there already, from bnnzoo; choose another name"),
+        (["sampler", "full"], "bnnzoo-full: is there already, and not empty; choose another name"),
+        (["sampler", "linked"], "bnnzoo-linked: is there already, and no folder; choose another --into"),
+        (["sampler", "file"], "bnnzoo-file: is there already, and no folder; choose another --into"),
+        (["sampler"], "Missing argument 'NAME'; try bnnzoo new --help"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_writes_nothing(words, said, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bnnzoo-full").mkdir()
+    (tmp_path / "bnnzoo-full" / "mine.py").write_text("mine")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "bnnzoo-linked").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "bnnzoo-file").write_text("mine")
+    before = sorted(tmp_path.rglob("*"))
+    assert cli.run(["new", *words]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert said in err
+    assert len(err.splitlines()) == 1
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert cli.run(["new", "sampler", "barker", "--into", str(tmp_path / "file")]) == 1
+    err = capsys.readouterr().err
+    assert "cannot be written: Not a directory" in err
+    assert len(err.splitlines()) == 1
+
+
+# ---- docs/plugins.md, typed out ------------------------------------------------------------------
+
+FILE = re.compile(r"`(bnnzoo-[\w/.-]+)`(?: becomes|, is what)[^`]*?(?:`[^`]+`[^`]*?)*\n```\w+\n(.*?)^```", re.M | re.S)
+
+
+def typed(folder: Path) -> list[Path]:
+    """The packages of the page: made by its commands, with the files that it shows."""
+    for words in re.findall(r"^bnnzoo (new .*)$", PAGE, re.MULTILINE):
+        assert cli.run([*words.split(), "--into", str(folder)]) == 0
+    shown = FILE.findall(PAGE)
+    assert [Path(path).name for path, _ in shown] == ["sampler.py", "model.py", "waves.yaml"]
+    for path, text in shown:
+        assert (folder / path).is_file()
+        (folder / path).write_text(text)
+    packages = sorted(folder.iterdir())
+    for package in packages:
+        installed(package)
+    return packages
+
+
+def test_the_packages_of_the_page_pass_their_own_tests(tmp_path):
+    packages = typed(tmp_path)
+    tests = [str(package / "tests") for package in packages]
+    result = python(packages, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_page_work_as_printed(tmp_path):
+    packages = typed(tmp_path)
+    commands = re.findall(r"^bnnzoo (?!new )(.*)$", PAGE, re.MULTILINE)
+    assert len(commands) == 5
+    for command in commands:
+        result = python(packages, "-m", "bnnzoo", *command.split())
+        assert result.returncode == 0, f"{command}: {result.stderr}"
+    assert (tmp_path / "run.nc").is_file()
+    assert (tmp_path / "waves.nc").is_file()
+
+
+@pytest.mark.slow
+def test_barkers_proposal_with_the_ratio_reversed_is_found(tmp_path):
+    packages = typed(tmp_path)
+    source = tmp_path / "bnnzoo-barker" / "bnnzoo_barker" / "sampler.py"
+    right = source.read_text()
+    source.write_text(right.replace("state.log_density + ratio", "state.log_density - ratio"))
+    assert source.read_text() != right
+    result = python(packages, "-m", "bnnzoo", "check", "sampler", "barker", "--target", "skewed")
+    assert result.returncode == 3, result.stderr
+    assert "biased: skewed" in result.stderr
