@@ -22,13 +22,9 @@ KINDS = {registry.singular(kind): kind for kind in registry.KINDS}
 def new(
     kind: Annotated[
         str,
-        typer.Argument(
-            metavar="KIND", help=", ".join(KINDS), show_default=False, autocompletion=lambda: list(KINDS)
-        ),
+        typer.Argument(metavar="KIND", help=", ".join(KINDS), show_default=False, autocompletion=lambda: list(KINDS)),
     ],
-    name: Annotated[
-        str, typer.Argument(metavar="NAME", help="what it will be called in the zoo", show_default=False)
-    ],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="what it will be called in the zoo", show_default=False)],
     into: Annotated[
         Path, typer.Option("--into", metavar="DIR", help="where the package's folder is made", show_default="here")
     ] = Path(),

@@ -1,4 +1,4 @@
-"""What the author of a part runs: samplers against posteriors with known answers, models against what a network must be."""
+"""What the author of a part runs: samplers held to known answers, models to what a network must be."""
 
 from bnnzoo.testing.model import check_model
 from bnnzoo.testing.model_report import ModelReport, Result

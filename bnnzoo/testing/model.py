@@ -137,7 +137,7 @@ def _build(model: AbstractModel, input_shape: tuple[int, ...], num_outputs: int,
 
 
 def _checks(case: _Case) -> Iterator[tuple[str, str]]:
-    """The name of each check and what it found, empty where it holds; none that an earlier failure would only repeat."""
+    """The name of each check and what it found, empty where it holds; none that would only repeat a failure."""
     networks: list[Any] = []
     found = _try(lambda: networks.append(case.build(0)) or _parameters(case, networks[0]))
     yield "parameters", found
@@ -236,7 +236,10 @@ def _density(posterior: NetworkPosterior, thetas: Float[Array, "draw dim"], key:
 
     @eqx.filter_jit
     def look(posterior, thetas, key):
-        outputs, likelihood = posterior.outputs(thetas[0], jnp.asarray(posterior.data.x)), posterior.likelihood_at(thetas[0])
+        outputs, likelihood = (
+            posterior.outputs(thetas[0], jnp.asarray(posterior.data.x)),
+            posterior.likelihood_at(thetas[0]),
+        )
         keys = jax.random.split(key, len(outputs))
         y = jax.vmap(lambda output, key: likelihood.sample(output, key=key))(outputs, keys)
         posterior = dataclasses.replace(posterior, data=Data(posterior.data.x, y))

@@ -7,7 +7,10 @@ from typing import Any, Literal, NamedTuple
 from bnnzoo.testing.table import aligned
 
 CHECKS = {
-    "inputs": ("rows are arranged each on its own", "let arrange look at one row at a time, and leave units to --standardise"),
+    "inputs": (
+        "rows are arranged each on its own",
+        "let arrange look at one row at a time, and leave units to --standardise",
+    ),
     "parameters": (
         "float32 arrays with names of their own, whose values the key decides",
         "keep them in fields of the network under different names, drawn with the key that build is given",
@@ -21,7 +24,10 @@ CHECKS = {
         "use statistics of the row itself (equinox's LayerNorm, GroupNorm), never of the batch",
     ),
     "jit": ("compiled, the same outputs", "branch with jnp.where and jax.lax, not with Python's if on values"),
-    "draws": ("outputs of many draws at once are those of each", "compute with jax.numpy on the arrays in the fields alone"),
+    "draws": (
+        "outputs of many draws at once are those of each",
+        "compute with jax.numpy on the arrays in the fields alone",
+    ),
     "gradient": (
         "finite for every parameter, also where a row is all zeros",
         "keep square roots, logarithms and divisions away from 0, inside jnp.where too",
@@ -30,7 +36,10 @@ CHECKS = {
         "network(x) = last(features(x)), and features do not depend on the last layer",
         "return the two halves of the network that is given: last a part of it, features all that comes before",
     ),
-    "likelihood": ("takes the outputs: finite, one number a row", "match num_outputs and the likelihood's distribution"),
+    "likelihood": (
+        "takes the outputs: finite, one number a row",
+        "match num_outputs and the likelihood's distribution",
+    ),
 }
 """Each check by name, in order: what must hold, and what to do where it does not."""
 

@@ -144,4 +144,3 @@ class SamplerReport:
                 state = "the sampler warns" if outcome.state == "tested" else outcome.state
                 lines.append(f"{outcome.target}: {state}: {outcome.reason}")
         return "\n".join([*lines, self.verdict])
-

@@ -13,7 +13,7 @@ from typing_extensions import Doc
 
 
 class Network(eqx.Module):
-    """last(tanh(hidden(x))). Its arrays are the parameters: `hidden_weight`, `hidden_bias`, `last_weight`, `last_bias`."""
+    """last(tanh(hidden(x))); its arrays are the parameters: `hidden_weight`, `hidden_bias`, `last_weight`, ..."""
 
     hidden: eqx.nn.Linear
     last: eqx.nn.Linear
