@@ -42,6 +42,9 @@ def _only_our_own(monkeypatch):
         ["sample", "mdn", "zzz"],
         ["check", "sampler", "--help"],
         ["check", "sampler", "zzz"],
+        ["check", "model", "zzz"],
+        ["new", "--help"],
+        ["new", "sampler", "nuts"],
     ],
 )
 def test_imports_nothing_heavy(arguments):

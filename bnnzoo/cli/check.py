@@ -135,13 +135,13 @@ class _Check(NamedTuple):
     def command(self, found: Scan) -> Any:
         """The command with the options of the part that is named."""
         if not found.positionals:
-            return self.build([])
+            return self.with_options([])
         entry = registry.find(f"{self.kind}s", found.positionals[0])
         panel = f"{self.kind} {entry.name}" + (f" ({entry.exactness})" if entry.exactness else "")
         specs = fields_of(registry.load(f"{self.kind}s", found.positionals[0]))
-        return self.build([option(spec, panel=panel, prefix=self.kind) for spec in specs])
+        return self.with_options([option(spec, panel=panel, prefix=self.kind) for spec in specs])
 
-    def build(self, dotted: list[inspect.Parameter]) -> Any:
+    def with_options(self, dotted: list[inspect.Parameter]) -> Any:
         def run(**given: Any) -> None:
             name, quiet, json, *_ = (given.pop(word) for word in ("name", "quiet", "json", "no_plugins", "debug"))
             asked = {key: value for key, value in given.items() if value is not None}
@@ -181,6 +181,6 @@ def add_to(app: typer.Typer) -> None:
     )
     group.callback()(lambda: None)
     for check in CHECKS:
-        late = late_command(spelling(check.options()), check.command, lambda check=check: check.build([]))
+        late = late_command(spelling(check.options()), check.command, lambda check=check: check.with_options([]))
         group.command(check.kind, cls=late, help=check.body.__doc__, context_settings=settings)(lambda: None)
     app.add_typer(group, name="check")

@@ -236,13 +236,11 @@ def _density(posterior: NetworkPosterior, thetas: Float[Array, "draw dim"], key:
 
     @eqx.filter_jit
     def look(posterior, thetas, key):
-        outputs, likelihood = (
-            posterior.outputs(thetas[0], jnp.asarray(posterior.data.x)),
-            posterior.likelihood_at(thetas[0]),
-        )
+        x, likelihood = jnp.asarray(posterior.data.x), posterior.likelihood_at(thetas[0])
+        outputs = posterior.outputs(thetas[0], x)
         keys = jax.random.split(key, len(outputs))
         y = jax.vmap(lambda output, key: likelihood.sample(output, key=key))(outputs, keys)
-        posterior = dataclasses.replace(posterior, data=Data(posterior.data.x, y))
+        posterior = dataclasses.replace(posterior, data=Data(x, y))
         gradients = jax.vmap(jax.grad(posterior.log_density))(thetas)
         return gradients, jax.vmap(lambda theta: posterior.log_likelihood(theta, posterior.data))(thetas)
 
