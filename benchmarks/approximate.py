@@ -21,7 +21,7 @@ import numpy as np
 
 import bnnzoo
 from bnnzoo.evaluation import predictive
-from bnnzoo.posterior import LinearisedPosterior, NetworkPosterior
+from bnnzoo.posterior import NetworkPosterior
 from bnnzoo.posterior.likelihoods import Gaussian
 from bnnzoo.posterior.priors import Normal
 from bnnzoo.store.schema import LINEARISED_AT
@@ -94,7 +94,6 @@ def _values(of: NetworkPosterior, run: Any) -> np.ndarray:
     if "constant_data" in run.posterior.children:
         modes = _draws(of, run.posterior["constant_data"], LINEARISED_AT)
         draws = np.concatenate([draws, np.repeat(modes, len(draws) // chains, 0)], 1)
-        of = LinearisedPosterior.like(of)
     return predictive.functions(of, draws, NETWORK_AT[:, None]).reshape(chains, -1, len(NETWORK_AT))
 
 

@@ -24,7 +24,7 @@ from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.layout import Layout
 from bnnzoo.samplers import Penalty
 from bnnzoo.samplers._control_variate import anchored
-from bnnzoo.samplers._preconditioner import look, share
+from bnnzoo.samplers._preconditioner import pool_chains, update_precision
 
 
 class Tethered(AbstractPosterior):
@@ -81,7 +81,9 @@ def run(
     def begin(posterior: Any, thetas: Any) -> Any:
         def one(theta: Any) -> Any:
             state = sampler.init(posterior, theta, num_warmup=1, key=root)
-            return eqx.tree_at(lambda s: s.preconditioner, state, look(state.preconditioner, posterior, theta))
+            return eqx.tree_at(
+                lambda s: s.preconditioner, state, update_precision(state.preconditioner, posterior, theta)
+            )
 
         return jax.lax.map(one, thetas)
 
@@ -117,7 +119,7 @@ def run(
 
         return jax.vmap(chain)(states, keys)
 
-    states = share(begin(posterior, thetas), final=False)
+    states = pool_chains(begin(posterior, thetas), final=False)
     for k in range(warmup):
         states = move(posterior, states, keys(2 * k))
         states, (_, rate, sigma2) = steps(posterior, states, keys(2 * k + 1), gap // thin)

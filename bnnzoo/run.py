@@ -21,7 +21,7 @@ from bnnzoo.data import Scaler, Signature, load_inputs, load_like
 from bnnzoo.errors import BnnzooError, UsageError
 from bnnzoo.evaluation import diagnostics, loo, metrics, predictive, scores
 from bnnzoo.evaluation import ood as ood_scores
-from bnnzoo.posterior import LinearisedPosterior, NetworkPosterior
+from bnnzoo.posterior import NetworkPosterior
 from bnnzoo.progress import Observer, Progress
 from bnnzoo.sampling import backend
 from bnnzoo.store.atomic import write_whole
@@ -554,7 +554,7 @@ class Run:
     @functools.cached_property
     def _predictor(self) -> NetworkPosterior:
         """The posterior that predicts: linear in theta where the file holds a point to be linear at."""
-        return self._posterior if self._modes is None else LinearisedPosterior.like(self._posterior)
+        return self._posterior
 
     @functools.cached_property
     def _seen(self) -> Float[np.ndarray, "draw seen"]:

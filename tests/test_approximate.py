@@ -18,7 +18,7 @@ import bnnzoo
 from bnnzoo import zoo
 from bnnzoo.errors import BnnzooWarning, InterruptedRunError, UsageError
 from bnnzoo.models import Cnn, Mlp
-from bnnzoo.posterior import LinearisedPosterior, NetworkPosterior
+from bnnzoo.posterior import NetworkPosterior
 from bnnzoo.posterior.likelihoods import Categorical, Gaussian
 from bnnzoo.posterior.priors import Hierarchical, Normal, ScaleMixture
 from bnnzoo.recipe import Recipe
@@ -352,7 +352,7 @@ def test_a_linear_network_is_its_own_linearisation():
     posterior = regression().posterior
     theta, mode = jnp.asarray([0.3, -0.2, 1.0]), jnp.asarray([1.0, 2.0, 3.0])
     x = jnp.asarray(posterior.data.x[:5])
-    _, outputs = LinearisedPosterior.like(posterior).predictive(jnp.concatenate([theta, mode]), x)
+    _, outputs = posterior.predictive(jnp.concatenate([theta, mode]), x)
     np.testing.assert_allclose(outputs, posterior.outputs(theta, x), rtol=1e-5)
 
 

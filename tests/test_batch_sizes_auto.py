@@ -25,8 +25,8 @@ def seen(sigma2: float, acceptance: float, skew_bias: float = 0.0) -> Seen:
     return jax.tree.map(lambda value: jnp.broadcast_to(value, (4,)), one)
 
 
-def again(used: int, found: Seen, most: int = 10_000, least_factor: float = 0.0) -> int:
-    return resized(used, found, target_acceptance=0.45, target_sigma2=1.5, least_factor=least_factor, most=most)
+def again(used: int, found: Seen, largest: int = 10_000, least_factor: float = 0.0) -> int:
+    return resized(used, found, target_acceptance=0.45, target_sigma2=1.5, least_factor=least_factor, largest=largest)
 
 
 def test_both_limits_met_change_nothing():
@@ -35,7 +35,7 @@ def test_both_limits_met_change_nothing():
 
 def test_noise_that_stops_the_step_size_asks_for_more_data():
     assert again(640, seen(1.5, 0.53)) == 2560
-    assert again(640, seen(1.5, 0.53), most=1000) == 1000
+    assert again(640, seen(1.5, 0.53), largest=1000) == 1000
 
 
 def test_noise_that_is_not_used_asks_for_fewer_data():
@@ -59,7 +59,7 @@ def test_sizes_come_to_rest_where_both_limits_are_met():
                 sigma2 = c * ell**power / used
                 accepted = 2 * ndtr(-np.sqrt(ell**2 + sigma2) / 2)
                 best = np.flatnonzero((accepted >= 0.45) & (sigma2 <= 1.5))[-1]
-                used = again(used, seen(sigma2[best], accepted[best]), most=10**9)
+                used = again(used, seen(sigma2[best], accepted[best]), largest=10**9)
             wanted = c * ((2 * ndtri(0.225)) ** 2 - 1.5) ** (power / 2) / 1.5
             assert 0.4 < used / max(wanted, 40) < 3
 

@@ -16,8 +16,8 @@ from scipy import integrate, special, stats
 
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.samplers import Penalty
+from bnnzoo.samplers._noise import noise_penalty
 from bnnzoo.samplers.kernel import metropolis
-from bnnzoo.samplers.penalty import noise_penalty
 from bnnzoo.sampling import backend
 
 PLACES = np.array([0.25, 1.0, 3.0])

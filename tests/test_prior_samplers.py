@@ -116,14 +116,14 @@ def test_rejection_refuses_what_it_cannot_do():
         Importance().check(skewed().posterior)
     with pytest.raises(UsageError, match=r"accepted with probability 1e-\d\d"):
         Rejection().check(gaussian().posterior)
-    with pytest.raises(UsageError, match=r"probability \S+ \(estimated from 16384\).*most is 1000 proposals a draw"):
-        Rejection(most=1000).check(small_network().posterior)
+    with pytest.raises(UsageError, match=r"probability \S+ \(estimated from 16384\).*max-proposals is 1000 a draw"):
+        Rejection(max_proposals=1000).check(small_network().posterior)
     Rejection().check(small_network().posterior)
 
 
 def test_rejection_ends_rather_than_make_up_a_draw():
-    with pytest.raises(BnnzooError, match=r"none of 128 proposals was accepted; use a larger --sampler\.most"):
-        draw(Rejection(most=128), 2, 50)
+    with pytest.raises(BnnzooError, match=r"none of 128 proposals was accepted; use a larger --sampler\.max-proposals"):
+        draw(Rejection(max_proposals=128), 2, 50)
 
 
 @pytest.fixture

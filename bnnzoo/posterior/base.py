@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Callable
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -16,7 +16,9 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, Shaped
 from bnnzoo.errors import UsageError
 from bnnzoo.posterior.hyperparameter import Number
 from bnnzoo.posterior.layout import Layout
+from bnnzoo.posterior.likelihoods import AbstractLikelihood
 from bnnzoo.posterior.permutation import distinct_indices, uniform_indices
+from bnnzoo.posterior.priors import AbstractPrior
 
 _BLOCK_ELEMENTS = 2**20
 """Input values in one block of a full-data pass: what bounds its memory."""
@@ -34,6 +36,9 @@ class AbstractPosterior(eqx.Module):
 
     The data are leaves: new data of the same shape compile nothing new.
     """
+
+    has_outputs: ClassVar[bool] = False
+    """Whether the likelihood sees theta through the outputs of a network: `outputs` and `likelihood_at` are there."""
 
     data: eqx.AbstractVar[Any]
     likelihood_power: eqx.AbstractVar[Number]
@@ -88,6 +93,18 @@ class AbstractPosterior(eqx.Module):
         raise UsageError(
             f"{type(self).__name__}: has no draws of its prior (sample_prior); use another sampler, such as nuts"
         )
+
+    def outputs(self, theta: Float[Array, " dim"], x: Shaped[Array, "batch ..."]) -> Float[Array, "batch output"]:
+        """The outputs for a batch of inputs, of a posterior that has them."""
+        raise NotImplementedError(f"{type(self).__name__} has no outputs")
+
+    def likelihood_at(self, theta: Float[Array, " dim"]) -> AbstractLikelihood:
+        """What outputs say of a target, with `theta`'s own parameters, of a posterior that has them."""
+        raise NotImplementedError(f"{type(self).__name__} has no outputs")
+
+    def fixed_prior(self) -> AbstractPrior | None:
+        """The prior of the network's blocks in closed form; None where it is not known, or its scales are sampled."""
+        return None
 
     def log_likelihood_bounds(self, batch: Any) -> Float[Array, " batch"]:
         """The most that each datum's log-likelihood can be at any theta; infinite where no bound is known."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -24,6 +24,8 @@ class NetworkPosterior(AbstractPosterior):
     Make one with `NetworkPosterior.of(network, likelihood, prior, x, y)`, for any `eqx.Module` whose call maps one
     input to `likelihood.num_outputs(...)` outputs.
     """
+
+    has_outputs: ClassVar[bool] = True
 
     data: Data
     network: PyTree
@@ -99,6 +101,9 @@ class NetworkPosterior(AbstractPosterior):
         """A function of one input, such as a network without its last layer, at every datum."""
         return self.over_data(lambda batch: jax.vmap(function)(self.inputs(jnp.asarray(batch.x))))
 
+    def fixed_prior(self) -> AbstractPrior | None:
+        return None if self.prior.parameters(self.layout.network) else self.prior
+
     def inputs(self, x: Shaped[Array, "batch ..."]) -> Float[Array, "batch ..."]:
         """A batch of inputs as the network takes them."""
         if jnp.issubdtype(x.dtype, jnp.floating):
@@ -148,9 +153,18 @@ class NetworkPosterior(AbstractPosterior):
         return values | {name: p.natural(values[name]) for name, p in self._own().items()}
 
     def predictive(
-        self, natural: Float[Array, " dim"], x: Shaped[Array, "batch ..."]
+        self, natural: Float[Array, " dim"] | Float[Array, " both"], x: Shaped[Array, "batch ..."]
     ) -> tuple[AbstractLikelihood, Float[Array, "batch output"]]:
-        """Likelihood and outputs of one draw on its natural scale, as the file holds it, flattened."""
-        values = self.layout.unflatten(natural)
+        """Likelihood and outputs of one draw on its natural scale, as the file holds it, flattened.
+
+        A draw that is followed by the mode it belongs to, `[2 * dim]`, predicts with the network's first-order Taylor
+        polynomial there, f(x, mode) + J(x, mode) (theta - mode): what a Laplace approximation is the posterior of.
+        """
+        theta, mode = natural[: self.layout.dim], natural[self.layout.dim :]
+        values = self.layout.unflatten(theta)
         own = {p.name: values[f"likelihood_{p.name}"] for p in self.likelihood.parameters()}
-        return self.likelihood.with_parameters(own), self.outputs(natural, x)
+        likelihood = self.likelihood.with_parameters(own)
+        if not mode.size:
+            return likelihood, self.outputs(theta, x)
+        outputs, change = jax.jvp(lambda t: self.outputs(t, x), (mode,), (theta - mode,))
+        return likelihood, outputs + change

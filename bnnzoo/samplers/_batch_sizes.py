@@ -36,15 +36,15 @@ class Seen(eqx.Module):
         zero = jnp.zeros((), like.dtype)
         return cls(zero, zero, zero, zero)
 
-    def and_also(self, stats: Stats, most_sigma2: Float[Array, ""]) -> Seen:
-        """With one more step. `most_sigma2` bounds what a single step can say."""
+    def with_step(self, stats: Stats, largest_sigma2: Float[Array, ""]) -> Seen:
+        """With one more step. `largest_sigma2` bounds what a single step can say."""
         count = self.count + 1
         weight = 2 / (count + 1)
 
         def mean(old: Float[Array, ""], new: Array) -> Float[Array, ""]:
             return old + (new - old) * weight
 
-        sigma2 = jnp.minimum(jnp.nan_to_num(stats["sigma2"], nan=jnp.inf), most_sigma2)
+        sigma2 = jnp.minimum(jnp.nan_to_num(stats["sigma2"], nan=jnp.inf), largest_sigma2)
         return Seen(
             count,
             mean(self.sigma2, sigma2),
@@ -54,7 +54,7 @@ class Seen(eqx.Module):
 
 
 def resized(
-    used: int, seen: Seen, *, target_acceptance: float, target_sigma2: float, least_factor: float, most: int
+    used: int, seen: Seen, *, target_acceptance: float, target_sigma2: float, least_factor: float, largest: int
 ) -> int:
     """The number of data a step, K, at which acceptance and sigma2 reach their targets at the same step size.
 
@@ -68,7 +68,7 @@ def resized(
         seen: of all chains, each [chain].
         least_factor: of the change; 2 for a proposal whose gradients come from a batch as they are, and which a larger
             batch serves twice.
-        most: K at most: the budget and the number of data.
+        largest: K at most: the budget and the number of data.
     """
     sigma2, acceptance, skew_bias = (float(np.mean(v)) for v in (seen.sigma2, seen.acceptance, seen.skew_bias))
     at_target = max((2 * ndtri(target_acceptance / 2)) ** 2 - target_sigma2, 0.1)
@@ -77,7 +77,7 @@ def resized(
     wanted = used * float(np.clip(factor, 1 / 16, 4.0))
     # Powers of two: every size is a program of its own to compile.
     steps = math.floor(math.log2(max(wanted, _FEWEST) / _FEWEST) + 0.75)
-    return min(_FEWEST * 2**steps, most)
+    return min(_FEWEST * 2**steps, largest)
 
 
 def split(used: int) -> tuple[int, int]:

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from bnnzoo.posterior import AbstractPosterior, NetworkPosterior
+from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.layout import Block, Layout
 from bnnzoo.samplers._preconditioner import prior_precision
 
@@ -119,7 +119,7 @@ def kronecker_work(layout: Layout, num_rows: int) -> float:
 
 def num_rows(posterior: AbstractPosterior, kind: Kind) -> int:
     """Rows a datum gives: its outputs for the Gauss-Newton matrix, one gradient for the Fisher information."""
-    if kind == "fisher" or not isinstance(posterior, NetworkPosterior):
+    if kind == "fisher" or not posterior.has_outputs:
         return 1
     return jax.eval_shape(lambda: posterior.outputs(jnp.zeros(posterior.layout.dim), _first(posterior).x)).shape[1]
 
@@ -162,7 +162,7 @@ def _rows(posterior: AbstractPosterior, theta: Float[Array, " dim"], datum: Any,
     out: the generalised Gauss-Newton matrix (Schraudolph 2002). `fisher`: the gradient of the datum's log-likelihood.
     """
     inner = posterior.layout.network.dim
-    if kind == "fisher" or not isinstance(posterior, NetworkPosterior):
+    if kind == "fisher" or not posterior.has_outputs:
         rows = jax.grad(lambda t: posterior.log_likelihood(t, datum)[0])(theta)[None]
     else:
         log_prob = posterior.likelihood_at(theta).log_prob

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import abc
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -12,10 +13,10 @@ from numpyro.infer.hmc import HMC
 
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.hyperparameter import Number
-from bnnzoo.samplers.base import Stats
-from bnnzoo.samplers.statistics import ACCEPTANCE_RATE, DIVERGING, ENERGY, LOG_DENSITY, N_STEPS, STEP_SIZE
+from bnnzoo.samplers.base import AbstractSampler, Stats
+from bnnzoo.samplers.statistics import ACCEPTANCE_RATE, DIVERGING, ENERGY, LOG_DENSITY, N_STEPS, STEP_SIZE, Statistic
 
-STATISTICS = (LOG_DENSITY, ACCEPTANCE_RATE, DIVERGING, STEP_SIZE, N_STEPS, ENERGY)
+STATISTICS = (ACCEPTANCE_RATE, LOG_DENSITY, DIVERGING, STEP_SIZE, N_STEPS, ENERGY)
 
 
 class HamiltonianState(eqx.Module):
@@ -29,9 +30,25 @@ class HamiltonianState(eqx.Module):
         return self.inner.z
 
 
-def init(kernel: HMC, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray) -> HamiltonianState:
-    """The state of a chain at `theta`."""
-    return HamiltonianState(_strong(kernel.init(key, num_warmup, theta, (), {})), num_warmup)
+class AbstractHamiltonianSampler(AbstractSampler[HamiltonianState]):
+    """A kernel of NumPyro's as a sampler."""
+
+    statistics: ClassVar[tuple[Statistic, ...]] = STATISTICS
+
+    @abc.abstractmethod
+    def kernel(self, posterior: AbstractPosterior) -> HMC:
+        """NumPyro's kernel on this posterior, with the fields as they are."""
+
+    def init(
+        self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
+    ) -> HamiltonianState:
+        inner = self.kernel(posterior).init(key, num_warmup, theta, (), {})
+        return HamiltonianState(_strong(inner), num_warmup)
+
+    def headroom(self, stats: Stats) -> Float[Array, " constraint"]:
+        """None: the kernel adapts its own step size, and the mass matrix with it."""
+        del stats
+        return jnp.zeros((0,))
 
 
 def step(

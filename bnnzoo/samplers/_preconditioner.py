@@ -52,13 +52,13 @@ def identity(shape: Shape, theta: Float[Array, " dim"]) -> Preconditioner:
     return Preconditioner(factor, jnp.zeros_like(factor), jnp.zeros((), theta.dtype))
 
 
-def look(
+def update_precision(
     preconditioner: Preconditioner,
     posterior: AbstractPosterior,
     theta: Float[Array, " dim"],
     hessian: Float[Array, "dim dim"] | None = None,
 ) -> Preconditioner:
-    """The precision after one more look at the curvature, at `theta`; the factor follows in `share`.
+    """The precision with the curvature at `theta` in it; the factor follows in `pool_chains`.
 
     Args:
         hessian: that of the sum of log-likelihoods, where it is known: taken instead of the Fisher information if
@@ -91,17 +91,17 @@ class AbstractPreconditionedSampler(AbstractSampler[S]):
         if final:
             return state
         known: Any = state
-        looked = look(known.preconditioner, posterior, known.position)
-        return eqx.tree_at(lambda s: s.preconditioner, state, looked)
+        updated = update_precision(known.preconditioner, posterior, known.position)
+        return eqx.tree_at(lambda s: s.preconditioner, state, updated)
 
     def tune(
         self, posterior: AbstractPosterior, states: S, *, final: bool, key: PRNGKeyArray, num_steps: int
     ) -> tuple[AbstractSampler[S], S]:
         del posterior, key, num_steps
-        return self, share(states, final=final)
+        return self, pool_chains(states, final=final)
 
 
-def share(states: S, *, final: bool) -> S:
+def pool_chains(states: S, *, final: bool) -> S:
     """States of all chains with one step size, the median, and one preconditioner, of the mean precision.
 
     What one chain saw of the curvature in its own corner serves it badly in the next; together they saw more. At the

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import dataclasses
 from collections.abc import Mapping
 from typing import ClassVar, Generic, Literal, TypeVar
 
@@ -109,6 +110,14 @@ class AbstractSampler(eqx.Module, Generic[S]):
         """What is wrong with the run, the worst first, given the means of its statistics over all steps."""
         del posterior, means
         return ()
+
+    @property
+    def smaller_steps(self) -> str:
+        """What to type where a chain left the numbers that there are."""
+        paces = [name for name in ("learning_rate", "step_size") if name in {f.name for f in dataclasses.fields(self)}]
+        if not paces:
+            return "use --precision float64, or another sampler"
+        return f"use a smaller --sampler.{paces[0].replace('_', '-')}"
 
     @property
     def stated_exactness(self) -> Exactness:

@@ -112,19 +112,17 @@ def kl(
     """KL(N(mean, diag(scale^2)) || prior), or an unbiased estimate where no closed form is known."""
     q = dist.Normal(mean, scale)
     theta = mean + scale * standard_normal(mean, key=key)
-    if not isinstance(posterior, NetworkPosterior):
-        return -jnp.sum(q.entropy()) - posterior.log_prior(theta)
-    network = posterior.layout.network
-    if posterior.prior.parameters(network):  # its scales are sampled: no closed form
+    prior, network = posterior.fixed_prior(), posterior.layout.network
+    if prior is None:
         return -jnp.sum(q.entropy()) - posterior.log_prior(theta)
     own = slice(network.dim, None)
-    prior = posterior.prior.distribution(network)
+    weights = dist.Normal(mean[: network.dim], scale[: network.dim])
     try:
-        known = jnp.sum(kl_divergence(dist.Normal(mean[: network.dim], scale[: network.dim]), prior))
+        known = jnp.sum(kl_divergence(weights, prior.distribution(network)))
     except NotImplementedError:
         return -jnp.sum(q.entropy()) - posterior.log_prior(theta)
     # The likelihood's own parameters have priors of their own: what is left of the log prior's sample.
-    rest = posterior.log_prior(theta) - posterior.prior.log_prob(theta[: network.dim], network)
+    rest = posterior.log_prior(theta) - prior.log_prob(theta[: network.dim], network)
     return known - jnp.sum(dist.Normal(mean[own], scale[own]).entropy()) - rest
 
 

@@ -5,18 +5,17 @@ from __future__ import annotations
 from typing import Annotated, ClassVar
 
 from annotated_types import Ge, Gt, Lt
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import PRNGKeyArray
 from numpyro.infer.hmc import HMC
 from typing_extensions import Doc
 
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.hyperparameter import Number, number
 from bnnzoo.samplers import _numpyro
-from bnnzoo.samplers.base import AbstractSampler, Exactness, Stats
-from bnnzoo.samplers.statistics import Statistic
+from bnnzoo.samplers.base import Exactness, Stats
 
 
-class Hmc(AbstractSampler[_numpyro.HamiltonianState]):
+class Hmc(_numpyro.AbstractHamiltonianSampler):
     """Draws from the posterior: `num_steps` leapfrog steps of H = -log p(theta) + p' M^-1 p / 2, then Metropolis.
 
     Duane et al. 1987; Neal 2011, section 3.2 on the jitter: on a Gaussian target a trajectory of fixed length is near a
@@ -25,7 +24,6 @@ class Hmc(AbstractSampler[_numpyro.HamiltonianState]):
     """
 
     exactness: ClassVar[Exactness] = "exact"
-    statistics: ClassVar[tuple[Statistic, ...]] = _numpyro.STATISTICS
 
     step_size: Annotated[Number, Gt(0), Doc("of the leapfrog integrator, start value")] = number(0.01)
     num_steps: Annotated[int, Ge(1), Doc("leapfrog steps a draw")] = 32
@@ -34,7 +32,7 @@ class Hmc(AbstractSampler[_numpyro.HamiltonianState]):
     )
     target_acceptance: Annotated[Number, Gt(0), Lt(1), Doc("acceptance that warm-up tunes to")] = number(0.8)
 
-    def _kernel(self, posterior: AbstractPosterior) -> HMC:
+    def kernel(self, posterior: AbstractPosterior) -> HMC:
         return HMC(
             potential_fn=_numpyro.potential(posterior),
             step_size=self.step_size,  # type: ignore[arg-type]
@@ -43,12 +41,7 @@ class Hmc(AbstractSampler[_numpyro.HamiltonianState]):
             target_accept_prob=self.target_acceptance,  # type: ignore[arg-type]
         )
 
-    def init(
-        self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
-    ) -> _numpyro.HamiltonianState:
-        return _numpyro.init(self._kernel(posterior), theta, num_warmup=num_warmup, key=key)
-
     def step(
         self, posterior: AbstractPosterior, state: _numpyro.HamiltonianState, *, key: PRNGKeyArray
     ) -> tuple[_numpyro.HamiltonianState, Stats]:
-        return _numpyro.step(self._kernel(posterior), state, jitter=self.jitter, key=key)
+        return _numpyro.step(self.kernel(posterior), state, jitter=self.jitter, key=key)

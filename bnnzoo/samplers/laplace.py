@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from typing_extensions import Doc
 
 from bnnzoo.errors import UsageError
-from bnnzoo.posterior import AbstractPosterior, NetworkPosterior
+from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.hyperparameter import Number, number
 from bnnzoo.samplers import _curvature, _training
 from bnnzoo.samplers.base import Stats
@@ -56,12 +56,12 @@ class Laplace(_training.AbstractTrainedSampler[LaplaceState]):
     batch_size: Annotated[int, Ge(1), Doc("data a step of warm-up, n")] = 128
 
     def check(self, posterior: AbstractPosterior) -> None:
-        if not isinstance(posterior, NetworkPosterior):
+        if not posterior.has_outputs:
             if self.curvature == "ggn":
                 raise UsageError("sampler laplace: ggn needs a network's outputs; use curvature='fisher'")
             if self.predictive == "linearised":
                 raise UsageError("sampler laplace: only networks are linearised; use predictive='network'")
-        elif posterior.prior.parameters(posterior.layout.network):
+        elif posterior.fixed_prior() is None:
             raise UsageError(
                 "sampler laplace: a prior whose scales are sampled has no mode to expand about (its density grows "
                 "without bound as they shrink); use another --prior, or nuts"

@@ -6,18 +6,18 @@ from typing import Annotated, ClassVar
 
 import jax.numpy as jnp
 from annotated_types import Ge, Gt, Le, Lt
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import PRNGKeyArray
 from numpyro.infer.hmc import NUTS
 from typing_extensions import Doc
 
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.hyperparameter import Number, number
 from bnnzoo.samplers import _numpyro
-from bnnzoo.samplers.base import AbstractSampler, Exactness, Stats
+from bnnzoo.samplers.base import Exactness, Stats
 from bnnzoo.samplers.statistics import TREE_DEPTH, Statistic
 
 
-class Nuts(AbstractSampler[_numpyro.HamiltonianState]):
+class Nuts(_numpyro.AbstractHamiltonianSampler):
     """Draws from the posterior: Hamiltonian trajectories that stop where they would turn back.
 
     Hoffman and Gelman 2014; Betancourt 2017. NumPyro adapts the step size and a diagonal mass matrix.
@@ -30,7 +30,7 @@ class Nuts(AbstractSampler[_numpyro.HamiltonianState]):
     max_tree_depth: Annotated[int, Ge(1), Le(15), Doc("at most 2^depth - 1 leapfrog steps a draw")] = 10
     target_acceptance: Annotated[Number, Gt(0), Lt(1), Doc("acceptance that warm-up tunes to")] = number(0.8)
 
-    def _kernel(self, posterior: AbstractPosterior) -> NUTS:
+    def kernel(self, posterior: AbstractPosterior) -> NUTS:
         return NUTS(
             potential_fn=_numpyro.potential(posterior),
             step_size=self.step_size,  # type: ignore[arg-type]
@@ -38,14 +38,9 @@ class Nuts(AbstractSampler[_numpyro.HamiltonianState]):
             target_accept_prob=self.target_acceptance,  # type: ignore[arg-type]
         )
 
-    def init(
-        self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
-    ) -> _numpyro.HamiltonianState:
-        return _numpyro.init(self._kernel(posterior), theta, num_warmup=num_warmup, key=key)
-
     def step(
         self, posterior: AbstractPosterior, state: _numpyro.HamiltonianState, *, key: PRNGKeyArray
     ) -> tuple[_numpyro.HamiltonianState, Stats]:
-        state, stats = _numpyro.step(self._kernel(posterior), state, key=key)
+        state, stats = _numpyro.step(self.kernel(posterior), state, key=key)
         depth = jnp.ceil(jnp.log2(stats["n_steps"].astype(stats["lp"].dtype) + 1))
         return state, {**stats, "tree_depth": depth}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal
 
 import equinox as eqx
 import jax
@@ -20,6 +20,7 @@ from bnnzoo.posterior.hyperparameter import Number, number
 from bnnzoo.samplers import _batch_sizes, _preconditioner
 from bnnzoo.samplers._batch_sizes import Seen
 from bnnzoo.samplers._control_variate import ORDER, Anchor, Order, anchored, follow, refuse_large
+from bnnzoo.samplers._noise import Difference, noise_penalty
 from bnnzoo.samplers._regime import STATISTICS, regime
 from bnnzoo.samplers.base import AbstractSampler, Exactness, Stats
 from bnnzoo.samplers.kernel import choose, metropolis, standard_normal
@@ -36,36 +37,16 @@ class PenaltyState(eqx.Module):
     """Whether warm-up chooses the batch sizes."""
 
 
-class Difference(NamedTuple):
-    """An estimate of L(theta') - L(theta) from a batch of per-datum differences."""
+class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState]):
+    """Metropolis on mini-batches, accepting with their estimate of the log ratio less a penalty of `correction` terms.
 
-    delta: Float[Array, ""]
-    sigma2: Float[Array, ""]
-    dof: int
-    skewness: Float[Array, ""]
-
-
-class Penalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState]):
-    """Draws from the posterior, to the order of the correction, looking at a few batches of data a step.
-
-    Kawasaki, Holzmann and Adu-Gyamfi, arXiv 2210.09141; Ceperley and Dewing 1999, J. Chem. Phys. 110, 9812.
-    On M batches of n data, the same for both points and fresh at every step, K = M n:
-
-        d_i    = l_i(theta') - l_i(theta)
-        delta  = -(log p(theta') - log p(theta)) - beta (N / K) sum_i d_i
-        sigma2 = estimate of Var(delta)
-        accept with probability min(1, exp(-delta - u) q(theta|theta') / q(theta'|theta))
-
-    with the penalty u = sigma2/2 + sigma2^2/(4(m+1)) + sigma2^3/(3(m+1)(m+3)), m = dof + 1, whose later terms make up
-    for a variance that is itself estimated. A control variate takes the Taylor polynomial of the log-likelihood at an
-    anchor off every d_i and adds its sum over all data: delta then measures, and sigma2 is the noise of, only what the
-    polynomial misses. The anchor moves at the ends of warm-up's windows and is then frozen. Langevin and hmc proposals
-    take their gradients from the polynomial (second order) or from another mini-batch, independent of the
-    acceptance's, and the same for the move back.
+    The formulas are at `Penalty`.
     """
 
-    exactness: ClassVar[Exactness] = "noise-corrected"
     statistics: ClassVar[tuple[Statistic, ...]] = (ACCEPTANCE_RATE, *STATISTICS, LOG_DENSITY_ESTIMATE)
+
+    correction: eqx.AbstractVar[int]
+    """Terms of the penalty."""
 
     step_size: Annotated[Number, Gt(0), Doc("eta of the proposal; of hmc, of one leapfrog step")] = number(0.01)
     proposal: Annotated[
@@ -82,7 +63,6 @@ class Penalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState]):
     variance: Annotated[Literal["pooled", "batch-means"], Doc("sigma2 from the spread over data, or over batches")] = (
         "pooled"
     )
-    correction: Annotated[int, Ge(0), Le(3), Doc("terms of the penalty; 0 switches it off: biased")] = 3
     control_variate: Annotated[Order, Doc("order of the Taylor polynomial taken off the differences")] = "none"
     target_acceptance: Annotated[Number, Gt(0), Lt(1), Doc("warm-up keeps the acceptance at least here")] = number(0.45)
     target_sigma2: Annotated[Number, Gt(0), Doc("warm-up keeps the mean sigma2 at most here")] = number(1.5)
@@ -105,10 +85,6 @@ class Penalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState]):
             size = max(1, num_data // batches)
         return size, batches
 
-    @property
-    def stated_exactness(self) -> Exactness:
-        return "noise-corrected" if self.correction else "biased"
-
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
     ) -> PenaltyState:
@@ -127,7 +103,7 @@ class Penalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState]):
             return state
         anchor = None if state.anchor is None else follow(state.anchor, posterior, state.position)
         point, hessian = (state.position, None) if anchor is None else (anchor.point, anchor.hessian)
-        shape = _preconditioner.look(state.preconditioner, posterior, point, hessian)
+        shape = _preconditioner.update_precision(state.preconditioner, posterior, point, hessian)
         return PenaltyState(state.position, state.step_size, shape, anchor, state.seen, state.auto)
 
     def tune(
@@ -140,7 +116,7 @@ class Penalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState]):
         num_steps: int,
     ) -> tuple[AbstractSampler[PenaltyState], PenaltyState]:
         del key, num_steps
-        states = _preconditioner.share(states, final=final)
+        states = _preconditioner.pool_chains(states, final=final)
         if final or not bool(states.auto[0]):
             return self, states
         size, batches = self.sizes(posterior.num_data)
@@ -150,7 +126,7 @@ class Penalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState]):
             target_acceptance=float(self.target_acceptance),
             target_sigma2=float(self.target_sigma2),
             least_factor=2.0 if self.control_variate == "none" and self.proposal != "random-walk" else 0.0,
-            most=min(self.budget, posterior.num_data),
+            largest=min(self.budget, posterior.num_data),
         )
         size, batches = _batch_sizes.split(used)
         fresh = jax.tree.map(jnp.zeros_like, states.seen)
@@ -163,7 +139,7 @@ class Penalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState]):
         self, posterior: AbstractPosterior, state: PenaltyState, *, key: PRNGKeyArray
     ) -> tuple[PenaltyState, Stats]:
         state, stats = self.step(posterior, state, key=key)
-        seen = state.seen.and_also(stats, 10 * jnp.asarray(self.target_sigma2, state.position.dtype))
+        seen = state.seen.with_step(stats, 10 * jnp.asarray(self.target_sigma2, state.position.dtype))
         return eqx.tree_at(lambda s: s.seen, state, seen), stats
 
     def step(
@@ -323,7 +299,35 @@ class Penalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState]):
         )
 
 
-class Batched(Penalty):
+class Penalty(AbstractPenalty):
+    """Draws from the posterior, to the order of the correction, looking at a few batches of data a step.
+
+    Kawasaki, Holzmann and Adu-Gyamfi, arXiv 2210.09141; Ceperley and Dewing 1999, J. Chem. Phys. 110, 9812.
+    On M batches of n data, the same for both points and fresh at every step, K = M n:
+
+        d_i    = l_i(theta') - l_i(theta)
+        delta  = -(log p(theta') - log p(theta)) - beta (N / K) sum_i d_i
+        sigma2 = estimate of Var(delta)
+        accept with probability min(1, exp(-delta - u) q(theta|theta') / q(theta'|theta))
+
+    with the penalty u = sigma2/2 + sigma2^2/(4(m+1)) + sigma2^3/(3(m+1)(m+3)), m = dof + 1, whose later terms make up
+    for a variance that is itself estimated. A control variate takes the Taylor polynomial of the log-likelihood at an
+    anchor off every d_i and adds its sum over all data: delta then measures, and sigma2 is the noise of, only what the
+    polynomial misses. The anchor moves at the ends of warm-up's windows and is then frozen. Langevin and hmc proposals
+    take their gradients from the polynomial (second order) or from another mini-batch, independent of the
+    acceptance's, and the same for the move back.
+    """
+
+    exactness: ClassVar[Exactness] = "noise-corrected"
+
+    correction: Annotated[int, Ge(0), Le(3), Doc("terms of the penalty; 0 switches it off: biased")] = 3
+
+    @property
+    def stated_exactness(self) -> Exactness:
+        return "noise-corrected" if self.correction else "biased"
+
+
+class Batched(AbstractPenalty):
     """Draws from no known distribution: `Penalty` with the penalty switched off, to compare with.
 
     Accept with probability min(1, exp(-delta) q(theta|theta') / q(theta'|theta)), delta from the
@@ -333,14 +337,3 @@ class Batched(Penalty):
     exactness: ClassVar[Exactness] = "biased"
 
     correction: Annotated[Literal[0], Doc("no penalty")] = 0
-
-
-def noise_penalty(sigma2: Float[Array, ""], dof: Any, terms: int) -> Float[Array, ""]:
-    """u = -log of the function of an estimated variance whose mean is exp(-sigma^2/2), to `terms` terms.
-
-    Ceperley and Dewing 1999, equation 42: -log 0F1(; dof/2; -dof sigma2 / 4). Beyond sigma2 = dof/4 the closed form
-    is meaningless and the truncated series, positive and finite, is used as it stands.
-    """
-    m = dof + 1.0
-    series = (sigma2 / 2, sigma2**2 / (4 * (m + 1)), sigma2**3 / (3 * (m + 1) * (m + 3)))
-    return sum(series[:terms], start=jnp.zeros_like(sigma2))

@@ -23,7 +23,7 @@ _PILOT = 2**14
 """Proposals of the pilot at most; fewer where a proposal looks at many data."""
 _PILOT_ELEMENTS = 2**22
 _FEWEST = 20.0
-"""Acceptances that `most` proposals must promise: with fewer the run would end before its last draw."""
+"""Acceptances that `max_proposals` proposals must promise: with fewer the run would end before its last draw."""
 
 
 class RejectionState(eqx.Module):
@@ -36,14 +36,14 @@ class Rejection(AbstractSampler[RejectionState]):
 
     von Neumann 1951. log L / L_max = sum_i (l_i(theta) - m_i), with m_i the largest that
     the likelihood of datum i can be at any theta: only likelihoods with such a bound can be used. A step proposes
-    until one is accepted; after `most` proposals the run ends with an error, and no draw is made up.
+    until one is accepted; after `max_proposals` proposals the run ends with an error, and no draw is made up.
     """
 
     exactness: ClassVar[Exactness] = "exact"
     statistics: ClassVar[tuple[Statistic, ...]] = (LOG_DENSITY, ACCEPTED, DIVERGING, N_STEPS)
 
     block: Annotated[int, Ge(1), Doc("proposals looked at together")] = 64
-    most: Annotated[int, Ge(1), Le(10**9), Doc("proposals for a draw, after which the run ends")] = 1_000_000
+    max_proposals: Annotated[int, Ge(1), Le(10**9), Doc("proposals for a draw, after which the run ends")] = 1_000_000
 
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
@@ -57,25 +57,29 @@ class Rejection(AbstractSampler[RejectionState]):
         zero = jnp.zeros((), state.position.dtype)
 
         def searching(carry: Any) -> Bool[Array, ""]:
-            tried, found, _, _ = carry
-            return ~found & (tried < self.most)
+            tried, accepted, _, _ = carry
+            return ~accepted & (tried < self.max_proposals)
 
-        def look(carry: Any) -> Any:
+        def propose(carry: Any) -> Any:
             tried, _, _, _ = carry
             thetas, log_ratios, accepted = _proposals(
                 posterior, state.bounds, self.block, key=jax.random.fold_in(key, tried)
             )
             # The first in order: which one is taken must not depend on anything but acceptance.
             first = jnp.argmax(accepted)
-            found = accepted[first]
-            return tried + jnp.where(found, first + 1, self.block), found, thetas[first], log_ratios[first]
+            return (
+                tried + jnp.where(accepted[first], first + 1, self.block),
+                accepted[first],
+                thetas[first],
+                log_ratios[first],
+            )
 
         start = (jnp.zeros((), jnp.int32), jnp.zeros((), bool), state.position, zero)
-        tried, found, theta, log_ratio = jax.lax.while_loop(searching, look, start)
-        position = choose(found, theta, state.position)
+        tried, accepted, theta, log_ratio = jax.lax.while_loop(searching, propose, start)
+        position = choose(accepted, theta, state.position)
         return RejectionState(position, state.bounds), {
             "lp": posterior.log_prior(position) + log_ratio + posterior.likelihood_power * jnp.sum(state.bounds),
-            "accepted": found,
+            "accepted": accepted,
             "diverging": ~jnp.isfinite(log_ratio),
             "n_steps": tried,
         }
@@ -85,8 +89,8 @@ class Rejection(AbstractSampler[RejectionState]):
         if not len(short):
             return ""
         return (
-            f"chain {short[0][0]}: none of {self.most} proposals was accepted; use a larger --sampler.most, "
-            "or nuts: rejection is for few data"
+            f"chain {short[0][0]}: none of {self.max_proposals} proposals was accepted; use a larger "
+            "--sampler.max-proposals, or nuts: rejection is for few data"
         )
 
     def check(self, posterior: AbstractPosterior) -> None:
@@ -98,12 +102,12 @@ class Rejection(AbstractSampler[RejectionState]):
             )
         proposals = int(min(_PILOT, max(64, _PILOT_ELEMENTS // posterior.num_data)))
         log10 = float(_pilot(posterior, proposals, jax.random.key(0))) / math.log(10)
-        if log10 + math.log10(self.most) < math.log10(_FEWEST):
+        if log10 + math.log10(self.max_proposals) < math.log10(_FEWEST):
             rate = f"{10**log10:.1e}" if log10 > -30 else f"1e{log10:.0f}"
             raise UsageError(
                 f"sampler rejection: a draw of the prior is accepted with probability {rate} (estimated from "
-                f"{proposals}), and --sampler.most is {self.most} proposals a draw; use nuts, fewer data, or a "
-                "narrower prior"
+                f"{proposals}), and --sampler.max-proposals is {self.max_proposals}; use nuts, fewer data, "
+                "or a narrower prior"
             )
 
 

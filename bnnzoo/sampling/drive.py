@@ -21,7 +21,8 @@ from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.progress import Observer, Progress
 from bnnzoo.recipe import Recipe
 from bnnzoo.samplers import AbstractSampler
-from bnnzoo.sampling.loop import Chunk, Keys, Seconds, chunks
+from bnnzoo.sampling.keys import Keys
+from bnnzoo.sampling.loop import Chunk, Seconds, chunks
 from bnnzoo.sampling.placement import Placement
 from bnnzoo.store import checkpoint
 from bnnzoo.store.checkpoint import Checkpoint

@@ -11,6 +11,7 @@ from annotated_types import Gt
 from jaxtyping import Array, Float
 
 from bnnzoo.posterior.hyperparameter import Number, number
+from bnnzoo.samplers.kernel import replace
 
 
 def windows(num_warmup: int) -> tuple[int, ...]:
@@ -54,30 +55,32 @@ class StepSize(AbstractWarmup):
 
     Stochastic approximation (Robbins and Monro 1951): log eta_{t+1} = log eta_t + gain t^-0.6 h_t, with h_t the least
     of the running means of the headrooms, and eta the average of its path weighted by t (Polyak and Juditsky 1992).
-    Samplers without headroom, or without `step_size` in their state, are left alone.
+    Samplers without headroom are left alone: they have nothing to adapt, or adapt it themselves.
     """
 
     gain: Annotated[Number, Gt(0)] = number(1.0)
 
     def init(self, state: Any, constraints: int) -> StepSizeTuning:
-        log_step = jnp.log(state.step_size) if hasattr(state, "step_size") else jnp.zeros(())
+        log_step = jnp.log(state.step_size) if constraints else jnp.zeros(())
         zero = jnp.zeros((), log_step.dtype)
         return StepSizeTuning(zero, jnp.zeros((constraints,), log_step.dtype), log_step, log_step)
 
     def update(
         self, tuning: StepSizeTuning, state: Any, headroom: Float[Array, " constraint"]
     ) -> tuple[StepSizeTuning, Any]:
-        if not headroom.size or not hasattr(state, "step_size"):
+        if not headroom.size:
             return tuning, state
         count = tuning.count + 1
+        # A running mean that forgets: the first steps of a window are from another step size than its last.
         mean = tuning.headroom + (headroom - tuning.headroom) * jnp.maximum(1 / count, 0.1)
+        # Bounded by a factor e: one proposal far out of range must not decide where the window goes.
         move = jnp.clip(self.gain * count**-0.6 * jnp.min(mean), -1.0, 1.0)
         log_step = tuning.log_step + move
         average = tuning.average + (log_step - tuning.average) * 2 / (count + 1)
-        state = eqx.tree_at(lambda s: s.step_size, state, jnp.exp(log_step))
-        return StepSizeTuning(count, mean, log_step, average), state
+        return StepSizeTuning(count, mean, log_step, average), replace(state, step_size=jnp.exp(log_step))
 
     def final(self, tuning: StepSizeTuning, state: Any) -> Any:
-        if not tuning.headroom.size or not hasattr(state, "step_size"):
+        if not tuning.headroom.size:
             return state
-        return eqx.tree_at(lambda s: s.step_size, state, jnp.exp(tuning.average))
+        # The average of the path, not its end: that is where the noise of the acceptances cancels.
+        return replace(state, step_size=jnp.exp(tuning.average))

@@ -23,7 +23,8 @@ from bnnzoo.finding import sentence
 from bnnzoo.progress import Observer, Progress
 from bnnzoo.samplers import AbstractSampler
 from bnnzoo.sampling import backend
-from bnnzoo.sampling.loop import Keys, chunks
+from bnnzoo.sampling.keys import Keys
+from bnnzoo.sampling.loop import chunks
 from bnnzoo.sampling.placement import place
 from bnnzoo.testing.sampler_report import Outcome, Row, SamplerReport
 from bnnzoo.testing.targets import TARGETS, Target

@@ -1,0 +1,331 @@
+"""The known mistakes: each puts a wrong function in the place of a right one.
+
+As a pytest plugin (`-p mutants`) it makes the one that BNNZOO_MUTANT names, before any test is imported. Mistakes go by
+what functions take and return, so that the source can be written anew without the table below.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+
+IDENTITIES, INVARIANCE, SGLD, LANGEVIN = (
+    f"tests/test_{name}.py" for name in ("penalty_identities", "penalty_invariance", "sgld_bias", "langevin")
+)
+BALANCE = f"{IDENTITIES}::test_the_penalised_acceptance_is_in_detailed_balance[float64-1e-06]"
+RATIO = f"{IDENTITIES}::test_a_step_accepts_with_its_penalised_ratio"
+ESTIMATE = f"{IDENTITIES}::test_delta_and_its_variance_are_unbiased_over_all_batches"
+STILL = f"{IDENTITIES}::test_there_is_no_difference_where_nothing_moves"
+MEMORY = f"{IDENTITIES}::test_nothing_but_the_position_and_the_proposal_is_remembered"
+KEEPS = f"{INVARIANCE}::test_pooled_variance_keeps_the_posterior[replacement-1]"
+FORMULA = f"{SGLD}::test_the_stationary_variance_is_the_formula[10-replacement]"
+
+MALA = f"{LANGEVIN}::test_mala_is_in_detailed_balance[float64-1e-09]"
+OWN_KEY = f"{LANGEVIN}::test_the_drift_has_a_key_of_its_own[langevin]"
+DRIFT = f"{LANGEVIN}::test_a_drift_on_any_mini_batch_is_in_detailed_balance"
+SKEWED = f"{LANGEVIN}::test_the_skewed_target_is_kept[langevin]"
+
+Patch = pytest.MonkeyPatch
+
+
+class Mutant(NamedTuple):
+    """A mistake: what makes it, and the tests that must fail then."""
+
+    name: str
+    make: Callable[[Patch], None]
+    tests: tuple[str, ...]
+
+
+def pytest_configure() -> None:
+    # Not at import: the hook that checks shapes, in the tests' conftest, comes between.
+    if name := os.environ.get("BNNZOO_MUTANT"):
+        (mutant,) = (mutant for mutant in MUTANTS if mutant.name == name)
+        mutant.make(Patch())
+
+
+# ---- the penalty ---------------------------------------------------------------------------------
+
+
+def _penalty(wrong: Callable[[Any, Any], Any]) -> Callable[[Patch], None]:
+    """`wrong(right penalty, sigma2)`."""
+
+    def make(patch: Patch) -> None:
+        from bnnzoo.samplers import _noise, penalty
+
+        right = _noise.noise_penalty
+        for module in (_noise, penalty):
+            patch.setattr(module, "noise_penalty", lambda sigma2, dof, terms: wrong(right(sigma2, dof, terms), sigma2))
+
+    return make
+
+
+def _difference(wrong: Callable[..., Any]) -> Callable[[Patch], None]:
+    """`wrong(right difference, sampler, known change, n, M, N)`."""
+
+    def make(patch: Patch) -> None:
+        from bnnzoo.samplers.penalty import AbstractPenalty
+
+        right = AbstractPenalty.difference
+
+        def difference(self: Any, posterior: Any, d: Any, known_change: Any) -> Any:
+            found = right(self, posterior, d, known_change)
+            return wrong(found, self, known_change, *self.sizes(posterior.num_data), posterior.num_data)
+
+        patch.setattr(AbstractPenalty, "difference", difference)
+
+    return make
+
+
+def _sigma2(variance: str, factor: Callable[[int, int], float]) -> Callable[[Patch], None]:
+    """The variance of one kind times `factor(n, M)`."""
+
+    def wrong(found: Any, sampler: Any, known: Any, size: int, batches: int, total: int) -> Any:
+        return found._replace(sigma2=found.sigma2 * (factor(size, batches) if sampler.variance == variance else 1))
+
+    return _difference(wrong)
+
+
+def _not_scaled(found: Any, sampler: Any, known: Any, size: int, batches: int, total: int) -> Any:
+    share = size * batches / total
+    return found._replace(delta=(found.delta + known) * share - known, sigma2=found.sigma2 * share**2)
+
+
+def _prior_scaled(found: Any, sampler: Any, known: Any, size: int, batches: int, total: int) -> Any:
+    return found._replace(delta=found.delta + known - known * (total / (size * batches)))
+
+
+def _infinite_population(found: Any, sampler: Any, known: Any, size: int, batches: int, total: int) -> Any:
+    left = 1 - size * batches / total if sampler.sampling == "disjoint" else 1
+    return found._replace(sigma2=found.sigma2 / left)
+
+
+def _ratio(wrong: Callable[[Any], Any]) -> Callable[[Patch], None]:
+    """`wrong(right proposal ratio)`."""
+
+    def make(patch: Patch) -> None:
+        from bnnzoo.samplers.penalty import AbstractPenalty
+
+        right = AbstractPenalty._propose
+
+        def propose(self: Any, posterior: Any, state: Any, *, key: Any) -> Any:
+            proposal, log_ratio, number = right(self, posterior, state, key=key)
+            return proposal, wrong(log_ratio), number
+
+        patch.setattr(AbstractPenalty, "_propose", propose)
+
+    return make
+
+
+def _outside(patch: Patch) -> None:
+    """exp(min(log ratio, 0) - u) for exp(min(log ratio - u, 0))."""
+    import jax.numpy as jnp
+
+    from bnnzoo.samplers import penalty
+
+    noise_penalty, metropolis, last = penalty.noise_penalty, penalty.metropolis, []
+
+    def told(sigma2: Any, dof: Any, terms: int) -> Any:
+        last[:] = [noise_penalty(sigma2, dof, terms)]
+        return last[0]
+
+    patch.setattr(penalty, "noise_penalty", told)
+    patch.setattr(
+        penalty, "metropolis", lambda ratio, *, key: metropolis(jnp.minimum(ratio + last[0], 0) - last[0], key=key)
+    )
+
+
+def _during_steps(patch: Patch, begin: Callable[..., None]) -> None:
+    """Calls `begin(sampler, posterior, state, key)` at the start of every step of the penalty."""
+    from bnnzoo.samplers.penalty import AbstractPenalty
+
+    right = AbstractPenalty.step
+
+    def step(self: Any, posterior: Any, state: Any, *, key: Any) -> Any:
+        begin(self, posterior, state, key)
+        return right(self, posterior, state, key=key)
+
+    patch.setattr(AbstractPenalty, "step", step)
+
+
+def _one_key(patch: Patch) -> None:
+    import jax
+
+    from bnnzoo.samplers import penalty
+
+    metropolis, keys = penalty.metropolis, []
+
+    def begin(sampler: Any, posterior: Any, state: Any, key: Any) -> None:
+        keys[:] = [jax.random.split(jax.random.split(key, 3)[0], 3)[0]]  # the noise of the proposal
+
+    _during_steps(patch, begin)
+    patch.setattr(penalty, "metropolis", lambda ratio, *, key: metropolis(ratio, key=keys[0]))
+
+
+def _one_batch(patch: Patch) -> None:
+    """The acceptance looks at the batch that the drift has seen."""
+    from bnnzoo.samplers.penalty import AbstractPenalty
+
+    right, keys = AbstractPenalty._batch, []
+    _during_steps(patch, lambda *_: keys.clear())
+
+    def batch(self: Any, posterior: Any, *, key: Any) -> Any:
+        keys.append(key)
+        return right(self, posterior, key=keys[0])
+
+    patch.setattr(AbstractPenalty, "_batch", batch)
+
+
+def _other_batch(patch: Patch) -> None:
+    """theta is looked at on other data than theta'."""
+    import jax
+
+    from bnnzoo.samplers.penalty import AbstractPenalty
+
+    right = AbstractPenalty.step
+
+    def step(self: Any, posterior: Any, state: Any, *, key: Any) -> Any:
+        other = self._batch(posterior, key=jax.random.fold_in(key, 1))
+        kind, calls = type(posterior), []
+        plain = kind.log_likelihood
+
+        def log_likelihood(posterior: Any, theta: Any, batch: Any) -> Any:
+            calls.append(theta)
+            return plain(posterior, theta, other if len(calls) == 1 else batch)
+
+        with Patch.context() as inside:
+            inside.setattr(kind, "log_likelihood", log_likelihood)
+            return right(self, posterior, state, key=key)
+
+    patch.setattr(AbstractPenalty, "step", step)
+
+
+def _remembered(patch: Patch) -> None:
+    """The mean log-likelihood of theta is that of the batch on which theta was accepted."""
+    import equinox as eqx
+    import jax.numpy as jnp
+
+    from bnnzoo.samplers.penalty import AbstractPenalty, PenaltyState
+
+    class Remembering(PenaltyState):
+        old: Any = eqx.field(default_factory=lambda: jnp.full((), jnp.nan))
+
+    init, step, difference, current = AbstractPenalty.init, AbstractPenalty.step, AbstractPenalty.difference, {}
+
+    def wrong_init(self: Any, *given: Any, **named: Any) -> Any:
+        state = init(self, *given, **named)
+        return Remembering(*(getattr(state, field.name) for field in dataclasses.fields(state)))
+
+    def wrong_step(self: Any, posterior: Any, state: Any, *, key: Any) -> Any:
+        kind, means = type(posterior), []
+        plain = kind.log_likelihood
+
+        def log_likelihood(posterior: Any, theta: Any, batch: Any) -> Any:
+            values = plain(posterior, theta, batch)
+            means.append(jnp.mean(values))
+            return values
+
+        current.update(means=means, old=state.old)
+        with Patch.context() as inside:
+            inside.setattr(kind, "log_likelihood", log_likelihood)
+            moved, stats = step(self, posterior, state, key=key)
+        here, there = means
+        old = jnp.where(jnp.isnan(state.old), here, state.old)
+        return eqx.tree_at(lambda s: s.old, moved, jnp.where(stats["accepted"], there, old)), stats
+
+    def wrong_difference(self: Any, posterior: Any, d: Any, known_change: Any) -> Any:
+        here = current["means"][0]
+        return difference(
+            self, posterior, d + here - jnp.where(jnp.isnan(current["old"]), here, current["old"]), known_change
+        )
+
+    for name, wrong in (("init", wrong_init), ("step", wrong_step), ("difference", wrong_difference)):
+        patch.setattr(AbstractPenalty, name, wrong)
+
+
+# ---- MALA, SGLD ----------------------------------------------------------------------------------
+
+
+def _mala(patch: Patch) -> None:
+    import jax.numpy as jnp
+
+    from bnnzoo.samplers import mala
+
+    density, metropolis, step, current = mala._density, mala.metropolis, mala.Mala.step, {}
+
+    def wrong_step(self: Any, posterior: Any, state: Any, *, key: Any) -> Any:
+        current.update(posterior=posterior, state=state)
+        return step(self, posterior, state, key=key)
+
+    def told(posterior: Any, theta: Any) -> Any:
+        current["proposal"] = density(posterior, theta)
+        return current["proposal"]
+
+    def reversed_ratio(log_ratio: Any, *, key: Any) -> Any:
+        (prior, likelihoods, _), state = current["proposal"], current["state"]
+        change = jnp.sum(likelihoods - state.log_likelihoods) * current["posterior"].likelihood_power
+        # log_ratio = change + q, and change - q is twice the change less that.
+        return metropolis(2 * (prior - state.log_prior + change) - log_ratio, key=key)
+
+    patch.setattr(mala.Mala, "step", wrong_step)
+    patch.setattr(mala, "_density", told)
+    patch.setattr(mala, "metropolis", reversed_ratio)
+
+
+def _noise_of_sgld(factor: float) -> Callable[[Patch], None]:
+    def make(patch: Patch) -> None:
+        from bnnzoo.samplers import sgld
+
+        right = sgld.standard_normal
+        patch.setattr(sgld, "standard_normal", lambda like, *, key: factor * right(like, key=key))
+
+    return make
+
+
+def _gradient_of_sgld(wrong: Callable[[Any, Any], Any]) -> Callable[[Patch], None]:
+    """`wrong(right gradient, the prior's)`."""
+
+    def make(patch: Patch) -> None:
+        import jax
+
+        from bnnzoo.samplers.sgld import Sgld
+
+        right = Sgld.gradient
+
+        def gradient(self: Any, posterior: Any, theta: Any, anchor: Any, batch: Any) -> Any:
+            value, found = right(self, posterior, theta, anchor, batch)
+            return value, wrong(found, jax.grad(posterior.log_prior)(theta))
+
+        patch.setattr(Sgld, "gradient", gradient)
+
+    return make
+
+
+MUTANTS = (
+    Mutant("no penalty", _penalty(lambda u, s: 0 * u), (BALANCE,)),
+    Mutant("sigma2 / 4", _penalty(lambda u, s: u - s / 4), (BALANCE,)),
+    Mutant("sigma2", _penalty(lambda u, s: u + s / 2), (BALANCE,)),
+    Mutant("standard deviation for variance", _penalty(lambda u, s: u - s / 2 + s**0.5 / 2), (BALANCE,)),
+    Mutant("pooled variance not divided by K", _sigma2("pooled", lambda n, m: n * m), (ESTIMATE,)),
+    Mutant("variance not divided by M", _sigma2("batch-means", lambda n, m: m), (ESTIMATE,)),
+    Mutant("pooled variance with ddof 0", _sigma2("pooled", lambda n, m: 1 - 1 / (n * m)), (ESTIMATE,)),
+    Mutant("ddof 0", _sigma2("batch-means", lambda n, m: 1 - 1 / m), (ESTIMATE,)),
+    Mutant("penalty outside the minimum", _outside, (RATIO,)),
+    Mutant("theta's loss remembered from an older batch", _remembered, (MEMORY, KEEPS)),
+    Mutant("different batches for theta and theta'", _other_batch, (STILL,)),
+    Mutant("N/n missing", _difference(_not_scaled), (ESTIMATE,)),
+    Mutant("prior multiplied by N/n", _difference(_prior_scaled), (ESTIMATE,)),
+    Mutant("one key for proposal and acceptance", _one_key, (KEEPS,)),
+    Mutant("no finite-population factor", _difference(_infinite_population), (ESTIMATE,)),
+    Mutant("reversed proposal ratio", _ratio(lambda q: -q), (DRIFT, SKEWED)),
+    Mutant("no proposal ratio", _ratio(lambda q: 0 * q), (DRIFT,)),
+    Mutant("drift and acceptance on one batch", _one_batch, (OWN_KEY, SKEWED)),
+    Mutant("MALA: reversed proposal ratio", _mala, (MALA,)),
+    Mutant("SGLD: noise of half the variance", _noise_of_sgld(0.5**0.5), (FORMULA,)),
+    Mutant("SGLD: twice the gradient", _gradient_of_sgld(lambda g, prior: 2 * g), (FORMULA,)),
+    Mutant("SGLD: N/n a tenth too large", _gradient_of_sgld(lambda g, prior: g + 0.1 * (g - prior)), (FORMULA,)),
+    Mutant("SGLD: no noise", _noise_of_sgld(0.0), (FORMULA,)),
+)
