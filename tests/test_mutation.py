@@ -16,23 +16,9 @@ ROOT = Path(__file__).parent.parent
 
 def _failures(mutant: Mutant | None, tests: tuple[str, ...]) -> list[str]:
     """The tests that fail by an assertion with a mistake; anything else than passing or failing so is an error."""
+    quiet = ["-q", "-n", "0", "-p", "no:cacheprovider", "-p", "mutants", "--tb=line"]
     done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-n",
-            "0",
-            "-p",
-            "no:cacheprovider",
-            "-p",
-            "mutants",
-            "-m",
-            "",
-            "--tb=line",
-        ]
-        + list(tests),
+        [sys.executable, "-m", "pytest", *quiet, "-m", "", *tests],
         cwd=ROOT,
         env={
             **os.environ,

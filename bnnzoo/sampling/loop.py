@@ -18,7 +18,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float, Key, PyTree
 
 from bnnzoo.errors import BnnzooError
 from bnnzoo.posterior import AbstractPosterior
@@ -172,7 +172,7 @@ def _warm_up(plan: _Plan, setup: Setup, carry: Carry, step: int) -> Generator[Ch
     return setup, carry
 
 
-def _between_windows(plan: _Plan, setup: Setup, carry: Carry, step: int) -> tuple[Setup, Array]:
+def _between_windows(plan: _Plan, setup: Setup, carry: Carry, step: int) -> tuple[Setup, PyTree]:
     """The sampler and the states after a window: each chain settles on the device, then all are tuned on the host."""
     put, final = setup.placement.put, step == plan.num_warmup
     chain_keys = put(by_chain(jax.random.fold_in(plan.keys.settle, step), carry.states.position.shape[0]), 0)
