@@ -18,6 +18,8 @@ from bnnzoo.sampling.placement import Placement
 from bnnzoo.sampling.warmup import AbstractWarmup
 
 Phase = Literal["warm-up", "sampling"]
+Count = UInt32[Array, ""] | np.uint32
+"""NumPy's outside a program, JAX's inside."""
 
 MOST_DRAWS = 4096
 _BUFFER_BYTES = 2**25
@@ -110,9 +112,9 @@ class Work(eqx.Module):
     setup: Setup
     carry: Carry
     chain_keys: Key[Array, " chain"]
-    start: UInt32[Array | np.ndarray | np.uint32, ""] = eqx.field(converter=np.uint32)
-    count: UInt32[Array | np.ndarray | np.uint32, ""] = eqx.field(converter=np.uint32)
-    thin: UInt32[Array | np.ndarray | np.uint32, ""] = eqx.field(converter=np.uint32)
+    start: Count = eqx.field(converter=np.uint32)
+    count: Count = eqx.field(converter=np.uint32)
+    thin: Count = eqx.field(converter=np.uint32)
     phase: Phase = eqx.field(static=True)
     keep: bool = eqx.field(static=True)
 
@@ -140,9 +142,9 @@ class _Shared(NamedTuple):
     """The part of the work that all devices have in common."""
 
     setup: Setup
-    start: Array
-    count: Array
-    thin: Array
+    start: Count
+    count: Count
+    thin: Count
     phase: Phase
     keep: bool
 

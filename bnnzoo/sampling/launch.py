@@ -19,7 +19,8 @@ from bnnzoo.progress import Observer
 from bnnzoo.recipe import Recipe
 from bnnzoo.sampling import origin, provenance
 from bnnzoo.sampling.drive import Job, Stop, drive
-from bnnzoo.sampling.loop import Keys, carry_template
+from bnnzoo.sampling.keys import Keys
+from bnnzoo.sampling.loop import carry_template
 from bnnzoo.sampling.placement import place
 from bnnzoo.store import checkpoint
 from bnnzoo.store.schema import row_dims, train_groups
@@ -56,7 +57,7 @@ def launch(
     fixed = origin.fixed_values(problem, tell=tell, stop=stop, key=keys.fixed)
     if fixed:
         problem = problem.with_fixed(fixed)
-    thetas = origin.positions(problem, placement, given=starts, tell=tell, stop=stop, key=keys.init)
+    thetas = origin.positions(problem, placement, given=starts, tell=tell, stop=stop, key=keys.positions)
     started = time.perf_counter() - started
     origin.check_start(problem.posterior, thetas)
     writer = store.Store(out)
