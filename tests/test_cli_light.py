@@ -11,7 +11,7 @@ import pytest
 from rich.text import Text
 
 from bnnzoo import cli, registry
-from bnnzoo.cli.options import scan
+from bnnzoo.cli.part_command import split_fields
 from bnnzoo.cli.progress_bar import PlainLines
 from bnnzoo.cli.signals import stop_signals
 from bnnzoo.errors import BnnzooWarning, GateError
@@ -99,6 +99,13 @@ def test_list_a_kind(word, capsys):
         (["sample", "mdn", "mala", "extra"], "bnnzoo: Got unexpected extra argument(s) (extra)"),
         (["list", "zoos"], "bnnzoo: no kind 'zoos'; there are: models, samplers"),
         (["evaluate"], "bnnzoo: Missing argument 'RUN'; try bnnzoo evaluate --help"),
+        (["sample", "mdn", "mala", "--sampler.step-size"], "Option '--sampler.step-size' requires an argument"),
+        (["sample", "mdn", "mala", "--smapler.step-size", "1"], "No such option: --smapler.step-size (did you mean"),
+        (
+            ["sample", "mlp", "mclmc"],
+            "it is in the package bnnzoo-blackjax, which is not loaded: pip install bnnzoo-bl",
+        ),
+        (["sample", "--config", "airfoil-best"], "it is in the package bnnzoo-blackjax"),
         (["info", "sampler", "hm"], "no sampler named 'hm'; did you mean hmc?"),
     ],
 )
@@ -195,22 +202,22 @@ def test_our_warnings_are_shown_and_those_of_libraries_are_not(capsys, monkeypat
     assert "mumbles" in capsys.readouterr().err
 
 
-def test_scan_sorts_arguments():
-    arguments = [
-        "mdn",
-        "--chains=3",
-        "--sampler.step-size",
-        "-1",
-        "-orun.nc",
-        "--force",
-        "penalty",
-        "--",
-        "-x",
-    ]
-    found = scan(arguments, {"--chains", "-o"})
-    assert found.positionals == ["mdn", "penalty", "-x"]
-    assert found.values == {"--chains": ["3"], "--sampler.step-size": ["-1"], "-o": ["run.nc"]}
-    assert found.flags == {"--force"}
+def test_fields_of_parts_are_taken_out_of_the_arguments():
+    arguments = ["mdn", "--chains=3", "--sampler.step-size", "-1", "-orun.nc", "--model.hidden=5,5", "--", "-x"]
+    words, fields = split_fields(arguments)
+    assert words == ["mdn", "--chains=3", "-orun.nc", "--", "-x"]
+    assert fields == {"--sampler.step-size": "-1", "--model.hidden": "5,5"}
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_arguments_of_every_form_reach_the_recipe(before, capsys):
+    """A field's value is no positional, wherever it stands; of two the later wins."""
+    fields = ["--sampler.step-size", "1", "--sampler.step_size=0.5", "--model.hidden", "7,8"]
+    rest = ["mlp", "mala", "--chains=3", "--seed", "5", "--no-standardise"]
+    assert cli.run(["show", *(fields + rest if before else rest + fields)]) == 0
+    said = capsys.readouterr().out
+    for line in ("step_size: 0.5", "hidden: [7, 8]", "chains: 3", "seed: 5", "standardise: false"):
+        assert f"{line}\n" in said
 
 
 def test_plain_progress_lines():

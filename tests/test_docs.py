@@ -12,16 +12,13 @@ import subprocess
 import sys
 import types
 from pathlib import Path
+from typing import Any
 
-import click
 import pytest
 import typer
 
 from bnnzoo import cli, registry
 from bnnzoo.cli import app
-from bnnzoo.cli.check import options as check_options
-from bnnzoo.cli.recipe_command import _spelt, spelling
-from bnnzoo.cli.sample import _extras
 from bnnzoo.recipe import fields_of
 
 ROOT = Path(__file__).parent.parent
@@ -49,10 +46,9 @@ def page_of(name: str) -> str:
     return TEXT[ROOT / "docs" / name]
 
 
-def commands() -> dict[str, click.Command]:
-    group = typer.main.get_command(app)
-    assert isinstance(group, click.Group) or hasattr(group, "commands")
-    return dict(group.commands)
+def commands() -> dict[str, Any]:
+    group: Any = typer.main.get_command(app)
+    return {name: group.get_command(None, name) for name in group.list_commands(None)}
 
 
 CONSOLE = [(page, block) for page in PAGES for block in blocks(page, "console")]
@@ -96,10 +92,11 @@ def test_every_command_and_option_is_on_its_page():
     assert set(sections) == set(commands())
     for name, command in commands().items():
         options = [o for p in command.params for o in [*p.opts, *p.secondary_opts] if o.startswith("-")]
-        if name == "sample":
-            options = [o for o in _spelt(_extras(hidden=False)) if o.startswith("-")]
         if name == "check":
-            options = list(spelling(check_options()))
+            options = [
+                o for each in command.commands.values() for p in each.params for o in [*p.opts, *p.secondary_opts]
+            ]
+            options = [o for o in options if o.startswith("-")]
         missing = [o for o in options if o not in ("--help", "-h") and f"`{o}`" not in sections[name]]
         assert not missing, name
 

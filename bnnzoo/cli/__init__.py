@@ -7,25 +7,67 @@ import sys
 import traceback
 import warnings
 from collections.abc import Sequence
-from importlib.metadata import version
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from bnnzoo.cli import catalogue, check, compare, diagnose, evaluate, new, report, sample, zoo
+from bnnzoo.cli.part_command import SETTINGS
 from bnnzoo.errors import BnnzooError, BnnzooWarning
 from bnnzoo.near import near_names
 
+COMMANDS = {
+    "sample": "sample",
+    "resume": "sample",
+    "show": "sample",
+    "evaluate": "evaluate",
+    "predict": "evaluate",
+    "diagnose": "diagnose",
+    "compare": "compare",
+    "plot": "report",
+    "report": "report",
+    "check": "check",
+    "new": "new",
+    "list": "catalogue",
+    "info": "catalogue",
+    "plugins": "catalogue",
+    "zoo": "zoo",
+}
+"""Each command and the module of this folder that has it, in the order of --help. A new command is one file with an
+`add_to(app)`, and its name here."""
+
+
+class _Commands(TyperGroup):
+    """Imports a command's module when it is named: `bnnzoo list` pays for `list` alone."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        del ctx
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        # A name that nobody has is compared with all.
+        for home in {COMMANDS[cmd_name]} if cmd_name in COMMANDS else dict.fromkeys(COMMANDS.values()):
+            if cmd_name not in self.commands:
+                part = typer.Typer()
+                import_module(f"bnnzoo.cli.{home}").add_to(part)
+                self.commands.update(typer.main.get_group(part).commands)
+        return super().get_command(ctx, cmd_name)
+
+
 app = typer.Typer(
     name="bnnzoo",
+    cls=_Commands,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["--help", "-h"]},
+    context_settings=SETTINGS,
 )
 
 
 def _print_version(asked: bool) -> bool:
     if asked:
+        from importlib.metadata import version  # it costs as much as the rest
+
         typer.echo(version("bnnzoo"))
         raise typer.Exit
     return asked
@@ -47,10 +89,6 @@ def _bnnzoo(
       bnnzoo list
     """
     del show_version
-
-
-for _group in (sample, evaluate, diagnose, compare, report, check, new, catalogue, zoo):
-    _group.add_to(app)
 
 
 def main() -> None:

@@ -11,8 +11,8 @@ import typer
 from bnnzoo import registry
 from bnnzoo.cli import common_options as common
 from bnnzoo.cli.output import print_json, print_table
-from bnnzoo.errors import NotFoundError, UsageError
-from bnnzoo.recipe import Field, fields_of, shipped, shipped_names
+from bnnzoo.errors import GateError, NotFoundError, UsageError
+from bnnzoo.recipe import Field, broken_recipes, fields_of, shipped, shipped_names
 
 
 def list_(
@@ -79,14 +79,24 @@ def info(
         _print_fields(registry.singular(kind), thing)
 
 
-def plugins(json: common.Json = False, debug: common.Debug = False) -> None:
+def plugins(
+    check: Annotated[
+        bool,
+        typer.Option("--check", help="import all they offer; a line for each failure, with file and line; exit code 3"),
+    ] = False,
+    json: common.Json = False,
+    debug: common.Debug = False,
+) -> None:
     """List the plugins, and what is wrong with those that failed. Works with every plugin broken.
 
     \b
     Examples:
       bnnzoo plugins
-      bnnzoo plugins --debug
+      bnnzoo plugins --check
     """
+    if check:
+        _check(json=json)
+        return
     found = registry.plugins()
     if json:
         rows = [p._asdict() for p in found]
@@ -99,6 +109,17 @@ def plugins(json: common.Json = False, debug: common.Debug = False) -> None:
     for plugin in found:
         if debug and plugin.traceback:
             typer.echo(f"\n{plugin.distribution}: {plugin.traceback}", err=True)
+
+
+def _check(*, json: bool) -> None:
+    wrong = [*registry.failures(), *broken_recipes()]
+    if json:
+        print_json(wrong)
+    else:
+        for line in wrong or ["ok"]:
+            typer.echo(line)
+    if wrong:
+        raise GateError(f"{len(wrong)} of what the plugins offer cannot be used")
 
 
 def _offers(plugin: registry.Plugin) -> str:

@@ -12,10 +12,11 @@ from annotated_types import Ge, Le
 from typing_extensions import Doc
 
 from bnnzoo import registry
-from bnnzoo.cli.options import Scan, option, parameter
+from bnnzoo.cli.options import option, parameter
 from bnnzoo.cli.output import print_json
+from bnnzoo.cli.part_command import SETTINGS, add_command
+from bnnzoo.cli.part_options import PartOptions, part_options
 from bnnzoo.cli.progress_bar import observer
-from bnnzoo.cli.recipe_command import as_command, late_command, spelling
 from bnnzoo.errors import GateError, UsageError
 from bnnzoo.recipe import Part, build, fields_of
 
@@ -132,25 +133,21 @@ class _Check(NamedTuple):
             own.append(parameter(name, bool, flag, False))
         return own
 
-    def command(self, found: Scan) -> Any:
-        """The command with the options of the part that is named."""
-        if not found.positionals:
-            return self.with_options([])
-        entry = registry.find(f"{self.kind}s", found.positionals[0])
-        panel = f"{self.kind} {entry.name}" + (f" ({entry.exactness})" if entry.exactness else "")
-        specs = fields_of(registry.load(f"{self.kind}s", found.positionals[0]))
-        return self.with_options([option(spec, panel=panel, prefix=self.kind) for spec in specs])
+    def named(self, given: dict[str, Any]) -> dict[str, tuple[str, PartOptions]]:
+        """The part that the arguments name, with its options."""
+        name = given.get("name")
+        return {self.kind: (name, part_options(self.kind, name))} if name else {}
 
-    def with_options(self, dotted: list[inspect.Parameter]) -> Any:
-        def run(**given: Any) -> None:
-            name, quiet, json, *_ = (given.pop(word) for word in ("name", "quiet", "json", "no_plugins", "debug"))
-            asked = {key: value for key, value in given.items() if value is not None}
-            fields = _part(name, {k.partition("__")[2]: v for k, v in asked.items() if "__" in k}, f"--{self.kind}.")
-            own = _part("", {k: v for k, v in asked.items() if "__" not in k}, "--")
-            settings = build(self.settings, own, "")
-            part = build(registry.load(f"{self.kind}s", name), fields, self.kind)
-            self.body(name, part, settings, quiet=quiet, json=json)
+    def run(self, *, name: str, fields: dict[str, str], quiet: bool, json: bool, **given: Any) -> None:
+        """The command, with what was given: `fields` are the part's, the rest this command's own."""
+        own = {key: value for key, value in given.items() if value is not None and key not in ("no_plugins", "debug")}
+        settings = build(self.settings, _part("", own, "--"), "")
+        chosen = _part(name, {key.partition(".")[2]: value for key, value in fields.items()}, f"--{self.kind}.")
+        part = build(registry.load(f"{self.kind}s", name), chosen, self.kind)
+        self.body(name, part, settings, quiet=quiet, json=json)
 
+    def add_to(self, group: typer.Typer) -> None:
+        """Add this command to the group."""
         argument = typer.Argument(
             metavar="NAME",
             help=f"see bnnzoo list {self.kind}s",
@@ -158,29 +155,18 @@ class _Check(NamedTuple):
             autocompletion=lambda: list(registry.entries(f"{self.kind}s")),
         )
         name = parameter("name", str, argument, inspect.Parameter.empty)
-        return as_command(run, [name, *self.options(), *dotted], self.body.__doc__)
+        add_command(group, self.kind, self.run, [name, *self.options()], self.body.__doc__, self.named)
 
 
 def _part(name: str, values: dict[str, Any], dashes: str) -> Part:
     return Part(name, values, {key: dashes + key.replace("_", "-") for key in values})
 
 
-CHECKS = (_Check("sampler", SamplerSettings, _check_sampler), _Check("model", ModelSettings, _check_model))
-
-
-def options() -> list[inspect.Parameter]:
-    """The options of all checks that do not depend on the part."""
-    return [one for check in CHECKS for one in check.options()]
-
-
 def add_to(app: typer.Typer) -> None:
     """Add these commands."""
-    settings = {"help_option_names": ["--help", "-h"]}
     group = typer.Typer(
-        help="Check that a part is what it says it is.", context_settings=settings, rich_markup_mode="rich"
+        help="Check that a part is what it says it is.", context_settings=SETTINGS, rich_markup_mode="rich"
     )
-    group.callback()(lambda: None)
-    for check in CHECKS:
-        late = late_command(spelling(check.options()), check.command, lambda check=check: check.with_options([]))
-        group.command(check.kind, cls=late, help=check.body.__doc__, context_settings=settings)(lambda: None)
+    for check in (_Check("sampler", SamplerSettings, _check_sampler), _Check("model", ModelSettings, _check_model)):
+        check.add_to(group)
     app.add_typer(group, name="check")

@@ -1,11 +1,9 @@
-"""Fields as command-line options, and a first look at the arguments before they are parsed."""
+"""Fields as options of the command line."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -15,67 +13,50 @@ _METAVARS = {"int": "INT", "float": "FLOAT", "bool": "BOOL", "str": "TEXT"}
 _WIDEST_METAVAR = 16
 
 
-@dataclass
-class Scan:
-    """Arguments sorted without knowing every option: an option with a dot always takes a value."""
+class OptionText(NamedTuple):
+    """What --help and completion say of a field."""
 
-    positionals: list[str] = field(default_factory=list)
-    values: dict[str, list[str]] = field(default_factory=dict)
-    flags: set[str] = field(default_factory=set)
-
-    def last(self, option: str) -> str | None:
-        """The value that counts of an option given more than once."""
-        return self.values[option][-1] if option in self.values else None
+    flag: str
+    metavar: str
+    help: str
+    choices: list[str]
 
 
-def scan(args: Iterable[str], with_value: set[str]) -> Scan:
-    """Sort arguments into positionals, options with a value (`with_value`, or dotted) and flags."""
-    found = Scan()
-    rest = iter(args)
-    for argument in rest:
-        if argument == "--":
-            found.positionals += rest
-        elif argument.startswith("--"):
-            name, equals, value = argument.partition("=")
-            if name in with_value or "." in name:
-                found.values.setdefault(name, []).append(value if equals else next(rest, ""))
-            else:
-                found.flags.add(name)
-        elif argument.startswith("-") and len(argument) > 1:
-            if argument[:2] in with_value:
-                found.values.setdefault(argument[:2], []).append(argument[2:] or next(rest, ""))
-            else:
-                found.flags.add(argument)
-        else:
-            found.positionals.append(argument)
-    return found
+def option_text(spec: Field, *, prefix: str = "") -> OptionText:
+    """A field in words: `--sampler.step-size FLOAT  start value; > 0; default 0.1`."""
+    flag = "--" + (f"{prefix}." if prefix else "") + spec.name.replace("_", "-")
+    return OptionText(flag, _metavar(spec), _help(spec, prefix), [str(choice) for choice in spec.accepts.choices])
 
 
-def option(spec: Field, *, panel: str, prefix: str = "") -> inspect.Parameter:
-    """A field as an option: `--sampler.step-size FLOAT  start value; > 0  [default: 0.1]`."""
-    kebab = spec.name.replace("_", "-")
-    accepts = spec.accepts
-    common: dict[str, Any] = {"help": _help(spec, prefix), "rich_help_panel": panel, "show_default": False}
-    if not prefix and accepts.scalars == (bool,):
-        kind: Any = bool | None
-        flag = f"--{kebab}/--no-{kebab}" if spec.default else f"--{kebab}"
-        info = typer.Option(flag, **common)
-    else:
-        kind = list[str] | None if accepts.items and not prefix else str | None
-        choices = [str(choice) for choice in accepts.choices]
-        info = typer.Option(
-            f"--{prefix}.{kebab}" if prefix else f"--{kebab}",
-            metavar=_metavar(spec),
-            autocompletion=(lambda: choices) if choices else None,
-            **common,
-        )
-    name = f"{prefix}__{spec.name}" if prefix else spec.name
-    return parameter(name, kind, info)
+def option(spec: Field, *, panel: str) -> inspect.Parameter:
+    """A field of no part as a parameter of a command; a yes or no has no value."""
+    text = option_text(spec)
+    if spec.accepts.scalars == (bool,):
+        flag = f"{text.flag}/--no-{text.flag[2:]}" if spec.default else text.flag
+        return parameter(spec.name, bool | None, _info(text._replace(flag=flag, metavar="", choices=[]), panel))
+    return parameter(spec.name, list[str] | None if spec.accepts.items else str | None, _info(text, panel))
+
+
+def listed(text: OptionText, *, panel: str) -> inspect.Parameter:
+    """A part's field as a parameter: for --help and completion, that read no values."""
+    return parameter(text.flag[2:].replace(".", "__").replace("-", "_"), str | None, _info(text, panel))
 
 
 def parameter(name: str, kind: Any, info: Any, default: Any = None) -> inspect.Parameter:
     """One parameter of a command's signature."""
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info])
+
+
+def _info(text: OptionText, panel: str) -> Any:
+    return typer.Option(
+        text.flag,
+        metavar=text.metavar or None,
+        # Square brackets are markup to the help printer.
+        help=text.help.replace("[", "\\["),
+        rich_help_panel=panel,
+        show_default=False,
+        autocompletion=(lambda: text.choices) if text.choices else None,
+    )
 
 
 def _help(spec: Field, prefix: str) -> str:
@@ -89,8 +70,7 @@ def _help(spec: Field, prefix: str) -> str:
         ", ".join([*spec.accepts.limits, *inner]),
         f"default {default}" if default else "",
     ]
-    # Square brackets are markup to the help printer.
-    return "; ".join(filter(None, words)).replace("[", "\\[")
+    return "; ".join(filter(None, words))
 
 
 def _metavar(spec: Field) -> str:

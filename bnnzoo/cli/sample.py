@@ -9,9 +9,10 @@ from typing import Annotated, Any
 import typer
 
 from bnnzoo.cli import common_options as common
+from bnnzoo.cli.options import parameter
 from bnnzoo.cli.output import print_json, print_record
 from bnnzoo.cli.progress_bar import observer
-from bnnzoo.cli.recipe_command import recipe_command
+from bnnzoo.cli.recipe_command import add_recipe_command
 from bnnzoo.cli.signals import stop_signals
 from bnnzoo.recipe import Recipe
 
@@ -19,7 +20,7 @@ from bnnzoo.recipe import Recipe
 def _extras(*, hidden: bool) -> list[inspect.Parameter]:
     """The options of `sample` beside the recipe; `show` takes them too, so that only the word changes."""
     out = typer.Option("--out", "-o", metavar="FILE", help="the file to write", rich_help_panel="Output", hidden=hidden)
-    found = [_parameter("out", Path, out, Path("run.nc"))]
+    found = [parameter("out", Path, out, Path("run.nc"))]
     for name, text in {
         "force": "replace an existing file",
         "quiet": "no progress; warnings are still shown",
@@ -33,12 +34,8 @@ def _extras(*, hidden: bool) -> list[inspect.Parameter]:
             rich_help_panel="Output",
             hidden=hidden and name not in ("no_plugins", "debug"),
         )
-        found.append(_parameter(name, bool, flag, False))
+        found.append(parameter(name, bool, flag, False))
     return found
-
-
-def _parameter(name: str, kind: Any, info: Any, default: Any) -> inspect.Parameter:
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info])
 
 
 def _sample(recipe: Recipe, *, out: Path, force: bool, quiet: bool, json: bool, **_: Any) -> None:
@@ -111,8 +108,6 @@ def _report(run: Any, *, json: bool) -> None:
 
 def add_to(app: typer.Typer) -> None:
     """Add these commands."""
-    settings = {"help_option_names": ["--help", "-h"]}
-    for name, body, hidden in (("sample", _sample, False), ("show", _show, True)):
-        command = recipe_command(body, _extras(hidden=hidden))
-        app.command(name, cls=command, help=body.__doc__, context_settings=settings)(lambda: None)
+    add_recipe_command(app, "sample", _sample, _extras(hidden=False))
     app.command()(resume)
+    add_recipe_command(app, "show", _show, _extras(hidden=True))

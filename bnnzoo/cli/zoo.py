@@ -18,6 +18,7 @@ import typer
 from bnnzoo import registry
 from bnnzoo.cli import common_options as common
 from bnnzoo.cli.output import print_json, print_table
+from bnnzoo.cli.part_command import SETTINGS
 from bnnzoo.errors import BnnzooError, InterruptedRunError, NotFoundError, UsageError
 from bnnzoo.recipe import part_names, read_layer, shipped_names
 
@@ -213,8 +214,7 @@ def _cell(row: Mapping[str, Any], keys: Sequence[str]) -> str:
 
 def add_to(app: typer.Typer) -> None:
     """Add these commands."""
-    settings = {"help_option_names": ["--help", "-h"]}
-    group = typer.Typer(context_settings=settings, rich_markup_mode="rich")
+    group = typer.Typer(context_settings=SETTINGS, rich_markup_mode="rich")
     group.callback(invoke_without_command=True, help=list_recipes.__doc__)(list_recipes)
-    group.command("run", context_settings=settings)(run)
+    group.command("run", context_settings=SETTINGS)(run)
     app.add_typer(group, name="zoo")

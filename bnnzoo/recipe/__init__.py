@@ -3,7 +3,7 @@
 from bnnzoo.recipe.fields import Field, fields_of
 from bnnzoo.recipe.layers import Layer, read_layer
 from bnnzoo.recipe.parts import Part, build, build_all
-from bnnzoo.recipe.precedence import part_names, recipe_from, resolve
+from bnnzoo.recipe.precedence import broken_recipes, part_names, recipe_from, resolve
 from bnnzoo.recipe.recipe import PARTS, RUN_FIELDS, Recipe, as_dict, to_yaml
 from bnnzoo.recipe.shipped_files import shipped, shipped_names
 
@@ -15,6 +15,7 @@ __all__ = [
     "Part",
     "Recipe",
     "as_dict",
+    "broken_recipes",
     "build",
     "build_all",
     "fields_of",

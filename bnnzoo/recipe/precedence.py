@@ -82,6 +82,18 @@ def recipe_from(text: str, source: str = "recipe") -> Recipe:
     return resolve(None, None, [layer_of(yaml.parse(text, source), source)])
 
 
+def broken_recipes() -> list[str]:
+    """What is wrong with the recipes that are shipped, a line each with file and line."""
+    wrong: list[str] = []
+    for name in registry.entries(registry.RECIPES):
+        try:
+            path = shipped(name)
+            wrong += file_layer(path).problems if path else ()
+        except UsageError as error:
+            wrong.append(str(error))
+    return wrong
+
+
 def _absent(parts: Mapping[str, Part], layers: list[Layer]) -> list[str]:
     """A line for each part that is not there, though a recipe says which package has it."""
     needed = dict.fromkeys(package for layer in layers for package in layer.requires)

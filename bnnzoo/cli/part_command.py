@@ -1,0 +1,121 @@
+"""Commands that take fields of parts, `--sampler.step-size 1e-3`, beside their own options.
+
+Which fields there are depends on arguments that Click has not read yet. So fields are taken out first, each with its
+value (an option with a dot always has one), Click reads the rest, and then the fields are held to the parts it named.
+--help and completion list them.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import typer
+from typer.core import TyperCommand
+
+from bnnzoo import registry
+from bnnzoo.cli.options import listed
+from bnnzoo.cli.part_options import PartOptions
+from bnnzoo.errors import BnnzooError, UsageError
+from bnnzoo.near import near_names
+
+SETTINGS = {"help_option_names": ["--help", "-h"]}
+Named = Callable[[dict[str, Any]], dict[str, tuple[str, PartOptions]]]
+"""A command's parameters -> kind -> the name and the options of each part that they choose."""
+
+
+def add_command(
+    app: typer.Typer,
+    name: str,
+    run: Callable[..., None],
+    parameters: Sequence[inspect.Parameter],
+    doc: str | None,
+    named: Named,
+) -> None:
+    """Add a command; `run` gets its parameters by keyword, and `fields`, such as {"sampler.step_size": "1e-3"}."""
+    taken: dict[str, str] = {}
+
+    def run_with_fields(**given: Any) -> None:
+        run(**given, fields=taken)
+
+    class PartCommand(TyperCommand):
+        def make_context(self, info_name: Any, args: list[str], parent: Any = None, **extra: Any) -> Any:
+            words, fields = split_fields(args)
+            if "--no-plugins" in words:
+                os.environ["BNNZOO_DISABLE_PLUGINS"] = "1"
+                registry.reset()
+            completing = bool(extra.get("resilient_parsing"))
+            if completing or not set(words).isdisjoint(SETTINGS["help_option_names"]):
+                # Resilient: half a line is enough to see which parts are meant.
+                half = super().make_context(info_name, list(words), parent, **{**extra, "resilient_parsing": True})
+                try:
+                    self.params += _listed(named(half.params))
+                except BnnzooError:
+                    if not completing:
+                        raise
+            context = super().make_context(info_name, words, parent, **extra)
+            if not completing:
+                _refuse_unknown(fields, named, context)
+                taken.update((_key(flag), value) for flag, value in fields.items())
+            return context
+
+    app.command(name, cls=PartCommand, context_settings=SETTINGS)(_sign(run_with_fields, parameters, doc))
+
+
+def split_fields(args: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """The arguments without the fields of parts, and those; of one that comes twice the later value."""
+    words: list[str] = []
+    fields: dict[str, str] = {}
+    rest = iter(args)
+    for argument in rest:
+        flag, equals, value = argument.partition("=")
+        if argument == "--":
+            words += [argument, *rest]
+        elif flag.startswith("--") and "." in flag:
+            given = value if equals else next(rest, None)
+            if given is None:
+                raise UsageError(f"Option '{flag}' requires an argument")
+            fields[flag] = given
+        else:
+            words.append(argument)
+    return words, fields
+
+
+def _key(flag: str) -> str:
+    return flag.removeprefix("--").replace("-", "_")
+
+
+def _refuse_unknown(fields: dict[str, str], named: Named, context: Any) -> None:
+    if not fields:
+        return
+    known = [text.flag for _, part in named(context.params).values() for text in part.options]
+    for flag in fields:
+        if _key(flag) not in map(_key, known):
+            near = near_names(flag, known, 1)
+            hint = f" (did you mean {near[0]}?)" if near else ""
+            raise UsageError(f"No such option: {flag}{hint}; try {context.command_path} --help")
+
+
+def _listed(parts: dict[str, tuple[str, PartOptions]]) -> list[Any]:
+    """The parts' fields as options of a command, each part in a panel of its own."""
+    parameters: list[inspect.Parameter] = []
+    for kind, (name, part) in parts.items():
+        exactness = registry.find(f"{kind}s", name).exactness
+        panel = f"{kind} {name}" + (f" ({exactness})" if exactness else "")
+        parameters += [listed(text, panel=panel) for text in part.options]
+
+    def nothing(**_: Any) -> None: ...
+
+    app = typer.Typer(add_completion=False, rich_markup_mode="rich")
+    app.command()(_sign(nothing, parameters, None))
+    return typer.main.get_command(app).params
+
+
+def _sign(run: Callable[..., None], parameters: Sequence[inspect.Parameter], doc: str | None) -> Callable[..., None]:
+    """Give a function of keywords the signature that Typer reads."""
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in parameters}
+    run.__doc__ = doc
+    return run

@@ -1,0 +1,75 @@
+"""The fields of a part as options, kept as text: reading them from its class imports JAX, which takes seconds."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import platformdirs
+
+from bnnzoo import registry
+from bnnzoo.cli.options import OptionText, option_text
+from bnnzoo.recipe import fields_of
+
+
+class PartOptions(NamedTuple):
+    """A part's options; and, of a model, the likelihood that each task would get, or that it brings its own."""
+
+    options: list[OptionText]
+    likelihoods: dict[str, str]
+    brings_likelihood: bool
+
+
+def part_options(kind: str, name: str) -> PartOptions:
+    """The options of that part, from the cache where its code is unchanged.
+
+    Raises:
+        NotFoundError: as `registry.find` does.
+        UsageError: when its module cannot be imported.
+    """
+    entry = registry.find(f"{kind}s", name)
+    file = platformdirs.user_cache_path("bnnzoo") / "options" / f"{_fingerprint(kind, entry)}.json"
+    with suppress(OSError, ValueError, TypeError, KeyError):
+        kept = json.loads(file.read_text(encoding="utf-8"))
+        return PartOptions(**{**kept, "options": [OptionText(*option) for option in kept["options"]]})
+    found = _read(kind, registry.load(f"{kind}s", name))
+    with suppress(OSError):  # a cache that cannot be written is done without
+        file.parent.mkdir(parents=True, exist_ok=True)
+        whole = file.with_suffix(f".{os.getpid()}")
+        whole.write_text(json.dumps(found._asdict()), encoding="utf-8")
+        whole.replace(file)
+    return found
+
+
+def _read(kind: str, cls: Any) -> PartOptions:
+    likelihoods: dict[str, str] = {}
+    for task in ("regression", "classification"):
+        with suppress(AttributeError, ValueError):
+            likelihoods[task] = str(cls.default_likelihood(task))
+    options = [option_text(spec, prefix=kind) for spec in fields_of(cls)]
+    return PartOptions(options, likelihoods, bool(getattr(cls, "brings_likelihood", False)))
+
+
+def _fingerprint(kind: str, entry: registry.Registered) -> str:
+    """Changes with every edit of the part's package or of ours: a class's fields may come from any of their files."""
+    digest = hashlib.sha256(repr((kind, entry, sys.version)).encode())
+    for package in dict.fromkeys(["bnnzoo", entry.target.partition(":")[0].partition(".")[0]]):
+        for path, state in sorted(_files(package)):
+            digest.update(f"{path} {state.st_mtime_ns} {state.st_size}".encode())
+    return digest.hexdigest()
+
+
+def _files(package: str) -> Iterator[tuple[str, os.stat_result]]:
+    spec = find_spec(package)
+    if spec and spec.submodule_search_locations:
+        for folder in spec.submodule_search_locations:
+            yield from ((str(path), path.stat()) for path in Path(folder).rglob("*.py"))
+    elif spec and spec.origin:
+        yield spec.origin, Path(spec.origin).stat()
