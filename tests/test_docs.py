@@ -91,12 +91,11 @@ def test_every_command_and_option_is_on_its_page():
     sections = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL))
     assert set(sections) == set(commands())
     for name, command in commands().items():
-        options = [o for p in command.params for o in [*p.opts, *p.secondary_opts] if o.startswith("-")]
-        if name == "check":
-            options = [
-                o for each in command.commands.values() for p in each.params for o in [*p.opts, *p.secondary_opts]
-            ]
-            options = [o for o in options if o.startswith("-")]
+        if name == "show":  # it takes the options of sample, so that only the word changes
+            assert {p.name for p in command.params} == {p.name for p in commands()["sample"].params}
+            continue
+        parts = command.commands.values() if name == "check" else [command]
+        options = [o for c in parts for p in c.params for o in [*p.opts, *p.secondary_opts] if o.startswith("-")]
         missing = [o for o in options if o not in ("--help", "-h") and f"`{o}`" not in sections[name]]
         assert not missing, name
 

@@ -11,7 +11,9 @@ import fake_plugins
 import pytest
 
 from bnnzoo import registry
+from bnnzoo.cli.zoo import runnable
 from bnnzoo.errors import BnnzooWarning, NotFoundError, UsageError
+from bnnzoo.recipe import read_layer, resolve, shipped_names
 
 
 @pytest.fixture
@@ -184,6 +186,99 @@ def test_no_plugins_option(site):
     assert "loaded" in loud.stderr
     assert quiet.stderr == ""
     assert quiet.stdout == loud.stdout
+
+
+RECIPES = """
+from bnnzoo.hookspecs import Entry, hookimpl
+
+@hookimpl
+def bnnzoo_recipes():
+    return [
+        Entry("houses", "good:recipes/houses.yaml", "rooms and prices"),
+        Entry("elsewhere", "good:recipes/elsewhere.yaml", ""),
+        Entry("tutorial", "good:recipes/houses.yaml", "shadows"),
+    ]
+"""
+
+
+def _install_recipes(site) -> None:
+    fake_plugins.install(site, "good", RECIPES)
+    (site / "good.py").unlink()
+    (site / "good" / "recipes").mkdir(parents=True)
+    (site / "good" / "__init__.py").write_text(RECIPES)
+    (site / "good" / "recipes" / "houses.yaml").write_text("model: linear\nsampler: mala\nchains: 3\n")
+    text = "# of another package\nrequires: [bnnzoo-nowhere]\nmodel: linear\nsampler: far\n"
+    (site / "good" / "recipes" / "elsewhere.yaml").write_text(text)
+
+
+def test_a_plugin_ships_recipes(site):
+    _install_recipes(site)
+    with pytest.warns(BnnzooWarning, match="config 'tutorial' is a built-in name and stays so: write good:tutorial"):
+        names = shipped_names()
+    assert names["houses"] == "rooms and prices"
+    assert names["elsewhere"] == "of another package"
+    assert resolve(None, None, [read_layer("houses")]).chains == 3
+    assert resolve(None, None, [read_layer("good:tutorial")]).chains == 3
+    assert resolve(None, None, [read_layer("tutorial")]).chains != 3
+    assert "houses" in runnable()
+    assert "elsewhere" not in runnable()
+
+
+def test_a_recipe_says_which_package_it_needs(site):
+    _install_recipes(site)
+    with pytest.warns(BnnzooWarning), pytest.raises(UsageError, match=r"no sampler named 'far'.* bnnzoo-nowhere$"):
+        resolve(None, None, [read_layer("elsewhere")])
+    assert resolve(None, "mala", [read_layer("elsewhere")]).sampler.name == "mala"
+
+
+def test_a_recipe_that_is_not_there_is_a_line(site):
+    _install_recipes(site)
+    (site / "good" / "recipes" / "houses.yaml").unlink()
+    with pytest.warns(BnnzooWarning), pytest.raises(UsageError, match=r"houses.yaml\): no such file; declared at .*:4"):
+        read_layer("houses")
+
+
+def test_a_known_package_is_named(site, monkeypatch):
+    monkeypatch.setenv("BNNZOO_DISABLE_PLUGINS", "1")
+    registry.reset()
+    with pytest.raises(NotFoundError, match="pip install bnnzoo-blackjax"):
+        registry.find("samplers", "mclmc")
+
+
+@pytest.mark.parametrize(
+    ("target", "line", "said"),
+    [
+        ("x = 1\nimport a_missing_module\n", "good_target.py:2", "ModuleNotFoundError"),
+        ("def broken(:\n", "good_target.py:1", "SyntaxError"),
+        ("class Other: ...\n", "good.py:4", "AttributeError"),
+        (None, "good.py:4", "ModuleNotFoundError"),
+    ],
+)
+def test_check_says_file_and_line(site, target, line, said):
+    fake_plugins.install_good(site, "good", "fresh")
+    file = site / "good_target.py"
+    file.unlink() if target is None else file.write_text(target)
+    fake_plugins.install(site, "broken", "x = 1\n\nraise ValueError('no')\n")
+    wrong = registry.failures()
+    assert [text for text in wrong if f"{line}: sampler good:fresh" in text and said in text]
+    assert [text for text in wrong if "broken.py:3: plugin broken of broken 0.2: ValueError: no" in text]
+    assert len(wrong) == 2
+    assert not any("\n" in text for text in wrong)
+
+
+def test_check_is_a_gate_and_talk_of_plugins_stays_off_stdout(site):
+    fake_plugins.install_good(site, "good", "fresh")
+    for file in (site / "good.py", site / "good_target.py"):
+        file.write_text("print('hello from a plugin')\n" + file.read_text())
+    fine = _bnnzoo(site, "plugins", "--check")
+    assert (fine.returncode, fine.stdout) == (0, "ok\n"), fine.stderr
+    assert "hello from a plugin" in fine.stderr
+    (site / "good_target.py").write_text("1 / 0\n")
+    bad = _bnnzoo(site, "plugins", "--check")
+    assert bad.returncode == 3
+    assert len(bad.stdout.splitlines()) == 1
+    assert "good_target.py:1: sampler good:fresh (good_target:Thing): ZeroDivisionError" in bad.stdout
+    assert "Traceback" not in bad.stderr
 
 
 def test_an_interrupt_is_not_swallowed(site):
