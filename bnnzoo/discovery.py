@@ -17,6 +17,7 @@ import sys
 import traceback
 from collections.abc import Iterable
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pluggy
@@ -278,7 +279,8 @@ def place(error: BaseException, otherwise: str) -> str:
     """The file and line where an import failed; `otherwise` where no code of anybody's was reached."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
-    machinery = (__file__, importlib.__file__, "<frozen", inspect.getfile(EntryPoint), inspect.getfile(pluggy))
+    ours = (__file__, str(Path(__file__).with_name("registry.py")))
+    machinery = (*ours, importlib.__file__, "<frozen", inspect.getfile(EntryPoint), str(Path(pluggy.__file__).parent))
     frames = traceback.extract_tb(error.__traceback__)
     reached = [frame for frame in frames if not frame.filename.startswith(machinery)]
     return f"{reached[-1].filename}:{reached[-1].lineno}" if reached else otherwise
