@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib
 import inspect
 import os
 import re
@@ -17,7 +16,6 @@ import sys
 import traceback
 from collections.abc import Iterable
 from importlib.metadata import EntryPoint, entry_points
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pluggy
@@ -279,8 +277,8 @@ def place(error: BaseException, otherwise: str) -> str:
     """The file and line where an import failed; `otherwise` where no code of anybody's was reached."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
-    ours = (__file__, str(Path(__file__).with_name("registry.py")))
-    machinery = (*ours, importlib.__file__, "<frozen", inspect.getfile(EntryPoint), str(Path(pluggy.__file__).parent))
-    frames = traceback.extract_tb(error.__traceback__)
-    reached = [frame for frame in frames if not frame.filename.startswith(machinery)]
-    return f"{reached[-1].filename}:{reached[-1].lineno}" if reached else otherwise
+    # What comes before the first frame of the import system is who asked.
+    frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    start = next((i for i, (file, _) in enumerate(frames) if file.startswith("<frozen importlib")), len(frames))
+    reached = [f"{file}:{line}" for file, line in frames[start:] if not file.startswith("<frozen")]
+    return reached[-1] if reached else otherwise
