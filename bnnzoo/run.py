@@ -24,8 +24,8 @@ from bnnzoo.evaluation import ood as ood_scores
 from bnnzoo.posterior import NetworkPosterior
 from bnnzoo.progress import Observer, Progress
 from bnnzoo.sampling import backend
+from bnnzoo.store import schema
 from bnnzoo.store.atomic import write_whole
-from bnnzoo.store.schema import LINEARISED_AT
 
 if TYPE_CHECKING:
     from bnnzoo.plots import Picture
@@ -102,11 +102,9 @@ class Run:
             raise UsageError(f"{out}: exists; use another -o, or --force to replace it")
         frame = self.predict(data)
         if out.suffix == ".csv":
-            write_whole(out, lambda file: file.write(frame.to_csv(index=False).encode()))  # type: ignore[arg-type,return-value]
+            write_whole(out, lambda file: file.write(frame.to_csv(index=False).encode()))
         else:
-            temporary = out.with_name(f".{out.name}.tmp")
-            frame.rename_axis("row").to_xarray().to_netcdf(temporary, engine="h5netcdf")
-            temporary.replace(out)
+            store.write_table(out, {str(name): values.to_numpy() for name, values in frame.items()}, "row")
         return out
 
     def functions(self, x: Any) -> Float[np.ndarray, "chain draw row value"]:
@@ -326,7 +324,7 @@ class Run:
         if out.exists() and not force:
             raise UsageError(f"{out}: exists; use another -o, or --force to replace it")
         text = page.page(self)
-        write_whole(out, lambda file: file.write(text.encode()))  # type: ignore[arg-type,return-value]
+        write_whole(out, lambda file: file.write(text.encode()))
         return out
 
     def _best_draw(self) -> int:
@@ -460,8 +458,7 @@ class Run:
         assert self.path is not None
         self.posterior.close()
         for group, values in groups.items():
-            rows = ["test_row", "target"] if group == "posterior_predictive" else ["row"]
-            names = ["chain", "draw", *rows][: values["y"].ndim]
+            names = schema.DIMS[group]["y"][: values["y"].ndim]
             coords = {"chain": np.arange(values["y"].shape[0]), "draw": values["draw"]}
             store.add_groups(self.path, {group: {"y": values["y"]}}, {"y": names}, {group: coords})
         self.posterior = store.open_tree(self.path)
@@ -566,8 +563,8 @@ class Run:
     @functools.cached_property
     def _modes(self) -> Float[np.ndarray, "chain dim"] | None:
         constant = self.posterior["constant_data"].data_vars if "constant_data" in self.posterior.children else {}
-        names = [LINEARISED_AT + block.name for block in self._posterior.layout.blocks]
-        if names[0] not in constant:
+        points = {str(k): v.values for k, v in constant.items() if str(k).startswith(schema.LINEARISED_AT)}
+        arrays = schema.linearised_points(points, [block.name for block in self._posterior.layout.blocks])
+        if arrays is None:
             return None
-        arrays = [np.asarray(constant[name].values) for name in names]
         return np.concatenate([array.reshape(len(array), -1) for array in arrays], 1)

@@ -25,6 +25,7 @@ from bnnzoo.samplers import AbstractSampler
 from bnnzoo.sampling import backend
 from bnnzoo.sampling.drive import Stop
 from bnnzoo.sampling.launch import launch, relaunch
+from bnnzoo.store import parts
 
 _LENGTHS = {
     *("chains", "warmup", "draws", "thin", "seed", "chain_method", "keep_warmup", "precision", "checkpoint_every"),
@@ -134,8 +135,14 @@ def resume(
     observer: Observer | None = None,
     stop: Stop | None = None,
     allow_inexact: bool = False,
+    from_part: int | None = None,
+    break_lock: bool = False,
 ) -> Run:
     """Go on with an unfinished run from its checkpoint: the result equals that of an uninterrupted run, bit for bit.
+
+    Args:
+        from_part: go back to the newest checkpoint of at most so many parts: where a later part is damaged.
+        break_lock: take the run over from a process that holds it without a sign of life.
 
     Raises:
         UsageError: if there is nothing to resume, or this machine would not give the same draws and `allow_inexact`
@@ -143,17 +150,20 @@ def resume(
     """
     out = Path(path)
     folder = store.parts_folder(out)
-    if not folder.is_dir():
+    if not parts.holds_run(folder) and (out.exists() or not folder.exists()):
         raise UsageError(f"{out}: finished; nothing to resume" if out.exists() else f"{out}: no such run")
-    attributes, _ = store.read_header(folder)
+    unfinished = parts.load(folder)
+    attributes = unfinished.attributes
     if "signature" not in attributes:
         raise UsageError(
             f"{out}: the run is of a posterior made in Python, which its file cannot rebuild; run it again"
         )
-    if not (folder / "checkpoint.npz").exists():
-        raise UsageError(f"{out}: stopped before its first checkpoint; start it again with --force")
+    saved = unfinished.checkpoint(from_part)
+    unfinished.check(saved.num_parts)
     with _jax_for(recipe_from(str(attributes["recipe"]), source=f"{folder.name}/header.json")):
-        relaunch(out, allow_inexact=allow_inexact, tell=observer or _silent, stop=stop)
+        relaunch(
+            unfinished, saved, allow_inexact=allow_inexact, break_lock=break_lock, tell=observer or _silent, stop=stop
+        )
     return open(out)
 
 

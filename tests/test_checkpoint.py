@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 from bnnzoo.errors import UsageError
-from bnnzoo.store.checkpoint import Checkpoint, load, read_words, save
+from bnnzoo.sampling import carry
+from bnnzoo.store import checkpoint
+from bnnzoo.store.checkpoint import Checkpoint, load, save, whole
 
 
 class Tree(NamedTuple):
@@ -25,53 +27,94 @@ def _tree(dtype=np.float32, size=3):
     return Tree(np.arange(2 * size, dtype=dtype).reshape(2, size), np.array([True, False]), keys)
 
 
-def _checkpoint(tree):
-    return Checkpoint(tree, 17, 3, {"batch_size": 5}, {"compile": 0.1}, {"sigma2": [1.5, 4.0]})
+def _checkpoint(tree, num_parts=3):
+    words = {"batch_size": 5}, {"compile": 0.1}, {"sigma2": (1.5, 4.0)}
+    return Checkpoint(carry.flatten(tree), 17, num_parts, *words)
 
 
 def test_round_trip(tmp_path):
-    path = tmp_path / "checkpoint.npz"
     tree = _tree()
-    save(path, _checkpoint(tree))
-    found = load(path, jax.eval_shape(lambda: jax.tree.map(jnp.asarray, tree)))
-    assert found._replace(carry=None) == _checkpoint(None)
-    np.testing.assert_array_equal(found.carry.position, tree.position)
-    np.testing.assert_array_equal(found.carry.count, tree.count)
-    assert found.carry.position.dtype == np.float32
-    np.testing.assert_array_equal(jax.random.key_data(found.carry.key), jax.random.key_data(tree.key))
-    assert read_words(path)["next_step"] == 17
-    assert [p.name for p in tmp_path.iterdir()] == ["checkpoint.npz"]
+    save(tmp_path, _checkpoint(tree, 0), run="this", keep=True)
+    save(tmp_path, _checkpoint(tree, 0), run="this")
+    found = load(tmp_path / "checkpoint.npz", run="this")
+    assert found._replace(arrays={}) == _checkpoint(tree, 0)._replace(arrays={})
+    assert set(found.arrays) == {"position", "count", "key"}
+    again = carry.restore(found.arrays, jax.eval_shape(lambda: jax.tree.map(jnp.asarray, tree)))
+    np.testing.assert_array_equal(again.position, tree.position)
+    np.testing.assert_array_equal(again.count, tree.count)
+    assert again.position.dtype == np.float32
+    np.testing.assert_array_equal(jax.random.key_data(again.key), jax.random.key_data(tree.key))
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["checkpoint-000000.npz", "checkpoint.npz"]
 
 
 @pytest.mark.parametrize("other", [_tree(size=4), _tree(dtype=np.float64), _tree()._replace(count=(np.zeros(2),) * 2)])
-def test_another_shape_is_refused(other, tmp_path):
-    path = tmp_path / "checkpoint.npz"
-    save(path, _checkpoint(_tree()))
+def test_another_shape_is_refused(other):
     with pytest.raises(UsageError, match="start the run again"):
-        load(path, other)
+        carry.restore(carry.flatten(_tree()), other)
+
+
+def test_earlier_checkpoints_are_kept_each_time_the_parts_have_doubled(tmp_path):
+    for number in range(40):
+        save(tmp_path, _checkpoint(_tree(), number), run="this", keep=number == 0)
+    assert sorted(checkpoint.kept(tmp_path)) == [0, 1, 2, 4, 8, 16, 32]
+    assert next(whole(tmp_path, run="this")).num_parts == 39
+    assert next(whole(tmp_path, run="this", most_parts=31)).num_parts == 16
+    (tmp_path / "checkpoint-000016.npz").write_bytes(b"damaged")
+    assert next(whole(tmp_path, run="this", most_parts=31)).num_parts == 8
+    checkpoint.forget(tmp_path, beyond=4)
+    assert sorted(checkpoint.kept(tmp_path)) == [0, 1, 2, 4]
+
+
+def test_a_file_system_without_links_keeps_them_too(tmp_path, monkeypatch):
+    def no_links(*_):
+        raise OSError(1, "Operation not permitted")
+
+    monkeypatch.setattr("os.link", no_links)
+    save(tmp_path, _checkpoint(_tree()), run="this")
+    assert load(tmp_path / "checkpoint-000003.npz", run="this").num_parts == 3
 
 
 def test_what_is_no_checkpoint_is_refused(tmp_path):
     path = tmp_path / "checkpoint.npz"
     for content in (b"", b"not a zip", b"PK\x03\x04 half a zip"):
         path.write_bytes(content)
-        with pytest.raises(UsageError, match=r"not a checkpoint .*--force"):
-            load(path, _tree())
+        with pytest.raises(UsageError, match=r"checkpoint\.npz: damaged"):
+            load(path, run="this")
     np.savez(path, other=np.zeros(3))
-    with pytest.raises(UsageError, match="not a checkpoint"):
-        load(path, _tree())
-    with pytest.raises(UsageError, match="not a checkpoint"):
-        load(tmp_path / "gone.npz", _tree())
+    with pytest.raises(UsageError, match="its words are not a checkpoint's"):
+        load(path, run="this")
+    with pytest.raises(UsageError, match="damaged"):
+        load(tmp_path / "gone.npz", run="this")
 
 
-def test_a_truncated_checkpoint_is_refused(tmp_path):
+def test_another_runs_checkpoint_is_refused(tmp_path):
+    save(tmp_path, _checkpoint(_tree()), run="that")
+    with pytest.raises(UsageError, match="the checkpoint of another run"):
+        load(tmp_path / "checkpoint.npz", run="this")
+    assert list(whole(tmp_path, run="this")) == []
+
+
+def test_a_damaged_checkpoint_is_refused(tmp_path):
+    """Cut anywhere; and any bit turned is found, or changes nothing that is read."""
     path = tmp_path / "checkpoint.npz"
-    save(path, _checkpoint(_tree()))
+    save(tmp_path, _checkpoint(_tree()), run="this")
     content = path.read_bytes()
     for length in range(1, len(content), 97):
         path.write_bytes(content[:length])
-        with pytest.raises(UsageError, match="not a checkpoint"):
-            load(path, _tree())
+        with pytest.raises(UsageError, match="damaged"):
+            load(path, run="this")
+    refused = 0
+    for place in range(0, len(content), 11):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 1 << place % 8]) + content[place + 1 :])
+        try:
+            found = load(path, run="this")
+        except UsageError:
+            refused += 1
+            continue
+        assert found._replace(arrays={}) == _checkpoint(_tree())._replace(arrays={})
+        for name, array in carry.flatten(_tree()).items():
+            np.testing.assert_array_equal(found.arrays[name], array)
+    assert refused > 50
 
 
 class Bomb:
@@ -83,10 +126,10 @@ class Bomb:
 
 def test_nothing_is_unpickled(tmp_path):
     path = tmp_path / "checkpoint.npz"
-    np.savez(path, words=np.array([Bomb()], dtype=object), leaf_0000=np.zeros(1))
-    with pytest.raises(UsageError, match="not a checkpoint"):
-        load(path, _tree())
+    np.savez(path, words=np.array([Bomb()], dtype=object), position=np.zeros(1))
+    with pytest.raises(UsageError, match="damaged"):
+        load(path, run="this")
     path.write_bytes(pickle.dumps(Bomb()))
-    with pytest.raises(UsageError, match="not a checkpoint"):
-        read_words(path)
+    with pytest.raises(UsageError, match="damaged"):
+        load(path, run="this")
     assert not Bomb.went_off

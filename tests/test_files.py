@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from bnnzoo.errors import BnnzooError
+from bnnzoo.store import atomic
 from bnnzoo.store.atomic import write_whole
 
 CALLS = ("write", "fsync", "replace", "open folder", "fsync folder")
 
 
 class Fault:
-    """os, as `files` sees it, with an error at one of the calls; the order of calls is written down."""
+    """os, as `atomic` sees it, with an error at one of the calls; the order of calls is written down."""
 
     def __init__(self, at: str | None):
         self.at, self.calls = at, []
@@ -82,5 +83,14 @@ def test_an_interrupt_publishes_nothing(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         write_whole(tmp_path / "file", write)
     assert (tmp_path / "file").read_bytes() == b"old"
-    write_whole(tmp_path / "file", lambda file: file.write(b"new"))  # type: ignore[arg-type,return-value]
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_link_in_the_way_is_not_followed(tmp_path):
+    """Nor is what a killed process left taken for ours."""
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"mine")
+    (tmp_path / ".file.tmp").symlink_to(secret)
+    write_whole(tmp_path / "file", lambda file: file.write(b"new"))
+    assert secret.read_bytes() == b"mine"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "secret"]

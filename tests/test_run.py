@@ -22,7 +22,7 @@ from bnnzoo.errors import BnnzooError
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.layout import Block, Layout
 from bnnzoo.samplers import AbstractSampler, Mala, Penalty, RandomWalk, Sgld
-from bnnzoo.sampling import backend
+from bnnzoo.sampling import backend, carry
 from bnnzoo.sampling.loop import STUCK_STEPS, Carry, Keys, carry_template, chunks
 from bnnzoo.sampling.placement import Placement, host_devices, place
 from bnnzoo.sampling.warmup import windows
@@ -99,12 +99,13 @@ def test_a_resumed_run_is_the_uninterrupted_one(sampler, stop, tmp_path):
     whole = reference(sampler)
     at = next(chunk for chunk in whole if chunk.next_step == stop)
     path = tmp_path / "checkpoint.npz"
-    checkpoint.save(path, checkpoint.Checkpoint(at.carry, at.next_step, 0, {}, {}, {}))
+    checkpoint.save(tmp_path, checkpoint.Checkpoint(carry.flatten(at.carry), at.next_step, 0, {}, {}, {}), run="")
     with backend.arithmetic("float32"):
         posterior = tiny.problem(sampler).posterior
         template = carry_template(posterior, at.sampler, tiny.CHAINS, tiny.WARMUP)
-        saved = checkpoint.load(path, template)
-    rest = tiny.run(sampler, sampler_object=at.sampler, resume=(saved.carry, saved.next_step))
+        saved = checkpoint.load(path, run="")
+        restored = carry.restore(saved.arrays, template)
+    rest = tiny.run(sampler, sampler_object=at.sampler, resume=(restored, saved.next_step))
     assert rest[-1].next_step == tiny.WARMUP + tiny.DRAWS
     before = [chunk for chunk in whole if chunk.next_step <= stop]
     tiny.assert_same_bits(tiny.joined([*before, *rest]), tiny.joined(whole))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+import time
 from collections import namedtuple
 
 import numpy as np
@@ -12,7 +14,7 @@ import pytest
 import xarray as xr
 
 from bnnzoo.errors import BnnzooError, UsageError
-from bnnzoo.store.writer import Store, add_groups, check_room, open_tree, parts_folder, refuse_existing
+from bnnzoo.store import Store, add_groups, check_room, lock, netcdf, open_tree, parts_folder, refuse_existing
 
 ATTRIBUTES = {
     "recipe": "model: linear",
@@ -48,13 +50,35 @@ def part(start: int, draws: int, chains: int = 2) -> dict[str, dict[str, np.ndar
     }
 
 
+def full_disk(monkeypatch, least: int = 4096) -> None:
+    """Nothing that HDF5 writes beyond the first bytes of a file fits."""
+
+    def write(self, data, write=netcdf._Disk.write):
+        if self.file.tell() + len(data) > least:
+            self.file = Full(self.file)
+        return write(self, data)
+
+    monkeypatch.setattr(netcdf._Disk, "write", write)
+
+
+class Full:
+    def __init__(self, file):
+        self.file = file
+
+    def __getattr__(self, name):
+        return getattr(self.file, name)
+
+    def write(self, data):
+        raise OSError(28, "No space left on device")
+
+
 @pytest.fixture
 def out(tmp_path):
     return tmp_path / "run.nc"
 
 
-def started(out, *, parts=((0, 3), (3, 5)), **more) -> Store:
-    writer = Store(out, **more)
+def started(out, *, parts=((0, 3), (3, 5))) -> Store:
+    writer = Store(out)
     writer.create(ATTRIBUTES, DIMS, STATIC, force=False)
     for start, draws in parts:
         writer.append(part(start, draws))
@@ -117,6 +141,7 @@ def test_a_part_that_no_manifest_names_does_not_count(out):
 
 def test_parts_beyond_the_checkpoint_are_discarded(out):
     writer = started(out, parts=((0, 3), (3, 5), (8, 2)))
+    assert writer.num_parts == 3
     (writer.folder / ".p000-000003.npz.tmp").write_bytes(b"half")
     writer.release()
     again = Store(out)
@@ -135,9 +160,10 @@ def test_parts_beyond_the_checkpoint_are_discarded(out):
 def test_a_file_with_too_few_draws_keeps_the_parts(out):
     writer = started(out)
     writer.update({"draws_done": 9})
-    with pytest.raises(BnnzooError, match="holds 8 draws, not 9; parts are kept"):
+    with pytest.raises(BnnzooError, match="would hold 8 draws, not 9; the parts are kept"):
         writer.finish(complete=True)
-    assert parts_folder(out).is_dir()
+    assert not out.exists()
+    check(open_tree(out), 8)
 
 
 def test_a_file_that_cannot_be_built_leaves_the_parts_and_the_old_file(out, monkeypatch):
@@ -148,11 +174,8 @@ def test_a_file_that_cannot_be_built_leaves_the_parts_and_the_old_file(out, monk
     again = Store(out)
     again.reopen(2)
     again.append(part(8, 1))
-
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("bnnzoo.store.writer.publish", full)
+    again.update({"draws_done": 9})
+    full_disk(monkeypatch)
     with pytest.raises(BnnzooError, match=r"run\.nc: cannot be written: .*parts are kept"):
         again.finish(complete=False)
     assert out.read_bytes() == before
@@ -163,30 +186,96 @@ def test_a_file_that_cannot_be_built_leaves_the_parts_and_the_old_file(out, monk
 # ---- locks, existing files -----------------------------------------------------------------------
 
 
-def test_a_live_process_keeps_others_away(out):
-    writer = started(out)
-    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    try:
-        (writer.folder / "lock").write_text(str(process.pid))
-        with pytest.raises(UsageError, match=f"process {process.pid} is writing this run"):
+HOLD = """
+import sys
+from pathlib import Path
+from bnnzoo.store import Store
+writer = Store(Path(sys.argv[1]))
+writer.reopen(2)
+print("held", flush=True)
+sys.stdin.readline()
+writer.append({})
+"""
+
+
+@pytest.fixture
+def holder(out):
+    """Another process that writes the run, until it gets a line."""
+    started(out).release()
+    command = [sys.executable, "-c", HOLD, str(out)]
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def test_a_live_process_keeps_others_away(out, holder):
+    for _ in range(2):
+        with pytest.raises(
+            UsageError, match=f"process {holder.pid} on .* is writing this run; wait for it, or stop it"
+        ):
             Store(out).reopen(2)
-        with pytest.raises(UsageError, match="is writing this run"):
-            Store(out).create(ATTRIBUTES, DIMS, STATIC, force=True)
-        check(open_tree(out), 8)
-    finally:
-        process.communicate(b"\n")
-    # The process is gone: its lock is stale.
+    with pytest.raises(UsageError, match="is writing this run"):
+        Store(out).create(ATTRIBUTES, DIMS, STATIC, force=True)
+    with pytest.raises(UsageError, match="is writing this run"):
+        Store(out).reopen(2, break_lock=True)
+    check(open_tree(out), 8)
+    holder.kill()
+    holder.wait()
+    # The process is gone, and its lock with it.
     again = Store(out)
     again.reopen(2)
-    assert (again.folder / "lock").read_text() == str(os.getpid())
     again.release()
-    assert not (again.folder / "lock").exists()
+    assert not (again.folder / "owner.json").exists()
 
 
-@pytest.mark.parametrize("content", ["", "0", "not a number"])
-def test_a_damaged_lock_is_stale(content, out):
+def test_a_lock_without_a_sign_of_life_can_be_broken(out, holder):
+    card = parts_folder(out) / "owner.json"
+    os.utime(card, (1, 1))
+    with pytest.raises(UsageError, match=r"without a sign of life .* bnnzoo resume .*run\.nc --break-lock"):
+        Store(out).reopen(2)
+    again = Store(out)
+    again.reopen(2, break_lock=True)
+    again.append(part(8, 1))
+    # Should the old owner wake up, it writes no more.
+    _, said = holder.communicate("go on\n")
+    assert "another process took this run over" in said
+    check(open_tree(out), 9)
+
+
+def test_a_host_whose_locks_are_not_seen_is_seen_by_its_card(out):
     writer = started(out)
-    (writer.folder / "lock").write_text(content)
+    writer.release()
+    card = writer.folder / "owner.json"
+    card.write_text(json.dumps({"token": "t", "host": "far", "boot": "another", "pid": 1}))
+    with pytest.raises(UsageError, match="far wrote this run 0 seconds ago; wait for it"):
+        Store(out).reopen(2)
+    os.utime(card, (1, 1))
+    Store(out).reopen(2)
+
+
+def test_a_writer_gives_signs_of_life(out, monkeypatch):
+    monkeypatch.setattr(lock, "BEAT", 0.01)
+    writer = started(out)
+    card = writer.folder / "owner.json"
+    os.utime(card, (1, 1))
+    end = time.monotonic() + 10
+    while card.stat().st_mtime == 1:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("content", ["", "1", "not a number", '{"pid": 1}', "[1, 2, 3, 4]"])
+def test_a_damaged_lock_keeps_nobody_away(content, out):
+    """Whatever process has that number."""
+    writer = started(out)
+    writer.release()
+    for name in ("lock", "owner.json"):
+        (writer.folder / name).write_text(content)
     Store(out).reopen(2)
 
 
@@ -255,8 +344,8 @@ def test_damaged_parts_are_a_message(out):
     (writer.folder / "p000.json").write_text("{")
     with pytest.raises(UsageError, match=r"p000\.json: damaged"):
         open_tree(out)
-    (writer.folder / "header.json").write_text("{}")
-    with pytest.raises(UsageError, match="not the parts of a run"):
+    (writer.folder / "p000.json").unlink()
+    with pytest.raises(UsageError, match="no such run"):
         open_tree(out)
 
 
@@ -288,25 +377,42 @@ def test_groups_are_added_and_replaced(out):
 def test_a_fault_while_adding_leaves_the_file(out, monkeypatch):
     finished(out)
     before = out.read_bytes()
-
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("bnnzoo.store.writer.publish", full)
+    full_disk(monkeypatch)
     with pytest.raises(BnnzooError, match="the file is as it was"):
         add_groups(out, {"g": {"y": np.zeros(3)}}, {"y": ["row"]}, {})
     assert out.read_bytes() == before
     assert [p.name for p in out.parent.iterdir()] == ["run.nc"]
 
 
-def test_several_processes_write_one_file(out):
-    """Each writes its own chains; the file has them in order, cut to the shortest."""
-    first = started(out, parts=((0, 3), (3, 5)))
-    second = Store(out, process=1)
-    second.folder, second.attributes, second.dims = first.folder, first.attributes, first.dims
-    second.append(part(0, 8))
-    first.update({"draws_done": 8})
-    first.finish(complete=True)
+# ---- words about variables -----------------------------------------------------------------------
+
+
+def test_what_is_said_of_a_statistic_is_in_the_file(out):
+    said = {"n_steps": {"long_name": "steps of the integrator", "limit": 2.5}, "not there": {"limit": 1.0}}
+    writer = Store(out)
+    writer.create(ATTRIBUTES, DIMS, STATIC, force=False, variable_attributes=said)
+    writer.append(part(0, 3))
+    for _ in range(2):
+        found = open_tree(out)["sample_stats"]
+        assert {k: found["n_steps"].attrs[k] for k in ("long_name", "limit")} == said["n_steps"]
+        assert found["accepted"].attrs.get("long_name") is None
+        assert found["accepted"].dtype == bool
+        writer.finish(complete=False)
+    assert open_tree(out).attrs["complete"] == 0
+
+
+def test_static_arrays_are_added_and_replaced(out):
+    writer = started(out)
+    for value in (1.0, 2.0):
+        writer.add_static("constant_data", {"mode": np.full(2, value)}, {"mode": ["chain"]})
+        assert open_tree(out)["constant_data"]["mode"].values.tolist() == [value] * 2
+        writer.release()
+        writer = Store(out)
+        writer.reopen(2)
+    names = sorted(p.name for p in writer.folder.glob("data*"))
+    assert names == ["data-000002.npz", "data.npz"]
+    writer.finish(complete=True)
     tree = open_tree(out)
-    assert tree["posterior"].sizes["chain"] == 4
-    np.testing.assert_array_equal(tree["posterior"]["scale"].values, np.broadcast_to(np.arange(8.0), (4, 8)))
+    assert tree["constant_data"]["mode"].dims == ("chain",)
+    assert tree["constant_data"]["mode"].values.tolist() == [2.0, 2.0]
+    check(tree, 8)

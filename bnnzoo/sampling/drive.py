@@ -21,12 +21,11 @@ from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.progress import Observer, Progress
 from bnnzoo.recipe import Recipe
 from bnnzoo.samplers import AbstractSampler
+from bnnzoo.sampling import carry
 from bnnzoo.sampling.keys import Keys
-from bnnzoo.sampling.loop import Chunk, Seconds, chunks
+from bnnzoo.sampling.loop import Carry, Chunk, Seconds, chunks
 from bnnzoo.sampling.placement import Placement
-from bnnzoo.store import checkpoint
-from bnnzoo.store.checkpoint import Checkpoint
-from bnnzoo.store.schema import LINEARISED_AT
+from bnnzoo.store import Checkpoint, schema
 
 Stop = Callable[[], int]
 """Tells whether the run shall stop, and with which signal's number; 0 if not."""
@@ -51,6 +50,7 @@ def drive(
     thetas: Any,
     *,
     saved: Checkpoint | None = None,
+    restored: Carry | None = None,
     started: float = 0.0,
     tell: Observer,
     stop: Stop | None = None,
@@ -59,15 +59,23 @@ def drive(
 
     Args:
         thetas: where the chains start, `[chain, dim]`; not used where `saved` says how far they are.
+        restored: the carry of `saved`.
         started: seconds that the start took; they count as warm-up.
 
     Raises:
         InterruptedRunError: when `stop` says so; the message holds the command that goes on.
         BnnzooError: when the chains cannot go on; the draws before are kept.
     """
-    driver = _Driver(job, writer, saved, Seconds(warmup=started))
     try:
-        driver.go(thetas, saved, tell, stop)
+        _drive(_Driver(job, writer, saved, restored, Seconds(warmup=started)), thetas, tell, stop)
+    finally:
+        writer.release()
+
+
+def _drive(driver: _Driver, thetas: Any, tell: Observer, stop: Stop | None) -> None:
+    job, writer = driver.job, driver.writer
+    try:
+        driver.go(thetas, tell, stop)
     except InterruptedRunError as error:
         done = driver.leave()
         name = signal.Signals(error.exit_code - 128).name
@@ -83,15 +91,18 @@ def drive(
 class _Driver:
     """How far a job is."""
 
-    def __init__(self, job: Job, writer: store.Store, saved: Checkpoint | None, seconds: Seconds):
+    def __init__(
+        self, job: Job, writer: store.Store, saved: Checkpoint | None, restored: Carry | None, seconds: Seconds
+    ):
         self.job, self.writer = job, writer
         self.seconds = seconds if saved is None else Seconds(**saved.seconds)
         self.totals = {} if saved is None else {name: list(pair) for name, pair in saved.totals.items()}
         self.chunk: Chunk | None = None
-        if saved is not None:
+        self.resume = None if saved is None or restored is None else (restored, saved.next_step)
+        if self.resume is not None:
             # What is done already: a checkpoint of the last step leaves only the file to write.
             none = np.zeros((job.recipe.chains, 0, job.posterior.layout.dim), np.float32)
-            self.chunk = Chunk("sampling", none, {}, saved.carry, saved.next_step, job.sampler)
+            self.chunk = Chunk("sampling", none, {}, *self.resume, job.sampler)
 
     @property
     def done(self) -> int:
@@ -99,7 +110,7 @@ class _Driver:
         recipe = self.job.recipe
         return 0 if self.chunk is None else max(0, self.chunk.next_step - recipe.warmup) // recipe.thin
 
-    def go(self, thetas: Any, saved: Checkpoint | None, tell: Observer, stop: Stop | None) -> None:
+    def go(self, thetas: Any, tell: Observer, stop: Stop | None) -> None:
         job, recipe = self.job, self.job.recipe
         tell(Progress("compile", 0, 1))
         stream = chunks(
@@ -112,7 +123,7 @@ class _Driver:
             placement=job.placement,
             thin=recipe.thin,
             keep_warmup=recipe.keep_warmup,
-            resume=None if saved is None else (saved.carry, saved.next_step),
+            resume=self.resume,
             seconds=self.seconds,
         )
         last_saved, linearised = time.monotonic(), False
@@ -132,8 +143,10 @@ class _Driver:
             number = stop() if stop else 0
             if number and self.done < recipe.draws:
                 raise InterruptedRunError("", number)
-            if time.monotonic() - last_saved >= recipe.checkpoint_every:
-                self._checkpoint(chunk)
+            # The end of warm-up is kept for good: from there all draws can be made again, should parts be damaged.
+            warmed = not sampling and chunk.next_step == recipe.warmup
+            if warmed or time.monotonic() - last_saved >= recipe.checkpoint_every:
+                self._checkpoint(chunk, keep=warmed)
                 last_saved = time.monotonic()
 
     def leave(self) -> int:
@@ -143,8 +156,6 @@ class _Driver:
         self.writer.update({"draws_done": self.done, **self._seconds()})
         if self.done:
             self.writer.finish(complete=False)
-        else:
-            self.writer.release()
         return self.done
 
     def finish(self, tell: Observer) -> None:
@@ -183,10 +194,12 @@ class _Driver:
     def _seconds(self) -> dict[str, float]:
         return {f"seconds_{name}": value for name, value in dataclasses.asdict(self.seconds).items()}
 
-    def _checkpoint(self, chunk: Chunk) -> None:
+    def _checkpoint(self, chunk: Chunk, *, keep: bool = False) -> None:
         tuned, seconds = tuned_fields(self.job.asked, chunk.sampler), dataclasses.asdict(self.seconds)
-        words = Checkpoint(chunk.carry, chunk.next_step, len(self.writer.parts), tuned, seconds, self.totals)
-        checkpoint.save(self.writer.folder / "checkpoint.npz", words)
+        totals = {name: (total, count) for name, (total, count) in self.totals.items()}
+        arrays = carry.flatten(chunk.carry)
+        state = Checkpoint(arrays, chunk.next_step, self.writer.num_parts, tuned, seconds, totals)
+        self.writer.save(state, keep=keep)
 
     def _write(self, chunk: Chunk) -> None:
         sampling = chunk.phase == "sampling"
@@ -204,10 +217,8 @@ class _Driver:
         points = jax.vmap(chunk.sampler.linearised_at)(chunk.carry.states)
         if points is None:
             return
-        natural = self.job.posterior.natural(np.asarray(points))
-        values = {LINEARISED_AT + name: value for name, value in natural.items()}
-        dims = {name: ["chain", *(f"{name}_dim_{i}" for i in range(v.ndim - 1))] for name, v in values.items()}
-        self.writer.add_static("constant_data", values, dims)
+        values, dims = schema.linearised_group(self.job.posterior.natural(np.asarray(points)))
+        self.writer.add_static(schema.CONSTANT_DATA, values, dims)
 
 
 def tuned_fields(asked: AbstractSampler, used: AbstractSampler) -> dict[str, Any]:

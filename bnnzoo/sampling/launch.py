@@ -7,6 +7,7 @@ import time
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -17,12 +18,13 @@ from bnnzoo.assembly import Problem
 from bnnzoo.errors import BnnzooWarning, UsageError
 from bnnzoo.progress import Observer
 from bnnzoo.recipe import Recipe
-from bnnzoo.sampling import origin, provenance
+from bnnzoo.sampling import carry, origin, provenance
 from bnnzoo.sampling.drive import Job, Stop, drive
 from bnnzoo.sampling.keys import Keys
 from bnnzoo.sampling.loop import carry_template
 from bnnzoo.sampling.placement import place
-from bnnzoo.store import checkpoint
+from bnnzoo.store import Checkpoint
+from bnnzoo.store.parts import Unfinished
 from bnnzoo.store.schema import row_dims, train_groups
 
 
@@ -66,35 +68,41 @@ def launch(
     drive(job, writer, thetas, started=started, tell=tell, stop=stop)
 
 
-def relaunch(out: Path, *, allow_inexact: bool, tell: Observer, stop: Stop | None = None) -> None:
-    """Go on with the unfinished run at `out` from its checkpoint.
+def relaunch(
+    run: Unfinished,
+    saved: Checkpoint,
+    *,
+    allow_inexact: bool,
+    break_lock: bool,
+    tell: Observer,
+    stop: Stop | None = None,
+) -> None:
+    """Go on with an unfinished run from one of its checkpoints.
 
     Raises:
         UsageError: if this machine would not give the same draws and `allow_inexact` is not given.
     """
-    folder = store.parts_folder(out)
-    attributes, _ = store.read_header(folder)
-    static = store.read_static(folder)
+    attributes, static = run.attributes, run.static()
     problem = Problem.restored(attributes, static["constant_data"], static["observed_data"])
     recipe = problem.recipe
     placement = place(recipe.chain_method, recipe.chains)
     differences = provenance.differences(attributes, provenance.attributes(problem, placement))
     if differences and not allow_inexact:
         raise UsageError(
-            f"{out}: here the draws would not be those of an uninterrupted run: {'; '.join(differences)}; "
+            f"{run.out}: here the draws would not be those of an uninterrupted run: {'; '.join(differences)}; "
             "use the environment it was started in, or --allow-inexact-resume"
         )
-    tuned = checkpoint.read_words(folder / "checkpoint.npz")["tuned"]
+    tuned: dict[str, Any] = saved.tuned
     sampler = dataclasses.replace(problem.sampler, **tuned)
     template = carry_template(problem.posterior, sampler, recipe.chains, recipe.warmup)
-    saved = checkpoint.load(folder / "checkpoint.npz", template)
-    writer = store.Store(out)
-    writer.reopen(saved.num_parts)
+    restored = carry.restore(saved.arrays, template)
+    writer = store.Store(run.out)
+    writer.reopen(saved.num_parts, break_lock=break_lock)
     if differences:
         writer.update({"inexact_resume": "; ".join(differences)})
     job = Job(problem.posterior, problem.sampler, sampler, recipe, placement, Keys.of(recipe.seed))
     thetas = np.zeros((recipe.chains, problem.posterior.layout.dim), problem.posterior.dtype)
-    drive(job, writer, thetas, saved=saved, tell=tell, stop=stop)
+    drive(job, writer, thetas, saved=saved, restored=restored, tell=tell, stop=stop)
 
 
 def _rows(

@@ -1,82 +1,126 @@
-"""The carry on disk: all that the next step depends on, as one .npz without pickle."""
+"""All that the next step depends on, on disk: arrays by name, and words. What the arrays are is the loop's affair."""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
-from zipfile import BadZipFile
+from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PyTree
+from pydantic import TypeAdapter
 
 from bnnzoo.errors import UsageError
+from bnnzoo.store import npz
 from bnnzoo.store.atomic import write_whole
+
+NEWEST = "checkpoint.npz"
+_KEPT = re.compile(r"^checkpoint-\d{6,9}\.npz$")
+_WORDS, _DIGEST = "words", "sha256"
 
 
 class Checkpoint(NamedTuple):
     """A run's state between two chunks."""
 
-    carry: PyTree
+    arrays: Mapping[str, np.ndarray]
     next_step: int
     num_parts: int
-    tuned: dict[str, Any]
+    """How many parts the run had: those after them are drawn again."""
+    tuned: dict[str, int | str | bool]
     """Sampler fields that `tune` changed."""
     seconds: dict[str, float]
-    totals: dict[str, list[float]]
-    """Sums of the statistics so far, for the verdict."""
+    totals: dict[str, tuple[float, float]]
+    """Sums of the statistics so far and how many, for the verdict."""
 
 
-def save(path: Path, checkpoint: Checkpoint) -> None:
-    """Write a checkpoint, whole or not at all."""
-    leaves = {
-        f"leaf_{i:04d}": np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
-        for i, leaf in enumerate(jax.tree.leaves(checkpoint.carry))
-    }
-    words = json.dumps(checkpoint._replace(carry=None)._asdict()).encode()
-    write_whole(path, lambda file: np.savez(file, words=np.frombuffer(words, np.uint8), **leaves))  # type: ignore[arg-type]
+class _Words(NamedTuple):
+    next_step: int
+    num_parts: int
+    tuned: dict[str, int | str | bool]
+    seconds: dict[str, float]
+    totals: dict[str, tuple[float, float]]
+    run: str
+    sha256: str
 
 
-def load(path: Path, template: PyTree) -> Checkpoint:
-    """Read a checkpoint whose carry has the structure, shapes and types of `template`.
+def save(folder: Path, checkpoint: Checkpoint, *, run: str, keep: bool = False) -> None:
+    """Write a checkpoint, whole or not at all.
+
+    Should a part be damaged later, the run can go back to an earlier checkpoint. One is therefore kept each time the
+    number of parts has doubled, and where `keep` says so.
+
+    Args:
+        run: what only this run has, the digest of its header.
+    """
+    words = {k: v for k, v in checkpoint._asdict().items() if k != "arrays"} | {"run": run}
+    text = json.dumps(words | {"sha256": _digest(checkpoint.arrays)}).encode()
+    npz.write(folder / NEWEST, {**checkpoint.arrays, _WORDS: np.frombuffer(text, np.uint8)})
+    last = max(kept(folder), default=-1)
+    if keep or checkpoint.num_parts >= max(1, 2 * last):
+        _keep(folder, checkpoint.num_parts)
+
+
+def load(path: Path, *, run: str) -> Checkpoint:
+    """Read a checkpoint.
 
     Raises:
-        UsageError: when the file does not fit the recipe it lies beside.
+        UsageError: when it is damaged, or another run's.
     """
-    words, arrays = _read(path)
-    wanted, structure = jax.tree.flatten(template)
-    if len(arrays) != len(wanted):
-        raise UsageError(f"{path}: holds {len(arrays)} arrays where the recipe has {len(wanted)}; start the run again")
-    leaves = []
-    for i, leaf in enumerate(wanted):
-        array = arrays[f"leaf_{i:04d}"]
-        if _is_key(leaf):
-            leaves.append(jax.random.wrap_key_data(jnp.asarray(array), impl="threefry2x32"))
-            continue
-        if array.shape != leaf.shape or array.dtype != leaf.dtype:
-            raise UsageError(
-                f"{path}: array {i} is {array.dtype}{list(array.shape)}, not {leaf.dtype}{list(leaf.shape)}; "
-                "start the run again"
-            )
-        leaves.append(array)
-    return Checkpoint(**{**words, "carry": jax.tree.unflatten(structure, leaves)})
-
-
-def read_words(path: Path) -> dict[str, Any]:
-    """What a checkpoint says besides its arrays."""
-    return _read(path)[0]
-
-
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    arrays = npz.read(path)
     try:
-        with open(path, "rb") as handle, np.load(handle, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-        return json.loads(arrays.pop("words").tobytes()), arrays
-    except (OSError, EOFError, ValueError, KeyError, BadZipFile) as error:
-        raise UsageError(f"{path}: not a checkpoint ({error}); start the run again with --force") from error
+        words = TypeAdapter(_Words).validate_json(arrays.pop(_WORDS, np.zeros(0, np.uint8)).tobytes())
+    except ValueError as error:
+        raise UsageError(f"{path}: damaged (its words are not a checkpoint's)") from error
+    if words.sha256 != _digest(arrays):
+        raise UsageError(f"{path}: damaged (its arrays are not those that were written)")
+    if words.run != run:
+        raise UsageError(f"{path}: the checkpoint of another run")
+    return Checkpoint(arrays, *words[:-2])
 
 
-def _is_key(leaf: Any) -> bool:
-    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+def kept(folder: Path) -> dict[int, Path]:
+    """The earlier checkpoints that were kept, by their number of parts."""
+    names = sorted(entry.name for entry in os.scandir(folder) if _KEPT.match(entry.name))
+    return {int(name[len("checkpoint-") : -len(".npz")]): folder / name for name in names}
+
+
+def whole(folder: Path, *, run: str, most_parts: int | None = None) -> Iterator[Checkpoint]:
+    """Every checkpoint that can be read and has at most so many parts, the newest first."""
+    paths = [folder / NEWEST, *(path for _, path in sorted(kept(folder).items(), reverse=True))]
+    for path in paths:
+        with suppress(UsageError):
+            found = load(path, run=run)
+            if most_parts is None or found.num_parts <= most_parts:
+                yield found
+
+
+def forget(folder: Path, *, beyond: int) -> None:
+    """Remove the kept checkpoints of more parts than that."""
+    for number, path in kept(folder).items():
+        if number > beyond:
+            path.unlink(missing_ok=True)
+
+
+def _keep(folder: Path, number: int) -> None:
+    """Give the newest checkpoint a second name, that the next one does not take away."""
+    path = folder / f"checkpoint-{number:06d}.npz"
+    path.unlink(missing_ok=True)
+    try:
+        os.link(folder / NEWEST, path)
+    except OSError:  # a file system without links
+        with open(folder / NEWEST, "rb") as source:
+            write_whole(path, lambda file: shutil.copyfileobj(source, file))
+
+
+def _digest(arrays: Mapping[str, np.ndarray]) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(arrays):
+        array = np.asarray(arrays[name])
+        digest.update(f"{name} {array.dtype} {array.shape}".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()

@@ -1,23 +1,56 @@
-"""The names that a run's file is written and read by."""
+"""The words of a run's file: groups, dimensions, variables, root attributes. Each is spelt here and nowhere else.
+
+The file follows ArviZ's schema: `posterior` and `sample_stats` have the dimensions chain, draw first.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
 from bnnzoo.data import Dataset, Scaler
 
-_FIXED = "fixed_"
-"""How the variables of constant_data begin that hold parameters which were not sampled."""
+Group = Mapping[str, np.ndarray]
+"""The variables of a group, by name."""
+Attributes = dict[str, str | int | float]
+Dims = Mapping[str, list[str]]
+"""The names of a variable's dimensions; of one that grows with the run, those after chain, draw."""
 
+POSTERIOR = "posterior"
+SAMPLE_STATS = "sample_stats"
+OBSERVED_DATA = "observed_data"
+CONSTANT_DATA = "constant_data"
+POSTERIOR_PREDICTIVE = "posterior_predictive"
+LOG_LIKELIHOOD = "log_likelihood"
+WARMUP = "warmup_"
+"""How the groups of kept warm-up begin: warmup_posterior, warmup_sample_stats."""
+FIXED = "fixed_"
+"""How the variables of constant_data begin that hold what was trained, not sampled."""
 LINEARISED_AT = "linearised_at_"
 """How those begin that hold the point where each chain's predictions are linearised."""
 
-
-def fixed_leaves(constant: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The parameters that were not sampled, by name, from the variables of constant_data."""
-    return {name.removeprefix(_FIXED): value for name, value in constant.items() if name.startswith(_FIXED)}
+CHAIN, DRAW = "chain", "draw"
+SAMPLED = (CHAIN, DRAW)
+DIMS: dict[str, dict[str, list[str]]] = {
+    POSTERIOR_PREDICTIVE: {"y": [CHAIN, DRAW, "test_row", "target"]},
+    LOG_LIKELIHOOD: {"y": [CHAIN, DRAW, "row"]},
+}
+"""Dimensions of the groups that `evaluate` adds; a classification has no targets to tell apart."""
+REQUIRED: dict[str, type[str] | type[int] | type[float]] = {
+    "recipe": str,
+    "model": str,
+    "sampler": str,
+    "exactness": str,
+    "versions": str,
+    "precision": str,
+    "likelihood_power": float,
+    "seed": int,
+    "complete": int,
+    "draws_requested": int,
+    "draws_done": int,
+}
+"""Root attributes without which a file is not of bnnzoo, with their kinds; docs/files.md has them all."""
 
 
 def train_groups(
@@ -33,22 +66,44 @@ def train_groups(
     }
     if test is not None:
         constant |= {"x_test": test.x, "y_test": test.y}
-    constant |= {_FIXED + name: value for name, value in fixed.items()}
-    return {"observed_data": {"y": train.y}, "constant_data": constant}
+    constant |= {FIXED + name: value for name, value in fixed.items()}
+    return {OBSERVED_DATA: {"y": train.y}, CONSTANT_DATA: constant}
 
 
 def row_dims(train: Dataset, scaler: Scaler) -> dict[str, list[str]]:
-    """The names of the dimensions of the data, and of what standardises them."""
+    """The names of the dimensions of `train_groups`."""
     inputs = {2: ["feature"], 3: ["height", "width"], 4: ["channel", "height", "width"]}[train.x.ndim]
-    targets = ["target"] * (train.y.ndim - 1)
-    moments = inputs[: scaler.x_mean.ndim]
+    targets = ["target"][: train.y.ndim - 1]
+    scale = inputs[: scaler.x_mean.ndim]
     return {
         "x": ["row", *inputs],
         "y": ["row", *targets],
         "x_test": ["test_row", *inputs],
         "y_test": ["test_row", *targets],
-        "x_mean": moments,
-        "x_sd": moments,
+        "x_mean": scale,
+        "x_sd": scale,
         "y_mean": ["target"],
         "y_sd": ["target"],
     }
+
+
+def fixed_leaves(constant: Group) -> dict[str, np.ndarray]:
+    """The parameters that were not sampled, by name, from the variables of constant_data."""
+    return {name.removeprefix(FIXED): value for name, value in constant.items() if name.startswith(FIXED)}
+
+
+def linearised_group(points: Group) -> tuple[dict[str, np.ndarray], dict[str, list[str]]]:
+    """Variables of constant_data, and their dimensions, for each chain's point `[chain, ...]` by block."""
+    values = {LINEARISED_AT + name: value for name, value in points.items()}
+    return values, {name: [CHAIN, *(f"{name}_dim_{i}" for i in range(v.ndim - 1))] for name, v in values.items()}
+
+
+def linearised_points(constant: Group, blocks: Iterable[str]) -> list[np.ndarray] | None:
+    """What `linearised_group` wrote, in the order of the blocks; None where predictions are not linearised."""
+    names = [LINEARISED_AT + block for block in blocks]
+    return [np.asarray(constant[name]) for name in names] if names[0] in constant else None
+
+
+def dims_of(name: str, array_ndim: int, dims: Dims, *, skip: int = 0) -> list[str]:
+    """The names of a variable's dimensions after the first `skip`: as given, or counted."""
+    return list(dims.get(name) or [f"{name}_dim_{i}" for i in range(array_ndim - skip)])

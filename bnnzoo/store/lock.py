@@ -1,0 +1,139 @@
+"""One writer a run, also between containers and between hosts that share a folder.
+
+The lock is the operating system's (flock on the file `lock`): it ends with its process, however that ends, and asks
+for nobody's process id. Where hosts do not see each other's locks, the file `owner.json` speaks: who writes, and, by
+its time of change, when they last lived. A lock that is broken by hand leaves its old owner without the token that
+every write asks for.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import secrets
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from filelock import FileLock, Timeout
+
+from bnnzoo.errors import BnnzooError, UsageError
+from bnnzoo.store.atomic import write_whole
+
+BEAT = 10.0
+"""Seconds between two signs of life."""
+STALE = 60.0
+"""Seconds without one after which an owner is taken for gone, where the operating system cannot say."""
+
+
+class Owner(NamedTuple):
+    """Who writes a run."""
+
+    token: str
+    host: str
+    boot: str
+    """Which start of which kernel: containers on one machine share it."""
+    pid: int
+
+
+class RunLock:
+    """The lock of the run `out` on the folder of its parts."""
+
+    def __init__(self, out: Path, folder: Path):
+        self.out, self.folder = out, folder
+        self.owner = Owner(secrets.token_hex(8), platform.node(), _boot(), os.getpid())
+        self._lock = FileLock(folder / "lock", timeout=0, thread_local=False)
+        self._stop = threading.Event()
+
+    def acquire(self, *, break_stale: bool = False) -> None:
+        """Take the lock.
+
+        Args:
+            break_stale: take it also from an owner that still holds it, but gave no sign of life for a minute.
+
+        Raises:
+            UsageError: if another process holds it.
+        """
+        try:
+            self._lock.acquire()
+        except Timeout:
+            self._refuse_or_break(break_stale)
+        except OSError as error:
+            raise UsageError(f"{self.out}: {self.folder.name} cannot be locked: {error.strerror or error}") from error
+        other, age = self._other()
+        if other is not None and other.boot != self.owner.boot and age < STALE:
+            # The system gave us the lock, but may not know of another host's.
+            self._lock.release()
+            raise UsageError(
+                f"{self.out}: {other.host} wrote this run {age:.0f} seconds ago; wait for it, or, if it was stopped, "
+                f"for another {STALE - age:.0f} seconds"
+            )
+        write_whole(self._card, lambda file: file.write(json.dumps(self.owner._asdict()).encode()))
+        self._stop.clear()
+        threading.Thread(target=self._beat, args=(self._stop,), daemon=True).start()
+
+    def check(self) -> None:
+        """To be called before a write.
+
+        Raises:
+            BnnzooError: if the lock was broken, and the run is another's.
+        """
+        other, _ = self._other()
+        if other is None or other.token != self.owner.token:
+            raise BnnzooError(f"{self.out}: another process took this run over; nothing more is written here")
+
+    def release(self) -> None:
+        """Let another process go on with the run."""
+        if not self._lock.is_locked:
+            return
+        self._stop.set()
+        other, _ = self._other()
+        if other is not None and other.token == self.owner.token:
+            self._card.unlink(missing_ok=True)
+        self._lock.release()
+
+    @property
+    def _card(self) -> Path:
+        return self.folder / "owner.json"
+
+    def _refuse_or_break(self, break_stale: bool) -> None:
+        other, age = self._other()
+        who = "another process" if other is None else f"process {other.pid} on {other.host}"
+        if age < STALE:
+            raise UsageError(f"{self.out}: {who} is writing this run; wait for it, or stop it")
+        if not break_stale:
+            raise UsageError(
+                f"{self.out}: {who} holds this run, without a sign of life for {age:.0f} seconds; "
+                f"if it is gone: bnnzoo resume {self.out} --break-lock"
+            )
+        # A new file is a new lock; whoever holds the old one no longer has the token.
+        (self.folder / "lock").unlink(missing_ok=True)
+        with suppress(Timeout):
+            return self._lock.acquire() and None
+        raise UsageError(f"{self.out}: another process took this run over just now; wait for it, or stop it")
+
+    def _other(self) -> tuple[Owner | None, float]:
+        """Who says that they write, and how many seconds ago they last said so; a damaged card counts for nothing."""
+        try:
+            age = time.time() - self._card.lstat().st_mtime
+            owner = Owner(**json.loads(self._card.read_bytes()[:10_000]))
+            known = all(isinstance(value, kind) for value, kind in zip(owner, (str, str, str, int), strict=True))
+            return (owner if known else None), max(0.0, age)
+        except (OSError, ValueError, TypeError):
+            return None, 0.0
+
+    def _beat(self, stop: threading.Event) -> None:
+        while not stop.wait(BEAT):
+            with suppress(OSError, BnnzooError):
+                self.check()
+                os.utime(self._card)
+
+
+def _boot() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return platform.node()

@@ -1,0 +1,223 @@
+"""The NetCDF-4 file of a run: built whole from parts, added to, opened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import h5netcdf
+import h5py
+import numpy as np
+import xarray as xr
+
+from bnnzoo.errors import BnnzooError, UsageError
+from bnnzoo.store import parts
+from bnnzoo.store.atomic import replacing
+from bnnzoo.store.parts import Unfinished, parts_folder
+from bnnzoo.store.schema import (
+    POSTERIOR,
+    SAMPLE_STATS,
+    SAMPLED,
+    Attributes,
+    Dims,
+    Group,
+    dims_of,
+)
+
+
+def build(run: Unfinished, out: Path, attributes: Attributes) -> None:
+    """One file from an unfinished run's parts, in bounded memory, verified and published whole.
+
+    Raises:
+        BnnzooError: when the disk refuses, or the file is not what the parts are; `out` is then as it was.
+    """
+    kept = f"the parts are kept in {run.folder}"
+    with replacing(out, kept=kept) as disk, _hdf5(disk, "w") as file:
+        file.attrs.update(attributes)
+        about = run.header.variable_attributes
+        for name, count in run.draws.items():
+            group = file.create_group(name)
+            for dim, size in zip(SAMPLED, (run.manifest.chains, count), strict=True):
+                group.dimensions[dim] = size
+                group.create_variable(dim, (dim,), data=np.arange(size))
+        for key, (dtype, shape) in run.manifest.variables.items():
+            group, name = key.split("/", 1)
+            said = about.get(name, {}) if group.endswith(SAMPLE_STATS) else {}
+            _grow(file.groups[group], name, np.dtype(dtype), shape, run.dims, said)
+        first = dict.fromkeys(run.draws, 0)
+        for part, groups in run.parts():
+            for name, values in groups.items():
+                last = first[name] + part.draws[name]
+                for variable, array in values.items():
+                    file.groups[name][variable][:, first[name] : last] = array
+                first[name] = last
+        for name, values in run.static().items():
+            _write_static(file.create_group(name), values, run.dims)
+        done = run.draws.get(POSTERIOR, 0)
+        if done != attributes.get("draws_done", done):
+            raise BnnzooError(f"{out}: would hold {done} draws, not {attributes['draws_done']}; {kept}")
+
+
+def add_groups(path: Path, groups: Mapping[str, Group], dims: Dims, coords: Mapping[str, Group]) -> None:
+    """Add groups to a finished file, replacing those of the same name, through a copy published whole.
+
+    Args:
+        coords: by group, the values of its coordinates, for those that are not counted from 0.
+
+    Raises:
+        BnnzooError: when the disk refuses; the file is as it was.
+    """
+    with replacing(path, kept="the file is as it was") as disk:
+        with open(path, "rb") as source:
+            while block := source.read(2**22):
+                disk.write(block)
+        with _hdf5(disk, "r+", without=groups) as file:
+            for name, values in groups.items():
+                _write_static(file.create_group(name), values, dims, coords.get(name, {}))
+
+
+def write_table(path: Path, columns: Group, dim: str) -> None:
+    """A file of columns of one dimension, such as predictions.
+
+    Raises:
+        BnnzooError: when the disk refuses; what was there is untouched.
+    """
+    with replacing(path) as disk, _hdf5(disk, "w") as file:
+        _write_static(file, columns, {name: [dim] for name in columns})
+        length = len(next(iter(columns.values()), ()))
+        file.create_variable(dim, (dim,), data=np.arange(length))
+
+
+def open_tree(path: Path) -> xr.DataTree:
+    """A run's tree: of the finished file; of the parts so far while there is none.
+
+    Raises:
+        UsageError: if there is neither, or it is not one of ours.
+    """
+    folder = parts_folder(path)
+    if parts.holds_run(folder) and not is_complete(path):
+        return _tree_of_parts(parts.load(folder))
+    if not path.exists():
+        raise UsageError(f"{path}: no such run; bnnzoo sample MODEL SAMPLER -o {path} makes one")
+    if not path.is_file():
+        raise UsageError(f"{path}: not a regular file")
+    try:
+        tree = xr.open_datatree(path, engine="h5netcdf")
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path}: not a NetCDF file of bnnzoo ({error})") from error
+    if "recipe" not in tree.attrs or POSTERIOR not in tree.children:
+        tree.close()
+        raise UsageError(f"{path}: a NetCDF file, but not of bnnzoo: no recipe, or no posterior in it")
+    return tree
+
+
+def is_complete(path: Path) -> bool:
+    """Whether there is a file of a complete run."""
+    try:
+        with h5py.File(path, "r") as file:
+            return int(file.attrs.get("complete", 0)) == 1
+    except (OSError, ValueError, TypeError):
+        return False
+
+
+class _Disk:
+    """A file as HDF5 sees it. HDF5 may not survive a write that fails: it is told of none, and we raise afterwards."""
+
+    def __init__(self, file: Any):
+        self.file = file
+        self.error: OSError | None = None
+
+    def read(self, size: int = -1) -> bytes:
+        return self.file.read(size)
+
+    def readinto(self, buffer: Any) -> int:
+        return self.file.readinto(buffer)
+
+    def seek(self, *where: int) -> int:
+        return self.file.seek(*where)
+
+    def tell(self) -> int:
+        return self.file.tell()
+
+    def write(self, data: Any) -> int:
+        self._try(lambda: self.file.write(data))
+        return len(data)
+
+    def truncate(self, size: int | None = None) -> int:
+        self._try(lambda: self.file.truncate(size))
+        return 0 if size is None else size
+
+    def flush(self) -> None:
+        self._try(self.file.flush)
+
+    def _try(self, act: Callable[[], Any]) -> None:
+        try:
+            if self.error is None:
+                act()
+        except OSError as error:
+            self.error = error
+
+
+@contextmanager
+def _hdf5(file: Any, mode: str, without: Iterable[str] = ()) -> Iterator[Any]:
+    """An open file as an h5netcdf file, without these groups; raises OSError where the disk refused a write."""
+    disk = _Disk(file)
+    try:
+        with h5py.File(disk, mode, track_order=True) as handle:
+            for name in set(without) & set(handle):
+                del handle[name]
+            written = h5netcdf.File(handle, mode="a")
+            yield written
+            written.close()
+    except Exception:
+        if disk.error is not None:
+            raise disk.error from None
+        raise
+    if disk.error is not None:
+        raise disk.error
+
+
+def _write_static(group: Any, values: Group, dims: Dims, coords: Group | None = None) -> None:
+    for name, array in values.items():
+        names = dims_of(name, array.ndim, dims)[: array.ndim]
+        for dim, size in zip(names, array.shape, strict=True):
+            if dim not in group.dimensions:
+                group.dimensions[dim] = size
+        group.create_variable(name, tuple(names), data=array)
+    for name, array in (coords or {}).items():
+        group.create_variable(name, (name,), data=array)
+
+
+def _grow(group: Any, name: str, dtype: np.dtype, shape: list[int], dims: Dims, about: Attributes) -> None:
+    """A variable that grows with the parts."""
+    names = dims_of(name, 2 + len(shape), dims, skip=2)
+    for dim, size in zip(names, shape, strict=True):
+        if dim not in group.dimensions:
+            group.dimensions[dim] = size
+    variable = group.create_variable(name, (*SAMPLED, *names), np.dtype("i1") if dtype.kind == "b" else dtype)
+    variable.attrs.update(about)
+    if dtype.kind == "b":
+        variable.attrs["dtype"] = "bool"  # how xarray says it
+
+
+def _tree_of_parts(run: Unfinished) -> xr.DataTree:
+    pieces: dict[str, dict[str, list[np.ndarray]]] = {}
+    for _, groups in run.parts():
+        for group, values in groups.items():
+            for name, array in values.items():
+                pieces.setdefault(group, {}).setdefault(name, []).append(array)
+    tree: dict[str, xr.Dataset] = {}
+    for group, variables in pieces.items():
+        about = run.header.variable_attributes if group.endswith(SAMPLE_STATS) else {}
+        arrays = {name: np.concatenate(several, 1) for name, several in variables.items()}
+        tree[group] = xr.Dataset(
+            {n: ([*SAMPLED, *dims_of(n, a.ndim, run.dims, skip=2)], a, about.get(n)) for n, a in arrays.items()},
+            coords={d: np.arange(next(iter(arrays.values())).shape[i]) for i, d in enumerate(SAMPLED)},
+        )
+    for group, values in run.static().items():
+        tree[group] = xr.Dataset({n: (dims_of(n, a.ndim, run.dims), a) for n, a in values.items()})
+    result = xr.DataTree.from_dict({f"/{name}": dataset for name, dataset in tree.items()})
+    result.attrs.update({**run.attributes, "complete": 0, "draws_done": run.draws.get(POSTERIOR, 0)})
+    return result

@@ -1,0 +1,117 @@
+"""Arrays by name in one .npz, without pickle; read back only as far as its sizes are what they say.
+
+Nothing is compressed: then no member is larger than the file, and a file cannot fill the memory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import stat
+import zipfile
+from collections.abc import Mapping, Sequence
+from math import prod
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bnnzoo.errors import UsageError
+from bnnzoo.store.atomic import write_whole
+
+_KINDS = "biuf"
+_MOST_MEMBERS = 10_000
+
+
+class Declared(NamedTuple):
+    """What a member must be."""
+
+    dtype: str
+    shape: Sequence[int]
+
+
+def write(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write arrays by name, whole or not at all.
+
+    Raises:
+        BnnzooError: when the disk refuses.
+    """
+    # NumPy writes an array that is a view of a larger one six times slower.
+    flat: dict[str, Any] = {name: np.ascontiguousarray(a) if a.ndim else a for name, a in arrays.items()}
+    write_whole(path, lambda file: np.savez(file, allow_pickle=False, **flat))
+
+
+def read(path: Path, declared: Mapping[str, Declared] | None = None) -> dict[str, np.ndarray]:
+    """The arrays of a file by name.
+
+    Args:
+        declared: the names, types and shapes that the file must have, where that is known.
+
+    Raises:
+        UsageError: naming the file, when it is anything else than `write` makes.
+    """
+    check_regular(path)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = _members(archive, path.stat().st_size)
+            if declared is not None and set(members) != set(declared):
+                raise ValueError(f"holds {_some(members)}, not {_some(declared)}")
+            return {name: _array(archive, info, name, (declared or {}).get(name)) for name, info in members.items()}
+    # A stranger's bytes fail in every way that zipfile and NumPy's header parser know.
+    except Exception as error:
+        raise UsageError(f"{path}: damaged ({' '.join(str(error).split()) or type(error).__name__})") from error
+
+
+def check_regular(path: Path) -> int:
+    """The size of a regular file.
+
+    Raises:
+        UsageError: for what is missing, or is a link, a folder, a pipe, a device.
+    """
+    try:
+        found = path.lstat()
+    except OSError as error:
+        raise UsageError(f"{path}: damaged ({error.strerror})") from error
+    if not stat.S_ISREG(found.st_mode):
+        raise UsageError(f"{path}: damaged (not a regular file)")
+    return found.st_size
+
+
+def sha256(path: Path) -> str:
+    """The digest of a file's bytes."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _members(archive: zipfile.ZipFile, size: int) -> dict[str, zipfile.ZipInfo]:
+    """The members by name, if each is stored as it is and all of them fit into the file."""
+    found: dict[str, zipfile.ZipInfo] = {}
+    for info in archive.infolist():
+        name = info.filename.removesuffix(".npy")
+        plain = info.compress_type == zipfile.ZIP_STORED and info.file_size == info.compress_size
+        if not plain or info.flag_bits & 1 or name == info.filename or name in found:
+            raise ValueError(f"{name[:80]!r} is not an array as bnnzoo stores them")
+        found[name] = info
+    if len(found) > _MOST_MEMBERS or sum(info.file_size for info in found.values()) > size:
+        raise ValueError("its arrays are larger than the file")
+    return found
+
+
+def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str, declared: Declared | None) -> np.ndarray:
+    with archive.open(info) as file:
+        if np.lib.format.read_magic(file) != (1, 0):
+            raise ValueError(f"{name[:80]!r} is of an unknown version")
+        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+        length = file.tell()
+    if dtype.kind not in _KINDS or any(n < 0 for n in shape):
+        raise ValueError(f"{name[:80]!r} is of type {dtype}")
+    if declared is not None and (dtype.name, shape) != (declared.dtype, tuple(declared.shape)):
+        raise ValueError(f"{name[:80]!r} is {dtype}{list(shape)}, not {declared.dtype}{list(declared.shape)}")
+    if length + dtype.itemsize * prod(shape) != info.file_size:
+        raise ValueError(f"{name[:80]!r} is not as long as its shape {list(shape)} says")
+    with archive.open(info) as file:
+        return np.lib.format.read_array(file, allow_pickle=False)
+
+
+def _some(names: Mapping[str, Any]) -> str:
+    shown = sorted(names)
+    return ", ".join(name[:80] for name in shown[:5]) + (f" and {len(shown) - 5} more" if len(shown) > 5 else "")

@@ -1,0 +1,273 @@
+"""An unfinished run on disk: what its folder holds, and how much of that can be believed.
+
+    run.nc.parts/header.json       what the run is: root attributes, dimensions
+    run.nc.parts/data.npz          observed_data, constant_data; data-000001.npz: what was added later
+    run.nc.parts/p000-000012.npz   the draws and statistics of one chunk
+    run.nc.parts/p000.json         the manifest: which of these count, their digests, what each must hold
+    run.nc.parts/checkpoint.npz    see checkpoint.py
+    run.nc.parts/lock, owner.json  see lock.py
+
+Each is whole or absent, and nothing that the manifest names is written twice: whenever the writer is killed, the files
+are as the manifest has them. HDF5 appended in place would be unreadable after a kill; this is openable at any moment.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from bnnzoo.errors import UsageError
+from bnnzoo.store import checkpoint, npz
+from bnnzoo.store.atomic import write_whole
+from bnnzoo.store.npz import Declared
+from bnnzoo.store.schema import Attributes
+
+HEADER, MANIFEST = "header.json", "p000.json"
+_OURS = re.compile(r"^(header\.json|p000\.json|(p000|data|checkpoint)(-\d{6,9})?\.npz|\..*\.tmp)$")
+_MOST_JSON = 2**28
+_Count = Annotated[int, Field(ge=0, lt=2**40)]
+_Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+_Array = tuple[str, list[int]]
+# A group and a variable, whose name is no path.
+_Key = Annotated[str, Field(pattern=r"^[a-z_]{1,64}/[^/.\x00][^/\x00]{0,200}$")]
+Groups = dict[str, dict[str, np.ndarray]]
+
+
+class _Words(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Header(_Words):
+    """What the run is. Never changes."""
+
+    attributes: Attributes
+    dims: dict[str, list[str]]
+    variable_attributes: dict[str, Attributes] = {}
+
+
+class Static(_Words):
+    """A file of arrays that do not grow."""
+
+    file: Annotated[str, Field(pattern=r"^data(-\d{6})?\.npz$")]
+    sha256: _Digest
+    arrays: dict[_Key, _Array]
+    dims: dict[str, list[str]] = {}
+
+
+class Part(_Words):
+    """A file of draws."""
+
+    file: Annotated[str, Field(pattern=r"^p000-\d{6,9}\.npz$")]
+    bytes: _Count
+    sha256: _Digest
+    draws: dict[str, _Count]
+    """How many a chain, by group."""
+
+
+class Manifest(_Words):
+    """What counts."""
+
+    header: _Digest
+    static: list[Static]
+    chains: _Count = 0
+    variables: dict[_Key, _Array] = {}
+    """Type and shape of one draw of one chain, of each variable that grows."""
+    parts: list[Part] = []
+    attributes: Attributes = {}
+    """Root attributes that change while the run goes on."""
+
+
+class Unfinished(NamedTuple):
+    """A run that is not finished: words that hold together. Its arrays are checked when they are read."""
+
+    folder: Path
+    header: Header
+    manifest: Manifest
+
+    @property
+    def attributes(self) -> Attributes:
+        """Root attributes."""
+        return self.header.attributes | self.manifest.attributes
+
+    @property
+    def dims(self) -> dict[str, list[str]]:
+        """The names of the variables' dimensions."""
+        return self.header.dims | {k: v for static in self.manifest.static for k, v in static.dims.items()}
+
+    @property
+    def draws(self) -> dict[str, int]:
+        """Draws a chain of each group that grows."""
+        found: dict[str, int] = {}
+        for part in self.manifest.parts:
+            for group, count in part.draws.items():
+                found[group] = found.get(group, 0) + count
+        return found
+
+    def static(self) -> Groups:
+        """observed_data and constant_data.
+
+        Raises:
+            UsageError: when they are not what was written.
+        """
+        arrays: dict[str, np.ndarray] = {}
+        for static in self.manifest.static:
+            arrays |= npz.read(self.folder / static.file, {k: Declared(*v) for k, v in static.arrays.items()})
+        return _grouped(arrays)
+
+    def parts(self) -> Iterator[tuple[Part, Groups]]:
+        """Every part with its groups {"posterior": {name: [chain, draw, ...]}, ...}, in order.
+
+        Raises:
+            UsageError: at one that is not what was written.
+        """
+        for part in self.manifest.parts:
+            yield part, _grouped(npz.read(self.folder / part.file, self._declared(part)))
+
+    def check(self, num_parts: int | None = None) -> None:
+        """Compare every file, of the parts the first so many, with its digest. No array is read.
+
+        Raises:
+            UsageError: at the first that is not what was written, with what can still be done.
+        """
+        for static in self.manifest.static:
+            if reason := _difference(self.folder / static.file, static.sha256):
+                again = "put it back from a copy, or start the run again with --force"
+                raise UsageError(f"{self.folder / static.file}: damaged ({reason}); {again}")
+        for number, part in enumerate(self.manifest.parts[:num_parts]):
+            if reason := _difference(self.folder / part.file, part.sha256, part.bytes):
+                cure = self._cure(number)
+                raise UsageError(f"{self.folder / part.file}: damaged ({reason}); {cure}")
+
+    def checkpoint(self, num_parts: int | None = None) -> checkpoint.Checkpoint:
+        """The newest checkpoint; or the newest of at most so many parts.
+
+        Raises:
+            UsageError: when there is none, or the newest of all is damaged and `num_parts` is not given.
+        """
+        run, newest = self.manifest.header, self.folder / checkpoint.NEWEST
+        if num_parts is None:
+            if not os.path.lexists(newest):
+                raise UsageError(f"{self.out}: stopped before its first checkpoint; start it again with --force")
+            try:
+                return checkpoint.load(newest, run=run)
+            except UsageError as error:
+                raise UsageError(f"{error}; {self._cure(len(self.manifest.parts))}") from error
+        found = next(checkpoint.whole(self.folder, run=run, most_parts=num_parts), None)
+        if found is None:
+            raise UsageError(f"{self.out}: no checkpoint of {num_parts} parts or fewer; start it again with --force")
+        return found
+
+    @property
+    def out(self) -> Path:
+        """The file that the run will be."""
+        return self.folder.with_name(self.folder.name.removesuffix(".parts"))
+
+    def _cure(self, number: int) -> str:
+        """What can still be done where part `number` is damaged."""
+        found = next(checkpoint.whole(self.folder, run=self.manifest.header, most_parts=number), None)
+        if found is None:
+            return "no checkpoint before it is whole: start the run again with --force"
+        return f"go back to the last whole state with: bnnzoo resume {self.out} --from-part {found.num_parts}"
+
+    def _declared(self, part: Part) -> dict[str, Declared]:
+        chains, variables = self.manifest.chains, self.manifest.variables
+        counts = {key: part.draws.get(key.split("/")[0]) for key in variables}
+        return {
+            key: Declared(dtype, (chains, count, *shape))
+            for key, (dtype, shape) in variables.items()
+            if (count := counts[key]) is not None
+        }
+
+
+def parts_folder(out: Path) -> Path:
+    """Where an unfinished run's parts lie: `run.nc.parts` beside `run.nc`."""
+    return out.with_name(out.name + ".parts")
+
+
+def holds_run(folder: Path) -> bool:
+    """Whether a folder holds an unfinished run: one that came as far as its manifest."""
+    return os.path.lexists(folder / MANIFEST)
+
+
+def clear(folder: Path, *, but: Collection[str] = ()) -> None:
+    """Remove the files of a run from its folder, but for its lock and those named `but`; strangers' files stay."""
+    for path in sorted(folder.iterdir()):
+        if _OURS.match(path.name) and path.name not in but:
+            path.unlink(missing_ok=True)
+
+
+def remove(folder: Path) -> None:
+    """Remove what `clear` leaves, if nobody else has put anything there."""
+    for name in ("owner.json", "lock"):
+        (folder / name).unlink(missing_ok=True)
+    with suppress(OSError):
+        folder.rmdir()
+
+
+def load(folder: Path) -> Unfinished:
+    """The words of an unfinished run.
+
+    Raises:
+        UsageError: when there is none, or they do not hold together.
+    """
+    if folder.is_symlink() or not folder.is_dir():
+        raise UsageError(f"{folder}: not the parts of a run (not a folder)")
+    if not holds_run(folder):
+        raise UsageError(f"{folder}: not the parts of a run, or of one that was stopped at its start; remove it")
+    manifest = _read_words(folder / MANIFEST, Manifest)
+    header = _read_words(folder / HEADER, Header)
+    if reason := _difference(folder / HEADER, manifest.header):
+        raise UsageError(f"{folder / HEADER}: damaged ({reason}); put it back from a copy, or start with --force")
+    return Unfinished(folder, header, manifest)
+
+
+def write_words(path: Path, words: BaseModel) -> None:
+    """Write a header or a manifest, whole or not at all."""
+    write_whole(path, lambda file: file.write(words.model_dump_json().encode()))
+
+
+def described(arrays: Mapping[str, np.ndarray], *, skip: int = 0) -> dict[str, tuple[str, list[int]]]:
+    """Types and shapes, as the manifest has them, of arrays without their first `skip` dimensions."""
+    return {key: (array.dtype.name, list(array.shape[skip:])) for key, array in arrays.items()}
+
+
+def flat(groups: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """Groups as the arrays of one file, by "group/name"."""
+    return {f"{group}/{name}": array for group, values in groups.items() for name, array in values.items()}
+
+
+def _grouped(arrays: Mapping[str, np.ndarray]) -> Groups:
+    groups: Groups = {}
+    for key, array in arrays.items():
+        group, name = key.split("/", 1)
+        groups.setdefault(group, {})[name] = array
+    return groups
+
+
+def _difference(path: Path, digest: str, size: int | None = None) -> str:
+    """Why a file is not the one that was written; empty if it is."""
+    try:
+        found = npz.check_regular(path)
+    except UsageError as error:
+        return str(error).removeprefix(f"{path}: ")
+    if size is not None and found != size:
+        return f"{found} bytes long, not {size}"
+    return "" if npz.sha256(path) == digest else f"its sha256 is not the one in {MANIFEST}"
+
+
+def _read_words(path: Path, kind: type[Any]) -> Any:
+    if npz.check_regular(path) > _MOST_JSON:
+        raise UsageError(f"{path}: damaged (larger than any that bnnzoo writes)")
+    try:
+        return kind.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(word)[:80] for word in first["loc"])
+        raise UsageError(f"{path}: damaged ({where + ': ' if where else ''}{first['msg']})") from error
