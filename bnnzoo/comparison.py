@@ -13,18 +13,51 @@ import pandas as pd
 
 from bnnzoo import zoo
 from bnnzoo.errors import UsageError
-from bnnzoo.evaluation.metrics import Estimate
+from bnnzoo.evaluation import evaluate
+from bnnzoo.evaluation.metrics import Estimate, flat
 from bnnzoo.run import Run
 
 METRICS = ("nll", "rmse", "crps", "coverage_90", "accuracy", "brier", "ece")
 """What is compared, of what a run's task has."""
 
 
-class Comparison(NamedTuple):
-    """`runs`: a flat dictionary a run. `differences`: one a pair of runs and metric, the first minus the second."""
+class Compared(NamedTuple):
+    """A run: its metrics, and numbers without an error: distances to the reference, then what it cost."""
 
-    runs: list[dict[str, Any]]
-    differences: list[dict[str, Any]]
+    name: str
+    about: dict[str, str]
+    estimates: dict[str, Estimate]
+    numbers: dict[str, float]
+
+
+class Difference(NamedTuple):
+    """A metric of the first run minus that of the second, on the same rows."""
+
+    first: str
+    second: str
+    metric: str
+    estimate: Estimate
+
+
+class Comparison(NamedTuple):
+    """Runs side by side, and a difference a pair of runs and metric."""
+
+    compared: list[Compared]
+    paired: list[Difference]
+
+    @property
+    def runs(self) -> list[dict[str, Any]]:
+        """A flat dictionary a run, as they are written: a metric NAME is followed by NAME_se."""
+        return [{"run": run.name, **run.about, **flat(run.estimates), **run.numbers} for run in self.compared]
+
+    @property
+    def differences(self) -> list[dict[str, Any]]:
+        """A flat dictionary a difference."""
+        return [
+            {"first": one.first, "second": one.second, "metric": one.metric}
+            | {"difference": one.estimate.value, "se": one.estimate.se}
+            for one in self.paired
+        ]
 
 
 def compare(runs: Sequence[Run | str | Path], *, reference: Run | str | Path | None = None) -> Comparison:
@@ -59,18 +92,16 @@ def compare(runs: Sequence[Run | str | Path], *, reference: Run | str | Path | N
             )
     inputs = tests[0][0]
     truth = None if reference is None else known[-1].predict(inputs)
-    scores = [run.estimates() for run in opened]
-    rows = []
-    for name, run, estimates in zip(names, opened, scores, strict=False):
-        row = {"run": name, **{k: run.attributes[k] for k in ("model", "sampler", "exactness")}}
-        for metric in METRICS:
-            if metric in estimates:
-                row |= {metric: estimates[metric].value, f"{metric}_se": estimates[metric].se}
-        if truth is not None:
-            row |= distances(run.predict(inputs), truth)
-        rows.append(row | _cost(run))
-    pairs = itertools.combinations(zip(names, scores, strict=False), 2)
-    return Comparison(rows, [difference for first, second in pairs for difference in _differences(*first, *second)])
+    compared = []
+    for name, run in zip(names, opened, strict=False):
+        scores = evaluate.estimates(run.predictor, *tests[0])
+        # Without the error over draws: that of a difference is one over rows alone.
+        estimates = {metric: scores[metric]._replace(mcse=None) for metric in METRICS if metric in scores}
+        numbers = {} if truth is None else distances(run.predict(inputs), truth)
+        about = {key: run.attributes[key] for key in ("model", "sampler", "exactness")}
+        compared.append(Compared(name, about, estimates, numbers | _cost(run)))
+    pairs = itertools.combinations(compared, 2)
+    return Comparison(compared, [one for first, second in pairs for one in _differences(first, second)])
 
 
 def distances(found: pd.DataFrame, truth: pd.DataFrame) -> dict[str, float]:
@@ -93,18 +124,18 @@ def distances(found: pd.DataFrame, truth: pd.DataFrame) -> dict[str, float]:
     }
 
 
-def _differences(
-    first: str, left: dict[str, Estimate], second: str, right: dict[str, Estimate]
-) -> list[dict[str, Any]]:
+def _differences(first: Compared, second: Compared) -> list[Difference]:
     found = []
-    for metric in (name for name in METRICS if name in left):
-        value = left[metric].value - right[metric].value
-        paired = Estimate(value, left[metric].influence - right[metric].influence)
-        found.append({"first": first, "second": second, "metric": metric, "difference": value, "se": paired.se})
+    for metric, left in first.estimates.items():
+        right = second.estimates[metric]
+        assert left.influence is not None
+        assert right.influence is not None
+        paired = Estimate(left.value - right.value, left.influence - right.influence)
+        found.append(Difference(first.name, second.name, metric, paired))
     return found
 
 
-def _cost(run: Run) -> dict[str, Any]:
+def _cost(run: Run) -> dict[str, float]:
     about, found = run.attributes, run.diagnose()
     seconds = float(about["seconds_sampling"])
     return {

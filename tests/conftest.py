@@ -14,7 +14,7 @@ hook.__enter__()
 import jax
 import pytest
 
-from bnnzoo.sampling import backend
+from bnnzoo.posterior import backend
 
 jax.config.update("jax_num_cpu_devices", 4)
 jax.config.update("jax_numpy_rank_promotion", "allow")

@@ -11,16 +11,15 @@ import tiny
 from bnnzoo import cli, zoo
 from bnnzoo.errors import InterruptedRunError
 from bnnzoo.evaluation.diagnostics import (
-    Limits,
     between_chains,
     convergence,
-    failures,
     of_block,
     of_predictions,
     of_statistics,
     still_chains,
-    verdict,
 )
+from bnnzoo.evaluation.findings import judged, verdict
+from bnnzoo.finding import Finding, from_json, sentence, to_json
 
 GOOD = {
     "exactness": "exact",
@@ -29,10 +28,10 @@ GOOD = {
     "ess_tail": 500.0,
     "modes": 1,
     "still_chains": 0,
-    "regime_ok": 1,
-    "regime": "",
-    "complete": 1,
+    "draws": 500,
+    "draws_requested": 500,
 }
+NOISY = Finding("validity", "sigma2", "mean sigma2", 6.3, 2.0, "use more --sampler.num-batches")
 
 
 def draws(**shape: int) -> np.ndarray:
@@ -134,40 +133,46 @@ def test_an_approximation_is_not_judged_as_a_chain():
     assert np.isnan([found[name] for name in ("rhat", "ess_bulk", "ess_tail", "mcse")]).all()
     assert found["between_share"] == 1
     whole = {**GOOD, **found, "exactness": "approximate", "still_chains": 4}
-    assert failures(whole, Limits()) == []
-    assert verdict(whole, []).startswith("not a chain")
+    assert judged(whole) == ()
+    assert verdict("approximate", ()).startswith("not a chain")
     biased = of_predictions(ensemble, exactness="biased")
-    assert failures({**GOOD, **biased, "exactness": "biased"}, Limits())
+    assert judged({**GOOD, **biased, "exactness": "biased"})
     weighted = of_predictions(draws(), exactness="approximate", weights=np.array([0.5, 0.5] + [0.0] * 1598))
     assert weighted["weights_ess"] == 2
 
 
 def test_verdicts():
-    assert verdict(GOOD, []) == "converged"
-    assert "biased" in verdict({**GOOD, "exactness": "biased"}, [])
-    assert verdict(GOOD, ["R-hat of predictions 2"]).startswith("not converged: R-hat")
+    assert verdict("exact", ()) == "converged"
+    assert "biased" in verdict("biased", ())
+    assert verdict("exact", judged({**GOOD, "rhat": 2.0})).startswith("not converged: R-hat of predictions 2, ")
 
 
 @pytest.mark.parametrize(
-    ("change", "word"),
+    ("change", "topic", "kind", "words"),
     [
-        ({"rhat": 1.2}, "R-hat"),
-        ({"rhat": float("nan")}, "R-hat"),
-        ({"rhat": 1.2, "modes": 3}, "in 3 groups"),
-        ({"lp_rhat": 1.2}, "log density"),
-        ({"ess_bulk": 20.0}, "bulk ESS"),
-        ({"ess_tail": 20.0}, "tail ESS"),
-        ({"ebfmi": 0.1}, "E-BFMI"),
-        ({"diverging": 0.2}, "diverging"),
-        ({"still_chains": 1}, "stood still"),
-        ({"regime_ok": 0, "regime": "mean sigma2 6"}, "mean sigma2 6"),
-        ({"complete": 0}, "resume"),
+        ({"rhat": 1.2}, "convergence", "rhat", "R-hat of predictions 1.2, trusted up to 1.05"),
+        ({"rhat": float("nan")}, "convergence", "rhat", "R-hat of predictions nan"),
+        ({"rhat": 1.2, "modes": 3}, "convergence", "rhat", "in 3 groups"),
+        ({"lp_rhat": 1.2}, "convergence", "lp_rhat", "log density"),
+        ({"ess_bulk": 20.0}, "convergence", "ess_bulk", "bulk ESS of predictions 20, at least 100"),
+        ({"ess_tail": 20.0}, "convergence", "ess_tail", "tail ESS"),
+        ({"ebfmi": 0.1}, "convergence", "ebfmi", "E-BFMI 0.1, at least 0.3"),
+        ({"diverging": 0.2}, "validity", "diverging", "diverging draws 0.2"),
+        ({"still_chains": 1}, "validity", "still_chains", "stood still"),
+        ({"draws_requested": 9000}, "validity", "draws", "bnnzoo resume"),
     ],
 )
-def test_a_limit_that_is_not_held_is_a_sentence(change, word):
-    assert failures(GOOD, Limits()) == []
-    (said,) = failures({**GOOD, **change}, Limits())
-    assert word in said
+def test_a_limit_that_is_not_held_is_a_finding(change, topic, kind, words):
+    assert judged(GOOD) == ()
+    (found,) = judged({**GOOD, **change})
+    assert (found.topic, found.kind) == (topic, kind)
+    assert words in sentence(found)
+
+
+def test_what_the_sampler_found_is_held_against_the_run():
+    assert judged(GOOD, of_sampler=[NOISY]) == (NOISY,)
+    assert sentence(NOISY) == "mean sigma2 6.3, trusted up to 2; use more --sampler.num-batches"
+    assert from_json(to_json([NOISY])) == (NOISY,)
 
 
 def test_the_command_and_its_gate(tmp_path, capsys):

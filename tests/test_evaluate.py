@@ -245,7 +245,7 @@ def test_ood_of_far_inputs(folder, tmp_path, capsys):
     classified = bnnzoo.open(folder / "c.nc").ood("noise")
     assert list(classified.outside) == ["max_probability", "entropy", "mutual_information"]
     best = int(np.argmax(run.posterior["sample_stats"]["lp"].values))
-    assert run._best_draw() == best
+    assert run.predictor.best_draw() == best
 
 
 def test_the_best_draw_without_a_log_density(folder, monkeypatch):
@@ -253,8 +253,8 @@ def test_the_best_draw_without_a_log_density(folder, monkeypatch):
     run = bnnzoo.open(folder / "a.nc")
     run.evaluate(save=True)
     summed = run.posterior["log_likelihood"]["y"].values.sum(-1).reshape(-1)
-    monkeypatch.delitem(run._statistics, "lp")
-    assert run._best_draw() == int(np.argmax(summed))
+    monkeypatch.delitem(run.predictor.record.statistics, "lp")
+    assert run.predictor.best_draw() == int(np.argmax(summed))
 
 
 # ---- comparisons ---------------------------------------------------------------------------------

@@ -31,9 +31,11 @@ def band() -> plots.Picture:
     return plots.band(grid, said(grid), np.linspace(-1, 1, 9), np.zeros(9), feature="age (years)", target="price")
 
 
-def steps(**limits: tuple[float, str]) -> plots.Picture:
-    stats = {"acceptance_rate": np.full((2, 50), 0.5), "sigma2": np.full((2, 50), 3.0)}
-    return plots.steps(stats, {"sigma2": np.full((2, 20), 9.0)}, limits=limits)
+def steps(limit: float | None = None) -> plots.Picture:
+    noise = plots.Statistic(
+        "sigma2", np.full((2, 50), 3.0), np.full((2, 20), 9.0), "σ² of the log ratio", limit, "here"
+    )
+    return plots.steps([plots.Statistic("acceptance_rate", np.full((2, 50), 0.5)), noise])
 
 
 def one_slice(feature: str, slope: float) -> plots.Slice:
@@ -99,11 +101,14 @@ def test_many_points_are_thinned_and_that_is_said():
 
 
 def test_a_limit_is_drawn_and_told():
-    picture = steps(sigma2=(2.0, "trusted up to here"))
+    picture = steps(2.0)
     panel = picture.figure.axes[1]
     assert any(np.all(np.asarray(line.get_ydata()) == 2.0) for line in panel.get_lines())
     assert "above its limit of 2" in picture.alt
-    assert "below its limit of 5" in steps(sigma2=(5.0, "trusted up to here")).alt
+    assert "below its limit of 5" in steps(5.0).alt
+    assert [text.get_text() for text in panel.texts][:1] == ["here"]
+    labels = [axes.get_ylabel() for axes in picture.figure.axes]
+    assert labels == ["acceptance_rate", "σ² of the log ratio"]  # the bare name where there is no label
     assert panel.get_lines()[2].get_xdata().max() < 0  # warm-up lies left of the first draw
 
 
@@ -162,6 +167,6 @@ def test_formats(tmp_path):
 
 def test_pictures_come_in_when_one_is_made_and_pyplot_never():
     code = "import sys, bnnzoo; bnnzoo.open; print('bnnzoo.plots' in sys.modules)"
-    also = "; import bnnzoo.pictures; print('bnnzoo.plots' in sys.modules, 'matplotlib.pyplot' in sys.modules)"
+    also = "; import bnnzoo.report.pictures; print('bnnzoo.plots' in sys.modules, 'matplotlib.pyplot' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", code + also], capture_output=True, text=True, check=True)
     assert result.stdout.split() == ["False", "True", "False"]

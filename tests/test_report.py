@@ -18,23 +18,23 @@ import tiny
 import bnnzoo
 from bnnzoo import cli, zoo
 from bnnzoo.evaluation import findings
-from bnnzoo.report import pictures
+from bnnzoo.evaluation.metrics import Estimate
+from bnnzoo.finding import Finding
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
 GOOD = {
     "exactness": "exact",
-    "complete": 1,
     "draws": 500,
+    "draws_requested": 500,
     "judged": 1,
     "rhat": 1.01,
     "ess_bulk": 500.0,
     "ess_tail": 500.0,
     "modes": 1,
     "still_chains": 0,
-    "regime_ok": 1,
-    "regime": "",
     "acceptance_rate": 0.7,
 }
+NOISY = Finding("validity", "sigma2", "mean sigma2", 6.0, 2.0)
 
 
 class Page(html.parser.HTMLParser):
@@ -216,7 +216,7 @@ def test_an_unfinished_run(poll, tmp_path):
         assert drawn == set()
 
 
-# ---- the verdict ---------------------------------------------------------------------------------
+# ---- the answers ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -225,8 +225,7 @@ def test_an_unfinished_run(poll, tmp_path):
         ({}, "yes", "yes"),
         ({"rhat": 1.3}, "yes", "no"),
         ({"ess_bulk": 20.0}, "yes", "no"),
-        ({"complete": 0}, "no", "yes"),
-        ({"regime_ok": 0, "regime": "mean sigma2 6"}, "no", "yes"),
+        ({"draws_requested": 9000}, "no", "yes"),
         ({"diverging": 0.3}, "no", "yes"),
         ({"still_chains": 1}, "no", "yes"),
         ({"exactness": "biased"}, "unsure", "yes"),
@@ -234,8 +233,21 @@ def test_an_unfinished_run(poll, tmp_path):
     ],
 )
 def test_right_and_converged(change, right, settled):
-    found = {**GOOD, **change}
-    assert (findings.ran(found).answer, findings.converged(found).answer) == (right, settled)
+    diagnosis = {**GOOD, **change}
+    found = findings.judged(diagnosis)
+    assert (findings.ran(diagnosis, found).says, findings.converged(diagnosis, found).says) == (right, settled)
+
+
+def test_what_the_sampler_found_says_that_it_did_not_run_right():
+    found = findings.judged(GOOD, of_sampler=[NOISY])
+    assert findings.ran(GOOD, found) == (findings.RAN, "no", "Mean sigma2 6, trusted up to 2.")
+    assert findings.converged(GOOD, found).says == "yes"
+
+
+def share(value: float, rows: int) -> Estimate:
+    """A share of rows, with the error that it has."""
+    inside = np.arange(rows) < round(value * rows)
+    return Estimate(value, inside - value)
 
 
 @pytest.mark.parametrize(
@@ -250,39 +262,34 @@ def test_right_and_converged(change, right, settled):
     ],
 )
 def test_calibrated(cover, rows, answer):
-    assert findings.calibrated({"coverage_90": cover, "rows": rows}).answer == answer
-    assert findings.calibrated({"accuracy": cover, "confidence": 0.9, "rows": rows}).answer == answer
+    assert findings.calibrated({"coverage_90": share(cover, rows)}, rows).says == answer
+    assert findings.calibrated({"accuracy": share(cover, rows), "confidence": Estimate(0.9)}, rows).says == answer
 
 
 def test_calibrated_says_which_way():
-    assert "88.0 ± 0.2 %" in findings.calibrated({"coverage_90": 0.88, "rows": 20000}).words
-    assert "too narrow" in findings.calibrated({"coverage_90": 0.5, "rows": 500}).words
-    assert "too sure" in findings.calibrated({"accuracy": 0.5, "confidence": 0.9, "rows": 500}).words
+    assert "88.0 ± 0.2 %" in findings.calibrated({"coverage_90": share(0.88, 20000)}, 20000).words
+    assert "too narrow" in findings.calibrated({"coverage_90": share(0.5, 500)}, 500).words
+    sure = {"accuracy": share(0.5, 500), "confidence": Estimate(0.9)}
+    assert "too sure" in findings.calibrated(sure, 500).words
 
 
 @pytest.mark.parametrize(("area", "answer"), [(0.95, "yes"), (0.7, "unsure"), (0.5, "no")])
 def test_knows(area, answer):
-    found = {"ood_auroc_entropy": area, "ood_entropy": 1.5, "test_entropy": 0.3}
-    assert findings.knows(found).answer == answer
+    scores = {"ood_auroc_entropy": Estimate(area), "ood_entropy": Estimate(1.5), "test_entropy": Estimate(0.3)}
+    assert findings.knows(scores).says == answer
 
 
 def test_overall_names_the_first_no():
     yes, no, unsure = (
-        findings.Finding("a?", "yes", ""),
-        findings.Finding(findings.RAN, "no", ""),
+        findings.Answer("a?", "yes", ""),
+        findings.Answer(findings.RAN, "no", ""),
         findings.unknown("b?", "c"),
     )
-    also = findings.Finding(findings.CONVERGED, "no", "")
+    also = findings.Answer(findings.CONVERGED, "no", "")
     assert findings.overall([yes, yes])[0] == "yes"
     assert findings.overall([yes, unsure])[0] == "unsure"
     assert findings.overall([unsure, no])[1] == "Not to be trusted as it stands: it did not run right."
     assert "it did not run right and has not converged." in findings.overall([no, also, unsure])[1]
-
-
-def test_every_picture_is_a_method_and_in_the_report():
-    for name in pictures.PICTURES:
-        assert callable(getattr(bnnzoo.Run, f"plot_{name}"))
-    assert {name for names in bnnzoo.report._SECTIONS.values() for name in names} == set(pictures.PICTURES)
 
 
 # ---- a browser -----------------------------------------------------------------------------------

@@ -19,10 +19,10 @@ from jaxtyping import Array, Float
 import bnnzoo
 from bnnzoo import registry, zoo
 from bnnzoo.errors import BnnzooError
-from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.posterior import AbstractPosterior, backend
 from bnnzoo.posterior.layout import Block, Layout
 from bnnzoo.samplers import AbstractSampler, Mala, Penalty, RandomWalk, Sgld
-from bnnzoo.sampling import backend, carry
+from bnnzoo.sampling import carry
 from bnnzoo.sampling.loop import STUCK_STEPS, Carry, Keys, carry_template, chunks
 from bnnzoo.sampling.placement import Placement, host_devices, place
 from bnnzoo.sampling.warmup import windows

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from bnnzoo.cli import common_options as common
-from bnnzoo.cli.output import print_json, print_rows
+from bnnzoo.cli.output import print_json, print_rows, with_error
 
 
 def compare(
@@ -33,19 +32,17 @@ def compare(
 
     found = compared(runs, reference=reference)
     if json:
-        print_json(found._asdict())
+        print_json({"runs": found.runs, "differences": found.differences})
         return
-    print_rows([_with_errors(row) for row in found.runs])
-    if found.differences:
+    print_rows(
+        [
+            {"run": run.name, **run.about, **{name: with_error(e) for name, e in run.estimates.items()}, **run.numbers}
+            for run in found.compared
+        ]
+    )
+    if found.paired:
         typer.echo("")
-        print_rows([_with_errors(row, "difference", "se") for row in found.differences])
-
-
-def _with_errors(row: Mapping[str, Any], value: str = "", error: str = "") -> dict[str, Any]:
-    """The row with each error beside its value: 1.23 ± 0.04."""
-    pairs = {value: error} if value else {name: f"{name}_se" for name in row if f"{name}_se" in row}
-    shown = {name: f"{row[name]:.4g} ± {row[end]:.2g}" for name, end in pairs.items()}
-    return {name: shown.get(name, cell) for name, cell in row.items() if name not in pairs.values()}
+        print_rows([{**one._asdict(), "estimate": with_error(one.estimate)} for one in found.paired])
 
 
 def add_to(app: typer.Typer) -> None:

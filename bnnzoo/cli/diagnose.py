@@ -30,19 +30,21 @@ def diagnose(
     """
     del debug
     from bnnzoo import zoo
-    from bnnzoo.evaluation.diagnostics import Limits, failures, verdict
+    from bnnzoo.evaluation.findings import Limits, verdict
+    from bnnzoo.finding import sentence
 
     opened = zoo.open(run)
-    found = opened.diagnose()
-    said = failures(found, Limits(rhat, ess, diverging, ebfmi))
+    diagnosis = opened.diagnose()
+    found = opened.findings(diagnosis, Limits(rhat, ess, diverging, ebfmi))
+    words, failures = verdict(diagnosis["exactness"], found), [sentence(finding) for finding in found]
     if json:
-        print_json({**found, "verdict": verdict(found, said), "failures": said, "blocks": opened.blocks()})
+        print_json({**diagnosis, "verdict": words, "failures": failures, "blocks": opened.blocks()})
     else:
-        print_record({"verdict": verdict(found, said), **found})
+        print_record({"verdict": words, **diagnosis})
         typer.echo("")
         print_rows(opened.blocks())
-    if gate and said:
-        raise GateError("; ".join(said))
+    if gate and found:
+        raise GateError("; ".join(failures))
 
 
 def add_to(app: typer.Typer) -> None:

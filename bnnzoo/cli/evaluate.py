@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -37,26 +36,15 @@ def evaluate(
     """
     del debug
     from bnnzoo import zoo
+    from bnnzoo.evaluation.metrics import flat
 
     with observer(quiet=quiet) as watch:
-        scores = zoo.open(run).evaluate(data, ood=ood, observer=watch)
+        estimates = zoo.open(run).estimates(data, ood=ood, observer=watch, save=True)
     if json:
-        print_json(scores)
-    else:
-        print_rows(_table(scores))
-
-
-def _table(scores: Mapping[str, float]) -> list[dict[str, Any]]:
-    """A row a metric, its errors beside it."""
-    ends = {"_se": "se", "_mcse": "mcse"}
-    rows: list[dict[str, Any]] = []
-    for name, value in scores.items():
-        end = next((end for end in ends if name.endswith(end) and name.removesuffix(end) in scores), "")
-        if end:
-            rows[-1][ends[end]] = value
-        else:
-            rows.append({"metric": name, "value": value})
-    return rows
+        print_json(flat(estimates))
+        return
+    rows = [{"metric": name, "value": e.value, "se": e.se, "mcse": e.mcse} for name, e in estimates.items()]
+    print_rows([{key: value for key, value in row.items() if value is not None} for row in rows])
 
 
 def predict(

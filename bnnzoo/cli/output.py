@@ -6,9 +6,12 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from bnnzoo.evaluation.metrics import Estimate
 
 
 def print_json(value: Any) -> None:
@@ -37,6 +40,11 @@ def print_rows(rows: Sequence[Mapping[str, Any]]) -> None:
     """Records with the same keys as a table; a key that a record lacks is an empty cell."""
     header = list(dict.fromkeys(key for row in rows for key in row))
     print_table(header, [[_text(row[key]) if key in row else "" for key in header] for row in rows])
+
+
+def with_error(estimate: Estimate) -> str:
+    """1.23 ± 0.04: a number and its standard error over rows."""
+    return f"{estimate.value:.4g}" + ("" if estimate.se is None else f" ± {estimate.se:.2g}")
 
 
 def _text(value: Any) -> str:

@@ -1,9 +1,10 @@
-"""Has a run converged, and was it right? Numbers from its draws and statistics, and the limits a gate holds them to."""
+"""Has a run converged, and was it right? Numbers from its draws and statistics."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import arviz_stats  # noqa: F401 (the accessor `azstats`)
 import numpy as np
@@ -11,23 +12,67 @@ import xarray as xr
 from arviz_stats.base.array import array_stats
 from jaxtyping import Float, Shaped
 
+from bnnzoo.evaluation.predictor import Predictor
+from bnnzoo.evaluation.record import Record
 from bnnzoo.finding import Finding
 
 _BLOCK_WEIGHTS = 50
 """Of how many weights a block's R-hat is the largest."""
 
 
-class Limits(NamedTuple):
-    """What the gate asks for."""
+def summary(record: Record) -> dict[str, Any]:
+    """A run in a dozen numbers."""
+    about, stats = record.attributes, record.statistics
+    posterior = record.tree["posterior"]
+    means = {name: float(np.mean(stats[name])) for name in ("acceptance_rate", "sigma2", "step_size") if name in stats}
+    return {
+        **{key: about[key] for key in ("model", "sampler", "exactness")},
+        "chains": posterior.sizes["chain"],
+        "draws": about["draws_done"],
+        "parameters": sum(variable[0, 0].size for variable in posterior.data_vars.values()),
+        **means,
+        "divergences": int(np.sum(stats["diverging"])) if "diverging" in stats else 0,
+        **{key: about[key] for key in ("regime_ok", "complete")},
+        **{f"seconds_{of}": round(float(about[f"seconds_{of}"]), 2) for of in ("compile", "warmup", "sampling")},
+    }
 
-    rhat: float = 1.05
-    """The largest R-hat of predictions, and of the log density."""
-    ess: float = 100.0
-    """The smallest bulk and tail ESS of predictions, over all chains."""
-    diverging: float = 0.01
-    """The largest share of diverging steps."""
-    ebfmi: float = 0.3
-    """The smallest energy fraction of missing information (Betancourt 2016)."""
+
+def of_run(predictor: Predictor, *, num_probes: int = 50) -> dict[str, Any]:
+    """Every number below, over predictions at probe inputs; of a posterior made in Python over its parameters.
+
+    The probes are the first test rows (training rows where there are none). Weights are told of, and not judged:
+    a network's symmetries make their R-hat large without harm.
+    """
+    record = predictor.record
+    chains, count = record.shape
+    about, positions = record.attributes, predictor.draws.reshape(chains, count, -1)
+    values = positions
+    if record.names_a_model:
+        values = predictor.functions(record.probes(num_probes)[1])
+        values = values if predictor.classifies else values * predictor.scaler.y_sd
+    return {
+        "exactness": about["exactness"],
+        "complete": about["complete"],
+        "chains": chains,
+        "draws": count,
+        "draws_requested": about["draws_requested"],
+        **of_predictions(values, exactness=about["exactness"], weights=record.weights),
+        "weights_rhat": max(row["rhat"] for row in blocks(predictor)),
+        "still_chains": still_chains(positions),
+        **of_statistics(record.statistics, thin=record.thin),
+        "regime_ok": about["regime_ok"],
+        "regime": about.get("regime", ""),
+    }
+
+
+def blocks(predictor: Predictor) -> list[dict[str, Any]]:
+    """A row for each block of parameters: its size, and norm, mean, sd and R-hat over the draws."""
+    chains, count = predictor.record.shape
+    draws = predictor.draws.reshape(chains, count, -1)
+    group = predictor.record.tree["posterior"]
+    sizes = [group[name].size // (chains * count) for name in predictor.blocks]
+    pairs = zip(predictor.blocks, itertools.pairwise(np.cumsum([0, *sizes])), strict=True)
+    return [{"block": name, **of_block(draws[:, :, a:b])} for name, (a, b) in pairs]
 
 
 def is_chain(exactness: str) -> bool:
@@ -68,7 +113,7 @@ def of_predictions(
 ) -> dict[str, Any]:
     """What predictions at probe inputs, in original units, say of convergence and of modes.
 
-    Draws of an approximation get no verdict of R-hat and ESS: those are not numbers then. Weighted draws count as
+    Of draws of an approximation R-hat and ESS would say nothing: they are not numbers then. Weighted draws count as
     1 / sum_s w_s^2.
     """
     values = np.asarray(values, float).reshape(*values.shape[:2], -1)
@@ -152,20 +197,6 @@ def of_statistics(stats: Mapping[str, Shaped[Any, "..."]], *, thin: int = 1) -> 
     return found
 
 
-def failures(found: Mapping[str, Any], limits: Limits) -> list[str]:
-    """What a gate has against the numbers, one sentence each; empty if nothing."""
-    said = []
-    if is_chain(found["exactness"]):
-        said += _not_converged(found, limits)
-    if found.get("diverging", 0.0) > limits.diverging:
-        said.append(f"{found['diverging']:.1%} of draws diverging, at most {limits.diverging:.0%}: a smaller step size")
-    if not found["regime_ok"]:
-        said.append(f"regime: {found['regime']}")
-    if not found["complete"]:
-        said.append("the run is not finished: bnnzoo resume")
-    return said
-
-
 def pareto_k(log_weights: Float[np.ndarray, "*draws"]) -> float:
     """The shape of the weights' tail, by a generalised Pareto fit to the largest; infinite where there is none.
 
@@ -190,34 +221,3 @@ def of_weights(log_weights: Float[np.ndarray, "*draws"]) -> tuple[Finding, ...]:
     effective = shares.sum() ** 2 / max((shares**2).sum(), np.finfo(float).tiny)
     advice = f"{effective:.1f} of {size} draws carry the weight: use more --draws, or nuts"
     return (Finding("validity", "weights", "Pareto k of the weights", k, trusted, advice),)
-
-
-def _not_converged(found: Mapping[str, Any], limits: Limits) -> list[str]:
-    said = []
-    apart = f" (the chains are in {found['modes']} groups that predict differently)" if found["modes"] > 1 else ""
-    for name, what in (("rhat", "predictions"), ("lp_rhat", "the log density")):
-        value = found.get(name, 1.0)
-        if not value <= limits.rhat:
-            said.append(f"R-hat of {what} {value:.3g}, at most {limits.rhat:g}{apart}: run longer (--draws, --warmup)")
-    for name in ("bulk", "tail"):
-        value = found[f"ess_{name}"]
-        if not value >= limits.ess:
-            said.append(f"{name} ESS of predictions {value:.3g}, at least {limits.ess:g}: run longer (--draws)")
-    if not found.get("ebfmi", 1.0) >= limits.ebfmi:
-        said.append(f"E-BFMI {found['ebfmi']:.2g}, at least {limits.ebfmi:g}: energies mix slowly, reparametrise")
-    if found["still_chains"]:
-        said.append(
-            f"{found['still_chains']} chains stood still for half of the draws: a smaller step size, or a longer "
-            "--warmup"
-        )
-    return said
-
-
-def verdict(found: Mapping[str, Any], failed: list[str]) -> str:
-    """One line: converged, not converged and why, or why that cannot be said."""
-    if not is_chain(found["exactness"]):
-        about = "not a chain: the draws are of an approximation, and R-hat and ESS say nothing of it"
-        return "; ".join([about, *failed])
-    if failed:
-        return f"not converged: {'; '.join(failed)}"
-    return "converged" + ("" if found["exactness"] != "biased" else ", to a biased sampler's own distribution")

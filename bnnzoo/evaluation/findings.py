@@ -1,14 +1,17 @@
-"""What a run is worth, in plain words: did it run right, converge, is it calibrated, does it know its limits."""
+"""What a gate has against a run, and in plain words: did it run right, converge, is it calibrated, does it know itself?
+
+Findings are values, told apart by topic and kind. Words are made of them in `verdict` and in the four answers alone.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from bnnzoo.evaluation.diagnostics import Limits, failures
-
-Answer = Literal["yes", "no", "unsure"]
+from bnnzoo.evaluation.diagnostics import is_chain
+from bnnzoo.evaluation.metrics import Estimate
+from bnnzoo.finding import Finding, Topic, sentence
 
 CALIBRATION_MARGIN = 0.02
 """A gap that no one acts on, beyond two standard errors."""
@@ -28,97 +31,148 @@ _EXACTNESS = {
     "biased": "the sampler is biased: its draws are not from the posterior, by an amount that no number here shows",
     "approximate": "the draws are from an approximation of the posterior, how close no number here shows",
 }
-_CONVERGENCE = ("R-hat", "bulk ESS", "tail ESS", "E-BFMI")
 
 
-class Finding(NamedTuple):
+class Limits(NamedTuple):
+    """What the gate asks for."""
+
+    rhat: float = 1.05
+    """The largest R-hat of predictions, and of the log density."""
+    ess: float = 100.0
+    """The smallest bulk and tail ESS of predictions, over all chains."""
+    diverging: float = 0.01
+    """The largest share of diverging steps."""
+    ebfmi: float = 0.3
+    """The smallest energy fraction of missing information (Betancourt 2016)."""
+
+
+class Answer(NamedTuple):
     """One question, its answer, and the numbers that it rests on."""
 
     question: str
-    answer: Answer
+    says: Literal["yes", "no", "unsure"]
     words: str
 
 
-def ran(found: Mapping[str, Any], limits: Limits = Limits()) -> Finding:  # noqa: B008 (immutable)
-    """Did it run right? From `Run.diagnose`: everything a gate holds against it but convergence."""
-    said = [one for one in failures(found, limits) if not one.startswith(_CONVERGENCE)]
+def judged(
+    diagnosis: Mapping[str, Any],
+    limits: Limits = Limits(),  # noqa: B008 (immutable)
+    *,
+    of_sampler: Iterable[Finding] = (),
+) -> tuple[Finding, ...]:
+    """What a gate has against a run; empty if nothing.
+
+    Args:
+        diagnosis: the numbers of `diagnostics.of_run`. of_sampler: what the sampler found itself, from the file.
+    """
+    longer, few_modes = "run longer (--draws, --warmup)", diagnosis.get("modes", 1) < 2
+    apart = "" if few_modes else f"the chains are in {diagnosis.get('modes')} groups that predict differently; "
+    smaller = "a smaller step size, or a longer --warmup"
+    checks: list[tuple[Topic, str, str, float, str]] = [
+        ("convergence", "rhat", "R-hat of predictions", limits.rhat, apart + longer),
+        ("convergence", "lp_rhat", "R-hat of the log density", limits.rhat, apart + longer),
+        ("convergence", "ess_bulk", "bulk ESS of predictions", limits.ess, longer),
+        ("convergence", "ess_tail", "tail ESS of predictions", limits.ess, longer),
+        ("convergence", "ebfmi", "E-BFMI", limits.ebfmi, "energies mix slowly: reparametrise"),
+        ("validity", "still_chains", "chains that stood still for half of the draws", 0, f"use {smaller}"),
+        ("validity", "diverging", "share of diverging draws", limits.diverging, "use a smaller step size"),
+        ("validity", "draws", "finished draws a chain", diagnosis["draws_requested"], "bnnzoo resume"),
+    ]
+    floors = ("ess_bulk", "ess_tail", "ebfmi", "draws")
+    of_chains = () if is_chain(diagnosis["exactness"]) else ("convergence", "still_chains")
+    found = []
+    for topic, kind, label, limit, advice in checks:
+        if kind not in diagnosis or topic in of_chains or kind in of_chains:
+            continue
+        value = diagnosis[kind]
+        # Not a number is no pass.
+        if not (value >= limit if kind in floors else value <= limit):
+            found.append(Finding(topic, kind, label, value, limit, advice))
+    return (*found, *of_sampler)
+
+
+def verdict(exactness: str, found: Sequence[Finding]) -> str:
+    """One line: converged, not converged and why, or why that cannot be said."""
+    said = [sentence(finding) for finding in found]
+    if not is_chain(exactness):
+        return "; ".join(["not a chain: the draws are of an approximation, and R-hat and ESS say nothing of it", *said])
     if said:
-        return Finding(RAN, "no", _sentence(said))
+        return f"not converged: {'; '.join(said)}"
+    return "converged" + ("" if exactness != "biased" else ", to a biased sampler's own distribution")
+
+
+def ran(diagnosis: Mapping[str, Any], found: Sequence[Finding]) -> Answer:
+    """Did it run right? Everything a gate holds against it but convergence."""
+    against = [sentence(finding) for finding in found if finding.topic == "validity"]
+    if against:
+        return Answer(RAN, "no", _sentence(against))
     good = ["finished, every chain moved"]
-    if "acceptance_rate" in found:
-        good.append(f"acceptance {found['acceptance_rate']:.2f}")
-    if "sigma2" in found:
-        good.append(f"regime ok (mean σ² {found['sigma2']:.2g})")
-    if "diverging" in found:
-        good.append("no divergence" if not found["diverging"] else f"{found['diverging']:.2%} of draws diverging")
-    if found["exactness"] in _EXACTNESS:
-        return Finding(RAN, "unsure", _sentence([", ".join(good), _EXACTNESS[found["exactness"]]]))
-    return Finding(RAN, "yes", _sentence([", ".join(good)]))
+    if "acceptance_rate" in diagnosis:
+        good.append(f"acceptance {diagnosis['acceptance_rate']:.2f}")
+    if "sigma2" in diagnosis:
+        good.append(f"regime ok (mean σ² {diagnosis['sigma2']:.2g})")
+    if "diverging" in diagnosis:
+        share = diagnosis["diverging"]
+        good.append("no divergence" if not share else f"{share:.2%} of draws diverging")
+    if diagnosis["exactness"] in _EXACTNESS:
+        return Answer(RAN, "unsure", _sentence([", ".join(good), _EXACTNESS[diagnosis["exactness"]]]))
+    return Answer(RAN, "yes", _sentence([", ".join(good)]))
 
 
-def converged(found: Mapping[str, Any], limits: Limits = Limits()) -> Finding:  # noqa: B008 (immutable)
+def converged(diagnosis: Mapping[str, Any], found: Sequence[Finding]) -> Answer:
     """Has it converged? R-hat and effective sample size of predictions, as the gate judges them."""
-    if found["exactness"] == "approximate":
-        return Finding(CONVERGED, "unsure", "The draws are no Markov chain: R-hat and ESS say nothing of them.")
-    said = [one for one in failures(found, limits) if one.startswith(_CONVERGENCE)]
-    if said:
-        few = f"only {found['draws']} draws a chain" if found["draws"] < 100 else ""
-        return Finding(CONVERGED, "no", _sentence([few, *said]))
-    return Finding(
-        CONVERGED,
-        "yes",
-        f"R-hat of predictions is at most {found['rhat']:.3f} (limit {limits.rhat:g}), their effective draws at least "
-        f"{found['ess_bulk']:.0f} (limit {limits.ess:g}).",
-    )
+    if not is_chain(diagnosis["exactness"]):
+        return Answer(CONVERGED, "unsure", "The draws are no Markov chain: R-hat and ESS say nothing of them.")
+    against = [sentence(finding) for finding in found if finding.topic == "convergence"]
+    if against:
+        few = f"only {diagnosis['draws']} draws a chain" if diagnosis["draws"] < 100 else ""
+        return Answer(CONVERGED, "no", _sentence([few, *against]))
+    effective = min(diagnosis["ess_bulk"], diagnosis["ess_tail"])
+    words = f"R-hat of predictions is at most {diagnosis['rhat']:.3f}, their effective draws at least {effective:.0f}"
+    return Answer(CONVERGED, "yes", _sentence([words]))
 
 
-def calibrated(scores: Mapping[str, Any]) -> Finding:
-    """Is it calibrated? From `Run.evaluate`: the cover of 90 % intervals, or confidence against accuracy."""
-    rows = int(scores["rows"])
+def calibrated(scores: Mapping[str, Estimate], rows: int) -> Answer:
+    """Is it calibrated? From the metrics of test rows: the cover of 90 % intervals, or confidence against accuracy."""
     if "coverage_90" in scores:
         cover, claim = scores["coverage_90"], 0.9
-        error = scores.get("coverage_90_se", math.sqrt(cover * (1 - cover) / rows))
-        words = f"90 % intervals cover {_percent(cover, error)} of {rows} test targets"
-        sides = (": too narrow", ": too wide")
+        words, sides = "90 % intervals cover {} of {} test targets", (": too narrow", ": too wide")
     else:
-        cover, claim = scores["accuracy"], scores["confidence"]
-        error = scores.get("accuracy_se", math.sqrt(cover * (1 - cover) / rows))
-        words = f"it is {claim:.1%} sure on average and right in {_percent(cover, error)} of {rows} test rows"
+        cover, claim = scores["accuracy"], scores["confidence"].value
+        words = f"it is {claim:.1%} sure on average and right in {{}} of {{}} test rows"
         sides = (": too sure", ": not sure enough")
+    error = cover.se or 0.0
+    words = words.format(_percent(cover.value, error), rows)
     # The error that the share would have if the claim held, too: a share near 0 or 1 looks surer than it is.
     error = max(error, math.sqrt(claim * (1 - claim) / rows))
-    if abs(cover - claim) <= 2 * error + CALIBRATION_MARGIN:
+    if abs(cover.value - claim) <= 2 * error + CALIBRATION_MARGIN:
         if 2 * error > 0.1:
-            return Finding(CALIBRATED, "unsure", f"Too few test rows to tell: {words}.")
-        return Finding(CALIBRATED, "yes", _sentence([words]))
-    return Finding(CALIBRATED, "no", _sentence([words + sides[cover > claim]]))
+            return Answer(CALIBRATED, "unsure", f"Too few test rows to tell: {words}.")
+        return Answer(CALIBRATED, "yes", _sentence([words]))
+    return Answer(CALIBRATED, "no", _sentence([words + sides[cover.value > claim]]))
 
 
-def knows(found: Mapping[str, Any]) -> Finding:
-    """Does it know what it does not know? From `OodScores.summary`, on inputs of pure noise."""
-    score = "epistemic_sd" if "ood_auroc_epistemic_sd" in found else "entropy"
-    area = found[f"ood_auroc_{score}"]
+def knows(scores: Mapping[str, Estimate]) -> Answer:
+    """Does it know what it does not know? From `OodScores.estimates`, on inputs of pure noise."""
+    score = "epistemic_sd" if "ood_auroc_epistemic_sd" in scores else "entropy"
+    area, outside, inside = (scores[f"{part}_{score}"].value for part in ("ood_auroc", "ood", "test"))
     name = {"epistemic_sd": "the epistemic sd", "entropy": "the entropy"}[score]
-    words = (
-        f"{name} is {found[f'ood_{score}']:.2g} on pure noise and {found[f'test_{score}']:.2g} on test rows, and tells "
-        f"them apart with AUROC {area:.2f}"
-    )
+    words = f"{name} is {outside:.2g} on pure noise and {inside:.2g} on test rows, told apart with AUROC {area:.2f}"
     low, high = OOD_AUROC
-    answer: Answer = "yes" if area >= high else "unsure" if area >= low else "no"
-    return Finding(KNOWS, answer, _sentence([words]))
+    return Answer(KNOWS, "yes" if area >= high else "unsure" if area >= low else "no", _sentence([words]))
 
 
-def unknown(question: str, reason: object) -> Finding:
+def unknown(question: str, reason: object) -> Answer:
     """A question that this run cannot answer, and why."""
-    return Finding(question, "unsure", _sentence([f"not known: {reason}"]))
+    return Answer(question, "unsure", _sentence([f"not known: {reason}"]))
 
 
-def overall(findings: list[Finding]) -> tuple[Answer, str]:
-    """All findings in one sentence."""
-    bad = [_DENIED[f.question] for f in findings if f.answer == "no"]
+def overall(answers: Sequence[Answer]) -> tuple[str, str]:
+    """All answers in one, and in one sentence."""
+    bad = [_DENIED[answer.question] for answer in answers if answer.says == "no"]
     if bad:
         return "no", f"Not to be trusted as it stands: it {_listed(bad)}."
-    if left := [f.question for f in findings if f.answer == "unsure"]:
+    if left := [answer.question for answer in answers if answer.says == "unsure"]:
         return "unsure", f"Nothing found speaks against this run; not settled: {' '.join(left)}"
     return "yes", "It ran right, has converged, is calibrated, and knows what it does not know."
 

@@ -10,6 +10,13 @@ from arviz_stats.base.array import array_stats
 from jaxtyping import Float
 from scipy import special
 
+from bnnzoo.evaluation import metrics
+from bnnzoo.evaluation.metrics import Estimate
+from bnnzoo.evaluation.predictor import Predictor
+
+_ROWS = 2000
+"""Of how many training rows, evenly through the data."""
+
 
 class Loo(NamedTuple):
     """log p(y_i | all rows but i), and the Pareto k of each row: above `good_k` its number is not to be trusted."""
@@ -39,6 +46,23 @@ def leave_one_out(
     density = np.asarray(special.logsumexp(weights + flat, 1)) - np.asarray(special.logsumexp(weights, 1))
     good_k = min(1 - 1 / math.log10(count), 0.7) if count > 10 else 0.0
     return Loo(density, pareto_k, good_k)
+
+
+def estimates(predictor: Predictor) -> dict[str, Estimate]:
+    """Leave-one-out metrics of at most 2000 training rows, as far as the draws are the posterior's."""
+    record = predictor.record
+    chains, count = record.shape
+    if record.attributes["exactness"] == "approximate" or chains * count < 10:
+        return {}
+    x, y = record.training_rows(_ROWS)
+    values = predictor.log_likelihoods(x, y, record.kept(len(x)))
+    found = leave_one_out(values, power=float(record.attributes["likelihood_power"]))
+    return {
+        "loo_nll": metrics.negative_log_likelihood(found.log_density),
+        "loo_pareto_k": Estimate(float(np.max(found.pareto_k))),
+        "loo_pareto_k_bad": Estimate(float(np.mean(~(found.pareto_k <= found.good_k)))),
+        "loo_rows": Estimate(len(x)),
+    }
 
 
 def _smoothed(log_ratios: Float[np.ndarray, " draw"], efficiency: float) -> tuple[Float[np.ndarray, " draw"], float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,20 +17,47 @@ Labels = Int[np.ndarray, " row"]
 
 
 class Estimate(NamedTuple):
-    """A metric, and what each row contributes to its error.
+    """A number, and how far it may be off: by other rows, and by other draws; None where that is not known.
 
-    `influence` has mean zero; the standard error over rows is its standard deviation over sqrt(rows). That of the
-    difference of two metrics on the same rows is that of the difference of their influences.
+    `influence` is what each row contributes. It has mean zero; the standard error over rows is its standard deviation
+    over sqrt(rows), and that of the difference of two metrics on the same rows is that of the difference of their
+    influences. `mcse` is the standard error of the Monte Carlo.
     """
 
-    value: float
-    influence: Rows
+    value: int | float
+    influence: Rows | None = None
+    mcse: float | None = None
 
     @property
-    def se(self) -> float:
+    def se(self) -> float | None:
         """The standard error over rows; not a number for one row."""
+        if self.influence is None:
+            return None
         count = len(self.influence)
         return float(np.std(self.influence, ddof=1) / math.sqrt(count)) if count > 1 else math.nan
+
+
+def flat(estimates: Mapping[str, Estimate]) -> dict[str, int | float]:
+    """As they are written: NAME is followed by NAME_se and NAME_mcse, where they are known."""
+    found: dict[str, int | float] = {}
+    for name, estimate in estimates.items():
+        parts = {name: estimate.value, f"{name}_se": estimate.se, f"{name}_mcse": estimate.mcse}
+        found |= {key: value for key, value in parts.items() if value is not None}
+    return found
+
+
+def quantiles(
+    ordered: Float[np.ndarray, "sample row target"], levels: Sequence[float]
+) -> Float[np.ndarray, "quantile row target"]:
+    """Quantiles of samples in ascending order, interpolated so that those of equal samples are that sample."""
+    last = len(ordered) - 1
+    found = []
+    for level in levels:
+        below = math.floor(level * last)
+        share = np.float32(level * last - below)
+        low, high = ordered[below], ordered[min(below + 1, last)]
+        found.append(low + share * (high - low))
+    return np.stack(found)
 
 
 def mean(values: Float[Any, " row"]) -> Estimate:
@@ -43,7 +71,8 @@ def root_mean(squares: Float[Any, " row"]) -> Estimate:
     """The root of a mean; its error by the delta method."""
     found = mean(squares)
     value = math.sqrt(max(found.value, 0.0))
-    return Estimate(value, found.influence / (2 * value) if value else found.influence)
+    assert found.influence is not None
+    return found._replace(value=value, influence=found.influence / (2 * value) if value else found.influence)
 
 
 def negative_log_likelihood(log_density: Rows) -> Estimate:
@@ -135,7 +164,8 @@ def auroc_of_classes(labels: Labels, probabilities: Probabilities) -> Estimate:
     """AUROC of the second of two classes; of more the mean of each class against the rest, over classes present."""
     classes = [1] if probabilities.shape[1] == 2 else list(np.unique(labels))
     found = [auroc(probabilities[:, c], labels == c) for c in classes]
-    return Estimate(float(np.mean([f.value for f in found])), np.mean([f.influence for f in found], 0))
+    influences: Any = [one.influence for one in found]
+    return Estimate(float(np.mean([one.value for one in found])), np.mean(influences, 0))
 
 
 def false_positive_rate(

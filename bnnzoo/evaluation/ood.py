@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Shaped
 
+from bnnzoo.data import load_inputs
 from bnnzoo.evaluation import metrics
+from bnnzoo.evaluation.metrics import Estimate
 from bnnzoo.evaluation.predictive import Moments
+from bnnzoo.evaluation.predictor import Predictor
 
 Scores = dict[str, Float[np.ndarray, " _"]]
 
@@ -29,21 +34,42 @@ class OodScores:
     single_outside: Scores
 
     def summary(self) -> dict[str, int | float]:
-        """Flat: the mean of each score, and by each the AUROC (unfamiliar rows higher) and the FPR at 95 % TPR."""
-        found: dict[str, int | float] = {"ood_rows": len(next(iter(self.outside.values())))}
+        """`estimates` as they are written."""
+        return metrics.flat(self.estimates())
+
+    def estimates(self) -> dict[str, Estimate]:
+        """The mean of each score, and by each the AUROC (unfamiliar rows higher) and the FPR at 95 % TPR."""
+        found = {"ood_rows": Estimate(len(next(iter(self.outside.values()))))}
         pairs = (("", self.inside, self.outside), ("_single", self.single_inside, self.single_outside))
         for end, inside, outside in pairs:
             for name in inside:
                 sign = -1.0 if name == "max_probability" else 1.0
                 values = sign * np.concatenate([inside[name], outside[name]])
                 is_outside = np.arange(len(values)) >= len(inside[name])
-                area = metrics.auroc(values, is_outside)
-                found[f"test_{name}{end}"] = float(np.mean(inside[name]))
-                found[f"ood_{name}{end}"] = float(np.mean(outside[name]))
-                found[f"ood_auroc_{name}{end}"] = area.value
-                found[f"ood_auroc_{name}{end}_se"] = area.se
-                found[f"ood_fpr95_{name}{end}"] = metrics.false_positive_rate(sign * inside[name], sign * outside[name])
+                passing = metrics.false_positive_rate(sign * inside[name], sign * outside[name])
+                found[f"test_{name}{end}"] = Estimate(float(np.mean(inside[name])))
+                found[f"ood_{name}{end}"] = Estimate(float(np.mean(outside[name])))
+                found[f"ood_auroc_{name}{end}"] = metrics.auroc(values, is_outside)
+                found[f"ood_fpr95_{name}{end}"] = Estimate(passing)
         return found
+
+
+def of_run(predictor: Predictor, spec: Any, inside: Shaped[np.ndarray, "row ..."]) -> OodScores:
+    """Scores of unfamiliar inputs against those of `inside`, of the posterior and its best draw.
+
+    Args:
+        spec: what `load_inputs` takes, or "noise", as many rows as `inside` has.
+    """
+    if isinstance(spec, str) and spec == "noise":
+        outside = noise(predictor.record.array("constant_data", "x"), len(inside))
+    else:
+        outside = load_inputs(spec, predictor.signature)
+    found = []
+    for draw in (None, predictor.best_draw()):
+        for x in (inside, outside):
+            moments = predictor.moments(x, draw=draw)
+            found.append(scores(moments, classify=predictor.classifies, single=draw is not None))
+    return OodScores(str(spec) if isinstance(spec, str | Path) else "data", *found)
 
 
 def scores(moments: Moments, *, classify: bool, single: bool) -> Scores:

@@ -32,19 +32,6 @@ class Drawn(NamedTuple):
     pit: Float[np.ndarray, "row target"]
 
 
-def quantiles(
-    ordered: Float[np.ndarray, "sample row target"], levels: tuple[float, ...]
-) -> Float[np.ndarray, "quantile row target"]:
-    """Quantiles of samples in ascending order, interpolated."""
-    last = len(ordered) - 1
-    found = []
-    for level in levels:
-        below = math.floor(level * last)
-        share = np.float32(level * last - below)
-        found.append((1 - share) * ordered[below] + share * ordered[min(below + 1, last)])
-    return np.stack(found)
-
-
 def drawn(
     samples: Float[np.ndarray, "sample row target"],
     y: Float[np.ndarray, "row target"],
@@ -56,7 +43,7 @@ def drawn(
         y, np.moveaxis(ordered, 0, -1), estimator="qd", sorted_ensemble=True, backend="numpy"
     )
     pit = (ordered < y).mean(0) + uniform * (ordered == y).mean(0)
-    return Drawn(quantiles(ordered, QUANTILES), np.asarray(crps), pit)
+    return Drawn(metrics.quantiles(ordered, QUANTILES), np.asarray(crps), pit)
 
 
 def classification(labels: Shaped[np.ndarray, " row"], moments: Moments) -> dict[str, Estimate]:
@@ -125,7 +112,7 @@ def monte_carlo_errors(sums: Sums, chains: int, score: Callable[[Moments], dict[
             return dict.fromkeys(score(sums.moments()), math.nan)
         left = [{k: e.value for k, e in score(sums.moments(groups != label)).items()} for label in labels]
         for name in left[0]:
-            values = np.array([one[name] for one in left])
+            values = np.array([without[name] for without in left])
             errors.setdefault(name, []).append(math.sqrt((len(labels) - 1) * float(np.var(values))))
         if len(labels) == chains:
             break

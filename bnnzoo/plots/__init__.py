@@ -12,6 +12,6 @@ from bnnzoo.plots.pit import pit as pit
 from bnnzoo.plots.rank import rank as rank
 from bnnzoo.plots.slices import Slice as Slice
 from bnnzoo.plots.slices import slices as slices
-from bnnzoo.plots.steps import STATISTICS as STATISTICS
+from bnnzoo.plots.steps import Statistic as Statistic
 from bnnzoo.plots.steps import steps as steps
 from bnnzoo.plots.trace import trace as trace

@@ -2,102 +2,102 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float, Shaped
+from matplotlib.axes import Axes
 
 from bnnzoo.plots import _style
 from bnnzoo.plots._picture import Picture
 from bnnzoo.plots._style import INK, MUTED, ORANGE
 
-STATISTICS = {
-    "acceptance_rate": "acceptance",
-    "sigma2": "σ² of the log ratio",
-    "penalty": "penalty",
-    "skew_bias": "bias by skewness",
-    "tree_depth": "tree depth",
-    "lp": "log posterior",
-    "lp_estimate": "log posterior (est.)",
-}
-"""The statistics that are drawn, and what their axes say."""
+
+class Statistic(NamedTuple):
+    """What a sampler said of its steps under one name; labels and limit are those it declares in the file."""
+
+    name: str
+    values: Shaped[np.ndarray, "chain draw"]
+    warmup: Shaped[np.ndarray, "chain step"] | None = None
+    """The same of warm-up, drawn left of 0; None if it was not kept."""
+    label: str = ""
+    """What the axis says; the name unless given."""
+    limit: float | None = None
+    """What its mean is trusted up to."""
+    limit_label: str = ""
+
+    @property
+    def axis(self) -> str:
+        """The label or the bare name."""
+        return self.label or self.name
+
 
 _POINTS = 120
 _LOG_FROM = 100.0
+_SHARE_FROM = 0.2
+"""Non-negative values whose largest lies between this and 1 are drawn as shares, on an axis from 0 to 1."""
 
 
-def steps(
-    stats: Mapping[str, Shaped[np.ndarray, "chain draw"]],
-    warmup: Mapping[str, Shaped[np.ndarray, "chain step"]],
-    *,
-    limits: Mapping[str, tuple[float, str]],
-) -> Picture:
-    """A panel a statistic, a line a chain: means over short stretches of draws; the limits dashed.
-
-    Args:
-        warmup: the same statistics of warm-up, drawn left of 0; empty if they were not kept.
-        limits: of a statistic, the value and what the line says.
-    """
-    names = [name for name in STATISTICS if name in stats]
-    draws = stats[names[0]].shape[1]
+def steps(statistics: Sequence[Statistic]) -> Picture:
+    """A panel a statistic, a line a chain: means over short stretches of draws; the limits dashed."""
+    draws = statistics[0].values.shape[1]
     with _style.style():
-        figure, axes = _style.panels(len(names), height=1.4, sharex=True)
-        for panel, name in zip(axes[:, 0], names, strict=True):
-            parts = [(stats[name], 0)]
-            if name in warmup:
-                parts.append((warmup[name], -warmup[name].shape[1]))
-            for value, first in parts:
+        figure, axes = _style.panels(len(statistics), height=1.4, sharex=True)
+        for panel, statistic in zip(axes[:, 0], statistics, strict=True):
+            first = 0 if statistic.warmup is None else statistic.warmup.shape[1]
+            parts = [(statistic.values, 0)] + ([] if statistic.warmup is None else [(statistic.warmup, -first)])
+            for value, start in parts:
                 at, means = stretches(np.asarray(value, float))
                 for index, chain in enumerate(means):
-                    panel.plot(at + first, chain, lw=0.9, alpha=0.9, color=_style.CYCLE[index % len(_style.CYCLE)])
-            panel.set_ylabel(STATISTICS[name])
+                    panel.plot(at + start, chain, lw=0.9, alpha=0.9, color=_style.CYCLE[index % len(_style.CYCLE)])
+            panel.set_ylabel(statistic.axis)
             whole = np.concatenate([line.get_ydata() for line in panel.get_lines()])
             whole = whole[np.isfinite(whole)]
-            if name in limits:
-                limit, said = limits[name]
-                panel.axhline(limit, color=ORANGE, ls="--", lw=1.1)
+            if statistic.limit is not None:
+                panel.axhline(statistic.limit, color=ORANGE, ls="--", lw=1.1)
                 panel.annotate(
-                    said,
-                    (1, limit),
+                    statistic.limit_label,
+                    (1, statistic.limit),
                     xycoords=("axes fraction", "data"),
                     ha="right",
                     va="bottom",
                     color=ORANGE,
                     fontsize=8,
                 )
-                whole = np.append(whole, limit)
-            _limits_of(panel, name, whole)
-            if first := (warmup[name].shape[1] if name in warmup else 0):
+                whole = np.append(whole, statistic.limit)
+            _set_range(panel, whole)
+            if first:
                 panel.axvspan(-first, 0, color=MUTED, alpha=0.12, lw=0)
                 panel.text(
                     -first, 0.97, " warm-up", transform=panel.get_xaxis_transform(), va="top", color=INK, fontsize=8
                 )
         axes[-1, 0].set_xlabel("draw")
-        _style.key_of_chains(figure, axes[0, 0].get_lines()[: len(stats[names[0]])])
+        _style.key_of_chains(figure, axes[0, 0].get_lines()[: len(statistics[0].values)])
         figure.align_ylabels(axes)
-    means = {name: float(np.mean(np.asarray(stats[name], float))) for name in names}
-    told = ", ".join(f"{STATISTICS[name]} {value:.3g}" for name, value in means.items())
+    means = {one.axis: float(np.mean(np.asarray(one.values, float))) for one in statistics}
+    told = ", ".join(f"{axis} {value:.3g}" for axis, value in means.items())
     held = "; ".join(
-        f"{STATISTICS[name]} is {'above' if not means[name] <= limit else 'below'} its limit of {limit:g}"
-        for name, (limit, _) in limits.items()
-        if name in means
+        f"{one.axis} is {'below' if means[one.axis] <= one.limit else 'above'} its limit of {one.limit:g}"
+        for one in statistics
+        if one.limit is not None
     )
     alt = f"Statistics of the steps over {draws} draws, a line a chain, averaged over short stretches. Means: {told}."
     table = pd.DataFrame(
         [
             {
-                "statistic": STATISTICS[name],
+                "statistic": one.axis,
                 "chain": index,
                 "mean": np.mean(chain),
                 "least": np.min(chain),
                 "most": np.max(chain),
             }
-            for name in names
-            for index, chain in enumerate(np.asarray(stats[name], float))
+            for one in statistics
+            for index, chain in enumerate(np.asarray(one.values, float))
         ]
     )
-    return Picture("steps", "The sampler's steps", f"{alt} {held}.".replace(" .", "") if held else alt, figure, table)
+    return Picture("steps", "The sampler's steps", f"{alt} {held}." if held else alt, figure, table)
 
 
 def stretches(values: Float[np.ndarray, "chain draw"]) -> tuple[np.ndarray, Float[np.ndarray, "chain stretch"]]:
@@ -108,16 +108,14 @@ def stretches(values: Float[np.ndarray, "chain draw"]) -> tuple[np.ndarray, Floa
     return (np.arange(count) + 0.5) * length - 0.5, means
 
 
-def _limits_of(panel: object, name: str, values: np.ndarray) -> None:
+def _set_range(panel: Axes, values: Float[np.ndarray, " value"]) -> None:
+    """Shares from 0 to 1; what spans decades in logarithms; else from 0 where that is not far away."""
     if not len(values):
         return
     low, high = float(values.min()), float(values.max())
-    if name == "acceptance_rate":
-        panel.set_ylim(-0.03, 1.03)  # type: ignore[attr-defined]
-    elif name == "tree_depth":
-        panel.set_ylim(0, high + 1)  # type: ignore[attr-defined]
-    elif not name.startswith("lp"):
-        if low > 0 and high > _LOG_FROM * max(low, 1e-3):
-            panel.set_yscale("log")  # type: ignore[attr-defined]
-        else:
-            panel.set_ylim(0, 1.15 * high or 1)  # type: ignore[attr-defined]
+    if low >= 0 and _SHARE_FROM < high <= 1:
+        panel.set_ylim(-0.03, 1.03)
+    elif low > 0 and high > _LOG_FROM * max(low, 1e-3):
+        panel.set_yscale("log")
+    elif low >= 0 and low <= high / 2:
+        panel.set_ylim(0, 1.15 * high or 1)

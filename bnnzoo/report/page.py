@@ -1,4 +1,4 @@
-"""A run on one page: the verdict first, then pictures, numbers, and how to repeat it. No network, no script."""
+"""A run on one page: four answers first, then pictures, numbers, and how to repeat it. No network, no script."""
 
 from __future__ import annotations
 
@@ -7,26 +7,22 @@ import string
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from bnnzoo import plots
 from bnnzoo.errors import BnnzooError
-from bnnzoo.evaluation import findings
+from bnnzoo.evaluation import diagnostics, evaluate, findings, loo, ood
+from bnnzoo.evaluation.findings import Answer
+from bnnzoo.evaluation.metrics import Estimate
+from bnnzoo.evaluation.predictor import Predictor
+from bnnzoo.evaluation.record import Record
 from bnnzoo.plots import Picture
+from bnnzoo.recipe import recipe_from
 from bnnzoo.report import pictures
-
-if TYPE_CHECKING:
-    from bnnzoo.run import Run
 
 T = TypeVar("T")
 
 _MOST_ROWS = 40
-_SECTIONS = {
-    "What it predicts": ("band", "slices", "ood"),
-    findings.CALIBRATED: ("calibration", "pit"),
-    findings.CONVERGED: ("trace", "rank", "autocorrelation"),
-    findings.RAN: ("steps",),
-}
 _COST = {
     "seconds_compile": "compilation, s",
     "seconds_warmup": "start and warm-up, s",
@@ -38,33 +34,39 @@ _COST = {
 }
 
 
-def page(run: Run) -> str:
+def page(predictor: Predictor) -> str:
     """The report as HTML. What the run lacks is said on it."""
-    about = run.attributes
-    diagnosis = _attempt(run.diagnose)
-    scores = _attempt(lambda: run.evaluate(save=False))
-    drawn = dict(pictures.draw(run, pictures.PICTURES))
-    said = _findings(run, diagnosis, scores)
-    tone, overall = findings.overall(said)
-    known = {name: one for name, one in drawn.items() if isinstance(one, Picture)}
+    record = predictor.record
+    about = record.attributes
+    diagnosis = _attempt(lambda: diagnostics.of_run(predictor))
+    estimates = _attempt(lambda: _estimates(predictor))
+    drawn = dict(pictures.draw(predictor))
+    answers = _answers(predictor, diagnosis, estimates)
+    tone, overall = findings.overall(answers)
+    known = {name: picture for name, picture in drawn.items() if isinstance(picture, Picture)}
     recipe = about.get("recipe", "")
     values = {
         "title": escape(f"{about['model']} by {about['sampler']}"),
-        "subtitle": escape(_subtitle(run)),
+        "subtitle": escape(_subtitle(record)),
         "tone": tone,
         "overall": escape(overall),
-        "findings": "\n".join(_finding(one) for one in said),
-        "pictures": "\n".join(_section(title, names, known) for title, names in _SECTIONS.items()),
-        "metrics": _said(scores, lambda found: _numbers(found)),
-        "diagnostics": _said(diagnosis, lambda found: _numbers(found)),
+        "findings": "\n".join(_answer(answer) for answer in answers),
+        "pictures": "\n".join(_section(title, known) for title in _sections()),
+        "metrics": _or_reason(estimates, _metrics),
+        "diagnostics": _or_reason(diagnosis, _diagnostics),
         "reproduce": _reproduce(about, recipe),
         "cost": _table(("", ""), [(words, about[key]) for key, words in _COST.items() if key in about]),
         "recipe": _recipe(about, recipe),
         "versions": _table(("", ""), sorted(json.loads(about.get("versions", "{}")).items())),
-        "missing": _missing({name: one for name, one in drawn.items() if not isinstance(one, Picture)}),
+        "missing": _missing({name: reason for name, reason in drawn.items() if not isinstance(reason, Picture)}),
     }
     template = files("bnnzoo.report").joinpath("report.html").read_text(encoding="utf-8")
     return string.Template(template).substitute(values)
+
+
+def _estimates(predictor: Predictor) -> dict[str, Estimate]:
+    x, y = predictor.test_rows()
+    return {**evaluate.estimates(predictor, x, y), **loo.estimates(predictor), "rows": Estimate(len(y))}
 
 
 def _attempt(make: Callable[[], T]) -> T | BnnzooError:
@@ -75,30 +77,30 @@ def _attempt(make: Callable[[], T]) -> T | BnnzooError:
         return error
 
 
-def _findings(run: Run, diagnosis: Any, scores: Any) -> list[findings.Finding]:
+def _answers(
+    predictor: Predictor, diagnosis: dict[str, Any] | BnnzooError, estimates: dict[str, Estimate] | BnnzooError
+) -> list[Answer]:
     if isinstance(diagnosis, BnnzooError):
-        found = [
-            findings.Finding(findings.RAN, "no", f"{diagnosis}."),
-            findings.unknown(findings.CONVERGED, diagnosis),
-        ]
+        found = [Answer(findings.RAN, "no", f"{diagnosis}."), findings.unknown(findings.CONVERGED, diagnosis)]
     else:
-        found = [findings.ran(diagnosis), findings.converged(diagnosis)]
-    if isinstance(scores, BnnzooError):
-        found.append(findings.unknown(findings.CALIBRATED, scores))
+        against = findings.judged(diagnosis, of_sampler=predictor.record.findings)
+        found = [findings.ran(diagnosis, against), findings.converged(diagnosis, against)]
+    if isinstance(estimates, BnnzooError):
+        found.append(findings.unknown(findings.CALIBRATED, estimates))
     else:
-        found.append(findings.calibrated(scores))
-    unfamiliar = _attempt(lambda: run.ood("noise").summary())
-    if isinstance(unfamiliar, BnnzooError):
-        found.append(findings.unknown(findings.KNOWS, unfamiliar))
+        found.append(findings.calibrated(estimates, int(estimates["rows"].value)))
+    novelty = _attempt(lambda: ood.of_run(predictor, "noise", predictor.test_rows()[0]).estimates())
+    if isinstance(novelty, BnnzooError):
+        found.append(findings.unknown(findings.KNOWS, novelty))
     else:
-        found.append(findings.knows(unfamiliar))
+        found.append(findings.knows(novelty))
     return found
 
 
-def _subtitle(run: Run) -> str:
-    about = run.attributes
-    sizes = run.posterior["posterior"].sizes if "posterior" in run.posterior.children else {}
-    data = run._problem.recipe.data if about.get("recipe") else None
+def _subtitle(record: Record) -> str:
+    about = record.attributes
+    sizes = record.tree["posterior"].sizes if "posterior" in record.tree.children else {}
+    data = recipe_from(about["recipe"]).data if about.get("recipe") else None
     parts = [
         f"data {data}" if data else "",
         f"{sizes.get('chain', 0)} chains of {about['draws_done']} draws",
@@ -110,19 +112,23 @@ def _subtitle(run: Run) -> str:
     return " · ".join(part for part in parts if part)
 
 
-def _finding(one: findings.Finding) -> str:
-    mark = {"yes": "✓ yes", "no": "✗ no", "unsure": "? unsure"}[one.answer]
+def _answer(answer: Answer) -> str:
+    mark = {"yes": "✓ yes", "no": "✗ no", "unsure": "? unsure"}[answer.says]
     return (
-        f'<li><span class="answer {one.answer}">{mark}</span>'
-        f"<div><strong>{escape(one.question)}</strong>{escape(one.words)}</div></li>"
+        f'<li><span class="answer {answer.says}">{mark}</span>'
+        f"<div><strong>{escape(answer.question)}</strong>{escape(answer.words)}</div></li>"
     )
 
 
-def _section(title: str, names: Sequence[str], known: Mapping[str, Picture]) -> str:
-    some = [known[name] for name in names if name in known]
-    if not some:
+def _sections() -> list[str]:
+    return list(dict.fromkeys(drawing.section for drawing in pictures.PICTURES.values()))
+
+
+def _section(title: str, known: Mapping[str, Picture]) -> str:
+    here = [picture for name, picture in known.items() if pictures.PICTURES[name].section == title]
+    if not here:
         return ""
-    return f'<h2>{title}</h2>\n<div class="grid">\n' + "\n".join(_figure(one) for one in some) + "\n</div>"
+    return f'<h2>{title}</h2>\n<div class="grid">\n' + "\n".join(_figure(picture) for picture in here) + "\n</div>"
 
 
 def _figure(picture: Picture) -> str:
@@ -137,16 +143,17 @@ def _figure(picture: Picture) -> str:
     )
 
 
-def _numbers(found: Mapping[str, Any]) -> str:
+def _metrics(estimates: Mapping[str, Estimate]) -> str:
     """Every number, with its standard error over rows and its Monte Carlo error where there are any."""
-    ends = {"_se": "± s.e.", "_mcse": "± MC"}
-    used = [end for end in ends if any(name.endswith(end) and name.removesuffix(end) in found for name in found)]
     rows = [
-        (name, value, *(found.get(name + end, "") for end in used))
-        for name, value in found.items()
-        if value != "" and not any(name.endswith(end) and name.removesuffix(end) in found for end in ends)
+        (name, estimate.value, *("" if error is None else error for error in (estimate.se, estimate.mcse)))
+        for name, estimate in estimates.items()
     ]
-    return _table(("", "value", *(ends[end] for end in used)), rows)
+    return _table(("", "value", "± s.e.", "± MC"), rows)
+
+
+def _diagnostics(diagnosis: Mapping[str, Any]) -> str:
+    return _table(("", "value"), [(name, value) for name, value in diagnosis.items() if value != ""])
 
 
 def _reproduce(about: Mapping[str, Any], recipe: str) -> str:
@@ -177,7 +184,7 @@ def _missing(reasons: Mapping[str, object]) -> str:
     return f'<details class="quiet"><summary>Pictures that this run does not have</summary>{table}</details>'
 
 
-def _said(found: T | BnnzooError, show: Callable[[T], str]) -> str:
+def _or_reason(found: T | BnnzooError, show: Callable[[T], str]) -> str:
     return f"<p>None: {escape(str(found))}.</p>" if isinstance(found, BnnzooError) else show(found)
 
 

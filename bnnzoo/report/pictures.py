@@ -1,32 +1,29 @@
-"""The pictures of a run: which there are, and the arrays behind each, for `bnnzoo.plots` to draw."""
+"""The pictures of a run: which there are, in which section, and the arrays behind each for `bnnzoo.plots` to draw."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from arviz_stats.base import array_stats  # pyright: ignore[reportPrivateImportUsage]
 from jaxtyping import Float
 
 from bnnzoo import plots
 from bnnzoo.errors import BnnzooError, UsageError
-from bnnzoo.evaluation import predictive, scores
+from bnnzoo.evaluation import evaluate, findings, metrics, predictive
+from bnnzoo.evaluation import ood as ood_scores
+from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.plots import Picture, Slice
-from bnnzoo.samplers._regime import MOST_SIGMA2
-
-if TYPE_CHECKING:
-    from bnnzoo.run import Run
+from bnnzoo.report.probes import probed
 
 _LEVELS = (0.05, 0.25, 0.75, 0.95)
-_PROBES = 50
 _MOST_SLICES = 6
 _MOST_ROWS = 5000
 
 
-def band(run: Run, *, target: str | None = None) -> Picture:
+def band(predictor: Predictor, *, target: str | None = None) -> Picture:
     """The predictive distribution over the only input, 60 % of the data's half range beyond them on each side.
 
     Args:
@@ -35,50 +32,53 @@ def band(run: Run, *, target: str | None = None) -> Picture:
     Raises:
         UsageError: for a classification, or more inputs than one.
     """
-    like = run._signature
-    if like.task != "regression" or like.shape != (1,):
+    like = predictor.signature
+    if not _has_band(predictor):
         raise UsageError("a band is for a regression on one input; slices are for more")
-    index = _target(run, target)
-    x = run._array("constant_data", "x")[:, 0].astype(float)
-    grid = _around(x, 1.6, 161)
-    said = _regression(run, grid[:, None], index)
-    y = run._array("observed_data", "y")[:, index]
-    return plots.band(grid, said, x, y, feature=like.feature_names[0], target=like.target_names[index])
+    index = _target(predictor, target)
+    x, y = predictor.record.training_rows()
+    inputs = x[:, 0].astype(float)
+    grid = _around(inputs, 1.6, 161)
+    table = _regression(predictor, grid[:, None], index)
+    return plots.band(grid, table, inputs, y[:, index], feature=like.feature_names[0], target=like.target_names[index])
 
 
-def slices(run: Run, *, target: str | None = None) -> Picture:
+def slices(predictor: Predictor, *, target: str | None = None) -> Picture:
     """What is predicted along one feature, the others at their medians; the six features that move it most.
 
     Args:
         target: one of the targets, or the number of a class; the first target, or class 1, unless given.
 
     Raises:
-        UsageError: for images.
+        UsageError: for images, or a regression on one input, which the band shows.
     """
-    like = run._signature
+    like = predictor.signature
     if len(like.shape) != 1:
         raise UsageError("slices are for features of a table; these inputs are images")
-    x = run._array("constant_data", "x").astype(float)
+    if _has_band(predictor):
+        raise UsageError("one input only: the band shows it")
+    x = predictor.record.array("constant_data", "x").astype(float)
     middle = np.median(x, axis=0)
     grids = np.stack([_around(column, 1.0, 41) for column in x.T])
     points = np.broadcast_to(middle, (*grids.shape, len(middle))).copy()
     for feature, grid in enumerate(grids):
         points[feature, :, feature] = grid
-    classify = like.task == "classification"
-    index = _class(run, target) if classify else _target(run, target)
+    classify = predictor.classifies
+    index = _class(predictor, target) if classify else _target(predictor, target)
     flat = points.reshape(-1, len(middle))
-    mean = run._moments(flat.astype(np.float32), None).mean[:, index].reshape(grids.shape)
+    mean = predictor.moments(flat.astype(np.float32)).mean[:, index].reshape(grids.shape)
     chosen = sorted(np.argsort(-np.ptp(mean, axis=1))[:_MOST_SLICES])
     found = []
     for feature in chosen:
         if classify:
-            draws = run.functions(points[feature])[..., index].reshape(-1, grids.shape[1])
-            line = np.average(draws, 0, run._weights)
-            copies = draws[predictive.copies(len(draws), run._weights)]
-            quantiles = scores.quantiles(np.sort(copies, 0)[..., None], _LEVELS)[..., 0]
+            weights = predictor.record.weights
+            draws = predictor.functions(points[feature].astype(np.float32))[..., index].reshape(-1, grids.shape[1])
+            line = np.average(draws, 0, weights)
+            copies = draws[predictive.copies(len(draws), weights)]
+            quantiles = metrics.quantiles(np.sort(copies, 0)[..., None], _LEVELS)[..., 0]
         else:
-            said = _regression(run, points[feature], index)
-            line, quantiles = said["mean"].to_numpy(), said[["q05", "q25", "q75", "q95"]].to_numpy().T
+            table = _regression(predictor, points[feature], index)
+            line, quantiles = table["mean"].to_numpy(), table[["q05", "q25", "q75", "q95"]].to_numpy().T
         found.append(Slice(like.feature_names[feature], grids[feature], line, quantiles, x[:, feature]))
     name = like.target_names[index if not classify else 0]
     few = "" if len(found) == len(grids) else f"; the {len(found)} of {len(grids)} that move it most"
@@ -90,64 +90,66 @@ def slices(run: Run, *, target: str | None = None) -> Picture:
     )
 
 
-def trace(run: Run) -> Picture:
+def trace(predictor: Predictor) -> Picture:
     """The predictions that agree least, middling and best between chains, draw by draw."""
-    values, rhat, _ = _probed(run)
+    values, rhat, _ = probed(predictor)
     return plots.trace(values, rhat)
 
 
-def rank(run: Run) -> Picture:
+def rank(predictor: Predictor) -> Picture:
     """The ranks of each chain's draws among all, for the predictions of `trace`."""
-    values, _, ess = _probed(run)
+    values, _, ess = probed(predictor)
     return plots.rank(values, ess)
 
 
-def autocorrelation(run: Run) -> Picture:
+def autocorrelation(predictor: Predictor) -> Picture:
     """The autocorrelation of the predictions of `trace`."""
-    values, _, ess = _probed(run)
+    values, _, ess = probed(predictor)
     return plots.autocorrelation(values, ess)
 
 
-def steps(run: Run) -> Picture:
+def steps(predictor: Predictor) -> Picture:
     """What the sampler said of its steps, over the run; warm-up too where it was kept.
 
     Raises:
         UsageError: if the sampler said nothing that is drawn.
     """
-    groups = {}
-    for group in ("sample_stats", "warmup_sample_stats"):
-        some = run.posterior[group].data_vars if group in run.posterior.children else {}
-        groups[group] = {str(name): value.values for name, value in some.items() if value.ndim == 2 and value.size}
-    if not set(groups["sample_stats"]) & set(plots.STATISTICS):
+    warmup = predictor.record.group("warmup_sample_stats")
+    drawn = [
+        plots.Statistic(name, values, warmup.get(name), **predictor.record.declared(name))
+        for name, values in predictor.record.statistics.items()
+        if values.ndim == 2 and values.size
+    ]
+    drawn = [one for one in drawn if one.label or one.limit is not None]
+    if not drawn:
         raise UsageError("the sampler reports no statistics of its steps")
-    limits = {"sigma2": (MOST_SIGMA2, "trusted up to here, in the mean")}
-    return plots.steps(groups["sample_stats"], groups["warmup_sample_stats"], limits=limits)
+    return plots.steps(drawn)
 
 
-def calibration(run: Run) -> Picture:
+def calibration(predictor: Predictor) -> Picture:
     """Regression: coverage against the probability of central intervals. Classification: a reliability diagram.
 
     Raises:
         UsageError: if the run kept no test rows.
     """
-    x, y = _test(run)
-    if run._signature.task == "classification":
-        return plots.reliability(y, run._moments(x, None).mean)
-    return plots.coverage(run._drawn(x, y).pit.ravel())
+    x, y = _test(predictor)
+    if predictor.classifies:
+        return plots.reliability(y, predictor.moments(x).mean)
+    return plots.coverage(evaluate.drawn(predictor, x, y).pit.ravel())
 
 
-def pit(run: Run) -> Picture:
+def pit(predictor: Predictor) -> Picture:
     """The histogram of the probability integral transform of the test targets.
 
     Raises:
         UsageError: for a classification, or if the run kept no test rows.
     """
-    if run._signature.task == "classification":
+    if predictor.classifies:
         raise UsageError("the probability integral transform is for regression")
-    return plots.pit(run._drawn(*_test(run)).pit.ravel())
+    return plots.pit(evaluate.drawn(predictor, *_test(predictor)).pit.ravel())
 
 
-def ood(run: Run, *, spec: Any = "noise") -> Picture:
+def ood(predictor: Predictor, *, spec: Any = "noise") -> Picture:
     """Histograms of the uncertainty on the test rows and on unfamiliar ones, of the posterior and its best draw.
 
     Args:
@@ -156,19 +158,47 @@ def ood(run: Run, *, spec: Any = "noise") -> Picture:
     Raises:
         UsageError: if the run kept no test rows.
     """
-    found = run.ood(spec)
+    found = ood_scores.of_run(predictor, spec, predictor.test_rows()[0])
     posterior = {name: (values, found.outside[name]) for name, values in found.inside.items()}
     single = {name: (values, found.single_outside[name]) for name, values in found.single_inside.items()}
     return plots.ood(posterior, single, name=Path(found.name).stem)
 
 
-PICTURES: dict[str, Callable[[Run], Picture]] = {
-    made.__name__: made for made in (band, slices, ood, calibration, pit, trace, rank, autocorrelation, steps)
+class Drawing(NamedTuple):
+    """A picture that a run may have: under which heading of the report, and how it is made."""
+
+    section: str
+    make: Callable[..., Picture]
+
+
+PREDICTS = "What it predicts"
+PICTURES = {
+    "band": Drawing(PREDICTS, band),
+    "slices": Drawing(PREDICTS, slices),
+    "ood": Drawing(PREDICTS, ood),
+    "calibration": Drawing(findings.CALIBRATED, calibration),
+    "pit": Drawing(findings.CALIBRATED, pit),
+    "trace": Drawing(findings.CONVERGED, trace),
+    "rank": Drawing(findings.CONVERGED, rank),
+    "autocorrelation": Drawing(findings.CONVERGED, autocorrelation),
+    "steps": Drawing(findings.RAN, steps),
 }
 """All there are, by name, in the order of a report."""
 
 
-def draw(run: Run, names: Iterable[str], *, spec: Any = "noise") -> Iterator[tuple[str, Picture | BnnzooError]]:
+def picture(predictor: Predictor, name: str, **options: Any) -> Picture:
+    """One picture of a run.
+
+    Raises:
+        UsageError: for another name, or a picture that this run does not have.
+    """
+    _check_name(name, name)
+    return PICTURES[name].make(predictor, **options)
+
+
+def draw(
+    predictor: Predictor, names: Iterable[str] = PICTURES, *, spec: Any = "noise"
+) -> Iterator[tuple[str, Picture | BnnzooError]]:
     """The pictures of those names, or for one that this run does not have, the reason.
 
     Args:
@@ -176,24 +206,20 @@ def draw(run: Run, names: Iterable[str], *, spec: Any = "noise") -> Iterator[tup
     """
     for name in names:
         try:
-            # With a band there is nothing left for slices to show.
-            if name == "slices" and run._signature.task == "regression" and run._signature.shape == (1,):
-                raise UsageError("one input only: the band shows it")
-            yield name, ood(run, spec=spec) if name == "ood" else PICTURES[name](run)
+            yield name, picture(predictor, name, **({"spec": spec} if name == "ood" else {}))
         except BnnzooError as error:
             yield name, error
 
 
 def write(
-    run: Run, out: Path, formats: Sequence[str], names: Sequence[str] | None, *, ood: Any, force: bool
+    predictor: Predictor, out: Path, formats: Sequence[str], names: Sequence[str] | None, *, ood: Any, force: bool
 ) -> list[dict[str, Any]]:
     """Draw into the folder `out`; everything wrong is found before anything is drawn."""
     for format in formats:
         if format not in plots.FORMATS:
             raise UsageError(f"--format {format}: pictures are {', '.join(plots.FORMATS[:-1])} or {plots.FORMATS[-1]}")
     for name in names or ():
-        if name not in PICTURES:
-            raise UsageError(f"--only {name}: no such picture; there are: {', '.join(PICTURES)}")
+        _check_name(f"--only {name}", name)
     chosen = list(dict.fromkeys(names or PICTURES))
     if out.exists() and not out.is_dir():
         raise UsageError(f"{out}: is no folder; use another -o")
@@ -202,7 +228,7 @@ def write(
     if taken and not force:
         raise UsageError(f"{taken[0]}: exists; use another -o, or --force to replace it")
     rows: list[dict[str, Any]] = []
-    for name, found in draw(run, chosen, spec=ood):
+    for name, found in draw(predictor, chosen, spec=ood):
         if isinstance(found, BnnzooError):
             rows.append({"picture": name, "file": None, "why": str(found)})
             continue
@@ -220,67 +246,34 @@ def _around(x: Float[np.ndarray, " row"], factor: float, points: int) -> Float[n
     return np.linspace(middle - factor * half, middle + factor * half, points)
 
 
-def _regression(run: Run, x: Float[np.ndarray, "row feature"], index: int) -> pd.DataFrame:
+def _check_name(where: str, name: str) -> None:
+    if name not in PICTURES:
+        raise UsageError(f"{where}: no such picture; there are: {', '.join(PICTURES)}")
+
+
+def _has_band(predictor: Predictor) -> bool:
+    return not predictor.classifies and predictor.signature.shape == (1,)
+
+
+def _regression(predictor: Predictor, x: Float[np.ndarray, "row feature"], index: int) -> pd.DataFrame:
     """mean, sd, its parts and the quantiles of one target."""
-    said = run.predict(x)
-    prefix = f"{run._signature.target_names[index]}_" if len(run._signature.target_names) > 1 else ""
-    found = {name: said[f"{prefix}{name}"].to_numpy() for name in ("mean", "sd", "aleatoric_sd", "epistemic_sd")}
-    quantiles = run._quantiles(x.astype(np.float32), seed=0, levels=_LEVELS)
+    inputs, targets = x.astype(np.float32), predictor.signature.target_names
+    table = predictor.table(inputs)
+    prefix = f"{targets[index]}_" if len(targets) > 1 else ""
+    columns = {name: table[f"{prefix}{name}"].to_numpy() for name in ("mean", "sd", "aleatoric_sd", "epistemic_sd")}
+    quantiles = predictor.quantiles(inputs, _LEVELS)
     levels = {f"q{round(100 * q):02d}": quantiles[i, :, index] for i, q in enumerate(_LEVELS)}
-    return pd.DataFrame(found | levels)
+    return pd.DataFrame(columns | levels)
 
 
-def _test(run: Run) -> tuple[np.ndarray, np.ndarray]:
+def _test(predictor: Predictor) -> tuple[np.ndarray, np.ndarray]:
     """The test rows, at most 5000."""
-    x, y = run.test_rows()
+    x, y = predictor.test_rows()
     return x[:_MOST_ROWS], y[:_MOST_ROWS]
 
 
-def _probed(run: Run) -> tuple[dict[str, np.ndarray], dict[str, float], dict[str, float]]:
-    """Three predictions at the probe inputs of `Run.diagnose`, [chain, draw] each, their R-hat and bulk ESS.
-
-    Those of the largest, the median and the smallest R-hat; of a posterior made in Python, three of its parameters.
-    """
-    values, names = _values(run)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        moving = np.ptp(values, axis=(0, 1)) > 0
-        if values.shape[1] < 4:
-            rhat, ess = np.full(len(names), np.inf), np.zeros(len(names))
-        else:
-            flat = np.moveaxis(values, 2, 0).astype(float)
-            rhat = np.array([array_stats.rhat(one) for one in flat])
-            ess = np.array([array_stats.ess(one, method="bulk") for one in flat])
-        rhat = np.where(moving & np.isfinite(rhat), rhat, np.inf)
-        ess = np.where(moving & np.isfinite(ess), ess, 0.0)
-    order = np.argsort(-rhat, kind="stable")
-    chosen = sorted({0, len(order) // 2, len(order) - 1})
-    return (
-        {names[order[k]]: values[..., order[k]] for k in chosen},
-        {names[order[k]]: float(rhat[order[k]]) for k in chosen},
-        {names[order[k]]: float(ess[order[k]]) for k in chosen},
-    )
-
-
-def _values(run: Run) -> tuple[Float[np.ndarray, "chain draw value"], list[str]]:
-    """What convergence is judged by, in original units, and what each value is."""
-    chains, _ = run._shape
-    if not run._is_rebuildable:
-        positions = run._draws.reshape(chains, -1, run._draws.shape[-1])
-        return positions, [f"parameter {index}" for index in range(positions.shape[2])]
-    like = run._signature
-    where, probes = run._probes(_PROBES)
-    values = run.functions(probes)
-    if like.task == "regression":
-        values = run._scaler.unscale_targets(values)
-        what = [f"mean of {target}" for target in like.target_names]
-    else:
-        what = [f"p({like.target_names[0]} = {index})" for index in range(like.num_classes)]
-    names = [f"{one} at {where} {row}" for row in range(values.shape[2]) for one in what]
-    return values.reshape(*values.shape[:2], -1), names
-
-
-def _target(run: Run, name: str | None) -> int:
-    names = run._signature.target_names
+def _target(predictor: Predictor, name: str | None) -> int:
+    names = predictor.signature.target_names
     if name is None:
         return 0
     if name not in names:
@@ -288,8 +281,8 @@ def _target(run: Run, name: str | None) -> int:
     return names.index(name)
 
 
-def _class(run: Run, name: str | None) -> int:
-    count = run._signature.num_classes
+def _class(predictor: Predictor, name: str | None) -> int:
+    count = predictor.signature.num_classes
     if name is None:
         return min(1, count - 1)
     if not name.isdigit() or int(name) >= count:

@@ -16,7 +16,7 @@ import numpy as np
 from bnnzoo import store
 from bnnzoo.errors import BnnzooError, BnnzooWarning, InterruptedRunError
 from bnnzoo.evaluation import diagnostics
-from bnnzoo.finding import sentence
+from bnnzoo.finding import sentence, to_json
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.progress import Observer, Progress
 from bnnzoo.recipe import Recipe
@@ -180,6 +180,7 @@ class _Driver:
             {
                 "regime_ok": int(not findings),
                 "regime": regime,
+                "findings": to_json(findings),
                 "tuned": json.dumps(tuned),
                 "draws_done": recipe.draws,
                 "target_evaluations": float(looks * recipe.chains),

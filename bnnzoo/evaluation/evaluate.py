@@ -1,0 +1,53 @@
+"""How good a run's predictions are: every metric of some rows, and what a file keeps of an evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from jaxtyping import Shaped
+
+from bnnzoo.evaluation import metrics, scores
+from bnnzoo.evaluation.metrics import Estimate
+from bnnzoo.evaluation.predictive import Moments
+from bnnzoo.evaluation.predictor import Predictor
+
+
+def estimates(
+    predictor: Predictor, x: Shaped[np.ndarray, "row ..."], y: Shaped[np.ndarray, "row ..."]
+) -> dict[str, Estimate]:
+    """The metrics of the predictions at `x` of the targets `y`, with their errors over rows and over draws."""
+
+    def score(moments: Moments) -> dict[str, Estimate]:
+        if predictor.classifies:
+            return scores.classification(y, moments)
+        return scores.regression(y, moments, predictor.scaler)
+
+    sums = predictor.sums(x, y)
+    errors = scores.monte_carlo_errors(sums, predictor.record.shape[0], score)
+    found = {name: one._replace(mcse=errors.get(name)) for name, one in score(sums.moments()).items()}
+    if not predictor.classifies:
+        rows = drawn(predictor, x, y)
+        distance, p = metrics.pit_uniformity(rows.pit)
+        found |= scores.sampled(y, rows) | {"pit_ks": Estimate(distance), "pit_p": Estimate(p)}
+    return found
+
+
+def drawn(predictor: Predictor, x: Shaped[np.ndarray, "row ..."], y: Shaped[np.ndarray, "row ..."]) -> scores.Drawn:
+    """Quantiles, CRPS and PIT of regression rows, from samples of their predictive distribution."""
+    uniform = np.random.default_rng(0).uniform(size=y.shape)
+    parts = [scores.drawn(values, y[rows], uniform[rows]) for rows, values in predictor.samples(x)]
+    quantiles, crps, pit = zip(*parts, strict=True)
+    return scores.Drawn(np.concatenate(quantiles, 1), np.concatenate(crps), np.concatenate(pit))
+
+
+def groups(predictor: Predictor, x_test: Shaped[np.ndarray, "row ..."]) -> Mapping[str, Mapping[str, np.ndarray]]:
+    """posterior_predictive and log_likelihood, in original units, of every k-th draw of each chain."""
+    record = predictor.record
+    x, y = record.training_rows()
+    kept = record.kept(max(len(x), len(x_test) * len(predictor.signature.target_names)))
+    seed = int(record.attributes["seed"])
+    return {
+        "posterior_predictive": {"y": predictor.sample_each(x_test, kept, seed=seed), "draw": kept},
+        "log_likelihood": {"y": predictor.log_likelihoods(x, y, kept), "draw": kept},
+    }

@@ -1,0 +1,244 @@
+"""The predictive distribution of a run, in original units, from its file alone."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import pandas as pd
+from jaxtyping import Float, Int, Shaped
+
+from bnnzoo import assembly
+from bnnzoo.data import Scaler, Signature, load_like
+from bnnzoo.errors import UsageError
+from bnnzoo.evaluation import metrics, predictive
+from bnnzoo.evaluation.predictive import Moments, Sums
+from bnnzoo.evaluation.record import Record
+from bnnzoo.models import AbstractModel
+from bnnzoo.posterior import LinearisedPosterior, NetworkPosterior, backend
+from bnnzoo.recipe import config
+from bnnzoo.store.schema import LINEARISED_AT, fixed_leaves
+
+QUANTILES = (0.05, 0.5, 0.95)
+"""Those of a table of predictions."""
+
+_LEAST_SAMPLES = 1000
+"""Quantiles are of at least so many samples, several a draw where there are few draws."""
+_BEST_OF_ROWS = 2000
+"""Of how many training rows the likelihood decides which draw is best, where the file has no log density."""
+
+
+class _Restored(NamedTuple):
+    """What the file's words stand for."""
+
+    model: AbstractModel
+    signature: Signature
+    scaler: Scaler
+    posterior: NetworkPosterior
+
+
+class Predictor:
+    """What a run's draws predict. Of a posterior made in Python there are the draws alone: the rest is refused.
+
+    Inputs `x` are rows as `load_inputs` returns them, targets `y` as `load_like` does, both in original units.
+
+    Raises:
+        UsageError: on first use, if the file names no model.
+        BnnzooError: if there are no draws yet.
+    """
+
+    def __init__(self, record: Record):
+        self.record = record
+
+    @functools.cached_property
+    def _restored(self) -> _Restored:
+        if not self.record.names_a_model:
+            raise UsageError("the run is of a posterior made in Python: its file holds the draws, but not the model")
+        backend.keep_programs()
+        attributes, constant = self.record.attributes, self.record.group("constant_data")
+        with backend.arithmetic(self.precision):
+            recipe = config.recipe_from(attributes["recipe"])
+            signature = assembly.signature_from(json.loads(attributes["signature"]))
+            parts = assembly.make_parts(recipe, signature.task)
+            scaler = Scaler(*(constant[name] for name in ("x_mean", "x_sd", "y_mean", "y_sd")))
+            fixed = fixed_leaves(constant)
+            posterior = assembly.make_posterior(recipe, parts, signature, scaler, None, fixed)
+        return _Restored(parts.model, signature, scaler, posterior)
+
+    @property
+    def precision(self) -> Any:
+        """ "float32" or "float64": in which the run was made, and predictions are."""
+        return self.record.attributes["precision"]
+
+    @property
+    def signature(self) -> Signature:
+        """What rows look like: shape and names of features and targets, the task."""
+        return self._restored.signature
+
+    @property
+    def classifies(self) -> bool:
+        """Whether targets are labels."""
+        return self.signature.task == "classification"
+
+    @property
+    def scaler(self) -> Scaler:
+        """Between original units and those that the network sees."""
+        return self._restored.scaler
+
+    @functools.cached_property
+    def posterior(self) -> NetworkPosterior:
+        """The posterior that predicts: linear in theta where the file holds points to be linear at."""
+        plain = self._restored.posterior
+        return plain if self._modes is None else LinearisedPosterior.like(plain)
+
+    @property
+    def blocks(self) -> list[str]:
+        """The blocks of theta in order: the layout of the model knows it, the file does not."""
+        if self.record.names_a_model:
+            return [block.name for block in self._restored.posterior.layout.blocks]
+        return self.record.variables
+
+    @functools.cached_property
+    def draws(self) -> Float[np.ndarray, "draw dim"]:
+        """All chains' draws one after the other, flattened, on their natural scale."""
+        return self.record.positions(self.blocks)
+
+    @functools.cached_property
+    def thetas(self) -> Float[np.ndarray, "draw both"]:
+        """The draws as `posterior` takes them: each followed by its chain's mode where there are modes."""
+        if self._modes is None:
+            return self.draws
+        return np.concatenate([self.draws, np.repeat(self._modes, len(self.draws) // len(self._modes), 0)], 1)
+
+    @functools.cached_property
+    def _modes(self) -> Float[np.ndarray, "chain dim"] | None:
+        constant = self.record.group("constant_data")
+        names = [LINEARISED_AT + name for name in self.blocks]
+        if names[0] not in constant:
+            return None
+        return np.concatenate([constant[name].reshape(len(constant[name]), -1) for name in names], 1)
+
+    def test_rows(self, data: Any = None) -> tuple[np.ndarray, np.ndarray]:
+        """Inputs and targets of the run's own test rows, or of `data`.
+
+        Raises:
+            UsageError: when there are no test rows and no `data`.
+        """
+        like = self.signature
+        if data is None:
+            return self.record.test_rows()
+        test = load_like(data, like)
+        return test.x, test.y
+
+    def inputs(self, x: Shaped[np.ndarray, "row ..."]) -> Shaped[np.ndarray, "row ..."]:
+        """Rows as `posterior` takes them."""
+        arranged = self._restored.model.arrange(self.scaler.scale_inputs(x))
+        return arranged.astype(self.precision) if arranged.dtype.kind == "f" else arranged
+
+    def functions(self, x: Shaped[np.ndarray, "row ..."]) -> Float[np.ndarray, "chain draw row value"]:
+        """What each draw predicts, in the units the network sees: what convergence is judged by."""
+        inputs, chains = self.inputs(x), self.record.shape[0]
+        with backend.arithmetic(self.precision):
+            values = predictive.functions(self.posterior, self.thetas, inputs)
+        return values.reshape(chains, -1, *values.shape[1:])
+
+    def sums(self, x: Shaped[np.ndarray, "row ..."], y: Shaped[np.ndarray, "row ..."] | None = None) -> Sums:
+        """Of about twenty batches of draws, from which moments come, in the units the network sees."""
+        inputs, parts = self.inputs(x), predictive.batches(*self.record.shape)
+        target = None if y is None else self.scaler.scale_targets(y)
+        with backend.arithmetic(self.precision):
+            return predictive.sums(
+                self.posterior, self.thetas, inputs, target, weights=self.record.weights, parts=parts
+            )
+
+    def moments(self, x: Shaped[np.ndarray, "row ..."], *, draw: int | None = None) -> Moments:
+        """Of the mixture over all draws, or of a single one, in the units the network sees."""
+        if draw is None:
+            return self.sums(x).moments()
+        inputs = self.inputs(x)
+        with backend.arithmetic(self.precision):
+            return predictive.moments(self.posterior, self.thetas[[draw]], inputs)
+
+    def samples(
+        self, x: Shaped[np.ndarray, "row ..."], *, seed: int = 0
+    ) -> Iterator[tuple[slice, Float[np.ndarray, "sample row target"]]]:
+        """Blocks of rows: samples of their predictive distribution in original units, at least 1000 a row."""
+        inputs, key, weights = self.inputs(x), jax.random.key(seed), self.record.weights
+        index = predictive.copies(len(self.thetas), weights, least=_LEAST_SAMPLES)
+        draws = self.thetas if len(index) == len(self.thetas) and weights is None else self.thetas[index]
+        with backend.arithmetic(self.precision):
+            for rows in predictive.blocks(len(inputs), len(draws), len(self.signature.target_names)):
+                drawn = predictive.samples(self.posterior, draws, inputs[rows], first_row=rows.start, key=key)
+                yield rows, self.scaler.unscale_targets(drawn)
+
+    def quantiles(
+        self, x: Shaped[np.ndarray, "row ..."], levels: tuple[float, ...] = QUANTILES, *, seed: int = 0
+    ) -> Float[np.ndarray, "quantile row target"]:
+        """Quantiles of the predictive distribution in original units."""
+        blocks = self.samples(x, seed=seed)
+        return np.concatenate([metrics.quantiles(np.sort(values, 0), levels) for _, values in blocks], 1)
+
+    def sample_each(
+        self, x: Shaped[np.ndarray, "row ..."], kept: Int[np.ndarray, " kept"], *, seed: int
+    ) -> Shaped[np.ndarray, "chain kept row *target"]:
+        """One target of each kept draw and row, in original units."""
+        inputs = self.inputs(x)
+        with backend.arithmetic(self.precision):
+            drawn = predictive.samples(self.posterior, self._thinned(kept), inputs, key=jax.random.key(seed))
+        drawn = drawn if self.classifies else self.scaler.unscale_targets(drawn)
+        return drawn.reshape(-1, len(kept), *drawn.shape[1:])
+
+    def log_likelihoods(
+        self,
+        x: Shaped[np.ndarray, "row ..."],
+        y: Shaped[np.ndarray, "row ..."],
+        kept: Int[np.ndarray, " kept"],
+    ) -> Float[np.ndarray, "chain kept row"]:
+        """log p(y | x, theta) of each row by each kept draw, a density of y in original units."""
+        inputs, target = self.inputs(x), self.scaler.scale_targets(y)
+        with backend.arithmetic(self.precision):
+            found = predictive.log_likelihoods(self.posterior, self._thinned(kept), inputs, target)
+        if not self.classifies:
+            found = found - np.sum(np.log(self.scaler.y_sd)).astype(np.float32)
+        return found.reshape(-1, len(kept), len(x))
+
+    def _thinned(self, kept: Int[np.ndarray, " kept"]) -> Float[np.ndarray, "draw both"]:
+        """The kept draws of every chain."""
+        chains, count = self.record.shape
+        return self.thetas.reshape(chains, count, -1)[:, kept].reshape(chains * len(kept), -1)
+
+    def best_draw(self) -> int:
+        """The draw of the highest log density, or where the file has none of the highest log-likelihood."""
+        if "lp" in self.record.statistics:
+            return int(np.argmax(self.record.statistics["lp"]))
+        rows = self.record.training_rows(_BEST_OF_ROWS)
+        values = self.log_likelihoods(*rows, np.arange(self.record.shape[1]))
+        return int(np.argmax(values.sum(2, dtype=np.float64)))
+
+    def table(self, x: Shaped[np.ndarray, "row ..."], *, seed: int = 0) -> pd.DataFrame:
+        """The predictive distribution in original units, a row each: see `Run.predict`."""
+        moments, like = self.moments(x), self.signature
+        if self.classifies:
+            columns = {f"p_{c}": moments.mean[:, c] for c in range(like.num_classes)}
+            return pd.DataFrame({**columns, "entropy": metrics.entropy(moments.mean)})
+        scale = self.scaler.y_sd
+        values = {
+            "mean": self.scaler.unscale_targets(moments.mean),
+            "sd": np.sqrt(moments.aleatoric + moments.epistemic) * scale,
+            "aleatoric_sd": np.sqrt(moments.aleatoric) * scale,
+            "epistemic_sd": np.sqrt(moments.epistemic) * scale,
+        }
+        quantiles = self.quantiles(x, seed=seed)
+        values |= {f"q{round(100 * q):02d}": quantiles[i] for i, q in enumerate(QUANTILES)}
+        several = len(like.target_names) > 1
+        return pd.DataFrame(
+            {
+                (f"{target}_{name}" if several else name): array[:, i]
+                for i, target in enumerate(like.target_names)
+                for name, array in values.items()
+            }
+        )

@@ -1,0 +1,150 @@
+"""What a run left: its tree of draws, statistics and rows. NumPy only; opening one starts no JAX."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from jaxtyping import Float, Int, Shaped
+from scipy import special
+
+from bnnzoo import store
+from bnnzoo.errors import BnnzooError, UsageError
+from bnnzoo.finding import Finding, from_json
+from bnnzoo.recipe import config
+from bnnzoo.store import schema
+
+_GROUP_BYTES = 2**25
+"""What a number for every draw and row may take; of more, every k-th draw is kept."""
+
+
+class Record:
+    """The draws, statistics and rows of a finished or unfinished run, in original units."""
+
+    def __init__(self, tree: xr.DataTree, path: Path | None):
+        self.tree = tree
+        self.path = path
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """The root attributes of the file."""
+        return {str(k): v.item() if hasattr(v, "item") else v for k, v in self.tree.attrs.items()}
+
+    @property
+    def names_a_model(self) -> bool:
+        """Whether the file says what the model is; a posterior made in Python is beyond words."""
+        return "signature" in self.tree.attrs
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Chains, and draws of each.
+
+        Raises:
+            BnnzooError: if there are no draws yet.
+        """
+        sizes = self.tree["posterior"].sizes if "posterior" in self.tree.children else {}
+        if not sizes.get("draw", 0):
+            raise BnnzooError(f"{self.path}: no draws yet; bnnzoo resume {self.path}")
+        return sizes["chain"], sizes["draw"]
+
+    @property
+    def thin(self) -> int:
+        """Steps of the sampler between two draws."""
+        return config.recipe_from(self.attributes["recipe"]).thin if self.names_a_model else 1
+
+    @property
+    def variables(self) -> list[str]:
+        """The blocks of parameters, in no order that means anything: that of theta is the model's."""
+        return [str(name) for name in self.tree["posterior"].data_vars]
+
+    def positions(self, names: Sequence[str]) -> Float[np.ndarray, "draw dim"]:
+        """All chains' draws one after the other, these blocks flattened, on their natural scale."""
+        group = self.tree["posterior"]
+        # A copy of a variable shares no cache with it: the tree does not keep the draws a second time.
+        variables = [group[name].variable.copy(deep=False) for name in names]
+        chains, draws_each = self.shape
+        count = chains * draws_each
+        widths = [variable.size // count for variable in variables]
+        draws = np.empty((count, sum(widths)), variables[0].dtype)
+        for stop, width, variable in zip(np.cumsum(widths), widths, variables, strict=True):
+            draws[:, stop - width : stop] = np.asarray(variable.values).reshape(count, -1)
+        return draws
+
+    def group(self, name: str) -> dict[str, Shaped[np.ndarray, "..."]]:
+        """The variables of a group; none where the file has no such group."""
+        variables = self.tree[name].data_vars if name in self.tree.children else {}
+        return {str(key): np.asarray(value.values) for key, value in variables.items()}
+
+    @functools.cached_property
+    def statistics(self) -> dict[str, Shaped[np.ndarray, "chain draw"]]:
+        """What the sampler said of its steps, by name."""
+        return self.group("sample_stats")
+
+    def declared(self, name: str) -> dict[str, Any]:
+        """What a statistic's sampler declares of it: label, limit and limit_label, where the file says them."""
+        words = self.tree[f"sample_stats/{name}"].attrs
+        known = {"label": words.get("long_name"), "limit": words.get("limit"), "limit_label": words.get("limit_label")}
+        return {key: value for key, value in known.items() if value is not None}
+
+    @functools.cached_property
+    def weights(self) -> Float[np.ndarray, " draw"] | None:
+        """The weights of all chains' draws, summing to one; None where all are equal."""
+        if "log_weight" not in self.statistics:
+            return None
+        return special.softmax(self.statistics["log_weight"].astype(np.float64).reshape(-1))
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What the sampler found to be wrong with the run."""
+        return from_json(self.attributes.get("findings", "[]"))
+
+    def array(self, group: str, name: str) -> Shaped[np.ndarray, "..."]:
+        """One variable."""
+        return np.asarray(self.tree[f"{group}/{name}"].values)
+
+    def training_rows(self, most: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Inputs and targets, or at most so many, evenly through the data."""
+        x, y = self.array("constant_data", "x"), self.array("observed_data", "y")
+        if most is None or most >= len(x):
+            return x, y
+        chosen = np.linspace(0, len(x) - 1, most).round().astype(int)
+        return x[chosen], y[chosen]
+
+    @property
+    def has_test_rows(self) -> bool:
+        """Whether some rows were kept out of training."""
+        return "constant_data" in self.tree.children and "x_test" in self.tree["constant_data"]
+
+    def test_rows(self) -> tuple[np.ndarray, np.ndarray]:
+        """Inputs and targets of the rows that were kept out of training.
+
+        Raises:
+            UsageError: if none were.
+        """
+        if not self.has_test_rows:
+            raise UsageError("the run kept no test rows (--test-fraction 0); give some with --data")
+        return self.array("constant_data", "x_test"), self.array("constant_data", "y_test")
+
+    def probes(self, count: int) -> tuple[str, np.ndarray]:
+        """The inputs at which convergence is judged, and of which rows they are: the first test rows, if any."""
+        name, where = ("x_test", "test row") if self.has_test_rows else ("x", "training row")
+        return where, self.array("constant_data", name)[:count]
+
+    def kept(self, numbers: int) -> Int[np.ndarray, " kept"]:
+        """Every k-th draw of a chain, with k such that so many numbers a draw fit into 32 MB."""
+        chains, count = self.shape
+        return np.arange(0, count, -(-count * 4 * chains * numbers // _GROUP_BYTES))
+
+    def add_groups(self, groups: Mapping[str, Mapping[str, np.ndarray]]) -> None:
+        """Write posterior_predictive and log_likelihood into the file, each a variable `y` of the draws in `draw`."""
+        assert self.path is not None
+        self.tree.close()
+        for group, values in groups.items():
+            names = schema.DIMS[group]["y"][: values["y"].ndim]
+            coords = {"chain": np.arange(values["y"].shape[0]), "draw": values["draw"]}
+            store.add_groups(self.path, {group: {"y": values["y"]}}, {"y": names}, {group: coords})
+        self.tree = store.open_tree(self.path)

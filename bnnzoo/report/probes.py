@@ -1,0 +1,54 @@
+"""The predictions by which a page shows whether chains agree: the worst, a middling one, the best."""
+
+from __future__ import annotations
+
+import numpy as np
+from arviz_stats.base import array_stats  # pyright: ignore[reportPrivateImportUsage]
+from jaxtyping import Float
+
+from bnnzoo.evaluation.predictor import Predictor
+
+_PROBES = 50
+
+
+def probed(predictor: Predictor) -> tuple[dict[str, np.ndarray], dict[str, float], dict[str, float]]:
+    """Three predictions at the probe inputs of `Run.diagnose`, [chain, draw] each, their R-hat and bulk ESS.
+
+    Those of the largest, the median and the smallest R-hat; of a posterior made in Python, three of its parameters.
+    """
+    values, names = _values(predictor)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        moving = np.ptp(values, axis=(0, 1)) > 0
+        if values.shape[1] < 4:
+            rhat, ess = np.full(len(names), np.inf), np.zeros(len(names))
+        else:
+            flat = np.moveaxis(values, 2, 0).astype(float)
+            rhat = np.array([array_stats.rhat(value) for value in flat])
+            ess = np.array([array_stats.ess(value, method="bulk") for value in flat])
+        rhat = np.where(moving & np.isfinite(rhat), rhat, np.inf)
+        ess = np.where(moving & np.isfinite(ess), ess, 0.0)
+    order = np.argsort(-rhat, kind="stable")
+    chosen = sorted({0, len(order) // 2, len(order) - 1})
+    return (
+        {names[order[k]]: values[..., order[k]] for k in chosen},
+        {names[order[k]]: float(rhat[order[k]]) for k in chosen},
+        {names[order[k]]: float(ess[order[k]]) for k in chosen},
+    )
+
+
+def _values(predictor: Predictor) -> tuple[Float[np.ndarray, "chain draw value"], list[str]]:
+    """What convergence is judged by, in original units, and what each value is."""
+    record = predictor.record
+    if not record.names_a_model:
+        positions = predictor.draws.reshape(*record.shape, -1)
+        return positions, [f"parameter {index}" for index in range(positions.shape[2])]
+    like = predictor.signature
+    where, probes = record.probes(_PROBES)
+    values = predictor.functions(probes)
+    if predictor.classifies:
+        labels = [f"p({like.target_names[0]} = {index})" for index in range(like.num_classes)]
+    else:
+        values = predictor.scaler.unscale_targets(values)
+        labels = [f"mean of {target}" for target in like.target_names]
+    names = [f"{label} at {where} {row}" for row in range(values.shape[2]) for label in labels]
+    return values.reshape(*values.shape[:2], -1), names
