@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import arviz_stats  # noqa: F401 (the accessor `azstats`)
@@ -24,7 +24,8 @@ def summary(record: Record) -> dict[str, Any]:
     """A run in a dozen numbers."""
     about, stats = record.attributes, record.statistics
     posterior = record.tree["posterior"]
-    means = {name: float(np.mean(stats[name])) for name in ("acceptance_rate", "sigma2", "step_size") if name in stats}
+    told = [name for name in stats if name in ("acceptance_rate", "step_size") or "limit" in record.declared(name)]
+    means = {name: float(np.mean(stats[name])) for name in told}
     return {
         **{key: about[key] for key in ("model", "sampler", "exactness")},
         "chains": posterior.sizes["chain"],
@@ -59,7 +60,7 @@ def of_run(predictor: Predictor, *, num_probes: int = 50) -> dict[str, Any]:
         **of_predictions(values, exactness=about["exactness"], weights=record.weights),
         "weights_rhat": max(row["rhat"] for row in blocks(predictor)),
         "still_chains": still_chains(positions),
-        **of_statistics(record.statistics, thin=record.thin),
+        **of_statistics(record.statistics, averaged=record.averaged, thin=record.thin),
         "regime_ok": about["regime_ok"],
         "regime": about.get("regime", ""),
     }
@@ -175,14 +176,18 @@ def still_chains(positions: Float[np.ndarray, "chain draw dim"]) -> int:
     return found
 
 
-def of_statistics(stats: Mapping[str, Shaped[Any, "..."]], *, thin: int = 1) -> dict[str, float]:
+def of_statistics(
+    stats: Mapping[str, Shaped[Any, "..."]], *, averaged: Collection[str] = (), thin: int = 1
+) -> dict[str, float]:
     """What the sampler reported of its steps: means, convergence of the log density, E-BFMI.
 
     `lp_rhat` and `lp_ess` are of `lp`; an estimate of it on mini-batches is too noisy to be judged. E-BFMI compares the
     energies of successive steps, so a thinned run has none.
+
+    Args:
+        averaged: whose mean over the run says something, as their sampler declares.
     """
-    names = ("acceptance_rate", "sigma2", "penalty", "var_dof", "skew_bias", "n_steps")
-    found = {name: float(np.mean(np.asarray(stats[name]))) for name in names if name in stats}
+    found = {name: float(np.mean(np.asarray(stats[name]))) for name in stats if name in averaged}
     if "acceptance_rate" in stats:
         found["acceptance_rate_min"] = float(np.min(np.mean(np.asarray(stats["acceptance_rate"]), 1)))
     if "diverging" in stats:

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int, Shaped
 
-from bnnzoo import assembly
+from bnnzoo.assembly import Problem
 from bnnzoo.data import Scaler, Signature, load_like
-from bnnzoo.errors import UsageError
 from bnnzoo.evaluation import metrics, predictive
 from bnnzoo.evaluation.predictive import Moments, Sums
 from bnnzoo.evaluation.record import Record
-from bnnzoo.models import AbstractModel
-from bnnzoo.posterior import LinearisedPosterior, NetworkPosterior, backend
-from bnnzoo.recipe import config
-from bnnzoo.store.schema import LINEARISED_AT, fixed_leaves
+from bnnzoo.posterior import NetworkPosterior, backend
+from bnnzoo.store.schema import LINEARISED_AT
 
 QUANTILES = (0.05, 0.5, 0.95)
 """Those of a table of predictions."""
@@ -30,15 +26,6 @@ _LEAST_SAMPLES = 1000
 """Quantiles are of at least so many samples, several a draw where there are few draws."""
 _BEST_OF_ROWS = 2000
 """Of how many training rows the likelihood decides which draw is best, where the file has no log density."""
-
-
-class _Restored(NamedTuple):
-    """What the file's words stand for."""
-
-    model: AbstractModel
-    signature: Signature
-    scaler: Scaler
-    posterior: NetworkPosterior
 
 
 class Predictor:
@@ -55,19 +42,11 @@ class Predictor:
         self.record = record
 
     @functools.cached_property
-    def _restored(self) -> _Restored:
-        if not self.record.names_a_model:
-            raise UsageError("the run is of a posterior made in Python: its file holds the draws, but not the model")
+    def _problem(self) -> Problem:
+        # Here the first computation begins: opening a file alone leaves JAX as it is.
         backend.keep_programs()
-        attributes, constant = self.record.attributes, self.record.group("constant_data")
         with backend.arithmetic(self.precision):
-            recipe = config.recipe_from(attributes["recipe"])
-            signature = assembly.signature_from(json.loads(attributes["signature"]))
-            parts = assembly.make_parts(recipe, signature.task)
-            scaler = Scaler(*(constant[name] for name in ("x_mean", "x_sd", "y_mean", "y_sd")))
-            fixed = fixed_leaves(constant)
-            posterior = assembly.make_posterior(recipe, parts, signature, scaler, None, fixed)
-        return _Restored(parts.model, signature, scaler, posterior)
+            return Problem.restored(self.record.attributes, self.record.group("constant_data"))
 
     @property
     def precision(self) -> Any:
@@ -77,7 +56,7 @@ class Predictor:
     @property
     def signature(self) -> Signature:
         """What rows look like: shape and names of features and targets, the task."""
-        return self._restored.signature
+        return self._problem.require_description().signature
 
     @property
     def classifies(self) -> bool:
@@ -87,19 +66,18 @@ class Predictor:
     @property
     def scaler(self) -> Scaler:
         """Between original units and those that the network sees."""
-        return self._restored.scaler
+        return self._problem.require_description().scaler
 
-    @functools.cached_property
+    @property
     def posterior(self) -> NetworkPosterior:
-        """The posterior that predicts: linear in theta where the file holds points to be linear at."""
-        plain = self._restored.posterior
-        return plain if self._modes is None else LinearisedPosterior.like(plain)
+        """The posterior that predicts: linear in theta where a draw is followed by the point to be linear at."""
+        return self._problem.network_posterior
 
     @property
     def blocks(self) -> list[str]:
         """The blocks of theta in order: the layout of the model knows it, the file does not."""
         if self.record.names_a_model:
-            return [block.name for block in self._restored.posterior.layout.blocks]
+            return [block.name for block in self._problem.posterior.layout.blocks]
         return self.record.variables
 
     @functools.cached_property
@@ -136,7 +114,7 @@ class Predictor:
 
     def inputs(self, x: Shaped[np.ndarray, "row ..."]) -> Shaped[np.ndarray, "row ..."]:
         """Rows as `posterior` takes them."""
-        arranged = self._restored.model.arrange(self.scaler.scale_inputs(x))
+        arranged = self._problem.require_description().parts.model.arrange(self.scaler.scale_inputs(x))
         return arranged.astype(self.precision) if arranged.dtype.kind == "f" else arranged
 
     def functions(self, x: Shaped[np.ndarray, "row ..."]) -> Float[np.ndarray, "chain draw row value"]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from scipy import special
 from bnnzoo import store
 from bnnzoo.errors import BnnzooError, UsageError
 from bnnzoo.finding import Finding, from_json
-from bnnzoo.recipe import config
+from bnnzoo.recipe import recipe_from
 from bnnzoo.store import schema
 
 _GROUP_BYTES = 2**25
@@ -54,7 +55,7 @@ class Record:
     @property
     def thin(self) -> int:
         """Steps of the sampler between two draws."""
-        return config.recipe_from(self.attributes["recipe"]).thin if self.names_a_model else 1
+        return recipe_from(self.attributes["recipe"]).thin if self.names_a_model else 1
 
     @property
     def variables(self) -> list[str]:
@@ -85,10 +86,13 @@ class Record:
         return self.group("sample_stats")
 
     def declared(self, name: str) -> dict[str, Any]:
-        """What a statistic's sampler declares of it: label, limit and limit_label, where the file says them."""
-        words = self.tree[f"sample_stats/{name}"].attrs
-        known = {"label": words.get("long_name"), "limit": words.get("limit"), "limit_label": words.get("limit_label")}
-        return {key: value for key, value in known.items() if value is not None}
+        """What a statistic's sampler declares of it, where the file says so: long_name, reduce, limit, limit_label."""
+        return json.loads(self.attributes.get("statistics", "{}")).get(name, {})
+
+    @property
+    def averaged(self) -> list[str]:
+        """The statistics whose mean over the run says something."""
+        return [name for name in self.statistics if self.declared(name).get("reduce") == "mean"]
 
     @functools.cached_property
     def weights(self) -> Float[np.ndarray, " draw"] | None:

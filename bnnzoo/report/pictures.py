@@ -114,13 +114,14 @@ def steps(predictor: Predictor) -> Picture:
     Raises:
         UsageError: if the sampler said nothing that is drawn.
     """
-    warmup = predictor.record.group("warmup_sample_stats")
-    drawn = [
-        plots.Statistic(name, values, warmup.get(name), **predictor.record.declared(name))
-        for name, values in predictor.record.statistics.items()
-        if values.ndim == 2 and values.size
-    ]
-    drawn = [one for one in drawn if one.label or one.limit is not None]
+    record = predictor.record
+    warmup = record.group("warmup_sample_stats")
+    drawn = []
+    for name, values in record.statistics.items():
+        words = record.declared(name)
+        if values.ndim == 2 and values.size and {"long_name", "limit"} & set(words):
+            label, limit = words.get("long_name", ""), words.get("limit")
+            drawn.append(plots.Statistic(name, values, warmup.get(name), label, limit, words.get("limit_label", "")))
     if not drawn:
         raise UsageError("the sampler reports no statistics of its steps")
     return plots.steps(drawn)

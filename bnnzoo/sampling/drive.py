@@ -20,7 +20,7 @@ from bnnzoo.finding import sentence, to_json
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.progress import Observer, Progress
 from bnnzoo.recipe import Recipe
-from bnnzoo.samplers import AbstractSampler
+from bnnzoo.samplers import AbstractSampler, statistics
 from bnnzoo.sampling import carry
 from bnnzoo.sampling.keys import Keys
 from bnnzoo.sampling.loop import Carry, Chunk, Seconds, chunks
@@ -67,6 +67,7 @@ def drive(
         BnnzooError: when the chains cannot go on; the draws before are kept.
     """
     try:
+        writer.update({"statistics": json.dumps(statistics.attributes(job.sampler))})
         _drive(_Driver(job, writer, saved, restored, Seconds(warmup=started)), thetas, tell, stop)
     finally:
         writer.release()
