@@ -16,7 +16,7 @@ import bnnzoo
 from bnnzoo.errors import UsageError
 from bnnzoo.evaluation import predictive
 from bnnzoo.models import Linear
-from bnnzoo.posterior import NetworkPosterior
+from bnnzoo.posterior import NetworkPosterior, backend
 from bnnzoo.posterior.likelihoods import Bernoulli, Categorical, Gaussian, Heteroscedastic, Mixture
 from bnnzoo.posterior.priors import Normal
 
@@ -186,6 +186,20 @@ def test_columns_of_a_regression_are_in_original_units(regression):
     assert (found["q05"] < found["q50"]).all()
     assert (found["q50"] < found["q95"]).all()
     pd.testing.assert_frame_equal(run.predict(table), found)
+
+
+def test_opening_a_file_leaves_jax_as_it_is(regression, monkeypatch):
+    """Neither configured nor cleared until the first computation; the cache comes on with that."""
+    run, _ = regression
+    calls: list[str] = []
+    monkeypatch.setattr(jax.config, "update", lambda name, value: calls.append(name))
+    monkeypatch.setattr(jax, "clear_caches", lambda: calls.append("clear_caches"))
+    monkeypatch.setattr(backend, "keep_programs", lambda: calls.append("keep_programs"))
+    opened = bnnzoo.open(run.path)
+    assert opened.summary()["chains"] == 2
+    assert calls == []
+    opened.predict(np.zeros((1, 2)))
+    assert calls == ["keep_programs"]
 
 
 def test_columns_are_matched_by_name(regression, tmp_path):

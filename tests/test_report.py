@@ -20,6 +20,7 @@ from bnnzoo import cli, zoo
 from bnnzoo.evaluation import findings
 from bnnzoo.evaluation.metrics import Estimate
 from bnnzoo.finding import Finding
+from bnnzoo.recipe import resolve
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
 GOOD = {
@@ -84,7 +85,7 @@ def good(tmp_path_factory):
     table.to_csv(folder / "houses.csv", index=False)
     recipe = {"data": str(folder / "houses.csv"), "test_fraction": 0.5, "likelihood": "gaussian"}
     options = {**recipe, "warmup": 100, "draws": 150, "chains": 4, "init": "prior", "likelihood.scale": 0.24}
-    zoo.run_recipe(bnnzoo.config.resolve("linear", "nuts", [], options), out=folder / "run.nc")
+    zoo.run_recipe(resolve("linear", "nuts", [], options), out=folder / "run.nc")
     return folder / "run.nc"
 
 
@@ -161,7 +162,7 @@ def test_a_run_that_never_accepted_and_has_few_draws(tmp_path):
     page = report(tmp_path / "run.nc")
     assert answers(page)[:2] == ["no", "no"]
     assert "Not to be trusted as it stands" in page.words
-    for said in ("Regime: mean sigma2", "trusted up to 2", "only 8 draws a chain"):
+    for said in ("Mean sigma2", "trusted up to 2;", "only 8 draws a chain"):
         assert said.lower() in page.words.lower()
     assert "above its limit" in next(
         a["aria-label"] or "" for a in page.all("svg") if "Statistics" in (a["aria-label"] or "")

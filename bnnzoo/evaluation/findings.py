@@ -88,7 +88,7 @@ def judged(
         # Not a number is no pass.
         if not (value >= limit if kind in floors else value <= limit):
             found.append(Finding(topic, kind, label, value, limit, advice))
-    return (*found, *of_sampler)
+    return (*of_sampler, *found)
 
 
 def verdict(exactness: str, found: Sequence[Finding]) -> str:
