@@ -42,7 +42,7 @@ def compare(
     )
     if found.paired:
         typer.echo("")
-        print_rows([{**one._asdict(), "estimate": with_error(one.estimate)} for one in found.paired])
+        print_rows([{**"first": one.first, "second": one.second, "metric": one.metric, "difference": with_error(one.estimate)} for one in found.paired])
 
 
 def add_to(app: typer.Typer) -> None:
