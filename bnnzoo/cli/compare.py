@@ -42,7 +42,10 @@ def compare(
     )
     if found.paired:
         typer.echo("")
-        print_rows([{**"first": one.first, "second": one.second, "metric": one.metric, "difference": with_error(one.estimate)} for one in found.paired])
+        rows = [(one, with_error(one.estimate)) for one in found.paired]
+        print_rows(
+            [{"first": o.first, "second": o.second, "metric": o.metric, "difference": shown} for o, shown in rows]
+        )
 
 
 def add_to(app: typer.Typer) -> None:

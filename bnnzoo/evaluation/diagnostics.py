@@ -24,7 +24,9 @@ def summary(record: Record) -> dict[str, Any]:
     """A run in a dozen numbers."""
     about, stats = record.attributes, record.statistics
     posterior = record.tree["posterior"]
-    told = [name for name in stats if name in ("acceptance_rate", "step_size") or "limit" in record.declared(name)]
+    told = [
+        name for name in stats if name in ("acceptance_rate", "step_size") or "limit" in record.declared.get(name, {})
+    ]
     means = {name: float(np.mean(stats[name])) for name in told}
     return {
         **{key: about[key] for key in ("model", "sampler", "exactness")},

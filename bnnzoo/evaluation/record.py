@@ -85,14 +85,15 @@ class Record:
         """What the sampler said of its steps, by name."""
         return self.group("sample_stats")
 
-    def declared(self, name: str) -> dict[str, Any]:
-        """What a statistic's sampler declares of it, where the file says so: long_name, reduce, limit, limit_label."""
-        return json.loads(self.attributes.get("statistics", "{}")).get(name, {})
+    @property
+    def declared(self) -> dict[str, dict[str, Any]]:
+        """What the sampler declares of each statistic: reduce, long_name, limit and limit_label, where it has them."""
+        return json.loads(self.attributes.get("statistics", "{}"))
 
     @property
     def averaged(self) -> list[str]:
         """The statistics whose mean over the run says something."""
-        return [name for name in self.statistics if self.declared(name).get("reduce") == "mean"]
+        return [name for name, words in self.declared.items() if words["reduce"] == "mean"]
 
     @functools.cached_property
     def weights(self) -> Float[np.ndarray, " draw"] | None:

@@ -36,8 +36,8 @@ class Statistic(NamedTuple):
 
 _POINTS = 120
 _LOG_FROM = 100.0
-_SHARE_FROM = 0.2
-"""Non-negative values whose largest lies between this and 1 are drawn as shares, on an axis from 0 to 1."""
+_SHARE_FROM = 0.5
+"""Non-negative values whose largest lies between this and 1 are taken for shares."""
 
 
 def steps(statistics: Sequence[Statistic]) -> Picture:
@@ -67,7 +67,7 @@ def steps(statistics: Sequence[Statistic]) -> Picture:
                     fontsize=8,
                 )
                 whole = np.append(whole, statistic.limit)
-            _set_range(panel, whole)
+            _set_range(panel, whole, share=statistic.limit is None)
             if first:
                 panel.axvspan(-first, 0, color=MUTED, alpha=0.12, lw=0)
                 panel.text(
@@ -108,12 +108,12 @@ def stretches(values: Float[np.ndarray, "chain draw"]) -> tuple[np.ndarray, Floa
     return (np.arange(count) + 0.5) * length - 0.5, means
 
 
-def _set_range(panel: Axes, values: Float[np.ndarray, " value"]) -> None:
-    """Shares from 0 to 1; what spans decades in logarithms; else from 0 where that is not far away."""
+def _set_range(panel: Axes, values: Float[np.ndarray, " value"], *, share: bool) -> None:
+    """What may be a share, from 0 to 1; what spans decades in logarithms; else from 0 where that is not far away."""
     if not len(values):
         return
     low, high = float(values.min()), float(values.max())
-    if low >= 0 and _SHARE_FROM < high <= 1:
+    if share and low >= 0 and _SHARE_FROM < high <= 1:
         panel.set_ylim(-0.03, 1.03)
     elif low > 0 and high > _LOG_FROM * max(low, 1e-3):
         panel.set_yscale("log")

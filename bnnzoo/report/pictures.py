@@ -117,9 +117,9 @@ def steps(predictor: Predictor) -> Picture:
     record = predictor.record
     warmup = record.group("warmup_sample_stats")
     drawn = []
-    for name, values in record.statistics.items():
-        words = record.declared(name)
-        if values.ndim == 2 and values.size and {"long_name", "limit"} & set(words):
+    for name, words in record.declared.items():
+        values = record.statistics.get(name)
+        if values is not None and values.size and {"long_name", "limit"} & set(words):
             label, limit = words.get("long_name", ""), words.get("limit")
             drawn.append(plots.Statistic(name, values, warmup.get(name), label, limit, words.get("limit_label", "")))
     if not drawn:
