@@ -17,7 +17,7 @@ from bnnzoo.evaluation import metrics, predictive
 from bnnzoo.evaluation.predictive import Moments, Sums
 from bnnzoo.evaluation.record import Record
 from bnnzoo.posterior import NetworkPosterior, backend
-from bnnzoo.store.schema import LINEARISED_AT
+from bnnzoo.store.schema import linearised_points
 
 QUANTILES = (0.05, 0.5, 0.95)
 """Those of a table of predictions."""
@@ -94,11 +94,8 @@ class Predictor:
 
     @functools.cached_property
     def _modes(self) -> Float[np.ndarray, "chain dim"] | None:
-        constant = self.record.group("constant_data")
-        names = [LINEARISED_AT + name for name in self.blocks]
-        if names[0] not in constant:
-            return None
-        return np.concatenate([constant[name].reshape(len(constant[name]), -1) for name in names], 1)
+        points = linearised_points(self.record.group("constant_data"), self.blocks)
+        return None if points is None else np.concatenate([point.reshape(len(point), -1) for point in points], 1)
 
     def test_rows(self, data: Any = None) -> tuple[np.ndarray, np.ndarray]:
         """Inputs and targets of the run's own test rows, or of `data`.
