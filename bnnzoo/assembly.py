@@ -16,8 +16,10 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from bnnzoo import registry
 from bnnzoo.data import Dataset, Scaler, Signature, load, split
+from bnnzoo.data.dataset import Task
 from bnnzoo.errors import UsageError
 from bnnzoo.models import AbstractModel
+from bnnzoo.models.own import PREFIX as OWN
 from bnnzoo.posterior import AbstractPosterior, NetworkPosterior, stochastic
 from bnnzoo.posterior.layout import named_leaves
 from bnnzoo.posterior.likelihoods import AbstractLikelihood
@@ -72,11 +74,12 @@ class Problem:
     test: Dataset | None = None
 
     @classmethod
-    def of(cls, recipe: Recipe, dataset: Dataset | None = None) -> Problem:
+    def of(cls, recipe: Recipe, dataset: Dataset | None = None, model: AbstractModel | None = None) -> Problem:
         """The problem that a recipe describes, with everything wrong found first.
 
         Args:
             dataset: data in memory, instead of the recipe's.
+            model: a model that no registry knows, instead of the recipe's.
 
         Raises:
             UsageError: one line for each problem.
@@ -85,7 +88,7 @@ class Problem:
             if recipe.data is None:
                 raise UsageError("no data: name a data set or a file with --data (bnnzoo list datasets)")
             dataset = load(recipe.data, target=recipe.target, task=recipe.task or _named_task(recipe))
-        parts = make_parts(recipe, dataset.task)
+        parts = make_parts(recipe, dataset.task, model)
         train, test = split(dataset, test_fraction=recipe.test_fraction, seed=recipe.split_seed)
         scaler = _fit_scaler(train, parts.likelihood, standardise=recipe.standardise)
         problem = _described(recipe, Description(parts, train.signature, scaler), train, test)
@@ -98,6 +101,7 @@ class Problem:
         attributes: Mapping[str, Any],
         constant: Mapping[str, np.ndarray],
         observed: Mapping[str, np.ndarray] | None = None,
+        model: AbstractModel | None = None,
     ) -> Problem:
         """The problem of a run, from what its file says.
 
@@ -105,6 +109,7 @@ class Problem:
             attributes: the file's root attributes.
             constant: the variables of its group constant_data.
             observed: those of observed_data, for a posterior with the training rows; None for one that only predicts.
+            model: the model, where it is one that no registry knows.
 
         Raises:
             UsageError: if the posterior was made by hand: no file can say what it is.
@@ -114,7 +119,7 @@ class Problem:
         recipe = recipe_from(str(attributes["recipe"]))
         signature = signature_from(str(attributes["signature"]))
         scaler = Scaler(*(np.asarray(constant[name]) for name in ("x_mean", "x_sd", "y_mean", "y_sd")))
-        description = Description(make_parts(recipe, signature.task), signature, scaler)
+        description = Description(make_parts(recipe, signature.task, model), signature, scaler)
         train = None if observed is None else _rows(signature, constant["x"], observed["y"])
         return _described(recipe, description, train, fixed=fixed_leaves(constant))
 
@@ -173,7 +178,7 @@ class Problem:
         """The recipe with every field of every part written out: what the file stores and a repeat needs."""
         recipe, (parts, signature, _) = self.recipe, self.require_description()
         fields: dict[str, Part | None] = {
-            "model": _written(recipe.model.name, parts.model),
+            "model": recipe.model if recipe.model.name.startswith(OWN) else _written(recipe.model.name, parts.model),
             "sampler": _written(recipe.sampler.name, parts.sampler),
             "prior": _written(_named(recipe.prior, "normal").name, parts.prior),
             "likelihood": None,
@@ -185,23 +190,27 @@ class Problem:
         return as_dict(dataclasses.replace(recipe, **whole))
 
 
-def make_parts(recipe: Recipe, task: str) -> Parts:
+def make_parts(recipe: Recipe, task: Task, own: AbstractModel | None = None) -> Parts:
     """The objects of a recipe for data of that task, all problems of their fields reported together."""
-    model_class = registry.load("models", recipe.model.name)
+    if own is None and recipe.model.name.startswith(OWN):
+        name = recipe.model.name.removeprefix(OWN)
+        raise UsageError(f"the run is of a network of your own; open it in Python with bnnzoo.open(path, model={name})")
+    model_class: Any = type(own) if own is not None else registry.load("models", recipe.model.name)
     sampler_class = registry.load("samplers", recipe.sampler.name)
     prior_part = _named(recipe.prior, "normal")
     prior_class = registry.load("priors", prior_part.name)
     default = model_class.default_likelihood(task)
     likelihood_part = _named(recipe.likelihood, default)
     likelihood_class = registry.load("likelihoods", likelihood_part.name)
-    model, sampler, prior, likelihood = build_all(
+    *built, sampler, prior, likelihood = build_all(
         [
-            (model_class, recipe.model, "model"),
+            *([] if own is not None else [(model_class, recipe.model, "model")]),
             (sampler_class, recipe.sampler, "sampler"),
             (prior_class, prior_part, "prior"),
             (likelihood_class, likelihood_part, "likelihood"),
         ]
     )
+    model: Any = own if own is not None else built[0]
     if model.brings_likelihood:
         if recipe.likelihood is not None:
             raise UsageError(
@@ -312,10 +321,11 @@ def _rows(signature: Signature, x: np.ndarray, y: np.ndarray) -> Dataset:
 
 
 def _written(name: str, part: Any) -> Part:
-    return Part(name, {f.name: _plain(getattr(part, f.name)) for f in fields_of(type(part))}, {})
+    return Part(name, {f.name: plain(getattr(part, f.name)) for f in fields_of(type(part))}, {})
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """A field's value as a recipe holds it."""
     if isinstance(value, np.floating):
         return float(str(value))  # the shortest text of a float32, not its float64 digits
     return list(value) if isinstance(value, tuple) else value

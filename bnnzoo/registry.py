@@ -92,6 +92,12 @@ def get(kind: str, name: str) -> Registered | None:
     return None
 
 
+def name_of(kind: str, part: object) -> str | None:
+    """The name that an object's class is registered by; None for one that is not."""
+    target = f"{type(part).__module__}:{type(part).__qualname__}"
+    return next((name for name, entry in entries(kind).items() if entry.target == target), None)
+
+
 def not_found(kind: str, name: str) -> str:
     """What to say of a name that is not there: near names, or all, or the package that has it."""
     known = sorted(entries(kind))

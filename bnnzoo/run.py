@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from bnnzoo.evaluation.ood import OodScores
 from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.evaluation.record import Record
 from bnnzoo.finding import Finding
+from bnnzoo.models import AbstractModel
 from bnnzoo.progress import Observer, Progress
 from bnnzoo.store.atomic import write_whole
 
@@ -37,9 +39,9 @@ class Run:
     `path` is its file, None for one only in memory.
     """
 
-    def __init__(self, posterior: xr.DataTree, path: Path | None):
+    def __init__(self, posterior: xr.DataTree, path: Path | None, *, model: AbstractModel | None = None):
         self.path = path
-        self.predictor = Predictor(Record(posterior, path))
+        self.predictor = Predictor(Record(posterior, path), model)
 
     @property
     def posterior(self) -> xr.DataTree:
@@ -50,6 +52,17 @@ class Run:
     def attributes(self) -> dict[str, Any]:
         """The root attributes of the file."""
         return self.predictor.record.attributes
+
+    def __repr__(self) -> str:
+        about, sizes = self.attributes, self.posterior["posterior"].sizes if self.posterior.children else {}
+        draws = f"{sizes.get('chain', 0)} chains of {sizes.get('draw', 0)} draws"
+        return f"<Run {about['model']} by {about['sampler']}: {draws}, {self.path or 'in memory'}>"
+
+    def _repr_html_(self) -> str:
+        cells = (
+            f"<tr><th>{escape(key)}</th><td>{escape(str(value))}</td></tr>" for key, value in self.summary().items()
+        )
+        return f"<table>{''.join(cells)}</table>"
 
     def save(self, path: str | Path, *, force: bool = False) -> None:
         """Copy the file.

@@ -10,16 +10,19 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+import equinox as eqx
 import numpy as np
 from jaxtyping import Array, Float
 
-from bnnzoo import store
-from bnnzoo.assembly import Problem
+from bnnzoo import registry, store
+from bnnzoo.assembly import Problem, plain
 from bnnzoo.data import Dataset, from_arrays
 from bnnzoo.errors import UsageError
+from bnnzoo.models import AbstractModel
+from bnnzoo.models.own import Own
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.progress import Observer, Progress
-from bnnzoo.recipe import PARTS, Recipe, recipe_from, resolve, to_yaml
+from bnnzoo.recipe import PARTS, Recipe, fields_of, recipe_from, resolve, to_yaml
 from bnnzoo.run import Run
 from bnnzoo.samplers import AbstractSampler
 from bnnzoo.sampling import backend
@@ -35,7 +38,7 @@ _LENGTHS = {
 
 
 def sample(
-    model: str | Mapping[str, Any] | AbstractPosterior,
+    model: str | Mapping[str, Any] | eqx.Module,
     sampler: str | Mapping[str, Any] | AbstractSampler,
     *,
     data: Any = None,
@@ -47,7 +50,8 @@ def sample(
     """Run chains and return them.
 
     Args:
-        model: a name (`"mdn"`), a name with fields (`{"name": "mdn", "hidden": (50,)}`), or a posterior of your own.
+        model: a name (`"mdn"`), a name with fields (`{"name": "mdn", "hidden": (50,)}`), a network of your own (any
+            Equinox module from one input to its outputs), or a posterior of your own.
         sampler: likewise; with a posterior of your own, a sampler object (`bnnzoo.Penalty(step_size=1e-3)`).
         data: arrays `(x, y)`, a `Dataset`, a data frame pair, or what `--data` takes. The model's example if left out.
         out: the NetCDF file; if left out a temporary one, gone when Python ends: `Run.save` keeps it.
@@ -71,6 +75,10 @@ def sample(
     target = Path(out)
     if isinstance(model, AbstractPosterior):
         return _run_by_hand(model, sampler, out=target, force=force, observer=observer, **options)
+    own = None
+    if isinstance(model, eqx.Module) and registry.name_of("models", model) is None:
+        own = model if isinstance(model, AbstractModel) else Own(model)
+        model = Own(model).name
     spec, dataset = data, None
     if data is not None and not isinstance(data, str | Path):
         spec = None
@@ -79,7 +87,7 @@ def sample(
     recipe = recipe_of(
         model, sampler, data=None if spec is None else str(spec), in_memory=dataset is not None, **options
     )
-    return run_recipe(recipe, out=target, force=force, observer=observer, dataset=dataset)
+    return run_recipe(recipe, out=target, force=force, observer=observer, dataset=dataset, model=own)
 
 
 def recipe_of(model: Any, sampler: Any, *, data: str | None, in_memory: bool, **options: Any) -> Recipe:
@@ -87,13 +95,25 @@ def recipe_of(model: Any, sampler: Any, *, data: str | None, in_memory: bool, **
     words: dict[str, Any] = {}
     names: dict[str, str | None] = {}
     for kind, part in (("model", model), ("sampler", sampler)):
+        part = _words(f"{kind}s", part) if registry.name_of(f"{kind}s", part) else part
         if not isinstance(part, str | Mapping):
-            raise UsageError(f"{kind}: give a name, or a mapping with a name and fields (got {type(part).__name__})")
+            raise UsageError(
+                f"{kind}: give a name, a mapping with a name and fields, or a registered class's object "
+                f"(got {type(part).__name__})"
+            )
         names[kind] = part if isinstance(part, str) else str(part.get("name", ""))
         words |= _flattened(kind, part)
     for key, value in options.items():
         words |= _flattened(key, value) if key in PARTS else {key: value}
     return resolve(names["model"], names["sampler"], [], {**words, "data": data}, in_memory=in_memory)
+
+
+def _words(kind: str, part: Any) -> dict[str, Any]:
+    """An object of a registered class as a name and its fields."""
+    return {
+        "name": registry.name_of(kind, part),
+        **{f.name: plain(getattr(part, f.name)) for f in fields_of(type(part))},
+    }
 
 
 def _flattened(kind: str, part: Any) -> dict[str, Any]:
@@ -111,12 +131,14 @@ def run_recipe(
     observer: Observer | None = None,
     stop: Stop | None = None,
     dataset: Dataset | None = None,
+    model: AbstractModel | None = None,
 ) -> Run:
     """Run a recipe into `out`.
 
     Args:
         stop: polled between chunks; a signal number ends the run with a checkpoint.
         dataset: data in memory, instead of the recipe's.
+        model: a model that no registry knows, instead of the recipe's.
 
     Raises:
         UsageError: before anything is compiled or written.
@@ -125,8 +147,8 @@ def run_recipe(
     tell = observer or _silent
     with _jax_for(recipe):
         tell(Progress("start", 0, 1, note="reading data"))
-        launch(Problem.of(recipe, dataset), out, force=force, tell=tell, stop=stop)
-    return open(out)
+        launch(Problem.of(recipe, dataset, model), out, force=force, tell=tell, stop=stop)
+    return open(out, model=model)
 
 
 def resume(
@@ -137,12 +159,14 @@ def resume(
     allow_inexact: bool = False,
     from_part: int | None = None,
     break_lock: bool = False,
+    model: eqx.Module | None = None,
 ) -> Run:
     """Go on with an unfinished run from its checkpoint: the result equals that of an uninterrupted run, bit for bit.
 
     Args:
         from_part: go back to the newest checkpoint of at most so many parts: where a later part is damaged.
         break_lock: take the run over from a process that holds it without a sign of life.
+        model: the network of your own that the run is of, where it is of one.
 
     Raises:
         UsageError: if there is nothing to resume, or this machine would not give the same draws and `allow_inexact`
@@ -162,18 +186,27 @@ def resume(
     unfinished.check(saved.num_parts)
     with _jax_for(recipe_from(str(attributes["recipe"]), source=f"{folder.name}/header.json")):
         relaunch(
-            unfinished, saved, allow_inexact=allow_inexact, break_lock=break_lock, tell=observer or _silent, stop=stop
+            unfinished,
+            saved,
+            allow_inexact=allow_inexact,
+            break_lock=break_lock,
+            model=_own(model),
+            tell=observer or _silent,
+            stop=stop,
         )
-    return open(out)
+    return open(out, model=model)
 
 
-def open(path: str | Path) -> Run:
+def open(path: str | Path, *, model: eqx.Module | None = None) -> Run:
     """A run from its file, or from its parts while it is unfinished.
+
+    Args:
+        model: the network of your own that the run is of: the file holds its draws, but not its code.
 
     Raises:
         UsageError: if there is none.
     """
-    return Run(store.open_tree(Path(path)), Path(path))
+    return Run(store.open_tree(Path(path)), Path(path), model=_own(model))
 
 
 def resolved_recipe(recipe: Recipe) -> str:
@@ -204,6 +237,10 @@ def _run_by_hand(
         problem = Problem.by_hand(recipe, posterior, sampler)
         launch(problem, out, force=force, starts=None if named else init, tell=observer or _silent)
     return open(out)
+
+
+def _own(model: eqx.Module | None) -> AbstractModel | None:
+    return model if model is None or isinstance(model, AbstractModel) else Own(model)
 
 
 @contextlib.contextmanager

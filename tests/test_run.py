@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import os
 from typing import Any
 
 import equinox as eqx
@@ -563,3 +564,13 @@ def test_a_likelihood_power_scales_the_noise_of_the_penalty(data):
     np.testing.assert_allclose(tempered.delta, whole.delta / 2)
     np.testing.assert_allclose(tempered.sigma2, whole.sigma2 / 4)
     np.testing.assert_allclose(whole.sigma2, 40**2 / 12 * np.var(np.asarray(d), ddof=1))
+
+
+def test_a_cache_that_has_grown_too_large_loses_its_oldest_programs(tmp_path, monkeypatch):
+    for age, name in enumerate(("new", "middle", "old")):
+        (tmp_path / name).write_bytes(bytes(100))
+        os.utime(tmp_path / name, (1e9 - age, 1e9 - age))
+    monkeypatch.setattr(backend, "_CACHE_BYTES", 150)
+    backend._bound(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["new"]
+    backend._bound(tmp_path / "nowhere")

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from bnnzoo.cli import common_options as common
-from bnnzoo.cli.output import print_json, print_rows
+from bnnzoo.cli.output import print_json, print_rows, warn_of_convergence
 from bnnzoo.cli.progress_bar import observer
 
 
@@ -39,7 +39,9 @@ def evaluate(
     from bnnzoo.evaluation.metrics import flat
 
     with observer(quiet=quiet) as watch:
-        estimates = zoo.open(run).estimates(data, ood=ood, observer=watch, save=True)
+        opened = zoo.open(run)
+        estimates = opened.estimates(data, ood=ood, observer=watch, save=True)
+    warn_of_convergence(opened)
     if json:
         print_json(flat(estimates))
         return
@@ -70,7 +72,9 @@ def predict(
     del debug
     from bnnzoo import zoo
 
-    zoo.open(run).predict_to(data, out, force=force)
+    opened = zoo.open(run)
+    opened.predict_to(data, out, force=force)
+    warn_of_convergence(opened)
 
 
 def add_to(app: typer.Typer) -> None:

@@ -28,6 +28,17 @@ def print_record(values: Mapping[str, Any]) -> None:
             typer.echo(f"{key if index == 0 else '':<{width}}  {line}".rstrip())
 
 
+def print_warning(text: str) -> None:
+    """A warning on stderr, red on a terminal."""
+    typer.secho(f"bnnzoo: warning: {text}", err=True, fg=typer.colors.RED)
+
+
+def warn_of_convergence(run: Any) -> None:
+    """Say so where a run's file says that its chains do not agree: what is computed of it is no better than they."""
+    if run.attributes.get("converged") == 0:
+        print_warning(f"{run.path}: {run.attributes['verdict']}")
+
+
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Columns that fit their widest cell."""
     widths = [max(len(row[column]) for row in [header, *rows]) for column in range(len(header))]

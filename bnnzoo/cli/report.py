@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from bnnzoo.cli import common_options as common
-from bnnzoo.cli.output import print_json, print_table
+from bnnzoo.cli.output import print_json, print_table, warn_of_convergence
 
 
 def plot(
@@ -42,7 +42,9 @@ def plot(
     del debug
     from bnnzoo import zoo
 
-    rows = zoo.open(run).plot_to(out, formats=format or ["png"], names=only, ood=ood, force=force)
+    opened = zoo.open(run)
+    warn_of_convergence(opened)
+    rows = opened.plot_to(out, formats=format or ["png"], names=only, ood=ood, force=force)
     if json:
         print_json(rows)
     else:
@@ -66,7 +68,9 @@ def report(
     del debug
     from bnnzoo import zoo
 
-    zoo.open(run).report(out, force=force)
+    opened = zoo.open(run)
+    warn_of_convergence(opened)
+    opened.report(out, force=force)
 
 
 def add_to(app: typer.Typer) -> None:

@@ -10,7 +10,7 @@ import typer
 
 from bnnzoo.cli import common_options as common
 from bnnzoo.cli.options import parameter
-from bnnzoo.cli.output import print_json, print_record
+from bnnzoo.cli.output import print_json, print_record, warn_of_convergence
 from bnnzoo.cli.progress_bar import observer
 from bnnzoo.cli.recipe_command import add_recipe_command
 from bnnzoo.cli.signals import stop_signals
@@ -103,7 +103,8 @@ def _report(run: Any, *, json: bool) -> None:
     if json:
         print_json(summary)
     else:
-        print_record(summary)
+        print_record(summary | {"next": f"bnnzoo evaluate {run.path}; bnnzoo report {run.path} -o report.html"})
+    warn_of_convergence(run)
 
 
 def add_to(app: typer.Typer) -> None:

@@ -29,7 +29,7 @@ def summary(record: Record) -> dict[str, Any]:
     ]
     means = {name: float(np.mean(stats[name])) for name in told}
     return {
-        **{key: about[key] for key in ("model", "sampler", "exactness")},
+        **{key: about[key] for key in ("model", "sampler", "exactness", "task", "likelihood", "rows") if key in about},
         "chains": posterior.sizes["chain"],
         "draws": about["draws_done"],
         "parameters": sum(variable[0, 0].size for variable in posterior.data_vars.values()),
@@ -37,6 +37,7 @@ def summary(record: Record) -> dict[str, Any]:
         "divergences": int(np.sum(stats["diverging"])) if "diverging" in stats else 0,
         **{key: about[key] for key in ("regime_ok", "complete")},
         **{f"seconds_{of}": round(float(about[f"seconds_{of}"]), 2) for of in ("compile", "warmup", "sampling")},
+        **{key: about[key] for key in ("rhat", "ess_bulk", "verdict") if key in about},
     }
 
 

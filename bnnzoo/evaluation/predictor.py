@@ -16,6 +16,7 @@ from bnnzoo.data import Scaler, Signature, load_like
 from bnnzoo.evaluation import metrics, predictive
 from bnnzoo.evaluation.predictive import Moments, Sums
 from bnnzoo.evaluation.record import Record
+from bnnzoo.models import AbstractModel
 from bnnzoo.posterior import NetworkPosterior, backend
 from bnnzoo.store.schema import linearised_points
 
@@ -38,15 +39,16 @@ class Predictor:
         BnnzooError: if there are no draws yet.
     """
 
-    def __init__(self, record: Record):
+    def __init__(self, record: Record, model: AbstractModel | None = None):
         self.record = record
+        self._model = model
 
     @functools.cached_property
     def _problem(self) -> Problem:
         # Here the first computation begins: opening a file alone leaves JAX as it is.
         backend.keep_programs()
         with backend.arithmetic(self.precision):
-            return Problem.restored(self.record.attributes, self.record.group("constant_data"))
+            return Problem.restored(self.record.attributes, self.record.group("constant_data"), model=self._model)
 
     @property
     def precision(self) -> Any:

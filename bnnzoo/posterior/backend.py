@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +24,27 @@ def keep_programs() -> None:
         jax.config.update("jax_compilation_cache_dir", str(folder))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-        jax.config.update("jax_compilation_cache_max_size", _CACHE_BYTES)
+        _bound(folder)
+
+
+@functools.cache
+def _bound(folder: Path) -> None:
+    """Remove the oldest programs of a cache that has grown too large, once a process.
+
+    JAX's own bound takes one lock for every look into the cache: runs side by side would wait for each other, and at
+    a busy moment go without.
+    """
+    try:
+        entries = sorted((entry.stat().st_mtime, entry.stat().st_size, entry.path) for entry in os.scandir(folder))
+    except OSError:
+        return
+    excess = sum(size for _, size, _ in entries) - _CACHE_BYTES
+    for _, size, path in entries:
+        if excess <= 0:
+            return
+        with contextlib.suppress(OSError):  # another process may have been first
+            os.unlink(path)
+        excess -= size
 
 
 def forget_programs() -> None:

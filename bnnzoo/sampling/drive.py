@@ -14,14 +14,17 @@ import jax
 import numpy as np
 
 from bnnzoo import store
+from bnnzoo.assembly import Problem
 from bnnzoo.errors import BnnzooError, BnnzooWarning, InterruptedRunError
 from bnnzoo.evaluation import diagnostics
 from bnnzoo.finding import sentence, to_json
+from bnnzoo.models import AbstractModel
+from bnnzoo.models.own import PREFIX
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.progress import Observer, Progress
 from bnnzoo.recipe import Recipe
 from bnnzoo.samplers import AbstractSampler, statistics
-from bnnzoo.sampling import carry
+from bnnzoo.sampling import carry, ending
 from bnnzoo.sampling.keys import Keys
 from bnnzoo.sampling.loop import Carry, Chunk, Seconds, chunks
 from bnnzoo.sampling.placement import Placement
@@ -35,13 +38,26 @@ Stop = Callable[[], int]
 class Job:
     """What is being run."""
 
-    posterior: AbstractPosterior
-    asked: AbstractSampler
-    """The sampler as the recipe has it; `sampler` is the one that warm-up's `tune` may have made of it."""
+    problem: Problem
     sampler: AbstractSampler
-    recipe: Recipe
+    """The problem's sampler, or what warm-up's `tune` has made of it."""
     placement: Placement
     keys: Keys
+
+    @property
+    def posterior(self) -> AbstractPosterior:
+        return self.problem.posterior
+
+    @property
+    def recipe(self) -> Recipe:
+        return self.problem.recipe
+
+    @property
+    def own_model(self) -> AbstractModel | None:
+        """The model, where it is one that no registry knows."""
+        description = self.problem.description
+        is_own = description is not None and self.recipe.model.name.startswith(PREFIX)
+        return description.parts.model if description is not None and is_own else None
 
 
 def drive(
@@ -171,7 +187,7 @@ class _Driver:
             findings += diagnostics.of_weights(self.writer.values("sample_stats", "log_weight"))
         # The worst comes first; a file and a warning say that one.
         regime = sentence(findings[0]) if findings else ""
-        tuned = tuned_fields(self.job.asked, chunk.sampler)
+        tuned = tuned_fields(self.job.problem.sampler, chunk.sampler)
         step_size = getattr(chunk.carry.states, "step_size", None)
         if recipe.warmup and step_size is not None:
             tuned["step_size"] = [float(str(v)) for v in np.asarray(step_size)]
@@ -188,6 +204,9 @@ class _Driver:
                 **self._seconds(),
             }
         )
+        dim, dtype = self.job.posterior.layout.dim, np.dtype(self.job.posterior.dtype)
+        num_bytes = recipe.chains * recipe.draws * dim * dtype.itemsize
+        self.writer.update(ending.verdict(self.writer.out, num_bytes, self.job.own_model))
         self.writer.finish(complete=True)
         tell(Progress("writing", 1, 1))
         if regime:
@@ -197,7 +216,7 @@ class _Driver:
         return {f"seconds_{name}": value for name, value in dataclasses.asdict(self.seconds).items()}
 
     def _checkpoint(self, chunk: Chunk, *, keep: bool = False) -> None:
-        tuned, seconds = tuned_fields(self.job.asked, chunk.sampler), dataclasses.asdict(self.seconds)
+        tuned, seconds = tuned_fields(self.job.problem.sampler, chunk.sampler), dataclasses.asdict(self.seconds)
         totals = {name: (total, count) for name, (total, count) in self.totals.items()}
         arrays = carry.flatten(chunk.carry)
         state = Checkpoint(arrays, chunk.next_step, self.writer.num_parts, tuned, seconds, totals)

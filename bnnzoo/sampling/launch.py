@@ -16,6 +16,7 @@ from jaxtyping import Array, Float
 from bnnzoo import store
 from bnnzoo.assembly import Problem
 from bnnzoo.errors import BnnzooWarning, UsageError
+from bnnzoo.models import AbstractModel
 from bnnzoo.progress import Observer
 from bnnzoo.recipe import Recipe
 from bnnzoo.sampling import carry, origin, provenance
@@ -64,7 +65,7 @@ def launch(
     origin.check_start(problem.posterior, thetas)
     writer = store.Store(out)
     writer.create(provenance.attributes(problem, placement), *_rows(problem, fixed), force=force)
-    job = Job(problem.posterior, problem.sampler, problem.sampler, recipe, placement, keys)
+    job = Job(problem, problem.sampler, placement, keys)
     drive(job, writer, thetas, started=started, tell=tell, stop=stop)
 
 
@@ -73,17 +74,21 @@ def relaunch(
     saved: Checkpoint,
     *,
     allow_inexact: bool,
+    model: AbstractModel | None,
     break_lock: bool,
     tell: Observer,
     stop: Stop | None = None,
 ) -> None:
     """Go on with an unfinished run from one of its checkpoints.
 
+    Args:
+        model: the model, where it is one that no registry knows.
+
     Raises:
         UsageError: if this machine would not give the same draws and `allow_inexact` is not given.
     """
     attributes, static = run.attributes, run.static()
-    problem = Problem.restored(attributes, static["constant_data"], static["observed_data"])
+    problem = Problem.restored(attributes, static["constant_data"], static["observed_data"], model)
     recipe = problem.recipe
     placement = place(recipe.chain_method, recipe.chains)
     differences = provenance.differences(attributes, provenance.attributes(problem, placement))
@@ -100,7 +105,7 @@ def relaunch(
     writer.reopen(saved.num_parts, break_lock=break_lock)
     if differences:
         writer.update({"inexact_resume": "; ".join(differences)})
-    job = Job(problem.posterior, problem.sampler, sampler, recipe, placement, Keys.of(recipe.seed))
+    job = Job(problem, sampler, placement, Keys.of(recipe.seed))
     thetas = np.zeros((recipe.chains, problem.posterior.layout.dim), problem.posterior.dtype)
     drive(job, writer, thetas, saved=saved, restored=restored, tell=tell, stop=stop)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from bnnzoo import registry
 from bnnzoo.assembly import Problem, signature_words
 from bnnzoo.data import Dataset
 from bnnzoo.recipe import to_yaml
@@ -52,10 +53,14 @@ def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 def _words(problem: Problem) -> Attributes:
     if problem.train is None or problem.description is None:
         return {"recipe": "", "model": type(problem.posterior).__name__, "sampler": type(problem.sampler).__name__}
+    likelihood = problem.description.parts.likelihood
     return {
         "model": problem.recipe.model.name,
         "sampler": problem.recipe.sampler.name,
         "recipe": to_yaml(problem.resolved()),
+        "task": problem.description.signature.task,
+        "likelihood": registry.name_of("likelihoods", likelihood) or type(likelihood).__name__.casefold(),
+        "rows": problem.train.num_data,
         "signature": signature_words(problem.description.signature),
         "data_sha256": _digest(problem.train),
     }

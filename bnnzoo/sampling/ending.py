@@ -1,0 +1,41 @@
+"""What a run says of itself at its end: whether it has converged, in its file and in one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bnnzoo import store
+from bnnzoo.evaluation import diagnostics, findings
+from bnnzoo.evaluation.predictor import Predictor
+from bnnzoo.evaluation.record import Record
+from bnnzoo.models import AbstractModel
+from bnnzoo.store import Attributes
+
+_BYTES = 2**28
+"""Draws beyond this are not read again at the end of a run: `bnnzoo diagnose` judges them when it is asked to."""
+
+
+def verdict(out: Path, num_bytes: int, model: AbstractModel | None) -> Attributes:
+    """The root attributes that speak of convergence, of the parts of a run that has all its draws.
+
+    Args:
+        num_bytes: what the draws take.
+        model: the model, where it is one that no registry knows.
+
+    Returns:
+        `verdict` (one line), `converged` (1 or 0; `not-applicable` for draws that are no chain), and `rhat` and
+        `ess_bulk` of predictions. Nothing for a run too large to be read again.
+    """
+    if num_bytes > _BYTES:
+        return {}
+    predictor = Predictor(Record(store.open_tree(out), out), model)
+    diagnosis = diagnostics.of_run(predictor)
+    found = findings.judged(diagnosis, of_sampler=predictor.record.findings)
+    exactness = str(diagnosis["exactness"])
+    converged: int | str = int(not any(finding.topic == "convergence" for finding in found))
+    return {
+        "verdict": findings.verdict(exactness, found),
+        "converged": converged if diagnostics.is_chain(exactness) else "not-applicable",
+        "rhat": float(diagnosis["rhat"]),
+        "ess_bulk": float(diagnosis["ess_bulk"]),
+    }

@@ -1,0 +1,86 @@
+"""A network of one's own, from Python: sampled, predicted from, opened again; and objects of registered classes."""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import tiny
+from jaxtyping import Array
+
+import bnnzoo
+from bnnzoo.errors import UsageError
+from bnnzoo.models.own import Own
+
+SHORT = {"warmup": 60, "draws": 40, "chains": 2, "start_steps": 250, "likelihood": "gaussian", "seed": 2}
+
+
+class Net(eqx.Module):
+    hidden: eqx.nn.Linear
+    last: eqx.nn.Linear
+
+    def __call__(self, x: Array) -> Array:
+        return self.last(jnp.tanh(self.hidden(x)))
+
+
+def net(outputs: int = 1) -> Net:
+    first, second = jax.random.split(jax.random.key(0))
+    return Net(eqx.nn.Linear(2, 6, key=first), eqx.nn.Linear(6, outputs, key=second))
+
+
+@pytest.fixture(scope="module")
+def data():
+    x = np.random.default_rng(0).normal(size=(60, 2))
+    return x, np.sin(x @ [1.0, 2.0])
+
+
+@pytest.fixture(scope="module")
+def path(data, tmp_path_factory):
+    out = tmp_path_factory.mktemp("own") / "run.nc"
+    bnnzoo.sample(net(), "mala", data=data, out=out, **SHORT)
+    return out
+
+
+def test_its_file_predicts_with_the_network_and_only_with_it(data, path):
+    run = bnnzoo.open(path, model=net())
+    assert run.attributes["model"] == "own:net"
+    assert next(iter(run.posterior["posterior"].data_vars)).startswith("hidden")
+    frame = run.predict(data[0][:3])
+    assert np.isfinite(frame.to_numpy()).all()
+    assert run.evaluate(save=False)["rmse"] > 0
+    assert run.diagnose()["rhat"] > 0
+    with pytest.raises(UsageError, match=r"of your own; open it in Python with bnnzoo\.open\(path, model=net\)"):
+        bnnzoo.open(path).predict(data[0][:3])
+
+
+def test_chains_start_apart_and_biases_stay():
+    model = Own(net())
+    one, two = (model.build((2,), 1, key=jax.random.key(seed)) for seed in (0, 1))
+    assert not np.allclose(one.hidden.weight, two.hidden.weight)
+    np.testing.assert_array_equal(one.hidden.bias, net().hidden.bias)
+
+
+def test_a_network_of_another_shape_is_refused(data):
+    with pytest.raises(UsageError, match=r"Net: gives \[3\] for one input, and the likelihood takes \[1\]"):
+        bnnzoo.sample(net(3), "mala", data=data, **SHORT)
+    with pytest.raises(UsageError, match=r"Net: cannot take one input of shape \[3\]"):
+        bnnzoo.sample(net(), "mala", data=(np.ones((9, 3)), np.arange(9.0)), **SHORT)
+
+
+def test_an_object_of_a_registered_class_is_its_name_and_fields(data, tmp_path):
+    by_object = bnnzoo.sample("linear", bnnzoo.Mala(step_size=0.05), data=data, **SHORT)
+    by_words = bnnzoo.sample("linear", {"name": "mala", "step_size": 0.05}, data=data, **SHORT)
+    for run in (by_object, by_words):
+        assert run.attributes["sampler"] == "mala"
+    first, second = (
+        {str(n): v.values for n, v in run.posterior["posterior"].data_vars.items()} for run in (by_object, by_words)
+    )
+    tiny.assert_same_bits(first, second)
+
+
+def test_a_run_shows_itself(path):
+    run = bnnzoo.open(path)
+    assert repr(run) == f"<Run own:net by mala: 2 chains of 40 draws, {path}>"
+    assert "<th>verdict</th>" in run._repr_html_()
