@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from bnnzoo import registry
-from bnnzoo.data import Dataset, Scaler, Signature, load, split
+from bnnzoo.data import Dataset, Scaler, Signature, load_asked, split
 from bnnzoo.data.dataset import Task
 from bnnzoo.errors import UsageError
 from bnnzoo.models import AbstractModel
@@ -85,9 +85,8 @@ class Problem:
             UsageError: one line for each problem.
         """
         if dataset is None:
-            if recipe.data is None:
-                raise UsageError("no data: name a data set or a file with --data (bnnzoo list datasets)")
-            dataset = load(recipe.data, target=recipe.target, task=recipe.task or _named_task(recipe))
+            dataset = load_asked(recipe)
+        dataset = dataset.as_task(recipe.task or _named_task(recipe))
         parts = make_parts(recipe, dataset.task, model)
         train, test = split(dataset, test_fraction=recipe.test_fraction, seed=recipe.split_seed)
         scaler = _fit_scaler(train, parts.likelihood, standardise=recipe.standardise)
@@ -117,10 +116,10 @@ class Problem:
         if "signature" not in attributes:
             raise UsageError("the run is of a posterior made in Python: its file holds the draws, but not the model")
         recipe = recipe_from(str(attributes["recipe"]))
-        signature = signature_from(str(attributes["signature"]))
+        signature = Signature.from_json(str(attributes["signature"]))
         scaler = Scaler(*(np.asarray(constant[name]) for name in ("x_mean", "x_sd", "y_mean", "y_sd")))
         description = Description(make_parts(recipe, signature.task, model), signature, scaler)
-        train = None if observed is None else _rows(signature, constant["x"], observed["y"])
+        train = None if observed is None else signature.rows(constant["x"], observed["y"], "file")
         return _described(recipe, description, train, fixed=fixed_leaves(constant))
 
     @classmethod
@@ -226,17 +225,6 @@ def make_parts(recipe: Recipe, task: Task, own: AbstractModel | None = None) -> 
     return Parts(model, sampler, likelihood, prior)
 
 
-def signature_words(signature: Signature) -> str:
-    """A signature as the file's attribute `signature` holds it, JSON."""
-    return json.dumps(signature._asdict())
-
-
-def signature_from(text: str) -> Signature:
-    """The signature that `signature_words` wrote."""
-    values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in json.loads(text).items()}
-    return Signature(**values)
-
-
 def _fit_scaler(train: Dataset, likelihood: AbstractLikelihood, *, standardise: bool) -> Scaler:
     """The scaler of the training rows; targets that are counts or labels keep their units."""
     scaler = Scaler.fit(train, standardise)
@@ -306,18 +294,6 @@ def _posterior(
         return posterior
     # Parameters keep the names that they have in the whole network.
     return dataclasses.replace(make(last, x=np.asarray(posterior.features(features))), layout=posterior.layout)
-
-
-def _rows(signature: Signature, x: np.ndarray, y: np.ndarray) -> Dataset:
-    return Dataset(
-        x=x,
-        y=y,
-        task=signature.task,
-        feature_names=signature.feature_names,
-        target_names=signature.target_names,
-        num_classes=signature.num_classes,
-        name="file",
-    )
 
 
 def _written(name: str, part: Any) -> Part:

@@ -14,7 +14,7 @@ import xarray as xr
 from jaxtyping import Float
 
 from bnnzoo import store
-from bnnzoo.data import load_inputs
+from bnnzoo.data import Unseen, load_inputs
 from bnnzoo.errors import UsageError
 from bnnzoo.evaluation import diagnostics, evaluate, findings, loo, metrics, ood
 from bnnzoo.evaluation.findings import Limits
@@ -80,22 +80,29 @@ class Run:
         """The run in a dozen numbers."""
         return {"file": str(self.path) if self.path else None, **diagnostics.summary(self.predictor.record)}
 
-    def predict(self, x: Any, *, seed: int = 0) -> pd.DataFrame:
+    def predict(self, x: Any, *, seed: int = 0, unseen: Unseen | None = None) -> pd.DataFrame:
         """The predictive distribution of inputs, in original units, one row each.
 
         Regression: mean, sd, aleatoric_sd, epistemic_sd, q05, q50, q95, with a prefix `<target>_` for several
-        targets. Classification: p_<class>..., entropy.
-        """
-        return self.predictor.table(load_inputs(x, self.predictor.signature), seed=seed)
+        targets. Classification: p_<class>..., entropy, predicted (the likeliest class).
 
-    def predict_to(self, data: Any, out: str | Path, *, force: bool = False) -> Path:
+        Args:
+            x: arrays of the network's inputs, or what `--data` takes and a data frame, whose columns are matched by name.
+            unseen: "zero" takes a level of text that training did not see for none of the known ones; "error" refuses
+                it; as was asked for in training unless given.
+        """
+        return self.predictor.table(load_inputs(x, self.predictor.signature, unseen=unseen), seed=seed)
+
+    def predict_to(
+        self, data: Any, out: str | Path, *, force: bool = False, unseen: Unseen | None = None
+    ) -> Path:
         """`predict` into a .csv or .nc file.
 
         Raises:
             UsageError: for another kind of file, or one that exists.
         """
         out = _free(out, (".csv", ".nc"), "predictions go to a .csv or a .nc file", force)
-        frame = self.predict(data)
+        frame = self.predict(data, unseen=unseen)
         if out.suffix == ".csv":
             write_whole(out, lambda file: file.write(frame.to_csv(index=False).encode()))
         else:
@@ -126,17 +133,29 @@ class Run:
         return diagnostics.blocks(self.predictor)
 
     def evaluate(
-        self, data: Any = None, *, ood: Any = None, observer: Observer | None = None, save: bool = True
+        self,
+        data: Any = None,
+        *,
+        ood: Any = None,
+        observer: Observer | None = None,
+        save: bool = True,
+        unseen: Unseen | None = None,
     ) -> dict[str, int | float]:
         """Metrics of the predictions on the test rows, or on `data`: a flat dictionary, see docs/evaluation.md.
 
         NAME is followed by NAME_se, its standard error over rows, and NAME_mcse, that of the Monte Carlo, where there
         are such. The arguments are those of `estimates`.
         """
-        return metrics.flat(self.estimates(data, ood=ood, observer=observer, save=save))
+        return metrics.flat(self.estimates(data, ood=ood, observer=observer, save=save, unseen=unseen))
 
     def estimates(
-        self, data: Any = None, *, ood: Any = None, observer: Observer | None = None, save: bool = False
+        self,
+        data: Any = None,
+        *,
+        ood: Any = None,
+        observer: Observer | None = None,
+        save: bool = False,
+        unseen: Unseen | None = None,
     ) -> dict[str, Estimate]:
         """What `evaluate` says, as values that know what each row contributes to their errors.
 
@@ -146,11 +165,12 @@ class Run:
 
         Args:
             ood: unfamiliar inputs to add the metrics of, see `ood`.
+            unseen: what of levels that training did not see, see `predict`.
 
         Raises:
             UsageError: when there are no test rows and no `data`.
         """
-        x, y = self.test_rows(data)
+        x, y = self.predictor.test_rows(data, unseen=unseen)
         tell = observer or (lambda _: None)
         tell(Progress("evaluating", 0, len(x)))
         found = evaluate.estimates(self.predictor, x, y)

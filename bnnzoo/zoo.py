@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 
 from bnnzoo import registry, store
 from bnnzoo.assembly import Problem, plain
-from bnnzoo.data import Dataset, from_arrays
+from bnnzoo.data import Dataset, load_asked
 from bnnzoo.errors import UsageError
 from bnnzoo.models import AbstractModel
 from bnnzoo.models.own import Own
@@ -53,7 +53,8 @@ def sample(
         model: a name (`"mdn"`), a name with fields (`{"name": "mdn", "hidden": (50,)}`), a network of your own (any
             Equinox module from one input to its outputs), or a posterior of your own.
         sampler: likewise; with a posterior of your own, a sampler object (`bnnzoo.Penalty(step_size=1e-3)`).
-        data: arrays `(x, y)`, a `Dataset`, a data frame pair, or what `--data` takes. The model's example if left out.
+        data: arrays or data frames `(x, y)`, a data frame, a `Dataset`, or what `--data` takes. The model's example if
+            left out.
         out: the NetCDF file; if left out a temporary one, gone when Python ends: `Run.save` keeps it.
         observer: called with a `Progress` once a chunk.
         options: the keys of a recipe file, which are the command line's options: `chains`, `warmup`, `draws`, `thin`,
@@ -79,14 +80,10 @@ def sample(
     if isinstance(model, eqx.Module) and registry.name_of("models", model) is None:
         own = model if isinstance(model, AbstractModel) else Own(model)
         model = Own(model).name
-    spec, dataset = data, None
-    if data is not None and not isinstance(data, str | Path):
-        spec = None
-        task = options.get("task")
-        dataset = data if isinstance(data, Dataset) else from_arrays(*data, task=task)
-    recipe = recipe_of(
-        model, sampler, data=None if spec is None else str(spec), in_memory=dataset is not None, **options
-    )
+    in_memory = data is not None and not isinstance(data, str | Path)
+    spec = None if data is None or in_memory else str(data)
+    recipe = recipe_of(model, sampler, data=spec, in_memory=in_memory, **options)
+    dataset = load_asked(recipe, data) if in_memory else None
     return run_recipe(recipe, out=target, force=force, observer=observer, dataset=dataset, model=own)
 
 
@@ -147,7 +144,10 @@ def run_recipe(
     tell = observer or _silent
     with _jax_for(recipe):
         tell(Progress("start", 0, 1, note="reading data"))
-        launch(Problem.of(recipe, dataset, model), out, force=force, tell=tell, stop=stop)
+        problem = Problem.of(recipe, dataset, model)
+        for note in problem.train.notes if problem.train else ():
+            tell(Progress("note", 0, 0, note=note))
+        launch(problem, out, force=force, tell=tell, stop=stop)
     return open(out, model=model)
 
 
@@ -209,10 +209,10 @@ def open(path: str | Path, *, model: eqx.Module | None = None) -> Run:
     return Run(store.open_tree(Path(path)), Path(path), model=_own(model))
 
 
-def resolved_recipe(recipe: Recipe) -> str:
+def resolved_recipe(recipe: Recipe, dataset: Dataset | None = None) -> str:
     """The recipe with every field written out, as YAML."""
     with _jax_for(recipe):
-        return to_yaml(Problem.of(recipe).resolved())
+        return to_yaml(Problem.of(recipe, dataset).resolved())
 
 
 def _run_by_hand(

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from bnnzoo.cli import common_options as common
 from bnnzoo.cli.output import print_json, print_rows, warn_of_convergence
 from bnnzoo.cli.progress_bar import observer
+
+
+Unseen = Annotated[
+    Literal["error", "zero"] | None,
+    typer.Option(
+        "--unseen",
+        metavar="error|zero",
+        help="levels of text that training did not see: an error, or none of the known ones; as in training if left out",
+        show_default=False,
+    ),
+]
 
 
 def evaluate(
@@ -22,6 +33,7 @@ def evaluate(
         str | None,
         typer.Option("--ood", metavar="SPEC", help="unfamiliar inputs, as for --data; or noise", show_default=False),
     ] = None,
+    unseen: Unseen = None,
     quiet: common.Quiet = False,
     json: common.Json = False,
     debug: common.Debug = False,
@@ -40,7 +52,7 @@ def evaluate(
 
     with observer(quiet=quiet) as watch:
         opened = zoo.open(run)
-        estimates = opened.estimates(data, ood=ood, observer=watch, save=True)
+        estimates = opened.estimates(data, ood=ood, observer=watch, save=True, unseen=unseen)
     warn_of_convergence(opened)
     if json:
         print_json(flat(estimates))
@@ -56,6 +68,7 @@ def predict(
         typer.Option("--data", metavar="FILE", help="inputs; CSV columns are matched by name, no target needed"),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="the .csv or .nc file to write")],
+    unseen: Unseen = None,
     force: common.Force = False,
     debug: common.Debug = False,
 ) -> None:
@@ -63,7 +76,7 @@ def predict(
 
     Regression: mean, sd, aleatoric_sd, epistemic_sd and quantiles.
 
-    Classification: a probability a class, and the entropy.
+    Classification: a probability a class, the entropy, and the likeliest class.
 
     \b
     Examples:
@@ -73,7 +86,7 @@ def predict(
     from bnnzoo import zoo
 
     opened = zoo.open(run)
-    opened.predict_to(data, out, force=force)
+    opened.predict_to(data, out, force=force, unseen=unseen)
     warn_of_convergence(opened)
 
 

@@ -35,6 +35,9 @@ class PlainLines:
         self.pace = _Pace(clock)
 
     def __call__(self, progress: Progress) -> None:
+        if progress.phase == "note":
+            self.write(f"bnnzoo: note: {progress.note}")
+            return
         rate = self.pace.update(progress)
         ended = progress.total > 0 and progress.done >= progress.total
         if ended or self.clock() - self.last_line >= SECONDS_BETWEEN_LINES:
@@ -71,6 +74,9 @@ def _bar() -> Iterator[Observer]:
         task = bar.add_task("", total=None, phase="start", words="")
 
         def watch(progress: Progress) -> None:
+            if progress.phase == "note":
+                print(f"bnnzoo: note: {progress.note}", file=sys.stderr)
+                return
             rate = pace.update(progress)
             bar.update(
                 task,

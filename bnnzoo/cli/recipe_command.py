@@ -80,7 +80,8 @@ def _argument(metavar: str, kind: str) -> Any:
 
 def _options() -> list[inspect.Parameter]:
     """The options that do not depend on a part."""
-    data = ["data", "target", "task", "test_fraction", "split_seed", "standardise"]
+    of_tables = ["target", "task", "columns", "drop", "missing", "unseen"]
+    data = ["data", *of_tables, "test_fraction", "split_seed", "standardise"]
     config = typer.Option(
         "--config",
         metavar="FILE|NAME",

@@ -53,10 +53,11 @@ def _sample(recipe: Recipe, *, out: Path, force: bool, quiet: bool, json: bool, 
       bnnzoo sample mlp nuts --config tutorial -o run.nc
       bnnzoo sample mdn penalty --help
     """
+    dataset = _data(recipe)
     with stop_signals() as stop, observer(quiet=quiet) as watch:
         from bnnzoo import zoo
 
-        run = zoo.run_recipe(recipe, out=out, force=force, observer=watch, stop=stop)
+        run = zoo.run_recipe(recipe, out=out, force=force, observer=watch, stop=stop, dataset=dataset)
     _report(run, json=json)
 
 
@@ -69,9 +70,17 @@ def _show(recipe: Recipe, **_: Any) -> None:
       bnnzoo show mlp nuts --data houses.csv > houses.yaml
       bnnzoo sample --config houses.yaml
     """
+    dataset = _data(recipe)
     from bnnzoo import zoo
 
-    typer.echo(zoo.resolved_recipe(recipe), nl=False)
+    typer.echo(zoo.resolved_recipe(recipe, dataset), nl=False)
+
+
+def _data(recipe: Recipe) -> Any:
+    """The recipe's data, read before JAX is imported: what is wrong with them is said at once."""
+    from bnnzoo.data import load_asked
+
+    return load_asked(recipe)
 
 
 def resume(

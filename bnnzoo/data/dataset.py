@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bnnzoo.data.check import check_column_names, finite_float32, training_labels
+from bnnzoo.data.check import check_column_names, finite_float32
+from bnnzoo.data.encoding import Encoding
+from bnnzoo.data.targets import training_labels
 from bnnzoo.errors import UsageError
 
 Task = Literal["regression", "classification"]
@@ -23,7 +26,40 @@ class Signature(NamedTuple):
     dtype: str  # "float32" or "uint8"
     target_names: tuple[str, ...]
     task: Task
-    num_classes: int
+    class_names: tuple[str, ...] = ()
+    encoding: Encoding | None = None
+
+    @property
+    def num_classes(self) -> int:
+        """0 for regression."""
+        return len(self.class_names)
+
+    def to_json(self) -> str:
+        """What a run's file keeps of it: all."""
+        encoding = None if self.encoding is None else self.encoding.words()
+        return json.dumps({**self._asdict(), "encoding": encoding})
+
+    @classmethod
+    def from_json(cls, text: str) -> Signature:
+        """What `to_json` wrote."""
+        words: dict[str, Any] = json.loads(text)
+        encoding = words.pop("encoding")
+        plain: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in words.items()}
+        return cls(**plain, encoding=None if encoding is None else Encoding.from_words(encoding))
+
+    def rows(self, x: NDArray[Any], y: NDArray[Any], name: str) -> Dataset:
+        """The data set of these checked inputs and targets."""
+        names = (self.feature_names, self.target_names, self.class_names)
+        return Dataset(x, y, self.task, *names, name, encoding=self.encoding)
+
+
+class Labelled(NamedTuple):
+    """Inputs and targets as they were found, and what messages call each."""
+
+    x: Any
+    y: Any
+    x_where: str
+    y_where: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,8 +69,10 @@ class Dataset:
     x: features [N, D] float32, or images [N, H, W] or [N, C, H, W], float32 or uint8.
     y: regression [N, T] float32, classification [N] int32 with labels 0..num_classes-1.
     feature_names: D names; () for images. target_names: T names, one for classification.
-    num_classes: 0 for regression.
+    class_names: of the labels; () for regression.
     test: the test set that belongs to the data, where there is one; `split` prefers it to a random one.
+    encoding: how the columns of a table became x. Until `split`, nan stands for what medians of the training rows fill.
+    notes: what was chosen in reading it, in sentences.
     """
 
     x: NDArray[Any]
@@ -42,13 +80,20 @@ class Dataset:
     task: Task
     feature_names: tuple[str, ...]
     target_names: tuple[str, ...]
-    num_classes: int
+    class_names: tuple[str, ...]
     name: str
     test: Dataset | None = None
+    encoding: Encoding | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def num_data(self) -> int:
         return self.x.shape[0]
+
+    @property
+    def num_classes(self) -> int:
+        """0 for regression."""
+        return len(self.class_names)
 
     @property
     def signature(self) -> Signature:
@@ -58,21 +103,36 @@ class Dataset:
             dtype=self.x.dtype.name,
             target_names=self.target_names,
             task=self.task,
-            num_classes=self.num_classes,
+            class_names=self.class_names,
+            encoding=self.encoding,
         )
 
     def take(self, indices: ArrayLike) -> Dataset:
         """The rows `indices` [M], in that order, without the test set."""
         rows = np.asarray(indices)
-        return Dataset(
-            x=self.x[rows],
-            y=self.y[rows],
-            task=self.task,
-            feature_names=self.feature_names,
-            target_names=self.target_names,
-            num_classes=self.num_classes,
-            name=self.name,
-        )
+        return replace(self, x=self.x[rows], y=self.y[rows], test=None)
+
+    def as_task(self, task: str | None) -> Dataset:
+        """The same data read for `task`: labels as numbers, or whole numbers as labels.
+
+        Raises:
+            UsageError: where the targets do not suit it.
+        """
+        if task is None or task == self.task:
+            return self
+        y, where = self.y, f"{self.name}: column {self.target_names[0]}"
+        if task == "regression":
+            try:
+                numbers = np.array([float(name) for name in self.class_names])
+            except ValueError:
+                raise UsageError(f"{where}: text, and regression predicts numbers; use another --target") from None
+            again = replace(self, y=numbers[y, None].astype(np.float32), task="regression", class_names=())
+        else:
+            if y.shape[1] > 1:
+                raise UsageError(f"{self.name}: {y.shape[1]} targets; classification has one column of labels")
+            labels, names = training_labels(y[:, 0], self.name, self.target_names[0])
+            again = replace(self, y=labels, task="classification", class_names=names)
+        return again if self.test is None else replace(again, test=self.test.as_task(task))
 
 
 def from_arrays(
@@ -87,13 +147,13 @@ def from_arrays(
 ) -> Dataset:
     """A checked data set from x [N], [N, D], [N, H, W] or [N, C, H, W] and y [N] or [N, T].
 
-    Without `task`, whole-number dtypes with one target are labels and everything else is regression. `where`
+    Without `task`, text and whole-number dtypes with one target are labels and everything else is regression. `where`
     opens the error messages (a file name).
     """
     prefix = f"{where}: " if where else ""
     names = tuple(feature_names) or tuple(str(column) for column in getattr(x, "columns", ()))
     inputs = as_inputs(x, f"{prefix}x", names)
-    targets = numeric_array(y, f"{prefix}y")
+    targets = label_array(y, f"{prefix}y")
     if targets.shape[0] != inputs.shape[0]:
         raise UsageError(f"{prefix}x has {inputs.shape[0]} rows and y has {targets.shape[0]}; they must be equal")
     if targets.ndim > 2 or 0 in targets.shape:
@@ -101,17 +161,16 @@ def from_arrays(
 
     chosen = check_task(task)
     if chosen is None:
-        whole = targets.dtype.kind in "biu" and targets.size == targets.shape[0]
+        whole = targets.dtype.kind in "biuUO" and targets.size == targets.shape[0]
         chosen = "classification" if whole else "regression"
     num_targets = targets.size // targets.shape[0]
     if chosen == "classification":
         if num_targets != 1:
             raise UsageError(f"{prefix}y has shape {list(targets.shape)}; labels must be [N] (one-hot: y.argmax(1))")
-        labels, num_classes = training_labels(targets.reshape(-1), f"{prefix}y")
-        targets = labels
+        targets, class_names = training_labels(targets.reshape(-1), f"{prefix}y")
     else:
-        targets = finite_float32(targets, f"{prefix}y").reshape(-1, num_targets)
-        num_classes = 0
+        targets = finite_float32(numeric_array(targets, f"{prefix}y"), f"{prefix}y").reshape(-1, num_targets)
+        class_names = ()
 
     is_features = inputs.ndim == 2
     if is_features and not names:
@@ -125,7 +184,7 @@ def from_arrays(
         task=chosen,
         feature_names=names if is_features else (),
         target_names=outputs,
-        num_classes=num_classes,
+        class_names=class_names,
         name=name,
     )
 
@@ -146,6 +205,13 @@ def as_inputs(x: ArrayLike, where: str = "x", feature_names: Sequence[str] = ())
     if array.dtype == np.uint8 and array.ndim > 2:
         return np.ascontiguousarray(array)
     return finite_float32(array, where, feature_names if array.ndim == 2 else ())
+
+
+def label_array(values: ArrayLike, where: str) -> NDArray[Any]:
+    """`values` as an array [N, ...], N >= 1, of numbers, or of text."""
+    array = np.asarray(values) if not np.ma.is_masked(values) else None
+    texts = array is not None and array.ndim > 0 and array.size and all(isinstance(v, str) for v in array.flat)
+    return array if texts and array is not None else numeric_array(values, where)
 
 
 def numeric_array(values: ArrayLike, where: str) -> NDArray[Any]:

@@ -10,50 +10,71 @@ import gzip
 import math
 import struct
 import zlib
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bnnzoo.data.check import check_labels
-from bnnzoo.data.dataset import Dataset, from_arrays
+from bnnzoo.data.dataset import Dataset, Labelled, from_arrays
+from bnnzoo.data.targets import check_labels
 from bnnzoo.errors import UsageError
 
 _UNSIGNED_BYTES = 8
 _MOST_GZIP_SHRINKS = 1100  # gzip makes data at most about 1030 times smaller
 
 
-def load_idx(folder: Path) -> Dataset:
-    """The train files of `folder`, with the t10k files, if there, as its test set. Images stay uint8."""
-    images = read_images(folder, "train")
-    labels = read_labels(folder, "train")
-    if images is None or labels is None:
-        missing = "train-images-idx3-ubyte" if images is None else "train-labels-idx1-ubyte"
-        raise UsageError(f"{folder}: a folder without {missing}[.gz]; data folders hold MNIST's IDX files")
-    train = from_arrays(
-        images, labels, task="classification", name=folder.name, target_names=("label",), where=str(folder)
-    )
-    test_images = read_images(folder, "t10k")
-    test_labels = read_labels(folder, "t10k")
-    if test_images is None or test_labels is None:
-        return train
-    where = f"{folder}: t10k"
-    if test_images.shape[1:] != images.shape[1:]:
-        raise UsageError(
-            f"{where}: images of {list(test_images.shape[1:])} pixels, but {list(images.shape[1:])} in train"
+class IdxFolder:
+    """The files train-images, train-labels and, as their test set, t10k-images and t10k-labels. Images stay uint8."""
+
+    def __init__(self, folder: Path):
+        self.where = str(folder)
+        self._folder = folder
+
+    def dataset(self, task: str | None) -> Dataset:
+        """The train files, with the t10k files, if there, as its test set."""
+        images, labels = read_images(self._folder, "train"), read_labels(self._folder, "train")
+        if images is None or labels is None:
+            missing = "train-images-idx3-ubyte" if images is None else "train-labels-idx1-ubyte"
+            raise UsageError(f"{self.where}: a folder without {missing}[.gz]; data folders hold MNIST's IDX files")
+        train = from_arrays(
+            images, labels, task="classification", name=self._folder.name, target_names=("label",), where=self.where
         )
-    if test_images.shape[0] != test_labels.shape[0]:
-        raise UsageError(f"{where}: {test_images.shape[0]} images and {test_labels.shape[0]} labels")
-    test = Dataset(
-        x=test_images,
-        y=check_labels(test_labels, train.num_classes, where),
-        task="classification",
-        feature_names=(),
-        target_names=train.target_names,
-        num_classes=train.num_classes,
-        name=train.name,
-    )
-    return Dataset(**{**vars(train), "test": test})
+        return replace(train, test=self._test(train)).as_task(task)
+
+    def inputs(self) -> tuple[NDArray[Any], str]:
+        """The images to predict for: of t10k where there are some, else of train."""
+        images, _ = self._images()
+        return images, self.where
+
+    def labelled(self) -> Labelled:
+        """Those images with their labels."""
+        images, part = self._images()
+        labels = read_labels(self._folder, part)
+        if labels is None:
+            raise UsageError(f"{self.where}: no {part}-labels-idx1-ubyte[.gz] beside the images")
+        return Labelled(images, labels, f"{self.where}: {part} images", f"{self.where}: {part} labels")
+
+    def _images(self) -> tuple[NDArray[np.uint8], str]:
+        for part in ("t10k", "train"):
+            images = read_images(self._folder, part)
+            if images is not None:
+                return images, part
+        raise UsageError(f"{self.where}: a folder without t10k- or train-images-idx3-ubyte[.gz]")
+
+    def _test(self, train: Dataset) -> Dataset | None:
+        images, labels = read_images(self._folder, "t10k"), read_labels(self._folder, "t10k")
+        if images is None or labels is None:
+            return None
+        where = f"{self.where}: t10k"
+        if images.shape[1:] != train.x.shape[1:]:
+            raise UsageError(
+                f"{where}: images of {list(images.shape[1:])} pixels, but {list(train.x.shape[1:])} in train"
+            )
+        if images.shape[0] != labels.shape[0]:
+            raise UsageError(f"{where}: {images.shape[0]} images and {labels.shape[0]} labels")
+        return train.signature.rows(images, check_labels(labels, train.class_names, where), train.name)
 
 
 def read_images(folder: Path, part: str) -> NDArray[np.uint8] | None:

@@ -21,9 +21,9 @@ def split(dataset: Dataset, *, test_fraction: float, seed: int) -> tuple[Dataset
     if not 0 <= test_fraction < 1:
         raise UsageError(f"test fraction {test_fraction}: it must be at least 0 and below 1")
     if test_fraction == 0:
-        return replace(dataset, test=None), None
+        return _filled(replace(dataset, test=None), None)
     if dataset.test is not None:
-        return replace(dataset, test=None), dataset.test
+        return _filled(replace(dataset, test=None), dataset.test)
     num_test = math.ceil(test_fraction * dataset.num_data)
     num_train = dataset.num_data - num_test
     if num_train < 1:
@@ -47,4 +47,14 @@ def split(dataset: Dataset, *, test_fraction: float, seed: int) -> tuple[Dataset
         random_state=seed,
         stratify=stratify,
     )
-    return dataset.take(train_rows), dataset.take(test_rows)
+    return _filled(dataset.take(train_rows), dataset.take(test_rows))
+
+
+def _filled(train: Dataset, test: Dataset | None) -> tuple[Dataset, Dataset | None]:
+    """Both with what is missing filled in by medians of the training rows, where that was asked for."""
+    if train.encoding is None:
+        return train, test
+    encoding = train.encoding.filled(train.x)
+    both = [rows and replace(rows, x=encoding.fill(rows.x), encoding=encoding) for rows in (train, test)]
+    assert both[0] is not None
+    return both[0], both[1]

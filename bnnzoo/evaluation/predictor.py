@@ -12,7 +12,7 @@ import pandas as pd
 from jaxtyping import Float, Int, Shaped
 
 from bnnzoo.assembly import Problem
-from bnnzoo.data import Scaler, Signature, load_like
+from bnnzoo.data import Scaler, Signature, Unseen, load_like
 from bnnzoo.evaluation import metrics, predictive
 from bnnzoo.evaluation.predictive import Moments, Sums
 from bnnzoo.evaluation.record import Record
@@ -99,7 +99,7 @@ class Predictor:
         points = linearised_points(self.record.group("constant_data"), self.blocks)
         return None if points is None else np.concatenate([point.reshape(len(point), -1) for point in points], 1)
 
-    def test_rows(self, data: Any = None) -> tuple[np.ndarray, np.ndarray]:
+    def test_rows(self, data: Any = None, *, unseen: Unseen | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Inputs and targets of the run's own test rows, or of `data`.
 
         Raises:
@@ -108,7 +108,7 @@ class Predictor:
         like = self.signature
         if data is None:
             return self.record.test_rows()
-        test = load_like(data, like)
+        test = load_like(data, like, unseen=unseen)
         return test.x, test.y
 
     def inputs(self, x: Shaped[np.ndarray, "row ..."]) -> Shaped[np.ndarray, "row ..."]:
@@ -200,8 +200,9 @@ class Predictor:
         """The predictive distribution in original units, a row each: see `Run.predict`."""
         moments, like = self.moments(x), self.signature
         if self.classifies:
-            columns = {f"p_{c}": moments.mean[:, c] for c in range(like.num_classes)}
-            return pd.DataFrame({**columns, "entropy": metrics.entropy(moments.mean)})
+            columns = {f"p_{name}": moments.mean[:, c] for c, name in enumerate(like.class_names)}
+            likeliest = np.asarray(like.class_names)[moments.mean.argmax(1)]
+            return pd.DataFrame({**columns, "entropy": metrics.entropy(moments.mean), "predicted": likeliest})
         scale = self.scaler.y_sd
         values = {
             "mean": self.scaler.unscale_targets(moments.mean),

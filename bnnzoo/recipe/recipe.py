@@ -28,6 +28,15 @@ class Recipe:
     data: Annotated[str | None, Doc("a registered data set, or a file: .csv .tsv .parquet .npz, an IDX folder")] = None
     target: Annotated[tuple[str, ...], Doc("a target column; repeatable; the last column unless given")] = ()
     task: Annotated[Literal["regression", "classification"] | None, Doc("from the data unless given")] = None
+    columns: Annotated[tuple[str, ...], Doc("an input column; repeatable; all but the targets unless given")] = ()
+    drop: Annotated[tuple[str, ...], Doc("a column to leave out; repeatable")] = ()
+    missing: Annotated[
+        Literal["error", "drop", "median"],
+        Doc("cells that are missing: an error, leave out the row, or fill in the column's median"),
+    ] = "error"
+    unseen: Annotated[
+        Literal["error", "zero"], Doc("levels of text that training did not see: an error, or none of the known ones")
+    ] = "error"
     test_fraction: Annotated[float, Ge(0), Lt(1), Doc("share of the rows kept for testing")] = 0.1
     split_seed: Annotated[int, Ge(0), Le(2**32 - 1), Doc("seed of the split into training and test rows")] = 0
     standardise: Annotated[bool, Doc("inputs and regression targets to mean 0 and variance 1")] = True

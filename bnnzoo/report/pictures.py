@@ -283,9 +283,9 @@ def _target(predictor: Predictor, name: str | None) -> int:
 
 
 def _class(predictor: Predictor, name: str | None) -> int:
-    count = predictor.signature.num_classes
+    names = predictor.signature.class_names
     if name is None:
-        return min(1, count - 1)
-    if not name.isdigit() or int(name) >= count:
-        raise UsageError(f"no class {name!r}; classes are 0 to {count - 1}")
-    return int(name)
+        return min(1, len(names) - 1)
+    if name not in names:
+        raise UsageError(f"no class {name!r}; there are: {', '.join(names)}")
+    return names.index(name)

@@ -46,7 +46,7 @@ def _values(predictor: Predictor) -> tuple[Float[np.ndarray, "chain draw value"]
     where, probes = record.probes(_PROBES)
     values = predictor.functions(probes)
     if predictor.classifies:
-        labels = [f"p({like.target_names[0]} = {index})" for index in range(like.num_classes)]
+        labels = [f"p({like.target_names[0]} = {name})" for name in like.class_names]
     else:
         values = predictor.scaler.unscale_targets(values)
         labels = [f"mean of {target}" for target in like.target_names]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from bnnzoo import registry
-from bnnzoo.assembly import Problem, signature_words
+from bnnzoo.assembly import Problem
 from bnnzoo.data import Dataset
 from bnnzoo.recipe import to_yaml
 from bnnzoo.sampling import backend
@@ -61,7 +61,7 @@ def _words(problem: Problem) -> Attributes:
         "task": problem.description.signature.task,
         "likelihood": registry.name_of("likelihoods", likelihood) or type(likelihood).__name__.casefold(),
         "rows": problem.train.num_data,
-        "signature": signature_words(problem.description.signature),
+        "signature": problem.description.signature.to_json(),
         "data_sha256": _digest(problem.train),
     }
 

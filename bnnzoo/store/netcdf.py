@@ -185,7 +185,9 @@ def _write_static(group: Any, values: Group, dims: Dims, coords: Group | None = 
         for dim, size in zip(names, array.shape, strict=True):
             if dim not in group.dimensions:
                 group.dimensions[dim] = size
-        group.create_variable(name, tuple(names), data=array)
+        text = array.dtype.kind in "UOT"
+        kind = h5py.string_dtype() if text else array.dtype
+        group.create_variable(name, tuple(names), kind, data=array.astype(object) if text else array)
     for name, array in (coords or {}).items():
         group.create_variable(name, (name,), data=array)
 

@@ -1,0 +1,229 @@
+"""What a raw column of a table is: numbers, booleans, dates, times of day, or text with levels.
+
+The rules are those of docs/data.md. They look at distinct cells only, and are the same for a CSV file, a Parquet
+file and a data frame.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import numbers
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+from numpy.typing import NDArray
+
+from bnnzoo.data.faults import Fault, Faults
+
+Kind = Literal["number", "boolean", "date", "time", "text"]
+
+MISSING = frozenset({"", "nan", "+nan", "-nan", "na", "n/a", "#n/a", "#na", "null", "none", "<na>", "nat"})
+"""Cells that say that there is nothing, whatever their case."""
+
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?inf(?:inity)?", re.IGNORECASE)
+_BOOLEAN = re.compile(r"true|false", re.IGNORECASE)
+_TIME = re.compile(r"(?:[01]?[0-9]|2[0-3]):[0-5][0-9](?::[0-5][0-9](?:\.[0-9]+)?)?")
+_DATE = re.compile(
+    r"[0-9]{4}([-/])[0-9]{1,2}\1[0-9]{1,2}"
+    r"(?:[T ][0-9]{1,2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]+)?)?\s?(Z|[+-][0-9]{2}:?[0-9]{2})?)?"
+    r"|[0-9]{4}-[0-9]{1,2}"
+)
+_OTHER_DATE = re.compile(r"[0-9]{1,2}([-/.])[0-9]{1,2}\1(?:[0-9]{4}|[0-9]{2})(?:\s[0-9:.]+)?")
+_DRESSED_NUMBER = re.compile(  # a decimal comma, thousands separators, a currency, a percent sign
+    r"[+-]?[$€£¥]?\s?(?:[0-9]{1,3}(?:[,.'\s\u202f][0-9]{3})+(?:[.,][0-9]+)?|[0-9]*[.,]?[0-9]+)\s?[%$€£¥]?"
+)
+_NOT_A_NUMBER_CURE = "write plain numbers (1234.5), leave a cell that is missing empty, or --drop NAME"
+_DATE_CURE = "write dates as YYYY-MM-DD, or --drop NAME"
+_UNIX_DAY = np.timedelta64(1, "D")
+
+
+class Cells(NamedTuple):
+    """A column that was understood.
+
+    numbers: [N] float64, nan where missing (dates: days since 1970, times: hours since midnight); of text a code into
+    `levels`.
+    """
+
+    name: str
+    kind: Kind
+    numbers: Float[np.ndarray, " row"]
+    levels: tuple[str, ...] = ()
+
+    @property
+    def is_missing(self) -> NDArray[np.bool_]:
+        return np.isnan(self.numbers)
+
+
+def interpret(name: str, series: Any, faults: Faults, *, shown: Callable[[int], str], kind: str = "") -> Cells:
+    """A column of a pandas frame as `Cells`; what cannot be understood goes to `faults`.
+
+    Args:
+        shown: the raw text of a cell by row, from 0, for messages.
+        kind: what the column must be, where a model knows it already; else found from the cells.
+    """
+    import pandas as pd
+
+    dtype = series.dtype
+    if isinstance(dtype, pd.CategoricalDtype):
+        known = series.cat.remove_unused_categories()
+        codes, values = np.asarray(known.cat.codes), list(known.cat.categories)
+        if kind in ("", "text"):
+            return _text(name, codes, [as_text(value) for value in values], ordered=True)
+        return _Reader(name, codes, [as_text(value) for value in values], faults, shown).read(kind)
+    found = _kind_of_dtype(dtype)
+    if found and kind in ("", found):
+        return Cells(name, found, _days(series) if found == "date" else _floats(series))
+    try:
+        codes, uniques = pd.factorize(series)
+        strangers = {type(value).__name__ for value in uniques if not isinstance(value, _CELLS)}
+    except TypeError:  # cells that cannot even be compared: lists, dictionaries
+        codes, uniques, strangers = np.zeros(0, int), [], {str(dtype)}
+    if strangers:
+        about = "that hold neither numbers, text, booleans nor dates"
+        problem = f"neither numbers, text, booleans nor dates ({', '.join(sorted(strangers))})"
+        faults.add(name, Fault(about, problem, "convert it, or --drop NAME"))
+        return Cells(name, "number", np.zeros(len(series)))
+    return _Reader(name, codes, [as_text(value) for value in uniques], faults, shown).read(kind)
+
+
+_CELLS = (str, numbers.Real, decimal.Decimal, np.bool_, datetime.date, datetime.time)
+
+
+def as_text(value: Any) -> str:
+    """A cell as text of one line: a whole number without a decimal point, so that 1 and 1.0 are one level."""
+    if isinstance(value, float | np.floating) and float(value).is_integer() and abs(value) < 2**53:
+        return str(int(value))
+    return " ".join(str(value).split())
+
+
+def _kind_of_dtype(dtype: Any) -> Kind | Literal[""]:
+    import pandas as pd
+
+    if pd.api.types.is_bool_dtype(dtype):
+        return "boolean"
+    if pd.api.types.is_datetime64_any_dtype(dtype):
+        return "date"
+    return "number" if pd.api.types.is_any_real_numeric_dtype(dtype) else ""
+
+
+def _floats(series: Any) -> Float[np.ndarray, " row"]:
+    if isinstance(series.dtype, np.dtype):
+        return series.to_numpy(dtype=np.float64)
+    return series.to_numpy(dtype=np.float64, na_value=np.nan)
+
+
+class _Reader(NamedTuple):
+    """Distinct texts and the rows that hold them (`codes`, -1 where a cell is missing)."""
+
+    name: str
+    codes: Int[np.ndarray, " row"]
+    texts: Sequence[str]
+    faults: Faults
+    shown: Callable[[int], str]
+
+    def read(self, kind: str) -> Cells:
+        present = [text for text in self.texts if text.casefold() not in MISSING]
+        kind = kind or self._kind(present)
+        if kind == "number":
+            return self._numbers("number", _NUMBER, float, _NOT_A_NUMBER_CURE, "not a number")
+        if kind == "boolean":
+            cure = "write True or False, or --drop NAME"
+            return self._numbers("boolean", re.compile(r"true|false|[01]", re.I), _truth, cure, "not a boolean")
+        if kind == "time":
+            cure = "write times as HH:MM:SS, or --drop NAME"
+            return self._numbers("time", _TIME, _hours, cure, "not a time of day")
+        if kind == "date":
+            return self._dates()
+        return _text(self.name, self.codes, self.texts)
+
+    def _kind(self, present: Sequence[str]) -> Kind:
+        if not present:
+            return "number"
+        forms: tuple[tuple[Kind, re.Pattern[str]], ...]
+        forms = (("number", _NUMBER), ("boolean", _BOOLEAN), ("date", _DATE), ("time", _TIME))
+        for kind, form in forms:
+            if all(form.fullmatch(text) for text in present):
+                return kind
+        weights = np.bincount(self.codes[self.codes >= 0], minlength=len(self.texts))
+        real = np.array([text.casefold() not in MISSING for text in self.texts])
+        for kind, form in forms[::2]:
+            # Half of the cells: then the others are mistakes and not levels.
+            of_kind = np.array([form.fullmatch(text) is not None for text in self.texts])
+            if 2 * weights[of_kind & real].sum() >= weights[real].sum():
+                return kind
+        if all(_OTHER_DATE.fullmatch(text) for text in present):
+            return "date"
+        return "number" if all(_DRESSED_NUMBER.fullmatch(text) for text in present) else "text"
+
+    def _numbers(
+        self, kind: Kind, form: re.Pattern[str], number: Callable[[str], float], cure: str, problem: str
+    ) -> Cells:
+        values = np.full(len(self.texts) + 1, np.nan)  # the last one is for code -1
+        wrong = np.zeros(len(values), bool)
+        for i, text in enumerate(self.texts):
+            if form.fullmatch(text):
+                values[i] = number(text)
+            else:
+                wrong[i] = text.casefold() not in MISSING
+        self._blame(wrong, f"with cells that are {problem}", problem, cure)
+        return Cells(self.name, kind, values[self.codes])
+
+    def _dates(self) -> Cells:
+        import pandas as pd
+
+        matches = [_DATE.fullmatch(text) for text in self.texts]
+        zoned = {bool(match[2]) for match in matches if match}
+        texts = [text.replace("/", "-") if match else None for text, match in zip(self.texts, matches, strict=True)]
+        parsed = pd.to_datetime(pd.Series(texts, dtype=object), format="ISO8601", errors="coerce", utc=True)
+        values = np.append(_days(parsed), np.nan)
+        wrong = np.isnan(values[:-1]) & np.array([text.casefold() not in MISSING for text in self.texts], bool)
+        self._blame(np.append(wrong, False), "with cells that are not dates", "not a date", _DATE_CURE)
+        if len(zoned) > 1:
+            problem = "dates with and without a time zone"
+            self.faults.add(self.name, Fault(f"with {problem}", problem, "give all or none of them a zone"))
+        return Cells(self.name, "date", values[self.codes])
+
+    def _blame(self, wrong: NDArray[np.bool_], about: str, problem: str, cure: str) -> None:
+        rows = np.flatnonzero(wrong[self.codes])
+        if rows.size:
+            row = int(rows[0])
+            text = self.shown(row).strip() or self.texts[int(self.codes[row])]
+            if problem == "not a number" and _DRESSED_NUMBER.fullmatch(text):
+                decimal = re.fullmatch(r"[+-]?[0-9]+,[0-9]+", text)
+                reason = ": a decimal comma or a thousands separator" if decimal else ": more than digits and a point"
+            else:
+                reason = ""
+            fault = Fault(about, f"{problem} ({quoted(text)}){reason}", cure, row + 1, rows.size)
+            self.faults.add(self.name, fault)
+
+
+def quoted(text: str) -> str:
+    """A cell's text for a message: on one line, at most 40 characters."""
+    return repr(text if len(text) <= 40 else text[:37] + "...")
+
+
+def _text(name: str, codes: Int[np.ndarray, " row"], texts: Sequence[str], ordered: bool = False) -> Cells:
+    present = dict.fromkeys(text for text in texts if text.casefold() not in MISSING)
+    levels = tuple(present) if ordered else tuple(sorted(present))
+    place = {level: float(i) for i, level in enumerate(levels)}
+    return Cells(name, "text", np.array([*(place.get(text, np.nan) for text in texts), np.nan])[codes], levels)
+
+
+def _days(series: Any) -> Float[np.ndarray, " row"]:
+    """Days since 1970 of a pandas series of datetimes, nan for none."""
+    import pandas as pd
+
+    moments = pd.to_datetime(series, utc=True).dt.tz_localize(None).to_numpy()
+    return np.where(np.isnat(moments), np.nan, (moments - np.datetime64(0, "s")) / _UNIX_DAY)
+
+
+def _hours(text: str) -> float:
+    return sum(float(part) / 60**i for i, part in enumerate(text.split(":")))
+
+
+def _truth(text: str) -> float:
+    return float(text.casefold() in ("true", "1"))

@@ -1,0 +1,197 @@
+"""Delimited text: CSV and TSV.
+
+The form of every line is checked here (its fields, its quotes); pandas' C parser then converts. So that no line is
+ever filled up, cut or skipped, as that parser would do.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+import itertools
+import re
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Int
+
+from bnnzoo.data.check import check_column_names
+from bnnzoo.errors import UsageError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+DELIMITERS = {".csv": ",", ".tsv": "\t"}
+
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_CHUNK = 2**22
+
+
+class DelimitedTable:
+    """The table in a file of text: UTF-8, a header line with unique names, rows of as many fields."""
+
+    def __init__(self, path: Path):
+        self.where = str(path)
+        self._delimiter = DELIMITERS[path.suffix.lower()]
+        self._raw, start = _text_of(path)
+        self.names, self._start = self._header(start)
+        self._end = len(self._raw)
+        while self._end > self._start and self._raw[self._end - 1] in b"\r\n":
+            self._end -= 1
+        if not self._raw[self._start : self._start + _CHUNK].strip() and not self._raw[self._start :].strip():
+            raise UsageError(f"{self.where}: a header but no data rows; add at least one")
+        plain = b'"' not in self._raw and self._raw.count(b"\r") == self._raw.count(b"\r\n")
+        self._lines = self._check_lines() if plain else None
+        self._num_rows = self._check_records() if self._lines is None else len(self._lines)
+
+    def frame(self, names: Sequence[str]) -> pd.DataFrame:
+        """The columns `names`, each of the type that all its cells have: numbers, booleans or text."""
+        import pandas as pd
+
+        place = {name: i for i, name in enumerate(self.names)}
+        places = [place[name] for name in names]
+        text = io.BytesIO(self._raw)
+        text.seek(self._start)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", pd.errors.DtypeWarning)  # a column of numbers and text is met later
+            found: Any = pd.read_csv(
+                text,
+                sep=self._delimiter,
+                header=None,
+                names=list(range(len(self.names))),
+                usecols=places,
+                index_col=False,
+                nrows=self._num_rows,
+                skip_blank_lines=False,
+                skipinitialspace=True,
+                engine="c",
+            )
+        return found[places].set_axis(list(names), axis=1)
+
+    def shown(self, row: int, name: str) -> str:
+        """The raw text of a cell; `row` counts from 0."""
+        if self._lines is None:
+            cells = next(itertools.islice(self._records(), row, None))
+        else:
+            cells = next(self._records(row, int(self._lines[row])))
+        return cells[self.names.index(name)] if cells else ""
+
+    def _header(self, start: int) -> tuple[tuple[str, ...], int]:
+        """The column names, and where the first data row begins."""
+        consumed = start
+
+        def lines() -> Iterator[str]:
+            nonlocal consumed
+            text = io.BytesIO(self._raw)
+            text.seek(start)
+            for line in text:
+                consumed += len(line)
+                yield line.decode("utf-8")
+
+        try:
+            cells = next(csv.reader(lines(), delimiter=self._delimiter, strict=True, skipinitialspace=True))
+        except csv.Error as error:
+            raise UsageError(f'{self.where}: header: {error}; quote names as "a name"') from error
+        names = tuple(cell.strip() for cell in cells)
+        if len(names) == 1 and any(mark in names[0] for mark in ",;|\t"):
+            raise UsageError(
+                f"{self.where}: the header is one column, {names[0]!r}; separate columns by a "
+                f"{'comma' if self._delimiter == ',' else 'tab'}"
+            )
+        if not any(names):
+            raise UsageError(f"{self.where}: the first line is empty; the header with the column names belongs there")
+        numbered = [tuple(str(i + first) for i in range(len(names))) for first in (0, 1)]
+        if all(_NUMBER.fullmatch(name) for name in names) and names not in numbered:
+            raise UsageError(
+                f"{self.where}: no header line: the first line holds numbers; put a line of column names above it"
+            )
+        check_column_names(names, self.where)
+        return names, consumed
+
+    def _check_lines(self) -> Int[np.ndarray, " row"]:
+        """Where each row begins, in text without quotes, all rows having as many fields as the header."""
+        characters = np.frombuffer(self._raw, np.uint8, self._end - self._start, self._start)
+        starts, separators, before = [np.zeros(1, np.int64)], [], 0
+        for first in range(0, len(characters), _CHUNK):
+            piece = characters[first : first + _CHUNK]
+            marks = np.cumsum(piece == ord(self._delimiter), dtype=np.int32)
+            ends = np.flatnonzero(piece == ord("\n"))
+            starts.append(first + ends + 1)
+            separators.append(before + marks[ends].astype(np.int64))
+            before += int(marks[-1])
+        counts = np.diff(np.concatenate([*separators, [before]]), prepend=0)
+        lines = self._start + np.concatenate(starts)
+        wrong = np.flatnonzero(counts != len(self.names) - 1)
+        if wrong.size:
+            row = int(wrong[0])
+            self._check_fields(next(self._records(row, int(lines[row]))), row + 1)
+        return lines
+
+    def _check_records(self) -> int:
+        """The number of rows, of text with quotes, all of them having as many fields as the header."""
+        row = 0
+        for row, cells in enumerate(self._records(), start=1):
+            if len(cells) != len(self.names):
+                self._check_fields(cells, row)
+        return row
+
+    def _check_fields(self, cells: list[str], row: int) -> None:
+        if not cells and len(self.names) > 1:
+            raise UsageError(f"{self.where}: row {row}: an empty line; remove it")
+        if len(cells or [""]) != len(self.names):
+            raise UsageError(
+                f"{self.where}: row {row}: {len(cells)} fields, but the header has {len(self.names)}; correct the row"
+            )
+
+    def _records(self, first: int = 0, place: int = 0) -> Iterator[list[str]]:
+        """The fields of each row, from row `first` (from 0) on, which begins at `place`."""
+        text = io.BytesIO(self._raw)
+        text.seek(place or self._start)
+        # The closing blank lines are no rows.
+        left = iter(lambda: text.readline(max(0, self._end - text.tell())), b"")
+        reader = csv.reader(
+            (line.decode("utf-8") for line in left), delimiter=self._delimiter, strict=True, skipinitialspace=True
+        )
+        for row in itertools.count(first + 1):
+            try:
+                yield next(reader)
+            except StopIteration:
+                return
+            except csv.Error as error:
+                raise UsageError(f"{self.where}: row {row}: {error}; check its quotes") from error
+
+
+def _text_of(path: Path) -> tuple[bytes, int]:
+    """The bytes of a file of UTF-8 text, and how many of them are a byte-order mark."""
+    where = str(path)
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{where}: cannot be read ({error.strerror})") from error
+    if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise UsageError(f"{where}: UTF-16 text, not UTF-8; save it as UTF-8")
+    start = len(codecs.BOM_UTF8) if raw.startswith(codecs.BOM_UTF8) else 0
+    if not raw.isascii():
+        try:
+            raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise UsageError(
+                f"{where}: {_line_place(raw, error.start)}: not UTF-8 (byte 0x{raw[error.start]:02x}); "
+                "save the file as UTF-8"
+            ) from error
+    if b"\0" in raw:
+        raise UsageError(f"{where}: {_line_place(raw, raw.index(0))}: a NUL byte; the file is damaged or not text")
+    if b"\n" not in raw:
+        raw = raw.replace(b"\r", b"\n")
+    if not raw[start : start + _CHUNK].strip() and not raw[start:].strip():
+        raise UsageError(f"{where}: the file is empty; it needs a header line and data rows")
+    return raw, start
+
+
+def _line_place(raw: bytes, position: int) -> str:
+    row = raw.count(b"\n", 0, position)
+    return f"row {row}" if row else "header"

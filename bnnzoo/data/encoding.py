@@ -1,0 +1,189 @@
+"""How the columns of a table become a network's inputs: fitted on the training table, kept in the run's file.
+
+Numbers and booleans stay, dates count days from the first one, times of day hours, each level of a text column is an
+input of its own (`colour=red`). With `missing: median` the cells that were missing in training get an input that says
+so (`age is missing`), and the column the median of its training rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import NDArray
+
+from bnnzoo.data.check import did_you_mean
+from bnnzoo.data.columns import Cells, Kind, quoted
+from bnnzoo.data.faults import Fault, Faults
+
+Missing = Literal["error", "drop", "median"]
+Unseen = Literal["error", "zero"]
+
+Shown = Callable[[int, str], str]
+"""The raw text of a cell, by row (from 0) and column, for messages."""
+
+MOST_LEVELS = 100
+"""A text column with more levels is refused: it is an identifier or a remark, not a category."""
+MOST_LETTERS = 200
+"""Likewise where a level is longer."""
+_NO_CATEGORIES = f"of text with more than {MOST_LEVELS} levels, or levels of more than {MOST_LETTERS} letters"
+MISSING_CURE = "--missing median fills them in, --missing drop leaves such rows out, --drop NAME the column"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the training table. All of it is plain text and numbers, for the run's file.
+
+    origin: of dates, the first day, in days since 1970. median: what fills a missing cell. was_missing: whether an
+    input says where cells are missing.
+    """
+
+    name: str
+    kind: Kind = "number"
+    levels: tuple[str, ...] = ()
+    origin: float = 0.0
+    median: float | None = None
+    was_missing: bool = False
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The names of the inputs that it becomes."""
+        own = tuple(f"{self.name}={level}" for level in self.levels) if self.kind == "text" else (self.name,)
+        return (*own, f"{self.name} is missing") if self.was_missing else own
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """The columns that are inputs, in the table's order, and what to do with cells that training did not see."""
+
+    columns: tuple[Column, ...]
+    missing: Missing = "error"
+    unseen: Unseen = "error"
+
+    @classmethod
+    def of(cls, cells: Sequence[Cells], missing: Missing, unseen: Unseen, faults: Faults) -> Encoding:
+        """The encoding of a training table; medians are still to come, see `filled`."""
+        columns = []
+        for column in cells:
+            if len(column.levels) > MOST_LEVELS or any(len(level) > MOST_LETTERS for level in column.levels):
+                problem = f"text with {len(column.levels)} levels"
+                fault = Fault(
+                    _NO_CATEGORIES, f"{problem}, no categories", "--drop NAME, or write its content as numbers"
+                )
+                faults.add(column.name, fault)
+            origin = float(np.nanmin(column.numbers)) if column.kind == "date" else 0.0
+            was_missing = missing == "median" and bool(column.is_missing.any())
+            columns.append(Column(column.name, column.kind, column.levels, origin, None, was_missing))
+        return cls(tuple(columns), missing, unseen)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The names of the network's inputs."""
+        return tuple(name for column in self.columns for name in column.inputs)
+
+    def encode(self, cells: Sequence[Cells]) -> Float[np.ndarray, "row feature"]:
+        """The inputs of a table whose cells were checked, float32; nan where a number is missing and has no median."""
+        x = np.zeros((len(cells[0].numbers) if cells else 0, len(self.inputs)), np.float32)
+        place, text_places, text_cells = 0, [], []
+        for column, found in zip(self.columns, cells, strict=True):
+            if column.kind == "text":
+                text_places += range(place, place + len(column.levels))
+                text_cells.append(found)
+            else:
+                with np.errstate(over="ignore"):
+                    x[:, place] = found.numbers - column.origin if column.origin else found.numbers
+                if column.median is not None:
+                    x[found.is_missing, place] = column.median
+            place += len(column.inputs)
+            if column.was_missing:
+                x[:, place - 1] = found.is_missing
+        if text_cells:
+            x[:, text_places] = self._one_hot(text_cells)
+        return x
+
+    def _one_hot(self, cells: Sequence[Cells]) -> Float[np.ndarray, "row level"]:
+        from sklearn.preprocessing import OneHotEncoder
+
+        levels: Any = [np.arange(len(column.levels), dtype=float) for column in self.columns if column.kind == "text"]
+        kind: Any = np.float32
+        # A missing cell and an unseen level are in no category: zeros.
+        encoder = OneHotEncoder(categories=levels, handle_unknown="ignore", sparse_output=False, dtype=kind)
+        return np.asarray(encoder.fit_transform(np.stack([np.nan_to_num(c.numbers, nan=-1.0) for c in cells], 1)))
+
+    def filled(self, x: Float[np.ndarray, "row feature"]) -> Encoding:
+        """This encoding with the medians of these training inputs, in which nan stands for what is missing."""
+        if self.missing != "median":
+            return self
+        from sklearn.impute import SimpleImputer
+
+        medians = iter(np.asarray(SimpleImputer(strategy="median", keep_empty_features=True).fit(x).statistics_))
+        columns = []
+        for column in self.columns:
+            first, *_ = [next(medians) for _ in column.inputs]
+            columns.append(column if column.kind == "text" else replace(column, median=float(first)))
+        return replace(self, columns=tuple(columns))
+
+    def fill(self, x: Float[np.ndarray, "row feature"]) -> Float[np.ndarray, "row feature"]:
+        """Inputs with medians where they are nan."""
+        if self.missing != "median":
+            return x
+        medians = [m for column in self.columns for m in [column.median or 0.0, *([0.0] * (len(column.inputs) - 1))]]
+        return np.where(np.isnan(x), np.array(medians, np.float32), x)
+
+    def held_to(self, cells: Sequence[Cells], faults: Faults) -> list[Cells]:
+        """Cells of new rows with the codes of the training levels; an unseen level goes to `faults`, or is nothing."""
+        return [self._coded(column, found, faults) for column, found in zip(self.columns, cells, strict=True)]
+
+    def _coded(self, column: Column, found: Cells, faults: Faults) -> Cells:
+        if column.kind != "text":
+            return found
+        place = {level: float(i) for i, level in enumerate(column.levels)}
+        codes = np.array([*(place.get(level, -1.0) for level in found.levels), np.nan])
+        index = np.where(found.is_missing, len(found.levels), np.nan_to_num(found.numbers)).astype(int)
+        numbers = codes[index]
+        rows = np.flatnonzero(numbers == -1.0)
+        if rows.size and self.unseen == "error":
+            level = found.levels[index[rows[0]]]
+            problem = f"level {quoted(level)} was not seen in training ({did_you_mean(level, column.levels)})"
+            about = "with levels that were not seen in training"
+            cure = "correct it, leave the row out, or --unseen zero (none of the known levels)"
+            faults.add(column.name, Fault(about, problem, cure, int(rows[0]) + 1, rows.size))
+        return Cells(column.name, "text", numbers, column.levels)
+
+    def words(self) -> dict[str, Any]:
+        """What JSON can hold, defaults left out."""
+        plain = vars(Column(""))
+        columns = [{k: v for k, v in vars(column).items() if v != plain[k]} for column in self.columns]
+        return {"columns": columns, "missing": self.missing, "unseen": self.unseen}
+
+    @classmethod
+    def from_words(cls, words: dict[str, Any]) -> Encoding:
+        """What `words` wrote."""
+        columns = [Column(**{**c, "levels": tuple(c.get("levels", ()))}) for c in words["columns"]]
+        return cls(tuple(columns), words["missing"], words["unseen"])
+
+
+def check_cells(cells: Sequence[Cells], faults: Faults, shown: Shown, *, missing: str = "") -> None:
+    """Cells that are infinite, in float32 at least, go to `faults`; and missing ones, whose cure is `missing`."""
+    for column in cells:
+        with np.errstate(over="ignore"):
+            infinite: NDArray[np.bool_] = np.isinf(column.numbers.astype(np.float32))
+        if infinite.any():
+            row = int(np.argmax(infinite))
+            value, raw = float(column.numbers[row]), shown(row, column.name).strip()
+            large = np.isfinite(value) or any(digit in raw for digit in "0123456789")
+            written = repr(value) if np.isfinite(value) else quoted(raw)
+            problem = f"{written} is infinite in float32" if large else f"not finite ({value})"
+            cure = "rescale the column" if large else "correct it, or leave the cell empty"
+            faults.add(column.name, Fault("with infinite numbers", problem, cure, row + 1, int(infinite.sum())))
+        absent = column.is_missing
+        if absent.all():
+            faults.add(column.name, Fault("without any value", "every cell is missing", "--drop NAME"))
+        elif missing and absent.any():
+            row = int(np.argmax(absent))
+            raw = shown(row, column.name).strip()
+            problem = f"not a number ({raw})" if raw and column.kind == "number" else "an empty cell"
+            faults.add(column.name, Fault("with missing cells", problem, missing, row + 1, int(absent.sum())))

@@ -1,0 +1,56 @@
+"""Data frames in memory: of pandas, and of polars."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from bnnzoo.data.check import check_column_names
+from bnnzoo.errors import UsageError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def is_frame(data: Any) -> bool:
+    """Whether `data` is a data frame."""
+    return hasattr(data, "columns") and hasattr(data, "__getitem__")
+
+
+class FrameTable:
+    """A data frame as a table; names that are not text are written as such."""
+
+    def __init__(self, frame: Any, where: str = "data"):
+        self.where = where
+        self._frame = frame
+        self.names = tuple(str(name) for name in frame.columns)
+        check_column_names(self.names, where)
+        if not len(frame):
+            raise UsageError(f"{where}: no data rows; give at least one")
+
+    def frame(self, names: Sequence[str]) -> pd.DataFrame:
+        """The columns `names`, as a pandas frame."""
+        import pandas as pd
+
+        place = {name: i for i, name in enumerate(self.names)}
+        places = [place[name] for name in names]
+        if isinstance(self._frame, pd.DataFrame):
+            return self._frame.iloc[:, places].set_axis(list(names), axis=1).reset_index(drop=True)
+        columns = [self._frame[self._frame.columns[place]] for place in places]
+        return pd.DataFrame({name: _of_polars(column) for name, column in zip(names, columns, strict=True)})
+
+    def shown(self, row: int, name: str) -> str:
+        """The text of a cell; `row` counts from 0."""
+        value = self.frame([name])[name].iloc[row]
+        return "nan" if value is None else str(value)
+
+
+def _of_polars(column: Any) -> Any:
+    """A polars column as what pandas makes a column of."""
+    import pandas as pd
+
+    if column.dtype.is_numeric() and not column.dtype.is_decimal():
+        return column.to_numpy()
+    if str(column.dtype).startswith(("Categorical", "Enum")):
+        return pd.Categorical(column.to_list(), column.cat.get_categories().to_list())
+    return pd.Series(column.to_list())

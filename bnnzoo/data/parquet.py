@@ -1,0 +1,56 @@
+"""Parquet files, by pyarrow."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bnnzoo.data.check import check_column_names
+from bnnzoo.errors import UsageError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_PANDAS_INDEX = re.compile(r"__index_level_[0-9]+__")
+
+
+class ParquetTable:
+    """The table in a Parquet file, without the index that pandas writes beside the columns."""
+
+    def __init__(self, path: Path):
+        self.where = str(path)
+        self._path = path
+        try:
+            import pyarrow as pa
+            import pyarrow.parquet as pq
+        except ImportError as error:
+            raise UsageError(f"{self.where}: Parquet files need pyarrow; pip install 'bnnzoo[parquet]'") from error
+        self._errors = (OSError, pa.ArrowException)
+        try:
+            with pq.ParquetFile(path) as file:
+                self.names = tuple(name for name in file.schema_arrow.names if not _PANDAS_INDEX.fullmatch(name))
+                num_rows = file.metadata.num_rows
+        except self._errors as error:
+            raise self._damaged() from error
+        check_column_names(self.names, self.where)
+        if not num_rows:
+            raise UsageError(f"{self.where}: no data rows; add at least one")
+
+    def frame(self, names: Sequence[str]) -> pd.DataFrame:
+        """The columns `names`."""
+        import pyarrow.parquet as pq
+
+        try:
+            with pq.ParquetFile(self._path, page_checksum_verification=True) as file:
+                return file.read(columns=list(names)).to_pandas(ignore_metadata=True)[list(names)]
+        except self._errors as error:
+            raise self._damaged() from error
+
+    def shown(self, row: int, name: str) -> str:
+        """The text of a cell; `row` counts from 0."""
+        return str(self.frame([name])[name].iloc[row])
+
+    def _damaged(self) -> UsageError:
+        return UsageError(f"{self.where}: not a Parquet file, or a damaged one; write it again")

@@ -1,0 +1,64 @@
+"""The formats of data files, by suffix. A new one is a class of one of the two protocols, and a line here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from numpy.typing import NDArray
+
+from bnnzoo.data.dataset import Dataset, Labelled
+from bnnzoo.data.delimited import DelimitedTable
+from bnnzoo.data.idx import IdxFolder
+from bnnzoo.data.npz import NpzFile
+from bnnzoo.data.parquet import ParquetTable
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@runtime_checkable
+class Table(Protocol):
+    """Named columns. Its form is checked when it is made, its cells when they are understood (`columns`)."""
+
+    where: str
+    """What messages call it."""
+    names: tuple[str, ...]
+
+    def frame(self, names: Sequence[str]) -> pd.DataFrame:
+        """The columns `names` in that order, each as its reader found it: numbers, booleans, text, dates."""
+        ...
+
+    def shown(self, row: int, name: str) -> str:
+        """The raw text of a cell for messages; `row` counts from 0."""
+        ...
+
+
+class Arrays(Protocol):
+    """Arrays of inputs and targets."""
+
+    where: str
+
+    def dataset(self, task: str | None) -> Dataset:
+        """The checked data to train on, with their test set where they have one."""
+        ...
+
+    def inputs(self) -> tuple[NDArray[Any], str]:
+        """Inputs to predict for, unchecked, and what messages call them."""
+        ...
+
+    def labelled(self) -> Labelled:
+        """Inputs and targets to test on, unchecked."""
+        ...
+
+
+READERS: dict[str, Callable[[Path], Table | Arrays]] = {
+    ".csv": DelimitedTable,
+    ".tsv": DelimitedTable,
+    ".parquet": ParquetTable,
+    ".pq": ParquetTable,
+    ".npz": NpzFile,
+}
+FOLDER: Callable[[Path], Table | Arrays] = IdxFolder
+"""What a folder holds."""

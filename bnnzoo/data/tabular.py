@@ -1,0 +1,248 @@
+"""From a table to checked inputs and targets: for training, and for a trained model."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import NDArray
+
+from bnnzoo.data.check import check_column_names, did_you_mean
+from bnnzoo.data.columns import Cells, interpret
+from bnnzoo.data.dataset import Dataset, Signature, check_task
+from bnnzoo.data.encoding import MISSING_CURE, Column, Encoding, Missing, Unseen, check_cells
+from bnnzoo.data.faults import Faults, listed
+from bnnzoo.data.frames import FrameTable, is_frame
+from bnnzoo.data.readers import Table
+from bnnzoo.data.targets import codes_of, targets_of
+from bnnzoo.errors import BnnzooWarning, UsageError
+
+_FEWEST_IDENTIFIED = 20
+"""Fewer rows than this may all differ by chance."""
+
+
+class Choice(NamedTuple):
+    """What is taken of a table: the options of the command line of the same names."""
+
+    target: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()
+    missing: Missing = "error"
+    unseen: Unseen = "error"
+
+
+def training_set(table: Table, choice: Choice, task: str | None, name: str) -> Dataset:
+    """The data set that a table and what is taken of it make.
+
+    Raises:
+        UsageError: a line for each kind of thing that is wrong, with every column that has it.
+    """
+    chosen = check_task(task)
+    features, targets = _chosen(table, choice)
+    faults = Faults(table.where)
+    cells = _read(table, [*features, *targets], [""] * (len(features) + len(targets)), faults)
+    split = len(features)
+    missing = MISSING_CURE if choice.missing == "error" else ""
+    check_cells(cells[:split], faults, table.shown, missing=missing)
+    no_median = "" if choice.missing == "drop" else "--missing drop leaves such rows out"
+    check_cells(cells[split:], faults, table.shown, missing=no_median)
+    notes: list[str] = []
+    if choice.missing == "drop" and not faults.by_column:
+        cells = _complete(cells, table.where, notes)
+    encoding = Encoding.of(cells[:split], choice.missing, choice.unseen, faults)
+    faults.check()
+    check_column_names(encoding.inputs, f"{table.where}: inputs")
+    found = targets_of(cells[split:], chosen, table.where)
+    _warn(cells[:split], table.where)
+    notes += [*filter(None, [found.note]), *_encoding_notes(encoding)]
+    return Dataset(
+        x=encoding.encode(cells[:split]) if features else np.zeros((len(found.y), 0), np.float32),
+        y=found.y,
+        task=check_task(found.task) or "regression",
+        feature_names=encoding.inputs,
+        target_names=targets,
+        class_names=found.class_names,
+        name=name,
+        encoding=encoding,
+        notes=tuple(notes),
+    )
+
+
+def new_inputs(table: Table, like: Signature, unseen: Unseen | None = None) -> Float[np.ndarray, "row feature"]:
+    """The inputs of a table to predict for: the training columns by name, whatever others there are.
+
+    Raises:
+        UsageError: as `training_set`; also for levels that training did not see.
+    """
+    return _new_rows(table, like, (), unseen)[0]
+
+
+def new_rows(table: Table, like: Signature, targets: Sequence[str], unseen: Unseen | None = None) -> Dataset:
+    """The inputs and targets of a table to test on; rows with missing cells are left out where training did so."""
+    x, cells = _new_rows(table, like, targets, unseen)
+    if like.task == "regression":
+        y = np.stack([column.numbers for column in cells], 1).astype(np.float32)
+    else:
+        y = codes_of(cells[0].levels, cells[0].numbers.astype(int), like.class_names, table.where, targets[0])
+    return like.rows(x, y, table.where)
+
+
+def _new_rows(
+    table: Table, like: Signature, targets: Sequence[str], unseen: Unseen | None
+) -> tuple[Float[np.ndarray, "row feature"], list[Cells]]:
+    encoding = like.encoding or Encoding(tuple(Column(name) for name in like.feature_names))
+    encoding = encoding if unseen is None else replace(encoding, unseen=unseen)
+    features = [column.name for column in encoding.columns]
+    _find([*features, *targets], table)
+    faults = Faults(table.where)
+    kinds = [column.kind for column in encoding.columns] + [_target_kind(like)] * len(targets)
+    cells = _read(table, [*features, *targets] or table.names[:1], kinds or ["text"], faults)
+    inputs, labels = cells[: len(features)], cells[len(features) :]
+    leave_out = encoding.missing == "drop" and bool(targets)
+    cure = "leave such rows out" if encoding.missing == "drop" else "fill them in, or train with --missing median"
+    if encoding.missing != "median" and not leave_out:
+        check_cells(inputs, faults, table.shown, missing=cure)
+    else:
+        check_cells(inputs, faults, table.shown, missing="")
+    check_cells(labels[: len(targets)], faults, table.shown, missing="" if leave_out else "leave such rows out")
+    inputs = encoding.held_to(inputs, faults)
+    faults.check()
+    if leave_out:
+        cells = _complete([*inputs, *labels], table.where, [])
+        inputs, labels = cells[: len(features)], cells[len(features) :]
+    x = encoding.encode(inputs) if features else np.zeros((len(cells[0].numbers), 0), np.float32)
+    return x, labels
+
+
+def _target_kind(like: Signature) -> str:
+    return "text" if like.task == "classification" else ""
+
+
+def _read(table: Table, names: Sequence[str], kinds: Sequence[str], faults: Faults) -> list[Cells]:
+    frame = table.frame(names)
+    return [
+        interpret(name, series, faults, shown=lambda row, name=name: table.shown(row, name), kind=kind)
+        for name, kind, (_, series) in zip(names, kinds, frame.items(), strict=True)
+    ]
+
+
+def _chosen(table: Table, choice: Choice) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names of the inputs' columns and of the targets."""
+    where = table.where
+    target, columns, drop = (_expanded(names, table) for names in (choice.target, choice.columns, choice.drop))
+    _find([*target, *columns, *drop], table)
+    if len(set(target)) < len(target):
+        raise UsageError(f"{where}: a target is given twice ({', '.join(target)}); name each once")
+    for name in drop:
+        if name in target:
+            raise UsageError(f"{where}: column {name} is the target and dropped; it can be one of the two")
+    left = [name for name in table.names if name not in set(drop)]
+    if not left:
+        raise UsageError(f"{where}: every column is dropped; keep some")
+    targets = target or (left[-1],)
+    wanted = set(columns or left)
+    features = tuple(name for name in left if name in wanted and name not in targets)
+    if not features and not target:
+        raise UsageError(
+            f"{where}: no columns left for features beside the target {', '.join(targets)}; add one, "
+            "or name every column with --target for a density"
+        )
+    return features, targets
+
+
+def _expanded(names: Sequence[str], table: Table) -> tuple[str, ...]:
+    """Names as given, and those of `a,b` where no column is called so."""
+    return tuple(
+        part
+        for name in names
+        for part in ([name] if name in table.names else [piece.strip() for piece in name.split(",")])
+    )
+
+
+def _find(names: Sequence[str], table: Table) -> None:
+    known = set(table.names)
+    absent = [name for name in names if name not in known]
+    if len(absent) == 1:
+        raise UsageError(f"{table.where}: no column named {absent[0]}; {did_you_mean(absent[0], table.names)}")
+    if absent:
+        raise UsageError(f"{table.where}: no columns named {listed(absent)}; {did_you_mean(absent[0], table.names)}")
+
+
+def _complete(cells: Sequence[Cells], where: str, notes: list[str]) -> list[Cells]:
+    """The rows in which no cell is missing."""
+    absent = {column.name: column.is_missing for column in cells if column.is_missing.any()}
+    if not absent:
+        return list(cells)
+    keep = ~np.any(list(absent.values()), 0)
+    counts = listed(f"{name} ({int(rows.sum())})" for name, rows in absent.items())
+    if not keep.any():
+        raise UsageError(f"{where}: every row has a missing cell, in {counts}; --missing median, or --drop a column")
+    notes.append(f"{int(np.sum(~keep))} of {keep.size} rows left out: missing cells in {counts}")
+    return [_kept(column, keep) for column in cells]
+
+
+def _kept(column: Cells, keep: NDArray[np.bool_]) -> Cells:
+    if column.kind != "text":
+        return column._replace(numbers=column.numbers[keep])
+    used, codes = np.unique(column.numbers[keep], return_inverse=True)
+    return column._replace(
+        numbers=codes.reshape(-1).astype(float), levels=tuple(column.levels[int(code)] for code in used)
+    )
+
+
+def _warn(cells: Sequence[Cells], where: str) -> None:
+    """Of columns that say nothing about other rows."""
+    found: dict[str, list[str]] = {"constant": [], "identifier": []}
+    for column in cells:
+        present = column.numbers[~column.is_missing]
+        if len(present) < 2:
+            continue
+        if present.max() == present.min():
+            found["constant"] += [] if column.is_missing.any() else [column.name]
+        elif len(present) >= _FEWEST_IDENTIFIED and column.kind in ("number", "text"):
+            whole = column.kind == "text" or np.array_equal(present, np.floor(present))
+            if whole and len(np.unique(present)) == len(present):
+                found["identifier"].append(column.name)
+    for kind, what in (
+        ("constant", "the same in every row: they say nothing"),
+        ("identifier", "different in every row, as identifiers are"),
+    ):
+        if found[kind]:
+            names = listed(found[kind])
+            noun = "column" if len(found[kind]) == 1 else "columns"
+            warnings.warn(f"{where}: {noun} {names}: {what}; --drop NAME leaves one out", BnnzooWarning, stacklevel=2)
+
+
+def _encoding_notes(encoding: Encoding) -> list[str]:
+    notes = []
+    for column in encoding.columns:
+        if column.kind == "date":
+            day = np.datetime64(0, "D") + np.timedelta64(int(column.origin // 1), "D")
+            notes.append(f"column {column.name}: dates, counted in days since {day}")
+        if column.kind == "time":
+            notes.append(f"column {column.name}: times of day, counted in hours")
+    return notes
+
+
+def joined(x: Any, y: Any) -> tuple[Any, tuple[str, ...]]:
+    """A data frame of inputs and their targets, arrays or a series or a frame, as one frame; and the targets' names."""
+    inputs = FrameTable(x, "x")
+    frame = inputs.frame(inputs.names).copy()
+    columns: dict[str, Any]
+    if is_frame(y):
+        targets = FrameTable(y, "y")
+        columns = {str(name): series.to_numpy() for name, series in targets.frame(targets.names).items()}
+    else:
+        columns = {str(getattr(y, "name", None) or "y"): np.asarray(y)}
+    for name, column in columns.items():
+        if name in frame:
+            raise UsageError(f"y: its name, {name}, is also that of a column of x; rename it")
+        if column.shape != (len(frame),):
+            raise UsageError(f"y: shape {list(column.shape)} for the {len(frame)} rows of x; they must be as many")
+    for name, column in columns.items():
+        frame[name] = column
+    return frame, tuple(columns)

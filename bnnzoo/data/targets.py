@@ -1,0 +1,166 @@
+"""What is predicted: the task that a table's targets make, the labels of its classes, and the numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Int
+from numpy.typing import NDArray
+
+from bnnzoo.data.check import and_more
+from bnnzoo.data.columns import Cells, as_text
+from bnnzoo.data.encoding import MOST_LEVELS
+from bnnzoo.data.faults import listed
+from bnnzoo.errors import UsageError
+
+MOST_INFERRED_CLASSES = 20
+_MOST_CLASSES = 1000
+
+
+class Targets(NamedTuple):
+    """y: regression [N, T] float32, classification [N] int32, codes into `class_names`. note: what was chosen."""
+
+    y: NDArray[Any]
+    task: str
+    class_names: tuple[str, ...] = ()
+    note: str = ""
+
+
+def targets_of(cells: Sequence[Cells], task: str | None, where: str) -> Targets:
+    """The targets of a training table.
+
+    Raises:
+        UsageError: where they do not suit the task.
+    """
+    if task == "classification" and len(cells) > 1:
+        raise UsageError(f"{where}: {len(cells)} targets; classification has one column of labels")
+    target = cells[0]
+    if len(cells) == 1 and (task == "classification" or (task is None and _are_labels(target))):
+        y, names = _labels(target, where)
+        return Targets(y, "classification", names, _note(target, "classification", names) if task is None else "")
+    for column in cells:
+        if column.kind not in ("number", "boolean"):
+            what = {"text": "text", "date": "dates", "time": "times of day"}[column.kind]
+            cure = "ask for --task classification" if len(cells) == 1 and column.kind == "text" else "give numbers"
+            raise UsageError(f"{where}: column {column.name}: {what}, and regression predicts numbers; {cure}")
+    note = _note(target, "regression", ()) if task is None and len(cells) == 1 else ""
+    return Targets(np.stack([column.numbers for column in cells], 1).astype(np.float32), "regression", (), note)
+
+
+def _are_labels(target: Cells) -> bool:
+    """Whether text, booleans, or exactly the numbers 0..C-1, 2 <= C <= 20."""
+    if target.kind != "number":
+        return target.kind in ("text", "boolean")
+    present = np.unique(target.numbers)
+    return 2 <= present.size <= MOST_INFERRED_CLASSES and bool(np.all(present == np.arange(present.size)))
+
+
+def _labels(target: Cells, where: str) -> tuple[Int[np.ndarray, " row"], tuple[str, ...]]:
+    if target.kind in ("date", "time"):
+        raise UsageError(f"{where}: column {target.name}: a {target.kind} is no class label; give numbers or text")
+    if target.kind == "text":
+        if len(target.levels) > MOST_LEVELS:
+            raise UsageError(
+                f"{where}: column {target.name}: the target is text with {len(target.levels)} levels, more than "
+                f"{MOST_LEVELS} classes; name the target with --target"
+            )
+        names, codes = target.levels, target.numbers.astype(np.int32)
+        _check_several(names, where, target.name)
+        return codes, names
+    values = target.numbers.astype(bool) if target.kind == "boolean" else target.numbers
+    return training_labels(values, where, target.name)
+
+
+def _note(target: Cells, task: str, names: Sequence[str]) -> str:
+    """Which task a column of few whole numbers was taken for, and what changes that."""
+    if target.kind != "number":
+        return f"target {target.name}: classification with the classes {listed(names)}" if names else ""
+    present = np.unique(target.numbers)
+    if present.size > MOST_INFERRED_CLASSES or not np.all(present == np.floor(present)):
+        return ""
+    what = f"{present.size} whole numbers from {int(present[0])} to {int(present[-1])}"
+    if task == "classification":
+        return f"target {target.name}: {what}, taken as classes; --task regression takes them as numbers"
+    return f"target {target.name}: {what}, taken as numbers; --task classification takes them as classes"
+
+
+def training_labels(y: NDArray[Any], where: str, column: str = "") -> tuple[Int[np.ndarray, " row"], tuple[str, ...]]:
+    """Labels [N] of a training set as codes, and the names of its classes in order: numbers by value, text by letter.
+
+    Raises:
+        UsageError: where one is a number but not a whole one, or all are the same.
+    """
+    _check_whole(y, where, column)
+    present, codes = np.unique(y.astype(str) if y.dtype.kind == "O" else y, return_inverse=True)
+    names = tuple(as_text(label) for label in present)
+    _check_several(names, where, column)
+    if len(names) > _MOST_CLASSES:
+        raise UsageError(f"{_place(where, 0, column, whole=True)}: {len(names)} labels; ask for --task regression")
+    return codes.reshape(-1).astype(np.int32), names
+
+
+def check_labels(
+    y: NDArray[Any], class_names: Sequence[str], where: str = "y", column: str = ""
+) -> Int[np.ndarray, " row"]:
+    """Labels [N] of new data as codes into `class_names`; not every class need occur.
+
+    Raises:
+        UsageError: naming the first label that is none of them.
+    """
+    _check_whole(y, where, column)
+    if y.dtype.kind == "b" and "True" not in class_names:
+        y = y.astype(int)
+    present, inverse = np.unique(y.astype(str) if y.dtype.kind == "O" else y, return_inverse=True)
+    return codes_of([as_text(label) for label in present], inverse.reshape(-1), class_names, where, column)
+
+
+def codes_of(
+    labels: Sequence[str], index: NDArray[Any], class_names: Sequence[str], where: str, column: str
+) -> Int[np.ndarray, " row"]:
+    """The codes in `class_names` of the rows' `labels[index]`.
+
+    Raises:
+        UsageError: naming the first label that is none of them.
+    """
+    place = {name: code for code, name in enumerate(class_names)}
+    codes = np.array([place.get(label, -1) for label in labels], np.int32)[index]
+    unknown = np.flatnonzero(codes < 0)
+    if unknown.size:
+        row = int(unknown[0])
+        label = labels[index[row]]
+        raise UsageError(
+            f"{_place(where, row, column)}: label {label}{and_more(unknown.size - 1)}, but the model knows the "
+            f"{len(class_names)} classes {listed(class_names)}; drop the row or "
+            "train with that class"
+        )
+    return codes
+
+
+def _check_several(names: Sequence[str], where: str, column: str) -> None:
+    if len(names) < 2:
+        raise UsageError(
+            f"{_place(where, 0, column, whole=True)}: every row has label {names[0]}; classification needs two "
+            "classes, or ask for --task regression"
+        )
+
+
+def _check_whole(y: NDArray[Any], where: str, column: str) -> None:
+    """Each label that is a number is a whole one."""
+    if y.dtype.kind != "f":
+        return
+    with np.errstate(invalid="ignore"):
+        fractional = np.flatnonzero(~(np.isfinite(y) & (y == np.floor(y))))
+    if fractional.size:
+        row = int(fractional[0])
+        raise UsageError(
+            f"{_place(where, row, column)}: label {float(y[row])!r} is not an integer{and_more(fractional.size - 1)}; "
+            "labels are whole numbers or text, or ask for --task regression"
+        )
+
+
+def _place(where: str, row: int, column: str, *, whole: bool = False) -> str:
+    """Where a label stands; `row` counts from 0."""
+    parts = [*([] if whole else [f"row {row + 1}"]), *([f"column {column}"] if column else [])]
+    return ": ".join(filter(None, (where, ", ".join(parts))))
