@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import csv
+import datetime
 import io
 import re
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bnnzoo.data import load, load_inputs
-from bnnzoo.data import table as tables
+from bnnzoo.data import Signature, load, load_inputs, load_like, split
 from bnnzoo.errors import UsageError
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*in every row")
 
 SETTINGS = settings(
     max_examples=150,
@@ -65,20 +68,16 @@ def test_good_tables_are_read_exactly(tmp_path, table):
     np.testing.assert_array_equal(np.concatenate([data.x, data.y], axis=1), np.float32(rows))
 
 
-def test_a_column_of_truths_is_not_one_of_numbers(tmp_path):
-    with pytest.raises(UsageError, match="row 1, column a: not a number"):
-        load(put(tmp_path, b"a,b\nTrue,1\nFalse,2\n"))
-
-
 @SETTINGS
 @given(good_tables(), BAD_CELLS, st.data())
-def test_a_bad_cell_is_found(tmp_path, table, bad, data):
+def test_a_bad_cell_among_numbers_is_found(tmp_path, table, bad, data):
     names, rows, newline, bom, quoted = table
     row = data.draw(st.integers(0, len(rows) - 1))
     column = data.draw(st.integers(0, len(names) - 1))
     cells = [[repr(value) for value in values] for values in rows]
+    good = [list(values) for values in cells]
     cells[row][column] = bad
-    path = put(tmp_path, encode(names, cells, newline, bom, quoted))
+    path = put(tmp_path, encode(names, cells + good, newline, bom, quoted))
     for read in (lambda: load(path), lambda: load(path, task="regression")):
         with pytest.raises(UsageError) as caught:
             read()
@@ -133,13 +132,79 @@ def check_any(path: str) -> None:
 
 @SETTINGS
 @given(st.lists(st.text(st.sampled_from("0123456789.eE+-_ xnaif\t'"), max_size=8), min_size=1, max_size=3))
-def test_the_fast_reader_never_accepts_what_the_exact_one_refuses(cells):
-    body = "\n".join(f"{cell},1" for cell in cells).encode()
-    fast = tables._read_fast(body, ",", 2, [0, 1])
-    if fast is None:
+def test_a_column_taken_for_numbers_holds_what_python_reads(tmp_path, cells):
+    path = put(tmp_path, "\n".join(["a,y", *(f"{cell},1.5" for cell in cells)]).encode())
+    try:
+        data = load(path, missing="median", task="regression")
+    except UsageError:
         return
-    exact = tables._read_exact(body, ",", ["a", "b"], [0, 1], "t.csv")
-    np.testing.assert_allclose(fast, exact, rtol=1e-15)
+    if data.encoding is None:
+        np.testing.assert_allclose(data.x[:, 0], [np.float32(float(cell)) for cell in cells], rtol=1e-6)
+
+
+LEVELS = st.text(st.sampled_from("abcé \"',;.-_=1"), min_size=1, max_size=6).map(lambda text: f"l{text}".strip())
+DAYS = st.datetimes(datetime.datetime(1950, 1, 1), datetime.datetime(2100, 1, 1))
+
+
+@st.composite
+def mixed_tables(draw):
+    """Columns of text, dates, booleans and numbers with gaps, and a last one of numbers: rows of cells as text."""
+    count = draw(st.integers(3, 8))
+    levels = draw(st.lists(LEVELS, min_size=1, max_size=3, unique=True))
+    kinds = [
+        st.sampled_from(levels),
+        DAYS.map(lambda day: day.isoformat(sep=draw(st.sampled_from("T ")))),
+        st.sampled_from(["True", "False"]),
+        NUMBERS.map(repr),
+    ]
+    gap = st.sampled_from(["", "NA", "nan"])
+    columns = [draw(st.lists(st.one_of(kind, kind, gap), min_size=count, max_size=count)) for kind in kinds]
+    columns.append([repr(value) for value in draw(st.lists(NUMBERS, min_size=count, max_size=count))])
+    return ["text", "day", "truth", "number", "y"], list(zip(*columns, strict=True))
+
+
+@SETTINGS
+@given(mixed_tables(), st.sampled_from(["drop", "median"]))
+def test_encoded_written_read_and_encoded_again(tmp_path, table, missing):
+    names, rows = table
+    path = put(tmp_path, encode(names, rows, "\n", False, False))
+    try:
+        data = load(path, task="regression", missing=missing)
+    except UsageError as error:
+        assert "every cell is missing" in str(error) or "every row has a missing cell" in str(error)
+        return
+    train, _ = split(data, test_fraction=0.0, seed=0)
+    assert np.isfinite(train.x).all()
+    assert len(train.feature_names) == train.x.shape[1]
+    like = Signature.from_json(train.signature.to_json())
+    assert like == train.signature
+    again = load_like(path, like)
+    np.testing.assert_array_equal(again.x, train.x)
+    np.testing.assert_array_equal(again.y, train.y)
+    if missing == "median":
+        np.testing.assert_array_equal(load_inputs(path, like), train.x)
+        frame = pd.read_csv(path, keep_default_na=False, dtype=str)
+        np.testing.assert_array_equal(load_inputs(frame[names[::-1]], like), train.x)
+
+
+@SETTINGS
+@given(mixed_tables(), LEVELS)
+def test_a_level_never_seen_is_named(tmp_path, table, level):
+    names, rows = table
+    path = put(tmp_path, encode(names, rows, "\n", False, False))
+    try:
+        data, _ = split(load(path, task="regression", missing="median"), test_fraction=0.0, seed=0)
+    except UsageError:
+        return
+    text = next(column for column in data.encoding.columns if column.name == "text")
+    if " ".join(level.split()) in text.levels:
+        return
+    rows[1] = (level, *rows[1][1:])
+    path = put(tmp_path, encode(names, rows, "\n", False, False), "new.csv")
+    with pytest.raises(UsageError, match="row 2, column text: level .* was not seen in training"):
+        load_inputs(path, data.signature)
+    x = load_inputs(path, data.signature, unseen="zero")
+    assert not x[1, : len(text.levels)].any()
 
 
 @SETTINGS

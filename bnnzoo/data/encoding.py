@@ -133,18 +133,21 @@ class Encoding:
         medians = [m for column in self.columns for m in [column.median or 0.0, *([0.0] * (len(column.inputs) - 1))]]
         return np.where(np.isnan(x), np.array(medians, np.float32), x)
 
-    def held_to(self, cells: Sequence[Cells], faults: Faults) -> list[Cells]:
-        """Cells of new rows with the codes of the training levels; an unseen level goes to `faults`, or is nothing."""
-        return [self._coded(column, found, faults) for column, found in zip(self.columns, cells, strict=True)]
+    def held_to(self, cells: Sequence[Cells], faults: Faults, kept: NDArray[np.bool_]) -> list[Cells]:
+        """Cells of new rows with the codes of the training levels.
 
-    def _coded(self, column: Column, found: Cells, faults: Faults) -> Cells:
+        An unseen level is none of them; in a row that is `kept` it goes to `faults`, unless it was asked for.
+        """
+        return [self._coded(column, found, faults, kept) for column, found in zip(self.columns, cells, strict=True)]
+
+    def _coded(self, column: Column, found: Cells, faults: Faults, kept: NDArray[np.bool_]) -> Cells:
         if column.kind != "text":
             return found
         place = {level: float(i) for i, level in enumerate(column.levels)}
         codes = np.array([*(place.get(level, -1.0) for level in found.levels), np.nan])
         index = np.where(found.is_missing, len(found.levels), np.nan_to_num(found.numbers)).astype(int)
         numbers = codes[index]
-        rows = np.flatnonzero(numbers == -1.0)
+        rows = np.flatnonzero((numbers == -1.0) & kept)
         if rows.size and self.unseen == "error":
             level = found.levels[index[rows[0]]]
             problem = f"level {quoted(level)} was not seen in training ({did_you_mean(level, column.levels)})"
@@ -185,5 +188,6 @@ def check_cells(cells: Sequence[Cells], faults: Faults, shown: Shown, *, missing
         elif missing and absent.any():
             row = int(np.argmax(absent))
             raw = shown(row, column.name).strip()
-            problem = f"not a number ({raw})" if raw and column.kind == "number" else "an empty cell"
+            said = "not a number (nan)" if column.kind == "number" else f"a missing cell ({raw})"
+            problem = said if raw else "an empty cell"
             faults.add(column.name, Fault("with missing cells", problem, missing, row + 1, int(absent.sum())))

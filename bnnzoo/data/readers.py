@@ -35,6 +35,7 @@ class Table(Protocol):
         ...
 
 
+@runtime_checkable
 class Arrays(Protocol):
     """Arrays of inputs and targets."""
 

@@ -109,7 +109,8 @@ def _new_rows(
     else:
         check_cells(inputs, faults, table.shown, missing="")
     check_cells(labels[: len(targets)], faults, table.shown, missing="" if leave_out else "leave such rows out")
-    inputs = encoding.held_to(inputs, faults)
+    kept = ~np.any([column.is_missing for column in cells], 0) if leave_out else np.ones(len(cells[0].numbers), bool)
+    inputs = encoding.held_to(inputs, faults, kept)
     faults.check()
     if leave_out:
         cells = _complete([*inputs, *labels], table.where, [])
