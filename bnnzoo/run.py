@@ -87,15 +87,13 @@ class Run:
         targets. Classification: p_<class>..., entropy, predicted (the likeliest class).
 
         Args:
-            x: arrays of the network's inputs, or what `--data` takes and a data frame, whose columns are matched by name.
-            unseen: "zero" takes a level of text that training did not see for none of the known ones; "error" refuses
+            x: arrays of the network's inputs; or a data frame or what `--data` takes: columns are matched by name.
+            unseen: "zero" takes a level of text that training did not see for none of the known ones, "error" refuses
                 it; as was asked for in training unless given.
         """
         return self.predictor.table(load_inputs(x, self.predictor.signature, unseen=unseen), seed=seed)
 
-    def predict_to(
-        self, data: Any, out: str | Path, *, force: bool = False, unseen: Unseen | None = None
-    ) -> Path:
+    def predict_to(self, data: Any, out: str | Path, *, force: bool = False, unseen: Unseen | None = None) -> Path:
         """`predict` into a .csv or .nc file.
 
         Raises:

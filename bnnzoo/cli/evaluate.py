@@ -11,13 +11,12 @@ from bnnzoo.cli import common_options as common
 from bnnzoo.cli.output import print_json, print_rows, warn_of_convergence
 from bnnzoo.cli.progress_bar import observer
 
-
 Unseen = Annotated[
     Literal["error", "zero"] | None,
     typer.Option(
         "--unseen",
         metavar="error|zero",
-        help="levels of text that training did not see: an error, or none of the known ones; as in training if left out",
+        help="levels of text that training did not see: an error, or none of the known ones",
         show_default=False,
     ),
 ]
