@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +15,7 @@ from scipy.special import ndtr, ndtri
 from bnnzoo import zoo
 from bnnzoo.errors import InterruptedRunError
 from bnnzoo.samplers import Penalty
-from bnnzoo.samplers._batch_sizes import START, Seen, resized, split
+from bnnzoo.samplers._batch_sizes import START, Seen, Sizes, resized, split, whole
 from bnnzoo.sampling import backend
 
 AUTO = {"sampler.batch_size": "auto", "sampler.num_batches": "auto"}
@@ -25,8 +26,10 @@ def seen(sigma2: float, acceptance: float, skew_bias: float = 0.0) -> Seen:
     return jax.tree.map(lambda value: jnp.broadcast_to(value, (4,)), one)
 
 
-def again(used: int, found: Seen, largest: int = 10_000, least_factor: float = 0.0) -> int:
-    return resized(used, found, target_acceptance=0.45, target_sigma2=1.5, least_factor=least_factor, largest=largest)
+def again(used: int, found: Seen, most: int = 10_000, least_factor: float = 0.0, **more: Any) -> int:
+    arguments: dict[str, Any] = {"num_data": 10**9, "sampling": "replacement", "budget": most, **more}
+    now = split(used, disjoint=arguments["sampling"] == "disjoint")
+    return resized(now, found, target_acceptance=0.45, target_sigma2=1.5, least_factor=least_factor, **arguments).used
 
 
 def test_both_limits_met_change_nothing():
@@ -35,7 +38,8 @@ def test_both_limits_met_change_nothing():
 
 def test_noise_that_stops_the_step_size_asks_for_more_data():
     assert again(640, seen(1.5, 0.53)) == 2560
-    assert again(640, seen(1.5, 0.53), largest=1000) == 1000
+    assert again(640, seen(1.5, 0.53), most=1000) == 1000
+    assert again(640, seen(1.5, 0.53), num_data=900) == 900
 
 
 def test_noise_that_is_not_used_asks_for_fewer_data():
@@ -59,30 +63,54 @@ def test_sizes_come_to_rest_where_both_limits_are_met():
                 sigma2 = c * ell**power / used
                 accepted = 2 * ndtr(-np.sqrt(ell**2 + sigma2) / 2)
                 best = np.flatnonzero((accepted >= 0.45) & (sigma2 <= 1.5))[-1]
-                used = again(used, seen(sigma2[best], accepted[best]), largest=10**9)
+                used = again(used, seen(sigma2[best], accepted[best]), most=10**9)
             wanted = c * ((2 * ndtri(0.225)) ** 2 - 1.5) ** (power / 2) / 1.5
             assert 0.4 < used / max(wanted, 40) < 3
 
 
+def test_auto_uses_no_datum_twice_where_it_would_use_half_of_them():
+    """From there on a step looks at all data, if the budget allows."""
+    asks = {"target_acceptance": 0.45, "target_sigma2": 1.5, "least_factor": 0.0, "sampling": "auto"}
+
+    def then(used: int, num_data: int, budget: int = 10_000) -> Sizes:
+        return resized(split(used, disjoint=False), seen(1.5, 0.53), num_data=num_data, budget=budget, **asks)
+
+    assert then(640, 10_000) == Sizes(128, 20, False)
+    assert then(640, 5000) == Sizes(250, 20, True)
+    assert then(640, 4000, budget=3000) == Sizes(128, 20, True)
+    assert then(640, 2003) == Sizes(2003, 1, True)
+
+
+def test_few_data_are_all_looked_at_from_the_start():
+    for num_data in (2, 97, 308, 1500, 2000):
+        n, m = Penalty().sizes(num_data)
+        assert n * m == num_data
+        assert Penalty().proposes(num_data) == "hmc"
+    assert Penalty().proposes(2001) == "random-walk"
+    assert Penalty(control_variate="second").sizes(1500) == START
+    assert Penalty(batch_size=50, num_batches=28).plan(308) == Sizes(50, 28, False)
+
+
 def test_a_size_is_cut_into_twenty_batches():
-    assert split(1000) == (50, 20)
-    assert split(7) == (1, 7)
-    n, m = split(442)
-    assert n * m <= 442
+    assert split(1000, disjoint=False) == Sizes(50, 20, False)
+    assert split(7, disjoint=False) == Sizes(1, 7, False)
+    assert split(442, disjoint=True).used <= 442
+    assert whole(442) == Sizes(26, 17, True)
 
 
 def test_sizes_without_warm_up_are_the_start():
     assert Penalty().sizes(10**6) == START == (50, 20)
     assert Penalty(sampling="disjoint").sizes(200) == (10, 20)
     assert Penalty(batch_size=7).sizes(10**6) == (7, 20)
-    found = tiny.run("penalty", sampler_object=Penalty(step_size=0.01), num_warmup=0)
+    found = tiny.run("penalty", sampler_object=Penalty(step_size=0.01, sampling="replacement"), num_warmup=0)
     assert found[-1].sampler.sizes(400) == START
 
 
 @pytest.fixture(scope="module")
 def chosen():
     with backend.arithmetic("float32"):
-        return tiny.run("penalty", sampler_object=Penalty(), num_warmup=600, num_draws=200)
+        sampler = Penalty(sampling="replacement")
+        return tiny.run("penalty", sampler_object=sampler, num_warmup=600, num_draws=200)
 
 
 def test_warm_up_chooses_sizes_and_then_freezes_them(chosen):

@@ -24,8 +24,9 @@ from bnnzoo.posterior import AbstractPosterior, backend
 from bnnzoo.posterior.layout import Block, Layout
 from bnnzoo.samplers import AbstractSampler, Mala, Penalty, RandomWalk, Sgld
 from bnnzoo.sampling import carry
-from bnnzoo.sampling.loop import STUCK_STEPS, Carry, Keys, carry_template, chunks
+from bnnzoo.sampling.loop import Carry, Keys, carry_template, chunks
 from bnnzoo.sampling.placement import Placement, host_devices, place
+from bnnzoo.sampling.stuck import STUCK_STEPS
 from bnnzoo.sampling.warmup import windows
 from bnnzoo.sampling.worker import worker
 from bnnzoo.store import checkpoint
@@ -457,7 +458,7 @@ def test_a_sampler_without_statistics_runs():
 
 
 @pytest.mark.parametrize("thin", [1, 3])
-def test_a_thousand_rejections_in_a_row_end_the_run(thin):
+def test_a_thousand_rejections_in_a_row_of_every_chain_end_the_run(thin):
     found = []
     with pytest.raises(BnnzooError, match="no proposal accepted") as caught:
         found.extend(_toy_run(Toy(), RandomWalk(step_size=1e8), num_draws=3000, most_draws=64, thin=thin))

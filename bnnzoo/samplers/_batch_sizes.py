@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -14,6 +15,9 @@ from bnnzoo.samplers.base import Stats
 
 START = (50, 20)
 """n and M before warm-up has chosen, and without warm-up."""
+
+WHOLE_UP_TO = 2000
+"""Data up to which a step looks at all of them, none twice: half of them would cost half a step, and save nothing."""
 
 _NUM_BATCHES = 20
 _FEWEST = 2 * _NUM_BATCHES
@@ -53,34 +57,84 @@ class Seen(eqx.Module):
         )
 
 
+class Sizes(NamedTuple):
+    """The batches of a step: M of n data, and whether none may be used twice."""
+
+    size: int
+    batches: int
+    disjoint: bool
+
+    @property
+    def used(self) -> int:
+        return self.size * self.batches
+
+    def fields(self) -> dict[str, int | str]:
+        """As the sampler's fields say it."""
+        sampling = "disjoint" if self.disjoint else "replacement"
+        return {"batch_size": self.size, "num_batches": self.batches, "sampling": sampling}
+
+
+def whole(num_data: int) -> Sizes:
+    """All data: the noise is 0, and a step is Metropolis."""
+    batches = max(m for m in range(1, _NUM_BATCHES + 1) if num_data % m == 0)
+    return Sizes(num_data // batches, batches, True)
+
+
+def at_start(size: int | str, batches: int | str, sampling: str, num_data: int) -> Sizes:
+    """n and M as given. `auto`, until warm-up chooses, fits into the data unless they may be used twice."""
+    number = START[1] if isinstance(batches, str) else batches
+    disjoint = sampling == "disjoint"
+    if not isinstance(size, str):
+        return Sizes(size, number, disjoint)
+    if sampling == "replacement" or START[0] * number <= num_data:
+        return Sizes(START[0], number, disjoint)
+    number = min(number, num_data) if isinstance(batches, str) else number
+    return Sizes(max(1, num_data // number), number, disjoint)
+
+
 def resized(
-    used: int, seen: Seen, *, target_acceptance: float, target_sigma2: float, least_factor: float, largest: int
-) -> int:
-    """The number of data a step, K, at which acceptance and sigma2 reach their targets at the same step size.
+    now: Sizes,
+    seen: Seen,
+    *,
+    num_data: int,
+    sampling: str,
+    target_acceptance: float,
+    target_sigma2: float,
+    least_factor: float,
+    budget: int,
+) -> Sizes:
+    """The batches at which acceptance and sigma2 reach their targets at the same step size.
 
     The step size is the largest that keeps both limits. Where sigma2 stops it, more data allow a larger step; where
     acceptance does, fewer data would do. For a proposal whose noise-free log ratio has variance l^2 the acceptance is
-    2 Phi(-sqrt(l^2 + sigma2) / 2), which gives l^2 now and l^2 at the targets; sigma2 is taken
-    as proportional to l^2 / K. A proposal whose sigma2 grows faster comes to the same K over several windows.
+    2 Phi(-sqrt(l^2 + sigma2) / 2), which gives l^2 now and l^2 at the targets; sigma2 is taken as proportional to
+    l^2 / K, or l^2 (1 / K - 1 / N) where no datum is used twice. A proposal whose sigma2 grows faster comes to the
+    same K over several windows.
 
     Args:
-        used: K of the window.
+        now: those of the window.
         seen: of all chains, each [chain].
+        sampling: `auto` uses no datum twice from N / 2 on, and then all N where the budget allows.
         least_factor: of the change; 2 for a proposal whose gradients come from a batch as they are, and which a larger
             batch serves twice.
-        largest: K at most: the budget and the number of data.
+        budget: K at most.
     """
     sigma2, acceptance, skew_bias = (float(np.mean(v)) for v in (seen.sigma2, seen.acceptance, seen.skew_bias))
     at_target = max((2 * ndtri(target_acceptance / 2)) ** 2 - target_sigma2, 0.1)
-    now = max((2 * ndtri(np.clip(acceptance, 1e-3, 1 - 1e-3) / 2)) ** 2 - sigma2, 0.05)
-    factor = max(sigma2 / target_sigma2 * at_target / now, least_factor, 2.0 if skew_bias > _SKEW_BIAS else 0.0)
-    wanted = used * float(np.clip(factor, 1 / 16, 4.0))
+    left = max((2 * ndtri(np.clip(acceptance, 1e-3, 1 - 1e-3) / 2)) ** 2 - sigma2, 0.05)
+    factor = max(sigma2 / target_sigma2 * at_target / left, least_factor, 2.0 if skew_bias > _SKEW_BIAS else 0.0)
+    floor = 1 / num_data if now.disjoint else 0.0
+    wanted = 1 / (floor + (1 / now.used - floor) / float(np.clip(factor, 1 / 16, 4.0)))
     # Powers of two: every size is a program of its own to compile.
     steps = math.floor(math.log2(max(wanted, _FEWEST) / _FEWEST) + 0.75)
-    return min(_FEWEST * 2**steps, largest)
+    used = min(_FEWEST * 2**steps, budget, num_data)
+    if sampling != "auto":
+        return split(used, disjoint=sampling == "disjoint")
+    disjoint = 2 * used > num_data
+    return whole(num_data) if disjoint and num_data <= budget else split(used, disjoint=disjoint)
 
 
-def split(used: int) -> tuple[int, int]:
-    """n and M with n M <= K, as near as twenty batches allow."""
-    num_batches = min(_NUM_BATCHES, used)
-    return used // num_batches, num_batches
+def split(used: int, *, disjoint: bool) -> Sizes:
+    """K data as near as twenty batches allow, and not more."""
+    batches = min(_NUM_BATCHES, used)
+    return Sizes(used // batches, batches, disjoint)

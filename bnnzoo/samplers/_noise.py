@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from bnnzoo.samplers._batch_sizes import Sizes
+
 
 class Difference(NamedTuple):
     """An estimate of L(theta') - L(theta) from a batch of per-datum differences."""
@@ -15,6 +17,39 @@ class Difference(NamedTuple):
     sigma2: Float[Array, ""]
     dof: int
     skewness: Float[Array, ""]
+
+
+def difference(
+    d: Float[Array, " used"],
+    known_change: Float[Array, ""],
+    sizes: Sizes,
+    *,
+    num_data: int,
+    power: Float[Array, ""],
+    pooled: bool,
+) -> Difference:
+    """delta = -`known_change` - power N mean(d), and its variance from the spread of d, or of its batches' means.
+
+    With replacement Var(delta) = power^2 N^2 / K s^2; disjoint batches have (1 - K/N) of it.
+    """
+    size, batches, disjoint = sizes
+    used = sizes.used
+    # Products of sizes are floats: N * N overflows an int32 above 46 340 data.
+    scale = power * float(num_data)
+    mean = jnp.mean(d)
+    centred = d - mean
+    second = jnp.mean(centred**2)
+    # Scaled before it is cubed: the cube of a small spread is no longer a float32.
+    spread = jnp.sqrt(jnp.maximum(second, jnp.finfo(d.dtype).tiny))
+    skewness = jnp.mean((centred / spread) ** 3) / used**0.5
+    if pooled:
+        sigma2, dof = scale**2 / used * second * (used / (used - 1)), used - 1
+    else:
+        means = jnp.mean(centred.reshape(batches, size), 1)
+        sigma2, dof = scale**2 / batches * jnp.var(means, ddof=1), batches - 1
+    if disjoint:
+        sigma2 = sigma2 * (1 - used / num_data)
+    return Difference(-known_change - scale * mean, sigma2, dof, skewness)
 
 
 def noise_penalty(sigma2: Float[Array, ""], dof: Any, terms: int) -> Float[Array, ""]:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 
 from bnnzoo.finding import Finding
+from bnnzoo.samplers._batch_sizes import Sizes
 from bnnzoo.samplers.statistics import ACCEPTED, DIVERGING, N_STEPS, STEP_SIZE, Statistic
 
 MOST_SIGMA2 = 2.0
@@ -34,36 +35,50 @@ STATISTICS = (
 
 
 def regime(
-    means: Mapping[str, float], *, num_data: int, size: int, batches: int, disjoint: bool, langevin: bool
+    means: Mapping[str, float],
+    sizes: Sizes,
+    *,
+    num_data: int,
+    budget: int,
+    tuned: bool,
+    target_sigma2: float,
+    pooled: bool,
+    langevin: bool,
 ) -> tuple[Finding, ...]:
     """What is wrong with a run, the worst first, given the means of its statistics over all steps.
 
     Args:
-        size: data a batch, n; `batches` of them a step, M.
-        disjoint: no datum twice in a step.
+        sizes: the batches of a step; `budget` the most data that one may look at.
+        tuned: warm-up found the step size, and would find a longer one for more data.
+        pooled: sigma2 is from the spread over data.
         langevin: the noise's sigma2 grows like the step size, else like its square.
     """
     eta = means["step_size"]
-    smaller = f"use a --sampler.step-size below {eta:.2g}"
+    smaller = f"use a --sampler.step-size below {eta:.2g}{', or a longer --warmup' if tuned else ' with --warmup 0'}"
     if not math.isfinite(means["sigma2"]):
         # One such step and no mean says anything: the others are not asked.
         advice = f"a step was not finite: {smaller}"
         return (Finding("validity", "sigma2", "mean sigma2", means["sigma2"], MOST_SIGMA2, advice),)
-    # What would bring sigma2 to 1.5: more data a step (with none twice, by the share of them that is left over), or a
-    # shorter step, by the law of its proposal.
     excess = max(means["sigma2"] / 1.5, 1.0)
-    left_over = 1 / num_data if disjoint else 0.0
-    used = 1 / (left_over + (1 / (size * batches) - left_over) / excess)
-    shorter = eta * excess ** (-1.0 if langevin else -0.5)
-    more = (
-        f"use --sampler.num-batches {-(-used // size):.0f}, a longer --warmup, or --sampler.step-size {shorter:.2g} "
-        "with --warmup 0"
-    )
-    meaningless = "the correction means nothing there: use --sampler.variance pooled, or more --sampler.num-batches"
-    larger = f"use a larger --sampler.batch-size than {size}, or a smaller step"
+    all_data = f"use {_all_data(num_data)}: then there is no noise" if num_data <= budget else ""
+    if tuned:
+        less = all_data or f"use --sampler.target-sigma2 {target_sigma2 / excess:.2g}"
+    else:
+        shorter = f"--sampler.step-size {eta * excess ** (-1.0 if langevin else -0.5):.2g}"
+        more = _more(sizes, excess, num_data) if 2 * sizes.used * excess <= num_data else ""
+        less = (
+            f"use {more}, or {shorter}" if more else f"{all_data}; or use {shorter}" if all_data else f"use {shorter}"
+        )
+    larger = f"use --sampler.batch-size {2 * sizes.size}" if 4 * sizes.used <= num_data else all_data or smaller
     held = (
-        ("sigma2", "sigma2", "mean sigma2", MOST_SIGMA2, more),
-        ("regime_dof", "regime_dof", "share of steps with sigma2 > dof/4", 0.01, meaningless),
+        ("sigma2", "sigma2", "mean sigma2", MOST_SIGMA2, less),
+        (
+            "regime_dof",
+            "regime_dof",
+            "share of steps with sigma2 > dof/4",
+            0.01,
+            f"the correction means nothing there: {less if pooled else 'use --sampler.variance pooled'}",
+        ),
         ("skewness", "regime_skew", "share of steps that skewed differences bias by more than 0.05", 0.5, larger),
         ("skewness", "skew_bias", "mean bias by skewed differences", MOST_SKEW_BIAS, larger),
     )
@@ -73,6 +88,19 @@ def regime(
         if means[name] > limit
     ]
     if means["acceptance_rate"] < 0.01:
-        advice = f"{smaller}, or a longer --warmup"
-        found.append(Finding("validity", "acceptance", "acceptance", means["acceptance_rate"], 0.01, advice))
+        found.append(Finding("validity", "acceptance", "acceptance", means["acceptance_rate"], 0.01, smaller))
     return tuple(found)
+
+
+def _all_data(num_data: int) -> str:
+    """The options by which a step looks at every datum once, but for fewer than twenty."""
+    batches = min(20, num_data)
+    return f"--sampler.sampling disjoint --sampler.batch-size {num_data // batches} --sampler.num-batches {batches}"
+
+
+def _more(sizes: Sizes, times: float, num_data: int) -> str:
+    """The option by which a step looks at that many times more data."""
+    # Where none is used twice, what is left over of the data counts, too.
+    left_over = 1 / num_data if sizes.disjoint else 0.0
+    used = 1 / (left_over + (1 / sizes.used - left_over) / times)
+    return f"--sampler.num-batches {min(math.ceil(used / sizes.size), num_data // sizes.size)}"

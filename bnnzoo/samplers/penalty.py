@@ -18,12 +18,12 @@ from bnnzoo.finding import Finding
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.hyperparameter import Number, number
 from bnnzoo.samplers import _batch_sizes, _preconditioner
-from bnnzoo.samplers._batch_sizes import Seen
+from bnnzoo.samplers._batch_sizes import Seen, Sizes
 from bnnzoo.samplers._control_variate import ORDER, Anchor, Order, anchored, follow, refuse_large
-from bnnzoo.samplers._noise import Difference, noise_penalty
+from bnnzoo.samplers._noise import Difference, difference, noise_penalty
 from bnnzoo.samplers._regime import STATISTICS, regime
 from bnnzoo.samplers.base import AbstractSampler, Exactness, Stats
-from bnnzoo.samplers.kernel import choose, metropolis, standard_normal
+from bnnzoo.samplers.kernel import choose, metropolis, replace, standard_normal
 from bnnzoo.samplers.statistics import ACCEPTANCE_RATE, LOG_DENSITY_ESTIMATE, Statistic
 
 
@@ -34,7 +34,9 @@ class PenaltyState(eqx.Module):
     anchor: Anchor | None
     seen: Seen
     auto: Bool[Array, ""]
-    """Whether warm-up chooses the batch sizes."""
+    """Whether warm-up chooses the batch sizes, ..."""
+    auto_sampling: Bool[Array, ""]
+    """... and whether a datum may be used twice."""
 
 
 class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState]):
@@ -50,16 +52,19 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
 
     step_size: Annotated[Number, Gt(0), Doc("eta of the proposal; of hmc, of one leapfrog step")] = number(0.01)
     proposal: Annotated[
-        Literal["random-walk", "langevin", "hmc"],
-        Doc("theta + eta F eps, theta + eta C grad + sqrt(2 eta) F eps, or leapfrog steps of eta"),
-    ] = "random-walk"
+        Literal["auto", "random-walk", "langevin", "hmc"],
+        Doc("theta + eta F eps, theta + eta C grad + sqrt(2 eta) F eps, or leapfrog steps; auto: hmc on all data"),
+    ] = "auto"
     num_steps: Annotated[int, Ge(1), Doc("leapfrog steps of an hmc proposal: uniform from 1 to this")] = 10
     batch_size: Annotated[int | Literal["auto"], Ge(1), Doc("data a batch, n; auto: 50, then warm-up chooses")] = "auto"
     num_batches: Annotated[int | Literal["auto"], Ge(1), Doc("batches a step, M; auto: 20, then warm-up chooses")] = (
         "auto"
     )
     budget: Annotated[int, Ge(40), Doc("data a step, n x M, that auto may choose at most")] = 10_000
-    sampling: Annotated[Literal["replacement", "disjoint"], Doc("may a datum be used twice in a step")] = "replacement"
+    sampling: Annotated[
+        Literal["auto", "replacement", "disjoint"],
+        Doc("may a datum be used twice in a step; auto: where batch sizes are auto, not beyond half of the data"),
+    ] = "auto"
     variance: Annotated[Literal["pooled", "batch-means"], Doc("sigma2 from the spread over data, or over batches")] = (
         "pooled"
     )
@@ -75,15 +80,24 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
             raise ValueError("batch_size x num_batches: one datum a step has no variance; use more")
 
     def sizes(self, num_data: int) -> tuple[int, int]:
-        """n and M of a step. What is `auto` until warm-up chooses fits into the data if none may be used twice."""
-        size, number = _batch_sizes.START
-        batches = number if self.num_batches == "auto" else self.num_batches
-        if self.batch_size != "auto":
-            return self.batch_size, batches
-        if self.sampling == "disjoint" and size * batches > num_data:
-            batches = min(batches, num_data) if self.num_batches == "auto" else batches
-            size = max(1, num_data // batches)
-        return size, batches
+        """n and M of a step."""
+        return self.plan(num_data)[:2]
+
+    def plan(self, num_data: int) -> Sizes:
+        """The batches of a step."""
+        asked, whole = (self.batch_size, self.num_batches), self._whole(num_data)
+        return _batch_sizes.whole(num_data) if whole else _batch_sizes.at_start(*asked, self.sampling, num_data)
+
+    def _whole(self, num_data: int) -> bool:
+        """Whether `auto` is all data from the start. A control variate makes a few dozen do."""
+        free = self.batch_size == self.num_batches == self.sampling == "auto" and self.control_variate == "none"
+        return free and num_data <= min(_batch_sizes.WHOLE_UP_TO, self.budget)
+
+    def proposes(self, num_data: int) -> str:
+        """The proposal of a step."""
+        if self.proposal != "auto":
+            return self.proposal
+        return "hmc" if self._whole(num_data) else "random-walk"
 
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
@@ -93,7 +107,9 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
         auto = jnp.asarray("auto" in (self.batch_size, self.num_batches))
         order = self.control_variate
         anchor = None if order == "none" else anchored(posterior, theta, second=order == "second")
-        return PenaltyState(theta, jnp.asarray(self.step_size, theta.dtype), shape, anchor, Seen.nothing(theta), auto)
+        auto_sampling = auto & (self.sampling == "auto")
+        eta = jnp.asarray(self.step_size, theta.dtype)
+        return PenaltyState(theta, eta, shape, anchor, Seen.nothing(theta), auto, auto_sampling)
 
     def settle(
         self, posterior: AbstractPosterior, state: PenaltyState, *, final: bool, key: PRNGKeyArray
@@ -104,7 +120,7 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
         anchor = None if state.anchor is None else follow(state.anchor, posterior, state.position)
         point, hessian = (state.position, None) if anchor is None else (anchor.point, anchor.hessian)
         shape = _preconditioner.update_precision(state.preconditioner, posterior, point, hessian)
-        return PenaltyState(state.position, state.step_size, shape, anchor, state.seen, state.auto)
+        return replace(state, preconditioner=shape, anchor=anchor)
 
     def tune(
         self,
@@ -117,23 +133,26 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
     ) -> tuple[AbstractSampler[PenaltyState], PenaltyState]:
         del key, num_steps
         states = _preconditioner.pool_chains(states, final=final)
-        if final or not bool(states.auto[0]):
+        total, proposal, now = posterior.num_data, self.proposes(posterior.num_data), self.plan(posterior.num_data)
+        if not bool(states.auto[0]):
             return self, states
-        size, batches = self.sizes(posterior.num_data)
-        used = _batch_sizes.resized(
-            size * batches,
-            states.seen,
-            target_acceptance=float(self.target_acceptance),
-            target_sigma2=float(self.target_sigma2),
-            least_factor=2.0 if self.control_variate == "none" and self.proposal != "random-walk" else 0.0,
-            largest=min(self.budget, posterior.num_data),
-        )
-        size, batches = _batch_sizes.split(used)
-        fresh = jax.tree.map(jnp.zeros_like, states.seen)
-        return (
-            dataclasses.replace(self, batch_size=size, num_batches=batches),
-            eqx.tree_at(lambda s: s.seen, states, fresh),
-        )
+        if not final:
+            then = _batch_sizes.resized(
+                now,
+                states.seen,
+                num_data=total,
+                sampling="auto" if bool(states.auto_sampling[0]) else self.sampling,
+                target_acceptance=float(self.target_acceptance),
+                target_sigma2=float(self.target_sigma2),
+                least_factor=2.0 if self.control_variate == "none" and proposal != "random-walk" else 0.0,
+                budget=self.budget,
+            )
+            states = replace(states, seen=jax.tree.map(jnp.zeros_like, states.seen))
+            # What stays as it is compiles nothing; its names are written down at the end.
+            if then == now:
+                return self, states
+            now = then
+        return dataclasses.replace(self, proposal=proposal, **now.fields()), states
 
     def warmup_step(
         self, posterior: AbstractPosterior, state: PenaltyState, *, key: PRNGKeyArray
@@ -181,11 +200,13 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
             "regime_skew": skew_bias > 0.05,
             "skew_bias": rate * skew_bias,
         }
-        return state, stats | ({"n_steps": num_steps} if self.proposal == "hmc" else {})
+        return state, stats | ({"n_steps": num_steps} if self.proposes(posterior.num_data) == "hmc" else {})
 
     def _batch(self, posterior: AbstractPosterior, *, key: PRNGKeyArray) -> Any:
-        size, batches = self.sizes(posterior.num_data)
-        return posterior.minibatch(size * batches, replace=self.sampling == "replacement", key=key)
+        sizes = self.plan(posterior.num_data)
+        if sizes.disjoint and sizes.used == posterior.num_data:
+            return jax.tree.map(jnp.asarray, posterior.data)
+        return posterior.minibatch(sizes.used, replace=not sizes.disjoint, key=key)
 
     def _propose(
         self, posterior: AbstractPosterior, state: PenaltyState, *, key: PRNGKeyArray
@@ -197,11 +218,12 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
         key_noise, key_drift, key_number = jax.random.split(key, 3)
         eta, shape = state.step_size, state.preconditioner
         eps = standard_normal(state.position, key=key_noise)
-        if self.proposal == "random-walk":
+        kind = self.proposes(posterior.num_data)
+        if kind == "random-walk":
             return state.position + eta * shape.correlate(eps), jnp.zeros((), eta.dtype), jnp.asarray(0)
         slope = self._slope(posterior, state.anchor, key=key_drift)
         number = jnp.asarray(1)
-        if self.proposal == "langevin":
+        if kind == "langevin":
             eta = jnp.sqrt(2 * eta)
         else:
             number = jax.random.randint(key_number, (), 1, self.num_steps + 1)
@@ -214,7 +236,7 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
             return theta, momentum + eta / 2 * force, force
 
         first = (state.position, eps, shape.project(slope(state.position)))
-        last = leap(0, first) if self.proposal == "langevin" else jax.lax.fori_loop(0, number, leap, first)
+        last = leap(0, first) if kind == "langevin" else jax.lax.fori_loop(0, number, leap, first)
         return last[0], (jnp.sum(eps**2) - jnp.sum(last[1] ** 2)) / 2, number
 
     def _slope(
@@ -242,24 +264,9 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
 
         With replacement Var(delta) = beta^2 N^2 / K s^2; disjoint batches have (1 - K/N) of it.
         """
-        (size, batches), total = self.sizes(posterior.num_data), posterior.num_data
-        used = size * batches
-        # Products of sizes are floats: N * N overflows an int32 above 46 340 data.
-        scale = jnp.asarray(posterior.likelihood_power, d.dtype) * float(total)
-        mean = jnp.mean(d)
-        centred = d - mean
-        second = jnp.mean(centred**2)
-        # Scaled before it is cubed: the cube of a small spread is no longer a float32.
-        spread = jnp.sqrt(jnp.maximum(second, jnp.finfo(d.dtype).tiny))
-        skewness = jnp.mean((centred / spread) ** 3) / used**0.5
-        if self.variance == "pooled":
-            sigma2, dof = scale**2 / used * second * (used / (used - 1)), used - 1
-        else:
-            means = jnp.mean(centred.reshape(batches, size), 1)
-            sigma2, dof = scale**2 / batches * jnp.var(means, ddof=1), batches - 1
-        if self.sampling == "disjoint":
-            sigma2 = sigma2 * (1 - used / total)
-        return Difference(-known_change - scale * mean, sigma2, dof, skewness)
+        sizes, total = self.plan(posterior.num_data), posterior.num_data
+        power = jnp.asarray(posterior.likelihood_power, d.dtype)
+        return difference(d, known_change, sizes, num_data=total, power=power, pooled=self.variance == "pooled")
 
     def headroom(self, stats: Stats) -> Float[Array, " constraint"]:
         """Acceptance above its target, and sigma2 below its own, capped so that one outlier is one."""
@@ -268,34 +275,34 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
         return jnp.stack([acceptance, 1 - jnp.minimum(sigma2 / self.target_sigma2, 10.0)])
 
     def check(self, posterior: AbstractPosterior) -> None:
-        size, batches = self.sizes(posterior.num_data)
-        if self.sampling == "disjoint" and size * batches > posterior.num_data:
+        sizes = self.plan(posterior.num_data)
+        if sizes.disjoint and sizes.used > posterior.num_data:
             raise UsageError(
-                f"--sampler.batch-size x --sampler.num-batches: {size * batches} different data a step, but there are "
+                f"--sampler.batch-size x --sampler.num-batches: {sizes.used} different data a step, but there are "
                 f"{posterior.num_data}; use fewer, or --sampler.sampling replacement"
             )
-        if size * batches < 2:
+        if sizes.used < 2:
             raise UsageError("one datum a step has no variance: the penalty needs at least two data")
         refuse_large(self.control_variate, posterior)
 
     def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> float:
         """Two likelihoods a datum, its derivatives along the move at the anchor, and the gradients of a proposal."""
-        size, batches = self.sizes(posterior.num_data)
         order = ORDER[self.control_variate]
         gradients = 0.0
-        if self.proposal != "random-walk" and order < 2:
+        if self.proposes(posterior.num_data) != "random-walk" and order < 2:
             gradients = 1 + means.get("n_steps", 1.0) + order
-        return size * batches * (2.0 + order + gradients)
+        return self.plan(posterior.num_data).used * (2.0 + order + gradients)
 
     def findings(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> tuple[Finding, ...]:
-        size, batches = self.sizes(posterior.num_data)
         return regime(
             means,
+            self.plan(posterior.num_data),
             num_data=posterior.num_data,
-            size=size,
-            batches=batches,
-            disjoint=self.sampling == "disjoint",
-            langevin=self.proposal == "langevin",
+            budget=self.budget,
+            tuned=abs(means["step_size"] / float(self.step_size) - 1) > 1e-4,
+            target_sigma2=float(self.target_sigma2),
+            pooled=self.variance == "pooled",
+            langevin=self.proposes(posterior.num_data) == "langevin",
         )
 
 
@@ -337,3 +344,5 @@ class Batched(AbstractPenalty):
     exactness: ClassVar[Exactness] = "biased"
 
     correction: Annotated[Literal[0], Doc("no penalty")] = 0
+    proposal: Annotated[Literal["random-walk", "langevin", "hmc"], Doc("as of `penalty`")] = "random-walk"
+    sampling: Annotated[Literal["replacement", "disjoint"], Doc("may a datum be used twice in a step")] = "replacement"

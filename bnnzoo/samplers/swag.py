@@ -52,7 +52,7 @@ class Swag(_training.AbstractTrainedSampler[SwagState]):
 
     learning_rate: Annotated[Number, Gt(0), Doc("of the descent, on the mean loss of a datum; constant")] = number(5e-3)
     momentum: Annotated[Number, Ge(0), Lt(1), Doc("of the descent")] = number(0.9)
-    batch_size: Annotated[int, Ge(1), Doc("data a step of warm-up")] = 128
+    batch_size: Annotated[int, Ge(1), Doc("data a step of warm-up; at most half of them: all have no noise")] = 128
     interval: Annotated[int, Ge(1), Doc("steps between snapshots")] = 10
     rank: Annotated[int, Ge(2), Doc("deviations kept, K")] = 20
 
@@ -67,7 +67,7 @@ class Swag(_training.AbstractTrainedSampler[SwagState]):
     def warmup_step(
         self, posterior: AbstractPosterior, state: SwagState, *, key: PRNGKeyArray
     ) -> tuple[SwagState, Stats]:
-        rows = _training.batch(posterior, self.batch_size, key=key)
+        rows = posterior.minibatch(self._size(posterior), key=key)
         loss, gradient = jax.value_and_grad(lambda t: _training.loss(posterior, t, rows))(state.position)
         finite = jnp.isfinite(jnp.sum(gradient))
         velocity = self.momentum * state.velocity + gradient
@@ -83,6 +83,14 @@ class Swag(_training.AbstractTrainedSampler[SwagState]):
             "lp_estimate": -posterior.num_data * loss,
             "diverging": ~finite,
         }
+
+    def _size(self, posterior: AbstractPosterior) -> int:
+        """Data a step: the draws' width is the noise of the batches, and a batch of all data has none."""
+        return min(self.batch_size, max(1, posterior.num_data // 2))
+
+    def warmup_evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> float:
+        del means
+        return float(self._size(posterior))
 
     def step(self, posterior: AbstractPosterior, state: SwagState, *, key: PRNGKeyArray) -> tuple[SwagState, Stats]:
         del posterior

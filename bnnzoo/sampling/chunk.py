@@ -9,7 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Key, PRNGKeyArray, PyTree, UInt32
+from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, PyTree, UInt32
 
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.samplers.base import AbstractSampler, Stats
@@ -33,6 +33,8 @@ class Carry(NamedTuple):
 
     states: PyTree
     tuning: PyTree
+    restarted: Int[Array, " chain"]
+    """How often each chain began again where another one was."""
 
 
 class Setup(eqx.Module):
@@ -60,22 +62,22 @@ class Setup(eqx.Module):
 
         return self.placement.all_chains(one, self, carry, keys)
 
-    def tuned_anew(self, states: PyTree, constraints: int) -> Carry:
+    def tuned_anew(self, states: PyTree, restarted: Int[Array, " chain"], constraints: int) -> Carry:
         """The states at the start of a window, with the tuning begun anew: what moved the last one is history."""
 
-        def one(setup: Setup, state: PyTree) -> Carry:
-            return Carry(state, setup.warmup.init(state, constraints))
+        def one(setup: Setup, state: PyTree, restarted: Array) -> Carry:
+            return Carry(state, setup.warmup.init(state, constraints), restarted)
 
-        return self.placement.all_chains(one, self, states)
+        return self.placement.all_chains(one, self, states, restarted)
 
     def one_step(self, phase: Phase, carry: Carry, key: PRNGKeyArray) -> tuple[Carry, Stats]:
         """One step of one chain."""
         if phase == "sampling":
             state, stats = self.sampler.step(self.posterior, carry.states, key=key)
-            return Carry(state, carry.tuning), stats
+            return carry._replace(states=state), stats
         state, stats = self.sampler.warmup_step(self.posterior, carry.states, key=key)
         tuning, state = self.warmup.update(carry.tuning, state, self.sampler.headroom(stats))
-        return Carry(state, tuning), stats
+        return Carry(state, tuning, carry.restarted), stats
 
     def statistics(self, phase: Phase, carry: Carry) -> dict[str, jax.ShapeDtypeStruct]:
         """Shapes and types of what a step of one chain reports; nothing is computed."""

@@ -28,6 +28,7 @@ from bnnzoo.sampling import carry, ending
 from bnnzoo.sampling.keys import Keys
 from bnnzoo.sampling.loop import Carry, Chunk, Seconds, chunks
 from bnnzoo.sampling.placement import Placement
+from bnnzoo.sampling.stuck import finding_of, stuck_chains
 from bnnzoo.store import Checkpoint, schema
 
 Stop = Callable[[], int]
@@ -142,6 +143,7 @@ class _Driver:
             keep_warmup=recipe.keep_warmup,
             resume=self.resume,
             seconds=self.seconds,
+            far=recipe.init == "prior",
         )
         last_saved, linearised = time.monotonic(), False
         for chunk in stream:
@@ -185,6 +187,10 @@ class _Driver:
         findings = chunk.sampler.findings(self.job.posterior, means)
         if "log_weight" in self.totals:
             findings += diagnostics.of_weights(self.writer.values("sample_stats", "log_weight"))
+        stuck: dict[int, int] = {}
+        if "accepted" in self.totals:
+            stuck = stuck_chains(self.writer.values("sample_stats", "accepted") > 0, recipe.thin)
+        findings = finding_of(stuck) + findings
         # The worst comes first; a file and a warning say that one.
         regime = sentence(findings[0]) if findings else ""
         tuned = tuned_fields(self.job.problem.sampler, chunk.sampler)
@@ -198,6 +204,8 @@ class _Driver:
                 "regime_ok": int(not findings),
                 "regime": regime,
                 "findings": to_json(findings),
+                "stuck_chains": json.dumps(list(stuck)),
+                "restarted": int(np.sum(np.asarray(chunk.carry.restarted))),
                 "tuned": json.dumps(tuned),
                 "draws_done": recipe.draws,
                 "target_evaluations": float(looks * recipe.chains),

@@ -22,13 +22,17 @@ class Keys(NamedTuple):
     """The steps: that of step t of chain c is `fold_in(fold_in(chain, c), t)`."""
     fixed: PRNGKeyArray
     """The part of the network that is not sampled."""
+    transport: PRNGKeyArray
+    """From draws of the prior to the posterior."""
+    restart: PRNGKeyArray
+    """Where chains that were left behind begin again."""
 
     @classmethod
     def of(cls, seed: int) -> Keys:
         """Threefry whatever JAX's default is: the draws of a seed shall not depend on a setting."""
         root = jax.random.key(seed, impl="threefry2x32")
         # The numbers are in the order in which the keys came to be; another number is another run.
-        return cls(*(jax.random.fold_in(root, i) for i in (0, 4, 1, 2, 3, 5)))
+        return cls(*(jax.random.fold_in(root, i) for i in (0, 4, 1, 2, 3, 5, 6, 7)))
 
 
 def by_chain(key: PRNGKeyArray, num_chains: int) -> Key[Array, " chain"]:

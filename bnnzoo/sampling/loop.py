@@ -23,15 +23,16 @@ from jaxtyping import Array, Float, Key, PyTree
 from bnnzoo.errors import BnnzooError
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.samplers.base import AbstractSampler
+from bnnzoo.samplers.statistics import ACCEPTANCE_RATE
 from bnnzoo.sampling import chunk as programs
 from bnnzoo.sampling.chunk import MOST_DRAWS, Carry, Phase, Rows, Setup, Work, advance
 from bnnzoo.sampling.keys import Keys, by_chain
 from bnnzoo.sampling.placement import Placement
+from bnnzoo.sampling.restart import restarted
+from bnnzoo.sampling.stuck import refuse_all_stuck, steps_in_a_row
+from bnnzoo.sampling.transport import transport
 from bnnzoo.sampling.warmup import AbstractWarmup, StepSize, windows
 from bnnzoo.sampling.worker import worker
-
-STUCK_STEPS = 1000
-"""Steps without an acceptance after which a chain is given up."""
 
 
 class Chunk(NamedTuple):
@@ -80,6 +81,7 @@ def chunks(
     chunk_seconds: float = 0.5,
     most_draws: int = MOST_DRAWS,
     seconds: Seconds | None = None,
+    far: bool = False,
 ) -> Iterator[Chunk]:
     """Run the chains, a chunk at a time; the device works on the next chunk while the caller writes this one.
 
@@ -90,9 +92,11 @@ def chunks(
         resume: carry and next step of a checkpoint, instead of a start at `thetas`. `sampler` is then the tuned one.
         chunk_seconds: how long a chunk should take; `most_draws` bounds it too. Neither changes a draw.
         seconds: filled with the time spent.
+        far: `thetas` are draws of the prior. Where there is warm-up, a sampler with an accept step is brought to the
+            posterior first.
 
     Raises:
-        BnnzooError: when a chain's position is no longer finite, no proposal is accepted for 1000 steps, or the
+        BnnzooError: when a chain's position is no longer finite, no chain accepts a proposal for 1000 steps, or the
             sampler says that it cannot go on.
     """
     num_chains = len(thetas)
@@ -110,9 +114,14 @@ def chunks(
     )
     with plan.seconds.compiling():
         if resume is None:
+            if far and num_warmup and _has_accept_step(sampler):
+                thetas = transport(
+                    setup.posterior, thetas, placement=placement, num_warmup=num_warmup, key=keys.transport
+                )
             first_keys = placement.put(by_chain(keys.states, num_chains), 0)
             states = programs.first_states(setup, placement.put(jnp.asarray(thetas), 0), first_keys, num_warmup)
-            carry, step = programs.tuned_anew(setup, states, setup.constraints(states, num_warmup)), 0
+            never = placement.put(jnp.zeros(num_chains, jnp.int32), 0)
+            carry, step = programs.tuned_anew(setup, states, never, setup.constraints(states, num_warmup)), 0
         else:
             carry, step = placement.put(resume[0], 0), resume[1]
     if step < num_warmup:
@@ -164,8 +173,11 @@ def _warm_up(plan: _Plan, setup: Setup, carry: Carry, step: int) -> Generator[Ch
         pace.took(count)
         step += count
         if step == end:
+            if step < last and _has_accept_step(setup.sampler):
+                again = restarted(setup.posterior, carry, key=jax.random.fold_in(plan.keys.restart, step))
+                carry = setup.placement.put(again, 0)
             setup, states = _between_windows(plan, setup, carry, step)
-            carry = programs.tuned_anew(setup, states, constraints)
+            carry = programs.tuned_anew(setup, states, carry.restarted, constraints)
         _check_finite(np.asarray(carry.states.position)[:, None], setup, step)
         seconds.warmup = before + time.perf_counter() - started
         yield Chunk("warm-up", draws, stats, carry, step, setup.sampler)
@@ -217,8 +229,9 @@ def _sample(plan: _Plan, setup: Setup, carry: Carry, step: int) -> Iterator[Chun
             # What a checkpoint of this chunk holds; an interrupted run gets no further.
             seconds.sampling = before + time.perf_counter() - started
             yield Chunk("sampling", draws, stats, carry, step, setup.sampler)
-            # Only now: the draws of a chain that is stuck are still the caller's.
-            quiet = _check_moving(setup.sampler.moved(stats), quiet, thin, step)
+            # Only now: the draws of chains that are stuck are still the caller's.
+            quiet = steps_in_a_row(setup.sampler.moved(stats), quiet, thin)
+            refuse_all_stuck(quiet, step)
     seconds.sampling = before + time.perf_counter() - started
 
 
@@ -229,7 +242,12 @@ def carry_template(posterior: AbstractPosterior, sampler: AbstractSampler, num_c
     keys = by_chain(jax.random.key(0), num_chains)
     states = eqx.filter_eval_shape(lambda: setup.first_states(thetas, keys, num_warmup))
     constraints = setup.constraints(states, num_warmup)
-    return eqx.filter_eval_shape(lambda s: setup.tuned_anew(s, constraints), states)
+    never = jnp.zeros(num_chains, jnp.int32)
+    return eqx.filter_eval_shape(lambda s: setup.tuned_anew(s, never, constraints), states)
+
+
+def _has_accept_step(sampler: AbstractSampler) -> bool:
+    return ACCEPTANCE_RATE in sampler.statistics
 
 
 class _Pace:
@@ -261,19 +279,3 @@ def _check_finite(draws: Float[np.ndarray, "chain draw dim"], setup: Setup, next
         chain, _, index = bad[0]
         name = setup.posterior.layout.name_of(int(index))
         raise BnnzooError(f"chain {chain}: {name} is not finite before step {next_step}; {setup.sampler.smaller_steps}")
-
-
-def _check_moving(moved: np.ndarray | None, quiet: np.ndarray, thin: int, next_step: int) -> np.ndarray:
-    """How many steps each chain has now rejected in a row, up to the precision of a thinned draw."""
-    if moved is None:
-        return quiet
-    length = moved.shape[1]
-    since = np.where(moved.any(1), length - 1 - moved[:, ::-1].argmax(1), -1)
-    quiet = np.where(since >= 0, (length - 1 - since) * thin, quiet + length * thin)
-    if (quiet >= STUCK_STEPS).any():
-        chain = int(quiet.argmax())
-        raise BnnzooError(
-            f"chain {chain}: no proposal accepted for {quiet[chain]} steps up to step {next_step}; "
-            "use a smaller --sampler.step-size, or a longer --warmup"
-        )
-    return quiet

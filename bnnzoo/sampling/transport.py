@@ -1,0 +1,115 @@
+"""From where the prior put the chains to where the posterior is: what warm-up does before any step is judged.
+
+Far from the posterior an accept step on mini-batches rejects nearly everything, since the noise of the difference
+grows with the residuals. Warm-up need not keep detailed balance, so the chains go there by gradients alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, PyTree
+
+from bnnzoo.errors import UsageError
+from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.sampling.keys import by_chain
+from bnnzoo.sampling.placement import Placement
+
+_STEPS_A_STEP, _MOST_STEPS = 10, 2000
+"""Gradient steps for every step of warm-up, and in all."""
+_BATCH = 128
+_FIRST, _LAST = 0.1, 1e-4
+"""The learning rate falls from a tenth of a parameter's spread at the start, by the same factor every step."""
+_SPREAD_OF = 64
+_STEPS_A_CALL = 200
+# The squares' memory is short: they fall by orders of magnitude on the way, and Adam's usual 0.999 would stand still.
+_ADAM = optax.scale_by_adam(b1=0.9, b2=0.95)
+
+
+class _Moving(NamedTuple):
+    theta: Float[Array, " dim"]
+    optimiser: PyTree
+
+
+def transport(
+    posterior: AbstractPosterior,
+    thetas: Float[Array | np.ndarray, "chain dim"],
+    *,
+    placement: Placement,
+    num_warmup: int,
+    key: PRNGKeyArray,
+) -> Float[Array, "chain dim"]:
+    """Each chain after Adam (Kingma and Ba 2015) with falling steps on mini-batches of 128 rows.
+
+    A parameter's steps are in units of its standard deviation over draws of `posterior.start`, so that wide priors are
+    crossed as fast as narrow ones. A chain whose log posterior density did not grow stays where it was.
+    """
+    start: Any = placement.put(jnp.asarray(thetas), 0)
+    keys = placement.put(by_chain(key, len(thetas)), 0)
+    spread = placement.put(_spread(posterior, jax.random.fold_in(key, 2**32 - 1)), None)
+    total = min(_MOST_STEPS, _STEPS_A_STEP * num_warmup)
+    state = placement.put(jax.vmap(lambda theta: _Moving(theta, _ADAM.init(theta)))(start), 0)
+    for first in range(0, total, _STEPS_A_CALL):
+        numbers = (np.int32(first), np.int32(min(total, first + _STEPS_A_CALL)), np.int32(total))
+        state = _advance(posterior, spread, placement, state, keys, *numbers)
+    return _better(posterior, placement, start, state.theta)
+
+
+@eqx.filter_jit
+def _spread(posterior: AbstractPosterior, key: PRNGKeyArray) -> Float[Array, " dim"]:
+    draws = jax.vmap(lambda k: posterior.start(key=k))(jax.random.split(key, _SPREAD_OF))
+    return jnp.std(draws, 0)
+
+
+@eqx.filter_jit
+def _advance(
+    posterior: AbstractPosterior,
+    spread: Float[Array, " dim"],
+    placement: Placement,
+    states: _Moving,
+    keys: Key[Array, " chain"],
+    first: Int[Array, ""] | np.int32,
+    end: Int[Array, ""] | np.int32,
+    total: Int[Array, ""] | np.int32,
+) -> _Moving:
+    def one(shared: Any, state: _Moving, key: PRNGKeyArray) -> _Moving:
+        posterior, spread, first, end, total = shared
+
+        def step(i: Int[Array, ""], state: _Moving) -> _Moving:
+            gradient = jax.grad(lambda theta: _loss(posterior, theta, key=jax.random.fold_in(key, i)))(state.theta)
+            gradient = jnp.where(jnp.isfinite(gradient), gradient, 0.0)
+            change, optimiser = _ADAM.update(gradient, state.optimiser)
+            rate = _FIRST * (_LAST / _FIRST) ** (i / total).astype(spread.dtype)
+            return _Moving(state.theta - rate * spread * jnp.asarray(change), optimiser)
+
+        return jax.lax.fori_loop(first, end, step, state)
+
+    return placement.all_chains(one, (posterior, spread, first, end, total), states, keys)
+
+
+def _loss(posterior: AbstractPosterior, theta: Float[Array, " dim"], *, key: PRNGKeyArray) -> Float[Array, ""]:
+    """Minus the log posterior density for each datum, of a mini-batch where the posterior has any."""
+    try:
+        batch = posterior.minibatch(min(_BATCH, posterior.num_data), key=key)
+    except UsageError:
+        return -posterior.log_density(theta) / posterior.num_data
+    mean = jnp.mean(posterior.log_likelihood(theta, batch))
+    return -posterior.likelihood_power * mean - posterior.log_prior(theta) / posterior.num_data
+
+
+@eqx.filter_jit
+def _better(
+    posterior: AbstractPosterior,
+    placement: Placement,
+    before: Float[Array, "chain dim"],
+    after: Float[Array, "chain dim"],
+) -> Float[Array, "chain dim"]:
+    def one(posterior: AbstractPosterior, before: Float[Array, " dim"], after: Float[Array, " dim"]) -> Array:
+        return jnp.where(posterior.log_density(after) > posterior.log_density(before), after, before)
+
+    return placement.all_chains(one, posterior, before, after)

@@ -1,0 +1,252 @@
+"""Chains that the prior put far away reach the posterior in warm-up; one that stands still does so alone."""
+
+from __future__ import annotations
+
+import functools
+import json
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jaxtyping import Array, Float
+
+import bnnzoo
+from bnnzoo.errors import BnnzooError, BnnzooWarning
+from bnnzoo.evaluation import diagnostics
+from bnnzoo.models import Linear, Mlp
+from bnnzoo.posterior import AbstractPosterior, NetworkPosterior
+from bnnzoo.posterior.layout import Block, Layout
+from bnnzoo.posterior.likelihoods import Gaussian
+from bnnzoo.posterior.priors import Normal
+from bnnzoo.samplers import AbstractSampler, Gibbs, Hmc, Mala, Penalty, RandomWalk
+from bnnzoo.sampling import backend
+from bnnzoo.sampling.loop import Chunk, Keys, chunks
+from bnnzoo.sampling.placement import Placement
+from bnnzoo.sampling.restart import left_behind, restarted
+from bnnzoo.sampling.stuck import finding_of, refuse_all_stuck, steps_in_a_row, stuck_chains
+from bnnzoo.sampling.transport import transport
+
+VECTORIZED = Placement("vectorized", None)
+CHAINS = 64
+
+
+@functools.cache
+def line(rows: int, inputs: int, prior: float, noise: Any = 0.3) -> NetworkPosterior:
+    """A linear model of standardised inputs, under N(0, prior^2)."""
+    random = np.random.default_rng(0)
+    x = random.normal(size=(rows, inputs)).astype(np.float32)
+    y = x @ random.normal(size=inputs) + 0.5 + 0.3 * random.normal(size=rows)
+    network = Linear().build((inputs,), 1, key=jax.random.key(0))
+    return NetworkPosterior.of(network, Gaussian(scale=noise), Normal(scale=prior), x, y[:, None].astype(np.float32))
+
+
+def from_prior(posterior: AbstractPosterior, chains: int = CHAINS) -> Float[Array, "chain dim"]:
+    return jax.vmap(lambda key: posterior.sample_prior(key=key))(jax.random.split(jax.random.key(1), chains))
+
+
+def run(posterior: AbstractPosterior, sampler: AbstractSampler, *, far: bool = True, **more: Any) -> list[Chunk]:
+    arguments: dict[str, Any] = {"num_warmup": 400, "num_draws": 100, "thin": 4, **more}
+    thetas = from_prior(posterior)
+    return list(chunks(posterior, sampler, thetas, keys=Keys.of(0), placement=VECTORIZED, far=far, **arguments))
+
+
+def rhat(found: list[Chunk]) -> float:
+    draws = np.concatenate([chunk.draws for chunk in found if chunk.phase == "sampling"], 1)
+    return diagnostics.convergence(draws)["rhat"]
+
+
+# ---- transport -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("noise", [0.3, "learned"])
+@pytest.mark.parametrize("rows", [100, 1500])
+def test_transport_brings_every_chain_to_the_posterior(rows, noise):
+    posterior = line(rows, 5, 25.0, noise)
+    density = jax.jit(jax.vmap(posterior.log_density))
+    before = from_prior(posterior, 16)
+    after = transport(posterior, before, placement=VECTORIZED, key=jax.random.key(2), num_warmup=200)
+    best = np.max(np.asarray(density(after)))
+    assert np.all(np.asarray(density(before)) < best - 100 * rows**0.5)
+    assert np.all(np.asarray(density(after)) > best - 25)
+
+
+def test_transport_moves_no_chain_downhill():
+    """From where nothing better is to be found, a chain stays."""
+    posterior = line(100, 5, 25.0)
+    best = transport(posterior, from_prior(posterior, 16), placement=VECTORIZED, key=jax.random.key(2), num_warmup=200)
+    again = transport(posterior, best, placement=VECTORIZED, key=jax.random.key(3), num_warmup=1)
+    np.testing.assert_array_equal(again, best)
+
+
+# ---- chains left behind ----------------------------------------------------------------------------------------------
+
+
+def test_who_is_left_behind():
+    assert left_behind(np.array([0.0, -3, -5, -15]), 3).tolist() == [False] * 4
+    assert left_behind(np.array([0.0, -3, -5, -25]), 3).tolist() == [False, False, False, True]
+    # Two at least must be ahead: the best alone says nothing of the others.
+    assert left_behind(np.array([1000.0, -3, -5, -8]), 3).tolist() == [False] * 4
+    assert left_behind(np.array([0.0, np.nan, -5, -np.inf]), 3).tolist() == [False, True, False, True]
+    assert left_behind(np.array([0.0, -1e6]), 3).tolist() == [False, False]
+    assert left_behind(np.array([-1e6]), 3).tolist() == [False]
+
+
+class _State(NamedTuple):
+    position: Any
+    step_size: Any
+
+
+class _Carry(NamedTuple):
+    states: Any
+    restarted: Any
+
+
+def test_a_chain_left_behind_begins_again_where_another_is_and_is_counted():
+    posterior = line(100, 5, 25.0)
+    position = transport(
+        posterior, from_prior(posterior, 8), placement=VECTORIZED, key=jax.random.key(2), num_warmup=99
+    )
+    position = position.at[jnp.array([2, 5])].add(3.0)
+    carry = _Carry(_State(position, jnp.arange(8.0)), jnp.zeros(8, jnp.int32))
+    after = restarted(posterior, carry, key=jax.random.key(0))
+    assert after.restarted.tolist() == [0, 0, 1, 0, 0, 1, 0, 0]
+    source = after.states.step_size.astype(int)
+    assert not {2, 5} & set(source.tolist())
+    np.testing.assert_array_equal(after.states.position, position[source])
+    assert restarted(posterior, after, key=jax.random.key(0)) is after
+
+
+# ---- whole runs ------------------------------------------------------------------------------------------------------
+
+
+def test_sixty_four_chains_from_a_wide_prior_agree_and_without_transport_do_not():
+    """Langevin proposals on batches of a seventh of 1500 rows: the accept step alone leaves chains behind."""
+    posterior = line(1500, 5, 25.0)
+    sampler = Penalty(proposal="langevin", batch_size=10, num_batches=20)
+    assert rhat(run(posterior, sampler)) <= 1.01
+    try:
+        alone = rhat(run(posterior, sampler, far=False))
+    except BnnzooError:
+        alone = np.inf
+    assert alone > 1.5
+
+
+FAR = {"line": (2000, 2, 1.0), "wide": (1500, 5, 10.0), "wider": (1500, 5, 25.0), "few rows": (100, 5, 25.0)}
+SAMPLERS = {
+    "auto": (Penalty(), 400, 4),
+    "random-walk": (Penalty(proposal="random-walk"), 1500, 30),
+    "langevin": (Penalty(proposal="langevin"), 800, 8),
+    "hmc": (Penalty(proposal="hmc"), 400, 4),
+    "on batches": (Penalty(proposal="langevin", sampling="replacement"), 1500, 10),
+    "full random-walk": (RandomWalk(), 1500, 30),
+    "mala": (Mala(), 800, 8),
+    "gibbs": (Gibbs(blocks="coordinate"), 800, 20),
+    "full hmc": (Hmc(num_steps=8), 400, 2),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", list(SAMPLERS))
+@pytest.mark.parametrize("problem", list(FAR))
+def test_every_accept_step_arrives(problem, name):
+    sampler, num_warmup, thin = SAMPLERS[name]
+    assert rhat(run(line(*FAR[problem]), sampler, num_warmup=num_warmup, thin=thin, num_draws=200)) <= 1.01
+
+
+@pytest.mark.slow
+def test_networks_on_few_rows_arrive():
+    """What a yacht's resistance looks like: 308 rows, six inputs, a few of them with nearly all of the effect."""
+    random = np.random.default_rng(3)
+    x = random.uniform(-1.7, 1.7, size=(277, 6)).astype(np.float32)
+    y = np.exp(1.5 * x[:, 5]) + 0.1 * x[:, 0] * x[:, 5]
+    y = ((y - y.mean()) / y.std() + 0.03 * random.normal(size=277)).astype(np.float32)
+    network = Mlp(hidden=(8,)).build((6,), 1, key=jax.random.key(0))
+    posterior = NetworkPosterior.of(network, Gaussian(), Normal(), x, y[:, None])
+    found = run(posterior, Penalty(), num_warmup=1000, num_draws=50)
+    density = jax.jit(jax.vmap(posterior.log_density))
+    reached = np.asarray(density(jnp.asarray(found[-1].draws[:, -1])))
+    assert not left_behind(reached, posterior.layout.dim).any()
+
+
+# ---- chains that stand still -----------------------------------------------------------------------------------------
+
+
+def test_steps_without_an_acceptance_are_counted_across_chunks():
+    quiet = np.zeros(3, int)
+    moved = np.array([[1, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 1]]) > 0
+    quiet = steps_in_a_row(moved, quiet, 2)
+    assert quiet.tolist() == [6, 8, 0]
+    assert steps_in_a_row(moved, quiet, 2).tolist() == [6, 16, 0]
+    assert steps_in_a_row(None, quiet, 2) is quiet
+
+
+def test_only_chains_that_all_stand_still_end_a_run():
+    refuse_all_stuck(np.array([5000, 999]), 6000)
+    with pytest.raises(BnnzooError, match="each of the 2 chains: no proposal accepted for 1000 steps up to step 7"):
+        refuse_all_stuck(np.array([5000, 1000]), 7)
+
+
+def test_stuck_chains_of_a_whole_run():
+    accepted = np.ones((4, 3000), bool)
+    accepted[1, 500:1500] = False
+    accepted[2, 500:1499] = False
+    accepted[3, 1:] = False
+    assert stuck_chains(accepted, 1) == {1: 1000, 3: 2999}
+    assert stuck_chains(accepted[:, ::2], 2) == {1: 1000, 3: 2998}
+    (found,) = finding_of({3: 2999})
+    assert found.label.startswith("chain 3 accepted nothing for 2999 steps")
+    assert finding_of({}) == ()
+
+
+class Spiked(AbstractPosterior):
+    """N(0, 1), and a needle at 100 that no proposal leaves."""
+
+    data: Any = (np.zeros((1, 1), np.float32),)
+    likelihood_power: Any = np.float32(1.0)
+
+    @property
+    def layout(self) -> Layout:
+        return Layout((Block("theta", (1,), 0),))
+
+    def log_prior(self, theta: Float[Array, " dim"]) -> Float[Array, ""]:
+        return jnp.where(jnp.abs(theta[0] - 100) < 1e-3, 1e6, -0.5 * theta[0] ** 2)
+
+    def log_likelihood(self, theta: Float[Array, " dim"], batch: Any) -> Float[Array, " batch"]:
+        del batch
+        return jnp.zeros((1,)) * theta[0]
+
+
+def test_one_chain_that_stands_still_is_named_and_the_others_go_on(tmp_path):
+    start = np.array([[0.0], [100.0], [0.5]], np.float32)
+    with pytest.warns(BnnzooWarning, match="chain 1 accepted nothing for 1500 steps.*use a smaller"):
+        made = bnnzoo.sample(
+            Spiked(),
+            RandomWalk(step_size=2.0),
+            out=tmp_path / "run.nc",
+            chains=3,
+            warmup=0,
+            draws=1500,
+            init=start,
+            chain_method="vectorized",
+        )
+    about = made.attributes
+    assert about["complete"] == 1
+    assert json.loads(about["stuck_chains"]) == [1]
+    assert about["regime_ok"] == 0
+    assert made.summary()["stuck_chains"] == "[1]"
+    draws = made.posterior["posterior"]["theta"].values[:, :, 0]
+    assert np.all(draws[1] == 100)
+    assert abs(draws[[0, 2]].mean()) < 0.5
+    failed = diagnostics.failures(made.diagnose(), diagnostics.Limits())
+    assert any("chain 1 accepted nothing" in one for one in failed)
+
+
+def test_a_run_says_how_many_chains_began_again(tmp_path):
+    with backend.arithmetic("float32"):
+        made = bnnzoo.sample(
+            Spiked(), RandomWalk(), out=tmp_path / "run.nc", chains=2, warmup=0, draws=5, init=np.zeros((2, 1))
+        )
+    assert made.attributes["restarted"] == 0
+    assert "restarted" not in made.summary()
