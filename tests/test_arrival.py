@@ -203,19 +203,21 @@ def test_stuck_chains_of_a_whole_run():
 class Spiked(AbstractPosterior):
     """N(0, 1), and a needle at 100 that no proposal leaves."""
 
-    data: Any = (np.zeros((1, 1), np.float32),)
-    likelihood_power: Any = np.float32(1.0)
+    data: Any
+    likelihood_power: Any
+
+    def __init__(self):
+        self.data, self.likelihood_power = np.zeros((1, 1), np.float32), np.float32(1.0)
 
     @property
     def layout(self) -> Layout:
         return Layout((Block("theta", (1,), 0),))
 
     def log_prior(self, theta: Float[Array, " dim"]) -> Float[Array, ""]:
-        return jnp.where(jnp.abs(theta[0] - 100) < 1e-3, 1e6, -0.5 * theta[0] ** 2)
+        return jnp.where(jnp.abs(theta[0] - 100) < 1e-3, 1e6, -0.5 * jnp.square(theta[0]))
 
     def log_likelihood(self, theta: Float[Array, " dim"], batch: Any) -> Float[Array, " batch"]:
-        del batch
-        return jnp.zeros((1,)) * theta[0]
+        return jnp.zeros(batch.shape[0]) * theta[0]
 
 
 def test_one_chain_that_stands_still_is_named_and_the_others_go_on(tmp_path):

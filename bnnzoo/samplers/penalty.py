@@ -49,22 +49,16 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
 
     correction: eqx.AbstractVar[int]
     """Terms of the penalty."""
+    proposal: eqx.AbstractVar[str]
+    sampling: eqx.AbstractVar[str]
 
     step_size: Annotated[Number, Gt(0), Doc("eta of the proposal; of hmc, of one leapfrog step")] = number(0.01)
-    proposal: Annotated[
-        Literal["auto", "random-walk", "langevin", "hmc"],
-        Doc("theta + eta F eps, theta + eta C grad + sqrt(2 eta) F eps, or leapfrog steps; auto: hmc on all data"),
-    ] = "auto"
     num_steps: Annotated[int, Ge(1), Doc("leapfrog steps of an hmc proposal: uniform from 1 to this")] = 10
     batch_size: Annotated[int | Literal["auto"], Ge(1), Doc("data a batch, n; auto: 50, then warm-up chooses")] = "auto"
     num_batches: Annotated[int | Literal["auto"], Ge(1), Doc("batches a step, M; auto: 20, then warm-up chooses")] = (
         "auto"
     )
     budget: Annotated[int, Ge(40), Doc("data a step, n x M, that auto may choose at most")] = 10_000
-    sampling: Annotated[
-        Literal["auto", "replacement", "disjoint"],
-        Doc("may a datum be used twice in a step; auto: where batch sizes are auto, not beyond half of the data"),
-    ] = "auto"
     variance: Annotated[Literal["pooled", "batch-means"], Doc("sigma2 from the spread over data, or over batches")] = (
         "pooled"
     )
@@ -328,6 +322,14 @@ class Penalty(AbstractPenalty):
     exactness: ClassVar[Exactness] = "noise-corrected"
 
     correction: Annotated[int, Ge(0), Le(3), Doc("terms of the penalty; 0 switches it off: biased")] = 3
+    proposal: Annotated[
+        Literal["auto", "random-walk", "langevin", "hmc"],
+        Doc("theta + eta F eps, theta + eta C grad + sqrt(2 eta) F eps, or leapfrog steps; auto: hmc on all data"),
+    ] = "auto"
+    sampling: Annotated[
+        Literal["auto", "replacement", "disjoint"],
+        Doc("may a datum be used twice in a step; auto: where batch sizes are auto, not beyond half of the data"),
+    ] = "auto"
 
     @property
     def stated_exactness(self) -> Exactness:

@@ -28,7 +28,7 @@ def restarted(posterior: AbstractPosterior, carry: C, *, key: PRNGKeyArray) -> C
     source = np.where(behind, drawn, np.arange(len(behind)))
     count = known.restarted  # type: ignore[attr-defined]
     carry = jax.tree.map(lambda leaf: leaf[source], carry)
-    return eqx.tree_at(lambda c: c.restarted, carry, count + behind)
+    return eqx.tree_at(lambda c: c.restarted, carry, count + behind.astype(np.int32))
 
 
 def left_behind(log_density: Float[np.ndarray, " chain"], dim: int) -> Bool[np.ndarray, " chain"]:
