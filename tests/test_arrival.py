@@ -194,7 +194,8 @@ def test_stuck_chains_of_a_whole_run():
     accepted[2, 500:1499] = False
     accepted[3, 1:] = False
     assert stuck_chains(accepted, 1) == {1: 1000, 3: 2999}
-    assert stuck_chains(accepted[:, ::2], 2) == {1: 1000, 3: 2998}
+    # Up to the precision of a thinned draw.
+    assert stuck_chains(accepted[:, ::2], 2) == {1: 1000, 2: 1000, 3: 2998}
     (found,) = finding_of({3: 2999})
     assert found.label.startswith("chain 3 accepted nothing for 2999 steps")
     assert finding_of({}) == ()
@@ -214,7 +215,7 @@ class Spiked(AbstractPosterior):
         return Layout((Block("theta", (1,), 0),))
 
     def log_prior(self, theta: Float[Array, " dim"]) -> Float[Array, ""]:
-        return jnp.where(jnp.abs(theta[0] - 100) < 1e-3, 1e6, -0.5 * jnp.square(theta[0]))
+        return jnp.where(theta[0] == 100, 1e6, -0.5 * jnp.square(theta[0]))
 
     def log_likelihood(self, theta: Float[Array, " dim"], batch: Any) -> Float[Array, " batch"]:
         return jnp.zeros(batch.shape[0]) * theta[0]
