@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -117,13 +118,7 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
         return replace(state, preconditioner=shape, anchor=anchor)
 
     def tune(
-        self,
-        posterior: AbstractPosterior,
-        states: PenaltyState,
-        *,
-        final: bool,
-        key: PRNGKeyArray,
-        num_steps: int,
+        self, posterior: AbstractPosterior, states: PenaltyState, *, final: bool, key: PRNGKeyArray, num_steps: int
     ) -> tuple[AbstractSampler[PenaltyState], PenaltyState]:
         del key, num_steps
         states = _preconditioner.pool_chains(states, final=final)
@@ -198,9 +193,11 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
 
     def _batch(self, posterior: AbstractPosterior, *, key: PRNGKeyArray) -> Any:
         sizes = self.plan(posterior.num_data)
-        if sizes.disjoint and sizes.used == posterior.num_data:
-            return jax.tree.map(jnp.asarray, posterior.data)
-        return posterior.minibatch(sizes.used, replace=not sizes.disjoint, key=key)
+        draw = functools.partial(posterior.minibatch, sizes.used, replace=not sizes.disjoint, key=key)
+        if not sizes.disjoint or sizes.used < posterior.num_data:
+            return draw()
+        jax.eval_shape(draw)  # rows that depend on each other are refused all the same
+        return jax.tree.map(jnp.asarray, posterior.data)
 
     def _propose(
         self, posterior: AbstractPosterior, state: PenaltyState, *, key: PRNGKeyArray
@@ -259,8 +256,8 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
         With replacement Var(delta) = beta^2 N^2 / K s^2; disjoint batches have (1 - K/N) of it.
         """
         sizes, total = self.plan(posterior.num_data), posterior.num_data
-        power = jnp.asarray(posterior.likelihood_power, d.dtype)
-        return difference(d, known_change, sizes, num_data=total, power=power, pooled=self.variance == "pooled")
+        power, pooled = jnp.asarray(posterior.likelihood_power, d.dtype), self.variance == "pooled"
+        return difference(d, known_change, sizes, num_data=total, power=power, pooled=pooled)
 
     def headroom(self, stats: Stats) -> Float[Array, " constraint"]:
         """Acceptance above its target, and sigma2 below its own, capped so that one outlier is one."""
