@@ -172,9 +172,9 @@ def _one_batch(patch: Patch) -> None:
     right, keys = AbstractPenalty._batch, []
     _during_steps(patch, lambda *_: keys.clear())
 
-    def batch(self: Any, posterior: Any, *, key: Any) -> Any:
+    def batch(self: Any, posterior: Any, rows: Any, *, key: Any) -> Any:
         keys.append(key)
-        return right(self, posterior, key=keys[0])
+        return right(self, posterior, rows, key=keys[0])
 
     patch.setattr(AbstractPenalty, "_batch", batch)
 
@@ -188,7 +188,7 @@ def _other_batch(patch: Patch) -> None:
     right = AbstractPenalty.step
 
     def step(self: Any, posterior: Any, state: Any, *, key: Any) -> Any:
-        other = self._batch(posterior, key=jax.random.fold_in(key, 1))
+        other, _ = self._batch(posterior, state.rows, key=jax.random.fold_in(key, 1))
         kind, calls = type(posterior), []
         plain = kind.log_likelihood
 

@@ -17,6 +17,36 @@ class Difference(NamedTuple):
     skewness: Float[Array, ""]
 
 
+def estimated(
+    d: Float[Array, " used"], known_change: Float[Array, ""], *, scale: Float[Array, ""], left: float, groups: int | None
+) -> Difference:
+    """delta and its variance from the differences of the K data of a step, the same number in each of its batches.
+
+    With replacement Var(delta) = beta^2 N^2 / K s^2; disjoint batches have 1 - K/N of it. Differences that were drawn
+    with probabilities p_i come divided by N p_i, and need nothing else.
+
+    Args:
+        known_change: of the log prior, and of what a control variate knows: without noise.
+        scale: beta N.
+        left: the share of the variance that is left, 1 - K/N where no datum comes twice.
+        groups: batches whose means the variance is taken of; None: of single data.
+    """
+    used, mean = d.shape[0], jnp.mean(d)
+    centred = d - mean
+    second = jnp.mean(centred**2)
+    # Scaled before it is cubed: the cube of a small spread is no longer a float32.
+    spread = jnp.sqrt(jnp.maximum(second, jnp.finfo(d.dtype).tiny))
+    skewness = jnp.mean((centred / spread) ** 3) / used**0.5
+    if groups is None:
+        sigma2, dof = scale**2 / used * second * (used / (used - 1)), used - 1
+    else:
+        means = jnp.mean(centred.reshape(groups, -1), 1)
+        sigma2, dof = scale**2 / groups * jnp.var(means, ddof=1), groups - 1
+    if left < 1:
+        sigma2 = sigma2 * left
+    return Difference(-known_change - scale * mean, sigma2, dof, skewness)
+
+
 def noise_penalty(sigma2: Float[Array, ""], dof: Any, terms: int) -> Float[Array, ""]:
     """u = -log of the function of an estimated variance whose mean is exp(-sigma^2/2), to `terms` terms.
 

@@ -16,6 +16,10 @@ MOST_SKEW_BIAS = 0.015
 to a few percent; at 0.03 to 0.04 the mean is off by 0.15 to 0.35 standard deviations
 (`tests/test_batch_invariance.py`)."""
 
+MOST_UNSEEN = 0.1
+"""Share of the curvature, in the direction that loses most, of rows that steps do not see: the variance there is a
+ninth too large (`benchmarks/guard.py`)."""
+
 STATISTICS = (
     Statistic("sigma2", "mean", "σ² of the log ratio", MOST_SIGMA2, "trusted up to here, in the mean"),
     Statistic("penalty", "mean", "penalty"),
@@ -61,16 +65,18 @@ def regime(
     )
     meaningless = "the correction means nothing there: use --sampler.variance pooled, or more --sampler.num-batches"
     larger = f"use a larger --sampler.batch-size than {size}, or a smaller step"
+    rows = f"use --sampler.sampling importance, a larger --sampler.batch-size than {size}, or a smaller step"
     held = (
         ("sigma2", "sigma2", "mean sigma2", MOST_SIGMA2, more),
         ("regime_dof", "regime_dof", "share of steps with sigma2 > dof/4", 0.01, meaningless),
         ("skewness", "regime_skew", "share of steps that skewed differences bias by more than 0.05", 0.5, larger),
         ("skewness", "skew_bias", "mean bias by skewed differences", MOST_SKEW_BIAS, larger),
+        ("unseen", "unseen", "share of the curvature in rows that steps do not see", MOST_UNSEEN, rows),
     )
     found = [
         Finding("validity", kind, label, means[name], limit, advice)
         for kind, name, label, limit, advice in held
-        if means[name] > limit
+        if means.get(name, 0.0) > limit
     ]
     if means["acceptance_rate"] < 0.01:
         advice = f"{smaller}, or a longer --warmup"

@@ -17,11 +17,12 @@ from bnnzoo.errors import UsageError
 from bnnzoo.finding import Finding
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.hyperparameter import Number, number
-from bnnzoo.samplers import _batch_sizes, _preconditioner
+from bnnzoo.samplers import _batch_sizes, _influence, _preconditioner, _row_probabilities
 from bnnzoo.samplers._batch_sizes import Seen
 from bnnzoo.samplers._control_variate import ORDER, Anchor, Order, anchored, follow, refuse_large
-from bnnzoo.samplers._noise import Difference, noise_penalty
+from bnnzoo.samplers._noise import Difference, estimated, noise_penalty
 from bnnzoo.samplers._regime import STATISTICS, regime
+from bnnzoo.samplers._row_probabilities import RowProbabilities
 from bnnzoo.samplers.base import AbstractSampler, Exactness, Stats
 from bnnzoo.samplers.kernel import choose, metropolis, standard_normal
 from bnnzoo.samplers.statistics import ACCEPTANCE_RATE, LOG_DENSITY_ESTIMATE, Statistic
@@ -35,6 +36,8 @@ class PenaltyState(eqx.Module):
     seen: Seen
     auto: Bool[Array, ""]
     """Whether warm-up chooses the batch sizes."""
+    rows: RowProbabilities | None
+    """What rows are drawn with, where not all alike."""
 
 
 class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState]):
@@ -59,7 +62,10 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
         "auto"
     )
     budget: Annotated[int, Ge(40), Doc("data a step, n x M, that auto may choose at most")] = 10_000
-    sampling: Annotated[Literal["replacement", "disjoint"], Doc("may a datum be used twice in a step")] = "replacement"
+    sampling: Annotated[
+        Literal["replacement", "disjoint", "importance"],
+        Doc("all rows alike, each drawn anew or none twice in a step; or those with influence more often"),
+    ] = "replacement"
     variance: Annotated[Literal["pooled", "batch-means"], Doc("sigma2 from the spread over data, or over batches")] = (
         "pooled"
     )
@@ -93,18 +99,23 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
         auto = jnp.asarray("auto" in (self.batch_size, self.num_batches))
         order = self.control_variate
         anchor = None if order == "none" else anchored(posterior, theta, second=order == "second")
-        return PenaltyState(theta, jnp.asarray(self.step_size, theta.dtype), shape, anchor, Seen.nothing(theta), auto)
+        rows = _row_probabilities.uniform(posterior.num_data) if self.sampling == "importance" else None
+        step_size = jnp.asarray(self.step_size, theta.dtype)
+        return PenaltyState(theta, step_size, shape, anchor, Seen.nothing(theta), auto, rows)
 
     def settle(
         self, posterior: AbstractPosterior, state: PenaltyState, *, final: bool, key: PRNGKeyArray
     ) -> PenaltyState:
-        del key
         if final:
             return state
+        rows = state.rows
+        if rows is not None:
+            seen = _influence.of_rows(self, posterior, state, steps_between=0, key=key)
+            rows = _row_probabilities.after_look(rows, seen.square)
         anchor = None if state.anchor is None else follow(state.anchor, posterior, state.position)
         point, hessian = (state.position, None) if anchor is None else (anchor.point, anchor.hessian)
         shape = _preconditioner.update_precision(state.preconditioner, posterior, point, hessian)
-        return PenaltyState(state.position, state.step_size, shape, anchor, state.seen, state.auto)
+        return PenaltyState(state.position, state.step_size, shape, anchor, state.seen, state.auto, rows)
 
     def tune(
         self,
@@ -117,6 +128,8 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
     ) -> tuple[AbstractSampler[PenaltyState], PenaltyState]:
         del key, num_steps
         states = _preconditioner.pool_chains(states, final=final)
+        if states.rows is not None and not final:
+            states = eqx.tree_at(lambda s: s.rows, states, _row_probabilities.pool_chains(states.rows))
         if final or not bool(states.auto[0]):
             return self, states
         size, batches = self.sizes(posterior.num_data)
@@ -148,7 +161,7 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
         key_propose, key_batch, key_accept = jax.random.split(key, 3)
         proposal, log_proposal_ratio, num_steps = self._propose(posterior, state, key=key_propose)
 
-        batch = self._batch(posterior, key=key_batch)
+        batch, weights = self._batch(posterior, state.rows, key=key_batch)
         here = posterior.log_likelihood(state.position, batch)
         there = posterior.log_likelihood(proposal, batch)
         prior_here, prior_there = posterior.log_prior(state.position), posterior.log_prior(proposal)
@@ -157,6 +170,8 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
         if state.anchor is not None:
             d = d - state.anchor.batch_part(posterior, state.position, proposal, batch)
             known = posterior.likelihood_power * state.anchor.whole_part(state.position, proposal)
+        if weights is not None:
+            d, here, there = d * weights, here * weights, there * weights
         difference = self.difference(posterior, d, prior_there - prior_here + known)
         penalty = noise_penalty(difference.sigma2, difference.dof, self.correction)
 
@@ -183,9 +198,14 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
         }
         return state, stats | ({"n_steps": num_steps} if self.proposal == "hmc" else {})
 
-    def _batch(self, posterior: AbstractPosterior, *, key: PRNGKeyArray) -> Any:
+    def _batch(
+        self, posterior: AbstractPosterior, rows: RowProbabilities | None, *, key: PRNGKeyArray
+    ) -> tuple[Any, Float[Array, " used"] | None]:
+        """The data of a step, and the weight of each in means over them; None where all weigh the same."""
         size, batches = self.sizes(posterior.num_data)
-        return posterior.minibatch(size * batches, replace=self.sampling == "replacement", key=key)
+        if rows is not None:
+            return rows.minibatch(posterior, size * batches, key=key)
+        return posterior.minibatch(size * batches, replace=self.sampling == "replacement", key=key), None
 
     def _propose(
         self, posterior: AbstractPosterior, state: PenaltyState, *, key: PRNGKeyArray
@@ -199,7 +219,7 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
         eps = standard_normal(state.position, key=key_noise)
         if self.proposal == "random-walk":
             return state.position + eta * shape.correlate(eps), jnp.zeros((), eta.dtype), jnp.asarray(0)
-        slope = self._slope(posterior, state.anchor, key=key_drift)
+        slope = self._slope(posterior, state, key=key_drift)
         number = jnp.asarray(1)
         if self.proposal == "langevin":
             eta = jnp.sqrt(2 * eta)
@@ -218,17 +238,18 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
         return last[0], (jnp.sum(eps**2) - jnp.sum(last[1] ** 2)) / 2, number
 
     def _slope(
-        self, posterior: AbstractPosterior, anchor: Anchor | None, *, key: PRNGKeyArray
+        self, posterior: AbstractPosterior, state: PenaltyState, *, key: PRNGKeyArray
     ) -> Callable[[Float[Array, " dim"]], Float[Array, " dim"]]:
         """An estimate of the log posterior's gradient, as a function: the same at every point of a step."""
-        prior, power = jax.grad(posterior.log_prior), posterior.likelihood_power
+        prior, power, anchor = jax.grad(posterior.log_prior), posterior.likelihood_power, state.anchor
         if anchor is not None and anchor.hessian is not None:
             return lambda theta: prior(theta) + power * anchor.slope(theta)
-        batch = self._batch(posterior, key=key)
+        batch, weights = self._batch(posterior, state.rows, key=key)
 
         @jax.grad
         def on_batch(theta: Float[Array, " dim"]) -> Float[Array, ""]:
-            return posterior.num_data * jnp.mean(posterior.log_likelihood(theta, batch))
+            each = posterior.log_likelihood(theta, batch)
+            return posterior.num_data * jnp.mean(each if weights is None else each * weights)
 
         if anchor is None:
             return lambda theta: prior(theta) + power * on_batch(theta)
@@ -238,28 +259,20 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
     def difference(
         self, posterior: AbstractPosterior, d: Float[Array, " used"], known_change: Float[Array, ""]
     ) -> Difference:
-        """delta and its variance from the per-datum differences `d` of a step's batches.
-
-        With replacement Var(delta) = beta^2 N^2 / K s^2; disjoint batches have (1 - K/N) of it.
-        """
+        """delta and its variance from the per-datum differences `d` of a step's batches, weighted where they are."""
         (size, batches), total = self.sizes(posterior.num_data), posterior.num_data
-        used = size * batches
         # Products of sizes are floats: N * N overflows an int32 above 46 340 data.
         scale = jnp.asarray(posterior.likelihood_power, d.dtype) * float(total)
-        mean = jnp.mean(d)
-        centred = d - mean
-        second = jnp.mean(centred**2)
-        # Scaled before it is cubed: the cube of a small spread is no longer a float32.
-        spread = jnp.sqrt(jnp.maximum(second, jnp.finfo(d.dtype).tiny))
-        skewness = jnp.mean((centred / spread) ** 3) / used**0.5
-        if self.variance == "pooled":
-            sigma2, dof = scale**2 / used * second * (used / (used - 1)), used - 1
-        else:
-            means = jnp.mean(centred.reshape(batches, size), 1)
-            sigma2, dof = scale**2 / batches * jnp.var(means, ddof=1), batches - 1
-        if self.sampling == "disjoint":
-            sigma2 = sigma2 * (1 - used / total)
-        return Difference(-known_change - scale * mean, sigma2, dof, skewness)
+        left = 1 - size * batches / total if self.sampling == "disjoint" else 1.0
+        groups = None if self.variance == "pooled" else batches
+        return estimated(d, known_change, scale=scale, left=left, groups=groups)
+
+    def inspect(self, posterior: AbstractPosterior, state: PenaltyState, *, key: PRNGKeyArray) -> Stats:
+        return {"unseen": _influence.unseen_curvature(self, posterior, state, key=key)} if self.correction else {}
+
+    @property
+    def guarded(self) -> bool:
+        return self.correction > 0
 
     def headroom(self, stats: Stats) -> Float[Array, " constraint"]:
         """Acceptance above its target, and sigma2 below its own, capped so that one outlier is one."""
@@ -288,6 +301,8 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
         return size * batches * (2.0 + order + gradients)
 
     def findings(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> tuple[Finding, ...]:
+        if not self.guarded:
+            return ()
         size, batches = self.sizes(posterior.num_data)
         return regime(
             means,
