@@ -14,7 +14,7 @@ _PAIRS = 64
 
 
 class GradientNoise(NamedTuple):
-    """Means over theta's coordinates, in units of the sampler's metric G; an estimate of each from every pair of mini-batches."""
+    """Means over theta's coordinates, in units of the sampler's metric G, one of each from every pair of batches."""
 
     curvature: Float[Array, " pair"]
     """tr(G A) / dim, A minus the Hessian of the log posterior."""

@@ -63,9 +63,7 @@ def of_rows(
     return Influence(square / _PROPOSALS, jnp.clip(lost / jnp.maximum(square, tiny), 0.0, 1.0))
 
 
-def _differences(
-    posterior: AbstractPosterior, state: Any, proposal: Float[Array, " dim"]
-) -> Float[Array, " num_data"]:
+def _differences(posterior: AbstractPosterior, state: Any, proposal: Float[Array, " dim"]) -> Float[Array, " num_data"]:
     """beta d_i of every row, what a control variate leaves of it."""
     d = posterior.log_likelihoods(proposal) - posterior.log_likelihoods(state.position)
     if state.anchor is not None:
@@ -95,9 +93,7 @@ def seen(
     return (factor(b) - factor(-b)) / 2
 
 
-def unseen_curvature(
-    sampler: Any, posterior: AbstractPosterior, state: Any, *, key: PRNGKeyArray
-) -> Float[Array, ""]:
+def unseen_curvature(sampler: Any, posterior: AbstractPosterior, state: Any, *, key: PRNGKeyArray) -> Float[Array, ""]:
     """The share of the log posterior's curvature, in the direction that loses most, that steps do not see.
 
     A share s makes the variance in that direction 1 / (1 - s) times what it should be. The directions are those in

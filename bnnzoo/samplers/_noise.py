@@ -18,7 +18,12 @@ class Difference(NamedTuple):
 
 
 def estimated(
-    d: Float[Array, " used"], known_change: Float[Array, ""], *, scale: Float[Array, ""], left: float, groups: int | None
+    d: Float[Array, " used"],
+    known_change: Float[Array, ""],
+    *,
+    scale: Float[Array, ""],
+    left: float,
+    groups: int | None,
 ) -> Difference:
     """delta and its variance from the differences of the K data of a step, the same number in each of its batches.
 

@@ -41,10 +41,7 @@ class PenaltyState(eqx.Module):
 
 
 class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState]):
-    """Metropolis on mini-batches, accepting with their estimate of the log ratio less a penalty of `correction` terms.
-
-    The formulas are at `Penalty`.
-    """
+    """Metropolis on mini-batches, with a penalty of `correction` terms; the formulas are at `Penalty`."""
 
     statistics: ClassVar[tuple[Statistic, ...]] = (ACCEPTANCE_RATE, *STATISTICS, LOG_DENSITY_ESTIMATE)
 
@@ -110,8 +107,8 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
             return state
         rows = state.rows
         if rows is not None:
-            seen = _influence.of_rows(self, posterior, state, steps_between=0, key=key)
-            rows = _row_probabilities.after_look(rows, seen.square)
+            influence = _influence.of_rows(self, posterior, state, steps_between=0, key=key)
+            rows = _row_probabilities.after_look(rows, influence.square)
         anchor = None if state.anchor is None else follow(state.anchor, posterior, state.position)
         point, hessian = (state.position, None) if anchor is None else (anchor.point, anchor.hessian)
         shape = _preconditioner.update_precision(state.preconditioner, posterior, point, hessian)

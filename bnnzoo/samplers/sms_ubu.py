@@ -20,7 +20,6 @@ from bnnzoo.samplers._stochastic_gradient import AbstractStochasticGradientSampl
 from bnnzoo.samplers.base import Exactness, Stats
 from bnnzoo.samplers.kernel import choose, standard_normal
 
-
 _SWEEPS = 32
 """Over which the answer to the batches' errors is averaged."""
 
