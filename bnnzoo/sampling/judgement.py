@@ -28,8 +28,7 @@ def add(totals: Totals, stats: Mapping[str, Float[np.ndarray, "chain draw"]]) ->
 def inspected(
     sampler: AbstractSampler, posterior: AbstractPosterior, states: PyTree, *, key: PRNGKeyArray
 ) -> dict[str, list[float]]:
-    """What the sampler sees in a last look at every chain [chain], one after the other: a look may pass over all data.
-    """
+    """What the sampler sees in a last look at every chain [chain], one after the other: a look may pass over all data."""
 
     @eqx.filter_jit
     def look(sampler: Any, posterior: Any, states: PyTree, keys: Any) -> dict[str, Any]:

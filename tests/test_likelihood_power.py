@@ -1,0 +1,143 @@
+"""The likelihood power is in every sampler: a power b on noise of sd s is, exactly, noise of sd s / sqrt(b).
+
+Two posteriors with one log density up to a constant, the power in one of them; the same key must give the same draws.
+The positive control of each is the first posterior without its power, where the draws must differ.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bnnzoo.models import Linear
+from bnnzoo.posterior import NetworkPosterior
+from bnnzoo.posterior.likelihoods import Gaussian
+from bnnzoo.posterior.priors import Normal
+from bnnzoo.samplers import (
+    Bbb,
+    Dropout,
+    Ensemble,
+    Gibbs,
+    Importance,
+    Laplace,
+    Mala,
+    Penalty,
+    Psgld,
+    RandomWalk,
+    Rejection,
+    Sghmc,
+    Sgld,
+    SmsUbu,
+    _training,
+)
+
+ROWS = 6
+RNG = np.random.default_rng(3)
+X, Y = RNG.normal(size=(ROWS, 1)).astype(np.float32), RNG.normal(size=(ROWS, 1)).astype(np.float32)
+
+
+def _posterior(scale: float, power: float, prior: float = 1.0) -> NetworkPosterior:
+    network = Linear().build((1,), 1, key=jax.random.key(0))
+    return NetworkPosterior.of(network, Gaussian(scale=scale), Normal(scale=prior), X, Y, likelihood_power=power)
+
+
+WITH_POWER, WITHOUT, CONTROL = _posterior(0.5, 0.25), _posterior(1.0, 1.0), _posterior(0.5, 1.0)
+BATCH = {"batch_size": 3}
+NOISY = {"step_size": 0.2, "batch_size": 3, "num_batches": 2}
+
+STEPS = {
+    "random-walk": RandomWalk(step_size=0.6),
+    "mala": Mala(step_size=0.3),
+    "gibbs": Gibbs(step_size=0.6),
+    "rejection": Rejection(block=8),
+    "penalty": Penalty(**NOISY),
+    "penalty, first order": Penalty(**NOISY, control_variate="first"),
+    "penalty, second order": Penalty(**NOISY, control_variate="second", proposal="langevin"),
+    "penalty, langevin": Penalty(**NOISY, proposal="langevin"),
+    "penalty, importance": Penalty(**NOISY, sampling="importance"),
+    "sgld": Sgld(step_size=0.05, **BATCH),
+    "sgld, first order": Sgld(step_size=0.05, **BATCH, control_variate="first"),
+    "sghmc": Sghmc(step_size=0.05, **BATCH),
+    "psgld": Psgld(step_size=0.05, **BATCH),
+    "sms-ubu": SmsUbu(step_size=0.05, **BATCH),
+}
+"""Samplers whose steps look at the likelihood."""
+
+
+def _stepped(sampler: Any, posterior: NetworkPosterior, *, warming: bool = False) -> np.ndarray:
+    """Positions after each of a few steps, by fixed keys."""
+    theta = jnp.asarray([0.4, -0.3])
+
+    @eqx.filter_jit
+    def run(sampler, posterior):
+        state = sampler.init(posterior, theta, num_warmup=20 if warming else 0, key=jax.random.key(1))
+        step = sampler.warmup_step if warming else sampler.step
+
+        def one(state, key):
+            state, _ = step(posterior, state, key=key)
+            return state, state.position
+
+        return jax.lax.scan(one, state, jax.random.split(jax.random.key(2), 12))[1]
+
+    return np.asarray(run(sampler, posterior))
+
+
+def _same(found: Any) -> None:
+    """`found(posterior)` is the same with and without the power where the densities are, and differs in the control."""
+    one, other, control = (np.asarray(found(p), float) for p in (WITH_POWER, WITHOUT, CONTROL))
+    np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
+    assert np.abs(one - control).max() > 0.01
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_steps_go_by_the_power(name):
+    _same(lambda posterior: _stepped(STEPS[name], posterior))
+
+
+@pytest.mark.parametrize("sampler", [Bbb(batch_size=3), Ensemble(batch_size=3)], ids=["bbb", "ensemble"])
+def test_training_goes_by_the_power(sampler):
+    """Adam forgets the size of a gradient, but not where its parts balance."""
+    _same(lambda posterior: _stepped(sampler, posterior, warming=True))
+
+
+def test_laplace_goes_by_the_power():
+    theta = jnp.asarray([0.4, -0.3])
+    for covariance in ("full", "diagonal", "kronecker"):
+        sampler = Laplace(covariance=covariance)
+        _same(lambda p, s=sampler: s.init(p, theta, num_warmup=0, key=jax.random.key(1)).factor.draw(jnp.ones(2)))
+
+
+def test_the_weights_of_importance_go_by_the_power():
+    def weights(posterior):
+        sampler = Importance()
+        state = sampler.init(posterior, jnp.zeros(2), num_warmup=0, key=jax.random.key(1))
+        keys = jax.random.split(jax.random.key(2), 5)
+        found = jax.vmap(lambda key: sampler.step(posterior, state, key=key)[1]["log_weight"])(keys)
+        return found - found[0]  # the normaliser's constant
+
+    _same(weights)
+
+
+def test_the_training_loss_is_the_log_density_for_each_datum():
+    """Its prior and its power: what `--init map`, Laplace, dropout, ensembles and SWAG train with."""
+    theta = jnp.asarray([0.4, -0.3])
+    for posterior in (WITH_POWER, CONTROL, _posterior(0.5, 1.0, prior=0.1)):
+        wanted = -posterior.log_density(theta) / ROWS
+        np.testing.assert_allclose(_training.loss(posterior, theta, posterior.data), wanted, rtol=1e-5)
+
+
+def test_dropout_trains_the_network_that_it_draws():
+    """Over all rows the density that a step of warm-up climbs is that of one mask or of the other, never of none."""
+    theta, sampler = jnp.asarray([0.4, -0.3]), Dropout(rate=0.5, masks=1, batch_size=ROWS)
+    state = sampler.init(CONTROL, theta, num_warmup=20, key=jax.random.key(1))
+    step = jax.jit(jax.vmap(lambda key: sampler.warmup_step(CONTROL, state, key=key)[1]["lp_estimate"]))
+    found = np.unique(np.asarray(step(jax.random.split(jax.random.key(2), 20))))
+    masked = [theta * jnp.asarray([factor, 1.0]) for factor in (0.0, 2.0)]
+    wanted = [float(jnp.sum(CONTROL.log_likelihoods(seen)) + CONTROL.log_prior(theta)) for seen in masked]
+    np.testing.assert_allclose(found, np.sort(wanted), rtol=1e-4)
+    assert np.abs(found - float(CONTROL.log_density(theta))).min() > 0.01
