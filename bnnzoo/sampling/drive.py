@@ -221,9 +221,8 @@ class _Driver:
 
     def _checkpoint(self, chunk: Chunk, *, keep: bool = False) -> None:
         tuned, seconds = tuned_fields(self.job.problem.sampler, chunk.sampler), dataclasses.asdict(self.seconds)
-        totals = {name: (total, count) for name, (total, count) in self.totals.items()}
         arrays = carry.flatten(chunk.carry)
-        state = Checkpoint(arrays, chunk.next_step, self.writer.num_parts, tuned, seconds, totals)
+        state = Checkpoint(arrays, chunk.next_step, self.writer.num_parts, tuned, seconds, self.totals)
         self.writer.save(state, keep=keep)
 
     def _write(self, chunk: Chunk) -> None:
