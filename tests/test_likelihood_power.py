@@ -70,7 +70,7 @@ STEPS = {
 
 
 def _stepped(sampler: Any, posterior: NetworkPosterior, *, warming: bool = False) -> np.ndarray:
-    """Positions after each of a few steps, by fixed keys."""
+    """Positions after each of a few steps, by fixed keys, and what the steps told of the density."""
     theta = jnp.asarray([0.4, -0.3])
 
     @eqx.filter_jit
@@ -79,12 +79,17 @@ def _stepped(sampler: Any, posterior: NetworkPosterior, *, warming: bool = False
         step = sampler.warmup_step if warming else sampler.step
 
         def one(state, key):
-            state, _ = step(posterior, state, key=key)
-            return state, state.position
+            state, stats = step(posterior, state, key=key)
+            told = [stats[name] for name in ("acceptance_rate", "n_steps") if name in stats]
+            trained = [stats[name] for name in ("lp_estimate", "elbo_estimate") if name in stats and warming]
+            return state, (state.position, told, trained)
 
         return jax.lax.scan(one, state, jax.random.split(jax.random.key(2), 12))[1]
 
-    return np.asarray(run(sampler, posterior))
+    position, told, trained = run(sampler, posterior)
+    # A density has a constant of its own.
+    columns = [np.asarray(one, float) for one in told] + [np.asarray(one) - np.asarray(one)[0] for one in trained]
+    return np.column_stack([position, *columns])
 
 
 def _same(found: Any) -> None:
@@ -101,7 +106,6 @@ def test_steps_go_by_the_power(name):
 
 @pytest.mark.parametrize("sampler", [Bbb(batch_size=3), Ensemble(batch_size=3)], ids=["bbb", "ensemble"])
 def test_training_goes_by_the_power(sampler):
-    """Adam forgets the size of a gradient, but not where its parts balance."""
     _same(lambda posterior: _stepped(sampler, posterior, warming=True))
 
 

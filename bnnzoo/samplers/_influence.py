@@ -20,6 +20,8 @@ _ROWS = 64
 """Rows that a direction is made of, at most: those that lose most."""
 _DIRECTIONS = 3
 _PROPOSALS, _STEPS_BETWEEN = 8, 50
+_FAR = 1e10
+"""What an infinite difference counts as, whose square is still a number."""
 _ELEMENTS = 2**22
 """Numbers in the gradients of those rows, at most."""
 
@@ -54,7 +56,7 @@ def of_rows(
         step = lambda j, at: sampler.step(posterior, at, key=jax.random.fold_in(key_steps, j))[0]  # noqa: E731
         state = jax.lax.fori_loop(0, steps_between, step, state)
         proposal, _, _ = sampler._propose(posterior, state, key=key_proposal)
-        d = jnp.nan_to_num(_differences(posterior, state, proposal))
+        d = jnp.clip(jnp.nan_to_num(_differences(posterior, state, proposal)), -_FAR, _FAR)
         return state, square + d**2, lost + d * (d - seen(d, drawn, disjoint=disjoint))
 
     zero = jnp.zeros((posterior.num_data,), state.position.dtype)
@@ -88,7 +90,10 @@ def seen(
     paid = (1 - drawn) * b**2 / 2
 
     def factor(b: Float[Array, " num_data"]) -> Float[Array, " num_data"]:
-        return jnp.logaddexp(jnp.log1p(-drawn), jnp.log(drawn) + b - paid)
+        x = b - paid
+        # log(1 - drawn + drawn e^x): the first form is exact where the second overflows, the second where x is small.
+        far = jnp.logaddexp(jnp.log1p(-drawn), jnp.log(drawn) + x)
+        return jnp.where(jnp.abs(x) > 5, far, jnp.log1p(drawn * jnp.expm1(jnp.clip(x, -5.0, 5.0))))
 
     return (factor(b) - factor(-b)) / 2
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import equinox as eqx
 import jax
 import numpy as np
-from jaxtyping import Float, PRNGKeyArray, PyTree
+from jaxtyping import PRNGKeyArray, PyTree, Shaped
 
 from bnnzoo.finding import Finding
 from bnnzoo.posterior import AbstractPosterior
@@ -18,7 +18,7 @@ Totals = dict[str, list[float]]
 """Sums of each statistic over the kept draws, a number a chain."""
 
 
-def add(totals: Totals, stats: Mapping[str, Float[np.ndarray, "chain draw"]]) -> None:
+def add(totals: Totals, stats: Mapping[str, Shaped[np.ndarray, "chain draw"]]) -> None:
     """Add the statistics of a chunk."""
     for name, values in stats.items():
         before = np.asarray(totals.get(name, np.zeros(len(values))))
@@ -28,7 +28,9 @@ def add(totals: Totals, stats: Mapping[str, Float[np.ndarray, "chain draw"]]) ->
 def inspected(
     sampler: AbstractSampler, posterior: AbstractPosterior, states: PyTree, *, key: PRNGKeyArray
 ) -> dict[str, list[float]]:
-    """What the sampler sees in a last look at every chain [chain], one after the other: a look may pass over all data."""
+    """What the sampler sees in a last look at every chain [chain], one after the other: each may pass over all data."""
+    if type(sampler).inspect is AbstractSampler.inspect:
+        return {}
 
     @eqx.filter_jit
     def look(sampler: Any, posterior: Any, states: PyTree, keys: Any) -> dict[str, Any]:
