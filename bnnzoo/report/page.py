@@ -60,7 +60,8 @@ def page(predictor: Predictor) -> str:
         "versions": _table(("", ""), sorted(json.loads(about.get("versions", "{}")).items())),
         "missing": _missing({name: reason for name, reason in drawn.items() if not isinstance(reason, Picture)}),
     }
-    return string.Template(files("bnnzoo.report").joinpath("report.html").read_text(encoding="utf-8")).substitute(values)
+    template = files("bnnzoo.report").joinpath("report.html").read_text(encoding="utf-8")
+    return string.Template(template).substitute(values)
 
 
 def _estimates(predictor: Predictor) -> dict[str, Estimate]:
