@@ -30,13 +30,13 @@ def diagnose(
     """
     del debug
     from bnnzoo import zoo
-    from bnnzoo.evaluation.findings import Limits, verdict
+    from bnnzoo.evaluation.findings import Limits, bias, verdict
     from bnnzoo.finding import sentence
 
     opened = zoo.open(run)
     diagnosis = opened.diagnose()
     found = opened.findings(diagnosis, Limits(rhat, ess, diverging, ebfmi))
-    words, failures = verdict(diagnosis["exactness"], found), [sentence(finding) for finding in found]
+    words, failures = verdict(diagnosis["exactness"], found, bias(diagnosis)), [sentence(finding) for finding in found]
     if json:
         print_json({**diagnosis, "verdict": words, "failures": failures, "blocks": opened.blocks()})
     else:

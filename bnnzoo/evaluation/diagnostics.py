@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -67,6 +68,7 @@ def of_run(predictor: Predictor, *, num_probes: int = 50) -> dict[str, Any]:
         **of_statistics(record.statistics, averaged=record.averaged, thin=record.thin),
         "regime_ok": about["regime_ok"],
         "regime": about.get("regime", ""),
+        **of_last_look(about.get("inspected", "{}")),
     }
 
 
@@ -203,6 +205,21 @@ def of_statistics(
         energy = np.asarray(stats["energy"], float)
         with np.errstate(divide="ignore", invalid="ignore"):
             found["ebfmi"] = float(np.min(np.mean(np.diff(energy) ** 2, 1) / np.var(energy, 1)))
+    return found
+
+
+def of_last_look(inspected: str) -> dict[str, float]:
+    """What the sampler saw in a last look at each chain, from the attribute `inspected`.
+
+    `unseen` is the worst chain's; `variance_ratio`, the variance of an average direction over the posterior's that a
+    sampler without an accept step estimates of itself, is the mean, and `variance_ratio_se` its standard error.
+    """
+    seen = json.loads(inspected)
+    found = {"unseen": float(np.max(seen["unseen"]))} if "unseen" in seen else {}
+    if "variance_ratio" in seen:
+        errors = np.asarray(seen["variance_ratio_se"], float)
+        found["variance_ratio"] = float(np.mean(seen["variance_ratio"]))
+        found["variance_ratio_se"] = float(np.sum(errors**2) ** 0.5 / len(errors))
     return found
 
 

@@ -91,14 +91,25 @@ def judged(
     return (*of_sampler, *found)
 
 
-def verdict(exactness: str, found: Sequence[Finding]) -> str:
-    """One line: converged, not converged and why, or why that cannot be said."""
+def bias(diagnosis: Mapping[str, Any]) -> str:
+    """What a sampler without an accept step measured of its own bias; empty where none did."""
+    if "variance_ratio" not in diagnosis:
+        return ""
+    return (
+        "by its step size, curvature and gradient noise the variance of an average direction is "
+        f"{diagnosis['variance_ratio']:.3g} ± {diagnosis['variance_ratio_se']:.1g} times the posterior's"
+    )
+
+
+def verdict(exactness: str, found: Sequence[Finding], bias: str = "") -> str:
+    """One line: converged, not converged and why, or why that cannot be said; and the `bias` that is known."""
     said = [sentence(finding) for finding in found]
     if not is_chain(exactness):
         return "; ".join(["not a chain: the draws are of an approximation, and R-hat and ESS say nothing of it", *said])
     if said:
         return f"not converged: {'; '.join(said)}"
-    return "converged" + ("" if exactness != "biased" else ", to a biased sampler's own distribution")
+    known = f": {bias}" if bias else ""
+    return "converged" + ("" if exactness != "biased" else f", to a biased sampler's own distribution{known}")
 
 
 def ran(diagnosis: Mapping[str, Any], found: Sequence[Finding]) -> Answer:
@@ -110,12 +121,14 @@ def ran(diagnosis: Mapping[str, Any], found: Sequence[Finding]) -> Answer:
     if "acceptance_rate" in diagnosis:
         good.append(f"acceptance {diagnosis['acceptance_rate']:.2f}")
     if "sigma2" in diagnosis:
-        good.append(f"regime ok (mean σ² {diagnosis['sigma2']:.2g})")
+        good.append(f"{'regime ok, ' if diagnosis['regime_ok'] == 1 else ''}mean σ² {diagnosis['sigma2']:.2g}")
     if "diverging" in diagnosis:
         share = diagnosis["diverging"]
         good.append("no divergence" if not share else f"{share:.2%} of draws diverging")
     if diagnosis["exactness"] in _EXACTNESS:
-        return Answer(RAN, "unsure", _sentence([", ".join(good), _EXACTNESS[diagnosis["exactness"]]]))
+        measured = bias(diagnosis)
+        known = f"the sampler is biased: {measured}" if measured else _EXACTNESS[diagnosis["exactness"]]
+        return Answer(RAN, "unsure", _sentence([", ".join(good), known]))
     return Answer(RAN, "yes", _sentence([", ".join(good)]))
 
 

@@ -16,12 +16,17 @@ def uniform_indices(size: int, total: int, *, key: PRNGKeyArray) -> Int[Array, "
 
     The high word of a 32 x 32 bit product (Lemire 2019), a quarter of the price of `jax.random.randint`.
     """
+    return integers_below(total, size, key=key).astype(jnp.int32)
+
+
+def integers_below(total: int | UInt32[Array, ""], size: int, *, key: PRNGKeyArray) -> UInt32[Array, " size"]:
+    """`size` independent integers out of `0..total-1`, each as likely as any other to one part in 2^32 / total."""
     bits = jax.random.bits(key, (size,))
     low, high = jnp.uint32(total & 0xFFFF), jnp.uint32(total >> 16)
     bits_low, bits_high = bits & 0xFFFF, bits >> 16
     middle = bits_high * low + ((bits_low * low) >> 16)
     carry = (middle & 0xFFFF) + bits_low * high
-    return (bits_high * high + (middle >> 16) + (carry >> 16)).astype(jnp.int32)
+    return bits_high * high + (middle >> 16) + (carry >> 16)
 
 
 def distinct_indices(

@@ -86,7 +86,7 @@ def at_start(size: int | str, batches: int | str, sampling: str, num_data: int) 
     disjoint = sampling == "disjoint"
     if not isinstance(size, str):
         return Sizes(size, number, disjoint)
-    if sampling == "replacement" or START[0] * number <= num_data:
+    if sampling in ("replacement", "importance") or START[0] * number <= num_data:
         return Sizes(START[0], number, disjoint)
     number = min(number, num_data) if isinstance(batches, str) else number
     return Sizes(max(1, num_data // number), number, disjoint)

@@ -7,8 +7,6 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from bnnzoo.samplers._batch_sizes import Sizes
-
 
 class Difference(NamedTuple):
     """An estimate of L(theta') - L(theta) from a batch of per-datum differences."""
@@ -19,36 +17,38 @@ class Difference(NamedTuple):
     skewness: Float[Array, ""]
 
 
-def difference(
+def estimated(
     d: Float[Array, " used"],
     known_change: Float[Array, ""],
-    sizes: Sizes,
     *,
-    num_data: int,
-    power: Float[Array, ""],
-    pooled: bool,
+    scale: Float[Array, ""],
+    left: float,
+    groups: int | None,
 ) -> Difference:
-    """delta = -`known_change` - power N mean(d), and its variance from the spread of d, or of its batches' means.
+    """delta and its variance from the differences of the K data of a step, the same number in each of its batches.
 
-    With replacement Var(delta) = power^2 N^2 / K s^2; disjoint batches have (1 - K/N) of it.
+    With replacement Var(delta) = beta^2 N^2 / K s^2; disjoint batches have 1 - K/N of it. Differences that were drawn
+    with probabilities p_i come divided by N p_i, and need nothing else.
+
+    Args:
+        known_change: of the log prior, and of what a control variate knows: without noise.
+        scale: beta N.
+        left: the share of the variance that is left, 1 - K/N where no datum comes twice.
+        groups: batches whose means the variance is taken of; None: of single data.
     """
-    size, batches, disjoint = sizes
-    used = sizes.used
-    # Products of sizes are floats: N * N overflows an int32 above 46 340 data.
-    scale = power * float(num_data)
-    mean = jnp.mean(d)
+    used, mean = d.shape[0], jnp.mean(d)
     centred = d - mean
     second = jnp.mean(centred**2)
     # Scaled before it is cubed: the cube of a small spread is no longer a float32.
     spread = jnp.sqrt(jnp.maximum(second, jnp.finfo(d.dtype).tiny))
     skewness = jnp.mean((centred / spread) ** 3) / used**0.5
-    if pooled:
+    if groups is None:
         sigma2, dof = scale**2 / used * second * (used / (used - 1)), used - 1
     else:
-        means = jnp.mean(centred.reshape(batches, size), 1)
-        sigma2, dof = scale**2 / batches * jnp.var(means, ddof=1), batches - 1
-    if disjoint:
-        sigma2 = sigma2 * (1 - used / num_data)
+        means = jnp.mean(centred.reshape(groups, -1), 1)
+        sigma2, dof = scale**2 / groups * jnp.var(means, ddof=1), groups - 1
+    if left < 1:
+        sigma2 = sigma2 * left
     return Difference(-known_change - scale * mean, sigma2, dof, skewness)
 
 

@@ -80,6 +80,17 @@ def update_precision(
     return Preconditioner(preconditioner.factor, preconditioner.precision + change, count)
 
 
+def or_diagonal(
+    preconditioner: Preconditioner, posterior: AbstractPosterior, theta: Float[Array, " dim"]
+) -> Preconditioner:
+    """The preconditioner if it knows the curvature, else one of the curvature's diagonal at `theta`."""
+    if preconditioner.factor.ndim:
+        return preconditioner
+    empty = Preconditioner(jnp.ones_like(theta), jnp.zeros_like(theta), jnp.zeros((), theta.dtype))
+    diagonal = update_precision(empty, posterior, theta)
+    return eqx.tree_at(lambda p: p.factor, diagonal, _factor(diagonal.precision))
+
+
 S = TypeVar("S")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
@@ -16,8 +17,9 @@ from bnnzoo.errors import UsageError
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.hyperparameter import Number, number
 from bnnzoo.samplers._control_variate import ORDER, Anchor, Order, anchored, follow, refuse_large
+from bnnzoo.samplers._gradient_noise import gradient_noise, jackknife
 from bnnzoo.samplers._schedule import Schedule, scheduled
-from bnnzoo.samplers.base import AbstractSampler
+from bnnzoo.samplers.base import AbstractSampler, Stats
 from bnnzoo.samplers.statistics import DIVERGING, LOG_DENSITY_ESTIMATE, STEP_SIZE, Statistic
 
 S = TypeVar("S")
@@ -80,6 +82,41 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
             gradient = gradient - scale * anchor.batch_slope(posterior, theta, batch) + known
         return lp_estimate, gradient
 
+    def metric(self, state: S) -> Float[Array, " dim"] | Float[Array, ""]:
+        """G of the proposal: a step moves by eta_t G times the gradient."""
+        del state
+        return jnp.ones(())
+
+    @abc.abstractmethod
+    def variance_ratio(
+        self, length: Float[Array, ""], noise: Float[Array, ""], *, num_batches: int
+    ) -> Float[Array, ""]:
+        """The stationary variance over that of a Gaussian target of precision a, whose gradients have the variance V.
+
+        Args:
+            length: eta a.
+            noise: eta V.
+            num_batches: batches that the data make.
+        """
+
+    def inspect(self, posterior: AbstractPosterior, state: S, *, key: PRNGKeyArray) -> Stats:
+        """How biased the chain is: `variance_ratio` by the step size, curvature and gradient noise where it ended.
+
+        By the means of curvature and noise over theta's coordinates: of an average direction, not of the worst.
+        """
+        known: Any = state
+        metric, eta = self.metric(state), self.eta(known.count, known.position)
+
+        def gradient(theta: Float[Array, " dim"], key: PRNGKeyArray) -> Float[Array, " dim"]:
+            return self.gradient(posterior, theta, known.anchor, self.batch(posterior, key=key))[1]
+
+        def ratio(curvature: Float[Array, ""], variance: Float[Array, ""]) -> Float[Array, ""]:
+            batches = posterior.num_data // self.batch_size
+            return self.variance_ratio(eta * curvature, eta * variance, num_batches=batches)
+
+        value, error = jackknife(ratio, gradient_noise(gradient, known.position, metric, key=key))
+        return {"variance_ratio": value, "variance_ratio_se": error}
+
     def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> float:
         """A gradient a datum, and its derivatives at the anchor."""
         del posterior, means
@@ -92,3 +129,8 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
                 f"use at most {posterior.num_data}, or --sampler.sampling replacement"
             )
         refuse_large(self.control_variate, posterior)
+
+
+def langevin_variance_ratio(length: Float[Array, ""], noise: Float[Array, ""]) -> Float[Array, ""]:
+    """(1 + eta V / 2) / (1 - eta a / 2), of theta' = theta + eta grad + sqrt(2 eta) eps; infinite where it diverges."""
+    return jnp.where(length < 2, (1 + noise / 2) / jnp.maximum(1 - length / 2, 0.0), jnp.inf)

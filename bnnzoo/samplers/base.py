@@ -106,8 +106,16 @@ class AbstractSampler(eqx.Module, Generic[S]):
         del state
         return None
 
+    def inspect(self, posterior: AbstractPosterior, state: S, *, key: PRNGKeyArray) -> Stats:
+        """A last look from where a chain ended, at what its statistics do not tell: numbers for the file.
+
+        `findings` meets them beside the means.
+        """
+        del posterior, state, key
+        return {}
+
     def findings(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> tuple[Finding, ...]:
-        """What is wrong with the run, the worst first, given the means of its statistics over all steps."""
+        """What is wrong with a chain, the worst first, given the means of its statistics over all steps."""
         del posterior, means
         return ()
 
@@ -118,6 +126,12 @@ class AbstractSampler(eqx.Module, Generic[S]):
         if not paces:
             return "use --precision float64, or another sampler"
         return f"use a smaller --sampler.{paces[0].replace('_', '-')}"
+
+    @property
+    def guarded(self) -> bool:
+        """Whether `findings` knows of every way that this instance can go wrong unseen; if not, a run is not called
+        right: its `regime_ok` is not applicable."""
+        return False
 
     @property
     def stated_exactness(self) -> Exactness:

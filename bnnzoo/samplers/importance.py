@@ -49,5 +49,10 @@ class Importance(AbstractSampler[ImportanceState]):
             "diverging": ~finite,
         }
 
+    @property
+    def guarded(self) -> bool:
+        """By the tail of its weights, which are judged together."""
+        return True
+
     def check(self, posterior: AbstractPosterior) -> None:
         eqx.filter_eval_shape(posterior.sample_prior, key=jax.random.key(0))

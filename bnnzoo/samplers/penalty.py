@@ -18,11 +18,12 @@ from bnnzoo.errors import UsageError
 from bnnzoo.finding import Finding
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.hyperparameter import Number, number
-from bnnzoo.samplers import _batch_sizes, _preconditioner
+from bnnzoo.samplers import _batch_sizes, _influence, _preconditioner, _row_probabilities
 from bnnzoo.samplers._batch_sizes import Seen, Sizes
 from bnnzoo.samplers._control_variate import ORDER, Anchor, Order, anchored, follow, refuse_large
-from bnnzoo.samplers._noise import Difference, difference, noise_penalty
+from bnnzoo.samplers._noise import Difference, estimated, noise_penalty
 from bnnzoo.samplers._regime import STATISTICS, regime
+from bnnzoo.samplers._row_probabilities import RowProbabilities
 from bnnzoo.samplers.base import AbstractSampler, Exactness, Stats
 from bnnzoo.samplers.kernel import choose, metropolis, replace, standard_normal
 from bnnzoo.samplers.statistics import ACCEPTANCE_RATE, LOG_DENSITY_ESTIMATE, Statistic
@@ -38,13 +39,12 @@ class PenaltyState(eqx.Module):
     """Whether warm-up chooses the batch sizes, ..."""
     auto_sampling: Bool[Array, ""]
     """... and whether a datum may be used twice."""
+    rows: RowProbabilities | None
+    """What rows are drawn with, where not all alike."""
 
 
 class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState]):
-    """Metropolis on mini-batches, accepting with their estimate of the log ratio less a penalty of `correction` terms.
-
-    The formulas are at `Penalty`.
-    """
+    """Metropolis on mini-batches, with a penalty of `correction` terms; the formulas are at `Penalty`."""
 
     statistics: ClassVar[tuple[Statistic, ...]] = (ACCEPTANCE_RATE, *STATISTICS, LOG_DENSITY_ESTIMATE)
 
@@ -103,25 +103,31 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
         order = self.control_variate
         anchor = None if order == "none" else anchored(posterior, theta, second=order == "second")
         auto_sampling = auto & (self.sampling == "auto")
+        rows = _row_probabilities.uniform(posterior.num_data) if self.sampling == "importance" else None
         eta = jnp.asarray(self.step_size, theta.dtype)
-        return PenaltyState(theta, eta, shape, anchor, Seen.nothing(theta), auto, auto_sampling)
+        return PenaltyState(theta, eta, shape, anchor, Seen.nothing(theta), auto, auto_sampling, rows)
 
     def settle(
         self, posterior: AbstractPosterior, state: PenaltyState, *, final: bool, key: PRNGKeyArray
     ) -> PenaltyState:
-        del key
         if final:
             return state
+        rows = state.rows
+        if rows is not None:
+            influence = _influence.of_rows(self, posterior, state, steps_between=0, key=key)
+            rows = _row_probabilities.after_look(rows, influence.square)
         anchor = None if state.anchor is None else follow(state.anchor, posterior, state.position)
         point, hessian = (state.position, None) if anchor is None else (anchor.point, anchor.hessian)
         shape = _preconditioner.update_precision(state.preconditioner, posterior, point, hessian)
-        return replace(state, preconditioner=shape, anchor=anchor)
+        return replace(state, preconditioner=shape, anchor=anchor, rows=rows)
 
     def tune(
         self, posterior: AbstractPosterior, states: PenaltyState, *, final: bool, key: PRNGKeyArray, num_steps: int
     ) -> tuple[AbstractSampler[PenaltyState], PenaltyState]:
         del key, num_steps
         states = _preconditioner.pool_chains(states, final=final)
+        if states.rows is not None and not final:
+            states = replace(states, rows=_row_probabilities.pool_chains(states.rows))
         total, proposal, now = posterior.num_data, self.proposes(posterior.num_data), self.plan(posterior.num_data)
         if not bool(states.auto[0]):
             return self, states
@@ -141,7 +147,10 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
             if then == now:
                 return self, states
             now = then
-        return dataclasses.replace(self, proposal=proposal, **now.fields()), states
+        fields = now.fields()
+        if self.sampling == "importance":
+            fields.pop("sampling")  # rows drawn by their influence may come twice, whatever the sizes
+        return dataclasses.replace(self, proposal=proposal, **fields), states
 
     def warmup_step(
         self, posterior: AbstractPosterior, state: PenaltyState, *, key: PRNGKeyArray
@@ -156,7 +165,7 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
         key_propose, key_batch, key_accept = jax.random.split(key, 3)
         proposal, log_proposal_ratio, num_steps = self._propose(posterior, state, key=key_propose)
 
-        batch = self._batch(posterior, key=key_batch)
+        batch, weights = self._batch(posterior, state.rows, key=key_batch)
         here = posterior.log_likelihood(state.position, batch)
         there = posterior.log_likelihood(proposal, batch)
         prior_here, prior_there = posterior.log_prior(state.position), posterior.log_prior(proposal)
@@ -165,6 +174,8 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
         if state.anchor is not None:
             d = d - state.anchor.batch_part(posterior, state.position, proposal, batch)
             known = posterior.likelihood_power * state.anchor.whole_part(state.position, proposal)
+        if weights is not None:
+            d, here, there = d * weights, here * weights, there * weights
         difference = self.difference(posterior, d, prior_there - prior_here + known)
         penalty = noise_penalty(difference.sigma2, difference.dof, self.correction)
 
@@ -191,13 +202,18 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
         }
         return state, stats | ({"n_steps": num_steps} if self.proposes(posterior.num_data) == "hmc" else {})
 
-    def _batch(self, posterior: AbstractPosterior, *, key: PRNGKeyArray) -> Any:
+    def _batch(
+        self, posterior: AbstractPosterior, rows: RowProbabilities | None, *, key: PRNGKeyArray
+    ) -> tuple[Any, Float[Array, " used"] | None]:
+        """The data of a step, and the weight of each in means over them; None where all weigh the same."""
         sizes = self.plan(posterior.num_data)
+        if rows is not None:
+            return rows.minibatch(posterior, sizes.used, key=key)
         draw = functools.partial(posterior.minibatch, sizes.used, replace=not sizes.disjoint, key=key)
         if not sizes.disjoint or sizes.used < posterior.num_data:
-            return draw()
+            return draw(), None
         jax.eval_shape(draw)  # rows that depend on each other are refused all the same
-        return jax.tree.map(jnp.asarray, posterior.data)
+        return jax.tree.map(jnp.asarray, posterior.data), None
 
     def _propose(
         self, posterior: AbstractPosterior, state: PenaltyState, *, key: PRNGKeyArray
@@ -212,7 +228,7 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
         kind = self.proposes(posterior.num_data)
         if kind == "random-walk":
             return state.position + eta * shape.correlate(eps), jnp.zeros((), eta.dtype), jnp.asarray(0)
-        slope = self._slope(posterior, state.anchor, key=key_drift)
+        slope = self._slope(posterior, state, key=key_drift)
         number = jnp.asarray(1)
         if kind == "langevin":
             eta = jnp.sqrt(2 * eta)
@@ -231,17 +247,18 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
         return last[0], (jnp.sum(eps**2) - jnp.sum(last[1] ** 2)) / 2, number
 
     def _slope(
-        self, posterior: AbstractPosterior, anchor: Anchor | None, *, key: PRNGKeyArray
+        self, posterior: AbstractPosterior, state: PenaltyState, *, key: PRNGKeyArray
     ) -> Callable[[Float[Array, " dim"]], Float[Array, " dim"]]:
         """An estimate of the log posterior's gradient, as a function: the same at every point of a step."""
-        prior, power = jax.grad(posterior.log_prior), posterior.likelihood_power
+        prior, power, anchor = jax.grad(posterior.log_prior), posterior.likelihood_power, state.anchor
         if anchor is not None and anchor.hessian is not None:
             return lambda theta: prior(theta) + power * anchor.slope(theta)
-        batch = self._batch(posterior, key=key)
+        batch, weights = self._batch(posterior, state.rows, key=key)
 
         @jax.grad
         def on_batch(theta: Float[Array, " dim"]) -> Float[Array, ""]:
-            return posterior.num_data * jnp.mean(posterior.log_likelihood(theta, batch))
+            each = posterior.log_likelihood(theta, batch)
+            return posterior.num_data * jnp.mean(each if weights is None else each * weights)
 
         if anchor is None:
             return lambda theta: prior(theta) + power * on_batch(theta)
@@ -251,13 +268,20 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
     def difference(
         self, posterior: AbstractPosterior, d: Float[Array, " used"], known_change: Float[Array, ""]
     ) -> Difference:
-        """delta and its variance from the per-datum differences `d` of a step's batches.
-
-        With replacement Var(delta) = beta^2 N^2 / K s^2; disjoint batches have (1 - K/N) of it.
-        """
+        """delta and its variance from the per-datum differences `d` of a step's batches, weighted where they are."""
         sizes, total = self.plan(posterior.num_data), posterior.num_data
-        power, pooled = jnp.asarray(posterior.likelihood_power, d.dtype), self.variance == "pooled"
-        return difference(d, known_change, sizes, num_data=total, power=power, pooled=pooled)
+        # Products of sizes are floats: N * N overflows an int32 above 46 340 data.
+        scale = jnp.asarray(posterior.likelihood_power, d.dtype) * float(total)
+        left = 1 - sizes.used / total if sizes.disjoint else 1.0
+        groups = None if self.variance == "pooled" else sizes.batches
+        return estimated(d, known_change, scale=scale, left=left, groups=groups)
+
+    def inspect(self, posterior: AbstractPosterior, state: PenaltyState, *, key: PRNGKeyArray) -> Stats:
+        return {"unseen": _influence.unseen_curvature(self, posterior, state, key=key)} if self.correction else {}
+
+    @property
+    def guarded(self) -> bool:
+        return self.correction > 0
 
     def headroom(self, stats: Stats) -> Float[Array, " constraint"]:
         """Acceptance above its target, and sigma2 below its own, capped so that one outlier is one."""
@@ -285,6 +309,8 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
         return self.plan(posterior.num_data).used * (2.0 + order + gradients)
 
     def findings(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> tuple[Finding, ...]:
+        if not self.guarded:
+            return ()
         return regime(
             means,
             self.plan(posterior.num_data),
@@ -324,8 +350,11 @@ class Penalty(AbstractPenalty):
         Doc("theta + eta F eps, theta + eta C grad + sqrt(2 eta) F eps, or leapfrog steps; auto: hmc on all data"),
     ] = "auto"
     sampling: Annotated[
-        Literal["auto", "replacement", "disjoint"],
-        Doc("may a datum be used twice in a step; auto: where batch sizes are auto, not beyond half of the data"),
+        Literal["auto", "replacement", "disjoint", "importance"],
+        Doc(
+            "rows alike, each drawn anew or none twice in a step (auto: where sizes are, none twice beyond half of the "
+            "data); or those with influence more often"
+        ),
     ] = "auto"
 
     @property

@@ -14,7 +14,7 @@ from typing_extensions import Doc
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.hyperparameter import Number, number
 from bnnzoo.samplers._control_variate import Anchor
-from bnnzoo.samplers._stochastic_gradient import AbstractStochasticGradientSampler
+from bnnzoo.samplers._stochastic_gradient import AbstractStochasticGradientSampler, langevin_variance_ratio
 from bnnzoo.samplers.base import Exactness, Stats
 from bnnzoo.samplers.kernel import choose, standard_normal
 
@@ -80,3 +80,12 @@ class Psgld(AbstractStochasticGradientSampler[PsgldState]):
         position = choose(finite, state.position + own * gradient + jnp.sqrt(2 * own) * eps, state.position)
         stats = {"lp_estimate": lp_estimate, "diverging": ~finite, "step_size": eta}
         return PsgldState(position, square, state.count + 1, state.anchor), stats
+
+    def metric(self, state: PsgldState) -> Float[Array, " dim"]:
+        return 1 / (self.damping + jnp.sqrt(state.square))
+
+    def variance_ratio(
+        self, length: Float[Array, ""], noise: Float[Array, ""], *, num_batches: int
+    ) -> Float[Array, ""]:
+        del num_batches
+        return langevin_variance_ratio(length, noise)

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, UInt32
 
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.samplers._control_variate import Anchor
-from bnnzoo.samplers._stochastic_gradient import AbstractStochasticGradientSampler
+from bnnzoo.samplers._stochastic_gradient import AbstractStochasticGradientSampler, langevin_variance_ratio
 from bnnzoo.samplers.base import Exactness, Stats
 from bnnzoo.samplers.kernel import choose, standard_normal
 
@@ -48,3 +48,9 @@ class Sgld(AbstractStochasticGradientSampler[SgldState]):
         position = choose(finite, state.position + eta * gradient + jnp.sqrt(2 * eta) * eps, state.position)
         stats = {"lp_estimate": lp_estimate, "diverging": ~finite, "step_size": eta}
         return SgldState(position, state.count + 1, state.anchor), stats
+
+    def variance_ratio(
+        self, length: Float[Array, ""], noise: Float[Array, ""], *, num_batches: int
+    ) -> Float[Array, ""]:
+        del num_batches
+        return langevin_variance_ratio(length, noise)

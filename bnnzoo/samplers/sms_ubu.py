@@ -20,6 +20,9 @@ from bnnzoo.samplers._stochastic_gradient import AbstractStochasticGradientSampl
 from bnnzoo.samplers.base import Exactness, Stats
 from bnnzoo.samplers.kernel import choose, standard_normal
 
+_SWEEPS = 32
+"""Over which the answer to the batches' errors is averaged."""
+
 
 class SmsUbuState(eqx.Module):
     position: Float[Array, " dim"]
@@ -95,6 +98,40 @@ class SmsUbu(AbstractStochasticGradientSampler[SmsUbuState]):
         noise_p = jnp.sqrt(var_p) * first
         noise_theta = both / jnp.sqrt(var_p) * first + jnp.sqrt(var_theta - both**2 / var_p) * second
         return theta + time / a * (lost * p + noise_theta), (1 - lost) * p + noise_p
+
+    def variance_ratio(
+        self, length: Float[Array, ""], noise: Float[Array, ""], *, num_batches: int
+    ) -> Float[Array, ""]:
+        """Of the linear map that a step is on a Gaussian target: by its own noise, and by errors that sum to zero.
+
+        theta is in units of the target's standard deviation and h = sqrt(2 eta a). The answer to the batches' errors
+        is followed over sweeps; nothing is known of it in closed form.
+        """
+        h = jnp.sqrt(2 * length)
+        a = -jnp.log(jnp.asarray(self.momentum, h.dtype)) / 2
+        lost, time = -jnp.expm1(-a), h / 2 / a
+        flow = jnp.stack([jnp.stack([jnp.ones_like(h), time * lost]), jnp.stack([jnp.zeros_like(h), 1 - lost])])
+        var_theta = time**2 * (2 * a - 2 * lost - lost**2)
+        both = time * lost**2
+        spread = jnp.stack([jnp.stack([var_theta, both]), jnp.stack([both, -jnp.expm1(-2 * a)])])
+        kick = jnp.eye(2).at[1, 0].set(-h)
+        step, through = flow @ kick @ flow, flow @ kick
+        fresh = through @ spread @ through.T + spread
+        own = jnp.linalg.solve(jnp.eye(4) - jnp.kron(step, step), fresh.reshape(4))[0]
+        # Of a sweep's batches the errors are independent, but for their sum.
+        errors = jax.random.normal(jax.random.key(0), (_SWEEPS, num_batches))
+        errors = errors - jnp.mean(errors, 1, keepdims=True) * (num_batches > 1)
+        errors = errors / jnp.std(errors)
+        order = jnp.concatenate([errors, errors[:, ::-1]], 1).reshape(-1)
+
+        def answer(at: Float[Array, "2"], error: Float[Array, ""]) -> tuple[Float[Array, "2"], Float[Array, ""]]:
+            at = step @ at + h * error * flow[:, 1]
+            return at, at[0] ** 2
+
+        squares = jax.lax.scan(answer, jnp.zeros(2), order)[1]
+        # The eigenvalues of a 2 x 2 matrix with determinant c < 1 lie within the unit circle.
+        stable = jnp.abs(jnp.trace(step)) < 1 + jnp.linalg.det(step)
+        return jnp.where(stable, own + noise / length * jnp.mean(squares), jnp.inf)
 
     def check(self, posterior: AbstractPosterior) -> None:
         super().check(posterior)

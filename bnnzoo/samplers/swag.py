@@ -101,6 +101,10 @@ class Swag(_training.AbstractTrainedSampler[SwagState]):
         stats = {"snapshots": state.snapshots, **_training.drawn(position)}
         return eqx.tree_at(lambda s: s.position, state, position), stats
 
+    @property
+    def guarded(self) -> bool:
+        return True
+
     def findings(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> tuple[Finding, ...]:
         del posterior
         taken = means["snapshots"]

@@ -24,7 +24,7 @@ from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.progress import Observer, Progress
 from bnnzoo.recipe import Recipe
 from bnnzoo.samplers import AbstractSampler, statistics
-from bnnzoo.sampling import carry, ending
+from bnnzoo.sampling import carry, ending, judgement
 from bnnzoo.sampling.keys import Keys
 from bnnzoo.sampling.loop import Carry, Chunk, Seconds, chunks
 from bnnzoo.sampling.placement import Placement
@@ -114,7 +114,7 @@ class _Driver:
     ):
         self.job, self.writer = job, writer
         self.seconds = seconds if saved is None else Seconds(**saved.seconds)
-        self.totals = {} if saved is None else {name: list(pair) for name, pair in saved.totals.items()}
+        self.totals: judgement.Totals = {} if saved is None else dict(saved.totals)
         self.chunk: Chunk | None = None
         self.resume = None if saved is None or restored is None else (restored, saved.next_step)
         if self.resume is not None:
@@ -183,8 +183,11 @@ class _Driver:
         assert chunk is not None
         self._checkpoint(chunk)
         tell(Progress("writing", 0, 1))
-        means = {name: total / max(count, 1) for name, (total, count) in self.totals.items()}
-        findings = chunk.sampler.findings(self.job.posterior, means)
+        chain_means = {name: [v / recipe.draws for v in sums] for name, sums in self.totals.items()}
+        key = jax.random.fold_in(self.job.keys.settle, chunk.next_step)
+        last_look = judgement.inspected(chunk.sampler, self.job.posterior, chunk.carry.states, key=key)
+        findings = judgement.judged(chunk.sampler, self.job.posterior, chain_means | last_look)
+        means = {name: float(np.mean(values)) for name, values in chain_means.items()}
         if "log_weight" in self.totals:
             findings += diagnostics.of_weights(self.writer.values("sample_stats", "log_weight"))
         stuck: dict[int, int] = {}
@@ -201,11 +204,12 @@ class _Driver:
         looks += chunk.sampler.warmup_evaluations(self.job.posterior, means) * recipe.warmup
         self.writer.update(
             {
-                "regime_ok": int(not findings),
+                "regime_ok": judgement.regime_ok(chunk.sampler, findings),
                 "regime": regime,
                 "findings": to_json(findings),
                 "stuck_chains": json.dumps(list(stuck)),
                 "restarted": int(np.sum(np.asarray(chunk.carry.restarted))),
+                "inspected": json.dumps(last_look),
                 "tuned": json.dumps(tuned),
                 "draws_done": recipe.draws,
                 "target_evaluations": float(looks * recipe.chains),
@@ -225,9 +229,8 @@ class _Driver:
 
     def _checkpoint(self, chunk: Chunk, *, keep: bool = False) -> None:
         tuned, seconds = tuned_fields(self.job.problem.sampler, chunk.sampler), dataclasses.asdict(self.seconds)
-        totals = {name: (total, count) for name, (total, count) in self.totals.items()}
         arrays = carry.flatten(chunk.carry)
-        state = Checkpoint(arrays, chunk.next_step, self.writer.num_parts, tuned, seconds, totals)
+        state = Checkpoint(arrays, chunk.next_step, self.writer.num_parts, tuned, seconds, self.totals)
         self.writer.save(state, keep=keep)
 
     def _write(self, chunk: Chunk) -> None:
@@ -236,10 +239,7 @@ class _Driver:
         draws = self.job.posterior.natural(chunk.draws)
         self.writer.append({f"{prefix}posterior": draws, f"{prefix}sample_stats": chunk.stats})
         if sampling:
-            for name, values in chunk.stats.items():
-                pair = self.totals.setdefault(name, [0.0, 0.0])
-                pair[0] += float(np.sum(values, dtype=np.float64))
-                pair[1] += values.size
+            judgement.add(self.totals, chunk.stats)
 
     def _write_modes(self, chunk: Chunk) -> None:
         """Where each chain's predictions are linearised, if they are."""

@@ -34,7 +34,7 @@ def verdict(out: Path, num_bytes: int, model: AbstractModel | None) -> Attribute
     exactness = str(diagnosis["exactness"])
     converged: int | str = int(not any(finding.topic == "convergence" for finding in found))
     return {
-        "verdict": findings.verdict(exactness, found),
+        "verdict": findings.verdict(exactness, found, findings.bias(diagnosis)),
         "converged": converged if diagnostics.is_chain(exactness) else "not-applicable",
         "rhat": float(diagnosis["rhat"]),
         "ess_bulk": float(diagnosis["ess_bulk"]),

@@ -13,7 +13,7 @@ from bnnzoo import registry
 from bnnzoo.assembly import Problem
 from bnnzoo.data import Dataset
 from bnnzoo.recipe import to_yaml
-from bnnzoo.sampling import backend
+from bnnzoo.sampling import backend, judgement
 from bnnzoo.sampling.placement import Placement
 from bnnzoo.store import Attributes
 
@@ -25,7 +25,7 @@ def attributes(problem: Problem, placement: Placement) -> Attributes:
         "bnnzoo_version": backend.versions()["bnnzoo"],
         "exactness": problem.sampler.stated_exactness,
         "likelihood_power": float(problem.posterior.likelihood_power),
-        "regime_ok": 1,
+        "regime_ok": judgement.regime_ok(problem.sampler, ()),
         "complete": 0,
         "draws_requested": recipe.draws,
         "draws_done": 0,

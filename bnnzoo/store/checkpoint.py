@@ -34,8 +34,8 @@ class Checkpoint(NamedTuple):
     tuned: dict[str, int | str | bool]
     """Sampler fields that `tune` changed."""
     seconds: dict[str, float]
-    totals: dict[str, tuple[float, float]]
-    """Sums of the statistics so far and how many, for the verdict."""
+    totals: dict[str, list[float]]
+    """Sums of the statistics so far, a number a chain, for what is found of the run."""
 
 
 class _Words(NamedTuple):
@@ -43,7 +43,7 @@ class _Words(NamedTuple):
     num_parts: int
     tuned: dict[str, int | str | bool]
     seconds: dict[str, float]
-    totals: dict[str, tuple[float, float]]
+    totals: dict[str, list[float]]
     run: str
     sha256: str
 

@@ -1,0 +1,148 @@
+"""What single rows do to steps on mini-batches, and how much of the posterior's curvature the steps cannot see.
+
+A batch's own statistics speak of the rows that it drew. A row that is drawn once in a thousand steps, and then decides
+the step alone, is in none of their averages, and a row that was never drawn is in none of them at all: both are seen
+here, by looking at every row for a few of the chain's own proposals.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.samplers import _preconditioner
+
+_ROWS = 64
+"""Rows that a direction is made of, at most: those that lose most."""
+_DIRECTIONS = 3
+_PROPOSALS, _STEPS_BETWEEN = 8, 50
+_FAR = 1e10
+"""What an infinite difference counts as, whose square is still a number."""
+_ELEMENTS = 2**22
+"""Numbers in the gradients of those rows, at most."""
+
+
+class Influence(NamedTuple):
+    """What each row does to a step, over a few proposals."""
+
+    square: Float[Array, " num_data"]
+    """The mean square of its difference beta d_i."""
+    unseen: Float[Array, " num_data"]
+    """The share of it that the acceptance does not see: 0 for a row whose differences are small, 1 for one that makes
+    every step that draws it a rejection."""
+
+
+def of_rows(
+    sampler: Any, posterior: AbstractPosterior, state: Any, *, steps_between: int, key: PRNGKeyArray
+) -> Influence:
+    """The influence of every row on `_PROPOSALS` proposals of the penalty from where a chain is, and goes.
+
+    Args:
+        sampler: with the methods of `AbstractPenalty`.
+        steps_between: steps of the chain from one proposal to the next. A row whose residual happens to be small
+            where the chain is has little influence there.
+    """
+    sizes = sampler.plan(posterior.num_data)
+    drawn = sizes.used * (1 / posterior.num_data if state.rows is None else state.rows.probabilities)
+    disjoint = sizes.disjoint
+
+    def look(i: Array, carry: tuple[Any, Array, Array]) -> tuple[Any, Array, Array]:
+        state, square, lost = carry
+        key_steps, key_proposal = jax.random.split(jax.random.fold_in(key, i))
+        step = lambda j, at: sampler.step(posterior, at, key=jax.random.fold_in(key_steps, j))[0]  # noqa: E731
+        state = jax.lax.fori_loop(0, steps_between, step, state)
+        proposal, _, _ = sampler._propose(posterior, state, key=key_proposal)
+        d = jnp.clip(jnp.nan_to_num(_differences(posterior, state, proposal)), -_FAR, _FAR)
+        return state, square + d**2, lost + d * (d - seen(d, drawn, disjoint=disjoint))
+
+    zero = jnp.zeros((posterior.num_data,), state.position.dtype)
+    _, square, lost = jax.lax.fori_loop(0, _PROPOSALS, look, (state, zero, zero))
+    tiny = jnp.finfo(square.dtype).tiny
+    return Influence(square / _PROPOSALS, jnp.clip(lost / jnp.maximum(square, tiny), 0.0, 1.0))
+
+
+def _differences(posterior: AbstractPosterior, state: Any, proposal: Float[Array, " dim"]) -> Float[Array, " num_data"]:
+    """beta d_i of every row, what a control variate leaves of it."""
+    d = posterior.log_likelihoods(proposal) - posterior.log_likelihoods(state.position)
+    if state.anchor is not None:
+        part = state.anchor.batch_part
+        d = d - posterior.over_data(lambda batch: part(posterior, state.position, proposal, batch))
+    return posterior.likelihood_power * d
+
+
+def seen(
+    d: Float[Array, " num_data"], drawn: Float[Array, " num_data"] | Float[Array, ""] | float, *, disjoint: bool
+) -> Float[Array, " num_data"]:
+    """What a row with the difference d adds to the log ratio that a penalised step acts by.
+
+    Drawn n times, a row adds b = d / drawn to the log ratio each time and b^2 / 2 to its penalty. So
+    E exp(n (b - b^2 / 2)) takes the place of exp(d), and the way back has the same with -b; what acts is half of the
+    logarithm of their ratio: d (1 - b^2 / 3) for small b, nothing for large ones, which reject both ways. n is Poisson
+    with replacement; without, it is 0 or 1, and the penalty is smaller by 1 - drawn.
+    """
+    b = d / drawn
+    if not disjoint:
+        return drawn * (jnp.exp(b - b**2 / 2) - jnp.exp(-b - b**2 / 2)) / 2
+    paid = (1 - drawn) * b**2 / 2
+
+    def factor(b: Float[Array, " num_data"]) -> Float[Array, " num_data"]:
+        x = b - paid
+        # log(1 - drawn + drawn e^x): the first form is exact where the second overflows, the second where x is small.
+        far = jnp.logaddexp(jnp.log1p(-drawn), jnp.log(drawn) + x)
+        return jnp.where(jnp.abs(x) > 5, far, jnp.log1p(drawn * jnp.expm1(jnp.clip(x, -5.0, 5.0))))
+
+    return (factor(b) - factor(-b)) / 2
+
+
+def unseen_curvature(sampler: Any, posterior: AbstractPosterior, state: Any, *, key: PRNGKeyArray) -> Float[Array, ""]:
+    """The share of the log posterior's curvature, in the direction that loses most, that steps do not see.
+
+    A share s makes the variance in that direction 1 / (1 - s) times what it should be. The directions are those in
+    which the rows that lose most, weighted by what they lose, bend the log posterior most in units of the
+    proposal's covariance; the share is then taken over all rows.
+    """
+    rows = of_rows(sampler, posterior, state, steps_between=_STEPS_BETWEEN, key=key)
+    theta, anchor = state.position, state.anchor
+    shape = _preconditioner.or_diagonal(state.preconditioner, posterior, theta)
+    count = min(posterior.num_data, _ROWS, max(4, _ELEMENTS // theta.shape[0]))
+    worst = jax.lax.top_k(rows.square * rows.unseen, count)[1]
+    batch = jax.tree.map(lambda leaf: leaf[:, None], posterior.take(worst))
+
+    def bent(row, weight: Float[Array, ""]) -> Float[Array, " dim"]:
+        """A vector whose square is the row's lost curvature in whitened coordinates, exact where it has rank one."""
+        slope = shape.project(jax.grad(lambda t: posterior.log_likelihood(t, row)[0])(theta))
+        length = jnp.maximum(jnp.sum(slope**2), jnp.finfo(slope.dtype).tiny)
+        bend = _bends(posterior, theta, shape.correlate(slope / jnp.sqrt(length)), row)[0]
+        return slope * jnp.sqrt(jnp.maximum(bend, 0.0) * weight / length)
+
+    lost = jnp.nan_to_num(jax.vmap(bent)(batch, rows.unseen[worst]))
+    _, vectors = jnp.linalg.eigh(lost @ lost.T)
+    directions = vectors.T[::-1][:_DIRECTIONS] @ lost
+    prior = _preconditioner.prior_precision(posterior, theta)
+
+    def share(direction: Float[Array, " dim"]) -> Float[Array, ""]:
+        along = shape.correlate(direction)
+        bends = posterior.over_data(lambda row: _bends(posterior, theta, along, row))
+        total = posterior.likelihood_power * jnp.sum(bends) + jnp.sum(prior * along**2)
+        if anchor is not None and anchor.hessian is not None:
+            # The polynomial's own curvature is that of all rows, whatever the batch.
+            bends = bends - posterior.over_data(lambda row: _bends(posterior, anchor.point, along, row))
+        part = posterior.likelihood_power * jnp.abs(jnp.sum(rows.unseen * bends))
+        return part / jnp.maximum(total, part + jnp.finfo(part.dtype).tiny)
+
+    return jnp.max(jax.lax.map(share, directions))
+
+
+def _bends(
+    posterior: AbstractPosterior, theta: Float[Array, " dim"], along: Float[Array, " dim"], batch
+) -> Float[Array, " batch"]:
+    """Minus the second derivative of each row's log-likelihood in one direction."""
+
+    def slope(t: Float[Array, " dim"]) -> Float[Array, " batch"]:
+        return jax.jvp(lambda u: posterior.log_likelihood(u, batch), (t,), (along,))[1]
+
+    return -jax.jvp(slope, (theta,), (along,))[1]

@@ -1,0 +1,80 @@
+"""Did each chain do what its sampler promises? One chain that did not would hide in the means of several."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import PRNGKeyArray, PyTree, Shaped
+
+from bnnzoo.finding import Finding
+from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.samplers import AbstractSampler
+
+Totals = dict[str, list[float]]
+"""Sums of each statistic over the kept draws, a number a chain."""
+
+
+def add(totals: Totals, stats: Mapping[str, Shaped[np.ndarray, "chain draw"]]) -> None:
+    """Add the statistics of a chunk."""
+    for name, values in stats.items():
+        before = np.asarray(totals.get(name, np.zeros(len(values))))
+        totals[name] = (before + np.sum(values, 1, dtype=np.float64)).tolist()
+
+
+def inspected(
+    sampler: AbstractSampler, posterior: AbstractPosterior, states: PyTree, *, key: PRNGKeyArray
+) -> dict[str, list[float]]:
+    """What the sampler sees in a last look at every chain [chain], one after the other: each may pass over all data."""
+    if type(sampler).inspect is AbstractSampler.inspect:
+        return {}
+
+    @eqx.filter_jit
+    def look(sampler: Any, posterior: Any, states: PyTree, keys: Any) -> dict[str, Any]:
+        return jax.lax.map(lambda one: sampler.inspect(posterior, one[0], key=one[1]), (states, keys))
+
+    host = jax.tree.map(np.asarray, states)
+    keys = jax.random.split(key, len(host.position))
+    return {name: np.asarray(v, np.float64).tolist() for name, v in look(sampler, posterior, host, keys).items()}
+
+
+def judged(
+    sampler: AbstractSampler, posterior: AbstractPosterior, means: Mapping[str, Sequence[float]]
+) -> tuple[Finding, ...]:
+    """What is wrong with the run, by what is wrong with its chains, the worst first; `means` are [chain]."""
+    chains = range(max((len(values) for values in means.values()), default=0))
+    each = [sampler.findings(posterior, {name: float(v[c]) for name, v in means.items()}) for c in chains]
+    return _by_chain(each)
+
+
+def regime_ok(sampler: AbstractSampler, findings: Iterable[Finding]) -> int | Literal["not-applicable"]:
+    """The file's attribute: 0 where something was found, 1 where a guard found nothing; elsewhere it says nothing."""
+    if any(findings):
+        return 0
+    return 1 if sampler.guarded else "not-applicable"
+
+
+def _by_chain(each: Sequence[tuple[Finding, ...]]) -> tuple[Finding, ...]:
+    """One finding for each number that is wrong, of the chain where it is worst, naming the chains that have it."""
+    found: dict[tuple[str, str], list[tuple[int, Finding]]] = {}
+    for chain, findings in enumerate(each):
+        for finding in findings:
+            found.setdefault((finding.kind, finding.label), []).append((chain, finding))
+    worst = []
+    for having in found.values():
+        finding = max((one for _, one in having), key=_excess)
+        chains = [str(chain) for chain, _ in having]
+        if len(having) < len(each):
+            where = f"chain {chains[0]}" if len(chains) == 1 else f"chains {', '.join(chains[:8])}"
+            finding = finding._replace(label=f"{finding.label} ({where})")
+        worst.append(finding)
+    return tuple(worst)
+
+
+def _excess(finding: Finding) -> float:
+    """How far a number is from its limit; one that is not a number is farthest."""
+    distance = abs(finding.value - finding.limit)
+    return distance if np.isfinite(distance) else np.inf

@@ -1,0 +1,100 @@
+"""The samplers on mini-batch gradients measure how biased they are, and agree with what is known in closed form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gaussian_mean import GaussianMean, evolve
+from scipy import linalg
+
+from bnnzoo.samplers import Psgld, Sghmc, Sgld, SmsUbu
+
+N, LENGTH = 1000, 0.1
+"""eta in units of the posterior's variance."""
+
+
+def _inspected(sampler: Any, posterior: GaussianMean, *, chains: int = 8, seed: int = 3) -> tuple[float, float]:
+    """The mean of the chains' estimates, and its standard error."""
+    starts = jnp.asarray(posterior.draws(chains, seed=1), jnp.float32)
+
+    @eqx.filter_jit
+    def look(start, key):
+        state = sampler.init(posterior, start, num_warmup=0, key=key)
+        return sampler.inspect(posterior, state, key=key)
+
+    found = jax.vmap(look)(starts, jax.random.split(jax.random.key(seed), chains))
+    ratio, error = (np.asarray(found[name], float) for name in ("variance_ratio", "variance_ratio_se"))
+    return float(ratio.mean()), float((error**2).sum() ** 0.5 / chains)
+
+
+@pytest.mark.parametrize("size", [10, 100])
+def test_sgld_measures_its_stationary_variance(size):
+    posterior = GaussianMean.of(N)
+    sampler = Sgld(step_size=LENGTH * posterior.sd**2, batch_size=size)
+    wanted = (1 + LENGTH * N**2 / size / (N + 1) / 2) / (1 - LENGTH / 2)
+    assert wanted == pytest.approx({10: 6.31, 100: 1.578}[size], abs=0.01)
+    ratio, error = _inspected(sampler, posterior)
+    assert abs(ratio - wanted) < 4 * error
+    assert error < 0.1 * (wanted - 1)
+
+
+def test_the_estimate_is_of_the_error_that_is_there():
+    """Without noise only the step is left; psgld's step is its own, sghmc's momentum multiplies the noise."""
+    posterior = GaussianMean.of(N)
+    eta = LENGTH * posterior.sd**2
+    whole, error = _inspected(Sgld(step_size=eta, batch_size=N, sampling="disjoint"), posterior)
+    assert whole == pytest.approx(1 / (1 - LENGTH / 2), rel=1e-3)
+    assert error < 1e-3
+    root, damping = 0.3, 0.1
+
+    class Known(Psgld):
+        def init(self, posterior, theta, *, num_warmup, key):
+            state = super().init(posterior, theta, num_warmup=num_warmup, key=key)
+            return eqx.tree_at(lambda s: s.square, state, jnp.full_like(theta, root**2))
+
+    own, error = _inspected(Known(step_size=eta * (root + damping), damping=damping, batch_size=100), posterior)
+    assert abs(own - 1.578) < 4 * error < 0.4
+    noise = LENGTH * N**2 / 100 / (N + 1)
+    heavy, error = _inspected(Sghmc(step_size=eta, momentum=0.5, batch_size=100), posterior)
+    assert abs(heavy - 1 - noise * 1.5 / (2 * 0.5 * (1 - LENGTH / 2))) < 4 * error < 1.0
+
+
+def test_a_chain_that_diverges_says_so():
+    posterior = GaussianMean.of(N)
+    for kind in (Sgld, Sghmc, SmsUbu):
+        ratio, _ = _inspected(kind(step_size=2.5 * posterior.sd**2, batch_size=100), posterior, chains=2)
+        assert ratio == np.inf
+
+
+def _ubu(length: float, keep: float) -> float:
+    """The stationary variance without noise, its flow by Van Loan's method."""
+    h = (2 * length) ** 0.5
+    gamma = -np.log(keep) / h
+    drift, spread = np.array([[0, 1], [0, -gamma]]), np.diag([0, 2 * gamma])
+    whole = linalg.expm(np.block([[-drift, spread], [np.zeros((2, 2)), drift.T]]) * h / 2)
+    flow = whole[2:, 2:].T
+    noise = flow @ whole[:2, 2:]
+    through = flow @ np.array([[1, 0], [-h, 1]])
+    return linalg.solve_discrete_lyapunov(through @ flow, through @ noise @ through.T + noise)[0, 0]
+
+
+@pytest.mark.slow
+def test_symmetric_sweeps_are_followed():
+    """Without noise the exact variance of the map; with it what chains show."""
+    posterior, length, keep = GaussianMean.of(40), 0.4, 0.5
+    fields = {"step_size": length * posterior.sd**2, "momentum": keep}
+    whole, _ = _inspected(SmsUbu(batch_size=40, **fields), posterior)
+    assert whole == pytest.approx(_ubu(length, keep), rel=1e-3)
+    sampler = SmsUbu(batch_size=4, **fields)
+    ends = [evolve(sampler, posterior, posterior.draws(4000, seed=1), steps=steps, seed=2)[0] for steps in (60, 69)]
+    final = np.concatenate(ends)
+    shown = posterior.standardised(final).var()
+    ratio, _ = _inspected(sampler, posterior)
+    # Chains are seen at two places of a sweep, the estimate is of all.
+    assert ratio == pytest.approx(shown, rel=0.2)
+    assert ratio > 3 * whole

@@ -1,0 +1,146 @@
+"""The penalty's guard: rows that steps do not see, each chain for itself, and what has no guard."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import tiny
+from gaussian_mean import GaussianMean
+from scipy import special, stats
+from test_row_probabilities import OneRow, settled
+
+from bnnzoo import registry, zoo
+from bnnzoo.finding import Finding
+from bnnzoo.samplers import Batched, Nuts, Penalty, Sgld, _influence
+from bnnzoo.samplers._regime import MOST_UNSEEN
+from bnnzoo.sampling import judgement
+
+# ---- what a step sees of a row -------------------------------------------------------------------
+
+DIFFERENCES = np.array([-3.0, -0.4, -1e-3, 1e-3, 0.05, 0.4, 3.0])
+
+
+def test_what_acts_of_a_row_is_its_odd_part_over_how_often_it_is_drawn():
+    """By sums over the number of times that a row is drawn, of what it then adds to the log ratio and its penalty."""
+    drawn = 0.3
+    times = np.arange(60)
+
+    def expected(b: np.ndarray, chance: np.ndarray, paid: float) -> np.ndarray:
+        """log E exp(n (b - paid b^2 / 2)), n the number of times that the row is drawn."""
+        each = b[:, None] - paid * b[:, None] ** 2 / 2
+        return special.logsumexp(np.log(chance) + times[: len(chance)] * each, axis=1)
+
+    b = DIFFERENCES / drawn
+    poisson, either = stats.poisson.pmf(times, drawn), np.array([1 - drawn, drawn])
+    for chance, paid, disjoint in ((poisson, 1.0, False), (either, 1 - drawn, True)):
+        odd = (expected(b, chance, paid) - expected(-b, chance, paid)) / 2
+        found = _influence.seen(jnp.asarray(DIFFERENCES), drawn, disjoint=disjoint)
+        np.testing.assert_allclose(found, odd, rtol=2e-4, atol=1e-7)
+
+
+def test_a_step_on_all_rows_sees_them_all():
+    d = jnp.asarray(DIFFERENCES)
+    np.testing.assert_allclose(_influence.seen(d, 1.0, disjoint=True), d, rtol=1e-5)
+    # Often enough with replacement, too; a row that is drawn once in a thousand steps is not there.
+    np.testing.assert_allclose(_influence.seen(d, 1e3, disjoint=False), d, rtol=1e-3)
+    assert np.abs(np.asarray(_influence.seen(d, 1e-3, disjoint=False))[np.abs(DIFFERENCES) > 0.01]).max() < 1e-3
+
+
+# ---- a row that decides a weight -----------------------------------------------------------------
+
+
+class Unlucky(OneRow):
+    """No batch has the row that decides."""
+
+    def minibatch(self, size: int, *, replace: bool = True, key: Any) -> Any:
+        assert replace
+        return self.take(18 + jax.random.randint(key, (size,), 0, self.num_data - 18))
+
+
+def _unseen(posterior: OneRow, sampling: str, *, chains: int = 6) -> np.ndarray:
+    """The last look of chains that start at exact draws."""
+    mean, covariance = posterior.exact
+    sampler, state, _ = settled(sampling, posterior)
+    starts = np.random.default_rng(1).multivariate_normal(mean, covariance, size=chains)
+
+    @eqx.filter_jit
+    def look(start, key):
+        return sampler.inspect(posterior, eqx.tree_at(lambda s: s.position, state, start), key=key)["unseen"]
+
+    return np.asarray(jax.vmap(look)(jnp.asarray(starts, jnp.float32), jax.random.split(jax.random.key(5), chains)))
+
+
+@pytest.mark.parametrize("kind", [OneRow, Unlucky])
+def test_a_row_that_steps_do_not_see_is_found(kind):
+    """Also where no batch of the run has drawn it: the look is at all rows."""
+    found = _unseen(kind.of(), "replacement")
+    assert found.max() > 2 * MOST_UNSEEN
+    assert found.mean() > MOST_UNSEEN
+
+
+def test_rows_that_steps_see_raise_no_alarm():
+    assert _unseen(OneRow.of(), "importance").max() < MOST_UNSEEN
+    x, y = OneRow.of().data
+    ordinary = OneRow((np.column_stack([x[:, 0], np.roll(x[:, 0], 1)]), y))
+    assert _unseen(ordinary, "replacement").max() < MOST_UNSEEN
+
+
+# ---- each chain ----------------------------------------------------------------------------------
+
+
+def _means(**more: list[float]) -> dict[str, list[float]]:
+    right = {"sigma2": 0.2, "step_size": 0.1, "regime_dof": 0.0, "regime_skew": 0.0, "skew_bias": 0.0}
+    return {name: [value] * 4 for name, value in {**right, "acceptance_rate": 0.5, "unseen": 0.0}.items()} | more
+
+
+def test_one_chain_does_not_hide_among_four():
+    """Their mean sigma2 is 1.9, within the limit."""
+    sampler, posterior = Penalty(batch_size=5, num_batches=20), GaussianMean.of(1000)
+    assert judgement.judged(sampler, posterior, _means()) == ()
+    (found,) = judgement.judged(sampler, posterior, _means(sigma2=[0.2, 7.0, 0.2, 0.2]))
+    assert (found.kind, found.value, found.label) == ("sigma2", 7.0, "mean sigma2 (chain 1)")
+    (both,) = judgement.judged(sampler, posterior, _means(unseen=[0.3, 0.0, 0.0, 0.4]))
+    assert (both.kind, both.value) == ("unseen", 0.4)
+    assert both.label.endswith("(chains 0, 3)")
+    (every,) = judgement.judged(sampler, posterior, _means(sigma2=[7.0] * 4))
+    assert every.label == "mean sigma2"
+
+
+def test_totals_are_kept_by_chain():
+    totals: judgement.Totals = {}
+    for values in (np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[5.0], [6.0]])):
+        judgement.add(totals, {"sigma2": values})
+    assert totals == {"sigma2": [8.0, 13.0]}
+    assert json.loads(json.dumps(totals)) == totals
+
+
+# ---- what has no guard ---------------------------------------------------------------------------
+
+
+def test_only_a_guard_calls_a_run_right():
+    wrong = (Finding("validity", "sigma2", "mean sigma2", 7.0, 2.0),)
+    assert judgement.regime_ok(Penalty(), ()) == 1
+    assert judgement.regime_ok(Penalty(), wrong) == 0
+    for sampler in (Penalty(correction=0), Batched(), Sgld(), Nuts()):
+        assert judgement.regime_ok(sampler, ()) == "not-applicable"
+    guarded = {name for name in registry.entries("samplers") if registry.load("samplers", name)().guarded}
+    assert guarded == {"penalty", "swag", "importance"}
+
+
+@pytest.mark.parametrize("sampler", ["sgld", "batched"])
+def test_a_run_without_a_guard_says_so(sampler, tmp_path):
+    run = zoo.run_recipe(tiny.recipe(sampler, draws=8, warmup=4, chains=2), out=tmp_path / "run.nc")
+    assert run.attributes["regime_ok"] == "not-applicable"
+    assert run.summary()["regime_ok"] == "not-applicable"
+    found = run.diagnose()
+    assert found["regime_ok"] == "not-applicable"
+    if sampler == "sgld":
+        assert len(json.loads(run.attributes["inspected"])["variance_ratio"]) == 2
+        assert found["variance_ratio"] > 1
+        assert found["variance_ratio_se"] > 0

@@ -1,0 +1,233 @@
+"""Rows drawn by their influence: every batch there is, the law of the draws, and a row that uniform batches lose."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gaussian_mean import GaussianMean, NormalPrior, Z, evolve
+from jaxtyping import Array
+from scipy import stats
+
+from bnnzoo.posterior.layout import Block, Layout
+from bnnzoo.samplers import Penalty, _row_probabilities
+from bnnzoo.samplers._row_probabilities import RowProbabilities
+from bnnzoo.sampling import backend
+
+N, SIZE, BATCHES = 5, 2, 2
+ASYMMETRIC = np.array([0.0, 0.1, 0.4, 1.0, 6.0])
+SHARES = np.array([0.1, 0.3, 0.05, 0.15, 0.4])
+
+
+def _every_batch() -> tuple[np.ndarray, np.ndarray]:
+    """All index tuples of a step [tuple, K], and the probability of each."""
+    every = np.array(list(itertools.product(range(N), repeat=SIZE * BATCHES)))
+    return every, SHARES[every].prod(1)
+
+
+def _check_unbiased(delta: np.ndarray, sigma2: np.ndarray, chance: np.ndarray, whole: float) -> None:
+    mean = chance @ delta
+    np.testing.assert_allclose(mean, whole, rtol=1e-11)
+    np.testing.assert_allclose(chance @ sigma2, chance @ (delta - mean) ** 2, rtol=1e-11)
+
+
+# ---- every batch ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("variance", ["pooled", "batch-means"])
+@pytest.mark.parametrize("power", [1.0, 0.25])
+def test_delta_and_its_variance_are_unbiased_over_all_batches(variance, power):
+    every, chance = _every_batch()
+    with backend.arithmetic("float64"):
+        posterior = eqx.tree_at(lambda p: p.likelihood_power, GaussianMean.of(N, ASYMMETRIC), np.float64(power))
+        sampler = _sampler(variance=variance)
+        here, there = jnp.asarray([0.4]), jnp.asarray([0.9])
+        each = posterior.log_likelihoods(there) - posterior.log_likelihoods(here)
+        prior = posterior.log_prior(there) - posterior.log_prior(here)
+        whole = float(posterior.log_density(here) - posterior.log_density(there))
+        weights = jnp.asarray(1 / (N * SHARES))
+        estimate = jax.vmap(lambda batch, w: sampler.difference(posterior, each[batch] * w[batch], prior), (0, None))
+        found = estimate(jnp.asarray(every), weights)
+        forgotten = estimate(jnp.asarray(every), jnp.ones(N))
+    _check_unbiased(np.asarray(found.delta), np.asarray(found.sigma2), chance, whole)
+    # The positive control: the same batches, their weights forgotten.
+    assert abs(chance @ np.asarray(forgotten.delta) - whole) > 0.1 * abs(whole)
+
+
+class Given(RowProbabilities):
+    """Draws the rows it is told."""
+
+    indices: Array
+
+    def minibatch(self, posterior: Any, size: int, *, key: Any) -> tuple[Any, Array]:
+        del key
+        assert self.indices.shape == (size,)
+        return posterior.take(self.indices), jnp.asarray(1 / (N * SHARES))[self.indices]
+
+
+@pytest.mark.parametrize("control_variate", ["none", "first"])
+def test_a_step_is_unbiased_over_all_batches(control_variate):
+    """The same through a whole step, whose proposal and uniform number are held fixed."""
+    every, chance = _every_batch()
+    with backend.arithmetic("float64"):
+        posterior, sampler = GaussianMean.of(N, ASYMMETRIC), _sampler(control_variate=control_variate)
+        state = sampler.init(posterior, jnp.asarray([0.9]), num_warmup=0, key=jax.random.key(0))
+        proposal = sampler._propose(posterior, state, key=jax.random.split(jax.random.key(3), 3)[0])[0]
+
+        def step(indices):
+            plain = state.rows
+            told = eqx.tree_at(lambda s: s.rows, state, Given(plain.starts, plain.counts, plain.looks, indices))
+            return sampler.step(posterior, told, key=jax.random.key(3))[1]
+
+        found = jax.jit(jax.vmap(step))(jnp.asarray(every))
+        whole = float(posterior.log_density(state.position) - posterior.log_density(proposal))
+    _check_unbiased(np.asarray(found["delta"]), np.asarray(found["sigma2"]), chance, whole)
+
+
+def _sampler(**more: Any) -> Penalty:
+    fields = {"step_size": 0.6, "batch_size": SIZE, "num_batches": BATCHES, "preconditioner": "identity"}
+    return Penalty(**fields, sampling="importance", **more)
+
+
+# ---- the draws -----------------------------------------------------------------------------------
+
+
+def _rows(square: np.ndarray) -> RowProbabilities:
+    return _row_probabilities.after_look(_row_probabilities.uniform(len(square)), jnp.asarray(square))
+
+
+def test_rows_come_as_often_as_their_probabilities_say():
+    square = np.array([0.0, 1.0, 0.0, 5.0, 2.0, 0.0, 0.0])
+    rows, draws = _rows(square), 20_000
+    wanted = 0.5 * square / square.sum() + 0.5 / len(square)
+    np.testing.assert_allclose(rows.probabilities, wanted, rtol=1e-6)
+    indices, weights = jax.jit(lambda key: rows.draw(draws, key=key))(jax.random.key(0))
+    np.testing.assert_allclose(weights, (1 / len(square) / wanted)[np.asarray(indices)], rtol=1e-5)
+    counts = np.bincount(np.asarray(indices), minlength=len(square))
+    assert stats.chisquare(counts, draws * wanted).pvalue > 1e-6
+    # The positive control: the same draws against uniform probabilities.
+    assert stats.chisquare(counts).pvalue < 1e-6
+
+
+def test_a_million_rows_keep_their_probabilities():
+    """Whole numbers: every row can be drawn, and its weight is by the chance it really has."""
+    square = np.zeros(1_000_000, np.float32)
+    square[-1] = 1.0
+    rows = _rows(square)
+    counts = np.asarray(rows.counts, np.int64)
+    assert counts.min() > 1000
+    np.testing.assert_array_equal(np.asarray(rows.starts, np.int64), np.cumsum(counts) - counts)
+    assert counts.sum() < 2**32
+    indices, weights = rows.draw(1000, key=jax.random.key(1))
+    last = np.asarray(indices) == len(square) - 1
+    assert 0.4 < last.mean() < 0.6
+    np.testing.assert_allclose(np.asarray(weights)[last], 2e-6, rtol=1e-3)
+    np.testing.assert_allclose(np.asarray(weights)[~last], 2.0, rtol=1e-3)
+    assert np.abs(np.asarray(indices)[~last].mean() / 5e5 - 1) < 0.15
+
+
+def test_looks_are_averaged_and_chains_share_them():
+    first, second = np.array([1.0, 0.0, 0.0]), np.array([0.0, 1.0, 0.0])
+    rows = _row_probabilities.after_look(_rows(first), jnp.asarray(second))
+    np.testing.assert_allclose(rows.probabilities, [1 / 6 + 1 / 6, 1 / 6 + 1 / 3, 1 / 6], rtol=1e-5)
+    each = jax.tree.map(lambda *leaves: jnp.stack(leaves), _rows(first), _rows(second))
+    pooled = _row_probabilities.pool_chains(each)
+    np.testing.assert_allclose(jax.vmap(lambda r: r.probabilities)(pooled), [[5 / 12, 5 / 12, 1 / 6]] * 2, rtol=1e-5)
+
+
+def test_probabilities_are_frozen_with_the_end_of_warm_up():
+    posterior, sampler = GaussianMean.of(50), _sampler()
+    state = sampler.init(posterior, jnp.asarray([0.2]), num_warmup=9, key=jax.random.key(0))
+    learned = sampler.settle(posterior, state, final=False, key=jax.random.key(1))
+    assert not np.array_equal(learned.rows.counts, state.rows.counts)
+    moved, _ = sampler.step(posterior, learned, key=jax.random.key(2))
+    for later in (moved, sampler.settle(posterior, learned, final=True, key=jax.random.key(3))):
+        np.testing.assert_array_equal(later.rows.counts, learned.rows.counts)
+
+
+# ---- a row that uniform batches lose -------------------------------------------------------------
+
+ROWS, CHAINS, STEPS = 2000, 10_000, 40
+
+
+class OneRow(NormalPrior):
+    """y_i ~ N(x_i'theta, 1): an ordinary feature, and one that is 1 in a single row."""
+
+    layout: Layout = eqx.field(static=True, default=Layout((Block("theta", (2,), 0),)))
+
+    @classmethod
+    def of(cls, num_data: int = ROWS) -> OneRow:
+        rng = np.random.default_rng(4)
+        x = np.column_stack([rng.normal(size=num_data), np.zeros(num_data)]).astype(np.float32)
+        x[17, 1] = 1.0
+        return cls((x, (x @ [0.5, 1.0] + rng.normal(size=num_data)).astype(np.float32)))
+
+    @property
+    def exact(self) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and covariance."""
+        x, y = (np.asarray(a, float) for a in self.data)
+        covariance = np.linalg.inv(np.eye(2) + x.T @ x)
+        return covariance @ x.T @ y, covariance
+
+    def log_likelihood(self, theta, batch):
+        x, y = batch
+        return -((y - x @ theta) ** 2) / 2
+
+
+def settled(sampling: str, posterior: OneRow) -> tuple[Penalty, Any, Any]:
+    """A sampler whose proposals know the posterior's covariance, and whose rows were looked at once; and its state."""
+    mean, covariance = posterior.exact
+    sampler = Penalty(step_size=0.13, batch_size=5, num_batches=10, sampling=sampling)
+    state = sampler.init(posterior, jnp.asarray(mean, jnp.float32), num_warmup=1, key=jax.random.key(0))
+    factor = jnp.asarray(np.linalg.cholesky(covariance), jnp.float32)
+    state = eqx.tree_at(lambda s: s.preconditioner.factor, state, factor)
+    if sampling == "importance":
+        state = eqx.tree_at(lambda s: s.rows, state, _looked(sampler, posterior, state))
+    return sampler, state, factor
+
+
+def _looked(sampler: Penalty, posterior: OneRow, state: Any) -> RowProbabilities:
+    from bnnzoo.samplers import _influence
+
+    found = _influence.of_rows(sampler, posterior, state, steps_between=5, key=jax.random.key(1))
+    return _row_probabilities.after_look(state.rows, found.square)
+
+
+class Known(eqx.Module):
+    """The sampler from a state that is known but for its position."""
+
+    sampler: Penalty
+    state: Any
+
+    def init(self, posterior: Any, theta: Array, *, num_warmup: int, key: Any) -> Any:
+        del posterior, num_warmup, key
+        return eqx.tree_at(lambda s: s.position, self.state, theta)
+
+    def step(self, posterior: Any, state: Any, *, key: Any) -> Any:
+        return self.sampler.step(posterior, state, key=key)
+
+
+def _variance(sampling: str) -> tuple[np.ndarray, dict[str, float]]:
+    """Of chains that start at exact draws, over the posterior's."""
+    posterior = OneRow.of()
+    mean, covariance = posterior.exact
+    sampler, state, _ = settled(sampling, posterior)
+    starts = np.random.default_rng(0).multivariate_normal(mean, covariance, size=CHAINS)
+    final, means = evolve(Known(sampler, state), posterior, starts, steps=STEPS, seed=2)  # type: ignore[arg-type]
+    ratio = ((final - mean) ** 2).mean(0) / np.diag(covariance)
+    return ratio, {name: float(value.mean()) for name, value in means.items()}
+
+
+def test_a_row_that_decides_a_weight_is_kept():
+    """Within 3 % and Monte Carlo error; uniform batches lose it (the positive control)."""
+    error = (2 / CHAINS) ** 0.5
+    ratio, means = _variance("importance")
+    assert np.abs(ratio - 1).max() < 0.03 + Z * error
+    assert means["sigma2"] < 2
+    lost, _ = _variance("replacement")
+    assert lost[1] - 1 > 0.03 + 2 * Z * error
