@@ -305,6 +305,101 @@ def _gradient_of_sgld(wrong: Callable[[Any, Any], Any]) -> Callable[[Patch], Non
     return make
 
 
+# ---- the likelihood power, and what trains -------------------------------------------------------
+
+
+def _without_power(place: Callable[[], tuple[Any, str]]) -> Callable[[Patch], None]:
+    """The function of that name, of a class or module, with a posterior whose likelihood power is 1."""
+
+    def make(patch: Patch) -> None:
+        import equinox as eqx
+        import numpy as np
+
+        from bnnzoo.posterior import AbstractPosterior
+
+        owner, name = place()
+        right = getattr(owner, name)
+
+        def whole(given: Any) -> Any:
+            if not isinstance(given, AbstractPosterior):
+                return given
+            return eqx.tree_at(lambda p: p.likelihood_power, given, np.float32(1.0))
+
+        patch.setattr(owner, name, lambda *given, **named: right(*map(whole, given), **named))
+
+    return make
+
+
+def _of_sampler(name: str, method: str) -> Callable[[Patch], None]:
+    def place() -> tuple[Any, str]:
+        from bnnzoo import samplers
+
+        return getattr(samplers, name), method
+
+    return _without_power(place)
+
+
+def _of_gradients() -> tuple[Any, str]:
+    from bnnzoo.samplers._stochastic_gradient import AbstractStochasticGradientSampler
+
+    return AbstractStochasticGradientSampler, "gradient"
+
+
+def _of_training() -> tuple[Any, str]:
+    from bnnzoo.samplers import _training
+
+    return _training, "loss"
+
+
+def _of_proposals() -> tuple[Any, str]:
+    from bnnzoo.samplers import rejection
+
+    return rejection, "_proposals"
+
+
+def _sum_without_power(patch: Patch) -> None:
+    """What a control variate knows of all data."""
+    from bnnzoo.samplers._control_variate import Anchor
+
+    right, powers = Anchor.whole_part, [1.0]
+
+    def begin(sampler: Any, posterior: Any, state: Any, key: Any) -> None:
+        powers[0] = posterior.likelihood_power
+
+    _during_steps(patch, begin)
+    patch.setattr(Anchor, "whole_part", lambda self, start, end: right(self, start, end) / powers[0])
+
+
+def _loss(wrong: Callable[..., Any]) -> Callable[[Patch], None]:
+    """`wrong(right loss, posterior, theta, rows, seen)`."""
+
+    def make(patch: Patch) -> None:
+        from bnnzoo.samplers import _training
+
+        right = _training.loss
+        patch.setattr(_training, "loss", lambda p, theta, rows, *, seen=None: wrong(right, p, theta, rows, seen))
+
+    return make
+
+
+def _without_prior(right: Any, posterior: Any, theta: Any, rows: Any, seen: Any) -> Any:
+    return right(posterior, theta, rows, seen=seen) + posterior.log_prior(theta) / posterior.num_data
+
+
+def _gibbs_for_ever(patch: Patch) -> None:
+    from bnnzoo.samplers import Gibbs
+
+    patch.setattr(Gibbs, "step", Gibbs.warmup_step)
+
+
+POWER = "tests/test_likelihood_power.py::test_"
+LOSS = f"{POWER}the_training_loss_is_the_log_density_for_each_datum"
+
+
+def _steps(*names: str) -> tuple[str, ...]:
+    return tuple(f"{POWER}steps_go_by_the_power[{name}]" for name in names)
+
+
 MUTANTS = (
     Mutant("no penalty", _penalty(lambda u, s: 0 * u), (BALANCE,)),
     Mutant("sigma2 / 4", _penalty(lambda u, s: u - s / 4), (BALANCE,)),
@@ -329,4 +424,27 @@ MUTANTS = (
     Mutant("SGLD: twice the gradient", _gradient_of_sgld(lambda g, prior: 2 * g), (FORMULA,)),
     Mutant("SGLD: N/n a tenth too large", _gradient_of_sgld(lambda g, prior: g + 0.1 * (g - prior)), (FORMULA,)),
     Mutant("SGLD: no noise", _noise_of_sgld(0.0), (FORMULA,)),
+    Mutant("MALA: no likelihood power", _of_sampler("Mala", "step"), _steps("mala")),
+    Mutant("random walk: no likelihood power", _of_sampler("RandomWalk", "step"), _steps("random-walk")),
+    Mutant("Gibbs: no likelihood power", _of_sampler("Gibbs", "step"), _steps("gibbs")),
+    Mutant("rejection: no likelihood power", _without_power(_of_proposals), _steps("rejection")),
+    Mutant(
+        "importance: no likelihood power",
+        _of_sampler("Importance", "step"),
+        (f"{POWER}the_weights_of_importance_go_by_the_power",),
+    ),
+    Mutant("control variate: no likelihood power", _sum_without_power, _steps("penalty, first order")),
+    Mutant(
+        "stochastic gradients: no likelihood power", _without_power(_of_gradients), _steps("sgld", "sghmc", "psgld")
+    ),
+    Mutant("BBB: no likelihood power", _of_sampler("Bbb", "_fit"), (f"{POWER}training_goes_by_the_power[bbb]",)),
+    Mutant("Laplace: no likelihood power", _of_sampler("Laplace", "_factor"), (f"{POWER}laplace_goes_by_the_power",)),
+    Mutant("training: no likelihood power", _without_power(_of_training), (LOSS,)),
+    Mutant("training: no prior", _loss(_without_prior), (LOSS,)),
+    Mutant(
+        "dropout: trained without masks",
+        _loss(lambda right, posterior, theta, rows, seen: right(posterior, theta, rows)),
+        (f"{POWER}dropout_trains_the_network_that_it_draws",),
+    ),
+    Mutant("Gibbs: adapts for ever", _gibbs_for_ever, ("tests/test_run.py::test_a_step_of_gibbs_adapts_nothing",)),
 )

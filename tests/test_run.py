@@ -195,7 +195,7 @@ def test_nothing_of_the_kernel_changes_after_warm_up(sampler):
     for other in frozen[1:]:
         for one, two in zip(frozen[0], other, strict=True):
             np.testing.assert_array_equal(one, two)
-    if sampler in ("random-walk", "mala", "penalty", "hmc", "nuts"):  # the others adapt nothing
+    if sampler in ("random-walk", "mala", "penalty", "hmc", "nuts", "gibbs"):  # the others adapt nothing
         early = _kernel(found[0].carry)
         assert any(not np.array_equal(one, two) for one, two in zip(early, frozen[0], strict=True))
 
@@ -205,8 +205,20 @@ def _kernel(carry: Carry) -> list[np.ndarray]:
     if hasattr(states, "inner"):
         parts: Any = states.inner.adapt_state
     else:
-        parts = (getattr(states, "step_size", ()), getattr(states, "preconditioner", ()))
+        adapted = ("step_size", "preconditioner", "scales", "anchor")
+        parts = tuple(getattr(states, name, ()) for name in adapted)
     return [_plain(leaf) for leaf in jax.tree.leaves((parts, carry.tuning))]
+
+
+def test_a_step_of_gibbs_adapts_nothing():
+    """It adapts within its own steps of warm-up, not by the loop's."""
+    found = tiny.problem("gibbs")
+    theta = jnp.zeros(found.posterior.layout.dim)
+    state = found.sampler.init(found.posterior, theta, num_warmup=5, key=jax.random.key(0))
+    moved, _ = eqx.filter_jit(found.sampler.step)(found.posterior, state, key=jax.random.key(1))
+    learned, _ = eqx.filter_jit(found.sampler.warmup_step)(found.posterior, state, key=jax.random.key(1))
+    np.testing.assert_array_equal(moved.scales, state.scales)
+    assert not np.array_equal(learned.scales, state.scales)
 
 
 def test_warm_up_of_length_zero_adapts_nothing():

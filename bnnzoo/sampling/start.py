@@ -13,6 +13,7 @@ import optax
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, PyTree
 
 from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.samplers import _training
 from bnnzoo.sampling.placement import Placement
 
 MOST_STEPS = 5000
@@ -109,18 +110,15 @@ def _advance(
         order = jax.random.permutation(jax.random.fold_in(key, 0), total)
         kept = order[held_out:]
 
-        def loss(theta, batch):
-            mean = jnp.mean(posterior.log_likelihood(theta, batch))
-            return -posterior.likelihood_power * mean - posterior.log_prior(theta) / total
-
         def held_out_loss(theta):
             if held_out < 10:
-                return loss(theta, posterior.data)
+                return _training.loss(posterior, theta, posterior.data)
             return -jnp.mean(posterior.log_likelihood(theta, posterior.take(order[:held_out])))
 
         def update(state):
             rows = jax.random.randint(jax.random.fold_in(key, state.step + 1), (min(_BATCH, kept.size),), 0, kept.size)
-            gradient = jax.grad(loss)(state.theta, posterior.take(kept[rows]))
+            batch = posterior.take(kept[rows])
+            gradient = jax.grad(lambda theta: _training.loss(posterior, theta, batch))(state.theta)
             gradient = jnp.where(jnp.isfinite(gradient), gradient, 0.0)
             change, optimiser = _optimiser().update(gradient, state.optimiser)
             theta = state.theta - _learning_rate(state.step, most_steps) * jnp.asarray(change)

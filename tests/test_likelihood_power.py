@@ -1,0 +1,172 @@
+"""The likelihood power is in every sampler: a power b on noise of sd s is, exactly, noise of sd s / sqrt(b).
+
+Two posteriors with one log density up to a constant, the power in one of them; the same key must give the same draws.
+The positive control of each is the first posterior without its power, where the draws must differ.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gaussian_mean import NormalPrior
+from jaxtyping import Array, Float
+
+from bnnzoo.models import Linear
+from bnnzoo.posterior import AbstractPosterior, NetworkPosterior
+from bnnzoo.posterior.layout import Block, Layout
+from bnnzoo.posterior.likelihoods import Gaussian
+from bnnzoo.posterior.priors import Normal
+from bnnzoo.samplers import (
+    Bbb,
+    Dropout,
+    Ensemble,
+    Gibbs,
+    Importance,
+    Laplace,
+    Mala,
+    Penalty,
+    Psgld,
+    RandomWalk,
+    Rejection,
+    Sghmc,
+    Sgld,
+    SmsUbu,
+    _training,
+)
+
+ROWS = 6
+RNG = np.random.default_rng(3)
+X, Y = RNG.normal(size=(ROWS, 1)).astype(np.float32), RNG.normal(size=(ROWS, 1)).astype(np.float32)
+
+
+def _posterior(scale: float, power: float, prior: float = 1.0) -> NetworkPosterior:
+    network = Linear().build((1,), 1, key=jax.random.key(0))
+    return NetworkPosterior.of(network, Gaussian(scale=scale), Normal(scale=prior), X, Y, likelihood_power=power)
+
+
+class Line(NormalPrior):
+    """The same line by hand, which compiles in less."""
+
+    layout: Layout = eqx.field(static=True, default=Layout((Block("theta", (2,), 0),)))
+    scale: Any = np.float32(1.0)
+
+    def log_likelihood(self, theta: Float[Array, " dim"], batch: Any) -> Float[Array, " batch"]:
+        x, y = batch
+        return -(((y - x * theta[0] - theta[1]) / self.scale)[:, 0] ** 2) / 2
+
+    def sample_prior(self, *, key: Any) -> Float[Array, " dim"]:
+        return jax.random.normal(key, (2,))
+
+    def log_likelihood_bounds(self, batch: Any) -> Float[Array, " batch"]:
+        return jnp.zeros(len(batch[0]))
+
+
+PAIRS = ((0.5, 0.25), (1.0, 1.0), (0.5, 1.0))
+"""Noise and power: with the power, without, and the control."""
+LINES = tuple(Line((X, Y), likelihood_power=np.float32(power), scale=np.float32(scale)) for scale, power in PAIRS)
+NETWORKS = tuple(_posterior(scale, power) for scale, power in PAIRS)
+CONTROL = NETWORKS[2]
+BATCH = {"batch_size": 3}
+NOISY = {"step_size": 0.2, "batch_size": 3, "num_batches": 2}
+DRIFTING = {**NOISY, "step_size": 0.05, "proposal": "langevin"}
+
+STEPS = {
+    "random-walk": RandomWalk(step_size=0.6),
+    "mala": Mala(step_size=0.05),
+    "gibbs": Gibbs(step_size=0.6),
+    "rejection": Rejection(block=8),
+    "penalty": Penalty(**NOISY),
+    "penalty, first order": Penalty(**NOISY, control_variate="first"),
+    "penalty, second order": Penalty(**DRIFTING, control_variate="second"),
+    "penalty, langevin": Penalty(**DRIFTING),
+    "sgld": Sgld(step_size=0.05, **BATCH),
+    "sgld, first order": Sgld(step_size=0.05, **BATCH, control_variate="first"),
+    "sghmc": Sghmc(step_size=0.05, **BATCH),
+    "psgld": Psgld(step_size=0.05, **BATCH),
+    "sms-ubu": SmsUbu(step_size=0.05, **BATCH),
+}
+"""Samplers whose steps look at the likelihood."""
+
+
+def _stepped(sampler: Any, posterior: AbstractPosterior, *, warming: bool = False) -> np.ndarray:
+    """Positions after each of a few steps, by fixed keys, and what the steps told of the density."""
+
+    @eqx.filter_jit
+    def run(sampler, posterior, theta, keys):
+        state = sampler.init(posterior, theta, num_warmup=20 if warming else 0, key=keys[0])
+        step = sampler.warmup_step if warming else sampler.step
+
+        def one(state, key):
+            state, stats = step(posterior, state, key=key)
+            told = [stats[name] for name in ("acceptance_rate", "n_steps") if name in stats]
+            trained = [stats[name] for name in ("lp_estimate", "elbo_estimate") if name in stats and warming]
+            return state, (state.position, told, trained)
+
+        return jax.lax.scan(one, state, keys)[1]
+
+    keys = jax.random.split(jax.random.key(2), 12)
+    position, told, trained = run(sampler, posterior, jnp.asarray([0.4, -0.3]), keys)
+    # A density has a constant of its own.
+    columns = [np.asarray(one, float) for one in told] + [np.asarray(one) - np.asarray(one)[0] for one in trained]
+    return np.column_stack([position, *columns])
+
+
+def _same(found: Any, posteriors: Any) -> None:
+    """`found(posterior)` is the same with and without the power where the densities are, and differs in the control."""
+    one, other, control = (np.asarray(found(posterior), float) for posterior in posteriors)
+    np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
+    assert np.abs(one - control).max() > 0.01
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_steps_go_by_the_power(name):
+    _same(lambda posterior: _stepped(STEPS[name], posterior), LINES)
+
+
+@pytest.mark.parametrize("sampler", [Bbb(batch_size=3), Ensemble(batch_size=3)], ids=["bbb", "ensemble"])
+def test_training_goes_by_the_power(sampler):
+    _same(lambda posterior: _stepped(sampler, posterior, warming=True), NETWORKS)
+
+
+def test_laplace_goes_by_the_power():
+    theta = jnp.asarray([0.4, -0.3])
+    for covariance in ("full", "diagonal", "kronecker"):
+        sampler = Laplace(covariance=covariance)
+        drawn = lambda p, s=sampler: s.init(p, theta, num_warmup=0, key=jax.random.key(1)).factor.draw(jnp.ones(2))  # noqa: E731
+        _same(drawn, NETWORKS)
+
+
+def test_the_weights_of_importance_go_by_the_power():
+    def weights(posterior):
+        sampler = Importance()
+        state = sampler.init(posterior, jnp.zeros(2), num_warmup=0, key=jax.random.key(1))
+        keys = jax.random.split(jax.random.key(2), 5)
+        found = jax.vmap(lambda key: sampler.step(posterior, state, key=key)[1]["log_weight"])(keys)
+        return found - found[0]  # the normaliser's constant
+
+    _same(weights, LINES)
+
+
+def test_the_training_loss_is_the_log_density_for_each_datum():
+    """Its prior and its power: what `--init map`, Laplace, dropout, ensembles and SWAG train with."""
+    theta = jnp.asarray([0.4, -0.3])
+    for posterior in (*NETWORKS, _posterior(0.5, 1.0, prior=0.1)):
+        wanted = -posterior.log_density(theta) / ROWS
+        np.testing.assert_allclose(_training.loss(posterior, theta, posterior.data), wanted, rtol=1e-5)
+
+
+def test_dropout_trains_the_network_that_it_draws():
+    """Over all rows the density that a step of warm-up climbs is that of one mask or of the other, never of none."""
+    theta, sampler = jnp.asarray([0.4, -0.3]), Dropout(rate=0.5, masks=1, batch_size=ROWS)
+    state = sampler.init(CONTROL, theta, num_warmup=20, key=jax.random.key(1))
+    step = jax.jit(jax.vmap(lambda key: sampler.warmup_step(CONTROL, state, key=key)[1]["lp_estimate"]))
+    found = np.unique(np.asarray(step(jax.random.split(jax.random.key(2), 20))))
+    masked = [theta * jnp.asarray([factor, 1.0]) for factor in (0.0, 2.0)]
+    wanted = [float(jnp.sum(CONTROL.log_likelihoods(seen)) + CONTROL.log_prior(theta)) for seen in masked]
+    np.testing.assert_allclose(found, np.sort(wanted), rtol=1e-4)
+    assert np.abs(found - float(CONTROL.log_density(theta))).min() > 0.01
