@@ -188,7 +188,8 @@ def _other_batch(patch: Patch) -> None:
     right = AbstractPenalty.step
 
     def step(self: Any, posterior: Any, state: Any, *, key: Any) -> Any:
-        other, _ = self._batch(posterior, state.rows, key=jax.random.fold_in(key, 1))
+        # Not `fold_in(key, 1)`: that is the second of the keys that the step splits its own into.
+        other, _ = self._batch(posterior, state.rows, key=jax.random.fold_in(jax.random.split(key)[0], 1))
         kind, calls = type(posterior), []
         plain = kind.log_likelihood
 
