@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
@@ -129,3 +130,27 @@ def _hessian(posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Float
 
     rows = posterior.sum_over_data(block, rows=_ROWS)
     return (rows + rows.T) / 2
+
+
+def drift(
+    posterior: AbstractPosterior, anchor: Anchor | None, batch: Any, weights: Float[Array, " batch"] | None
+) -> Callable[[Float[Array, " dim"]], Float[Array, " dim"]]:
+    """An estimate of the log posterior's gradient, as a function: the same at every point of a step.
+
+    Args:
+        batch: the data it is from; None where the anchor's polynomial has the second order, and needs none.
+        weights: of each datum in means over the batch; None where all weigh the same.
+    """
+    prior, power = jax.grad(posterior.log_prior), posterior.likelihood_power
+    if batch is None and anchor is not None:
+        return lambda theta: prior(theta) + power * anchor.slope(theta)
+
+    @jax.grad
+    def on_batch(theta: Float[Array, " dim"]) -> Float[Array, ""]:
+        each = posterior.log_likelihood(theta, batch)
+        return posterior.num_data * jnp.mean(each if weights is None else each * weights)
+
+    if anchor is None:
+        return lambda theta: prior(theta) + power * on_batch(theta)
+    rest = anchor.gradient - on_batch(anchor.point)
+    return lambda theta: prior(theta) + power * (on_batch(theta) + rest)

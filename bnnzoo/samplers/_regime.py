@@ -5,8 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
 from bnnzoo.finding import Finding
 from bnnzoo.samplers._batch_sizes import Sizes
+from bnnzoo.samplers._noise import Difference
+from bnnzoo.samplers.base import Stats
 from bnnzoo.samplers.statistics import ACCEPTED, DIVERGING, N_STEPS, STEP_SIZE, Statistic
 
 MOST_SIGMA2 = 2.0
@@ -36,6 +41,21 @@ STATISTICS = (
     Statistic("regime_skew", "mean"),
 )
 """What the penalty's steps tell, beyond their acceptance and the log density."""
+
+
+def told(difference: Difference, penalty: Float[Array, ""], rate: Float[Array, ""]) -> Stats:
+    """What a step tells of its noise."""
+    skew_bias = jnp.abs(difference.skewness) * difference.sigma2**1.5 / 6
+    return {
+        "delta": difference.delta,
+        "sigma2": difference.sigma2,
+        "penalty": penalty,
+        "var_dof": jnp.asarray(difference.dof, rate.dtype),
+        "delta_skew": difference.skewness,
+        "regime_dof": difference.sigma2 > difference.dof / 4,
+        "regime_skew": skew_bias > 0.05,
+        "skew_bias": rate * skew_bias,
+    }
 
 
 def regime(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 import equinox as eqx
@@ -20,9 +20,9 @@ from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.hyperparameter import Number, number
 from bnnzoo.samplers import _batch_sizes, _influence, _preconditioner, _row_probabilities
 from bnnzoo.samplers._batch_sizes import Seen, Sizes
-from bnnzoo.samplers._control_variate import ORDER, Anchor, Order, anchored, follow, refuse_large
+from bnnzoo.samplers._control_variate import ORDER, Anchor, Order, anchored, drift, follow, refuse_large
 from bnnzoo.samplers._noise import Difference, estimated, noise_penalty
-from bnnzoo.samplers._regime import STATISTICS, regime
+from bnnzoo.samplers._regime import STATISTICS, regime, told
 from bnnzoo.samplers._row_probabilities import RowProbabilities
 from bnnzoo.samplers.base import AbstractSampler, Exactness, Stats
 from bnnzoo.samplers.kernel import choose, metropolis, replace, standard_normal
@@ -36,9 +36,8 @@ class PenaltyState(eqx.Module):
     anchor: Anchor | None
     seen: Seen
     auto: Bool[Array, ""]
-    """Whether warm-up chooses the batch sizes, ..."""
     auto_sampling: Bool[Array, ""]
-    """... and whether a datum may be used twice."""
+    """Whether warm-up chooses the batch sizes; and whether a datum may be used twice."""
     rows: RowProbabilities | None
     """What rows are drawn with, where not all alike."""
 
@@ -183,7 +182,6 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
         accepted, rate, diverging = metropolis(log_ratio, key=key_accept)
         scale = posterior.likelihood_power * (posterior.num_data / d.shape[0])
         kept = jnp.where(accepted, prior_there + scale * jnp.sum(there), prior_here + scale * jnp.sum(here))
-        skew_bias = jnp.abs(difference.skewness) * difference.sigma2**1.5 / 6
         state = eqx.tree_at(lambda s: s.position, state, choose(accepted, proposal, state.position))
         stats = {
             "lp_estimate": kept,
@@ -191,14 +189,7 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
             "acceptance_rate": rate,
             "diverging": diverging,
             "step_size": state.step_size,
-            "delta": difference.delta,
-            "sigma2": difference.sigma2,
-            "penalty": penalty,
-            "var_dof": jnp.asarray(difference.dof, rate.dtype),
-            "delta_skew": difference.skewness,
-            "regime_dof": difference.sigma2 > difference.dof / 4,
-            "regime_skew": skew_bias > 0.05,
-            "skew_bias": rate * skew_bias,
+            **told(difference, penalty, rate),
         }
         return state, stats | ({"n_steps": num_steps} if self.proposes(posterior.num_data) == "hmc" else {})
 
@@ -228,7 +219,9 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
         kind = self.proposes(posterior.num_data)
         if kind == "random-walk":
             return state.position + eta * shape.correlate(eps), jnp.zeros((), eta.dtype), jnp.asarray(0)
-        slope = self._slope(posterior, state, key=key_drift)
+        by_polynomial = state.anchor is not None and state.anchor.hessian is not None
+        batch, weights = (None, None) if by_polynomial else self._batch(posterior, state.rows, key=key_drift)
+        slope = drift(posterior, state.anchor, batch, weights)
         number = jnp.asarray(1)
         if kind == "langevin":
             eta = jnp.sqrt(2 * eta)
@@ -245,25 +238,6 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
         first = (state.position, eps, shape.project(slope(state.position)))
         last = leap(0, first) if kind == "langevin" else jax.lax.fori_loop(0, number, leap, first)
         return last[0], (jnp.sum(eps**2) - jnp.sum(last[1] ** 2)) / 2, number
-
-    def _slope(
-        self, posterior: AbstractPosterior, state: PenaltyState, *, key: PRNGKeyArray
-    ) -> Callable[[Float[Array, " dim"]], Float[Array, " dim"]]:
-        """An estimate of the log posterior's gradient, as a function: the same at every point of a step."""
-        prior, power, anchor = jax.grad(posterior.log_prior), posterior.likelihood_power, state.anchor
-        if anchor is not None and anchor.hessian is not None:
-            return lambda theta: prior(theta) + power * anchor.slope(theta)
-        batch, weights = self._batch(posterior, state.rows, key=key)
-
-        @jax.grad
-        def on_batch(theta: Float[Array, " dim"]) -> Float[Array, ""]:
-            each = posterior.log_likelihood(theta, batch)
-            return posterior.num_data * jnp.mean(each if weights is None else each * weights)
-
-        if anchor is None:
-            return lambda theta: prior(theta) + power * on_batch(theta)
-        rest = anchor.gradient - on_batch(anchor.point)
-        return lambda theta: prior(theta) + power * (on_batch(theta) + rest)
 
     def difference(
         self, posterior: AbstractPosterior, d: Float[Array, " used"], known_change: Float[Array, ""]
