@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import h5py
 import numpy as np
@@ -34,9 +34,7 @@ def check(path: Path) -> None:
         if "recipe" not in file.attrs or POSTERIOR not in file:
             raise UsageError(f"{path}: a NetCDF file, but not of bnnzoo: no recipe, or no posterior in it")
         for name, kind in REQUIRED.items():
-            value = file.attrs.get(name)
-            # A number is an array of one.
-            value = value.item() if isinstance(value, np.generic | np.ndarray) and value.size == 1 else value
+            value = _attribute(file, name)
             if not isinstance(value, int | float if kind is float else kind):
                 raise UsageError(f"{path}: damaged: its attribute {name} is {ascii(value)[:80]}")
 
@@ -51,8 +49,8 @@ def is_complete(path: Path) -> bool:
     try:
         walk.check(path)
         with h5py.File(path, "r") as file:
-            return int(file.attrs.get("complete", 0)) == 1
-    except (UsageError, ValueError, TypeError):
+            return _attribute(file, "complete") == 1
+    except UsageError:
         return False
 
 
@@ -90,6 +88,12 @@ def open_tree(path: Path) -> xr.DataTree:
     # A tree that was walked over may still be no NetCDF: xarray fails on it in ways of its own.
     except Exception as error:
         raise UsageError(f"{path}: not a NetCDF file of bnnzoo ({' '.join(str(error).split())[:200]})") from error
+
+
+def _attribute(file: h5py.File, name: str) -> Any:
+    """A root attribute; a number may be an array of one."""
+    value = file.attrs.get(name)
+    return value.item() if isinstance(value, np.generic | np.ndarray) and value.size == 1 else value
 
 
 def _tree_of_parts(run: Unfinished) -> xr.DataTree:
