@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import shutil
 import signal
 import zipfile
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tiny
-from test_hostile_files import SECRET, refused
+from test_hostile_files import HOSTILE, SECRET, refused
 
 import bnnzoo
 from bnnzoo import store, zoo
@@ -150,6 +151,7 @@ def _other_data(path: Path) -> None:
         np.savez(out, **arrays)
 
 
+PAGE = Path(__file__).parents[1] / "docs" / "reliability.md"
 FIRST = "p000-000000.npz"
 DAMAGE: dict[str, tuple[str, Callable[[Path], None]]] = {
     "manifest names another folder": (
@@ -301,3 +303,8 @@ def test_the_old_file_stays_until_the_new_one_is_whole(whole, run):
 
 def draws(found: bnnzoo.Run) -> dict[str, np.ndarray]:
     return {str(name): values.values for name, values in found.posterior["posterior"].data_vars.items()}
+
+
+def test_the_page_counts_the_cases():
+    rows = re.findall(r"^\| (run files|parts) \| (\d+) \|", PAGE.read_text(), re.MULTILINE)
+    assert dict(rows) == {"run files": str(len(HOSTILE)), "parts": str(len(DAMAGE))}
