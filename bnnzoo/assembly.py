@@ -110,13 +110,19 @@ class Problem:
             model: the model, where it is one that no registry knows.
 
         Raises:
-            UsageError: if the posterior was made by hand: no file can say what it is.
+            UsageError: if the posterior was made by hand: no file can say what it is; or the file is damaged.
         """
         if "signature" not in attributes:
             raise UsageError("the run is of a posterior made in Python: its file holds the draws, but not the model")
         recipe = recipe_from(str(attributes["recipe"]))
-        signature = Signature.from_json(str(attributes["signature"]))
-        scaler = Scaler(*(np.asarray(constant[name]) for name in ("x_mean", "x_sd", "y_mean", "y_sd")))
+        try:
+            signature = Signature.from_json(str(attributes["signature"]))
+            scaler = Scaler(*(np.asarray(constant[name]) for name in ("x_mean", "x_sd", "y_mean", "y_sd")))
+        except (LookupError, TypeError, ValueError) as error:
+            raise UsageError(
+                f"the file does not say what its data are as this version reads it ({type(error).__name__}: {error}); "
+                "it is damaged, or of another version of bnnzoo"
+            ) from error
         description = Description(make_parts(recipe, signature.task, model), signature, scaler)
         train = None if observed is None else signature.rows(constant["x"], observed["y"], "file")
         return _described(recipe, description, train, fixed=fixed_leaves(constant))

@@ -28,7 +28,6 @@ from bnnzoo.samplers import AbstractSampler
 from bnnzoo.sampling import backend
 from bnnzoo.sampling.drive import Stop
 from bnnzoo.sampling.launch import launch, relaunch
-from bnnzoo.store import parts
 
 _LENGTHS = {
     *("chains", "warmup", "draws", "thin", "seed", "chain_method", "keep_warmup", "precision", "checkpoint_every"),
@@ -173,18 +172,13 @@ def resume(
             is not given.
     """
     out = Path(path)
-    folder = store.parts_folder(out)
-    if not parts.holds_run(folder) and (out.exists() or not folder.exists()):
-        raise UsageError(f"{out}: finished; nothing to resume" if out.exists() else f"{out}: no such run")
-    unfinished = parts.load(folder)
+    unfinished, saved = store.resumable(out, from_part)
     attributes = unfinished.attributes
     if "signature" not in attributes:
         raise UsageError(
             f"{out}: the run is of a posterior made in Python, which its file cannot rebuild; run it again"
         )
-    saved = unfinished.checkpoint(from_part)
-    unfinished.check(saved.num_parts)
-    with _jax_for(recipe_from(str(attributes["recipe"]), source=f"{folder.name}/header.json")):
+    with _jax_for(recipe_from(str(attributes["recipe"]), source=f"{unfinished.folder.name}/header.json")):
         relaunch(
             unfinished,
             saved,

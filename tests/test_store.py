@@ -19,6 +19,11 @@ from bnnzoo.store import Store, add_groups, check_room, lock, netcdf, open_tree,
 ATTRIBUTES = {
     "recipe": "model: linear",
     "model": "linear",
+    "sampler": "mala",
+    "exactness": "exact",
+    "versions": "{}",
+    "precision": "float32",
+    "draws_requested": 8,
     "seed": 3,
     "likelihood_power": 0.5,
     "name": "é ü 漢",
@@ -411,6 +416,7 @@ def test_static_arrays_are_added_and_replaced(out):
         writer.reopen(2)
     names = sorted(p.name for p in writer.folder.glob("data*"))
     assert names == ["data-000002.npz", "data.npz"]
+    writer.update({"draws_done": 8})
     writer.finish(complete=True)
     tree = open_tree(out)
     assert tree["constant_data"]["mode"].dims == ("chain",)

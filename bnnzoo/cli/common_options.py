@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-Run = Annotated[
-    Path,
-    typer.Argument(metavar="RUN", help="run.nc; while it is unfinished, the same name", show_default=False),
-]
+
+def checked(context: typer.Context, runs: Any) -> Any:
+    """Refuse damaged and strangers' files while nothing heavy is imported: every command's RUN comes through here."""
+    if not context.resilient_parsing:
+        from bnnzoo.store import reading
+
+        for run in runs if isinstance(runs, list | tuple) else [runs]:
+            if run is not None:
+                reading.check(run)
+    return runs
+
+
+_ABOUT: Any = {"metavar": "RUN", "help": "run.nc; while it is unfinished, the same name", "show_default": False}
+Run = Annotated[Path, typer.Argument(callback=checked, **_ABOUT)]
+Unfinished = Annotated[Path, typer.Argument(**_ABOUT)]
 Json = Annotated[bool, typer.Option("--json", help="print one JSON value on stdout")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="no progress; warnings are still shown")]
 Force = Annotated[bool, typer.Option("--force", help="replace an existing file")]

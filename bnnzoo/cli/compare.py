@@ -12,10 +12,15 @@ from bnnzoo.cli.output import print_json, print_rows, with_error
 
 
 def compare(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="two or more runs", show_default=False)],
+    runs: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN...", help="two or more runs", show_default=False, callback=common.checked),
+    ],
     reference: Annotated[
         Path | None,
-        typer.Option("--reference", metavar="RUN", help="a run to take as the truth", show_default=False),
+        typer.Option(
+            "--reference", metavar="RUN", help="a run to take as the truth", show_default=False, callback=common.checked
+        ),
     ] = None,
     json: common.Json = False,
     debug: common.Debug = False,

@@ -84,10 +84,24 @@ def _data(recipe: Recipe) -> Any:
 
 
 def resume(
-    run: common.Run,
+    run: common.Unfinished,
     allow_inexact_resume: Annotated[
         bool,
         typer.Option("--allow-inexact-resume", help="go on although the rest will not be bit for bit the same"),
+    ] = False,
+    from_part: Annotated[
+        int | None,
+        typer.Option(
+            "--from-part",
+            metavar="N",
+            min=0,
+            help="go back to the last checkpoint of at most N parts, where a later part is damaged",
+            show_default=False,
+        ),
+    ] = None,
+    break_lock: Annotated[
+        bool,
+        typer.Option("--break-lock", help="take over from a process that gave no sign of life for a minute"),
     ] = False,
     quiet: common.Quiet = False,
     json: common.Json = False,
@@ -98,12 +112,17 @@ def resume(
     \b
     Examples:
       bnnzoo resume run.nc
+      bnnzoo resume run.nc --from-part 12
     """
     del debug
+    from bnnzoo import store
+
+    store.resumable(run, from_part)  # before JAX is imported
     with stop_signals() as stop, observer(quiet=quiet) as watch:
         from bnnzoo import zoo
 
-        done = zoo.resume(run, observer=watch, stop=stop, allow_inexact=allow_inexact_resume)
+        how: dict[str, Any] = {"allow_inexact": allow_inexact_resume, "from_part": from_part, "break_lock": break_lock}
+        done = zoo.resume(run, observer=watch, stop=stop, **how)
     _report(done, json=json)
 
 

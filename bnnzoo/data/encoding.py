@@ -74,10 +74,16 @@ class Encoding:
                     _NO_CATEGORIES, f"{problem}, no categories", "--drop NAME, or write its content as numbers"
                 )
                 faults.add(column.name, fault)
-            origin = float(np.nanmin(column.numbers)) if column.kind == "date" else 0.0
+            dated = column.kind == "date" and not column.is_missing.all()
+            origin = float(np.nanmin(column.numbers)) if dated else 0.0
             was_missing = missing == "median" and bool(column.is_missing.any())
             columns.append(Column(column.name, column.kind, column.levels, origin, None, was_missing))
         return cls(tuple(columns), missing, unseen)
+
+    @classmethod
+    def of_numbers(cls, names: Sequence[str]) -> Encoding:
+        """That of columns of numbers without gaps, which are the inputs as they are: no file need say so."""
+        return cls(tuple(Column(name) for name in names))
 
     @property
     def inputs(self) -> tuple[str, ...]:

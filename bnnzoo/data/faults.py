@@ -29,9 +29,10 @@ class Fault(NamedTuple):
 
 @dataclass
 class Faults:
-    """The faults of one table, by column; `where` (a file name) opens every line."""
+    """The faults of one table, by column; `where` (a file name) opens every line. `trained`: its columns are set."""
 
     where: str
+    trained: bool = False
     by_column: dict[str, Fault] = field(default_factory=dict)
 
     def add(self, column: str, fault: Fault) -> None:
@@ -54,9 +55,13 @@ class Faults:
         (column, first), *others = found.items()
         if not others:
             place = f"row {first.row}, column {column}" if first.row else f"column {column}"
-            return f"{self.where}: {place}: {first.problem}{and_more(first.count - 1)}; {_cure(first, column)}"
+            return f"{self.where}: {place}: {first.problem}{and_more(first.count - 1)}; {self._cure(first, column)}"
         named = [f"{name} ({_briefly(fault)})" for name, fault in found.items()]
-        return f"{self.where}: {len(named)} columns {about}: {listed(named)}; {_cure(first, 'NAME')}"
+        return f"{self.where}: {len(named)} columns {about}: {listed(named)}; {self._cure(first, 'NAME')}"
+
+    def _cure(self, fault: Fault, column: str) -> str:
+        cure = fault.cure.replace(", or --drop NAME", "") if self.trained else fault.cure
+        return cure.replace("NAME", column)
 
 
 def listed(names: Iterable[str]) -> str:
@@ -70,7 +75,3 @@ def _briefly(fault: Fault) -> str:
     if not fault.row:
         return fault.problem
     return f"row {fault.row}: {fault.problem}" + (f", {fault.count} in all" if fault.count > 1 else "")
-
-
-def _cure(fault: Fault, column: str) -> str:
-    return fault.cure.replace("NAME", column)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from bnnzoo.data.check import check_column_names, did_you_mean
 from bnnzoo.data.columns import Cells, interpret
 from bnnzoo.data.dataset import Dataset, Signature, check_task
-from bnnzoo.data.encoding import MISSING_CURE, Column, Encoding, Missing, Unseen, check_cells
+from bnnzoo.data.encoding import MISSING_CURE, Encoding, Missing, Unseen, check_cells
 from bnnzoo.data.faults import Faults, listed
 from bnnzoo.data.frames import FrameTable, is_frame
 from bnnzoo.data.readers import Table
@@ -67,7 +67,7 @@ def training_set(table: Table, choice: Choice, task: str | None, name: str) -> D
         target_names=targets,
         class_names=found.class_names,
         name=name,
-        encoding=encoding,
+        encoding=None if encoding == Encoding.of_numbers(encoding.inputs) else encoding,
         notes=tuple(notes),
     )
 
@@ -94,11 +94,11 @@ def new_rows(table: Table, like: Signature, targets: Sequence[str], unseen: Unse
 def _new_rows(
     table: Table, like: Signature, targets: Sequence[str], unseen: Unseen | None
 ) -> tuple[Float[np.ndarray, "row feature"], list[Cells]]:
-    encoding = like.encoding or Encoding(tuple(Column(name) for name in like.feature_names))
+    encoding = like.encoding or Encoding.of_numbers(like.feature_names)
     encoding = encoding if unseen is None else replace(encoding, unseen=unseen)
     features = [column.name for column in encoding.columns]
     _find([*features, *targets], table)
-    faults = Faults(table.where)
+    faults = Faults(table.where, trained=True)
     kinds = [column.kind for column in encoding.columns] + [_target_kind(like)] * len(targets)
     cells = _read(table, [*features, *targets] or table.names[:1], kinds or ["text"], faults)
     inputs, labels = cells[: len(features)], cells[len(features) :]

@@ -1,8 +1,9 @@
 """A run on disk."""
 
 from bnnzoo.store.checkpoint import Checkpoint
-from bnnzoo.store.netcdf import add_groups, open_tree, write_table
+from bnnzoo.store.netcdf import add_groups, write_table
 from bnnzoo.store.parts import parts_folder
+from bnnzoo.store.reading import open_tree, resumable
 from bnnzoo.store.schema import Attributes
 from bnnzoo.store.writer import Store, check_room, refuse_existing
 
@@ -15,5 +16,6 @@ __all__ = [
     "open_tree",
     "parts_folder",
     "refuse_existing",
+    "resumable",
     "write_table",
 ]

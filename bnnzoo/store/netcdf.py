@@ -1,4 +1,4 @@
-"""The NetCDF-4 file of a run: built whole from parts, added to, opened."""
+"""The NetCDF-4 file of a run: built whole from parts, and added to."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ from typing import Any
 import h5netcdf
 import h5py
 import numpy as np
-import xarray as xr
 
-from bnnzoo.errors import BnnzooError, UsageError
-from bnnzoo.store import parts
+from bnnzoo.errors import BnnzooError
 from bnnzoo.store.atomic import replacing
-from bnnzoo.store.parts import Unfinished, parts_folder
+from bnnzoo.store.parts import Unfinished
 from bnnzoo.store.schema import (
     POSTERIOR,
     SAMPLE_STATS,
@@ -88,38 +86,6 @@ def write_table(path: Path, columns: Group, dim: str) -> None:
         _write_static(file, columns, {name: [dim] for name in columns})
         length = len(next(iter(columns.values()), ()))
         file.create_variable(dim, (dim,), data=np.arange(length))
-
-
-def open_tree(path: Path) -> xr.DataTree:
-    """A run's tree: of the finished file; of the parts so far while there is none.
-
-    Raises:
-        UsageError: if there is neither, or it is not one of ours.
-    """
-    folder = parts_folder(path)
-    if parts.holds_run(folder) and not is_complete(path):
-        return _tree_of_parts(parts.load(folder))
-    if not path.exists():
-        raise UsageError(f"{path}: no such run; bnnzoo sample MODEL SAMPLER -o {path} makes one")
-    if not path.is_file():
-        raise UsageError(f"{path}: not a regular file")
-    try:
-        tree = xr.open_datatree(path, engine="h5netcdf")
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path}: not a NetCDF file of bnnzoo ({error})") from error
-    if "recipe" not in tree.attrs or POSTERIOR not in tree.children:
-        tree.close()
-        raise UsageError(f"{path}: a NetCDF file, but not of bnnzoo: no recipe, or no posterior in it")
-    return tree
-
-
-def is_complete(path: Path) -> bool:
-    """Whether there is a file of a complete run."""
-    try:
-        with h5py.File(path, "r") as file:
-            return int(file.attrs.get("complete", 0)) == 1
-    except (OSError, ValueError, TypeError):
-        return False
 
 
 class _Disk:
@@ -202,24 +168,3 @@ def _grow(group: Any, name: str, dtype: np.dtype, shape: list[int], dims: Dims, 
     variable.attrs.update(about)
     if dtype.kind == "b":
         variable.attrs["dtype"] = "bool"  # how xarray says it
-
-
-def _tree_of_parts(run: Unfinished) -> xr.DataTree:
-    pieces: dict[str, dict[str, list[np.ndarray]]] = {}
-    for _, groups in run.parts():
-        for group, values in groups.items():
-            for name, array in values.items():
-                pieces.setdefault(group, {}).setdefault(name, []).append(array)
-    tree: dict[str, xr.Dataset] = {}
-    for group, variables in pieces.items():
-        about = run.header.variable_attributes if group.endswith(SAMPLE_STATS) else {}
-        arrays = {name: np.concatenate(several, 1) for name, several in variables.items()}
-        tree[group] = xr.Dataset(
-            {n: ([*SAMPLED, *dims_of(n, a.ndim, run.dims, skip=2)], a, about.get(n)) for n, a in arrays.items()},
-            coords={d: np.arange(next(iter(arrays.values())).shape[i]) for i, d in enumerate(SAMPLED)},
-        )
-    for group, values in run.static().items():
-        tree[group] = xr.Dataset({n: (dims_of(n, a.ndim, run.dims), a) for n, a in values.items()})
-    result = xr.DataTree.from_dict({f"/{name}": dataset for name, dataset in tree.items()})
-    result.attrs.update({**run.attributes, "complete": 0, "draws_done": run.draws.get(POSTERIOR, 0)})
-    return result

@@ -5,6 +5,7 @@ Nothing is compressed: then no member is larger than the file, and a file cannot
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import stat
 import zipfile
@@ -77,7 +78,14 @@ def check_regular(path: Path) -> int:
 
 
 def sha256(path: Path) -> str:
-    """The digest of a file's bytes."""
+    """The digest of a file's bytes; of a file that has not changed since it is remembered."""
+    found = path.stat()
+    return _sha256(path, found.st_ino, found.st_size, found.st_mtime_ns)
+
+
+@functools.lru_cache(2**16)
+def _sha256(path: Path, *stamp: int) -> str:
+    del stamp
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -117,6 +117,7 @@ class Unfinished(NamedTuple):
             UsageError: when they are not what was written.
         """
         arrays: dict[str, np.ndarray] = {}
+        self.check(0)
         for static in self.manifest.static:
             arrays |= npz.read(self.folder / static.file, {k: Declared(*v) for k, v in static.arrays.items()})
         return _grouped(arrays)
@@ -127,8 +128,12 @@ class Unfinished(NamedTuple):
         Raises:
             UsageError: at one that is not what was written.
         """
-        for part in self.manifest.parts:
-            yield part, _grouped(npz.read(self.folder / part.file, self._declared(part)))
+        for number, part in enumerate(self.manifest.parts):
+            try:
+                arrays = npz.read(self.folder / part.file, self._declared(part))
+            except UsageError as error:
+                raise UsageError(f"{error}; {self._cure(number)}") from error
+            yield part, _grouped(arrays)
 
     def check(self, num_parts: int | None = None) -> None:
         """Compare every file, of the parts the first so many, with its digest. No array is read.

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from bnnzoo.errors import UsageError
-from bnnzoo.store import checkpoint, netcdf, npz, parts
+from bnnzoo.store import checkpoint, netcdf, npz, parts, reading
 from bnnzoo.store.checkpoint import Checkpoint
 from bnnzoo.store.lock import RunLock
 from bnnzoo.store.parts import HEADER, MANIFEST, Header, Manifest, Part, Static, Unfinished, parts_folder
@@ -137,7 +137,7 @@ class Store:
 
         A file that is not of a complete run does not take the place of one that is.
         """
-        if complete or not netcdf.is_complete(self.out):
+        if complete or not reading.is_complete(self.out):
             netcdf.build(self.run, self.out, {**self.run.attributes, "complete": int(complete)})
         if complete:
             parts.clear(self.folder)

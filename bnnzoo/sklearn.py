@@ -1,0 +1,223 @@
+"""scikit-learn's estimators: any model with any sampler, where an estimator is expected.
+
+    BayesianRegressor(model="mlp", sampler="nuts", draws=500).fit(X, y).predict(X, return_std=True)
+
+Options are those of `bnnzoo sample`, by the same names. `run_` is the run. A pickle holds the run's NetCDF file.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Shaped
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_y, check_is_fitted, column_or_1d, validate_data
+
+from bnnzoo import zoo
+from bnnzoo.data import from_arrays, load_inputs
+from bnnzoo.data.columns import as_text
+from bnnzoo.data.frames import is_frame
+from bnnzoo.run import Run
+
+Part = str | Mapping[str, Any]
+
+
+class _Bayesian(BaseEstimator):
+    """What both estimators have: options, a run, and its way through a pickle."""
+
+    run_: Run
+
+    def __init__(
+        self,
+        model: Part = "mlp",
+        sampler: Part = "nuts",
+        *,
+        likelihood: Part | None = None,
+        prior: Part | None = None,
+        chains: int = 4,
+        warmup: int = 1000,
+        draws: int = 1000,
+        thin: int = 1,
+        seed: int = 0,
+        init: str | None = None,
+        start_steps: int = 5000,
+        start_held_out: float = 0.1,
+        standardise: bool = True,
+        stochastic: str = "all",
+        likelihood_power: float = 1.0,
+        missing: str = "error",
+        unseen: str = "error",
+        chain_method: str = "auto",
+        precision: str = "float32",
+    ):
+        self.model = model
+        self.sampler = sampler
+        self.likelihood = likelihood
+        self.prior = prior
+        self.chains = chains
+        self.warmup = warmup
+        self.draws = draws
+        self.thin = thin
+        self.seed = seed
+        self.init = init
+        self.start_steps = start_steps
+        self.start_held_out = start_held_out
+        self.standardise = standardise
+        self.stochastic = stochastic
+        self.likelihood_power = likelihood_power
+        self.missing = missing
+        self.unseen = unseen
+        self.chain_method = chain_method
+        self.precision = precision
+
+    def _sample(self, X: Any, y: Shaped[np.ndarray, "row *target"], task: str) -> None:
+        options = {name: value for name, value in self.get_params(deep=False).items() if value is not None}
+        data = (X, y) if _is_table(X) else from_arrays(X, y, task=task, feature_names=self._names())
+        if not _is_table(X):
+            del options["missing"], options["unseen"]
+        folder = tempfile.TemporaryDirectory(prefix="bnnzoo-")
+        out = Path(folder.name) / "run.nc"
+        self.run_ = zoo.sample(
+            options.pop("model"), options.pop("sampler"), data=data, out=out, task=task, test_fraction=0, **options
+        )
+        self._folder = folder  # gone with the estimator
+
+    def _names(self) -> tuple[str, ...]:
+        return tuple(getattr(self, "feature_names_in_", ()))
+
+    def _inputs(self, X: Any) -> Shaped[np.ndarray, "row feature"]:
+        """The network's inputs of new rows."""
+        check_is_fitted(self)
+        if self._is_table:
+            validate_data(self, X, reset=False, skip_check_array=True)
+        else:
+            X = validate_data(self, X, reset=False, dtype=np.float64)
+        return load_inputs(X, self.run_.predictor.signature)
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(super().__getstate__())
+        if "run_" in state:
+            del state["_folder"]
+            state["run_"] = Path(str(self.run_.path)).read_bytes()
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        state = dict(state)
+        netcdf = state.pop("run_", None)
+        super().__setstate__(state)
+        if netcdf is not None:
+            self._folder = tempfile.TemporaryDirectory(prefix="bnnzoo-")
+            path = Path(self._folder.name) / "run.nc"
+            path.write_bytes(netcdf)
+            self.run_ = zoo.open(path)
+
+
+class BayesianRegressor(RegressorMixin, _Bayesian):
+    """A Bayesian network for regression. Options are those of `bnnzoo sample`; all rows train.
+
+    A data frame may hold text, dates, booleans and missing cells, by the rules of docs/data.md.
+    """
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+    def fit(self, X: Any, y: Any) -> BayesianRegressor:
+        """Sample the posterior of X [row, feature] and y [row] or [row, target]."""
+        self._is_table = _is_table(X)
+        if self._is_table:
+            validate_data(self, X, skip_check_array=True)
+            y = _check_y(y, multi_output=True, y_numeric=True, estimator=self)
+        else:
+            X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
+        self._flat = np.ndim(y) == 1
+        self._sample(X, np.asarray(y, np.float64), "regression")
+        return self
+
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """The mean of the predictive distribution [row], and with `return_std` its standard deviation."""
+        x = self._inputs(X)
+        predictor = self.run_.predictor
+        moments, scaler = predictor.moments(x), predictor.scaler
+        mean = self._shaped(moments.mean * scaler.y_sd.astype(np.float64) + scaler.y_mean)
+        return (
+            (mean, self._shaped(np.sqrt(moments.aleatoric + moments.epistemic) * scaler.y_sd)) if return_std else mean
+        )
+
+    def predict_quantiles(self, X: Any, quantiles: Sequence[float] = (0.05, 0.5, 0.95)) -> Float[np.ndarray, "row ..."]:
+        """Quantiles of the predictive distribution, [row, quantile]; with several targets [row, target, quantile]."""
+        x = self._inputs(X)
+        found = self.run_.predictor.quantiles(x, tuple(quantiles), seed=self.seed)
+        return np.moveaxis(self._shaped(np.moveaxis(found, 2, -1)), 0, -1)
+
+    def sample_y(self, X: Any, n_samples: int = 1, random_state: int = 0) -> Float[np.ndarray, "row ..."]:
+        """Samples of the predictive distribution, [row, sample]; with several targets [row, target, sample]."""
+        x = self._inputs(X)
+        rng = np.random.default_rng(random_state)
+        blocks = []
+        for _, drawn in self.run_.predictor.samples(x, seed=random_state):
+            chosen = rng.choice(len(drawn), n_samples, replace=n_samples > len(drawn))
+            blocks.append(drawn[chosen])
+        return np.moveaxis(self._shaped(np.concatenate(blocks, 1)), 0, -1)
+
+    def _shaped(self, values: Float[np.ndarray, "*other row target"]) -> Float[np.ndarray, "..."]:
+        return values[..., 0] if self._flat else values
+
+
+class BayesianClassifier(ClassifierMixin, _Bayesian):
+    """A Bayesian network for classification. Options are those of `bnnzoo sample`; all rows train.
+
+    A data frame may hold text, dates, booleans and missing cells, by the rules of docs/data.md.
+    """
+
+    def fit(self, X: Any, y: Any) -> BayesianClassifier:
+        """Sample the posterior of X [row, feature] and labels y [row]."""
+        self._is_table = _is_table(X)
+        if self._is_table:
+            validate_data(self, X, skip_check_array=True)
+        else:
+            X, y = validate_data(self, X, y, dtype=np.float64)
+        y = column_or_1d(y, warn=True)
+        check_classification_targets(y)
+        self.classes_ = np.unique(y)
+        if len(self.classes_) < 2:
+            raise ValueError("classification needs two classes, and y has 1 class")
+        self._sample(X, y, "classification")
+        return self
+
+    def predict_proba(self, X: Any) -> Float[np.ndarray, "row class"]:
+        """The probability of each class, in the order of `classes_`."""
+        x = self._inputs(X)
+        predictor = self.run_.predictor
+        names = predictor.signature.class_names
+        order = [names.index(as_text(label)) for label in self.classes_]
+        found = np.asarray(predictor.moments(x).mean[:, order], np.float64)
+        return found / found.sum(1, keepdims=True)
+
+    def predict(self, X: Any) -> Shaped[np.ndarray, " row"]:
+        """The likeliest class of each row."""
+        probabilities = self.predict_proba(X)
+        return self.classes_[probabilities.argmax(1)]
+
+    def sample_y(self, X: Any, n_samples: int = 1, random_state: int = 0) -> Shaped[np.ndarray, "row sample"]:
+        """Labels drawn from the predictive distribution."""
+        chances = self.predict_proba(X).cumsum(1)
+        uniform = np.random.default_rng(random_state).uniform(size=(len(chances), n_samples))
+        index = (uniform[:, :, None] > chances[:, None, :]).sum(2)
+        return self.classes_[np.minimum(index, len(self.classes_) - 1)]
+
+
+def _is_table(X: Any) -> bool:
+    """Whether X is a data frame with columns that are not plain numbers, or with missing cells."""
+    if not is_frame(X):
+        return False
+    from bnnzoo.data.frames import FrameTable
+
+    table = FrameTable(X, "X")
+    return any(series.dtype.kind not in "iuf" for _, series in table.frame(table.names).items())

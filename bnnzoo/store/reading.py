@@ -1,0 +1,119 @@
+"""A run from disk: its file, or its parts while it is unfinished; whatever cannot be believed is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import h5py
+import numpy as np
+
+from bnnzoo.errors import UsageError
+from bnnzoo.store import parts, walk
+from bnnzoo.store.checkpoint import Checkpoint
+from bnnzoo.store.parts import Unfinished, parts_folder
+from bnnzoo.store.schema import POSTERIOR, REQUIRED, SAMPLE_STATS, SAMPLED, dims_of
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+
+def check(path: Path) -> None:
+    """Everything about a run's files that can be found wrong before any of their values is used.
+
+    Raises:
+        UsageError: naming the file, and what can still be done.
+    """
+    if is_unfinished(path):
+        parts.load(parts_folder(path)).check()
+        return
+    if not path.exists():
+        raise UsageError(f"{path}: no such run; bnnzoo sample MODEL SAMPLER -o {path} makes one")
+    walk.check(path)
+    with h5py.File(path, "r") as file:
+        if "recipe" not in file.attrs or POSTERIOR not in file:
+            raise UsageError(f"{path}: a NetCDF file, but not of bnnzoo: no recipe, or no posterior in it")
+        for name, kind in REQUIRED.items():
+            value = _attribute(file, name)
+            if not isinstance(value, int | float if kind is float else kind):
+                raise UsageError(f"{path}: damaged: its attribute {name} is {ascii(value)[:80]}")
+
+
+def is_unfinished(path: Path) -> bool:
+    """Whether a run is to be read from its parts: there are some, and no file of a complete run beside them."""
+    return parts.holds_run(parts_folder(path)) and not is_complete(path)
+
+
+def is_complete(path: Path) -> bool:
+    """Whether there is a file of a complete run."""
+    try:
+        walk.check(path)
+        with h5py.File(path, "r") as file:
+            return _attribute(file, "complete") == 1
+    except UsageError:
+        return False
+
+
+def resumable(path: Path, from_part: int | None = None) -> tuple[Unfinished, Checkpoint]:
+    """An unfinished run whose parts are whole as far as a checkpoint needs them, and that checkpoint.
+
+    Args:
+        from_part: go back to the newest checkpoint of at most so many parts.
+
+    Raises:
+        UsageError: when there is none, or something that is needed is damaged.
+    """
+    folder = parts_folder(path)
+    if not parts.holds_run(folder) and (path.exists() or not folder.exists()):
+        raise UsageError(f"{path}: finished; nothing to resume" if path.exists() else f"{path}: no such run")
+    unfinished = parts.load(folder)
+    saved = unfinished.checkpoint(from_part)
+    unfinished.check(saved.num_parts)
+    return unfinished, saved
+
+
+def open_tree(path: Path) -> xr.DataTree:
+    """A run's tree: of the finished file; of the parts so far while there is none.
+
+    Raises:
+        UsageError: if there is neither, or it is not one of ours.
+    """
+    import xarray as xr  # it takes a second, and what is refused need not wait for it
+
+    check(path)
+    if is_unfinished(path):
+        return _tree_of_parts(parts.load(parts_folder(path)))
+    try:
+        return xr.open_datatree(path, engine="h5netcdf", phony_dims="sort")
+    # A tree that was walked over may still be no NetCDF: xarray fails on it in ways of its own.
+    except Exception as error:
+        raise UsageError(f"{path}: not a NetCDF file of bnnzoo ({' '.join(str(error).split())[:200]})") from error
+
+
+def _attribute(file: h5py.File, name: str) -> Any:
+    """A root attribute; a number may be an array of one."""
+    value = file.attrs.get(name)
+    return value.item() if isinstance(value, np.generic | np.ndarray) and value.size == 1 else value
+
+
+def _tree_of_parts(run: Unfinished) -> xr.DataTree:
+    import xarray as xr
+
+    pieces: dict[str, dict[str, list[np.ndarray]]] = {}
+    for _, groups in run.parts():
+        for group, values in groups.items():
+            for name, array in values.items():
+                pieces.setdefault(group, {}).setdefault(name, []).append(array)
+    tree: dict[str, xr.Dataset] = {}
+    for group, variables in pieces.items():
+        about = run.header.variable_attributes if group.endswith(SAMPLE_STATS) else {}
+        arrays = {name: np.concatenate(several, 1) for name, several in variables.items()}
+        tree[group] = xr.Dataset(
+            {n: ([*SAMPLED, *dims_of(n, a.ndim, run.dims, skip=2)], a, about.get(n)) for n, a in arrays.items()},
+            coords={d: np.arange(next(iter(arrays.values())).shape[i]) for i, d in enumerate(SAMPLED)},
+        )
+    for group, values in run.static().items():
+        tree[group] = xr.Dataset({n: (dims_of(n, a.ndim, run.dims), a) for n, a in values.items()})
+    result = xr.DataTree.from_dict({f"/{name}": dataset for name, dataset in tree.items()})
+    result.attrs.update({**run.attributes, "complete": 0, "draws_done": run.draws.get(POSTERIOR, 0)})
+    return result

@@ -1,0 +1,196 @@
+"""One walk over a stranger's NetCDF file before anything in it is used.
+
+HDF5 can name other files (links, external storage, virtual data sets), promise arrays that no machine holds, and hold
+types that libraries turn into objects. A run's file needs none of that: it is a root with groups, and groups with
+arrays of numbers. Whatever else is there is refused, through h5py's low-level calls, which follow nothing on their own.
+"""
+
+# pyright: reportAttributeAccessIssue=false
+# (h5py's low-level modules are compiled and have no stubs.)
+from __future__ import annotations
+
+import stat
+import zlib
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from h5py import h5a, h5d, h5f, h5g, h5l, h5o, h5p, h5s, h5t, h5z
+
+from bnnzoo.errors import UsageError
+
+_MOST_GROUPS, _MOST_VARIABLES, _MOST_ATTRIBUTES, _MOST_RANK = 64, 20_000, 1000, 16
+_MOST_CHUNKS = 2**20
+_MOST_TEXT = 2**26
+_MOST_ATTRIBUTE = 2**22
+_LAYOUTS = (h5d.COMPACT, h5d.CONTIGUOUS, h5d.CHUNKED)
+_FILTERS = (h5z.FILTER_DEFLATE, h5z.FILTER_SHUFFLE, h5z.FILTER_FLETCHER32)
+
+
+class _Refused(Exception):
+    pass
+
+
+def check(path: Path) -> None:
+    """Walk over a file.
+
+    Raises:
+        UsageError: when it is missing, or anything else than a tree of groups and arrays of its own.
+    """
+    try:
+        found = path.stat()
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    if not stat.S_ISREG(found.st_mode):
+        raise UsageError(f"{path}: not a regular file")
+    try:
+        access = h5p.create(h5p.FILE_ACCESS)
+        access.set_fclose_degree(h5f.CLOSE_STRONG)
+        file = h5f.open(bytes(path), h5f.ACC_RDONLY, access)
+        try:
+            _Walk(found.st_size).go(file)
+        finally:
+            file.close()
+    except _Refused as error:
+        raise UsageError(f"{path}: not a file that bnnzoo wrote: {error}") from None
+    # Damage makes HDF5 fail in every way it knows.
+    except Exception as error:
+        raise UsageError(f"{path}: not a NetCDF file of bnnzoo, or damaged ({_short(error)})") from error
+
+
+class _Walk:
+    """How much a file of so many bytes has promised so far."""
+
+    def __init__(self, size: int):
+        self.size = size
+        self.declared = self.text = 0
+        self.seen: set[tuple[int, int]] = set()
+
+    def go(self, file: Any) -> None:
+        root = h5g.open(file, b"/")
+        self._attributes(root, "/")
+        for name, kind in self._members(root, "/", _MOST_GROUPS):
+            if kind == h5o.TYPE_DATASET:
+                self._dataset(root, name, f"/{name}")
+                continue
+            group = h5g.open(root, name.encode())
+            self._attributes(group, name)
+            for variable, inner in self._members(group, name, _MOST_VARIABLES):
+                where = f"{name}/{variable}"
+                if inner != h5o.TYPE_DATASET:
+                    raise _Refused(f"{_shown(where)} is a group in a group, or a type")
+                self._dataset(group, variable, where)
+
+    def _members(self, group: Any, where: str, most: int) -> list[tuple[str, int]]:
+        """Names and kinds of what is in a group: each its own, under one name."""
+        if group.get_num_objs() > most:
+            raise _Refused(f"{_shown(where)} has more than {most} members")
+        names: list[bytes] = []
+        group.links.iterate(names.append)
+        found = []
+        for raw in names:
+            name = raw.decode("utf-8")
+            if not name or name.startswith(".") or "/" in name or not name.isprintable() or len(name) > 255:
+                raise _Refused(f"{_shown(where)} has a member called {_shown(name)}")
+            if group.links.get_info(raw).type != h5l.TYPE_HARD:
+                raise _Refused(f"{_shown(name)} in {_shown(where)} is a link to somewhere else")
+            about = h5o.get_info(group, raw)
+            identity = (int(about.fileno), int(about.addr))
+            if identity in self.seen:
+                raise _Refused(f"{_shown(name)} in {_shown(where)} is under two names")
+            self.seen.add(identity)
+            if about.type not in (h5o.TYPE_GROUP, h5o.TYPE_DATASET):
+                raise _Refused(f"{_shown(name)} in {_shown(where)} is neither a group nor an array")
+            found.append((name, about.type))
+        return found
+
+    def _dataset(self, group: Any, name: str, where: str) -> None:
+        dataset = h5d.open(group, name.encode())
+        kind, space, made = dataset.get_type(), dataset.get_space(), dataset.get_create_plist()
+        if made.get_layout() not in _LAYOUTS:
+            raise _Refused(f"{_shown(where)} is a virtual data set")
+        if made.get_layout() == h5d.CONTIGUOUS and made.get_external_count():
+            raise _Refused(f"{_shown(where)} lies in another file")
+        if kind.get_class() not in (h5t.INTEGER, h5t.FLOAT) or kind.get_size() > 8:
+            raise _Refused(f"{_shown(where)} is not an array of numbers")
+        if space.get_simple_extent_type() == h5s.NULL or space.get_simple_extent_ndims() > _MOST_RANK:
+            raise _Refused(f"{_shown(where)} has no plain shape")
+        shape = space.get_simple_extent_dims()
+        self.declared += kind.get_size() * prod(shape)
+        # Uncompressed a file holds what it declares, but for lengths of dimensions and what was never filled in.
+        if self.declared > 8 * self.size + 2**26:
+            raise _Refused(f"{_shown(where)} is {list(shape)}, far more than the {self.size} bytes of the file hold")
+        filters = [made.get_filter(i)[0] for i in range(made.get_nfilters())]
+        if not set(filters) <= set(_FILTERS) or len(filters) != len(set(filters)):
+            raise _Refused(f"{_shown(where)} is packed in a way that bnnzoo does not read")
+        if h5z.FILTER_DEFLATE in filters:
+            self._chunks(dataset, kind.get_size() * prod(made.get_chunk()), where)
+        self._attributes(dataset, where)
+
+    def _chunks(self, dataset: Any, most: int, where: str) -> None:
+        """HDF5 inflates a chunk to whatever comes out of it: look first that it is no more than the chunk."""
+        if most > 2**28 or dataset.get_num_chunks() > _MOST_CHUNKS:
+            raise _Refused(f"{_shown(where)} is in chunks as bnnzoo never writes them")
+        for index in range(dataset.get_num_chunks()):
+            _, packed = dataset.read_direct_chunk(dataset.get_chunk_info(index).chunk_offset)
+            if len(zlib.decompressobj().decompress(packed, most + 8)) > most + 4:
+                raise _Refused(f"{_shown(where)} unpacks to more than it says")
+
+    def _attributes(self, holder: Any, where: str) -> None:
+        count = h5a.get_num_attrs(holder)
+        if count > _MOST_ATTRIBUTES:
+            raise _Refused(f"{_shown(where)} has {count} attributes")
+        for index in range(count):
+            attribute = h5a.open(holder, index=index)
+            kind, space = attribute.get_type(), attribute.get_space()
+            number = space.get_simple_extent_npoints()
+            label = f"attribute {attribute.get_name().decode('utf-8', 'replace')} of {where}"
+            if attribute.get_storage_size() > _MOST_ATTRIBUTE or number > _MOST_ATTRIBUTE:
+                raise _Refused(f"{_shown(label)} is {attribute.get_storage_size()} bytes long")
+            if not _is_plain(kind):
+                raise _Refused(f"{_shown(label)} is of a type that bnnzoo does not read")
+            if _varies(kind):
+                self._text(attribute, kind, number, label)
+
+    def _text(self, attribute: Any, kind: Any, number: int, label: str) -> None:
+        """Text lies outside its attribute, and many can share one place: its length is known once it was read."""
+        if number > 1 and number * self.size > _MOST_TEXT * 4:
+            raise _Refused(f"{_shown(label)} is {number} texts")
+        if kind.get_class() != h5t.STRING:
+            return
+        value = np.empty(attribute.shape, object)
+        attribute.read(value, mtype=h5t.py_create(kind.dtype))
+        self.text += sum(len(one or b"") for one in value.reshape(-1))
+        if self.text > _MOST_TEXT:
+            raise _Refused(f"{_shown(label)}: more than {_MOST_TEXT} letters of text")
+
+
+def _is_plain(kind: Any) -> bool:
+    """Numbers, text, and what HDF5's dimension scales are made of."""
+    held = kind.get_class()
+    if held in (h5t.INTEGER, h5t.FLOAT, h5t.STRING):
+        return True
+    if held == h5t.REFERENCE:
+        return kind.equal(h5t.STD_REF_OBJ)
+    if held == h5t.ENUM:
+        return kind.get_super().get_class() == h5t.INTEGER
+    if held == h5t.VLEN:
+        return kind.get_super().get_class() == h5t.REFERENCE
+    if held == h5t.COMPOUND:
+        members = [kind.get_member_type(i).get_class() for i in range(kind.get_nmembers())]
+        return sorted(members) == sorted([h5t.REFERENCE, h5t.INTEGER])
+    return False
+
+
+def _varies(kind: Any) -> bool:
+    return kind.get_class() == h5t.VLEN or (kind.get_class() == h5t.STRING and kind.is_variable_str())
+
+
+def _shown(name: str) -> str:
+    """A stranger's name on one short line."""
+    return ascii(name[:80])[1:-1]
+
+
+def _short(error: Exception) -> str:
+    return _shown(" ".join(str(error).split())) or type(error).__name__

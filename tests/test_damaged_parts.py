@@ -1,0 +1,310 @@
+"""Parts of unfinished runs that a disk damaged or a stranger made: refused with one line that says what to do."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import shutil
+import signal
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny
+from test_hostile_files import HOSTILE, SECRET, refused
+
+import bnnzoo
+from bnnzoo import store, zoo
+from bnnzoo.errors import InterruptedRunError, UsageError
+from bnnzoo.store import npz
+
+
+def recipe() -> Any:
+    """A chunk is at most eight times the last: these are more than three chunks, however fast the machine."""
+    return tiny.recipe("random-walk", draws=700, checkpoint_every=0)
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory) -> Path:
+    """A run stopped while it sampled, of several parts, with a checkpoint after each; copied by each test."""
+    out = tmp_path_factory.mktemp("stopped") / "run.nc"
+    chunks: list[str] = []
+    with pytest.raises(InterruptedRunError):
+        zoo.run_recipe(
+            recipe(),
+            out=out,
+            observer=lambda progress: chunks.append(progress.phase),
+            stop=lambda: signal.SIGINT * (chunks.count("sampling") >= 3),
+        )
+    assert len(manifest(store.parts_folder(out))["parts"]) >= 3
+    return out
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> bnnzoo.Run:
+    return zoo.run_recipe(recipe(), out=tmp_path_factory.mktemp("whole") / "run.nc")
+
+
+@pytest.fixture
+def run(stopped, tmp_path) -> Path:
+    """A copy of the stopped run, without the file of its draws so far."""
+    shutil.copytree(store.parts_folder(stopped), tmp_path / "run.nc.parts")
+    (tmp_path / "secret").write_text(SECRET)
+    return tmp_path / "run.nc"
+
+
+def manifest(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "p000.json").read_text())
+
+
+def says(change: Callable[[dict[str, Any]], Any], name: str = "p000.json") -> Callable[[Path], None]:
+    def make(folder: Path) -> None:
+        words = json.loads((folder / name).read_text())
+        change(words)
+        (folder / name).write_text(json.dumps(words))
+
+    return make
+
+
+def flipped(name: str, place: float = 0.5) -> Callable[[Path], None]:
+    def make(folder: Path) -> None:
+        content = bytearray((folder / name).read_bytes())
+        content[int(place * len(content))] ^= 4
+        (folder / name).write_bytes(bytes(content))
+
+    return make
+
+
+def cut(name: str) -> Callable[[Path], None]:
+    return lambda folder: os.truncate(folder / name, (folder / name).stat().st_size // 2)
+
+
+def gone(name: str) -> Callable[[Path], None]:
+    return lambda folder: (folder / name).unlink()
+
+
+def instead(name: str, make: Callable[[Path], Any]) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        (folder / name).unlink()
+        make(folder / name)
+
+    return change
+
+
+def sealed(name: str, make: Callable[[Path], Any]) -> Callable[[Path], None]:
+    """Another file in the place of a part, by somebody who also writes its digest."""
+
+    def change(folder: Path) -> None:
+        make(folder / name)
+        words = manifest(folder)
+        part = next(part for part in words["parts"] if part["file"] == name)
+        part["bytes"], part["sha256"] = (folder / name).stat().st_size, npz.sha256(folder / name)
+        (folder / "p000.json").write_text(json.dumps(words))
+
+    return change
+
+
+def _bomb(path: Path) -> None:
+    """Zeros that would be 500 MB, packed into 500 kB; the header promises 3.2 GB."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("posterior/weight.npy", "w") as file:
+        header = io.BytesIO()
+        np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": (4, 2 * 10**8)})
+        file.write(header.getvalue())
+        for _ in range(8):
+            file.write(bytes(2**26))
+
+
+def _overlapping(path: Path) -> None:
+    """A thousand members that are all the same bytes."""
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("posterior/weight.npy", bytes(10**6))
+        archive.filelist += [archive.filelist[0]] * 1000
+
+
+def _pickled(path: Path) -> None:
+    with open(path, "wb") as file:
+        np.savez(file, **{"posterior/weight": np.array([{"a": 1}], dtype=object)})
+
+
+def _reshaped(path: Path) -> None:
+    with np.load(path) as file:
+        arrays = {name: file[name][:3] for name in file.files}
+    with open(path, "wb") as out:
+        np.savez(out, **arrays)
+
+
+def _path_in_a_name(path: Path) -> None:
+    with open(path, "wb") as file:
+        np.savez(file, **{"posterior/../../owned": np.zeros((4, 1, 1, 10), np.float32)})
+
+
+def _other_data(path: Path) -> None:
+    with np.load(path) as file:
+        arrays = {name: file[name] for name in file.files}
+    arrays["constant_data/x"] = arrays["constant_data/x"] + 1
+    with open(path, "wb") as out:
+        np.savez(out, **arrays)
+
+
+PAGE = Path(__file__).parents[1] / "docs" / "reliability.md"
+FIRST = "p000-000000.npz"
+DAMAGE: dict[str, tuple[str, Callable[[Path], None]]] = {
+    "manifest names another folder": (
+        "p000.json",
+        says(lambda words: words["parts"][0].update(file="../../secret")),
+    ),
+    "manifest names a device": ("p000.json", says(lambda words: words["parts"][0].update(file="/dev/zero"))),
+    "manifest names other data": ("p000.json", says(lambda words: words["static"][0].update(file="../secret"))),
+    "manifest with a path in a variable's name": (
+        "p000.json",
+        says(lambda words: words["variables"].update({"posterior/../x": ["float32", [1]]})),
+    ),
+    "manifest of negative sizes": ("p000.json", says(lambda words: words.update(chains=-4))),
+    "manifest that is a list": ("p000.json", lambda folder: (folder / "p000.json").write_text("[]") and None),
+    "manifest of a thousand brackets": (
+        "p000.json",
+        lambda folder: (folder / "p000.json").write_text("[" * 100_000) and None,
+    ),
+    "manifest cut": ("p000.json", cut("p000.json")),
+    "manifest is a device": ("p000.json", instead("p000.json", lambda path: path.symlink_to("/dev/zero"))),
+    "more draws than there are": (FIRST, says(lambda words: words["parts"][0]["draws"].update(posterior=10**9))),
+    "more chains than there are": (FIRST, says(lambda words: words.update(chains=10**9))),
+    "header changed": ("header.json", says(lambda words: words["attributes"].update(seed=8), "header.json")),
+    "another option in the header": (
+        "header.json",
+        lambda folder: (
+            (folder / "header.json").write_text(
+                (folder / "header.json").read_text().replace("step_size", "step_sizes", 1)
+            )
+            and None
+        ),
+    ),
+    "header gone": ("header.json", gone("header.json")),
+    "header cut": ("header.json", cut("header.json")),
+    "data flipped": ("data.npz", flipped("data.npz")),
+    "data cut": ("data.npz", cut("data.npz")),
+    "data gone": ("data.npz", gone("data.npz")),
+    "other data": ("data.npz", lambda folder: _other_data(folder / "data.npz")),
+    "data is a pipe": ("data.npz", instead("data.npz", lambda path: os.mkfifo(path))),
+    "part flipped": (FIRST, flipped(FIRST)),
+    "part flipped at its start": (FIRST, flipped(FIRST, 0)),
+    "part flipped at its end": (FIRST, flipped(FIRST, 0.999)),
+    "part cut": (FIRST, cut(FIRST)),
+    "part gone": (FIRST, gone(FIRST)),
+    "part empty": (FIRST, lambda folder: os.truncate(folder / FIRST, 0)),
+    "part is a link": (FIRST, instead(FIRST, lambda path: path.symlink_to("../secret"))),
+    "part is a device": (FIRST, instead(FIRST, lambda path: path.symlink_to("/dev/zero"))),
+    "part is a folder": (FIRST, instead(FIRST, lambda path: path.mkdir())),
+    "part of another shape": (FIRST, sealed(FIRST, _reshaped)),
+    "part with a path in a name": (FIRST, sealed(FIRST, _path_in_a_name)),
+    "part of pickles": (FIRST, sealed(FIRST, _pickled)),
+    "part that is a zip bomb": (FIRST, sealed(FIRST, _bomb)),
+    "part of overlapping members": (FIRST, sealed(FIRST, _overlapping)),
+    "checkpoint flipped": ("checkpoint.npz", flipped("checkpoint.npz")),
+    "checkpoint cut": ("checkpoint.npz", cut("checkpoint.npz")),
+    "checkpoint is a device": ("checkpoint.npz", instead("checkpoint.npz", lambda path: path.symlink_to("/dev/zero"))),
+}
+
+
+@pytest.mark.parametrize("case", DAMAGE)
+def test_damage_is_found_before_anything_is_used(case, run):
+    """`resume` and, but for the checkpoint, what opens the run; without the command line, for the time it takes."""
+    name, damage = DAMAGE[case]
+    damage(store.parts_folder(run))
+    doors = [store.open_tree] if name != "checkpoint.npz" else []
+    if not case.startswith(("part of", "part with", "part that", "more")):
+        doors.append(store.resumable)  # those have the right digest, and are found when they are read
+    for door in doors:
+        with pytest.raises(UsageError, match=r"run\.nc\.parts") as caught:
+            door(run)
+        said = str(caught.value)
+        assert name in said
+        assert len(said.splitlines()) == 1
+        assert SECRET not in said
+    assert sorted(p.name for p in run.parent.iterdir()) == ["run.nc.parts", "secret"]
+
+
+SOME = ("manifest names another folder", "part that is a zip bomb", "part flipped", "other data", "checkpoint flipped")
+
+
+@pytest.mark.parametrize(
+    "case", [case if case in SOME else pytest.param(case, marks=pytest.mark.slow) for case in DAMAGE]
+)
+def test_damage_is_refused_from_the_command_line(case, run):
+    name, damage = DAMAGE[case]
+    damage(store.parts_folder(run))
+    refused("resume", "run.nc", "--quiet", folder=run.parent, naming=name)
+
+
+def test_a_run_goes_back_to_its_last_whole_state(run, whole):
+    """A damaged last part costs what came after the checkpoint before it, and no bit of the rest."""
+    folder = store.parts_folder(run)
+    parts = manifest(folder)["parts"]
+    last = len(parts) - 1
+    flipped(parts[last]["file"])(folder)
+    with pytest.raises(UsageError, match=r"--from-part (\d+)") as caught:
+        zoo.resume(run)
+    number = int(str(caught.value).rsplit(" ", 1)[1])
+    assert 0 < number <= last
+    again = zoo.resume(run, from_part=number)
+    tiny.assert_same_bits(draws(again), draws(whole))
+
+
+def test_a_run_whose_parts_are_all_damaged_goes_back_to_the_end_of_warm_up(run, whole):
+    folder = store.parts_folder(run)
+    for part in manifest(folder)["parts"]:
+        flipped(part["file"])(folder)
+    with pytest.raises(UsageError, match="--from-part 0"):
+        zoo.resume(run)
+    tiny.assert_same_bits(draws(zoo.resume(run, from_part=0)), draws(whole))
+
+
+def test_a_damaged_checkpoint_is_not_the_only_one(run, whole):
+    cut("checkpoint.npz")(store.parts_folder(run))
+    with pytest.raises(UsageError, match=r"--from-part (\d+)") as caught:
+        zoo.resume(run)
+    number = int(str(caught.value).rsplit(" ", 1)[1])
+    tiny.assert_same_bits(draws(zoo.resume(run, from_part=number)), draws(whole))
+
+
+def test_without_any_checkpoint_there_is_only_a_new_start(run):
+    folder = store.parts_folder(run)
+    for path in folder.glob("checkpoint*"):
+        path.unlink()
+    with pytest.raises(UsageError, match="start it again with --force"):
+        zoo.resume(run)
+
+
+def test_a_finished_file_is_not_hidden_by_what_was_left_beside_it(whole, tmp_path):
+    out = tmp_path / "run.nc"
+    whole.save(out)
+    (tmp_path / "run.nc.parts").mkdir()
+    assert bnnzoo.open(out).attributes["complete"] == 1
+    with pytest.raises(UsageError, match="finished; nothing to resume"):
+        zoo.resume(out)
+    with pytest.raises(UsageError, match="exists; use another -o, or --force"):
+        zoo.run_recipe(tiny.recipe("random-walk"), out=out)
+
+
+def test_the_old_file_stays_until_the_new_one_is_whole(whole, run):
+    """`--force` over a finished run, stopped on the way: the old one is read, the new one can be resumed."""
+    whole.save(run)
+    assert bnnzoo.open(run).attributes["complete"] == 1
+    writer = store.Store(run)
+    writer.reopen(1)
+    writer.finish(complete=False)
+    assert bnnzoo.open(run).attributes["complete"] == 1
+
+
+def draws(found: bnnzoo.Run) -> dict[str, np.ndarray]:
+    return {str(name): values.values for name, values in found.posterior["posterior"].data_vars.items()}
+
+
+def test_the_page_counts_the_cases():
+    rows = re.findall(r"^\| (run files|parts) \| (\d+) \|", PAGE.read_text(), re.MULTILINE)
+    assert dict(rows) == {"run files": str(len(HOSTILE)), "parts": str(len(DAMAGE))}

@@ -1,0 +1,63 @@
+"""The estimators of `bnnzoo.sklearn`: scikit-learn's own checks, and what they do not look at."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+
+from bnnzoo.sklearn import BayesianClassifier, BayesianRegressor
+
+SMALL = {
+    "model": "linear",
+    "sampler": "laplace",
+    "chains": 1,
+    "warmup": 60,
+    "draws": 20,
+    "start_steps": 250,
+    "start_held_out": 0.0,
+    "chain_method": "vectorized",
+    "precision": "float64",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("estimator", [BayesianRegressor, BayesianClassifier])
+def test_scikit_learns_own_checks(estimator):
+    from sklearn.utils.estimator_checks import check_estimator
+
+    check_estimator(estimator(**SMALL))
+
+
+@pytest.mark.filterwarnings("ignore:.*has not converged:bnnzoo.errors.BnnzooWarning")
+def test_a_frame_of_text_goes_through_a_pickle():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"size": rng.normal(size=60), "colour": rng.choice(["red", "blue"], 60)})
+    price = 2 * frame["size"] + (frame["colour"] == "red") + 0.1 * rng.normal(size=60)
+    estimator = clone(BayesianRegressor(**SMALL)).fit(frame, price)
+    mean, sd = estimator.predict(frame, return_std=True)
+    assert mean.shape == sd.shape == (60,)
+    assert estimator.score(frame, price) > 0.7  # twenty draws
+    again = pickle.loads(pickle.dumps(estimator))
+    np.testing.assert_array_equal(again.predict(frame), mean)
+    low, high = estimator.predict_quantiles(frame, (0.05, 0.95)).T
+    assert 0.75 < np.mean((low < price) & (price < high)) <= 1
+    assert estimator.sample_y(frame, 7).shape == (60, 7)
+    assert again.run_.predictor.signature.feature_names == ("size", "colour=blue", "colour=red")
+
+
+@pytest.mark.filterwarnings("ignore:.*has not converged:bnnzoo.errors.BnnzooWarning")
+def test_classes_keep_their_names():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 2))
+    y = np.where(x[:, 0] > 0, "good", "bad")
+    estimator = BayesianClassifier(**SMALL).fit(x, y)
+    assert list(estimator.classes_) == ["bad", "good"]
+    assert estimator.score(x, y) > 0.9
+    np.testing.assert_allclose(estimator.predict_proba(x).sum(1), 1)
+    assert set(estimator.sample_y(x, 5).ravel()) == {"bad", "good"}
+    assert list(estimator.run_.predict(x)["predicted"]) == list(estimator.predict(x))
