@@ -48,7 +48,8 @@ def test_a_step_on_all_rows_sees_them_all():
     d = jnp.asarray(DIFFERENCES)
     np.testing.assert_allclose(_influence.seen(d, 1.0, disjoint=True), d, rtol=1e-5)
     # Often enough with replacement, too; a row that is drawn once in a thousand steps is not there.
-    np.testing.assert_allclose(_influence.seen(d, 1e3, disjoint=False), d, rtol=1e-3)
+    # A difference of 1e-3 is what float32 leaves of exponentials near one.
+    np.testing.assert_allclose(_influence.seen(d, 1e3, disjoint=False), d, rtol=1e-3, atol=3e-5)
     assert np.abs(np.asarray(_influence.seen(d, 1e-3, disjoint=False))[np.abs(DIFFERENCES) > 0.01]).max() < 1e-3
 
 

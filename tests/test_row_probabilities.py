@@ -194,8 +194,18 @@ def settled(sampling: str, posterior: OneRow) -> tuple[Penalty, Any, Any]:
 def _looked(sampler: Penalty, posterior: OneRow, state: Any) -> RowProbabilities:
     from bnnzoo.samplers import _influence
 
-    found = _influence.of_rows(sampler, posterior, state, steps_between=5, key=jax.random.key(1))
-    return _row_probabilities.after_look(state.rows, found.square)
+    # As in a run: every chain looks, and all then share the mean of what they saw. A single chain may be where the row's
+    # residual happens to be small.
+    mean, covariance = posterior.exact
+    places = np.random.default_rng(5).multivariate_normal(mean, covariance, size=16).astype(np.float32)
+
+    def one(place: Array, key: Any) -> RowProbabilities:
+        at = eqx.tree_at(lambda s: s.position, state, place)
+        found = _influence.of_rows(sampler, posterior, at, steps_between=0, key=key)
+        return _row_probabilities.after_look(state.rows, found.square)
+
+    each = jax.vmap(one)(jnp.asarray(places), jax.random.split(jax.random.key(1), len(places)))
+    return jax.tree.map(lambda leaf: leaf[0], _row_probabilities.pool_chains(each))
 
 
 class Known(eqx.Module):

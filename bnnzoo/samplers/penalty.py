@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -200,11 +199,7 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
         sizes = self.plan(posterior.num_data)
         if rows is not None:
             return rows.minibatch(posterior, sizes.used, key=key)
-        draw = functools.partial(posterior.minibatch, sizes.used, replace=not sizes.disjoint, key=key)
-        if not sizes.disjoint or sizes.used < posterior.num_data:
-            return draw(), None
-        jax.eval_shape(draw)  # rows that depend on each other are refused all the same
-        return jax.tree.map(jnp.asarray, posterior.data), None
+        return posterior.minibatch(sizes.used, replace=not sizes.disjoint, key=key), None
 
     def _propose(
         self, posterior: AbstractPosterior, state: PenaltyState, *, key: PRNGKeyArray
