@@ -194,7 +194,7 @@ def settled(sampling: str, posterior: OneRow) -> tuple[Penalty, Any, Any]:
 def _looked(sampler: Penalty, posterior: OneRow, state: Any) -> RowProbabilities:
     from bnnzoo.samplers import _influence
 
-    # As in a run: every chain looks, and all then share the mean of what they saw. A single chain may be where the row's
+    # As in a run every chain looks, and all share the mean of what they saw: one alone may be where the row's
     # residual happens to be small.
     mean, covariance = posterior.exact
     places = np.random.default_rng(5).multivariate_normal(mean, covariance, size=16).astype(np.float32)
