@@ -271,7 +271,11 @@ def test_an_honest_file_is_not_refused(finished, tmp_path):
     """The positive control, also packed as other tools pack it and with groups of others in it."""
     path = tmp_path / "run.nc"
     shutil.copy(finished, path)
+    first, second = zoo.store.open_tree(path), zoo.store.open_tree(path)
     walk.check(path)
+    assert first["posterior"].sizes == second["posterior"].sizes
+    first.close()
+    second.close()
     with h5py.File(path, "r+") as file:
         rng = np.random.default_rng(0)
         group = file.create_group("mine")

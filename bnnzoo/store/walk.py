@@ -15,8 +15,9 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
-from h5py import h5a, h5d, h5f, h5g, h5l, h5o, h5p, h5s, h5t, h5z
+from h5py import h5a, h5d, h5g, h5l, h5o, h5s, h5t, h5z
 
 from bnnzoo.errors import UsageError
 
@@ -45,13 +46,9 @@ def check(path: Path) -> None:
     if not stat.S_ISREG(found.st_mode):
         raise UsageError(f"{path}: not a regular file")
     try:
-        access = h5p.create(h5p.FILE_ACCESS)
-        access.set_fclose_degree(h5f.CLOSE_STRONG)
-        file = h5f.open(bytes(path), h5f.ACC_RDONLY, access)
-        try:
-            _Walk(found.st_size).go(file)
-        finally:
-            file.close()
+        # Opened as everybody opens it: HDF5 refuses a file that is open in another way.
+        with h5py.File(path, "r") as file:
+            _Walk(found.st_size).go(file.id)
     except _Refused as error:
         raise UsageError(f"{path}: not a file that bnnzoo wrote: {error}") from None
     # Damage makes HDF5 fail in every way it knows.
