@@ -30,6 +30,9 @@ Part = str | Mapping[str, Any]
 class _Bayesian(BaseEstimator):
     """What both estimators have: options, a run, and its way through a pickle."""
 
+    _is_table: bool
+    """Whether it was fitted to a data frame, whose columns it encodes itself."""
+
     run_: Run
 
     def __init__(
@@ -100,7 +103,7 @@ class _Bayesian(BaseEstimator):
         return load_inputs(X, self.run_.predictor.signature)
 
     def __getstate__(self) -> dict[str, Any]:
-        state = dict(super().__getstate__())
+        state: dict[str, Any] = {**super().__getstate__()}  # pyright: ignore[reportGeneralTypeIssues]
         if "run_" in state:
             del state["_folder"]
             state["run_"] = Path(str(self.run_.path)).read_bytes()
