@@ -25,6 +25,10 @@ from bnnzoo.recipe import resolve
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
 GOOD = {
     "exactness": "exact",
+    "chains": 4,
+    "rhat_of": "predictive means",
+    "ess_bulk_of": "predictive means",
+    "ess_tail_of": "predictive means",
     "draws": 500,
     "draws_requested": 500,
     "judged": 1,
@@ -84,7 +88,7 @@ def good(tmp_path_factory):
     table = pd.DataFrame({"<b>age</b>": x, "price & co": 2 * x + 0.5 * rng.normal(size=800)})
     table.to_csv(folder / "houses.csv", index=False)
     recipe = {"data": str(folder / "houses.csv"), "test_fraction": 0.5, "likelihood": "gaussian"}
-    options = {**recipe, "warmup": 100, "draws": 150, "chains": 4, "init": "prior", "likelihood.scale": 0.24}
+    options = {**recipe, "warmup": 100, "draws": 400, "chains": 4, "init": "prior", "likelihood.scale": 0.24}
     zoo.run_recipe(resolve("linear", "nuts", [], options), out=folder / "run.nc")
     return folder / "run.nc"
 

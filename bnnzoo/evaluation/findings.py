@@ -35,10 +35,10 @@ _EXACTNESS = {
 class Limits(NamedTuple):
     """What the gate asks for."""
 
-    rhat: float = 1.05
-    """The largest R-hat of predictions, and of the log density."""
+    rhat: float = 1.01
+    """The largest R-hat of what convergence is judged by (Vehtari et al. 2021 ask for as much)."""
     ess: float = 100.0
-    """The smallest bulk and tail ESS of predictions, over all chains."""
+    """The smallest bulk and tail ESS of the same, a chain."""
     diverging: float = 0.01
     """The largest share of diverging steps."""
     ebfmi: float = 0.3
@@ -66,12 +66,13 @@ def judged(
     """
     longer, few_modes = "run longer (--draws, --warmup)", diagnosis.get("modes", 1) < 2
     apart = "" if few_modes else f"the chains are in {diagnosis.get('modes')} groups that predict differently; "
+    least = limits.ess * diagnosis["chains"]
     smaller = "a smaller step size, or a longer --warmup"
     checks: list[tuple[Topic, str, str, float, str]] = [
-        ("convergence", "rhat", "R-hat of predictions", limits.rhat, apart + longer),
+        ("convergence", "rhat", f"R-hat of {diagnosis['rhat_of']}", limits.rhat, apart + longer),
         ("convergence", "lp_rhat", "R-hat of the log density", limits.rhat, apart + longer),
-        ("convergence", "ess_bulk", "bulk ESS of predictions", limits.ess, longer),
-        ("convergence", "ess_tail", "tail ESS of predictions", limits.ess, longer),
+        ("convergence", "ess_bulk", f"bulk ESS of {diagnosis['ess_bulk_of']}", least, longer),
+        ("convergence", "ess_tail", f"tail ESS of {diagnosis['ess_tail_of']}", least, longer),
         ("convergence", "ebfmi", "E-BFMI", limits.ebfmi, "energies mix slowly: reparametrise"),
         ("validity", "still_chains", "chains that stood still for half of the draws", 0, f"use {smaller}"),
         ("validity", "diverging", "share of diverging draws", limits.diverging, "use a smaller step size"),
@@ -119,15 +120,17 @@ def ran(diagnosis: Mapping[str, Any], found: Sequence[Finding]) -> Answer:
 
 
 def converged(diagnosis: Mapping[str, Any], found: Sequence[Finding]) -> Answer:
-    """Has it converged? R-hat and effective sample size of predictions, as the gate judges them."""
+    """Has it converged? R-hat and effective sample sizes, as the gate judges them."""
     if not is_chain(diagnosis["exactness"]):
         return Answer(CONVERGED, "unsure", "The draws are no Markov chain: R-hat and ESS say nothing of them.")
     against = [sentence(finding) for finding in found if finding.topic == "convergence"]
     if against:
         few = f"only {diagnosis['draws']} draws a chain" if diagnosis["draws"] < 100 else ""
         return Answer(CONVERGED, "no", _sentence([few, *against]))
-    effective = min(diagnosis["ess_bulk"], diagnosis["ess_tail"])
-    words = f"R-hat of predictions is at most {diagnosis['rhat']:.3f}, their effective draws at least {effective:.0f}"
+    words = (
+        f"R-hat is at most {diagnosis['rhat']:.3f} (of {diagnosis['rhat_of']}), the effective draws at least "
+        f"{diagnosis['ess_bulk']:.0f} (of {diagnosis['ess_bulk_of']}), in the tails {diagnosis['ess_tail']:.0f}"
+    )
     return Answer(CONVERGED, "yes", _sentence([words]))
 
 
