@@ -181,7 +181,7 @@ def folder(tmp_path_factory):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(120, 2))
     targets = {"line": x @ [1.0, -0.5] + 0.5 * rng.normal(size=120), "classes": rng.integers(0, 3, 120)}
-    options: Any = {"chains": 4, "warmup": 100, "draws": 300, "init": "prior", "chain_method": "vectorized"}
+    options: Any = {"chains": 4, "warmup": 200, "draws": 1000, "init": "prior", "chain_method": "vectorized"}
     for name, y in targets.items():
         bnnzoo.sample("linear", "nuts", data=(x, y), out=folder / f"{name}.nc", **options)
     return folder
