@@ -86,8 +86,8 @@ def test_half_a_percent_is_not_wrong_however_many_rows_show_it():
 
 
 def test_false_alarms_are_rare_and_the_interval_holds_the_truth():
-    """500 right predictions of 200 rows each: a "no" in at most 1 %, for the interval alone allows as much; and of 500 whose
-    intervals are too narrow the interval holds the true gap in at least 97.6 % (99 % claimed, 3.1 sd)."""
+    """500 right predictions of 200 rows each: a "no" in at most 1 %, for the interval alone allows as much; and of 500
+    whose intervals are too narrow the interval holds the true gap in at least 97.6 % (99 % claimed, 3.1 sd)."""
     rng = np.random.default_rng(0)
     right, holds = 0, 0
     z = np.linspace(0, 5, 5001)

@@ -9,9 +9,10 @@ import numpy as np
 from jaxtyping import Float, Int
 
 LEVEL = 0.99
-"""How sure it is that the true gap lies in its interval. All test rows share what the training rows happened to be, which
-no interval over test rows knows: at 0.95 one in thirty right runs would be called wrong, at 0.99 less than one in a hundred
-(`tests/test_calibration.py`)."""
+"""How sure it is that the true gap lies in its interval.
+
+All test rows share what the training rows happened to be, which no interval over test rows knows: at 0.95 one in thirty
+right runs would be called wrong, at 0.99 less than one in a hundred (`tests/test_calibration.py`)."""
 _SUPREMUM = 2.807
 """What the largest absolute value of Brownian motion on the unit interval stays below with that probability."""
 MARGIN = 0.02
