@@ -94,7 +94,7 @@ def compare(runs: Sequence[Run | str | Path], *, reference: Run | str | Path | N
     truth = None if reference is None else known[-1].predict(inputs)
     compared = []
     for name, run in zip(names, opened, strict=False):
-        scores = evaluate.estimates(run.predictor, *tests[0])
+        scores = evaluate.of_rows(run.predictor, *tests[0]).estimates
         # Without the error over draws: that of a difference is one over rows alone.
         estimates = {metric: scores[metric]._replace(mcse=None) for metric in METRICS if metric in scores}
         numbers = {} if truth is None else distances(run.predict(inputs), truth)

@@ -171,7 +171,7 @@ class Run:
         x, y = self.predictor.test_rows(data, unseen=unseen)
         tell = observer or (lambda _: None)
         tell(Progress("evaluating", 0, len(x)))
-        found = evaluate.estimates(self.predictor, x, y)
+        found = evaluate.of_rows(self.predictor, x, y).estimates
         if data is None:
             found |= loo.estimates(self.predictor)
             if save and self.path is not None and self.attributes["complete"]:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import tiny
+import xarray as xr
 
+import bnnzoo
 from bnnzoo import cli, zoo
 from bnnzoo.errors import InterruptedRunError
 from bnnzoo.evaluation.diagnostics import (
     between_chains,
     convergence,
     of_block,
-    of_predictions,
+    of_quantities,
     of_statistics,
     still_chains,
 )
@@ -23,7 +28,11 @@ from bnnzoo.finding import Finding, from_json, sentence, to_json
 
 GOOD = {
     "exactness": "exact",
+    "chains": 4,
     "rhat": 1.0,
+    "rhat_of": "predictive means",
+    "ess_bulk_of": "predictive means",
+    "ess_tail_of": "predictive log sds",
     "ess_bulk": 500.0,
     "ess_tail": 500.0,
     "modes": 1,
@@ -128,34 +137,95 @@ def test_a_block_in_a_row():
 def test_an_approximation_is_not_judged_as_a_chain():
     """An ensemble: every draw of a chain is equal. Its exactness is the rule, not its numbers."""
     ensemble = np.repeat(draws()[:, :1], 400, 1)
-    found = of_predictions(ensemble, exactness="approximate")
+    found = of_quantities({"f": ensemble}, exactness="approximate")
     assert found["judged"] == 0
     assert np.isnan([found[name] for name in ("rhat", "ess_bulk", "ess_tail", "mcse")]).all()
     assert found["between_share"] == 1
     whole = {**GOOD, **found, "exactness": "approximate", "still_chains": 4}
     assert judged(whole) == ()
     assert verdict("approximate", ()).startswith("not a chain")
-    biased = of_predictions(ensemble, exactness="biased")
+    biased = of_quantities({"f": ensemble}, exactness="biased")
     assert judged({**GOOD, **biased, "exactness": "biased"})
-    weighted = of_predictions(draws(), exactness="approximate", weights=np.array([0.5, 0.5] + [0.0] * 1598))
+    weighted = of_quantities({"f": draws()}, exactness="approximate", weights=np.array([0.5, 0.5] + [0.0] * 1598))
     assert weighted["weights_ess"] == 2
+
+
+def test_the_worst_quantity_is_judged_and_named():
+    """The mean agrees; the noise scale is three times too large in two of four chains."""
+    scale = np.log(np.array([1.0, 1, 3, 3]))[:, None, None] + 0.05 * draws()
+    found = of_quantities({"mean": draws(), "scale": scale, "still": np.ones((4, 400, 2))}, exactness="exact")
+    assert (found["rhat_of"], found["ess_bulk_of"]) == ("scale", "scale")
+    assert found["rhat"] > 1.5
+    assert found["modes"] == 1
+    assert found["mcse"] == convergence(draws())["mcse"]
+    nothing = of_quantities({"mean": np.ones((4, 400, 2)), "still": np.ones((4, 400, 2))}, exactness="exact")
+    assert nothing["rhat"] == np.inf
+    broken = of_quantities({"mean": draws(), "density": np.full((4, 400), np.nan)}, exactness="exact")
+    assert judged({**GOOD, **broken})[0].kind == "rhat"
+
+
+def tampered(path: Path, change: Callable[[dict[str, np.ndarray]], None]) -> dict[str, Any]:
+    """The diagnosis of a run with other draws in its tree."""
+    tree = bnnzoo.open(path).posterior
+    posterior = {str(k): v.values.copy() for k, v in tree["posterior"].data_vars.items()}
+    change(posterior)
+    whole = {name: group.to_dataset() for name, group in tree.children.items()} | {"/": tree.to_dataset()}
+    whole["posterior"] = whole["posterior"].assign({k: (tree["posterior"][k].dims, v) for k, v in posterior.items()})
+    return bnnzoo.Run(xr.DataTree.from_dict(whole), None).diagnose()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A regression with a learned scale, and three classes."""
+    folder = tmp_path_factory.mktemp("judged")
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(120, 2))
+    targets = {"line": x @ [1.0, -0.5] + 0.5 * rng.normal(size=120), "classes": rng.integers(0, 3, 120)}
+    options: Any = {"chains": 4, "warmup": 200, "draws": 1000, "init": "prior", "chain_method": "vectorized"}
+    for name, y in targets.items():
+        bnnzoo.sample("linear", "nuts", data=(x, y), out=folder / f"{name}.nc", **options)
+    return folder
+
+
+def test_chains_that_disagree_about_the_noise_have_not_converged(folder):
+    """Predictive means are what they were: two of four chains take the noise for three times as large."""
+
+    def louder(posterior: dict[str, np.ndarray]) -> None:
+        posterior["likelihood_scale"][:2] *= 3
+
+    before, after = (tampered(folder / "line.nc", change) for change in (lambda posterior: None, louder))
+    assert judged(before) == ()
+    assert {finding.kind for finding in judged(after)} >= {"rhat", "ess_bulk"}
+    assert after["mcse"] == pytest.approx(before["mcse"])
+    assert after["rhat_of"] in ("predictive log sds", "likelihood_scale", "the training rows' log density")
+
+
+def test_every_class_is_judged(folder):
+    """Two classes apart in two chains, the third as it was."""
+
+    def apart(posterior: dict[str, np.ndarray]) -> None:
+        posterior["bias"][:2, :, 0] += 2.0
+
+    before, after = (tampered(folder / "classes.nc", change) for change in (lambda posterior: None, apart))
+    assert judged(before) == ()
+    assert any(finding.kind == "rhat" for finding in judged(after))
 
 
 def test_verdicts():
     assert verdict("exact", ()) == "converged"
     assert "biased" in verdict("biased", ())
-    assert verdict("exact", judged({**GOOD, "rhat": 2.0})).startswith("not converged: R-hat of predictions 2, ")
+    assert verdict("exact", judged({**GOOD, "rhat": 2.0})).startswith("not converged: R-hat of predictive means 2, ")
 
 
 @pytest.mark.parametrize(
     ("change", "topic", "kind", "words"),
     [
-        ({"rhat": 1.2}, "convergence", "rhat", "R-hat of predictions 1.2, trusted up to 1.05"),
-        ({"rhat": float("nan")}, "convergence", "rhat", "R-hat of predictions nan"),
+        ({"rhat": 1.2}, "convergence", "rhat", "R-hat of predictive means 1.2, trusted up to 1.01"),
+        ({"rhat": float("nan")}, "convergence", "rhat", "R-hat of predictive means nan"),
         ({"rhat": 1.2, "modes": 3}, "convergence", "rhat", "in 3 groups"),
         ({"lp_rhat": 1.2}, "convergence", "lp_rhat", "log density"),
-        ({"ess_bulk": 20.0}, "convergence", "ess_bulk", "bulk ESS of predictions 20, at least 100"),
-        ({"ess_tail": 20.0}, "convergence", "ess_tail", "tail ESS"),
+        ({"ess_bulk": 20.0}, "convergence", "ess_bulk", "bulk ESS of predictive means 20, at least 400"),
+        ({"ess_tail": 20.0}, "convergence", "ess_tail", "tail ESS of predictive log sds"),
         ({"ebfmi": 0.1}, "convergence", "ebfmi", "E-BFMI 0.1, at least 0.3"),
         ({"diverging": 0.2}, "validity", "diverging", "diverging draws 0.2"),
         ({"still_chains": 1}, "validity", "still_chains", "stood still"),
@@ -189,7 +259,7 @@ def test_the_command_and_its_gate(tmp_path, capsys):
     assert cli.run(["diagnose", str(path), "--gate", *loose]) == 0
     assert capsys.readouterr().out.startswith("verdict ")
     assert cli.run(["diagnose", str(path), "--gate", *loose, "--ess", "1e9"]) == 3
-    assert "bulk ESS of predictions" in capsys.readouterr().err
+    assert "bulk ESS of " in capsys.readouterr().err
     assert cli.run(["diagnose", str(path), *loose, "--ess", "1e9"]) == 0
 
 

@@ -87,7 +87,7 @@ def test_errors_of_predictions():
     y, centre = rng.normal(size=(50, 2)), rng.normal(size=(50, 2))
     np.testing.assert_allclose(metrics.rmse(y, centre).value, reference.mean_squared_error(y, centre) ** 0.5)
     np.testing.assert_allclose(metrics.mae(y, centre).value, reference.mean_absolute_error(y, centre))
-    inside = metrics.coverage(np.array([[0.0], [1.0], [2.0]]), np.zeros((3, 1)), np.ones((3, 1)))
+    inside = metrics.coverage(np.array([[0.5], [0.99], [0.2]]), 0.9)
     assert inside.value == pytest.approx(2 / 3)
     variance = rng.gamma(2.0, size=(50, 2))
     wanted = -stats.norm.logpdf(y, centre, np.sqrt(variance)).sum(1).mean()
@@ -157,7 +157,7 @@ def test_pit_of_counts_is_randomised():
 def test_coverage_and_width_of_gaussian_intervals():
     rng = np.random.default_rng(0)
     samples, y = rng.normal(size=(1500, 1000, 1)), rng.normal(size=(1000, 1))
-    found = scores.sampled(y, scores.drawn(samples, y, np.zeros_like(y)))
+    found = scores.sampled(scores.drawn(samples, y, np.zeros_like(y)))
     for level in scores.LEVELS:
         coverage, width = found[f"coverage_{level}"], found[f"width_{level}"]
         assert abs(coverage.value - level / 100) < 5 * coverage.se

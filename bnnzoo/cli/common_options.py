@@ -8,8 +8,9 @@ from typing import Annotated, Any
 import typer
 
 
-def checked(context: typer.Context, runs: Any) -> Any:
+def checked(context: Any, runs: Any) -> Any:
     """Refuse damaged and strangers' files while nothing heavy is imported: every command's RUN comes through here."""
+    # Click's context, of which typer carries a copy with a class of its own: no annotation names both.
     if not context.resilient_parsing:
         from bnnzoo.store import reading
 

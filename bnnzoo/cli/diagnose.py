@@ -14,8 +14,8 @@ from bnnzoo.errors import GateError
 def diagnose(
     run: common.Run,
     gate: Annotated[bool, typer.Option("--gate", help="leave with 3 if a limit is not held")] = False,
-    rhat: Annotated[float, typer.Option("--rhat", help="the gate's largest R-hat of predictions and density")] = 1.05,
-    ess: Annotated[float, typer.Option("--ess", help="the gate's smallest bulk and tail ESS of predictions")] = 100.0,
+    rhat: Annotated[float, typer.Option("--rhat", help="the gate's largest R-hat")] = 1.01,
+    ess: Annotated[float, typer.Option("--ess", help="the gate's smallest bulk and tail ESS, a chain")] = 100.0,
     diverging: Annotated[float, typer.Option("--diverging", help="the gate's largest share of diverging draws")] = 0.01,
     ebfmi: Annotated[float, typer.Option("--ebfmi", help="the gate's smallest E-BFMI")] = 0.3,
     json: common.Json = False,
@@ -26,7 +26,7 @@ def diagnose(
     \b
     Examples:
       bnnzoo diagnose run.nc
-      bnnzoo diagnose run.nc --gate --rhat 1.01 --ess 400
+      bnnzoo diagnose run.nc --gate --rhat 1.05 --ess 25
     """
     del debug
     from bnnzoo import zoo

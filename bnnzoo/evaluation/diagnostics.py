@@ -17,6 +17,8 @@ from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.evaluation.record import Record
 from bnnzoo.finding import Finding
 
+_DENSITY_ROWS = 500
+"""Of how many training rows, evenly through the data, the log density is judged."""
 _BLOCK_WEIGHTS = 50
 """Of how many weights a block's R-hat is the largest."""
 
@@ -44,25 +46,19 @@ def summary(record: Record) -> dict[str, Any]:
 
 
 def of_run(predictor: Predictor, *, num_probes: int = 50) -> dict[str, Any]:
-    """Every number below, over predictions at probe inputs; of a posterior made in Python over its parameters.
-
-    The probes are the first test rows (training rows where there are none). Weights are told of, and not judged:
-    a network's symmetries make their R-hat large without harm.
+    """Every number below. Weights are told of, and not judged: a network's symmetries make their R-hat large
+    without harm.
     """
     record = predictor.record
     chains, count = record.shape
     about, positions = record.attributes, predictor.draws.reshape(chains, count, -1)
-    values = positions
-    if record.names_a_model:
-        values = predictor.functions(record.probes(num_probes)[1])
-        values = values if predictor.classifies else values * predictor.scaler.y_sd
     return {
         "exactness": about["exactness"],
         "complete": about["complete"],
         "chains": chains,
         "draws": count,
         "draws_requested": about["draws_requested"],
-        **of_predictions(values, exactness=about["exactness"], weights=record.weights),
+        **of_quantities(quantities(predictor, num_probes), exactness=about["exactness"], weights=record.weights),
         "weights_rhat": max(row["rhat"] for row in blocks(predictor)),
         "still_chains": still_chains(positions),
         **of_statistics(record.statistics, averaged=record.averaged, thin=record.thin),
@@ -70,6 +66,34 @@ def of_run(predictor: Predictor, *, num_probes: int = 50) -> dict[str, Any]:
         "regime": about.get("regime", ""),
         **of_last_look(about.get("inspected", "{}")),
     }
+
+
+def quantities(predictor: Predictor, num_probes: int) -> dict[str, Float[np.ndarray, "chain draw *value"]]:
+    """What convergence is judged by, by name; first what is predicted, in original units.
+
+    The mean and the log standard deviation, or the probability of every class, at the first test rows (training rows
+    where there are none); the log density of (at most 500) training rows; the likelihood's own parameters. A mean can
+    agree between chains that disagree about the noise. Of a posterior made in Python, its parameters.
+    """
+    record = predictor.record
+    if not record.names_a_model:
+        return {"the parameters": predictor.draws.reshape(*record.shape, -1)}
+    probes = record.probes(num_probes)[1]
+    if predictor.classifies:
+        found = {"class probabilities": predictor.functions(probes)}
+    else:
+        found = {"predictive means": predictor.functions(probes) * predictor.scaler.y_sd}
+    if not is_chain(record.attributes["exactness"]):
+        return found
+    if not predictor.classifies:
+        scales = predictor.log_scales(probes)
+        # Heavy tails may have no variance: then there is nothing to compare.
+        found["predictive log sds"] = scales[..., np.isfinite(scales).all((0, 1, 3)), :]
+    rows = record.training_rows(_DENSITY_ROWS)
+    values = predictor.log_likelihoods(*rows, np.arange(record.shape[1]))
+    found["the training rows' log density"] = values.sum(2, dtype=np.float64)
+    own = [name for name in predictor.blocks if name.startswith("likelihood_")]
+    return found | {name: record.array("posterior", name) for name in own}
 
 
 def blocks(predictor: Predictor) -> list[dict[str, Any]]:
@@ -112,24 +136,32 @@ def convergence(values: Float[np.ndarray, "chain draw value"]) -> dict[str, floa
     }
 
 
-def of_predictions(
-    values: Float[np.ndarray, "chain draw *value"],
+def of_quantities(
+    quantities: Mapping[str, Float[np.ndarray, "chain draw *value"]],
     *,
     exactness: str,
     weights: Float[np.ndarray, " sample"] | None = None,
 ) -> dict[str, Any]:
-    """What predictions at probe inputs, in original units, say of convergence and of modes.
+    """The worst R-hat and ESS over all quantities and whose they are; of the first, the MCSE and what chains share.
 
-    Of draws of an approximation R-hat and ESS would say nothing: they are not numbers then. Weighted draws count as
-    1 / sum_s w_s^2.
+    What never moves is left out, but not all of it. Of draws of an approximation R-hat and ESS would say nothing: they
+    are not numbers then. Weighted draws count as 1 / sum_s w_s^2.
     """
-    values = np.asarray(values, float).reshape(*values.shape[:2], -1)
-    found = convergence(values)
+    flat = {name: np.asarray(v, float).reshape(*v.shape[:2], -1) for name, v in quantities.items()}
+    moving = {name: values for name, values in flat.items() if values.size and np.ptp(values, axis=(0, 1)).any()}
+    first = next(iter(flat))
+    each = {name: convergence(values) for name, values in (moving or {first: flat[first]}).items()}
+    found: dict[str, Any] = {}
+    for key, sign in (("rhat", 1), ("ess_bulk", -1), ("ess_tail", -1)):
+        badness = {name: np.nan_to_num(sign * numbers[key], nan=np.inf) for name, numbers in each.items()}
+        worst = max(badness, key=lambda name: badness[name])
+        found |= {key: each[worst][key], f"{key}_of": worst}
+    found |= {key: each.get(first, {}).get(key, 0.0) for key in ("mcse", "mcse_over_sd")}
     if not is_chain(exactness):
-        found = dict.fromkeys(found, np.nan)
+        found = {key: "" if key.endswith("_of") else np.nan for key in found}
     if weights is not None:
         found["weights_ess"] = float(1 / np.sum(weights**2))
-    return {"judged": int(is_chain(exactness)), **found, **between_chains(values)}
+    return {"judged": int(is_chain(exactness)), **found, **between_chains(flat[first])}
 
 
 def between_chains(values: Float[np.ndarray, "chain draw value"]) -> dict[str, int | float]:

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Shaped
 
-from bnnzoo.evaluation import metrics, scores
+from bnnzoo.evaluation import calibration, metrics, scores
+from bnnzoo.evaluation.calibration import Calibration
 from bnnzoo.evaluation.metrics import Estimate
 from bnnzoo.evaluation.predictive import Moments
 from bnnzoo.evaluation.predictor import Predictor
 
 
-def estimates(
-    predictor: Predictor, x: Shaped[np.ndarray, "row ..."], y: Shaped[np.ndarray, "row ..."]
-) -> dict[str, Estimate]:
+class Evaluation(NamedTuple):
+    """Every metric of some rows, and their calibration curve's largest gap."""
+
+    estimates: dict[str, Estimate]
+    calibration: Calibration
+
+
+def of_rows(predictor: Predictor, x: Shaped[np.ndarray, "row ..."], y: Shaped[np.ndarray, "row ..."]) -> Evaluation:
     """The metrics of the predictions at `x` of the targets `y`, with their errors over rows and over draws."""
 
     def score(moments: Moments) -> dict[str, Estimate]:
@@ -24,13 +31,18 @@ def estimates(
         return scores.regression(y, moments, predictor.scaler)
 
     sums = predictor.sums(x, y)
+    moments = sums.moments()
     errors = scores.monte_carlo_errors(sums, predictor.record.shape[0], score)
-    found = {name: one._replace(mcse=errors.get(name)) for name, one in score(sums.moments()).items()}
-    if not predictor.classifies:
+    found = {name: one._replace(mcse=errors.get(name)) for name, one in score(moments).items()}
+    if predictor.classifies:
+        curve = calibration.of_classes(y, moments.mean)
+    else:
         rows = drawn(predictor, x, y)
         distance, p = metrics.pit_uniformity(rows.pit)
-        found |= scores.sampled(y, rows) | {"pit_ks": Estimate(distance), "pit_p": Estimate(p)}
-    return found
+        found |= scores.sampled(rows) | {"pit_ks": Estimate(distance), "pit_p": Estimate(p)}
+        curve = calibration.of_intervals(rows.pit)
+    gaps = {"calibration_gap": curve.gap, "calibration_gap_low": curve.low, "calibration_gap_high": curve.high}
+    return Evaluation(found | {name: Estimate(value) for name, value in gaps.items()}, curve)
 
 
 def drawn(predictor: Predictor, x: Shaped[np.ndarray, "row ..."], y: Shaped[np.ndarray, "row ..."]) -> scores.Drawn:

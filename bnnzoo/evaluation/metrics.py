@@ -97,9 +97,12 @@ def mae(y: Table, centre: Table) -> Estimate:
     return mean(np.mean(np.abs(np.asarray(y, np.float64) - centre), 1))
 
 
-def coverage(y: Table, low: Table, high: Table) -> Estimate:
-    """Share of targets inside their interval."""
-    return mean(np.mean((y >= low) & (y <= high), 1))
+def coverage(pit: Table, level: float) -> Estimate:
+    """Share of targets inside their central interval of that probability, by their probability integral transforms.
+
+    Randomised at ties: a closed interval of counts holds more than its probability also where the prediction is right.
+    """
+    return mean(np.mean(np.abs(2 * pit - 1) <= level, 1))
 
 
 def pit_uniformity(pit: Table) -> tuple[float, float]:

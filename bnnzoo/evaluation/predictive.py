@@ -180,6 +180,13 @@ def functions(
     return _by_rows(lambda d, rows: _functions(posterior, d, rows), draws, x)
 
 
+def log_scales(
+    posterior: NetworkPosterior, draws: Float[np.ndarray, "draw dim"], x: Shaped[np.ndarray, "row ..."]
+) -> Float[np.ndarray, "draw row value"]:
+    """The logarithm of the standard deviation that each draw predicts, of a regression."""
+    return _by_rows(lambda d, rows: _log_scales(posterior, d, rows), draws, x)
+
+
 def log_likelihoods(
     posterior: NetworkPosterior,
     draws: Float[np.ndarray, "draw dim"],
@@ -222,6 +229,17 @@ def _functions(
     posterior: NetworkPosterior, draws: Float[Array, "draw dim"], x: Shaped[Array, "row ..."]
 ) -> Float[Array, "draw row value"]:
     return jax.lax.map(lambda draw: _centre(*posterior.predictive(draw, x)), draws)
+
+
+@eqx.filter_jit
+def _log_scales(
+    posterior: NetworkPosterior, draws: Float[Array, "draw dim"], x: Shaped[Array, "row ..."]
+) -> Float[Array, "draw row value"]:
+    def one(draw: Float[Array, " dim"]) -> Float[Array, "row value"]:
+        likelihood, outputs = posterior.predictive(draw, x)
+        return 0.5 * jnp.log(jax.vmap(lambda output: likelihood.distribution(output).variance)(outputs))
+
+    return jax.lax.map(one, draws)
 
 
 @eqx.filter_jit

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -117,10 +117,19 @@ class Predictor:
         return arranged.astype(self.precision) if arranged.dtype.kind == "f" else arranged
 
     def functions(self, x: Shaped[np.ndarray, "row ..."]) -> Float[np.ndarray, "chain draw row value"]:
-        """What each draw predicts, in the units the network sees: what convergence is judged by."""
+        """The mean or the class probabilities that each draw predicts, in the units the network sees."""
+        return self._each(predictive.functions, x)
+
+    def log_scales(self, x: Shaped[np.ndarray, "row ..."]) -> Float[np.ndarray, "chain draw row value"]:
+        """The logarithm of the standard deviation that each draw of a regression predicts, in the same units."""
+        return self._each(predictive.log_scales, x)
+
+    def _each(
+        self, predicted: Callable[..., Float[np.ndarray, "draw row value"]], x: Shaped[np.ndarray, "row ..."]
+    ) -> Float[np.ndarray, "chain draw row value"]:
         inputs, chains = self.inputs(x), self.record.shape[0]
         with backend.arithmetic(self.precision):
-            values = predictive.functions(self.posterior, self.thetas, inputs)
+            values = predicted(self.posterior, self.thetas, inputs)
         return values.reshape(chains, -1, *values.shape[1:])
 
     def sums(self, x: Shaped[np.ndarray, "row ..."], y: Shaped[np.ndarray, "row ..."] | None = None) -> Sums:

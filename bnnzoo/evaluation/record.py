@@ -64,10 +64,10 @@ class Record:
 
     def positions(self, names: Sequence[str]) -> Float[np.ndarray, "draw dim"]:
         """All chains' draws one after the other, these blocks flattened, on their natural scale."""
+        chains, draws_each = self.shape
         group = self.tree["posterior"]
         # A copy of a variable shares no cache with it: the tree does not keep the draws a second time.
         variables = [group[name].variable.copy(deep=False) for name in names]
-        chains, draws_each = self.shape
         count = chains * draws_each
         widths = [variable.size // count for variable in variables]
         draws = np.empty((count, sum(widths)), variables[0].dtype)

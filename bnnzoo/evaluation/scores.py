@@ -84,13 +84,13 @@ def regression(y: Float[np.ndarray, "row target"], moments: Moments, scaler: Sca
     }
 
 
-def sampled(y: Float[np.ndarray, "row target"], found: Drawn) -> dict[str, Estimate]:
+def sampled(found: Drawn) -> dict[str, Estimate]:
     """CRPS, and coverage and width of central intervals."""
     at = dict(zip(QUANTILES, found.quantiles, strict=True))
     scores = {"crps": metrics.mean(found.crps.mean(1))}
     for level in LEVELS:
         low, high = at[(1 - level / 100) / 2], at[(1 + level / 100) / 2]
-        scores[f"coverage_{level}"] = metrics.coverage(y, low, high)
+        scores[f"coverage_{level}"] = metrics.coverage(found.pit, level / 100)
         scores[f"width_{level}"] = metrics.mean(np.mean(high - low, 1, dtype=np.float64))
     return scores
 

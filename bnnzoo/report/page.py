@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from bnnzoo import plots
 from bnnzoo.errors import BnnzooError
 from bnnzoo.evaluation import diagnostics, evaluate, findings, loo, ood
+from bnnzoo.evaluation.evaluate import Evaluation
 from bnnzoo.evaluation.findings import Answer
 from bnnzoo.evaluation.metrics import Estimate
 from bnnzoo.evaluation.predictor import Predictor
@@ -39,9 +40,9 @@ def page(predictor: Predictor) -> str:
     record = predictor.record
     about = record.attributes
     diagnosis = _attempt(lambda: diagnostics.of_run(predictor))
-    estimates = _attempt(lambda: _estimates(predictor))
+    evaluation = _attempt(lambda: _evaluation(predictor))
     drawn = dict(pictures.draw(predictor))
-    answers = _answers(predictor, diagnosis, estimates)
+    answers = _answers(predictor, diagnosis, evaluation)
     tone, overall = findings.overall(answers)
     known = {name: picture for name, picture in drawn.items() if isinstance(picture, Picture)}
     recipe = about.get("recipe", "")
@@ -52,7 +53,7 @@ def page(predictor: Predictor) -> str:
         "overall": escape(overall),
         "findings": "\n".join(_answer(answer) for answer in answers),
         "pictures": "\n".join(_section(title, known) for title in _sections()),
-        "metrics": _or_reason(estimates, _metrics),
+        "metrics": _or_reason(evaluation, lambda found: _metrics(found.estimates)),
         "diagnostics": _or_reason(diagnosis, _diagnostics),
         "reproduce": _reproduce(about, recipe),
         "cost": _table(("", ""), [(words, about[key]) for key, words in _COST.items() if key in about]),
@@ -64,9 +65,10 @@ def page(predictor: Predictor) -> str:
     return string.Template(template).substitute(values)
 
 
-def _estimates(predictor: Predictor) -> dict[str, Estimate]:
+def _evaluation(predictor: Predictor) -> Evaluation:
     x, y = predictor.test_rows()
-    return {**evaluate.estimates(predictor, x, y), **loo.estimates(predictor), "rows": Estimate(len(y))}
+    estimates, curve = evaluate.of_rows(predictor, x, y)
+    return Evaluation({**estimates, **loo.estimates(predictor), "rows": Estimate(len(y))}, curve)
 
 
 def _attempt(make: Callable[[], T]) -> T | BnnzooError:
@@ -78,17 +80,17 @@ def _attempt(make: Callable[[], T]) -> T | BnnzooError:
 
 
 def _answers(
-    predictor: Predictor, diagnosis: dict[str, Any] | BnnzooError, estimates: dict[str, Estimate] | BnnzooError
+    predictor: Predictor, diagnosis: dict[str, Any] | BnnzooError, evaluation: Evaluation | BnnzooError
 ) -> list[Answer]:
     if isinstance(diagnosis, BnnzooError):
         found = [Answer(findings.RAN, "no", f"{diagnosis}."), findings.unknown(findings.CONVERGED, diagnosis)]
     else:
         against = findings.judged(diagnosis, of_sampler=predictor.record.findings)
         found = [findings.ran(diagnosis, against), findings.converged(diagnosis, against)]
-    if isinstance(estimates, BnnzooError):
-        found.append(findings.unknown(findings.CALIBRATED, estimates))
+    if isinstance(evaluation, BnnzooError):
+        found.append(findings.unknown(findings.CALIBRATED, evaluation))
     else:
-        found.append(findings.calibrated(estimates, int(estimates["rows"].value)))
+        found.append(findings.calibrated(evaluation.calibration, int(evaluation.estimates["rows"].value)))
     novelty = _attempt(lambda: ood.of_run(predictor, "noise", predictor.test_rows()[0]).estimates())
     if isinstance(novelty, BnnzooError):
         found.append(findings.unknown(findings.KNOWS, novelty))

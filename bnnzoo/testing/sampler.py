@@ -169,7 +169,7 @@ def _check(
         outcome = Outcome(target.name, "stopped", stopped, looked, acceptance, seconds)
     elif _resolution(rows) > COARSEST and all(row.passed for row in rows):
         reason = (
-            f"only a bias of {100 * _resolution(rows):.2g} % would be seen after {looked} draws a chain: "
+            f"a bias of {100 * _resolution(rows):.2g} % is seen by half of all repeats after {looked} draws a chain: "
             "the chains mix too slowly; use another step size, or more draws"
         )
         outcome = Outcome(target.name, "undecided", reason, looked, acceptance, seconds)

@@ -8,6 +8,9 @@ from typing import Any, Literal
 
 from bnnzoo.testing.table import aligned
 
+_POWER = 1.645
+"""Standard errors above the threshold at which 95 of 100 scores pass it."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Row:
@@ -38,6 +41,14 @@ class Row:
     @property
     def resolution(self) -> float:
         return abs(self.effect / self.z) * self.threshold if self.z else 0.0
+
+    @property
+    def seen(self) -> float:
+        """The effect that 95 of 100 repeats would see; one of `resolution` is seen by half of them.
+
+        The score of a sampler biased by it is normal around effect / error with variance one.
+        """
+        return self.resolution * (1 + _POWER / self.threshold)
 
     @property
     def bias(self) -> str:
@@ -111,12 +122,17 @@ class SamplerReport:
         if not self.rows:
             return "not tested: no target is applicable"
         tested = sum(outcome.state == "tested" for outcome in self.outcomes)
-        seen = max(row.resolution for row in self.rows if row.statistic == "variance")
-        return f"passed: {tested} targets, a bias of {100 * seen:.2g} % of a variance would have been seen"
+        seen = max(row.seen for row in self.rows if row.statistic == "variance")
+        return (
+            f"passed: {tested} targets, a bias of {100 * seen:.2g} % of a variance would have been seen with 95 % power"
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """The report as JSON holds it."""
-        rows = [{**dataclasses.asdict(row), "passed": row.passed, "resolution": row.resolution} for row in self.rows]
+        rows = [
+            {**dataclasses.asdict(row), "passed": row.passed, "resolution": row.resolution, "seen": row.seen}
+            for row in self.rows
+        ]
         return {
             "sampler": self.sampler,
             "exactness": self.exactness,

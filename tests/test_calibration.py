@@ -1,0 +1,122 @@
+"""Calibration is judged on the whole curve: what is off is found and named, what is right or hardly off is not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from bnnzoo.evaluation import calibration, metrics, scores
+from bnnzoo.evaluation.findings import calibrated
+
+
+def normal_pit(rows: int, sd: float = 1.0, shift: float = 0.0, seed: int = 0) -> np.ndarray:
+    """Of standard normal targets under a prediction with that sd and mean."""
+    y = np.random.default_rng(seed).normal(size=(rows, 1))
+    return stats.norm.cdf(y, shift, sd)
+
+
+def classes(confidence: np.ndarray, accuracy: np.ndarray, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Labels and probabilities of two classes: sure of class 0 by `confidence`, right with probability `accuracy`."""
+    wrong = np.random.default_rng(seed).uniform(size=len(confidence)) >= accuracy
+    return wrong.astype(int), np.stack([confidence, 1 - confidence], 1)
+
+
+def test_intervals_of_a_perfect_count_model_cover_what_they_claim():
+    """Closed intervals of a Poisson distribution hold 93.5 to 98.8 % where 90 % are claimed."""
+    rng = np.random.default_rng(0)
+    for rate in (0.5, 3.0):
+        y = rng.poisson(rate, size=(4000, 1)).astype(float)
+        samples = rng.poisson(rate, size=(1000, 4000, 1)).astype(float)
+        rows = scores.drawn(samples, y, rng.uniform(size=y.shape))
+        for level in scores.LEVELS:
+            found = scores.sampled(rows)[f"coverage_{level}"]
+            assert abs(found.value - level / 100) < 5 * (found.se or 0), (rate, level)
+        assert calibrated(calibration.of_intervals(rows.pit), 4000).says == "yes"
+
+
+def test_quantiles_of_equal_samples_are_that_sample():
+    """(1 - share) a + share a is not a in float32: an interval that is a point missed the target it is equal to."""
+    for value in np.random.default_rng(0).uniform(1, 1000, 500).astype(np.float32):
+        found = metrics.quantiles(np.full((1003, 1, 1), value), scores.QUANTILES)
+        assert (found == value).all()
+
+
+def test_too_sure_here_and_not_sure_enough_there_do_not_cancel():
+    """ECE 0.397, and the mean confidence equals the accuracy."""
+    confidence = np.repeat([0.55, 0.95], 500)
+    labels, probabilities = classes(confidence, np.repeat([0.95, 0.55], 500))
+    assert metrics.expected_calibration_error(labels, probabilities).value == pytest.approx(0.4, abs=0.03)
+    assert np.mean(labels == 0) == pytest.approx(confidence.mean(), abs=0.02)
+    found = calibrated(calibration.of_classes(labels, probabilities), 1000)
+    assert found.says == "no"
+    assert "Not sure enough where its confidence is up to 0.55, too sure above" in found.words
+
+
+@pytest.mark.parametrize(
+    ("sd", "shift", "words"),
+    [(1.6, 0.0, "too wide"), (0.6, 0.0, "too narrow"), (1.0, 0.7, "too high"), (1.0, -0.7, "too low")],
+)
+def test_what_is_off_is_named(sd, shift, words):
+    """At sd 1.6 half of the probability holds 0.72 of the targets."""
+    pit = normal_pit(500, sd, shift)
+    if sd == 1.6:
+        assert metrics.coverage(pit, 0.5).value == pytest.approx(0.72, abs=0.03)
+    found = calibrated(calibration.of_intervals(pit), 500)
+    assert found.says == "no"
+    assert words in found.words
+    assert calibrated(calibration.of_intervals(pit[:15]), 15).says != "yes"
+
+
+@pytest.mark.parametrize(("accuracy", "words"), [(0.65, "Too sure"), (0.97, "Not sure enough")])
+def test_a_classifier_that_is_off_is_named(accuracy, words):
+    labels, probabilities = classes(np.full(500, 0.8), np.full(500, accuracy))
+    found = calibrated(calibration.of_classes(labels, probabilities), 500)
+    assert found.says == "no"
+    assert found.words.startswith(words)
+
+
+def test_half_a_percent_is_not_wrong_however_many_rows_show_it():
+    pit = normal_pit(10**6, 1.01)
+    assert stats.kstest(np.abs(2 * pit[:, 0] - 1), "uniform").pvalue < 1e-6
+    found = calibrated(calibration.of_intervals(pit), 10**6)
+    assert found.says == "yes"
+    labels, probabilities = classes(np.full(10**6, 0.8), np.full(10**6, 0.795))
+    assert calibrated(calibration.of_classes(labels, probabilities), 10**6).says == "yes"
+
+
+def test_false_alarms_are_rare_and_the_interval_holds_the_truth():
+    """500 right predictions of 200 rows each: a "no" in at most 1 %, for the interval alone allows as much; and of 500
+    whose intervals are too narrow the interval holds the true gap in at least 97.6 % (99 % claimed, 3.1 sd)."""
+    rng = np.random.default_rng(0)
+    right, holds = 0, 0
+    z = np.linspace(0, 5, 5001)
+    truth = np.max(np.abs(stats.norm.cdf(0.7 * z) - stats.norm.cdf(z))) * 2
+    for repeat in range(500):
+        pit = normal_pit(200, seed=repeat)
+        confidence = rng.uniform(0.5, 1, 200)
+        labels, probabilities = classes(confidence, confidence, seed=repeat)
+        for curve in (calibration.of_intervals(pit), calibration.of_classes(labels, probabilities)):
+            right += calibrated(curve, 200).says == "no"
+        narrow = calibration.of_intervals(normal_pit(200, 0.7, seed=repeat))
+        holds += narrow.low <= truth <= narrow.high
+    assert right <= 10
+    assert holds >= 488
+
+
+@pytest.mark.parametrize(("ratio", "least", "most"), [(1.0, 0, 9), (0.7, 297, 300)])
+def test_a_right_posterior_of_few_rows_is_not_called_wrong(ratio, least, most):
+    """Exact linear regressions, 400 training and 400 test rows, 11 weights: all test rows share the error of the fit.
+
+    300 of them: at most 9 are called wrong (P(more than 9 | 1 %) = 0.1 %), nearly all with sds of 0.7.
+    """
+    rng = np.random.default_rng(0)
+    wrong = 0
+    for _ in range(300):
+        train, test = (np.c_[np.ones(400), rng.normal(size=(400, 10))] for _ in range(2))
+        y, target = rng.normal(size=400), rng.normal(size=400)
+        covariance = np.linalg.inv(train.T @ train)
+        sd = ratio * np.sqrt(1 + np.einsum("ij,jk,ik->i", test, covariance, test))
+        pit = stats.norm.cdf((target - test @ covariance @ train.T @ y) / sd)
+        wrong += calibrated(calibration.of_intervals(pit[:, None]), 400).says == "no"
+    assert least <= wrong <= most
