@@ -37,6 +37,12 @@ class ModelSettings:
     """The options of `check model` beside the model's own."""
 
     input: Annotated[tuple[str, ...], Doc("only this shape of one input, such as 5 or 3,32,32; repeatable")] = ()
+    sbc: Annotated[bool, Doc("simulation-based calibration of the model with a sampler, instead")] = False
+    sampler: Annotated[str, Doc("of --sbc: see bnnzoo list samplers")] = "nuts"
+    replicates: Annotated[int, Ge(32), Doc("of --sbc: simulated data sets, each sampled by a chain")] = 128
+    warmup: Annotated[int, Ge(0), Doc("of --sbc: warm-up steps per chain")] = 300
+    thin: Annotated[int, Ge(1), Doc("of --sbc: steps for each of the 63 draws that are ranked among")] = 4
+    out: Annotated[str | None, Doc("of --sbc: a picture of the ranks, .png .svg .pdf")] = None
     seed: Annotated[int, Ge(0), Le(2**32 - 1), Doc("seed of everything random")] = 0
 
 
@@ -78,22 +84,54 @@ def _check_model(name: str, model: Any, settings: ModelSettings, *, quiet: bool,
     Shapes and types, names of parameters, rows that do not see one another, jit, vmap over draws, finite gradients,
     the split before the last layer, the likelihood. Exit code 3 unless the model passes.
 
+    With --sbc, parameters are drawn from the prior and data from the likelihood, a sampler runs on each data set, and
+    the parameters must rank evenly among its draws: in predictions and in the log-likelihood.
+
     With NAME given, --help also lists its options.
 
     \b
     Examples:
       bnnzoo check model mlp
+      bnnzoo check model mlp --model.hidden 5 --sbc -o ranks.png
       bnnzoo check model cnn --model.channels 4 --input 3,32,32
       bnnzoo check model mlp --json
     """
-    del quiet
+    inputs = [_shape(text) for text in settings.input]
+    if settings.sbc:
+        _calibrate(name, model, inputs, settings, quiet=quiet, json=json)
+        return
     from bnnzoo.sampling import backend
     from bnnzoo.testing import check_model
     from bnnzoo.testing.model import INPUTS
 
-    inputs = [_shape(text) for text in settings.input] or INPUTS
     backend.prepare("vectorized", 1)
-    _print(f"model {name}", check_model(model, inputs=inputs, seed=settings.seed), {"model": name}, json)
+    _print(f"model {name}", check_model(model, inputs=inputs or INPUTS, seed=settings.seed), {"model": name}, json)
+
+
+def _calibrate(
+    name: str, model: Any, inputs: list[tuple[int, ...]], settings: ModelSettings, *, quiet: bool, json: bool
+) -> None:
+    """Simulation-based calibration, on inputs of the first shape that was asked for."""
+    sampler = registry.load("samplers", settings.sampler)()
+    from bnnzoo.plots import sbc
+    from bnnzoo.sampling import backend
+    from bnnzoo.testing import check_calibration
+
+    backend.prepare("vectorized", settings.replicates)
+    with observer(quiet=quiet) as watch:
+        report = check_calibration(
+            model,
+            sampler,
+            input_shape=inputs[0] if inputs else (2,),
+            replicates=settings.replicates,
+            warmup=settings.warmup,
+            thin=settings.thin,
+            seed=settings.seed,
+            observer=watch,
+        )
+    if settings.out:
+        sbc([quantity.name for quantity in report.quantities], report.uniform).save(settings.out)
+    _print(f"model {name}", report, {"model": name, "sampler": settings.sampler}, json)
 
 
 def _print(what: str, report: Any, named: dict[str, str], json: bool) -> None:
@@ -122,6 +160,7 @@ class _Check(NamedTuple):
     def options(self) -> list[inspect.Parameter]:
         """The options that do not depend on the part."""
         own = [option(spec, panel="Check") for spec in fields_of(self.settings)]
+        own = [_with_short(one, "-o") if one.name == "out" else one for one in own]
         flags = {
             "quiet": "no progress; warnings are still shown",
             "json": "print the report as JSON",
@@ -156,6 +195,13 @@ class _Check(NamedTuple):
         )
         name = parameter("name", str, argument, inspect.Parameter.empty)
         add_command(group, self.kind, self.run, [name, *self.options()], self.body.__doc__, self.named)
+
+
+def _with_short(one: inspect.Parameter, short: str) -> inspect.Parameter:
+    """The option, with a spelling of one letter too."""
+    kind, info = one.annotation.__args__[0], one.annotation.__metadata__[0]
+    both = typer.Option(f"--{one.name}", short, metavar="FILE", help=info.help, rich_help_panel="Check")
+    return parameter(one.name, kind, both)
 
 
 def _part(name: str, values: dict[str, Any], dashes: str) -> Part:

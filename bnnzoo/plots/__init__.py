@@ -10,6 +10,7 @@ from bnnzoo.plots.calibration import reliability as reliability
 from bnnzoo.plots.ood import ood as ood
 from bnnzoo.plots.pit import pit as pit
 from bnnzoo.plots.rank import rank as rank
+from bnnzoo.plots.sbc import sbc as sbc
 from bnnzoo.plots.slices import Slice as Slice
 from bnnzoo.plots.slices import slices as slices
 from bnnzoo.plots.steps import Statistic as Statistic

@@ -1,5 +1,7 @@
 """What the author of a part runs: samplers held to known answers, models to what a network must be."""
 
+from bnnzoo.testing.calibration import check_calibration
+from bnnzoo.testing.calibration_report import CalibrationReport
 from bnnzoo.testing.model import check_model
 from bnnzoo.testing.model_report import ModelReport, Result
 from bnnzoo.testing.sampler import assert_exact, check_sampler
@@ -8,6 +10,7 @@ from bnnzoo.testing.targets import TARGETS, Target
 
 __all__ = [
     "TARGETS",
+    "CalibrationReport",
     "ModelReport",
     "Outcome",
     "Result",
@@ -15,6 +18,7 @@ __all__ = [
     "SamplerReport",
     "Target",
     "assert_exact",
+    "check_calibration",
     "check_model",
     "check_sampler",
 ]

@@ -8,6 +8,7 @@ compiled for a case: that is what the check's time goes into.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -121,19 +122,15 @@ class _Case(NamedTuple):
     def build(self, number: int) -> Any:
         """A network from the key of that number."""
         num_outputs = self.likelihood.num_outputs(self.num_targets)
-        return _build(self.model, self.x.shape[1:], num_outputs, jax.random.fold_in(self.key, number))
+        build = functools.partial(self.model.build, self.x.shape[1:], num_outputs)
+        # As in a run: compiled, with the model's fields as the numbers that they are.
+        return eqx.filter_jit(lambda key: build(key=key))(jax.random.fold_in(self.key, number))
 
     def posterior(self, network: Any) -> NetworkPosterior:
         """Of the network on rows whose targets are all zero: `_density` draws others."""
         of_classes = self.likelihood.task == "classification"
         y = np.zeros(len(self.x), np.int32) if of_classes else np.zeros((len(self.x), self.num_targets), np.float32)
         return NetworkPosterior.of(network, self.likelihood, Normal(), self.x, y)
-
-
-@eqx.filter_jit
-def _build(model: AbstractModel, input_shape: tuple[int, ...], num_outputs: int, key: PRNGKeyArray) -> Any:
-    """Compiled, as in a run, which builds a network for each chain."""
-    return model.build(input_shape, num_outputs, key=key)
 
 
 def _checks(case: _Case) -> Iterator[tuple[str, str]]:

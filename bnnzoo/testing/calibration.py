@@ -1,0 +1,264 @@
+"""Simulation-based calibration: parameters and data from the model itself, and where the parameters rank among draws.
+
+Talts et al. 2018, Validating Bayesian Inference Algorithms with Simulation-Based Calibration; Modrak et al. 2023, who
+show that the joint log-likelihood must be ranked too: a sampler of the prior is calibrated in every parameter.
+All replicates are chains of one run: each simulates its own data when it begins. A rank with uniform noise between its
+neighbours is exactly uniform, so that the tests' levels are exact for any number of replicates.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray, Shaped
+from scipy import stats
+
+from bnnzoo import registry
+from bnnzoo.errors import UsageError
+from bnnzoo.models import AbstractModel
+from bnnzoo.posterior import AbstractPosterior, Data, NetworkPosterior
+from bnnzoo.posterior.likelihoods import AbstractLikelihood
+from bnnzoo.posterior.priors import AbstractPrior, FanIn
+from bnnzoo.progress import Observer, Progress
+from bnnzoo.samplers import AbstractSampler, Stats
+from bnnzoo.sampling import backend
+from bnnzoo.sampling.keys import Keys, by_chain
+from bnnzoo.sampling.loop import chunks
+from bnnzoo.sampling.placement import place
+from bnnzoo.testing.calibration_report import CalibrationReport, Quantity
+
+LEVEL = 1e-5
+"""Chance of a false alarm of a whole check; divided among its tests (Bonferroni)."""
+
+_PROBES = 3
+_TARGETS, _CLASSES = 1, 3
+_MOST_DEPENDENT = 0.3
+"""Autocorrelation of neighbouring draws above which ranks are not those of independent draws."""
+
+
+def check_calibration(
+    model: AbstractModel,
+    sampler: AbstractSampler,
+    *,
+    likelihood: AbstractLikelihood | None = None,
+    prior: AbstractPrior | None = None,
+    input_shape: tuple[int, ...] = (2,),
+    rows: int = 10,
+    replicates: int = 128,
+    warmup: int = 300,
+    draws: int = 63,
+    thin: int = 4,
+    seed: int = 0,
+    observer: Observer | None = None,
+) -> CalibrationReport:
+    """Draw parameters from the prior and data from the likelihood, sample, and rank the parameters among the draws.
+
+    What is ranked: the prediction at three inputs that are not among the data, and the log-likelihood of all data.
+
+    Args:
+        likelihood: the model's own, or that of its first task, unless given.
+        prior: `fan-in` unless given, whose functions keep their scale at any width.
+        rows: data of a replicate. The more there are, the further a posterior is from the prior a chain starts at.
+        thin: steps for each of the `draws` that are ranked among.
+
+    Raises:
+        UsageError: if the model takes no inputs of that shape, or the sampler cannot run on its posterior.
+    """
+    likelihood = likelihood or _default_likelihood(model)
+    with backend.arithmetic("float32"):
+        posterior, probes = _posterior(model, likelihood, prior or FanIn(), input_shape, rows, seed)
+        sampler.check(posterior)
+        states, thetas = _run(posterior, sampler, replicates, warmup, draws, thin, seed, observer)
+        values = np.asarray(_all_quantities(posterior, probes, states, thetas))
+    rng = np.random.default_rng((seed, 1))
+    truth, drawn = values[:, :1], values[:, 1:]
+    below, equal = (drawn < truth).sum(1), (drawn == truth).sum(1)
+    # Draws that equal the truth, as where units are dead, are put on either side of it at random.
+    ranks = below + rng.integers(0, equal + 1)
+    uniform = (ranks + rng.uniform(size=ranks.shape)) / (draws + 1)
+    names = [*(f"prediction at probe {i + 1}" for i in range(_PROBES)), "log-likelihood"]
+    limit = LEVEL / (2 * len(names))
+    dependence = _dependence(drawn)
+    tested = [_tested(name, uniform[:, i], float(dependence[i]), limit) for i, name in enumerate(names)]
+    return CalibrationReport(type(model).__name__, type(sampler).__name__, draws, uniform, tuple(tested))
+
+
+class _Replicate(eqx.Module):
+    """A chain of a replicate: the sampler's own state, and what its data were drawn from."""
+
+    inner: Any
+    truth: Float[Array, " dim"]
+    y: Shaped[Array, "row ..."]
+
+    # Asked of one chain, of all together, and by `replace`, which finds the leaf by a marker in its place.
+    @property
+    def position(self) -> Any:
+        return self.inner.position
+
+    @property
+    def step_size(self) -> Any:
+        return self.inner.step_size
+
+
+class _Simulating(AbstractSampler[_Replicate]):
+    """The sampler, each chain on data of its own; what all chains would tune together is left as it is."""
+
+    inner: AbstractSampler
+
+    def init(
+        self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
+    ) -> _Replicate:
+        key_truth, key_data, key_inner = jax.random.split(key, 3)
+        truth = posterior.sample_prior(key=key_truth)
+        y = _simulated(posterior, truth, key_data)
+        inner = self.inner.init(_on(posterior, y), theta, num_warmup=num_warmup, key=key_inner)
+        return _Replicate(inner, truth, y)
+
+    def step(self, posterior: AbstractPosterior, state: _Replicate, *, key: PRNGKeyArray) -> tuple[_Replicate, Stats]:
+        inner, stats = self.inner.step(_on(posterior, state.y), state.inner, key=key)
+        return _Replicate(inner, state.truth, state.y), stats
+
+    def warmup_step(
+        self, posterior: AbstractPosterior, state: _Replicate, *, key: PRNGKeyArray
+    ) -> tuple[_Replicate, Stats]:
+        inner, stats = self.inner.warmup_step(_on(posterior, state.y), state.inner, key=key)
+        return _Replicate(inner, state.truth, state.y), stats
+
+    def settle(self, posterior: AbstractPosterior, state: _Replicate, *, final: bool, key: PRNGKeyArray) -> _Replicate:
+        inner = self.inner.settle(_on(posterior, state.y), state.inner, final=final, key=key)
+        return _Replicate(inner, state.truth, state.y)
+
+    def headroom(self, stats: Stats) -> Float[Array, " constraint"]:
+        return self.inner.headroom(stats)
+
+
+def _run(
+    posterior: NetworkPosterior,
+    sampler: AbstractSampler,
+    replicates: int,
+    warmup: int,
+    draws: int,
+    thin: int,
+    seed: int,
+    observer: Observer | None,
+) -> tuple[_Replicate, Float[np.ndarray, "replicate draw dim"]]:
+    """The replicates' states and draws, from starts that know nothing of the truth."""
+    keys = Keys.of(seed)
+    draw = jax.vmap(lambda key: posterior.sample_prior(key=key))
+    starts = eqx.filter_jit(draw)(by_chain(keys.positions, replicates))
+    stream = chunks(
+        posterior,
+        _Simulating(sampler),
+        starts,
+        keys=keys,
+        num_warmup=warmup,
+        num_draws=draws,
+        thin=thin,
+        placement=place("vectorized", replicates),
+    )
+    taken: list[np.ndarray] = []
+    states: Any = None
+    for chunk in stream:
+        states = chunk.carry.states
+        if chunk.phase == "sampling":
+            taken.append(chunk.draws)
+        if observer is not None:
+            observer(Progress("calibration", chunk.next_step, warmup + draws * thin))
+    return states, np.concatenate(taken, 1)
+
+
+def _default_likelihood(model: AbstractModel) -> AbstractLikelihood:
+    own = model.own_likelihood()
+    if own is not None:
+        return own
+    try:
+        return registry.load("likelihoods", model.default_likelihood("regression"))()
+    except UsageError:
+        return registry.load("likelihoods", model.default_likelihood("classification"))()
+
+
+def _posterior(
+    model: AbstractModel,
+    likelihood: AbstractLikelihood,
+    prior: AbstractPrior,
+    shape: tuple[int, ...],
+    rows: int,
+    seed: int,
+) -> tuple[NetworkPosterior, Float[np.ndarray, "probe ..."]]:
+    """The posterior, its targets still zero, and the probes."""
+    inputs = np.random.default_rng((seed, 0)).standard_normal((rows + _PROBES, *shape)).astype(np.float32)
+    arranged = model.arrange(inputs)
+    of_classes = likelihood.task == "classification"
+    num_outputs = likelihood.num_outputs(_CLASSES if of_classes else _TARGETS)
+    network = model.build(arranged.shape[1:], num_outputs, key=jax.random.key(seed))
+    y = np.zeros(rows, np.int32) if of_classes else np.zeros((rows, _TARGETS), np.float32)
+    return NetworkPosterior.of(network, likelihood, prior, arranged[:rows], y), arranged[rows:]
+
+
+def _on(posterior: Any, y: Shaped[Array, "row ..."]) -> NetworkPosterior:
+    """The posterior on other targets."""
+    return dataclasses.replace(posterior, data=Data(posterior.data.x, y))
+
+
+def _simulated(posterior: Any, truth: Float[Array, " dim"], key: PRNGKeyArray) -> Shaped[Array, "row ..."]:
+    """Targets of all rows, given the parameters."""
+    x = jnp.asarray(posterior.data.x)
+    outputs, likelihood = posterior.outputs(truth, x), posterior.likelihood_at(truth)
+    return jax.vmap(lambda output, key: likelihood.sample(output, key=key))(outputs, jax.random.split(key, len(x)))
+
+
+@eqx.filter_jit
+def _all_quantities(
+    posterior: NetworkPosterior,
+    probes: Float[np.ndarray | Array, "probe ..."],
+    states: _Replicate,
+    thetas: Float[np.ndarray | Array, "replicate draw dim"],
+) -> Float[Array, "replicate one_and_draw quantity"]:
+    """What is ranked, of the truth and then of each draw."""
+
+    def one(parts: tuple[Array, Array, Array]) -> Array:
+        truth, y, draws = parts
+        return _quantities(_on(posterior, y), probes, jnp.concatenate([truth[None], draws]))
+
+    return jax.lax.map(one, (states.truth, states.y, jnp.asarray(thetas)))
+
+
+def _quantities(
+    posterior: NetworkPosterior, probes: Float[np.ndarray | Array, "probe ..."], thetas: Float[Array, "draw dim"]
+) -> Float[Array, "draw quantity"]:
+    """The first target's mean, or the first class's probability, at each probe; then the log-likelihood of all data."""
+
+    def one(theta: Float[Array, " dim"]) -> Float[Array, " quantity"]:
+        likelihood = posterior.likelihood_at(theta)
+
+        def prediction(output: Float[Array, " output"]) -> Float[Array, ""]:
+            if likelihood.task == "classification":
+                return likelihood.class_probabilities(output)[0]
+            return jnp.asarray(likelihood.distribution(output).mean).reshape(-1)[0]
+
+        at_probes = jax.vmap(prediction)(posterior.outputs(theta, jnp.asarray(probes)))
+        return jnp.append(at_probes, jnp.sum(posterior.log_likelihood(theta, posterior.data)))
+
+    return jax.vmap(one)(thetas)
+
+
+def _dependence(values: Float[np.ndarray, "replicate draw quantity"]) -> Float[np.ndarray, " quantity"]:
+    """The autocorrelation of neighbouring draws, averaged over the replicates; 1 for a chain that stands still."""
+    centred = values - values.mean(1, keepdims=True)
+    variance = (centred**2).sum(1)
+    products = (centred[:, 1:] * centred[:, :-1]).sum(1)
+    return np.where(variance > 0, products / np.where(variance > 0, variance, 1.0), 1.0).mean(0)
+
+
+def _tested(name: str, uniform: Float[np.ndarray, " replicate"], dependence: float, limit: float) -> Quantity:
+    """Kolmogorov and Smirnov's test of the ranks, and of their distance from the middle, which sees a wrong width."""
+    shift = stats.kstest(uniform, "uniform").pvalue
+    width = stats.kstest(np.abs(2 * uniform - 1), "uniform").pvalue
+    distance = float(np.abs(2 * uniform - 1).mean())
+    independent = dependence <= _MOST_DEPENDENT
+    return Quantity(name, float(uniform.mean()), distance, float(min(shift, width)), limit, dependence, independent)

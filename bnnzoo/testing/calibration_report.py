@@ -1,0 +1,94 @@
+"""What `check_calibration` found: a row for each quantity, one verdict, and the ranks to be drawn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from bnnzoo.testing.table import aligned
+
+
+class Quantity(NamedTuple):
+    """One quantity's ranks, as shares of the draws.
+
+    Attributes:
+        mean: of the shares; 0.5 if calibrated. Above: the draws are too low.
+        distance: mean of |2 share - 1|; 0.5 if calibrated. Above: the draws are too close together.
+        p: the smaller p-value of the two tests, of the shares and of that distance.
+        limit: what p stays above but for a false alarm.
+        dependence: autocorrelation of neighbouring draws.
+        independent: whether that is small enough for ranks to be uniform.
+    """
+
+    name: str
+    mean: float
+    distance: float
+    p: float
+    limit: float
+    dependence: float
+    independent: bool
+
+    @property
+    def calibrated(self) -> bool:
+        return self.p >= self.limit  # false for NaN
+
+    @property
+    def verdict(self) -> str:
+        if self.calibrated:
+            return "calibrated"
+        if not self.independent:
+            return "undecided"
+        if abs(self.mean - 0.5) > abs(self.distance - 0.5):
+            return "draws too low" if self.mean > 0.5 else "draws too high"
+        return "draws too close together" if self.distance > 0.5 else "draws too far apart"
+
+
+@dataclass(frozen=True, eq=False)
+class CalibrationReport:
+    """The report on one model and sampler; `str` of it is a table. `uniform` holds the ranks as shares of the draws."""
+
+    model: str
+    sampler: str
+    draws: int
+    uniform: Float[np.ndarray, "replicate quantity"]
+    quantities: tuple[Quantity, ...]
+
+    @property
+    def passed(self) -> bool:
+        return all(quantity.calibrated for quantity in self.quantities)
+
+    @property
+    def verdict(self) -> str:
+        """One line: calibrated, undecided, or which quantities are not."""
+        wrong = [q for q in self.quantities if not q.calibrated]
+        if not wrong:
+            return f"calibrated: {len(self.quantities)} quantities over {len(self.uniform)} replicates"
+        if dependent := [q for q in wrong if not q.independent]:
+            worst = max(dependent, key=lambda q: q.dependence)
+            return (
+                f"undecided: neighbouring draws of the {worst.name} have autocorrelation {worst.dependence:.2f}: "
+                "the chains mix too slowly; use more --thin or --warmup, or another --sampler"
+            )
+        return "not calibrated: " + "; ".join(f"{q.name}: {q.verdict} (p {q.p:.2g})" for q in wrong)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The report as JSON holds it."""
+        return {
+            "model": self.model,
+            "sampler": self.sampler,
+            "passed": self.passed,
+            "verdict": self.verdict,
+            "replicates": len(self.uniform),
+            "draws": self.draws,
+            "quantities": [{**q._asdict(), "verdict": q.verdict} for q in self.quantities],
+        }
+
+    def __str__(self) -> str:
+        rows = [("quantity", "mean rank", "distance", "p", "limit", "autocorrelation", "verdict")]
+        for q in self.quantities:
+            numbers = (f"{q.mean:.3f}", f"{q.distance:.3f}", f"{q.p:.2g}", f"{q.limit:.2g}", f"{q.dependence:.2f}")
+            rows.append((q.name, *numbers, q.verdict))
+        return "\n".join([*aligned(rows), self.verdict])

@@ -1,0 +1,90 @@
+"""Simulation-based calibration: a right model passes, the named wrong ones fail, and what is said of them is right."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jaxtyping import Array, Float
+
+from bnnzoo.models import Linear
+from bnnzoo.posterior.likelihoods import Gaussian
+from bnnzoo.samplers import AbstractSampler, Mala
+from bnnzoo.testing import check_calibration
+from bnnzoo.testing.calibration import LEVEL, _tested
+
+
+class State(eqx.Module):
+    position: Float[Array, " dim"]
+
+
+class Prior(AbstractSampler[State]):
+    """Draws of the prior, whatever the data: calibrated in every parameter, and wrong."""
+
+    exactness: ClassVar[Any] = "exact"
+
+    def init(self, posterior, theta, *, num_warmup, key):
+        return State(theta)
+
+    def step(self, posterior, state, *, key):
+        return State(posterior.sample_prior(key=key)), {"lp": jnp.zeros(())}
+
+
+class HalfScale(Gaussian):
+    """Draws data with one scale and takes them to have half of it."""
+
+    def log_prob(self, output, target):
+        return Gaussian(self.scale / 2).distribution(output).log_prob(target)
+
+
+HOW = {"warmup": 400, "thin": 10}
+
+
+def test_a_right_model_is_calibrated():
+    report = check_calibration(Linear(), Mala(), likelihood=Gaussian(0.5), **HOW)
+    assert report.passed, str(report)
+    assert report.uniform.shape == (128, 4)
+    assert all(quantity.independent for quantity in report.quantities)
+    assert str(report).splitlines()[-1] == "calibrated: 4 quantities over 128 replicates"
+
+
+def test_a_sampler_that_returns_the_prior_is_found_by_the_likelihood_alone():
+    report = check_calibration(Linear(), Prior(), likelihood=Gaussian(0.5), warmup=0, thin=1)
+    verdicts = {quantity.name: quantity.verdict for quantity in report.quantities}
+    assert verdicts.pop("log-likelihood") == "draws too low"
+    assert set(verdicts.values()) == {"calibrated"}
+    assert report.verdict.startswith("not calibrated: log-likelihood: draws too low")
+
+
+def test_a_wrong_scale_of_the_likelihood_is_found():
+    report = check_calibration(Linear(), Mala(), likelihood=HalfScale(0.5), **HOW)
+    assert not report.passed
+    wrong = {quantity.name: quantity.verdict for quantity in report.quantities if not quantity.calibrated}
+    assert wrong
+    assert all(verdict != "undecided" for verdict in wrong.values())
+
+
+def test_the_level_is_kept_and_what_is_wrong_is_named():
+    rng = np.random.default_rng(0)
+    alarms = sum(not _tested("q", rng.uniform(size=128), 0.0, 0.05).calibrated for _ in range(400))
+    # Two tests of 5 % each: about one in ten; 0.025 is four standard deviations of the share.
+    assert abs(alarms / 400 - 0.0975) < 0.06
+    uniform = rng.uniform(size=512)
+    named = {
+        "draws too low": uniform**0.5,
+        "draws too high": uniform**2,
+        "draws too close together": 0.5 + 0.5 * np.sign(uniform - 0.5) * np.abs(2 * uniform - 1) ** 0.5,
+        "draws too far apart": 0.5 + 0.5 * np.sign(uniform - 0.5) * np.abs(2 * uniform - 1) ** 2,
+    }
+    for verdict, values in named.items():
+        assert _tested("q", values, 0.0, LEVEL).verdict == verdict
+        assert _tested("q", values, 0.5, LEVEL).verdict == "undecided"
+
+
+@pytest.mark.parametrize("kwargs", [{"input_shape": (0,)}])
+def test_inputs_that_the_model_refuses(kwargs):
+    with pytest.raises(ValueError, match="no inputs"):
+        check_calibration(Linear(), Mala(), **kwargs)
