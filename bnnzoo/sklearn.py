@@ -7,7 +7,9 @@ Options are those of `bnnzoo sample`, by the same names. `run_` is the run. A pi
 
 from __future__ import annotations
 
+import shutil
 import tempfile
+import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -83,12 +85,16 @@ class _Bayesian(BaseEstimator):
         data = (X, y) if _is_table(X) else from_arrays(X, y, task=task, feature_names=self._names())
         if not _is_table(X):
             del options["missing"], options["unseen"]
-        folder = tempfile.TemporaryDirectory(prefix="bnnzoo-")
-        out = Path(folder.name) / "run.nc"
-        self.run_ = zoo.sample(
-            options.pop("model"), options.pop("sampler"), data=data, out=out, task=task, test_fraction=0, **options
-        )
-        self._folder = folder  # gone with the estimator
+        model, sampler = options.pop("model"), options.pop("sampler")
+        # Without `out` a run's folder stays until Python ends: too long for the hundreds of runs of a grid search.
+        folder = tempfile.mkdtemp(prefix="bnnzoo-")
+        try:
+            out = Path(folder) / "run.nc"
+            run = zoo.sample(model, sampler, data=data, out=out, task=task, test_fraction=0, **options)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        self.run_ = _owning(run, folder)
 
     def _names(self) -> tuple[str, ...]:
         return tuple(getattr(self, "feature_names_in_", ()))
@@ -105,7 +111,6 @@ class _Bayesian(BaseEstimator):
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = {**super().__getstate__()}  # pyright: ignore[reportGeneralTypeIssues]
         if "run_" in state:
-            del state["_folder"]
             state["run_"] = Path(str(self.run_.path)).read_bytes()
         return state
 
@@ -114,10 +119,9 @@ class _Bayesian(BaseEstimator):
         netcdf = state.pop("run_", None)
         super().__setstate__(state)
         if netcdf is not None:
-            self._folder = tempfile.TemporaryDirectory(prefix="bnnzoo-")
-            path = Path(self._folder.name) / "run.nc"
-            path.write_bytes(netcdf)
-            self.run_ = zoo.open(path)
+            folder = tempfile.mkdtemp(prefix="bnnzoo-")
+            (Path(folder) / "run.nc").write_bytes(netcdf)
+            self.run_ = _owning(zoo.open(Path(folder) / "run.nc"), folder)
 
 
 class BayesianRegressor(RegressorMixin, _Bayesian):
@@ -224,3 +228,9 @@ def _is_table(X: Any) -> bool:
 
     table = FrameTable(X, "X")
     return any(series.dtype.kind not in "iuf" for _, series in table.frame(table.names).items())
+
+
+def _owning(run: Run, folder: str) -> Run:
+    """The run, with which its folder goes."""
+    weakref.finalize(run, shutil.rmtree, folder, ignore_errors=True)
+    return run
