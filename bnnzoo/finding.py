@@ -28,7 +28,9 @@ class Finding(NamedTuple):
 def sentence(finding: Finding) -> str:
     """The finding in words, without a full stop: "mean sigma2 6.3, trusted up to 2; use more --sampler.num-batches"."""
     side = "at least" if finding.value < finding.limit else "trusted up to"
-    measured = f"{finding.label} {finding.value:.3g}, {side} {finding.limit:g}"
+    # Three digits, or as many as tell the value from its limit.
+    value = next(v for d in (3, 4, 5, 17) if (v := f"{finding.value:.{d}g}") != f"{finding.limit:.{d}g}" or d == 17)
+    measured = f"{finding.label} {value}, {side} {finding.limit:g}"
     return f"{measured}; {finding.advice}" if finding.advice else measured
 
 
