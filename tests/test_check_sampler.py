@@ -228,7 +228,7 @@ WRONG = {
     "ignores the proposal ratio": (Langevin(ratio=False), -1, 0.0),
     "accepts with exp(-delta/2)": (Langevin(power=0.5), 1, 1.0),
     "variance 10 % too large": (Langevin(power=1 / 1.1), 1, 0.1),
-    "no penalty": (Penalty(correction=0), 1, 0.0),
+    "no penalty": (Penalty(correction=0, batch_size=5, num_batches=20, sampling="replacement"), 1, 0.0),
 }
 
 

@@ -119,6 +119,7 @@ def _plain(leaf: Any) -> np.ndarray:
     return np.asarray(jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf)
 
 
+@pytest.mark.filterwarnings("ignore:regime")  # its random walks stand still now and then: not what is tested
 def test_a_part_that_could_not_be_written_is_drawn_again(tmp_path, monkeypatch):
     recipe = tiny.recipe("random-walk", draws=5000)
     whole = zoo.run_recipe(recipe, out=tmp_path / "whole.nc")

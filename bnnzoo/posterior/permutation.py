@@ -21,7 +21,7 @@ def uniform_indices(size: int, total: int, *, key: PRNGKeyArray) -> Int[Array, "
 
 def integers_below(total: int | UInt32[Array, ""], size: int, *, key: PRNGKeyArray) -> UInt32[Array, " size"]:
     """`size` independent integers out of `0..total-1`, each as likely as any other to one part in 2^32 / total."""
-    bits = jax.random.bits(key, (size,))
+    bits = jax.random.bits(key, (size,), jnp.uint32)
     low, high = jnp.uint32(total & 0xFFFF), jnp.uint32(total >> 16)
     bits_low, bits_high = bits & 0xFFFF, bits >> 16
     middle = bits_high * low + ((bits_low * low) >> 16)

@@ -28,7 +28,11 @@ def verdict(out: Path, num_bytes: int, model: AbstractModel | None) -> Attribute
     """
     if num_bytes > _BYTES:
         return {}
-    predictor = Predictor(Record(store.open_tree(out), out), model)
+    try:
+        tree = store.open_tree(out)
+    except OSError:
+        return {}  # a disk that fails is told of where the file is written
+    predictor = Predictor(Record(tree, out), model)
     diagnosis = diagnostics.of_run(predictor)
     found = findings.judged(diagnosis, of_sampler=predictor.record.findings)
     exactness = str(diagnosis["exactness"])
@@ -36,6 +40,5 @@ def verdict(out: Path, num_bytes: int, model: AbstractModel | None) -> Attribute
     return {
         "verdict": findings.verdict(exactness, found, findings.bias(diagnosis)),
         "converged": converged if diagnostics.is_chain(exactness) else "not-applicable",
-        "rhat": float(diagnosis["rhat"]),
-        "ess_bulk": float(diagnosis["ess_bulk"]),
+        **({k: float(diagnosis[k]) for k in ("rhat", "ess_bulk")} if diagnostics.is_chain(exactness) else {}),
     }

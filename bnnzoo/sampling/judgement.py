@@ -14,6 +14,8 @@ from bnnzoo.finding import Finding
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.samplers import AbstractSampler
 
+_FEW_STEPS = 400
+
 Totals = dict[str, list[float]]
 """Sums of each statistic over the kept draws, a number a chain."""
 
@@ -42,9 +44,20 @@ def inspected(
 
 
 def judged(
-    sampler: AbstractSampler, posterior: AbstractPosterior, means: Mapping[str, Sequence[float]]
+    sampler: AbstractSampler,
+    posterior: AbstractPosterior,
+    means: Mapping[str, Sequence[float]],
+    *,
+    num_steps: int = _FEW_STEPS,
 ) -> tuple[Finding, ...]:
-    """What is wrong with the run, by what is wrong with its chains, the worst first; `means` are [chain]."""
+    """What is wrong with the run, by what is wrong with its chains, the worst first.
+
+    Args:
+        means: of each statistic [chain].
+        num_steps: of a chain. The means of a few steps say too little of a single one: they are pooled.
+    """
+    if num_steps < _FEW_STEPS:
+        means = {name: [float(np.mean(values))] * len(values) for name, values in means.items()}
     chains = range(max((len(values) for values in means.values()), default=0))
     each = [sampler.findings(posterior, {name: float(v[c]) for name, v in means.items()}) for c in chains]
     return _by_chain(each)

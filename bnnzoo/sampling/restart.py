@@ -6,6 +6,7 @@ from typing import TypeVar
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
@@ -21,14 +22,9 @@ def restarted(posterior: AbstractPosterior, carry: C, *, key: PRNGKeyArray) -> C
     """
     known = carry
     behind = left_behind(np.asarray(_densities(posterior, known.states.position)), posterior.layout.dim)  # type: ignore[attr-defined]
-    if not behind.any():
-        return carry
-    others = np.flatnonzero(~behind)
-    drawn = np.asarray(jax.random.choice(key, others, behind.shape))
-    source = np.where(behind, drawn, np.arange(len(behind)))
-    count = known.restarted  # type: ignore[attr-defined]
-    carry = jax.tree.map(lambda leaf: leaf[source], carry)
-    return eqx.tree_at(lambda c: c.restarted, carry, count + behind.astype(np.int32))
+    # Made in any case: a run in which a chain is left behind compiles nothing that the one before it did not.
+    copies = _copied(carry, behind, key)
+    return copies if behind.any() else carry
 
 
 def left_behind(log_density: Float[np.ndarray, " chain"], dim: int) -> Bool[np.ndarray, " chain"]:
@@ -45,3 +41,13 @@ def left_behind(log_density: Float[np.ndarray, " chain"], dim: int) -> Bool[np.n
 @eqx.filter_jit
 def _densities(posterior: AbstractPosterior, positions: Float[Array, "chain dim"]) -> Float[Array, " chain"]:
     return jax.vmap(posterior.log_density)(positions)
+
+
+@eqx.filter_jit
+def _copied(carry: C, behind: Bool[Array, " chain"], key: PRNGKeyArray) -> C:
+    """Each chain that is behind as a copy of one that is not, drawn uniformly, with one more in `restarted`."""
+    drawn = jax.random.categorical(key, jnp.where(behind, -jnp.inf, 0.0), shape=behind.shape)
+    source = jnp.where(behind, drawn, jnp.arange(behind.shape[0]))
+    count = carry.restarted + behind  # type: ignore[attr-defined]
+    moved = jax.tree.map(lambda leaf: leaf[source], carry)
+    return eqx.tree_at(lambda c: c.restarted, moved, count.astype(jnp.int32))
