@@ -23,7 +23,7 @@ def restarted(posterior: AbstractPosterior, carry: C, *, key: PRNGKeyArray) -> C
     known = carry
     behind = left_behind(np.asarray(_densities(posterior, known.states.position)), posterior.layout.dim)  # type: ignore[attr-defined]
     # Made in any case: a run in which a chain is left behind compiles nothing that the one before it did not.
-    copies = _copied(carry, behind, key)
+    copies = _copied(carry, jnp.asarray(behind), key)
     return copies if behind.any() else carry
 
 
