@@ -28,7 +28,7 @@ def _tree(dtype=np.float32, size=3):
 
 
 def _checkpoint(tree, num_parts=3):
-    words = {"batch_size": 5}, {"compile": 0.1}, {"sigma2": (1.5, 4.0)}
+    words = {"batch_size": 5}, {"compile": 0.1}, {"sigma2": [1.5, 4.0]}
     return Checkpoint(carry.flatten(tree), 17, num_parts, *words)
 
 

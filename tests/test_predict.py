@@ -309,7 +309,8 @@ def test_classes(classification):
     assert caught.value.exit_code == 2
     x = np.array([[2.0, 2.0], [-2.0, -2.0]])
     found = run.predict(x)
-    assert list(found.columns) == ["p_0", "p_1", "p_2", "entropy"]
+    assert list(found.columns) == ["p_0", "p_1", "p_2", "entropy", "predicted"]
+    assert [int(label) for label in found["predicted"]] == [2, 0]
     np.testing.assert_allclose(found[["p_0", "p_1", "p_2"]].sum(axis=1), 1, rtol=1e-5)
     np.testing.assert_allclose(
         found["entropy"], stats.entropy(found[["p_0", "p_1", "p_2"]], axis=1), rtol=1e-3, atol=1e-6

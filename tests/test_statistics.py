@@ -18,7 +18,7 @@ from bnnzoo.samplers.statistics import attributes, reductions
 @tiny.EACH
 def test_every_statistic_is_declared(sampler):
     found = tiny.problem(sampler)
-    chosen, posterior = found.parts.sampler, found.posterior
+    chosen, posterior = found.sampler, found.posterior
     theta, key = jnp.zeros(posterior.layout.dim), jax.random.key(0)
 
     def reported(theta):

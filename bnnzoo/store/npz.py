@@ -9,7 +9,8 @@ import functools
 import hashlib
 import stat
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -50,13 +51,34 @@ def read(path: Path, declared: Mapping[str, Declared] | None = None) -> dict[str
     Raises:
         UsageError: naming the file, when it is anything else than `write` makes.
     """
+    with _opened(path, declared) as (archive, members):
+        return {name: _array(archive, info) for name, info in members.items()}
+
+
+def check(path: Path, declared: Mapping[str, Declared]) -> None:
+    """Compare names, types and shapes with what they must be; no array is read.
+
+    Raises:
+        UsageError: as `read`.
+    """
+    with _opened(path, declared):
+        pass
+
+
+@contextmanager
+def _opened(
+    path: Path, declared: Mapping[str, Declared] | None
+) -> Iterator[tuple[zipfile.ZipFile, dict[str, zipfile.ZipInfo]]]:
+    """The archive and its members, of which every size is known to be true."""
     check_regular(path)
     try:
         with zipfile.ZipFile(path) as archive:
             members = _members(archive, path.stat().st_size)
             if declared is not None and set(members) != set(declared):
                 raise ValueError(f"holds {_some(members)}, not {_some(declared)}")
-            return {name: _array(archive, info, name, (declared or {}).get(name)) for name, info in members.items()}
+            for name, info in members.items():
+                _check_header(archive, info, name, (declared or {}).get(name))
+            yield archive, members
     # A stranger's bytes fail in every way that zipfile and NumPy's header parser know.
     except Exception as error:
         raise UsageError(f"{path}: damaged ({' '.join(str(error).split()) or type(error).__name__})") from error
@@ -104,7 +126,7 @@ def _members(archive: zipfile.ZipFile, size: int) -> dict[str, zipfile.ZipInfo]:
     return found
 
 
-def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str, declared: Declared | None) -> np.ndarray:
+def _check_header(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str, declared: Declared | None) -> None:
     with archive.open(info) as file:
         if np.lib.format.read_magic(file) != (1, 0):
             raise ValueError(f"{name[:80]!r} is of an unknown version")
@@ -116,6 +138,9 @@ def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str, declared:
         raise ValueError(f"{name[:80]!r} is {dtype}{list(shape)}, not {declared.dtype}{list(declared.shape)}")
     if length + dtype.itemsize * prod(shape) != info.file_size:
         raise ValueError(f"{name[:80]!r} is not as long as its shape {list(shape)} says")
+
+
+def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:
     with archive.open(info) as file:
         return np.lib.format.read_array(file, allow_pickle=False)
 

@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -38,6 +38,7 @@ _Array = tuple[str, list[int]]
 # A group and a variable, whose name is no path.
 _Key = Annotated[str, Field(pattern=r"^[a-z_]{1,64}/[^/.\x00][^/\x00]{0,200}$")]
 Groups = dict[str, dict[str, np.ndarray]]
+T = TypeVar("T")
 
 
 class _Words(BaseModel):
@@ -119,7 +120,7 @@ class Unfinished(NamedTuple):
         arrays: dict[str, np.ndarray] = {}
         self.check(0)
         for static in self.manifest.static:
-            arrays |= npz.read(self.folder / static.file, {k: Declared(*v) for k, v in static.arrays.items()})
+            arrays |= npz.read(self.folder / static.file, _shapes(static))
         return _grouped(arrays)
 
     def parts(self) -> Iterator[tuple[Part, Groups]]:
@@ -129,14 +130,10 @@ class Unfinished(NamedTuple):
             UsageError: at one that is not what was written.
         """
         for number, part in enumerate(self.manifest.parts):
-            try:
-                arrays = npz.read(self.folder / part.file, self._declared(part))
-            except UsageError as error:
-                raise UsageError(f"{error}; {self._cure(number)}") from error
-            yield part, _grouped(arrays)
+            yield part, _grouped(self._naming_cure(number, npz.read))
 
     def check(self, num_parts: int | None = None) -> None:
-        """Compare every file, of the parts the first so many, with its digest. No array is read.
+        """Compare every file, of the parts the first so many, with its digest and its sizes. No array is read.
 
         Raises:
             UsageError: at the first that is not what was written, with what can still be done.
@@ -145,10 +142,13 @@ class Unfinished(NamedTuple):
             if reason := _difference(self.folder / static.file, static.sha256):
                 again = "put it back from a copy, or start the run again with --force"
                 raise UsageError(f"{self.folder / static.file}: damaged ({reason}); {again}")
+            npz.check(self.folder / static.file, _shapes(static))
         for number, part in enumerate(self.manifest.parts[:num_parts]):
             if reason := _difference(self.folder / part.file, part.sha256, part.bytes):
                 cure = self._cure(number)
                 raise UsageError(f"{self.folder / part.file}: damaged ({reason}); {cure}")
+            # A digest says that the manifest's writer saw these bytes, not that the manifest is true of them.
+            self._naming_cure(number, npz.check)
 
     def checkpoint(self, num_parts: int | None = None) -> checkpoint.Checkpoint:
         """The newest checkpoint; or the newest of at most so many parts.
@@ -180,6 +180,14 @@ class Unfinished(NamedTuple):
         if found is None:
             return "no checkpoint before it is whole: start the run again with --force"
         return f"go back to the last whole state with: bnnzoo resume {self.out} --from-part {found.num_parts}"
+
+    def _naming_cure(self, number: int, look: Callable[[Path, Mapping[str, Declared]], T]) -> T:
+        """Look at part `number`; what is wrong with it is said with what can still be done."""
+        part = self.manifest.parts[number]
+        try:
+            return look(self.folder / part.file, self._declared(part))
+        except UsageError as error:
+            raise UsageError(f"{error}; {self._cure(number)}") from error
 
     def _declared(self, part: Part) -> dict[str, Declared]:
         chains, variables = self.manifest.chains, self.manifest.variables
@@ -246,6 +254,10 @@ def described(arrays: Mapping[str, np.ndarray], *, skip: int = 0) -> dict[str, t
 def flat(groups: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
     """Groups as the arrays of one file, by "group/name"."""
     return {f"{group}/{name}": array for group, values in groups.items() for name, array in values.items()}
+
+
+def _shapes(static: Static) -> dict[str, Declared]:
+    return {key: Declared(*words) for key, words in static.arrays.items()}
 
 
 def _grouped(arrays: Mapping[str, np.ndarray]) -> Groups:
