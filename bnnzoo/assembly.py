@@ -141,6 +141,13 @@ class Problem:
         """The same with trained values of what is not sampled."""
         return _described(self.recipe, self.require_description(), self.train, self.test, fixed)
 
+    def with_lengths(self, recipe: Recipe, sampler: AbstractSampler) -> Problem:
+        """The same posterior, for a run of other lengths."""
+        description = self.description
+        if description is not None:
+            description = description._replace(parts=description.parts._replace(sampler=sampler))
+        return dataclasses.replace(self, recipe=recipe, sampler=sampler, description=description)
+
     def whole(self) -> Problem:
         """The problem of one chain in which everything is sampled: what the fixed part is trained on."""
         recipe = dataclasses.replace(self.recipe, stochastic="all", chains=1)

@@ -31,7 +31,7 @@ from bnnzoo.sampling.launch import launch, relaunch
 
 _LENGTHS = {
     *("chains", "warmup", "draws", "thin", "seed", "chain_method", "keep_warmup", "precision", "checkpoint_every"),
-    *("start_steps", "start_held_out"),
+    *("start_steps", "start_held_out", "budget", "until"),
 }
 """The options that a posterior made by hand leaves open."""
 

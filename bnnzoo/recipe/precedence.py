@@ -13,11 +13,13 @@ from typing import Any
 
 from bnnzoo import registry
 from bnnzoo.errors import UsageError
-from bnnzoo.recipe import yaml
+from bnnzoo.recipe import duration, yaml
 from bnnzoo.recipe.layers import Layer, Value, file_layer, layer_of, option_layer
 from bnnzoo.recipe.parts import Part, validate
 from bnnzoo.recipe.recipe import PARTS, RUN_FIELDS, Recipe
 from bnnzoo.recipe.shipped_files import shipped
+
+BUDGET = "2m"
 
 
 def resolve(
@@ -53,6 +55,13 @@ def resolve(
     asked = Part("", {key: value.raw for key, value in run.items()}, {key: value.where for key, value in run.items()})
     values, wrong = validate(list(RUN_FIELDS.values()), asked, "")
     problems += wrong
+    if in_memory or any("data" in layer.run for layer in user):
+        _budgeted(values, asked)
+    if values.get("budget") is not None:
+        try:
+            duration.seconds(values["budget"])
+        except ValueError as error:
+            problems.append(f"{asked.where.get('budget', 'budget')}: {error}")
     if problems:
         raise UsageError("\n".join(problems))
     optional = {kind: part if part.name or part.fields else None for kind, part in parts.items()}
@@ -92,6 +101,14 @@ def broken_recipes() -> list[str]:
         except UsageError as error:
             wrong.append(str(error))
     return wrong
+
+
+def _budgeted(values: dict[str, Any], asked: Part) -> None:
+    """Data of one's own, and no word of how long: nobody knows how many draws these need, but how long one waits."""
+    if not {"warmup", "draws", "budget", "until"} & set(asked.fields):
+        values["budget"] = BUDGET
+    if values.get("budget"):
+        values["until"] = values.get("until") or "converged"
 
 
 def _absent(parts: Mapping[str, Part], layers: list[Layer]) -> list[str]:

@@ -49,6 +49,14 @@ class Recipe:
     warmup: Annotated[int, Ge(0), Doc("warm-up steps per chain; 0 adapts nothing")] = 1000
     draws: Annotated[int, Ge(1), Doc("draws kept per chain")] = 1000
     thin: Annotated[int, Ge(1), Doc("steps per kept draw")] = 1
+    budget: Annotated[
+        str | None,
+        Doc("time for start, warm-up and draws, such as 90s, 5m or 2h: the lengths that are not given follow from it"),
+    ] = None
+    until: Annotated[
+        Literal["converged", "budget"] | None,
+        Doc("end before the last draw once R-hat and ESS of predictions are good; or only when the budget is spent"),
+    ] = None
     seed: Annotated[int, Ge(0), Le(2**32 - 1), Doc("seed of everything random but the split")] = 0
     init: Annotated[
         Literal["map", "prior"] | None,

@@ -101,6 +101,16 @@ class AbstractSampler(eqx.Module, Generic[S]):
         """The same for a step of warm-up."""
         return self.evaluations(posterior, means)
 
+    @property
+    def gradients(self) -> int:
+        """Gradients of all its data that a step takes at most."""
+        return 1
+
+    def within(self, gradients: float) -> AbstractSampler[S]:
+        """This sampler with steps of at most so many gradients, where its fields can say so."""
+        del gradients
+        return self
+
     def linearised_at(self, state: S) -> Float[Array, " dim"] | None:
         """Where predictions take the network as linear in theta; None, as for most, where they do not."""
         del state

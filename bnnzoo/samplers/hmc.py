@@ -32,6 +32,10 @@ class Hmc(_numpyro.AbstractHamiltonianSampler):
     )
     target_acceptance: Annotated[Number, Gt(0), Lt(1), Doc("acceptance that warm-up tunes to")] = number(0.8)
 
+    @property
+    def gradients(self) -> int:
+        return self.num_steps
+
     def kernel(self, posterior: AbstractPosterior) -> HMC:
         return HMC(
             potential_fn=_numpyro.potential(posterior),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Annotated, ClassVar
 
 import jax.numpy as jnp
+import numpy as np
 from annotated_types import Ge, Gt, Le, Lt
 from jaxtyping import PRNGKeyArray
 from numpyro.infer.hmc import NUTS
@@ -15,6 +17,8 @@ from bnnzoo.posterior.hyperparameter import Number, number
 from bnnzoo.samplers import _numpyro
 from bnnzoo.samplers.base import Exactness, Stats
 from bnnzoo.samplers.statistics import TREE_DEPTH, Statistic
+
+_LEAST_DEPTH = 4
 
 
 class Nuts(_numpyro.AbstractHamiltonianSampler):
@@ -29,6 +33,14 @@ class Nuts(_numpyro.AbstractHamiltonianSampler):
     step_size: Annotated[Number, Gt(0), Doc("of the leapfrog integrator, start value")] = number(0.01)
     max_tree_depth: Annotated[int, Ge(1), Le(15), Doc("at most 2^depth - 1 leapfrog steps a draw")] = 10
     target_acceptance: Annotated[Number, Gt(0), Lt(1), Doc("acceptance that warm-up tunes to")] = number(0.8)
+
+    @property
+    def gradients(self) -> int:
+        return 2**self.max_tree_depth - 1
+
+    def within(self, gradients: float) -> Nuts:
+        depth = int(np.clip(np.log2(gradients + 1), _LEAST_DEPTH, self.max_tree_depth))
+        return dataclasses.replace(self, max_tree_depth=depth)
 
     def kernel(self, posterior: AbstractPosterior) -> NUTS:
         return NUTS(

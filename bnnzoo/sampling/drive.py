@@ -22,9 +22,9 @@ from bnnzoo.models import AbstractModel
 from bnnzoo.models.own import PREFIX
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.progress import Observer, Progress
-from bnnzoo.recipe import Recipe
+from bnnzoo.recipe import Recipe, duration, to_yaml
 from bnnzoo.samplers import AbstractSampler, statistics
-from bnnzoo.sampling import carry, ending, judgement
+from bnnzoo.sampling import budget, carry, ending, judgement
 from bnnzoo.sampling.keys import Keys
 from bnnzoo.sampling.loop import Carry, Chunk, Seconds, chunks
 from bnnzoo.sampling.placement import Placement
@@ -116,6 +116,7 @@ class _Driver:
         self.seconds = seconds if saved is None else Seconds(**saved.seconds)
         self.totals: judgement.Totals = {} if saved is None else dict(saved.totals)
         self.chunk: Chunk | None = None
+        self.ended = "draws"
         self.resume = None if saved is None or restored is None else (restored, saved.next_step)
         if self.resume is not None:
             # What is done already: a checkpoint of the last step leaves only the file to write.
@@ -144,6 +145,7 @@ class _Driver:
             resume=self.resume,
             seconds=self.seconds,
             far=recipe.init == "prior",
+            stops=budget.ladder(recipe.draws) if recipe.until == "converged" else (),
         )
         last_saved, linearised = time.monotonic(), False
         for chunk in stream:
@@ -157,7 +159,7 @@ class _Driver:
             # Only now: what could not be written is not done, and a checkpoint must not pass over it.
             self.chunk = chunk
             rate = float(chunk.stats["acceptance_rate"].mean()) if "acceptance_rate" in chunk.stats else float("nan")
-            where = (self.done, recipe.draws) if sampling else (chunk.next_step, recipe.warmup)
+            where = (self.done, self._expected()) if sampling else (chunk.next_step, recipe.warmup)
             tell(Progress(chunk.phase, *where, acceptance=rate))
             number = stop() if stop else 0
             if number and self.done < recipe.draws:
@@ -167,6 +169,49 @@ class _Driver:
             if warmed or time.monotonic() - last_saved >= recipe.checkpoint_every:
                 self._checkpoint(chunk, keep=warmed)
                 last_saved = time.monotonic()
+            if sampling and (why := self._enough()):
+                self.ended = why
+                stream.close()
+                break
+        self._count()
+
+    def _enough(self) -> str:
+        """Why the run may end before its last draw; empty where it may not."""
+        recipe, done = self.job.recipe, self.done
+        looks = recipe.until == "converged" and done in budget.ladder(recipe.draws)
+        if looks and ending.is_enough(self.writer.out, self._num_bytes(done), self.job.own_model):
+            return "converged"
+        if recipe.budget and done >= budget.FEWEST_DRAWS and self._spent() >= duration.seconds(recipe.budget):
+            return "budget"
+        return ""
+
+    def _spent(self) -> float:
+        return self.seconds.warmup + self.seconds.sampling
+
+    def _expected(self) -> int:
+        """How many draws there will be, as it looks now."""
+        recipe = self.job.recipe
+        if not recipe.budget or not self.seconds.sampling:
+            return recipe.draws
+        left = duration.seconds(recipe.budget) - self._spent()
+        return min(recipe.draws, max(self.done, int(self.done * (1 + left / self.seconds.sampling))))
+
+    def _count(self) -> None:
+        """From here on the run is one of as many draws as were made, and its recipe says so in counts."""
+        recipe = self.job.recipe
+        if not recipe.budget and not recipe.until:
+            return
+        problem = dataclasses.replace(self.job.problem, recipe=budget.in_counts(recipe, self.done))
+        self.job = dataclasses.replace(self.job, problem=problem)
+        self.writer.update(
+            {
+                "ended": self.ended,
+                "stops": json.dumps(budget.ladder(recipe.draws) if recipe.until == "converged" else []),
+                "draws_requested": self.done,
+                **({"budget": recipe.budget} if recipe.budget else {}),
+                **({"recipe": to_yaml(problem.resolved())} if problem.description is not None else {}),
+            }
+        )
 
     def leave(self) -> int:
         """End before the last draw: a file of the draws so far, the parts and a checkpoint for `resume`."""
@@ -218,13 +263,15 @@ class _Driver:
                 **self._seconds(),
             }
         )
-        dim, dtype = self.job.posterior.layout.dim, np.dtype(self.job.posterior.dtype)
-        num_bytes = recipe.chains * recipe.draws * dim * dtype.itemsize
-        self.writer.update(ending.verdict(self.writer.out, num_bytes, self.job.own_model))
+        self.writer.update(ending.verdict(self.writer.out, self._num_bytes(recipe.draws), self.job.own_model))
         self.writer.finish(complete=True)
         tell(Progress("writing", 1, 1))
         if regime:
             warnings.warn(f"regime: {regime}", BnnzooWarning, stacklevel=4)
+
+    def _num_bytes(self, draws: int) -> int:
+        posterior = self.job.posterior
+        return self.job.recipe.chains * draws * posterior.layout.dim * np.dtype(posterior.dtype).itemsize
 
     def _seconds(self) -> dict[str, float]:
         return {f"seconds_{name}": value for name, value in dataclasses.asdict(self.seconds).items()}

@@ -3,16 +3,33 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from bnnzoo import store
 from bnnzoo.evaluation import diagnostics, findings
 from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.evaluation.record import Record
+from bnnzoo.finding import Finding
 from bnnzoo.models import AbstractModel
 from bnnzoo.store import Attributes
 
 _BYTES = 2**28
 """Draws beyond this are not read again at the end of a run: `bnnzoo diagnose` judges them when it is asked to."""
+
+
+_ENOUGH = 400.0
+"""The bulk ESS of predictions, over all chains, that `--until converged` asks for (Vehtari et al. 2021)."""
+
+
+def is_enough(out: Path, num_bytes: int, model: AbstractModel | None) -> bool:
+    """Whether a run under way has converged, by its parts so far: as the gate has it, and an ESS of 400."""
+    looked = _look(out, num_bytes, model)
+    if looked is None:
+        return False
+    diagnosis, found = looked
+    if not diagnostics.is_chain(str(diagnosis["exactness"])):
+        return False
+    return diagnosis["ess_bulk"] >= _ENOUGH and not any(finding.topic == "convergence" for finding in found)
 
 
 def verdict(out: Path, num_bytes: int, model: AbstractModel | None) -> Attributes:
@@ -26,15 +43,10 @@ def verdict(out: Path, num_bytes: int, model: AbstractModel | None) -> Attribute
         `verdict` (one line), `converged` (1 or 0; `not-applicable` for draws that are no chain), and `rhat` and
         `ess_bulk` of predictions. Nothing for a run too large to be read again.
     """
-    if num_bytes > _BYTES:
+    looked = _look(out, num_bytes, model)
+    if looked is None:
         return {}
-    try:
-        tree = store.open_tree(out)
-    except OSError:
-        return {}  # a disk that fails is told of where the file is written
-    predictor = Predictor(Record(tree, out), model)
-    diagnosis = diagnostics.of_run(predictor)
-    found = findings.judged(diagnosis, of_sampler=predictor.record.findings)
+    diagnosis, found = looked
     exactness = str(diagnosis["exactness"])
     converged: int | str = int(not any(finding.topic == "convergence" for finding in found))
     return {
@@ -42,3 +54,16 @@ def verdict(out: Path, num_bytes: int, model: AbstractModel | None) -> Attribute
         "converged": converged if diagnostics.is_chain(exactness) else "not-applicable",
         **({k: float(diagnosis[k]) for k in ("rhat", "ess_bulk")} if diagnostics.is_chain(exactness) else {}),
     }
+
+
+def _look(out: Path, num_bytes: int, model: AbstractModel | None) -> tuple[dict[str, Any], tuple[Finding, ...]] | None:
+    """Diagnosis and findings of the parts so far; None of draws too large to be read again."""
+    if num_bytes > _BYTES:
+        return None
+    try:
+        tree = store.open_tree(out)
+    except OSError:
+        return None  # a disk that fails is told of where the file is written
+    predictor = Predictor(Record(tree, out), model)
+    diagnosis = diagnostics.of_run(predictor)
+    return diagnosis, findings.judged(diagnosis, of_sampler=predictor.record.findings)

@@ -17,9 +17,9 @@ from bnnzoo import store
 from bnnzoo.assembly import Problem
 from bnnzoo.errors import BnnzooWarning, UsageError
 from bnnzoo.models import AbstractModel
-from bnnzoo.progress import Observer
+from bnnzoo.progress import Observer, Progress
 from bnnzoo.recipe import Recipe
-from bnnzoo.sampling import carry, origin, provenance
+from bnnzoo.sampling import budget, carry, origin, provenance
 from bnnzoo.sampling.drive import Job, Stop, drive
 from bnnzoo.sampling.keys import Keys
 from bnnzoo.sampling.loop import carry_template
@@ -63,6 +63,11 @@ def launch(
     thetas = origin.positions(problem, placement, given=starts, tell=tell, stop=stop, key=keys.positions)
     started = time.perf_counter() - started
     origin.check_start(problem.posterior, thetas)
+    problem = budget.planned(problem, placement, thetas, started=started)
+    if recipe.budget:
+        tell(Progress("note", 0, 0, note=budget.sentence(problem)))
+        if not force:
+            store.check_room(out, _bytes(problem))
     writer = store.Store(out)
     writer.create(provenance.attributes(problem, placement), *_rows(problem, fixed), force=force)
     job = Job(problem, problem.sampler, placement, keys)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Future
 from typing import NamedTuple
 
@@ -82,7 +82,8 @@ def chunks(
     most_draws: int = MOST_DRAWS,
     seconds: Seconds | None = None,
     far: bool = False,
-) -> Iterator[Chunk]:
+    stops: Sequence[int] = (),
+) -> Generator[Chunk, None, None]:
     """Run the chains, a chunk at a time; the device works on the next chunk while the caller writes this one.
 
     Args:
@@ -94,6 +95,7 @@ def chunks(
         seconds: filled with the time spent.
         far: `thetas` are draws of the prior. Where there is warm-up, a sampler with an accept step is brought to the
             posterior first.
+        stops: numbers of kept draws at which a chunk ends, so that the caller can look at exactly so many.
 
     Raises:
         BnnzooError: when a chain's position is no longer finite, no chain accepts a proposal for 1000 steps, or the
@@ -111,6 +113,7 @@ def chunks(
         chunk_seconds=chunk_seconds,
         most_draws=most_draws,
         seconds=seconds if seconds is not None else Seconds(),
+        stops=tuple(num_warmup + stop * thin for stop in stops),
     )
     with plan.seconds.compiling():
         if resume is None:
@@ -142,6 +145,11 @@ class _Plan(NamedTuple):
     chunk_seconds: float
     most_draws: int
     seconds: Seconds
+    stops: tuple[int, ...]
+
+    def left(self, step: int) -> int:
+        """Draws that a chunk from this step on may hold."""
+        return (min((stop for stop in self.stops if stop > step), default=self.last_step) - step) // self.thin
 
     def warming(self, setup: Setup, carry: Carry, *, start: int, count: int) -> Work:
         """Steps of warm-up: each is a row, for each moves the tuning."""
@@ -210,7 +218,7 @@ def _sample(plan: _Plan, setup: Setup, carry: Carry, step: int) -> Iterator[Chun
     with worker() as submit:
 
         def launch(carry: Carry, step: int, buffer: dict[str, Array]) -> tuple[Future | None, int]:
-            count = pace.next((plan.last_step - step) // thin)
+            count = pace.next(plan.left(step))
             if not count:
                 return None, step
             return submit(advance, plan.sampling(setup, carry, start=step, count=count), buffer), step + count * thin

@@ -1,0 +1,132 @@
+"""Lengths of a run from the time it may take: what a recipe leaves open of warm-up, thinning and draws.
+
+A pilot measures a gradient on this machine. What follows from it is a recipe in counts, and a run of those counts gives
+the same draws on every machine: the clock only says how many of them there are.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Mapping
+from math import ceil
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from bnnzoo.assembly import Problem
+from bnnzoo.evaluation.diagnostics import is_chain
+from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.recipe import Recipe, duration
+from bnnzoo.samplers import AbstractSampler
+from bnnzoo.sampling.placement import Placement
+
+_LEAST_SHARE = 0.3
+"""Of the budget, whatever the start took."""
+_WARMUP_SHARE = 0.4
+_FEWEST_WARMUP, _MOST_WARMUP, _MOST_WARMUP_TRAJECTORIES = 300, 20_000, 1000
+"""A trajectory of many gradients tells more of the step size, and goes farther, than one step."""
+_WANTED_DRAWS, MOST_DRAWS, _MOST_THIN = 1000, 2000, 1000
+"""The pilot's error is given a factor of two: the clock ends a run that is slower, `MOST_DRAWS` one that is faster."""
+_STEP_SECONDS = 2e-5
+"""What a step of all chains takes where it looks at almost nothing."""
+_OVERHEAD = 1.5
+"""A step of a chain to the gradients in it."""
+_PILOT_SECONDS, _PILOT_ROWS = 0.2, 4096
+_FIRST_STOP = 100
+FEWEST_DRAWS = 20
+"""A run of fewer is none: it goes on after its time."""
+
+
+def planned(
+    problem: Problem, placement: Placement, thetas: Float[Array | np.ndarray, "chain dim"], *, started: float
+) -> Problem:
+    """The problem with every length that its recipe leaves open, for the recipe's budget; itself where it has none.
+
+    Args:
+        started: seconds that the start took.
+    """
+    recipe = problem.recipe
+    if recipe.budget is None:
+        return problem
+    whole, row = duration.seconds(recipe.budget), seconds_a_row(problem.posterior, placement, thetas)
+    budget = max(whole - started, _LEAST_SHARE * whole)
+    sampler = _affordable(problem, budget, row)
+    trajectory = sampler.gradients
+    means = {"n_steps": float(trajectory)}
+    warm, cold = (
+        max(_STEP_SECONDS, _OVERHEAD * row * evaluations(problem.posterior, means))
+        for evaluations in (sampler.warmup_evaluations, sampler.evaluations)
+    )
+    most = _MOST_WARMUP_TRAJECTORIES if trajectory > 1 else _MOST_WARMUP
+    lengths = {"warmup": int(np.clip(_WARMUP_SHARE * budget / warm, _FEWEST_WARMUP, most))}
+    lengths |= {"thin": 1, "draws": _WANTED_DRAWS}
+    if is_chain(sampler.stated_exactness):
+        left = budget - warm * (recipe.warmup if "warmup" in recipe.where else lengths["warmup"])
+        steps = max(left, (1 - _WARMUP_SHARE) * budget) / cold
+        lengths |= {"thin": int(np.clip(ceil(steps / _WANTED_DRAWS), 1, _MOST_THIN)), "draws": MOST_DRAWS}
+    open_lengths: dict[str, Any] = {name: n for name, n in lengths.items() if name not in recipe.where}
+    return problem.with_lengths(dataclasses.replace(recipe, **open_lengths), sampler)
+
+
+def ladder(draws: int) -> list[int]:
+    """The numbers of draws at which a run is asked whether it has converged: fixed, so that a run is repeatable."""
+    stops = []
+    stop = _FIRST_STOP
+    while stop < draws:
+        stops.append(stop)
+        stop *= 2
+    return stops
+
+
+def sentence(problem: Problem) -> str:
+    """What a plan has chosen, in words."""
+    recipe, sampler = problem.recipe, problem.sampler
+    trajectory = f" of at most {sampler.gradients} gradients" if sampler.gradients > 1 else ""
+    how = "until it has converged" if recipe.until == "converged" else "until then"
+    return (
+        f"budget {recipe.budget}: {recipe.warmup} steps of warm-up{trajectory}, then draws, {recipe.thin} "
+        f"step{'s' if recipe.thin > 1 else ''} each, at most {recipe.draws}, {how}"
+    )
+
+
+def in_counts(recipe: Recipe, done: int) -> Recipe:
+    """The recipe that repeats a run of so many draws, whatever the machine."""
+    return dataclasses.replace(recipe, budget=None, until=None, draws=done)
+
+
+def seconds_a_row(
+    posterior: AbstractPosterior, placement: Placement, thetas: Float[Array | np.ndarray, "chain dim"]
+) -> float:
+    """What the gradient of one datum's log likelihood takes, all chains side by side: the median of a few."""
+    rows = min(posterior.num_data, _PILOT_ROWS)
+
+    @eqx.filter_jit
+    def gradients(posterior: AbstractPosterior, thetas: Float[Array, "chain dim"]) -> Array:
+        def one(posterior: Any, theta: Array) -> Array:
+            batch = posterior.take(jnp.arange(rows))
+            return jax.grad(lambda t: jnp.sum(posterior.log_likelihood(t, batch)))(theta)
+
+        return placement.all_chains(one, posterior, thetas)
+
+    shared, own = placement.put(posterior, None), placement.put(jnp.asarray(thetas), 0)
+    jax.block_until_ready(gradients(shared, own))
+    took: list[float] = []
+    while len(took) < 3 or (sum(took) < _PILOT_SECONDS and len(took) < 100):
+        started = time.perf_counter()
+        jax.block_until_ready(gradients(shared, own))
+        took.append(time.perf_counter() - started)
+    return float(np.median(took)) / rows
+
+
+def _affordable(problem: Problem, budget: float, row: float) -> AbstractSampler:
+    """The sampler with trajectories short enough for warm-up and as many draws, but for fields that were asked for."""
+    steps = _MOST_WARMUP_TRAJECTORIES / 2 + _WANTED_DRAWS / 2
+    gradients = budget / (_OVERHEAD * row * problem.posterior.num_data) / steps
+    fitted = problem.sampler.within(gradients)
+    asked: Mapping[str, Any] = problem.recipe.sampler.fields
+    return dataclasses.replace(fitted, **{name: getattr(problem.sampler, name) for name in asked})

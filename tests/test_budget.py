@@ -1,0 +1,125 @@
+"""A time in place of lengths: what follows from it is a recipe in counts."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import tiny
+
+import bnnzoo
+from bnnzoo import zoo
+from bnnzoo.errors import UsageError
+from bnnzoo.recipe import duration, recipe_from, resolve
+from bnnzoo.sampling import budget
+from bnnzoo.sampling.placement import place
+
+
+@pytest.mark.parametrize(("text", "wanted"), [("90s", 90), ("5m", 300), ("1.5h", 5400), (" 2 m ", 120)])
+def test_times_as_they_are_typed(text, wanted):
+    assert duration.seconds(text) == wanted
+
+
+@pytest.mark.parametrize("text", ["", "5", "m", "0s", "-1m", "5 minutes", "1e3s", "٣s"])
+def test_what_is_no_time(text):
+    with pytest.raises(UsageError, match=r"--budget: must be a time such as 90s, 5m or 2h"):
+        resolve("linear", "mala", options={"budget": text})
+
+
+def test_data_of_ones_own_get_a_budget_unless_a_length_is_said():
+    def asked(**options):
+        found = resolve("mlp", "mala", options=options, in_memory="data" not in options and bool(options))
+        return found.budget, found.until
+
+    assert asked(data="houses.csv") == ("2m", "converged")
+    assert asked(data="houses.csv", thin=3) == ("2m", "converged")
+    assert asked(data="houses.csv", budget="5m") == ("5m", "converged")
+    assert asked(data="houses.csv", budget="5m", until="budget") == ("5m", "budget")
+    assert asked(data="houses.csv", draws=100) == (None, None)
+    assert asked(data="houses.csv", until="converged") == (None, "converged")
+    assert asked(seed=1) == ("2m", "converged")  # in memory
+    assert asked() == (None, None)  # the shipped example has lengths of its own
+    assert resolve("mlp", "ensemble", options={"data": "houses.csv"}).budget is None  # as has the shipped recipe
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(80, 2))
+    return x, x @ [1.0, -1.0] + 0.3 * rng.normal(size=80)
+
+
+SHORT = {"likelihood": "gaussian", "chains": 2, "start_steps": 250, "seed": 3}
+
+
+@pytest.fixture(scope="module")
+def run(data, tmp_path_factory):
+    out = tmp_path_factory.mktemp("budget") / "run.nc"
+    return bnnzoo.sample("linear", "mala", data=data, out=out, budget="60s", warmup=2000, thin=20, **SHORT)
+
+
+def test_it_ends_on_the_ladder_once_it_has_converged(run):
+    about = run.attributes
+    assert (about["ended"], about["converged"], about["budget"]) == ("converged", 1, "60s")
+    assert about["draws_done"] == about["draws_requested"] in json.loads(about["stops"])
+    assert about["ess_bulk"] >= 400
+    assert about["rhat"] <= 1.01
+    assert not [finding for finding in run.findings() if finding.kind == "draws"]
+
+
+def test_its_recipe_in_counts_repeats_it(run, data, tmp_path):
+    recipe = recipe_from(run.attributes["recipe"])
+    assert (recipe.budget, recipe.until, recipe.draws) == (None, None, run.attributes["draws_done"])
+    path = tmp_path / "data.npz"
+    np.savez(path, x=data[0], y=data[1])
+    recipe = recipe_from(run.attributes["recipe"].replace("data: null", f"data: {path}"))
+    again = zoo.run_recipe(recipe, out=tmp_path / "again.nc")
+    tiny.assert_same_bits(*({name: v.values for name, v in r.posterior["posterior"].items()} for r in (again, run)))
+
+
+def test_without_convergence_the_time_ends_it(data, tmp_path):
+    run = bnnzoo.sample("linear", "mala", data=data, out=tmp_path / "run.nc", budget="2s", until="budget", **SHORT)
+    assert run.attributes["ended"] in ("budget", "draws")
+    assert budget.FEWEST_DRAWS <= run.attributes["draws_done"] == run.attributes["draws_requested"]
+    assert run.attributes["seconds_warmup"] + run.attributes["seconds_sampling"] < 12  # of a loaded machine
+
+
+def test_a_run_until_converged_needs_no_budget(data, tmp_path):
+    how = {"warmup": 2000, "thin": 20, "draws": 3000}
+    run = bnnzoo.sample("linear", "mala", data=data, out=tmp_path / "run.nc", until="converged", **how, **SHORT)
+    assert run.attributes["ended"] == "converged"
+    assert run.attributes["draws_done"] < 3000
+
+
+def test_what_follows_from_the_time(monkeypatch, data):
+    """A slower machine: shorter trees, less warm-up; fields and lengths that were asked for stay."""
+
+    def planned(sampler, seconds, **options):
+        monkeypatch.setattr(budget, "seconds_a_row", lambda *_: seconds)
+        frame = pd.DataFrame({"a": data[0][:, 0], "b": data[0][:, 1], "y": data[1]})
+        recipe = zoo.recipe_of("linear", sampler, data=None, in_memory=True, **options)
+        problem = zoo.Problem.of(recipe, zoo.load_asked(recipe, frame))
+        return budget.planned(problem, place("vectorized", 4), np.zeros((4, 3), np.float32), started=0.0)
+
+    fast, slow = planned("nuts", 1e-7, budget="1m"), planned("nuts", 1e-4, budget="1m")
+    assert fast.sampler.max_tree_depth > slow.sampler.max_tree_depth == 4
+    assert fast.recipe.warmup > slow.recipe.warmup
+    assert planned("nuts", 1e-5, budget="1m", **{"sampler.max_tree_depth": 9}).sampler.max_tree_depth == 9
+    assert planned("mala", 1e-5, budget="1m", warmup=7, thin=2).recipe.warmup == 7
+    assert planned("mala", 1e-7, budget="1m").recipe.thin > planned("mala", 1e-5, budget="1m").recipe.thin
+    assert planned("laplace", 1e-7, budget="1m").recipe.thin == 1
+    assert "at most 15 gradients" in budget.sentence(slow)
+
+
+def test_a_budget_that_was_interrupted_goes_on(data, tmp_path):
+    out, path = tmp_path / "run.nc", tmp_path / "data.npz"
+    np.savez(path, x=data[0], y=data[1])
+    recipe = resolve("linear", "mala", [], {"data": str(path), "budget": "4s", "until": "budget", **SHORT})
+    calls = iter(range(10**6))
+    with pytest.raises(bnnzoo.errors.InterruptedRunError):
+        zoo.run_recipe(recipe, out=out, stop=lambda: 2 if next(calls) > 6 else 0)
+    run = zoo.resume(out)
+    assert run.attributes["complete"] == 1
+    assert run.attributes["ended"] in ("budget", "draws")
