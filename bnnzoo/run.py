@@ -16,7 +16,8 @@ from jaxtyping import Float
 from bnnzoo import store
 from bnnzoo.data import Unseen, load_inputs
 from bnnzoo.errors import UsageError
-from bnnzoo.evaluation import diagnostics, evaluate, findings, loo, metrics, ood
+from bnnzoo.evaluation import audit, diagnostics, evaluate, findings, loo, metrics, ood
+from bnnzoo.evaluation.audit import Audit
 from bnnzoo.evaluation.findings import Limits
 from bnnzoo.evaluation.metrics import Estimate
 from bnnzoo.evaluation.ood import OodScores
@@ -203,6 +204,18 @@ class Run:
         2000 of) the training rows.
         """
         return ood.of_run(self.predictor, spec, self.test_rows(data)[0])
+
+    def audit(self, *, chains: int = 128, seconds: float | None = None, seed: int = 0) -> Audit:
+        """Exact chains from the run's draws: do predictions drift away from what the run says? For any sampler.
+
+        Args:
+            chains: short chains, at most: fewer where the draws are worth fewer independent ones.
+            seconds: what it may take, about; unless given, half of what the run took.
+
+        Raises:
+            UsageError: of a posterior made in Python, or weighted draws.
+        """
+        return audit.of_run(self.predictor, chains=chains, seconds=seconds, seed=seed)
 
     def plot(self, name: str, **options: Any) -> Picture:
         """One picture: band, slices (target=), ood (spec=), calibration, pit, trace, rank, autocorrelation or steps.

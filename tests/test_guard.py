@@ -18,7 +18,7 @@ from test_row_probabilities import OneRow, settled
 from bnnzoo import registry, zoo
 from bnnzoo.finding import Finding
 from bnnzoo.samplers import Batched, Nuts, Penalty, Sgld, _influence
-from bnnzoo.samplers._regime import MOST_UNSEEN
+from bnnzoo.samplers._regime import MOST_SHIFT, MOST_UNSEEN
 from bnnzoo.sampling import judgement
 
 # ---- what a step sees of a row -------------------------------------------------------------------
@@ -111,6 +111,69 @@ def test_one_chain_does_not_hide_among_four():
     assert both.label.endswith("(chains 0, 3)")
     (every,) = judgement.judged(sampler, posterior, _means(sigma2=[7.0] * 4))
     assert every.label == "mean sigma2"
+
+
+def test_a_look_at_one_chain_counts_half_and_that_of_all_whole():
+    """A look is noisy: of four chains of a right run one is often above the limit; of a wrong one all are."""
+    sampler, posterior, most = Penalty(batch_size=5, num_batches=20), GaussianMean.of(1000), MOST_UNSEEN
+    means = {name: values for name, values in _means().items() if name != "unseen"}
+
+    def found(*unseen: float) -> tuple[Finding, ...]:
+        return judgement.judged(sampler, posterior, means, look={"unseen": unseen, "unseen_shift": [0.0] * 4})
+
+    assert found(1.5 * most, 0.5 * most, 0.5 * most, 0.5 * most) == ()
+    assert [one.kind for one in found(*[1.1 * most] * 4)] == ["unseen"]
+    assert "chain 0" in found(2.5 * most, 0.0, 0.0, 0.0)[0].label
+
+
+def test_what_all_rows_say_stands_above_what_batches_guess():
+    """Heavy tails of ordinary differences make a sample skewness; a shift that all rows agree on is another thing."""
+    sampler, posterior = Penalty(batch_size=5, num_batches=20), GaussianMean.of(1000)
+    means = _means(skew_bias=[0.03] * 4)
+    assert [one.kind for one in judgement.judged(sampler, posterior, means)] == ["skewness"]
+    assert judgement.judged(sampler, posterior, means, look={"unseen_shift": [0.1] * 4}) == ()
+    shifted = judgement.judged(sampler, posterior, means, look={"unseen_shift": [1.0] * 4})
+    assert [one.kind for one in shifted] == ["shift"]
+    assert judgement.judged(sampler, posterior, means, look={"unseen_shift": [float("nan")] * 4})
+
+
+class Outliers(OneRow):
+    """Ordinary features, and a few rows whose noise is twenty times as large."""
+
+    @classmethod
+    def of(cls, num_data: int = 2000, size: float = 20.0) -> Outliers:
+        rng = np.random.default_rng(6)
+        x, noise = rng.normal(size=(num_data, 2)), rng.normal(size=num_data)
+        noise[:8] *= size
+        return cls((x.astype(np.float32), (x @ [0.5, 1.0] + noise).astype(np.float32)))
+
+
+def test_outliers_move_the_mean_as_far_as_the_look_says():
+    """The shift of the chains' mean, measured, against what one look at all rows predicts of it."""
+    found = {}
+    for size in (1.0, 20.0):
+        posterior = Outliers.of(size=size)
+        mean, covariance = posterior.exact
+        sampler, state, factor = settled("replacement", posterior)
+        starts = np.random.default_rng(1).multivariate_normal(mean, covariance, size=256).astype(np.float32)
+
+        @eqx.filter_jit
+        def walked(start, key, sampler=sampler, posterior=posterior, state=state):
+            def step(state, key):
+                state, _ = sampler.step(posterior, state, key=key)
+                return state, state.position
+
+            at = eqx.tree_at(lambda s: s.position, state, start)
+            last, positions = jax.lax.scan(step, at, jax.random.split(key, 1500))
+            return jnp.mean(positions[500:], 0), sampler.inspect(posterior, last, key=key)["unseen_shift"]
+
+        means, shifts = jax.vmap(walked)(jnp.asarray(starts), jax.random.split(jax.random.key(2), len(starts)))
+        whitened = np.linalg.solve(np.asarray(factor, float), np.asarray(means, float).mean(0) - mean)
+        found[size] = float(np.linalg.norm(whitened)), float(np.mean(shifts))
+    ordinary, outlying = found[1.0], found[20.0]
+    assert max(ordinary) < MOST_SHIFT / 2
+    assert min(outlying) > MOST_SHIFT
+    assert 0.5 < outlying[1] / outlying[0] < 2
 
 
 def test_totals_are_kept_by_chain():

@@ -24,6 +24,7 @@ COMMANDS = {
     "evaluate": "evaluate",
     "predict": "evaluate",
     "diagnose": "diagnose",
+    "audit": "audit",
     "compare": "compare",
     "plot": "report",
     "report": "report",

@@ -41,14 +41,14 @@ class Predictor:
 
     def __init__(self, record: Record, model: AbstractModel | None = None):
         self.record = record
-        self._model = model
+        self.model = model
 
     @functools.cached_property
     def _problem(self) -> Problem:
         # Here the first computation begins: opening a file alone leaves JAX as it is.
         backend.keep_programs()
         with backend.arithmetic(self.precision):
-            return Problem.restored(self.record.attributes, self.record.group("constant_data"), model=self._model)
+            return Problem.restored(self.record.attributes, self.record.group("constant_data"), model=self.model)
 
     @property
     def precision(self) -> Any:

@@ -33,6 +33,8 @@ class Parameter(NamedTuple):
     log_prior: Callable[[Array], Array]
     draw: Callable[[PRNGKeyArray], Array]
     """A draw of `u` from its prior."""
+    unconstrained: Callable[[Any], Any] = np.log
+    """The inverse of `natural`."""
 
 
 class AbstractLikelihood(eqx.Module):

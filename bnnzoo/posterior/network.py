@@ -152,6 +152,14 @@ class NetworkPosterior(AbstractPosterior):
         values = self.layout.unflatten(draws)
         return values | {name: p.natural(values[name]) for name, p in self._own().items()}
 
+    def unconstrained(self, natural: Float[np.ndarray, " dim"]) -> Float[np.ndarray, " dim"]:
+        """The `theta` of a draw on its natural scale, flattened, as the file holds it."""
+        theta = np.array(natural)
+        for name, parameter in self._own().items():
+            block = next(b for b in self.layout.blocks if b.name == name)
+            theta[block.start : block.stop] = parameter.unconstrained(natural[block.start : block.stop])
+        return theta
+
     def predictive(
         self, natural: Float[Array, " dim"] | Float[Array, " both"], x: Shaped[Array, "batch ..."]
     ) -> tuple[AbstractLikelihood, Float[Array, "batch output"]]:

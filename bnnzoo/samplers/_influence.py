@@ -15,11 +15,14 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.samplers import _preconditioner
+from bnnzoo.samplers.base import Stats
 
 _ROWS = 64
 """Rows that a direction is made of, at most: those that lose most."""
 _DIRECTIONS = 3
-_PROPOSALS, _STEPS_BETWEEN = 8, 50
+_PROPOSALS = 8
+"""Of a look in warm-up; of the last one twice as many, and so many steps of the chain from one to the next."""
+_STEPS_BETWEEN = 25
 _FAR = 1e10
 """What an infinite difference counts as, whose square is still a number."""
 _ELEMENTS = 2**22
@@ -34,12 +37,20 @@ class Influence(NamedTuple):
     unseen: Float[Array, " num_data"]
     """The share of it that the acceptance does not see: 0 for a row whose differences are small, 1 for one that makes
     every step that draws it a rejection."""
+    positions: Float[Array, "proposal dim"]
+    """Where the chain was."""
 
 
 def of_rows(
-    sampler: Any, posterior: AbstractPosterior, state: Any, *, steps_between: int, key: PRNGKeyArray
+    sampler: Any,
+    posterior: AbstractPosterior,
+    state: Any,
+    *,
+    proposals: int = _PROPOSALS,
+    steps_between: int,
+    key: PRNGKeyArray,
 ) -> Influence:
-    """The influence of every row on `_PROPOSALS` proposals of the penalty from where a chain is, and goes.
+    """The influence of every row on some proposals of the penalty from where a chain is, and goes.
 
     Args:
         sampler: with the methods of `AbstractPenalty`.
@@ -50,19 +61,20 @@ def of_rows(
     drawn = sizes.used * (1 / posterior.num_data if state.rows is None else state.rows.probabilities)
     disjoint = sizes.disjoint
 
-    def look(i: Array, carry: tuple[Any, Array, Array]) -> tuple[Any, Array, Array]:
-        state, square, lost = carry
+    def look(i: Array, carry: tuple[Any, Array, Array, Array]) -> tuple[Any, Array, Array, Array]:
+        state, square, lost, at = carry
         key_steps, key_proposal = jax.random.split(jax.random.fold_in(key, i))
         step = lambda j, at: sampler.step(posterior, at, key=jax.random.fold_in(key_steps, j))[0]  # noqa: E731
         state = jax.lax.fori_loop(0, steps_between, step, state)
         proposal, _, _ = sampler._propose(posterior, state, key=key_proposal)
         d = jnp.clip(jnp.nan_to_num(_differences(posterior, state, proposal)), -_FAR, _FAR)
-        return state, square + d**2, lost + d * (d - seen(d, drawn, disjoint=disjoint))
+        return state, square + d**2, lost + d * (d - seen(d, drawn, disjoint=disjoint)), at.at[i].set(state.position)
 
     zero = jnp.zeros((posterior.num_data,), state.position.dtype)
-    _, square, lost = jax.lax.fori_loop(0, _PROPOSALS, look, (state, zero, zero))
+    nowhere = jnp.zeros((proposals, *state.position.shape), state.position.dtype)
+    _, square, lost, at = jax.lax.fori_loop(0, proposals, look, (state, zero, zero, nowhere))
     tiny = jnp.finfo(square.dtype).tiny
-    return Influence(square / _PROPOSALS, jnp.clip(lost / jnp.maximum(square, tiny), 0.0, 1.0))
+    return Influence(square / proposals, jnp.clip(lost / jnp.maximum(square, tiny), 0.0, 1.0), at)
 
 
 def _differences(posterior: AbstractPosterior, state: Any, proposal: Float[Array, " dim"]) -> Float[Array, " num_data"]:
@@ -98,22 +110,32 @@ def seen(
     return (factor(b) - factor(-b)) / 2
 
 
-def unseen_curvature(sampler: Any, posterior: AbstractPosterior, state: Any, *, key: PRNGKeyArray) -> Float[Array, ""]:
-    """The share of the log posterior's curvature, in the direction that loses most, that steps do not see.
+def lost_to_steps(sampler: Any, posterior: AbstractPosterior, state: Any, *, key: PRNGKeyArray) -> Stats:
+    """How far the draws are off by what the steps do not see of the rows, each in the direction where it is most.
 
-    A share s makes the variance in that direction 1 / (1 - s) times what it should be. The directions are those in
-    which the rows that lose most, weighted by what they lose, bend the log posterior most in units of the
-    proposal's covariance; the share is then taken over all rows.
+    `unseen` is a share of the log posterior's curvature: s of it makes a variance 1 / (1 - s) times what it should
+    be. `unseen_shift` is what the slope of the rest makes of a mean, in standard deviations.
     """
-    rows = of_rows(sampler, posterior, state, steps_between=_STEPS_BETWEEN, key=key)
-    theta, anchor = state.position, state.anchor
-    shape = _preconditioner.or_diagonal(state.preconditioner, posterior, theta)
+    rows = of_rows(sampler, posterior, state, proposals=2 * _PROPOSALS, steps_between=_STEPS_BETWEEN, key=key)
+    shape = _preconditioner.or_diagonal(state.preconditioner, posterior, state.position)
+    curvature = _directions(posterior, state.position, shape, rows)
+    shares, _ = jax.lax.map(lambda along: _share(posterior, state, rows, shape, along), curvature)
+    return {"unseen": jnp.max(jnp.abs(shares)), "unseen_shift": _shift(posterior, state, rows, shape)}
+
+
+def _directions(
+    posterior: AbstractPosterior, theta: Float[Array, " dim"], shape: _preconditioner.Preconditioner, rows: Influence
+) -> Float[Array, "direction dim"]:
+    """Those in which the rows that lose most, weighted by what they lose, bend the log posterior most.
+
+    In whitened coordinates, those of the proposal's covariance.
+    """
     count = min(posterior.num_data, _ROWS, max(4, _ELEMENTS // theta.shape[0]))
     worst = jax.lax.top_k(rows.square * rows.unseen, count)[1]
     batch = jax.tree.map(lambda leaf: leaf[:, None], posterior.take(worst))
 
     def bent(row, weight: Float[Array, ""]) -> Float[Array, " dim"]:
-        """A vector whose square is the row's lost curvature in whitened coordinates, exact where it has rank one."""
+        """A vector whose square is the row's lost curvature, exact where it has rank one."""
         slope = shape.project(jax.grad(lambda t: posterior.log_likelihood(t, row)[0])(theta))
         length = jnp.maximum(jnp.sum(slope**2), jnp.finfo(slope.dtype).tiny)
         bend = _bends(posterior, theta, shape.correlate(slope / jnp.sqrt(length)), row)[0]
@@ -121,20 +143,54 @@ def unseen_curvature(sampler: Any, posterior: AbstractPosterior, state: Any, *, 
 
     lost = jnp.nan_to_num(jax.vmap(bent)(batch, rows.unseen[worst]))
     _, vectors = jnp.linalg.eigh(lost @ lost.T)
-    directions = vectors.T[::-1][:_DIRECTIONS] @ lost
+    return vectors.T[::-1][:_DIRECTIONS] @ lost
+
+
+def _share(
+    posterior: AbstractPosterior,
+    state: Any,
+    rows: Influence,
+    shape: _preconditioner.Preconditioner,
+    direction: Float[Array, " dim"],
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """The share of the log posterior's curvature in a whitened direction that the steps lose; and that curvature."""
+    theta, anchor, along = state.position, state.anchor, shape.correlate(direction)
+    bends = posterior.over_data(lambda row: _bends(posterior, theta, along, row))
     prior = _preconditioner.prior_precision(posterior, theta)
+    total = posterior.likelihood_power * jnp.sum(bends) + jnp.sum(prior * along**2)
+    if anchor is not None and anchor.hessian is not None:
+        # The polynomial's own curvature is that of all rows, whatever the batch.
+        bends = bends - posterior.over_data(lambda row: _bends(posterior, anchor.point, along, row))
+    part = posterior.likelihood_power * jnp.sum(rows.unseen * bends)
+    total = jnp.maximum(total, jnp.abs(part) + jnp.finfo(part.dtype).tiny)
+    return part / total, total
 
-    def share(direction: Float[Array, " dim"]) -> Float[Array, ""]:
-        along = shape.correlate(direction)
-        bends = posterior.over_data(lambda row: _bends(posterior, theta, along, row))
-        total = posterior.likelihood_power * jnp.sum(bends) + jnp.sum(prior * along**2)
-        if anchor is not None and anchor.hessian is not None:
-            # The polynomial's own curvature is that of all rows, whatever the batch.
-            bends = bends - posterior.over_data(lambda row: _bends(posterior, anchor.point, along, row))
-        part = posterior.likelihood_power * jnp.abs(jnp.sum(rows.unseen * bends))
-        return part / jnp.maximum(total, part + jnp.finfo(part.dtype).tiny)
 
-    return jnp.max(jax.lax.map(share, directions))
+def _shift(
+    posterior: AbstractPosterior, state: Any, rows: Influence, shape: _preconditioner.Preconditioner
+) -> Float[Array, ""]:
+    """How many standard deviations the lost slope, sum_i unseen_i grad l_i, moves a mean, where that is most.
+
+    Where the chain is, that slope is its value at the posterior's mean and what its curvature adds on the way there.
+    The latter is the lost share of the curvature times the whole slope, which is known, and is taken off.
+    """
+
+    def pushes(at: Float[Array, " dim"]) -> tuple[Float[Array, " dim"], Float[Array, " dim"]]:
+        def lost(end: Float[Array, " dim"]) -> Float[Array, ""]:
+            each = posterior.log_likelihoods(end)
+            if state.anchor is not None:
+                part = state.anchor.batch_part
+                each = each - posterior.over_data(lambda batch: part(posterior, at, end, batch))
+            return posterior.likelihood_power * jnp.sum(rows.unseen * each)
+
+        return shape.project(jax.grad(lost)(at)), shape.project(jax.grad(posterior.log_density)(at))
+
+    lost, whole = (jnp.mean(each, 0) for each in jax.lax.map(pushes, rows.positions))
+    share, total = _share(posterior, state, rows, shape, lost)
+    slope, length = lost @ lost - share * (whole @ lost), lost @ lost
+    # Where the log posterior happens to be flat at this place, the proposal knows better how wide it is.
+    curvature = jnp.maximum(total, length / 4 + jnp.finfo(length.dtype).tiny)
+    return jnp.abs(slope) / jnp.sqrt(curvature) / jnp.maximum(1 - share, 0.1)
 
 
 def _bends(

@@ -246,7 +246,7 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
         return estimated(d, known_change, scale=scale, left=left, groups=groups)
 
     def inspect(self, posterior: AbstractPosterior, state: PenaltyState, *, key: PRNGKeyArray) -> Stats:
-        return {"unseen": _influence.unseen_curvature(self, posterior, state, key=key)} if self.correction else {}
+        return _influence.lost_to_steps(self, posterior, state, key=key) if self.correction else {}
 
     @property
     def guarded(self) -> bool:

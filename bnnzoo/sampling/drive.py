@@ -231,9 +231,8 @@ class _Driver:
         chain_means = {name: [v / recipe.draws for v in sums] for name, sums in self.totals.items()}
         key = jax.random.fold_in(self.job.keys.settle, chunk.next_step)
         last_look = judgement.inspected(chunk.sampler, self.job.posterior, chunk.carry.states, key=key)
-        all_means = chain_means | last_look
         num_steps = recipe.draws * recipe.thin
-        findings = judgement.judged(chunk.sampler, self.job.posterior, all_means, num_steps=num_steps)
+        findings = judgement.judged(chunk.sampler, self.job.posterior, chain_means, look=last_look, num_steps=num_steps)
         means = {name: float(np.mean(values)) for name, values in chain_means.items()}
         if "log_weight" in self.totals:
             findings += diagnostics.of_weights(self.writer.values("sample_stats", "log_weight"))

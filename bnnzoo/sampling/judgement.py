@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Literal
 
 import equinox as eqx
@@ -48,16 +49,19 @@ def judged(
     posterior: AbstractPosterior,
     means: Mapping[str, Sequence[float]],
     *,
+    look: Mapping[str, Sequence[float]] = MappingProxyType({}),
     num_steps: int = _FEW_STEPS,
 ) -> tuple[Finding, ...]:
     """What is wrong with the run, by what is wrong with its chains, the worst first.
 
     Args:
         means: of each statistic [chain].
+        look: what `inspected` saw [chain]. One look is noisy: what it says of a chain counts half, but where all agree.
         num_steps: of a chain. The means of a few steps say too little of a single one: they are pooled.
     """
     if num_steps < _FEW_STEPS:
         means = {name: [float(np.mean(values))] * len(values) for name, values in means.items()}
+    means = {**means, **{name: np.maximum(np.asarray(v) / 2, np.mean(v)).tolist() for name, v in look.items()}}
     chains = range(max((len(values) for values in means.values()), default=0))
     each = [sampler.findings(posterior, {name: float(v[c]) for name, v in means.items()}) for c in chains]
     return _by_chain(each)

@@ -1,0 +1,225 @@
+"""The audit of a run: exact chains from its draws, and whether predictions drift away from what the run says."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Int
+
+from bnnzoo.assembly import Problem
+from bnnzoo.errors import UsageError
+from bnnzoo.evaluation import diagnostics, drift, predictive
+from bnnzoo.evaluation.predictor import Predictor
+from bnnzoo.posterior import NetworkPosterior, backend
+
+LEVEL = 1e-3
+"""Chance that draws of the posterior fail."""
+SHARE = 0.5
+"""Of the time that the run took, what an audit takes by itself."""
+_PROBES = 10
+_FEWEST = 16
+FEWEST_STEPS, MOST_STEPS = 8, 256
+_SEEN = 1.96 + 1.645
+"""Standard errors of a bias that 95 % of all repeats see, at 5 % false alarms."""
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What an audit found.
+
+    Attributes:
+        p_value: of no drift; below `level` the draws are not the posterior's.
+        drifted: what moved most, and `score`, by how much and which way, about a standard normal variable if nothing
+            drifts.
+        sd_bias: of the sd of predictions between draws, (run - exact) / exact: 0.1 is a tenth too wide. What was seen
+            on the way is taken for the share of it that the chains came. `sd_bias_se`: its standard error;
+            `sd_bias_seen`: what 95 % of all repeats would have seen.
+        moved: 1 - the correlation of predictions at start and end: near 0 the chains hardly moved, and say little.
+        chains, steps: short chains, and steps of each; `acceptance` of them.
+        cost: seconds over those of the run.
+    """
+
+    p_value: float
+    drifted: str
+    score: float
+    sd_bias: float
+    sd_bias_se: float
+    sd_bias_seen: float
+    moved: float
+    chains: int
+    steps: int
+    acceptance: float
+    cost: float
+    seconds: float
+    level: float = LEVEL
+
+    @property
+    def passed(self) -> bool:
+        return self.p_value >= self.level
+
+    @property
+    def verdict(self) -> str:
+        """One line."""
+        width = f"{abs(self.sd_bias):.0%} ± {self.sd_bias_se:.0%} too {'wide' if self.sd_bias > 0 else 'narrow'}"
+        if not self.passed:
+            way = "fell" if self.score < 0 else "rose"
+            return (
+                f"not the posterior: on exact chains from the draws {self.drifted} {way} (p = {self.p_value:.1g}); "
+                f"predictions are {width}"
+            )
+        return (
+            f"no drift found (p = {self.p_value:.2g}) in {self.chains} exact chains of {self.steps} steps; "
+            f"a bias of {self.sd_bias_seen:.0%} of the sd of predictions would have been seen with 95 % power"
+        )
+
+    def record(self) -> dict[str, Any]:
+        """All numbers and the verdict, flat."""
+        return {"verdict": self.verdict, "passed": self.passed, **asdict(self)}
+
+
+def of_run(predictor: Predictor, *, chains: int = 128, seconds: float | None = None, seed: int = 0) -> Audit:
+    """Start exact chains from thinned draws of a run and test whether anything drifts.
+
+    Args:
+        chains: short chains, at most: fewer where the draws are worth fewer independent ones.
+        seconds: what it may take, about; unless given, half of what the run took.
+
+    Raises:
+        UsageError: of a posterior made in Python, weighted draws, or fewer than two draws.
+    """
+    began, record = time.perf_counter(), predictor.record
+    if not record.names_a_model:
+        raise UsageError("audit: the run is of a posterior made in Python: its file does not hold the data")
+    if record.weights is not None:
+        raise UsageError("audit: the draws are weighted: chains would start from draws of the prior")
+    theirs = sum(float(value) for name, value in record.attributes.items() if name.startswith("seconds_"))
+    allowed = SHARE * theirs if seconds is None else seconds
+    starts, pilots = _chosen(predictor, chains)
+    x = predictor.inputs(record.probes(_PROBES)[1])
+    with backend.arithmetic(predictor.precision):
+        groups = (record.group("constant_data"), record.group("observed_data"))
+        posterior = Problem.restored(record.attributes, *groups, predictor.model).network_posterior
+        said = predictive.functions(predictor.posterior, predictor.thetas[starts], x)
+        thetas = [np.stack([posterior.unconstrained(d) for d in predictor.draws[kept]]) for kept in (starts, pilots)]
+        key_tune, key_move = jax.random.split(jax.random.key(seed))
+        kernel = drift.kernel_for(posterior, thetas[1], key=key_tune)
+        steps = _steps(kernel, posterior, thetas[0], until=began + allowed)
+        ends, acceptance = drift.moved(kernel, posterior, thetas[0], steps=steps, key=key_move)
+        centre = predictive.functions(predictor.posterior, predictor.draws[pilots], x).mean(0)
+        before, after = (functions(posterior, predictor.posterior, t, x, centre) for t in (thetas[0], ends))
+    return judged(said, before, after, steps, acceptance, began, theirs, seed=seed)
+
+
+def judged(
+    said: Float[np.ndarray, "unit row value"],
+    before: Mapping[str, Float[np.ndarray, "unit value"]],
+    after: Mapping[str, Float[np.ndarray, "unit value"]],
+    steps: int,
+    acceptance: float,
+    began: float,
+    theirs: float,
+    *,
+    seed: int,
+) -> Audit:
+    """What starts and ends say.
+
+    Args:
+        said: what the run predicts by each start: of Laplace the linearised network. before, after: `functions`.
+        began: by `time.perf_counter`. theirs: the seconds that the run took.
+    """
+    found, units = drift.compared(before, after, seed=seed), len(said)
+    start, end = (of["predictive means"] for of in (before, after))
+    correlation = drift.correlation(start, end)
+    log_ratio, error = drift.log_ratio_of_sds(said.reshape(units, -1), end)
+    # A variance comes 1 - rho^2 of its way while a mean comes 1 - rho.
+    way = max(1 - max(correlation, 0.0) ** 2, 1e-3)
+    seconds = time.perf_counter() - began
+    return Audit(
+        p_value=found.p_value,
+        drifted=found.function,
+        score=found.score,
+        sd_bias=float(np.expm1(log_ratio / way)),
+        sd_bias_se=float(np.exp(log_ratio / way) * error / way),
+        sd_bias_seen=_SEEN * error / way,
+        moved=1 - correlation,
+        chains=units,
+        steps=steps,
+        acceptance=acceptance,
+        cost=seconds / theirs if theirs else np.inf,
+        seconds=seconds,
+    )
+
+
+def _steps(kernel: drift.Kernel, posterior: NetworkPosterior, starts: Any, *, until: float) -> int:
+    """So many steps as there is time for, a power of two: they depend on the machine's speed, on no result."""
+    key = jax.random.key(0)
+    drift.moved(kernel, posterior, starts, steps=1, key=key)  # compiles
+    tick = time.perf_counter()
+    drift.moved(kernel, posterior, starts, steps=2, key=key)
+    tock = time.perf_counter()
+    affordable = max(1.0, 2 * (until - tock) / (tock - tick))
+    return int(np.clip(2 ** int(np.log2(affordable)), FEWEST_STEPS, MOST_STEPS))
+
+
+def functions(
+    posterior: NetworkPosterior,
+    predicting: NetworkPosterior,
+    thetas: Float[np.ndarray, "unit dim"],
+    x: Any,
+    centre: Float[np.ndarray, "row value"],
+) -> dict[str, Float[np.ndarray, "unit value"]]:
+    """The test functions of each position: predictions at the probes, their squares, densities, noise."""
+    natural = posterior.natural(thetas)
+    flat = np.concatenate([natural[b.name].reshape(len(thetas), -1) for b in posterior.layout.blocks], 1)
+    means = predictive.functions(predicting, flat.astype(thetas.dtype), x)
+    squares = (means.astype(float) - centre) ** 2
+
+    @jax.jit
+    def densities(thetas: jax.Array) -> jax.Array:
+        def one(theta: jax.Array) -> jax.Array:
+            return jnp.stack([jnp.sum(posterior.log_likelihoods(theta)), posterior.log_prior(theta)])
+
+        return jax.lax.map(one, thetas)
+
+    density = np.asarray(densities(jnp.asarray(thetas)), float)
+    found = {
+        "predictive means": means.reshape(len(thetas), -1),
+        "the spread of predictive means": squares.reshape(len(thetas), -1),
+        "the training rows' log density": density[:, :1],
+        "the log prior": density[:, 1:],
+        "the log posterior": density.sum(1, keepdims=True),
+    }
+    own = [i for b in posterior.layout.blocks if b.name.startswith("likelihood_") for i in range(b.start, b.stop)]
+    return found | ({"the likelihood's own parameters": thetas[:, own]} if own else {})
+
+
+def _chosen(predictor: Predictor, most: int) -> tuple[Int[np.ndarray, " start"], Int[np.ndarray, " pilot"]]:
+    """Draws to start from, as independent as they are, evenly through all chains; and others to tune with.
+
+    Raises:
+        UsageError: if there are fewer than two different draws.
+    """
+    chains, count = predictor.record.shape
+    total = chains * count
+    if np.ptp(predictor.draws.reshape(chains, count, -1), axis=1).max() == 0:
+        # Each chain is one draw: an ensemble.
+        starts = count * np.arange(chains)
+        if chains < 2:
+            raise UsageError("audit: all draws are the same; take more --chains")
+        return starts[:most], starts
+    worth = total
+    if diagnostics.is_chain(predictor.record.attributes["exactness"]):
+        values = predictor.functions(predictor.record.probes(_PROBES)[1]).reshape(chains, count, -1)
+        # At half of the effective number neighbours are all but independent.
+        worth = int(diagnostics.convergence(values)["ess_bulk"] / 2)
+    number = min(most, total, max(worth, min(_FEWEST, total)))
+    starts = ((np.arange(number) + 0.5) * total / number).astype(int)
+    rest = np.setdiff1d(np.arange(total), starts)
+    pool = rest if len(rest) else starts
+    return starts, pool[np.linspace(0, len(pool) - 1, min(16, len(pool))).round().astype(int)]

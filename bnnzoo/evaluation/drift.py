@@ -1,0 +1,204 @@
+"""Do draws stay where they are? Short exact chains from draws, and what moves on the way: nothing, if they are right.
+
+A draw of the posterior and where a reversible chain takes it may change places, so the differences of any functions
+of the two change sign together with probability one half: a test for which no assumption is made but independent draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+from scipy import stats
+
+from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.samplers import Penalty
+from bnnzoo.samplers.kernel import replace
+
+LEAPFROGS = 10
+"""Of a proposal, at most."""
+FULL_UP_TO = 20_000
+"""Rows up to which a step looks at all of them."""
+_SECOND_ORDER_UP_TO = 500
+"""Parameters up to which a control variate takes the place of all rows: its Hessian is one pass for each."""
+_PILOTS, _ROUNDS, _STEPS_A_ROUND = 16, 16, 4
+_ACCEPTANCE = 0.7
+_FLIPS = 9_999
+_FEWEST_FLIPPED = 12
+"""Units below which flipped signs could never be as rare as the level asks."""
+_ELEMENTS = 2**24
+"""Rows times chains that are stepped together, at most."""
+
+
+class Kernel(NamedTuple):
+    """One reversible step that keeps the posterior, tuned before any start is seen."""
+
+    sampler: Penalty
+    state: Any
+    """Of one chain; its position is replaced by a start."""
+    evaluations: float
+    """Rows that a step looks at."""
+    acceptance: float
+
+
+def kernel_for(posterior: AbstractPosterior, pilots: Float[np.ndarray, "pilot dim"], *, key: PRNGKeyArray) -> Kernel:
+    """Hamiltonian steps over all rows; with many rows and few parameters penalised ones with a control variate.
+
+    Args:
+        pilots: positions from which step size and proposal are tuned; none of them may be a start later.
+    """
+    total, dim = posterior.num_data, posterior.layout.dim
+    whole = total <= FULL_UP_TO or dim > _SECOND_ORDER_UP_TO
+    rows: dict[str, Any] = {"batch_size": max(2, total), "num_batches": 1, "sampling": "disjoint"}
+    if not whole:
+        rows = {"batch_size": 50, "num_batches": 20, "control_variate": "second"}
+    sampler = Penalty(proposal="hmc", num_steps=LEAPFROGS, step_size=1.0, **rows)
+    key_settle, key_steps = jax.random.split(key)
+    positions = jnp.asarray(pilots[:_PILOTS], posterior.dtype)
+    states = _settled(sampler, posterior, positions, None, key_settle)
+    log_eta, acceptance, number = float(np.log(0.3)), 0.0, 0
+    # The last rounds only shorten the step: no kernel leaves here that does not move.
+    while number < _ROUNDS or (acceptance < _ACCEPTANCE / 2 and number < 2 * _ROUNDS):
+        if number == _ROUNDS // 2:
+            # Draws far from the posterior have come nearer: its curvature is looked at again.
+            states = _settled(sampler, posterior, states.position, states, key_settle)
+            log_eta = float(np.log(0.3))
+        eta = jnp.full_like(states.step_size, np.exp(log_eta))
+        states = eqx.tree_at(lambda s: s.step_size, states, eta)
+        keys = jax.random.split(jax.random.fold_in(key_steps, number), len(positions))
+        at, rates, sigma2 = _moved(sampler, posterior, states, states.position, keys, jnp.asarray(_STEPS_A_ROUND))
+        states, acceptance = replace(states, position=at), float(jnp.mean(rates))
+        noisy = float(jnp.mean(sigma2)) > 1.0
+        log_eta += min(-0.3 if noisy else 0.3, 2 * (acceptance - _ACCEPTANCE))
+        number += 1
+    state = jax.tree.map(lambda leaf: leaf[0], states)
+    cost = sampler.evaluations(posterior, {"n_steps": (1 + LEAPFROGS) / 2})
+    return Kernel(sampler, state, float(cost), acceptance)
+
+
+def moved(
+    kernel: Kernel, posterior: AbstractPosterior, starts: Float[np.ndarray, "unit dim"], *, steps: int, key: Any
+) -> tuple[Float[np.ndarray, "unit dim"], float]:
+    """Where so many steps take each start, and their mean acceptance."""
+    positions = jnp.asarray(starts, posterior.dtype)
+    states = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (len(starts), *leaf.shape)), kernel.state)
+    keys = jax.random.split(key, len(starts))
+    ends, rates, _ = _moved(kernel.sampler, posterior, states, positions, keys, jnp.asarray(steps))
+    return np.asarray(ends), float(np.mean(np.asarray(rates)))
+
+
+def _settled(sampler: Penalty, posterior: AbstractPosterior, positions: Array, states: Any, key: PRNGKeyArray) -> Any:
+    """States of all pilots that share what they saw of the curvature; one anchor for all."""
+    keys = jax.random.split(key, len(positions))
+
+    @eqx.filter_jit
+    def settled(sampler: Any, posterior: Any, positions: Array, states: Any) -> Any:
+        if states is None:
+            states = jax.vmap(lambda t, k: sampler.init(posterior, t, num_warmup=1, key=k))(positions, keys)
+        return jax.lax.map(lambda one: sampler.settle(posterior, one[0], final=False, key=one[1]), (states, keys))
+
+    states = settled(sampler, posterior, positions, states)
+    _, states = sampler.tune(posterior, states, final=False, key=key, num_steps=0)
+    if states.anchor is None:
+        return states
+    first = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf[0], leaf.shape), states.anchor)
+    return replace(states, anchor=first)
+
+
+@eqx.filter_jit
+def _moved(
+    sampler: Penalty,
+    posterior: AbstractPosterior,
+    states: Any,
+    positions: Float[Array, "unit dim"],
+    keys: Any,
+    steps: Array,
+) -> tuple[Float[Array, "unit dim"], Float[Array, " unit"], Float[Array, " unit"]]:
+    """The number of steps is an argument: none compiles anew."""
+
+    def one(given: tuple[Any, Array, Any]) -> tuple[Array, Array, Array]:
+        state, position, key = given
+        state = replace(state, position=position)
+
+        def step(i: Array, carry: tuple[Any, Array, Array]) -> tuple[Any, Array, Array]:
+            state, rate, sigma2 = carry
+            state, told = sampler.step(posterior, state, key=jax.random.fold_in(key, i))
+            return state, rate + told["acceptance_rate"], sigma2 + jnp.minimum(told["sigma2"], 10.0)
+
+        zero = jnp.zeros((), position.dtype)
+        state, rate, sigma2 = jax.lax.fori_loop(0, steps, step, (state, zero, zero))
+        return state.position, rate / steps, sigma2 / steps
+
+    together = max(1, _ELEMENTS // max(1, sampler.plan(posterior.num_data).used * posterior.layout.dim))
+    return jax.lax.map(one, (states, positions, keys), batch_size=min(together, positions.shape[0]))
+
+
+# ---- what is said of it --------------------------------------------------------------------------
+
+
+class Drift(NamedTuple):
+    """What moved between starts and ends."""
+
+    p_value: float
+    function: str
+    """The function of theta that moved most."""
+    score: float
+    """Its signed-rank statistic, about a standard normal variable where nothing drifts: below 0 it fell."""
+
+
+def compared(starts: Mapping[str, np.ndarray], ends: Mapping[str, np.ndarray], *, seed: int = 0) -> Drift:
+    """Do any of the functions [unit, value] drift? One p-value for all.
+
+    Signed ranks (Wilcoxon 1945) of each, the largest of all; its law is that of flipped signs, the same flip for all
+    functions of a unit. With fewer than a dozen units t over their averages takes its place, times the functions.
+    """
+    names = [name for name, values in starts.items() for _ in range(values.shape[1])]
+    before, after = (
+        np.concatenate([np.asarray(values[name], float) for name in starts], 1) for values in (starts, ends)
+    )
+    difference = np.nan_to_num(after - before, posinf=1e300, neginf=-1e300)
+    moving = np.any(difference != 0, 0)
+    if not moving.any():
+        return Drift(1.0, "nothing moved", 0.0)
+    names, difference = [name for name, some in zip(names, moving, strict=True) if some], difference[:, moving]
+    ranks = stats.rankdata(np.abs(difference), axis=0) * np.sign(difference)
+    ranks = ranks / np.sqrt((ranks**2).sum(0))
+    scores = ranks.sum(0)
+    worst = int(np.argmax(np.abs(scores)))
+    units = len(difference)
+    if units < _FEWEST_FLIPPED:
+        p = np.nanmin(stats.ttest_1samp(difference, 0.0, axis=0).pvalue) if units > 1 else 1.0
+        return Drift(float(min(1.0, p * len(names))), names[worst], float(scores[worst]))
+    signs = np.random.default_rng(seed).choice([-1.0, 1.0], size=(_FLIPS, units))
+    largest = np.abs(signs @ ranks).max(1)
+    p = (1 + np.sum(largest >= np.abs(scores[worst]) * (1 - 1e-9))) / (1 + _FLIPS)
+    return Drift(float(p), names[worst], float(scores[worst]))
+
+
+def log_ratio_of_sds(
+    before: Float[np.ndarray, "unit value"], after: Float[np.ndarray, "unit value"]
+) -> tuple[float, float]:
+    """log(sd before / sd after), root means over the functions, and its standard error by the jackknife over units."""
+
+    def ratio(keep: np.ndarray) -> float:
+        variances = [float(np.var(values[keep], axis=0, ddof=1).sum()) for values in (before, after)]
+        return 0.5 * float(np.log(variances[0]) - np.log(variances[1])) if min(variances) > 0 else np.nan
+
+    units = len(before)
+    if units < 3:
+        return np.nan, np.nan
+    everyone = np.ones(units, bool)
+    left = np.array([ratio(np.arange(units) != unit) for unit in range(units)])
+    return ratio(everyone), float(np.sqrt((units - 1) * np.var(left)))
+
+
+def correlation(before: Float[np.ndarray, "unit value"], after: Float[np.ndarray, "unit value"]) -> float:
+    """Of starts and ends, over all functions: one where nothing moved, none where the start is forgotten."""
+    centred = [np.asarray(values, float) - np.mean(values, 0, dtype=float) for values in (before, after)]
+    scale = np.sqrt(np.sum(centred[0] ** 2) * np.sum(centred[1] ** 2))
+    return float(np.sum(centred[0] * centred[1]) / scale) if scale > 0 else 1.0
