@@ -69,13 +69,13 @@ def audited(of: NetworkPosterior, draws: np.ndarray, x: np.ndarray, steps: int, 
 def right(name: str, repeats: int, units: int, steps: int, seed: int) -> str:
     """One line of the table of right runs."""
     of, sampler, x = (
-        (approximate.posterior(), bnnzoo.Nuts(), NETWORK_AT[:, None])
+        (approximate.posterior(), bnnzoo.Nuts(max_tree_depth=6), NETWORK_AT[:, None])
         if name == "nuts"
         else (line(), bnnzoo.Penalty(batch_size=20, num_batches=20), np.eye(2, dtype=np.float32))
     )
-    chains, thin = CHAINS_A_RUN * repeats + 1, 10 if name == "nuts" else 40
+    chains, thin = CHAINS_A_RUN * repeats + 1, 6 if name == "nuts" else 40
     run = bnnzoo.sample(
-        of, sampler, chains=chains, seed=seed, warmup=1000, draws=max(16, units // CHAINS_A_RUN), thin=thin
+        of, sampler, chains=chains, seed=seed, warmup=400, draws=max(16, units // CHAINS_A_RUN), thin=thin
     )
     draws = approximate._draws(of, run.posterior["posterior"])
     found = audited(of, draws, x, steps, repeats, seed)

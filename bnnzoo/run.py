@@ -182,6 +182,11 @@ class Run:
         tell(Progress("evaluating", len(x), len(x)))
         return {**found, "rows": Estimate(len(y))}
 
+    @property
+    def loo_caveat(self) -> str:
+        """Why the `loo_` metrics of this run are not quite what they are called; empty where they are."""
+        return loo.caveat(self.predictor.record)
+
     def test_rows(self, data: Any = None) -> tuple[np.ndarray, np.ndarray]:
         """Inputs and targets of the test rows, or of `data`, in original units.
 

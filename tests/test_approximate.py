@@ -21,6 +21,7 @@ from bnnzoo.models import Cnn, Mlp
 from bnnzoo.posterior import NetworkPosterior
 from bnnzoo.posterior.likelihoods import Categorical, Gaussian
 from bnnzoo.posterior.priors import Hierarchical, Normal, ScaleMixture
+from bnnzoo.posterior.priors import Laplace as LaplacePrior
 from bnnzoo.recipe import Recipe
 from bnnzoo.samplers import Bbb, Dropout, Ensemble, Laplace, Swag, _curvature, _local
 from bnnzoo.samplers.bbb import blundell_weight, kl
@@ -281,6 +282,22 @@ def test_laplace_says_what_it_cannot_do():
         Laplace(covariance="full").check(_network(hidden=(2000,)))
     with pytest.raises(UsageError, match="no mode to expand about"):
         Laplace().check(_network(prior=Hierarchical()))
+
+
+@pytest.mark.parametrize("prior", [LaplacePrior(scale=0.5), ScaleMixture(wide=1.5, narrow=0.1)])
+def test_laplace_is_no_wider_than_a_prior_that_is_flat_or_pointed_at_the_mode(prior):
+    """Of hidden units that no datum tells of; the prior's curvature there is none, or negative."""
+    posterior = _network(prior=prior)
+    away = 0.4 * jnp.ones(posterior.layout.dim)
+    for make in (_curvature.full, _curvature.diagonal, _curvature.kronecker):
+        sd = np.sqrt(np.diag(_covariance(make, posterior, away)))
+        inner = posterior.layout.network
+        own = float(np.sqrt(np.max(np.asarray(prior.distribution(inner).variance))))
+        assert sd[: inner.dim].max() <= own * 1.001
+    # A normal prior's curvature is what it was.
+    plain = _network(prior=Normal(scale=0.3))
+    base = _curvature._base(plain, jnp.zeros(plain.layout.dim))
+    np.testing.assert_allclose(base[: plain.layout.network.dim], 1 / 0.3**2, rtol=1e-5)
 
 
 def test_other_posteriors_have_gradients_only():

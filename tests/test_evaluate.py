@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+import tiny
 import xarray as xr
 from scipy import special, stats
 
@@ -18,10 +19,12 @@ from bnnzoo import cli, store
 from bnnzoo.errors import UsageError
 from bnnzoo.evaluation import loo, predictive, scores
 from bnnzoo.evaluation.metrics import Estimate
+from bnnzoo.evaluation.record import Record
 from bnnzoo.models import Linear
 from bnnzoo.posterior import NetworkPosterior
 from bnnzoo.posterior.likelihoods import Categorical, Gaussian
 from bnnzoo.posterior.priors import Normal
+from bnnzoo.recipe import as_dict
 
 X = np.random.default_rng(0).normal(size=(30, 2)).astype(np.float32)
 SHORT: dict[str, Any] = {"chains": 2, "warmup": 60, "draws": 60, "init": "prior", "chain_method": "vectorized"}
@@ -311,3 +314,31 @@ def test_compare_refuses_other_data(folder, tmp_path, capsys):
     assert "moved.nc: not tested on the rows of a.nc" in capsys.readouterr().err
     with pytest.raises(UsageError, match="two or more"):
         bnnzoo.compare([folder / "a.nc"])
+
+
+@pytest.mark.parametrize(
+    ("told", "stochastic", "why"),
+    [
+        ({"exactness": "exact", "regime_ok": "not-applicable"}, "all", ""),
+        ({"exactness": "noise-corrected", "regime_ok": 1}, "all", ""),
+        ({"exactness": "noise-corrected", "regime_ok": 0}, "all", "its regime"),
+        ({"exactness": "biased", "regime_ok": "not-applicable"}, "all", "the sampler is biased"),
+        ({"exactness": "exact", "regime_ok": "not-applicable"}, "last", "the one left out among them"),
+    ],
+)
+def test_leave_one_out_says_what_it_is_not(told, stochastic, why):
+    """Features that saw the row left out, and draws of another law: the number carries the sentence."""
+    recipe = json.dumps(as_dict(tiny.recipe("nuts", "mlp", stochastic=stochastic)))
+    found = loo.caveat(Record(xr.DataTree(xr.Dataset(attrs={**told, "recipe": recipe, "signature": ""})), None))
+    assert why in found
+    assert bool(found) == bool(why)
+
+
+def test_the_caveat_is_in_every_output(folder, monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(loo, "caveat", lambda record: "loo_: not quite")
+    assert cli.run(["evaluate", str(folder / "a.nc"), "--json", "--quiet"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["loo_caveat"] == "loo_: not quite"
+    assert "bnnzoo: warning: loo_: not quite" in err
+    page = bnnzoo.open(folder / "a.nc").report(tmp_path / "report.html")
+    assert "loo_: not quite." in page.read_text(encoding="utf-8")

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from bnnzoo.cli import common_options as common
-from bnnzoo.cli.output import print_json, print_rows, warn_of_convergence
+from bnnzoo.cli.output import print_json, print_rows, print_warning, warn_of_convergence
 from bnnzoo.cli.progress_bar import observer
 
 Unseen = Annotated[
@@ -53,8 +53,11 @@ def evaluate(
         opened = zoo.open(run)
         estimates = opened.estimates(data, ood=ood, observer=watch, save=True, unseen=unseen)
     warn_of_convergence(opened)
+    caveat = opened.loo_caveat if "loo_nll" in estimates else ""
+    if caveat:
+        print_warning(caveat)
     if json:
-        print_json(flat(estimates))
+        print_json({**flat(estimates), **({"loo_caveat": caveat} if caveat else {})})
         return
     rows = [{"metric": name, "value": e.value, "se": e.se, "mcse": e.mcse} for name, e in estimates.items()]
     print_rows([{key: value for key, value in row.items() if value is not None} for row in rows])

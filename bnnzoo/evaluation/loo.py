@@ -13,6 +13,8 @@ from scipy import special
 from bnnzoo.evaluation import metrics
 from bnnzoo.evaluation.metrics import Estimate
 from bnnzoo.evaluation.predictor import Predictor
+from bnnzoo.evaluation.record import Record
+from bnnzoo.recipe import recipe_from
 
 _ROWS = 2000
 """Of how many training rows, evenly through the data."""
@@ -63,6 +65,18 @@ def estimates(predictor: Predictor) -> dict[str, Estimate]:
         "loo_pareto_k_bad": Estimate(float(np.mean(~(found.pareto_k <= found.good_k)))),
         "loo_rows": Estimate(len(x)),
     }
+
+
+def caveat(record: Record) -> str:
+    """Why the leave-one-out numbers of a run are not quite what they are called; empty where they are."""
+    about, found = record.attributes, []
+    if about["exactness"] == "biased":
+        found.append("the sampler is biased, and its draws with it")
+    if about.get("regime_ok") == 0:
+        found.append("the run did not hold its regime")
+    if record.names_a_model and recipe_from(about["recipe"]).stochastic != "all":
+        found.append("what is not sampled was trained on all rows, the one left out among them")
+    return f"loo_: {'; '.join(found)}" if found else ""
 
 
 def _smoothed(log_ratios: Float[np.ndarray, " draw"], efficiency: float) -> tuple[Float[np.ndarray, " draw"], float]:

@@ -53,7 +53,7 @@ def page(predictor: Predictor) -> str:
         "overall": escape(overall),
         "findings": "\n".join(_answer(answer) for answer in answers),
         "pictures": "\n".join(_section(title, known) for title in _sections()),
-        "metrics": _or_reason(evaluation, lambda found: _metrics(found.estimates)),
+        "metrics": _or_reason(evaluation, lambda found: _metrics(found.estimates, loo.caveat(record))),
         "diagnostics": _or_reason(diagnosis, _diagnostics),
         "reproduce": _reproduce(about, recipe),
         "cost": _table(("", ""), [(words, about[key]) for key, words in _COST.items() if key in about]),
@@ -145,13 +145,14 @@ def _figure(picture: Picture) -> str:
     )
 
 
-def _metrics(estimates: Mapping[str, Estimate]) -> str:
+def _metrics(estimates: Mapping[str, Estimate], caveat: str) -> str:
     """Every number, with its standard error over rows and its Monte Carlo error where there are any."""
     rows = [
         (name, estimate.value, *("" if error is None else error for error in (estimate.se, estimate.mcse)))
         for name, estimate in estimates.items()
     ]
-    return _table(("", "value", "± s.e.", "± MC"), rows)
+    said = f"<p>{escape(caveat)}.</p>" if caveat and "loo_nll" in estimates else ""
+    return _table(("", "value", "± s.e.", "± MC"), rows) + said
 
 
 def _diagnostics(diagnosis: Mapping[str, Any]) -> str:

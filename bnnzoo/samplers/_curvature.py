@@ -143,8 +143,15 @@ def _first(posterior: AbstractPosterior) -> Any:
 
 
 def _base(posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Float[Array, " dim"]:
-    """The prior's precision, and of the likelihood's own parameters also that of the data."""
+    """The prior's precision, and of the likelihood's own parameters also that of the data.
+
+    Where a prior is flat or pointed, and so has no curvature, one over its variance: a draw is no wider than it.
+    """
     base, inner = prior_precision(posterior, theta), posterior.layout.network.dim
+    prior = posterior.fixed_prior()
+    if prior is not None:
+        variance = jnp.asarray(prior.distribution(posterior.layout.network).variance)
+        base = base.at[:inner].max(jnp.where(jnp.isfinite(variance), 1 / variance, 0.0))
     if inner == posterior.layout.dim:
         return base
 

@@ -42,6 +42,8 @@ class Laplace(_training.AbstractTrainedSampler[LaplaceState]):
     of the others, with their exact curvature. Warm-up goes on to the mode by Adam, from where the start's training left
     it; at its end, or at once with `--warmup 0`, P is computed over all data. Last layers: `--stochastic last`.
 
+    A prior without curvature at the mode, flat or pointed there, counts with one over its variance.
+
     Predictions are of the network linearised at the mode, f(x, mode) + J(x, mode) (theta - mode): the model of which P
     is the posterior precision (Immer, Korzepa and Bauer 2021). `network` takes f(x, theta) itself, which is too wide
     where P is small.
