@@ -29,7 +29,7 @@ from bnnzoo.testing.targets import NETWORK_AT, NETWORK_SD
 CHAINS_A_RUN = 4
 WRONG = {
     "sgld, step 0.003": (bnnzoo.Sgld(step_size=3e-3, batch_size=2), {"warmup": 2000, "draws": 500, "thin": 20}),
-    "sgld, step 0.01": (bnnzoo.Sgld(step_size=1e-2, batch_size=2), {"warmup": 2000, "draws": 500, "thin": 20}),
+    "sgld, step 0.006": (bnnzoo.Sgld(step_size=6e-3, batch_size=2), {"warmup": 2000, "draws": 500, "thin": 20}),
     **{name: approximate.METHODS[name] for name in ("ensemble", "bbb, local", "laplace, full", "swag, rate 0.01")},
 }
 

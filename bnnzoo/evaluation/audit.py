@@ -118,8 +118,8 @@ def of_run(predictor: Predictor, *, chains: int = 128, seconds: float | None = N
 
 def judged(
     said: Float[np.ndarray, "unit row value"],
-    before: Mapping[str, Float[np.ndarray, "unit value"]],
-    after: Mapping[str, Float[np.ndarray, "unit value"]],
+    before: Mapping[str, Float[np.ndarray, "unit _"]],
+    after: Mapping[str, Float[np.ndarray, "unit _"]],
     steps: int,
     acceptance: float,
     began: float,
@@ -173,7 +173,7 @@ def functions(
     thetas: Float[np.ndarray, "unit dim"],
     x: Any,
     centre: Float[np.ndarray, "row value"],
-) -> dict[str, Float[np.ndarray, "unit value"]]:
+) -> dict[str, Float[np.ndarray, "unit _"]]:
     """The test functions of each position: predictions at the probes, their squares, densities, noise."""
     natural = posterior.natural(thetas)
     flat = np.concatenate([natural[b.name].reshape(len(thetas), -1) for b in posterior.layout.blocks], 1)

@@ -243,11 +243,15 @@ def of_statistics(
 def of_last_look(inspected: str) -> dict[str, float]:
     """What the sampler saw in a last look at each chain, from the attribute `inspected`.
 
-    `unseen` is the worst chain's; `variance_ratio`, the variance of an average direction over the posterior's that a
-    sampler without an accept step estimates of itself, is the mean, and `variance_ratio_se` its standard error.
+    `unseen` and `unseen_shift` are what is judged, the mean or half of the worst chain's; `variance_ratio`, the variance
+    of an average direction over the posterior's that a sampler without an accept step estimates of itself, is the
+    mean, and `variance_ratio_se` its standard error.
     """
     seen = json.loads(inspected)
-    found = {"unseen": float(np.max(seen["unseen"]))} if "unseen" in seen else {}
+    found = {}
+    for name in ("unseen", "unseen_shift"):
+        if name in seen:
+            found[name] = float(np.maximum(np.mean(seen[name]), np.max(seen[name]) / 2))
     if "variance_ratio" in seen:
         errors = np.asarray(seen["variance_ratio_se"], float)
         found["variance_ratio"] = float(np.mean(seen["variance_ratio"]))

@@ -172,7 +172,8 @@ def compared(starts: Mapping[str, np.ndarray], ends: Mapping[str, np.ndarray], *
     worst = int(np.argmax(np.abs(scores)))
     units = len(difference)
     if units < _FEWEST_FLIPPED:
-        p = np.nanmin(stats.ttest_1samp(difference, 0.0, axis=0).pvalue) if units > 1 else 1.0
+        tests: Any = stats.ttest_1samp(difference, 0.0, axis=0)
+        p = np.nanmin(tests.pvalue) if units > 1 else 1.0
         return Drift(float(min(1.0, p * len(names))), names[worst], float(scores[worst]))
     signs = np.random.default_rng(seed).choice([-1.0, 1.0], size=(_FLIPS, units))
     largest = np.abs(signs @ ranks).max(1)

@@ -1,0 +1,150 @@
+"""The audit: pairs that may change places pass, what drifts is named with its sign; right runs pass, others fail."""
+
+from __future__ import annotations
+
+import json
+
+import jax
+import numpy as np
+import pytest
+import tiny
+from scipy import stats
+
+from bnnzoo import cli, zoo
+from bnnzoo.errors import UsageError
+from bnnzoo.evaluation import audit, drift
+from bnnzoo.evaluation.audit import LEVEL
+from bnnzoo.samplers import Mala
+from bnnzoo.testing.targets import regression
+
+UNITS, REPEATS = 40, 120
+
+
+def pairs(rng: np.random.Generator, shift: float = 0.0, spread: float = 1.0) -> tuple[dict, dict]:
+    """Starts and ends [unit, value] that are correlated and, unless told otherwise, exchangeable; with heavy tails."""
+    start = rng.standard_t(3, size=(UNITS, 6))
+    end = 0.6 * start + 0.8 * rng.standard_t(3, size=(UNITS, 6))
+    middle = (start + end) / 2
+    swap = rng.random((UNITS, 1)) < 0.5
+    start, end = np.where(swap, end, start), np.where(swap, start, end)
+    before, after = start, middle + (end - middle) * spread + shift
+    return ({"f": before, "f^2": before**2}, {"f": after, "f^2": after**2})
+
+
+def p_values(**wrong: float) -> np.ndarray:
+    rng = np.random.default_rng(0)
+    return np.array([drift.compared(*pairs(rng, **wrong)).p_value for _ in range(REPEATS)])
+
+
+def test_the_p_value_of_exchangeable_pairs_is_uniform(monkeypatch):
+    """Kolmogorov's test at 1e-6, of independent repeats; p is discrete by a thousandth."""
+    monkeypatch.setattr(drift, "_FLIPS", 999)
+    found = p_values()
+    assert stats.kstest(found, "uniform").pvalue > 1e-6
+    assert (found > LEVEL).mean() > 0.98
+    # The positive controls: the ends have moved, or spread.
+    assert np.median(p_values(shift=0.5)) < 0.01
+    assert stats.kstest(p_values(spread=2.0), "uniform").pvalue < 1e-6
+
+
+def test_what_drifts_is_named_with_its_sign():
+    rng = np.random.default_rng(1)
+    start = rng.normal(size=(50, 3))
+    still = {"means": start, "density": start[:, :1]}
+    fell = {"means": start + 0.3 * rng.normal(size=start.shape), "density": start[:, :1] - rng.random((50, 1))}
+    found = drift.compared(still, fell)
+    assert (found.function, found.p_value) == ("density", 1e-4)
+    assert found.score < -5
+    assert drift.compared(still, still) == drift.Drift(1.0, "nothing moved", 0.0)
+
+
+def test_one_unit_that_moves_far_does_not_hide_the_others():
+    """Sums of differences would be that unit's alone."""
+    before = np.zeros((40, 1))
+    after = -1 - np.random.default_rng(0).random((40, 1))
+    after[0] = 1e12
+    assert drift.compared({"f": before}, {"f": after}).p_value < LEVEL
+
+
+def test_few_units_are_judged_too():
+    """Eight members of an ensemble: no flipped signs of eight are as rare as the level."""
+    rng = np.random.default_rng(2)
+    before = rng.normal(size=(8, 2))
+    assert drift.compared({"f": before}, {"f": before - 5 + 0.1 * rng.normal(size=(8, 2))}).p_value < LEVEL
+    right = [drift.compared({"f": before}, {"f": before + rng.normal(size=(8, 2))}).p_value for _ in range(200)]
+    assert np.mean(np.array(right) >= 0.01) > 0.95
+
+
+def test_the_ratio_of_the_sds_and_its_error():
+    rng = np.random.default_rng(3)
+
+    def one() -> tuple[float, float]:
+        before = 1.5 * rng.normal(size=(60, 4))
+        return drift.log_ratio_of_sds(before, rng.normal(size=(60, 4)))
+
+    found = np.array([one() for _ in range(200)])
+    assert abs(found[:, 0].mean() - np.log(1.5)) < 0.02
+    assert 0.8 < found[:, 1].mean() / found[:, 0].std() < 1.25
+
+
+# ---- chains --------------------------------------------------------------------------------------
+
+
+def _drifted(scale: float, shift: float) -> drift.Drift:
+    """Of 48 draws of the closed form, stretched and moved, in the regression with an exact answer."""
+    target = regression()
+    rng = np.random.default_rng(4)
+    draws = rng.multivariate_normal(target.mean, target.covariance * scale**2, size=64) + shift * target.sd
+    kernel = drift.kernel_for(target.posterior, draws[48:].astype(np.float32), key=jax.random.key(0))
+    assert kernel.acceptance > 0.4
+    ends, acceptance = drift.moved(
+        kernel, target.posterior, draws[:48].astype(np.float32), steps=20, key=jax.random.key(1)
+    )
+    assert acceptance > 0.4
+    z = [(theta - target.mean) / target.sd for theta in (draws[:48], ends)]
+    return drift.compared(*({"theta": one, "theta^2": one**2} for one in z))
+
+
+@pytest.mark.parametrize("full_up_to", [drift.FULL_UP_TO, pytest.param(100, marks=pytest.mark.slow)])
+def test_exact_draws_stay_and_others_do_not(full_up_to, monkeypatch):
+    """By all rows, and by the penalty with a control variate, which many rows ask for."""
+    monkeypatch.setattr(drift, "FULL_UP_TO", full_up_to)
+    assert _drifted(1.0, 0.0).p_value >= LEVEL
+    wide, moved = _drifted(3.0, 0.0), _drifted(1.0, 1.0)
+    assert wide.p_value < LEVEL
+    assert (wide.function, wide.score < 0) == ("theta^2", True)
+    assert moved.p_value < LEVEL
+
+
+# ---- runs ----------------------------------------------------------------------------------------
+
+
+def test_a_right_run_passes_and_one_with_the_wrong_width_does_not(tmp_path, capsys, monkeypatch):
+    path = tmp_path / "run.nc"
+    recipe = tiny.recipe("mala", "linear", draws=200, warmup=200, chains=4, thin=5, **{"likelihood.scale": "learned"})
+    run = zoo.run_recipe(recipe, out=path)
+    assert cli.run(["audit", str(path), "--chains", "40", "--seconds", "5", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["passed"]
+    assert found["p_value"] >= LEVEL
+    assert found["moved"] > 0.5
+    assert abs(found["sd_bias"]) < 4 * found["sd_bias_se"]
+    assert "would have been seen with 95 % power" in found["verdict"]
+    # The positive control: the same draws, half as wide about their mean.
+    draws = run.predictor.draws
+    run.predictor.__dict__["draws"] = (draws.mean(0) + (draws - draws.mean(0)) / 2).astype(draws.dtype)
+    run.predictor.__dict__.pop("thetas", None)
+    narrow = run.audit(chains=40, seconds=5.0)
+    assert not narrow.passed
+    assert narrow.sd_bias + 3 * narrow.sd_bias_se < 0
+    assert "too narrow" in narrow.verdict
+    monkeypatch.setattr(audit, "of_run", lambda *args, **more: narrow)
+    assert cli.run(["audit", str(path)]) == 3
+    assert "bnnzoo: not the posterior" in capsys.readouterr().err
+
+
+def test_what_an_audit_cannot_do(tmp_path):
+    target = regression()
+    run = zoo.sample(target.posterior, Mala(), chains=2, warmup=5, draws=5, out=tmp_path / "hand.nc")
+    with pytest.raises(UsageError, match="made in Python"):
+        run.audit()
