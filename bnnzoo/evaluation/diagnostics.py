@@ -243,7 +243,7 @@ def of_statistics(
 def of_last_look(inspected: str) -> dict[str, float]:
     """What the sampler saw in a last look at each chain, from the attribute `inspected`.
 
-    `unseen` and `unseen_shift` are what is judged, the mean or half of the worst chain's; `variance_ratio`, the variance
+    `unseen` and `unseen_shift` are what is judged, the mean or half of the worst; `variance_ratio`, the variance
     of an average direction over the posterior's that a sampler without an accept step estimates of itself, is the
     mean, and `variance_ratio_se` its standard error.
     """
