@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -16,7 +17,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from bnnzoo import registry
 from bnnzoo.data import Dataset, Scaler, Signature, load_asked, split
 from bnnzoo.data.dataset import Task
-from bnnzoo.errors import UsageError
+from bnnzoo.errors import NotFoundError, UsageError
 from bnnzoo.models import AbstractModel
 from bnnzoo.models.own import PREFIX as OWN
 from bnnzoo.posterior import AbstractPosterior, NetworkPosterior, stochastic
@@ -123,7 +124,11 @@ class Problem:
                 f"the file does not say what its data are as this version reads it ({type(error).__name__}: {error}); "
                 "it is damaged, or of another version of bnnzoo"
             ) from error
-        description = Description(make_parts(recipe, signature.task, model), signature, scaler)
+        try:
+            parts = make_parts(recipe, signature.task, model)
+        except NotFoundError as error:
+            raise _naming_package(error, str(attributes.get("plugins", ""))) from error
+        description = Description(parts, signature, scaler)
         train = None if observed is None else signature.rows(constant["x"], observed["y"], "file")
         return _described(recipe, description, train, fixed=fixed_leaves(constant))
 
@@ -199,6 +204,20 @@ class Problem:
             fields["likelihood"] = _written(name, parts.likelihood)
         whole: Any = {**fields, "task": signature.task, "init": recipe.init or "map"}
         return as_dict(dataclasses.replace(recipe, **whole))
+
+
+def _naming_package(error: NotFoundError, plugins: str) -> NotFoundError:
+    """That a part is not found is said with the packages that the run's file names and that are not loaded."""
+    try:
+        made_with = dict(json.loads(plugins))
+    except (TypeError, ValueError):
+        return error
+    loaded = {plugin.distribution for plugin in registry.plugins()}
+    gone = [f"{name}=={version}" for name, version in made_with.items() if registry.canonical(name) not in loaded]
+    if not gone:
+        return error
+    missing = str(error).partition(";")[0]
+    return NotFoundError(f"{missing}; the run was made with what is not loaded: pip install {' '.join(gone)}")
 
 
 def make_parts(recipe: Recipe, task: Task, own: AbstractModel | None = None) -> Parts:

@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 
 from bnnzoo.errors import UsageError
-from bnnzoo.store import parts, walk
+from bnnzoo.store import checkpoint, parts, walk
 from bnnzoo.store.checkpoint import Checkpoint
 from bnnzoo.store.parts import Unfinished, parts_folder
 from bnnzoo.store.schema import POSTERIOR, REQUIRED, SAMPLE_STATS, SAMPLED, dims_of
@@ -64,9 +64,18 @@ def resumable(path: Path, from_part: int | None = None) -> tuple[Unfinished, Che
         UsageError: when there is none, or something that is needed is damaged.
     """
     folder = parts_folder(path)
-    if not parts.holds_run(folder) and (path.exists() or not folder.exists()):
-        raise UsageError(f"{path}: finished; nothing to resume" if path.exists() else f"{path}: no such run")
+    if not parts.holds_run(folder):
+        if path.exists():
+            raise UsageError(f"{path}: finished; nothing to resume")
+        if folder.is_dir() and not folder.is_symlink():
+            raise UsageError(f"{path}: stopped before it had begun; nothing to resume: start it again")
+        raise UsageError(f"{path}: no such run")
     unfinished = parts.load(folder)
+    if not checkpoint.any_in(folder) and is_complete(path):
+        raise UsageError(
+            f"{path}: finished; the run that was to replace it was stopped before its first checkpoint: "
+            f"start that again with --force, or remove {folder.name}"
+        )
     saved = unfinished.checkpoint(from_part)
     unfinished.check(saved.num_parts)
     return unfinished, saved
