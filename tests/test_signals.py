@@ -69,7 +69,7 @@ def finished(tmp_path_factory) -> Path:
     """A run that takes a while to look at."""
     folder = tmp_path_factory.mktemp("finished")
     zoo.run_recipe(tiny.recipe("nuts", warmup=100, draws=500), out=folder / "run.nc")
-    (folder / "x.csv").write_text("\n".join([",".join(f"x{i}" for i in range(10)), *[",".join("0" * 10)] * 20000]))
+    (folder / "x.csv").write_text("\n".join(["age,sex,bmi,bp,s1,s2,s3,s4,s5,s6", *[",".join("0" * 10)] * 20000]))
     return folder
 
 
