@@ -107,7 +107,7 @@ def main() -> None:
     except OSError as error:
         code = code or _exit_code(error, [])
         # What could not be written is dropped: the interpreter would try again at exit, and complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     sys.exit(code)
 
 
