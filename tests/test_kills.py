@@ -16,6 +16,7 @@ import tiny
 
 import bnnzoo
 from bnnzoo import cli, store
+from bnnzoo.store import parts
 
 pytestmark = [pytest.mark.slow, pytest.mark.kills]
 
@@ -27,8 +28,8 @@ IN_A_ROW = 3
 
 _TRAINED = ["--start-steps", "250", "--chains", "2", "--test-fraction", "0.5", "--checkpoint-every", "0", "--quiet"]
 RUNS = {
-    "mdn penalty": ["--sampler.batch-size", "20", "--sampler.num-batches", "5", "--draws", "400", "--thin", "20"],
-    "mlp nuts": ["--sampler.max-tree-depth", "4", "--draws", "400", "--thin", "10"],
+    "mdn penalty": ["--sampler.batch-size", "20", "--sampler.num-batches", "5", "--draws", "200", "--thin", "20"],
+    "mlp nuts": ["--sampler.max-tree-depth", "4", "--draws", "200", "--thin", "5"],
     "cnn sgld": ["--sampler.batch-size", "10", "--model.channels", "2,2", "--draws", "200", "--thin", "5"],
     "mlp bbb": ["--draws", "20000"],
 }
@@ -82,7 +83,7 @@ def zoo(tmp_path_factory) -> Iterator[Zoo]:
 
 def uninterrupted(zoo: Zoo, out: Path, name: str) -> Whole:
     """Twice: the first compiles, the second says how long it takes."""
-    words = ("sample", *name.split(), *_TRAINED, "--warmup", "200", *RUNS[name])
+    words = ("sample", *name.split(), *_TRAINED, "--warmup", "100", *RUNS[name])
     found = []
     for number in range(2):
         path, began = out.with_name(f"{number}-{out.name}"), time.monotonic()
@@ -136,13 +137,18 @@ def words_that_go_on(out: Path, whole: Whole) -> tuple[str, ...]:
 
 def check_what_is_there(out: Path, whole: Whole) -> None:
     """All draws that can be seen are those of the run that nothing stopped."""
-    if not store.is_unfinished(out) and not out.exists():
+    if not parts.holds_run(store.parts_folder(out)) and not out.exists():
         return
     found = draws(out)
     counts = {values.shape[1] for values in found.values()}
     assert len(counts) <= 1
     for name, values in found.items():
         np.testing.assert_array_equal(values, whole.draws[name][:, : values.shape[1]], err_msg=name)
+
+
+def check_end(process: Any, zoo: Zoo) -> None:
+    """Done; or, where the kill before came after the last rename, nothing to do."""
+    assert process.exitcode == 0 or "nothing to resume" in zoo.said(), zoo.said()
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -158,7 +164,7 @@ def test_a_hundred_kills_change_no_bit(name, zoo, tmp_path):
             special = {0: in_warm_up, 5: in_the_final_write}.get((kills + turn) % 10)
             process = zoo.start(*words)
             if not killed(process, out, special or at(rng.uniform(0.02, 1.0) * whole.seconds)):
-                assert process.exitcode == 0, zoo.said()
+                check_end(process, zoo)
                 break
             kills += 1
             check_what_is_there(out, whole)
@@ -166,11 +172,10 @@ def test_a_hundred_kills_change_no_bit(name, zoo, tmp_path):
         else:
             process = zoo.start(*words)
             process.join()
-            # Where the kill came after the last rename, there is nothing to resume.
-            assert process.exitcode == 0 or "nothing to resume" in zoo.said(), zoo.said()
+            check_end(process, zoo)
         tiny.assert_same_bits(draws(out), whole.draws)
         assert sorted(p.name for p in out.parent.glob(f".{out.name}*")) == []
-        assert not store.parts_folder(out).exists()
+        assert not parts.holds_run(store.parts_folder(out))
     print(f"{name}: {kills} kills of {number} runs, {whole.seconds:.1f} s each")
 
 
