@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -118,9 +119,11 @@ class Problem:
         try:
             signature = Signature.from_json(str(attributes["signature"]))
             scaler = Scaler(*(np.asarray(constant[name]) for name in ("x_mean", "x_sd", "y_mean", "y_sd")))
+            scaler.check(signature)
         except (LookupError, TypeError, ValueError) as error:
+            reason = ascii(" ".join(str(error).split())[:200])[1:-1]
             raise UsageError(
-                f"the file does not say what its data are as this version reads it ({type(error).__name__}: {error}); "
+                f"the file does not say what its data are as this version reads it ({type(error).__name__}: {reason}); "
                 "it is damaged, or of another version of bnnzoo"
             ) from error
         description = Description(make_parts(recipe, signature.task, model), signature, scaler)
@@ -270,6 +273,7 @@ def _posterior(
         UsageError: if the recipe's `stochastic` names no parameter.
     """
     parts, signature, scaler = description
+    _check_size(recipe, description)
     network = stochastic.with_leaves(description.network(key=jax.random.key(0)), fixed)
     if train is None:
         x, y = description.example[:0], np.zeros((0,), np.float32)
@@ -306,6 +310,18 @@ def _posterior(
         return posterior
     # Parameters keep the names that they have in the whole network.
     return dataclasses.replace(make(last, x=np.asarray(posterior.features(features))), layout=posterior.layout)
+
+
+def _check_size(recipe: Recipe, description: Description) -> None:
+    """Refuse a network that no memory of this machine holds, before any of it is made."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    shapes = eqx.filter_eval_shape(lambda: description.network(key=jax.random.key(0)))
+    num_bytes = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes) if hasattr(leaf, "dtype"))
+    if num_bytes > memory:
+        raise UsageError(
+            f"model {recipe.model.name}: its parameters take {num_bytes / 2**30:.3g} GiB, and this machine has "
+            f"{memory / 2**30:.3g} GiB of memory; make the network smaller"
+        )
 
 
 def _written(name: str, part: Any) -> Part:
