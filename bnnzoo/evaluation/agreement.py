@@ -45,14 +45,14 @@ def check(tree: xr.DataTree, path: Path | None, problem: Problem) -> None:
             raise _damaged(path, name, "is not in it")
 
 
-def check_finite(draws: np.ndarray, path: Path | None) -> None:
-    """A run keeps no draw that is not finite.
+def check_finite(weights: np.ndarray, path: Path | None) -> None:
+    """A run keeps no weight of a network that is not finite. (A scale may have left the numbers on its natural scale.)
 
     Raises:
         UsageError: naming the file.
     """
     with np.errstate(all="ignore"):
-        if not np.isfinite(np.sum(draws)) and not np.isfinite(draws).all():
+        if not np.isfinite(np.sum(weights)) and not np.isfinite(weights).all():
             raise _damaged(path, "posterior", "holds numbers that are not finite")
 
 

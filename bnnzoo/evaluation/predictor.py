@@ -89,7 +89,8 @@ class Predictor:
     def draws(self) -> Float[np.ndarray, "draw dim"]:
         """All chains' draws one after the other, flattened, on their natural scale."""
         draws = self.record.positions(self.blocks)
-        agreement.check_finite(draws, self.record.path)
+        if self.record.names_a_model:
+            agreement.check_finite(draws[:, : self._problem.posterior.layout.network.dim], self.record.path)
         return draws
 
     @functools.cached_property

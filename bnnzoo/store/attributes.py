@@ -59,6 +59,7 @@ class _Root(BaseModel):
     inspected: Json[dict[str, Annotated[list[float], Field(min_length=1)]]] = {}
     restarted: _Count = 0
     verdict: str = ""
+    absurd: str = ""
     converged: Literal[0, 1, "not-applicable"] = 0
     rhat: float = 0.0
     ess_bulk: float = 0.0

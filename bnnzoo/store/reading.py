@@ -97,6 +97,17 @@ def _checked(run: Unfinished) -> Unfinished:
     return run
 
 
+def open_parts(path: Path) -> xr.DataTree:
+    """The tree of a run's parts, also where there is a file of another run that they are to replace.
+
+    Raises:
+        UsageError: where there are none, or they are damaged.
+    """
+    run = _checked(parts.load(parts_folder(path)))
+    run.check()
+    return _tree_of_parts(run)
+
+
 def _attribute(file: h5py.File, name: str) -> Any:
     """A root attribute; a number may be an array of one."""
     value = file.attrs.get(name)
