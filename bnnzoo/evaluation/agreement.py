@@ -21,6 +21,8 @@ def check(tree: xr.DataTree, path: Path | None, problem: Problem) -> None:
     Raises:
         UsageError: naming the file and the variable.
     """
+    if schema.POSTERIOR not in tree.children:
+        return  # no draws yet
     posterior = tree[schema.POSTERIOR]
     lead = tuple(posterior.sizes.get(name, 0) for name in schema.SAMPLED)
     blocks = {block.name: block for block in problem.posterior.layout.blocks}
