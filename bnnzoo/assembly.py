@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import os
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -18,7 +17,7 @@ from bnnzoo import registry
 from bnnzoo.data import Dataset, Scaler, Signature, load_asked, split
 from bnnzoo.data.dataset import Task
 from bnnzoo.errors import UsageError
-from bnnzoo.models import AbstractModel
+from bnnzoo.models import AbstractModel, size
 from bnnzoo.models.own import PREFIX as OWN
 from bnnzoo.posterior import AbstractPosterior, NetworkPosterior, stochastic
 from bnnzoo.posterior.layout import named_leaves
@@ -273,7 +272,7 @@ def _posterior(
         UsageError: if the recipe's `stochastic` names no parameter.
     """
     parts, signature, scaler = description
-    _check_size(recipe, description)
+    size.check(recipe.model.name, lambda: description.network(key=jax.random.key(0)))
     network = stochastic.with_leaves(description.network(key=jax.random.key(0)), fixed)
     if train is None:
         x, y = description.example[:0], np.zeros((0,), np.float32)
@@ -310,18 +309,6 @@ def _posterior(
         return posterior
     # Parameters keep the names that they have in the whole network.
     return dataclasses.replace(make(last, x=np.asarray(posterior.features(features))), layout=posterior.layout)
-
-
-def _check_size(recipe: Recipe, description: Description) -> None:
-    """Refuse a network that no memory of this machine holds, before any of it is made."""
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    shapes = eqx.filter_eval_shape(lambda: description.network(key=jax.random.key(0)))
-    num_bytes = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes) if hasattr(leaf, "dtype"))
-    if num_bytes > memory:
-        raise UsageError(
-            f"model {recipe.model.name}: its parameters take {num_bytes / 2**30:.3g} GiB, and this machine has "
-            f"{memory / 2**30:.3g} GiB of memory; make the network smaller"
-        )
 
 
 def _written(name: str, part: Any) -> Part:

@@ -266,9 +266,7 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
                 f"{posterior.num_data}; use fewer, or --sampler.sampling replacement"
             )
         if sizes.used < 2:
-            raise UsageError(
-                "one datum a step has no variance: the penalty needs batches of two or more; use nuts"
-            )
+            raise UsageError("one datum a step has no variance: the penalty needs batches of two or more; use nuts")
         refuse_large(self.control_variate, posterior)
 
     def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> float:

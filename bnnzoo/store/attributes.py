@@ -69,6 +69,9 @@ class _Root(BaseModel):
     likelihood: _Name = ""
     rows: _Count = 0
     inexact_resume: str = ""
+    ended: _Name = ""
+    stops: Json[list[_Count]] = []
+    budget: _Name = ""
 
 
 def fault(attributes: Mapping[str, Any]) -> str:
