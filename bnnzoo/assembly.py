@@ -18,7 +18,7 @@ from bnnzoo import registry
 from bnnzoo.data import Dataset, Scaler, Signature, load_asked, split
 from bnnzoo.data.dataset import Task
 from bnnzoo.errors import NotFoundError, UsageError
-from bnnzoo.models import AbstractModel
+from bnnzoo.models import AbstractModel, size
 from bnnzoo.models.own import PREFIX as OWN
 from bnnzoo.posterior import AbstractPosterior, NetworkPosterior, stochastic
 from bnnzoo.posterior.layout import named_leaves
@@ -119,9 +119,11 @@ class Problem:
         try:
             signature = Signature.from_json(str(attributes["signature"]))
             scaler = Scaler(*(np.asarray(constant[name]) for name in ("x_mean", "x_sd", "y_mean", "y_sd")))
+            scaler.check(signature)
         except (LookupError, TypeError, ValueError) as error:
+            reason = ascii(" ".join(str(error).split())[:200])[1:-1]
             raise UsageError(
-                f"the file does not say what its data are as this version reads it ({type(error).__name__}: {error}); "
+                f"the file does not say what its data are as this version reads it ({type(error).__name__}: {reason}); "
                 "it is damaged, or of another version of bnnzoo"
             ) from error
         try:
@@ -289,6 +291,7 @@ def _posterior(
         UsageError: if the recipe's `stochastic` names no parameter.
     """
     parts, signature, scaler = description
+    size.check(recipe.model.name, lambda: description.network(key=jax.random.key(0)))
     network = stochastic.with_leaves(description.network(key=jax.random.key(0)), fixed)
     if train is None:
         x, y = description.example[:0], np.zeros((0,), np.float32)

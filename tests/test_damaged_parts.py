@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 import tiny
-from test_hostile_files import HOSTILE, SECRET, refused
+from hostile import HOSTILE, SECRET
+from test_hostile_files import refused
 
 import bnnzoo
 from bnnzoo import store, zoo
