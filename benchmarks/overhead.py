@@ -99,7 +99,8 @@ def bnnzoo_run(
     with tempfile.TemporaryDirectory() as folder:
         writer = Store(Path(folder) / "run.nc")
         if store:
-            writer.create({}, {}, {}, force=False)
+            writer.claim(force=False)
+            writer.create({}, {}, {})
         stream = chunks(
             posterior,
             sampler,

@@ -1,5 +1,17 @@
-"""`python -m bnnzoo`."""
+"""The command `bnnzoo`, and `python -m bnnzoo`. Signals first: all else takes a second to import."""
 
-from bnnzoo.cli import main
+from __future__ import annotations
 
-main()
+from bnnzoo import signals
+
+
+def main() -> None:
+    """Run the command line."""
+    signals.take_over()
+    from bnnzoo import cli
+
+    cli.main()
+
+
+if __name__ == "__main__":
+    main()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -16,8 +17,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from bnnzoo import registry
 from bnnzoo.data import Dataset, Scaler, Signature, load_asked, split
 from bnnzoo.data.dataset import Task
-from bnnzoo.errors import UsageError
-from bnnzoo.models import AbstractModel
+from bnnzoo.errors import NotFoundError, UsageError
+from bnnzoo.models import AbstractModel, size
 from bnnzoo.models.own import PREFIX as OWN
 from bnnzoo.posterior import AbstractPosterior, NetworkPosterior, stochastic
 from bnnzoo.posterior.layout import named_leaves
@@ -118,12 +119,18 @@ class Problem:
         try:
             signature = Signature.from_json(str(attributes["signature"]))
             scaler = Scaler(*(np.asarray(constant[name]) for name in ("x_mean", "x_sd", "y_mean", "y_sd")))
+            scaler.check(signature)
         except (LookupError, TypeError, ValueError) as error:
+            reason = ascii(" ".join(str(error).split())[:200])[1:-1]
             raise UsageError(
-                f"the file does not say what its data are as this version reads it ({type(error).__name__}: {error}); "
+                f"the file does not say what its data are as this version reads it ({type(error).__name__}: {reason}); "
                 "it is damaged, or of another version of bnnzoo"
             ) from error
-        description = Description(make_parts(recipe, signature.task, model), signature, scaler)
+        try:
+            parts = make_parts(recipe, signature.task, model)
+        except NotFoundError as error:
+            raise _naming_package(error, str(attributes.get("plugins", ""))) from error
+        description = Description(parts, signature, scaler)
         train = None if observed is None else signature.rows(constant["x"], observed["y"], "file")
         return _described(recipe, description, train, fixed=fixed_leaves(constant))
 
@@ -201,6 +208,20 @@ class Problem:
         return as_dict(dataclasses.replace(recipe, **whole))
 
 
+def _naming_package(error: NotFoundError, plugins: str) -> NotFoundError:
+    """That a part is not found is said with the packages that the run's file names and that are not loaded."""
+    try:
+        made_with = dict(json.loads(plugins))
+    except (TypeError, ValueError):
+        return error
+    loaded = {plugin.distribution for plugin in registry.plugins()}
+    gone = [f"{name}=={version}" for name, version in made_with.items() if registry.canonical(name) not in loaded]
+    if not gone:
+        return error
+    missing = str(error).partition(";")[0]
+    return NotFoundError(f"{missing}; the run was made with what is not loaded: pip install {' '.join(gone)}")
+
+
 def make_parts(recipe: Recipe, task: Task, own: AbstractModel | None = None) -> Parts:
     """The objects of a recipe for data of that task, all problems of their fields reported together."""
     if own is None and recipe.model.name.startswith(OWN):
@@ -270,6 +291,7 @@ def _posterior(
         UsageError: if the recipe's `stochastic` names no parameter.
     """
     parts, signature, scaler = description
+    size.check(recipe.model.name, lambda: description.network(key=jax.random.key(0)))
     network = stochastic.with_leaves(description.network(key=jax.random.key(0)), fixed)
     if train is None:
         x, y = description.example[:0], np.zeros((0,), np.float32)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -26,7 +25,7 @@ from bnnzoo.evaluation.record import Record
 from bnnzoo.finding import Finding
 from bnnzoo.models import AbstractModel
 from bnnzoo.progress import Observer, Progress
-from bnnzoo.store.atomic import write_whole
+from bnnzoo.store.atomic import copy_whole, write_whole
 
 if TYPE_CHECKING:
     from bnnzoo.plots import Picture
@@ -75,7 +74,7 @@ class Run:
             raise UsageError(f"{path}: exists; give force=True to replace it")
         if self.path is None or not self.path.exists():
             raise UsageError("the run is not finished: resume it first")
-        shutil.copyfile(self.path, path)
+        copy_whole(self.path, Path(path))
 
     def summary(self) -> dict[str, Any]:
         """The run in a dozen numbers."""

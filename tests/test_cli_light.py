@@ -13,7 +13,6 @@ from rich.text import Text
 from bnnzoo import cli, registry
 from bnnzoo.cli.part_command import split_fields
 from bnnzoo.cli.progress_bar import PlainLines
-from bnnzoo.cli.signals import stop_signals
 from bnnzoo.errors import BnnzooWarning, GateError
 from bnnzoo.progress import Progress
 
@@ -231,27 +230,3 @@ def test_plain_progress_lines():
         "bnnzoo: sampling 50/100, 10/s, acceptance 0.70, 5 s left",
         "bnnzoo: sampling 100/100, 14.3/s, acceptance 0.70",
     ]
-
-
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
-def test_the_first_signal_asks_and_the_second_ends(name):
-    code = (
-        "import os, signal\nfrom bnnzoo.cli.signals import stop_signals\n"
-        "with stop_signals() as stop:\n"
-        f"    assert stop() == 0\n    os.kill(os.getpid(), signal.{name})\n"
-        f"    assert stop() == signal.{name}\n    print('asked', flush=True)\n"
-        f"    os.kill(os.getpid(), signal.{name})\n    print('not reached')\n"
-    )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert result.stdout == "asked\n"
-    assert result.returncode == {"SIGINT": 130, "SIGTERM": 143}[name]
-    assert "again to stop at once" in result.stderr
-
-
-def test_handlers_are_given_back():
-    import signal
-
-    before = signal.getsignal(signal.SIGTERM)
-    with stop_signals():
-        assert signal.getsignal(signal.SIGTERM) is not before
-    assert signal.getsignal(signal.SIGTERM) is before

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 import tiny
-from test_hostile_files import HOSTILE, SECRET, refused
+from hostile import HOSTILE, SECRET
+from test_hostile_files import refused
 
 import bnnzoo
 from bnnzoo import store, zoo
@@ -297,6 +298,42 @@ def test_the_old_file_stays_until_the_new_one_is_whole(whole, run):
     writer.reopen(1)
     writer.finish(complete=False)
     assert bnnzoo.open(run).attributes["complete"] == 1
+
+
+def test_force_stopped_before_its_first_checkpoint_leaves_the_old_run(whole, tmp_path):
+    out = tmp_path / "run.nc"
+    whole.save(out)
+    writer = store.Store(out)
+    writer.claim(force=True)
+    writer.create({}, {}, {})
+    writer.release()
+    with pytest.raises(UsageError, match="finished; the run that was to replace it was stopped before its first check"):
+        zoo.resume(out)
+    tiny.assert_same_bits(draws(bnnzoo.open(out)), draws(whole))
+
+
+def test_a_folder_that_a_kill_left_at_the_start_keeps_nobody_away(tmp_path):
+    out = tmp_path / "run.nc"
+    store.parts_folder(out).mkdir()
+    (store.parts_folder(out) / "lock").touch()
+    with pytest.raises(UsageError, match="stopped before it had begun; nothing to resume: start it again"):
+        zoo.resume(out)
+    zoo.run_recipe(tiny.recipe("random-walk"), out=out)
+    assert [path.name for path in tmp_path.iterdir()] == ["run.nc"]
+
+
+def test_a_bit_lost_in_a_finished_file_is_seen_when_it_is_read(whole, tmp_path):
+    out = tmp_path / "run.nc"
+    whole.save(out)
+    weight = draws(whole)["weight"]
+    content = bytearray(out.read_bytes())
+    place = content.index(np.ascontiguousarray(weight[1, 100:120]).tobytes())
+    content[place] ^= 1
+    out.write_bytes(bytes(content))
+    run = bnnzoo.open(out)
+    assert run.predictor.record.array("posterior", "bias").size
+    with pytest.raises(UsageError, match=r"run\.nc: damaged: weight is not what was written"):
+        run.predict(np.zeros((1, 10)))
 
 
 def draws(found: bnnzoo.Run) -> dict[str, np.ndarray]:

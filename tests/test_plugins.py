@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import fake_plugins
 import pytest
+import tiny
 
-from bnnzoo import registry
+from bnnzoo import registry, zoo
 from bnnzoo.cli.zoo import runnable
-from bnnzoo.errors import BnnzooWarning, NotFoundError, UsageError
+from bnnzoo.errors import BnnzooWarning, InterruptedRunError, NotFoundError, UsageError
 from bnnzoo.recipe import read_layer, resolve, shipped_names
 
 
@@ -285,3 +288,17 @@ def test_an_interrupt_is_not_swallowed(site):
     fake_plugins.install(site, "broken", "raise KeyboardInterrupt\n")
     with pytest.raises(KeyboardInterrupt):
         registry.plugins()
+
+
+def test_a_run_whose_plugin_is_gone_names_its_package(site, tmp_path, monkeypatch):
+    example = Path(__file__).parents[1] / "plugins" / "bnnzoo-rwm-example" / "bnnzoo_rwm_example_sampler.py"
+    (site / "good_target.py").write_text(example.read_text().replace("class Rwm(", "class Thing("))
+    fake_plugins.install(site, "good", fake_plugins.GOOD.format(name="walk", module="good"))
+    out = tmp_path / "run.nc"
+    with pytest.raises(InterruptedRunError):
+        zoo.run_recipe(tiny.recipe("walk"), out=out, stop=lambda: signal.SIGINT)
+    monkeypatch.setenv("BNNZOO_DISABLE_PLUGINS", "1")
+    registry.reset()
+    said = "no sampler named 'walk'; the run was made with what is not loaded: pip install good==0.2"
+    with pytest.raises(NotFoundError, match=said):
+        zoo.resume(out)

@@ -84,7 +84,8 @@ def out(tmp_path):
 
 def started(out, *, parts=((0, 3), (3, 5))) -> Store:
     writer = Store(out)
-    writer.create(ATTRIBUTES, DIMS, STATIC, force=False)
+    writer.claim(force=False)
+    writer.create(ATTRIBUTES, DIMS, STATIC)
     for start, draws in parts:
         writer.append(part(start, draws))
     return writer
@@ -122,7 +123,8 @@ def test_round_trip(out):
 
 def test_an_unfinished_run_is_readable_at_any_moment(out):
     writer = Store(out)
-    writer.create(ATTRIBUTES, DIMS, STATIC, force=False)
+    writer.claim(force=False)
+    writer.create(ATTRIBUTES, DIMS, STATIC)
     assert open_tree(out).attrs["draws_done"] == 0
     assert "posterior" not in open_tree(out).children
     for start, draws in ((0, 3), (3, 5), (8, 1)):
@@ -225,7 +227,7 @@ def test_a_live_process_keeps_others_away(out, holder):
         ):
             Store(out).reopen(2)
     with pytest.raises(UsageError, match="is writing this run"):
-        Store(out).create(ATTRIBUTES, DIMS, STATIC, force=True)
+        Store(out).claim(force=True)
     with pytest.raises(UsageError, match="is writing this run"):
         Store(out).reopen(2, break_lock=True)
     check(open_tree(out), 8)
@@ -290,13 +292,14 @@ def test_existing_runs_are_refused(out):
     with pytest.raises(UsageError, match="an unfinished run is here; use bnnzoo resume"):
         refuse_existing(out)
     with pytest.raises(UsageError, match="an unfinished run is here"):
-        Store(out).create(ATTRIBUTES, DIMS, STATIC, force=False)
+        Store(out).claim(force=False)
     writer.update({"draws_done": 8})
     writer.finish(complete=True)
     with pytest.raises(UsageError, match="exists; use another -o, or --force"):
         refuse_existing(out)
     again = Store(out)
-    again.create(ATTRIBUTES, DIMS, STATIC, force=True)
+    again.claim(force=True)
+    again.create(ATTRIBUTES, DIMS, STATIC)
     again.append(part(0, 2))
     again.update({"draws_done": 2})
     again.finish(complete=True)
@@ -306,7 +309,8 @@ def test_existing_runs_are_refused(out):
 def test_force_replaces_an_unfinished_run(out):
     started(out).release()
     again = Store(out)
-    again.create(ATTRIBUTES, DIMS, STATIC, force=True)
+    again.claim(force=True)
+    again.create(ATTRIBUTES, DIMS, STATIC)
     again.append(part(0, 1))
     check(open_tree(out), 1)
 
@@ -395,7 +399,8 @@ def test_a_fault_while_adding_leaves_the_file(out, monkeypatch):
 def test_what_is_said_of_a_statistic_is_in_the_file(out):
     said = {"n_steps": {"long_name": "steps of the integrator", "limit": 2.5}, "not there": {"limit": 1.0}}
     writer = Store(out)
-    writer.create(ATTRIBUTES, DIMS, STATIC, force=False, variable_attributes=said)
+    writer.claim(force=False)
+    writer.create(ATTRIBUTES, DIMS, STATIC, variable_attributes=said)
     writer.append(part(0, 3))
     for _ in range(2):
         found = open_tree(out)["sample_stats"]

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
+from bnnzoo import signals
+from bnnzoo.cli.output import printable
 from bnnzoo.cli.part_command import SETTINGS
 from bnnzoo.errors import BnnzooError, BnnzooWarning
 from bnnzoo.near import near_names
@@ -37,6 +41,9 @@ COMMANDS = {
 }
 """Each command and the module of this folder that has it, in the order of --help. A new command is one file with an
 `add_to(app)`, and its name here."""
+
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 
 
 class _Commands(TyperGroup):
@@ -93,13 +100,16 @@ def _bnnzoo(
 
 
 def main() -> None:
-    """The entry point of the `bnnzoo` command."""
+    """Run the command of this process, and end it."""
+    signals.take_over()
     code = run(sys.argv[1:])
     try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # Whoever read us has left; without this the interpreter complains at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if sys.stdout is not None:  # closed by who started us
+            sys.stdout.flush()
+    except OSError as error:
+        code = code or _exit_code(error, [])
+        # What could not be written is dropped: the interpreter would try again at exit, and complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     sys.exit(code)
 
 
@@ -124,13 +134,17 @@ def _exit_code(error: BaseException, arguments: Sequence[str]) -> int:
     if isinstance(error, BnnzooError):
         _say(str(error))
         return error.exit_code
+    if isinstance(error, BrokenPipeError) or isinstance(error.__context__, BrokenPipeError):
+        return 0  # whoever read us has read enough; the parser and Rich make a SystemExit of it
     if isinstance(error, SystemExit):
         return error.code if isinstance(error.code, int) else int(error.code is not None)
     if isinstance(error, KeyboardInterrupt) or type(error).__name__ == "Abort":
         _say("interrupted")
         return 130
-    if isinstance(error, BrokenPipeError):
-        return 0
+    if isinstance(error, OSError) and error.errno in _NO_ROOM and error.filename is None:
+        # Files go through `store.atomic`, which names them.
+        _say(f"standard output: cannot be written: {error.strerror}")
+        return 1
     if hasattr(error, "format_message") and hasattr(error, "exit_code"):
         _say(_usage(error, arguments))
         return getattr(error, "exit_code", 2)
@@ -151,12 +165,13 @@ def _usage(error: Any, arguments: Sequence[str]) -> str:
 
 
 def _say(message: str) -> None:
-    for line in message.splitlines() or [""]:
-        print(f"bnnzoo: {line}", file=sys.stderr)
+    with suppress(OSError):  # stderr is full or closed: the exit code still speaks
+        for line in message.split("\n") or [""]:
+            print(f"bnnzoo: {printable(line)}", file=sys.stderr)
 
 
 def _show_warning(message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any) -> None:
     if issubclass(category, BnnzooWarning):
-        print(f"bnnzoo: warning: {' '.join(str(message).split())}", file=sys.stderr)
+        print(f"bnnzoo: warning: {printable(' '.join(str(message).split()))}", file=sys.stderr)
     else:
         print(warnings.formatwarning(message, category, filename, lineno), end="", file=sys.stderr)

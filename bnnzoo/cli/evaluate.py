@@ -21,6 +21,9 @@ Unseen = Annotated[
     ),
 ]
 
+_FIRST = ("nll", "rmse", "accuracy", "crps", "brier", "coverage_90", "ece", "rows")
+"""What most people ask for, of a regression or a classification; `--all` and `--json` have the rest."""
+
 
 def evaluate(
     run: common.Run,
@@ -33,6 +36,7 @@ def evaluate(
         typer.Option("--ood", metavar="SPEC", help="unfamiliar inputs, as for --data; or noise", show_default=False),
     ] = None,
     unseen: Unseen = None,
+    every: Annotated[bool, typer.Option("--all", help="every metric, not only the first few")] = False,
     quiet: common.Quiet = False,
     json: common.Json = False,
     debug: common.Debug = False,
@@ -44,6 +48,7 @@ def evaluate(
       bnnzoo evaluate run.nc
       bnnzoo evaluate run.nc --data test.csv --json
       bnnzoo evaluate run.nc --ood noise
+      bnnzoo evaluate run.nc --all
     """
     del debug
     from bnnzoo import zoo
@@ -59,8 +64,11 @@ def evaluate(
     if json:
         print_json({**flat(estimates), **({"loo_caveat": caveat} if caveat else {})})
         return
-    rows = [{"metric": name, "value": e.value, "se": e.se, "mcse": e.mcse} for name, e in estimates.items()]
+    shown = {name: e for name, e in estimates.items() if every or name in _FIRST or "ood" in name}
+    rows = [{"metric": name, "value": e.value, "se": e.se, "mcse": e.mcse} for name, e in shown.items()]
     print_rows([{key: value for key, value in row.items() if value is not None} for row in rows])
+    if left := len(estimates) - len(shown):
+        typer.echo(f"and {left} more: bnnzoo evaluate {run} --all", err=True)
 
 
 def predict(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import keyword
 import os
 import re
+import shutil
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -103,6 +104,7 @@ def _write(kind: str, folder: Path, words: dict[str, str]) -> list[Path]:
                 target.write_text(_filled(source.read_text(encoding="utf-8"), words), encoding="utf-8")
                 written.append(target)
     except OSError as error:
+        shutil.rmtree(folder, ignore_errors=True)  # it was empty, or not there
         raise BnnzooError(f"{error.filename or folder}: cannot be written: {os.strerror(error.errno or 0)}") from error
     return sorted(written)
 

@@ -14,9 +14,17 @@ if TYPE_CHECKING:
     from bnnzoo.evaluation.metrics import Estimate
 
 
+def printable(text: str) -> str:
+    """Text whose characters that move a cursor, ring a bell or turn the line round are written as escapes."""
+    if text.isprintable():
+        return text
+    # Astral and lone surrogates are escaped as JSON does it, so that JSON stays JSON.
+    return "".join(c if c == "\n" or c.isprintable() else json.dumps(c)[1:-1] for c in text)
+
+
 def print_json(value: Any) -> None:
     """One JSON value; NaN and infinities, which JSON lacks, become null."""
-    typer.echo(json.dumps(_plain(value), ensure_ascii=False, allow_nan=False))
+    typer.echo(printable(json.dumps(_plain(value), ensure_ascii=False, allow_nan=False)))
 
 
 def print_record(values: Mapping[str, Any]) -> None:
@@ -30,12 +38,14 @@ def print_record(values: Mapping[str, Any]) -> None:
 
 def print_warning(text: str) -> None:
     """A warning on stderr, red on a terminal."""
-    typer.secho(f"bnnzoo: warning: {text}", err=True, fg=typer.colors.RED)
+    typer.secho(f"bnnzoo: warning: {printable(text)}", err=True, fg=typer.colors.RED)
 
 
 def warn_of_convergence(run: Any) -> None:
-    """Say so where a run's file says that its chains do not agree: what is computed of it is no better than they."""
-    if run.attributes.get("converged") == 0:
+    """Say so where a run's file says that its chains do not agree, stand still or predict what the data rule out:
+    what is computed of it is no better than they.
+    """
+    if run.attributes.get("converged") == 0 or run.attributes.get("absurd"):
         print_warning(f"{run.path}: {run.attributes['verdict']}")
 
 
@@ -64,7 +74,7 @@ def _text(value: Any) -> str:
         return f"{value:.4g}"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return str(value)
+    return printable(str(value))
 
 
 def _plain(value: Any) -> Any:

@@ -43,8 +43,11 @@ def part_options(kind: str, name: str) -> PartOptions:
     with suppress(OSError):  # a cache that cannot be written is done without
         file.parent.mkdir(parents=True, exist_ok=True)
         whole = file.with_suffix(f".{os.getpid()}")
-        whole.write_text(json.dumps(found._asdict()), encoding="utf-8")
-        whole.replace(file)
+        try:
+            whole.write_text(json.dumps(found._asdict()), encoding="utf-8")
+            whole.replace(file)
+        finally:
+            whole.unlink(missing_ok=True)
     return found
 
 

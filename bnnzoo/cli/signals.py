@@ -1,16 +1,11 @@
-"""SIGINT and SIGTERM: the first asks the run to stop where it can be resumed, the second ends the process."""
+"""SIGINT and SIGTERM in a run: the first asks it to stop where it can be resumed, the second ends the process."""
 
 from __future__ import annotations
 
-import os
-import signal
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType
-from typing import Any
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+from bnnzoo import signals
 
 
 class Stop:
@@ -22,26 +17,17 @@ class Stop:
     def __call__(self) -> int:
         return self.number
 
-    def receive(self, number: int, frame: FrameType | None) -> None:
-        """The signal handler."""
-        del frame
+    def receive(self, number: int) -> None:
+        """The receiver of signals."""
         if self.number:
-            sys.stderr.write("\nbnnzoo: stopped at once; what the last checkpoint holds is kept\n")
-            sys.stderr.flush()
-            # Compiled code may not return to Python for a long time: no unwinding.
-            os._exit(128 + number)
+            signals.leave(number, "stopped at once; what the last checkpoint holds is kept")
         self.number = number
-        sys.stderr.write("\nbnnzoo: stopping after this chunk; again to stop at once\n")
-        sys.stderr.flush()
+        signals.say("stopping after this chunk; again to stop at once")
 
 
 @contextmanager
 def stop_signals() -> Iterator[Stop]:
-    """Handle both signals inside the block, and give them back after it."""
+    """Handle both signals inside the block."""
     stop = Stop()
-    before: dict[signal.Signals, Any] = {number: signal.signal(number, stop.receive) for number in SIGNALS}
-    try:
+    with signals.received_by(stop.receive):
         yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

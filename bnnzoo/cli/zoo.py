@@ -10,12 +10,11 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import Annotated, Any, no_type_check
 
 import typer
 
-from bnnzoo import registry
+from bnnzoo import registry, signals
 from bnnzoo.cli import common_options as common
 from bnnzoo.cli.output import print_json, print_table
 from bnnzoo.cli.part_command import SETTINGS
@@ -179,31 +178,25 @@ def _row(name: str, file: Path, options: Sequence[str]) -> dict[str, Any]:
 
 
 def _exit_code(command: Sequence[str]) -> int:
-    """That of a command, which gets our SIGTERM as it gets a terminal's Ctrl-C, and may write what it has."""
+    """That of a command, which is passed our signals and may write what it has.
+
+    It is in a group of its own: a terminal's Ctrl-C is then sent to us alone, and reaches it once.
+    """
     asked: list[int] = []
     running: list[subprocess.Popen[bytes]] = []
 
-    def pass_on(number: int, frame: FrameType | None) -> None:
-        del frame
+    def pass_on(number: int) -> None:
         asked.append(number)
         for process in running:
             process.send_signal(number)
 
-    before = signal.signal(signal.SIGTERM, pass_on)
-    try:
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
-            running.append(process)
-            for number in asked:  # that came before there was a process
-                process.send_signal(number)
-            try:
-                process.wait()
-            except KeyboardInterrupt:
-                process.wait()
-                raise
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    with signals.received_by(pass_on), subprocess.Popen(command, stdout=subprocess.DEVNULL, process_group=0) as process:
+        running.append(process)
+        for number in asked:  # that came before there was a process
+            process.send_signal(number)
+        process.wait()
     if asked:
-        raise InterruptedRunError("stopped by SIGTERM", asked[0])
+        raise InterruptedRunError(f"stopped by {signal.Signals(asked[0]).name}", asked[0])
     return process.returncode
 
 

@@ -23,7 +23,7 @@ class Signature(NamedTuple):
 
     feature_names: tuple[str, ...]
     shape: tuple[int, ...]  # of one input, without N
-    dtype: str  # "float32" or "uint8"
+    dtype: Literal["float32", "uint8"]
     target_names: tuple[str, ...]
     task: Task
     class_names: tuple[str, ...] = ()
@@ -41,11 +41,23 @@ class Signature(NamedTuple):
 
     @classmethod
     def from_json(cls, text: str) -> Signature:
-        """What `to_json` wrote."""
-        words: dict[str, Any] = json.loads(text)
-        encoding = words.pop("encoding")
-        plain: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in words.items()}
-        return cls(**plain, encoding=None if encoding is None else Encoding.from_words(encoding))
+        """What `to_json` wrote.
+
+        Raises:
+            ValueError: for anything else.
+        """
+        from pydantic import TypeAdapter
+
+        found = TypeAdapter(cls).validate_json(text, strict=True)
+        if found.encoding is not None and found.encoding.inputs != found.feature_names:
+            raise ValueError("its encoding makes other inputs than it names")
+        whole = (len(found.feature_names),) if found.feature_names or len(found.shape) == 1 else found.shape
+        labelled = bool(found.class_names) == (found.task == "classification") and len(found.class_names) != 1
+        if found.shape != whole or min(whole, default=1) < 0 or len(whole) > 3 or not labelled:
+            raise ValueError("its names, classes and shape are not of one data set")
+        if not found.target_names or (labelled and found.class_names and len(found.target_names) > 1):
+            raise ValueError("its targets are not those of one data set")
+        return found
 
     def rows(self, x: NDArray[Any], y: NDArray[Any], name: str) -> Dataset:
         """The data set of these checked inputs and targets."""
@@ -100,7 +112,7 @@ class Dataset:
         return Signature(
             feature_names=self.feature_names,
             shape=self.x.shape[1:],
-            dtype=self.x.dtype.name,
+            dtype="uint8" if self.x.dtype == np.uint8 else "float32",
             target_names=self.target_names,
             task=self.task,
             class_names=self.class_names,

@@ -168,12 +168,6 @@ class Encoding:
         columns = [{k: v for k, v in vars(column).items() if v != plain[k]} for column in self.columns]
         return {"columns": columns, "missing": self.missing, "unseen": self.unseen}
 
-    @classmethod
-    def from_words(cls, words: dict[str, Any]) -> Encoding:
-        """What `words` wrote."""
-        columns = [Column(**{**c, "levels": tuple(c.get("levels", ()))}) for c in words["columns"]]
-        return cls(tuple(columns), words["missing"], words["unseen"])
-
 
 def check_cells(cells: Sequence[Cells], faults: Faults, shown: Shown, *, missing: str = "") -> None:
     """Cells that are infinite, in float32 at least, go to `faults`; and missing ones, whose cure is `missing`."""

@@ -27,7 +27,8 @@ class ParquetTable:
             import pyarrow.parquet as pq
         except ImportError as error:
             raise UsageError(f"{self.where}: Parquet files need pyarrow; pip install 'bnnzoo[parquet]'") from error
-        self._errors = (OSError, pa.ArrowException)
+        # Damaged metadata fails in the ways of everything that it is made of.
+        self._errors = (OSError, ValueError, LookupError, TypeError, MemoryError, pa.ArrowException)
         try:
             with pq.ParquetFile(path) as file:
                 self.names = tuple(name for name in file.schema_arrow.names if not _PANDAS_INDEX.fullmatch(name))

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bnnzoo.data.check import finite_float32
-from bnnzoo.data.dataset import Dataset
+from bnnzoo.data.dataset import Dataset, Signature
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +45,20 @@ class Scaler:
         if standardise and train.task == "regression":
             y_mean, y_sd = _moments(train.y)
         return cls(*(np.asarray(values, dtype=np.float32) for values in (x_mean, x_sd, y_mean, y_sd)))
+
+    def check(self, like: Signature) -> None:
+        """Hold a scaler that was read from a file to the data that it is of.
+
+        Raises:
+            ValueError: where it is of others, or divides by nothing.
+        """
+        inputs = like.shape if len(like.shape) == 1 else ()
+        shapes = [inputs, inputs, (len(like.target_names),), (len(like.target_names),)]
+        arrays = [self.x_mean, self.x_sd, self.y_mean, self.y_sd]
+        if [array.shape for array in arrays] != shapes or not all(np.isfinite(array).all() for array in arrays):
+            raise ValueError("its scaling is of other data")
+        if not (np.all(self.x_sd > 0) and np.all(self.y_sd > 0)):
+            raise ValueError("its scaling divides by nothing")
 
     def scale_inputs(self, x: NDArray[Any]) -> NDArray[Any]:
         """x [N, ...] in the network's units, float32; uint8 images unchanged, for the device to scale."""

@@ -19,6 +19,7 @@ from bnnzoo.finding import Finding
 
 _DENSITY_ROWS = 500
 """Of how many training rows, evenly through the data, the log density is judged."""
+_MEANS, _DENSITY = "predictive means", "the training rows' log density"
 _BLOCK_WEIGHTS = 50
 """Of how many weights a block's R-hat is the largest."""
 
@@ -49,16 +50,24 @@ def of_run(predictor: Predictor, *, num_probes: int = 50) -> dict[str, Any]:
     """Every number below. Weights are told of, and not judged: a network's symmetries make their R-hat large
     without harm.
     """
+    # Draws that left the data overflow; the numbers then say so.
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        return _of_run(predictor, num_probes)
+
+
+def _of_run(predictor: Predictor, num_probes: int) -> dict[str, Any]:
     record = predictor.record
     chains, count = record.shape
     about, positions = record.attributes, predictor.draws.reshape(chains, count, -1)
+    judged = quantities(predictor, num_probes)
     return {
         "exactness": about["exactness"],
         "complete": about["complete"],
         "chains": chains,
         "draws": count,
         "draws_requested": about["draws_requested"],
-        **of_quantities(quantities(predictor, num_probes), exactness=about["exactness"], weights=record.weights),
+        **of_quantities(judged, exactness=about["exactness"], weights=record.weights),
+        **against_data(predictor, judged),
         "weights_rhat": max(row["rhat"] for row in blocks(predictor)),
         "still_chains": still_chains(positions),
         **of_statistics(record.statistics, averaged=record.averaged, thin=record.thin),
@@ -82,7 +91,7 @@ def quantities(predictor: Predictor, num_probes: int) -> dict[str, Float[np.ndar
     if predictor.classifies:
         found = {"class probabilities": predictor.functions(probes)}
     else:
-        found = {"predictive means": predictor.functions(probes) * predictor.scaler.y_sd}
+        found = {_MEANS: predictor.functions(probes) * predictor.scaler.y_sd}
     if not is_chain(record.attributes["exactness"]):
         return found
     if not predictor.classifies:
@@ -91,9 +100,33 @@ def quantities(predictor: Predictor, num_probes: int) -> dict[str, Float[np.ndar
         found["predictive log sds"] = scales[..., np.isfinite(scales).all((0, 1, 3)), :]
     rows = record.training_rows(_DENSITY_ROWS)
     values = predictor.log_likelihoods(*rows, np.arange(record.shape[1]))
-    found["the training rows' log density"] = values.sum(2, dtype=np.float64)
+    found[_DENSITY] = values.sum(2, dtype=np.float64)
     own = [name for name in predictor.blocks if name.startswith("likelihood_")]
     return found | {name: record.array("posterior", name) for name in own}
+
+
+def against_data(
+    predictor: Predictor, quantities: Mapping[str, Float[np.ndarray, "chain draw *value"]]
+) -> dict[str, float]:
+    """How far predictions are from the data on the data's own scale; nothing of weighted draws or a posterior made in
+    Python.
+
+    `remoteness` of a regression: the median over draws and rows of the distance between a predictive mean and the mean
+    of the training targets, in their standard deviations. `surprise` of a classification: the mean negative log
+    probability of training rows' labels over that of guessing.
+    """
+    record = predictor.record
+    if not record.names_a_model or record.weights is not None:
+        return {}
+    x, y = record.training_rows(_DENSITY_ROWS)
+    if predictor.classifies:
+        density = quantities.get(_DENSITY)
+        if density is None:
+            density = predictor.log_likelihoods(x, y, np.arange(record.shape[1])).sum(2, dtype=np.float64)
+        return {"surprise": float(-np.mean(density) / len(x) / np.log(len(predictor.signature.class_names)))}
+    targets = y.astype(np.float64)
+    distances = np.abs(quantities[_MEANS] - targets.mean(0)) / np.maximum(targets.std(0), np.finfo(float).tiny)
+    return {"remoteness": float(np.max(np.median(distances, (0, 1, 2))))}
 
 
 def blocks(predictor: Predictor) -> list[dict[str, Any]]:

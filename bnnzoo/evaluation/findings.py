@@ -43,6 +43,9 @@ class Limits(NamedTuple):
     """The largest share of diverging steps."""
     ebfmi: float = 0.3
     """The smallest energy fraction of missing information (Betancourt 2016)."""
+    absurd: float = 100.0
+    """How far predictions may be from the data, in the data's own units (`diagnostics.against_data`): beyond, they are
+    of no posterior, whatever the chains agree on."""
 
 
 class Answer(NamedTuple):
@@ -75,6 +78,8 @@ def judged(
         ("convergence", "ess_tail", f"tail ESS of {diagnosis['ess_tail_of']}", least, longer),
         ("convergence", "ebfmi", "E-BFMI", limits.ebfmi, "energies mix slowly: reparametrise"),
         ("validity", "still_chains", "chains that stood still for half of the draws", 0, f"use {smaller}"),
+        ("validity", "remoteness", "distance of predictions from the data in sds", limits.absurd, f"use {smaller}"),
+        ("validity", "surprise", "surprise at the labels over that of guessing", limits.absurd, f"use {smaller}"),
         ("validity", "diverging", "share of diverging draws", limits.diverging, "use a smaller step size"),
         ("validity", "draws", "finished draws a chain", diagnosis["draws_requested"], "bnnzoo resume"),
     ]

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int, Shaped
 
 from bnnzoo.assembly import Problem
 from bnnzoo.data import Scaler, Signature, Unseen, load_like
-from bnnzoo.evaluation import metrics, predictive
+from bnnzoo.evaluation import agreement, metrics, predictive
 from bnnzoo.evaluation.predictive import Moments, Sums
 from bnnzoo.evaluation.record import Record
 from bnnzoo.models import AbstractModel
@@ -48,7 +48,10 @@ class Predictor:
         # Here the first computation begins: opening a file alone leaves JAX as it is.
         backend.keep_programs()
         with backend.arithmetic(self.precision):
-            return Problem.restored(self.record.attributes, self.record.group("constant_data"), model=self.model)
+            group = self.record.group("constant_data")
+            problem = Problem.restored(self.record.attributes, group, model=self.model)
+        agreement.check(self.record.tree, self.record.path, problem)
+        return problem
 
     @property
     def precision(self) -> Any:
@@ -85,7 +88,10 @@ class Predictor:
     @functools.cached_property
     def draws(self) -> Float[np.ndarray, "draw dim"]:
         """All chains' draws one after the other, flattened, on their natural scale."""
-        return self.record.positions(self.blocks)
+        draws = self.record.positions(self.blocks)
+        if self.record.names_a_model:
+            agreement.check_finite(draws[:, : self._problem.posterior.layout.network.dim], self.record.path)
+        return draws
 
     @functools.cached_property
     def thetas(self) -> Float[np.ndarray, "draw both"]:

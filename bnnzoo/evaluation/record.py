@@ -71,14 +71,14 @@ class Record:
         count = chains * draws_each
         widths = [variable.size // count for variable in variables]
         draws = np.empty((count, sum(widths)), variables[0].dtype)
-        for stop, width, variable in zip(np.cumsum(widths), widths, variables, strict=True):
-            draws[:, stop - width : stop] = np.asarray(variable.values).reshape(count, -1)
+        for stop, width, name, variable in zip(np.cumsum(widths), widths, names, variables, strict=True):
+            draws[:, stop - width : stop] = self._read(variable, name).reshape(count, -1)
         return draws
 
     def group(self, name: str) -> dict[str, Shaped[np.ndarray, "..."]]:
         """The variables of a group; none where the file has no such group."""
         variables = self.tree[name].data_vars if name in self.tree.children else {}
-        return {str(key): np.asarray(value.values) for key, value in variables.items()}
+        return {str(key): self._read(value, str(key)) for key, value in variables.items()}
 
     @functools.cached_property
     def statistics(self) -> dict[str, Shaped[np.ndarray, "chain draw"]]:
@@ -109,7 +109,13 @@ class Record:
 
     def array(self, group: str, name: str) -> Shaped[np.ndarray, "..."]:
         """One variable."""
-        return np.asarray(self.tree[f"{group}/{name}"].values)
+        return self._read(self.tree[f"{group}/{name}"], name)
+
+    def _read(self, variable: Any, name: str) -> np.ndarray:
+        try:
+            return np.asarray(variable.values)
+        except OSError as error:  # what is read is not what was written: HDF5's checksum
+            raise UsageError(f"{self.path}: damaged: {name} is not what was written") from error
 
     def training_rows(self, most: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Inputs and targets, or at most so many, evenly through the data."""

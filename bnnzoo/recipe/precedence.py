@@ -87,8 +87,15 @@ def part_names(
 
 
 def recipe_from(text: str, source: str = "recipe") -> Recipe:
-    """The recipe that a file's attribute `recipe` holds."""
-    return resolve(None, None, [layer_of(yaml.parse(text, source), source)])
+    """The recipe that a file's attribute `recipe` holds.
+
+    Raises:
+        UsageError: one line, whatever is wrong: nobody is going to correct it.
+    """
+    try:
+        return resolve(None, None, [layer_of(yaml.parse(text, source), source)])
+    except UsageError as error:
+        raise UsageError("; ".join(str(error).splitlines())) from error
 
 
 def broken_recipes() -> list[str]:

@@ -9,7 +9,7 @@ from bnnzoo import store
 from bnnzoo.evaluation import diagnostics, findings
 from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.evaluation.record import Record
-from bnnzoo.finding import Finding
+from bnnzoo.finding import Finding, sentence
 from bnnzoo.models import AbstractModel
 from bnnzoo.store import Attributes
 
@@ -40,7 +40,8 @@ def verdict(out: Path, num_bytes: int, model: AbstractModel | None) -> Attribute
         model: the model, where it is one that no registry knows.
 
     Returns:
-        `verdict` (one line), `converged` (1 or 0; `not-applicable` for draws that are no chain), and `rhat` and
+        `verdict` (one line), `absurd` (of it, that chains stand still or predictions are far from the data: empty where
+        they do not and are not), `converged` (1 or 0; `not-applicable` for draws that are no chain), and `rhat` and
         `ess_bulk` of predictions. Nothing for a run too large to be read again.
     """
     looked = _look(out, num_bytes, model)
@@ -49,8 +50,10 @@ def verdict(out: Path, num_bytes: int, model: AbstractModel | None) -> Attribute
     diagnosis, found = looked
     exactness = str(diagnosis["exactness"])
     converged: int | str = int(not any(finding.topic == "convergence" for finding in found))
+    wrong = [sentence(finding) for finding in found if finding.kind in ("remoteness", "surprise", "still_chains")]
     return {
         "verdict": findings.verdict(exactness, found, findings.bias(diagnosis)),
+        "absurd": "; ".join(wrong),
         "converged": converged if diagnostics.is_chain(exactness) else "not-applicable",
         **({k: float(diagnosis[k]) for k in ("rhat", "ess_bulk")} if diagnostics.is_chain(exactness) else {}),
     }
@@ -61,7 +64,7 @@ def _look(out: Path, num_bytes: int, model: AbstractModel | None) -> tuple[dict[
     if num_bytes > _BYTES:
         return None
     try:
-        tree = store.open_tree(out)
+        tree = store.open_parts(out)
     except OSError:
         return None  # a disk that fails is told of where the file is written
     predictor = Predictor(Record(tree, out), model)

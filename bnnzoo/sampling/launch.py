@@ -50,11 +50,29 @@ def launch(
     recipe = problem.recipe
     _warn_of_one_device(recipe)
     if not force:
-        store.refuse_existing(out)
         store.check_room(out, _bytes(problem))
     if problem.description is None:
         # What a posterior of one's own refuses, such as mini-batches, it says when a step is traced.
         carry_template(problem.posterior, problem.sampler, recipe.chains, max(1, recipe.warmup))
+    writer = store.Store(out)
+    writer.claim(force=force)
+    try:
+        _begin(problem, writer, starts, tell, stop, check_room=not force)
+    finally:
+        writer.release()
+
+
+def _begin(
+    problem: Problem,
+    writer: store.Store,
+    starts: Float[Array | np.ndarray, "chain dim"] | None,
+    tell: Observer,
+    stop: Stop | None,
+    *,
+    check_room: bool,
+) -> None:
+    """Find where the chains start, then drive them."""
+    recipe = problem.recipe
     placement, keys = place(recipe.chain_method, recipe.chains), Keys.of(recipe.seed)
     started = time.perf_counter()
     fixed = origin.fixed_values(problem, tell=tell, stop=stop, key=keys.fixed)
@@ -66,10 +84,9 @@ def launch(
     problem = budget.planned(problem, placement, thetas, started=started)
     if recipe.budget:
         tell(Progress("note", 0, 0, note=budget.sentence(problem)))
-        if not force:
-            store.check_room(out, _bytes(problem))
-    writer = store.Store(out)
-    writer.create(provenance.attributes(problem, placement), *_rows(problem, fixed), force=force)
+        if check_room:
+            store.check_room(writer.out, _bytes(problem))
+    writer.create(provenance.attributes(problem, placement), *_rows(problem, fixed))
     job = Job(problem, problem.sampler, placement, keys)
     drive(job, writer, thetas, started=started, tell=tell, stop=stop)
 

@@ -237,9 +237,11 @@ def _sample(plan: _Plan, setup: Setup, carry: Carry, step: int) -> Iterator[Chun
             # What a checkpoint of this chunk holds; an interrupted run gets no further.
             seconds.sampling = before + time.perf_counter() - started
             yield Chunk("sampling", draws, stats, carry, step, setup.sampler)
-            # Only now: the draws of chains that are stuck are still the caller's.
+            # Only now: the draws of chains that are stuck are still the caller's; and where all are made, the run is
+            # whole, and its end says that they are.
             quiet = steps_in_a_row(setup.sampler.moved(stats), quiet, thin)
-            refuse_all_stuck(quiet, step)
+            if under_way is not None:
+                refuse_all_stuck(quiet, step)
     seconds.sampling = before + time.perf_counter() - started
 
 

@@ -31,6 +31,7 @@ def attributes(problem: Problem, placement: Placement) -> Attributes:
         "draws_done": 0,
         "seed": recipe.seed,
         "versions": json.dumps(backend.versions()),
+        "plugins": json.dumps(_plugins(problem)),
         "device": backend.device(),
         "placement": f"{placement.method} on {placement.num_devices}",
         "precision": recipe.precision,
@@ -46,8 +47,18 @@ def attributes(problem: Problem, placement: Placement) -> Attributes:
 def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """What would change the draws of a resumed run, between its attributes and those it would be given here."""
     changed = [f"{k} was {then[k]}, is {now[k]}" for k in ("device", "placement", "precision") if then[k] != now[k]]
-    old, new = json.loads(then["versions"]), json.loads(now["versions"])
+    old, new = (json.loads(about["versions"]) | json.loads(about.get("plugins", "{}")) for about in (then, now))
     return changed + [f"{k} was {old.get(k)}, is {new[k]}" for k in new if old.get(k) != new[k]]
+
+
+def _plugins(problem: Problem) -> dict[str, str]:
+    """The packages beside bnnzoo that parts of the problem are from, and their versions."""
+    if problem.description is None:
+        return {}
+    used = problem.description.parts
+    parts = {"models": used.model, "samplers": problem.sampler, "likelihoods": used.likelihood, "priors": used.prior}
+    found = [registry.get(kind, name) for kind, part in parts.items() if (name := registry.name_of(kind, part))]
+    return {one.distribution: one.version for one in found if one is not None and one.distribution != registry.OWN}
 
 
 def _words(problem: Problem) -> Attributes:

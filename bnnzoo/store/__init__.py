@@ -3,7 +3,7 @@
 from bnnzoo.store.checkpoint import Checkpoint
 from bnnzoo.store.netcdf import add_groups, write_table
 from bnnzoo.store.parts import parts_folder
-from bnnzoo.store.reading import open_tree, resumable
+from bnnzoo.store.reading import open_parts, open_tree, resumable
 from bnnzoo.store.schema import Attributes
 from bnnzoo.store.writer import Store, check_room, refuse_existing
 
@@ -13,6 +13,7 @@ __all__ = [
     "Store",
     "add_groups",
     "check_room",
+    "open_parts",
     "open_tree",
     "parts_folder",
     "refuse_existing",

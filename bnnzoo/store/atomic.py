@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
 from bnnzoo.errors import BnnzooError
+
+half_written: set[Path] = set()
+"""Temporary files of this moment: a process that ends without unwinding removes them first."""
 
 
 @contextmanager
@@ -21,6 +25,7 @@ def replacing(path: Path, *, kept: str = "what was there is untouched") -> Itera
         BnnzooError: naming the file, when the disk refuses; it ends with `kept`.
     """
     temporary = path.with_name(f".{path.name}.tmp")
+    half_written.add(temporary)
     try:
         # What a kill left goes first; x opens nothing that is there, so a planted link is not followed.
         temporary.unlink(missing_ok=True)
@@ -35,6 +40,7 @@ def replacing(path: Path, *, kept: str = "what was there is untouched") -> Itera
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
+        half_written.discard(temporary)
 
 
 def write_whole(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
@@ -45,6 +51,16 @@ def write_whole(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
     """
     with replacing(path) as file:
         write(file)
+
+
+def copy_whole(source: Path, path: Path) -> None:
+    """Copy a file.
+
+    Raises:
+        BnnzooError: naming the file, when the disk refuses; the old file, if any, is untouched.
+    """
+    with open(source, "rb") as content:
+        write_whole(path, lambda file: shutil.copyfileobj(content, file))
 
 
 def sync_folder(folder: Path) -> None:

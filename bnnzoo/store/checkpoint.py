@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import re
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -17,7 +16,7 @@ from pydantic import TypeAdapter
 
 from bnnzoo.errors import UsageError
 from bnnzoo.store import npz
-from bnnzoo.store.atomic import write_whole
+from bnnzoo.store.atomic import copy_whole
 
 NEWEST = "checkpoint.npz"
 _KEPT = re.compile(r"^checkpoint-\d{6,9}\.npz$")
@@ -89,6 +88,11 @@ def kept(folder: Path) -> dict[int, Path]:
     return {int(name[len("checkpoint-") : -len(".npz")]): folder / name for name in names}
 
 
+def any_in(folder: Path) -> bool:
+    """Whether there is a checkpoint, whole or damaged."""
+    return os.path.lexists(folder / NEWEST) or bool(kept(folder))
+
+
 def whole(folder: Path, *, run: str, most_parts: int | None = None) -> Iterator[Checkpoint]:
     """Every checkpoint that can be read and has at most so many parts, the newest first."""
     paths = [folder / NEWEST, *(path for _, path in sorted(kept(folder).items(), reverse=True))]
@@ -113,8 +117,7 @@ def _keep(folder: Path, number: int) -> None:
     try:
         os.link(folder / NEWEST, path)
     except OSError:  # a file system without links
-        with open(folder / NEWEST, "rb") as source:
-            write_whole(path, lambda file: shutil.copyfileobj(source, file))
+        copy_whole(folder / NEWEST, path)
 
 
 def _digest(arrays: Mapping[str, np.ndarray]) -> str:

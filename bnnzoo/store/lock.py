@@ -85,15 +85,16 @@ class RunLock:
         if other is None or other.token != self.owner.token:
             raise BnnzooError(f"{self.out}: another process took this run over; nothing more is written here")
 
-    def release(self) -> None:
-        """Let another process go on with the run."""
+    def release(self) -> bool:
+        """Let another process go on with the run; whether it could not before."""
         if not self._lock.is_locked:
-            return
+            return False
         self._stop.set()
         other, _ = self._other()
         if other is not None and other.token == self.owner.token:
             self._card.unlink(missing_ok=True)
         self._lock.release()
+        return True
 
     @property
     def _card(self) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ from bnnzoo.store.schema import (
     dims_of,
 )
 
+_CHUNK_BYTES = 2**18
+
 
 def build(run: Unfinished, out: Path, attributes: Attributes) -> None:
     """One file from an unfinished run's parts, in bounded memory, verified and published whole.
@@ -39,7 +42,7 @@ def build(run: Unfinished, out: Path, attributes: Attributes) -> None:
             group = file.create_group(name)
             for dim, size in zip(SAMPLED, (run.manifest.chains, count), strict=True):
                 group.dimensions[dim] = size
-                group.create_variable(dim, (dim,), data=np.arange(size))
+                group.create_variable(dim, (dim,), data=np.arange(size), **_summed((size,), 8))
         for key, (dtype, shape) in run.manifest.variables.items():
             group, name = key.split("/", 1)
             said = about.get(name, {}) if group.endswith(SAMPLE_STATS) else {}
@@ -145,6 +148,21 @@ def _hdf5(file: Any, mode: str, without: Iterable[str] = ()) -> Iterator[Any]:
         raise disk.error
 
 
+def _summed(shape: tuple[int, ...], itemsize: int, *, of_chains: bool = False) -> dict[str, Any]:
+    """How a variable is stored: in chunks with a checksum each, so that a bit that was lost is seen when it is read.
+
+    A chunk is of one chain and of as many whole draws as make 256 KiB: small enough for HDF5 to keep one of each chain
+    until it is full.
+    """
+    if 0 in shape or not shape:
+        return {}
+    chunk, grown = list(shape), int(of_chains)
+    if of_chains:
+        chunk[0] = 1
+    chunk[grown] = min(shape[grown], max(1, _CHUNK_BYTES // max(1, itemsize * prod(shape[grown + 1 :]))))
+    return {"chunks": tuple(chunk), "fletcher32": True}
+
+
 def _write_static(group: Any, values: Group, dims: Dims, coords: Group | None = None) -> None:
     for name, array in values.items():
         names = dims_of(name, array.ndim, dims)[: array.ndim]
@@ -153,9 +171,10 @@ def _write_static(group: Any, values: Group, dims: Dims, coords: Group | None = 
                 group.dimensions[dim] = size
         text = array.dtype.kind in "UOT"
         kind = h5py.string_dtype() if text else array.dtype
-        group.create_variable(name, tuple(names), kind, data=array.astype(object) if text else array)
+        how = {} if text else _summed(array.shape, array.dtype.itemsize)
+        group.create_variable(name, tuple(names), kind, data=array.astype(object) if text else array, **how)
     for name, array in (coords or {}).items():
-        group.create_variable(name, (name,), data=array)
+        group.create_variable(name, (name,), data=array, **_summed(array.shape, array.dtype.itemsize))
 
 
 def _grow(group: Any, name: str, dtype: np.dtype, shape: list[int], dims: Dims, about: Attributes) -> None:
@@ -164,7 +183,9 @@ def _grow(group: Any, name: str, dtype: np.dtype, shape: list[int], dims: Dims, 
     for dim, size in zip(names, shape, strict=True):
         if dim not in group.dimensions:
             group.dimensions[dim] = size
-    variable = group.create_variable(name, (*SAMPLED, *names), np.dtype("i1") if dtype.kind == "b" else dtype)
+    sizes = (*(group.dimensions[dim].size for dim in SAMPLED), *shape)
+    kind = np.dtype("i1") if dtype.kind == "b" else dtype
+    variable = group.create_variable(name, (*SAMPLED, *names), kind, **_summed(sizes, dtype.itemsize, of_chains=True))
     variable.attrs.update(about)
     if dtype.kind == "b":
         variable.attrs["dtype"] = "bool"  # how xarray says it

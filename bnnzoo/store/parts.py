@@ -210,8 +210,11 @@ def holds_run(folder: Path) -> bool:
 
 
 def clear(folder: Path, *, but: Collection[str] = ()) -> None:
-    """Remove the files of a run from its folder, but for its lock and those named `but`; strangers' files stay."""
-    for path in sorted(folder.iterdir()):
+    """Remove the files of a run from its folder, but for its lock and those named `but`; strangers' files stay.
+
+    The manifest goes first: a kill on the way leaves nothing that looks like a run.
+    """
+    for path in sorted(folder.iterdir(), key=lambda path: path.name != MANIFEST):
         if _OURS.match(path.name) and path.name not in but:
             path.unlink(missing_ok=True)
 

@@ -9,10 +9,10 @@ import h5py
 import numpy as np
 
 from bnnzoo.errors import UsageError
-from bnnzoo.store import parts, walk
+from bnnzoo.store import attributes, checkpoint, parts, walk
 from bnnzoo.store.checkpoint import Checkpoint
 from bnnzoo.store.parts import Unfinished, parts_folder
-from bnnzoo.store.schema import POSTERIOR, REQUIRED, SAMPLE_STATS, SAMPLED, dims_of
+from bnnzoo.store.schema import POSTERIOR, SAMPLE_STATS, SAMPLED, dims_of
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -25,7 +25,7 @@ def check(path: Path) -> None:
         UsageError: naming the file, and what can still be done.
     """
     if is_unfinished(path):
-        parts.load(parts_folder(path)).check()
+        _checked(parts.load(parts_folder(path))).check()
         return
     if not path.exists():
         raise UsageError(f"{path}: no such run; bnnzoo sample MODEL SAMPLER -o {path} makes one")
@@ -33,10 +33,8 @@ def check(path: Path) -> None:
     with h5py.File(path, "r") as file:
         if "recipe" not in file.attrs or POSTERIOR not in file:
             raise UsageError(f"{path}: a NetCDF file, but not of bnnzoo: no recipe, or no posterior in it")
-        for name, kind in REQUIRED.items():
-            value = _attribute(file, name)
-            if not isinstance(value, int | float if kind is float else kind):
-                raise UsageError(f"{path}: damaged: its attribute {name} is {ascii(value)[:80]}")
+        if reason := attributes.fault(file.attrs):
+            raise UsageError(f"{path}: damaged: {reason}")
 
 
 def is_unfinished(path: Path) -> bool:
@@ -64,9 +62,18 @@ def resumable(path: Path, from_part: int | None = None) -> tuple[Unfinished, Che
         UsageError: when there is none, or something that is needed is damaged.
     """
     folder = parts_folder(path)
-    if not parts.holds_run(folder) and (path.exists() or not folder.exists()):
-        raise UsageError(f"{path}: finished; nothing to resume" if path.exists() else f"{path}: no such run")
-    unfinished = parts.load(folder)
+    if not parts.holds_run(folder):
+        if path.exists():
+            raise UsageError(f"{path}: finished; nothing to resume")
+        if folder.is_dir() and not folder.is_symlink():
+            raise UsageError(f"{path}: stopped before it had begun; nothing to resume: start it again")
+        raise UsageError(f"{path}: no such run")
+    unfinished = _checked(parts.load(folder))
+    if not checkpoint.any_in(folder) and is_complete(path):
+        raise UsageError(
+            f"{path}: finished; the run that was to replace it was stopped before its first checkpoint: "
+            f"start that again with --force, or remove {folder.name}"
+        )
     saved = unfinished.checkpoint(from_part)
     unfinished.check(saved.num_parts)
     return unfinished, saved
@@ -88,6 +95,26 @@ def open_tree(path: Path) -> xr.DataTree:
     # A tree that was walked over may still be no NetCDF: xarray fails on it in ways of its own.
     except Exception as error:
         raise UsageError(f"{path}: not a NetCDF file of bnnzoo ({' '.join(str(error).split())[:200]})") from error
+
+
+def _checked(run: Unfinished) -> Unfinished:
+    """A run whose root attributes are what they must be."""
+    if reason := attributes.fault(run.attributes):
+        raise UsageError(
+            f"{run.folder / parts.HEADER}: damaged: {reason}; put it back from a copy, or start with --force"
+        )
+    return run
+
+
+def open_parts(path: Path) -> xr.DataTree:
+    """The tree of a run's parts, also where there is a file of another run that they are to replace.
+
+    Raises:
+        UsageError: where there are none, or they are damaged.
+    """
+    run = _checked(parts.load(parts_folder(path)))
+    run.check()
+    return _tree_of_parts(run)
 
 
 def _attribute(file: h5py.File, name: str) -> Any:

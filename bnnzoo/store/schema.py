@@ -37,20 +37,6 @@ DIMS: dict[str, dict[str, list[str]]] = {
     LOG_LIKELIHOOD: {"y": [CHAIN, DRAW, "row"]},
 }
 """Dimensions of the groups that `evaluate` adds; a classification has no targets to tell apart."""
-REQUIRED: dict[str, type[str] | type[int] | type[float]] = {
-    "recipe": str,
-    "model": str,
-    "sampler": str,
-    "exactness": str,
-    "versions": str,
-    "precision": str,
-    "likelihood_power": float,
-    "seed": int,
-    "complete": int,
-    "draws_requested": int,
-    "draws_done": int,
-}
-"""Root attributes without which a file is not of bnnzoo, with their kinds; docs/files.md has them all."""
 
 
 def train_groups(

@@ -148,17 +148,26 @@ class _Walk:
             if not _is_plain(kind):
                 raise _Refused(f"{_shown(label)} is of a type that bnnzoo does not read")
             if _varies(kind):
-                self._text(attribute, kind, number, label)
+                self._check_length(number, label)
+            if number and kind.get_class() == h5t.STRING:
+                self._text(attribute, kind, label)
 
-    def _text(self, attribute: Any, kind: Any, number: int, label: str) -> None:
-        """Text lies outside its attribute, and many can share one place: its length is known once it was read."""
+    def _check_length(self, number: int, label: str) -> None:
+        """Text lies outside its attribute, and many can share one place."""
         if number > 1 and number * self.size > _MOST_TEXT * 4:
             raise _Refused(f"{_shown(label)} is {number} texts")
-        if kind.get_class() != h5t.STRING:
-            return
-        value = np.empty(attribute.shape, object)
+
+    def _text(self, attribute: Any, kind: Any, label: str) -> None:
+        """How long it is, and whether it is text, is known once it was read."""
+        value = np.empty(attribute.shape, object if kind.is_variable_str() else kind.dtype)
         attribute.read(value, mtype=h5t.py_create(kind.dtype))
-        self.text += sum(len(one or b"") for one in value.reshape(-1))
+        for one in value.reshape(-1):
+            content = one or b""
+            self.text += len(content)
+            try:
+                content.decode("utf-8")
+            except UnicodeDecodeError:
+                raise _Refused(f"{_shown(label)} is not UTF-8") from None
         if self.text > _MOST_TEXT:
             raise _Refused(f"{_shown(label)}: more than {_MOST_TEXT} letters of text")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bnnzoo.errors import UsageError
+from bnnzoo.errors import BnnzooError, UsageError
 from bnnzoo.store import checkpoint, netcdf, npz, parts, reading
 from bnnzoo.store.checkpoint import Checkpoint
 from bnnzoo.store.lock import RunLock
@@ -35,19 +35,8 @@ class Store:
         """How many parts count."""
         return len(self.run.manifest.parts)
 
-    def create(
-        self,
-        attributes: Attributes,
-        dims: Dims,
-        static: Mapping[str, Group],
-        *,
-        force: bool,
-        variable_attributes: Mapping[str, Attributes] | None = None,
-    ) -> None:
-        """Start a new run on disk.
-
-        Args:
-            variable_attributes: attributes of variables of sample_stats, by name.
+    def claim(self, *, force: bool) -> None:
+        """Be the only process that starts a run here: said before anything takes long, to both of two.
 
         Raises:
             UsageError: if the file or its parts exist and `force` is not given, or another process writes them.
@@ -58,9 +47,28 @@ class Store:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UsageError(f"{self.folder}: cannot be made: {error.strerror}; use another -o") from error
-        self._lock.acquire()
-        if not force:
-            refuse_existing(self.out)  # another process may have been faster
+        try:
+            self._lock.acquire()
+            if not force:
+                refuse_existing(self.out)  # another process may have been faster
+        except BnnzooError:
+            self.release()
+            raise
+
+    def create(
+        self,
+        attributes: Attributes,
+        dims: Dims,
+        static: Mapping[str, Group],
+        *,
+        variable_attributes: Mapping[str, Attributes] | None = None,
+    ) -> None:
+        """Start a new run on disk, in a folder that was claimed.
+
+        Args:
+            variable_attributes: attributes of variables of sample_stats, by name.
+        """
+        self._lock.check()
         parts.clear(self.folder)
         arrays = parts.flat(static)
         npz.write(self.folder / "data.npz", arrays)
@@ -146,8 +154,10 @@ class Store:
             parts.remove(self.folder)
 
     def release(self) -> None:
-        """Let another process go on with this run."""
-        self._lock.release()
+        """Let another process go on with this run; of one that was claimed and not begun nothing stays."""
+        was_ours = self._lock.release()
+        if was_ours and self._run is None and not parts.holds_run(self.folder):
+            parts.remove(self.folder)
 
     def _publish(self) -> None:
         parts.write_words(self.folder / MANIFEST, self.run.manifest)

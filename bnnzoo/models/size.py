@@ -1,0 +1,29 @@
+"""How large a network would be, before any of it is made."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+
+from bnnzoo.errors import UsageError
+
+
+def check(model: str, make: Callable[[], Any]) -> None:
+    """Refuse a network that no memory of this machine holds.
+
+    Args:
+        make: builds it; it is traced, not run.
+
+    Raises:
+        UsageError: with the sizes.
+    """
+    leaves = jax.tree.leaves(eqx.filter_eval_shape(make))
+    num_bytes = sum(leaf.size * leaf.dtype.itemsize for leaf in leaves if hasattr(leaf, "dtype"))
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if num_bytes > memory:
+        sizes = f"its parameters take {num_bytes / 2**30:.3g} GiB, and this machine has {memory / 2**30:.3g} GiB"
+        raise UsageError(f"model {model}: {sizes} of memory; make the network smaller")

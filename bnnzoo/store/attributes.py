@@ -1,0 +1,90 @@
+"""The root attributes of a run: which there are, and of what kind each must be before anybody reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, Json, StringConstraints, ValidationError
+
+from bnnzoo.finding import Finding
+
+_Count = Annotated[int, Field(ge=0, lt=2**53)]
+_Seed = Annotated[int, Field(ge=0, lt=2**32)]
+_Name = Annotated[str, StringConstraints(max_length=200)]
+_Positive = Annotated[FiniteFloat, Field(gt=0)]
+
+
+class _Declared(BaseModel):
+    """What a sampler says of a statistic."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    reduce: Literal["mean", "last", "any"]
+    long_name: str = ""
+    limit: float = 0.0
+    limit_label: str = ""
+
+
+class _Root(BaseModel):
+    """docs/files.md says what each means. Those without a default make a file one of bnnzoo."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    recipe: str
+    model: _Name
+    sampler: _Name
+    exactness: Literal["exact", "noise-corrected", "biased", "approximate"]
+    versions: Json[dict[str, str]]
+    device: _Name
+    placement: _Name
+    precision: Literal["float32", "float64"]
+    likelihood_power: _Positive
+    seed: _Seed
+    complete: Literal[0, 1]
+    draws_requested: _Count
+    draws_done: _Count
+    regime_ok: Literal[0, 1, "not-applicable"]
+    seconds_compile: FiniteFloat
+    seconds_warmup: FiniteFloat
+    seconds_sampling: FiniteFloat
+    target_evaluations: FiniteFloat
+    tuned: Json[dict[str, Any]]
+
+    regime: str = ""
+    findings: Json[tuple[Finding, ...]] = ()
+    statistics: Json[dict[str, _Declared]] = {}
+    stuck_chains: Json[list[_Count]] = []
+    inspected: Json[dict[str, Annotated[list[float], Field(min_length=1)]]] = {}
+    restarted: _Count = 0
+    verdict: str = ""
+    absurd: str = ""
+    converged: Literal[0, 1, "not-applicable"] = 0
+    rhat: float = 0.0
+    ess_bulk: float = 0.0
+    signature: str = ""
+    data_sha256: _Name = ""
+    task: Literal["regression", "classification"] = "regression"
+    likelihood: _Name = ""
+    rows: _Count = 0
+    inexact_resume: str = ""
+    ended: _Name = ""
+    stops: Json[list[_Count]] = []
+    budget: _Name = ""
+
+
+def fault(attributes: Mapping[str, Any]) -> str:
+    """What is wrong with a run's root attributes; empty where nothing is."""
+    try:
+        _Root.model_validate({str(name): _plain(value) for name, value in attributes.items()})
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(word)[:80] for word in first["loc"])
+        return f"its attribute {ascii(where)[1:-1]}: {ascii(first['msg'])[1:-1]}"
+    return ""
+
+
+def _plain(value: Any) -> Any:
+    """A number may be an array of one."""
+    return value.item() if isinstance(value, np.generic | np.ndarray) and value.size == 1 else value

@@ -1,0 +1,70 @@
+"""A run whose draws stand still, or predict what the data rule out, says so: at its end, in its file, at the gate."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny
+from test_arrival import Spiked
+
+import bnnzoo
+from bnnzoo import zoo
+from bnnzoo.cli.output import warn_of_convergence
+from bnnzoo.errors import BnnzooError, BnnzooWarning
+from bnnzoo.samplers import RandomWalk
+
+
+def made(tmp_path, sampler: str, name: str = "run.nc", **more: Any) -> bnnzoo.Run:
+    return zoo.run_recipe(tiny.recipe(sampler, **more), out=tmp_path / name, force=True)
+
+
+def kinds(run: bnnzoo.Run) -> set[str]:
+    return {finding.kind for finding in run.findings()}
+
+
+@pytest.mark.parametrize(("sampler", "step_size"), [("sgld", 1e6), pytest.param("sghmc", 1.0, marks=pytest.mark.slow)])
+def test_a_regression_that_left_the_data_says_so(sampler, step_size, tmp_path, capsys):
+    run = made(tmp_path, sampler, **{"sampler.step_size": step_size})
+    assert run.attributes["complete"] == 1
+    assert "distance of predictions from the data" in run.attributes["absurd"]
+    assert {"remoteness", "still_chains"} & kinds(run)
+    warn_of_convergence(run)
+    assert "distance of predictions" in capsys.readouterr().err
+
+
+def test_a_classification_that_is_sure_of_the_wrong_labels_says_so(tmp_path):
+    more = {"data": "breast-cancer", "likelihood": "categorical", "likelihood.scale": None}
+    run = made(tmp_path, "sgld", **more, **{"sampler.step_size": 1.0})
+    assert "surprise" in kinds(run)
+    assert "surprise at the labels" in run.attributes["absurd"]
+
+
+def test_a_run_that_predicts_as_the_data_are_says_nothing_of_it(tmp_path):
+    """The control."""
+    run = made(tmp_path, "sgld", init="map")
+    assert not {"remoteness", "surprise", "still_chains"} & kinds(run)
+    assert run.attributes["absurd"] == ""
+
+
+def test_what_is_said_of_a_run_is_not_of_the_file_that_it_replaces(tmp_path):
+    made(tmp_path, "sgld", init="map")
+    run = made(tmp_path, "sgld", **{"sampler.step_size": 1e6})
+    assert run.attributes["absurd"]
+    assert not run.attributes["rhat"] < 1000
+
+
+def test_a_lone_chain_that_is_stuck_at_its_last_draw_is_whole_and_named(tmp_path):
+    start = np.array([[100.0]], np.float32)
+    arguments: dict[str, Any] = {"chains": 1, "warmup": 0, "init": start, "chain_method": "vectorized"}
+    with pytest.warns(BnnzooWarning, match="chain 0 accepted nothing for 1000 steps"):
+        run = bnnzoo.sample(Spiked(), RandomWalk(step_size=2.0), out=tmp_path / "run.nc", draws=1000, **arguments)
+    assert run.attributes["complete"] == 1
+    assert run.posterior["posterior"].sizes["draw"] == 1000
+    assert json.loads(run.attributes["stuck_chains"]) == [0]
+    assert run.summary()["stuck_chains"] == "[0]"
+    assert "stuck" in kinds(run)
+    with pytest.raises(BnnzooError, match="no proposal accepted for"):
+        bnnzoo.sample(Spiked(), RandomWalk(step_size=2.0), out=tmp_path / "more.nc", draws=100_000, **arguments)

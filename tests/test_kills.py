@@ -1,0 +1,185 @@
+"""kill -9, a hundred times: before warm-up and in it, in sampling, in the final write, again after a resume."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import tiny
+
+import bnnzoo
+from bnnzoo import cli, store
+from bnnzoo.store import parts
+
+pytestmark = [pytest.mark.slow, pytest.mark.kills]
+
+PAGE = Path(__file__).parents[1] / "docs" / "reliability.md"
+KILLS = 25
+"""Of each run."""
+IN_A_ROW = 3
+"""Kills of one run, each but the first of a resume, before it may reach its end."""
+
+_TRAINED = ["--start-steps", "250", "--chains", "2", "--test-fraction", "0.5", "--checkpoint-every", "0", "--quiet"]
+RUNS = {
+    "mdn penalty": ["--sampler.batch-size", "20", "--sampler.num-batches", "5", "--draws", "200", "--thin", "20"],
+    "mlp nuts": ["--sampler.max-tree-depth", "4", "--draws", "200", "--thin", "5"],
+    "cnn sgld": ["--sampler.batch-size", "10", "--model.channels", "2,2", "--draws", "200", "--thin", "5"],
+    "mlp bbb": ["--draws", "20000"],
+}
+"""A second or two of warm-up and as much of sampling, in many parts, with a checkpoint after each."""
+
+
+class Zoo:
+    """Starts processes of the command line that a kill ends, and nothing but it: forked where JAX is imported."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self._context = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload(["bnnzoo.zoo", "numpyro", "xarray"])
+
+    def start(self, *words: str) -> Any:
+        """A process; what it says is in `said`."""
+        process = self._context.Process(target=_run, args=(self.folder, words))
+        process.start()
+        return process
+
+    def said(self) -> str:
+        return (self.folder / "said").read_text()
+
+
+def _run(folder: Path, words: tuple[str, ...]) -> None:
+    said = os.open(folder / "said", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(said, 1)
+    os.dup2(said, 2)
+    # Python's own end would wait for threads.
+    os._exit(cli.run(words))
+
+
+class Whole(NamedTuple):
+    """A run that nothing stopped."""
+
+    words: tuple[str, ...]
+    seconds: float
+    draws: dict[str, np.ndarray]
+
+
+@pytest.fixture(scope="module")
+def zoo(tmp_path_factory) -> Iterator[Zoo]:
+    # The cache of the processes' own: the first run compiles, the others read.
+    before = os.environ.get("XDG_CACHE_HOME")
+    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
+    yield Zoo(tmp_path_factory.mktemp("said"))
+    os.environ.pop("XDG_CACHE_HOME")
+    if before is not None:
+        os.environ["XDG_CACHE_HOME"] = before
+
+
+def uninterrupted(zoo: Zoo, out: Path, name: str) -> Whole:
+    """Twice: the first compiles, the second says how long it takes."""
+    words = ("sample", *name.split(), *_TRAINED, "--warmup", "100", *RUNS[name])
+    found = []
+    for number in range(2):
+        path, began = out.with_name(f"{number}-{out.name}"), time.monotonic()
+        process = zoo.start(*words, "-o", str(path))
+        process.join()
+        assert process.exitcode == 0, zoo.said()
+        found.append(Whole(words, time.monotonic() - began, draws(path)))
+    tiny.assert_same_bits(found[0].draws, found[1].draws)
+    return found[1]
+
+
+def draws(path: Path) -> dict[str, np.ndarray]:
+    tree = bnnzoo.open(path).posterior
+    groups = [group for group in ("posterior", "sample_stats") if group in tree.children]
+    return {f"{group}/{n}": v.values for group in groups for n, v in tree[group].data_vars.items()}
+
+
+def at(seconds: float) -> Callable[[Path], bool]:
+    """Whether so much time has passed since now."""
+    began = time.monotonic()
+    return lambda out: time.monotonic() - began >= seconds
+
+
+def in_the_final_write(out: Path) -> bool:
+    return out.with_name(f".{out.name}.tmp").exists()
+
+
+def in_warm_up(out: Path) -> bool:
+    folder = store.parts_folder(out)
+    return (folder / "checkpoint.npz").exists() and not (folder / "p000-000000.npz").exists()
+
+
+def killed(process: Any, out: Path, moment: Callable[[Path], bool]) -> bool:
+    """Whether there still was anything to kill."""
+    while process.exitcode is None and not moment(out):
+        time.sleep(0.0005)
+    alive = process.exitcode is None
+    process.kill()
+    process.join()
+    return alive
+
+
+def words_that_go_on(out: Path, whole: Whole) -> tuple[str, ...]:
+    """What a person would type after a kill."""
+    folder = store.parts_folder(out)
+    if (folder / "checkpoint.npz").exists():
+        return ("resume", str(out), "--quiet")
+    again = ("--force",) if folder.exists() else ()
+    return (*whole.words, "-o", str(out), *again)
+
+
+def check_what_is_there(out: Path, whole: Whole) -> None:
+    """All draws that can be seen are those of the run that nothing stopped."""
+    if not parts.holds_run(store.parts_folder(out)) and not out.exists():
+        return
+    found = draws(out)
+    counts = {values.shape[1] for values in found.values()}
+    assert len(counts) <= 1
+    for name, values in found.items():
+        np.testing.assert_array_equal(values, whole.draws[name][:, : values.shape[1]], err_msg=name)
+
+
+def check_end(process: Any, zoo: Zoo) -> None:
+    """Done; or, where the kill before came after the last rename, nothing to do."""
+    assert process.exitcode == 0 or "nothing to resume" in zoo.said(), zoo.said()
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_hundred_kills_change_no_bit(name, zoo, tmp_path):
+    """Twenty-five of each run, at times drawn uniformly over its length; every fifth in warm-up or the final write."""
+    whole = uninterrupted(zoo, tmp_path / "whole.nc", name)
+    rng = np.random.default_rng(0)
+    kills = number = 0
+    while kills < KILLS:
+        out = tmp_path / f"run-{number}.nc"
+        words, number = (*whole.words, "-o", str(out)), number + 1
+        for turn in range(IN_A_ROW):
+            special = {0: in_warm_up, 5: in_the_final_write}.get((kills + turn) % 10)
+            process = zoo.start(*words)
+            if not killed(process, out, special or at(rng.uniform(0.02, 1.0) * whole.seconds)):
+                check_end(process, zoo)
+                break
+            kills += 1
+            check_what_is_there(out, whole)
+            words = words_that_go_on(out, whole)
+        else:
+            process = zoo.start(*words)
+            process.join()
+            check_end(process, zoo)
+        tiny.assert_same_bits(draws(out), whole.draws)
+        assert sorted(p.name for p in out.parent.glob(f".{out.name}*")) == []
+        assert not parts.holds_run(store.parts_folder(out))
+    print(f"{name}: {kills} kills of {number} runs, {whole.seconds:.1f} s each")
+
+
+def test_the_page_counts_the_kills():
+    row = re.search(r"^\| kills of[^|]*\| (\d+) \|", PAGE.read_text(), re.MULTILINE)
+    assert row is not None
+    assert row[1] == str(KILLS * len(RUNS))

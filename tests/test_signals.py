@@ -1,0 +1,252 @@
+"""SIGINT, SIGTERM and a reader who has left, in processes of their own: one line and a code, never a traceback."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import tiny
+
+from bnnzoo import zoo
+
+PAGE = Path(__file__).parents[1] / "docs" / "reliability.md"
+CODES = {"SIGINT": 130, "SIGTERM": 143}
+NAMES = pytest.mark.parametrize("name", CODES)
+BNNZOO = [sys.executable, "-m", "bnnzoo"]
+
+
+def start(*words: object, folder: Path, **more: object) -> subprocess.Popen[str]:
+    """The command, with what it prints kept."""
+    command = [*BNNZOO, *map(str, words)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | more
+    return subprocess.Popen(command, cwd=folder, text=True, **pipes)  # type: ignore[call-overload]
+
+
+def wait_until(done, process: subprocess.Popen[str]) -> None:
+    end = time.monotonic() + 300
+    while not done():
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < end
+        time.sleep(0.001)
+
+
+def has_begun(process: subprocess.Popen[str]) -> bool:
+    """Whether the first line of ours has run: Python itself handles no SIGTERM. Its own start nobody can guard."""
+    words = Path(f"/proc/{process.pid}/status").read_text()
+    caught = int(next(line for line in words.splitlines() if line.startswith("SigCgt")).split()[1], 16)
+    return bool(caught >> (signal.SIGTERM - 1) & 1)
+
+
+def is_at_work(process: subprocess.Popen[str], command: str) -> bool:
+    """Whether JAX is there; `zoo run` has none, but a process that has."""
+    place = Path(f"/proc/{process.pid}")
+    if command == "zoo":
+        return bool((place / "task" / str(process.pid) / "children").read_text())
+    return "libjax_common" in (place / "maps").read_text()
+
+
+def interrupted(process: subprocess.Popen[str], name: str, *, exactly: bool = True) -> str:
+    """What it says to the signal; one line unless not `exactly`."""
+    process.send_signal(getattr(signal, name))
+    out, said = process.communicate(timeout=300)
+    assert process.returncode == CODES[name], said
+    assert "Traceback" not in said
+    assert "Error" not in said
+    assert out == ""
+    if exactly:
+        assert said == f"bnnzoo: {name}: stopped\n"
+    return said
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> Path:
+    """A run that takes a while to look at."""
+    folder = tmp_path_factory.mktemp("finished")
+    zoo.run_recipe(tiny.recipe("nuts", warmup=100, draws=500), out=folder / "run.nc")
+    (folder / "x.csv").write_text("\n".join(["age,sex,bmi,bp,s1,s2,s3,s4,s5,s6", *[",".join("0" * 10)] * 20000]))
+    return folder
+
+
+SAMPLE = ("sample", "mlp", "nuts", "-o", "new.nc", "--quiet")
+LOOKING = {
+    "evaluate": ("evaluate", "run.nc", "--quiet"),
+    "predict": ("predict", "run.nc", "--data", "x.csv", "-o", "out.csv"),
+    "report": ("report", "run.nc", "-o", "out.html"),
+    "plot": ("plot", "run.nc", "-o", "pictures"),
+    "diagnose": ("diagnose", "run.nc"),
+    "compare": ("compare", "run.nc", "run.nc"),
+    "check": ("check", "sampler", "random-walk", "--quiet"),
+    "zoo": ("zoo", "run", "linear.nuts", "--quiet"),
+}
+DELAYS = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 3.0)
+
+
+@NAMES
+@pytest.mark.parametrize("delay", [d if d in (0.0, 0.2) else pytest.param(d, marks=pytest.mark.slow) for d in DELAYS])
+def test_a_signal_while_all_is_imported(delay, name, tmp_path):
+    process = start(*SAMPLE, folder=tmp_path)
+    wait_until(lambda: has_begun(process), process)
+    time.sleep(delay)
+    # After the imports a run is asked to stop where it can be resumed, and has not begun.
+    said = interrupted(process, name, exactly=delay < 0.4)
+    assert len([line for line in said.splitlines() if line]) <= 2
+    assert all(line.startswith("bnnzoo: ") for line in said.splitlines() if line)
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        (command, name)
+        if (command, name) in {("evaluate", "SIGTERM"), ("check", "SIGINT"), ("zoo", "SIGTERM")}
+        else pytest.param(command, name, marks=pytest.mark.slow)
+        for command in LOOKING
+        for name in CODES
+    ],
+)
+def test_a_signal_to_what_looks_at_a_run(command, name, finished):
+    """When the libraries are there, and the work is under way."""
+    before = sorted(finished.rglob("*"))
+    process = start(*LOOKING[command], folder=finished)
+    wait_until(lambda: is_at_work(process, command), process)
+    time.sleep(0.5)
+    interrupted(process, name, exactly=command != "zoo")
+    assert sorted(path for path in finished.rglob("*") if path.suffix != ".png" and path.name != "pictures") == before
+
+
+@NAMES
+def test_the_first_signal_asks_and_the_second_ends(name):
+    code = (
+        "import os, signal, time\nfrom bnnzoo import signals\nfrom bnnzoo.cli.signals import stop_signals\n"
+        "signals.take_over()\n"
+        "with stop_signals() as stop:\n"
+        f"    assert stop() == 0\n    os.kill(os.getpid(), signal.{name})\n"
+        "    while not stop(): time.sleep(0.01)\n"
+        f"    assert stop() == signal.{name}\n    print('asked', flush=True)\n"
+        f"    os.kill(os.getpid(), signal.{name})\n    time.sleep(60)\n    print('not reached')\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.stdout == "asked\n"
+    assert result.returncode == CODES[name]
+    assert result.stderr.splitlines() == [
+        "bnnzoo: stopping after this chunk; again to stop at once",
+        f"bnnzoo: {name}: stopped at once; what the last checkpoint holds is kept",
+    ]
+
+
+@NAMES
+def test_a_compiler_does_not_keep_a_signal_waiting(name):
+    """Nothing that holds the main thread does."""
+    code = (
+        "import os, signal, threading\nfrom bnnzoo import signals\nsignals.take_over()\n"
+        f"threading.Timer(0.2, os.kill, (os.getpid(), signal.{name})).start()\n"
+        "import hashlib\nhashlib.pbkdf2_hmac('sha256', b'', b'', 10**9)\n"
+    )
+    began = time.monotonic()
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stderr) == (CODES[name], f"bnnzoo: {name}: stopped\n")
+    assert time.monotonic() - began < 30
+
+
+def test_what_is_half_written_goes(tmp_path):
+    (tmp_path / "run.nc").write_text("old")
+    code = (
+        "import os, signal, time\nfrom pathlib import Path\nfrom bnnzoo import signals\n"
+        "from bnnzoo.store.atomic import replacing\nsignals.take_over()\n"
+        "with replacing(Path('run.nc')) as file:\n"
+        "    file.write(b'half')\n    os.kill(os.getpid(), signal.SIGTERM)\n    time.sleep(60)\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=False, stderr=subprocess.PIPE)
+    assert result.returncode == 143
+    assert [path.name for path in tmp_path.iterdir()] == ["run.nc"]
+    assert (tmp_path / "run.nc").read_text() == "old"
+
+
+# ---- two runs with one file ----------------------------------------------------------------------
+
+
+def test_of_two_runs_with_one_file_one_is_refused_at_once(tmp_path):
+    """While the first one still trains its start: before it has anything to show."""
+    words = ("sample", "mlp", "nuts", "--start-steps", 100000, "--start-held-out", 0, "-o", "run.nc", "--quiet")
+    first = start(*words, folder=tmp_path)
+    wait_until(lambda: (tmp_path / "run.nc.parts" / "owner.json").exists(), first)
+    second = start(*words, "--force", folder=tmp_path)
+    _, said = second.communicate(timeout=300)
+    assert second.returncode == 2, said
+    assert said.endswith(f"process {first.pid} on {os.uname().nodename} is writing this run; wait for it, or stop it\n")
+    assert len(said.splitlines()) == 1
+    assert first.poll() is None
+    first.send_signal(signal.SIGINT)
+    _, said = first.communicate(timeout=300)
+    assert first.returncode == 130, said
+    assert "nothing was written" in said
+    assert list(tmp_path.iterdir()) == []
+
+
+# ---- a stdout that takes nothing -----------------------------------------------------------------
+
+PRINTING = {
+    "list": ("list",),
+    "list as JSON": ("list", "--json"),
+    "help": ("--help",),
+    "help of sample": ("sample", "--help"),
+    "version": ("--version",),
+    "plugins": ("plugins",),
+    "info": ("info", "sampler", "penalty"),
+    "zoo": ("zoo",),
+    "show": ("show", "linear", "nuts", "--data", "diabetes"),
+}
+
+
+@pytest.mark.parametrize(
+    "case", [case if case in ("list", "help") else pytest.param(case, marks=pytest.mark.slow) for case in PRINTING]
+)
+def test_a_reader_who_has_left(case, tmp_path):
+    """Each line into a pipe that nobody reads any more: no error, as with any command."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    process = start(*PRINTING[case], folder=tmp_path, stdout=writer)
+    os.close(writer)
+    _, said = process.communicate(timeout=300)
+    assert (process.returncode, said) == (0, "")
+
+
+@pytest.mark.parametrize(
+    "case", [case if case in ("list", "help") else pytest.param(case, marks=pytest.mark.slow) for case in PRINTING]
+)
+def test_a_full_stdout(case, tmp_path):
+    with open("/dev/full", "w") as full:
+        process = start(*PRINTING[case], folder=tmp_path, stdout=full)
+        _, said = process.communicate(timeout=300)
+    assert process.returncode == 1
+    assert said == "bnnzoo: standard output: cannot be written: No space left on device\n"
+
+
+@pytest.mark.parametrize("closed", ["1", "2"])
+def test_a_closed_stream(closed, tmp_path):
+    command = ["bash", "-c", f'exec "$@" {closed}>&-', "bash", *BNNZOO, "list"]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_a_full_stderr(tmp_path):
+    with open("/dev/full", "w") as full:
+        process = start("list", "nonsense", folder=tmp_path, stderr=full)
+        assert process.communicate(timeout=300)[0] == ""
+    assert process.returncode == 2
+
+
+def test_the_page_counts_the_cases():
+    counts = {
+        "moments of a signal": (len(DELAYS) + len(LOOKING)) * len(CODES),
+        "outputs that take nothing": 2 * len(PRINTING),
+    }
+    for what, count in counts.items():
+        row = re.search(rf"^\| {what}[^|]*\| (\d+) \|", PAGE.read_text(), re.MULTILINE)
+        assert row is not None
+        assert row[1] == str(count)
