@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -129,7 +128,7 @@ class Problem:
         try:
             parts = make_parts(recipe, signature.task, model)
         except NotFoundError as error:
-            raise _naming_package(error, str(attributes.get("plugins", ""))) from error
+            raise registry.with_packages(error, str(attributes.get("plugins", ""))) from error
         description = Description(parts, signature, scaler)
         train = None if observed is None else signature.rows(constant["x"], observed["y"], "file")
         return _described(recipe, description, train, fixed=fixed_leaves(constant))
@@ -206,20 +205,6 @@ class Problem:
             fields["likelihood"] = _written(name, parts.likelihood)
         whole: Any = {**fields, "task": signature.task, "init": recipe.init or "map"}
         return as_dict(dataclasses.replace(recipe, **whole))
-
-
-def _naming_package(error: NotFoundError, plugins: str) -> NotFoundError:
-    """That a part is not found is said with the packages that the run's file names and that are not loaded."""
-    try:
-        made_with = dict(json.loads(plugins))
-    except (TypeError, ValueError):
-        return error
-    loaded = {plugin.distribution for plugin in registry.plugins()}
-    gone = [f"{name}=={version}" for name, version in made_with.items() if registry.canonical(name) not in loaded]
-    if not gone:
-        return error
-    missing = str(error).partition(";")[0]
-    return NotFoundError(f"{missing}; the run was made with what is not loaded: pip install {' '.join(gone)}")
 
 
 def make_parts(recipe: Recipe, task: Task, own: AbstractModel | None = None) -> Parts:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import warnings
 from typing import Any
 
@@ -110,6 +111,24 @@ def not_found(kind: str, name: str) -> str:
     if broken:
         message += f" (failed to load: {', '.join(broken)}; see bnnzoo plugins)"
     return message
+
+
+def with_packages(error: NotFoundError, made_with: str) -> NotFoundError:
+    """That a part is not found, said with the packages that a run's file names and that are not loaded.
+
+    Args:
+        made_with: the file's attribute `plugins`.
+    """
+    try:
+        versions = dict(json.loads(made_with))
+    except (TypeError, ValueError):
+        return error
+    loaded = {plugin.distribution for plugin in plugins()}
+    gone = [f"{name}=={version}" for name, version in versions.items() if canonical(name) not in loaded]
+    if not gone:
+        return error
+    missing = str(error).partition(";")[0]
+    return NotFoundError(f"{missing}; the run was made with what is not loaded: pip install {' '.join(gone)}")
 
 
 def load(kind: str, name: str) -> Any:
