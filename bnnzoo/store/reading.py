@@ -68,13 +68,13 @@ def resumable(path: Path, from_part: int | None = None) -> tuple[Unfinished, Che
         if folder.is_dir() and not folder.is_symlink():
             raise UsageError(f"{path}: stopped before it had begun; nothing to resume: start it again")
         raise UsageError(f"{path}: no such run")
-    unfinished = _checked(parts.load(folder))
+    unfinished = parts.load(folder)
     if not checkpoint.any_in(folder) and is_complete(path):
         raise UsageError(
             f"{path}: finished; the run that was to replace it was stopped before its first checkpoint: "
             f"start that again with --force, or remove {folder.name}"
         )
-    saved = unfinished.checkpoint(from_part)
+    saved = _checked(unfinished).checkpoint(from_part)
     unfinished.check(saved.num_parts)
     return unfinished, saved
 
