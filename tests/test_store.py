@@ -23,7 +23,17 @@ ATTRIBUTES = {
     "exactness": "exact",
     "versions": "{}",
     "precision": "float32",
+    "device": "cpu",
+    "placement": "vectorized on 1",
+    "complete": 0,
     "draws_requested": 8,
+    "draws_done": 0,
+    "regime_ok": "not-applicable",
+    "seconds_compile": 0.0,
+    "seconds_warmup": 0.0,
+    "seconds_sampling": 0.0,
+    "target_evaluations": 0.0,
+    "tuned": "{}",
     "seed": 3,
     "likelihood_power": 0.5,
     "name": "é ü 漢",
@@ -402,6 +412,7 @@ def test_what_is_said_of_a_statistic_is_in_the_file(out):
     writer.claim(force=False)
     writer.create(ATTRIBUTES, DIMS, STATIC, variable_attributes=said)
     writer.append(part(0, 3))
+    writer.update({"draws_done": 3})
     for _ in range(2):
         found = open_tree(out)["sample_stats"]
         assert {k: found["n_steps"].attrs[k] for k in ("long_name", "limit")} == said["n_steps"]
