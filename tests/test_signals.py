@@ -172,7 +172,7 @@ def test_what_is_half_written_goes(tmp_path):
 
 def test_of_two_runs_with_one_file_one_is_refused_at_once(tmp_path):
     """While the first one still trains its start: before it has anything to show."""
-    words = ("sample", "mlp", "nuts", "--start-steps", 100000, "--start-held-out", 0, "-o", "run.nc", "--quiet")
+    words = ("sample", "mlp", "nuts", "--start-steps", 10_000_000, "--start-held-out", 0, "-o", "run.nc", "--quiet")
     first = start(*words, folder=tmp_path)
     wait_until(lambda: (tmp_path / "run.nc.parts" / "owner.json").exists(), first)
     second = start(*words, "--force", folder=tmp_path)

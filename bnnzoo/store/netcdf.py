@@ -92,10 +92,14 @@ def write_table(path: Path, columns: Group, dim: str) -> None:
 
 
 class _Disk:
-    """A file as HDF5 sees it. HDF5 may not survive a write that fails: it is told of none, and we raise afterwards."""
+    """A file as HDF5 sees it. HDF5 may not survive a write that fails: it is told of none, and we raise afterwards.
+
+    It goes past Python's buffer, whose bytes would be written, and refused, where HDF5 only seeks or reads.
+    """
 
     def __init__(self, file: Any):
-        self.file = file
+        file.flush()
+        self.file = file.raw
         self.error: OSError | None = None
 
     def read(self, size: int = -1) -> bytes:
@@ -111,7 +115,7 @@ class _Disk:
         return self.file.tell()
 
     def write(self, data: Any) -> int:
-        self._try(lambda: self.file.write(data))
+        self._try(lambda: self._write_whole(memoryview(data).cast("B")))
         return len(data)
 
     def truncate(self, size: int | None = None) -> int:
@@ -120,6 +124,10 @@ class _Disk:
 
     def flush(self) -> None:
         self._try(self.file.flush)
+
+    def _write_whole(self, data: memoryview) -> None:
+        while data:  # one call may take a part only
+            data = data[self.file.write(data) :]
 
     def _try(self, act: Callable[[], Any]) -> None:
         try:
