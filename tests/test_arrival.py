@@ -141,7 +141,7 @@ SAMPLERS = {
     "random-walk": (Penalty(proposal="random-walk"), 1500, 30),
     "langevin": (Penalty(proposal="langevin"), 800, 8),
     "hmc": (Penalty(proposal="hmc"), 400, 4),
-    "on batches": (Penalty(proposal="langevin", sampling="replacement"), 1500, 10),
+    "on batches": (Penalty(proposal="langevin", sampling="replacement"), 1500, 30),
     "full random-walk": (RandomWalk(), 1500, 30),
     "mala": (Mala(), 800, 8),
     "gibbs": (Gibbs(blocks="coordinate"), 800, 20),

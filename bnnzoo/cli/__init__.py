@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import sys
 import traceback
@@ -102,6 +103,8 @@ def _bnnzoo(
 def main() -> None:
     """Run the command of this process, and end it."""
     signals.take_over()
+    if "--debug" not in sys.argv and logging.lastResort is not None:
+        logging.lastResort.setLevel(logging.ERROR)  # what libraries note for developers, such as a cache not written
     code = run(sys.argv[1:])
     try:
         if sys.stdout is not None:  # closed by who started us
