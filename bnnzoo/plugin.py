@@ -13,7 +13,7 @@ _HERE = Path(__file__).parent
 RECIPES = next((f for f in (_HERE / "_zoo_configs", _HERE.parent / "zoo_configs") if f.is_dir()), _HERE)
 
 ELSEWHERE: dict[str, dict[str, str]] = {
-    "samplers": dict.fromkeys(("mclmc", "adjusted-mclmc", "blackjax-nuts", "blackjax-hmc", "barker"), "bnnzoo-blackjax")
+    "samplers": dict.fromkeys(("adjusted-mclmc", "blackjax-nuts", "blackjax-hmc", "barker"), "bnnzoo-blackjax")
 }
 """What other packages offer, so that an error can say which one to install."""
 
@@ -96,6 +96,12 @@ def bnnzoo_samplers() -> list[Entry]:
             "bnnzoo.samplers.hmc:Hmc",
             "Hamiltonian Monte Carlo with a trajectory of fixed length",
             "exact",
+        ),
+        Entry(
+            "mclmc",
+            "bnnzoo.samplers.mclmc:Mclmc",
+            "microcanonical Langevin: moves far on two gradients a step, no accept step",
+            "biased",
         ),
         Entry(
             "rejection",

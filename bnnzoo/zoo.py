@@ -6,7 +6,7 @@ import atexit
 import contextlib
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,13 +16,14 @@ from jaxtyping import Array, Float
 
 from bnnzoo import registry, store
 from bnnzoo.assembly import Problem, plain
+from bnnzoo.choice import chosen
 from bnnzoo.data import Dataset, load_asked
 from bnnzoo.errors import UsageError
 from bnnzoo.models import AbstractModel
 from bnnzoo.models.own import Own
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.progress import Observer, Progress
-from bnnzoo.recipe import PARTS, Recipe, fields_of, recipe_from, resolve, to_yaml
+from bnnzoo.recipe import PARTS, Layer, Recipe, fields_of, recipe_from, resolve, to_yaml
 from bnnzoo.run import Run
 from bnnzoo.samplers import AbstractSampler
 from bnnzoo.sampling import backend
@@ -37,8 +38,8 @@ _LENGTHS = {
 
 
 def sample(
-    model: str | Mapping[str, Any] | eqx.Module,
-    sampler: str | Mapping[str, Any] | AbstractSampler,
+    model: str | Mapping[str, Any] | eqx.Module | None = None,
+    sampler: str | Mapping[str, Any] | AbstractSampler | None = None,
     *,
     data: Any = None,
     out: str | Path | None = None,
@@ -51,7 +52,8 @@ def sample(
     Args:
         model: a name (`"mdn"`), a name with fields (`{"name": "mdn", "hidden": (50,)}`), a network of your own (any
             Equinox module from one input to its outputs), or a posterior of your own.
-        sampler: likewise; with a posterior of your own, a sampler object (`bnnzoo.Penalty(step_size=1e-3)`).
+        sampler: likewise; with a posterior of your own, a sampler object (`bnnzoo.Penalty(step_size=1e-3)`). With data
+            alone, both are chosen by them.
         data: arrays or data frames `(x, y)`, a data frame, a `Dataset`, or what `--data` takes. The model's example if
             left out.
         out: the NetCDF file; if left out a temporary one, gone when Python ends: `Run.save` keeps it.
@@ -81,16 +83,25 @@ def sample(
         model = Own(model).name
     in_memory = data is not None and not isinstance(data, str | Path)
     spec = None if data is None or in_memory else str(data)
-    recipe = recipe_of(model, sampler, data=spec, in_memory=in_memory, **options)
-    dataset = load_asked(recipe, data) if in_memory else None
+    dataset, layers = None, []
+    if model is None and sampler is None and data is not None:
+        layer, dataset = chosen([], {**_options(options), "data": spec}, data if in_memory else None)
+        layers.append(layer)
+    recipe = recipe_of(model, sampler, layers, data=spec, in_memory=in_memory, **options)
+    if in_memory and dataset is None:
+        dataset = load_asked(recipe, data)
     return run_recipe(recipe, out=target, force=force, observer=observer, dataset=dataset, model=own)
 
 
-def recipe_of(model: Any, sampler: Any, *, data: str | None, in_memory: bool, **options: Any) -> Recipe:
-    """The recipe of Python arguments, in the words of the command line."""
+def recipe_of(
+    model: Any, sampler: Any, layers: Sequence[Layer] = (), *, data: str | None, in_memory: bool, **options: Any
+) -> Recipe:
+    """The recipe of Python arguments, in the words of the command line, over the layers."""
     words: dict[str, Any] = {}
     names: dict[str, str | None] = {}
     for kind, part in (("model", model), ("sampler", sampler)):
+        if part is None:
+            continue
         part = _words(f"{kind}s", part) if registry.name_of(f"{kind}s", part) else part
         if not isinstance(part, str | Mapping):
             raise UsageError(
@@ -99,9 +110,16 @@ def recipe_of(model: Any, sampler: Any, *, data: str | None, in_memory: bool, **
             )
         names[kind] = part if isinstance(part, str) else str(part.get("name", ""))
         words |= _flattened(kind, part)
+    words |= _options(options) | {"data": data}
+    return resolve(names.get("model"), names.get("sampler"), layers, words, in_memory=in_memory)
+
+
+def _options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Python's keywords as the command line's options."""
+    words: dict[str, Any] = {}
     for key, value in options.items():
         words |= _flattened(key, value) if key in PARTS else {key: value}
-    return resolve(names["model"], names["sampler"], [], {**words, "data": data}, in_memory=in_memory)
+    return words
 
 
 def _words(kind: str, part: Any) -> dict[str, Any]:

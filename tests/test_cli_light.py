@@ -101,10 +101,9 @@ def test_list_a_kind(word, capsys):
         (["sample", "mdn", "mala", "--sampler.step-size"], "Option '--sampler.step-size' requires an argument"),
         (["sample", "mdn", "mala", "--smapler.step-size", "1"], "No such option: --smapler.step-size (did you mean"),
         (
-            ["sample", "mlp", "mclmc"],
+            ["sample", "mlp", "barker"],
             "it is in the package bnnzoo-blackjax, which is not loaded: pip install bnnzoo-bl",
         ),
-        (["sample", "--config", "airfoil-best"], "it is in the package bnnzoo-blackjax"),
         (["info", "sampler", "hm"], "no sampler named 'hm'; did you mean hmc?"),
     ],
 )

@@ -245,7 +245,7 @@ def test_a_known_package_is_named(site, monkeypatch):
     monkeypatch.setenv("BNNZOO_DISABLE_PLUGINS", "1")
     registry.reset()
     with pytest.raises(NotFoundError, match="pip install bnnzoo-blackjax"):
-        registry.find("samplers", "mclmc")
+        registry.find("samplers", "barker")
 
 
 @pytest.mark.parametrize(

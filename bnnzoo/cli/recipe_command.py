@@ -16,7 +16,7 @@ from bnnzoo.cli.part_options import PartOptions, part_options
 from bnnzoo.recipe import PARTS, RUN_FIELDS, Layer, part_names, read_layer, resolve
 
 Body = Callable[..., None]
-"""What a command does: `body(recipe, **extras)`."""
+"""What a command does: `body(recipe, dataset, chosen, **extras)`; `chosen`: neither model nor sampler was named."""
 
 
 def add_recipe_command(app: typer.Typer, name: str, body: Body, extras: Sequence[inspect.Parameter]) -> None:
@@ -28,9 +28,22 @@ def add_recipe_command(app: typer.Typer, name: str, body: Body, extras: Sequence
         model, sampler, fields = (given.pop(word) for word in ("model", "sampler", "fields"))
         layers = [read(source) for source in given.pop("config") or []]
         rest = {key: given.pop(key) for key in list(given) if key in own}
-        recipe = resolve(model, sampler, layers, {**given, **fields})
+        options, dataset = {**given, **fields}, None
+        names = part_names(model, sampler, layers, options)
+        is_open = not names["model"] and not names["sampler"] and _names_data(layers, options)
+        if is_open:
+            from bnnzoo.choice import chosen
+
+            layer, dataset = chosen(layers, options)
+            layers = [layer, *layers]
+        recipe = resolve(model, sampler, layers, options)
         _find_all({kind: part.name for kind in PARTS if (part := getattr(recipe, kind))})
-        body(recipe, **rest)
+        if dataset is None:
+            from bnnzoo.data import load_asked
+
+            # Before JAX is imported: what is wrong with the data is said at once.
+            dataset = load_asked(recipe)
+        body(recipe, dataset, is_open, **rest)
 
     parameters = [
         parameter("model", str | None, _argument("MODEL", "models")),
@@ -39,6 +52,10 @@ def add_recipe_command(app: typer.Typer, name: str, body: Body, extras: Sequence
         *extras,
     ]
     add_command(app, name, run, parameters, body.__doc__, lambda given: _named(given, read))
+
+
+def _names_data(layers: Sequence[Layer], options: Mapping[str, Any]) -> bool:
+    return bool(options.get("data")) or any("data" in layer.run for layer in layers)
 
 
 def _find_all(names: Mapping[str, str]) -> None:
@@ -72,7 +89,7 @@ def _named(given: dict[str, Any], read: Callable[[str], Layer]) -> dict[str, tup
 def _argument(metavar: str, kind: str) -> Any:
     return typer.Argument(
         metavar=metavar,
-        help=f"see bnnzoo list {kind}; a --config may name it",
+        help=f"see bnnzoo list {kind}; a --config may name it; with --data alone both are chosen by the data",
         show_default=False,
         autocompletion=lambda: list(registry.entries(kind)),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,11 +11,14 @@ import typer
 
 from bnnzoo.cli import common_options as common
 from bnnzoo.cli.options import parameter
-from bnnzoo.cli.output import print_json, print_record, warn_of_convergence
+from bnnzoo.cli.output import print_json, print_record, warn_of_convergence, with_error
 from bnnzoo.cli.progress_bar import observer
 from bnnzoo.cli.recipe_command import add_recipe_command
 from bnnzoo.cli.signals import stop_signals
 from bnnzoo.recipe import Recipe
+
+_SCORES = ("rmse", "accuracy", "nll", "coverage_90", "ece")
+"""On the test rows, where the choice was ours: error, and whether its size was known beforehand."""
 
 
 def _extras(*, hidden: bool) -> list[inspect.Parameter]:
@@ -38,30 +42,33 @@ def _extras(*, hidden: bool) -> list[inspect.Parameter]:
     return found
 
 
-def _sample(recipe: Recipe, *, out: Path, force: bool, quiet: bool, json: bool, **_: Any) -> None:
+def _sample(
+    recipe: Recipe, dataset: Any, chosen: bool, *, out: Path, force: bool, quiet: bool, json: bool, **_: Any
+) -> None:
     """Run the chains of MODEL with SAMPLER and write one NetCDF file.
 
-    Without --data the model's own example is used.
+    Without --data the model's own example is used; with --data alone, MODEL and SAMPLER are chosen by the data.
 
     With MODEL and SAMPLER named, --help also lists their options.
 
     \b
     Examples:
       bnnzoo sample mdn penalty -o run.nc
+      bnnzoo sample --data houses.csv
       bnnzoo sample mlp nuts --data houses.csv --target price --chains 8
       bnnzoo sample mdn penalty --model.hidden 50,50 --sampler.step-size 1e-3
       bnnzoo sample mlp nuts --config tutorial -o run.nc
       bnnzoo sample mdn penalty --help
     """
-    dataset = _data(recipe)
     with stop_signals() as stop, observer(quiet=quiet) as watch:
         from bnnzoo import zoo
 
         run = zoo.run_recipe(recipe, out=out, force=force, observer=watch, stop=stop, dataset=dataset)
-    _report(run, json=json)
+        scores = run.estimates(observer=watch, save=True) if chosen and recipe.test_fraction else {}
+    _report(run, json=json, scores={name: scores[name] for name in _SCORES if name in scores})
 
 
-def _show(recipe: Recipe, **_: Any) -> None:
+def _show(recipe: Recipe, dataset: Any, chosen: bool, **_: Any) -> None:
     """Print the recipe that `sample` would run, as YAML; it can be given back with --config.
 
     \b
@@ -70,17 +77,10 @@ def _show(recipe: Recipe, **_: Any) -> None:
       bnnzoo show mlp nuts --data houses.csv > houses.yaml
       bnnzoo sample --config houses.yaml
     """
-    dataset = _data(recipe)
+    del chosen
     from bnnzoo import zoo
 
     typer.echo(zoo.resolved_recipe(recipe, dataset), nl=False)
-
-
-def _data(recipe: Recipe) -> Any:
-    """The recipe's data, read before JAX is imported: what is wrong with them is said at once."""
-    from bnnzoo.data import load_asked
-
-    return load_asked(recipe)
 
 
 def resume(
@@ -126,12 +126,16 @@ def resume(
     _report(done, json=json)
 
 
-def _report(run: Any, *, json: bool) -> None:
-    summary = run.summary()
+def _report(run: Any, *, json: bool, scores: Mapping[str, Any] | None = None) -> None:
+    summary, found = run.summary(), scores or {}
     if json:
-        print_json(summary)
+        print_json(summary | {name: estimate.value for name, estimate in found.items()})
     else:
-        print_record(summary | {"next": f"bnnzoo evaluate {run.path}; bnnzoo report {run.path} -o report.html"})
+        print_record(
+            summary
+            | {name: with_error(e) for name, e in found.items()}
+            | {"next": f"bnnzoo evaluate {run.path}; bnnzoo report {run.path} -o report.html"}
+        )
     warn_of_convergence(run)
 
 

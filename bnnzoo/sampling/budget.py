@@ -29,7 +29,7 @@ _LEAST_SHARE = 0.3
 """Of the budget, whatever the start took."""
 _WARMUP_SHARE = 0.4
 _FEWEST_WARMUP, _MOST_WARMUP, _MOST_WARMUP_TRAJECTORIES = 300, 20_000, 1000
-"""A trajectory of many gradients tells more of the step size, and goes farther, than one step."""
+"""A trajectory of many gradients tells more of the step size, and goes farther, than a step of one or two."""
 _WANTED_DRAWS, MOST_DRAWS, _MOST_THIN = 1000, 2000, 1000
 """The pilot's error is given a factor of two: the clock ends a run that is slower, `MOST_DRAWS` one that is faster."""
 _STEP_SECONDS = 2e-5
@@ -62,7 +62,7 @@ def planned(
         max(_STEP_SECONDS, _OVERHEAD * row * evaluations(problem.posterior, means))
         for evaluations in (sampler.warmup_evaluations, sampler.evaluations)
     )
-    most = _MOST_WARMUP_TRAJECTORIES if trajectory > 1 else _MOST_WARMUP
+    most = max(_MOST_WARMUP_TRAJECTORIES, _MOST_WARMUP // trajectory)
     lengths = {"warmup": int(np.clip(_WARMUP_SHARE * budget / warm, _FEWEST_WARMUP, most))}
     lengths |= {"thin": 1, "draws": _WANTED_DRAWS}
     if is_chain(sampler.stated_exactness):

@@ -9,12 +9,6 @@ BNNZOO_API = 1
 def bnnzoo_samplers() -> list[Entry]:
     return [
         Entry(
-            "mclmc",
-            "bnnzoo_blackjax.mclmc:Mclmc",
-            "microcanonical Langevin: one gradient a step, no accept step (BlackJAX)",
-            "biased",
-        ),
-        Entry(
             "adjusted-mclmc",
             "bnnzoo_blackjax.adjusted_mclmc:AdjustedMclmc",
             "microcanonical Langevin trajectories, accepted or rejected (BlackJAX)",

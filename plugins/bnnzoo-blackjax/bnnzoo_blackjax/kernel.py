@@ -10,9 +10,9 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from bnnzoo.errors import UsageError
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.samplers import AbstractSampler, Statistic, Stats, replace
+from bnnzoo.samplers.metric import Metric, rescaled, shared
 from bnnzoo.samplers.statistics import (
     ACCEPTANCE_RATE,
     ACCEPTED,
@@ -23,7 +23,7 @@ from bnnzoo.samplers.statistics import (
     STEP_SIZE,
     TREE_DEPTH,
 )
-from bnnzoo_blackjax.metric import Metric, alike, rescaled, shared, strong
+from bnnzoo_blackjax.carry import alike, strong
 
 if TYPE_CHECKING:
     from blackjax.base import SamplingAlgorithm
@@ -107,13 +107,3 @@ class AbstractKernel(AbstractSampler[KernelState]):
     ) -> tuple[AbstractSampler, KernelState]:
         del posterior, final, key, num_steps
         return self, shared(states)
-
-
-def check_dim(posterior: AbstractPosterior) -> None:
-    """Refuse what has no direction to turn to.
-
-    Raises:
-        UsageError: for fewer than two parameters.
-    """
-    if posterior.layout.dim < 2:
-        raise UsageError("microcanonical samplers need at least 2 parameters; use nuts")

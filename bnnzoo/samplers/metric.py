@@ -47,7 +47,9 @@ class Metric(eqx.Module):
         return jax.tree.map(lambda a, b: jnp.where(usable, a, b), new, self)
 
 
-def rescaled(step_size: Float[Array, "*chain"], old: Float[Array, "*chain dim"], new: Float[Array, "*chain dim"]):
+def rescaled(
+    step_size: Float[Array, "*chain"], old: Float[Array, "*chain dim"], new: Float[Array, "*chain dim"]
+) -> Float[Array, "*chain"]:
     """A step size in the new metric's units that moves as far, in the geometric mean, as it did in the old one's."""
     return step_size * jnp.exp(jnp.mean(jnp.log(old) - jnp.log(new), -1) / 2)
 
@@ -55,7 +57,7 @@ def rescaled(step_size: Float[Array, "*chain"], old: Float[Array, "*chain dim"],
 def shared(states: S) -> S:
     """States of all chains with one inverse mass: the mean of the variances that the chains saw, each in its own mode.
 
-    Their step sizes become the same everywhere, the median.
+    Their step sizes become the same everywhere, the median. A state has `metric` and `step_size`.
     """
     known: Any = states
     old = known.metric.inverse_mass
@@ -64,13 +66,3 @@ def shared(states: S) -> S:
     return eqx.tree_at(
         lambda s: (s.metric.inverse_mass, s.step_size), states, (new, jnp.full_like(steps, jnp.median(steps)))
     )
-
-
-def alike(new: Any, old: Any) -> Any:
-    """`new` with the types of `old`: a loop's carry must not change type."""
-    return jax.tree.map(lambda a, b: jnp.asarray(a, jnp.asarray(b).dtype), new, old)
-
-
-def strong(tree: Any) -> Any:
-    """Without weak types, for the same reason."""
-    return jax.tree.map(lambda a: jax.lax.convert_element_type(a, jnp.asarray(a).dtype), tree)

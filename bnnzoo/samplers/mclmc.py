@@ -1,0 +1,182 @@
+"""Microcanonical Langevin Monte Carlo, without an accept step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from annotated_types import Gt
+from jaxtyping import Array, Float, PRNGKeyArray
+from typing_extensions import Doc
+
+from bnnzoo.errors import UsageError
+from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.posterior.hyperparameter import Number, number
+from bnnzoo.samplers.base import AbstractSampler, Exactness, Stats
+from bnnzoo.samplers.kernel import choose, replace, standard_normal
+from bnnzoo.samplers.metric import Metric, rescaled, shared
+from bnnzoo.samplers.statistics import DIVERGING, LOG_DENSITY, STEP_SIZE, Statistic
+
+_B = 0.1931833275037836
+"""McLachlan 1995's fourth coefficient: of the splittings B A B A B the one with the least error."""
+_SPLITTING = ((_B, 0.5), (1 - 2 * _B, 0.5))
+_GUARD = 1000.0
+"""A step whose squared energy error is this many times the wanted one is not taken."""
+_MEMORY = (150 - 1.0) / (150 + 1.0)
+_TRUST = 1.5
+
+
+class MclmcState(eqx.Module):
+    """Where a chain is and goes, and what warm-up tunes."""
+
+    position: Float[Array, " dim"]
+    direction: Float[Array, " dim"]
+    """Of unit length, in the metric's units: microcanonical chains all have the same speed."""
+    log_density: Float[Array, ""]
+    gradient: Float[Array, " dim"]
+    step_size: Float[Array, ""]
+    metric: Metric
+    weight: Float[Array, ""]
+    excess: Float[Array, ""]
+    """Weighted sum of energy errors squared over the wanted ones, each brought to a step size of 1."""
+
+
+class Mclmc(AbstractSampler[MclmcState]):
+    """Draws near the posterior, two gradients each: an isokinetic integrator with partial refreshment of the direction.
+
+    Robnik, De Luca, Silverstein and Seljak 2023, arXiv 2212.08549; for networks Sommer et al. 2025, arXiv 2502.06335,
+    who start each chain at a member of a deep ensemble, as `init: map` does. The direction u turns towards the gradient
+    g of log p (their equation 13, whose flow is solved exactly where g is constant) and theta follows it:
+
+        du/dt = (I - u u') g / (dim - 1),   dtheta/dt = u
+
+    There is no accept step: the bias grows with `energy_variance`. In warm-up the step size follows Var[E] ~ step^6 to
+    that value (their section on tuning), and a diagonal metric the variances that the chains saw; step sizes are in its
+    units. The direction decoheres over `length` sqrt(dim). A step that is not finite, or whose energy error is far out
+    of range, is not taken: the chain stays, with a fresh direction, and the draw is marked `diverging`.
+    """
+
+    exactness: ClassVar[Exactness] = "biased"
+    statistics: ClassVar[tuple[Statistic, ...]] = (LOG_DENSITY, DIVERGING, STEP_SIZE, Statistic("energy_error"))
+
+    step_size: Annotated[Number, Gt(0), Doc("of the integrator, start value")] = number(0.01)
+    length: Annotated[Number, Gt(0), Doc("decoherence length, in sqrt(dim) standard deviations")] = number(1.0)
+    energy_variance: Annotated[Number, Gt(0), Doc("variance of a step's energy error a parameter")] = number(5e-4)
+
+    @property
+    def gradients(self) -> int:
+        return len(_SPLITTING)
+
+    def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> float:
+        del means
+        return float(self.gradients * posterior.num_data)
+
+    def check(self, posterior: AbstractPosterior) -> None:
+        check_dim(posterior)
+
+    def init(
+        self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
+    ) -> MclmcState:
+        del num_warmup
+        log_density, gradient = jax.value_and_grad(posterior.log_density)(theta)
+        zero = jnp.zeros((), theta.dtype)
+        step_size = jnp.asarray(self.step_size, theta.dtype)
+        direction = _unit(standard_normal(theta, key=key))
+        return MclmcState(theta, direction, log_density, gradient, step_size, Metric.identity(theta), zero, zero)
+
+    def step(self, posterior: AbstractPosterior, state: MclmcState, *, key: PRNGKeyArray) -> tuple[MclmcState, Stats]:
+        noise_key, fresh_key = jax.random.split(key)
+        dim, eps, scale = state.position.shape[0], state.step_size, jnp.sqrt(state.metric.inverse_mass)
+        noise = standard_normal(state.position, key=noise_key)
+        # Half an angle's memory over a path of `length` sqrt(dim): exp(-2 t / L) of the direction's square is kept.
+        strength = jnp.sqrt(jnp.expm1(2 * eps / (self.length * dim**0.5)) / dim)
+        theta, u = state.position, _unit(state.direction + strength * noise)
+        log_density, gradient = state.log_density, state.gradient
+        kinetic = jnp.zeros_like(log_density)
+        for impulse, drift in _SPLITTING:
+            u, gained = _turned(u, scale * gradient, impulse * eps)
+            kinetic += gained
+            theta = theta + drift * eps * scale * u
+            log_density, gradient = jax.value_and_grad(posterior.log_density)(theta)
+        u, gained = _turned(u, scale * gradient, _B * eps)
+        error = kinetic + gained - (log_density - state.log_density)
+        within = jnp.square(error) <= _GUARD * self.energy_variance * dim
+        taken = within & jnp.all(jnp.isfinite(gradient)) & jnp.all(jnp.isfinite(u))
+        old = (state.position, _unit(standard_normal(u, key=fresh_key)), state.log_density, state.gradient)
+        theta, u, log_density, gradient = choose(taken, (theta, u, log_density, gradient), old)
+        new = replace(state, position=theta, direction=u, log_density=log_density, gradient=gradient)
+        stats = {
+            "lp": log_density,
+            "energy_error": jnp.where(taken, error, 0.0),
+            "diverging": ~taken,
+            "step_size": eps,
+        }
+        return new, stats
+
+    def warmup_step(
+        self, posterior: AbstractPosterior, state: MclmcState, *, key: PRNGKeyArray
+    ) -> tuple[MclmcState, Stats]:
+        new, stats = self.step(posterior, state, key=key)
+        failed = stats["diverging"]
+        # xi / step^6 is what the excess would be at a step size of 1; errors far from the wanted one weigh little.
+        log_xi = jnp.log(stats["energy_error"] ** 2 / (state.position.shape[0] * self.energy_variance) + 1e-8)
+        now = jnp.where(failed, 0.0, jnp.exp(-((log_xi / (6 * _TRUST)) ** 2) / 2))
+        at_one = jnp.exp(jnp.clip(log_xi - 6 * jnp.log(state.step_size), -80.0, 80.0))
+        weight = _MEMORY * state.weight + now
+        excess = _MEMORY * state.excess + now * at_one
+        wanted = (excess / jnp.maximum(weight, 1e-30)) ** (-1 / 6)
+        step_size = jnp.clip(wanted, 0.5 * state.step_size, 2 * state.step_size)
+        step_size = jnp.where(failed, 0.8 * state.step_size, jnp.where(weight > 0, step_size, state.step_size))
+        # After a failure what was learnt does not hold: shorter steps are to be judged anew.
+        weight, excess = jnp.where(failed, 0.0, weight), jnp.where(failed, 0.0, excess)
+        metric = state.metric.seen(new.position)
+        return replace(new, step_size=step_size, metric=metric, weight=weight, excess=excess), stats
+
+    def settle(self, posterior: AbstractPosterior, state: MclmcState, *, final: bool, key: PRNGKeyArray) -> MclmcState:
+        del posterior, key
+        if final:
+            return state
+        metric = state.metric.settled()
+        step_size = rescaled(state.step_size, state.metric.inverse_mass, metric.inverse_mass)
+        zero = jnp.zeros_like(state.weight)
+        return replace(state, step_size=step_size, metric=metric, weight=zero, excess=zero)
+
+    def tune(
+        self, posterior: AbstractPosterior, states: MclmcState, *, final: bool, key: PRNGKeyArray, num_steps: int
+    ) -> tuple[AbstractSampler[MclmcState], MclmcState]:
+        del posterior, final, key, num_steps
+        return self, shared(states)
+
+
+def check_dim(posterior: AbstractPosterior) -> None:
+    """Refuse what has no direction to turn to.
+
+    Raises:
+        UsageError: for fewer than two parameters.
+    """
+    if posterior.layout.dim < 2:
+        raise UsageError("microcanonical samplers need at least 2 parameters; use nuts")
+
+
+def _unit(vector: Float[Array, " dim"]) -> Float[Array, " dim"]:
+    return vector / jnp.linalg.norm(vector)
+
+
+def _turned(
+    u: Float[Array, " dim"], gradient: Float[Array, " dim"], time: Float[Array, ""]
+) -> tuple[Float[Array, " dim"], Float[Array, ""]]:
+    """The direction after `time` under a constant gradient, and the kinetic energy gained.
+
+    With e = g/|g|, d = time |g| / (dim - 1), z = exp(-d): u goes to the direction of 2 z u + (1-z) (1+z + u'e (1-z)) e,
+    which is that of u + (sinh d + u'e (cosh d - 1)) e without numbers that overflow.
+    """
+    others = u.shape[0] - 1
+    size = jnp.maximum(jnp.linalg.norm(gradient), jnp.finfo(u.dtype).tiny)
+    e = gradient / size
+    d = time * size / others
+    z, along = jnp.exp(-d), u @ e
+    gained = others * (d + jnp.log((1 + along + (1 - along) * z**2) / 2))
+    return _unit(2 * z * u + (1 - z) * (1 + z + along * (1 - z)) * e), gained

@@ -1,0 +1,18 @@
+"""A loop's carry never changes type; BlackJAX's states may."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+
+def alike(new: Any, old: Any) -> Any:
+    """`new` with the types of `old`."""
+    return jax.tree.map(lambda a, b: jnp.asarray(a, jnp.asarray(b).dtype), new, old)
+
+
+def strong(tree: Any) -> Any:
+    """Without weak types."""
+    return jax.tree.map(lambda a: jax.lax.convert_element_type(a, jnp.asarray(a).dtype), tree)

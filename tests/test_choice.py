@@ -1,0 +1,106 @@
+"""Data without the name of a model or a sampler: which recipe they get, who may overrule it, what is said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bnnzoo
+from bnnzoo import choice, cli
+from bnnzoo.data import from_arrays
+from bnnzoo.errors import UsageError
+from bnnzoo.recipe import read_layer, shipped
+
+SHORT: dict[str, Any] = {"chains": 2, "warmup": 60, "draws": 20, "start_steps": 250}
+WORDS = [word for name, value in SHORT.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+
+
+def dataset(rows: int = 50, task: str = "regression", shape: tuple[int, ...] = (3,)) -> Any:
+    random = np.random.default_rng(0)
+    y = np.arange(rows) % 3 if task == "classification" else random.normal(size=rows)
+    return from_arrays(random.normal(size=(rows, *shape)).astype(np.float32), y, task=task, name="houses")
+
+
+@pytest.mark.parametrize(
+    ("data", "name"),
+    [
+        (dataset(), "small-table"),
+        (dataset(choice.MOST_ROWS), "small-table"),
+        (dataset(choice.MOST_ROWS + 1), "large-table"),
+        (dataset(task="classification"), "small-table-classes"),
+        (dataset(choice.MOST_ROWS + 1, "classification"), "large-table-classes"),
+        (dataset(shape=(8, 8)), "images"),
+        (dataset(shape=(8, 8), task="classification"), "images"),
+    ],
+)
+def test_the_rule_names_a_recipe_that_is_shipped(data, name):
+    found, why = choice.rule(data)
+    assert found == name
+    assert why.startswith(f"{data.num_data} rows")
+    path = shipped(name)
+    assert path is not None
+    layer = read_layer(path)
+    assert {"model", "sampler"} <= set(layer.parts)
+    # Whoever brings data has said nothing of lengths: the budget finds them.
+    assert not {"warmup", "draws", "thin", "budget", "data"} & set(layer.run)
+
+
+@pytest.fixture
+def table(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(1)
+    x = random.normal(size=(60, 2))
+    rows = [f"{a},{b},{a - b + 0.1 * e}" for (a, b), e in zip(x, random.normal(size=60), strict=True)]
+    (tmp_path / "houses.csv").write_text("\n".join(["size,age,price", *rows]))
+    return "houses.csv"
+
+
+def test_what_was_chosen_can_be_shown_and_overruled(table, tmp_path, capsys):
+    assert cli.run(["show", "--data", table]) == 0
+    text = capsys.readouterr().out
+    assert "name: mclmc" in text
+    assert "name: heteroscedastic" in text
+    assert "budget: '2m'" in text.replace('"', "'")
+    (tmp_path / "mine.yaml").write_text("chains: 3\nlikelihood: gaussian\n")
+    assert cli.run(["show", "--data", table, "--config", "mine.yaml", "--thin", "5"]) == 0
+    text = capsys.readouterr().out
+    assert "chains: 3\n" in text
+    assert "name: gaussian" in text
+    assert "thin: 5\n" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["mlp", "--data", "houses.csv"], "no sampler: name one"),
+        ([], "no model: name one"),
+        (["--data", "gone.csv"], "gone.csv: no such file"),
+        (["--data", "houses.csv", "--chains", "0"], "--chains: must be >= 1"),
+    ],
+)
+def test_what_is_no_choice(table, words, said, capsys):
+    assert cli.run(["sample", *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_one_command_from_a_table_to_an_answer(table, capsys):
+    assert cli.run(["sample", "--data", table, *WORDS, "-o", "run.nc"]) == 0
+    out, err = capsys.readouterr()
+    assert "houses.csv: 60 rows, few enough for chains on all of them: the recipe small-table" in err
+    keys = [line.split()[0] for line in out.splitlines()]
+    assert keys[-4:] == ["rmse", "nll", "coverage_90", "next"]
+    assert cli.run(["show", "--config", "small-table", "--data", table]) == 0
+
+
+def test_the_same_from_python(table, tmp_path):
+    random = np.random.default_rng(0)
+    x = random.normal(size=(60, 2)).astype(np.float32)
+    run = bnnzoo.sample(data=(x, np.arange(60) % 2), out=tmp_path / "run.nc", **SHORT)
+    assert run.attributes["sampler"] == "mclmc"
+    assert run.attributes["likelihood"] == "categorical"
+    with pytest.raises(UsageError, match="no model: name one"):
+        bnnzoo.sample(**SHORT)
+    with pytest.raises(UsageError, match="no sampler: name one"):
+        bnnzoo.sample("mlp", data=(x, x[:, 0]), **SHORT)
