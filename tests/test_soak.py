@@ -21,7 +21,7 @@ import bnnzoo
 from bnnzoo import store
 from bnnzoo.store import parts
 
-pytestmark = [pytest.mark.slow, pytest.mark.soak]
+pytestmark = pytest.mark.soak
 
 SECONDS = float(os.environ.get("BNNZOO_SOAK_SECONDS", "3600"))
 BETWEEN = min(60.0, SECONDS / 5)
