@@ -19,6 +19,10 @@ from bnnzoo.run import Run
 
 METRICS = ("nll", "rmse", "crps", "coverage_90", "accuracy", "brier", "ece")
 """What is compared, of what a run's task has."""
+_BETTER = {"nll": "lower", "rmse": "lower", "crps": "lower", "brier": "lower", "accuracy": "higher"}
+"""Metrics that say by themselves which run predicts better; the first that a run has decides."""
+_CLEAR = 2.0
+"""Standard errors that a difference must be of."""
 
 
 class Compared(NamedTuple):
@@ -58,6 +62,12 @@ class Comparison(NamedTuple):
             | {"difference": one.estimate.value, "se": one.estimate.se}
             for one in self.paired
         ]
+
+    @property
+    def words(self) -> list[str]:
+        """Which run is better and by how much, a sentence a pair."""
+        pairs = itertools.groupby(self.paired, lambda one: (one.first, one.second))
+        return [_sentence(first, second, list(found)) for (first, second), found in pairs]
 
 
 def compare(runs: Sequence[Run | str | Path], *, reference: Run | str | Path | None = None) -> Comparison:
@@ -133,6 +143,30 @@ def _differences(first: Compared, second: Compared) -> list[Difference]:
         paired = Estimate(left.value - right.value, left.influence - right.influence)
         found.append(Difference(first.name, second.name, metric, paired))
     return found
+
+
+def _sentence(first: str, second: str, found: Sequence[Difference]) -> str:
+    """`a.nc is better than b.nc: nll lower by 0.12 ± 0.03; no clear difference in rmse`: judged by the first metric."""
+    clear: dict[str, bool] = {}
+    shown: dict[str, str] = {}
+    for one in (one for one in found if one.metric in _BETTER):
+        value, se = one.estimate.value, one.estimate.se or math.nan
+        if abs(value) > _CLEAR * se:
+            clear[one.metric] = (value < 0) == (_BETTER[one.metric] == "lower")
+            shown[one.metric] = f"by {abs(value):.2g} ± {se:.2g}"
+    unclear = [one.metric for one in found if one.metric in _BETTER and one.metric not in clear]
+    if not clear:
+        return f"{first} and {second}: no difference in {', '.join(unclear)} beyond {_CLEAR:g} standard errors"
+    first_is_better = next(iter(clear.values()))
+    better, worse = (first, second) if first_is_better else (second, first)
+    turned = {"lower": "higher", "higher": "lower"}
+    told = [
+        f"{'' if is_first == first_is_better else 'but '}{name} "
+        f"{_BETTER[name] if is_first == first_is_better else turned[_BETTER[name]]} {shown[name]}"
+        for name, is_first in clear.items()
+    ]
+    rest = [f"no clear difference in {', '.join(unclear)}"] if unclear else []
+    return f"{better} is better than {worse}: {'; '.join([*told, *rest])}"
 
 
 def _cost(run: Run) -> dict[str, float]:

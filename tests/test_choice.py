@@ -91,7 +91,12 @@ def test_one_command_from_a_table_to_an_answer(table, capsys):
     assert "houses.csv: 60 rows, few enough for chains on all of them: the recipe small-table" in err
     keys = [line.split()[0] for line in out.splitlines()]
     assert keys[-4:] == ["rmse", "nll", "coverage_90", "next"]
-    assert cli.run(["show", "--config", "small-table", "--data", table]) == 0
+    assert cli.run(["show", "run.nc"]) == 0
+    out = capsys.readouterr().out
+    assert out == bnnzoo.open("run.nc").attributes["recipe"]
+    assert "thin: 1\n" in out
+    assert cli.run(["show", "gone.nc"]) == 2
+    assert "gone.nc: no such run" in capsys.readouterr().err
 
 
 def test_the_same_from_python(table, tmp_path):

@@ -284,7 +284,27 @@ def test_compare_pairs_rows(folder, capsys):
     assert by_metric["nll"]["se"] == pytest.approx(np.std(rows[0] - rows[1], ddof=1) / 40**0.5)
     assert by_metric["nll"]["se"] < 0.5 * first["nll_se"]
     assert cli.run(["compare", *paths]) == 0
-    assert "±" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "±" in out
+    (said,) = found["words"]
+    assert said.endswith(out.splitlines()[-1])
+
+
+def test_compare_says_which_is_better_and_by_how_much():
+    from bnnzoo.comparison import Comparison, Difference
+
+    def words(**differences: float) -> str:
+        influence = np.tile([-1.0, 1.0], 50)  # a standard error of 0.1005
+        paired = [Difference("a", "b", name, Estimate(v, influence)) for name, v in differences.items()]
+        (sentence,) = Comparison([], paired).words
+        return sentence
+
+    assert words(nll=-0.5, rmse=0.1, coverage_90=-0.9) == (
+        "a is better than b: nll lower by 0.5 ± 0.1; no clear difference in rmse"
+    )
+    assert words(nll=0.5, rmse=-0.4) == "b is better than a: nll lower by 0.5 ± 0.1; but rmse higher by 0.4 ± 0.1"
+    assert words(nll=-0.5, accuracy=0.3) == "a is better than b: nll lower by 0.5 ± 0.1; accuracy higher by 0.3 ± 0.1"
+    assert words(nll=0.1, crps=-0.2) == "a and b: no difference in nll, crps beyond 2 standard errors"
 
 
 def test_distances_between_class_probabilities():

@@ -120,6 +120,16 @@ def test_standard_errors_are_those_of_new_rows():
         assert said == pytest.approx(spread, rel=0.3), name
 
 
+def test_the_error_of_a_share_is_wilsons():
+    """Also where all rows agree: 31 of 31 inside an interval do not say that all are."""
+    all_inside = metrics.coverage(np.full((31, 1), 0.5), 0.9)
+    assert (all_inside.value, all_inside.se) == (1, pytest.approx(1 / 64))
+    labels, probabilities = np.arange(40) % 4 // 3, np.tile([0.9, 0.1], (40, 1))
+    found = metrics.accuracy(labels, probabilities)
+    interval = stats.binomtest(30, 40).proportion_ci(2 * stats.norm.cdf(1) - 1, method="wilson")
+    assert found.se == pytest.approx((interval.high - interval.low) / 2)
+
+
 def test_uniform_and_shifted_pit():
     rng = np.random.default_rng(0)
     uniform = rng.uniform(size=(500, 2))

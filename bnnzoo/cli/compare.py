@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from bnnzoo.cli import common_options as common
-from bnnzoo.cli.output import print_json, print_rows, with_error
+from bnnzoo.cli.output import print_json, print_rows, printable, with_error
 
 
 def compare(
@@ -37,7 +37,7 @@ def compare(
 
     found = compared(runs, reference=reference)
     if json:
-        print_json({"runs": found.runs, "differences": found.differences})
+        print_json({"runs": found.runs, "differences": found.differences, "words": found.words})
         return
     print_rows(
         [
@@ -51,6 +51,9 @@ def compare(
         print_rows(
             [{"first": o.first, "second": o.second, "metric": o.metric, "difference": shown} for o, shown in rows]
         )
+        typer.echo("")
+        for sentence in found.words:
+            typer.echo(printable(sentence))
 
 
 def add_to(app: typer.Typer) -> None:

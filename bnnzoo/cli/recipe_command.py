@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -19,13 +20,26 @@ Body = Callable[..., None]
 """What a command does: `body(recipe, dataset, chosen, **extras)`; `chosen`: neither model nor sampler was named."""
 
 
-def add_recipe_command(app: typer.Typer, name: str, body: Body, extras: Sequence[inspect.Parameter]) -> None:
-    """Add a command that takes a recipe; `extras` are the body's own options."""
+def add_recipe_command(
+    app: typer.Typer,
+    name: str,
+    body: Body,
+    extras: Sequence[inspect.Parameter],
+    of_run: Callable[[Path], None] | None = None,
+) -> None:
+    """Add a command that takes a recipe; `extras` are the body's own options.
+
+    Args:
+        of_run: what the command does with a run's file in the place of MODEL, if it takes one.
+    """
     own = {extra.name for extra in extras}
     read = functools.cache(read_layer)  # a pipe can be read once
 
     def run(**given: Any) -> None:
         model, sampler, fields = (given.pop(word) for word in ("model", "sampler", "fields"))
+        if of_run is not None and model and model.endswith(".nc") and not sampler:
+            of_run(Path(model))
+            return
         layers = [read(source) for source in given.pop("config") or []]
         rest = {key: given.pop(key) for key in list(given) if key in own}
         options, dataset = {**given, **fields}, None

@@ -11,7 +11,7 @@ import typer
 
 from bnnzoo.cli import common_options as common
 from bnnzoo.cli.options import parameter
-from bnnzoo.cli.output import print_json, print_record, warn_of_convergence, with_error
+from bnnzoo.cli.output import print_json, print_record, printable, warn_of_convergence, with_error
 from bnnzoo.cli.progress_bar import observer
 from bnnzoo.cli.recipe_command import add_recipe_command
 from bnnzoo.cli.signals import stop_signals
@@ -69,11 +69,12 @@ def _sample(
 
 
 def _show(recipe: Recipe, dataset: Any, chosen: bool, **_: Any) -> None:
-    """Print the recipe that `sample` would run, as YAML; it can be given back with --config.
+    """Print the recipe that `sample` would run, or that a run's file is of, as YAML; --config takes it back.
 
     \b
     Examples:
       bnnzoo show mdn penalty
+      bnnzoo show run.nc
       bnnzoo show mlp nuts --data houses.csv > houses.yaml
       bnnzoo sample --config houses.yaml
     """
@@ -81,6 +82,12 @@ def _show(recipe: Recipe, dataset: Any, chosen: bool, **_: Any) -> None:
     from bnnzoo import zoo
 
     typer.echo(zoo.resolved_recipe(recipe, dataset), nl=False)
+
+
+def _show_run(path: Path) -> None:
+    from bnnzoo import store
+
+    typer.echo(printable(store.open_tree(path).attrs["recipe"]), nl=False)
 
 
 def resume(
@@ -143,4 +150,4 @@ def add_to(app: typer.Typer) -> None:
     """Add these commands."""
     add_recipe_command(app, "sample", _sample, _extras(hidden=False))
     app.command()(resume)
-    add_recipe_command(app, "show", _show, _extras(hidden=True))
+    add_recipe_command(app, "show", _show, _extras(hidden=True), _show_run)

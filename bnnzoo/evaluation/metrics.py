@@ -21,12 +21,14 @@ class Estimate(NamedTuple):
 
     `influence` is what each row contributes. It has mean zero; the standard error over rows is its standard deviation
     over sqrt(rows), and that of the difference of two metrics on the same rows is that of the difference of their
-    influences. `mcse` is the standard error of the Monte Carlo.
+    influences. Of a `share` of rows it is half of Wilson's interval of one standard error, which is not 0 where all
+    rows agree. `mcse` is the standard error of the Monte Carlo.
     """
 
     value: int | float
     influence: Rows | None = None
     mcse: float | None = None
+    share: bool = False
 
     @property
     def se(self) -> float | None:
@@ -34,7 +36,12 @@ class Estimate(NamedTuple):
         if self.influence is None:
             return None
         count = len(self.influence)
-        return float(np.std(self.influence, ddof=1) / math.sqrt(count)) if count > 1 else math.nan
+        if count < 2:
+            return math.nan
+        if self.share:
+            # Wilson 1927 with z = 1; p (1 - p) is the variance of what is 0 or 1.
+            return math.sqrt(float(np.var(self.influence)) / count + 1 / (4 * count**2)) / (1 + 1 / count)
+        return float(np.std(self.influence, ddof=1) / math.sqrt(count))
 
 
 def flat(estimates: Mapping[str, Estimate]) -> dict[str, int | float]:
@@ -102,7 +109,7 @@ def coverage(pit: Table, level: float) -> Estimate:
 
     Randomised at ties: a closed interval of counts holds more than its probability also where the prediction is right.
     """
-    return mean(np.mean(np.abs(2 * pit - 1) <= level, 1))
+    return mean(np.mean(np.abs(2 * pit - 1) <= level, 1))._replace(share=True)
 
 
 def pit_uniformity(pit: Table) -> tuple[float, float]:
@@ -116,7 +123,7 @@ def pit_uniformity(pit: Table) -> tuple[float, float]:
 
 def accuracy(labels: Labels, probabilities: Probabilities) -> Estimate:
     """Share of rows whose most probable class is the label."""
-    return mean((probabilities.argmax(1) == labels).astype(np.float64))
+    return mean((probabilities.argmax(1) == labels).astype(np.float64))._replace(share=True)
 
 
 def brier(labels: Labels, probabilities: Probabilities) -> Estimate:
