@@ -7,6 +7,7 @@ from bnnzoo.errors import BnnzooWarning as BnnzooWarning
 from bnnzoo.errors import UsageError as UsageError
 from bnnzoo.hookspecs import Entry as Entry
 from bnnzoo.hookspecs import hookimpl as hookimpl
+from bnnzoo.joining import concat as concat
 from bnnzoo.models import AbstractModel as AbstractModel
 from bnnzoo.posterior import AbstractPosterior as AbstractPosterior
 from bnnzoo.posterior import Data as Data

@@ -65,14 +65,17 @@ class Run:
         return f"<table>{''.join(cells)}</table>"
 
     def save(self, path: str | Path, *, force: bool = False) -> None:
-        """Copy the file.
+        """Copy the file, or write that of a run that is only in memory.
 
         Raises:
-            UsageError: if it exists and `force` is not given, or the run has no file yet.
+            UsageError: if it exists and `force` is not given, or the run is not finished.
         """
         if Path(path).exists() and not force:
             raise UsageError(f"{path}: exists; give force=True to replace it")
-        if self.path is None or not self.path.exists():
+        if self.path is None:
+            write_whole(Path(path), lambda file: file.write(self.posterior.to_netcdf(engine="h5netcdf")))
+            return
+        if not self.path.exists():
             raise UsageError("the run is not finished: resume it first")
         copy_whole(self.path, Path(path))
 

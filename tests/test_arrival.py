@@ -145,7 +145,7 @@ SAMPLERS = {
     "full random-walk": (RandomWalk(), 1500, 30),
     "mala": (Mala(), 800, 8),
     "gibbs": (Gibbs(blocks="coordinate"), 800, 20),
-    "full hmc": (Hmc(num_steps=8), 400, 2),
+    "full hmc": (Hmc(num_steps=8), 400, 8),
 }
 
 
