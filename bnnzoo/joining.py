@@ -39,7 +39,9 @@ def concat(runs: Sequence[Run | str | Path]) -> Run:
     _check(opened)
     trees = [run.posterior for run in opened]
     draws = min(tree[schema.POSTERIOR].sizes[schema.DRAW] for tree in trees)
-    groups = {name: _joined([tree[name].to_dataset() for tree in trees], draws) for name in trees[0].children}
+    # What `evaluate` added to some of them only is left out.
+    names = [name for name in trees[0].children if all(name in tree.children for tree in trees)]
+    groups = {name: _joined([tree[name].to_dataset() for tree in trees], draws) for name in names}
     joined = xr.DataTree.from_dict(groups)
     joined.attrs = _attributes(opened, draws)
     run = Run(joined, None)
