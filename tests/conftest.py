@@ -16,6 +16,7 @@ import pytest
 
 from bnnzoo.posterior import backend
 
+pytest_plugins = ["share"]
 jax.config.update("jax_num_cpu_devices", 4)
 jax.config.update("jax_numpy_rank_promotion", "allow")
 

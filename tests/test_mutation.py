@@ -49,11 +49,10 @@ def test_without_a_mistake_all_pass():
 
 
 @pytest.mark.mutation
-def test_every_mutant_dies(capsys):
-    killed = {}
-    for mutant in MUTANTS:
-        killed[mutant.name] = _failures(mutant, mutant.tests)
-        with capsys.disabled():
-            first, *rest = killed[mutant.name] or ["SURVIVED"]
-            print(f"\n{mutant.name:<46}{first}" + (f" and {len(rest)} more" if rest else ""), end="")
-    assert [name for name, tests in killed.items() if not tests] == []
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_every_mutant_dies(mutant, capsys):
+    killed = _failures(mutant, mutant.tests)
+    with capsys.disabled():
+        first, *rest = killed or ["SURVIVED"]
+        print(f"\n{mutant.name:<46}{first}" + (f" and {len(rest)} more" if rest else ""), end="")
+    assert killed
