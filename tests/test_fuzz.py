@@ -237,6 +237,7 @@ def test_some_changed_files(door, worker):
 
 
 @pytest.mark.slow
+@pytest.mark.fuzz
 @pytest.mark.parametrize("door", COMMANDS)
 def test_thousands_of_changed_files(door, worker):
     fuzz(worker, door, MANY[door])
