@@ -1,0 +1,240 @@
+"""Mistakes made by rules (`mutator.py`) in what draws and what judges, and whether a test notices.
+
+    python tests/machine_mutants.py TABLE [--sample 300] [--seed 0] [--minutes 120] [--jobs 1] [--only 'samplers/*']
+
+TABLE holds a mutant a line and is gone on with: those that stand in it are not run again, and a larger sample begins
+with the smaller one's. Each runs in a process of its own, on a copy of the tree in a temporary folder, against tests
+of the default suite that `TESTS` names for its module, up to the first that fails; that test must pass without the
+mutant. Survivors that no test could notice are explained in `equivalent_mutants.toml`. Exit 1 if another is left.
+
+mutmut and cosmic-ray do not fit: the one puts its own wrapper around each function, which Equinox's abstract methods
+and the shape checks do not take, and forks a process that runs JAX; the other knows one list of tests for all modules.
+"""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import fnmatch
+import json
+import os
+import queue
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from mutator import Change, changes
+
+ROOT = Path(__file__).parent.parent
+EQUIVALENT = Path(__file__).parent / "equivalent_mutants.toml"
+
+SAME = ("module", "text", "before", "after")
+"""What tells the mutants of `equivalent_mutants.toml`, wherever their line has moved."""
+
+TRAINED = "likelihood_power approximate"
+TESTS = {
+    "samplers/_batch_sizes": "batch_sizes_auto penalty_identities",
+    "samplers/_control_variate": "control_variates likelihood_power langevin",
+    "samplers/_curvature": TRAINED,
+    "samplers/_gradient_noise": "gradient_bias stochastic_gradient",
+    "samplers/_influence": "guard row_probabilities",
+    "samplers/_local": TRAINED,
+    "samplers/_noise": "penalty_identities guard control_variates",
+    "samplers/_numpyro": "statistics conjugate run",
+    "samplers/_preconditioner": "langevin control_variates batch_sizes_auto conjugate",
+    "samplers/_regime": "guard statistics",
+    "samplers/_row_probabilities": "row_probabilities guard",
+    "samplers/_schedule": "stochastic_gradient",
+    "samplers/_stochastic_gradient": "likelihood_power stochastic_gradient sgld_bias gradient_bias",
+    "samplers/_training": f"{TRAINED} arrival",
+    "samplers/base": "statistics abstract_or_final run",
+    "samplers/bbb": TRAINED,
+    "samplers/dropout": TRAINED,
+    "samplers/ensemble": TRAINED,
+    "samplers/gibbs": "likelihood_power statistics conjugate run",
+    "samplers/hmc": "statistics conjugate run",
+    "samplers/importance": "likelihood_power prior_samplers",
+    "samplers/kernel": "penalty_identities nonfinite langevin",
+    "samplers/laplace": TRAINED,
+    "samplers/mala": "likelihood_power langevin nonfinite batch_independence",
+    "samplers/mclmc": "mclmc statistics",
+    "samplers/metric": "mclmc",
+    "samplers/nuts": "statistics conjugate run",
+    "samplers/penalty": "penalty_identities likelihood_power langevin row_probabilities batch_independence key_reuse"
+    " batch_sizes_auto control_variates guard nonfinite statistics",
+    "samplers/psgld": "likelihood_power stochastic_gradient gradient_bias",
+    "samplers/random_walk": "likelihood_power nonfinite statistics conjugate",
+    "samplers/rejection": "likelihood_power prior_samplers",
+    "samplers/sghmc": "likelihood_power stochastic_gradient gradient_bias",
+    "samplers/sgld": "likelihood_power sgld_bias stochastic_gradient gradient_bias",
+    "samplers/sms_ubu": "likelihood_power stochastic_gradient gradient_bias",
+    "samplers/statistics": "statistics diagnose",
+    "samplers/swag": TRAINED,
+    "posterior/backend": "posterior batch_independence penalty_identities",
+    "posterior/base": "posterior batch_independence float32_ratio nonfinite",
+    "posterior/hyperparameter": "posterior config",
+    "posterior/layout": "layout posterior",
+    "posterior/likelihoods": "likelihoods density predict",
+    "posterior/network": "posterior layout models density batch_invariance",
+    "posterior/numpyro": "numpyro_posterior",
+    "posterior/permutation": "permutation",
+    "posterior/priors": "priors posterior",
+    "posterior/stochastic": "stochastic",
+    "evaluation/calibration": "calibration",
+    "evaluation/diagnostics": "diagnose",
+    "evaluation/metrics": "metrics calibration evaluate",
+    "evaluation/predictive": "metrics evaluate predict",
+    "evaluation/scores": "calibration evaluate predict",
+}
+"""The modules that are looked at, and the tests that speak of each, those of the fewest seconds first."""
+
+
+class Mutant(NamedTuple):
+    module: str
+    change: Change
+
+    @property
+    def name(self) -> tuple[str, int, str, str, str]:
+        """Its place in the source of today."""
+        return self.module, self.change.start, self.change.kind, self.change.before, self.change.after
+
+
+class Tree:
+    """A copy of the repository, in which one mutant at a time is made."""
+
+    def __init__(self, folder: Path) -> None:
+        unwanted = shutil.ignore_patterns(".*", "__pycache__", "*.nc", "*.parts", "dist", "build")
+        self.root = Path(shutil.copytree(ROOT, folder, ignore=unwanted))
+        self.writes = 0
+
+    def write(self, module: str, source: str) -> None:
+        path = self.root / "bnnzoo" / f"{module}.py"
+        path.write_text(source)
+        # Python takes a source of the same size and second for the one that it has compiled.
+        self.writes += 1
+        os.utime(path, (self.writes, self.writes))
+
+    def pytest(self, tests: list[str], timeout: float) -> tuple[int | None, str]:
+        """The exit code, None if it took too long, and what was printed."""
+        words = ["-x", "-q", "-n", "0", "-p", "no:cacheprovider", "--tb=no", "--hypothesis-seed=0", *tests]
+        paths = os.pathsep.join([str(self.root), str(self.root / "tests")])
+        process = subprocess.Popen(
+            [sys.executable, "-m", "pytest", *words],
+            cwd=self.root,
+            env={**os.environ, "PYTHONPATH": paths, "COLUMNS": "1000"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            printed, _ = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            return None, process.communicate()[0]
+        return process.returncode, printed
+
+
+def every(only: str) -> Iterator[Mutant]:
+    for module in TESTS:
+        if fnmatch.fnmatch(module, only):
+            source = (ROOT / "bnnzoo" / f"{module}.py").read_text()
+            yield from (Mutant(module, change) for change in changes(source))
+
+
+def judged(mutant: Mutant, trees: queue.Queue[Tree], sound: set[str], timeout: float) -> dict[str, Any]:
+    """What stands of a mutant in the table; `sound` are tests that are known to pass without one."""
+    tree, began = trees.get(), time.monotonic()
+    try:
+        source = (ROOT / "bnnzoo" / f"{mutant.module}.py").read_text()
+        tree.write(mutant.module, mutant.change.made(source))
+        code, printed = tree.pytest([f"tests/test_{name}.py" for name in TESTS[mutant.module].split()], timeout)
+        tree.write(mutant.module, source)
+        found = re.search(r"^(?:FAILED|ERROR) (tests/\S+?)(?: - .*)?$", printed, re.MULTILINE)
+        by = found[1] if found else "tests/conftest.py"
+        if code and by not in sound:
+            words = [by] if found else ["--collect-only", "tests/test_layers.py"]
+            without, said = tree.pytest(words, timeout)
+            if without != 0:
+                raise RuntimeError(f"{by} does not pass without a mutant:\n{said}")
+            sound.add(by)
+    finally:
+        trees.put(tree)
+    result = "timeout" if code is None else "killed" if code else "survived"
+    seconds = round(time.monotonic() - began)
+    text = source.splitlines()[mutant.change.line - 1].strip()
+    about = {"module": mutant.module, **mutant.change._asdict(), "text": text, "result": result}
+    return about | ({"by": by} if code else {}) | {"seconds": seconds}
+
+
+def told(rows: list[dict[str, Any]], population: int) -> int:
+    """Prints the counts and the survivors; how many of these are neither killed nor explained."""
+    explained = {tuple(one[key] for key in SAME) for one in tomllib.loads(EQUIVALENT.read_text())["mutant"]}
+    survivors = [row for row in rows if row["result"] == "survived"]
+    left = [row for row in survivors if tuple(row[key] for key in SAME) not in explained]
+    for row in left:
+        print(f"{row['module']}.py:{row['line']}: {row['kind']}: {row['before']}  ->  {row['after']}")
+    print("\n| part | mutants | killed | too slow | equivalent | left |\n|---|---|---|---|---|---|")
+    for part in (*sorted({row["module"].split("/")[0] for row in rows}), ""):
+        some = [row for row in rows if row["module"].startswith(part)]
+        count = Counter(row["result"] for row in some)
+        open_ = sum(row["module"].startswith(part) for row in left)
+        numbers = (len(some), count["killed"], count["timeout"], count["survived"] - open_, open_)
+        print(f"| {part or f'all, of {population}'} | {' | '.join(map(str, numbers))} |")
+    return len(left)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("table", type=Path, metavar="TABLE", help="JSON lines; made, or gone on with")
+    parser.add_argument("--sample", type=int, default=300)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--minutes", type=float, default=120.0, help="no mutant begins later")
+    parser.add_argument("--timeout", type=float, default=900.0, help="seconds that a mutant's tests may take")
+    parser.add_argument("--jobs", type=int, default=1, help="mutants at a time")
+    parser.add_argument("--only", default="*", help="modules, as 'samplers/*'")
+    parser.add_argument("--again", action="store_true", help="run those anew that survived or took too long")
+    given = parser.parse_args()
+
+    mutants = list(every(given.only))
+    random.Random(given.seed).shuffle(mutants)
+    rows = [json.loads(line) for line in given.table.read_text().splitlines()] if given.table.exists() else []
+    if given.again:
+        rows = [row for row in rows if row["result"] == "killed"]
+        given.table.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    known = {tuple(row[key] for key in ("module", "start", "kind", "before", "after")): row for row in rows}
+    chosen = mutants[: given.sample]
+    sound, until = {row["by"] for row in rows if "by" in row}, time.monotonic() + 60 * given.minutes
+
+    def run(mutant: Mutant) -> None:
+        if mutant.name in known or time.monotonic() > until:
+            return
+        row = known[mutant.name] = judged(mutant, trees, sound, given.timeout)
+        with given.table.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+        print(f"{row['result']:<9}{row['module']}:{row['line']} {row['kind']} ({row['seconds']} s)", flush=True)
+
+    with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(given.jobs) as pool:
+        trees: queue.Queue[Tree] = queue.Queue()
+        for number in range(given.jobs):
+            trees.put(Tree(Path(folder) / str(number)))
+        try:
+            list(pool.map(run, chosen))
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    sys.exit(min(1, told([known[mutant.name] for mutant in chosen if mutant.name in known], len(mutants))))
+
+
+if __name__ == "__main__":
+    main()

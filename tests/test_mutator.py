@@ -1,0 +1,71 @@
+"""The mistakes that `mutator.py` makes: sources that parse, each another one, and nothing said in words is touched."""
+
+from __future__ import annotations
+
+import ast
+
+from machine_mutants import ROOT, TESTS
+from mutator import changes
+
+SOURCE = '''
+"""Words: 1 + 1."""
+
+from __future__ import annotations
+
+LIMIT = 0.5
+
+
+class Thing:
+    size: int = 3
+
+    @property
+    def one(self, x: Literal[1], *, scale: float = 2.0) -> float:
+        """Not - this."""
+        x = jnp.exp(x - 1) if x > LIMIT else x
+        if not x:
+            raise ValueError(f"{x + 1} is > 0")
+        print("é", jnp.minimum(x, -scale))
+        return jnp.where(x == 0, x, jnp.sqrt(jnp.sum(x)))
+'''
+MADE = {
+    ("0.5", "1.0"),
+    ("x = jnp.exp(x - 1) if x > LIMIT else x", "pass"),
+    ("2.0", "1.0"),
+    *(("x - 1", after) for after in ("(x + 1)", "(x)", "1")),
+    *(("x > LIMIT", after) for after in ("(x >= LIMIT)", "(x < LIMIT)")),
+    ("1", "2"),
+    ("jnp.exp(x - 1)", "(x - 1)"),
+    ("jnp.exp(x - 1) if x > LIMIT else x", "(x if x > LIMIT else jnp.exp(x - 1))"),
+    ("not x", "(x)"),
+    ('raise ValueError(f"{x + 1} is > 0")', "pass"),
+    ('print("é", jnp.minimum(x, -scale))', "pass"),
+    ("jnp.minimum(x, -scale)", "(jnp.maximum(x, -scale))"),
+    ("-scale", "(scale)"),
+    ("jnp.where(x == 0, x, jnp.sqrt(jnp.sum(x)))", "(jnp.where(x == 0, jnp.sqrt(jnp.sum(x)), x))"),
+    ("x == 0", "(x != 0)"),
+    ("0", "1"),
+    ("jnp.sqrt(jnp.sum(x))", "(jnp.sum(x))"),
+    ("jnp.sum(x)", "(jnp.mean(x))"),
+}
+
+
+def test_the_rules_and_what_they_leave_alone():
+    found = changes(SOURCE)
+    assert {(change.before, change.after) for change in found} == MADE
+    assert all(change.before.splitlines()[0] in SOURCE.splitlines()[change.line - 1] for change in found)
+
+
+def test_every_change_is_another_program():
+    source = (ROOT / "bnnzoo/samplers/_noise.py").read_text()
+    right, found = ast.dump(ast.parse(source)), changes(source)
+    assert len(found) > 50
+    assert all(ast.dump(ast.parse(change.made(source))) != right for change in found)
+
+
+def test_every_module_that_is_looked_at_and_its_tests_are_there():
+    for module, tests in TESTS.items():
+        assert (ROOT / "bnnzoo" / f"{module}.py").is_file(), module
+        assert all((ROOT / "tests" / f"test_{name}.py").is_file() for name in tests.split()), module
+    for part in ("samplers", "posterior"):
+        modules = {f"{part}/{path.stem}" for path in (ROOT / "bnnzoo" / part).glob("*.py") if path.stem != "__init__"}
+        assert modules - set(TESTS) == set()
