@@ -48,7 +48,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     "csv": [
         ["show", "linear", "random-walk", "--data", "table.csv"],
         ["predict", "../honest/run.nc", "--data", "table.csv", "-o", "out.csv"],
-        ["evaluate", "../honest/run.nc", "--data", "table.csv"],
+        ["evaluate", "run.nc", "--data", "table.csv"],
         ["show", "linear", "random-walk", "--data", "table.csv", "--missing", "median"],
     ],
     "parquet": [["show", "linear", "random-walk", "--data", "table.parquet"]],
@@ -105,6 +105,8 @@ def placed(source: Path, case: Path, door: str) -> None:
         name = {"run": "run.nc", "recipe": "recipe.yaml", "npz": "set.npz"}.get(door, f"table.{door}")
         shutil.copy(source / name, case / name)
     shutil.copy(source / "new.csv", case / "new.csv")
+    if door == "csv":  # a run that `evaluate` may write into
+        shutil.copy(source / "run.nc", case / "run.nc")
 
 
 def changed(case: Path, door: str, change: Change, checkpoint: Any) -> None:
@@ -117,7 +119,8 @@ def changed(case: Path, door: str, change: Change, checkpoint: Any) -> None:
         return mutations.seal(folder, checkpoint) if change[0] == "seal" else mutations.change_parts(folder, change)
     if door == "npz" and change[0] not in byte_kinds:
         return mutations.change_npz(case / "set.npz", change)
-    path = next(path for path in sorted(case.rglob("*")) if path.is_file() and path.name != "new.csv")
+    beside = ("new.csv", *(["run.nc"] if door == "csv" else []))
+    path = next(path for path in sorted(case.rglob("*")) if path.is_file() and path.name not in beside)
     if door == "idx":
         path = pick(sorted((case / "idx").iterdir()), change[-1] if isinstance(change[-1], int) else 0)
     if change[0] in ("line", "cell"):

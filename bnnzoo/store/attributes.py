@@ -72,6 +72,8 @@ class _Root(BaseModel):
     ended: _Name = ""
     stops: Json[list[_Count]] = []
     budget: _Name = ""
+    plugins: Json[dict[str, str]] = {}
+    seeds: Json[list[_Seed]] = []
 
 
 def fault(attributes: Mapping[str, Any]) -> str:
