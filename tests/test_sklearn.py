@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 
 import numpy as np
 import pandas as pd
@@ -25,12 +27,17 @@ SMALL = {
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("estimator", [BayesianRegressor, BayesianClassifier])
 def test_scikit_learns_own_checks(estimator):
-    from sklearn.utils.estimator_checks import check_estimator
-
-    check_estimator(estimator(**SMALL))
+    """In a process without the tests' look at types: some of the checks give a constructor what no type allows."""
+    code = f"""
+from sklearn.utils.estimator_checks import check_estimator
+from bnnzoo.sklearn import {estimator.__name__}
+print(len(check_estimator({estimator.__name__}(**{SMALL!r}))), "checks")
+"""
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert int(done.stdout.split()[-2]) > 40
 
 
 @pytest.mark.filterwarnings("ignore:.*has not converged:bnnzoo.errors.BnnzooWarning")
