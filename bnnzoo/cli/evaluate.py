@@ -68,7 +68,7 @@ def evaluate(
     rows = [{"metric": name, "value": e.value, "se": e.se, "mcse": e.mcse} for name, e in shown.items()]
     print_rows([{key: value for key, value in row.items() if value is not None} for row in rows])
     if left := len(estimates) - len(shown):
-        typer.echo(f"and {left} more: bnnzoo evaluate {run} --all", err=True)
+        typer.echo(f"bnnzoo: {left} more: bnnzoo evaluate {run} --all", err=True)
 
 
 def predict(
