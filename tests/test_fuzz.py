@@ -48,6 +48,7 @@ FOUND: dict[str, Case] = {
     "a signature of brackets": of("run", ("attribute", "/", "signature", "[" * 60_000)),
     "a signature of no classes": of("run", ("json", "signature", ["task"], "classification")),
     "a table's own words damaged": of("parquet", ("flip", 0.6596630553941264, 3)),
+    "an array without its scale": of("run", ("attribute", 10, 0, "")),
     "plugins that are nothing": of("parts", ("inner", 1, [0], None), ("seal",)),
     "a network larger than the machine": of("recipe", ("line", 1, "mlp\n  hidden: [1000000, 1000000]")),
 }

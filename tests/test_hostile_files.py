@@ -106,6 +106,12 @@ def test_every_command_that_opens_a_run_goes_through_the_same_door(command, fini
     refused(command, "run.nc", *COMMANDS[command], folder=tmp_path, naming="run.nc")
 
 
+def test_a_long_file_of_ours_is_taken(finished, monkeypatch):
+    """However many draws it has: each array's dimensions have names, which lie outside the array."""
+    monkeypatch.setattr(walk, "_MOST_TEXT", finished.stat().st_size // 16)
+    walk.check(finished)
+
+
 def test_a_refusal_imports_nothing_heavy(finished, tmp_path):
     path = tmp_path / "run.nc"
     shutil.copy(finished, path)

@@ -91,7 +91,10 @@ def open_tree(path: Path) -> xr.DataTree:
     if is_unfinished(path):
         return _tree_of_parts(parts.load(parts_folder(path)))
     try:
-        return xr.open_datatree(path, engine="h5netcdf", phony_dims="sort")
+        tree = xr.open_datatree(path, engine="h5netcdf", phony_dims="sort")
+        for group in tree.subtree:
+            _ = group.dataset  # arrays and the names of their dimensions agree, or it fails here
+        return tree
     # A tree that was walked over may still be no NetCDF: xarray fails on it in ways of its own.
     except Exception as error:
         raise UsageError(f"{path}: not a NetCDF file of bnnzoo ({' '.join(str(error).split())[:200]})") from error

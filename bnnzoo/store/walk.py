@@ -148,13 +148,16 @@ class _Walk:
             if not _is_plain(kind):
                 raise _Refused(f"{_shown(label)} is of a type that bnnzoo does not read")
             if _varies(kind):
-                self._check_length(number, label)
+                self._check_length(number, kind, label)
             if number and kind.get_class() == h5t.STRING:
                 self._text(attribute, kind, label)
 
-    def _check_length(self, number: int, label: str) -> None:
-        """Text lies outside its attribute, and many can share one place."""
-        if number > 1 and number * self.size > _MOST_TEXT * 4:
+    def _check_length(self, number: int, kind: Any, label: str) -> None:
+        """Text lies outside its attribute, and many can share one place; so do the scales of an array's dimensions."""
+        if kind.get_class() != h5t.STRING:
+            if number > _MOST_RANK:
+                raise _Refused(f"{_shown(label)} is of {number} dimensions")
+        elif number > 1 and number * self.size > _MOST_TEXT * 4:
             raise _Refused(f"{_shown(label)} is {number} texts")
 
     def _text(self, attribute: Any, kind: Any, label: str) -> None:
