@@ -1,6 +1,6 @@
 """A recipe for data that come without the name of a model or a sampler.
 
-The rules rest on the table of benchmarks/own_data.py, which docs/zoo.md shows.
+What they choose, benchmarks/own_data.py holds to models that need no tuning.
 """
 
 from __future__ import annotations

@@ -93,7 +93,11 @@ def open_tree(path: Path) -> xr.DataTree:
     try:
         tree = xr.open_datatree(path, engine="h5netcdf", phony_dims="sort")
         for group in tree.subtree:
-            _ = group.dataset  # arrays and the names of their dimensions agree, or it fails here
+            for name, values in group.variables.items():
+                if len(values.dims) != len(values.shape):
+                    raise ValueError(
+                        f"{group.name}/{name} has {len(values.shape)} dimensions, {len(values.dims)} named"
+                    )
         return tree
     # A tree that was walked over may still be no NetCDF: xarray fails on it in ways of its own.
     except Exception as error:

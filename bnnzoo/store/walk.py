@@ -25,6 +25,8 @@ _MOST_GROUPS, _MOST_VARIABLES, _MOST_ATTRIBUTES, _MOST_RANK = 64, 20_000, 1000, 
 _MOST_CHUNKS = 2**20
 _MOST_TEXT = 2**26
 _MOST_ATTRIBUTE = 2**22
+_SCALES = {"DIMENSION_LIST": h5t.VLEN, "REFERENCE_LIST": h5t.COMPOUND, "CLASS": h5t.STRING, "NAME": h5t.STRING}
+"""How HDF5's own attributes say which arrays are scales, and of which dimensions."""
 _LAYOUTS = (h5d.COMPACT, h5d.CONTIGUOUS, h5d.CHUNKED)
 _FILTERS = (h5z.FILTER_DEFLATE, h5z.FILTER_SHUFFLE, h5z.FILTER_FLETCHER32)
 
@@ -142,10 +144,12 @@ class _Walk:
             attribute = h5a.open(holder, index=index)
             kind, space = attribute.get_type(), attribute.get_space()
             number = space.get_simple_extent_npoints()
-            label = f"attribute {attribute.get_name().decode('utf-8', 'replace')} of {where}"
+            name = attribute.get_name().decode("utf-8", "replace")
+            label = f"attribute {name} of {where}"
             if attribute.get_storage_size() > _MOST_ATTRIBUTE or number > _MOST_ATTRIBUTE:
                 raise _Refused(f"{_shown(label)} is {attribute.get_storage_size()} bytes long")
-            if not _is_plain(kind):
+            # HDF5 reads these as what they should be, whatever they are.
+            if not _is_plain(kind) or (name in _SCALES and kind.get_class() != _SCALES[name]):
                 raise _Refused(f"{_shown(label)} is of a type that bnnzoo does not read")
             if _varies(kind):
                 self._check_length(number, kind, label)
