@@ -30,7 +30,7 @@ def _failures(mutant: Mutant | None, tests: tuple[str, ...]) -> list[str]:
         text=True,
         check=False,
     )
-    failed = re.findall(r"^FAILED tests/\S+?::(\S+) - (.*)$", done.stdout, re.MULTILINE)
+    failed = re.findall(r"^FAILED tests/\S+?::(.+?) - (.*)$", done.stdout, re.MULTILINE)
     assert done.returncode == bool(failed), done.stdout + done.stderr
     assert all(re.match(r"assert|AssertionError", reason) for _, reason in failed), done.stdout
     return [test for test, _ in failed]
