@@ -160,7 +160,7 @@ def judged(mutant: Mutant, trees: queue.Queue[Tree], sound: set[str], timeout: f
         tree.write(mutant.module, mutant.change.made(source))
         code, printed = tree.pytest([f"tests/test_{name}.py" for name in TESTS[mutant.module].split()], timeout)
         tree.write(mutant.module, source)
-        found = re.search(r"^(?:FAILED|ERROR) (tests/\S+?)(?: - .*)?$", printed, re.MULTILINE)
+        found = re.search(r"^(?:FAILED|ERROR) (tests/.+?)(?: - .*)?$", printed, re.MULTILINE)
         by = found[1] if found else "tests/conftest.py"
         if code and by not in sound:
             words = [by] if found else ["--collect-only", "tests/test_layers.py"]
