@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections import namedtuple
+from pathlib import Path
 
 import numpy as np
 import pytest
 import xarray as xr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
 from bnnzoo.errors import BnnzooError, UsageError
 from bnnzoo.store import Store, add_groups, check_room, lock, netcdf, open_tree, parts_folder, refuse_existing
@@ -438,3 +444,47 @@ def test_static_arrays_are_added_and_replaced(out):
     assert tree["constant_data"]["mode"].dims == ("chain",)
     assert tree["constant_data"]["mode"].values.tolist() == [2.0, 2.0]
     check(tree, 8)
+
+
+NAMES = st.from_regex(r"[a-zA-Z_\u00e9\u03b2\u6f22][\w ,.:'\[\]\u03b2-]{0,12}", fullmatch=True).filter(
+    lambda name: name not in {"chain", "draw"}
+)
+KINDS = st.sampled_from([np.float32, np.float64, np.int32, np.int64, np.uint8, np.uint32, np.bool_])
+
+
+@st.composite
+def groups(draw: st.DrawFn) -> tuple[list[int], dict[str, dict[str, np.ndarray]]]:
+    """Where the parts end, and variables of any name, kind and shape, none and empty ones too."""
+    chains, ends = draw(st.integers(1, 3)), np.cumsum(draw(st.lists(st.integers(1, 4), min_size=1, max_size=3)))
+    shapes = st.lists(st.integers(0, 3), max_size=3)
+    found: dict[str, dict[str, np.ndarray]] = {}
+    for group in ("posterior", "sample_stats"):
+        found[group] = {
+            name: draw(arrays(draw(KINDS), (chains, int(ends[-1]), *draw(shapes))))
+            for name in draw(st.lists(NAMES, min_size=1, max_size=4, unique=True))
+        }
+    return [int(end) for end in ends], found
+
+
+@settings(max_examples=25, deadline=None)
+@given(groups())
+def test_what_is_written_is_read(given_):
+    """T25: from the parts and from the finished file, bit for bit."""
+    ends, whole = given_
+    with tempfile.TemporaryDirectory() as folder:
+        writer = started(Path(folder) / "run.nc", parts=())
+        for start, end in itertools.pairwise([0, *ends]):
+            writer.append({g: {n: a[:, start:end] for n, a in values.items()} for g, values in whole.items()})
+        same(open_tree(writer.out), whole)
+        writer.update({"draws_done": ends[-1]})
+        writer.finish(complete=True)
+        same(open_tree(writer.out), whole)
+
+
+def same(tree: xr.DataTree, whole: dict[str, dict[str, np.ndarray]]) -> None:
+    for group, values in whole.items():
+        assert set(tree[group].data_vars) == set(values)
+        for name, array in values.items():
+            found = tree[group][name]
+            assert (found.dtype, found.dims[:2]) == (array.dtype, ("chain", "draw"))
+            np.testing.assert_array_equal(found.values, array)

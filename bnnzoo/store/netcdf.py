@@ -173,7 +173,7 @@ def _summed(shape: tuple[int, ...], itemsize: int, *, of_chains: bool = False) -
 
 def _write_static(group: Any, values: Group, dims: Dims, coords: Group | None = None) -> None:
     for name, array in values.items():
-        names = dims_of(name, array.ndim, dims)[: array.ndim]
+        names = dims_of(name, array.ndim, dims)
         for dim, size in zip(names, array.shape, strict=True):
             if dim not in group.dimensions:
                 group.dimensions[dim] = size

@@ -91,5 +91,10 @@ def linearised_points(constant: Group, blocks: Iterable[str]) -> list[np.ndarray
 
 
 def dims_of(name: str, array_ndim: int, dims: Dims, *, skip: int = 0) -> list[str]:
-    """The names of a variable's dimensions after the first `skip`: as given, or counted."""
-    return list(dims.get(name) or [f"{name}_dim_{i}" for i in range(array_ndim - skip)])
+    """The names of a variable's dimensions after the first `skip`: as given, or counted.
+
+    A sampler's statistic may have the name of something else, such as the data's, and more dimensions.
+    """
+    count = array_ndim - skip
+    given = list(dims.get(name, ()))[:count]
+    return given if len(given) == count else [f"{name}_dim_{i}" for i in range(count)]
