@@ -82,7 +82,7 @@ def hand_written(run: Any, x: np.ndarray, y: np.ndarray) -> Any:
     import jax
     import jax.numpy as jnp
 
-    posterior, draws = run.predictor.posterior, run.predictor.draws
+    posterior, draws = run.predictor.posterior, run.predictor.draws[:]
     arranged = run.predictor.inputs(x)
 
     @eqx.filter_jit
@@ -113,7 +113,7 @@ def memory(path: Path, shape: tuple[int, ...], rows: int) -> float:
 
     run = bnnzoo.open(path)
     x, y = test_rows(shape, rows)
-    _ = run.predictor.draws.sum()
+    _ = run.predictor.draws[:].sum()
     run.predict(x[:10])
     before = resident_mb()
     with Watch() as watch:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -68,3 +70,13 @@ def test_a_lone_chain_that_is_stuck_at_its_last_draw_is_whole_and_named(tmp_path
     assert "stuck" in kinds(run)
     with pytest.raises(BnnzooError, match="no proposal accepted for"):
         bnnzoo.sample(Spiked(), RandomWalk(step_size=2.0), out=tmp_path / "more.nc", draws=100_000, **arguments)
+
+
+def test_the_command_says_so_too_and_is_done(tmp_path):
+    out = tmp_path / "run.nc"
+    words = tiny.words("random-walk", chains=1, warmup=0, draws=1000, **{"sampler.step_size": 1e8})
+    done = subprocess.run([sys.executable, "-m", "bnnzoo", *words, "-o", str(out)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "chain 0 accepted nothing for 1000 steps" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert json.loads(bnnzoo.open(out).attributes["stuck_chains"]) == [0]

@@ -376,7 +376,7 @@ def test_a_linear_network_is_its_own_linearisation():
 def test_a_last_layer_is_its_own_linearisation(tmp_path):
     run = zoo.run_recipe(_laplace_recipe(stochastic="last", init="map"), out=tmp_path / "run.nc")
     x = run.posterior["constant_data"]["x_test"].values[:6]
-    posterior, draws = run.predictor.posterior, run.predictor.draws
+    posterior, draws = run.predictor.posterior, run.predictor.draws[:]
     scaled = run.predictor.inputs(x)
     with backend.arithmetic("float32"):
         wanted = jax.vmap(lambda d: posterior.outputs(d, jnp.asarray(scaled)))(jnp.asarray(draws))

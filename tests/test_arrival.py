@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 
 import bnnzoo
 from bnnzoo.errors import BnnzooError, BnnzooWarning
-from bnnzoo.evaluation import diagnostics
+from bnnzoo.evaluation.convergence import convergence
 from bnnzoo.finding import sentence
 from bnnzoo.models import Linear, Mlp
 from bnnzoo.posterior import AbstractPosterior, NetworkPosterior
@@ -55,7 +55,7 @@ def run(posterior: AbstractPosterior, sampler: AbstractSampler, *, far: bool = T
 
 def rhat(found: list[Chunk]) -> float:
     draws = np.concatenate([chunk.draws for chunk in found if chunk.phase == "sampling"], 1)
-    return diagnostics.convergence(draws)["rhat"]
+    return convergence(draws)["rhat"]
 
 
 # ---- transport -------------------------------------------------------------------------------------------------------

@@ -15,15 +15,10 @@ import xarray as xr
 import bnnzoo
 from bnnzoo import cli, zoo
 from bnnzoo.errors import InterruptedRunError
-from bnnzoo.evaluation.diagnostics import (
-    between_chains,
-    convergence,
-    of_block,
-    of_quantities,
-    of_statistics,
-    still_chains,
-)
+from bnnzoo.evaluation.convergence import between_chains, convergence
+from bnnzoo.evaluation.diagnostics import of_quantities, of_statistics
 from bnnzoo.evaluation.findings import judged, verdict
+from bnnzoo.evaluation.weights import Weights
 from bnnzoo.finding import Finding, from_json, sentence, to_json
 
 GOOD = {
@@ -45,6 +40,16 @@ NOISY = Finding("validity", "sigma2", "mean sigma2", 6.3, 2.0, "use more --sampl
 
 def draws(**shape: int) -> np.ndarray:
     return np.random.default_rng(0).normal(size=(4, 400, 3))
+
+
+def weights(values: np.ndarray) -> Weights:
+    """Of one block of parameters."""
+    chains, count, size = values.shape
+    return Weights.of(values.reshape(-1, size), {"weight": size}, (chains, count))
+
+
+def still_chains(values: np.ndarray) -> int:
+    return weights(values).still_chains()
 
 
 def test_independent_draws_pass_and_count_in_full():
@@ -125,7 +130,7 @@ def test_a_block_in_a_row():
     """Two units in the other order: weights differ between the chains, their norm does not."""
     swapped = draws()[..., :2] + np.array([3.0, -3.0])
     swapped[2:] = swapped[2:, :, ::-1]
-    row = of_block(swapped)
+    (row,) = weights(swapped).rows()
     assert row["parameters"] == 2
     assert row["rhat"] > 1.5
     assert row["rhat_norm"] < 1.02

@@ -1,4 +1,8 @@
-"""kill -9, a hundred times: before warm-up and in it, in sampling, in the final write, again after a resume."""
+"""kill -9, a hundred times: before warm-up and in it, in sampling, in the final write, again after a resume.
+
+pytest -m kills -n 0 tests/test_kills.py                                       a hundred
+BNNZOO_KILLS=2 pytest -m kills -n 0 tests/test_kills.py -k "mdn"               two of one run
+"""
 
 from __future__ import annotations
 
@@ -22,7 +26,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.kills]
 
 PAGE = Path(__file__).parents[1] / "docs" / "reliability.md"
 KILLS = 25
-"""Of each run."""
+"""Of each run, unless the environment's BNNZOO_KILLS asks for fewer."""
 IN_A_ROW = 3
 """Kills of one run, each but the first of a resume, before it may reach its end."""
 
@@ -157,7 +161,7 @@ def test_a_hundred_kills_change_no_bit(name, zoo, tmp_path):
     whole = uninterrupted(zoo, tmp_path / "whole.nc", name)
     rng = np.random.default_rng(0)
     kills = number = 0
-    while kills < KILLS:
+    while kills < int(os.environ.get("BNNZOO_KILLS", KILLS)):
         out = tmp_path / f"run-{number}.nc"
         words, number = (*whole.words, "-o", str(out)), number + 1
         for turn in range(IN_A_ROW):

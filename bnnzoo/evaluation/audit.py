@@ -15,6 +15,7 @@ from jaxtyping import Float, Int
 from bnnzoo.assembly import Problem
 from bnnzoo.errors import UsageError
 from bnnzoo.evaluation import diagnostics, drift, predictive
+from bnnzoo.evaluation.convergence import convergence
 from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.posterior import NetworkPosterior, backend
 
@@ -207,7 +208,7 @@ def _chosen(predictor: Predictor, most: int) -> tuple[Int[np.ndarray, " start"],
     """
     chains, count = predictor.record.shape
     total = chains * count
-    if np.ptp(predictor.draws.reshape(chains, count, -1), axis=1).max() == 0:
+    if not predictor.weights.moved.any():
         # Each chain is one draw: an ensemble.
         starts = count * np.arange(chains)
         if chains < 2:
@@ -217,7 +218,7 @@ def _chosen(predictor: Predictor, most: int) -> tuple[Int[np.ndarray, " start"],
     if diagnostics.is_chain(predictor.record.attributes["exactness"]):
         values = predictor.functions(predictor.record.probes(_PROBES)[1]).reshape(chains, count, -1)
         # At half of the effective number neighbours are all but independent.
-        worth = int(diagnostics.convergence(values)["ess_bulk"] / 2)
+        worth = int(convergence(values)["ess_bulk"] / 2)
     number = min(most, total, max(worth, min(_FEWEST, total)))
     starts = ((np.arange(number) + 0.5) * total / number).astype(int)
     rest = np.setdiff1d(np.arange(total), starts)

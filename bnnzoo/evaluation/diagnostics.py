@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Collection, Mapping
 from typing import Any
 
-import arviz_stats  # noqa: F401 (the accessor `azstats`)
 import numpy as np
-import xarray as xr
 from arviz_stats.base.array import array_stats
 from jaxtyping import Float, Shaped
 
+from bnnzoo.evaluation import effort
+from bnnzoo.evaluation.convergence import between_chains, convergence
 from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.evaluation.record import Record
 from bnnzoo.finding import Finding
 
-_DENSITY_ROWS = 500
-"""Of how many training rows, evenly through the data, the log density is judged."""
 _MEANS, _DENSITY = "predictive means", "the training rows' log density"
-_BLOCK_WEIGHTS = 50
-"""Of how many weights a block's R-hat is the largest."""
 
 
 def summary(record: Record) -> dict[str, Any]:
@@ -46,7 +41,7 @@ def summary(record: Record) -> dict[str, Any]:
     }
 
 
-def of_run(predictor: Predictor, *, num_probes: int = 50) -> dict[str, Any]:
+def of_run(predictor: Predictor, *, num_probes: int = effort.PROBES) -> dict[str, Any]:
     """Every number below. Weights are told of, and not judged: a network's symmetries make their R-hat large
     without harm.
     """
@@ -58,18 +53,19 @@ def of_run(predictor: Predictor, *, num_probes: int = 50) -> dict[str, Any]:
 def _of_run(predictor: Predictor, num_probes: int) -> dict[str, Any]:
     record = predictor.record
     chains, count = record.shape
-    about, positions = record.attributes, predictor.draws.reshape(chains, count, -1)
-    judged = quantities(predictor, num_probes)
+    about, looked = record.attributes, effort.for_diagnosis(predictor, num_probes)
+    judged, weights = quantities(looked, num_probes), looked.weights
     return {
         "exactness": about["exactness"],
         "complete": about["complete"],
         "chains": chains,
         "draws": count,
         "draws_requested": about["draws_requested"],
-        **of_quantities(judged, exactness=about["exactness"], weights=record.weights),
-        **against_data(predictor, judged),
-        "weights_rhat": max(row["rhat"] for row in blocks(predictor)),
-        "still_chains": still_chains(positions),
+        "draws_judged": looked.record.shape[1],
+        **of_quantities(judged, exactness=about["exactness"], weights=looked.record.weights),
+        **against_data(looked, judged, num_probes),
+        "weights_rhat": max(row["rhat"] for row in weights.rows()),
+        "still_chains": weights.still_chains(),
         **of_statistics(record.statistics, averaged=record.averaged, thin=record.thin),
         "regime_ok": about["regime_ok"],
         "regime": about.get("regime", ""),
@@ -82,11 +78,11 @@ def quantities(predictor: Predictor, num_probes: int) -> dict[str, Float[np.ndar
 
     The mean and the log standard deviation, or the probability of every class, at the first test rows (training rows
     where there are none); the log density of (at most 500) training rows; the likelihood's own parameters. A mean can
-    agree between chains that disagree about the noise. Of a posterior made in Python, its parameters.
+    agree between chains that disagree about the noise. Of a posterior made in Python, its parameters (at most 1000).
     """
     record = predictor.record
     if not record.names_a_model:
-        return {"the parameters": predictor.draws.reshape(*record.shape, -1)}
+        return {"the parameters": predictor.some_parameters()[1]}
     probes = record.probes(num_probes)[1]
     if predictor.classifies:
         found = {"class probabilities": predictor.functions(probes)}
@@ -98,7 +94,7 @@ def quantities(predictor: Predictor, num_probes: int) -> dict[str, Float[np.ndar
         scales = predictor.log_scales(probes)
         # Heavy tails may have no variance: then there is nothing to compare.
         found["predictive log sds"] = scales[..., np.isfinite(scales).all((0, 1, 3)), :]
-    rows = record.training_rows(_DENSITY_ROWS)
+    rows = record.training_rows(effort.density_rows(predictor, num_probes))
     values = predictor.log_likelihoods(*rows, np.arange(record.shape[1]))
     found[_DENSITY] = values.sum(2, dtype=np.float64)
     own = [name for name in predictor.blocks if name.startswith("likelihood_")]
@@ -106,7 +102,7 @@ def quantities(predictor: Predictor, num_probes: int) -> dict[str, Float[np.ndar
 
 
 def against_data(
-    predictor: Predictor, quantities: Mapping[str, Float[np.ndarray, "chain draw *value"]]
+    predictor: Predictor, quantities: Mapping[str, Float[np.ndarray, "chain draw *value"]], num_probes: int
 ) -> dict[str, float]:
     """How far predictions are from the data on the data's own scale; nothing of weighted draws or a posterior made in
     Python.
@@ -118,7 +114,7 @@ def against_data(
     record = predictor.record
     if not record.names_a_model or record.weights is not None:
         return {}
-    x, y = record.training_rows(_DENSITY_ROWS)
+    x, y = record.training_rows(effort.density_rows(predictor, num_probes))
     if predictor.classifies:
         density = quantities.get(_DENSITY)
         if density is None:
@@ -130,43 +126,13 @@ def against_data(
 
 
 def blocks(predictor: Predictor) -> list[dict[str, Any]]:
-    """A row for each block of parameters: its size, and norm, mean, sd and R-hat over the draws."""
-    chains, count = predictor.record.shape
-    draws = predictor.draws.reshape(chains, count, -1)
-    group = predictor.record.tree["posterior"]
-    sizes = [group[name].size // (chains * count) for name in predictor.blocks]
-    pairs = zip(predictor.blocks, itertools.pairwise(np.cumsum([0, *sizes])), strict=True)
-    return [{"block": name, **of_block(draws[:, :, a:b])} for name, (a, b) in pairs]
+    """A row for each block of parameters: its size, and norm, mean, sd and R-hats over the draws."""
+    return effort.for_diagnosis(predictor).weights.rows()
 
 
 def is_chain(exactness: str) -> bool:
     """Whether draws are those of a Markov chain, which can converge; those of an approximation are made."""
     return exactness != "approximate"
-
-
-def convergence(values: Float[np.ndarray, "chain draw value"]) -> dict[str, float]:
-    """The worst rank-normalised split R-hat, bulk and tail ESS over `values`, and the worst MCSE, also in their sd.
-
-    Vehtari, Gelman, Simpson, Carpenter and Buerkner 2021, Bayesian Analysis 16(2). A value that is the same in every
-    draw (a probability that rounds to one) is left out. Nothing that moves, or fewer than four draws, count as not
-    converged: an infinite R-hat.
-    """
-    values = np.asarray(values, float)
-    values = values[:, :, np.ptp(values, axis=(0, 1)) > 0]
-    if not values.shape[2] or values.shape[1] < 4:
-        return {"rhat": np.inf, "ess_bulk": 0.0, "ess_tail": 0.0, "mcse": np.inf, "mcse_over_sd": np.inf}
-    found = xr.Dataset({"f": (("chain", "draw", "value"), values)}).azstats
-    with np.errstate(divide="ignore", invalid="ignore"):
-        rhat = float(np.max(found.rhat()["f"].values))
-        mcse = np.asarray(found.mcse()["f"].values)
-    bulk, tail = (float(np.min(found.ess(method=method)["f"].values)) for method in ("bulk", "tail"))
-    return {
-        "rhat": rhat,
-        "ess_bulk": bulk,
-        "ess_tail": tail,
-        "mcse": float(np.max(mcse)),
-        "mcse_over_sd": float(np.max(mcse / values.std((0, 1)))),
-    }
 
 
 def of_quantities(
@@ -195,56 +161,6 @@ def of_quantities(
     if weights is not None:
         found["weights_ess"] = float(1 / np.sum(weights**2))
     return {"judged": int(is_chain(exactness)), **found, **between_chains(flat[first])}
-
-
-def between_chains(values: Float[np.ndarray, "chain draw value"]) -> dict[str, int | float]:
-    """Do chains predict the same?
-
-    `between_share` is the part of the predictions' variance over draws that lies between the chains' means: 0 where
-    they agree. `modes` is the number of groups of chains, where two chains are in one group if their means differ, as
-    a root mean square over predictions, by no more than the sd within chains.
-    """
-    means, spread = values.mean(1), values.var(1)
-    between, within = means.var(0), spread.mean(0)
-    moving = between + within > 0
-    if not moving.any():
-        return {"between_share": 0.0, "modes": 1}
-    share = float(np.mean(between[moving] / (between + within)[moving]))
-    scale = np.maximum(within, np.finfo(float).eps * (between + within))[moving]
-    distance = np.mean((means[:, None, moving] - means[None, :, moving]) ** 2 / scale, 2) ** 0.5
-    group = np.arange(len(means))
-    for i, j in np.argwhere(distance <= 1):
-        group[group == group[j]] = group[i]
-    return {"between_share": share, "modes": len(np.unique(group))}
-
-
-def of_block(draws: Float[np.ndarray, "chain draw weight"]) -> dict[str, int | float]:
-    """A block of parameters: its size; the mean Euclidean norm; mean and sd over weights and draws; R-hats.
-
-    `rhat` is the largest over (at most 50, evenly spaced) weights; `rhat_norm`, of the norm, does not see in which
-    order a layer's units are.
-    """
-    size = draws.shape[2]
-    norm = np.sqrt(np.sum(draws**2, 2, dtype=np.float64))
-    chosen = np.linspace(0, size - 1, min(size, _BLOCK_WEIGHTS)).round().astype(int)
-    return {
-        "parameters": size,
-        "norm": float(norm.mean()),
-        "mean": float(draws.mean(dtype=np.float64)),
-        "sd": float(draws.std(dtype=np.float64)),
-        "rhat": convergence(draws[:, :, chosen])["rhat"],
-        "rhat_norm": convergence(norm[:, :, None])["rhat"],
-    }
-
-
-def still_chains(positions: Float[np.ndarray, "chain draw dim"]) -> int:
-    """How many chains stood still for half of the draws or more, in one piece."""
-    found = 0
-    for chain in positions:
-        moved = np.flatnonzero((chain[1:] != chain[:-1]).any(1))
-        longest = np.diff(np.concatenate([[-1], moved, [len(chain) - 1]])).max()
-        found += int(len(chain) > 1 and longest >= len(chain) / 2 and longest > 1)
-    return found
 
 
 def of_statistics(

@@ -5,6 +5,7 @@ Nothing holds draws x rows x outputs but the samples that quantiles need, and th
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped, UInt32
 from scipy import special
 
 from bnnzoo.evaluation import metrics
+from bnnzoo.evaluation.draws import Draws, cuts
 from bnnzoo.posterior import NetworkPosterior
 from bnnzoo.posterior.likelihoods import AbstractLikelihood
 
@@ -81,7 +83,7 @@ def batches(num_chains: int, num_draws: int) -> list[slice]:
 
 def sums(
     posterior: NetworkPosterior,
-    draws: Float[np.ndarray, "draw dim"],
+    draws: Draws | Float[np.ndarray, "draw dim"],
     x: Shaped[np.ndarray, "row ..."],
     y: Shaped[np.ndarray, "row ..."] | None = None,
     *,
@@ -98,23 +100,34 @@ def sums(
     parts = batches(1, len(draws)) if parts is None else parts
     weights = np.ones(len(draws)) if weights is None else weights
     length = max(part.stop - part.start for part in parts)
-    # Shorter batches are filled with a draw of weight 0: one program for all.
-    index = [np.minimum(np.arange(p.start, p.start + length), p.stop - 1) for p in parts]
-    weight = [np.where(np.arange(length) < p.stop - p.start, weights[i], 0) for i, p in zip(index, parts, strict=True)]
-    found = []
-    for block, count in _row_blocks(len(x), int(np.prod(x.shape[1:]))):
-        inputs = jnp.asarray(x[block])
-        targets = None if y is None else jnp.asarray(y[block])
-        centre = _centre_of(posterior, jnp.asarray(draws[0]), inputs)
-        found.append([np.asarray(centre)[None, :count]])
-        rows = [
-            _accumulate(posterior, jnp.asarray(draws[i]), jnp.asarray(w), inputs, targets, centre)
-            for i, w in zip(index, weight, strict=True)
-        ]
-        found[-1] += [np.stack([np.asarray(r[k])[:count] for r in rows]) for k in range(4)]
-    centre, mean, square, aleatoric, log_density = (np.concatenate(values, 1) for values in zip(*found, strict=True))
+    blocks = list(_row_blocks(len(x), int(np.prod(x.shape[1:]))))
+    inputs = [jnp.asarray(x[block]) for block, _ in blocks]
+    targets = [None if y is None else jnp.asarray(y[block]) for block, _ in blocks]
+    first = jnp.asarray(draws[0:1][0])
+    centres = [_centre_of(posterior, first, rows) for rows in inputs]
+
+    def over(piece: Int[np.ndarray, " piece"], weight: Float[np.ndarray, " piece"]) -> list[np.ndarray]:
+        """Sums over some draws, of all rows; the draws are asked for once."""
+        thetas, shares = jnp.asarray(draws[piece]), jnp.asarray(weight)
+        of = zip(inputs, targets, centres, blocks, strict=True)
+        found = [[a[:n] for a in map(np.asarray, _accumulate(posterior, thetas, shares, *r))] for *r, (_, n) in of]
+        return [np.concatenate(values) for values in zip(*found, strict=True)]
+
+    pieces = cuts(draws, length)
+    batched = []
+    for part in parts:
+        # Shorter batches, and the last cut of one, are filled with a draw of weight 0: one program for all.
+        padded = np.arange(len(pieces) * pieces[0].stop)
+        index = np.minimum(part.start + padded, part.stop - 1)
+        weight = np.where(padded < part.stop - part.start, weights[index], 0)
+        split = zip(np.split(index, len(pieces)), np.split(weight, len(pieces)), strict=True)
+        *summed, densities = zip(*(over(i, w) for i, w in split), strict=True)
+        batched.append([*(functools.reduce(np.add, one) for one in summed), functools.reduce(np.logaddexp, densities)])
+    mean, square, aleatoric, log_density = (np.stack(values) for values in zip(*batched, strict=True))
+    centre = np.concatenate([np.asarray(c)[:count] for c, (_, count) in zip(centres, blocks, strict=True)])
     classify = posterior.likelihood.task == "classification"
-    return Sums(classify, centre[0], np.array([w.sum() for w in weight]), mean, square, aleatoric, log_density)
+    weight = np.array([weights[part].sum() for part in parts])
+    return Sums(classify, centre, weight, mean, square, aleatoric, log_density)
 
 
 def moments(
@@ -163,14 +176,16 @@ def samples(
     x: Shaped[np.ndarray, "row ..."],
     *,
     first_row: int = 0,
+    first_draw: int = 0,
     key: PRNGKeyArray,
 ) -> Shaped[np.ndarray, "draw row ..."]:
     """One target a draw and row, from p(y | x, theta_s): samples of the predictive distribution.
 
-    A row's samples depend on its number, `first_row` and on, not on the rows it is asked with.
+    A sample depends on the numbers of its draw and row, from `first_draw` and `first_row` on, not on others.
     """
     numbers = np.arange(first_row, first_row + len(x), dtype=np.uint32)
-    return _by_rows(lambda d, rows, n: _samples(posterior, d, rows, n, key), draws, x, numbers)
+    first = np.int32(first_draw)
+    return _by_rows(lambda d, rows, n: _samples(posterior, d, first, rows, n, key), draws, x, numbers)
 
 
 def functions(
@@ -285,6 +300,7 @@ def _accumulate(
 def _samples(
     posterior: NetworkPosterior,
     draws: Float[Array, "draw dim"],
+    first: Int[Array, ""] | np.int32,
     x: Shaped[Array, "row ..."],
     numbers: UInt32[Array, " row"],
     key: PRNGKeyArray,
@@ -295,7 +311,7 @@ def _samples(
         keys = jax.vmap(lambda number: jax.random.fold_in(jax.random.fold_in(key, index), number))(numbers)
         return jax.vmap(lambda o, k: likelihood.sample(o, key=k))(outputs, keys)
 
-    return jax.lax.map(one, (draws, jnp.arange(len(draws))))
+    return jax.lax.map(one, (draws, first + jnp.arange(len(draws))))
 
 
 @eqx.filter_jit

@@ -14,8 +14,10 @@ from jaxtyping import Float, Int, Shaped
 from bnnzoo.assembly import Problem
 from bnnzoo.data import Scaler, Signature, Unseen, load_like
 from bnnzoo.evaluation import agreement, metrics, predictive
+from bnnzoo.evaluation.draws import Draws, cuts
 from bnnzoo.evaluation.predictive import Moments, Sums
-from bnnzoo.evaluation.record import Record
+from bnnzoo.evaluation.record import Record, evenly
+from bnnzoo.evaluation.weights import Weights
 from bnnzoo.models import AbstractModel
 from bnnzoo.posterior import NetworkPosterior, backend
 from bnnzoo.store.schema import linearised_points
@@ -27,6 +29,8 @@ _LEAST_SAMPLES = 1000
 """Quantiles are of at least so many samples, several a draw where there are few draws."""
 _BEST_OF_ROWS = 2000
 """Of how many training rows the likelihood decides which draw is best, where the file has no log density."""
+_PARAMETERS = 1000
+"""How many parameters stand for all of them, where convergence is judged by parameters."""
 
 
 class Predictor:
@@ -86,24 +90,53 @@ class Predictor:
         return self.record.variables
 
     @functools.cached_property
-    def draws(self) -> Float[np.ndarray, "draw dim"]:
+    def draws(self) -> Draws:
         """All chains' draws one after the other, flattened, on their natural scale."""
-        draws = self.record.positions(self.blocks)
+        return Draws(self.record, self.blocks, self._check_finite)
+
+    @functools.cached_property
+    def thetas(self) -> Draws:
+        """The draws as `posterior` takes them: each followed by its chain's mode where there are modes."""
+        points = linearised_points(self.record.group("constant_data"), self.blocks)
+        if points is None:
+            return self.draws
+        modes = np.concatenate([point.reshape(len(point), -1) for point in points], 1)
+        return Draws(self.record, self.blocks, self._check_finite, modes)
+
+    def _check_finite(self, draws: Float[np.ndarray, "some dim"]) -> None:
         if self.record.names_a_model:
             agreement.check_finite(draws[:, : self._problem.posterior.layout.network.dim], self.record.path)
-        return draws
 
     @functools.cached_property
-    def thetas(self) -> Float[np.ndarray, "draw both"]:
-        """The draws as `posterior` takes them: each followed by its chain's mode where there are modes."""
-        if self._modes is None:
-            return self.draws
-        return np.concatenate([self.draws, np.repeat(self._modes, len(self.draws) // len(self._modes), 0)], 1)
+    def weights(self) -> Weights:
+        """What each block of parameters does over the draws."""
+        sizes = dict(zip(self.blocks, self.draws.widths, strict=True))
+        return Weights.of(self.draws, sizes, self.record.shape)
+
+    def some_parameters(self) -> tuple[Int[np.ndarray, " value"], Float[np.ndarray, "chain draw value"]]:
+        """The numbers of (at most 1000, evenly spaced) parameters, and their values in every draw."""
+        numbers = evenly(sum(self.draws.widths), _PARAMETERS)
+        values = [self.draws[piece][:, numbers] for piece in cuts(self.draws, len(self.draws))]
+        return numbers, np.concatenate(values).reshape(*self.record.shape, -1)
+
+    def lighter(self, every: int, most_rows: int | None = None) -> Predictor:
+        """The same of every k-th draw of each chain, and of at most so many test rows."""
+        found = Predictor(self.record.lighter(every, most_rows), self.model)
+        if self.record.names_a_model:
+            found._problem = self._problem
+        return found
 
     @functools.cached_property
-    def _modes(self) -> Float[np.ndarray, "chain dim"] | None:
-        points = linearised_points(self.record.group("constant_data"), self.blocks)
-        return None if points is None else np.concatenate([point.reshape(len(point), -1) for point in points], 1)
+    def row_cost(self) -> float:
+        """Floating-point operations that one draw's prediction of one row takes, as XLA counts them before it compiles.
+
+        Never less than two a parameter.
+        """
+        least = 2.0 * sum(self.draws.widths)
+        x = self.inputs(self.record.probes(1)[1])
+        with backend.arithmetic(self.precision):
+            counted = jax.jit(lambda theta: self.posterior.predictive(theta, x)[1]).lower(self.thetas[0:1][0])
+            return max(least, float((counted.cost_analysis() or {}).get("flops", 0.0)))
 
     def test_rows(self, data: Any = None, *, unseen: Unseen | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Inputs and targets of the run's own test rows, or of `data`.
@@ -134,9 +167,19 @@ class Predictor:
         self, predicted: Callable[..., Float[np.ndarray, "draw row value"]], x: Shaped[np.ndarray, "row ..."]
     ) -> Float[np.ndarray, "chain draw row value"]:
         inputs, chains = self.inputs(x), self.record.shape[0]
-        with backend.arithmetic(self.precision):
-            values = predicted(self.posterior, self.thetas, inputs)
+        everyone = np.arange(len(self.thetas))
+        values = self._over(everyone, lambda thetas, _: predicted(self.posterior, thetas, inputs))
         return values.reshape(chains, -1, *values.shape[1:])
+
+    def _over(
+        self,
+        index: Int[np.ndarray, " some"],
+        predicted: Callable[[Float[np.ndarray, "piece both"], int], Shaped[np.ndarray, "piece row ..."]],
+    ) -> Shaped[np.ndarray, "some row ..."]:
+        """What some draws predict, in pieces that fit into memory: of thetas, and the number of the first of them."""
+        with backend.arithmetic(self.precision):
+            found = [predicted(self.thetas[index[cut]], cut.start) for cut in cuts(self.thetas, len(index))]
+        return found[0] if len(found) == 1 else np.concatenate(found)
 
     def sums(self, x: Shaped[np.ndarray, "row ..."], y: Shaped[np.ndarray, "row ..."] | None = None) -> Sums:
         """Of about twenty batches of draws, from which moments come, in the units the network sees."""
@@ -153,7 +196,7 @@ class Predictor:
             return self.sums(x).moments()
         inputs = self.inputs(x)
         with backend.arithmetic(self.precision):
-            return predictive.moments(self.posterior, self.thetas[[draw]], inputs)
+            return predictive.moments(self.posterior, self.thetas[draw : draw + 1], inputs)
 
     def samples(
         self, x: Shaped[np.ndarray, "row ..."], *, seed: int = 0
@@ -161,11 +204,10 @@ class Predictor:
         """Blocks of rows: samples of their predictive distribution in original units, at least 1000 a row."""
         inputs, key, weights = self.inputs(x), jax.random.key(seed), self.record.weights
         index = predictive.copies(len(self.thetas), weights, least=_LEAST_SAMPLES)
-        draws = self.thetas if len(index) == len(self.thetas) and weights is None else self.thetas[index]
-        with backend.arithmetic(self.precision):
-            for rows in predictive.blocks(len(inputs), len(draws), len(self.signature.target_names)):
-                drawn = predictive.samples(self.posterior, draws, inputs[rows], first_row=rows.start, key=key)
-                yield rows, self.scaler.unscale_targets(drawn)
+        for rows in predictive.blocks(len(inputs), len(index), len(self.signature.target_names)):
+            draw = functools.partial(predictive.samples, self.posterior, first_row=rows.start, key=key)
+            drawn = self._over(index, lambda thetas, first, x=inputs[rows], of=draw: of(thetas, x, first_draw=first))
+            yield rows, self.scaler.unscale_targets(drawn)
 
     def quantiles(
         self, x: Shaped[np.ndarray, "row ..."], levels: tuple[float, ...] = QUANTILES, *, seed: int = 0
@@ -180,7 +222,9 @@ class Predictor:
         """One target of each kept draw and row, in original units."""
         inputs = self.inputs(x)
         with backend.arithmetic(self.precision):
-            drawn = predictive.samples(self.posterior, self._thinned(kept), inputs, key=jax.random.key(seed))
+            key = jax.random.key(seed)
+        draw = functools.partial(predictive.samples, self.posterior, key=key)
+        drawn = self._over(self._thinned(kept), lambda thetas, first: draw(thetas, inputs, first_draw=first))
         drawn = drawn if self.classifies else self.scaler.unscale_targets(drawn)
         return drawn.reshape(-1, len(kept), *drawn.shape[1:])
 
@@ -192,16 +236,16 @@ class Predictor:
     ) -> Float[np.ndarray, "chain kept row"]:
         """log p(y | x, theta) of each row by each kept draw, a density of y in original units."""
         inputs, target = self.inputs(x), self.scaler.scale_targets(y)
-        with backend.arithmetic(self.precision):
-            found = predictive.log_likelihoods(self.posterior, self._thinned(kept), inputs, target)
+        density = predictive.log_likelihoods
+        found = self._over(self._thinned(kept), lambda thetas, _: density(self.posterior, thetas, inputs, target))
         if not self.classifies:
             found = found - np.sum(np.log(self.scaler.y_sd)).astype(np.float32)
         return found.reshape(-1, len(kept), len(x))
 
-    def _thinned(self, kept: Int[np.ndarray, " kept"]) -> Float[np.ndarray, "draw both"]:
-        """The kept draws of every chain."""
+    def _thinned(self, kept: Int[np.ndarray, " kept"]) -> Int[np.ndarray, " draw"]:
+        """The numbers of every chain's kept draws."""
         chains, count = self.record.shape
-        return self.thetas.reshape(chains, count, -1)[:, kept].reshape(chains * len(kept), -1)
+        return (np.arange(chains)[:, None] * count + kept).ravel()
 
     def best_draw(self) -> int:
         """The draw of the highest log density, or where the file has none of the highest log-likelihood."""

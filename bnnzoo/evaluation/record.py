@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -62,18 +62,26 @@ class Record:
         """The blocks of parameters, in no order that means anything: that of theta is the model's."""
         return [str(name) for name in self.tree["posterior"].data_vars]
 
-    def positions(self, names: Sequence[str]) -> Float[np.ndarray, "draw dim"]:
-        """All chains' draws one after the other, these blocks flattened, on their natural scale."""
-        chains, draws_each = self.shape
-        group = self.tree["posterior"]
-        # A copy of a variable shares no cache with it: the tree does not keep the draws a second time.
-        variables = [group[name].variable.copy(deep=False) for name in names]
-        count = chains * draws_each
-        widths = [variable.size // count for variable in variables]
-        draws = np.empty((count, sum(widths)), variables[0].dtype)
-        for stop, width, name, variable in zip(np.cumsum(widths), widths, names, variables, strict=True):
-            draws[:, stop - width : stop] = self._read(variable, name).reshape(count, -1)
-        return draws
+    def draws_of(
+        self, name: str, chain: int, index: slice | Int[np.ndarray, " some"]
+    ) -> Shaped[np.ndarray, "some ..."]:
+        """Some draws of a chain of one block of parameters, on its natural scale; nothing else is read."""
+        # A copy of a variable shares no cache with it: the tree does not keep what was read.
+        variable = self.tree["posterior"][name].variable.copy(deep=False)
+        return self._read(variable[chain, index], name)
+
+    def lighter(self, every: int, most_rows: int | None = None) -> Record:
+        """The same with every k-th draw of each chain, and at most so many test rows, evenly; nothing is read."""
+        groups = {str(name): node.to_dataset() for name, node in self.tree.children.items()}
+        for name in {schema.POSTERIOR, schema.SAMPLE_STATS} & set(groups):
+            groups[name] = groups[name].isel(draw=slice(None, None, every), missing_dims="ignore")
+        if self.has_test_rows and most_rows is not None:
+            constant = groups[schema.CONSTANT_DATA]
+            rows = {constant[name].dims[0] for name in ("x_test", "y_test") if name in constant}
+            groups[schema.CONSTANT_DATA] = constant.isel({r: evenly(constant.sizes[r], most_rows) for r in rows})
+        tree = xr.DataTree.from_dict({f"/{name}": group for name, group in groups.items()})
+        tree.attrs.update(self.tree.attrs)
+        return Record(tree, self.path)
 
     def group(self, name: str) -> dict[str, Shaped[np.ndarray, "..."]]:
         """The variables of a group; none where the file has no such group."""
@@ -122,7 +130,7 @@ class Record:
         x, y = self.array("constant_data", "x"), self.array("observed_data", "y")
         if most is None or most >= len(x):
             return x, y
-        chosen = np.linspace(0, len(x) - 1, most).round().astype(int)
+        chosen = evenly(len(x), most)
         return x[chosen], y[chosen]
 
     @property
@@ -159,3 +167,8 @@ class Record:
             coords = {"chain": np.arange(values["y"].shape[0]), "draw": values["draw"]}
             store.add_groups(self.path, {group: {"y": values["y"]}}, {"y": names}, {group: coords})
         self.tree = store.open_tree(self.path)
+
+
+def evenly(count: int, most: int) -> Int[np.ndarray, " some"]:
+    """So many of `count` numbers from 0, or all where they are fewer, evenly from the first to the last."""
+    return np.linspace(0, count - 1, min(count, most)).round().astype(int)

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from bnnzoo import plots
 from bnnzoo.errors import BnnzooError
-from bnnzoo.evaluation import diagnostics, evaluate, findings, loo, ood
+from bnnzoo.evaluation import diagnostics, effort, evaluate, findings, loo, ood
 from bnnzoo.evaluation.evaluate import Evaluation
 from bnnzoo.evaluation.findings import Answer
 from bnnzoo.evaluation.metrics import Estimate
@@ -37,9 +37,12 @@ _COST = {
 
 def page(predictor: Predictor) -> str:
     """The report as HTML. What the run lacks is said on it."""
-    record = predictor.record
-    about = record.attributes
+    about = predictor.record.attributes
     diagnosis = _attempt(lambda: diagnostics.of_run(predictor))
+    looked = _attempt(lambda: effort.for_a_page(predictor))
+    # A run without draws has nothing to choose from: each section says so.
+    whole, predictor = predictor.record, predictor if isinstance(looked, BnnzooError) else looked
+    record = predictor.record
     evaluation = _attempt(lambda: _evaluation(predictor))
     drawn = dict(pictures.draw(predictor))
     answers = _answers(predictor, diagnosis, evaluation)
@@ -48,12 +51,12 @@ def page(predictor: Predictor) -> str:
     recipe = about.get("recipe", "")
     values = {
         "title": escape(f"{about['model']} by {about['sampler']}"),
-        "subtitle": escape(_subtitle(record)),
+        "subtitle": escape(_subtitle(whole)),
         "tone": tone,
         "overall": escape(overall),
         "findings": "\n".join(_answer(answer) for answer in answers),
         "pictures": "\n".join(_section(title, known) for title in _sections()),
-        "metrics": _or_reason(evaluation, lambda found: _metrics(found.estimates, loo.caveat(record))),
+        "metrics": _or_reason(evaluation, lambda found: _metrics(found.estimates, record, whole)),
         "diagnostics": _or_reason(diagnosis, _diagnostics),
         "reproduce": _reproduce(about, recipe),
         "cost": _table(("", ""), [(words, about[key]) for key, words in _COST.items() if key in about]),
@@ -145,13 +148,21 @@ def _figure(picture: Picture) -> str:
     )
 
 
-def _metrics(estimates: Mapping[str, Estimate], caveat: str) -> str:
+def _metrics(estimates: Mapping[str, Estimate], record: Record, whole: Record) -> str:
     """Every number, with its standard error over rows and its Monte Carlo error where there are any."""
+    caveat = loo.caveat(record)
     rows = [
         (name, estimate.value, *("" if error is None else error for error in (estimate.se, estimate.mcse)))
         for name, estimate in estimates.items()
     ]
     said = f"<p>{escape(caveat)}.</p>" if caveat and "loo_nll" in estimates else ""
+    some = record.shape[1], len(record.test_rows()[0])
+    all_ = whole.shape[1], len(whole.test_rows()[0])
+    if some != all_:
+        said += (
+            f"<p>Of {some[0]} of {all_[0]} draws a chain and {some[1]} of {all_[1]} test rows, as are the pictures; "
+        )
+        said += "<code>bnnzoo evaluate</code> takes all.</p>"
     return _table(("", "value", "± s.e.", "± MC"), rows) + said
 
 

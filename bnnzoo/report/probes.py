@@ -40,8 +40,8 @@ def _values(predictor: Predictor) -> tuple[Float[np.ndarray, "chain draw value"]
     """What convergence is judged by, in original units, and what each value is."""
     record = predictor.record
     if not record.names_a_model:
-        positions = predictor.draws.reshape(*record.shape, -1)
-        return positions, [f"parameter {index}" for index in range(positions.shape[2])]
+        numbers, values = predictor.some_parameters()
+        return values, [f"parameter {index}" for index in numbers]
     like = predictor.signature
     where, probes = record.probes(_PROBES)
     values = predictor.functions(probes)

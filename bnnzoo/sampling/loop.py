@@ -34,6 +34,10 @@ from bnnzoo.sampling.transport import transport
 from bnnzoo.sampling.warmup import AbstractWarmup, StepSize, windows
 from bnnzoo.sampling.worker import worker
 
+_LONGEST, _GROWTH = 20.0, 500.0
+"""How many times as long as the first a chunk may be, and in how many seconds it gets as long again: half a second at
+first, ten seconds after three hours."""
+
 
 class Chunk(NamedTuple):
     """What one meeting of host and device brings.
@@ -91,7 +95,7 @@ def chunks(
         num_warmup: steps of warm-up, not thinned.
         num_draws: kept draws a chain, each `thin` steps after the last.
         resume: carry and next step of a checkpoint, instead of a start at `thetas`. `sampler` is then the tuned one.
-        chunk_seconds: how long a chunk should take; `most_draws` bounds it too. Neither changes a draw.
+        chunk_seconds: how long the first chunks should take; `most_draws` bounds them too. Neither changes a draw.
         seconds: filled with the time spent.
         far: `thetas` are draws of the prior. Where there is warm-up, a sampler with an accept step is brought to the
             posterior first.
@@ -261,16 +265,21 @@ def _has_accept_step(sampler: AbstractSampler) -> bool:
 
 
 class _Pace:
-    """How many rows make a chunk of the wanted length, from how long the last one took."""
+    """How many rows make a chunk of the wanted length, from how long the last one took.
+
+    The length grows with the run, to twenty times the first: every part that a chunk becomes is named in the manifest,
+    which is written anew with each. A night then has thousands of parts, not a hundred thousand.
+    """
 
     def __init__(self, seconds: float, most: int):
         self.seconds, self.most = seconds, most
         self.last, self.per_row = 0, 0.0
-        self.since = time.perf_counter()
+        self.began = self.since = time.perf_counter()
 
     def next(self, left: int) -> int:
         """At most eight times the last one: the first rows of a program are slower than the others will be."""
-        wanted = int(self.seconds / self.per_row) if self.per_row else 1
+        seconds = self.seconds * min(_LONGEST, 1 + (self.since - self.began) / _GROWTH)
+        wanted = int(seconds / self.per_row) if self.per_row else 1
         self.last = min(left, self.most, max(1, wanted), 8 * max(1, self.last))
         return self.last
 

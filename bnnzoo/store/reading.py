@@ -133,15 +133,22 @@ def _attribute(file: h5py.File, name: str) -> Any:
 def _tree_of_parts(run: Unfinished) -> xr.DataTree:
     import xarray as xr
 
-    pieces: dict[str, dict[str, list[np.ndarray]]] = {}
-    for _, groups in run.parts():
+    # Room for all of it at once: pieces that are put together in the end would need twice as much.
+    held: dict[str, dict[str, np.ndarray]] = {}
+    for key, (dtype, shape) in run.manifest.variables.items():
+        group, name = key.split("/", 1)
+        if group in run.draws:
+            held.setdefault(group, {})[name] = np.empty((run.manifest.chains, run.draws[group], *shape), dtype)
+    first = dict.fromkeys(held, 0)
+    for part, groups in run.parts():
         for group, values in groups.items():
+            last = first[group] + part.draws[group]
             for name, array in values.items():
-                pieces.setdefault(group, {}).setdefault(name, []).append(array)
+                held[group][name][:, first[group] : last] = array
+            first[group] = last
     tree: dict[str, xr.Dataset] = {}
-    for group, variables in pieces.items():
+    for group, arrays in held.items():
         about = run.header.variable_attributes if group.endswith(SAMPLE_STATS) else {}
-        arrays = {name: np.concatenate(several, 1) for name, several in variables.items()}
         tree[group] = xr.Dataset(
             {n: ([*SAMPLED, *dims_of(n, a.ndim, run.dims, skip=2)], a, about.get(n)) for n, a in arrays.items()},
             coords={d: np.arange(next(iter(arrays.values())).shape[i]) for i, d in enumerate(SAMPLED)},

@@ -1,0 +1,54 @@
+"""Do chains agree? R-hat, effective sample sizes and what lies between chains, of any numbers [chain, draw, value]."""
+
+from __future__ import annotations
+
+import arviz_stats  # noqa: F401 (the accessor `azstats`)
+import numpy as np
+import xarray as xr
+from jaxtyping import Float
+
+
+def convergence(values: Float[np.ndarray, "chain draw value"]) -> dict[str, float]:
+    """The worst rank-normalised split R-hat, bulk and tail ESS over `values`, and the worst MCSE, also in their sd.
+
+    Vehtari, Gelman, Simpson, Carpenter and Buerkner 2021, Bayesian Analysis 16(2). A value that is the same in every
+    draw (a probability that rounds to one) is left out. Nothing that moves, or fewer than four draws, count as not
+    converged: an infinite R-hat.
+    """
+    values = np.asarray(values, float)
+    values = values[:, :, np.ptp(values, axis=(0, 1)) > 0]
+    if not values.shape[2] or values.shape[1] < 4:
+        return {"rhat": np.inf, "ess_bulk": 0.0, "ess_tail": 0.0, "mcse": np.inf, "mcse_over_sd": np.inf}
+    found = xr.Dataset({"f": (("chain", "draw", "value"), values)}).azstats
+    with np.errstate(divide="ignore", invalid="ignore"):
+        rhat = float(np.max(found.rhat()["f"].values))
+        mcse = np.asarray(found.mcse()["f"].values)
+    bulk, tail = (float(np.min(found.ess(method=method)["f"].values)) for method in ("bulk", "tail"))
+    return {
+        "rhat": rhat,
+        "ess_bulk": bulk,
+        "ess_tail": tail,
+        "mcse": float(np.max(mcse)),
+        "mcse_over_sd": float(np.max(mcse / values.std((0, 1)))),
+    }
+
+
+def between_chains(values: Float[np.ndarray, "chain draw value"]) -> dict[str, int | float]:
+    """Do chains predict the same?
+
+    `between_share` is the part of the predictions' variance over draws that lies between the chains' means: 0 where
+    they agree. `modes` is the number of groups of chains, where two chains are in one group if their means differ, as
+    a root mean square over predictions, by no more than the sd within chains.
+    """
+    means, spread = values.mean(1), values.var(1)
+    between, within = means.var(0), spread.mean(0)
+    moving = between + within > 0
+    if not moving.any():
+        return {"between_share": 0.0, "modes": 1}
+    share = float(np.mean(between[moving] / (between + within)[moving]))
+    scale = np.maximum(within, np.finfo(float).eps * (between + within))[moving]
+    distance = np.mean((means[:, None, moving] - means[None, :, moving]) ** 2 / scale, 2) ** 0.5
+    group = np.arange(len(means))
+    for i, j in np.argwhere(distance <= 1):
+        group[group == group[j]] = group[i]
+    return {"between_share": share, "modes": len(np.unique(group))}

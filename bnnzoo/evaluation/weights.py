@@ -1,0 +1,97 @@
+"""What the parameters do over the draws, block by block: seen in one pass, told of, and not judged."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from bnnzoo.evaluation.convergence import convergence
+from bnnzoo.evaluation.draws import Draws, cuts
+from bnnzoo.evaluation.record import evenly
+
+_SOME = 50
+"""Of how many weights a block's R-hat is the largest."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """A block of parameters over the draws: of each its squared norm and its sum, and some of its weights."""
+
+    size: int
+    squares: Float[np.ndarray, "chain draw"]
+    totals: Float[np.ndarray, "chain draw"]
+    chosen: Float[np.ndarray, "chain draw weight"]
+
+    def row(self) -> dict[str, int | float]:
+        """Its size; the mean Euclidean norm; mean and sd over weights and draws; R-hats.
+
+        `rhat` is the largest over (at most 50, evenly spaced) weights; `rhat_norm`, of the norm, does not see in which
+        order a layer's units are.
+        """
+        norm = np.sqrt(self.squares)
+        mean = float(self.totals.mean()) / self.size
+        return {
+            "parameters": self.size,
+            "norm": float(norm.mean()),
+            "mean": mean,
+            "sd": float(max(self.squares.mean() / self.size - mean**2, 0.0) ** 0.5),
+            "rhat": convergence(self.chosen)["rhat"],
+            "rhat_norm": convergence(norm[:, :, None])["rhat"],
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class Weights:
+    """All blocks by name, and which draws differ from the one before."""
+
+    blocks: dict[str, Block]
+    moved: Bool[np.ndarray, "chain draw-1"]
+
+    @classmethod
+    def of(
+        cls, draws: Draws | Float[np.ndarray, "draw dim"], sizes: Mapping[str, int], shape: tuple[int, int]
+    ) -> Weights:
+        """Read once, a piece at a time.
+
+        Args:
+            sizes: of the blocks, in the order of theta.
+            shape: chains, and draws of each.
+        """
+        count, stops = shape[0] * shape[1], np.cumsum(list(sizes.values()))
+        spans = {name: slice(stop - size, stop) for stop, (name, size) in zip(stops, sizes.items(), strict=True)}
+        squares, totals = (np.empty((len(sizes), count)) for _ in range(2))
+        chosen = {name: span.start + evenly(span.stop - span.start, _SOME) for name, span in spans.items()}
+        some = {name: np.empty((count, len(index))) for name, index in chosen.items()}
+        moved, last = np.zeros(count, bool), None
+        for piece in cuts(draws, count):
+            thetas = draws[piece]
+            for number, (name, span) in enumerate(spans.items()):
+                values = thetas[:, span]
+                squares[number, piece] = np.einsum("ij,ij->i", values, values, dtype=np.float64)
+                totals[number, piece] = np.sum(values, 1, dtype=np.float64)
+                some[name][piece] = thetas[:, chosen[name]]
+            moved[piece.start + 1 : piece.stop] = (thetas[1:] != thetas[:-1]).any(1)
+            if last is not None:
+                moved[piece.start] = (thetas[0] != last).any()
+            last = thetas[-1].copy()
+        found = {
+            name: Block(size, squares[i].reshape(shape), totals[i].reshape(shape), some[name].reshape(*shape, -1))
+            for i, (name, size) in enumerate(sizes.items())
+        }
+        return cls(found, moved.reshape(shape)[:, 1:])
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each block."""
+        return [{"block": name, **block.row()} for name, block in self.blocks.items()]
+
+    def still_chains(self) -> int:
+        """How many chains stood still for half of the draws or more, in one piece."""
+        found, count = 0, self.moved.shape[1] + 1
+        for moved in self.moved:
+            longest = np.diff(np.concatenate([[-1], np.flatnonzero(moved), [count - 1]])).max()
+            found += int(count > 1 and longest >= count / 2 and longest > 1)
+        return found

@@ -1,0 +1,141 @@
+"""Runs whose draws do not fit: read a piece at a time, to the same numbers; and looked at in part, in seconds."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny
+
+import bnnzoo
+from bnnzoo import zoo
+from bnnzoo.evaluation import draws, effort
+from bnnzoo.store import Store
+
+MEASURED = """
+import sys, time
+import bnnzoo.cli
+import jax, arviz_stats, matplotlib.figure, xarray
+def now(name):
+    return 1024 * int(next(l for l in open("/proc/self/status") if l.startswith(name)).split()[1])
+open("/proc/self/clear_refs", "w").write("5")
+before, started = now("VmRSS"), time.process_time()
+code = bnnzoo.cli.run(sys.argv[1:])
+print(code, time.process_time() - started, now("VmHWM") - before, file=sys.stderr)
+"""
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("small") / "run.nc"
+    zoo.run_recipe(tiny.recipe("sgld", draws=60, likelihood="gaussian", **{"likelihood.scale": "learned"}), out=out)
+    return out
+
+
+@pytest.fixture
+def in_pieces(monkeypatch) -> list[int]:
+    """Nothing is kept, and a piece is of seven draws: how many draws were asked for at once."""
+    asked: list[int] = []
+    read = draws.Draws._read
+
+    def counted(self: draws.Draws, numbers: np.ndarray) -> np.ndarray:
+        asked.append(len(numbers))
+        return read(self, numbers)
+
+    monkeypatch.setattr(draws, "_WHOLE_BYTES", 0)
+    monkeypatch.setattr(draws, "_PIECE_BYTES", 7 * 12 * 4)
+    monkeypatch.setattr(draws.Draws, "_read", counted)
+    return asked
+
+
+def said(path: Path) -> dict[str, Any]:
+    run = bnnzoo.open(path)
+    rows = [{key: value for key, value in row.items() if key != "block"} for row in run.blocks()]
+    table = run.predict(run.test_rows()[0])
+    diagnosis = {key: value for key, value in run.diagnose().items() if isinstance(value, float)}
+    return {"table": table.to_numpy(), "evaluation": run.evaluate(save=False), "diagnosis": diagnosis, "rows": rows}
+
+
+def test_pieces_say_what_the_whole_says(small, request):
+    whole = said(small)
+    asked = request.getfixturevalue("in_pieces")
+    pieces = said(small)
+    assert asked
+    assert max(asked) <= 7
+    np.testing.assert_allclose(pieces["table"], whole["table"], rtol=1e-4, atol=1e-5)
+    for key in ("evaluation", "diagnosis"):
+        assert pieces[key] == pytest.approx(whole[key], rel=1e-3, abs=1e-5, nan_ok=True)
+    assert pieces["rows"] == [pytest.approx(row) for row in whole["rows"]]
+
+
+def test_a_draw_is_the_same_however_it_is_asked_for(small, request):
+    whole = bnnzoo.open(small).predictor.draws[:]
+    request.getfixturevalue("in_pieces")
+    found = bnnzoo.open(small).predictor.draws
+    for index in (slice(3, 4), np.array([200, 3, 3, 61, 60]), np.arange(0, 240, 7)):
+        np.testing.assert_array_equal(found[index], whole[index])
+
+
+def test_of_a_large_run_every_kth_draw_is_judged(small, monkeypatch, tmp_path):
+    """The gate's numbers are then of those draws, and the report says of how many it is made."""
+    assert bnnzoo.open(small).diagnose()["draws_judged"] == 60
+    monkeypatch.setattr(effort, "_LEAST_DRAWS", 20)
+    monkeypatch.setattr(effort, "_LEAST_PAGE_DRAWS", 15)
+    monkeypatch.setattr(effort, "_LEAST_PAGE_ROWS", 10)
+    monkeypatch.setattr(effort, "_WORK", 1.0)
+    run = bnnzoo.open(small)
+    diagnosis = run.diagnose()
+    assert (diagnosis["draws"], diagnosis["draws_judged"]) == (60, 20)
+    assert np.isfinite(diagnosis["rhat"])
+    assert diagnosis["ess_bulk"] < 2 * 80
+    page = run.report(tmp_path / "report.html").read_text()
+    assert "From 15 of 60 draws a chain and 10 of 44 test rows" in page
+
+
+def large(out: Path, like: Path, *, num_draws: int) -> None:
+    """A run of the same model and rows with as many draws, all about the last one of `like`."""
+    tree = bnnzoo.open(like).posterior
+    generator = np.random.default_rng(0)
+    posterior = {str(n): v.values[:, -1:] for n, v in tree["posterior"].data_vars.items()}
+    static = {g: {str(n): v.values for n, v in tree[g].data_vars.items()} for g in ("observed_data", "constant_data")}
+    dims = {str(n): list(v.dims[2:]) for n, v in tree["posterior"].data_vars.items()}
+    dims |= {str(n): list(map(str, v.dims)) for g in static for n, v in tree[g].data_vars.items()}
+    writer = Store(out)
+    writer.claim(force=False)
+    attributes = {str(k): v.item() if hasattr(v, "item") else v for k, v in tree.attrs.items()}
+    writer.create({**attributes, "draws_requested": num_draws, "draws_done": num_draws}, dims, static)
+    for _ in range(num_draws // 50):
+        noise = {
+            n: (v + 0.01 * generator.standard_normal((4, 50, *v.shape[2:]), np.float32)).astype(v.dtype)
+            for n, v in posterior.items()
+        }
+        writer.append({"posterior": noise, "sample_stats": {"diverging": np.zeros((4, 50), bool)}})
+    writer.finish(complete=True)
+
+
+@pytest.mark.slow
+def test_a_large_run_is_judged_and_reported_in_seconds_and_bounded_memory(tmp_path):
+    """4 chains of 2000 draws of 49 041 parameters: 1.6 GB."""
+    like, out = tmp_path / "like.nc", tmp_path / "run.nc"
+    options = {"model.hidden": "220,210", "draws": 4, "warmup": 0, "thin": 1}
+    zoo.run_recipe(tiny.recipe("sgld", model="mlp", **options), out=like)
+    large(out, like, num_draws=2000)
+    assert out.stat().st_size > 1.5e9
+    cost = {}
+    for command in (["diagnose", out, "--json"], ["report", out, "-o", tmp_path / "report.html"]):
+        words = [sys.executable, "-c", MEASURED, *map(str, command)]
+        done = subprocess.run(words, capture_output=True, text=True, check=True)
+        code, seconds, grown = done.stderr.split()[-3:]
+        assert code == "0", done.stderr
+        cost[command[0]] = (float(seconds), int(grown) / 2**20)
+        if command[0] == "diagnose":
+            assert 250 <= json.loads(done.stdout)["draws_judged"] < 2000
+    print(cost)
+    for seconds, megabytes in cost.values():
+        assert seconds < 120  # of both cores
+        assert megabytes < 700

@@ -1,0 +1,62 @@
+"""What a run holds in memory does not grow with its length, and little with its network."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny
+
+from bnnzoo.sampling import backend
+from bnnzoo.sampling.loop import Keys, chunks
+from bnnzoo.sampling.placement import place
+from bnnzoo.store import parts_folder
+
+CHUNKS = 100_000
+FLAT = 8 * 2**20
+MOST = 1.2e9
+"""Of a run of four chains of a million parameters, libraries included; its draws take 3.2 GB."""
+
+
+def resident() -> int:
+    """Bytes in memory."""
+    return os.sysconf("SC_PAGE_SIZE") * int(Path("/proc/self/statm").read_text().split()[1])
+
+
+@pytest.mark.slow
+def test_memory_is_flat_over_a_hundred_thousand_chunks():
+    """Each of one draw; from the ten thousandth on nothing more is held."""
+    found = tiny.problem("random-walk", 1)
+    thetas, held = 0.1 * np.ones((1, found.posterior.layout.dim), "float32"), []
+    with backend.arithmetic("float32"):
+        placement = place("vectorized", 1)
+        arguments = {"keys": Keys.of(0), "placement": placement, "num_warmup": 0, "num_draws": CHUNKS, "most_draws": 1}
+        for number, _ in enumerate(chunks(found.posterior, found.sampler, thetas, **arguments), 1):
+            if number % (CHUNKS // 10) == 0:
+                held.append(resident())
+    assert len(held) == 10
+    print([round(bytes / 2**20, 1) for bytes in held], "MiB")
+    assert held[-1] < held[0] + FLAT
+
+
+@pytest.mark.slow
+def test_a_million_parameters_take_little_more_than_their_chunk(tmp_path):
+    out = tmp_path / "run.nc"
+    words = ["sample", "mlp", "sgld", "--data", "diabetes", "--model.hidden", "1000,980", "--init", "prior", "--quiet"]
+    words += ["--chains", "4", "--warmup", "0", "--draws", "200", "--thin", "1", "--sampler.batch-size", "20"]
+    words += ["--sampler.step-size", "1e-8", "-o", str(out)]
+    process = subprocess.Popen([sys.executable, "-m", "bnnzoo", *words], stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    said = process.stderr.read()
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0, said
+    assert out.stat().st_size > 200 * 4 * 4e6 * 0.99
+    assert not parts_folder(out).exists()
+    out.unlink()
+    print(f"{usage.ru_maxrss / 2**10:.0f} MiB, {usage.ru_utime + usage.ru_stime:.0f} s of work")
+    assert 1024 * usage.ru_maxrss < MOST
