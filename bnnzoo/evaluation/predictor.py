@@ -133,10 +133,11 @@ class Predictor:
         Never less than two a parameter.
         """
         least = 2.0 * sum(self.draws.widths)
-        x = self.inputs(self.record.probes(1)[1])
+        row = self.inputs(self.record.probes(1)[1])
         with backend.arithmetic(self.precision):
-            counted = jax.jit(lambda theta: self.posterior.predictive(theta, x)[1]).lower(self.thetas[0:1][0])
-            return max(least, float((counted.cost_analysis() or {}).get("flops", 0.0)))
+            outputs = jax.jit(lambda theta, x: self.posterior.predictive(theta, x)[1])
+            counted = outputs.lower(self.thetas[0:1][0], row).cost_analysis()
+            return max(least, float((counted or {}).get("flops", 0.0)))
 
     def test_rows(self, data: Any = None, *, unseen: Unseen | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Inputs and targets of the run's own test rows, or of `data`.

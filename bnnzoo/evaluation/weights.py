@@ -49,7 +49,7 @@ class Weights:
     """All blocks by name, and which draws differ from the one before."""
 
     blocks: dict[str, Block]
-    moved: Bool[np.ndarray, "chain draw-1"]
+    moved: Bool[np.ndarray, "chain step"]
 
     @classmethod
     def of(
