@@ -109,8 +109,10 @@ def sums(
     def over(piece: Int[np.ndarray, " piece"], weight: Float[np.ndarray, " piece"]) -> list[np.ndarray]:
         """Sums over some draws, of all rows; the draws are asked for once."""
         thetas, shares = jnp.asarray(draws[piece]), jnp.asarray(weight)
-        of = zip(inputs, targets, centres, blocks, strict=True)
-        found = [[a[:n] for a in map(np.asarray, _accumulate(posterior, thetas, shares, *r))] for *r, (_, n) in of]
+        found = []
+        for rows, target, centre, (_, count) in zip(inputs, targets, centres, blocks, strict=True):
+            added = _accumulate(posterior, thetas, shares, rows, target, centre)
+            found.append([np.asarray(value)[:count] for value in added])
         return [np.concatenate(values) for values in zip(*found, strict=True)]
 
     pieces = cuts(draws, length)

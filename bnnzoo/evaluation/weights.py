@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -61,7 +62,7 @@ class Weights:
             sizes: of the blocks, in the order of theta.
             shape: chains, and draws of each.
         """
-        count, stops = shape[0] * shape[1], np.cumsum(list(sizes.values()))
+        count, stops = shape[0] * shape[1], itertools.accumulate(sizes.values())
         spans = {name: slice(stop - size, stop) for stop, (name, size) in zip(stops, sizes.items(), strict=True)}
         squares, totals = (np.empty((len(sizes), count)) for _ in range(2))
         chosen = {name: span.start + evenly(span.stop - span.start, _SOME) for name, span in spans.items()}

@@ -160,7 +160,7 @@ def _metrics(estimates: Mapping[str, Estimate], record: Record, whole: Record) -
     all_ = whole.shape[1], len(whole.test_rows()[0])
     if some != all_:
         said += (
-            f"<p>Of {some[0]} of {all_[0]} draws a chain and {some[1]} of {all_[1]} test rows, as are the pictures; "
+            f"<p>From {some[0]} of {all_[0]} draws a chain and {some[1]} of {all_[1]} test rows, as are the pictures; "
         )
         said += "<code>bnnzoo evaluate</code> takes all.</p>"
     return _table(("", "value", "± s.e.", "± MC"), rows) + said
