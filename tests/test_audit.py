@@ -132,8 +132,7 @@ def test_a_right_run_passes_and_one_with_the_wrong_width_does_not(tmp_path, caps
     assert "would have been seen with 95 % power" in found["verdict"]
     # The positive control: the same draws, half as wide about their mean.
     draws = run.predictor.draws[:]
-    run.predictor.__dict__["draws"] = (draws.mean(0) + (draws - draws.mean(0)) / 2).astype(draws.dtype)
-    run.predictor.__dict__.pop("thetas", None)
+    run.predictor.draws.__dict__["_whole"] = (draws.mean(0) + (draws - draws.mean(0)) / 2).astype(draws.dtype)
     narrow = run.audit(chains=40, seconds=5.0)
     assert not narrow.passed
     assert narrow.sd_bias + 3 * narrow.sd_bias_se < 0
