@@ -15,7 +15,7 @@ import re
 import sys
 import traceback
 from collections.abc import Iterable
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 from typing import Any, NamedTuple
 
 import pluggy
@@ -35,6 +35,8 @@ _RECIPE_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
 _TARGET = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 _RECIPE_TARGET = re.compile(r"[^\W\d]\w*:([\w-]+/)*[\w.-]+\.yaml")
 _HOOKS = {f"bnnzoo_{kind}": kind for kind in KINDS} | {"bnnzoo_recipes": RECIPES}
+_Point = Any
+"""An entry point: importlib.metadata's, or its backport's where something such as Dask has put that in its place."""
 
 
 class Registered(NamedTuple):
@@ -149,7 +151,7 @@ def _only() -> set[str]:
     return {canonical(name) for name in os.environ.get("BNNZOO_PLUGINS", "").split(",") if name.strip()}
 
 
-def _chosen_points() -> list[EntryPoint]:
+def _chosen_points() -> list[_Point]:
     """The entry points to load: the zoo's own first, then by distribution."""
     points = sorted(
         entry_points(group=GROUP), key=lambda point: (_origin(point)[0] != OWN, *_origin(point), point.name)
@@ -168,7 +170,7 @@ def _absent(distributions: set[str]) -> list[Plugin]:
     return [Plugin("?", name, "", "asked for by BNNZOO_PLUGINS, offers no plugin here", "", "", {}) for name in missing]
 
 
-def _origin(point: EntryPoint) -> tuple[str, str]:
+def _origin(point: _Point) -> tuple[str, str]:
     try:
         if point.dist is not None:
             return canonical(point.dist.name), str(point.dist.version)
@@ -177,7 +179,7 @@ def _origin(point: EntryPoint) -> tuple[str, str]:
     return "?", "?"
 
 
-def _entries_of(point: EntryPoint, distribution: str, version: str) -> list[Registered]:
+def _entries_of(point: _Point, distribution: str, version: str) -> list[Registered]:
     """Everything one plugin offers, checked; or an exception, and then it offers nothing."""
     with quiet_stdout():
         plugin = point.load()
