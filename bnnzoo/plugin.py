@@ -68,6 +68,24 @@ def bnnzoo_samplers() -> list[Entry]:
             "biased",
         ),
         Entry(
+            "minibatch-barker",
+            "bnnzoo.samplers.minibatch_barker:MinibatchBarker",
+            "Barker's test on batches that grow until their noise fits into it",
+            "noise-corrected",
+        ),
+        Entry(
+            "austerity",
+            "bnnzoo.samplers.austerity:Austerity",
+            "Metropolis by a sequential t test on a growing batch, to compare with",
+            "biased",
+        ),
+        Entry(
+            "confidence",
+            "bnnzoo.samplers.confidence:Confidence",
+            "Metropolis by a concentration bound on a growing batch, to compare with",
+            "biased",
+        ),
+        Entry(
             "sgld",
             "bnnzoo.samplers.sgld:Sgld",
             "stochastic gradient Langevin dynamics: mini-batch gradients, no accept step",

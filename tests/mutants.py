@@ -412,7 +412,16 @@ def _all_seen(patch: Patch) -> None:
     patch.setattr(_influence, "seen", lambda d, drawn, *, disjoint: d)
 
 
+def _noise_on_top(patch: Patch) -> None:
+    from bnnzoo.samplers import _correction, minibatch_barker
+
+    right = _correction.barker_rate
+    for module in (_correction, minibatch_barker):
+        patch.setattr(module, "barker_rate", lambda log_ratio, sigma2: right(log_ratio, 0 * sigma2))
+
+
 POWER = "tests/test_likelihood_power.py::test_"
+BARKER = "tests/test_acceptance_tests.py::test_barkers_acceptance_is_kept_under_normal_noise"
 LOSS = f"{POWER}the_training_loss_is_the_log_density_for_each_datum"
 ROWS_DRAWN = "tests/test_row_probabilities.py::test_rows_come_as_often_as_their_probabilities_say"
 UNSEEN = "tests/test_guard.py::test_a_row_that_steps_do_not_see_is_found[OneRow]"
@@ -470,5 +479,6 @@ MUTANTS = (
     ),
     Mutant("Gibbs: adapts for ever", _gibbs_for_ever, ("tests/test_run.py::test_a_step_of_gibbs_adapts_nothing",)),
     Mutant("importance sampling of rows: weights forgotten", _forgotten_weights, (ROWS_DRAWN,)),
+    Mutant("Barker: the noise comes on top", _noise_on_top, (BARKER,)),
     Mutant("guard: every row seen", _all_seen, (UNSEEN,)),
 )

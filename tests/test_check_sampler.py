@@ -340,6 +340,10 @@ def test_command_used_wrongly_is_one_line(words, said, capsys):
 # ---- every registered sampler --------------------------------------------------------------------
 
 
+UNSEEN = ("confidence",)
+"""Biased by what is known of it, but by less than a check sees: its bound waits for most of the rows."""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(registry.entries("samplers")))
 def test_every_registered_sampler_is_what_it_says(name):
@@ -347,7 +351,7 @@ def test_every_registered_sampler_is_what_it_says(name):
     # Laplace's own choice needs a network's outputs, which most targets have not, and is exact for linear regression.
     settings = {"curvature": "fisher", "predictive": "network"} if name == "laplace" else {}
     report = check_sampler(registry.load("samplers", name)(**settings))
-    assert report.passed == (entry.exactness in ("exact", "noise-corrected")), str(report)
+    assert report.passed == (entry.exactness in ("exact", "noise-corrected") or name in UNSEEN), str(report)
     if entry.exactness == "exact":
         tested = {outcome.target for outcome in report.outcomes if outcome.state == "tested"}
         # Draws of the prior are hopeless, or the likelihood has no bound, on all but one.

@@ -397,6 +397,7 @@ def _steps(sampler: Any, posterior: Any, *, steps: int, theta: Any, seed: int = 
 
 
 STEP = {"random-walk": 1.0, "gibbs": 1.0, "penalty": 1.0, "batched": 1.0, "psgld": 1e-3}
+STEP |= dict.fromkeys(tiny.GROWING, 1.0)
 STEP |= {"mala": 0.5, "hmc": 0.5, "nuts": 0.5}
 
 

@@ -24,8 +24,9 @@ EACH = pytest.mark.parametrize(
     "sampler", [name if name in BY_DEFAULT else pytest.param(name, marks=pytest.mark.slow) for name in SAMPLERS]
 )
 """Every sampler of the zoo; those of a kind with another one only under `-m slow`."""
-MINI_BATCH = ("penalty", "batched", "sgld", "sghmc", "psgld", "sms-ubu")
-METROPOLIS = ("random-walk", "mala", "penalty", "batched", "gibbs")
+GROWING = ("minibatch-barker", "austerity", "confidence")
+MINI_BATCH = (*GROWING, "penalty", "batched", "sgld", "sghmc", "psgld", "sms-ubu")
+METROPOLIS = (*GROWING, "random-walk", "mala", "penalty", "batched", "gibbs")
 
 SMALL: dict[str, dict[str, Any]] = {
     "penalty": {"batch_size": 20, "num_batches": 5},
@@ -34,6 +35,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "sghmc": {"batch_size": 20},
     "psgld": {"batch_size": 20},
     "sms-ubu": {"batch_size": 20},
+    **{name: {"batch_size": 100} for name in GROWING},
     "hmc": {"num_steps": 4},
     "nuts": {"max_tree_depth": 4},
     "bbb": {"reparameterisation": "local"},

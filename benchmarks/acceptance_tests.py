@@ -1,0 +1,68 @@
+"""Acceptance tests on growing batches, on the problem of `bias_table.py`: how wide, how shifted, on how many rows.
+
+    python benchmarks/acceptance_tests.py [--chains 10000]
+
+N = 1000 rows, chains from exact draws, 30 steps with a proposal of one posterior standard deviation; the variance over
+the posterior's (standard error sqrt(2 / chains)), and the mean's error in its standard deviations. Then the same for
+rows that are not normal, with 100 steps, where the noise is skewed.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import jax.numpy as jnp
+import numpy as np
+from bias_table import SD, GaussianMean, N, ends, standardised
+
+from bnnzoo.samplers import AbstractSampler, Austerity, Confidence, MinibatchBarker, Penalty
+
+COMMON = {"step_size": SD, "preconditioner": "identity"}
+
+
+def row(name: str, sampler: AbstractSampler, posterior: GaussianMean, chains: int, steps: int) -> None:
+    found, stats = ends(posterior, sampler, chains, steps=steps)
+    rows, error = stats.get("rows_seen", float(getattr(sampler, "batch_size", 0))), stats.get("test_error")
+    said = "refused" if sampler.findings(posterior, stats) else "ok" if sampler.guarded else "none"
+    cells = (
+        f"{found.var():.3f}",
+        f"{found.mean():+.3f}",
+        f"{stats['acceptance_rate']:.2f}",
+        f"{rows:.0f}",
+        "" if error is None else f"{error:.4f}",
+        said,
+    )
+    print(f"| {name} | {' | '.join(cells)} |", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--chains", type=int, default=10_000)
+    chains = parser.parse_args().chains
+    head = "variance | mean's error | acceptance | rows a step | `test_error` | guard |\n|---|---|---|---|---|---|---|"
+    posterior = GaussianMean(jnp.asarray(standardised(np.random.default_rng(0).normal(size=N))))
+    print(f"| test | {head}")
+    for size in (50, 200):
+        row(f"`minibatch-barker`, n = {size}", MinibatchBarker(batch_size=size, **COMMON), posterior, chains, 30)
+    for error in (0.01, 0.05, 0.2):
+        sampler = Austerity(batch_size=50, error=error, **COMMON)
+        row(f"`austerity`, error {error:g}", sampler, posterior, chains, 30)
+    for error in (0.1, 0.9):
+        sampler = Confidence(batch_size=50, error=error, **COMMON)
+        row(f"`confidence`, error {error:g}", sampler, posterior, chains, 30)
+    row("`penalty`, n = 500", Penalty(batch_size=500, num_batches=1, **COMMON), posterior, chains, 30)
+    print(f"\n| rows, `minibatch-barker` | {head}")
+    rng = np.random.default_rng(2)
+    for name, x in (
+        ("2 % from 10 t3", np.where(rng.uniform(size=N) < 0.02, 10 * rng.standard_t(3, N), rng.normal(size=N))),
+        ("lognormal", np.exp(rng.normal(size=N))),
+        ("1 % at 30", np.where(rng.uniform(size=N) < 0.01, 30.0, 0.0) + rng.normal(size=N)),
+    ):
+        for size, step in ((20, 0.2), (100, 0.35), (100, 1.0)):
+            sampler = MinibatchBarker(batch_size=size, preconditioner="identity", step_size=SD * step)
+            there = GaussianMean(jnp.asarray(standardised(x)))
+            row(f"{name}, n = {size}, step {step:g}", sampler, there, chains, 100)
+
+
+if __name__ == "__main__":
+    main()

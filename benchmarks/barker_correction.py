@@ -1,0 +1,61 @@
+"""The correction variable of Barker's test: a discrete law whose sum with N(0, 1) is as nearly logistic as can be.
+
+    python benchmarks/barker_correction.py
+
+Seita et al. 2017 find it by least squares with a ridge, on a fine grid, and set what comes out negative to zero. Here
+it is a linear program: weights w_k >= 0 of the points -a_k and a_k that make the largest error of the log odds of the
+acceptance, |G(x) - F(x)| / (F(x) (1 - F(x))) over |x| <= 12, least, with F logistic and
+
+    G(x) = sum_k w_k (Phi(x - a_k) + Phi(x + a_k)) / 2.
+
+Prints the table of `bnnzoo.samplers._correction`, and the errors with the table as it is printed. No sum of a normal
+and another variable is logistic: its characteristic function would be pi t / sinh(pi t) exp(t^2 / 2), which grows.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.optimize import linprog
+from scipy.special import expit, ndtr
+
+SPACING, FARTHEST, REACH = 0.2, 17.0, 12.0
+
+
+def normal_sum(x: np.ndarray, points: np.ndarray) -> np.ndarray:
+    """P(N(0, 1) + X <= x) for X = -a or a, [x, point]."""
+    return (ndtr(x[:, None] - points) + ndtr(x[:, None] + points)) / 2
+
+
+def solved(points: np.ndarray) -> np.ndarray:
+    """The weights, and the largest error: the variables are w_k e^a_k, which are all of one size."""
+    x = -np.linspace(0, REACH, 481)
+    scale = expit(x) * expit(-x)
+    columns = normal_sum(x, points) * np.exp(-points) / scale[:, None]
+    target, ones = expit(x) / scale, np.ones((len(x), 1))
+    above, below = np.hstack([columns, -ones]), np.hstack([-columns, -ones])
+    found = linprog(
+        np.r_[np.zeros(len(points)), 1.0],
+        A_ub=np.vstack([above, below]),
+        b_ub=np.r_[target, -target],
+        A_eq=np.r_[np.exp(-points), 0.0][None],
+        b_eq=[1.0],
+        options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
+    )
+    return found.x[:-1] * np.exp(-points)
+
+
+def main() -> None:
+    points = np.arange(0.0, FARTHEST + SPACING / 2, SPACING)
+    weights = solved(points)
+    kept = weights > 1e-12
+    points, weights = points[kept], np.array([float(f"{w:.10g}") for w in weights[kept]])
+    for point, weight in zip(points, weights, strict=True):
+        print(f"    ({point:.4g}, {weight:.10g}),")
+    x = -np.linspace(0, REACH, 20_001)
+    error = np.abs(normal_sum(x, points) @ weights / weights.sum() - expit(x))
+    print(f"{len(points)} points; the probability is off by {error.max():.2g} at most,", end=" ")
+    print(f"its log odds by {(error / expit(x) / expit(-x)).max():.2g}")
+
+
+if __name__ == "__main__":
+    main()
