@@ -224,33 +224,45 @@ class Run:
         """
         return audit.of_run(self.predictor, chains=chains, seconds=seconds, seed=seed)
 
-    def plot(self, name: str, **options: Any) -> Picture:
-        """One picture: band, slices (target=), ood (spec=), calibration, pit, trace, rank, autocorrelation or steps.
+    def plot(self, name: str, *, others: Sequence[Run] = (), **options: Any) -> Picture:
+        """One picture: band (target=, range=, band=, truth=), slices (target=), ood (spec=), calibration, pit, trace,
+        rank, autocorrelation, steps or loss.
+
+        Args:
+            others: runs to show beside this one: band (with overlay=True over it), ood, loss.
 
         Raises:
             UsageError: for another name, or a picture that this run does not have.
         """
-        from bnnzoo.report import pictures
+        from bnnzoo.report import figures
 
-        return pictures.picture(self.predictor, name, **options)
+        return figures.picture(_named([self, *others]), name, **options)
 
     def plot_to(
         self,
         out: str | Path,
         *,
-        formats: Sequence[str] = ("png",),
+        others: Sequence[Run] = (),
+        formats: Sequence[str] | None = None,
         names: Sequence[str] | None = None,
         ood: Any = "noise",
         force: bool = False,
+        **band: Any,
     ) -> list[dict[str, Any]]:
-        """Draw pictures into the folder `out`: for each its name and file, or why this run does not have it.
+        """Draw pictures into the folder `out`, or one into a file whose name ends like a picture's: for each its name
+        and file, or why this run does not have it.
+
+        Args:
+            formats: png unless given.
+            band: the options of the picture `band`, as for `plot`.
 
         Raises:
-            UsageError: for a format or picture that does not exist, or a file that does.
+            UsageError: for a format or picture that does not exist, a file that does, or a band as it cannot be.
         """
-        from bnnzoo.report import pictures
+        from bnnzoo.report import figures
 
-        return pictures.write(self.predictor, Path(out), formats, names, ood=ood, force=force)
+        runs = _named([self, *others])
+        return figures.write(runs, Path(out), formats=formats, names=names, ood=ood, force=force, band=band)
 
     def report(self, out: str | Path, *, force: bool = False) -> Path:
         """Write the run as one HTML page that needs nothing else.
@@ -264,6 +276,14 @@ class Run:
         text = page.page(self.predictor)
         write_whole(out, lambda file: file.write(text.encode()))
         return out
+
+
+def _named(runs: Sequence[Run]) -> dict[str, Predictor]:
+    """What reads each run, under the name of its file; numbered where two have the same."""
+    names = [run.path.stem if run.path else f"{run.attributes['model']} by {run.attributes['sampler']}" for run in runs]
+    if len(set(names)) < len(names):
+        names = [f"{number} {name}" for number, name in enumerate(names, start=1)]
+    return dict(zip(names, (run.predictor for run in runs), strict=True))
 
 
 def _free(out: str | Path, suffixes: tuple[str, ...], where: str, force: bool) -> Path:

@@ -26,9 +26,20 @@ def said(grid: np.ndarray) -> pd.DataFrame:
     return found.assign(**{name: grid + z * sd for name, z in levels.items()})
 
 
-def band() -> plots.Picture:
+def one_band(name: str = "a", wider: float = 1.0) -> plots.Band:
     grid = np.linspace(-2, 2, 41)
-    return plots.band(grid, said(grid), np.linspace(-1, 1, 9), np.zeros(9), feature="age (years)", target="price")
+    return plots.Band(name, grid, said(grid) * wider, np.linspace(-1, 1, 9), np.zeros(9))
+
+
+def band(**options) -> plots.Picture:
+    return plots.band(one_band(), feature="age (years)", target="price", **options)
+
+
+def loss() -> plots.Picture:
+    fall, flat = np.geomspace(900, 10, 50) + np.zeros((2, 1)), 12 + RNG.normal(size=(2, 80))
+    return plots.loss(
+        [plots.Descent("minimised", fall, 51, 1, None), plots.Descent("sampled", fall[:, :20], 25, 5, flat)]
+    )
 
 
 def steps(limit: float | None = None) -> plots.Picture:
@@ -48,7 +59,7 @@ def one_slice(feature: str, slope: float) -> plots.Slice:
 def ood() -> plots.Picture:
     inside, outside = RNG.uniform(0.9, 1, 50), RNG.uniform(0.2, 0.5, 60)
     score = {"max_probability": (inside, outside)}
-    return plots.ood(score, score, name="noise")
+    return plots.ood({"posterior": score, "single best draw": score}, name="noise")
 
 
 ALL = {
@@ -61,6 +72,7 @@ ALL = {
     "autocorrelation": lambda: plots.autocorrelation(VALUES, ESS),
     "steps": steps,
     "ood": ood,
+    "loss": loss,
 }
 
 
@@ -92,10 +104,49 @@ def test_the_band_shows_its_parts():
     assert "aleatoric 0.3" in picture.alt
 
 
+def test_a_band_of_the_function_is_two_sd_of_it():
+    curve = plots.Curve(np.array([-1.0, 1.0]), np.array([0.0, 2.0]))
+    picture = band(of="function", truth=[curve, curve])
+    (panel,) = picture.figure.axes
+    assert panel.get_legend_handles_labels()[1] == ["mean ± 2 sd of f(x)", "± 1 sd", "training data", "mean", "truth"]
+    corners = panel.collections[0].get_paths()[0].vertices
+    np.testing.assert_allclose(corners[:, 1].max(), 2 + 2 * 0.2, atol=1e-6)
+    assert "true curve" in picture.alt
+
+
+def test_colours_of_runs_over_each_other_do_not_blend():
+    found = [one_band("narrow"), one_band("wide", 3.0)]
+    picture = plots.bands(found, feature="x", target="y", overlay=True)
+    above, below = picture.figure.axes
+    areas = above.collections
+    assert all(area.get_facecolor()[0, 3] == 1 for area in areas)  # opaque
+    heights = [np.ptp(area.get_paths()[0].vertices[:, 1]) for area in areas]
+    assert heights == sorted(heights, reverse=True)
+    assert [area.get_zorder() for area in areas] == sorted(area.get_zorder() for area in areas)
+    assert len({line.get_color() for line in below.get_lines()}) == 2
+    (legend,) = picture.figure.legends
+    assert [text.get_text() for text in legend.get_texts()][:2] == ["narrow", "wide"]
+
+
+def test_runs_side_by_side_share_their_axes():
+    picture = plots.bands([one_band(name) for name in "abcde"], feature="x", target="y")
+    assert [axes.get_title("left") for axes in picture.figure.axes] == list("abcde")
+    assert len({axes.get_ylim() for axes in picture.figure.axes}) == 1
+    assert picture.table["run"].unique().tolist() == list("abcde")
+
+
+def test_the_mean_loss_is_drawn_where_there_are_draws():
+    picture = loss()
+    dashed = [line for line in picture.figure.axes[0].get_lines() if line.get_linestyle() == "--"]
+    np.testing.assert_allclose([line.get_ydata()[0] for line in dashed], [picture.table["loss"][1]])
+    assert picture.table["what"].tolist() == ["at the end", "mean over draws"]
+    np.testing.assert_allclose(picture.table["loss"][0], 10)
+
+
 def test_many_points_are_thinned_and_that_is_said():
     grid = np.linspace(-2, 2, 41)
     x = RNG.uniform(-1, 1, size=5000)
-    picture = plots.band(grid, said(grid), x, x, feature="x", target="y")
+    picture = plots.band(plots.Band("a", grid, said(grid), x, x), feature="x", target="y")
     assert "800 of 5000 training data" in picture.figure.axes[0].get_legend_handles_labels()[1]
     assert len(picture.inline_svg()) < 200_000
 
@@ -146,7 +197,7 @@ def test_a_chain_that_never_moves_remembers_everything():
 def test_an_inline_picture_can_be_recoloured_and_asks_for_nothing():
     grid = np.linspace(-2, 2, 41)
     nasty = '<script>"&'
-    svg = plots.band(grid, said(grid), grid, grid, feature="x", target=nasty).inline_svg()
+    svg = plots.band(plots.Band("a", grid, said(grid), grid, grid), feature="x", target=nasty).inline_svg()
     assert "<script" not in svg
     assert "http" not in svg
     assert "var(--blue)" in svg

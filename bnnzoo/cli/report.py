@@ -3,17 +3,62 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from bnnzoo.cli import common_options as common
 from bnnzoo.cli.output import print_json, print_table, warn_of_convergence
+from bnnzoo.errors import UsageError
+
+
+class _Plot(TyperCommand):
+    """Takes `--range LOW HIGH` for `--range LOW,HIGH`, and `--truth` alone for `--truth data`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        options = {spelt for parameter in self.params for spelt in parameter.opts if spelt.startswith("-")}
+        words: list[str] = []
+        for word in args:
+            if words and words[-1] == "--truth" and word in options:
+                words.append("data")
+            if len(words) > 1 and words[-2] == "--range" and _is_number(words[-1]) and _is_number(word):
+                words[-1] += f",{word}"
+            else:
+                words.append(word)
+        return super().parse_args(ctx, [*words, "data"] if words[-1:] == ["--truth"] else words)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _range(text: str | None) -> tuple[float, float] | None:
+    if text is None:
+        return None
+    words = text.split(",")
+    if len(words) != 2 or not all(map(_is_number, words)):
+        raise UsageError(f"--range {text}: must be two numbers, as in --range -1.5,1.5")
+    return float(words[0]), float(words[1])
 
 
 def plot(
-    run: common.Run,
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="the folder to write into")],
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RUN...",
+            help="run.nc; while it is unfinished, the same name; several in one figure",
+            show_default=False,
+            callback=common.checked,
+        ),
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="DIR", help="the folder to write into; or FILE.png, for one picture")
+    ],
     format: Annotated[
         list[str] | None,
         typer.Option("--format", help="png, svg, pdf, eps or tiff; repeatable; png unless given", show_default=False),
@@ -24,6 +69,31 @@ def plot(
             "--only", metavar="PICTURE", help="this picture; repeatable; all unless given", show_default=False
         ),
     ] = None,
+    range: Annotated[
+        str | None,
+        typer.Option("--range", metavar="LOW,HIGH", help="band: from where to where on the input", show_default=False),
+    ] = None,
+    band: Annotated[
+        str | None,
+        typer.Option(
+            "--band",
+            metavar="predictive|function",
+            help="band: of the target, or of its mean f(x) as the draws see it; predictive unless given",
+            show_default=False,
+        ),
+    ] = None,
+    truth: Annotated[
+        str | None,
+        typer.Option(
+            "--truth",
+            metavar="data|EXPR|FILE",
+            help="band: the true curve too: the data set's own (data, or nothing), an expression of x, or a file",
+            show_default=False,
+        ),
+    ] = None,
+    overlay: Annotated[
+        bool, typer.Option("--overlay", help="band: several runs one over the other, not side by side")
+    ] = False,
     ood: Annotated[
         str, typer.Option("--ood", metavar="SPEC", help="the unfamiliar inputs, as for evaluate --ood")
     ] = "noise",
@@ -33,18 +103,31 @@ def plot(
 ) -> None:
     """Draw a run: what it predicts, whether it is calibrated, whether it has converged, what its steps were.
 
+    Of several runs, in one figure: what each predicts, or its loss.
+
     \b
     Examples:
       bnnzoo plot run.nc -o pictures
       bnnzoo plot run.nc -o pictures --only band --format pdf --format png
       bnnzoo plot mnist.nc -o pictures --only ood --ood kmnist.npz
+      bnnzoo plot penalty.nc nuts.nc -o both.png --overlay --truth "sin(3 * x)"
     """
     del debug
+    asked = {"range": _range(range), "band": band, "truth": truth, "overlay": overlay or None}
     from bnnzoo import zoo
 
-    opened = zoo.open(run)
-    warn_of_convergence(opened)
-    rows = opened.plot_to(out, formats=format or ["png"], names=only, ood=ood, force=force)
+    opened = [zoo.open(run) for run in runs]
+    for run in opened:
+        warn_of_convergence(run)
+    rows = opened[0].plot_to(
+        out,
+        others=opened[1:],
+        formats=format,
+        names=only,
+        ood=ood,
+        force=force,
+        **{name: value for name, value in asked.items() if value is not None},
+    )
     if json:
         print_json(rows)
     else:
@@ -75,5 +158,5 @@ def report(
 
 def add_to(app: typer.Typer) -> None:
     """Add these commands."""
-    app.command()(plot)
+    app.command(cls=_Plot)(plot)
     app.command()(report)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, cast
 
@@ -85,6 +85,7 @@ class Dataset:
     test: the test set that belongs to the data, where there is one; `split` prefers it to a random one.
     encoding: how the columns of a table became x. Until `split`, nan stands for what medians of the training rows fill.
     notes: what was chosen in reading it, in sentences.
+    truth: the targets without noise at inputs [N, D], a column a branch [N, B]; of synthetic data of one target.
     """
 
     x: NDArray[Any]
@@ -97,6 +98,7 @@ class Dataset:
     test: Dataset | None = None
     encoding: Encoding | None = None
     notes: tuple[str, ...] = ()
+    truth: Callable[[NDArray[Any]], NDArray[Any]] | None = None
 
     @property
     def num_data(self) -> int:

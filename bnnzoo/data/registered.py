@@ -19,24 +19,25 @@ def linear_line() -> Dataset:
     """A line with noise: y = 0.5 + x + 0.5 e, 100 points, x ~ N(0, 1), e ~ N(0, 1)."""
     rng = np.random.default_rng(1)
     x = rng.normal(size=(100, 1))
-    return from_arrays(x, 0.5 + x + 0.5 * rng.normal(size=x.shape), name="linear-line")
+    y = _line(x) + 0.5 * rng.normal(size=x.shape)
+    return replace(from_arrays(x, y, name="linear-line"), truth=_line)
 
 
 def mdn_sine() -> Dataset:
     """Noise that grows away from 0: y = sin 3x + (0.1 + 0.3 |x|) e, x ~ U(-1, 1); best test NLL -0.03525."""
-    return _density("mdn-sine", 2, _sine_targets)
+    return _density("mdn-sine", 2, _sine_targets, _sine)
 
 
 def mdn_branches() -> Dataset:
     """Branches: y = +-(0.5 + 0.5 x) + 0.15 e, x ~ U(-1, 1); best test NLL 0.09997, one Gaussian 0.64335."""
-    return _density("mdn-branches", 3, _branch_targets)
+    return _density("mdn-branches", 3, _branch_targets, _branches)
 
 
 def tutorial_sine() -> Dataset:
     """y = 10 sin(2 pi x) + e at 32 even points of [-0.5, 0.5]."""
     rng = np.random.default_rng(4)
     x = np.linspace(-0.5, 0.5, 32)[:, None]
-    return from_arrays(x, 10 * np.sin(2 * np.pi * x) + rng.normal(size=x.shape), name="tutorial-sine")
+    return replace(from_arrays(x, _tutorial(x) + rng.normal(size=x.shape), name="tutorial-sine"), truth=_tutorial)
 
 
 def diabetes() -> Dataset:
@@ -78,7 +79,12 @@ def breast_cancer() -> Dataset:
     )
 
 
-def _density(name: str, seed: int, targets: Callable[[np.random.Generator, NDArray], NDArray]) -> Dataset:
+def _density(
+    name: str,
+    seed: int,
+    targets: Callable[[np.random.Generator, NDArray], NDArray],
+    truth: Callable[[NDArray], NDArray],
+) -> Dataset:
     """600 training points and 5000 fresh ones to test on, x ~ U(-1, 1) and y = targets(rng, x)."""
     rng = np.random.default_rng(seed)
     parts = []
@@ -86,13 +92,30 @@ def _density(name: str, seed: int, targets: Callable[[np.random.Generator, NDArr
         x = rng.uniform(-1, 1, size=(num_points, 1))
         parts.append(from_arrays(x, targets(rng, x), name=name))
     train, test = parts
-    return replace(train, test=test)
+    return replace(train, test=test, truth=truth)
+
+
+def _line(x: NDArray) -> NDArray:
+    return 0.5 + x
+
+
+def _sine(x: NDArray) -> NDArray:
+    return np.sin(3 * x)
 
 
 def _sine_targets(rng: np.random.Generator, x: NDArray) -> NDArray:
-    return np.sin(3 * x) + (0.1 + 0.3 * np.abs(x)) * rng.normal(size=x.shape)
+    return _sine(x) + (0.1 + 0.3 * np.abs(x)) * rng.normal(size=x.shape)
+
+
+def _branches(x: NDArray) -> NDArray:
+    upper = 0.5 + 0.5 * x
+    return np.concatenate([upper, -upper], 1)
 
 
 def _branch_targets(rng: np.random.Generator, x: NDArray) -> NDArray:
     branch = rng.choice([-1.0, 1.0], size=x.shape)
-    return branch * (0.5 + 0.5 * x) + 0.15 * rng.normal(size=x.shape)
+    return branch * _branches(x)[:, :1] + 0.15 * rng.normal(size=x.shape)
+
+
+def _tutorial(x: NDArray) -> NDArray:
+    return 10 * np.sin(2 * np.pi * x)

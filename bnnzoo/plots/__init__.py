@@ -4,9 +4,15 @@ from bnnzoo.plots._picture import FORMATS as FORMATS
 from bnnzoo.plots._picture import Picture as Picture
 from bnnzoo.plots._style import some as some
 from bnnzoo.plots.autocorrelation import autocorrelation as autocorrelation
+from bnnzoo.plots.band import Band as Band
+from bnnzoo.plots.band import Curve as Curve
+from bnnzoo.plots.band import Of as Of
 from bnnzoo.plots.band import band as band
+from bnnzoo.plots.bands import bands as bands
 from bnnzoo.plots.calibration import coverage as coverage
 from bnnzoo.plots.calibration import reliability as reliability
+from bnnzoo.plots.loss import Descent as Descent
+from bnnzoo.plots.loss import loss as loss
 from bnnzoo.plots.ood import ood as ood
 from bnnzoo.plots.pit import pit as pit
 from bnnzoo.plots.rank import rank as rank

@@ -10,6 +10,7 @@ import matplotlib as mpl
 import numpy as np
 from cycler import cycler
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 INK = "#1c2024"
@@ -78,10 +79,15 @@ def style(**more: Any) -> Iterator[None]:
         yield
 
 
-def panels(rows: int = 1, columns: int = 1, *, height: float, **how: Any) -> tuple[Figure, Any]:
+def panels(rows: int = 1, columns: int = 1, *, height: float, width: float = WIDTH, **how: Any) -> tuple[Figure, Any]:
     """A figure of panels, `height` inches each, and its axes [row, column]. Without pyplot: no backend, no display."""
-    figure = Figure(figsize=(WIDTH, 0.35 + rows * height), layout="constrained")
+    figure = Figure(figsize=(width, 0.35 + rows * height), layout="constrained")
     return figure, figure.subplots(rows, columns, squeeze=False, **how)
+
+
+def tint(colour: str, strength: float) -> tuple[float, ...]:
+    """A colour on white, opaque: where two areas lie over each other the upper one shows, and no third colour."""
+    return tuple(1 - strength * (1 - channel) for channel in to_rgb(colour))
 
 
 def headroom(axes: Axes, share: float) -> None:

@@ -25,21 +25,23 @@ _AXES = {
 }
 
 
-def ood(posterior: Mapping[str, Score], single: Mapping[str, Score], *, name: str) -> Picture:
-    """A row a score, the posterior left and its single best draw right: histograms of both kinds of rows.
+def ood(columns: Mapping[str, Mapping[str, Score]], *, name: str) -> Picture:
+    """A row a score, a column a predictive distribution: histograms of both kinds of rows.
 
-    Scores about the spread of draws (mutual information, epistemic sd) are the posterior's alone.
+    Scores about the spread of draws (mutual information, epistemic sd) are left out of a column that lacks them.
 
     Args:
+        columns: what it is of, such as the posterior and its single best draw: its scores. The first has all rows.
         name: what the unfamiliar rows are.
     """
-    scores = [score for score in _AXES if score in posterior]
+    scores = [score for score in _AXES if score in next(iter(columns.values()))]
     rows = []
     with _style.style():
-        figure, axes = _style.panels(len(scores), 2, height=1.7, sharex="row", sharey="row")
+        width = _style.WIDTH * max(1.0, len(columns) / 2)
+        figure, axes = _style.panels(len(scores), len(columns), height=1.7, width=width, sharex="row", sharey="row")
         for line, score in zip(axes, scores, strict=True):
-            edges = _edges(score, [*posterior[score], *single.get(score, ())])
-            for panel, (who, found) in zip(line, (("posterior", posterior), ("single best draw", single)), strict=True):
+            edges = _edges(score, [values for found in columns.values() for values in found.get(score, ())])
+            for panel, (who, found) in zip(line, columns.items(), strict=True):
                 if score not in found:
                     panel.text(0.5, 0.5, "one draw has none", transform=panel.transAxes, ha="center", color=MUTED)
                     panel.set_axis_off()
@@ -54,25 +56,23 @@ def ood(posterior: Mapping[str, Score], single: Mapping[str, Score], *, name: st
                     ]
                 panel.set_xlim(edges[0], edges[-1])
             label = line[0].set_xlabel(_AXES[score])
-            if score in single:
-                label.set_position((1.0, 0))  # between the two
-        for panel, title in zip(axes[0], ("posterior", "single best draw"), strict=True):
+            if all(score in found for found in columns.values()):
+                label.set_position((len(columns) / 2, 0))  # in the middle of the row
+        for panel, title in zip(axes[0], columns, strict=True):
             panel.set_title(title)
         figure.supylabel("share of rows", fontsize=9)
         figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
     told = "; ".join(
-        f"mean {_AXES[score]} {np.mean(posterior[score][0]):.3g} on test rows and "
-        f"{np.mean(posterior[score][1]):.3g} on {name}"
-        + (
-            f" (single best draw {np.mean(single[score][0]):.3g} and {np.mean(single[score][1]):.3g})"
-            if score in single
-            else ""
+        f"mean {_AXES[score]} "
+        + ", ".join(
+            f"{np.mean(found[score][0]):.3g} on test rows and {np.mean(found[score][1]):.3g} on {name} ({who})"
+            for who, found in columns.items()
+            if score in found
         )
         for score in scores
     )
-    alt = (
-        f"Histograms for {len(posterior[scores[0]][0])} test rows and {len(posterior[scores[0]][1])} of {name}: {told}."
-    )
+    counts = [len(values) for values in next(iter(columns.values()))[scores[0]]]
+    alt = f"Histograms for {counts[0]} test rows and {counts[1]} of {name}: {told}."
     return Picture("ood", "What it says of the unfamiliar", alt, figure, pd.DataFrame(rows))
 
 

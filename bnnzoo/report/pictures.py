@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
-from jaxtyping import Float
 
 from bnnzoo import plots
 from bnnzoo.errors import BnnzooError, UsageError
@@ -16,31 +14,20 @@ from bnnzoo.evaluation import evaluate, findings, metrics, predictive
 from bnnzoo.evaluation import ood as ood_scores
 from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.plots import Picture, Slice
+from bnnzoo.report.bands import LEVELS, around, bands, has_band, regression, target_index
 from bnnzoo.report.probes import probed
 
-_LEVELS = (0.05, 0.25, 0.75, 0.95)
 _MOST_SLICES = 6
 _MOST_ROWS = 5000
 
 
-def band(predictor: Predictor, *, target: str | None = None) -> Picture:
-    """The predictive distribution over the only input, 60 % of the data's half range beyond them on each side.
-
-    Args:
-        target: one of the targets; the first unless given.
+def band(predictor: Predictor, **options: Any) -> Picture:
+    """The predictive distribution over the only input; the options are those of `bands`.
 
     Raises:
-        UsageError: for a classification, or more inputs than one.
+        UsageError: for a classification, more inputs than one, or a bad option.
     """
-    like = predictor.signature
-    if not _has_band(predictor):
-        raise UsageError("a band is for a regression on one input; slices are for more")
-    index = _target(predictor, target)
-    x, y = predictor.record.training_rows()
-    inputs = x[:, 0].astype(float)
-    grid = _around(inputs, 1.6, 161)
-    table = _regression(predictor, grid[:, None], index)
-    return plots.band(grid, table, inputs, y[:, index], feature=like.feature_names[0], target=like.target_names[index])
+    return bands({"run": predictor}, **options)
 
 
 def slices(predictor: Predictor, *, target: str | None = None) -> Picture:
@@ -55,16 +42,16 @@ def slices(predictor: Predictor, *, target: str | None = None) -> Picture:
     like = predictor.signature
     if len(like.shape) != 1:
         raise UsageError("slices are for features of a table; these inputs are images")
-    if _has_band(predictor):
+    if has_band(predictor):
         raise UsageError("one input only: the band shows it")
     x = predictor.record.array("constant_data", "x").astype(float)
     middle = np.median(x, axis=0)
-    grids = np.stack([_around(column, 1.0, 41) for column in x.T])
+    grids = np.stack([around(column, 1.0, 41) for column in x.T])
     points = np.broadcast_to(middle, (*grids.shape, len(middle))).copy()
     for feature, grid in enumerate(grids):
         points[feature, :, feature] = grid
     classify = predictor.classifies
-    index = _class(predictor, target) if classify else _target(predictor, target)
+    index = _class(predictor, target) if classify else target_index(predictor, target)
     flat = points.reshape(-1, len(middle))
     mean = predictor.moments(flat.astype(np.float32)).mean[:, index].reshape(grids.shape)
     chosen = sorted(np.argsort(-np.ptp(mean, axis=1))[:_MOST_SLICES])
@@ -75,9 +62,9 @@ def slices(predictor: Predictor, *, target: str | None = None) -> Picture:
             draws = predictor.functions(points[feature].astype(np.float32))[..., index].reshape(-1, grids.shape[1])
             line = np.average(draws, 0, weights)
             copies = draws[predictive.copies(len(draws), weights)]
-            quantiles = metrics.quantiles(np.sort(copies, 0)[..., None], _LEVELS)[..., 0]
+            quantiles = metrics.quantiles(np.sort(copies, 0)[..., None], LEVELS)[..., 0]
         else:
-            table = _regression(predictor, points[feature], index)
+            table = regression(predictor, points[feature], index)
             line, quantiles = table["mean"].to_numpy(), table[["q05", "q25", "q75", "q95"]].to_numpy().T
         found.append(Slice(like.feature_names[feature], grids[feature], line, quantiles, x[:, feature]))
     name = like.target_names[index if not classify else 0]
@@ -162,7 +149,7 @@ def ood(predictor: Predictor, *, spec: Any = "noise") -> Picture:
     found = ood_scores.of_run(predictor, spec, predictor.test_rows()[0])
     posterior = {name: (values, found.outside[name]) for name, values in found.inside.items()}
     single = {name: (values, found.single_outside[name]) for name, values in found.single_inside.items()}
-    return plots.ood(posterior, single, name=Path(found.name).stem)
+    return plots.ood({"posterior": posterior, "single best draw": single}, name=Path(found.name).stem)
 
 
 class Drawing(NamedTuple):
@@ -187,99 +174,19 @@ PICTURES = {
 """All there are, by name, in the order of a report."""
 
 
-def picture(predictor: Predictor, name: str, **options: Any) -> Picture:
-    """One picture of a run.
-
-    Raises:
-        UsageError: for another name, or a picture that this run does not have.
-    """
-    _check_name(name, name)
-    return PICTURES[name].make(predictor, **options)
-
-
-def draw(
-    predictor: Predictor, names: Iterable[str] = PICTURES, *, spec: Any = "noise"
-) -> Iterator[tuple[str, Picture | BnnzooError]]:
-    """The pictures of those names, or for one that this run does not have, the reason.
-
-    Args:
-        spec: the unfamiliar inputs of `ood`.
-    """
-    for name in names:
+def draw(predictor: Predictor) -> Iterator[tuple[str, Picture | BnnzooError]]:
+    """All pictures by name, or of one that this run does not have, the reason."""
+    for name, drawing in PICTURES.items():
         try:
-            yield name, picture(predictor, name, **({"spec": spec} if name == "ood" else {}))
+            yield name, drawing.make(predictor)
         except BnnzooError as error:
             yield name, error
-
-
-def write(
-    predictor: Predictor, out: Path, formats: Sequence[str], names: Sequence[str] | None, *, ood: Any, force: bool
-) -> list[dict[str, Any]]:
-    """Draw into the folder `out`; everything wrong is found before anything is drawn."""
-    for format in formats:
-        if format not in plots.FORMATS:
-            raise UsageError(f"--format {format}: pictures are {', '.join(plots.FORMATS[:-1])} or {plots.FORMATS[-1]}")
-    for name in names or ():
-        _check_name(f"--only {name}", name)
-    chosen = list(dict.fromkeys(names or PICTURES))
-    if out.exists() and not out.is_dir():
-        raise UsageError(f"{out}: is no folder; use another -o")
-    paths = {(name, format): out / f"{name}.{format}" for name in chosen for format in dict.fromkeys(formats)}
-    taken = [path for path in paths.values() if path.exists()]
-    if taken and not force:
-        raise UsageError(f"{taken[0]}: exists; use another -o, or --force to replace it")
-    rows: list[dict[str, Any]] = []
-    for name, found in draw(predictor, chosen, spec=ood):
-        if isinstance(found, BnnzooError):
-            rows.append({"picture": name, "file": None, "why": str(found)})
-            continue
-        out.mkdir(parents=True, exist_ok=True)
-        rows += [
-            {"picture": name, "file": found.save(path), "alt": found.alt}
-            for (of, _), path in paths.items()
-            if of == name
-        ]
-    return rows
-
-
-def _around(x: Float[np.ndarray, " row"], factor: float, points: int) -> Float[np.ndarray, " point"]:
-    middle, half = (x.max() + x.min()) / 2, (x.max() - x.min()) / 2 or 0.5
-    return np.linspace(middle - factor * half, middle + factor * half, points)
-
-
-def _check_name(where: str, name: str) -> None:
-    if name not in PICTURES:
-        raise UsageError(f"{where}: no such picture; there are: {', '.join(PICTURES)}")
-
-
-def _has_band(predictor: Predictor) -> bool:
-    return not predictor.classifies and predictor.signature.shape == (1,)
-
-
-def _regression(predictor: Predictor, x: Float[np.ndarray, "row feature"], index: int) -> pd.DataFrame:
-    """mean, sd, its parts and the quantiles of one target."""
-    inputs, targets = x.astype(np.float32), predictor.signature.target_names
-    table = predictor.table(inputs)
-    prefix = f"{targets[index]}_" if len(targets) > 1 else ""
-    columns = {name: table[f"{prefix}{name}"].to_numpy() for name in ("mean", "sd", "aleatoric_sd", "epistemic_sd")}
-    quantiles = predictor.quantiles(inputs, _LEVELS)
-    levels = {f"q{round(100 * q):02d}": quantiles[i, :, index] for i, q in enumerate(_LEVELS)}
-    return pd.DataFrame(columns | levels)
 
 
 def _test(predictor: Predictor) -> tuple[np.ndarray, np.ndarray]:
     """The test rows, at most 5000."""
     x, y = predictor.test_rows()
     return x[:_MOST_ROWS], y[:_MOST_ROWS]
-
-
-def _target(predictor: Predictor, name: str | None) -> int:
-    names = predictor.signature.target_names
-    if name is None:
-        return 0
-    if name not in names:
-        raise UsageError(f"no target {name!r}; there are: {', '.join(names)}")
-    return names.index(name)
 
 
 def _class(predictor: Predictor, name: str | None) -> int:

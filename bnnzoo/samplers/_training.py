@@ -39,16 +39,18 @@ class AbstractTrainedSampler(AbstractSampler[S]):
 
 
 class Adam(eqx.Module):
-    """The memory of Adam (Kingma and Ba 2015). The learning rate falls to zero over warm-up, as half a cosine."""
+    """The memory of Adam (Kingma and Ba 2015). The learning rate falls to zero over warm-up, as half a cosine; or it
+    is constant, which is a cosine without end.
+    """
 
     moments: PyTree
     done: Float[Array, ""]
     total: Float[Array, ""]
 
     @classmethod
-    def start(cls, parameters: PyTree, num_warmup: int) -> Adam:
+    def start(cls, parameters: PyTree, num_warmup: int, *, constant: bool = False) -> Adam:
         zero = jnp.zeros(())
-        return cls(_ADAM.init(parameters), zero, zero + max(1, num_warmup))
+        return cls(_ADAM.init(parameters), zero, zero + (jnp.inf if constant else max(1, num_warmup)))
 
     def descend(
         self, parameters: PyTree, gradient: PyTree, learning_rate: Number

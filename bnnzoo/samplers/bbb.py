@@ -45,7 +45,8 @@ class Bbb(_training.AbstractTrainedSampler[BbbState]):
 
     statistics: ClassVar[tuple[Statistic, ...]] = (Statistic("elbo_estimate"), DIVERGING)
 
-    learning_rate: Annotated[Number, Gt(0), Doc("of Adam; falls to 0 over warm-up")] = number(1e-2)
+    learning_rate: Annotated[Number, Gt(0), Doc("of Adam")] = number(1e-2)
+    schedule: Annotated[Literal["cosine", "constant"], Doc("the rate falls to 0 over warm-up, or stays")] = "cosine"
     batch_size: Annotated[int, Ge(1), Doc("data a step of warm-up, n")] = 128
     scale: Annotated[Number, Gt(0), Doc("standard deviations of q at the start")] = number(0.05)
     reparameterisation: Annotated[
@@ -60,7 +61,8 @@ class Bbb(_training.AbstractTrainedSampler[BbbState]):
     ) -> BbbState:
         del posterior, key
         rho = jnp.full_like(theta, jnp.log(jnp.expm1(self.scale)))
-        return BbbState(theta, theta, rho, _training.Adam.start((theta, rho), num_warmup))
+        adam = _training.Adam.start((theta, rho), num_warmup, constant=self.schedule == "constant")
+        return BbbState(theta, theta, rho, adam)
 
     def warmup_step(
         self, posterior: AbstractPosterior, state: BbbState, *, key: PRNGKeyArray

@@ -1,0 +1,112 @@
+"""The bands of several runs in one figure: side by side, or one over the other in colours that do not blend."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import cycle
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from bnnzoo.plots import _style
+from bnnzoo.plots._picture import Picture
+from bnnzoo.plots._style import AMBER, BLUE, GREEN, ORANGE, PURPLE
+from bnnzoo.plots.band import Band, Curve, Of, draw_truth, outside, scatter, shade
+
+_COLUMNS = 4
+_COLOURS = (BLUE, AMBER, ORANGE, GREEN, PURPLE)
+"""The order in which runs that lie over each other have them: neighbours far apart, also in grey."""
+_DASHES = ("-", "-", (0, (4, 2)), (0, (1, 1.2)), (0, (6, 2, 1, 2)))
+
+
+def bands(
+    found: Sequence[Band],
+    *,
+    feature: str,
+    target: str,
+    of: Of = "predictive",
+    truth: Sequence[Curve] = (),
+    overlay: bool = False,
+) -> Picture:
+    """A panel a run with common axes; with `overlay` the wide intervals in one panel, and the spreads below.
+
+    Args:
+        truth: lines to draw over them.
+    """
+    with _style.style():
+        if overlay:
+            figure = _overlaid(found, feature, target, of, truth)
+        else:
+            figure = _side_by_side(found, feature, target, of, truth)
+    widths = ", ".join(f"{one.name} {np.median(one.spread(of)[one.inside()]):.3g}" for one in found)
+    what = found[0].intervals(of)[0][0] if of == "predictive" else "two standard deviations of f(x)"
+    alt = (
+        f"{target} against {feature} by {len(found)} runs {'over each other' if overlay else 'side by side'}: mean and "
+        f"{what}, the training data{' and the true curve' if truth else ''}. The standard deviation, its median over "
+        f"the data's range: {widths}."
+    )
+    table = pd.concat(
+        [pd.DataFrame({"run": one.name, feature: one.grid} | one.columns) for one in found], ignore_index=True
+    )
+    return Picture("band", "Predictive bands", alt, figure, table)
+
+
+def _side_by_side(found: Sequence[Band], feature: str, target: str, of: Of, truth: Sequence[Curve]) -> Figure:
+    columns = min(len(found), _COLUMNS)
+    rows = -(-len(found) // columns)
+    width = _style.WIDTH * (0.4 + 0.45 * columns)
+    figure, axes = _style.panels(rows, columns, height=1.9, width=width, sharex=True, sharey=True)
+    for panel, one in zip(axes.flat, found, strict=False):
+        shade(panel, one, of)
+        draw_truth(panel, truth)
+        outside(panel, one)
+        panel.set(title=one.name, xlim=(one.grid[0], one.grid[-1]))
+    for panel in axes.flat[len(found) :]:
+        panel.remove()
+    figure.supxlabel(feature, fontsize=9)
+    axes[0, 0].set_ylabel(target)
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), markerscale=2)
+    return figure
+
+
+def _overlaid(found: Sequence[Band], feature: str, target: str, of: Of, truth: Sequence[Curve]) -> Figure:
+    looks = list(zip(found, cycle(_COLOURS), cycle(_DASHES)))
+    # The widest lies at the back: what a narrower one covers of it can still be seen at its borders, drawn over all.
+    order = sorted(range(len(found)), key=lambda index: -float(np.mean(found[index].spread(of))))
+    figure, axes = _style.panels(2, height=2.1, sharex=True, height_ratios=(3, 2))
+    above, below = axes[:, 0]
+    for depth, index in enumerate(order):
+        one, colour, _ = looks[index]
+        _, low, high = one.intervals(of)[0]
+        above.fill_between(one.grid, low, high, color=_style.tint(colour, 0.35), lw=0, zorder=1 + depth / 100)
+    handles = [_borders(above, below, one, of, colour, dash) for one, colour, dash in looks]
+    scatter(above, found[0])
+    draw_truth(above, truth)
+    above.set(ylabel=target, xlim=(found[0].grid[0], found[0].grid[-1]))
+    known, labels = above.get_legend_handles_labels()
+    figure.legend(
+        [*handles, *known],
+        [one.name for one in found] + labels,
+        loc="outside upper center",
+        ncols=3,
+        markerscale=2,
+        title=f"{found[0].intervals(of)[0][0]} of {target}" if of == "predictive" else found[0].intervals(of)[0][0],
+    )
+    below.set(xlabel=feature, ylabel=f"sd of {target if of == 'predictive' else 'f(x)'}")
+    below.set_ylim(0, 1.1 * max(float(one.spread(of).max()) for one in found))
+    figure.align_ylabels(axes)
+    return figure
+
+
+def _borders(above: Axes, below: Axes, one: Band, of: Of, colour: str, dash: Any) -> Patch:
+    """Where a run's interval ends, and its spread; what stands for it in the legend."""
+    _, low, high = one.intervals(of)[0]
+    for border in (low, high):
+        above.plot(one.grid, border, color=colour, ls=dash, lw=1.2, zorder=2.5)
+    below.plot(one.grid, one.spread(of), color=colour, ls=dash, lw=1.8)
+    return Patch(facecolor=_style.tint(colour, 0.35), edgecolor=colour, ls=dash, lw=1.2)

@@ -1,0 +1,72 @@
+"""Minimising the loss and sampling it: the loss over the steps of runs, and its mean over a posterior."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+
+from bnnzoo.plots import _style
+from bnnzoo.plots._picture import Picture
+
+_POINTS = 600
+
+
+class Descent(NamedTuple):
+    """The loss L(theta) = -log p(theta, D) of a run's chains, up to a constant."""
+
+    name: str
+    warmup: Float[np.ndarray, "chain step"] | None
+    """Of warm-up, a value a step; None if it was not kept."""
+    first: int
+    """The step of the first draw, counted from the first of warm-up as 1."""
+    thin: int
+    draws: Float[np.ndarray, "chain draw"] | None
+    """None where draws have no density of their own: a trained network is one point."""
+
+
+def loss(paths: Sequence[Descent]) -> Picture:
+    """A colour a run, a line a chain, over the logarithm of the steps; dashed the mean over all draws of a run."""
+    rows = []
+    with _style.style():
+        figure, axes = _style.panels(height=2.9)
+        panel = axes[0, 0]
+        ends: list[float] = []
+        for path, colour in zip(paths, _style.CYCLE, strict=False):
+            told = path.name
+            for at, values in _pieces(path):
+                for chain in values:
+                    panel.plot(at, chain, color=colour, lw=0.7, alpha=0.8, label=told)
+                    told = ""
+                last = values[:, values.shape[1] // 2 :]
+                ends += [float(last.min()), float(last.max())]
+            if path.draws is not None:
+                mean = float(path.draws.mean())
+                panel.axhline(mean, color=colour, ls=(0, (4, 2)), lw=1.2, label=f"{path.name}: mean {mean:.4g}")
+                rows.append({"run": path.name, "what": "mean over draws", "loss": mean})
+            else:
+                rows.append({"run": path.name, "what": "at the end", "loss": float(_pieces(path)[-1][1][:, -1].mean())})
+        # What matters is where chains arrive: of the fall from the start, three times that much is left to be seen.
+        low, high = min(ends), max(ends)
+        panel.set_ylim(low - 0.1 * (high - low), high + 3 * (high - low))
+        panel.set(xscale="log", xlabel="step", ylabel="loss L(θ) = −log p(θ, D), up to a constant")
+        panel.legend(loc="upper right")
+    told = "; ".join(f"{row['run']}: {row['loss']:.4g} {row['what']}" for row in rows)
+    alt = f"The loss of {len(paths)} runs over their steps, a line a chain. {told}."
+    return Picture("loss", "Minimising and sampling the loss", alt, figure, pd.DataFrame(rows))
+
+
+def _pieces(path: Descent) -> list[tuple[np.ndarray, np.ndarray]]:
+    """The steps that are drawn, and the loss of each chain there."""
+    found = []
+    if path.warmup is not None and path.warmup.shape[1]:
+        count = path.warmup.shape[1]
+        at = np.unique(np.geomspace(1, count, min(count, _POINTS)).round().astype(int)) - 1
+        found.append((at + 1, path.warmup[:, at]))
+    if path.draws is not None:
+        at = _style.some(path.draws.shape[1], _POINTS)
+        found.append((path.first + at * path.thin, path.draws[:, at]))
+    return found

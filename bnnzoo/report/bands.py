@@ -1,0 +1,115 @@
+"""What runs predict over their only input: the arrays behind `plots.band` and `plots.bands`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast, get_args
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+
+from bnnzoo import plots
+from bnnzoo.errors import UsageError
+from bnnzoo.evaluation.predictor import Predictor
+from bnnzoo.plots import Band, Of, Picture
+from bnnzoo.report import truth as known
+
+LEVELS = (0.05, 0.25, 0.75, 0.95)
+_POINTS = 161
+
+
+def bands(
+    runs: Mapping[str, Predictor],
+    *,
+    target: str | None = None,
+    range: tuple[float, float] | None = None,
+    band: str = "predictive",
+    truth: str | Path | None = None,
+    overlay: bool = False,
+) -> Picture:
+    """The predictive distribution over the only input of one run, or of several in one figure.
+
+    Args:
+        target: one of the targets; the first unless given.
+        range: from where to where the input goes; unless given 60 % of the data's half range beyond them on each side.
+        band: of the target, or "function", of its mean f(x) as the draws see it.
+        truth: a curve to draw over it: "data", the data set's own; an expression of x; or a file.
+        overlay: several runs one over the other, not side by side.
+
+    Raises:
+        UsageError: for a classification, more inputs than one, runs of other variables, or a bad option.
+    """
+    of = _checked(range, band)
+    first = next(iter(runs.values()))
+    like, index = first.signature, 0 if first.classifies else target_index(first, target)
+    for name, predictor in runs.items():
+        if not has_band(predictor):
+            prefix = f"{name}: " if len(runs) > 1 else ""
+            raise UsageError(f"{prefix}a band is for a regression on one input; slices are for more")
+        here = predictor.signature
+        if (here.feature_names, here.target_names) != (like.feature_names, like.target_names):
+            raise UsageError(
+                f"{name}: predicts {', '.join(here.target_names)} from {here.feature_names[0]}, and "
+                f"{next(iter(runs))} {', '.join(like.target_names)} from {like.feature_names[0]}; draw them apart"
+            )
+    rows = {name: predictor.record.training_rows() for name, predictor in runs.items()}
+    inputs = {name: x[:, 0].astype(float) for name, (x, _) in rows.items()}
+    grid = (
+        around(np.concatenate(list(inputs.values())), 1.6, _POINTS) if range is None else np.linspace(*range, _POINTS)
+    )
+    lines = [] if truth is None else known.curves(first, truth, grid, index)
+    found = [
+        Band(name, grid, regression(predictor, grid[:, None], index), inputs[name], rows[name][1][:, index])
+        for name, predictor in runs.items()
+    ]
+    axes: dict[str, Any] = {"feature": like.feature_names[0], "target": like.target_names[index]}
+    if len(found) == 1:
+        return plots.band(found[0], **axes, of=of, truth=lines)
+    return plots.bands(found, **axes, of=of, truth=lines, overlay=overlay)
+
+
+def _checked(range: tuple[float, float] | None, band: str) -> Of:
+    if range is not None and not (all(map(math.isfinite, range)) and range[0] < range[1]):
+        raise UsageError(f"--range {range[0]:g},{range[1]:g}: must be two numbers, the smaller first")
+    if band not in get_args(Of):
+        raise UsageError(f"--band {band}: is {' or '.join(get_args(Of))}")
+    return cast(Of, band)
+
+
+def has_band(predictor: Predictor) -> bool:
+    """Whether there is one input, and a number to predict."""
+    return not predictor.classifies and predictor.signature.shape == (1,)
+
+
+def target_index(predictor: Predictor, name: str | None) -> int:
+    """Which target that is; the first unless named.
+
+    Raises:
+        UsageError: for another name.
+    """
+    names = predictor.signature.target_names
+    if name is None:
+        return 0
+    if name not in names:
+        raise UsageError(f"no target {name!r}; there are: {', '.join(names)}")
+    return names.index(name)
+
+
+def around(x: Float[np.ndarray, " row"], factor: float, points: int) -> Float[np.ndarray, " point"]:
+    """Even points over the range of x, stretched by the factor about its middle."""
+    middle, half = (x.max() + x.min()) / 2, (x.max() - x.min()) / 2 or 0.5
+    return np.linspace(middle - factor * half, middle + factor * half, points)
+
+
+def regression(predictor: Predictor, x: Float[np.ndarray, "row feature"], index: int) -> pd.DataFrame:
+    """mean, sd, its parts and the quantiles of one target."""
+    inputs, targets = x.astype(np.float32), predictor.signature.target_names
+    table = predictor.table(inputs)
+    prefix = f"{targets[index]}_" if len(targets) > 1 else ""
+    columns = {name: table[f"{prefix}{name}"].to_numpy() for name in ("mean", "sd", "aleatoric_sd", "epistemic_sd")}
+    quantiles = predictor.quantiles(inputs, LEVELS)
+    levels = {f"q{round(100 * q):02d}": quantiles[i, :, index] for i, q in enumerate(LEVELS)}
+    return pd.DataFrame(columns | levels)

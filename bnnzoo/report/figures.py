@@ -1,0 +1,145 @@
+"""Pictures into files: of one run, or of several runs in one figure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bnnzoo import plots
+from bnnzoo.errors import BnnzooError, UsageError
+from bnnzoo.evaluation import ood as ood_scores
+from bnnzoo.evaluation.predictor import Predictor
+from bnnzoo.plots import Descent, Picture
+from bnnzoo.recipe import recipe_from
+from bnnzoo.report.bands import bands
+from bnnzoo.report.pictures import PICTURES
+
+Runs = Mapping[str, Predictor]
+"""One run or several, each under the name that a picture calls it by."""
+
+
+def ood(runs: Runs, *, spec: Any = "noise") -> Picture:
+    """Histograms of the uncertainty on the test rows and on unfamiliar ones, a column a run.
+
+    Args:
+        spec: what the unfamiliar ones are, as for `Run.ood`.
+
+    Raises:
+        UsageError: if a run kept no test rows, or not all are of one task.
+    """
+    if len({predictor.classifies for predictor in runs.values()}) > 1:
+        raise UsageError("some runs classify and others do not: draw them apart")
+    columns = {}
+    for name, predictor in runs.items():
+        found = ood_scores.of_run(predictor, spec, predictor.test_rows()[0])
+        # The spread of draws, which a single network does not have, is left out.
+        columns[name] = {score: (found.inside[score], found.outside[score]) for score in found.single_inside}
+    return plots.ood(columns, name=Path(str(spec)).stem)
+
+
+def loss(runs: Runs) -> Picture:
+    """The loss over the steps of runs, and its mean over the draws of those that sample.
+
+    Raises:
+        UsageError: if a run says nothing of its loss.
+    """
+    return plots.loss([_descent(name, predictor) for name, predictor in runs.items()])
+
+
+def _descent(name: str, predictor: Predictor) -> Descent:
+    record = predictor.record
+    warmup, draws = record.group("warmup_sample_stats"), record.statistics
+    of_warmup, of_draws = (
+        next((-group[key] for key in ("lp", "lp_estimate") if key in group), None) for group in (warmup, draws)
+    )
+    if of_warmup is None and of_draws is None:
+        raise UsageError(f"{name}: has no log density of its steps; sample it with --keep-warmup")
+    warmup_steps = recipe_from(record.attributes["recipe"]).warmup if record.names_a_model else 0
+    return Descent(name, of_warmup, warmup_steps + record.thin, record.thin, of_draws)
+
+
+TOGETHER: dict[str, Callable[..., Picture]] = {"band": bands, "ood": ood, "loss": loss}
+"""The pictures that several runs share, by name."""
+
+
+def picture(runs: Runs, name: str, **options: Any) -> Picture:
+    """One picture of a run, or of several in one figure.
+
+    Raises:
+        UsageError: for another name, or a picture that a run does not have.
+    """
+    _check_name(name, name, runs)
+    if len(runs) > 1 or name not in PICTURES:
+        return TOGETHER[name](runs, **options)
+    return PICTURES[name].make(*runs.values(), **options)
+
+
+def write(
+    runs: Runs,
+    out: Path,
+    *,
+    formats: Sequence[str] | None,
+    names: Sequence[str] | None,
+    ood: Any,
+    force: bool,
+    band: Mapping[str, Any],
+) -> list[dict[str, Any]]:
+    """Draw into the folder `out`, or into a file of that name; everything wrong is found before anything is drawn.
+
+    Args:
+        band: the options of the picture `band` that were asked for: what it cannot do is then an error.
+    """
+    for format in formats or ():
+        if format not in plots.FORMATS:
+            raise UsageError(f"--format {format}: pictures are {', '.join(plots.FORMATS[:-1])} or {plots.FORMATS[-1]}")
+    for name in names or ():
+        _check_name(f"--only {name}", name, runs)
+    in_file = out.suffix.removeprefix(".").lower() in plots.FORMATS and not out.is_dir()
+    chosen = list(dict.fromkeys(names or (("band",) if in_file else TOGETHER if len(runs) > 1 else PICTURES)))
+    if band and "band" not in chosen:
+        raise UsageError(f"--{next(iter(band))}: is for the picture band; add --only band")
+    if band.get("overlay") and len(runs) == 1:
+        raise UsageError("--overlay: is for several runs")
+    paths = _paths(out, chosen, formats, in_file=in_file)
+    taken = [path for found in paths.values() for path in found if path.exists()]
+    if taken and not force:
+        raise UsageError(f"{taken[0]}: exists; use another -o, or --force to replace it")
+    rows: list[dict[str, Any]] = []
+    for name, found in _drawn(runs, chosen, {"band": band, "ood": {"spec": ood}}):
+        if isinstance(found, BnnzooError):
+            if in_file or (name == "band" and band):
+                raise found
+            rows.append({"picture": name, "file": None, "why": str(found)})
+            continue
+        paths[name][0].parent.mkdir(parents=True, exist_ok=True)
+        rows += [{"picture": name, "file": found.save(path), "alt": found.alt} for path in paths[name]]
+    return rows
+
+
+def _drawn(
+    runs: Runs, names: Sequence[str], options: Mapping[str, Mapping[str, Any]]
+) -> Iterator[tuple[str, Picture | BnnzooError]]:
+    for name in names:
+        try:
+            yield name, picture(runs, name, **options.get(name, {}))
+        except BnnzooError as error:
+            yield name, error
+
+
+def _paths(out: Path, names: Sequence[str], formats: Sequence[str] | None, *, in_file: bool) -> dict[str, list[Path]]:
+    """The files of each picture."""
+    if in_file:
+        if len(names) > 1 or formats:
+            raise UsageError(f"{out}: holds one picture, in the format of its name; give -o a folder for more")
+        return {names[0]: [out]}
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"{out}: is no folder; use another -o")
+    return {name: [out / f"{name}.{format}" for format in dict.fromkeys(formats or ["png"])] for name in names}
+
+
+def _check_name(where: str, name: str, runs: Runs) -> None:
+    known = TOGETHER if len(runs) > 1 else PICTURES | TOGETHER
+    if name not in known:
+        more = "of several runs " if name in PICTURES else ""
+        raise UsageError(f"{where}: no such picture {more}; there are: {', '.join(known)}".replace(" ;", ";"))

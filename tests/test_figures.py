@@ -1,0 +1,148 @@
+"""Several runs in one figure, and what of a band is drawn: what was asked for, or one line why not."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import bnnzoo
+from bnnzoo import cli, zoo
+from bnnzoo.data import load
+from bnnzoo.errors import UsageError
+from bnnzoo.recipe import read_layer, resolve
+from bnnzoo.report.expression import evaluate
+
+SHORT = {"warmup": 0, "draws": 60, "chains": 2, "sampler.step_size": 0.05}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """a, b: a line whose truth is known; own: the same rows from a table; trained: a point, and how it got there."""
+    folder = tmp_path_factory.mktemp("runs")
+    line = load("linear-line")
+    pd.DataFrame({"x0": line.x[:, 0], "y": line.y[:, 0]}).to_csv(folder / "own.csv", index=False)
+    known = read_layer("conjugate-line")
+    for name, more in (("a", {}), ("b", {"seed": 1}), ("own", {"data": str(folder / "own.csv"), "target": ["y"]})):
+        options = {**SHORT, "test_fraction": 0.2, **more}
+        zoo.run_recipe(resolve("linear", "random-walk", [known], options), out=folder / f"{name}.nc")
+    trained = {"warmup": 30, "draws": 1, "chains": 2, "keep_warmup": True, "test_fraction": 0.2}
+    zoo.run_recipe(resolve("linear", "ensemble", [known], trained), out=folder / "trained.nc")
+    return folder
+
+
+ONE = "x.png: holds one picture, in the format of its name; give -o a folder for more"
+ERRORS = {
+    "a.nc -o x.png --range 3": "--range 3: must be two numbers, as in --range -1.5,1.5",
+    "a.nc -o x.png --range 1,b": "--range 1,b: must be two numbers, as in --range -1.5,1.5",
+    "a.nc -o x.png --range 1.5 -1.5": "--range 1.5,-1.5: must be two numbers, the smaller first",
+    "a.nc -o x.png --range nan,1": "--range nan,1: must be two numbers, the smaller first",
+    "a.nc -o x.png --band mean": "--band mean: is predictive or function",
+    "own.nc -o x.png --truth": "--truth data: own.csv has no known curve; give an expression of x or a file",
+    "a.nc -o x.png --truth 2*y": "2*y: neither a file nor an expression of x: numbers, x, pi, e, + - * / **, "
+    "sin, cos, tan, tanh, exp, log, sqrt, abs, sign",
+    "a.nc -o x.png --range 0,1 --truth log(-1-x)": "--truth log(-1-x): has no finite value from 0 to 1",
+    "a.nc -o x.png --overlay": "--overlay: is for several runs",
+    "a.nc -o x.png --only pit --band function": "--band: is for the picture band; add --only band",
+    "a.nc -o x.png --only pit --only band": ONE,
+    "a.nc -o x.png --format svg": ONE,
+    "a.nc b.nc -o x.png --only pit": "--only pit: no such picture of several runs; there are: band, ood, loss",
+}
+
+
+@pytest.mark.parametrize("words", ERRORS)
+def test_what_cannot_be_drawn_is_said_in_a_line(words, folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    assert cli.run(["plot", *words.split()]) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == f"bnnzoo: {ERRORS[words]}"  # before it, that runs are short
+    assert not (folder / "x.png").exists()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "a.nc --range -1.5 1.5 --band function --truth",
+        "a.nc --range=-1.5,1.5 --truth 0.5+x",
+        "a.nc b.nc --range -1.5,1.5 --truth own.csv",
+        "a.nc b.nc --overlay --band function",
+        "a.nc b.nc --only ood",
+        "trained.nc a.nc --only loss",
+        "trained.nc --only loss",
+    ],
+)
+def test_one_picture_in_a_file(words, folder, monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(folder)
+    assert cli.run(["plot", *words.split(), "-o", str(tmp_path / "x.png"), "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (tmp_path / "x.png").read_bytes()[:4] == b"\x89PNG"
+    assert len(row["alt"]) > 60
+
+
+def test_the_range_and_the_truth_are_those_asked_for(folder, tmp_path):
+    a, b = bnnzoo.open(folder / "a.nc"), bnnzoo.open(folder / "b.nc")
+    picture = a.plot("band", range=(-1.5, 1.0), band="function", truth="data")
+    (panel,) = picture.figure.axes
+    drawn = {line.get_label(): line for line in panel.get_lines()}
+    x, y = (np.asarray(values) for values in drawn["truth"].get_data())
+    assert (x[0], x[-1]) == panel.get_xlim() == (-1.5, 1.0)
+    np.testing.assert_allclose(y, 0.5 + x, atol=1e-6)
+    both = a.plot("band", others=[b])
+    assert [axes.get_title("left") for axes in both.figure.axes] == ["a", "b"]
+    assert both.figure.axes[0].get_ylim() == both.figure.axes[1].get_ylim()
+    table = both.table.set_index("run")
+    alone = b.plot("band", range=(float(table["x0"].min()), float(table["x0"].max()))).table
+    np.testing.assert_array_equal(table.loc["b", "mean"], alone["mean"])
+    over = a.plot("band", others=[a], overlay=True)
+    assert over.table["run"].unique().tolist() == ["1 a", "2 a"]
+
+
+def test_the_loss_of_a_run_is_minus_its_log_density(folder):
+    trained, a = bnnzoo.open(folder / "trained.nc"), bnnzoo.open(folder / "a.nc")
+    table = trained.plot("loss", others=[a]).table.set_index("run")["loss"]
+    np.testing.assert_allclose(table["a"], -a.posterior["sample_stats/lp"].values.mean(), rtol=1e-6)
+    last = -trained.posterior["warmup_sample_stats/lp_estimate"].values[:, -1].mean()
+    np.testing.assert_allclose(table["trained"], last, rtol=1e-6)
+
+
+def test_data_sets_know_their_curves():
+    x = np.array([[-0.5], [0.0], [0.25]])
+    known = {name: load(name).truth for name in ("linear-line", "mdn-sine", "mdn-branches", "tutorial-sine")}
+    expected = {
+        "linear-line": 0.5 + x,
+        "mdn-sine": np.sin(3 * x),
+        "mdn-branches": np.stack([(0.5 + 0.5 * x[:, 0]), -(0.5 + 0.5 * x[:, 0])], 1),
+        "tutorial-sine": 10 * np.sin(2 * np.pi * x),
+    }
+    for name, truth in known.items():
+        assert truth is not None
+        np.testing.assert_allclose(truth(x), expected[name], atol=1e-12)
+        rows = load(name)
+        near = np.abs(truth(rows.x.astype(float)) - rows.y).min(1)  # to the nearest branch
+        assert near.mean() < 1.0
+    assert load("diabetes").truth is None
+
+
+def test_an_expression_is_arithmetic_and_nothing_else():
+    x = np.linspace(-1, 1, 5)
+    np.testing.assert_allclose(
+        evaluate("-2 * sin(pi * x) ** 2 + abs(x) / e", x), -2 * np.sin(np.pi * x) ** 2 + abs(x) / np.e
+    )
+    np.testing.assert_array_equal(evaluate("3", x), np.full(5, 3.0))
+    assert np.isnan(evaluate("log(x)", x)[0])
+    for bad in (
+        "x.real",
+        "__import__('os')",
+        "x[0]",
+        "lambda: x",
+        "sin(x, x)",
+        "'x'",
+        "True",
+        "",
+        "x if x else 0",
+        "(" * 500,
+    ):
+        with pytest.raises(UsageError, match="neither a file nor an expression"):
+            evaluate(bad, x)
+    assert np.isinf(evaluate("9**9**9**9", x)).all()
