@@ -23,7 +23,7 @@ from bnnzoo.posterior.likelihoods import Categorical, Gaussian
 from bnnzoo.posterior.priors import Hierarchical, Normal, ScaleMixture
 from bnnzoo.posterior.priors import Laplace as LaplacePrior
 from bnnzoo.recipe import Recipe
-from bnnzoo.samplers import Bbb, Dropout, Ensemble, Laplace, Swag, _curvature, _local
+from bnnzoo.samplers import Bbb, Dropout, Ensemble, Laplace, Swag, _curvature, _local, _training
 from bnnzoo.samplers.bbb import blundell_weight, kl
 from bnnzoo.sampling import backend
 from bnnzoo.testing.targets import gaussian, regression
@@ -64,6 +64,18 @@ def _network(outputs: int = 3, rows: int = 40, hidden: tuple[int, ...] = (5,), p
 
 
 # ---- Bayes by Backprop ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("constant", "last"), [(True, 0.08), (False, 0.08 * (1 + np.cos(np.pi * 9 / 10)) / 2)])
+def test_the_learning_rate_falls_to_zero_or_stays(constant, last):
+    """Of a gradient that stays the same Adam takes steps of the learning rate."""
+    point, moves = jnp.zeros(1), []
+    adam = _training.Adam.start(point, 10, constant=constant)
+    for _ in range(10):
+        adam, moved, _ = adam.descend(point, jnp.ones(1), 0.08)
+        moves.append(float(point[0] - moved[0]))
+        point = moved
+    np.testing.assert_allclose([moves[0], moves[-1]], [0.08, last], rtol=1e-4)
 
 
 @pytest.mark.parametrize(
