@@ -81,7 +81,7 @@ def _checked(range: tuple[float, float] | None, band: str) -> Of:
 
 def has_band(predictor: Predictor) -> bool:
     """Whether there is one input, and a number to predict."""
-    return not predictor.classifies and predictor.signature.shape == (1,)
+    return predictor.signature.task == "regression" and predictor.signature.shape == (1,)
 
 
 def target_index(predictor: Predictor, name: str | None) -> int:

@@ -28,8 +28,8 @@ def ood(runs: Runs, *, spec: Any = "noise") -> Picture:
     Raises:
         UsageError: if a run kept no test rows, or not all are of one task.
     """
-    if len({predictor.classifies for predictor in runs.values()}) > 1:
-        raise UsageError("some runs classify and others do not: draw them apart")
+    if len(tasks := {predictor.signature.task for predictor in runs.values()}) > 1:
+        raise UsageError(f"runs of different tasks, {' and '.join(sorted(tasks))}: draw them apart")
     columns = {}
     for name, predictor in runs.items():
         found = ood_scores.of_run(predictor, spec, predictor.test_rows()[0])
