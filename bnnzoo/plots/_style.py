@@ -85,9 +85,10 @@ def panels(rows: int = 1, columns: int = 1, *, height: float, width: float = WID
     return figure, figure.subplots(rows, columns, squeeze=False, **how)
 
 
-def tint(colour: str, strength: float) -> tuple[float, ...]:
+def tint(colour: str, strength: float) -> tuple[float, float, float]:
     """A colour on white, opaque: where two areas lie over each other the upper one shows, and no third colour."""
-    return tuple(1 - strength * (1 - channel) for channel in to_rgb(colour))
+    red, green, blue = (1 - strength * (1 - channel) for channel in to_rgb(colour))
+    return red, green, blue
 
 
 def headroom(axes: Axes, share: float) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -68,7 +68,7 @@ def band(one: Band, *, feature: str, target: str, of: Of = "predictive", truth: 
     """
     grid, said = one.grid, one.said
     with _style.style():
-        rows = {"height_ratios": (3, 2)} if of == "predictive" else {}
+        rows: dict[str, Any] = {"height_ratios": (3, 2)} if of == "predictive" else {}
         figure, axes = _style.panels(len(rows) + 1, height=2.1 if rows else 2.6, sharex=True, **rows)
         above = axes[0, 0]
         shade(above, one, of)
