@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import cycle
 from typing import NamedTuple
 
 import numpy as np
@@ -35,14 +36,16 @@ def loss(paths: Sequence[Descent]) -> Picture:
         figure, axes = _style.panels(height=2.9)
         panel = axes[0, 0]
         ends: list[float] = []
-        for path, colour in zip(paths, _style.CYCLE, strict=False):
+        for path, colour in zip(paths, cycle(_style.CYCLE)):  # noqa: B905 (as many as there are runs)
             told = path.name
             for at, values in _pieces(path):
                 for chain in values:
                     panel.plot(at, chain, color=colour, lw=0.7, alpha=0.8, label=told)
                     told = ""
-                last = values[:, values.shape[1] // 2 :]
-                ends += [float(last.min()), float(last.max())]
+            for values in (path.warmup, path.draws):
+                if values is not None:
+                    last = values[:, values.shape[1] // 2 :]
+                    ends += [float(value) for value in (last.min(), last.max()) if np.isfinite(value)]
             if path.draws is not None:
                 mean = float(path.draws.mean())
                 panel.axhline(mean, color=colour, ls=(0, (4, 2)), lw=1.2, label=f"{path.name}: mean {mean:.4g}")
@@ -50,8 +53,9 @@ def loss(paths: Sequence[Descent]) -> Picture:
             else:
                 rows.append({"run": path.name, "what": "at the end", "loss": float(_pieces(path)[-1][1][:, -1].mean())})
         # What matters is where chains arrive: of the fall from the start, three times that much is left to be seen.
-        low, high = min(ends), max(ends)
-        panel.set_ylim(low - 0.1 * (high - low), high + 3 * (high - low))
+        low, high = min(ends, default=0.0), max(ends, default=1.0)
+        room = (high - low) or 1.0
+        panel.set_ylim(low - 0.1 * room, high + 3 * room)
         panel.set(xscale="log", xlabel="step", ylabel="loss L(θ) = −log p(θ, D), up to a constant")
         panel.legend(loc="upper right")
     told = "; ".join(f"{row['run']}: {row['loss']:.4g} {row['what']}" for row in rows)
@@ -62,7 +66,7 @@ def loss(paths: Sequence[Descent]) -> Picture:
 def _pieces(path: Descent) -> list[tuple[np.ndarray, np.ndarray]]:
     """The steps that are drawn, and the loss of each chain there."""
     found = []
-    if path.warmup is not None and path.warmup.shape[1]:
+    if path.warmup is not None:
         count = path.warmup.shape[1]
         at = np.unique(np.geomspace(1, count, min(count, _POINTS)).round().astype(int)) - 1
         found.append((at + 1, path.warmup[:, at]))

@@ -51,10 +51,11 @@ def _descent(name: str, predictor: Predictor) -> Descent:
     record = predictor.record
     warmup, draws = record.group("warmup_sample_stats"), record.statistics
     of_warmup, of_draws = (
-        next((-group[key] for key in ("lp", "lp_estimate") if key in group), None) for group in (warmup, draws)
+        next((-group[key] for key in ("lp", "lp_estimate") if key in group and group[key].size), None)
+        for group in (warmup, draws)
     )
     if of_warmup is None and of_draws is None:
-        raise UsageError(f"{name}: has no log density of its steps; sample it with --keep-warmup")
+        raise UsageError(f"{name}: has no log density of its steps; what trains keeps it with --keep-warmup")
     warmup_steps = recipe_from(record.attributes["recipe"]).warmup if record.names_a_model else 0
     return Descent(name, of_warmup, warmup_steps + record.thin, record.thin, of_draws)
 
