@@ -36,7 +36,7 @@ def loss(paths: Sequence[Descent]) -> Picture:
         figure, axes = _style.panels(height=2.9)
         panel = axes[0, 0]
         ends: list[float] = []
-        for path, colour in zip(paths, cycle(_style.CYCLE)):  # noqa: B905 (as many as there are runs)
+        for path, colour in zip(paths, cycle(_style.CYCLE)):
             told = path.name
             for at, values in _pieces(path):
                 for chain in values:
