@@ -52,12 +52,12 @@ def loss(paths: Sequence[Descent]) -> Picture:
                 rows.append({"run": path.name, "what": "mean over draws", "loss": mean})
             else:
                 rows.append({"run": path.name, "what": "at the end", "loss": float(_pieces(path)[-1][1][:, -1].mean())})
-        # What matters is where chains arrive: of the fall from the start, three times that much is left to be seen.
+        # What matters is where chains arrive: of the fall from the start, as much again is left to be seen.
         low, high = min(ends, default=0.0), max(ends, default=1.0)
         room = (high - low) or 1.0
-        panel.set_ylim(low - 0.1 * room, high + 3 * room)
+        panel.set_ylim(low - 0.1 * room, high + room)
         panel.set(xscale="log", xlabel="step", ylabel="loss L(θ) = −log p(θ, D), up to a constant")
-        panel.legend(loc="upper right")
+        figure.legend(*panel.get_legend_handles_labels(), loc="outside upper center", ncols=2)
     told = "; ".join(f"{row['run']}: {row['loss']:.4g} {row['what']}" for row in rows)
     alt = f"The loss of {len(paths)} runs over their steps, a line a chain. {told}."
     return Picture("loss", "Minimising and sampling the loss", alt, figure, pd.DataFrame(rows))
