@@ -101,6 +101,51 @@ def test_bbb_finds_the_best_mean_field(fields, prior):
     assert np.abs(scale.mean(0) / np.sqrt(np.diag(target.covariance)) - 1).max() > 0.12
 
 
+def test_a_pass_of_parts_is_all_of_the_data():
+    """90 rows in parts of 40: every row once, in the next pass in another order; the parts' mean is the whole's."""
+    posterior = _network(rows=90)
+    sampler, whole = Bbb(batch_size=40, sampling="partition"), Bbb(batch_size=90)
+    state = sampler.init(posterior, jnp.ones(posterior.layout.dim), num_warmup=100, key=jax.random.key(0))
+    seen, weights, fits = [], [], []
+    for done in range(6):
+        at = eqx.tree_at(lambda s: s.adam.done, state, jnp.asarray(float(done)))
+        rows, weight = sampler._rows(posterior, at, key=jax.random.key(done))
+        assert weight is not None
+        seen.append(np.asarray(rows.x)[np.asarray(weight) > 0])
+        weights.append(float(weight.sum()))
+        fits.append(sampler._fit(posterior, state.mean, state.mean, rows, weight, key=jax.random.key(9))[1])
+    for first in (0, 3):
+        assert len(np.unique(np.concatenate(seen[first : first + 3]), axis=0)) == 90
+        assert sum(map(len, seen[first : first + 3])) == 90
+    assert not np.array_equal(seen[0], seen[3])
+    assert np.mean(weights[:3]) == pytest.approx(40)
+    rows, weight = whole._rows(posterior, state, key=jax.random.key(0))
+    assert weight is None
+    known = whole._fit(posterior, state.mean, state.mean, rows, None, key=jax.random.key(9))[1]
+    np.testing.assert_allclose(np.mean(fits[:3]), known, rtol=1e-5)
+    assert abs(fits[0] - known) > 1e-3  # a part alone is not the whole
+
+
+def test_more_draws_a_step_are_less_noise():
+    """The variance of a step's estimate of the bound is 1 / n of that of one draw; as much as one draw's is refused."""
+    posterior = regression().posterior
+    keys = jax.random.split(jax.random.key(2), 2000)
+
+    def log_variance(samples: int) -> tuple[float, float]:
+        """And the variance of that, by the fourth moment."""
+        sampler = Bbb(samples=samples, batch_size=200)
+        state = sampler.init(posterior, jnp.zeros(posterior.layout.dim), num_warmup=10, key=jax.random.key(0))
+        one = jax.jit(jax.vmap(lambda key: sampler.warmup_step(posterior, state, key=key)[1]["elbo_estimate"]))
+        values = np.asarray(one(keys), float)
+        squares = (values - values.mean()) ** 2
+        return float(np.log(squares.mean())), float(squares.var() / squares.mean() ** 2 / len(squares))
+
+    (one, error_one), (four, error_four) = log_variance(1), log_variance(4)
+    error = (error_one + error_four) ** 0.5
+    assert abs(one - four - np.log(4)) < Z * error
+    assert abs(one - four) > 2 * Z * error
+
+
 def test_the_kl_is_its_closed_form_or_has_it_as_its_mean():
     posterior = _network()
     dim = posterior.layout.dim

@@ -17,6 +17,7 @@ from gaussian_mean import GaussianMean, Z, agrees, evolve, scores
 from jaxtyping import Array, Float
 from scipy import linalg
 
+from bnnzoo.errors import UsageError
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.layout import Block, Layout
 from bnnzoo.samplers import Psgld, Sghmc, Sgld, SmsUbu
@@ -244,3 +245,48 @@ def test_the_step_size_follows_its_schedule(kind):
         state, stats = sampler.step(posterior, state, key=jax.random.key(seed))
         steps.append(float(stats["step_size"]))
     np.testing.assert_allclose(steps, [1e-4, 7.5e-5, 2.5e-5, 1e-4], rtol=1e-5)
+
+
+def _cycles(etas: np.ndarray, noise: float, exploration: float, draws: int) -> np.ndarray:
+    """The variance of the draws of cyclical SGLD from exact ones on, v <- (1 - eta a)^2 v + eta^2 V + 2 eta, a = 1.
+
+    The last term is not there in the first part of a cycle, of which there are no draws.
+    """
+    variance, found, count, cycle = 1.0, [], 0, len(etas)
+    while len(found) < draws:
+        eta, exploring = etas[count % cycle], count % cycle < exploration * cycle
+        variance = (1 - eta) ** 2 * variance + eta**2 * noise + 2 * eta * (not exploring)
+        found += [] if exploring else [variance]
+        count += 1
+    return np.array(found)
+
+
+@pytest.mark.parametrize("size", [40, 10])
+def test_cyclical_sgld_explores_without_noise_and_draws_from_the_rest(size):
+    """Its law at the first draw of a cycle, and at its last; the positive control has noise everywhere."""
+    posterior, cycle, share = GaussianMean.of(40), 10, 0.4
+    precision = posterior.sd**-2
+    common = {"step_size": 0.5 / precision, "schedule": "cyclical", "cycle": cycle, "batch_size": size}
+    sampler = Sgld(exploration=share, sampling="disjoint", **common)
+    etas = 0.25 * (1 + np.cos(np.pi * np.arange(cycle) / cycle))
+    noise = 0.0 if size == 40 else 40**2 / size * (40 / 39) * (1 - size / 40) / precision
+    wanted, noisy = (_cycles(etas, noise, beta, 18) for beta in (share, 0.0))
+    for draw in (1, 13, 18):
+        final, means = evolve(sampler, posterior, posterior.draws(CHAINS, seed=1), steps=draw, seed=4)
+        values = posterior.standardised(final)
+        assert agrees(scores(values, variance=wanted[draw - 1]))
+        assert abs(scores(values, variance=noisy[draw - 1])["variance"]) > 2 * Z or draw == 18
+    assert means["n_steps"].mean() == pytest.approx(30 / 18)
+    assert sampler.evaluations(posterior, {"n_steps": 1.5}) == 1.5 * size
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"exploration": 0.5}, "add --sampler.schedule cyclical"),
+        ({"exploration": 0.95, "schedule": "cyclical", "cycle": 10}, "leaves none to draw from"),
+    ],
+)
+def test_an_exploration_that_cannot_be_is_refused(fields, said):
+    with pytest.raises(UsageError, match=said):
+        Sgld(batch_size=5, **fields).check(GaussianMean.of(40))

@@ -25,7 +25,7 @@ def scheduled(
 
     decreasing: eta (1 + t / delay)^-decay, Welling and Teh 2011. cyclical: eta (1 + cos(pi (t mod cycle) / cycle)) / 2,
     Zhang et al. 2020 (arXiv 1902.03932), which starts every cycle with a step that leaves a mode and ends it with one
-    that hardly moves. (There the first part of a cycle has no noise; here every step has its own.)
+    that hardly moves.
     """
     if schedule == "constant":
         return eta

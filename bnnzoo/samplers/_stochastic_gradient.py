@@ -119,8 +119,8 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
 
     def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> float:
         """A gradient a datum, and its derivatives at the anchor."""
-        del posterior, means
-        return self.batch_size * (1.0 + ORDER[self.control_variate])
+        del posterior
+        return self.batch_size * (1.0 + ORDER[self.control_variate]) * means.get("n_steps", 1.0)
 
     def check(self, posterior: AbstractPosterior) -> None:
         if self.sampling == "disjoint" and self.batch_size > posterior.num_data:

@@ -9,12 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 from annotated_types import Ge, Gt
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray, UInt32
 from numpyro.distributions.kl import kl_divergence
 from typing_extensions import Doc
 
 from bnnzoo.posterior import AbstractPosterior, NetworkPosterior
 from bnnzoo.posterior.hyperparameter import Number, number
+from bnnzoo.posterior.permutation import distinct_indices
 from bnnzoo.samplers import _local, _training
 from bnnzoo.samplers.base import Stats
 from bnnzoo.samplers.kernel import standard_normal
@@ -26,6 +27,8 @@ class BbbState(eqx.Module):
     mean: Float[Array, " dim"]
     rho: Float[Array, " dim"]
     adam: _training.Adam
+    seed: UInt32[Array, ""]
+    """Of the passes' partitions."""
 
 
 class Bbb(_training.AbstractTrainedSampler[BbbState]):
@@ -36,11 +39,12 @@ class Bbb(_training.AbstractTrainedSampler[BbbState]):
 
         F_i / N = [ M pi_i KL(q || prior) - beta (N/n) sum_batch E_q log p(y | x, theta) ] / N
 
-    with one sample of the expectation. pi_i = 1/M, or Blundell's 2^(M-i) / (2^M - 1), which puts the KL on the first
-    batches of a pass. The KL is in closed form where NumPyro knows it (normal priors); else q's entropy is, and the
-    log prior is sampled. `local` draws the pre-activations of dense layers, each datum its own (`_local`), in place
-    of one theta for the batch: the same expectation, less noise. The target is q; a mean field is too narrow wherever
-    the posterior is correlated.
+    with the mean of `samples` draws of q for the expectation. A batch is drawn anew, or is the next part of the pass's
+    random partition of the rows (their equation 9; M for N/n, as the last part may be smaller). pi_i = 1/M, or
+    Blundell's 2^(M-i) / (2^M - 1), which puts the KL on the first batches of a pass. The KL is in closed form
+    where NumPyro knows it (normal priors); else q's entropy is, and the log prior is sampled. `local`
+    draws the pre-activations of dense layers, each datum its own (`_local`), in place of one theta for the batch: the
+    same expectation, less noise. The target is q; a mean field is too narrow wherever the posterior is correlated.
     """
 
     statistics: ClassVar[tuple[Statistic, ...]] = (Statistic("elbo_estimate"), DIVERGING)
@@ -52,6 +56,11 @@ class Bbb(_training.AbstractTrainedSampler[BbbState]):
     reparameterisation: Annotated[
         Literal["weights", "local"], Doc("what is sampled; local is for networks that use a layer once a datum")
     ] = "weights"
+    samples: Annotated[int, Ge(1), Doc("draws of q for the expectation of a step")] = 1
+    sampling: Annotated[
+        Literal["replacement", "partition"],
+        Doc("rows of a batch: independent of all before, or each once in a pass, in a random order of its own"),
+    ] = "replacement"
     kl_weights: Annotated[Literal["uniform", "blundell"], Doc("shares of the KL, over the batches of a pass")] = (
         "uniform"
     )
@@ -59,34 +68,59 @@ class Bbb(_training.AbstractTrainedSampler[BbbState]):
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
     ) -> BbbState:
-        del posterior, key
+        del posterior
         rho = jnp.full_like(theta, jnp.log(jnp.expm1(self.scale)))
         adam = _training.Adam.start((theta, rho), num_warmup, constant=self.schedule == "constant")
-        return BbbState(theta, theta, rho, adam)
+        return BbbState(theta, theta, rho, adam, jax.random.bits(key))
 
     def warmup_step(
         self, posterior: AbstractPosterior, state: BbbState, *, key: PRNGKeyArray
     ) -> tuple[BbbState, Stats]:
         key_batch, key_fit, key_prior = jax.random.split(key, 3)
-        rows = _training.batch(posterior, self.batch_size, key=key_batch)
+        rows, weights = self._rows(posterior, state, key=key_batch)
         batches = -(-posterior.num_data // self.batch_size)
         share = 1.0 if self.kl_weights == "uniform" else batches * blundell_weight(state.adam.done, batches)
 
         def free_energy(parameters: tuple[Array, Array]) -> tuple[Array, tuple[Array, Array]]:
             mean, scale = parameters[0], jax.nn.softplus(parameters[1])
-            theta, log_likelihood = self._fit(posterior, mean, scale, rows, key=key_fit)
-            cost = kl(posterior, mean, scale, key=key_prior) / posterior.num_data
+
+            def one(key_fit: PRNGKeyArray, key_prior: PRNGKeyArray) -> tuple[Array, Array, Array]:
+                fit = self._fit(posterior, mean, scale, rows, weights, key=key_fit)
+                return *fit, kl(posterior, mean, scale, key=key_prior) / posterior.num_data
+
+            if self.samples == 1:
+                theta, log_likelihood, cost = one(key_fit, key_prior)
+            else:
+                keys = (jax.random.split(k, self.samples) for k in (key_fit, key_prior))
+                thetas, log_likelihoods, costs = jax.vmap(one)(*keys)
+                theta, log_likelihood, cost = thetas[-1], jnp.mean(log_likelihoods), jnp.mean(costs)
             return share * cost - log_likelihood, (theta, cost - log_likelihood)
 
         (_, (theta, cost)), gradient = jax.value_and_grad(free_energy, has_aux=True)((state.mean, state.rho))
         adam, (mean, rho), finite = state.adam.descend((state.mean, state.rho), gradient, self.learning_rate)
         stats = {"elbo_estimate": -posterior.num_data * cost, "diverging": ~finite}
-        return BbbState(theta, mean, rho, adam), stats
+        return BbbState(theta, mean, rho, adam, state.seed), stats
 
     def step(self, posterior: AbstractPosterior, state: BbbState, *, key: PRNGKeyArray) -> tuple[BbbState, Stats]:
         del posterior
         position = state.mean + jax.nn.softplus(state.rho) * standard_normal(state.mean, key=key)
-        return BbbState(position, state.mean, state.rho, state.adam), _training.drawn(position)
+        return BbbState(position, state.mean, state.rho, state.adam, state.seed), _training.drawn(position)
+
+    def _rows(
+        self, posterior: AbstractPosterior, state: BbbState, *, key: PRNGKeyArray
+    ) -> tuple[Any, Float[Array, " batch"] | None]:
+        """The rows of a step, and the weight of each in means over them; None where all weigh the same."""
+        if self.sampling == "replacement":
+            return _training.batch(posterior, self.batch_size, key=key), None
+        total = posterior.num_data
+        size, batches = min(self.batch_size, total), -(-total // self.batch_size)
+        done = state.adam.done.astype(jnp.uint32)
+        in_pass, first = jax.random.fold_in(jax.random.key(state.seed), done // batches), done % batches * size
+        # The last part overlaps the one before it: rows of that weigh nothing.
+        start = jnp.minimum(first, total - size)
+        new = start + jnp.arange(size, dtype=jnp.uint32) >= first
+        rows = posterior.take(distinct_indices(size, total, start=start, key=in_pass))
+        return jax.lax.optimization_barrier(rows), jnp.where(new, size * batches / total, 0.0)
 
     def _fit(
         self,
@@ -94,6 +128,7 @@ class Bbb(_training.AbstractTrainedSampler[BbbState]):
         mean: Float[Array, " dim"],
         scale: Float[Array, " dim"],
         rows: Any,
+        weights: Float[Array, " batch"] | None,
         *,
         key: PRNGKeyArray,
     ) -> tuple[Float[Array, " dim"], Float[Array, ""]]:
@@ -105,7 +140,7 @@ class Bbb(_training.AbstractTrainedSampler[BbbState]):
             values = jax.vmap(posterior.likelihood_at(theta).log_prob)(outputs, jnp.asarray(rows.y))
         else:
             values = posterior.log_likelihood(theta, rows)
-        return theta, posterior.likelihood_power * jnp.mean(values)
+        return theta, posterior.likelihood_power * jnp.mean(values if weights is None else weights * values)
 
 
 def kl(

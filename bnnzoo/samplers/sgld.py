@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, Any, ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray, UInt32
+from annotated_types import Ge, Lt
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt32
+from typing_extensions import Doc
 
+from bnnzoo.errors import UsageError
 from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.posterior.hyperparameter import Number, number
 from bnnzoo.samplers._control_variate import Anchor
 from bnnzoo.samplers._stochastic_gradient import AbstractStochasticGradientSampler, langevin_variance_ratio
 from bnnzoo.samplers.base import Exactness, Stats
 from bnnzoo.samplers.kernel import choose, standard_normal
+from bnnzoo.samplers.statistics import N_STEPS, Statistic
 
 
 class SgldState(eqx.Module):
@@ -27,9 +32,21 @@ class Sgld(AbstractStochasticGradientSampler[SgldState]):
 
     Welling and Teh 2011. The batch's log-likelihood is scaled by num_data / batch_size. Biased: for a Gaussian
     target of precision a and gradient noise V the variance is (1 + eta V / 2) / (a (1 - eta a / 2)), not 1 / a.
+
+    With a cyclical step size the first part `exploration` of every cycle has no noise: gradient descent with the large
+    steps, towards another mode (Zhang et al. 2020, arXiv 1902.03932, algorithm 1). A step that finds the chain there
+    goes through to the end of it and then makes its own, noisy, step, so that every draw is of the sampling part.
     """
 
     exactness: ClassVar[Exactness] = "biased"
+    statistics: ClassVar[tuple[Statistic, ...]] = (*AbstractStochasticGradientSampler.statistics, N_STEPS)
+
+    exploration: Annotated[
+        Number,
+        Ge(0),
+        Lt(1),
+        Doc("share of a cyclical step size's cycle that is descent without noise; none of it is kept"),
+    ] = number(0.0)
 
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
@@ -38,7 +55,11 @@ class Sgld(AbstractStochasticGradientSampler[SgldState]):
         return SgldState(theta, jnp.zeros((), jnp.uint32), self.anchor(posterior, theta))
 
     def step(self, posterior: AbstractPosterior, state: SgldState, *, key: PRNGKeyArray) -> tuple[SgldState, Stats]:
-        key_batch, key_noise = jax.random.split(key)
+        key_batch, key_noise, key_explore = jax.random.split(key, 3)
+        told: Stats = {}
+        if self.schedule == "cyclical":
+            state, explored = self._explore(posterior, state, key=key_explore)
+            told["n_steps"] = 1 + explored
         batch = self.batch(posterior, key=key_batch)
         lp_estimate, gradient = self.gradient(posterior, state.position, state.anchor, batch)
         eta = self.eta(state.count, gradient)
@@ -46,8 +67,38 @@ class Sgld(AbstractStochasticGradientSampler[SgldState]):
         # One number tells whether the step is finite, before it is taken: a pass less than looking at its end.
         finite = jnp.isfinite(jnp.sum(gradient))
         position = choose(finite, state.position + eta * gradient + jnp.sqrt(2 * eta) * eps, state.position)
-        stats = {"lp_estimate": lp_estimate, "diverging": ~finite, "step_size": eta}
+        stats = {"lp_estimate": lp_estimate, "diverging": ~finite, "step_size": eta, **told}
         return SgldState(position, state.count + 1, state.anchor), stats
+
+    def _explore(
+        self, posterior: AbstractPosterior, state: SgldState, *, key: PRNGKeyArray
+    ) -> tuple[SgldState, Int[Array, ""]]:
+        """To the end of the part without noise, if the chain is in it, and the number of steps of that."""
+
+        def exploring(carry: Any) -> Bool[Array, ""]:
+            state, made = carry
+            phase = (state.count % jnp.uint32(self.cycle)).astype(state.position.dtype) / self.cycle
+            return (phase < self.exploration) & (made < self.cycle)
+
+        def descend(carry: Any) -> tuple[SgldState, Int[Array, ""]]:
+            state, made = carry
+            batch = self.batch(posterior, key=jax.random.fold_in(key, made))
+            _, gradient = self.gradient(posterior, state.position, state.anchor, batch)
+            eta = self.eta(state.count, gradient)
+            position = choose(jnp.isfinite(jnp.sum(gradient)), state.position + eta * gradient, state.position)
+            return SgldState(position, state.count + 1, state.anchor), made + 1
+
+        return jax.lax.while_loop(exploring, descend, (state, jnp.zeros((), jnp.int32)))
+
+    def check(self, posterior: AbstractPosterior) -> None:
+        super().check(posterior)
+        if self.exploration > 0 and self.schedule != "cyclical":
+            raise UsageError("--sampler.exploration: is of a cyclical step size; add --sampler.schedule cyclical")
+        if self.exploration * self.cycle > self.cycle - 1:
+            raise UsageError(
+                f"--sampler.exploration: {self.exploration:g} of {self.cycle} steps leaves none to draw from; use a "
+                "smaller share, or a longer --sampler.cycle"
+            )
 
     def variance_ratio(
         self, length: Float[Array, ""], noise: Float[Array, ""], *, num_batches: int
