@@ -235,7 +235,7 @@ def make_parts(recipe: Recipe, task: Task, own: AbstractModel | None = None) -> 
                 f"(its fields are the model's), or use mlp with --likelihood {likelihood_part.name}"
             )
         likelihood = model.own_likelihood()
-    if likelihood.task != task:
+    if likelihood.task != ("regression" if task == "density" else task):
         raise UsageError(
             f"likelihood {likelihood_part.name} is for {likelihood.task}, the data are for {task}; "
             f"use another --likelihood, or --task {likelihood.task}"

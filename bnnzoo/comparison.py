@@ -80,7 +80,8 @@ def compare(runs: Sequence[Run | str | Path], *, reference: Run | str | Path | N
         reference: a run taken as the truth, such as long Hamiltonian chains. Classification: `agreement`, the share of
             rows with the same most probable class, and `total_variation`, the mean of sum_c |p_c - q_c| / 2 (Izmailov
             et al. 2021). Regression: `mean_distance`, the root mean square of the difference of predictive means in
-            the reference's predictive sd, and `sd_ratio`, the mean ratio of the sds.
+            the reference's predictive sd, and `sd_ratio`, the mean ratio of the sds. Density: `log_density_distance`,
+            the root mean square of the difference of log densities.
 
     Raises:
         UsageError: for fewer than two runs, or runs that do not share their training or test rows.
@@ -116,6 +117,9 @@ def compare(runs: Sequence[Run | str | Path], *, reference: Run | str | Path | N
 
 def distances(found: pd.DataFrame, truth: pd.DataFrame) -> dict[str, float]:
     """How far predictions are from those of a reference, both as `Run.predict` returns them."""
+    if "log_density" in truth:
+        gap = found["log_density"].to_numpy(np.float64) - truth["log_density"].to_numpy(np.float64)
+        return {"log_density_distance": float(np.sqrt(np.mean(gap**2)))}
     classes = [name for name in truth if str(name).startswith("p_")]
     if classes and "entropy" in truth:
         p, q = found[classes].to_numpy(np.float64), truth[classes].to_numpy(np.float64)

@@ -29,6 +29,11 @@ def bnnzoo_models() -> list[Entry]:
         ),
         Entry("mdn", "bnnzoo.models.mdn:Mdn", "mixture density network: a whole distribution for every input"),
         Entry("density", "bnnzoo.models.density:Density", "a mixture of Gaussians for the targets alone"),
+        Entry(
+            "autoregressive",
+            "bnnzoo.models.autoregressive:Autoregressive",
+            "a density of rows: each column's mixture of Gaussians, given the columns before it",
+        ),
         Entry("cnn", "bnnzoo.models.cnn:Cnn", "small convolutional network for images"),
         Entry("resnet", "bnnzoo.models.resnet:Resnet", "small residual network for images, without batch statistics"),
     ]
@@ -171,6 +176,7 @@ def bnnzoo_datasets() -> list[Entry]:
         Entry("linear-line", f"{here}:linear_line", "a noisy line: univariate linear regression"),
         Entry("mdn-sine", f"{here}:mdn_sine", "y = sin 3x + (0.1 + 0.3|x|) e: noise that grows away from 0"),
         Entry("mdn-branches", f"{here}:mdn_branches", "y = ±(0.5 + 0.5x) + 0.15 e: two branches for every input"),
+        Entry("two-moons", f"{here}:two_moons", "two interleaved half circles with noise: a density, without inputs"),
         Entry("tutorial-sine", f"{here}:tutorial_sine", "y = 10 sin(2 pi x) + e: 32 points for a first run"),
         Entry("diabetes", f"{here}:diabetes", "disease progression of 442 patients (scikit-learn), regression"),
         Entry("digits", f"{here}:digits", "1797 handwritten digits of 8 x 8 pixels (scikit-learn), 10 classes"),
@@ -186,6 +192,7 @@ def bnnzoo_likelihoods() -> list[Entry]:
         Entry("student-t", f"{here}:StudentT", "Student's t about the output: noise with outliers"),
         Entry("heteroscedastic", f"{here}:Heteroscedastic", "Gaussian whose mean and scale are network outputs"),
         Entry("mixture", f"{here}:Mixture", "mixture of Gaussians whose parameters are network outputs"),
+        Entry("mixture-per-target", f"{here}:MixturePerTarget", "such a mixture for each of several targets"),
         Entry("categorical", f"{here}:Categorical", "one of C classes, by softmax"),
         Entry("bernoulli", f"{here}:Bernoulli", "labels 0 and 1, by the logistic function"),
         Entry("poisson", f"{here}:Poisson", "counts; the outputs are log rates"),

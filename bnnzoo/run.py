@@ -83,27 +83,46 @@ class Run:
         """The run in a dozen numbers."""
         return {"file": str(self.path) if self.path else None, **diagnostics.summary(self.predictor.record)}
 
-    def predict(self, x: Any, *, seed: int = 0, unseen: Unseen | None = None) -> pd.DataFrame:
-        """The predictive distribution of inputs, in original units, one row each.
+    def predict(
+        self, x: Any = None, *, draws: int | None = None, seed: int = 0, unseen: Unseen | None = None
+    ) -> pd.DataFrame:
+        """The predictive distribution of inputs, in original units, one row each; or new rows of a density.
 
         Regression: mean, sd, aleatoric_sd, epistemic_sd, q05, q50, q95, with a prefix `<target>_` for several
-        targets. Classification: p_<class>..., entropy, predicted (the likeliest class).
+        targets. Classification: p_<class>..., entropy, predicted (the likeliest class). Density: log_density.
 
         Args:
             x: arrays of the network's inputs; or a data frame or what `--data` takes: columns are matched by name.
+            draws: instead of `x`, how many new rows to draw from the posterior predictive distribution of a density.
             unseen: "zero" takes a level of text that training did not see for none of the known ones, "error" refuses
                 it; as was asked for in training unless given.
+
+        Raises:
+            UsageError: for both or neither of `x` and `draws`, or draws where there are inputs.
         """
+        if (x is None) == (draws is None):
+            raise UsageError("predict: give --data FILE, what to predict for, or --draws N, how many new rows to draw")
+        if draws is not None:
+            return self.predictor.new_rows(draws, seed=seed)
         return self.predictor.table(load_inputs(x, self.predictor.signature, unseen=unseen), seed=seed)
 
-    def predict_to(self, data: Any, out: str | Path, *, force: bool = False, unseen: Unseen | None = None) -> Path:
+    def predict_to(
+        self,
+        data: Any,
+        out: str | Path,
+        *,
+        draws: int | None = None,
+        seed: int = 0,
+        force: bool = False,
+        unseen: Unseen | None = None,
+    ) -> Path:
         """`predict` into a .csv or .nc file.
 
         Raises:
             UsageError: for another kind of file, or one that exists.
         """
         out = _free(out, (".csv", ".nc"), "predictions go to a .csv or a .nc file", force)
-        frame = self.predict(data, unseen=unseen)
+        frame = self.predict(data, draws=draws, seed=seed, unseen=unseen)
         if out.suffix == ".csv":
             write_whole(out, lambda file: file.write(frame.to_csv(index=False).encode()))
         else:
@@ -225,8 +244,8 @@ class Run:
         return audit.of_run(self.predictor, chains=chains, seconds=seconds, seed=seed)
 
     def plot(self, name: str, *, others: Sequence[Run] = (), **options: Any) -> Picture:
-        """One picture: band (target=, range=, band=, truth=), slices (target=), ood (spec=), calibration, pit, trace,
-        rank, autocorrelation, steps or loss.
+        """One picture: band (target=, range=, band=, truth=), density, slices (target=), ood (spec=), calibration, pit,
+        trace, rank, autocorrelation, steps or loss.
 
         Args:
             others: runs to show beside this one: band (with overlay=True over it), ood, loss.

@@ -420,10 +420,23 @@ def _noise_on_top(patch: Patch) -> None:
         patch.setattr(module, "barker_rate", lambda log_ratio, sigma2: right(log_ratio, 0 * sigma2))
 
 
+def _sees_itself(patch: Patch) -> None:
+    import numpy as np
+
+    from bnnzoo.models.autoregressive import Masked
+
+    def mask(self: Any) -> Any:
+        before, after = self.degrees
+        return np.array(after)[:, None] + 1 >= np.array(before)
+
+    patch.setattr(Masked, "mask", property(mask))
+
+
 POWER = "tests/test_likelihood_power.py::test_"
 BARKER = "tests/test_acceptance_tests.py::test_barkers_acceptance_is_kept_under_normal_noise"
 LOSS = f"{POWER}the_training_loss_is_the_log_density_for_each_datum"
 ROWS_DRAWN = "tests/test_row_probabilities.py::test_rows_come_as_often_as_their_probabilities_say"
+SEES = "tests/test_autoregressive.py::test_the_outputs_of_a_column_see_the_columns_before_it[hidden1]"
 UNSEEN = "tests/test_guard.py::test_a_row_that_steps_do_not_see_is_found[OneRow]"
 
 
@@ -480,5 +493,6 @@ MUTANTS = (
     Mutant("Gibbs: adapts for ever", _gibbs_for_ever, ("tests/test_run.py::test_a_step_of_gibbs_adapts_nothing",)),
     Mutant("importance sampling of rows: weights forgotten", _forgotten_weights, (ROWS_DRAWN,)),
     Mutant("Barker: the noise comes on top", _noise_on_top, (BARKER,)),
+    Mutant("autoregression: a column sees itself", _sees_itself, (SEES,)),
     Mutant("guard: every row seen", _all_seen, (UNSEEN,)),
 )

@@ -214,7 +214,7 @@ def test_bad_targets(tmp_path):
     assert "there are width, height, price" in message_of(load, path, target=["qqq"])
     assert "given twice" in message_of(load, path, target=["price", "price"])
     # All columns as targets are a density's: there are no inputs.
-    assert load(path, target=["price", "width", "height"]).x.shape == (2, 0)
+    assert load(path, target=["price", "width", "height"]).task == "density"
     assert "one column of labels" in message_of(load, path, target=["price", "width"], task="classification")
     assert "task 'cluster' is unknown" in message_of(load, path, task="cluster")
 
@@ -408,7 +408,7 @@ def test_npz(tmp_path):
 @pytest.mark.parametrize(
     ("arrays", "part"),
     [
-        ({"x": np.ones(3)}, "no array y, it holds x"),
+        ({"z": np.ones(3)}, "no array x, it holds z"),
         ({"arr_0": np.ones((3, 2))}, "no array x, it holds arr_0"),
         ({"x": np.ones(3), "y": np.ones(2)}, "x has 3 rows and y has 2"),
         (

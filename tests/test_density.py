@@ -6,11 +6,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 
 import bnnzoo
 from bnnzoo import cli
+from bnnzoo.data import Signature, load, load_inputs, load_like
 from bnnzoo.errors import UsageError
-from bnnzoo.models import Density, Mlp
+from bnnzoo.models import Autoregressive, Density, Mdn, Mlp
+from bnnzoo.plots.density import MASS, levels_of
 from bnnzoo.posterior import NetworkPosterior
 from bnnzoo.posterior.likelihoods import Mixture
 from bnnzoo.posterior.priors import Normal
@@ -49,16 +52,114 @@ def test_a_table_of_targets_alone(table, tmp_path, capsys):
     run = bnnzoo.open(out)
     assert run.posterior["posterior"]["outputs"].shape == (2, 100, 10)
     # A single Gaussian with the right moments scores 3.1 on two clusters.
-    assert run.evaluate()["nll"] < 2.8
-    assert run.predict(str(table)).shape[0] == 60
+    found = run.evaluate()
+    assert found["nll"] < 2.8
+    assert "rmse" not in found
+    assert run.attributes["task"] == "density"
+    assert list(run.predict(str(table))) == ["log_density"]
     assert run.diagnose()
     capsys.readouterr()
     assert cli.run(["sample", "mlp", "random-walk", *words, "--force"]) == 2
-    assert "the data have no inputs, all their columns are targets" in capsys.readouterr().err
+    assert "the data have no inputs, all their columns are modelled" in capsys.readouterr().err
 
 
 def test_a_density_is_of_numbers():
     with pytest.raises(UsageError, match="class labels"):
         Density.default_likelihood("classification")
-    with pytest.raises(UsageError, match="no inputs"):
-        Mlp().arrange(np.zeros((3, 0)))
+    for model in (Mlp, Mdn):
+        with pytest.raises(UsageError, match="no inputs"):
+            model.default_likelihood("density")
+    with pytest.raises(UsageError, match="--task density"):
+        Autoregressive.default_likelihood("regression")
+
+
+def test_how_data_come_to_have_no_inputs(table, tmp_path):
+    rows = np.random.default_rng(1).normal(size=(9, 2)).astype(np.float32)
+    for name, arrays in {"x": {"x": rows}, "y": {"y": rows}, "both": {"x": rows[:, 0], "y": rows[:, 1]}}.items():
+        np.savez(tmp_path / f"{name}.npz", **arrays)
+    whole = [load(rows), load(rows, task="density"), load((rows[:, 0], rows[:, 1]), task="density")]
+    whole += [load(tmp_path / f"{name}.npz", task="density") for name in ("x", "y", "both")]
+    whole += [load(tmp_path / "x.npz"), load(tmp_path / "y.npz")]
+    for data in whole:
+        assert data.task == "density"
+        np.testing.assert_array_equal(data.x, rows)
+        np.testing.assert_array_equal(data.y, rows)
+        np.testing.assert_array_equal(load_like(rows, data.signature).y, rows)
+        assert Signature.from_json(data.signature.to_json()) == data.signature
+    np.testing.assert_array_equal(load_inputs(tmp_path / "both.npz", whole[0].signature), rows)
+    tables = [load(table, task="density"), load(table, target=["a", "b"]), load(table, target=["b"], task="density")]
+    assert [data.target_names for data in tables] == [("a", "b"), ("a", "b"), ("b",)]
+    assert all(data.feature_names == data.target_names for data in tables)
+    assert load("two-moons").test.x.shape == (1000, 2)
+    assert load("mdn-sine").as_task("density").target_names == ("x0", "y")
+
+
+def test_a_row_of_a_density_is_of_numbers(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("size,colour\n1,red\n2,blue\n3,red\n")
+    for data, said in (
+        (path, "column colour: text, and a density is of numbers; --drop colour"),
+        (np.zeros((5, 4, 4)), r"a density is of columns \[N, D\]"),
+        (np.array([[1.0], [np.nan]]), r"row 2, column x0: not a number|row 2, column 1: not a number"),
+        ("digits", "class labels, and a density is of numbers"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            load(data, task="density")
+    with pytest.raises(UsageError, match="no inputs, all columns are modelled"):
+        load("two-moons", task="regression")
+
+
+@pytest.fixture(scope="module")
+def line():
+    """A mixture of two Gaussians on one column, in units far from 1."""
+    rng = np.random.default_rng(3)
+    rows = 100 + 20 * (rng.choice([-1.0, 1.0], size=200) + 0.3 * rng.normal(size=200))
+    words: dict = {"chains": 2, "warmup": 300, "draws": 150, "thin": 5, "init": "prior", "chain_method": "vectorized"}
+    return rows, bnnzoo.sample("density", "random-walk", data=rows, **words)
+
+
+def test_the_predictive_density_and_its_draws_are_in_the_units_of_the_data(line, tmp_path, capsys):
+    _, run = line
+    grid = np.linspace(0, 200, 4001, dtype=np.float32)
+    log_density = run.predict(grid)["log_density"].to_numpy()
+    np.testing.assert_allclose(np.trapezoid(np.exp(log_density), grid), 1.0, atol=1e-3)
+    test = run.test_rows()[0]
+    np.testing.assert_allclose(run.evaluate()["nll"], -run.predict(test)["log_density"].mean(), rtol=1e-5)
+    drawn = run.predict(draws=2000)["x0"].to_numpy()
+    assert len(drawn) == 2000
+    cdf = np.concatenate([[0], np.cumsum((np.exp(log_density[1:]) + np.exp(log_density[:-1])) / 2 * np.diff(grid))])
+    uniform = np.interp(drawn, grid, cdf)
+    # Draws of one parameter share nothing but it: the predictive distribution is that of each. Level 1e-6.
+    assert stats.kstest(uniform, "uniform").pvalue > 1e-6
+    assert stats.kstest(np.interp(drawn + 5, grid, cdf), "uniform").pvalue < 1e-6
+    path = tmp_path / "run.nc"
+    run.save(path)
+    assert cli.run(["predict", str(path), "--draws", "3", "--seed", "4"]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert (printed[0], len(printed)) == ("x0", 4)
+    assert cli.run(["predict", str(path), "--draws", "3", "--seed", "4", "-o", str(tmp_path / "new.csv")]) == 0
+    assert (tmp_path / "new.csv").read_text().splitlines() == printed
+    assert cli.run(["predict", str(path)]) == 2
+    assert "--data FILE" in capsys.readouterr().err
+
+
+def test_pictures_of_a_density(line, tmp_path):
+    _, run = line
+    found = run.plot("density")
+    assert {"x0", "density", "q05", "q95"} == set(found.table)
+    np.testing.assert_allclose(np.trapezoid(found.table["density"], found.table["x0"]), 1.0, atol=0.02)
+    assert (found.table["q05"] <= found.table["q95"]).all()
+    for name in ("band", "slices"):
+        with pytest.raises(UsageError):
+            run.plot(name)
+    page = run.report(tmp_path / "report.html").read_text()
+    assert "Predictive density" in page
+    assert run.evaluate(ood="noise")["ood_auroc_nll"] > 0.5
+
+
+def test_the_regions_of_highest_density_hold_what_they_say():
+    grid = np.linspace(-5, 5, 201)
+    x, y = np.meshgrid(grid, grid)
+    density = np.exp(-0.5 * (x**2 + y**2)) / (2 * np.pi)
+    # Of a Gaussian in the plane the region that holds m ends where the density is (1 - m) of its peak.
+    np.testing.assert_allclose(levels_of(density), (1 - np.array(MASS)) / (2 * np.pi), rtol=0.05)

@@ -9,7 +9,16 @@ import pytest
 from scipy import special, stats
 
 from bnnzoo.errors import UsageError
-from bnnzoo.posterior.likelihoods import Bernoulli, Categorical, Gaussian, Heteroscedastic, Mixture, Poisson, StudentT
+from bnnzoo.posterior.likelihoods import (
+    Bernoulli,
+    Categorical,
+    Gaussian,
+    Heteroscedastic,
+    Mixture,
+    MixturePerTarget,
+    Poisson,
+    StudentT,
+)
 
 
 def _softplus(value):
@@ -23,7 +32,16 @@ def _mixture(output, target):
     return special.logsumexp(special.log_softmax(logits) + terms)
 
 
-OUTPUT = np.array([0.3, -0.7, 1.1, 0.4, -0.2, 0.9, -1.3, 0.6, 0.1, -0.5])
+def _mixtures(output, target):
+    """Two components for each of two targets: logits, means, scales of the first, then of the second."""
+    total = 0.0
+    for (a, b, one, other, r, s), value in zip(output.reshape(2, 6), target, strict=True):
+        terms = stats.norm.logpdf(value, [one, other], _softplus(np.array([r, s])))
+        total += special.logsumexp(special.log_softmax([a, b]) + terms)
+    return total
+
+
+OUTPUT = np.array([0.3, -0.7, 1.1, 0.4, -0.2, 0.9, -1.3, 0.6, 0.1, -0.5, 0.7, -0.9])
 PAIR = np.array([0.5, -1.2])
 CASES = {
     "gaussian": (Gaussian(0.4), 2, PAIR, lambda o, y: stats.norm.logpdf(y, o, 0.4).sum()),
@@ -35,6 +53,7 @@ CASES = {
         lambda o, y: stats.norm.logpdf(y, o[:2], _softplus(o[2:])).sum(),
     ),
     "mixture": (Mixture(2), 10, PAIR, _mixture),
+    "mixture-per-target": (MixturePerTarget(2), 12, PAIR, _mixtures),
     "poisson": (Poisson(), 2, np.array([3.0, 0.0]), lambda o, y: stats.poisson.logpmf(y, np.exp(o)).sum()),
     "categorical": (Categorical(), 5, np.int32(3), lambda o, y: special.log_softmax(o)[y]),
     "bernoulli 1": (Bernoulli(), 1, np.int32(1), lambda o, y: np.log(special.expit(o[0]))),
@@ -96,7 +115,7 @@ def test_no_output_makes_a_target_likelier_than_its_bound(likelihood, size, targ
         Categorical: 50 * np.eye(size)[3 % size],
     }.get(type(likelihood), OUTPUT[:size])
     found = np.asarray(jax.vmap(lambda o: likelihood.log_prob(o, value))(jnp.asarray(outputs)))
-    if isinstance(likelihood, Mixture | Heteroscedastic):
+    if isinstance(likelihood, Mixture | MixturePerTarget | Heteroscedastic):
         assert bound == np.inf
         return
     assert found.max() <= bound + 1e-5
@@ -121,6 +140,8 @@ def test_one_component_is_the_heteroscedastic_gaussian():
         (Mixture(1), 3, 6),
         (Mixture(2), 1, 6),
         (Mixture(3), 2, 15),
+        (MixturePerTarget(1), 3, 6),
+        (MixturePerTarget(3), 2, 18),
         (Categorical(), 7, 7),
         (Bernoulli(), 2, 1),
         (Poisson(), 4, 4),

@@ -9,10 +9,15 @@ import tiny
 import bnnzoo
 from bnnzoo import cli
 
-DATA = dict.fromkeys(("linear", "mlp", "mdn", "density"), "diabetes") | {"cnn": "digits", "resnet": "digits"}
+DATA = dict.fromkeys(("linear", "mlp", "mdn", "density"), "diabetes") | {
+    "cnn": "digits",
+    "resnet": "digits",
+    "autoregressive": "two-moons",
+}
 SMALL = {
     "mlp": ["--model.hidden", "8"],
     "mdn": ["--model.hidden", "8"],
+    "autoregressive": ["--model.hidden", "8"],
     "cnn": ["--model.channels", "2,4", "--model.hidden", "8", "--start-steps", "250"],
     "resnet": ["--model.channels", "2,4", "--model.groups", "2", "--start-steps", "250"],
 }

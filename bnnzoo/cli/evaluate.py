@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from bnnzoo.cli import common_options as common
-from bnnzoo.cli.output import print_json, print_rows, print_warning, warn_of_convergence
+from bnnzoo.cli.output import print_json, print_rows, print_warning, printable, warn_of_convergence
 from bnnzoo.cli.progress_bar import observer
 
 Unseen = Annotated[
@@ -74,29 +74,49 @@ def evaluate(
 def predict(
     run: common.Run,
     data: Annotated[
-        str,
-        typer.Option("--data", metavar="FILE", help="inputs; CSV columns are matched by name, no target needed"),
-    ],
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="the .csv or .nc file to write")],
+        str | None,
+        typer.Option(
+            "--data",
+            metavar="FILE",
+            help="inputs; CSV columns are matched by name, no target needed",
+            show_default=False,
+        ),
+    ] = None,
+    draws: Annotated[
+        int | None,
+        typer.Option("--draws", metavar="N", min=1, help="instead: so many new rows of a density", show_default=False),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="FILE", help="the .csv or .nc file to write; CSV on stdout unless given"),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", metavar="INT", min=0, help="of what is drawn")] = 0,
     unseen: Unseen = None,
     force: common.Force = False,
     debug: common.Debug = False,
 ) -> None:
-    """Predict for new inputs, one row each, in the units of the data.
+    """Predict for new inputs, one row each, in the units of the data; or draw new rows of a density.
 
     Regression: mean, sd, aleatoric_sd, epistemic_sd and quantiles.
 
     Classification: a probability a class, the entropy, and the likeliest class.
 
+    Density: the log density of each row.
+
     \b
     Examples:
       bnnzoo predict run.nc --data new.csv -o predictions.csv
+      bnnzoo predict moons.nc --draws 1000 -o new.csv
     """
     del debug
     from bnnzoo import zoo
 
     opened = zoo.open(run)
-    opened.predict_to(data, out, force=force, unseen=unseen)
+    if out is None:
+        found = opened.predict(data, draws=draws, seed=seed, unseen=unseen)
+        typer.echo(printable(found.to_csv(index=False)), nl=False)
+    else:
+        opened.predict_to(data, out, draws=draws, seed=seed, force=force, unseen=unseen)
     warn_of_convergence(opened)
 
 

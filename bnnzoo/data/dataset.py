@@ -15,7 +15,7 @@ from bnnzoo.data.encoding import Encoding
 from bnnzoo.data.targets import training_labels
 from bnnzoo.errors import UsageError
 
-Task = Literal["regression", "classification"]
+Task = Literal["regression", "classification", "density"]
 
 
 class Signature(NamedTuple):
@@ -53,6 +53,7 @@ class Signature(NamedTuple):
             raise ValueError("its encoding makes other inputs than it names")
         whole = (len(found.feature_names),) if found.feature_names or len(found.shape) == 1 else found.shape
         labelled = bool(found.class_names) == (found.task == "classification") and len(found.class_names) != 1
+        labelled = labelled and (found.task != "density" or found.feature_names == found.target_names)
         if found.shape != whole or min(whole, default=1) < 0 or len(whole) > 3 or not labelled:
             raise ValueError("its names, classes and shape are not of one data set")
         if not found.target_names or (labelled and found.class_names and len(found.target_names) > 1):
@@ -76,10 +77,11 @@ class Labelled(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """N inputs and their targets, checked where they were made (`from_arrays`, `load`).
+    """N inputs and their targets, checked where they were made (`from_arrays`, `from_rows`, `load`).
 
     x: features [N, D] float32, or images [N, H, W] or [N, C, H, W], float32 or uint8.
-    y: regression [N, T] float32, classification [N] int32 with labels 0..num_classes-1.
+    y: regression [N, T] float32, classification [N] int32 with labels 0..num_classes-1. Of a density, whose data have
+    no inputs, both are the rows [N, D]: a column is modelled given others of its row, or none.
     feature_names: D names; () for images. target_names: T names, one for classification.
     class_names: of the labels; () for regression.
     test: the test set that belongs to the data, where there is one; `split` prefers it to a random one.
@@ -127,7 +129,7 @@ class Dataset:
         return replace(self, x=self.x[rows], y=self.y[rows], test=None)
 
     def as_task(self, task: str | None) -> Dataset:
-        """The same data read for `task`: labels as numbers, or whole numbers as labels.
+        """The same data read for `task`: labels as numbers, whole numbers as labels, or inputs and targets as one row.
 
         Raises:
             UsageError: where the targets do not suit it.
@@ -135,7 +137,11 @@ class Dataset:
         if task is None or task == self.task:
             return self
         y, where = self.y, f"{self.name}: column {self.target_names[0]}"
-        if task == "regression":
+        if self.task == "density":
+            raise UsageError(f"{self.name}: no inputs, all columns are modelled; {task} needs a target beside inputs")
+        if task == "density":
+            again = self._as_rows(where)
+        elif task == "regression":
             try:
                 numbers = np.array([float(name) for name in self.class_names])
             except ValueError:
@@ -147,6 +153,16 @@ class Dataset:
             labels, names = training_labels(y[:, 0], self.name, self.target_names[0])
             again = replace(self, y=labels, task="classification", class_names=names)
         return again if self.test is None else replace(again, test=self.test.as_task(task))
+
+    def _as_rows(self, where: str) -> Dataset:
+        """Inputs and targets side by side."""
+        if self.task == "classification":
+            raise UsageError(f"{where}: class labels, and a density is of numbers; --task regression reads numbers")
+        if self.x.ndim > 2 or self.encoding is not None:
+            raise UsageError(f"{self.name}: a density is of columns of plain numbers, [N, D]")
+        names = (*self.feature_names, *self.target_names)
+        rows = from_rows(np.concatenate([self.x, self.y], 1), name=self.name, names=names)
+        return replace(rows, notes=self.notes)
 
 
 def from_arrays(
@@ -161,9 +177,12 @@ def from_arrays(
 ) -> Dataset:
     """A checked data set from x [N], [N, D], [N, H, W] or [N, C, H, W] and y [N] or [N, T].
 
-    Without `task`, text and whole-number dtypes with one target are labels and everything else is regression. `where`
-    opens the error messages (a file name).
+    Without `task`, text and whole-number dtypes with one target are labels and everything else is regression; for
+    `density` x and y are columns of one row. `where` opens the error messages (a file name).
     """
+    if task == "density":
+        read = from_arrays(x, y, task="regression", name=name, feature_names=feature_names, where=where)
+        return replace(read, target_names=tuple(target_names) or read.target_names).as_task(task)
     prefix = f"{where}: " if where else ""
     names = tuple(feature_names) or tuple(str(column) for column in getattr(x, "columns", ()))
     inputs = as_inputs(x, f"{prefix}x", names)
@@ -201,6 +220,19 @@ def from_arrays(
         class_names=class_names,
         name=name,
     )
+
+
+def from_rows(rows: ArrayLike, *, name: str = "arrays", names: Sequence[str] = (), where: str = "") -> Dataset:
+    """A checked data set without inputs, for a density: rows [N] or [N, D], whose columns are all modelled."""
+    place = f"{where}: x" if where else "x"
+    values = as_inputs(rows, place, names)
+    if values.ndim > 2:
+        raise UsageError(
+            f"{place} has shape {list(values.shape)}; a density is of columns [N, D]: x.reshape(len(x), -1)"
+        )
+    columns = tuple(names) or tuple(f"x{i}" for i in range(values.shape[1]))
+    check_column_names(columns, place)
+    return Dataset(values, values, "density", columns, columns, (), name)
 
 
 def as_inputs(x: ArrayLike, where: str = "x", feature_names: Sequence[str] = ()) -> NDArray[Any]:
@@ -246,7 +278,7 @@ def numeric_array(values: ArrayLike, where: str) -> NDArray[Any]:
 
 
 def check_task(task: str | None) -> Task | None:
-    """`task` if it is one of the two, or None."""
-    if task not in (None, "regression", "classification"):
-        raise UsageError(f"task {task!r} is unknown; it is regression or classification")
+    """`task` if it is one of the three, or None."""
+    if task not in (None, "regression", "classification", "density"):
+        raise UsageError(f"task {task!r} is unknown; it is regression, classification or density")
     return cast("Task | None", task)

@@ -23,6 +23,7 @@ from bnnzoo.data.dataset import (
     as_inputs,
     check_task,
     from_arrays,
+    from_rows,
     label_array,
     numeric_array,
 )
@@ -47,12 +48,15 @@ def load(
     missing: Missing = "error",
     unseen: Unseen = "error",
 ) -> Dataset:
-    """The data set `spec` names: a registered name, a file, an IDX folder, a data frame, or a pair (x, y) of arrays.
+    """The data set `spec` names: a registered name, a file, an IDX folder, a data frame, a pair (x, y) of arrays,
+    or one array of rows without inputs.
 
     Args:
         target: the target columns of a table (default: its last column).
-        task: without it a table is classification where its one target is text, booleans, or exactly the numbers
-            0..C-1, 2 <= C <= 20, every one of them, and regression otherwise; of arrays the dtype of y decides.
+        task: `density` models all columns, or those of `target` or `columns`; so does no task without inputs: one
+            array, an .npz of x or y alone, a table whose columns are all targets. Without it a table is
+            classification where its one target is text, booleans, or exactly the numbers 0..C-1, 2 <= C <= 20, every
+            one of them, and regression otherwise; of arrays the dtype of y decides.
         columns: the columns of a table that are inputs; all but the targets unless given.
         drop: columns of a table to leave out.
         missing: what to do with missing cells of a table: say so and stop, leave out the row, or fill in the
@@ -105,15 +109,20 @@ def load_inputs(spec: Spec, like: Signature, *, unseen: Unseen | None = None) ->
     Columns of tables are matched by name, in any order, and others are ignored. Arrays are matched by shape; an .npz
     holds `x`, or just `arr_0`. `unseen`, where given, replaces what was asked for in training.
     """
+    if isinstance(spec, tuple) and like.task == "density":
+        spec = load(spec, task=like.task)
     if not isinstance(spec, str | Path | Dataset) and not is_frame(spec):
         return _match(spec, like, "x")
     source = _source(spec)
     if isinstance(source, Dataset):
-        return _match((source.test or source).x, like, source.name)
+        chosen = source.test or source
+        return _match((chosen.as_task(like.task) if like.task == "density" else chosen).x, like, source.name)
     if isinstance(source, Table):
         _check_tabular(like, source.where)
         return tabular.new_inputs(source, like, unseen)
     assert not isinstance(source, tuple)
+    if like.task == "density":
+        return _match(source.dataset(like.task).x, like, source.where)
     x, where = source.inputs()
     return _match(x, like, where)
 
@@ -126,6 +135,9 @@ def load_like(
     Features and targets of tables are matched by name (targets: `target_names`, default `like.target_names`);
     labels must be among the model's classes.
     """
+    if like.task == "density":
+        rows = load_inputs(spec, like, unseen=unseen)
+        return like.rows(rows, rows, str(spec) if isinstance(spec, str | Path) else "rows")
     names = like.target_names if target_names is None else tuple(target_names)
     if isinstance(spec, tuple) and is_frame(spec[0]):
         spec, names = tabular.joined(*spec)
@@ -148,8 +160,12 @@ def _source(spec: Spec) -> Table | Arrays | Dataset | tuple[Any, Any]:
         return spec
     if is_frame(spec):
         return FrameTable(spec)
+    if hasattr(spec, "__array__"):
+        return from_rows(spec)
     if not isinstance(spec, str | Path):
-        raise UsageError(f"data: a {type(spec).__name__}; give a name, a path, a data frame, or a pair (x, y)")
+        raise UsageError(
+            f"data: a {type(spec).__name__}; give a name, a path, a data frame, an array, or a pair (x, y)"
+        )
     path = _as_path(spec)
     if path is None:
         return _registered(str(spec))
@@ -198,14 +214,12 @@ def _registered(name: str) -> Dataset:
 
 
 def _check_tabular(like: Signature, where: str) -> None:
-    if not like.feature_names and like.shape != (0,):
+    if not like.feature_names:
         raise UsageError(f"{where}: a table, but the model was trained on images {list(like.shape)}")
 
 
 def _match(x: ArrayLike, like: Signature, where: str) -> NDArray[Any]:
     """x [N, *like.shape] with the dtype of the training inputs."""
-    if like.shape == (0,):  # only targets: whatever there is beside them
-        return np.zeros((len(numeric_array(x, where)), 0), np.float32)
     inputs = as_inputs(x, where)
     if inputs.shape[1:] != like.shape:
         raise UsageError(

@@ -1,4 +1,4 @@
-"""NumPy's .npz archives: arrays `x` [N, ...] and `y`, never unpickled."""
+"""NumPy's .npz archives: arrays `x` [N, ...] and `y`, or one of them, never unpickled."""
 
 from __future__ import annotations
 
@@ -9,19 +9,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bnnzoo.data.dataset import Dataset, Labelled, from_arrays
+from bnnzoo.data.dataset import Dataset, Labelled, from_arrays, from_rows
 from bnnzoo.errors import UsageError
 
 
 class NpzFile:
-    """An archive: `x` and `y` to train or test on, `x` or just `arr_0` to predict for."""
+    """An archive: `x` and `y` to train or test on, one of them for a density, `x` or just `arr_0` to predict for."""
 
     def __init__(self, path: Path):
         self.where = str(path)
         self._path = path
 
     def dataset(self, task: str | None) -> Dataset:
-        """`x` and `y` as a checked data set."""
+        """`x` and `y` as a checked data set; where there is only one, that of a density."""
+        arrays = self._read()
+        alone = sorted({"x", "y"} & set(arrays))
+        if task in (None, "density") and len(alone) == 1:
+            return from_rows(arrays[alone[0]], name=self._path.name, where=self.where)
         arrays = self._read(("x", "y"))
         return from_arrays(arrays["x"], arrays["y"], task=task, name=self._path.name, where=self.where)
 

@@ -9,10 +9,11 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from bnnzoo.data.dataset import Dataset, from_arrays
+from bnnzoo.data.dataset import Dataset, from_arrays, from_rows
 
 NUM_MDN_TRAIN = 600
 NUM_MDN_TEST = 5000
+NUM_MOONS_TRAIN, NUM_MOONS_TEST = 300, 1000
 
 
 def linear_line() -> Dataset:
@@ -38,6 +39,22 @@ def tutorial_sine() -> Dataset:
     rng = np.random.default_rng(4)
     x = np.linspace(-0.5, 0.5, 32)[:, None]
     return replace(from_arrays(x, _tutorial(x) + rng.normal(size=x.shape), name="tutorial-sine"), truth=_tutorial)
+
+
+def two_moons() -> Dataset:
+    """Two half circles of radius 1 about (0, 0) and (1, 0.5) that face one another, with N(0, 0.1^2) on both axes.
+
+    300 rows to train on and 1000 fresh ones to test on, no inputs.
+    """
+    rng = np.random.default_rng(5)
+    parts = []
+    for num_points in (NUM_MOONS_TRAIN, NUM_MOONS_TEST):
+        angle, lower = np.pi * rng.uniform(size=num_points), rng.integers(0, 2, num_points)
+        sign = 1.0 - 2.0 * lower
+        circle = np.stack([lower + sign * np.cos(angle), 0.5 * lower + sign * np.sin(angle)], 1)
+        parts.append(from_rows(circle + 0.1 * rng.normal(size=circle.shape), name="two-moons", names=("a", "b")))
+    train, test = parts
+    return replace(train, test=test)
 
 
 def diabetes() -> Dataset:

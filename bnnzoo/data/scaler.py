@@ -42,7 +42,7 @@ class Scaler:
             x_mean, x_sd = _byte_moments(train.x)
         elif standardise:
             x_mean, x_sd = _moments(train.x if train.x.ndim == 2 else train.x.reshape(-1))
-        if standardise and train.task == "regression":
+        if standardise and train.task != "classification":
             y_mean, y_sd = _moments(train.y)
         return cls(*(np.asarray(values, dtype=np.float32) for values in (x_mean, x_sd, y_mean, y_sd)))
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from bnnzoo.data.check import check_column_names, did_you_mean
 from bnnzoo.data.columns import Cells, interpret
-from bnnzoo.data.dataset import Dataset, Signature, check_task
+from bnnzoo.data.dataset import Dataset, Signature, check_task, from_rows
 from bnnzoo.data.encoding import MISSING_CURE, Encoding, Missing, Unseen, check_cells
 from bnnzoo.data.faults import Faults, listed
 from bnnzoo.data.frames import FrameTable, is_frame
@@ -42,7 +42,8 @@ def training_set(table: Table, choice: Choice, task: str | None, name: str) -> D
         UsageError: a line for each kind of thing that is wrong, with every column that has it.
     """
     chosen = check_task(task)
-    features, targets = _chosen(table, choice)
+    features, targets = _chosen(table, choice, chosen)
+    chosen = chosen if features else "density"
     faults = Faults(table.where)
     cells = _read(table, [*features, *targets], [""] * (len(features) + len(targets)), faults)
     split = len(features)
@@ -57,10 +58,12 @@ def training_set(table: Table, choice: Choice, task: str | None, name: str) -> D
     faults.check()
     check_column_names(encoding.inputs, f"{table.where}: inputs")
     found = targets_of(cells[split:], chosen, table.where)
-    _warn(cells[:split], table.where)
+    _warn(cells[:split] if features else cells, table.where)
     notes += [*filter(None, [found.note]), *_encoding_notes(encoding)]
+    if not features:
+        return replace(from_rows(found.y, name=name, names=targets), notes=tuple(notes))
     return Dataset(
-        x=encoding.encode(cells[:split]) if features else np.zeros((len(found.y), 0), np.float32),
+        x=encoding.encode(cells[:split]),
         y=found.y,
         task=check_task(found.task) or "regression",
         feature_names=encoding.inputs,
@@ -83,6 +86,9 @@ def new_inputs(table: Table, like: Signature, unseen: Unseen | None = None) -> F
 
 def new_rows(table: Table, like: Signature, targets: Sequence[str], unseen: Unseen | None = None) -> Dataset:
     """The inputs and targets of a table to test on; rows with missing cells are left out where training did so."""
+    if like.task == "density":
+        x = new_inputs(table, like, unseen)
+        return like.rows(x, x, table.where)
     x, cells = _new_rows(table, like, targets, unseen)
     if like.task == "regression":
         y = np.stack([column.numbers for column in cells], 1).astype(np.float32)
@@ -100,7 +106,7 @@ def _new_rows(
     _find([*features, *targets], table)
     faults = Faults(table.where, trained=True)
     kinds = [column.kind for column in encoding.columns] + [_target_kind(like)] * len(targets)
-    cells = _read(table, [*features, *targets] or table.names[:1], kinds or ["text"], faults)
+    cells = _read(table, [*features, *targets], kinds, faults)
     inputs, labels = cells[: len(features)], cells[len(features) :]
     leave_out = encoding.missing == "drop" and bool(targets)
     cure = "leave such rows out" if encoding.missing == "drop" else "fill them in, or train with --missing median"
@@ -115,8 +121,7 @@ def _new_rows(
     if leave_out:
         cells = _complete([*inputs, *labels], table.where, [])
         inputs, labels = cells[: len(features)], cells[len(features) :]
-    x = encoding.encode(inputs) if features else np.zeros((len(cells[0].numbers), 0), np.float32)
-    return x, labels
+    return encoding.encode(inputs), labels
 
 
 def _target_kind(like: Signature) -> str:
@@ -131,8 +136,8 @@ def _read(table: Table, names: Sequence[str], kinds: Sequence[str], faults: Faul
     ]
 
 
-def _chosen(table: Table, choice: Choice) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The names of the inputs' columns and of the targets."""
+def _chosen(table: Table, choice: Choice, task: str | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names of the inputs' columns and of the targets: of a density no inputs, and all that are named, or all."""
     where = table.where
     target, columns, drop = (_expanded(names, table) for names in (choice.target, choice.columns, choice.drop))
     _find([*target, *columns, *drop], table)
@@ -144,13 +149,15 @@ def _chosen(table: Table, choice: Choice) -> tuple[tuple[str, ...], tuple[str, .
     left = [name for name in table.names if name not in set(drop)]
     if not left:
         raise UsageError(f"{where}: every column is dropped; keep some")
-    targets = target or (left[-1],)
     wanted = set(columns or left)
+    if task == "density":
+        return (), target or tuple(name for name in left if name in wanted)
+    targets = target or (left[-1],)
     features = tuple(name for name in left if name in wanted and name not in targets)
-    if not features and not target:
+    if not features and (task or not target):
         raise UsageError(
             f"{where}: no columns left for features beside the target {', '.join(targets)}; add one, "
-            "or name every column with --target for a density"
+            "or ask for --task density"
         )
     return features, targets
 

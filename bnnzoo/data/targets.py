@@ -20,7 +20,10 @@ _MOST_CLASSES = 1000
 
 
 class Targets(NamedTuple):
-    """y: regression [N, T] float32, classification [N] int32, codes into `class_names`. note: what was chosen."""
+    """y: regression and density [N, T] float32, classification [N] int32, codes into `class_names`.
+
+    note: what was chosen.
+    """
 
     y: NDArray[Any]
     task: str
@@ -44,7 +47,13 @@ def targets_of(cells: Sequence[Cells], task: str | None, where: str) -> Targets:
         if column.kind not in ("number", "boolean"):
             what = {"text": "text", "date": "dates", "time": "times of day"}[column.kind]
             cure = "ask for --task classification" if len(cells) == 1 and column.kind == "text" else "give numbers"
+            if task == "density":
+                raise UsageError(
+                    f"{where}: column {column.name}: {what}, and a density is of numbers; --drop {column.name}"
+                )
             raise UsageError(f"{where}: column {column.name}: {what}, and regression predicts numbers; {cure}")
+    if task == "density":
+        return Targets(np.stack([column.numbers for column in cells], 1).astype(np.float32), task)
     note = _note(target, "regression", ()) if task is None and len(cells) == 1 else ""
     return Targets(np.stack([column.numbers for column in cells], 1).astype(np.float32), "regression", (), note)
 

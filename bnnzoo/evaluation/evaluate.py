@@ -28,6 +28,8 @@ def of_rows(predictor: Predictor, x: Shaped[np.ndarray, "row ..."], y: Shaped[np
     def score(moments: Moments) -> dict[str, Estimate]:
         if predictor.classifies:
             return scores.classification(y, moments)
+        if predictor.is_density:
+            return scores.density(moments, predictor.scaler)
         return scores.regression(y, moments, predictor.scaler)
 
     sums = predictor.sums(x, y)

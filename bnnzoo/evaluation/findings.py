@@ -20,6 +20,12 @@ OOD_AUROC = (0.6, 0.8)
 RAN, CONVERGED = "Did it run right?", "Has it converged?"
 CALIBRATED, KNOWS = "Is it calibrated?", "Does it know what it does not know?"
 
+_UNSURE = {
+    "epistemic_sd": "the epistemic sd",
+    "entropy": "the entropy",
+    "nll": "minus the log density",
+}
+"""By which score unfamiliar rows are told from familiar ones: the first that a run has."""
 _DENIED = {
     RAN: "did not run right",
     CONVERGED: "has not converged",
@@ -165,10 +171,10 @@ def calibrated(curve: Calibration, rows: int) -> Answer:
 
 def knows(scores: Mapping[str, Estimate]) -> Answer:
     """Does it know what it does not know? From `OodScores.estimates`, on inputs of pure noise."""
-    score = "epistemic_sd" if "ood_auroc_epistemic_sd" in scores else "entropy"
+    score = next(name for name in _UNSURE if f"ood_auroc_{name}" in scores)
     area, outside, inside = (scores[f"{part}_{score}"].value for part in ("ood_auroc", "ood", "test"))
-    name = {"epistemic_sd": "the epistemic sd", "entropy": "the entropy"}[score]
-    words = f"{name} is {outside:.2g} on pure noise and {inside:.2g} on test rows, told apart with AUROC {area:.2f}"
+    means = f"{outside:.2g} on pure noise and {inside:.2g} on test rows"
+    words = f"{_UNSURE[score]} is {means}, told apart with AUROC {area:.2f}"
     low, high = OOD_AUROC
     return Answer(KNOWS, "yes" if area >= high else "unsure" if area >= low else "no", _sentence([words]))
 

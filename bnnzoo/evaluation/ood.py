@@ -23,8 +23,8 @@ class OodScores:
     """One score a row and kind, of the test rows (`inside`) and the unfamiliar ones (`outside`).
 
     Classification: `max_probability`, `entropy`, and of the posterior `mutual_information`, in nats. Regression, in
-    training standard deviations of the targets: `sd`, and of the posterior `epistemic_sd`. `single` is the best draw
-    alone.
+    training standard deviations of the targets: `sd`, and of the posterior `epistemic_sd`. Density: `nll`, minus the
+    log density of a row, in the network's units. `single` is the best draw alone.
     """
 
     name: str
@@ -67,6 +67,9 @@ def of_run(predictor: Predictor, spec: Any, inside: Shaped[np.ndarray, "row ..."
     found = []
     for draw in (None, predictor.best_draw()):
         for x in (inside, outside):
+            if predictor.is_density:
+                found.append({"nll": -predictor.moments(x, x, draw=draw).log_density})
+                continue
             moments = predictor.moments(x, draw=draw)
             found.append(scores(moments, classify=predictor.classifies, single=draw is not None))
     return OodScores(str(spec) if isinstance(spec, str | Path) else "data", *found)

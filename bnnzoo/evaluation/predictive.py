@@ -179,15 +179,19 @@ def samples(
     *,
     first_row: int = 0,
     first_draw: int = 0,
+    arrange: Callable[[Any], Any] | None = None,
     key: PRNGKeyArray,
 ) -> Shaped[np.ndarray, "draw row ..."]:
     """One target a draw and row, from p(y | x, theta_s): samples of the predictive distribution.
 
     A sample depends on the numbers of its draw and row, from `first_draw` and `first_row` on, not on others.
+
+    Args:
+        arrange: of a density, how a row becomes the network's input: then whole rows are drawn, whatever `x` holds.
     """
     numbers = np.arange(first_row, first_row + len(x), dtype=np.uint32)
     first = np.int32(first_draw)
-    return _by_rows(lambda d, rows, n: _samples(posterior, d, first, rows, n, key), draws, x, numbers)
+    return _by_rows(lambda d, rows, n: _samples(posterior, d, first, rows, n, arrange, key), draws, x, numbers)
 
 
 def functions(
@@ -305,13 +309,23 @@ def _samples(
     first: Int[Array, ""] | np.int32,
     x: Shaped[Array, "row ..."],
     numbers: UInt32[Array, " row"],
+    arrange: Callable[[Any], Any] | None,
     key: PRNGKeyArray,
 ) -> Shaped[Array, "draw row ..."]:
     def one(pair: tuple[Array, Array]) -> Array:
         draw, index = pair
-        likelihood, outputs = posterior.predictive(draw, x)
         keys = jax.vmap(lambda number: jax.random.fold_in(jax.random.fold_in(key, index), number))(numbers)
-        return jax.vmap(lambda o, k: likelihood.sample(o, key=k))(outputs, keys)
+
+        def given(inputs: Array) -> Array:
+            likelihood, outputs = posterior.predictive(draw, inputs)
+            return jax.vmap(lambda o, k: likelihood.sample(o, key=k))(outputs, keys)
+
+        rows = given(x)
+        if arrange is None:
+            return rows
+        inputs_of = arrange
+        # Each pass has the same noise, so column d is what it will be once those before it are: after d passes.
+        return jax.lax.fori_loop(1, rows.shape[1], lambda _, rows: given(jnp.asarray(inputs_of(rows))), rows)
 
     return jax.lax.map(one, (draws, first + jnp.arange(len(draws))))
 

@@ -13,6 +13,7 @@ from jaxtyping import Float, Int, Shaped
 
 from bnnzoo.assembly import Problem
 from bnnzoo.data import Scaler, Signature, Unseen, load_like
+from bnnzoo.errors import UsageError
 from bnnzoo.evaluation import agreement, metrics, predictive
 from bnnzoo.evaluation.draws import Draws, cuts
 from bnnzoo.evaluation.predictive import Moments, Sums
@@ -71,6 +72,11 @@ class Predictor:
     def classifies(self) -> bool:
         """Whether targets are labels."""
         return self.signature.task == "classification"
+
+    @property
+    def is_density(self) -> bool:
+        """Whether there are no inputs: what is modelled are whole rows."""
+        return self.signature.task == "density"
 
     @property
     def scaler(self) -> Scaler:
@@ -191,13 +197,19 @@ class Predictor:
                 self.posterior, self.thetas, inputs, target, weights=self.record.weights, parts=parts
             )
 
-    def moments(self, x: Shaped[np.ndarray, "row ..."], *, draw: int | None = None) -> Moments:
+    def moments(
+        self,
+        x: Shaped[np.ndarray, "row ..."],
+        y: Shaped[np.ndarray, "row ..."] | None = None,
+        *,
+        draw: int | None = None,
+    ) -> Moments:
         """Of the mixture over all draws, or of a single one, in the units the network sees."""
         if draw is None:
-            return self.sums(x).moments()
-        inputs = self.inputs(x)
+            return self.sums(x, y).moments()
+        inputs, target = self.inputs(x), None if y is None else self.scaler.scale_targets(y)
         with backend.arithmetic(self.precision):
-            return predictive.moments(self.posterior, self.thetas[draw : draw + 1], inputs)
+            return predictive.moments(self.posterior, self.thetas[draw : draw + 1], inputs, target)
 
     def samples(
         self, x: Shaped[np.ndarray, "row ..."], *, seed: int = 0
@@ -206,7 +218,7 @@ class Predictor:
         inputs, key, weights = self.inputs(x), jax.random.key(seed), self.record.weights
         index = predictive.copies(len(self.thetas), weights, least=_LEAST_SAMPLES)
         for rows in predictive.blocks(len(inputs), len(index), len(self.signature.target_names)):
-            draw = functools.partial(predictive.samples, self.posterior, first_row=rows.start, key=key)
+            draw = functools.partial(self._sample, first_row=rows.start, key=key)
             drawn = self._over(index, lambda thetas, first, x=inputs[rows], of=draw: of(thetas, x, first_draw=first))
             yield rows, self.scaler.unscale_targets(drawn)
 
@@ -224,10 +236,38 @@ class Predictor:
         inputs = self.inputs(x)
         with backend.arithmetic(self.precision):
             key = jax.random.key(seed)
-        draw = functools.partial(predictive.samples, self.posterior, key=key)
+        draw = functools.partial(self._sample, key=key)
         drawn = self._over(self._thinned(kept), lambda thetas, first: draw(thetas, inputs, first_draw=first))
         drawn = drawn if self.classifies else self.scaler.unscale_targets(drawn)
         return drawn.reshape(-1, len(kept), *drawn.shape[1:])
+
+    def new_rows(self, count: int, *, seed: int = 0) -> pd.DataFrame:
+        """So many rows from the posterior predictive distribution of a density, in original units.
+
+        Each is of a draw of its own while there are enough of them.
+
+        Raises:
+            UsageError: where there are inputs: rows are drawn of a density alone.
+        """
+        if not self.is_density:
+            raise UsageError("draws of new rows are of a density (--task density); this run predicts targets of inputs")
+        index = predictive.copies(len(self.thetas), self.record.weights, least=count)
+        index = np.random.default_rng(seed).permutation(index)[:count]
+        x = self.inputs(np.zeros((1, len(self.signature.target_names)), np.float32))
+        with backend.arithmetic(self.precision):
+            key = jax.random.key(seed)
+        drawn = self._over(index, lambda thetas, first: self._sample(thetas, x, first_draw=first, key=key))
+        return pd.DataFrame(self.scaler.unscale_targets(drawn[:, 0]), columns=list(self.signature.target_names))
+
+    def log_density(self, rows: Float[np.ndarray, "row column"]) -> Float[np.ndarray, " row"]:
+        """log of the posterior predictive density of a density's rows, in original units."""
+        found = self.moments(rows, rows).log_density
+        return found - np.sum(np.log(self.scaler.y_sd.astype(np.float64)))
+
+    def _sample(self, thetas: Any, x: Any, **how: Any) -> Shaped[np.ndarray, "draw row ..."]:
+        """`predictive.samples`: targets of `x`, or of a density whole rows."""
+        model = self._problem.require_description().parts.model
+        return predictive.samples(self.posterior, thetas, x, arrange=model.arrange if self.is_density else None, **how)
 
     def log_likelihoods(
         self,
@@ -258,6 +298,8 @@ class Predictor:
 
     def table(self, x: Shaped[np.ndarray, "row ..."], *, seed: int = 0) -> pd.DataFrame:
         """The predictive distribution in original units, a row each: see `Run.predict`."""
+        if self.is_density:
+            return pd.DataFrame({"log_density": self.log_density(x)})
         moments, like = self.moments(x), self.signature
         if self.classifies:
             columns = {f"p_{name}": moments.mean[:, c] for c, name in enumerate(like.class_names)}

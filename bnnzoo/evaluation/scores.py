@@ -84,6 +84,13 @@ def regression(y: Float[np.ndarray, "row target"], moments: Moments, scaler: Sca
     }
 
 
+def density(moments: Moments, scaler: Scaler) -> dict[str, Estimate]:
+    """The score of a density of whole rows: in original units and the network's."""
+    nll = metrics.negative_log_likelihood(moments.log_density)
+    jacobian = float(np.sum(np.log(scaler.y_sd.astype(np.float64))))
+    return {"nll": nll._replace(value=nll.value + jacobian), "nll_standardised": nll}
+
+
 def sampled(found: Drawn) -> dict[str, Estimate]:
     """CRPS, and coverage and width of central intervals."""
     at = dict(zip(QUANTILES, found.quantiles, strict=True))

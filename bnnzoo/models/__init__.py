@@ -1,6 +1,7 @@
 """Architectures: each file is one, a factory of an Equinox module."""
 
 from bnnzoo.models._base import AbstractModel
+from bnnzoo.models.autoregressive import Autoregressive
 from bnnzoo.models.cnn import Cnn
 from bnnzoo.models.density import Density
 from bnnzoo.models.linear import Linear
@@ -8,4 +9,4 @@ from bnnzoo.models.mdn import Mdn
 from bnnzoo.models.mlp import Mlp
 from bnnzoo.models.resnet import Resnet
 
-__all__ = ["AbstractModel", "Cnn", "Density", "Linear", "Mdn", "Mlp", "Resnet"]
+__all__ = ["AbstractModel", "Autoregressive", "Cnn", "Density", "Linear", "Mdn", "Mlp", "Resnet"]

@@ -15,6 +15,12 @@ from bnnzoo.errors import UsageError
 from bnnzoo.posterior.likelihoods import AbstractLikelihood
 
 Activation = Literal["tanh", "relu", "gelu", "silu", "softplus"]
+Task = Literal["regression", "classification", "density"]
+NO_INPUTS = (
+    "the data have no inputs, all their columns are modelled (task density): use density or autoregressive, or leave "
+    "one out of --target"
+)
+"""Why a model of targets given inputs refuses such data."""
 
 
 def activation_function(name: Activation) -> Callable[[Array], Array]:
@@ -63,16 +69,12 @@ class AbstractModel(eqx.Module):
     def build(self, input_shape: tuple[int, ...], num_outputs: int, *, key: PRNGKeyArray) -> Callable[[Array], Array]:
         """A freshly initialised `eqx.Module` for inputs as `arrange` leaves them."""
 
-    def arrange(self, x: Shaped[np.ndarray, "batch ..."]) -> Shaped[np.ndarray, "batch ..."]:
+    def arrange(self, x: Shaped[np.ndarray | Array, "batch ..."]) -> Shaped[np.ndarray | Array, "batch ..."]:
         """Inputs as the network takes them: flattened to vectors unless the model wants images.
 
         Raises:
             UsageError: if the model cannot take such inputs.
         """
-        if 0 in x.shape[1:]:
-            raise UsageError(
-                "the data have no inputs, all their columns are targets; leave one out of --target, or use density"
-            )
         return x.reshape(len(x), -1)
 
     def split(self, network: Any) -> tuple[Callable[[Array], Array], Callable[[Array], Array]] | None:
@@ -85,8 +87,14 @@ class AbstractModel(eqx.Module):
         return None
 
     @classmethod
-    def default_likelihood(cls, task: Literal["regression", "classification"]) -> str:
-        """The name of the likelihood that goes with this model when none is asked for."""
+    def default_likelihood(cls, task: Task) -> str:
+        """The name of the likelihood that goes with this model when none is asked for.
+
+        Raises:
+            UsageError: if the model is none for such a task.
+        """
+        if task == "density":
+            raise UsageError(NO_INPUTS)
         return {"regression": "gaussian", "classification": "categorical"}[task]
 
     def own_likelihood(self) -> AbstractLikelihood | None:

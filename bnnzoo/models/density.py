@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 import equinox as eqx
 import jax
@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 from typing_extensions import Doc
 
 from bnnzoo.errors import UsageError
-from bnnzoo.models._base import AbstractModel
+from bnnzoo.models._base import AbstractModel, Task
 from bnnzoo.posterior.likelihoods import AbstractLikelihood, Mixture
 
 
@@ -28,10 +28,10 @@ class Constant(eqx.Module):
 
 
 class Density(AbstractModel):
-    """A mixture of Gaussians p(y | theta), the unsupervised case D = {y_i}; inputs, where there are any, are not used.
+    """A mixture of Gaussians p(x | theta), the unsupervised case D = {x_i}: data without inputs (`--task density`).
 
-    A table whose columns are all targets (`--target a --target b`) has no inputs. The one parameter `outputs` holds the
-    logits, means and raw scales of the mixture, which is the model's own likelihood.
+    Of data with inputs it models the targets alone. The one parameter `outputs` holds the logits, means and raw scales
+    of the mixture, which is the model's own likelihood.
     """
 
     brings_likelihood: ClassVar[bool] = True
@@ -43,11 +43,11 @@ class Density(AbstractModel):
         # Apart from one another from the start, or the components would stay equal.
         return Constant(jax.random.normal(key, (num_outputs,)))
 
-    def arrange(self, x: Shaped[np.ndarray, "batch ..."]) -> Float[np.ndarray, "batch nothing"]:
+    def arrange(self, x: Shaped[np.ndarray | Array, "batch ..."]) -> Float[np.ndarray, "batch nothing"]:
         return np.zeros((len(x), 0), np.float32)
 
     @classmethod
-    def default_likelihood(cls, task: Literal["regression", "classification"]) -> str:
+    def default_likelihood(cls, task: Task) -> str:
         if task == "classification":
             raise UsageError("model density: the targets are class labels; a mixture of Gaussians needs numbers")
         return "mixture"

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 from annotated_types import Ge
 from jaxtyping import Array, PRNGKeyArray
 from typing_extensions import Doc
 
 from bnnzoo.errors import UsageError
-from bnnzoo.models._base import AbstractModel, Activation, Perceptron, activation_function
+from bnnzoo.models._base import NO_INPUTS, AbstractModel, Activation, Perceptron, Task, activation_function
 from bnnzoo.posterior.likelihoods import AbstractLikelihood, Mixture
 
 
@@ -38,9 +38,11 @@ class Mdn(AbstractModel):
         return network.features, network.layers[-1]
 
     @classmethod
-    def default_likelihood(cls, task: Literal["regression", "classification"]) -> str:
+    def default_likelihood(cls, task: Task) -> str:
         if task == "classification":
             raise UsageError("model mdn: the targets are class labels; a mixture of Gaussians needs numbers: use mlp")
+        if task == "density":
+            raise UsageError(NO_INPUTS)
         return "mixture"
 
     def own_likelihood(self) -> AbstractLikelihood | None:

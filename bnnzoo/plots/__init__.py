@@ -11,6 +11,8 @@ from bnnzoo.plots.band import band as band
 from bnnzoo.plots.bands import bands as bands
 from bnnzoo.plots.calibration import coverage as coverage
 from bnnzoo.plots.calibration import reliability as reliability
+from bnnzoo.plots.density import density_of_one as density_of_one
+from bnnzoo.plots.density import density_of_two as density_of_two
 from bnnzoo.plots.loss import Descent as Descent
 from bnnzoo.plots.loss import loss as loss
 from bnnzoo.plots.ood import ood as ood

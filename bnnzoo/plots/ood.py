@@ -22,6 +22,7 @@ _AXES = {
     "mutual_information": "mutual information (nats)",
     "sd": "predictive sd / training sd of the target",
     "epistemic_sd": "epistemic sd / training sd of the target",
+    "nll": "minus the log density of a row (nats)",
 }
 
 
@@ -81,5 +82,5 @@ def _edges(score: str, values: list[np.ndarray]) -> np.ndarray:
     if score == "max_probability":
         return np.linspace(0, 1, _BINS + 1)
     top = max(float(np.quantile(one, 0.99)) for one in values) or 1.0
-    low = 0.0 if score != "sd" else min(float(one.min()) for one in values)
+    low = 0.0 if score not in ("sd", "nll") else min(float(one.min()) for one in values)
     return np.linspace(low, max(top, low + 1e-6), _BINS + 1)

@@ -191,6 +191,29 @@ class Mixture(AbstractLikelihood):
         return dist.MixtureSameFamily(dist.Categorical(logits=logits), dist.Normal(mean, scale).to_event(1))
 
 
+class MixturePerTarget(AbstractLikelihood):
+    """A mixture of Gaussians for each target, independent of one another given the outputs.
+
+    Outputs, for each target in turn: `components` logits (none for one component), then means, then softplus scales.
+    """
+
+    task: ClassVar[Literal["regression", "classification"]] = "regression"
+    scales_targets: ClassVar[bool] = True
+
+    components: Annotated[int, Ge(1), Doc("number of Gaussians of each target")] = 2
+
+    def num_outputs(self, num_targets: int) -> int:
+        return num_targets * Mixture(self.components).num_outputs(1)
+
+    def distribution(self, output: Float[Array, " output"]) -> dist.Distribution:
+        k = self.components
+        each = output.reshape(-1, Mixture(k).num_outputs(1))
+        means, scales = each[:, -2 * k : -k], jax.nn.softplus(each[:, -k:]) + 1e-4
+        if k == 1:
+            return dist.Normal(means[:, 0], scales[:, 0]).to_event(1)
+        return dist.MixtureSameFamily(dist.Categorical(logits=each[:, :k]), dist.Normal(means, scales)).to_event(1)
+
+
 class Heteroscedastic(AbstractLikelihood):
     """N(mean, sd^2), both network outputs: noise that depends on the input."""
 

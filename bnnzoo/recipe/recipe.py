@@ -27,7 +27,7 @@ class Recipe:
 
     data: Annotated[str | None, Doc("a registered data set, or a file: .csv .tsv .parquet .npz, an IDX folder")] = None
     target: Annotated[tuple[str, ...], Doc("a target column; repeatable; the last column unless given")] = ()
-    task: Annotated[Literal["regression", "classification"] | None, Doc("from the data unless given")] = None
+    task: Annotated[Literal["regression", "classification", "density"] | None, Doc("from the data unless given")] = None
     columns: Annotated[tuple[str, ...], Doc("an input column; repeatable; all but the targets unless given")] = ()
     drop: Annotated[tuple[str, ...], Doc("a column to leave out; repeatable")] = ()
     missing: Annotated[

@@ -15,6 +15,7 @@ from bnnzoo.evaluation import ood as ood_scores
 from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.plots import Picture, Slice
 from bnnzoo.report.bands import LEVELS, around, bands, has_band, regression, target_index
+from bnnzoo.report.density import density
 from bnnzoo.report.probes import probed
 
 _MOST_SLICES = 6
@@ -37,9 +38,11 @@ def slices(predictor: Predictor, *, target: str | None = None) -> Picture:
         target: one of the targets, or the number of a class; the first target, or class 1, unless given.
 
     Raises:
-        UsageError: for images, or a regression on one input, which the band shows.
+        UsageError: for images, a density, or a regression on one input, which the band shows.
     """
     like = predictor.signature
+    if predictor.is_density:
+        raise UsageError("slices are along inputs, and a density has none")
     if len(like.shape) != 1:
         raise UsageError("slices are for features of a table; these inputs are images")
     if has_band(predictor):
@@ -162,6 +165,7 @@ class Drawing(NamedTuple):
 PREDICTS = "What it predicts"
 PICTURES = {
     "band": Drawing(PREDICTS, band),
+    "density": Drawing(PREDICTS, density),
     "slices": Drawing(PREDICTS, slices),
     "ood": Drawing(PREDICTS, ood),
     "calibration": Drawing(findings.CALIBRATED, calibration),

@@ -65,7 +65,7 @@ class _Root(BaseModel):
     ess_bulk: float = 0.0
     signature: str = ""
     data_sha256: _Name = ""
-    task: Literal["regression", "classification"] = "regression"
+    task: Literal["regression", "classification", "density"] = "regression"
     likelihood: _Name = ""
     rows: _Count = 0
     inexact_resume: str = ""

@@ -21,6 +21,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 from bnnzoo import registry
 from bnnzoo.errors import UsageError
 from bnnzoo.models import AbstractModel
+from bnnzoo.models._base import Task
 from bnnzoo.posterior import Data, NetworkPosterior
 from bnnzoo.posterior.layout import leaf_name, named_leaves
 from bnnzoo.posterior.likelihoods import AbstractLikelihood
@@ -32,7 +33,7 @@ from bnnzoo.testing.model_report import ModelReport, Result
 INPUTS = ((5,), (8, 8), (3, 7, 6))
 """Shapes of one input: features, a grey image, an image with channels. Those that `arrange` refuses are passed over."""
 
-_TASKS = ("regression", "classification")
+_TASKS: tuple[Task, ...] = ("regression", "classification", "density")
 _ROWS = 6
 _CLASSES, _TARGETS = 3, 2
 _TOLERANCE = 1e-4
@@ -69,14 +70,17 @@ def check_model(
             results.append(_result("inputs", written, "", found))
             # What depends on the likelihood depends little on the shape: one shape sees them all.
             for name in list(likelihoods) if first else list(likelihoods)[:1]:
-                case = _Case(model, likelihoods[name], arranged, jax.random.fold_in(jax.random.key(seed), i))
+                columns = int(np.prod(shape)) if len(refused.keys() & set(_TASKS)) > 1 else _TARGETS
+                case = _Case(model, likelihoods[name], arranged, columns, jax.random.fold_in(jax.random.key(seed), i))
                 results += [_result(check, written, name, found) for check, found in _checks(case)]
     return ModelReport(type(model).__name__, tuple(results), refused)
 
 
 def _likelihoods(model: AbstractModel, refused: dict[str, str]) -> Iterator[tuple[str, AbstractLikelihood]]:
-    """The likelihood that a run takes for each task, by name."""
+    """The likelihood that a run takes for each task, by name; of a density where the model takes no inputs."""
     for task in _TASKS:
+        if task == "density" and len(refused) < 2:
+            return
         try:
             name = model.default_likelihood(task)
         except UsageError as error:
@@ -113,11 +117,13 @@ class _Case(NamedTuple):
     model: AbstractModel
     likelihood: AbstractLikelihood
     x: Float[np.ndarray, "row ..."]
+    columns: int
+    """Targets of a regression; of a density, the columns of a row."""
     key: PRNGKeyArray
 
     @property
     def num_targets(self) -> int:
-        return _CLASSES if self.likelihood.task == "classification" else _TARGETS
+        return _CLASSES if self.likelihood.task == "classification" else self.columns
 
     def build(self, number: int) -> Any:
         """A network from the key of that number."""

@@ -1,0 +1,107 @@
+"""A neural density: each column given those before it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Annotated, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from annotated_types import Ge
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from typing_extensions import Doc
+
+from bnnzoo.errors import UsageError
+from bnnzoo.models._base import AbstractModel, Activation, Task, activation_function
+from bnnzoo.posterior.likelihoods import AbstractLikelihood, MixturePerTarget
+
+
+class Masked(eqx.Module):
+    """A dense layer of which some weights count as 0: what is masked never reaches the output.
+
+    Every unit has a degree; a weight counts where that of its output is at least that of its input.
+    """
+
+    weight: Float[Array, "output input"]
+    bias: Float[Array, " output"]
+    degrees: tuple[tuple[int, ...], tuple[int, ...]] = eqx.field(static=True)
+
+    def __init__(self, before: tuple[int, ...], after: tuple[int, ...], *, key: PRNGKeyArray):
+        key_weight, key_bias = jax.random.split(key)
+        limit = len(before) ** -0.5
+        self.weight = jax.random.uniform(key_weight, (len(after), len(before)), minval=-limit, maxval=limit)
+        self.bias = jax.random.uniform(key_bias, (len(after),), minval=-limit, maxval=limit)
+        self.degrees = before, after
+
+    @property
+    def mask(self) -> Bool[np.ndarray, "output input"]:
+        """Which weights count."""
+        before, after = self.degrees
+        return np.array(after)[:, None] >= np.array(before)
+
+    def __call__(self, x: Float[Array, " input"]) -> Float[Array, " output"]:
+        return jnp.where(self.mask, self.weight, 0) @ x + self.bias
+
+
+class MaskedPerceptron(eqx.Module):
+    """Masked layers with an activation between them: the outputs of column d depend on the columns before d alone."""
+
+    layers: tuple[Masked, ...]
+    activation: Callable[[Array], Array] = eqx.field(static=True)
+
+    def features(self, x: Float[Array, " column"]) -> Float[Array, " hidden"]:
+        """What the last layer takes."""
+        for layer in self.layers[:-1]:
+            x = self.activation(layer(x))
+        return x
+
+    def __call__(self, x: Float[Array, " column"]) -> Float[Array, " output"]:
+        return self.layers[-1](self.features(x))
+
+
+class Autoregressive(AbstractModel):
+    """A density of rows, p(x) = prod_d p(x_d | x_1, ..., x_(d-1)): each factor a mixture of Gaussians.
+
+    One network gives the parameters of all factors; its masks keep those of column d from seeing column d and later
+    ones (Germain, Gregor, Murray and Larochelle 2015, MADE; with mixtures Uria, Murray and Larochelle 2013). The
+    order is that of the data's columns. A masked weight has its prior for a posterior. One column has no hidden layer.
+    """
+
+    brings_likelihood: ClassVar[bool] = True
+
+    hidden: Annotated[tuple[int, ...], Doc("widths of the hidden layers")] = (50,)
+    activation: Annotated[Activation, Doc("between the layers")] = "tanh"
+    components: Annotated[int, Ge(1), Doc("number of Gaussians of each column")] = 3
+
+    def __check_init__(self) -> None:
+        if any(width < 1 for width in self.hidden):
+            raise ValueError(f"hidden: every width must be >= 1 (got {self.hidden})")
+
+    def build(self, input_shape: tuple[int, ...], num_outputs: int, *, key: PRNGKeyArray) -> Callable[[Array], Array]:
+        columns = input_shape[0]
+        if num_outputs % columns:
+            raise UsageError(
+                f"model autoregressive: {num_outputs} outputs are not as many for each of {columns} columns"
+            )
+        # A hidden unit of degree d sees columns 1..d; the outputs of column d see units of degree d - 1 and less.
+        hidden = [tuple(1 + i % (columns - 1) for i in range(width)) for width in self.hidden if columns > 1]
+        last = tuple(np.repeat(np.arange(columns), num_outputs // columns).tolist())
+        degrees = [tuple(range(1, columns + 1)), *hidden, last]
+        keys = jax.random.split(key, len(degrees) - 1)
+        layers = [Masked(a, b, key=k) for (a, b), k in zip(itertools.pairwise(degrees), keys, strict=True)]
+        return MaskedPerceptron(tuple(layers), activation_function(self.activation))
+
+    def split(self, network: MaskedPerceptron) -> tuple[Callable[[Array], Array], Callable[[Array], Array]]:
+        return network.features, network.layers[-1]
+
+    @classmethod
+    def default_likelihood(cls, task: Task) -> str:
+        if task != "density":
+            raise UsageError("model autoregressive: a density of all columns, without inputs: ask for --task density")
+        return "mixture-per-target"
+
+    def own_likelihood(self) -> AbstractLikelihood:
+        return MixturePerTarget(self.components)

@@ -1,0 +1,88 @@
+"""The predictive density of data without inputs, of one column or two, with the data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+
+from bnnzoo.plots import _style
+from bnnzoo.plots._picture import Picture
+from bnnzoo.plots._style import BLUE, INK, MUTED
+
+_TITLE = "Predictive density"
+_POINTS = 800
+_BINS = 30
+MASS = (0.99, 0.9, 0.5)
+"""What the regions of highest density hold."""
+
+
+def density_of_one(
+    grid: Float[np.ndarray, " point"],
+    density: Float[np.ndarray, " point"],
+    low: Float[np.ndarray, " point"],
+    high: Float[np.ndarray, " point"],
+    rows: Float[np.ndarray, " row"],
+    *,
+    column: str,
+) -> Picture:
+    """The density over its column, the band that holds 90 % of the draws' densities, and a histogram of the data."""
+    with _style.style():
+        figure, axes = _style.panels(height=2.4)
+        panel = axes[0, 0]
+        panel.hist(rows, bins=_BINS, density=True, color=MUTED, alpha=0.35, label="training data")
+        panel.fill_between(grid, low, high, color=BLUE, alpha=0.3, lw=0, label="90 % of draws")
+        panel.plot(grid, density, color=BLUE, label="predictive density")
+        panel.set(xlabel=column, ylabel="density", xlim=(grid[0], grid[-1]))
+        panel.set_ylim(bottom=0)
+        _style.headroom(panel, 0.25)
+        panel.legend(loc="upper center", ncols=3, columnspacing=1.2)
+    alt = (
+        f"Predictive density of {column} over a histogram of {len(rows)} training rows, largest ({density.max():.3g}) "
+        f"at {grid[density.argmax()]:.3g}, with the band that holds 90 % of the draws' densities."
+    )
+    table = pd.DataFrame({column: grid, "density": density, "q05": low, "q95": high})
+    return Picture("density", _TITLE, alt, figure, table)
+
+
+def density_of_two(
+    grids: tuple[Float[np.ndarray, " across"], Float[np.ndarray, " up"]],
+    density: Float[np.ndarray, "up across"],
+    rows: Float[np.ndarray, "row 2"],
+    *,
+    columns: Sequence[str],
+) -> Picture:
+    """The regions of highest density that hold 50, 90 and 99 % of all rows, and the data."""
+    across, up = grids
+    levels = levels_of(density)
+    with _style.style():
+        figure, axes = _style.panels(height=3.4)
+        panel = axes[0, 0]
+        for level, alpha in zip(levels, (0.18, 0.28, 0.4), strict=True):
+            panel.contourf(across, up, density, levels=[level, np.inf], colors=[BLUE], alpha=alpha)
+        edges = panel.contour(across, up, density, levels=levels, colors=[BLUE], linewidths=0.7)
+        panel.clabel(
+            edges, fmt={level: f"{100 * mass:.0f} %" for level, mass in zip(levels, MASS, strict=True)}, fontsize=7
+        )
+        shown = _style.some(len(rows), _POINTS)
+        panel.plot(*rows[shown].T, ".", color=INK, ms=3, alpha=0.6, mew=0)
+        panel.set(xlabel=columns[0], ylabel=columns[1])
+    peak = np.unravel_index(density.argmax(), density.shape)
+    alt = (
+        f"Regions of highest predictive density of {columns[0]} and {columns[1]} that hold 50, 90 and 99 % of all "
+        f"rows, over {len(shown)} of {len(rows)} training rows. The density is largest ({density.max():.3g}) at "
+        f"({across[peak[1]]:.3g}, {up[peak[0]]:.3g})."
+    )
+    x, y = np.meshgrid(across, up)
+    table = pd.DataFrame({columns[0]: x.ravel(), columns[1]: y.ravel(), "density": density.ravel()})
+    return Picture("density", _TITLE, alt, figure, table)
+
+
+def levels_of(density: Float[np.ndarray, "up across"]) -> list[float]:
+    """The densities above which the shares `MASS` of all mass on the grid lie, ascending and no two the same."""
+    ordered = np.sort(density.ravel())[::-1].astype(float)
+    held = np.cumsum(ordered) / ordered.sum()
+    levels = [float(ordered[min(np.searchsorted(held, mass), len(held) - 1)]) for mass in MASS]
+    return [level * (1 + 1e-9 * i) for i, level in enumerate(levels)]

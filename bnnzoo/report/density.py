@@ -1,0 +1,51 @@
+"""The arrays behind the picture of a density."""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Float
+
+from bnnzoo import plots
+from bnnzoo.errors import UsageError
+from bnnzoo.evaluation import metrics, predictive
+from bnnzoo.evaluation.predictor import Predictor
+from bnnzoo.plots import Picture
+
+_BEYOND = 0.2
+"""Share of the data's range that is drawn on each side of it."""
+_POINTS, _POINTS_OF_TWO = 301, 71
+_DRAWS = 400
+"""Of how many draws of a chain, at most, the band is."""
+
+
+def density(predictor: Predictor) -> Picture:
+    """The posterior predictive density of one or two columns, over the data.
+
+    Raises:
+        UsageError: where there are inputs, or more columns.
+    """
+    names = predictor.signature.target_names
+    if not predictor.is_density:
+        raise UsageError("a density is of data without inputs (--task density)")
+    if len(names) > 2:
+        raise UsageError(f"a density is drawn of one or two columns, these are {len(names)}; predict --draws has rows")
+    rows = predictor.record.training_rows()[1].astype(float)
+    if len(names) == 2:
+        across, up = (_around(column, _POINTS_OF_TWO) for column in rows.T)
+        x, y = np.meshgrid(across, up)
+        said = np.exp(predictor.log_density(np.stack([x.ravel(), y.ravel()], 1).astype(np.float32)))
+        return plots.density_of_two((across, up), said.reshape(x.shape), rows, columns=names)
+    grid = _around(rows[:, 0], _POINTS)
+    points = grid[:, None].astype(np.float32)
+    kept = plots.some(predictor.record.shape[1], _DRAWS)
+    each = np.exp(predictor.log_likelihoods(points, points, kept)).reshape(-1, len(grid))
+    weights = predictor.record.weights
+    if weights is not None:
+        each = each[predictive.copies(len(each), weights.reshape(-1, predictor.record.shape[1])[:, kept].ravel())]
+    low, high = metrics.quantiles(np.sort(each, 0)[..., None], (0.05, 0.95)).squeeze(-1)
+    return plots.density_of_one(grid, np.exp(predictor.log_density(points)), low, high, rows[:, 0], column=names[0])
+
+
+def _around(values: Float[np.ndarray, " row"], points: int) -> Float[np.ndarray, " point"]:
+    beyond = _BEYOND * (np.ptp(values) or 1.0)
+    return np.linspace(values.min() - beyond, values.max() + beyond, points)

@@ -1,0 +1,142 @@
+"""The autoregressive density: its masks, its mass, its draws, its posterior."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+import bnnzoo
+from bnnzoo.data import load
+from bnnzoo.evaluation import predictive
+from bnnzoo.models import Autoregressive
+from bnnzoo.models.autoregressive import Masked
+from bnnzoo.posterior import NetworkPosterior
+from bnnzoo.posterior.priors import Normal
+from bnnzoo.testing import check_model
+
+KEY = jax.random.key(0)
+
+
+def posterior_of(model: Autoregressive, columns: int, rows: int = 1) -> tuple[NetworkPosterior, Any]:
+    """Of rows of zeros, and a draw of its prior."""
+    likelihood = model.own_likelihood()
+    network = model.build((columns,), likelihood.num_outputs(columns), key=KEY)
+    zeros = np.zeros((rows, columns), np.float32)
+    found = NetworkPosterior.of(network, likelihood, Normal(), zeros, zeros)
+    return found, found.sample_prior(key=jax.random.key(7))
+
+
+def log_densities(posterior: NetworkPosterior, theta: Any, rows: np.ndarray) -> np.ndarray:
+    likelihood, outputs = posterior.predictive(theta, jnp.asarray(rows))
+    return np.asarray(jax.vmap(likelihood.log_prob)(outputs, jnp.asarray(rows)))
+
+
+@pytest.mark.parametrize("hidden", [(), (7,), (12, 9)])
+def test_the_outputs_of_a_column_see_the_columns_before_it(hidden):
+    model = Autoregressive(hidden, components=2)
+    posterior, theta = posterior_of(model, 4)
+    x = jax.random.normal(KEY, (4,))
+    jacobian = np.asarray(jax.jacobian(posterior.network_at(theta))(x)).reshape(4, -1, 4)
+    sees = np.abs(jacobian).max(1) > 0
+    np.testing.assert_array_equal(sees, np.tri(4, k=-1, dtype=bool))
+
+
+@pytest.mark.parametrize("components", [1, 3])
+def test_the_density_has_mass_one(components, monkeypatch):
+    model = Autoregressive((6,), components=components)
+    line = np.linspace(-40, 40, 8001, dtype=np.float32)
+    posterior, theta = posterior_of(model, 1)
+    np.testing.assert_allclose(np.trapezoid(np.exp(log_densities(posterior, theta, line[:, None])), line), 1, atol=1e-3)
+    side = np.linspace(-15, 15, 601, dtype=np.float32)
+    plane = np.stack(np.meshgrid(side, side, indexing="ij"), -1).reshape(-1, 2)
+
+    def mass() -> float:
+        found, theta = posterior_of(model, 2)
+        density = np.exp(log_densities(found, theta, plane)).reshape(601, 601)
+        return float(np.trapezoid(np.trapezoid(density, side, axis=1), side))
+
+    np.testing.assert_allclose(mass(), 1, atol=1e-3)
+    # A network that sees the column it is about is no density.
+    monkeypatch.setattr(Masked, "mask", np.array(True))
+    assert abs(mass() - 1) > 0.01
+
+
+def test_rows_are_drawn_column_after_column():
+    """Rosenblatt 1952: the distribution functions of a row's columns given those before are independent and uniform."""
+    model = Autoregressive((8,), components=2)
+    posterior, theta = posterior_of(model, 3)
+
+    def uniform(arrange: Any) -> np.ndarray:
+        zeros, key = np.zeros((4000, 3), np.float32), jax.random.key(1)
+        drawn = predictive.samples(posterior, np.asarray(theta)[None], zeros, arrange=arrange, key=key)[0]
+        outputs = np.asarray(posterior.outputs(theta, jnp.asarray(drawn)), np.float64).reshape(-1, 3, 3, 2)
+        logits, means, raw = np.moveaxis(outputs, 2, 0)
+        weights = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+        return (weights * stats.norm.cdf(drawn[..., None], means, np.log1p(np.exp(raw)) + 1e-4)).sum(-1)
+
+    # Three tests, 1e-6 together.
+    assert min(stats.kstest(column, "uniform").pvalue for column in uniform(model.arrange).T) > 1e-6 / 3
+    # Given zeros instead of the columns before, they are not of this density.
+    assert min(stats.kstest(column, "uniform").pvalue for column in uniform(None).T) < 1e-6
+
+
+def test_nuts_draws_from_the_posterior_of_one_gaussian():
+    """One column, one component: mean m and softplus^-1(scale) r with N(0, 1) priors, their posterior on a grid."""
+    rows = np.random.default_rng(0).normal(0.4, 0.7, size=12)
+    words: dict[str, Any] = {"test_fraction": 0, "standardise": False, "init": "prior", "chain_method": "vectorized"}
+    run = bnnzoo.sample(
+        {"name": "autoregressive", "components": 1}, "nuts", data=rows, chains=40, warmup=200, draws=100, **words
+    )
+    draws = run.posterior["posterior"]
+    drawn = np.concatenate([draws["layers_0_bias"].values, draws["layers_0_weight"].values[..., 0]], 2)
+
+    def moments(prior: float) -> np.ndarray:
+        m, r = np.meshgrid(np.linspace(-2, 3, 501), np.linspace(-4, 4, 801), indexing="ij")
+        scale = np.log1p(np.exp(r)) + 1e-4
+        log_density = stats.norm.logpdf(rows, m[..., None], scale[..., None]).sum(-1)
+        log_density += stats.norm.logpdf(m, 0, prior) + stats.norm.logpdf(r, 0, prior)
+        weight = np.exp(log_density - log_density.max())
+        weight /= weight.sum()
+        first = [(weight * v).sum() for v in (m, r)]
+        # The masked weights are those of the prior.
+        return np.array([*first, *((weight * v**2).sum() for v in (m, r)), 0, 0, 1, 1])
+
+    values = np.concatenate([drawn[..., :2], drawn[..., :2] ** 2, drawn[..., 2:], drawn[..., 2:] ** 2], 2).mean(1)
+    limit = stats.t.isf(1e-6 / 16, len(values) - 1)
+    error = values.std(0, ddof=1) / len(values) ** 0.5
+    assert np.abs((values.mean(0) - moments(1.0)) / error).max() < limit
+    assert np.abs((values.mean(0) - moments(10.0)) / error).max() > limit
+
+
+def test_two_moons_are_no_gaussian():
+    """The held-out log density beats that of a single Gaussian with the moments of the training rows."""
+    data = load("two-moons")
+    model = {"name": "autoregressive", "hidden": (10,), "components": 3}
+    more: dict[str, Any] = {"chain_method": "vectorized", "start_steps": 2000}
+    run = bnnzoo.sample(model, "mala", data="two-moons", chains=2, warmup=200, draws=40, thin=5, **more)
+    assert data.test is not None
+    test = data.test.y.astype(float)
+    own = run.predict(data.test.y)["log_density"].to_numpy()
+    gaussian = stats.multivariate_normal(data.y.mean(0), np.cov(data.y.T)).logpdf(test)
+    gain = own - gaussian
+    assert gain.mean() > 10 * gain.std() / len(gain) ** 0.5
+    found = run.evaluate()
+    np.testing.assert_allclose(found["nll"], -own.mean(), rtol=1e-5)
+    np.testing.assert_allclose(found["nll"] - found["nll_standardised"], np.log(data.y.std(0)).sum(), rtol=1e-4)
+    drawn = run.predict(draws=500).to_numpy()
+    # New rows lie where the rows are: three sds of the noise and no more from a half circle.
+    away = np.min(np.linalg.norm(drawn[:, None] - data.y[None], axis=2), 1)
+    assert np.quantile(away, 0.9) < 0.3
+    assert run.plot("density").table["density"].min() >= 0
+
+
+def test_the_model_is_held_to_what_samplers_take_for_granted():
+    report = check_model(Autoregressive((8,)))
+    assert report.passed, report
+    assert eqx.tree_equal(Autoregressive((8,)), Autoregressive((8,)))
