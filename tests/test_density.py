@@ -143,7 +143,7 @@ def test_the_predictive_density_and_its_draws_are_in_the_units_of_the_data(line,
     assert "--data FILE" in capsys.readouterr().err
 
 
-def test_pictures_of_a_density(line, tmp_path):
+def test_pictures_of_a_density(line):
     _, run = line
     found = run.plot("density")
     assert {"x0", "density", "q05", "q95"} == set(found.table)
@@ -152,6 +152,11 @@ def test_pictures_of_a_density(line, tmp_path):
     for name in ("band", "slices"):
         with pytest.raises(UsageError):
             run.plot(name)
+
+
+@pytest.mark.slow
+def test_a_report_and_unfamiliar_rows_of_a_density(line, tmp_path):
+    _, run = line
     page = run.report(tmp_path / "report.html").read_text()
     assert "Predictive density" in page
     assert run.evaluate(ood="noise")["ood_auroc_nll"] > 0.5
