@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from bnnzoo.data import Dataset, load_asked
+from bnnzoo.errors import UsageError
 from bnnzoo.recipe import Layer, read_layer, resolve
 
 MOST_ROWS = 20_000
@@ -34,7 +35,15 @@ def chosen(layers: Iterable[Layer], options: Mapping[str, Any], data: Any = None
 
 
 def rule(dataset: Dataset) -> tuple[str, str]:
-    """The name of a shipped recipe, and why that one."""
+    """The name of a shipped recipe, and why that one.
+
+    Raises:
+        UsageError: for data without inputs, which no recipe is for.
+    """
+    if dataset.task == "density":
+        raise UsageError(
+            f"{dataset.name}: no inputs; name model and sampler: bnnzoo sample autoregressive nuts --data ..."
+        )
     rows = f"{dataset.num_data} rows"
     if dataset.x.ndim > 2:
         return "images", f"{rows} of images"
