@@ -69,8 +69,10 @@ class AbstractModel(eqx.Module):
     def build(self, input_shape: tuple[int, ...], num_outputs: int, *, key: PRNGKeyArray) -> Callable[[Array], Array]:
         """A freshly initialised `eqx.Module` for inputs as `arrange` leaves them."""
 
-    def arrange(self, x: Shaped[np.ndarray | Array, "batch ..."]) -> Shaped[np.ndarray | Array, "batch ..."]:
+    def arrange(self, x: Shaped[Any, "batch ..."]) -> Shaped[Any, "batch ..."]:
         """Inputs as the network takes them: flattened to vectors unless the model wants images.
+
+        Of NumPy; where the model is of rows without inputs, also of JAX, which draws them.
 
         Raises:
             UsageError: if the model cannot take such inputs.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -43,7 +43,7 @@ class Density(AbstractModel):
         # Apart from one another from the start, or the components would stay equal.
         return Constant(jax.random.normal(key, (num_outputs,)))
 
-    def arrange(self, x: Shaped[np.ndarray | Array, "batch ..."]) -> Float[np.ndarray, "batch nothing"]:
+    def arrange(self, x: Shaped[Any, "batch ..."]) -> Float[np.ndarray, "batch nothing"]:
         return np.zeros((len(x), 0), np.float32)
 
     @classmethod

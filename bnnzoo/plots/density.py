@@ -37,8 +37,8 @@ def density_of_one(
         panel.plot(grid, density, color=BLUE, label="predictive density")
         panel.set(xlabel=column, ylabel="density", xlim=(grid[0], grid[-1]))
         panel.set_ylim(bottom=0)
-        _style.headroom(panel, 0.25)
-        panel.legend(loc="upper center", ncols=3, columnspacing=1.2)
+        _style.headroom(panel, 0.35)
+        panel.legend(loc="upper center", ncols=2)
     alt = (
         f"Predictive density of {column} over a histogram of {len(rows)} training rows, largest ({density.max():.3g}) "
         f"at {grid[density.argmax()]:.3g}, with the band that holds 90 % of the draws' densities."
