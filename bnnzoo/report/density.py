@@ -43,7 +43,9 @@ def density(predictor: Predictor) -> Picture:
     if weights is not None:
         each = each[predictive.copies(len(each), weights.reshape(-1, predictor.record.shape[1])[:, kept].ravel())]
     low, high = metrics.quantiles(np.sort(each, 0)[..., None], (0.05, 0.95)).squeeze(-1)
-    return plots.density_of_one(grid, np.exp(predictor.log_density(points)), low, high, rows[:, 0], column=names[0])
+    return plots.density_of_one(
+        grid, np.exp(predictor.log_density(points)), low, high, rows[:, 0], column="".join(names)
+    )
 
 
 def _around(values: Float[np.ndarray, " row"], points: int) -> Float[np.ndarray, " point"]:
