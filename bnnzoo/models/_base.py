@@ -77,6 +77,8 @@ class AbstractModel(eqx.Module):
         Raises:
             UsageError: if the model cannot take such inputs.
         """
+        if 0 in x.shape[1:]:
+            raise UsageError(NO_INPUTS)
         return x.reshape(len(x), -1)
 
     def split(self, network: Any) -> tuple[Callable[[Array], Array], Callable[[Array], Array]] | None:
