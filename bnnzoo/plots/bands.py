@@ -20,7 +20,7 @@ from bnnzoo.plots.band import Band, Curve, Of, draw_truth, outside, scatter, sha
 _COLUMNS = 4
 _COLOURS = (BLUE, AMBER, ORANGE, GREEN, PURPLE)
 """The order in which runs that lie over each other have them: neighbours far apart, also in grey."""
-_DASHES = ("-", "-", (0, (4, 2)), (0, (1, 1.2)), (0, (6, 2, 1, 2)))
+_DASHES = ("-", (0, (4, 2)), (0, (1, 1.2)), (0, (6, 2, 1, 2)), (0, (8, 3)))
 
 
 def bands(
