@@ -44,6 +44,7 @@ SAME = ("module", "text", "before", "after")
 TRAINED = "likelihood_power approximate"
 TESTS = {
     "samplers/_batch_sizes": "batch_sizes_auto penalty_identities",
+    "samplers/_conjugate": "gibbs",
     "samplers/_control_variate": "control_variates likelihood_power langevin",
     "samplers/_curvature": TRAINED,
     "samplers/_correction": "acceptance_tests",
@@ -66,7 +67,7 @@ TESTS = {
     "samplers/confidence": "acceptance_tests likelihood_power",
     "samplers/dropout": TRAINED,
     "samplers/ensemble": TRAINED,
-    "samplers/gibbs": "likelihood_power statistics conjugate run",
+    "samplers/gibbs": "gibbs likelihood_power statistics conjugate run",
     "samplers/hmc": "statistics conjugate run",
     "samplers/importance": "likelihood_power prior_samplers",
     "samplers/kernel": "penalty_identities nonfinite langevin",

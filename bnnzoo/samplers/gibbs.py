@@ -1,4 +1,4 @@
-"""Metropolis within Gibbs."""
+"""Gibbs sampling, by Metropolis where a conditional is not known."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from annotated_types import Gt, Lt
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from typing_extensions import Doc
 
+from bnnzoo.errors import UsageError
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.hyperparameter import Number, number
-from bnnzoo.posterior.layout import Layout
+from bnnzoo.samplers._conjugate import Conjugate, conjugate, draw_layer, draw_scale, is_affine
 from bnnzoo.samplers.base import AbstractSampler, Exactness, Stats
 from bnnzoo.samplers.kernel import choose, metropolis, standard_normal
 from bnnzoo.samplers.statistics import LOG_DENSITY, METROPOLIS, Statistic
@@ -38,12 +39,20 @@ class Gibbs(AbstractSampler[GibbsState]):
     Tierney 1994, section 2.4. For every block b in turn: theta' = theta but
     theta'_b = theta_b + eta_b eps, accepted with min(1, e^-Delta) over all data. Warm-up moves each log eta_b by
     t^-0.6 (acceptance - target) (Robbins and Monro 1951), then they are fixed.
+
+    `conditionals: conjugate` draws what has a known conditional from that (Geman and Geman 1984), after the others:
+    the last layer under Gaussian noise and a normal prior, a multivariate normal; and the noise's scale, by rejection
+    from a gamma law of its precision (`_conjugate`). A draw is accepted with probability 1.
     """
 
     exactness: ClassVar[Exactness] = "exact"
     statistics: ClassVar[tuple[Statistic, ...]] = (LOG_DENSITY, *METROPOLIS)
 
     blocks: Annotated[Blocks, Doc("what moves together: a layer, one array (weights or bias), or one number")] = "layer"
+    conditionals: Annotated[
+        Literal["metropolis", "conjugate"],
+        Doc("conjugate: a last layer and a noise scale are drawn from their conditionals, where those are known"),
+    ] = "metropolis"
     step_size: Annotated[Number, Gt(0), Doc("eta of every block at the start")] = number(0.01)
     target_acceptance: Annotated[Number, Gt(0), Lt(1), Doc("acceptance that warm-up tunes each eta to")] = number(0.35)
 
@@ -51,7 +60,8 @@ class Gibbs(AbstractSampler[GibbsState]):
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
     ) -> GibbsState:
         del num_warmup, key
-        number_of_blocks = int(self.members(posterior.layout)[-1]) + 1
+        # Where all is drawn there is one eta, of nothing: arrays without elements do not go through every loop.
+        number_of_blocks = max(self._count(posterior), 1)
         return GibbsState(
             theta,
             posterior.log_prior(theta),
@@ -60,18 +70,53 @@ class Gibbs(AbstractSampler[GibbsState]):
             jnp.zeros((), theta.dtype),
         )
 
-    def members(self, layout: Layout) -> Int[np.ndarray, " dim"]:
-        """The number of the block that each coordinate is in, from 0."""
+    def members(self, posterior: AbstractPosterior) -> Int[np.ndarray, " dim"]:
+        """The number of the block that each coordinate is in, from 0; -1 for what is drawn from its conditional."""
+        layout = posterior.layout
         if self.blocks == "coordinate":
-            return np.arange(layout.dim)
-        if self.blocks == "layer":
-            return layout.layer_index()
-        return np.repeat(np.arange(len(layout.blocks)), [block.size for block in layout.blocks])
+            found = np.arange(layout.dim)
+        elif self.blocks == "layer":
+            found = layout.layer_index()
+        else:
+            found = np.repeat(np.arange(len(layout.blocks)), [block.size for block in layout.blocks])
+        free = ~self._known(posterior).drawn(layout.dim)
+        numbers = np.full(layout.dim, -1)
+        numbers[free] = np.unique(found[free], return_inverse=True)[1]
+        return numbers
+
+    def _count(self, posterior: AbstractPosterior) -> int:
+        """Of the blocks that move by Metropolis."""
+        return int(self.members(posterior).max()) + 1
+
+    def _known(self, posterior: AbstractPosterior) -> Conjugate:
+        return conjugate(posterior) if self.conditionals == "conjugate" else Conjugate(slice(0, 0), slice(0, 0))
+
+    def check(self, posterior: AbstractPosterior) -> None:
+        if self.conditionals == "metropolis":
+            return
+        known = conjugate(posterior)
+        if not known.any:
+            raise UsageError(
+                "--sampler.conditionals conjugate: nothing is, but a last layer under --likelihood gaussian and a "
+                "normal prior, and a learned scale of gaussian; use --sampler.conditionals metropolis"
+            )
+        if known.layer.stop and not is_affine(posterior):
+            first = posterior.layout.name_of(known.layer.start)
+            raise UsageError(
+                f"--sampler.conditionals conjugate: the outputs are not affine in {first} and the rest of its layer; "
+                "use --sampler.conditionals metropolis"
+            )
+        if known.scale.stop and posterior.likelihood_power * posterior.num_data <= 1:
+            raise UsageError(
+                "--sampler.conditionals conjugate: one datum tells too little of a noise scale; use metropolis"
+            )
 
     def warmup_step(
         self, posterior: AbstractPosterior, state: GibbsState, *, key: PRNGKeyArray
     ) -> tuple[GibbsState, Stats]:
         state, stats, rates = self._sweep(posterior, state, key=key)
+        if not rates.size:
+            return state, stats
         count = state.count + 1
         scales = state.scales * jnp.exp(count**-0.6 * (rates - self.target_acceptance))
         return eqx.tree_at(lambda s: (s.scales, s.count), state, (scales, count)), stats
@@ -88,7 +133,7 @@ class Gibbs(AbstractSampler[GibbsState]):
     def _sweep(
         self, posterior: AbstractPosterior, state: GibbsState, *, key: PRNGKeyArray
     ) -> tuple[GibbsState, Stats, Float[Array, " block"]]:
-        members = jnp.asarray(self.members(posterior.layout))
+        members, known = jnp.asarray(self.members(posterior)), self._known(posterior)
 
         def visit(carry: Any, block: Int[Array, ""]) -> Any:
             theta, log_prior, log_likelihoods = carry
@@ -101,16 +146,22 @@ class Gibbs(AbstractSampler[GibbsState]):
             accepted, rate, diverging = metropolis(log_ratio, key=key_accept)
             return choose(accepted, (proposal, new_prior, new_likelihoods), carry), (accepted, rate, diverging)
 
-        number_of_blocks = state.scales.shape[0]
+        number_of_blocks = self._count(posterior)
         start = (state.position, state.log_prior, state.log_likelihoods)
         end, (accepted, rates, diverging) = jax.lax.scan(visit, start, jnp.arange(number_of_blocks))
+        told = rates
+        if known.any:
+            end, broken = _from_conditionals(posterior, known, end, key=jax.random.fold_in(key, number_of_blocks))
+            # What is drawn is accepted.
+            told = jnp.append(rates, jnp.where(broken, 0.0, 1.0))
+            accepted, diverging = jnp.append(accepted, ~broken), jnp.append(diverging, broken)
         theta, log_prior, log_likelihoods = end
         return (
             GibbsState(theta, log_prior, log_likelihoods, state.scales, state.count),
             {
                 "lp": log_prior + posterior.likelihood_power * jnp.sum(log_likelihoods),
                 "accepted": jnp.any(accepted),
-                "acceptance_rate": jnp.mean(rates),
+                "acceptance_rate": jnp.mean(told),
                 "diverging": jnp.any(diverging),
                 "step_size": jnp.mean(state.scales),
             },
@@ -119,4 +170,22 @@ class Gibbs(AbstractSampler[GibbsState]):
 
     def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> float:
         del means
-        return posterior.num_data * (int(self.members(posterior.layout)[-1]) + 1.0)
+        known = self._known(posterior)
+        # A draw of the layer looks at outputs and their derivatives, one of the scale at outputs; then comes a pass.
+        draws = 2.0 * (known.layer.stop > 0) + (known.scale.stop > 0)
+        return posterior.num_data * (self._count(posterior) + draws + (draws > 0))
+
+
+def _from_conditionals(
+    posterior: Any, known: Conjugate, start: Any, *, key: PRNGKeyArray
+) -> tuple[Any, Bool[Array, ""]]:
+    """The position after its draws, with its densities, and whether one was not a number: then it is as it was."""
+    key_layer, key_scale = jax.random.split(key)
+    theta = start[0]
+    if known.layer.stop:
+        theta = draw_layer(posterior, known.layer, theta, key=key_layer)
+    if known.scale.stop:
+        theta = draw_scale(posterior, known.scale, theta, key=key_scale)
+    end = (theta, posterior.log_prior(theta), posterior.log_likelihoods(theta))
+    broken = ~jnp.isfinite(jnp.sum(theta) + end[1] + jnp.sum(end[2]))
+    return choose(broken, start, end), broken

@@ -1,0 +1,188 @@
+"""Gibbs sampling from conditionals that are known, held to their closed forms."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gaussian_mean import Z, agrees, scores
+from scipy import stats
+
+from bnnzoo.errors import UsageError
+from bnnzoo.models import Linear, Mlp
+from bnnzoo.posterior import NetworkPosterior
+from bnnzoo.posterior.likelihoods import Gaussian, StudentT
+from bnnzoo.posterior.priors import FanIn, Hierarchical, Normal
+from bnnzoo.posterior.priors import Laplace as LaplacePrior
+from bnnzoo.samplers import Gibbs
+from bnnzoo.samplers._conjugate import conjugate, draw_layer
+from bnnzoo.testing.targets import regression
+
+CHAINS = 10_000
+
+
+def _starts(keys: Any, dim: int, steps: int) -> Any:
+    return jax.vmap(lambda key: jax.random.normal(jax.random.fold_in(key, steps), (dim,)))(keys)
+
+
+def _ends(sampler: Gibbs, posterior: Any, *, steps: int, chains: int = CHAINS) -> tuple[np.ndarray, dict[str, Any]]:
+    """Ends of independent chains from N(0, 1), [chain, dim], and the statistics of their last steps."""
+
+    @eqx.filter_jit
+    def run(posterior, starts, keys):
+        def chain(start_and_key):
+            start, key = start_and_key
+            state = sampler.init(posterior, start, num_warmup=0, key=key)
+
+            def sweep(i, carry):
+                return sampler.step(posterior, carry[0], key=jax.random.fold_in(key, i))
+
+            first = sampler.step(posterior, state, key=jax.random.fold_in(key, 0))
+            return jax.lax.fori_loop(1, steps, sweep, first)
+
+        state, found = jax.lax.map(chain, (starts, keys), batch_size=min(chains, 500))
+        return state.position, found
+
+    keys = jax.random.split(jax.random.key(5), chains)
+    position, found = run(posterior, _starts(keys, posterior.layout.dim, steps), keys)
+    return np.asarray(position, float), {name: np.asarray(value) for name, value in found.items()}
+
+
+def _whitened(values: np.ndarray, mean: np.ndarray, covariance: np.ndarray) -> list[dict[str, float]]:
+    """Scores of each coordinate of L^-1 (theta - mean)."""
+    return [scores(z) for z in np.linalg.solve(np.linalg.cholesky(covariance), (values - mean).T)]
+
+
+def test_one_sweep_draws_a_linear_regression_exactly():
+    target = regression()
+    values, found = _ends(Gibbs(conditionals="conjugate"), target.posterior, steps=1)
+    assert all(agrees(one) for one in _whitened(values, target.mean, target.covariance))
+    assert found["accepted"].all()
+    assert (found["acceptance_rate"] == 1).all()
+    np.testing.assert_allclose(
+        found["lp"], jax.jit(jax.vmap(target.posterior.log_density))(values.astype(np.float32)), rtol=1e-4
+    )
+    # The positive control: the law at another power of the likelihood.
+    other = dataclasses.replace(target.posterior, likelihood_power=np.float32(0.8))
+    wide, _ = _ends(Gibbs(conditionals="conjugate"), other, steps=1)
+    assert max(one["variance"] for one in _whitened(wide, target.mean, target.covariance)) > 2 * Z
+
+
+def _rows(count: int, *, inputs: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(2)
+    x = rng.normal(size=(count, inputs)).astype(np.float32)
+    return x, (0.7 * x[:, :1] - 0.2 + 0.4 * rng.normal(size=(count, 1))).astype(np.float32)
+
+
+@pytest.mark.parametrize(("prior", "targets"), [(FanIn(scale=1.3), 1), (Hierarchical(), 2)])
+def test_a_last_layer_is_drawn_from_its_regression_on_the_features(prior, targets):
+    x, y = _rows(30, inputs=2)
+    y = np.concatenate([y, -2 * y], 1)[:, :targets]
+    network = Mlp((3,)).build((2,), targets, key=jax.random.key(1))
+    posterior = NetworkPosterior.of(network, Gaussian(scale=0.5), prior, x, y, likelihood_power=0.7)
+    theta = posterior.start(key=jax.random.key(2))
+    layer = conjugate(posterior).layer
+    draw = jax.jit(jax.vmap(lambda key: draw_layer(posterior, layer, theta, key=key)))
+    values = np.asarray(draw(jax.random.split(jax.random.key(3), CHAINS)), float)
+    np.testing.assert_array_equal(values[:, : layer.start], np.tile(theta[: layer.start], (CHAINS, 1)))
+    np.testing.assert_array_equal(values[:, layer.stop :], np.tile(theta[layer.stop :], (CHAINS, 1)))
+
+    at = {name: np.asarray(value, float) for name, value in posterior.layout.unflatten(theta).items()}
+    hidden = np.tanh(x @ at["layers_0_weight"].T + at["layers_0_bias"])
+    design = np.column_stack([hidden, np.ones(len(x))])
+    sd = np.r_[np.full(3, 1.3 / 3**0.5), 1.3] if targets == 1 else np.full(4, np.exp(at["prior_scale"][1]))
+    covariance = np.linalg.inv(0.7 / 0.5**2 * design.T @ design + np.diag(sd**-2.0))
+    known = posterior.layout.unflatten(values)
+    for target in range(targets):
+        found = np.column_stack([known["layers_1_weight"][:, target], known["layers_1_bias"][:, target]])
+        mean = covariance @ design.T @ y[:, target] * 0.7 / 0.5**2
+        assert all(agrees(one) for one in _whitened(found, mean, covariance))
+        wrong = np.linalg.inv(0.7 / 0.5**2 * design.T @ design + np.diag((1.5 * sd) ** -2.0))
+        assert max(abs(one["variance"]) for one in _whitened(found, mean, wrong)) > Z
+
+
+def _scale_moments(x: np.ndarray, y: np.ndarray, halfnormal: bool) -> tuple[float, float]:
+    """Mean and sd of log s given the data, weights integrated out, by quadrature over log s."""
+    design = np.column_stack([x, np.ones(len(x))]).astype(float)
+    grid = np.linspace(-5, 3, 4001)
+    logs = []
+    for u in grid:
+        covariance = np.exp(2 * u) * np.eye(len(x)) + design @ design.T
+        logs.append(stats.multivariate_normal.logpdf(y[:, 0], cov=covariance) + u - halfnormal * np.exp(2 * u) / 2)
+    weight = np.exp(np.array(logs) - max(logs))
+    weight /= weight.sum()
+    mean = float(weight @ grid)
+    return mean, float((weight @ (grid - mean) ** 2) ** 0.5)
+
+
+def test_a_noise_scale_is_drawn_by_rejection_and_the_joint_law_kept():
+    """Eight rows, where the prior of the scale counts; without it (the positive control) the mean is elsewhere."""
+    x, y = _rows(8)
+    y = 2 * y
+    network = Linear().build((1,), 1, key=jax.random.key(0))
+    posterior = NetworkPosterior.of(network, Gaussian(), Normal(), x, y)
+    values, found = _ends(Gibbs(conditionals="conjugate"), posterior, steps=25)
+    logs = values[:, -1]
+    mean, sd = _scale_moments(x, y, halfnormal=True)
+    assert abs(logs.mean() - mean) < Z * sd / CHAINS**0.5
+    squares = (logs - mean) ** 2
+    assert abs(squares.mean() - sd**2) < Z * squares.std() / CHAINS**0.5
+    assert abs(logs.mean() - _scale_moments(x, y, halfnormal=False)[0]) > 2 * Z * sd / CHAINS**0.5
+    assert not found["diverging"].any()
+
+
+def test_where_no_proposal_of_a_scale_is_kept_it_stays():
+    x, y = _rows(40)
+    network = Linear().build((1,), 1, key=jax.random.key(0))
+    posterior = NetworkPosterior.of(network, Gaussian(), Normal(scale=1e-3), x, 1000 * y)
+    values, found = _ends(Gibbs(conditionals="conjugate"), posterior, steps=1, chains=10)
+    starts = _starts(jax.random.split(jax.random.key(5), 10), 3, 1)
+    np.testing.assert_array_equal(values[:, 2], np.asarray(starts)[:, 2])
+    assert np.isfinite(found["lp"]).all()
+
+
+def test_metropolis_goes_on_elsewhere():
+    """The hidden layer moves by Metropolis, the last one and the scale are drawn: one eta is left to adapt."""
+    x, y = _rows(40)
+    network = Mlp((3,)).build((1,), 1, key=jax.random.key(1))
+    posterior = NetworkPosterior.of(network, Gaussian(), Normal(), x, y)
+    sampler = Gibbs(conditionals="conjugate", step_size=0.3)
+    sampler.check(posterior)
+    np.testing.assert_array_equal(sampler.members(posterior), [0] * 6 + [-1] * 5)
+    values, found = _ends(sampler, posterior, steps=1, chains=400)
+    assert found["accepted"].all()
+    assert 0.3 < found["acceptance_rate"].mean() < 1
+    moved = np.mean(values != np.asarray(_starts(jax.random.split(jax.random.key(5), 400), 11, 1)), 0)
+    assert (moved[6:] > 0.99).all()
+    assert ((moved[:6] > 0.05) & (moved[:6] < 1)).all()
+
+
+class Bent(eqx.Module):
+    """Outputs that are not affine in the last layer."""
+
+    layer: eqx.nn.Linear
+
+    def __call__(self, x: Any) -> Any:
+        return jnp.tanh(self.layer(x))
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "prior", "network", "said"),
+    [
+        (StudentT(), Normal(), None, "nothing is"),
+        (Gaussian(scale=0.3), LaplacePrior(), None, "nothing is"),
+        (Gaussian(), Normal(), Bent(eqx.nn.Linear(1, 1, key=jax.random.key(0))), "not affine in layer_weight"),
+    ],
+)
+def test_what_is_not_conjugate_is_refused(likelihood, prior, network, said):
+    x, y = _rows(10)
+    network = network or Linear().build((1,), 1, key=jax.random.key(0))
+    posterior = NetworkPosterior.of(network, likelihood, prior, x, y)
+    with pytest.raises(UsageError, match=said):
+        Gibbs(conditionals="conjugate").check(posterior)
+    Gibbs().check(posterior)
