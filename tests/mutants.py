@@ -432,8 +432,29 @@ def _sees_itself(patch: Patch) -> None:
     patch.setattr(Masked, "mask", property(mask))
 
 
+def _parties(wrong: Callable[[Any, Any], Any]) -> Callable[[Patch], None]:
+    """`wrong(right change, strata)`."""
+
+    def make(patch: Patch) -> None:
+        from bnnzoo.federated import chains, strata
+
+        right = strata.stratified
+        for module in (strata, chains):
+            patch.setattr(module, "stratified", lambda sums, plan, power=1.0: wrong(right(sums, plan, power), plan))
+
+    return make
+
+
+def _no_shares(found: Any, plan: Any) -> Any:
+    """The parties' variances weigh alike: each is taken for that of the mean party."""
+    rows = [one.rows for one in plan]
+    scale = [(sum(rows) / len(rows) / count) ** 2 for count in rows]
+    return found._replace(parts=found.parts * [[factor] for factor in scale])
+
+
 POWER = "tests/test_likelihood_power.py::test_"
 BARKER = "tests/test_acceptance_tests.py::test_barkers_acceptance_is_kept_under_normal_noise"
+STRATA = "tests/test_federated.py::test_the_change_and_its_noise_are_unbiased[False]"
 LOSS = f"{POWER}the_training_loss_is_the_log_density_for_each_datum"
 ROWS_DRAWN = "tests/test_row_probabilities.py::test_rows_come_as_often_as_their_probabilities_say"
 SEES = "tests/test_autoregressive.py::test_the_outputs_of_a_column_see_the_columns_before_it[hidden1]"
@@ -462,6 +483,8 @@ MUTANTS = (
     Mutant("no finite-population factor", _difference(_infinite_population), (ESTIMATE,)),
     Mutant("reversed proposal ratio", _ratio(lambda q: -q), (DRIFT, SKEWED)),
     Mutant("no proposal ratio", _ratio(lambda q: 0 * q), (DRIFT,)),
+    Mutant("parties: noise not in sigma2", _parties(lambda found, plan: found._replace(known=0.0)), (STRATA,)),
+    Mutant("parties: variances not by their rows", _parties(_no_shares), (STRATA,)),
     Mutant("drift and acceptance on one batch", _one_batch, (OWN_KEY, SKEWED)),
     Mutant("MALA: reversed proposal ratio", _mala, (MALA,)),
     Mutant("SGLD: noise of half the variance", _noise_of_sgld(0.5**0.5), (FORMULA,)),

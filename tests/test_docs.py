@@ -94,7 +94,7 @@ def test_every_command_and_option_is_on_its_page():
         if name == "show":  # it takes the options of sample, so that only the word changes
             assert {p.name for p in command.params} == {p.name for p in commands()["sample"].params}
             continue
-        parts = command.commands.values() if name == "check" else [command]
+        parts = command.commands.values() if name in ("check", "party") else [command]
         options = [o for c in parts for p in c.params for o in [*p.opts, *p.secondary_opts] if o.startswith("-")]
         missing = [o for o in options if o not in ("--help", "-h") and f"`{o}`" not in sections[name]]
         assert not missing, name

@@ -39,6 +39,7 @@ COMMANDS = {
     "info": "catalogue",
     "plugins": "catalogue",
     "zoo": "zoo",
+    "party": "party",
 }
 """Each command and the module of this folder that has it, in the order of --help. A new command is one file with an
 `add_to(app)`, and its name here."""

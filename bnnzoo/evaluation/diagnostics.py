@@ -78,10 +78,11 @@ def quantities(predictor: Predictor, num_probes: int) -> dict[str, Float[np.ndar
 
     The mean and the log standard deviation, or the probability of every class, at the first test rows (training rows
     where there are none); the log density of (at most 500) training rows; the likelihood's own parameters. A mean can
-    agree between chains that disagree about the noise. Of a posterior made in Python, its parameters (at most 1000).
+    agree between chains that disagree about the noise. Of a posterior made in Python, or of rows that no file has, its
+    parameters (at most 1000).
     """
     record = predictor.record
-    if not record.names_a_model:
+    if not record.has_rows:
         return {"the parameters": predictor.some_parameters()[1]}
     probes = record.probes(num_probes)[1]
     if predictor.classifies:
@@ -94,9 +95,10 @@ def quantities(predictor: Predictor, num_probes: int) -> dict[str, Float[np.ndar
         scales = predictor.log_scales(probes)
         # Heavy tails may have no variance: then there is nothing to compare.
         found["predictive log sds"] = scales[..., np.isfinite(scales).all((0, 1, 3)), :]
-    rows = record.training_rows(effort.density_rows(predictor, num_probes))
-    values = predictor.log_likelihoods(*rows, np.arange(record.shape[1]))
-    found[_DENSITY] = values.sum(2, dtype=np.float64)
+    if record.has_training_rows:
+        rows = record.training_rows(effort.density_rows(predictor, num_probes))
+        values = predictor.log_likelihoods(*rows, np.arange(record.shape[1]))
+        found[_DENSITY] = values.sum(2, dtype=np.float64)
     own = [name for name in predictor.blocks if name.startswith("likelihood_")]
     return found | {name: record.array("posterior", name) for name in own}
 
@@ -112,7 +114,7 @@ def against_data(
     probability of training rows' labels over that of guessing.
     """
     record = predictor.record
-    if not record.names_a_model or record.weights is not None:
+    if not record.names_a_model or record.weights is not None or not record.has_training_rows:
         return {}
     x, y = record.training_rows(effort.density_rows(predictor, num_probes))
     if predictor.classifies:

@@ -58,10 +58,10 @@ def drawn(predictor: Predictor, x: Shaped[np.ndarray, "row ..."], y: Shaped[np.n
 def groups(predictor: Predictor, x_test: Shaped[np.ndarray, "row ..."]) -> Mapping[str, Mapping[str, np.ndarray]]:
     """posterior_predictive and log_likelihood, in original units, of every k-th draw of each chain."""
     record = predictor.record
-    x, y = record.training_rows()
+    x, y = record.training_rows()  # none of parties' rows
     kept = record.kept(max(len(x), len(x_test) * len(predictor.signature.target_names)))
     seed = int(record.attributes["seed"])
-    return {
-        "posterior_predictive": {"y": predictor.sample_each(x_test, kept, seed=seed), "draw": kept},
-        "log_likelihood": {"y": predictor.log_likelihoods(x, y, kept), "draw": kept},
-    }
+    found = {"posterior_predictive": {"y": predictor.sample_each(x_test, kept, seed=seed), "draw": kept}}
+    if len(x):
+        found["log_likelihood"] = {"y": predictor.log_likelihoods(x, y, kept), "draw": kept}
+    return found

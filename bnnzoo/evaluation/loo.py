@@ -54,7 +54,7 @@ def estimates(predictor: Predictor) -> dict[str, Estimate]:
     """Leave-one-out metrics of at most 2000 training rows, as far as the draws are the posterior's."""
     record = predictor.record
     chains, count = record.shape
-    if record.attributes["exactness"] == "approximate" or chains * count < 10:
+    if record.attributes["exactness"] == "approximate" or chains * count < 10 or not record.has_training_rows:
         return {}
     x, y = record.training_rows(_ROWS)
     values = predictor.log_likelihoods(x, y, record.kept(len(x)))

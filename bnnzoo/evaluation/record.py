@@ -125,6 +125,16 @@ class Record:
         except OSError as error:  # what is read is not what was written: HDF5's checksum
             raise UsageError(f"{self.path}: damaged: {name} is not what was written") from error
 
+    @property
+    def has_training_rows(self) -> bool:
+        """Whether the training rows are in the file: those of parties stay where they are."""
+        return self.tree["constant_data/x"].shape[0] > 0
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether there are any at which a model can be looked at."""
+        return self.names_a_model and (self.has_training_rows or self.has_test_rows)
+
     def training_rows(self, most: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Inputs and targets, or at most so many, evenly through the data."""
         x, y = self.array("constant_data", "x"), self.array("observed_data", "y")

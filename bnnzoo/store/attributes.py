@@ -74,6 +74,8 @@ class _Root(BaseModel):
     budget: _Name = ""
     plugins: Json[dict[str, str]] = {}
     seeds: Json[list[_Seed]] = []
+    federated: Json[dict[str, dict[str, Any]]] = {}
+    asked_again: Json[dict[str, _Count]] = {}
 
 
 def fault(attributes: Mapping[str, Any]) -> str:

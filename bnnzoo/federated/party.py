@@ -1,0 +1,161 @@
+"""A party: rows that do not leave it, and the sums that do."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from bnnzoo.assembly import Problem
+from bnnzoo.data import load
+from bnnzoo.errors import BnnzooError, UsageError
+from bnnzoo.federated.log import Log
+from bnnzoo.federated.messages import REFUSED, UNKNOWN, Agreement, Request, Words
+from bnnzoo.federated.scaling import moments
+from bnnzoo.federated.strata import power_sums
+from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.posterior.backend import arithmetic
+
+_SECRET = "secret"
+
+
+class Party:
+    """Answers three questions about its rows, each with a fixed set of numbers, and logs what it answers.
+
+    `offer`: how many rows there are, what a row looks like, sums and sums of squares of the columns, and how the party
+    will answer. `agree`: takes the model and the scaling. `sums`: of a fresh batch, for two positions of each chain,
+    the sums of d, d^2 and d^3, with d_i the difference of row i's log-likelihood. How many rows a batch has and what
+    noise is added is the party's own choice, and not the request's.
+    """
+
+    def __init__(
+        self,
+        data: Any,
+        folder: str | Path,
+        *,
+        batch_size: int,
+        sampling: Literal["replacement", "disjoint"] = "replacement",
+        noise_sd: float = 0.0,
+        target: Sequence[str] = (),
+        task: str | None = None,
+        secret: bytes | None = None,
+    ):
+        """Open the folder, and read the rows.
+
+        Args:
+            data: arrays `(x, y)`, a data frame, or what `--data` takes; all rows train.
+            folder: of the log and of the secret that batches and noise are drawn by, kept for a restart.
+            batch_size: rows a step, K.
+            sampling: rows alike, each drawn anew, or none twice in a step.
+            noise_sd: of a normal number added to the sum of d, in units of the log-likelihood.
+            target, task: as of `bnnzoo sample`.
+            secret: instead of the folder's.
+
+        Raises:
+            UsageError: for rows that cannot be used, or a batch that they do not make.
+        """
+        self.folder = Path(folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._rows = load(data, target=target, task=task)
+        count = self._rows.num_data
+        if not batch_size >= 2 or (sampling == "disjoint" and batch_size > count):
+            most = f" and {count}, its rows" if sampling == "disjoint" else ""
+            raise UsageError(f"{self.folder}: batch_size: must be from 2{most} (got {batch_size})")
+        if not (np.isfinite(noise_sd) and noise_sd >= 0):
+            raise UsageError(f"{self.folder}: noise_sd: must be >= 0 (got {noise_sd})")
+        self.batch_size, self.sampling, self.noise_sd = batch_size, sampling, float(noise_sd)
+        self._secret = secret or _kept_secret(self.folder / _SECRET)
+        self._log = Log(self.folder)
+        self._agreed: dict[str, AbstractPosterior] = {}
+
+    def answer(self, question: str, words: Words) -> Words:
+        """The answer to a question of a coordinator; what it says is in the log before it is returned."""
+        answers = {"offer": self._offer, "agree": self._agree, "sums": self._sums}
+        try:
+            found = answers[question](words)
+        # Whatever comes over a line is no reason to end: who sent it is told, in words that hold no row.
+        except (BnnzooError, ValueError, LookupError, TypeError) as error:
+            found = {REFUSED: str(error) if isinstance(error, BnnzooError) else f"{question}: {type(error).__name__}"}
+        self._log.add(str(question), found, step=words.get("step") if isinstance(words, dict) else None)
+        return found
+
+    def _offer(self, words: Words) -> Words:
+        del words
+        rows = self._rows
+        return {
+            "rows": rows.num_data,
+            "signature": rows.signature.to_json(),
+            "batch_size": self.batch_size,
+            "sampling": self.sampling,
+            "noise_sd": self.noise_sd,
+            **moments(rows),
+        }
+
+    def _agree(self, words: Words) -> Words:
+        agreement = Agreement(**words)
+        if agreement.signature != self._rows.signature.to_json():
+            raise UsageError(f"{self.folder.name}: the agreement is about other columns than this party has")
+        scaling = {name: np.asarray(values, np.float32) for name, values in agreement.scaling.items()}
+        problem = Problem.restored(
+            {"recipe": agreement.recipe, "signature": agreement.signature},
+            {**scaling, "x": self._rows.x},
+            {"y": self._rows.y},
+        )
+        self._agreed[agreement.name] = problem.posterior
+        return {"agreed": agreement.name}
+
+    def _sums(self, words: Words) -> Words:
+        request = Request.of(words)
+        posterior = self._agreed.get(request.agreement)
+        if posterior is None:
+            return {UNKNOWN: request.agreement}
+        if request.here.shape[1] != posterior.layout.dim:
+            raise UsageError(f"positions have {request.here.shape[1]} numbers, the model {posterior.layout.dim}")
+        key = jnp.asarray(request.digest(self._secret), jnp.uint32)
+        with arithmetic("float32"):
+            d, noise = _differences(
+                posterior, request.here, request.there, key, self.batch_size, self.sampling == "disjoint"
+            )
+        sums = power_sums(np.asarray(d), self.noise_sd * np.asarray(noise, np.float64))
+        return {"sums": sums.tolist()}
+
+
+@eqx.filter_jit
+def _differences(
+    posterior: AbstractPosterior,
+    here: Float[Array | np.ndarray, "chain dim"],
+    there: Float[Array | np.ndarray, "chain dim"],
+    words: Array,
+    size: int,
+    disjoint: bool,
+) -> tuple[Float[Array, "chain used"], Float[Array, " chain"]]:
+    """d of every row of each chain's batch, and a standard normal number a chain."""
+    root = jax.random.wrap_key_data(words, impl="threefry2x32")
+
+    def one(chain: Array, here: Array, there: Array) -> tuple[Array, Array]:
+        key_batch, key_noise = jax.random.split(jax.random.fold_in(root, chain))
+        batch = posterior.minibatch(size, replace=not disjoint, key=key_batch)
+        d = posterior.log_likelihood(there, batch) - posterior.log_likelihood(here, batch)
+        return d, jax.random.normal(key_noise)
+
+    return jax.vmap(one)(jnp.arange(len(here), dtype=jnp.uint32), jnp.asarray(here), jnp.asarray(there))
+
+
+def _kept_secret(path: Path) -> bytes:
+    """The secret of a folder, made when it is first asked for; only the party may read it."""
+    if not path.exists():
+        new = path.with_name(f".{path.name}.tmp")
+        new.unlink(missing_ok=True)
+        with open(new, "xb", opener=partial(os.open, mode=0o600)) as file:
+            file.write(secrets.token_bytes(32))
+        new.rename(path)
+    return path.read_bytes()

@@ -1,0 +1,65 @@
+"""A party in a process of its own: it listens, answers a party's three questions, and does nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from bnnzoo.federated.lines import communications
+from bnnzoo.federated.party import Party
+
+
+def serve(
+    party: Party,
+    address: str,
+    *,
+    listening: dict[str, Any] | None = None,
+    ready: Callable[[str], None] | None = None,
+) -> None:
+    """Answer for a party until the process ends, over `dask.distributed`'s communications and nothing else of Dask.
+
+    A Dask worker runs what its scheduler sends; this runs what is in `Party`. From here on this process opens no
+    pickle that comes over a connection of Dask.
+
+    Args:
+        address: where, such as tcp://127.0.0.1:8801; port 0 takes a free one.
+        listening: Dask's arguments of a listener, for tls://: see `security`.
+        ready: is told the address once the party can be asked.
+
+    Raises:
+        UsageError: where Dask is not installed.
+    """
+    dask = communications()
+    _open_no_pickle()
+    asyncio.run(_serve(dask, party, address, listening or {}, ready))
+
+
+async def _serve(
+    dask: Any, party: Party, address: str, listening: dict[str, Any], ready: Callable[[str], None] | None
+) -> None:
+    async def answer(comm: Any) -> None:
+        try:
+            while True:
+                message = await comm.read()
+                # One question at a time: a party has one log.
+                await comm.write(party.answer(message["question"], message["words"]))
+        except (OSError, LookupError, TypeError, ValueError):
+            comm.abort()  # it was closed, or speaks another language
+
+    async with dask.listen(address, answer, deserialize=False, **listening) as listener:
+        if ready is not None:
+            ready(listener.contact_address)
+        await asyncio.Event().wait()
+
+
+def _open_no_pickle() -> None:
+    """Dask opens pickles in messages, also of a listener that deserialises nothing: who can connect could run code."""
+    from distributed.protocol import core
+
+    class Refusing:
+        @staticmethod
+        def loads(*_: Any, **__: Any) -> Any:
+            raise ValueError("a pickled object is refused")
+
+    core.pickle = Refusing  # pyright: ignore[reportAttributeAccessIssue, reportPrivateImportUsage]

@@ -1,0 +1,336 @@
+"""Rows that stay where they are: sums of parties give the pooled posterior, and nothing else leaves a party."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import bnnzoo
+from bnnzoo import zoo
+from bnnzoo.data import Scaler, from_arrays
+from bnnzoo.errors import BnnzooError, UsageError
+from bnnzoo.federated import Coordinator, Party, chains, read_log, show_log, strata
+from bnnzoo.federated.lines import LocalLine
+from bnnzoo.federated.messages import Request
+from bnnzoo.federated.scaling import moments, scaler_of
+from bnnzoo.federated.strata import Stratum
+from bnnzoo.posterior.backend import arithmetic
+from bnnzoo.sampling.keys import Keys
+
+NOISE, Z = 0.5, 4.89
+"""Of the likelihood; and what a standard normal passes once in a million, on either side."""
+ROWS, BATCH = (60, 240, 120), (40, 60, 40)
+OFFSETS = (-1.0, 0.0, 1.5)
+"""What the parties' targets differ by beyond the line: their mean differences differ more than their rows."""
+OPTIONS: dict[str, Any] = {
+    "likelihood": {"name": "gaussian", "scale": NOISE},
+    "prior": {"name": "normal", "scale": 1.0},
+    "standardise": False,
+}
+
+
+def tables(seed: int = 3) -> list[tuple[np.ndarray, np.ndarray]]:
+    rng = np.random.default_rng(seed)
+    found = []
+    for rows, offset in zip(ROWS, OFFSETS, strict=True):
+        x = rng.normal(size=(rows, 2)) @ np.array([[1.0, 0.6], [0.0, 0.8]]) + [0.5, -0.3]
+        y = x @ [0.8, -0.4] + 0.3 + offset + NOISE * rng.normal(size=rows)
+        found.append((x.astype(np.float32), y.astype(np.float32)))
+    return found
+
+
+def closed_form() -> tuple[np.ndarray, np.ndarray]:
+    """Mean and covariance of (weights, bias) given the rows of all parties."""
+    x, y = (np.concatenate(parts).astype(float) for parts in zip(*tables(), strict=True))
+    design = np.column_stack([x, np.ones(len(x))])
+    covariance = np.linalg.inv(design.T @ design / NOISE**2 + np.eye(3))
+    return covariance @ design.T @ y / NOISE**2, covariance
+
+
+def parties(folder: Path, *, sizes: tuple[int, ...] = BATCH, **more: Any) -> dict[str, Party]:
+    settings = {"sampling": "replacement", **more}
+    return {
+        name: Party(table, folder / name, batch_size=size, secret=name.encode(), **settings)
+        for name, table, size in zip("abc", tables(), sizes, strict=True)
+    }
+
+
+# ---- the sums ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("disjoint", [False, True])
+def test_the_change_and_its_noise_are_unbiased(disjoint):
+    """Over 20 000 draws of batches: mean, variance, and what is said of the variance; 1e-6 a number."""
+    rng, count = np.random.default_rng(5), 20_000
+    values = [
+        rng.gamma(2.0, size=rows) * scale + shift for rows, scale, shift in ((40, 1, 0), (90, 0.3, 2), (25, 2, -1))
+    ]
+    plan = [
+        Stratum(len(v), used, disjoint, noise) for v, used, noise in zip(values, (20, 30, 12), (0, 3, 1), strict=True)
+    ]
+    sums = []
+    for v, one in zip(values, plan, strict=True):
+        order = rng.permuted(np.tile(np.arange(one.rows), (count, 1)), axis=1)[:, : one.used]
+        rows = order if disjoint else rng.integers(one.rows, size=(count, one.used))
+        sums.append(strata.power_sums(v[rows], one.noise_sd * rng.normal(size=count)))
+    found = strata.stratified(np.stack(sums), plan, 0.5)
+    truth = 0.5 * sum(v.sum() for v in values)
+    error = found.mean - truth
+    variance = error.var()
+    assert abs(error.mean()) < Z * (variance / count) ** 0.5
+    assert abs(found.sigma2.mean() - variance) < Z * ((found.sigma2.std() + variance * 2**0.5) / count**0.5) * 1.1
+    cube = error**3
+    assert abs(found.third.mean() - cube.mean()) < Z * (cube.std() + found.third.std()) / count**0.5
+    # Wrong: one spread of all rows for the spread within each party's.
+    pooled = _pooled(np.stack(sums), plan, 0.5)
+    assert abs(pooled.sigma2.mean() - variance) > 0.2 * variance
+
+
+def _pooled(sums: np.ndarray, plan: Any, power: float = 1.0) -> strata.Change:
+    """Wrong: sigma2 as if all drawn rows were one simple random sample of all rows."""
+    right = strata.stratified(sums, plan, power)
+    used, rows = sum(one.used for one in plan), sum(one.rows for one in plan)
+    mean = sums[..., 0].sum(0) / used
+    spread = (sums[..., 1].sum(0) / used - mean**2) * used / (used - 1)
+    shares = np.array([one.used / used for one in plan])[:, None]
+    return right._replace(parts=(power * rows) ** 2 * spread / used * shares)
+
+
+def _unpaid(sums: np.ndarray, plan: Any, power: float = 1.0) -> strata.Change:
+    """Wrong: the parties' noise is not put into sigma2."""
+    return strata.stratified(sums, plan, power)._replace(known=0.0)
+
+
+def test_all_rows_leave_no_noise():
+    plan = [Stratum(30, 30, True, 0.0), Stratum(50, 50, True, 0.0)]
+    sums = np.random.default_rng(0).normal(size=(2, 4, 3)) + np.array([0, 9, 0])
+    found = strata.stratified(sums, plan)
+    assert np.all(found.sigma2 == 0)
+    assert np.all(found.skewness == 0)
+    assert np.allclose(found.mean, sums[:, :, 0].sum(0))
+
+
+# ---- the law -------------------------------------------------------------------------------------
+
+
+def _law(folder: Path, *, steps: int = 25, count: int = 4000, **more: Any) -> dict[str, float]:
+    """Chains that start at exact draws of the pooled posterior: z of means and variances, p of the distribution."""
+    mean, covariance = closed_form()
+    root = np.linalg.cholesky(covariance)
+    starts = mean + np.random.default_rng(8).normal(size=(count, 3)) @ root.T
+    made = Coordinator(parties(folder, **more))
+    recipe = zoo.recipe_of("linear", {"name": "penalty", "step_size": 0.007}, data=None, in_memory=True, **OPTIONS)
+    with arithmetic("float32"):
+        problem, agreement, plan = made._agree(recipe, None)
+        ask = lambda *request: made._sums(agreement, Request(agreement.name, *request))  # noqa: E731
+        run = chains.Chains(problem.posterior, problem.sampler, list(plan.values()), ask, starts, Keys.of(6))
+        told = [run.step(step) for step in range(steps)]
+    white = np.linalg.solve(root, (np.asarray(run.positions, float) - mean).T).T
+    return {
+        "mean": float(np.abs(white.mean(0)).max() * count**0.5),
+        "variance": float(np.abs((white**2).mean(0) - 1).max() * (count / 2) ** 0.5),
+        "ks": float(min(stats.kstest(column, "norm").pvalue for column in white.T)),
+        **{name: float(np.mean([one[name] for one in told])) for name in ("acceptance_rate", "sigma2")},
+    }
+
+
+def _agrees(found: dict[str, float]) -> bool:
+    """Nine numbers, each at 1e-6."""
+    return found["mean"] <= Z and found["variance"] <= Z and found["ks"] >= 1e-6
+
+
+@pytest.mark.filterwarnings("ignore::bnnzoo.BnnzooWarning")
+def test_the_law_is_that_of_the_pooled_rows(tmp_path):
+    found = _law(tmp_path)
+    assert _agrees(found), found
+    assert 0.1 < found["acceptance_rate"] < 0.9
+
+
+@pytest.mark.filterwarnings("ignore::bnnzoo.BnnzooWarning")
+def test_the_law_is_another_where_noise_is_not_paid_for(tmp_path, monkeypatch):
+    """The positive control: the test above sees it. A variance that is not stratified is seen further up."""
+    monkeypatch.setattr(chains, "stratified", _unpaid)
+    found = _law(tmp_path, sampling="disjoint", noise_sd=0.2)
+    assert not _agrees(found), found
+
+
+# ---- a party -------------------------------------------------------------------------------------
+
+
+class Unreliable:
+    """A line to a party that is killed and started again, or answers late, before some of its answers."""
+
+    def __init__(self, make: Any, faults: dict[int, str]):
+        self.make, self.faults, self.count = make, faults, 0
+        self.line = LocalLine(make())
+
+    def begin(self, question: str, words: Any) -> Any:
+        self.count += 1
+        fault = self.faults.get(self.count, "")
+        answer = self.line.begin(question, words)
+        if fault == "killed":  # it has answered, and nobody heard
+            answer(1.0)
+            self.line = LocalLine(self.make())
+
+        def wait(seconds: float) -> Any:
+            if fault:
+                raise TimeoutError("late") if fault == "late" else ConnectionResetError("gone")
+            return answer(seconds)
+
+        return wait
+
+
+def _short(coordinator: Coordinator, out: Path, **more: Any) -> bnnzoo.Run:
+    options = {"chains": 3, "warmup": 60, "draws": 20, "seed": 4, **OPTIONS, **more}
+    return coordinator.sample("linear", "penalty", out=out, **options)
+
+
+def _draws(run: bnnzoo.Run) -> np.ndarray:
+    group = run.posterior["posterior"]
+    return np.concatenate([group["weight"].values[:, :, 0], group["bias"].values], 2)
+
+
+@pytest.mark.filterwarnings("ignore::bnnzoo.BnnzooWarning")
+def test_a_party_that_restarts_or_is_late_changes_no_bit(tmp_path):
+    make = lambda name, i: lambda: Party(tables()[i], tmp_path / name, batch_size=20, noise_sd=0.1)  # noqa: E731
+    first = _short(Coordinator({"a": make("a", 0)(), "b": make("b", 1)()}), tmp_path / "1.nc")
+    faulty = {
+        "a": Unreliable(make("a", 0), {1: "late", 5: "killed", 40: "killed", 41: "late"}),
+        "b": Unreliable(make("b", 1), {2: "killed", 30: "late", 77: "killed"}),
+    }
+    again = _short(Coordinator(faulty), tmp_path / "2.nc")
+    assert np.array_equal(_draws(first), _draws(again))
+    assert json.loads(again.attributes["asked_again"]) == {"a": 4, "b": 3}
+    # A party with another secret draws other batches: the positive control.
+    other = {"a": Party(tables()[0], tmp_path / "other", batch_size=20, noise_sd=0.1), "b": make("b", 1)()}
+    assert not np.array_equal(_draws(first), _draws(_short(Coordinator(other), tmp_path / "3.nc")))
+
+
+def test_a_party_that_never_answers_ends_the_run(tmp_path):
+    silent = Unreliable(
+        lambda: Party(tables()[0], tmp_path / "a", batch_size=20), dict.fromkeys(range(10, 999), "late")
+    )
+    with pytest.raises(BnnzooError, match=r"party a: no answer for 0\.2 s \(late\)"):
+        _short(Coordinator({"a": silent}, limit=0.2), tmp_path / "run.nc")
+
+
+@pytest.mark.filterwarnings("ignore::bnnzoo.BnnzooWarning")
+def test_the_log_shows_that_no_row_left(tmp_path):
+    """Every line is of an agreed kind and shape, whatever the number of rows; and no value of a row is in it."""
+    made = parties(tmp_path)
+    _short(Coordinator(made), tmp_path / "run.nc")
+    for name, (x, y) in zip("abc", tables(), strict=True):
+        lines = list(read_log(tmp_path / name))
+        assert [line["question"] for line in lines[:2]] == ["offer", "agree"]
+        shapes = {key: value["shape"] for key, value in lines[0]["sent"].items()}
+        assert shapes == {
+            **{key: [] for key in ("rows", "signature", "batch_size", "sampling", "noise_sd")},
+            **{"x_sum": [2], "x_square": [2], "y_sum": [1], "y_square": [1]},
+        }
+        steps = lines[2:]
+        assert [line["step"] for line in steps] == list(range(80))
+        assert all({k: v["shape"] for k, v in line["sent"].items()} == {"sums": [3, 3]} for line in steps)
+        left = {float(v) for line in steps for chain in line["sent"]["sums"]["values"] for v in chain}
+        left |= {float(v) for key in ("x_sum", "y_sum") for v in lines[0]["sent"][key]["values"]}
+        held = {float(v) for v in np.concatenate([x.ravel(), y])}
+        assert not left & held
+        said = show_log(tmp_path / name)
+        assert "sums" in said
+        assert "[3, 3]" in said
+        assert said.endswith(f"82 answers left {tmp_path / name}")
+    text = "".join(json.dumps(line) for line in read_log(tmp_path / "a"))
+    run = bnnzoo.open(tmp_path / "run.nc")
+    assert run.posterior["constant_data"]["x"].shape == (0, 2)
+    assert str(float(tables()[0][1][0])) not in text
+    with pytest.raises(UsageError, match="no such log"):
+        list(read_log(tmp_path / "nowhere"))
+
+
+def test_the_same_request_is_answered_by_the_same_bits_and_another_by_other_noise(tmp_path):
+    party = parties(tmp_path, noise_sd=1.0)["a"]
+    coordinator = Coordinator({"a": party})
+    _short(coordinator, tmp_path / "run.nc", warmup=0, draws=1)
+    agreed = next(iter(party._agreed))
+    here = np.zeros((2, 3), np.float32)
+    ask = lambda step: party.answer("sums", Request(agreed, step, (1, 2), here, here).words())["sums"]  # noqa: E731
+    assert ask(7) == ask(7)
+    # Where nothing moves every d is 0: what is sent is the noise alone, of which the spread is free.
+    sums = np.array([ask(step) for step in range(300)]).reshape(-1, 3)
+    assert abs(sums[:, 0].std() - 1) < 0.15
+    assert np.allclose(sums[:, 1], sums[:, 0] ** 2 / 40)
+    assert len(np.unique(sums[:, 0])) == 600
+
+
+def test_a_party_refuses_in_words(tmp_path):
+    party = parties(tmp_path)["a"]
+    assert party.answer("sums", {"agreement": "x"}) == {"refused": "sums: KeyError"}
+    assert party.answer("rows", {}) == {"refused": "rows: KeyError"}
+    assert [line["question"] for line in read_log(tmp_path / "a")] == ["sums", "rows"]
+    with pytest.raises(UsageError, match="batch_size"):
+        Party(tables()[0], tmp_path / "b", batch_size=61, sampling="disjoint")
+
+
+def test_parties_with_other_columns_are_refused(tmp_path):
+    x, y = tables()[0]
+    both = {"a": Party((x, y), tmp_path / "a", batch_size=9), "b": Party((x[:, :1], y), tmp_path / "b", batch_size=9)}
+    with pytest.raises(UsageError, match="parties a and b: their columns differ"):
+        _short(Coordinator(both), tmp_path / "run.nc")
+
+
+@pytest.mark.parametrize(
+    ("sampler", "more", "said"),
+    [
+        ("nuts", {}, "sampler nuts: it asks for more than sums"),
+        ({"name": "penalty", "batch_size": 20}, {}, "sampler.batch_size: batches are the parties' affair"),
+        ("penalty", {"init": "map"}, "init: not with rows at parties"),
+    ],
+)
+def test_what_needs_the_rows_is_refused(sampler, more, said, tmp_path):
+    with pytest.raises(UsageError, match=said):
+        Coordinator(parties(tmp_path)).sample("linear", sampler, out=tmp_path / "run.nc", **OPTIONS, **more)
+
+
+# ---- the scaling, and the run --------------------------------------------------------------------
+
+
+def test_the_scaler_is_that_of_the_rows_together():
+    sets = [from_arrays(x, y) for x, y in tables()]
+    x, y = (np.concatenate(parts) for parts in zip(*tables(), strict=True))
+    whole = from_arrays(x, y)
+    offers = [{"rows": one.num_data, **moments(one)} for one in sets]
+    found = scaler_of(offers, whole.signature, standardise=True, scales_targets=True)
+    right = Scaler.fit(whole, True)
+    for field in dataclasses.fields(right):
+        assert np.allclose(getattr(found, field.name), getattr(right, field.name), rtol=1e-6), field.name
+
+
+@pytest.mark.filterwarnings("ignore::bnnzoo.BnnzooWarning")
+def test_a_run_is_a_file_as_any_other(tmp_path):
+    """Warm-up from draws of the prior arrives; diagnose, summary, predict and evaluate work without training rows."""
+    test, most = tables(seed=9)[1], parties(tmp_path, sizes=(50, 200, 100), sampling="disjoint")
+    lengths = {"chains": 6, "warmup": 300, "draws": 250, "thin": 2, "seed": 1}
+    run = Coordinator(most).sample(
+        "linear", out=tmp_path / "run.nc", test=test, **lengths, **{**OPTIONS, "standardise": True}
+    )
+    x, y = (np.concatenate(parts).astype(float) for parts in zip(*tables(), strict=True))
+    design = np.column_stack([x, np.ones(len(x))])
+    predicted = np.column_stack([test[0], np.ones(len(test[0]))]) @ np.linalg.lstsq(design, y, rcond=None)[0]
+    assert np.abs(run.predict(test[0])["mean"] - predicted).max() < 0.3
+    found = run.diagnose()
+    assert found["rhat"] < 1.3
+    assert 0.2 < run.summary()["acceptance_rate"] < 0.8
+    assert run.evaluate()["rmse"] > 0
+    again = bnnzoo.open(tmp_path / "run.nc")
+    assert again.attributes["rows"] == sum(ROWS)
+    assert set(json.loads(again.attributes["federated"])) == {"a", "b", "c"}
+    assert np.array_equal(_draws(run), _draws(again))
+    unseen = Coordinator(parties(tmp_path)).sample(
+        "linear", out=tmp_path / "no-test.nc", chains=2, warmup=40, draws=20, **OPTIONS
+    )
+    assert unseen.diagnose()["rhat_of"] == "the parameters"
