@@ -13,13 +13,14 @@ import pandas as pd
 
 from bnnzoo import zoo
 from bnnzoo.errors import UsageError
-from bnnzoo.evaluation import evaluate
+from bnnzoo.evaluation import evaluate, loo
+from bnnzoo.evaluation.evidence import Evidence
 from bnnzoo.evaluation.metrics import Estimate, flat
 from bnnzoo.run import Run
 
 METRICS = ("nll", "rmse", "crps", "coverage_90", "accuracy", "brier", "ece")
 """What is compared, of what a run's task has."""
-_BETTER = {"nll": "lower", "rmse": "lower", "crps": "lower", "brier": "lower", "accuracy": "higher"}
+_BETTER = {"nll": "lower", "loo_nll": "lower", "rmse": "lower", "crps": "lower", "brier": "lower", "accuracy": "higher"}
 """Metrics that say by themselves which run predicts better; the first that a run has decides."""
 _CLEAR = 2.0
 """Standard errors that a difference must be of."""
@@ -65,13 +66,15 @@ class Comparison(NamedTuple):
 
     @property
     def words(self) -> list[str]:
-        """Which run is better and by how much, a sentence a pair."""
+        """Which run is better and by how much, a sentence a pair; then for which the evidence is, where it is known."""
         pairs = itertools.groupby(self.paired, lambda one: (one.first, one.second))
-        return [_sentence(first, second, list(found)) for (first, second), found in pairs]
+        told = [_sentence(first, second, list(found)) for (first, second), found in pairs]
+        known = [run for run in self.compared if "log_evidence" in run.numbers]
+        return told + [_bayes_factor(*pair) for pair in itertools.combinations(known, 2)]
 
 
 def compare(runs: Sequence[Run | str | Path], *, reference: Run | str | Path | None = None) -> Comparison:
-    """Compare runs on their test rows.
+    """Compare runs on their test rows; where every run tells its evidence, by that and by leave-one-out as well.
 
     The standard error of a difference is that of the difference row by row: much smaller than the runs' own where
     the same rows are hard for both.
@@ -103,12 +106,17 @@ def compare(runs: Sequence[Run | str | Path], *, reference: Run | str | Path | N
             )
     inputs = tests[0][0]
     truth = None if reference is None else known[-1].predict(inputs)
-    compared = []
-    for name, run in zip(names, opened, strict=False):
+    known_evidence, compared = _evidence(opened), []
+    left_out = [loo.estimates(run.predictor) for run in opened] if known_evidence else []
+    for i, (name, run) in enumerate(zip(names, opened, strict=False)):
         scores = evaluate.of_rows(run.predictor, *tests[0]).estimates
         # Without the error over draws: that of a difference is one over rows alone.
         estimates = {metric: scores[metric]._replace(mcse=None) for metric in METRICS if metric in scores}
+        if left_out and all("loo_nll" in one for one in left_out):
+            estimates["loo_nll"] = left_out[i]["loo_nll"]
         numbers = {} if truth is None else distances(run.predict(inputs), truth)
+        if known_evidence:
+            numbers |= {"log_evidence": known_evidence[i].log_evidence, "log_evidence_se": known_evidence[i].se}
         about = {key: run.attributes[key] for key in ("model", "sampler", "exactness")}
         compared.append(Compared(name, about, estimates, numbers | _cost(run)))
     pairs = itertools.combinations(compared, 2)
@@ -171,6 +179,23 @@ def _sentence(first: str, second: str, found: Sequence[Difference]) -> str:
     ]
     rest = [f"no clear difference in {', '.join(unclear)}"] if unclear else []
     return f"{better} is better than {worse}: {'; '.join([*told, *rest])}"
+
+
+def _evidence(runs: Sequence[Run]) -> list[Evidence]:
+    """Of each run; of none where one does not tell."""
+    try:
+        return [run.evidence() for run in runs]
+    except UsageError:
+        return []
+
+
+def _bayes_factor(first: Compared, second: Compared) -> str:
+    """`log p(D) of a.nc is 3.1 ± 0.2 above that of b.nc`, the logarithm of the Bayes factor."""
+    difference = first.numbers["log_evidence"] - second.numbers["log_evidence"]
+    se = math.hypot(first.numbers["log_evidence_se"], second.numbers["log_evidence_se"])
+    error = "" if math.isnan(se) else f" ± {se:.2g}"
+    way = "above" if difference > 0 else "below"
+    return f"log p(D) of {first.name} is {abs(difference):.3g}{error} {way} that of {second.name}"
 
 
 def _cost(run: Run) -> dict[str, float]:

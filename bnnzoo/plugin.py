@@ -129,13 +129,13 @@ def bnnzoo_samplers() -> list[Entry]:
         Entry(
             "rejection",
             "bnnzoo.samplers.rejection:Rejection",
-            "draws of the prior, kept by their likelihood: independent, for few data",
+            "draws of the prior or another proposal, some kept: independent, for few data",
             "exact",
         ),
         Entry(
             "importance",
             "bnnzoo.samplers.importance:Importance",
-            "draws of the prior with the likelihood as weight: for few data",
+            "draws of the prior or another proposal, with weights: for few data",
             "approximate",
         ),
         Entry("nuts", "bnnzoo.samplers.nuts:Nuts", "the No-U-Turn sampler: HMC that chooses its length", "exact"),

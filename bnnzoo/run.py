@@ -15,8 +15,9 @@ from jaxtyping import Float
 from bnnzoo import store
 from bnnzoo.data import Unseen, load_inputs
 from bnnzoo.errors import UsageError
-from bnnzoo.evaluation import audit, diagnostics, evaluate, findings, loo, metrics, ood
+from bnnzoo.evaluation import audit, diagnostics, evaluate, evidence, findings, loo, metrics, ood
 from bnnzoo.evaluation.audit import Audit
+from bnnzoo.evaluation.evidence import Evidence
 from bnnzoo.evaluation.findings import Limits
 from bnnzoo.evaluation.metrics import Estimate
 from bnnzoo.evaluation.ood import OodScores
@@ -242,6 +243,22 @@ class Run:
             UsageError: of a posterior made in Python, or weighted draws.
         """
         return audit.of_run(self.predictor, chains=chains, seconds=seconds, seed=seed)
+
+    def evidence(self, *others: Run) -> Evidence:
+        """log p(D) with its standard error, how it was found, and in one line what that makes of the number.
+
+        By importance weights, the share that rejection accepts, the lower bound of `bbb`, or the Gaussian of `laplace`.
+
+        Args:
+            others: runs that differ in their likelihood power alone, with this one a path from 0 to 1: by
+                thermodynamic integration over them.
+
+        Raises:
+            UsageError: if these draws do not tell.
+        """
+        if others:
+            return evidence.of_path([run.predictor for run in (self, *others)])
+        return evidence.of_run(self.predictor)
 
     def plot(self, name: str, *, others: Sequence[Run] = (), **options: Any) -> Picture:
         """One picture: band (target=, range=, band=, truth=), density, slices (target=), ood (spec=), calibration, pit,

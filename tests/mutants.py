@@ -406,6 +406,19 @@ def _forgotten_weights(patch: Patch) -> None:
     patch.setattr(RowProbabilities, "draw", draw)
 
 
+def _without_density(patch: Patch) -> None:
+    from bnnzoo.samplers import _proposal
+
+    patch.setattr(_proposal, "log_prior_ratio", lambda posterior, density, theta: posterior.log_prior(theta))
+
+
+def _trapezoids_alone(patch: Patch) -> None:
+    from bnnzoo.evaluation import evidence
+
+    right = evidence._weights
+    patch.setattr(evidence, "_weights", lambda powers: right(powers) * [1.0, 0.0])
+
+
 def _all_seen(patch: Patch) -> None:
     from bnnzoo.samplers import _influence
 
@@ -458,6 +471,9 @@ STRATA = "tests/test_federated.py::test_the_change_and_its_noise_are_unbiased[Fa
 LOSS = f"{POWER}the_training_loss_is_the_log_density_for_each_datum"
 ROWS_DRAWN = "tests/test_row_probabilities.py::test_rows_come_as_often_as_their_probabilities_say"
 SEES = "tests/test_autoregressive.py::test_the_outputs_of_a_column_see_the_columns_before_it[hidden1]"
+WEIGHTED = "tests/test_proposals.py::test_weights_make_the_law_of_the_closed_form[own]"
+KEPT = "tests/test_proposals.py::test_what_is_kept_has_the_law_of_the_closed_form"
+CORRECTED = "tests/test_evidence.py::test_the_correction_of_the_path_is_of_higher_order"
 UNSEEN = "tests/test_guard.py::test_a_row_that_steps_do_not_see_is_found[OneRow]"
 
 
@@ -517,5 +533,7 @@ MUTANTS = (
     Mutant("importance sampling of rows: weights forgotten", _forgotten_weights, (ROWS_DRAWN,)),
     Mutant("Barker: the noise comes on top", _noise_on_top, (BARKER,)),
     Mutant("autoregression: a column sees itself", _sees_itself, (SEES,)),
+    Mutant("proposals: no density in the weight", _without_density, (WEIGHTED, KEPT)),
+    Mutant("path of powers: trapezoids alone", _trapezoids_alone, (CORRECTED,)),
     Mutant("guard: every row seen", _all_seen, (UNSEEN,)),
 )

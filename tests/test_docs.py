@@ -1,7 +1,7 @@
 """The documentation is held to the code: its blocks run, its links resolve, nothing that exists is missing.
 
 In the pages a `console` block is run and compared (`$ printf ...` makes a file, `$ bnnzoo ...` runs in this
-process; a command without output below it must only succeed), the `python` blocks of docs/python.md run one
+process; a command without output below it must only succeed), the `python` blocks of some pages run one
 after the other, `sh` and `text` are for what takes too long.
 """
 
@@ -71,12 +71,13 @@ def test_console_blocks(page, block, tmp_path, monkeypatch, capfd):
             assert (err if wrong else out) == expected
 
 
-def test_python_page(tmp_path, monkeypatch):
+@pytest.mark.parametrize("name", ["python", "teaching", "evidence"])
+def test_python_page(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    page = types.ModuleType("docs_python")
+    page = types.ModuleType(f"docs_{name}")
     monkeypatch.setitem(sys.modules, page.__name__, page)
-    for number, block in enumerate(blocks(ROOT / "docs" / "python.md", "python"), start=1):
-        exec(compile(block, f"docs/python.md, block {number}", "exec"), vars(page))
+    for number, block in enumerate(blocks(ROOT / "docs" / f"{name}.md", "python"), start=1):
+        exec(compile(block, f"docs/{name}.md, block {number}", "exec"), vars(page))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

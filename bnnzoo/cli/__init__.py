@@ -30,6 +30,7 @@ COMMANDS = {
     "predict": "evaluate",
     "diagnose": "diagnose",
     "audit": "audit",
+    "evidence": "evidence",
     "compare": "compare",
     "plot": "report",
     "report": "report",

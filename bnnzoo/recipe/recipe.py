@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from annotated_types import Ge, Gt, Le, Lt
+from annotated_types import Ge, Le, Lt
 from typing_extensions import Doc
 
 from bnnzoo.recipe import yaml
@@ -40,7 +40,7 @@ class Recipe:
     test_fraction: Annotated[float, Ge(0), Lt(1), Doc("share of the rows kept for testing")] = 0.1
     split_seed: Annotated[int, Ge(0), Le(2**32 - 1), Doc("seed of the split into training and test rows")] = 0
     standardise: Annotated[bool, Doc("inputs and regression targets to mean 0 and variance 1")] = True
-    likelihood_power: Annotated[float, Gt(0), Doc("power of the likelihood; 1 is the posterior")] = 1.0
+    likelihood_power: Annotated[float, Ge(0), Doc("power of the likelihood; 1 is the posterior, 0 the prior")] = 1.0
     stochastic: Annotated[
         str,
         Doc("what is sampled: all, last (the last layer), or names such as layers_1_*; the rest is trained once"),

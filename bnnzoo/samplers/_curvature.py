@@ -29,6 +29,11 @@ class Full(eqx.Module):
         """A draw from N(0, I)'s."""
         return self.factor @ eps
 
+    @property
+    def log_det(self) -> Float[Array, ""]:
+        """log |det F|, of a triangular F."""
+        return jnp.sum(jnp.log(jnp.abs(jnp.diag(self.factor))))
+
 
 class Diagonal(eqx.Module):
     """N(0, diag(scale^2))."""
@@ -38,6 +43,10 @@ class Diagonal(eqx.Module):
     def draw(self, eps: Float[Array, " dim"]) -> Float[Array, " dim"]:
         """A draw from N(0, I)'s."""
         return self.scale * eps
+
+    @property
+    def log_det(self) -> Float[Array, ""]:
+        return jnp.sum(jnp.log(self.scale))
 
 
 class Matrix(eqx.Module):
@@ -62,6 +71,10 @@ class Kronecker(eqx.Module):
             parts.append(jnp.ravel(block.left @ rotated @ block.right.T))
             start = end
         return jnp.concatenate(parts)
+
+    @property
+    def log_det(self) -> Float[Array, ""]:
+        return sum((jnp.sum(jnp.log(block.scale)) for block in self.blocks), jnp.zeros(()))
 
 
 def full(posterior: AbstractPosterior, theta: Float[Array, " dim"], kind: Kind) -> Full:

@@ -47,7 +47,7 @@ class Bbb(_training.AbstractTrainedSampler[BbbState]):
     same expectation, less noise. The target is q; a mean field is too narrow wherever the posterior is correlated.
     """
 
-    statistics: ClassVar[tuple[Statistic, ...]] = (Statistic("elbo_estimate"), DIVERGING)
+    statistics: ClassVar[tuple[Statistic, ...]] = (Statistic("elbo_estimate"), DIVERGING, Statistic("log_q"))
 
     learning_rate: Annotated[Number, Gt(0), Doc("of Adam")] = number(1e-2)
     schedule: Annotated[Literal["cosine", "constant"], Doc("the rate falls to 0 over warm-up, or stays")] = "cosine"
@@ -103,8 +103,11 @@ class Bbb(_training.AbstractTrainedSampler[BbbState]):
 
     def step(self, posterior: AbstractPosterior, state: BbbState, *, key: PRNGKeyArray) -> tuple[BbbState, Stats]:
         del posterior
-        position = state.mean + jax.nn.softplus(state.rho) * standard_normal(state.mean, key=key)
-        return BbbState(position, state.mean, state.rho, state.adam, state.seed), _training.drawn(position)
+        scale = jax.nn.softplus(state.rho)
+        position = state.mean + scale * standard_normal(state.mean, key=key)
+        log_q = jnp.sum(jnp.asarray(dist.Normal(state.mean, scale).log_prob(position)))
+        stats = _training.drawn(position) | {"log_q": log_q}
+        return BbbState(position, state.mean, state.rho, state.adam, state.seed), stats
 
     def _rows(
         self, posterior: AbstractPosterior, state: BbbState, *, key: PRNGKeyArray

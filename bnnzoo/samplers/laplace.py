@@ -108,6 +108,12 @@ class Laplace(_training.AbstractTrainedSampler[LaplaceState]):
         position = state.mode + state.factor.draw(standard_normal(state.mode, key=key))
         return LaplaceState(position, state.mode, state.factor, state.adam), _training.drawn(position)
 
+    def inspect(self, posterior: AbstractPosterior, state: LaplaceState, *, key: PRNGKeyArray) -> Stats:
+        """`log_evidence`: the log of the integral of the density's value at the mode times the Gaussian's shape."""
+        del key
+        volume = len(state.mode) / 2 * jnp.log(2 * jnp.pi) + state.factor.log_det
+        return {"log_evidence": posterior.log_density(state.mode) + volume}
+
     def linearised_at(self, state: LaplaceState) -> Float[Array, " dim"] | None:
         return state.mode if self.predictive == "linearised" else None
 

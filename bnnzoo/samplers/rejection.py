@@ -1,20 +1,22 @@
-"""Rejection sampling from the prior."""
+"""Rejection sampling."""
 
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from annotated_types import Ge, Le
+from annotated_types import Ge, Gt, Le
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from typing_extensions import Doc
 
 from bnnzoo.errors import UsageError
 from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.posterior.hyperparameter import Number, as_number, number
+from bnnzoo.samplers import _proposal
 from bnnzoo.samplers.base import AbstractSampler, Exactness, Stats
 from bnnzoo.samplers.kernel import choose
 from bnnzoo.samplers.statistics import ACCEPTED, DIVERGING, LOG_DENSITY, N_STEPS, Statistic
@@ -24,46 +26,95 @@ _PILOT = 2**14
 _PILOT_ELEMENTS = 2**22
 _FEWEST = 20.0
 """Acceptances that `max_proposals` proposals must promise: with fewer the run would end before its last draw."""
+_SEARCH, _CLIMBERS = 4096, 8
+_MARGIN = 0.01
+"""What a bound that was searched for is raised by: a hundredth fewer acceptances."""
+_ROUNDING = 1e-3
+"""What a proposal may exceed the bound by, in nats: a sum in float32 is no more exact."""
+
+
+class Envelope(NamedTuple):
+    """k q >= prior x likelihood^beta: log k = log_bound + beta sum_i bounds_i; a density of None is the prior."""
+
+    density: _proposal.Density | None
+    bounds: Float[Array, " num_data"]
+    log_bound: Float[Array, ""]
 
 
 class RejectionState(eqx.Module):
     position: Float[Array, " dim"]
     bounds: Float[Array, " num_data"]
+    log_bound: Float[Array, ""]
+    excess: Float[Array, ""]
+    fit: _proposal.Gaussian | None
 
 
 class Rejection(AbstractSampler[RejectionState]):
-    """Independent draws from the posterior: theta ~ prior, kept with probability (L(theta) / L_max)^beta.
+    """Independent draws from the posterior: theta ~ q, kept with probability prior L^beta / (k q).
 
-    von Neumann 1951. log L / L_max = sum_i (l_i(theta) - m_i), with m_i the largest that
-    the likelihood of datum i can be at any theta: only likelihoods with such a bound can be used. A step proposes
-    until one is accepted; after `max_proposals` proposals the run ends with an error, and no draw is made up.
+    von Neumann 1951. q is the prior, a Gaussian fitted to the posterior before the first draw, each chain's own, or in
+    Python a density of one's own (`sample`, `log_prob`). k must bound prior L^beta / q. With the prior it is proved:
+    sum_i m_i, m_i the largest that the likelihood of datum i can be at any theta; only likelihoods with such a bound
+    can be used. Else log k is stated (`log_bound`), or searched for: the largest ratio of 4096 proposals, and uphill
+    from the best of them; nothing proves that there is no larger one, and the draws are called approximate. Every
+    proposal is held to k, also one that is not taken: one above it ends the run with an error that says by how much.
+
+    A step proposes until one is accepted; after `max_proposals` proposals the run ends with an error, and no draw is
+    made up.
     """
 
     exactness: ClassVar[Exactness] = "exact"
-    statistics: ClassVar[tuple[Statistic, ...]] = (LOG_DENSITY, ACCEPTED, DIVERGING, N_STEPS)
+    statistics: ClassVar[tuple[Statistic, ...]] = (
+        *(LOG_DENSITY, ACCEPTED, DIVERGING, N_STEPS),
+        Statistic("log_bound"),
+        Statistic("log_excess"),
+    )
 
     block: Annotated[int, Ge(1), Doc("proposals looked at together")] = 64
     max_proposals: Annotated[int, Ge(1), Le(10**9), Doc("proposals for a draw, after which the run ends")] = 1_000_000
+    proposal: Annotated[
+        _proposal.Named | _proposal.Density,
+        Doc("what is drawn from: the prior, the moments of a pilot, or the curvature at a mode"),
+    ] = "prior"
+    log_bound: Annotated[Number | Literal["auto"], Doc("log k; auto: proved for the prior, searched for elsewhere")] = (
+        eqx.field(converter=as_number, default="auto")
+    )
+    proposal_scale: Annotated[Number, Gt(0), Doc("standard deviations of a fitted proposal, over those fitted")] = (
+        number(1.1)
+    )
+    pilot: Annotated[int, Ge(100), Doc("steps of the chain that proposal gaussian is fitted to")] = 4000
 
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
     ) -> RejectionState:
-        del num_warmup, key
-        return RejectionState(theta, posterior.over_data(posterior.log_likelihood_bounds))
+        del num_warmup
+        key_fit, key_bound = jax.random.split(key)
+        fit = _proposal.fitted(
+            self.proposal, posterior, theta, scale=self.proposal_scale, pilot=self.pilot, key=key_fit
+        )
+        bounds, log_bound = jnp.zeros(posterior.num_data, theta.dtype), jnp.zeros((), theta.dtype)
+        if not isinstance(self.log_bound, str):
+            log_bound = log_bound + self.log_bound
+        elif self._proved:
+            bounds = posterior.over_data(posterior.log_likelihood_bounds)
+        else:
+            free = Envelope(_proposal.density_of(self.proposal, fit), bounds, log_bound)
+            log_bound = _highest(posterior, free, key=key_bound) + _MARGIN
+        return RejectionState(theta, bounds, log_bound, jnp.full_like(log_bound, -jnp.inf), fit)
 
     def step(
         self, posterior: AbstractPosterior, state: RejectionState, *, key: PRNGKeyArray
     ) -> tuple[RejectionState, Stats]:
-        zero = jnp.zeros((), state.position.dtype)
+        zero, envelope = jnp.zeros((), state.position.dtype), self._envelope(state)
 
         def searching(carry: Any) -> Bool[Array, ""]:
-            tried, accepted, _, _ = carry
+            tried, accepted, *_ = carry
             return ~accepted & (tried < self.max_proposals)
 
         def propose(carry: Any) -> Any:
-            tried, _, _, _ = carry
+            tried, _, _, _, excess = carry
             thetas, log_ratios, accepted = _proposals(
-                posterior, state.bounds, self.block, key=jax.random.fold_in(key, tried)
+                posterior, envelope, self.block, key=jax.random.fold_in(key, tried)
             )
             # The first in order: which one is taken must not depend on anything but acceptance.
             first = jnp.argmax(accepted)
@@ -72,19 +123,33 @@ class Rejection(AbstractSampler[RejectionState]):
                 accepted[first],
                 thetas[first],
                 log_ratios[first],
+                jnp.maximum(excess, jnp.max(jnp.nan_to_num(log_ratios, nan=-jnp.inf))),
             )
 
-        start = (jnp.zeros((), jnp.int32), jnp.zeros((), bool), state.position, zero)
-        tried, accepted, theta, log_ratio = jax.lax.while_loop(searching, propose, start)
+        start = (jnp.zeros((), jnp.int32), jnp.zeros((), bool), state.position, zero, state.excess)
+        tried, accepted, theta, log_ratio, excess = jax.lax.while_loop(searching, propose, start)
         position = choose(accepted, theta, state.position)
-        return RejectionState(position, state.bounds), {
-            "lp": posterior.log_prior(position) + log_ratio + posterior.likelihood_power * jnp.sum(state.bounds),
+        log_bound = state.log_bound + posterior.likelihood_power * jnp.sum(state.bounds)
+        log_prior_ratio = _proposal.log_prior_ratio(posterior, envelope.density, position)
+        return RejectionState(position, state.bounds, state.log_bound, excess, state.fit), {
+            "lp": posterior.log_prior(position) + log_ratio + log_bound - log_prior_ratio,
             "accepted": accepted,
             "diverging": ~jnp.isfinite(log_ratio),
             "n_steps": tried,
+            "log_bound": log_bound,
+            "log_excess": excess,
         }
 
     def failure(self, stats: dict[str, np.ndarray]) -> str:
+        over = np.argwhere(stats["log_excess"] > _ROUNDING)
+        if len(over):
+            where = tuple(over[0])
+            bound, excess = float(stats["log_bound"][where]), float(stats["log_excess"][where])
+            return (
+                f"chain {where[0]}: a proposal was {excess:.3g} nats above the bound, log k = {bound:.6g}: the draws "
+                f"would not be the posterior's; state --sampler.log-bound {bound + excess + _MARGIN:.6g} or more, or "
+                "widen the proposal (--sampler.proposal-scale)"
+            )
         short = np.argwhere(~(stats["accepted"] >= 1))
         if not len(short):
             return ""
@@ -94,35 +159,65 @@ class Rejection(AbstractSampler[RejectionState]):
         )
 
     def check(self, posterior: AbstractPosterior) -> None:
-        bounds = _bounds(posterior)
-        if not math.isfinite(bounds):
+        _proposal.check(self.proposal, posterior, "rejection")
+        if self._proved and not math.isfinite(_bounds(posterior)):
             raise UsageError(
                 "sampler rejection: this likelihood has no upper bound; fix its scale (--likelihood.scale 0.1), "
-                "or use importance or nuts"
+                "state log k (--sampler.log-bound), use another --sampler.proposal, or importance or nuts"
             )
+        of_prior = isinstance(self.proposal, str) and self.proposal == "prior"
         proposals = int(min(_PILOT, max(64, _PILOT_ELEMENTS // posterior.num_data)))
-        log10 = float(_pilot(posterior, proposals, jax.random.key(0))) / math.log(10)
+        log10 = float(_pilot(self, posterior, proposals, jax.random.key(0))) / math.log(10)
         if log10 + math.log10(self.max_proposals) < math.log10(_FEWEST):
-            rate = f"{10**log10:.1e}" if log10 > -30 else f"1e{log10:.0f}"
+            small = f"1e{log10:.0f}" if log10 > -1000 else "0"
+            rate = f"{10**log10:.1e}" if log10 > -30 else small
             raise UsageError(
-                f"sampler rejection: a draw of the prior is accepted with probability {rate} (estimated from "
-                f"{proposals}), and --sampler.max-proposals is {self.max_proposals}; use nuts, fewer data, "
-                "or a narrower prior"
+                f"sampler rejection: a draw of the {'prior' if of_prior else 'proposal'} is accepted "
+                f"with probability {rate} (estimated from {proposals}), and --sampler.max-proposals is "
+                f"{self.max_proposals}; use nuts, fewer data, "
+                + ("or a narrower prior" if of_prior else "or another --sampler.proposal-scale")
             )
+
+    @property
+    def stated_exactness(self) -> Exactness:
+        return "exact" if self._proved or not isinstance(self.log_bound, str) else "approximate"
+
+    @property
+    def _proved(self) -> bool:
+        """Whether k follows from the likelihood alone."""
+        return isinstance(self.log_bound, str) and isinstance(self.proposal, str) and self.proposal == "prior"
+
+    def _envelope(self, state: RejectionState) -> Envelope:
+        return Envelope(_proposal.density_of(self.proposal, state.fit), state.bounds, state.log_bound)
 
 
 def _proposals(
-    posterior: AbstractPosterior, bounds: Float[Array, " num_data"], count: int, *, key: PRNGKeyArray
+    posterior: AbstractPosterior, envelope: Envelope, count: int, *, key: PRNGKeyArray
 ) -> tuple[Float[Array, "count dim"], Float[Array, " count"], Bool[Array, " count"]]:
-    """Draws of the prior, log (L / L_max)^beta of each, and whether it is accepted."""
+    """Draws of q, log prior L^beta / (k q) of each, and whether it is accepted."""
 
     def one(key: PRNGKeyArray) -> tuple[Array, Array, Array]:
         key_draw, key_accept = jax.random.split(key)
-        theta = posterior.sample_prior(key=key_draw)
-        log_ratio = posterior.likelihood_power * jnp.sum(posterior.log_likelihoods(theta) - bounds)
+        theta = _proposal.draw(posterior, envelope.density, key=key_draw)
+        log_ratio = _log_ratio(posterior, envelope, theta)
         return theta, log_ratio, -jax.random.exponential(key_accept, dtype=log_ratio.dtype) < log_ratio
 
     return jax.vmap(one)(jax.random.split(key, count))
+
+
+def _log_ratio(posterior: AbstractPosterior, envelope: Envelope, theta: Float[Array, " dim"]) -> Float[Array, ""]:
+    log_likelihood = posterior.likelihood_power * jnp.sum(posterior.log_likelihoods(theta) - envelope.bounds)
+    return log_likelihood + _proposal.log_prior_ratio(posterior, envelope.density, theta) - envelope.log_bound
+
+
+def _highest(posterior: AbstractPosterior, envelope: Envelope, *, key: PRNGKeyArray) -> Float[Array, ""]:
+    """The largest log ratio that is found: of many proposals, and uphill from the best of them."""
+    blocks = jax.lax.map(lambda k: _proposals(posterior, envelope, 64, key=k)[:2], jax.random.split(key, _SEARCH // 64))
+    thetas, log_ratios = blocks[0].reshape(_SEARCH, -1), jnp.nan_to_num(blocks[1].reshape(-1), nan=-jnp.inf)
+    best = jnp.argsort(-log_ratios)[:_CLIMBERS]
+    ratio = lambda theta: _log_ratio(posterior, envelope, theta)  # noqa: E731
+    tops = jax.vmap(lambda theta: ratio(_proposal.climbed(ratio, theta)))(thetas[best])
+    return jnp.maximum(jnp.max(log_ratios), jnp.max(jnp.nan_to_num(tops, nan=-jnp.inf)))
 
 
 @eqx.filter_jit
@@ -131,9 +226,11 @@ def _bounds(posterior: AbstractPosterior) -> Float[Array, ""]:
 
 
 @eqx.filter_jit
-def _pilot(posterior: AbstractPosterior, count: int, key: PRNGKeyArray) -> Float[Array, ""]:
-    """The log of the mean acceptance probability of so many proposals."""
-    bounds = posterior.over_data(posterior.log_likelihood_bounds)
+def _pilot(sampler: Rejection, posterior: AbstractPosterior, count: int, key: PRNGKeyArray) -> Float[Array, ""]:
+    """The log of the mean acceptance probability of so many proposals, of a chain that starts anywhere."""
+    state = sampler.init(posterior, posterior.start(key=key), num_warmup=0, key=key)
     keys = jax.random.split(key, count // 64)
-    log_ratios = jax.lax.map(lambda k: _proposals(posterior, bounds, 64, key=k)[1], keys)
-    return jax.scipy.special.logsumexp(jnp.nan_to_num(log_ratios, nan=-jnp.inf)) - jnp.log(log_ratios.size)
+    log_ratios = jax.lax.map(lambda k: _proposals(posterior, sampler._envelope(state), 64, key=k)[1], keys)
+    return jax.scipy.special.logsumexp(jnp.minimum(jnp.nan_to_num(log_ratios, nan=-jnp.inf), 0.0)) - jnp.log(
+        log_ratios.size
+    )

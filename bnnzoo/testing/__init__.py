@@ -6,7 +6,7 @@ from bnnzoo.testing.model import check_model
 from bnnzoo.testing.model_report import ModelReport, Result
 from bnnzoo.testing.sampler import assert_exact, check_sampler
 from bnnzoo.testing.sampler_report import Outcome, Row, SamplerReport
-from bnnzoo.testing.targets import TARGETS, Target
+from bnnzoo.testing.targets import TARGETS, Target, conjugate_line
 
 __all__ = [
     "TARGETS",
@@ -21,4 +21,5 @@ __all__ = [
     "check_calibration",
     "check_model",
     "check_sampler",
+    "conjugate_line",
 ]

@@ -29,6 +29,7 @@ class Target:
         look: `[..., dim]` positions to `[..., quantity]`.
         start: far positions `[chain, dim]`, many standard deviations apart: a chain that stays there is seen.
         cdf: the distribution function of each quantity, where it is known.
+        log_evidence: log p(D), where it is known.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Target:
     start: Callable[[np.random.Generator, int], Float[np.ndarray, "chain dim"]]
     look: Callable[[np.ndarray], np.ndarray] = lambda theta: theta
     cdf: Callable[[np.ndarray], np.ndarray] | None = None
+    log_evidence: float | None = None
 
     @property
     def sd(self) -> Float[np.ndarray, " quantity"]:
@@ -165,10 +167,33 @@ def regression() -> Target:
     x, y = x.astype(np.float32), y.astype(np.float32)
     line = Linear().build((2,), 1, key=jax.random.key(0))
     posterior = NetworkPosterior.of(line, Gaussian(scale=noise), Normal(), x, y[:, None])
-    design = np.column_stack([x, np.ones(rows)]).astype(float)
-    covariance = np.linalg.inv(design.T @ design / noise**2 + np.eye(3))
-    mean = covariance @ design.T @ y / noise**2
-    return _normal("regression", posterior, ("weight[0, 0]", "weight[0, 1]", "bias[0]"), mean, covariance)
+    mean, covariance, log_evidence = conjugate_line(x, y, noise=noise)
+    names = ("weight[0, 0]", "weight[0, 1]", "bias[0]")
+    found = _normal("regression", posterior, names, mean, covariance)
+    return dataclasses.replace(found, log_evidence=log_evidence)
+
+
+def conjugate_line(
+    x: Float[np.ndarray, "row feature"],
+    y: Float[np.ndarray, " row"],
+    *,
+    noise: float,
+    scale: float = 1.0,
+    power: float = 1.0,
+) -> tuple[Float[np.ndarray, " dim"], Float[np.ndarray, "dim dim"], float]:
+    """Bayesian linear regression in closed form: the posterior's mean and covariance, and log p(D).
+
+    y_i ~ N(w . x_i + b, noise^2), theta = (w, b) ~ N(0, scale^2 I) (Bishop 2006, sections 3.3 and 3.5). Of a likelihood
+    to a power the last is the log of the integral of prior x likelihood^power.
+    """
+    design, y = np.column_stack([x, np.ones(len(x))]).astype(float), y.astype(float)
+    precision = power * design.T @ design / noise**2 + np.eye(design.shape[1]) / scale**2
+    covariance = np.linalg.inv(precision)
+    mean = power * covariance @ design.T @ y / noise**2
+    misfit = power * np.sum((y - design @ mean) ** 2) / noise**2 + np.sum(mean**2) / scale**2
+    log_volumes = np.linalg.slogdet(precision)[1] + 2 * len(mean) * np.log(scale)
+    log_evidence = -(power * len(y) * np.log(2 * np.pi * noise**2) + log_volumes + misfit) / 2
+    return mean, covariance, float(log_evidence)
 
 
 def small_network() -> Target:

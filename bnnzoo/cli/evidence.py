@@ -1,0 +1,47 @@
+"""bnnzoo evidence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bnnzoo.cli import common_options as common
+from bnnzoo.cli.output import print_json, print_record
+
+
+def evidence(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RUN...",
+            help="one run, or several that differ in --likelihood-power alone",
+            show_default=False,
+            callback=common.checked,
+        ),
+    ],
+    json: common.Json = False,
+    debug: common.Debug = False,
+) -> None:
+    """Estimate log p(D), the evidence for the model: by one run, or by runs along a path of likelihood powers.
+
+    \b
+    Examples:
+      bnnzoo evidence importance.nc
+      bnnzoo evidence power-*.nc --json
+    """
+    del debug
+    from bnnzoo import zoo
+
+    first, *others = [zoo.open(run) for run in runs]
+    found = first.evidence(*others).record()
+    if json:
+        print_json(found)
+        return
+    print_record({key: f"{value:.3f}" if isinstance(value, float) else value for key, value in found.items()})
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add this command."""
+    app.command()(evidence)

@@ -1,0 +1,278 @@
+"""The evidence log p(D), from what a run's draws tell of it, or from runs along a path of likelihood powers."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+from scipy import special
+
+from bnnzoo.errors import UsageError
+from bnnzoo.evaluation import diagnostics
+from bnnzoo.evaluation.predictor import Predictor
+from bnnzoo.evaluation.record import Record
+from bnnzoo.posterior import NetworkPosterior, backend
+from bnnzoo.recipe import recipe_from
+
+_TARGET = ("model", "likelihood", "prior", "standardise", "stochastic")
+"""What of a recipe says what is drawn from, beside the data and the power."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What is known of log p(D), in nats, a density of the targets in their original units.
+
+    Attributes:
+        se: standard error of the Monte Carlo; not a number where there is none.
+        method, meaning: how it was found, and in one line what that makes of the number.
+        discretisation: of a path, what the finite number of powers may add to the error.
+        gap: of a lower bound, the KL divergence that it is too low by, where the draws can tell.
+    """
+
+    log_evidence: float
+    se: float
+    method: str
+    meaning: str
+    discretisation: float | None = None
+    gap: float | None = None
+
+    def record(self) -> dict[str, Any]:
+        """Flat, without what this method does not have."""
+        return {key: value for key, value in asdict(self).items() if value is not None}
+
+
+def of_run(predictor: Predictor) -> Evidence:
+    """log p(D) by one run.
+
+    Raises:
+        UsageError: if the run's draws do not tell, with what to type instead.
+    """
+    record = predictor.record
+    about, stats = record.attributes, record.statistics
+    if float(about["likelihood_power"]) != 1:
+        raise UsageError(
+            f"{_name(record)}: evidence: the run's likelihood has the power {float(about['likelihood_power']):g}, and "
+            "log p(D) is of the power 1; give it with runs of other powers, 0 and 1 among them"
+        )
+    inspected = json.loads(about.get("inspected", "{}"))
+    if "log_weight" in stats:
+        return of_weights(stats["log_weight"], _units(record))
+    if "log_bound" in stats:
+        return of_acceptance(stats["log_bound"], stats["n_steps"].astype(float), _units(record))
+    if "log_q" in stats:
+        return _of_bound(predictor)
+    if "log_evidence" in inspected:
+        return _of_modes(inspected["log_evidence"], _units(record))
+    words = f"{about['model']} importance --sampler.proposal laplace" if record.names_a_model else "MODEL importance"
+    raise UsageError(
+        f"{_name(record)}: evidence: draws by {about['sampler']} do not tell log p(D); type bnnzoo sample {words}, or "
+        "repeat the run with --likelihood-power from 0 to 1 and type bnnzoo evidence with all those runs"
+    )
+
+
+def of_path(predictors: Sequence[Predictor]) -> Evidence:
+    """log p(D) by runs that differ in their likelihood power, 0 and 1 among them.
+
+    Raises:
+        UsageError: for runs of different problems, approximate ones, or powers that leave out an end.
+    """
+    records = [predictor.record for predictor in predictors]
+    powers = [float(record.attributes["likelihood_power"]) for record in records]
+    for record in records:
+        if not record.names_a_model:
+            raise UsageError(f"{_name(record)}: evidence: of a posterior made in Python there is no path")
+        if not diagnostics.is_chain(record.attributes["exactness"]):
+            raise UsageError(
+                f"{_name(record)}: evidence: draws by {record.attributes['sampler']} are approximate; a path needs "
+                "runs of nuts or another sampler that draws from the posterior of its power"
+            )
+        _check_same(records[0], record)
+    if len(set(powers)) != len(powers) or min(powers) != 0 or max(powers) != 1:
+        raise UsageError(
+            f"evidence: the powers are {', '.join(f'{p:g}' for p in sorted(powers))}; a path has 0 and 1, and no power "
+            "twice: (j/m)^5 for j = 0..m is a good one (--likelihood-power)"
+        )
+    order = np.argsort(powers)
+    values = [_log_likelihoods(predictors[i], _kept(predictors[i])) for i in order]
+    return integrated(np.asarray(powers)[order], values)
+
+
+def of_weights(log_weights: Float[np.ndarray, "chain draw"], log_unit: float = 0.0) -> Evidence:
+    """The log of the mean weight of independent draws; its error by the delta method, sd(w) / (mean(w) sqrt(S)).
+
+    Args:
+        log_unit: what turns the density of scaled targets into that of the targets.
+    """
+    values, count = log_weights.astype(np.float64).reshape(-1), log_weights.size
+    value, se = _log_mean_exp(values)
+    trouble = "".join(f"; {one.label} is {one.value:.2g}: do not trust it" for one in diagnostics.of_weights(values))
+    meaning = f"the log of the mean weight of {count} draws, error by the delta method{trouble}"
+    return Evidence(value + log_unit, se, "importance weights", meaning)
+
+
+def of_acceptance(
+    log_bound: Float[np.ndarray, "chain draw"], tries: Float[np.ndarray, "chain draw"], log_unit: float = 0.0
+) -> Evidence:
+    """log k and the log of the share of proposals that were accepted: p(D) = k P(accept). A mean over chains.
+
+    Args:
+        tries: proposals of each draw, a geometric variable (of a thinned one their mean).
+    """
+    accepted = tries.shape[1] / tries.sum(1)
+    variances = (1 - accepted) / tries.shape[1]
+    value = float(np.mean(log_bound[:, -1].astype(np.float64) + np.log(accepted)))
+    meaning = f"the log of the bound k times the share of {int(tries.sum())} proposals that were accepted"
+    return Evidence(value + log_unit, math.sqrt(variances.sum()) / len(tries), "rejection", meaning)
+
+
+def integrated(powers: Float[np.ndarray, " run"], values: Sequence[Float[np.ndarray, "chain draw"]]) -> Evidence:
+    """The integral over the power b of E_b[log L]: d log Z(b) / db, Z(b) the integral of L^b times the prior.
+
+    Trapezoids, each corrected by its derivatives at the ends, -(b' - b)^2 / 12 (V' - V), V the variance of log L, which
+    is dE/db (Friel, Hurn and Wyse 2014). The error is that of the means and variances, by the runs' effective sample
+    sizes. `discretisation` is how far the result with every second run left out is from it, and so mostly too large.
+
+    Args:
+        powers: ascending.
+        values: the log-likelihood of all data by each draw, a run a power.
+    """
+    weights = _weights(powers)
+    found, variance = 0.0, 0.0
+    for (linear, quadratic), logs in zip(weights, values, strict=True):
+        influence = linear * logs + quadratic * (logs - logs.mean()) ** 2
+        found += float(influence.mean())
+        variance += diagnostics.convergence(influence[:, :, None])["mcse"] ** 2
+    some = _every_second(len(powers))
+    moments = [(logs.mean(), logs.var()) for logs in values]
+    coarse = sum(float(np.dot(w, moments[i])) for i, w in zip(some, _weights(powers[some]), strict=True))
+    meaning = (
+        f"the integral over the likelihood's power of its mean log, over {len(powers)} runs; error of the Monte Carlo, "
+        "beside it what the finite number of powers may add"
+    )
+    return Evidence(
+        found, math.sqrt(variance), "thermodynamic integration", meaning, discretisation=abs(found - coarse)
+    )
+
+
+def _weights(powers: Float[np.ndarray, " run"]) -> Float[np.ndarray, "run two"]:
+    """What the integral takes of each run's mean and variance."""
+    gaps = np.diff(powers)
+    linear, quadratic = np.zeros_like(powers), np.zeros_like(powers)
+    linear[:-1] += gaps / 2
+    linear[1:] += gaps / 2
+    quadratic[:-1] += gaps**2 / 12
+    quadratic[1:] -= gaps**2 / 12
+    return np.stack([linear, quadratic], 1)
+
+
+def _every_second(count: int) -> Int[np.ndarray, " some"]:
+    """Every second of so many numbers, and the last."""
+    return np.unique([*range(0, count, 2), count - 1])
+
+
+class _Bound(NamedTuple):
+    """Of one chain: the mean of log p(D, theta) - log q(theta), its error, and the log of the mean weight."""
+
+    elbo: float
+    se: float
+    log_mean: float
+    trusted: bool
+
+
+def _of_bound(predictor: Predictor) -> Evidence:
+    """The evidence lower bound of the chain whose bound is highest, and the gap by the same draws' weights."""
+    kept = _kept(predictor)
+    log_q = predictor.record.statistics["log_q"][:, kept].astype(np.float64)
+    values = _log_likelihoods(predictor, kept) + _log_priors(predictor, kept) - log_q
+    chains = [
+        _Bound(
+            float(one.mean()),
+            float(one.std(ddof=1) / math.sqrt(one.size)) if one.size > 1 else math.nan,
+            _log_mean_exp(one)[0],
+            not diagnostics.of_weights(one),
+        )
+        for one in values
+    ]
+    best = max(chains, key=lambda one: one.elbo)
+    gap = best.log_mean - best.elbo if best.trusted else None
+    how = "not known: a few draws carry all the weight" if gap is None else f"{gap:.3g} by the draws' weights"
+    meaning = f"a lower bound, the best of {len(chains)} chains': log p(D) is higher by KL(q || posterior), {how}"
+    return Evidence(best.elbo, best.se, "evidence lower bound", meaning, gap=gap)
+
+
+def _of_modes(log_evidence: Sequence[float], log_unit: float) -> Evidence:
+    meaning = (
+        f"the integral of the Gaussian at the best of {len(log_evidence)} modes; no error is known, other modes are "
+        "left out: importance --sampler.proposal laplace has an error"
+    )
+    return Evidence(max(log_evidence) + log_unit, math.nan, "Laplace", meaning)
+
+
+def _log_mean_exp(values: Float[np.ndarray, " draw"]) -> tuple[float, float]:
+    """The log of the mean of e^v, and its standard error by the delta method."""
+    value = float(special.logsumexp(values) - math.log(values.size))
+    if not math.isfinite(value) or values.size < 2:
+        return value, math.nan
+    return value, float(np.std(np.exp(values - value), ddof=1) / math.sqrt(values.size))
+
+
+def _units(record: Record) -> float:
+    """What turns the log density of all training targets as the network sees them into that of the targets."""
+    if not record.names_a_model or record.attributes["task"] == "classification":
+        return 0.0
+    scale = record.array("constant_data", "y_sd").astype(np.float64)
+    return -float(record.attributes["rows"]) * float(np.sum(np.log(scale)))
+
+
+def _kept(predictor: Predictor) -> Int[np.ndarray, " kept"]:
+    """Every k-th draw of a chain, where a number a draw and training row would be many."""
+    return predictor.record.kept(int(predictor.record.attributes["rows"]))
+
+
+def _log_likelihoods(predictor: Predictor, kept: Int[np.ndarray, " kept"]) -> Float[np.ndarray, "chain kept"]:
+    """log p(D | theta) of each kept draw, in original units."""
+    return predictor.log_likelihoods(*predictor.record.training_rows(), kept).sum(2, dtype=np.float64)
+
+
+def _log_priors(predictor: Predictor, kept: Int[np.ndarray, " kept"]) -> Float[np.ndarray, "chain kept"]:
+    """The log prior density of each kept draw as it was sampled: of log scales where the file has scales."""
+    posterior, chains = predictor.posterior, predictor.record.shape[0]
+    draws = predictor.draws.reshape(chains, -1, predictor.draws.shape[1])[:, kept]
+    thetas = np.stack([posterior.unconstrained(draw) for draw in draws.reshape(-1, draws.shape[2])])
+    with backend.arithmetic(predictor.precision):
+        found = np.asarray(_densities(posterior, jnp.asarray(thetas)), np.float64)
+    return found.reshape(chains, -1)
+
+
+@eqx.filter_jit
+def _densities(posterior: NetworkPosterior, thetas: Float[Array, "draw dim"]) -> Float[Array, " draw"]:
+    return jax.lax.map(posterior.log_prior, thetas)
+
+
+def _check_same(first: Record, other: Record) -> None:
+    if first.attributes["data_sha256"] != other.attributes["data_sha256"]:
+        raise UsageError(f"{_name(other)}: evidence: not trained on the rows of {_name(first)}")
+    one, two = (recipe_from(record.attributes["recipe"]) for record in (first, other))
+    differing = [name for name in _TARGET if getattr(one, name) != getattr(two, name)]
+    if differing:
+        raise UsageError(
+            f"{_name(other)}: evidence: its {' and '.join(differing)} differ from those of {_name(first)}; runs of a "
+            "path differ in --likelihood-power alone"
+        )
+    if one.stochastic != "all":
+        raise UsageError(
+            f"{_name(first)}: evidence: only a part is sampled, and the rest was trained anew for each power; a path "
+            "needs --stochastic all"
+        )
+
+
+def _name(record: Record) -> str:
+    return str(record.path) if record.path else "the run"

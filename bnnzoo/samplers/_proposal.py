@@ -1,0 +1,185 @@
+"""What independent draws come from: the prior, a Gaussian fitted to the posterior, or a density of your own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from bnnzoo.errors import UsageError
+from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.posterior.hyperparameter import Number
+from bnnzoo.samplers._preconditioner import prior_precision
+from bnnzoo.samplers.kernel import choose, metropolis, standard_normal
+
+Named = Literal["prior", "gaussian", "laplace"]
+_MOST = 500
+"""Parameters that a Gaussian is fitted to: with more, no independent draw would be near the posterior."""
+_ASCENT = 60
+_STRIDES = (2.0, *(2.0**-i for i in range(12)), 0.0)
+_ACCEPTANCE = 0.574
+"""Of the pilot: the best of a Langevin proposal (Roberts and Rosenthal 1998)."""
+_SHRINKAGE = 10
+"""Draws a parameter that the Laplace fit counts for beside the pilot's."""
+
+
+@runtime_checkable
+class Density(Protocol):
+    """A normalised density over theta: a distribution of NumPyro's, or anything with these two."""
+
+    def sample(self, key: Any) -> Any:
+        """A draw, [dim]."""
+        ...
+
+    def log_prob(self, value: Any) -> Any:
+        """Its log density, a number, or one for each parameter that are summed."""
+        ...
+
+
+class Gaussian(eqx.Module):
+    """N(mean, F F'), F lower triangular."""
+
+    mean: Float[Array, " dim"]
+    factor: Float[Array, "dim dim"]
+
+    def sample(self, key: PRNGKeyArray) -> Float[Array, " dim"]:
+        return self.mean + self.factor @ standard_normal(self.mean, key=key)
+
+    def log_prob(self, value: Float[Array, " dim"]) -> Float[Array, ""]:
+        eps = jax.scipy.linalg.solve_triangular(self.factor, value - self.mean, lower=True)
+        log_det = jnp.sum(jnp.log(jnp.diag(self.factor)))
+        return -jnp.sum(eps**2) / 2 - log_det - len(self.mean) / 2 * jnp.log(2 * jnp.pi)
+
+
+def check(proposal: Named | Density, posterior: AbstractPosterior, sampler: str) -> None:
+    """Refuse, before anything compiles, what cannot be proposed from.
+
+    Raises:
+        UsageError: with what to type instead.
+    """
+    dim = posterior.layout.dim
+    if isinstance(proposal, str) and proposal == "prior":
+        eqx.filter_eval_shape(posterior.sample_prior, key=jax.random.key(0))
+    elif isinstance(proposal, str):
+        if dim > _MOST:
+            raise UsageError(
+                f"sampler {sampler}: --sampler.proposal {proposal} is for at most {_MOST} parameters, there are {dim}; "
+                "use --stochastic last, or nuts"
+            )
+    else:
+        shape = eqx.filter_eval_shape(proposal.sample, jax.random.key(0)).shape
+        if shape != (dim,):
+            raise UsageError(f"sampler {sampler}: a draw of the proposal has shape {list(shape)}, theta has [{dim}]")
+
+
+def fitted(
+    proposal: Named | Density,
+    posterior: AbstractPosterior,
+    theta: Float[Array, " dim"],
+    *,
+    scale: Number,
+    pilot: int,
+    key: PRNGKeyArray,
+) -> Gaussian | None:
+    """The Gaussian that a proposal's name asks for, from a chain's start; None where nothing is fitted.
+
+    Args:
+        scale: the standard deviations of the fit are multiplied by it: tails must not be lighter than the posterior's.
+        pilot: steps of the chain that `gaussian` takes its moments from.
+    """
+    if not isinstance(proposal, str) or proposal == "prior":
+        return None
+    found = laplace(posterior, theta)
+    if proposal == "gaussian":
+        found = _moments(posterior, found, pilot, key=key)
+    return Gaussian(found.mean, scale * found.factor)
+
+
+def density_of(proposal: Named | Density, fit: Gaussian | None) -> Density | None:
+    """What to propose from; None for the prior."""
+    return fit if isinstance(proposal, str) else proposal
+
+
+def draw(posterior: AbstractPosterior, density: Density | None, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
+    """One proposal."""
+    if density is None:
+        return posterior.sample_prior(key=key)
+    return jnp.asarray(density.sample(key)).astype(posterior.dtype)
+
+
+def log_prior_ratio(
+    posterior: AbstractPosterior, density: Density | None, theta: Float[Array, " dim"]
+) -> Float[Array, ""]:
+    """log prior - log q: what a weight has beside the likelihood. Zero where the prior is the proposal."""
+    if density is None:
+        return jnp.zeros((), theta.dtype)
+    return posterior.log_prior(theta) - jnp.sum(jnp.asarray(density.log_prob(theta)))
+
+
+def laplace(posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Gaussian:
+    """The Gaussian at the mode above `theta` that has the log density's curvature there, never wider than the prior."""
+    mode = climbed(posterior.log_density, theta)
+    values, vectors = _curvature(posterior.log_density, mode)
+    values = jnp.maximum(values, jnp.maximum(jnp.min(prior_precision(posterior, mode)), 1e-6 * values[-1]))
+    return Gaussian(mode, jnp.linalg.cholesky((vectors / values) @ vectors.T))
+
+
+def climbed(function: Callable[[Array], Array], theta: Float[Array, " dim"]) -> Float[Array, " dim"]:
+    """Up to a maximum by Newton's steps, curvature of the wrong sign turned round, each as long as is best."""
+
+    def step(_: Any, theta: Float[Array, " dim"]) -> Float[Array, " dim"]:
+        values, vectors = _curvature(function, theta)
+        size = jnp.maximum(jnp.abs(values), 1e-6 * jnp.max(jnp.abs(values)) + jnp.finfo(values.dtype).tiny)
+        direction = vectors @ ((vectors.T @ jax.grad(function)(theta)) / size)
+        tries = theta + jnp.asarray(_STRIDES, theta.dtype)[:, None] * direction
+        return tries[jnp.argmax(jnp.nan_to_num(jax.vmap(function)(tries), nan=-jnp.inf))]
+
+    return jax.lax.fori_loop(0, _ASCENT, step, theta)
+
+
+def _curvature(function: Callable[[Array], Array], theta: Float[Array, " dim"]) -> tuple[Array, Array]:
+    """Eigenvalues, ascending, and eigenvectors of minus the Hessian."""
+    hessian = jax.jacfwd(jax.grad(function))(theta)
+    return jnp.linalg.eigh(-(hessian + hessian.T) / 2)
+
+
+def _moments(posterior: AbstractPosterior, start: Gaussian, steps: int, *, key: PRNGKeyArray) -> Gaussian:
+    """Mean and covariance of the later half of a Langevin chain, in units of the Gaussian that it starts from.
+
+    Its step size follows the acceptance through the first half.
+    """
+    dim, dtype = len(start.mean), start.mean.dtype
+
+    @jax.value_and_grad
+    def log_density(z: Float[Array, " dim"]) -> Float[Array, ""]:
+        return posterior.log_density(start.mean + start.factor @ z)
+
+    def step(i: Array, carry: Any) -> Any:
+        (z, value, gradient), log_eta, total, squares = carry
+        key_propose, key_accept = jax.random.split(jax.random.fold_in(key, i))
+        eta = jnp.exp(log_eta)
+        eps = standard_normal(z, key=key_propose)
+        proposed = z + eta * gradient + jnp.sqrt(2 * eta) * eps
+        new_value, new_gradient = log_density(proposed)
+        reverse = eps + jnp.sqrt(eta / 2) * (gradient + new_gradient)
+        log_ratio = new_value - value + (jnp.sum(eps**2) - jnp.sum(reverse**2)) / 2
+        accepted, rate, _ = metropolis(log_ratio, key=key_accept)
+        state = choose(accepted, (proposed, new_value, new_gradient), (z, value, gradient))
+        early = i < steps // 2
+        log_eta = log_eta + jnp.where(early, (rate - _ACCEPTANCE) / jnp.sqrt(i + 1.0), 0.0)
+        kept = jnp.where(early, 0.0, state[0])
+        return state, log_eta, total + kept, squares + jnp.outer(kept, kept)
+
+    origin = jnp.zeros(dim, dtype)
+    log_eta = jnp.log(jnp.asarray(1.65**2 / 2 * dim ** (-1 / 3), dtype))
+    carry = ((origin, *log_density(origin)), log_eta, origin, jnp.zeros((dim, dim), dtype))
+    _, _, total, squares = jax.lax.fori_loop(0, steps, step, carry)
+    count, prior = steps - steps // 2, _SHRINKAGE * dim
+    mean = total / count
+    scatter = squares - count * jnp.outer(mean, mean) + prior * jnp.eye(dim, dtype=dtype)
+    inner = jnp.linalg.cholesky(scatter / (count + prior))
+    return Gaussian(start.mean + start.factor @ mean, start.factor @ inner)

@@ -1,0 +1,232 @@
+"""log p(D) by every method, against the closed form of the conjugate line; the identity of mean loss and entropy.
+
+Each statistical test has a false-alarm level of one in a million (|z| <= 4.89) at a fixed seed, and a control.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import bnnzoo
+from bnnzoo import cli
+from bnnzoo.errors import UsageError
+from bnnzoo.evaluation import evidence
+from bnnzoo.samplers import Laplace
+from bnnzoo.testing import conjugate_line
+from bnnzoo.testing.targets import regression
+
+Z = 4.89
+NOISE = 0.7
+X = np.linspace(-1, 1, 8).astype(np.float32)
+Y = (0.5 * X + np.tile([0.1, -0.1], 4)).astype(np.float32)
+MEAN, COVARIANCE, TRUTH = conjugate_line(X[:, None], Y, noise=NOISE)
+ENTROPY = 0.5 * np.linalg.slogdet(2 * np.pi * np.e * COVARIANCE)[1]
+LINE = {
+    "data": (X[:, None], Y[:, None]),
+    "likelihood": {"name": "gaussian", "scale": NOISE},
+    "standardise": False,
+    "test_fraction": 0.0,
+    "chains": 2,
+    "seed": 5,
+}
+
+
+def z(found: evidence.Evidence, truth: float = TRUTH) -> float:
+    return abs(found.log_evidence - truth) / np.hypot(found.se, found.discretisation or 0.0)
+
+
+def test_the_closed_form():
+    """By its definition: y is Gaussian with the covariance that prior and noise give."""
+    design = np.column_stack([X, np.ones(8)]).astype(float)
+    covariance = 4.0 * design @ design.T + NOISE**2 * np.eye(8)
+    wanted = -0.5 * (np.linalg.slogdet(2 * np.pi * covariance)[1] + Y @ np.linalg.solve(covariance, Y))
+    assert conjugate_line(X[:, None], Y, noise=NOISE, scale=2.0)[2] == pytest.approx(wanted, abs=1e-6)
+
+
+# ---- estimators, on numbers whose law is known ------------------------------------------------------
+
+
+def test_the_error_of_weights_is_that_of_repeats():
+    """Log-normal weights with mean one: z over 400 repeats is standard normal."""
+    rng = np.random.default_rng(1)
+    found = [evidence.of_weights(rng.normal(-0.5, 1.0, size=(4, 2500))) for _ in range(400)]
+    scores = np.array([one.log_evidence / one.se for one in found])
+    assert abs(scores.mean()) * 20 < Z
+    assert abs(scores.std() - 1) * 28 < Z
+    # Control: weights whose mean is e^(1/2).
+    assert z(evidence.of_weights(rng.normal(0.0, 1.0, size=(4, 2500))), 0.0) > Z
+
+
+def test_the_error_of_acceptance_is_that_of_repeats():
+    rng = np.random.default_rng(2)
+    bound = np.full((4, 500), 3.0)
+    found = [evidence.of_acceptance(bound, rng.geometric(0.2, size=(4, 500)).astype(float)) for _ in range(400)]
+    scores = np.array([(one.log_evidence - 3.0 - np.log(0.2)) / one.se for one in found])
+    assert abs(scores.mean()) * 20 < Z
+    assert abs(scores.std() - 1) * 28 < Z
+    assert z(found[0], 3.0 + np.log(0.3)) > Z
+
+
+def log_likelihood(theta: np.ndarray) -> np.ndarray:
+    """log p(D | theta) of [..., 2] positions."""
+    residuals = Y - theta[..., :1] * X - theta[..., 1:]
+    return -0.5 * (residuals**2 / NOISE**2 + np.log(2 * np.pi * NOISE**2)).sum(-1)
+
+
+def rungs(powers: np.ndarray, rng: Any, draws: int) -> list[np.ndarray]:
+    """log p(D | theta) of exact draws from the posterior of each power, [chain, draw]."""
+    closed = [conjugate_line(X[:, None], Y, noise=NOISE, power=p)[:2] for p in powers]
+    return [log_likelihood(rng.multivariate_normal(mean, cov, size=(4, draws))) for mean, cov in closed]
+
+
+def test_the_path_reaches_the_closed_form():
+    powers = (np.arange(11) / 10) ** 5
+    values = rungs(powers, np.random.default_rng(3), 2000)
+    found = evidence.integrated(powers, values)
+    assert z(found) < Z
+    assert found.se < 0.05
+    assert found.discretisation is not None
+    assert found.discretisation < 0.2
+    # Controls: the powers of another ladder, and means without the runs' likelihood of power one.
+    assert z(evidence.integrated(powers**0.5, values)) > Z
+    assert z(evidence.integrated(powers, [v - v.mean() + values[0].mean() for v in values])) > Z
+
+
+def test_the_correction_of_the_path_is_of_higher_order():
+    """Few powers: without Monte Carlo noise to speak of, trapezoids alone are far off, corrected ones near."""
+    powers = (np.arange(7) / 6) ** 5
+    values = rungs(powers, np.random.default_rng(4), 20_000)
+    trapezoid = np.trapezoid([v.mean() for v in values], powers)
+    corrected = evidence.integrated(powers, values).log_evidence
+    assert abs(corrected - TRUTH) < abs(trapezoid - TRUTH) / 3
+
+
+def test_laplace_is_exact_where_the_posterior_is_gaussian():
+    target = regression()
+    posterior, mode = target.posterior, jnp.asarray(target.mean, jnp.float32)
+
+    def found(covariance: Any) -> float:
+        sampler = Laplace(covariance=covariance)
+        state = sampler.init(posterior, mode, num_warmup=0, key=jax.random.key(0))
+        return float(sampler.inspect(posterior, state, key=jax.random.key(0))["log_evidence"])
+
+    assert found("full") == pytest.approx(target.log_evidence, abs=2e-3)
+    # A diagonal of the precision is a smaller volume, by a known factor.
+    precision = np.linalg.inv(target.covariance)
+    missing = 0.5 * (np.log(np.diag(precision)).sum() - np.linalg.slogdet(precision)[1])
+    assert missing > 0.1
+    assert found("diagonal") == pytest.approx(target.log_evidence - missing, abs=2e-3)
+
+
+# ---- runs --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def rejected(tmp_path_factory):
+    out = tmp_path_factory.mktemp("evidence") / "rejection.nc"
+    return bnnzoo.sample("linear", "rejection", **LINE, draws=4000, out=out)
+
+
+def test_a_run_by_rejection(rejected, capsys):
+    found = rejected.evidence()
+    assert z(found) < Z
+    assert found.se < 0.05
+    assert z(found, TRUTH + 0.3) > Z
+    assert cli.run(["evidence", str(rejected.path), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told == {**found.record(), "method": "rejection"}
+    assert set(told) == {"log_evidence", "se", "method", "meaning"}
+    assert cli.run(["evidence", str(rejected.path)]) == 0
+    assert f"log_evidence  {found.log_evidence:.3f}\n" in capsys.readouterr().out
+
+
+def test_the_mean_loss_is_the_entropy_less_the_evidence(rejected):
+    """<L> = -log p(D) + H: the identity of the notes, with every constant in its place."""
+    loss = -rejected.posterior["sample_stats"]["lp"].values.astype(float).reshape(-1)
+    found = rejected.evidence()
+    error = np.hypot(found.se, loss.std() / len(loss) ** 0.5)
+    assert abs(loss.mean() + found.log_evidence - ENTROPY) < Z * error
+    # Control: the entropy of independent parameters, and of the prior.
+    assert abs(loss.mean() + found.log_evidence - np.log(2 * np.pi * np.e)) > Z * error
+
+
+def test_importance_in_the_units_of_the_data(tmp_path):
+    """Standardised: the density is of y itself. Weights are nearly equal with the Laplace fit."""
+    sampler = {"name": "importance", "proposal": "laplace"}
+    options = {**LINE, "standardise": True}
+    run = bnnzoo.sample("linear", sampler, **options, draws=2000, out=tmp_path / "run.nc")
+    x, y = (X - X.mean()) / X.std(), (Y - Y.mean()) / Y.std()
+    truth = conjugate_line(x[:, None], y, noise=NOISE)[2] - 8 * np.log(Y.std())
+    assert z(run.evidence(), truth) < Z
+    assert run.evidence().se < 0.01
+    assert z(run.evidence(), truth + 8 * np.log(Y.std())) > Z
+
+
+def test_bayes_by_backprop_is_below_by_a_divergence(tmp_path):
+    options = {**LINE, "data": (X[:, None] + 1, Y[:, None])}
+    sampler = {"name": "bbb", "learning_rate": 0.02}
+    run = bnnzoo.sample("linear", sampler, **options, warmup=3000, draws=4000, out=tmp_path / "bbb.nc")
+    _, covariance, truth = conjugate_line(X[:, None] + 1, Y, noise=NOISE)
+    precision = np.linalg.inv(covariance)
+    # Of the best mean field: its precisions are the diagonal of the posterior's.
+    divergence = 0.5 * (np.log(np.diag(precision)).sum() - np.linalg.slogdet(precision)[1])
+    found = run.evidence()
+    assert divergence > 0.2
+    assert found.log_evidence == pytest.approx(truth - divergence, abs=0.03 + Z * found.se)
+    assert found.gap == pytest.approx(divergence, abs=0.1)
+    assert "a lower bound" in found.meaning
+
+
+def test_what_does_not_tell_says_what_to_type(tmp_path, capsys):
+    out = tmp_path / "walk.nc"
+    options = {**LINE, "warmup": 20, "draws": 20}
+    run = bnnzoo.sample("linear", "random-walk", **options, out=out)
+    assert cli.run(["evidence", str(out)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "draws by random-walk do not tell log p(D); type bnnzoo sample linear importance" in line
+    half = bnnzoo.sample("linear", "random-walk", **options, likelihood_power=0.5, out=tmp_path / "half.nc")
+    with pytest.raises(UsageError, match=r"half.nc: evidence: .* power 0.5"):
+        half.evidence()
+    with pytest.raises(UsageError, match=r"the powers are 0.5, 1; a path has 0 and 1"):
+        run.evidence(half)
+    narrow = bnnzoo.sample("linear", "random-walk", **options, prior={"name": "normal", "scale": 0.5})
+    with pytest.raises(UsageError, match="its prior differ"):
+        run.evidence(narrow)
+
+
+@pytest.mark.slow
+def test_a_path_of_runs(tmp_path, capsys):
+    paths = [str(tmp_path / f"{j}.nc") for j in range(11)]
+    for j, path in enumerate(paths):
+        options = {**LINE, "likelihood_power": (j / 10) ** 5, "warmup": 400, "draws": 2000, "init": "prior"}
+        bnnzoo.sample("linear", "nuts", **options, out=path)
+    assert cli.run(["evidence", *paths[::-1], "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["method"] == "thermodynamic integration"
+    assert abs(told["log_evidence"] - TRUTH) < Z * np.hypot(told["se"], told["discretisation"])
+    assert np.hypot(told["se"], told["discretisation"]) < 0.2
+
+
+def test_compare_shows_the_evidence_where_every_run_has_one(tmp_path, capsys):
+    rng = np.random.default_rng(6)
+    x = rng.uniform(-1, 1, size=(16, 1))
+    options = {**LINE, "data": (x, x + 0.7 * rng.normal(size=x.shape)), "test_fraction": 0.25, "draws": 500}
+    paths = [str(tmp_path / name) for name in ("one.nc", "wide.nc")]
+    bnnzoo.sample("linear", "rejection", **options, out=paths[0])
+    bnnzoo.sample("linear", "rejection", **options, prior={"name": "normal", "scale": 8.0}, out=paths[1])
+    capsys.readouterr()
+    assert cli.run(["compare", *paths, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    first, second = found["runs"]
+    alone = bnnzoo.open(paths[1]).evidence()
+    assert (second["log_evidence"], second["log_evidence_se"]) == (alone.log_evidence, alone.se)
+    assert first["log_evidence"] > second["log_evidence"]
+    assert "loo_nll" in first
+    assert found["words"][-1].startswith("log p(D) of one.nc is ")
+    assert "above that of wide.nc" in found["words"][-1]

@@ -1,0 +1,180 @@
+"""Rejection and importance from any proposal: the law of the closed form, and not without the proposal's density."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from jaxtyping import Array
+from scipy import stats
+
+import bnnzoo
+from bnnzoo import cli
+from bnnzoo.errors import BnnzooError, UsageError
+from bnnzoo.evaluation import evidence
+from bnnzoo.samplers import Importance, Rejection, _proposal
+from bnnzoo.testing.targets import Target, regression, skewed
+
+Z, LEVEL = 4.89, 1e-6
+LINE, SKEWED = regression(), skewed()
+WIDE = dist.MultivariateNormal(
+    jnp.asarray(LINE.mean + 0.5 * LINE.sd, jnp.float32), jnp.asarray(4 * LINE.covariance, jnp.float32)
+)
+
+
+class Logistic(eqx.Module):
+    """A density of one's own, heavier than any Gaussian. With a share of 0 nothing is told of it."""
+
+    share: Any = np.float32(1.0)
+
+    def sample(self, key: Any) -> Array:
+        return jax.random.logistic(key, (1,))
+
+    def log_prob(self, value: Any) -> Array:
+        return self.share * (-value[0] - 2 * jnp.log1p(jnp.exp(-value[0])))
+
+
+SLOW = pytest.mark.slow
+PROPOSALS = [
+    pytest.param(LINE, "gaussian", id="gaussian"),
+    pytest.param(LINE, "laplace", id="laplace", marks=SLOW),
+    pytest.param(LINE, WIDE, id="numpyro", marks=SLOW),
+    pytest.param(SKEWED, Logistic(), id="own"),
+]
+
+
+@eqx.filter_jit
+def _drawn(sampler: Any, posterior: Any, keys: Any) -> Any:
+    start = jnp.zeros(posterior.layout.dim)
+    state = sampler.init(posterior, start, num_warmup=0, key=jax.random.key(1))
+
+    def one(key: Any) -> Any:
+        new, found = sampler.step(posterior, state, key=key)
+        return {"theta": new.position, **found}
+
+    return jax.lax.map(one, keys, batch_size=250)
+
+
+def drawn(sampler: Any, target: Target, count: int) -> dict[str, np.ndarray]:
+    """Independent draws and their statistics."""
+    found = _drawn(sampler, target.posterior, jax.random.split(jax.random.key(2), count))
+    return {name: np.asarray(value, float) for name, value in found.items()}
+
+
+def furthest(target: Target, theta: np.ndarray, weights: np.ndarray) -> float:
+    """The largest z of weighted means and second moments of independent draws."""
+    shares = weights / weights.sum()
+    centred = (theta - target.mean) / target.sd
+    values = np.concatenate([centred, centred**2 - 1], 1)
+    means = shares @ values
+    return float(np.abs(means / np.sqrt(shares**2 @ (values - means) ** 2)).max())
+
+
+@pytest.mark.parametrize(("target", "proposal"), PROPOSALS)
+def test_weights_make_the_law_of_the_closed_form(target, proposal):
+    found = drawn(Importance(proposal=proposal, proposal_scale=1.4), target, 20_000)
+    assert furthest(target, found["theta"], np.exp(found["log_weight"] - found["log_weight"].max())) < Z
+    # Control: without the proposal's density in the weight.
+    assert furthest(target, found["theta"], np.exp(found["lp"] - found["lp"].max())) > Z
+    truth = target.log_evidence if target is LINE else 0.0
+    estimate = evidence.of_weights(found["log_weight"][None])
+    assert abs(estimate.log_evidence - truth) < Z * estimate.se + 2e-3  # float32's sum of 200 rows
+    assert estimate.se < 0.02
+
+
+def least(target: Target, theta: np.ndarray) -> float:
+    """The smallest Kolmogorov-Smirnov p of the parameters."""
+    assert target.cdf is not None
+    return min(float(stats.kstest(column, "uniform").pvalue) for column in target.cdf(theta).T)
+
+
+def kept_as_the_closed_form_says(target: Target, sampler: Any) -> None:
+    assert sampler.stated_exactness == "approximate"
+    found = drawn(sampler, target, 3000)
+    assert found["accepted"].all()
+    assert found["log_excess"].max() <= 0
+    assert least(target, found["theta"]) > LEVEL
+    # k times the acceptance is the evidence.
+    estimate = evidence.of_acceptance(found["log_bound"][None], found["n_steps"][None])
+    truth = target.log_evidence if target is LINE else 0.0
+    assert abs(estimate.log_evidence - truth) < Z * estimate.se + 2e-3
+
+
+def test_what_is_kept_has_the_law_of_the_closed_form():
+    kept_as_the_closed_form_says(SKEWED, Rejection(proposal=Logistic(), block=8))
+    # Control: without the proposal's density in the ratio.
+    wrong = drawn(Rejection(proposal=Logistic(np.float32(0.0)), block=8), SKEWED, 3000)
+    assert least(SKEWED, wrong["theta"]) < LEVEL
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("proposal", ["gaussian", "laplace", WIDE], ids=["gaussian", "laplace", "numpyro"])
+def test_what_is_kept_of_other_proposals(proposal, monkeypatch):
+    sampler = Rejection(proposal=proposal, proposal_scale=1.4, block=8)
+    sampler.check(LINE.posterior)
+    kept_as_the_closed_form_says(LINE, sampler)
+    monkeypatch.setattr(_proposal, "log_prior_ratio", lambda posterior, density, theta: posterior.log_prior(theta))
+    wrong = drawn(Rejection(proposal=proposal, proposal_scale=1.4, block=16), LINE, 3000)
+    assert least(LINE, wrong["theta"]) < LEVEL
+
+
+def test_a_stated_bound_is_held_to():
+    grid = np.linspace(-30, 10, 100_001)
+    peak = float(np.max(2 * grid - np.exp(grid) + 2 * np.log1p(np.exp(-grid))))
+
+    def said(log_bound: float) -> str:
+        sampler = Rejection(proposal=Logistic(), log_bound=log_bound, block=8)
+        assert sampler.stated_exactness == "exact"
+        found = {name: value[None] for name, value in drawn(sampler, SKEWED, 500).items() if name != "theta"}
+        return sampler.failure(found)
+
+    assert said(peak + 0.5) == ""
+    found = re.search(r"chain 0: a proposal was (\S+) nats .* state --sampler.log-bound (\S+) or", said(peak - 0.5))
+    assert found is not None
+    assert 0.45 < float(found[1]) < 0.501
+    assert peak - 0.05 < float(found[2]) < peak + 0.011
+
+
+@pytest.mark.slow
+def test_a_run_ends_where_a_proposal_exceeds_the_bound(tmp_path):
+    with pytest.raises(BnnzooError, match=r"nats above the bound, log k = -1.*widen the proposal"):
+        bnnzoo.sample(
+            SKEWED.posterior,
+            Rejection(proposal=Logistic(), log_bound=-1.0),
+            chains=2,
+            warmup=0,
+            draws=200,
+            out=tmp_path / "run.nc",
+        )
+
+
+def test_what_cannot_be_proposed_from():
+    with pytest.raises(UsageError, match=r"a draw of the proposal has shape \[\], theta has \[3\]"):
+        Importance(proposal=dist.Normal(0.0, 1.0)).check(LINE.posterior)
+    # The left tail is heavier than any Gaussian's: no k is large enough, and what was searched for accepts nothing.
+    with pytest.raises(UsageError, match=r"a draw of the proposal is accepted with probability"):
+        Rejection(proposal="laplace").check(SKEWED.posterior)
+
+
+@pytest.mark.slow
+def test_from_the_command_line(tmp_path, capsys):
+    out = tmp_path / "run.nc"
+    words = ["sample", "linear", "importance", "--sampler.proposal", "gaussian", "--sampler.pilot", "1000", "--quiet"]
+    assert cli.run([*words, "--likelihood", "gaussian", "--likelihood.scale", "learned", "-o", str(out)]) == 0
+    run = bnnzoo.open(out)
+    assert run.attributes["regime_ok"] == 1
+    assert "proposal: gaussian" in run.attributes["recipe"]
+    capsys.readouterr()
+    assert cli.run(["evidence", str(out)]) == 0
+    assert "importance weights" in capsys.readouterr().out
+
+
+def test_a_proposal_that_there_is_not(capsys):
+    assert cli.run(["show", "linear", "rejection", "--sampler.proposal", "flat"]) == 2
+    assert "--sampler.proposal: must be one of prior, gaussian, laplace (got 'flat')" in capsys.readouterr().err
