@@ -218,7 +218,7 @@ def _of_modes(log_evidence: Sequence[float], log_unit: float) -> Evidence:
 
 def _log_mean_exp(values: Float[np.ndarray, " draw"]) -> tuple[float, float]:
     """The log of the mean of e^v, and its standard error by the delta method."""
-    value = float(special.logsumexp(values) - math.log(values.size))
+    value = float(np.asarray(special.logsumexp(values))) - math.log(values.size)
     if not math.isfinite(value) or values.size < 2:
         return value, math.nan
     return value, float(np.std(np.exp(values - value), ddof=1) / math.sqrt(values.size))

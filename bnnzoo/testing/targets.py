@@ -156,6 +156,7 @@ def skewed() -> Target:
         np.array([[sd**2]]),
         _box(mean, np.array([sd])),
         cdf=lambda theta: -np.expm1(-np.exp(theta)),
+        log_evidence=0.0,
     )
 
 
