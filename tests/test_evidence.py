@@ -215,11 +215,11 @@ def test_a_path_of_runs(tmp_path, capsys):
 
 def test_compare_shows_the_evidence_where_every_run_has_one(tmp_path, capsys):
     rng = np.random.default_rng(6)
-    x = rng.uniform(-1, 1, size=(16, 1))
-    options = {**LINE, "data": (x, x + 0.7 * rng.normal(size=x.shape)), "test_fraction": 0.25, "draws": 500}
+    x = rng.uniform(-1, 1, size=(8, 1))
+    options = {**LINE, "data": (x, x + 0.7 * rng.normal(size=x.shape)), "test_fraction": 0.25, "draws": 200}
     paths = [str(tmp_path / name) for name in ("one.nc", "wide.nc")]
     bnnzoo.sample("linear", "rejection", **options, out=paths[0])
-    bnnzoo.sample("linear", "rejection", **options, prior={"name": "normal", "scale": 8.0}, out=paths[1])
+    bnnzoo.sample("linear", "rejection", **options, prior={"name": "normal", "scale": 4.0}, out=paths[1])
     capsys.readouterr()
     assert cli.run(["compare", *paths, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
