@@ -244,9 +244,9 @@ def _log_likelihoods(predictor: Predictor, kept: Int[np.ndarray, " kept"]) -> Fl
 
 def _log_priors(predictor: Predictor, kept: Int[np.ndarray, " kept"]) -> Float[np.ndarray, "chain kept"]:
     """The log prior density of each kept draw as it was sampled: of log scales where the file has scales."""
-    posterior, chains = predictor.posterior, predictor.record.shape[0]
-    draws = predictor.draws.reshape(chains, -1, predictor.draws.shape[1])[:, kept]
-    thetas = np.stack([posterior.unconstrained(draw) for draw in draws.reshape(-1, draws.shape[2])])
+    posterior, (chains, count) = predictor.posterior, predictor.record.shape
+    draws = predictor.draws[(count * np.arange(chains)[:, None] + kept).reshape(-1)]
+    thetas = np.stack([posterior.unconstrained(draw) for draw in draws])
     with backend.arithmetic(predictor.precision):
         found = np.asarray(_densities(posterior, jnp.asarray(thetas)), np.float64)
     return found.reshape(chains, -1)
