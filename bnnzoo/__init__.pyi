@@ -47,6 +47,7 @@ from bnnzoo.samplers.sgld import Sgld as Sgld
 from bnnzoo.samplers.sms_ubu import SmsUbu as SmsUbu
 from bnnzoo.samplers.statistics import Statistic as Statistic
 from bnnzoo.samplers.swag import Swag as Swag
+from bnnzoo.sampling.backend import devices as devices
 from bnnzoo.zoo import open as open
 from bnnzoo.zoo import resume as resume
 from bnnzoo.zoo import sample as sample

@@ -19,6 +19,10 @@ class NotFoundError(UsageError, LookupError):
     """A name that is not in the zoo; the message lists near names."""
 
 
+class BusyError(UsageError):
+    """Another process is writing the run: what was asked for can be done once it has ended."""
+
+
 class GateError(BnnzooError):
     """A gate that was asked for does not hold."""
 

@@ -35,7 +35,7 @@ def concat(runs: Sequence[Run | str | Path]) -> Run:
     """
     opened = [run if isinstance(run, Run) else zoo.open(run) for run in runs]
     if len(opened) < 2:
-        raise UsageError("concat: one run; give two or more")
+        raise UsageError("one run; give two or more to join")
     _check(opened)
     trees = [run.posterior for run in opened]
     draws = min(tree[schema.POSTERIOR].sizes[schema.DRAW] for tree in trees)
@@ -60,8 +60,9 @@ def _check(runs: Sequence[Run]) -> None:
     for run in runs:
         if not run.attributes["complete"]:
             raise UsageError(f"{run.path}: not finished; bnnzoo resume {run.path}")
-    if len({run.attributes["seed"] for run in runs}) < len(runs):
-        raise UsageError("concat: two runs of one seed have the same draws; give runs of different --seed")
+    seeds = [seed for run in runs for seed in _seeds(run)]
+    if len(set(seeds)) < len(seeds):
+        raise UsageError("two runs of one seed have the same draws; join runs of different --seed")
     for run in others:
         differ = [key for key, value in _asked(run).items() if value != about[key]]
         if differ:
@@ -77,6 +78,11 @@ def _asked(run: Run) -> dict[str, Any]:
     """What must be the same: all but how many chains and draws, and the seed."""
     recipe = recipe_from(str(run.attributes["recipe"]))
     return as_dict(dataclasses.replace(recipe, seed=0, chains=1, draws=1, budget=None, until=None))
+
+
+def _seeds(run: Run) -> list[int]:
+    """One, or those of the runs that it was joined from."""
+    return json.loads(run.attributes.get("seeds", "[]")) or [int(run.attributes["seed"])]
 
 
 def _fixed(run: Run) -> dict[str, np.ndarray]:
@@ -116,7 +122,7 @@ def _attributes(runs: Sequence[Run], draws: int) -> dict[str, Any]:
     recipe: Recipe = dataclasses.replace(recipe_from(str(first["recipe"])), chains=before, draws=draws)
     bad = [one for one in every if one["regime_ok"] == 0]
     joined = {"recipe": to_yaml(as_dict(recipe)), "draws_requested": draws, "draws_done": draws, "tuned": "{}"}
-    joined |= {"stuck_chains": json.dumps(stuck), "seeds": json.dumps([one["seed"] for one in every])}
+    joined |= {"stuck_chains": json.dumps(stuck), "seeds": json.dumps([seed for run in runs for seed in _seeds(run)])}
     for name in _SUMS:
         joined |= of_all(name, sum)
     if bad:

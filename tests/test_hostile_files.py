@@ -37,6 +37,7 @@ COMMANDS = {
     "report": ["-o", "new.html"],
     "plot": ["-o", "pictures"],
     "compare": ["run.nc"],
+    "merge": ["run.nc", "-o", "all.nc"],
 }
 """Every command that opens a run, with what it needs beside."""
 

@@ -9,7 +9,7 @@ import pytest
 import tiny
 
 import bnnzoo
-from bnnzoo import zoo
+from bnnzoo import cli, zoo
 from bnnzoo.errors import UsageError
 
 
@@ -52,6 +52,8 @@ def test_what_cannot_be_joined(folder, tmp_path):
         bnnzoo.concat([folder / "0.nc"])
     with pytest.raises(UsageError, match="two runs of one seed"):
         bnnzoo.concat([folder / "0.nc", folder / "0.nc"])
+    with pytest.raises(UsageError, match="two runs of one seed"):  # also where one is joined already
+        bnnzoo.concat([bnnzoo.concat([folder / "0.nc", folder / "1.nc"]), folder / "1.nc"])
     other = zoo.run_recipe(tiny.recipe("random-walk", seed=3, thin=2), out=tmp_path / "other.nc")
     with pytest.raises(UsageError, match=r"other.nc: not of the recipe of .*0.nc: thin"):
         bnnzoo.concat([folder / "0.nc", other])
@@ -67,3 +69,32 @@ def test_what_cannot_be_joined(folder, tmp_path):
     ]
     with pytest.raises(UsageError, match=r"fixed1.nc: what is not sampled was trained anew"):
         bnnzoo.concat(fixed)
+
+
+def test_the_command(folder, tmp_path, capsys):
+    """`merge` writes what `concat` joins, once, and says what it is; files that cannot be joined leave none."""
+    words = ["merge", *(str(folder / f"{seed}.nc") for seed in range(3)), "-o", str(tmp_path / "all.nc")]
+    assert cli.run([*words, "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    joined = bnnzoo.concat([folder / f"{seed}.nc" for seed in range(3)])
+    written = bnnzoo.open(tmp_path / "all.nc")
+    assert written.attributes == joined.attributes
+    assert (said["chains"], said["draws"]) == (10, 15)
+    assert cli.run(words) == 2
+    assert "all.nc: exists; use another -o" in capsys.readouterr().err
+    assert cli.run([*words, "--force"]) == 0
+    # A file that was joined is a run like any other: more seeds can be joined to it.
+    zoo.run_recipe(tiny.recipe("random-walk", seed=3), out=tmp_path / "3.nc")
+    more = ["merge", str(tmp_path / "all.nc"), str(tmp_path / "3.nc"), "-o", str(tmp_path / "more.nc")]
+    assert cli.run(more) == 0
+    assert json.loads(bnnzoo.open(tmp_path / "more.nc").attributes["seeds"]) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(("names", "said"), [(["0.nc"], "one run; give two"), (["0.nc", "none.nc"], "no such run")])
+def test_what_the_command_refuses(names, said, folder, tmp_path, capsys):
+    words = ["merge", *(str(folder / name) for name in names), "-o", str(tmp_path / "all.nc")]
+    assert cli.run(words) == 2
+    captured = capsys.readouterr()
+    assert captured.err.count("\n") == 1
+    assert said in captured.err
+    assert not list(tmp_path.iterdir())

@@ -8,7 +8,7 @@ import os
 import sys
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib import import_module
 from typing import Annotated, Any
@@ -32,6 +32,7 @@ COMMANDS = {
     "audit": "audit",
     "evidence": "evidence",
     "compare": "compare",
+    "merge": "merge",
     "plot": "report",
     "report": "report",
     "check": "check",
@@ -119,15 +120,23 @@ def main() -> None:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command and return its exit code. Everything a person should act on is one line on stderr."""
-    debug = "--debug" in arguments
+    """Run one command and return its exit code."""
+
+    def command() -> int:
+        found: Any = typer.main.get_command(app)
+        return found.main(list(arguments) or ["--help"], prog_name="bnnzoo", standalone_mode=False) or 0
+
+    return guarded(command, arguments, debug="--debug" in arguments)
+
+
+def guarded(work: Callable[[], int], arguments: Sequence[str] = (), *, debug: bool) -> int:
+    """The exit code of some work. Everything a person should act on is one line on stderr."""
     with warnings.catch_warnings():
         warnings.simplefilter("default" if debug else "ignore")
         warnings.simplefilter("always", BnnzooWarning)
         warnings.showwarning = _show_warning
         try:
-            command: Any = typer.main.get_command(app)
-            return command.main(list(arguments) or ["--help"], prog_name="bnnzoo", standalone_mode=False) or 0
+            return work()
         except BaseException as error:
             if debug and not isinstance(error, SystemExit):
                 traceback.print_exc()

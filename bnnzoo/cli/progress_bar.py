@@ -32,7 +32,7 @@ class PlainLines:
         self.write = write
         self.clock = clock
         self.last_line = clock()
-        self.pace = _Pace(clock)
+        self.pace = Pace(clock)
 
     def __call__(self, progress: Progress) -> None:
         if progress.phase == "note":
@@ -42,10 +42,10 @@ class PlainLines:
         ended = progress.total > 0 and progress.done >= progress.total
         if ended or self.clock() - self.last_line >= SECONDS_BETWEEN_LINES:
             self.last_line = self.clock()
-            self.write(f"bnnzoo: {_words(progress, rate)}")
+            self.write(f"bnnzoo: {in_words(progress, rate)}")
 
 
-class _Pace:
+class Pace:
     """Steps a second in the current phase."""
 
     def __init__(self, clock: Callable[[], float]):
@@ -68,7 +68,7 @@ def _bar() -> Iterator[Observer]:
     from rich.progress import BarColumn, TextColumn
     from rich.progress import Progress as Bar
 
-    pace = _Pace(time.monotonic)
+    pace = Pace(time.monotonic)
     columns = (TextColumn("{task.fields[phase]:>10}"), BarColumn(), TextColumn("{task.fields[words]}"))
     with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=None, phase="start", words="")
@@ -83,13 +83,13 @@ def _bar() -> Iterator[Observer]:
                 completed=progress.done,
                 total=progress.total or None,
                 phase=progress.phase,
-                words=_words(progress, rate).removeprefix(progress.phase).strip(),
+                words=in_words(progress, rate).removeprefix(progress.phase).strip(),
             )
 
         yield watch
 
 
-def _words(progress: Progress, rate: float) -> str:
+def in_words(progress: Progress, rate: float) -> str:
     """sampling 400/1000, 87.3/s, acceptance 0.71, 7 s left."""
     words = [f"{progress.phase} {progress.done}/{progress.total}" if progress.total else progress.phase]
     if math.isfinite(rate):

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import fnmatch
 import signal
-import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, no_type_check
@@ -16,25 +14,13 @@ import typer
 
 from bnnzoo import registry, signals
 from bnnzoo.cli import common_options as common
-from bnnzoo.cli.output import print_json, print_table
+from bnnzoo.cli.fleet_runs import compared, missing_of, next_command, prepare, print_runs, row_of
+from bnnzoo.cli.fleet_screen import fleet_screen
+from bnnzoo.cli.output import print_json, print_table, printable
 from bnnzoo.cli.part_command import SETTINGS
 from bnnzoo.errors import BnnzooError, InterruptedRunError, NotFoundError, UsageError
-from bnnzoo.recipe import part_names, read_layer, shipped_names
-
-COLUMNS = {
-    "recipe": ("recipe",),
-    "sampler": ("sampler",),
-    "acceptance": ("acceptance_rate",),
-    "R-hat": ("rhat",),
-    "ESS": ("ess_bulk",),
-    "NLL": ("nll_standardised", "nll"),
-    "NLL moments": ("nll_moment_standardised",),
-    "RMSE": ("rmse_standardised", "rmse"),
-    "accuracy": ("accuracy",),
-    "seconds": ("seconds",),
-    "error": ("error",),
-}
-"""The table's columns: the first of these numbers that a row has. All others are in the JSON."""
+from bnnzoo.fleet import AbstractExecutor, DaskExecutor, Job, LocalExecutor, Outcome, points, seeds_of
+from bnnzoo.recipe import PARTS, Layer, Recipe, Value, build_all, part_names, read_layer, resolve, shipped_names
 
 
 def runnable() -> dict[str, str]:
@@ -86,7 +72,7 @@ def run(
         list[str],
         typer.Argument(
             metavar="NAME...",
-            help="recipes of `bnnzoo zoo`, or patterns such as 'airfoil-*' and '*.nuts'",
+            help="recipes of `bnnzoo zoo`, patterns such as 'airfoil-*' and '*.nuts', or recipe files (.yaml)",
             show_default=False,
             autocompletion=lambda: list(runnable()),
         ),
@@ -99,110 +85,144 @@ def run(
         str | None,
         typer.Option("--data", metavar="DATA", help="where the recipes' data are", show_default=False),
     ] = None,
+    config: Annotated[
+        list[str] | None,
+        typer.Option("--config", metavar="FILE|NAME", help="a recipe over each of them; it may sweep options"),
+    ] = None,
     seed: Annotated[
         int | None, typer.Option("--seed", help="seed of every run, instead of the recipes'", show_default=False)
+    ] = None,
+    seeds: Annotated[
+        str | None,
+        typer.Option("--seeds", metavar="LIST", help="a run of each for every seed: 0-19, 0,3,5-7", show_default=False),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option("--workers", min=1, metavar="N", help="runs at a time, here; 1", show_default=False)
+    ] = None,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(
+            "--scheduler", metavar="ADDRESS", help="run on the Dask cluster at tcp://HOST:PORT", show_default=False
+        ),
     ] = None,
     force: common.Force = False,
     quiet: common.Quiet = False,
     json: common.Json = False,
     debug: common.Debug = False,
 ) -> None:
-    """Run recipes one after the other, each in a process of its own, and print one table.
+    """Run recipes, each in a process of its own, and print one table: one after the other, or many at a time.
+
+    With -o, the same command goes on where it was stopped: it runs what is missing, from the last checkpoints.
 
     R-hat and ESS are of predictions. NLL, NLL of a Gaussian with the predictive mean and variance, and RMSE are of the
-    test rows in standardised units. Seconds are of the whole command: start, compilation, warm-up and sampling.
+    test rows in standardised units. Seconds are of the whole process: start, compilation, warm-up and sampling.
 
     \b
     Examples:
       bnnzoo zoo run 'linear.*'
       bnnzoo zoo run 'airfoil-*' --data airfoil.csv -o runs --json
+      bnnzoo zoo run mlp.nuts houses.yaml --seeds 0-19 -o runs --workers 4
+      bnnzoo zoo run 'mlp.*' --seeds 0-3 -o runs --scheduler tcp://host:8786
     """
-    names = _matching(patterns)
-    if out is not None and not force:
-        there = [str(file) for name in names if (file := out / f"{name}.nc").exists()]
-        if there:
-            raise UsageError(f"{there[0]}: exists; use another -o, or --force to replace it")
+    if scheduler and workers:
+        raise UsageError("--workers: a Dask cluster has its own; leave it out with --scheduler")
+    if seeds and seed is not None:
+        raise UsageError("--seed, --seeds: give one of them")
+    layers = [read_layer(source) for source in config or []]
+    recipes = _recipes(_matching(patterns), layers, {"data": data, "seed": seed}, seeds_of(seeds) if seeds else [])
     with tempfile.TemporaryDirectory(prefix="bnnzoo-") as temporary:
         folder = out or Path(temporary)
-        folder.mkdir(parents=True, exist_ok=True)
-        words = [*_option("--data", data), *_option("--seed", seed)]
-        words += [flag for flag, asked in (("--quiet", quiet), ("--debug", debug)) if asked]
-        rows = [_row(name, folder / f"{name}.nc", words) for name in names]
+        jobs = [
+            Job(name, recipe, (folder / f"{name}.nc").absolute(), Path.cwd(), debug) for name, recipe in recipes.items()
+        ]
+        missing = missing_of(jobs, force=force)
+        executor = DaskExecutor(scheduler) if scheduler and missing else LocalExecutor(workers or 1)
+        prepare(missing, force=force)
+        outcomes = _run_all(executor, missing, len(jobs), kept=out is not None, quiet=quiet)
+        rows = [row_of(job, outcomes.get(job.name)) for job in jobs]
+        files = [job.out for job, row in zip(jobs, rows, strict=True) if "error" not in row]
+        sentences = [] if json else compared(files)
     if json:
         print_json(rows)
     else:
-        cells = [[_cell(row, keys) for keys in COLUMNS.values()] for row in rows]
-        used = [i for i in range(len(COLUMNS)) if any(line[i] for line in cells)]
-        print_table([list(COLUMNS)[i] for i in used], [[line[i] for i in used] for line in cells])
+        print_runs(rows)
+        for sentence in ["", *sentences] if sentences else []:
+            typer.echo(printable(sentence))
+        if out is not None and (words := next_command(out, rows)):
+            typer.echo(f"\nnext  {words}")
     failed = [row["recipe"] for row in rows if "error" in row]
     if failed:
         raise BnnzooError(f"{len(failed)} of {len(rows)} recipes failed: {', '.join(failed)}")
 
 
+def _run_all(
+    executor: AbstractExecutor, missing: Sequence[Job], total: int, *, kept: bool, quiet: bool
+) -> dict[str, Outcome]:
+    """What became of every job that was missing; ours is the one screen, and signals are passed on."""
+    asked: list[int] = []
+    outcomes: dict[str, Outcome] = {}
+
+    def pass_on(number: int) -> None:
+        asked.append(number)
+        executor.stop(number)
+
+    with signals.received_by(pass_on), fleet_screen(total, total - len(missing), quiet=quiet) as screen:
+        for outcome in executor.outcomes(missing, screen.tell):
+            screen.end(outcome)
+            outcomes[outcome.name] = outcome
+    if asked:
+        done = total - sum(outcome.code != 0 for outcome in outcomes.values())
+        cure = "the same command goes on" if kept else "nothing is kept without -o DIR"
+        name = signal.Signals(asked[0]).name
+        raise InterruptedRunError(f"stopped by {name}: {done} of {total} runs are done; {cure}", asked[0])
+    return outcomes
+
+
 def _matching(patterns: Sequence[str]) -> list[str]:
+    """Recipe files, and the names that match."""
     known = runnable()
     found: dict[str, None] = {}
     for pattern in patterns:
-        names = fnmatch.filter(known, pattern)
+        names = [pattern] if _is_file(pattern) else fnmatch.filter(known, pattern)
         if not names:
             raise NotFoundError(f"no recipe {pattern!r} that can be run as it is; see bnnzoo zoo")
         found |= dict.fromkeys(names)
     return list(found)
 
 
-def _option(flag: str, value: object) -> list[str]:
-    return [] if value is None else [flag, str(value)]
+def _is_file(name: str) -> bool:
+    return name.endswith((".yaml", ".yml"))
 
 
-def _row(name: str, file: Path, options: Sequence[str]) -> dict[str, Any]:
-    """One recipe's run, and what its file says."""
-    model, _, sampler = name.partition(".")
-    words = [*([model, sampler] if sampler else ["--config", name]), *options]
-    # A process of its own: the number of devices is chosen once in each, and its time is the whole time.
-    command = [sys.executable, "-m", "bnnzoo", "sample", *words, "-o", str(file), "--force"]
-    started = time.perf_counter()
-    code = _exit_code(command)
-    seconds = time.perf_counter() - started
-    if code:
-        return {"recipe": name, "sampler": sampler, "seconds": seconds, "error": f"exit code {code}"}
-    from bnnzoo import zoo
-
-    run = zoo.open(file)
-    about = run.attributes
-    found = {"recipe": name, "model": about["model"], "sampler": about["sampler"], "seconds": seconds}
-    found |= {key: float(about[key]) for key in about if key.startswith("seconds_") or key == "target_evaluations"}
-    try:
-        return {**found, **run.diagnose(), **run.evaluate(save=False)}
-    except BnnzooError as error:
-        return {**found, "error": str(error)}
-
-
-def _exit_code(command: Sequence[str]) -> int:
-    """That of a command, which is passed our signals and may write what it has.
-
-    It is in a group of its own: a terminal's Ctrl-C is then sent to us alone, and reaches it once.
-    """
-    asked: list[int] = []
-    running: list[subprocess.Popen[bytes]] = []
-
-    def pass_on(number: int) -> None:
-        asked.append(number)
-        for process in running:
-            process.send_signal(number)
-
-    with signals.received_by(pass_on), subprocess.Popen(command, stdout=subprocess.DEVNULL, process_group=0) as process:
-        running.append(process)
-        for number in asked:  # that came before there was a process
-            process.send_signal(number)
-        process.wait()
-    if asked:
-        raise InterruptedRunError(f"stopped by {signal.Signals(asked[0]).name}", asked[0])
-    return process.returncode
+def _recipes(
+    names: Sequence[str], over: Sequence[Layer], options: Mapping[str, Any], seeds: Sequence[int]
+) -> dict[str, Recipe]:
+    """The recipe of every run, by its name: those named, below the layers, at every point of their sweeps."""
+    found: dict[str, Recipe] = {}
+    for name in names:
+        model, _, sampler = ("", "", "") if _is_file(name) else name.partition(".")
+        layers = [*([] if sampler else [read_layer(name)]), *over]
+        sweep = {key: values for layer in layers for key, values in layer.sweep.items()}
+        by_seed = tuple(Value(number, "--seeds") for number in seeds) or sweep.pop("seed", ())
+        sweep |= {"seed": by_seed} if by_seed else {}  # the last: what remains of a name is what seeds share
+        one = [dataclasses.replace(layer, sweep={}) for layer in layers]
+        for point in points(sweep):
+            full = (Path(name).stem if _is_file(name) else name) + point.suffix
+            if full in found:
+                raise UsageError(f"{name}: two runs would be called {full}; rename the file")
+            named = (model, sampler) if sampler else (None, None)
+            found[full] = resolve(*named, one, {**options, **point.options})
+    for recipe in found.values():
+        _check_parts(recipe)
+    return found
 
 
-def _cell(row: Mapping[str, Any], keys: Sequence[str]) -> str:
-    value = next((row[key] for key in keys if key in row), "")
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+def _check_parts(recipe: Recipe) -> None:
+    """Refuse now what every process would refuse: names, and fields of the parts that are named."""
+    parts = {kind: part for kind in PARTS if (part := getattr(recipe, kind)) is not None and part.name}
+    for kind, part in parts.items():
+        registry.find(f"{kind}s", part.name)  # instant, and importing a part is not
+    build_all([(registry.load(f"{kind}s", part.name), part, kind) for kind, part in parts.items()])
 
 
 def add_to(app: typer.Typer) -> None:

@@ -1,7 +1,7 @@
 """What is asked for: options and recipe files become one recipe, as text until it runs."""
 
 from bnnzoo.recipe.fields import Field, fields_of
-from bnnzoo.recipe.layers import Layer, read_layer
+from bnnzoo.recipe.layers import Layer, Value, read_layer
 from bnnzoo.recipe.parts import Part, build, build_all
 from bnnzoo.recipe.precedence import broken_recipes, part_names, recipe_from, resolve
 from bnnzoo.recipe.recipe import PARTS, RUN_FIELDS, Recipe, as_dict, to_yaml
@@ -14,6 +14,7 @@ __all__ = [
     "Layer",
     "Part",
     "Recipe",
+    "Value",
     "as_dict",
     "broken_recipes",
     "build",

@@ -38,6 +38,8 @@ class Layer:
     """Packages that offer the parts it names."""
     example: Layer | None = None
     """What a shipped recipe says of its own example alone; it is void for other data."""
+    sweep: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
+    """The values of each option that several runs differ in; `resolve`, which makes one recipe, refuses them."""
 
 
 def read_layer(source: str | Path) -> Layer:
@@ -67,6 +69,8 @@ def option_layer(model: str | None, sampler: str | None, options: Mapping[str, A
         if raw is None:
             continue
         where = "--" + key.replace("_", "-")
+        if isinstance(raw, Value):
+            raw, where = raw
         kind, dot, name = key.partition(".")
         if dot and kind in PARTS:
             inner[kind][name.replace("-", "_")] = Value(raw, where)
@@ -75,7 +79,8 @@ def option_layer(model: str | None, sampler: str | None, options: Mapping[str, A
         elif key in RUN_FIELDS:
             run[key] = Value(raw, where)
         else:
-            problems.append(f"{where}: {unknown(key, [*PARTS, *RUN_FIELDS])}")
+            named = where if where.startswith("--") else f"{where}: {key}"
+            problems.append(f"{named}: {unknown(key, [*PARTS, *RUN_FIELDS])}")
     parts = {
         kind: PartLayer(Value(name.casefold(), kind) if (name := names.get(kind)) else None, inner[kind])
         for kind in PARTS
@@ -96,10 +101,13 @@ def layer_of(root: yaml.Node, source: str) -> Layer:
     problems: list[str] = []
     example: Layer | None = None
     requires = Value(None, "")
+    sweep: dict[str, tuple[Value, ...]] = {}
     for key, node in root.value.items():
         if key == "example":
             example = layer_of(node, source)
             problems += example.problems
+        elif key == "sweep":
+            sweep = _sweep(node, problems)
         elif key == "requires":
             requires = _plain(node, key, problems)
         elif key in PARTS:
@@ -110,7 +118,7 @@ def layer_of(root: yaml.Node, source: str) -> Layer:
         else:
             problems.append(f"{node.key_where}: {key}: {unknown(key, [*PARTS, *RUN_FIELDS])}")
     needed = requires.raw if isinstance(requires.raw, list) else [requires.raw] if requires.raw else []
-    return Layer(source, run, parts, tuple(problems), tuple(map(str, needed)), example)
+    return Layer(source, run, parts, tuple(problems), tuple(map(str, needed)), example, sweep)
 
 
 def _file_part(kind: str, node: yaml.Node, problems: list[str]) -> PartLayer:
@@ -131,6 +139,21 @@ def _file_part(kind: str, node: yaml.Node, problems: list[str]) -> PartLayer:
         else:
             problems.append(f"{value.where}: {kind}.name: must be a name")
     return PartLayer(name, found)
+
+
+def _sweep(node: yaml.Node, problems: list[str]) -> dict[str, tuple[Value, ...]]:
+    """`sweep: {sampler.step_size: [1e-4, 1e-3], seed: [0, 1]}`."""
+    found: dict[str, tuple[Value, ...]] = {}
+    if not isinstance(node.value, dict):
+        problems.append(f"{node.key_where}: sweep: must be a mapping of options to lists of values")
+        return found
+    for key, inner in node.value.items():
+        if isinstance(inner.value, list) and inner.value:
+            items = [_plain(item._replace(key_where=item.where), f"sweep.{key}", problems) for item in inner.value]
+            found[key] = tuple(items)
+        else:
+            problems.append(f"{inner.key_where}: sweep.{key}: must be a list of values")
+    return found
 
 
 def _plain(node: yaml.Node, path: str, problems: list[str]) -> Value:

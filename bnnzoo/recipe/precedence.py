@@ -33,7 +33,8 @@ def resolve(
     """One recipe from names, config layers (earlier first) and options.
 
     `options` maps a run key ("chains"), a part ("likelihood") or a part's field ("sampler.step_size") to a
-    raw value; None means not given. `in_memory`: the data are no file's; like named data they void the shipped example.
+    raw value, or a `Value` that says where it was written; None means not given. `in_memory`: the data are no file's;
+    like named data they void the shipped example.
 
     Raises:
         UsageError: every problem found, one line each.
@@ -41,6 +42,8 @@ def resolve(
     user = [*layers, option_layer(model, sampler, options or {})]
     parts, merged = _merge(user, in_memory)
     problems = [problem for layer in merged for problem in layer.problems]
+    several = [layer.source for layer in merged if layer.sweep]
+    problems += [f"{source}: sweep: several runs; use bnnzoo zoo run {source}" for source in several]
     for kind in ("model", "sampler"):
         if not parts[kind].name:
             problems.append(

@@ -7,6 +7,7 @@ from importlib.metadata import version
 
 import jax
 
+from bnnzoo.errors import UsageError
 from bnnzoo.posterior.backend import arithmetic as arithmetic
 from bnnzoo.posterior.backend import keep_programs
 from bnnzoo.sampling.placement import Method, host_devices
@@ -20,6 +21,26 @@ def prepare(method: Method, num_chains: int) -> None:
         # Refused once JAX runs: then the devices there are must do.
         jax.config.update("jax_num_cpu_devices", host_devices(method, num_chains))
     keep_programs()
+
+
+def devices(count: int) -> None:
+    """Start JAX with this machine's CPU split into `count` devices, so that as many chains run side by side.
+
+    To be called before anything else uses JAX: a notebook's first cell, before a network of your own is made. Runs from
+    the command line, and those that start JAX themselves, do it for their chains.
+
+    Raises:
+        UsageError: for fewer than one, or where JAX has started with another number.
+    """
+    if count < 1:
+        raise UsageError(f"devices: must be at least 1 (got {count})")
+    with contextlib.suppress(RuntimeError):  # JAX runs: what it has is seen below
+        jax.config.update("jax_num_cpu_devices", count)
+    if (found := len(jax.devices("cpu"))) != count:
+        raise UsageError(
+            f"devices: JAX has started already, with {found} on the CPU; call bnnzoo.devices({count}) before anything "
+            "uses JAX (in a notebook: restart, and call it first)"
+        )
 
 
 def versions() -> dict[str, str]:

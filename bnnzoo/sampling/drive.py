@@ -7,7 +7,7 @@ import json
 import signal
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -31,6 +31,7 @@ from bnnzoo.sampling.placement import Placement
 from bnnzoo.sampling.stuck import finding_of, stuck_chains
 from bnnzoo.store import Checkpoint, schema
 
+_WARMUP_STEPS = "warmup_n_steps"
 Stop = Callable[[], int]
 """Tells whether the run shall stop, and with which signal's number; 0 if not."""
 
@@ -156,6 +157,8 @@ class _Driver:
                 linearised = True
             if sampling or recipe.keep_warmup:
                 self._write(chunk)
+            if not sampling and "n_steps" in chunk.stats:
+                judgement.add(self.totals, {_WARMUP_STEPS: chunk.stats["n_steps"]})
             # Only now: what could not be written is not done, and a checkpoint must not pass over it.
             self.chunk = chunk
             rate = float(chunk.stats["acceptance_rate"].mean()) if "acceptance_rate" in chunk.stats else float("nan")
@@ -246,8 +249,6 @@ class _Driver:
         step_size = getattr(chunk.carry.states, "step_size", None)
         if recipe.warmup and step_size is not None:
             tuned["step_size"] = [float(str(v)) for v in np.asarray(step_size)]
-        looks = chunk.sampler.evaluations(self.job.posterior, means) * recipe.draws * recipe.thin
-        looks += chunk.sampler.warmup_evaluations(self.job.posterior, means) * recipe.warmup
         self.writer.update(
             {
                 "regime_ok": judgement.regime_ok(chunk.sampler, findings),
@@ -258,7 +259,7 @@ class _Driver:
                 "inspected": json.dumps(last_look),
                 "tuned": json.dumps(tuned),
                 "draws_done": recipe.draws,
-                "target_evaluations": float(looks * recipe.chains),
+                "target_evaluations": self._evaluations(means),
                 **self._seconds(),
             }
         )
@@ -267,6 +268,19 @@ class _Driver:
         tell(Progress("writing", 1, 1))
         if regime:
             warnings.warn(f"regime: {regime}", BnnzooWarning, stacklevel=4)
+
+    def _evaluations(self, means: Mapping[str, float]) -> float:
+        """Per-datum likelihoods or gradients of the whole run: the start's, those of warm-up, those of the draws."""
+        job, recipe = self.job, self.job.recipe
+        sampler = self.job.sampler if self.chunk is None else self.chunk.sampler
+        if recipe.warmup and _WARMUP_STEPS in self.totals:  # trees are deeper before the step size is found
+            warm = {**means, "n_steps": float(np.mean(self.totals[_WARMUP_STEPS])) / recipe.warmup}
+        else:
+            warm = means
+        looks = sampler.evaluations(job.posterior, means) * recipe.draws * recipe.thin
+        looks += sampler.warmup_evaluations(job.posterior, warm) * recipe.warmup
+        start = self.writer.run.header.attributes["target_evaluations"]
+        return float(start) + float(looks * recipe.chains)
 
     def _num_bytes(self, draws: int) -> int:
         posterior = self.job.posterior

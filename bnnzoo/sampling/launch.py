@@ -23,7 +23,7 @@ from bnnzoo.sampling import budget, carry, origin, provenance
 from bnnzoo.sampling.drive import Job, Stop, drive
 from bnnzoo.sampling.keys import Keys
 from bnnzoo.sampling.loop import carry_template
-from bnnzoo.sampling.placement import place
+from bnnzoo.sampling.placement import host_devices, place
 from bnnzoo.store import Checkpoint
 from bnnzoo.store.parts import Unfinished
 from bnnzoo.store.schema import row_dims, train_groups
@@ -74,11 +74,11 @@ def _begin(
     """Find where the chains start, then drive them."""
     recipe = problem.recipe
     placement, keys = place(recipe.chain_method, recipe.chains), Keys.of(recipe.seed)
-    started = time.perf_counter()
-    fixed = origin.fixed_values(problem, tell=tell, stop=stop, key=keys.fixed)
+    started, spent = time.perf_counter(), origin.Spent()
+    fixed = origin.fixed_values(problem, tell=tell, stop=stop, spent=spent, key=keys.fixed)
     if fixed:
         problem = problem.with_fixed(fixed)
-    thetas = origin.positions(problem, placement, given=starts, tell=tell, stop=stop, key=keys.positions)
+    thetas = origin.positions(problem, placement, given=starts, tell=tell, stop=stop, spent=spent, key=keys.positions)
     started = time.perf_counter() - started
     origin.check_start(problem.posterior, thetas)
     problem = budget.planned(problem, placement, thetas, started=started)
@@ -86,7 +86,8 @@ def _begin(
         tell(Progress("note", 0, 0, note=budget.sentence(problem)))
         if check_room:
             store.check_room(writer.out, _bytes(problem))
-    writer.create(provenance.attributes(problem, placement), *_rows(problem, fixed))
+    attributes = provenance.attributes(problem, placement) | {"target_evaluations": spent.evaluations}
+    writer.create(attributes, *_rows(problem, fixed))
     job = Job(problem, problem.sampler, placement, keys)
     drive(job, writer, thetas, started=started, tell=tell, stop=stop)
 
@@ -149,10 +150,13 @@ def _bytes(problem: Problem) -> int:
 
 
 def _warn_of_one_device(recipe: Recipe) -> None:
-    if recipe.chain_method == "parallel" and recipe.chains > 1 and len(jax.local_devices()) == 1:
+    """A program or a notebook that used JAX before us has fixed the number of devices: one, unless it knew better."""
+    wanted = host_devices(recipe.chain_method, recipe.chains)
+    only = jax.local_devices()
+    if wanted > 1 and len(only) == 1 and only[0].platform == "cpu":
         warnings.warn(
-            "chain method parallel: JAX had started with one device; chains run under vmap instead. Set "
-            "jax_num_cpu_devices before JAX is used, or run bnnzoo from the command line",
+            f"JAX had started with one device: all {recipe.chains} chains share it, and do not run side by side. Call "
+            f"bnnzoo.devices({wanted}) before anything uses JAX, or ask for --chain-method vectorized",
             BnnzooWarning,
             stacklevel=3,
         )

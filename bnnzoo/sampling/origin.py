@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import equinox as eqx
@@ -17,7 +18,15 @@ from bnnzoo.posterior.layout import named_leaves
 from bnnzoo.progress import Observer, Progress
 from bnnzoo.sampling.drive import Stop
 from bnnzoo.sampling.placement import Placement, place
-from bnnzoo.sampling.start import train
+from bnnzoo.sampling.start import evaluations, train
+
+
+@dataclasses.dataclass
+class Spent:
+    """What the start took beside time."""
+
+    evaluations: float = 0.0
+    """Rows that training looked at, of all chains."""
 
 
 def positions(
@@ -27,6 +36,7 @@ def positions(
     given: Float[Array | np.ndarray, "chain dim"] | None,
     tell: Observer,
     stop: Stop | None,
+    spent: Spent,
     key: PRNGKeyArray,
 ) -> Float[Array | np.ndarray, "chain dim"]:
     """Where the chains start: as given, or by the recipe's `init`.
@@ -42,10 +52,12 @@ def positions(
         return thetas
     trained = problem.recipe.init != "prior"
     thetas = problem.initial_positions(trained=trained, key=key)
-    return _train(problem, thetas, placement, "each chain's start", tell, stop, key) if trained else thetas
+    return _train(problem, thetas, placement, "each chain's start", tell, stop, spent, key) if trained else thetas
 
 
-def fixed_values(problem: Problem, *, tell: Observer, stop: Stop | None, key: PRNGKeyArray) -> dict[str, np.ndarray]:
+def fixed_values(
+    problem: Problem, *, tell: Observer, stop: Stop | None, spent: Spent, key: PRNGKeyArray
+) -> dict[str, np.ndarray]:
     """What is not sampled, by name: of the whole network, trained once and whatever the number of chains.
 
     Empty where everything is sampled.
@@ -54,7 +66,7 @@ def fixed_values(problem: Problem, *, tell: Observer, stop: Stop | None, key: PR
         return {}
     whole = problem.whole()
     start = whole.initial_positions(trained=True, key=key)
-    thetas = _train(whole, start, place("vectorized", 1), "the part that is not sampled", tell, stop, key)
+    thetas = _train(whole, start, place("vectorized", 1), "the part that is not sampled", tell, stop, spent, key)
     trained = named_leaves(whole.network_posterior.network_at(jnp.asarray(thetas[0])))
     return {name: np.asarray(trained[name]) for name in wanted}
 
@@ -96,6 +108,7 @@ def _train(
     what: str,
     tell: Observer,
     stop: Stop | None,
+    spent: Spent,
     key: PRNGKeyArray,
 ) -> Float[np.ndarray, "chain dim"]:
     recipe, positions = problem.recipe, np.asarray(thetas)
@@ -107,8 +120,10 @@ def _train(
         most_steps=recipe.start_steps,
         held_out=recipe.start_held_out,
     )
-    for done, positions in stream:  # noqa: B007 (the last one is returned)
-        tell(Progress("start", done, recipe.start_steps, note=f"training {what}"))
+    steps = np.zeros(len(positions), np.int32)
+    for steps, positions in stream:  # noqa: B007 (the last ones are used)
+        tell(Progress("start", int(steps.max()), recipe.start_steps, note=f"training {what}"))
         if number := stop() if stop else 0:
             raise InterruptedRunError(f"stopped while training {what}: nothing was written", number)
+    spent.evaluations += evaluations(problem.posterior.num_data, steps, recipe.start_held_out)
     return positions

@@ -21,6 +21,8 @@ _BATCH = 128
 _LEARNING_RATE = 5e-3
 _LOOK_EVERY = 50
 _HELD_OUT = 2048
+_FEW_HELD_OUT = 10
+"""Rows that are too few to judge a chain by."""
 
 
 class Training(NamedTuple):
@@ -43,7 +45,7 @@ def train(
     most_steps: int = MOST_STEPS,
     held_out: float = 0.1,
     steps_a_look: int = 500,
-) -> Iterator[tuple[int, Float[np.ndarray, "chain dim"]]]:
+) -> Iterator[tuple[Int[np.ndarray, " chain"], Float[np.ndarray, "chain dim"]]]:
     """Maximise each chain's own posterior density by Adam on mini-batches, with early stopping: a deep ensemble.
 
     A share of the rows (at most 2048) is held out of training, not of the posterior; every 50 steps each chain is
@@ -51,20 +53,32 @@ def train(
     chains are judged by the density that is maximised.
 
     Yields:
-        steps done and the best positions so far, every `steps_a_look` steps and at the end.
+        steps done by each chain and the best positions so far, every `steps_a_look` steps and at the end.
     """
     posterior = placement.put(posterior, None)
     keys = placement.put(jax.vmap(lambda c: jax.random.fold_in(key, c))(jnp.arange(len(thetas), dtype=jnp.uint32)), 0)
     most = np.int32(most_steps)
-    rows = min(_HELD_OUT, int(held_out * posterior.num_data))
+    rows = _num_held_out(posterior.num_data, held_out)
     state = _begin(posterior, placement, placement.put(jnp.asarray(thetas), 0))
     done = 0
     while True:
         state = _advance(posterior, placement, state, keys, np.int32(min(steps_a_look, most_steps - done)), most, rows)
-        done = int(np.max(np.asarray(state.step)))
-        yield done, np.asarray(state.best)
+        steps = np.asarray(state.step)
+        done = int(np.max(steps))
+        yield steps, np.asarray(state.best)
         if done >= most_steps or bool(np.all(np.asarray(state.since) >= _patience(most_steps))):
             return
+
+
+def evaluations(num_data: int, steps: Int[np.ndarray, " chain"], held_out: float) -> float:
+    """Rows that training looked at: a batch a step, and every 50 steps those that a chain is judged by."""
+    rows = _num_held_out(num_data, held_out)
+    judged_by = num_data if rows < _FEW_HELD_OUT else rows
+    return float(np.sum(steps * min(_BATCH, num_data - rows) + steps // _LOOK_EVERY * judged_by))
+
+
+def _num_held_out(num_data: int, held_out: float) -> int:
+    return min(_HELD_OUT, int(held_out * num_data))
 
 
 def _patience(most_steps: Any) -> Any:
@@ -111,7 +125,7 @@ def _advance(
         kept = order[held_out:]
 
         def held_out_loss(theta):
-            if held_out < 10:
+            if held_out < _FEW_HELD_OUT:
                 return _training.loss(posterior, theta, posterior.data)
             return -jnp.mean(posterior.log_likelihood(theta, posterior.take(order[:held_out])))
 

@@ -3,9 +3,9 @@
 from bnnzoo.store.checkpoint import Checkpoint
 from bnnzoo.store.netcdf import add_groups, write_table
 from bnnzoo.store.parts import parts_folder
-from bnnzoo.store.reading import open_parts, open_tree, resumable
+from bnnzoo.store.reading import how_far, open_parts, open_tree, resumable
 from bnnzoo.store.schema import Attributes
-from bnnzoo.store.writer import Store, check_room, refuse_existing
+from bnnzoo.store.writer import Store, check_room, discard, refuse_existing
 
 __all__ = [
     "Attributes",
@@ -13,6 +13,8 @@ __all__ = [
     "Store",
     "add_groups",
     "check_room",
+    "discard",
+    "how_far",
     "open_parts",
     "open_tree",
     "parts_folder",

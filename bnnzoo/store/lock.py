@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from filelock import FileLock, Timeout
 
-from bnnzoo.errors import BnnzooError, UsageError
+from bnnzoo.errors import BnnzooError, BusyError, UsageError
 from bnnzoo.store.atomic import write_whole
 
 BEAT = 10.0
@@ -55,7 +55,8 @@ class RunLock:
             break_stale: take it also from an owner that still holds it, but gave no sign of life for a minute.
 
         Raises:
-            UsageError: if another process holds it.
+            BusyError: if another process holds it.
+            UsageError: if that one gave no sign of life for a minute, or the folder has no locks.
         """
         try:
             self._lock.acquire()
@@ -67,7 +68,7 @@ class RunLock:
         if other is not None and other.boot != self.owner.boot and age < STALE:
             # The system gave us the lock, but may not know of another host's.
             self._lock.release()
-            raise UsageError(
+            raise BusyError(
                 f"{self.out}: {other.host} wrote this run {age:.0f} seconds ago; wait for it, or, if it was stopped, "
                 f"for another {STALE - age:.0f} seconds"
             )
@@ -104,7 +105,7 @@ class RunLock:
         other, age = self._other()
         who = "another process" if other is None else f"process {other.pid} on {other.host}"
         if age < STALE:
-            raise UsageError(f"{self.out}: {who} is writing this run; wait for it, or stop it")
+            raise BusyError(f"{self.out}: {who} is writing this run; wait for it, or stop it")
         if not break_stale:
             raise UsageError(
                 f"{self.out}: {who} holds this run, without a sign of life for {age:.0f} seconds; "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import h5py
 import numpy as np
@@ -50,6 +50,14 @@ def is_complete(path: Path) -> bool:
             return _attribute(file, "complete") == 1
     except UsageError:
         return False
+
+
+def how_far(path: Path) -> Literal["absent", "begun", "resumable", "complete"]:
+    """What is at a path: nothing, a run without a checkpoint yet, one to go on with, or a complete one."""
+    if is_unfinished(path):
+        return "resumable" if checkpoint.any_in(parts_folder(path)) else "begun"
+    # A file that is not of a complete run was left by one that can be resumed; without its parts it cannot.
+    return "complete" if path.exists() else "absent"
 
 
 def resumable(path: Path, from_part: int | None = None) -> tuple[Unfinished, Checkpoint]:

@@ -163,6 +163,19 @@ class Store:
         parts.write_words(self.folder / MANIFEST, self.run.manifest)
 
 
+def discard(out: Path) -> None:
+    """Remove a run, finished or not.
+
+    Raises:
+        UsageError: if another process is writing it.
+    """
+    run = Store(out)
+    run.claim(force=True)
+    parts.clear(run.folder)
+    out.unlink(missing_ok=True)
+    run.release()
+
+
 def refuse_existing(out: Path) -> None:
     """Raise if a run at `out` exists, finished or not."""
     if parts.holds_run(parts_folder(out)):

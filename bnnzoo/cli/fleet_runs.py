@@ -1,0 +1,136 @@
+"""The runs of a fleet on disk: which of them are missing, and one table of what they gave."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bnnzoo.cli.output import print_table
+from bnnzoo.errors import BnnzooError, UsageError
+from bnnzoo.fleet import Job, Outcome
+from bnnzoo.recipe import as_dict, to_yaml
+
+COLUMNS = {
+    "recipe": ("recipe",),
+    "sampler": ("sampler",),
+    "acceptance": ("acceptance_rate",),
+    "R-hat": ("rhat",),
+    "ESS": ("ess_bulk",),
+    "NLL": ("nll_standardised", "nll"),
+    "NLL moments": ("nll_moment_standardised",),
+    "RMSE": ("rmse_standardised", "rmse"),
+    "accuracy": ("accuracy",),
+    "seconds": ("seconds",),
+    "error": ("error",),
+}
+"""The table's columns: the first of these numbers that a row has. All others are in the JSON."""
+
+MOST_COMPARED = 4
+"""Runs that are compared pair by pair without being asked."""
+
+
+def missing_of(jobs: Sequence[Job], *, force: bool) -> list[Job]:
+    """The jobs whose runs are not complete; all of them with `force`.
+
+    Raises:
+        UsageError: where a run of another recipe is in the way.
+    """
+    from bnnzoo import store
+
+    missing = []
+    for job in jobs:
+        there = store.how_far(job.out)
+        if there != "absent" and not force and not _is_of(job):
+            raise UsageError(f"{job.out}: exists, by another recipe; use another -o, or --force to replace it")
+        if there != "complete" or force:
+            missing.append(job)
+    return missing
+
+
+def prepare(jobs: Sequence[Job], *, force: bool) -> None:
+    """Make room: beside each run will lie what was asked for, NAME.nc.yaml. With `force` what is there is removed."""
+    from bnnzoo import store
+    from bnnzoo.store.atomic import write_whole
+
+    for job in jobs:
+        job.out.parent.mkdir(parents=True, exist_ok=True)
+        if force and store.how_far(job.out) != "absent":
+            store.discard(job.out)
+        content = _text(job).encode()
+        write_whole(_recipe_file(job), lambda file, content=content: file.write(content))
+
+
+def row_of(job: Job, outcome: Outcome | None) -> dict[str, Any]:
+    """What a job's file says; its outcome is None where it was there before."""
+    found: dict[str, Any] = {"recipe": job.name, "sampler": job.recipe.sampler.name}
+    found |= {} if outcome is None else {"seconds": outcome.seconds}
+    if outcome is not None and outcome.code:
+        said = f": {outcome.said}" if outcome.said else ""
+        return {**found, "error": f"exit code {outcome.code}{said}"}
+    from bnnzoo import zoo
+
+    run = zoo.open(job.out)
+    about = run.attributes
+    found |= {"model": about["model"], "sampler": about["sampler"]}
+    found |= {key: float(about[key]) for key in about if key.startswith("seconds_") or key == "target_evaluations"}
+    try:
+        return {**found, **run.diagnose(), **run.evaluate(save=False)}
+    except BnnzooError as error:
+        return {**found, "error": str(error)}
+
+
+def print_runs(rows: Sequence[Mapping[str, Any]]) -> None:
+    """The rows as a table, without the columns that no row has."""
+    cells = [[_cell(row, keys) for keys in COLUMNS.values()] for row in rows]
+    used = [i for i in range(len(COLUMNS)) if any(line[i] for line in cells)]
+    print_table([list(COLUMNS)[i] for i in used], [[line[i] for i in used] for line in cells])
+
+
+def compared(files: Sequence[Path]) -> list[str]:
+    """Which of a few runs on the same rows is better, a sentence a pair; nothing of many, or of runs on other rows."""
+    if not 2 <= len(files) <= MOST_COMPARED:
+        return []
+    from bnnzoo.comparison import compare
+
+    try:
+        return compare(files).words
+    except UsageError:
+        return []
+
+
+def next_command(folder: Path, rows: Sequence[Mapping[str, Any]]) -> str:
+    """What one does with such runs: join those that differ in their seed, compare others, look at a single one."""
+    names = [str(row["recipe"]) for row in rows if "error" not in row]
+    shared: dict[str, int] = {}
+    for name in names:
+        stem, by_seed, _ = name.rpartition(",seed=")
+        if by_seed:
+            shared[stem] = shared.get(stem, 0) + 1
+    several = [stem for stem, count in shared.items() if count > 1]
+    if several:
+        return f"bnnzoo merge {folder / several[0]},seed=*.nc -o {folder / several[0]}.nc"
+    if len(names) > 1:
+        return f"bnnzoo compare {' '.join(str(folder / f'{name}.nc') for name in names)}"
+    return f"bnnzoo report {folder / names[0]}.nc -o report.html" if names else ""
+
+
+def _is_of(job: Job) -> bool:
+    """Whether what lies where a job's run belongs was asked for in the same words."""
+    try:
+        return _recipe_file(job).read_text(encoding="utf-8") == _text(job)
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def _recipe_file(job: Job) -> Path:
+    return job.out.with_name(f"{job.out.name}.yaml")
+
+
+def _text(job: Job) -> str:
+    return to_yaml(as_dict(job.recipe))
+
+
+def _cell(row: Mapping[str, Any], keys: Sequence[str]) -> str:
+    value = next((row[key] for key in keys if key in row), "")
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,106 @@
+"""All jobs of a fleet on one screen: live lines on a terminal, else a line every few seconds for all of them."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from bnnzoo.cli.output import printable
+from bnnzoo.cli.progress_bar import SECONDS_BETWEEN_LINES, Pace, in_words
+from bnnzoo.fleet import Outcome
+from bnnzoo.fleet.executor import SAID
+from bnnzoo.progress import Progress
+
+MOST_SHOWN = 8
+"""Jobs in one line, or on the screen at once."""
+
+
+class FleetScreen:
+    """What jobs are doing.
+
+    Args:
+        write: takes a line that stays.
+        show: takes the lines of this moment; None with --quiet, when only what jobs say is written: warnings, errors.
+    """
+
+    def __init__(
+        self,
+        total: int,
+        ended: int,
+        write: Callable[[str], None],
+        show: Callable[[list[str]], None] | None,
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        self.total, self.ended = total, ended
+        self._write, self._show, self._clock = write, show, clock
+        self._doing: dict[str, str] = {}
+        self._paces: dict[str, Pace] = {}
+        self._lock = threading.Lock()  # told by a thread a job
+
+    def tell(self, name: str, progress: Progress) -> None:
+        """Take in what a job tells."""
+        with self._lock:
+            if progress.phase == SAID:
+                self._write(f"bnnzoo: {name}: {progress.note}")
+            elif self._show is None:
+                return
+            elif progress.phase == "note":
+                self._write(f"bnnzoo: {name}: note: {progress.note}")
+            else:
+                pace = self._paces.setdefault(name, Pace(self._clock))
+                self._doing[name] = in_words(progress, pace.update(progress))
+                self._show(self._lines())
+
+    def end(self, outcome: Outcome) -> None:
+        """Take in that a job ended."""
+        with self._lock:
+            self.ended += 1
+            self._doing.pop(outcome.name, None)
+            if self._show is not None and outcome.code == 0:
+                self._write(f"bnnzoo: {outcome.name}: done in {outcome.seconds:.0f} s ({self.ended} of {self.total})")
+
+    def _lines(self) -> list[str]:
+        """One for all jobs, then one for each of the first few under way."""
+        more = len(self._doing) - MOST_SHOWN
+        shown = [f"{name}: {words}" for name, words in list(self._doing.items())[:MOST_SHOWN]]
+        return [f"{self.ended} of {self.total} done", *shown, *([f"and {more} more"] if more > 0 else [])]
+
+
+class PlainLine:
+    """All lines as one, every few seconds."""
+
+    def __init__(self, write: Callable[[str], None], clock: Callable[[], float] = time.monotonic):
+        self._write, self._clock, self._last = write, clock, clock()
+
+    def __call__(self, lines: list[str]) -> None:
+        if self._clock() - self._last >= SECONDS_BETWEEN_LINES:
+            self._last = self._clock()
+            self._write("bnnzoo: " + "; ".join(lines))
+
+
+@contextmanager
+def fleet_screen(total: int, ended: int, *, quiet: bool) -> Iterator[FleetScreen]:
+    """The screen of a command: stderr, live where it is a terminal."""
+    if quiet or not sys.stderr.isatty():
+        yield FleetScreen(total, ended, _print, None if quiet else PlainLine(_print))
+        return
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    with Live(console=Console(stderr=True), transient=True, auto_refresh=False) as live:
+
+        def write(line: str) -> None:
+            live.console.print(printable(line), markup=False, highlight=False)
+
+        def show(lines: list[str]) -> None:
+            live.update(Text("\n".join(lines), no_wrap=True, overflow="ellipsis"), refresh=True)
+
+        yield FleetScreen(total, ended, write, show)
+
+
+def _print(line: str) -> None:
+    print(printable(line), file=sys.stderr, flush=True)

@@ -1,0 +1,86 @@
+"""A job of a fleet in a process of its own: `python -m bnnzoo.cli.job`. The job comes by standard input.
+
+What others should see goes to standard output: progress as lines of JSON, everything else as it is said.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import signal
+import sys
+import time
+from _thread import start_new_thread
+
+from bnnzoo import signals
+from bnnzoo.cli.signals import Stop, stop_signals
+from bnnzoo.errors import BusyError
+from bnnzoo.fleet import Job
+from bnnzoo.progress import Progress
+
+_SECONDS_BETWEEN_LINES = 0.5
+_PATIENCE = 90.0
+"""Seconds that a job waits for a run that another process holds: one that has died holds it no longer than a minute."""
+
+
+def main() -> None:
+    """Run the job of this process."""
+    signals.take_over()
+    job: Job = pickle.load(sys.stdin.buffer)
+    start_new_thread(_end_with_our_parent, ())
+    from bnnzoo import cli
+
+    sys.exit(cli.guarded(lambda: _run(job), debug=job.debug))
+
+
+def _run(job: Job) -> int:
+    end = time.monotonic() + _PATIENCE
+    with stop_signals() as stop:
+        while True:
+            try:
+                _begin_or_go_on(job, _Lines(), stop)
+            except BusyError:
+                if stop() or time.monotonic() > end:
+                    raise
+                time.sleep(1)
+            else:
+                return 0
+
+
+def _begin_or_go_on(job: Job, watch: _Lines, stop: Stop) -> None:
+    from bnnzoo import store, zoo
+
+    state = store.how_far(job.out)
+    if state == "resumable":
+        watch(Progress("note", 0, 0, note="going on from its last checkpoint"))
+        zoo.resume(job.out, observer=watch, stop=stop)
+    elif state != "complete":
+        # What a process left that died before its first checkpoint is nothing to keep.
+        zoo.run_recipe(job.recipe, out=job.out, observer=watch, stop=stop, force=state == "begun")
+
+
+class _Lines:
+    """Progress as lines: the first of a phase, its end, and now and then one between."""
+
+    def __init__(self) -> None:
+        self._phase, self._last = "", 0.0
+
+    def __call__(self, progress: Progress) -> None:
+        now = time.monotonic()
+        ended = progress.total > 0 and progress.done >= progress.total
+        if progress.phase == self._phase != "note" and not ended and now - self._last < _SECONDS_BETWEEN_LINES:
+            return
+        self._phase, self._last = progress.phase, now
+        print(json.dumps(progress._asdict()), flush=True)
+
+
+def _end_with_our_parent() -> None:
+    """Standard input ends when the process that started us does, however it ended."""
+    while os.read(0, 4096):
+        pass
+    signals.leave(signal.SIGTERM, "the process that started this job is gone")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""bnnzoo merge."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bnnzoo.cli import common_options as common
+from bnnzoo.cli.output import print_json, print_record, warn_of_convergence
+from bnnzoo.errors import UsageError
+
+
+def merge(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN...", help="two or more finished runs", show_default=False, callback=common.checked),
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="the file to write", show_default=False)],
+    force: common.Force = False,
+    json: common.Json = False,
+    debug: common.Debug = False,
+) -> None:
+    """Join runs of one recipe that differ in their seed: one file of all their chains.
+
+    Whether they converged is looked at anew, of all chains together.
+
+    \b
+    Examples:
+      bnnzoo merge 0.nc 1.nc 2.nc -o all.nc
+      bnnzoo merge runs/mlp.nuts,seed=*.nc -o mlp.nuts.nc
+    """
+    del debug
+    if out.exists() and not force:
+        raise UsageError(f"{out}: exists; use another -o, or --force to replace it")
+    from bnnzoo import joining, zoo
+
+    joining.concat(runs).save(out, force=force)
+    run = zoo.open(out)
+    summary = run.summary()
+    if json:
+        print_json(summary)
+    else:
+        print_record(summary | {"next": f"bnnzoo evaluate {out}; bnnzoo report {out} -o report.html"})
+    warn_of_convergence(run)
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add this command."""
+    app.command()(merge)

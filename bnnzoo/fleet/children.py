@@ -1,0 +1,93 @@
+"""The processes that jobs run in, on this machine: started, listened to, tried again, stopped.
+
+A job has a process of its own: JAX chooses its devices once in each, and a killed one harms no other. It lives no
+longer than the process that started it: it ends with its standard input, so that nobody else finds the run held.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from bnnzoo.fleet.executor import SAID, Outcome
+from bnnzoo.fleet.job import Job
+from bnnzoo.progress import Progress
+
+ATTEMPTS = 4
+"""How often a job is begun or gone on with while its process is killed: by the kernel for want of memory, say."""
+_EVENT = '{"phase":'
+
+
+class Children:
+    """The jobs under way in this process."""
+
+    def __init__(self) -> None:
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._asked = 0
+        self._lock = threading.Lock()
+
+    def stop(self, number: int) -> None:
+        """Pass a signal on to every job under way, and begin no other."""
+        with self._lock:
+            self._asked = number
+            for process in self._running:
+                process.send_signal(number)
+
+    def run(self, job: Job, tell: Callable[[Progress], None]) -> Outcome:
+        """Run a job to its end."""
+        began = time.perf_counter()
+        code, said = 0, ""
+        for attempt in range(1, ATTEMPTS + 1):
+            if self._asked:
+                return Outcome(job.name, 128 + self._asked, time.perf_counter() - began, "not begun")
+            code, said = self._once(job, tell)
+            if code >= 0 or self._asked:
+                break
+            killed = f"killed by {signal.Signals(-code).name}"
+            if attempt < ATTEMPTS:
+                tell(Progress(SAID, 0, 0, note=f"{killed}; going on from its last checkpoint"))
+            else:
+                said = f"{killed}, {ATTEMPTS} times"
+        if code < 0:
+            code = 128 + self._asked if self._asked else 1
+        return Outcome(job.name, code, time.perf_counter() - began, said)
+
+    def _once(self, job: Job, tell: Callable[[Progress], None]) -> tuple[int, str]:
+        """The exit code of the job's process, and the last line that it said."""
+        said = ""
+        with subprocess.Popen(
+            [sys.executable, "-m", "bnnzoo.cli.job"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            bufsize=0,
+            cwd=job.folder if job.folder.is_dir() else None,
+            # A group of its own: a terminal's Ctrl-C is then sent to us alone, and reaches it once.
+            process_group=0,
+        ) as process:
+            assert process.stdin is not None
+            assert isinstance(process.stdout, io.RawIOBase)
+            with self._lock:
+                self._running.add(process)
+                if self._asked:
+                    process.send_signal(self._asked)
+            with suppress(BrokenPipeError):  # it has ended already
+                process.stdin.write(pickle.dumps(job))
+            for line in io.TextIOWrapper(io.BufferedReader(process.stdout), encoding="utf-8", errors="replace"):
+                if line.startswith(_EVENT):
+                    tell(Progress(**json.loads(line)))
+                elif line.strip():
+                    said = line.strip().removeprefix("bnnzoo: ")
+                    tell(Progress(SAID, 0, 0, note=said))
+            code = process.wait()
+            with self._lock:
+                self._running.discard(process)
+        return code, said

@@ -1,0 +1,124 @@
+"""Jobs on the workers of a Dask cluster, https://distributed.dask.org.
+
+A worker writes a run where the job wants it if it sees that folder; then any other worker can go on with the run. Else
+the file comes back as bytes, and a job whose worker dies begins again.
+"""
+
+from __future__ import annotations
+
+import secrets
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from bnnzoo.errors import UsageError
+from bnnzoo.fleet.children import Children
+from bnnzoo.fleet.executor import AbstractExecutor, Outcome, Tell
+from bnnzoo.fleet.job import Job
+from bnnzoo.progress import Progress
+
+_SECONDS_TO_CONNECT = 10
+
+
+class DaskExecutor(AbstractExecutor):
+    """A job a task. Dask gives the task of a worker that died to another one."""
+
+    def __init__(self, address: str):
+        """Connect to the scheduler at `address`, such as tcp://host:8786.
+
+        Raises:
+            UsageError: where Dask is not installed, or nothing answers there.
+        """
+        try:
+            from distributed import Client
+        except ImportError:
+            raise UsageError("--scheduler: Dask is not installed; pip install 'bnnzoo[dask]'") from None
+        try:
+            self._client: Any = Client(address, timeout=_SECONDS_TO_CONNECT, set_as_default=False)
+        except (OSError, ValueError, TimeoutError) as error:
+            cure = "start one with `dask scheduler`, and on each machine `dask worker ADDRESS --nthreads 1`"
+            raise UsageError(f"--scheduler {address}: no Dask scheduler there; {cure}") from error
+        self._fleet = f"bnnzoo-{secrets.token_hex(4)}"
+        self._asked = 0
+        self._begun: set[str] = set()
+        self._futures: dict[Any, Job] = {}
+
+    def outcomes(self, jobs: Sequence[Job], tell: Tell) -> Iterator[Outcome]:
+        from distributed import as_completed
+
+        def hear(event: tuple[Any, tuple[str, tuple[Any, ...]]]) -> None:
+            name, progress = event[1]
+            self._begun.add(name)
+            tell(name, Progress(*progress))
+
+        signs = {job.out.parent / f".{self._fleet}" for job in jobs}
+        self._client.subscribe_topic(self._fleet, hear)
+        try:
+            for sign in signs:
+                sign.touch()
+            self._futures = {
+                self._client.submit(_run, job, self._fleet, key=f"{job.name} {self._fleet}", pure=False): job
+                for job in jobs
+            }
+            for future in as_completed(list(self._futures)):
+                yield self._outcome(future, self._futures[future])
+        finally:
+            for sign in signs:
+                sign.unlink(missing_ok=True)
+            self._client.close()
+
+    def stop(self, number: int) -> None:
+        self._asked = number
+        with suppress(Exception):  # a worker that is gone cannot be told, and need not be
+            self._client.cancel([future for future, job in self._futures.items() if job.name not in self._begun])
+            self._client.run(_stop, self._fleet, number)
+
+    def _outcome(self, future: Any, job: Job) -> Outcome:
+        if future.status == "finished":
+            outcome: Outcome = future.result()
+            if outcome.content is not None:
+                from bnnzoo.store.atomic import write_whole  # NumPy comes with it
+
+                content = outcome.content
+                write_whole(job.out, lambda file: file.write(content))
+            return outcome._replace(content=None)
+        if self._asked:
+            return Outcome(job.name, 128 + self._asked, 0.0, "not begun")
+        error = future.exception() if future.status == "error" else "cancelled by the scheduler"
+        return Outcome(job.name, 1, 0.0, f"on the worker: {' '.join(f'{type(error).__name__}: {error}'.split())}")
+
+
+_fleets: dict[str, Children] = {}
+"""In a worker: the jobs under way there, by fleet."""
+
+
+def _run(job: Job, fleet: str) -> Outcome:
+    """The task, in a thread of a worker."""
+    from distributed import get_worker
+
+    worker: Any = get_worker()
+    children = _fleets.setdefault(fleet, Children())
+
+    def tell(progress: Progress) -> None:
+        worker.log_event(fleet, (job.name, tuple(progress)))
+
+    tell(Progress("start", 0, 0, note=f"on {worker.address}"))
+    if _shares(job.out.parent, fleet):
+        return children.run(job, tell)
+    with tempfile.TemporaryDirectory(prefix="bnnzoo-") as folder:
+        out = Path(folder) / job.out.name
+        outcome = children.run(replace(job, out=out), tell)
+        return outcome if outcome.code else outcome._replace(content=out.read_bytes())
+
+
+def _shares(folder: Path, fleet: str) -> bool:
+    """Whether a folder of this name is that of the command, which has put a sign there."""
+    return (folder / f".{fleet}").exists()
+
+
+def _stop(fleet: str, number: int) -> None:
+    """Called in every worker process."""
+    _fleets.setdefault(fleet, Children()).stop(number)

@@ -1,0 +1,28 @@
+"""Jobs in processes of this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from functools import partial
+
+from bnnzoo.fleet.children import Children
+from bnnzoo.fleet.executor import AbstractExecutor, Outcome, Tell
+from bnnzoo.fleet.job import Job
+
+
+class LocalExecutor(AbstractExecutor):
+    """So many jobs at a time; the threads only wait for their processes."""
+
+    def __init__(self, workers: int):
+        self._workers = workers
+        self._children = Children()
+
+    def outcomes(self, jobs: Sequence[Job], tell: Tell) -> Iterator[Outcome]:
+        with ThreadPoolExecutor(self._workers) as pool:
+            futures = [pool.submit(self._children.run, job, partial(tell, job.name)) for job in jobs]
+            for future in as_completed(futures):
+                yield future.result()
+
+    def stop(self, number: int) -> None:
+        self._children.stop(number)

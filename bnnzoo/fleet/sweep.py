@@ -1,0 +1,73 @@
+"""The points of a sweep: every combination of the values that its runs differ in, each with a name for its file."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from bnnzoo.errors import UsageError
+from bnnzoo.recipe import Value
+
+MOST = 10_000
+"""Runs of one sweep: more are a slip of the keyboard."""
+
+_SEEDS = re.compile(r"(\d{1,10})(?:-(\d{1,10}))?")
+_UNSAFE = re.compile(r"[^A-Za-z0-9._+-]+")
+
+
+class Point(NamedTuple):
+    """One run's own values, and what its name ends with: `,sampler.step_size=0.001,seed=0`."""
+
+    suffix: str
+    options: dict[str, Value]
+
+
+def seeds_of(text: str) -> list[int]:
+    """The seeds of `0-19` or `0,3,5-7`, each once.
+
+    Raises:
+        UsageError: for anything else.
+    """
+    found: dict[int, None] = {}
+    for piece in text.split(","):
+        match = _SEEDS.fullmatch(piece.strip())
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, -1)
+        if last < first:
+            raise UsageError(f"--seeds: must be like 0-19 or 0,3,5-7 (got {text!r})")
+        if last - first >= MOST:
+            raise UsageError(f"--seeds: {piece} are more than {MOST} runs")
+        found |= dict.fromkeys(range(first, last + 1))
+    return list(found)
+
+
+def points(values: Mapping[str, Sequence[Value]]) -> list[Point]:
+    """Every combination, the last option's values changing fastest; one empty point where there are no options.
+
+    Raises:
+        UsageError: for too many, or two of one name.
+    """
+    keys = list(values)
+    count = 1
+    for options in values.values():
+        count *= len(options)
+    if count > MOST:
+        raise UsageError(f"sweep: {count} runs; at most {MOST}")
+    found = []
+    for combination in itertools.product(*values.values()):
+        pairs = zip(keys, combination, strict=True)
+        suffix = "".join(f",{key}={_word(value.raw)}" for key, value in pairs)
+        found.append(Point(suffix, dict(zip(keys, combination, strict=True))))
+    names = [point.suffix for point in found]
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"sweep: two runs of one name ({name.lstrip(',')}); give each value once")
+    return found
+
+
+def _word(value: Any) -> str:
+    """A value as a file's name has it."""
+    if isinstance(value, list):
+        return "x".join(map(_word, value))
+    return _UNSAFE.sub("_", str(value))

@@ -1,0 +1,52 @@
+"""What a run's file says it took: every look at a row counts, and the start's time is in the seconds of warm-up."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import tiny
+
+from bnnzoo import assembly, zoo
+from bnnzoo.sampling import launch, origin, start
+
+
+def test_gradients_of_warmup_and_draws_are_those_that_were_taken(tmp_path):
+    """Trees of `nuts` are not as deep in warm-up as later, and a kept draw is of several steps."""
+    run = zoo.run_recipe(tiny.recipe("nuts", keep_warmup=True, thin=2), out=tmp_path / "run.nc")
+    steps = run.posterior["warmup_sample_stats"]["n_steps"].values.sum()
+    steps += 2 * run.posterior["sample_stats"]["n_steps"].values.sum()
+    rows = tiny.problem("nuts").posterior.num_data
+    assert run.attributes["target_evaluations"] == pytest.approx(rows * float(steps), rel=1e-6)
+
+
+def test_the_start_counts_whatever_the_posterior(tmp_path, monkeypatch):
+    """Training of chains, and of the part that is not sampled; of a recipe, and of a posterior made by hand."""
+    clock = [0.0]
+
+    def train(posterior, thetas, **_):
+        clock[0] += 1000.0
+        yield np.full(len(thetas), 100, np.int32), np.asarray(thetas)
+
+    monkeypatch.setattr(origin, "train", train)
+    monkeypatch.setattr(launch, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    more = {"init": "map", "start_steps": 100, "warmup": 0, "draws": 5, "chains": 2}
+    last = tiny.recipe("random-walk", "mlp", stochastic="last", **more)
+    rows = assembly.Problem.of(last).posterior.num_data
+    trained = start.evaluations(rows, np.array([100]), last.start_held_out)
+    found = zoo.run_recipe(last, out=tmp_path / "last.nc").attributes
+    assert found["seconds_warmup"] >= 2000
+    assert found["target_evaluations"] == 3 * trained + 2 * 5 * rows
+
+    problem = tiny.problem("random-walk")
+    by_hand = zoo.sample(problem.posterior, problem.sampler, out=tmp_path / "hand.nc", **more).attributes
+    assert by_hand["seconds_warmup"] >= 1000
+    assert by_hand["target_evaluations"] == 2 * trained + 2 * 5 * problem.posterior.num_data
+
+
+def test_rows_that_training_looks_at():
+    """Two chains of 100 and 50 steps on 1000 rows: batches of 128, and 100 rows held out looked at every 50 steps."""
+    assert start.evaluations(1000, np.array([100, 50]), 0.1) == 150 * 128 + 3 * 100
+    assert start.evaluations(1000, np.array([50]), 0.0) == 50 * 128 + 1000
+    assert start.evaluations(60, np.array([50]), 0.1) == 50 * 54 + 60

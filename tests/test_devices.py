@@ -1,0 +1,47 @@
+"""How many devices chains get where JAX was there before us, and what is said of it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+import bnnzoo
+
+RUN = "bnnzoo.sample('linear', 'random-walk', chains=4, warmup=0, draws=5, init='prior', thin=1)"
+USED = "import jax; jax.numpy.zeros(3) + 1"
+
+
+def said(*lines: str) -> tuple[int, str, str]:
+    """What a program of its own prints; ours has four devices, as the tests have."""
+    environment = {name: value for name, value in os.environ.items() if name != "JAX_NUM_CPU_DEVICES"}
+    code = "\n".join(["import bnnzoo", *lines])
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_jax_was_there_first():
+    """All chains share the one device: a warning says so, with what to call first; and then that is too late."""
+    tried = "try:\n    bnnzoo.devices(4)\nexcept bnnzoo.UsageError as error:\n    print(error)"
+    code, out, err = said(USED, f"print({RUN}.attributes['device'])", tried)
+    assert code == 0, err
+    assert out.splitlines()[0].endswith("x 1")
+    assert out.splitlines()[1].startswith(
+        "devices: JAX has started already, with 1 on the CPU; call bnnzoo.devices(4) before"
+    )
+    assert "BnnzooWarning: JAX had started with one device: all 4 chains share it" in err
+    assert "bnnzoo.devices(4)" in err
+
+
+def test_devices_before_anything_else():
+    code, out, err = said("bnnzoo.devices(2)", USED, "bnnzoo.devices(2)", f"print({RUN}.attributes['device'])")
+    assert code == 0, err
+    assert out.endswith("x 2\n")
+    assert "Warning" not in err
+
+
+def test_none_is_no_number_of_devices():
+    with pytest.raises(bnnzoo.UsageError, match="at least 1"):
+        bnnzoo.devices(0)

@@ -1,0 +1,187 @@
+"""Fleets: which runs a sweep is of, and that a kill, a cancelled sweep or a dead worker cost time and nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bnnzoo
+from bnnzoo import cli
+from bnnzoo.cli.fleet_screen import FleetScreen, PlainLine
+from bnnzoo.errors import UsageError
+from bnnzoo.fleet import Outcome, points, seeds_of
+from bnnzoo.fleet.executor import SAID
+from bnnzoo.progress import Progress
+from bnnzoo.recipe import Recipe, Value, read_layer, resolve
+
+BNNZOO = (sys.executable, "-m", "bnnzoo")
+SHORT = "chains: 2\nwarmup: 50\ndraws: 400\nthin: {thin}\ninit: prior\ncheckpoint_every: 0.2\n"
+"""Steps that take a few seconds: long enough to be killed in the middle."""
+
+
+def start(*words: Any, folder: Path, command: tuple[str, ...] = BNNZOO) -> subprocess.Popen[str]:
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen([*command, *map(str, words)], cwd=folder, text=True, **pipes)
+
+
+def writer_of(run: Path, is_under_way: Callable[[], bool]) -> int:
+    """The process that writes a run, once it has a checkpoint of some draws."""
+    folder, end = run.with_name(f"{run.name}.parts"), time.monotonic() + 300
+    while time.monotonic() < end:
+        assert is_under_way()
+        if (folder / "checkpoint.npz").exists() and (folder / "p000-000000.npz").exists():
+            return json.loads((folder / "owner.json").read_text())["pid"]
+        time.sleep(0.01)
+    raise TimeoutError(run)
+
+
+def assert_uninterrupted(run: Path, recipe: Recipe) -> None:
+    """The draws are those of the same recipe, run in one piece by this process."""
+    written = bnnzoo.open(run)
+    whole = bnnzoo.zoo.run_recipe(recipe, out=run.with_name("whole.nc"), force=True)
+    for name, values in written.posterior["posterior"].data_vars.items():
+        np.testing.assert_array_equal(values, whole.posterior["posterior"][name])
+
+
+@pytest.mark.parametrize(
+    ("text", "seeds"), [("0-3", [0, 1, 2, 3]), ("0,3,5-7", [0, 3, 5, 6, 7]), ("4", [4]), ("1,0-2", [1, 0, 2])]
+)
+def test_seeds(text, seeds):
+    assert seeds_of(text) == seeds
+
+
+@pytest.mark.parametrize("text", ["", "a", "3-1", "-1", "1-", "0,,1", "0-99999999"])
+def test_seeds_that_are_none(text):
+    with pytest.raises(UsageError, match="--seeds"):
+        seeds_of(text)
+
+
+def test_the_points_of_a_sweep():
+    values = {"sampler.step_size": [Value(1e-4, ""), Value(0.5, "")], "model.hidden": [Value([5, 5], ""), Value(9, "")]}
+    found = points(values)
+    assert [point.suffix for point in found] == [
+        ",sampler.step_size=0.0001,model.hidden=5x5",
+        ",sampler.step_size=0.0001,model.hidden=9",
+        ",sampler.step_size=0.5,model.hidden=5x5",
+        ",sampler.step_size=0.5,model.hidden=9",
+    ]
+    assert found[2].options["sampler.step_size"].raw == 0.5
+    assert [point.suffix for point in points({})] == [""]
+    with pytest.raises(UsageError, match="two runs of one name"):
+        points({"data": [Value("a/b.csv", ""), Value("a_b.csv", "")]})
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("sweep: 3\n", "r.yaml:3:1: sweep: must be a mapping"),
+        ("sweep: {seed: 3}\n", "r.yaml:3:9: sweep.seed: must be a list of values"),
+        ("sweep: {sed: [0, 1]}\n", "r.yaml:3:15: sed: unknown key; did you mean 'seed'?"),
+        ("sweep:\n  seed: [0, one]\n", "r.yaml:4:13: seed: must be an integer"),
+        ("sweep: {sampler.step_size: [1e-3, -1]}\n", "r.yaml:3:35: sampler.step_size: must be > 0"),
+        ("sweep: {sampler: [mala, malta]}\n", "no sampler named 'malta'"),
+        ("seed: 0\n", "--seeds: must be"),
+    ],
+)
+def test_a_wrong_sweep_is_refused_before_a_run_begins(text, said, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("r.yaml").write_text(f"model: linear\nsampler: mala\n{text}")
+    seeds = ["--seeds", "x"] if said.startswith("--seeds") else []
+    assert cli.run(["zoo", "run", "r.yaml", "-o", "runs", *seeds]) == 2
+    assert said in capsys.readouterr().err
+    assert not Path("runs").exists()
+
+
+def test_a_sweep_is_several_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("r.yaml").write_text("model: linear\nsampler: mala\nsweep: {seed: [0, 1]}\n")
+    assert cli.run(["sample", "--config", "r.yaml"]) == 2
+    assert "r.yaml: sweep: several runs; use bnnzoo zoo run r.yaml" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--workers", "2", "--scheduler", "tcp://127.0.0.1:1"], "--workers"),
+        (["--seed", "1", "--seeds", "0-1"], "--seed, --seeds"),
+    ],
+)
+def test_options_that_exclude_each_other(words, said, capsys):
+    assert cli.run(["zoo", "run", "linear.nuts", *words]) == 2
+    assert capsys.readouterr().err.startswith(f"bnnzoo: {said}")
+
+
+def test_one_screen():
+    now, said = [0.0], list[str]()
+    screen = FleetScreen(3, 1, said.append, PlainLine(said.append, lambda: now[0]), lambda: now[0])
+    screen.tell("a", Progress("sampling", 0, 100))
+    now[0] = 4.0
+    screen.tell("b", Progress("warm-up", 10, 50))
+    screen.tell("b", Progress(SAID, 0, 0, note="warning: no"))
+    now[0] = 8.0
+    screen.tell("a", Progress("sampling", 80, 100))
+    screen.end(Outcome("a", 0, 9.0))
+    screen.tell("b", Progress("warm-up", 20, 50))
+    now[0] = 14.0
+    screen.tell("b", Progress("warm-up", 40, 50))
+    assert said == [
+        "bnnzoo: b: warning: no",
+        "bnnzoo: 1 of 3 done; a: sampling 80/100, 10/s, 2 s left; b: warm-up 10/50",
+        "bnnzoo: a: done in 9 s (2 of 3)",
+        "bnnzoo: 2 of 3 done; b: warm-up 40/50, 3/s, 4 s left",
+    ]
+    quiet = FleetScreen(1, 0, said.append, None)
+    quiet.tell("a", Progress("note", 0, 0, note="budget"))
+    quiet.tell("a", Progress(SAID, 0, 0, note="warning: no"))
+    quiet.end(Outcome("a", 0, 9.0))
+    assert said[4:] == ["bnnzoo: a: warning: no"]
+
+
+@pytest.mark.slow
+def test_a_kill_a_cancelled_sweep_and_the_same_command_again(tmp_path):
+    """A killed run goes on by itself, a cancelled one with the command; what is complete is left as it is."""
+    (tmp_path / "short.yaml").write_text(SHORT.format(thin=300))
+    words = ("zoo", "run", "linear.random-walk", "--config", "short.yaml", "--seeds", "0-1", "-o", "runs")
+    first, second = (tmp_path / "runs" / f"linear.random-walk,seed={seed}.nc" for seed in (0, 1))
+    with start(*words, "--quiet", folder=tmp_path) as process:
+        under_way = lambda: process.poll() is None  # noqa: E731
+        os.kill(writer_of(first, under_way), signal.SIGKILL)
+        writer_of(second, under_way)
+        process.send_signal(signal.SIGTERM)
+        out, said = process.communicate(timeout=300)
+    assert process.returncode == 143, said
+    assert "linear.random-walk,seed=0: killed by SIGKILL; going on from its last checkpoint" in said
+    assert said.endswith("bnnzoo: stopped by SIGTERM: 1 of 2 runs are done; the same command goes on\n")
+    assert out == ""
+    assert first.exists()
+    asked = [resolve(None, None, [read_layer(run.with_name(f"{run.name}.yaml"))]) for run in (first, second)]
+    assert_uninterrupted(first, asked[0])
+
+    before = first.stat().st_mtime_ns
+    done = subprocess.run([*BNNZOO, *words], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "linear.random-walk,seed=1: note: going on from its last checkpoint" in done.stderr
+    assert "(2 of 2)" in done.stderr
+    assert first.stat().st_mtime_ns == before
+    assert [line.split()[0] for line in done.stdout.splitlines()[1:3]] == [first.stem, second.stem]
+    merge = f"bnnzoo merge runs/{first.stem[:-1]}*.nc -o runs/linear.random-walk.nc"
+    assert done.stdout.splitlines()[-1] == f"next  {merge}"
+    assert_uninterrupted(second, asked[1])
+
+
+def test_a_run_by_another_recipe_is_not_taken_for_this_one(tmp_path, capsys):
+    (tmp_path / "linear.nuts.nc").write_text("")
+    words = ["zoo", "run", "linear.nuts", "-o", str(tmp_path)]
+    assert cli.run(words) == 2
+    assert "linear.nuts.nc: exists, by another recipe" in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["linear.nuts.nc"]
