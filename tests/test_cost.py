@@ -31,7 +31,7 @@ def test_the_start_counts_whatever_the_posterior(tmp_path, monkeypatch):
 
     monkeypatch.setattr(origin, "train", train)
     monkeypatch.setattr(launch, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
-    more = {"init": "map", "start_steps": 100, "warmup": 0, "draws": 5, "chains": 2}
+    more = {"init": "map", "start_steps": 250, "warmup": 0, "draws": 5, "chains": 2}
     last = tiny.recipe("random-walk", "mlp", stochastic="last", **more)
     rows = assembly.Problem.of(last).posterior.num_data
     trained = start.evaluations(rows, np.array([100]), last.start_held_out)
