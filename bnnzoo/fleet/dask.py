@@ -63,7 +63,7 @@ class DaskExecutor(AbstractExecutor):
                 self._client.submit(_run, job, self._fleet, key=f"{job.name} {self._fleet}", pure=False): job
                 for job in jobs
             }
-            for future in as_completed(list(self._futures)):
+            for future in as_completed(list(self._futures), loop=self._client.loop):
                 yield self._outcome(future, self._futures[future])
         finally:
             for sign in signs:
