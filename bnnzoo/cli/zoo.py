@@ -202,7 +202,8 @@ def _recipes(
     for name in names:
         model, _, sampler = ("", "", "") if _is_file(name) else name.partition(".")
         layers = [*([] if sampler else [read_layer(name)]), *over]
-        sweep = {key: values for layer in layers for key, values in layer.sweep.items()}
+        said = {key for key, value in options.items() if value is not None}  # an option is above every recipe
+        sweep = {key: values for layer in layers for key, values in layer.sweep.items() if key not in said}
         by_seed = tuple(Value(number, "--seeds") for number in seeds) or sweep.pop("seed", ())
         sweep |= {"seed": by_seed} if by_seed else {}  # the last: what remains of a name is what seeds share
         one = [dataclasses.replace(layer, sweep={}) for layer in layers]
