@@ -47,7 +47,7 @@ def is_at_work(process: subprocess.Popen[str], command: str) -> bool:
     """Whether JAX is there; `zoo run` has none, but a process that has."""
     place = Path(f"/proc/{process.pid}")
     if command == "zoo":
-        return bool((place / "task" / str(process.pid) / "children").read_text())
+        return any(file.read_text() for file in place.glob("task/*/children"))
     return "libjax_common" in (place / "maps").read_text()
 
 
