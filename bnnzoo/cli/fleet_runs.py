@@ -61,6 +61,15 @@ def prepare(jobs: Sequence[Job], *, force: bool) -> None:
         write_whole(_recipe_file(job), lambda file, content=content: file.write(content))
 
 
+def tidy(jobs: Sequence[Job]) -> None:
+    """Remove what was prepared for runs that have not begun."""
+    from bnnzoo import store
+
+    for job in jobs:
+        if store.how_far(job.out) == "absent":
+            _recipe_file(job).unlink(missing_ok=True)
+
+
 def row_of(job: Job, outcome: Outcome | None) -> dict[str, Any]:
     """What a job's file says; its outcome is None where it was there before."""
     found: dict[str, Any] = {"recipe": job.name, "sampler": job.recipe.sampler.name}

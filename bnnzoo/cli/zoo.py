@@ -14,7 +14,7 @@ import typer
 
 from bnnzoo import registry, signals
 from bnnzoo.cli import common_options as common
-from bnnzoo.cli.fleet_runs import compared, missing_of, next_command, prepare, print_runs, row_of
+from bnnzoo.cli.fleet_runs import compared, missing_of, next_command, prepare, print_runs, row_of, tidy
 from bnnzoo.cli.fleet_screen import fleet_screen
 from bnnzoo.cli.output import print_json, print_table, printable
 from bnnzoo.cli.part_command import SETTINGS
@@ -170,6 +170,7 @@ def _run_all(
         for outcome in executor.outcomes(missing, screen.tell):
             screen.end(outcome)
             outcomes[outcome.name] = outcome
+    tidy(missing)
     if asked:
         done = total - sum(outcome.code != 0 for outcome in outcomes.values())
         cure = "the same command goes on" if kept else "nothing is kept without -o DIR"
