@@ -72,7 +72,8 @@ class _Lines:
         if progress.phase == self._phase != "note" and not ended and now - self._last < _SECONDS_BETWEEN_LINES:
             return
         self._phase, self._last = progress.phase, now
-        print(json.dumps(progress._asdict()), flush=True)
+        # In one write: what a signal says goes to the same pipe, at any moment, and must not come between.
+        os.write(1, f"{json.dumps(progress._asdict())}\n".encode())
 
 
 def _end_with_our_parent() -> None:

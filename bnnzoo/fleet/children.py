@@ -82,8 +82,8 @@ class Children:
             with suppress(BrokenPipeError):  # it has ended already
                 process.stdin.write(pickle.dumps(job))
             for line in io.TextIOWrapper(io.BufferedReader(process.stdout), encoding="utf-8", errors="replace"):
-                if line.startswith(_EVENT):
-                    tell(Progress(**json.loads(line)))
+                if progress := _event(line):
+                    tell(progress)
                 elif line.strip():
                     said = line.strip().removeprefix("bnnzoo: ")
                     tell(Progress(SAID, 0, 0, note=said))
@@ -91,3 +91,13 @@ class Children:
             with self._lock:
                 self._running.discard(process)
         return code, said
+
+
+def _event(line: str) -> Progress | None:
+    """The progress that a line is of; None where it is something said, or was cut off by a kill."""
+    if not line.startswith(_EVENT):
+        return None
+    try:
+        return Progress(**json.loads(line))
+    except (ValueError, TypeError):
+        return None
