@@ -168,6 +168,21 @@ def test_importance_in_the_units_of_the_data(tmp_path):
     assert z(run.evidence(), truth + 8 * np.log(Y.std())) > Z
 
 
+def test_bayes_by_backprop_is_below_by_a_divergence(tmp_path):
+    options = {**LINE, "data": (X[:, None] + 0.3, Y[:, None])}
+    sampler = {"name": "bbb", "learning_rate": 0.02}
+    run = bnnzoo.sample("linear", sampler, **options, warmup=3000, draws=4000, out=tmp_path / "bbb.nc")
+    _, covariance, truth = conjugate_line(X[:, None] + 0.3, Y, noise=NOISE)
+    precision = np.linalg.inv(covariance)
+    # Of the best mean field: its precisions are the diagonal of the posterior's.
+    divergence = 0.5 * (np.log(np.diag(precision)).sum() - np.linalg.slogdet(precision)[1])
+    found = run.evidence()
+    assert divergence > 0.05
+    assert found.log_evidence == pytest.approx(truth - divergence, abs=0.03 + Z * found.se)
+    assert found.gap == pytest.approx(divergence, abs=0.05)
+    assert "a lower bound" in found.meaning
+
+
 def test_what_does_not_tell_says_what_to_type(tmp_path, capsys):
     out = tmp_path / "walk.nc"
     options = {**LINE, "warmup": 20, "draws": 20}

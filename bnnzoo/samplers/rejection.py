@@ -159,12 +159,12 @@ class Rejection(AbstractSampler[RejectionState]):
         )
 
     def check(self, posterior: AbstractPosterior) -> None:
-        _proposal.check(self.proposal, posterior, "rejection")
         if self._proved and not math.isfinite(_bounds(posterior)):
             raise UsageError(
                 "sampler rejection: this likelihood has no upper bound; fix its scale (--likelihood.scale 0.1), "
                 "state log k (--sampler.log-bound), use another --sampler.proposal, or importance or nuts"
             )
+        _proposal.check(self.proposal, posterior, "rejection")
         of_prior = isinstance(self.proposal, str) and self.proposal == "prior"
         proposals = int(min(_PILOT, max(64, _PILOT_ELEMENTS // posterior.num_data)))
         log10 = float(_pilot(self, posterior, proposals, jax.random.key(0))) / math.log(10)
