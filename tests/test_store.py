@@ -20,7 +20,17 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from bnnzoo.errors import BnnzooError, UsageError
-from bnnzoo.store import Store, add_groups, check_room, lock, netcdf, open_tree, parts_folder, refuse_existing
+from bnnzoo.store import (
+    Store,
+    add_groups,
+    attributes,
+    check_room,
+    lock,
+    netcdf,
+    open_tree,
+    parts_folder,
+    refuse_existing,
+)
 
 ATTRIBUTES = {
     "recipe": "model: linear",
@@ -135,6 +145,11 @@ def test_round_trip(out):
     for name, value in {**ATTRIBUTES, "complete": 1, "draws_done": 8, "tuned": "{}"}.items():
         assert tree.attrs[name] == value
     assert tree["constant_data"]["x"].dims == ("row", "height", "width")
+
+
+def test_the_end_of_a_path_to_the_prior_is_no_damage():
+    assert attributes.fault(ATTRIBUTES | {"likelihood_power": 0.0}) == ""
+    assert "likelihood_power" in attributes.fault(ATTRIBUTES | {"likelihood_power": -0.1})
 
 
 def test_an_unfinished_run_is_readable_at_any_moment(out):

@@ -13,7 +13,7 @@ from bnnzoo.finding import Finding
 _Count = Annotated[int, Field(ge=0, lt=2**53)]
 _Seed = Annotated[int, Field(ge=0, lt=2**32)]
 _Name = Annotated[str, StringConstraints(max_length=200)]
-_Positive = Annotated[FiniteFloat, Field(gt=0)]
+_Power = Annotated[FiniteFloat, Field(ge=0)]
 
 
 class _Declared(BaseModel):
@@ -40,7 +40,7 @@ class _Root(BaseModel):
     device: _Name
     placement: _Name
     precision: Literal["float32", "float64"]
-    likelihood_power: _Positive
+    likelihood_power: _Power
     seed: _Seed
     complete: Literal[0, 1]
     draws_requested: _Count
