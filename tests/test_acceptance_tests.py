@@ -155,6 +155,7 @@ def test_a_normal_variable_for_a_logistic_one_is_seen():
     assert found["variance"] < -2 * Z
 
 
+@pytest.mark.slow
 def test_austerity_widens_the_posterior_and_with_all_rows_it_does_not():
     wide, means = _law(Austerity, 50, error=0.3)
     assert wide["variance"] > 2 * Z
@@ -164,6 +165,7 @@ def test_austerity_widens_the_posterior_and_with_all_rows_it_does_not():
     assert means["rows_seen"] > N / 2
 
 
+@pytest.mark.slow
 def test_the_confidence_test_is_wide_where_its_bound_is_no_bound():
     right, _ = _law(Confidence, 50)
     assert agrees(right)
@@ -220,6 +222,7 @@ def test_the_bound_is_bernsteins_and_serflings():
     assert found == pytest.approx(known, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_the_bound_holds_as_often_as_it_says():
     """D lies just above the threshold: a decision before all rows are seen is wrong half of the time."""
     found = _looks(Confidence(batch_size=40, error=0.1), GaussianMean.of(400), 1e-4, 500)

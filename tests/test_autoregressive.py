@@ -85,6 +85,7 @@ def test_rows_are_drawn_column_after_column():
     assert min(stats.kstest(column, "uniform").pvalue for column in uniform(None).T) < 1e-6
 
 
+@pytest.mark.slow
 def test_nuts_draws_from_the_posterior_of_one_gaussian():
     """One column, one component: mean m and softplus^-1(scale) r with N(0, 1) priors, their posterior on a grid."""
     rows = np.random.default_rng(0).normal(0.4, 0.7, size=12)

@@ -146,6 +146,7 @@ def _agrees(found: dict[str, float]) -> bool:
 
 
 @pytest.mark.filterwarnings("ignore::bnnzoo.BnnzooWarning")
+@pytest.mark.slow
 def test_the_law_is_that_of_the_pooled_rows(tmp_path):
     found = _law(tmp_path)
     assert _agrees(found), found
@@ -153,6 +154,7 @@ def test_the_law_is_that_of_the_pooled_rows(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore::bnnzoo.BnnzooWarning")
+@pytest.mark.slow
 def test_the_law_is_another_where_noise_is_not_paid_for(tmp_path, monkeypatch):
     """The positive control: the test above sees it. A variance that is not stratified is seen further up."""
     monkeypatch.setattr(chains, "stratified", _unpaid)

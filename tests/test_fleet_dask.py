@@ -49,6 +49,7 @@ def parent_of(pid: int) -> int:
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the worker of a run is looked up in /proc")
+@pytest.mark.slow
 def test_a_worker_that_is_killed(cluster, tmp_path):
     """Another one goes on from the last checkpoint, and the draws are those of a run in one piece."""
     address, workers = cluster
