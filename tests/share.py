@@ -20,7 +20,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     share.addoption(
         "--share-seconds",
         type=float,
-        default=150.0,
+        default=90.0,
         metavar="S",
         help="none of the share but the first begins later, on each worker; one that has begun is left to end",
     )

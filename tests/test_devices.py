@@ -35,6 +35,7 @@ def test_jax_was_there_first():
     assert "bnnzoo.devices(4)" in err
 
 
+@pytest.mark.slow
 def test_devices_before_anything_else():
     code, out, err = said("bnnzoo.devices(2)", USED, "bnnzoo.devices(2)", f"print({RUN}.attributes['device'])")
     assert code == 0, err

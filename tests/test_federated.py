@@ -313,6 +313,7 @@ def test_the_scaler_is_that_of_the_rows_together():
 
 
 @pytest.mark.filterwarnings("ignore::bnnzoo.BnnzooWarning")
+@pytest.mark.slow
 def test_a_run_is_a_file_as_any_other(tmp_path):
     """Warm-up from draws of the prior arrives; diagnose, summary, predict and evaluate work without training rows."""
     test, most = tables(seed=9)[1], parties(tmp_path, sizes=(50, 200, 100), sampling="disjoint")

@@ -61,6 +61,7 @@ def said(path: Path) -> dict[str, Any]:
     return {"table": table.to_numpy(), "evaluation": run.evaluate(save=False), "diagnosis": diagnosis, "rows": rows}
 
 
+@pytest.mark.slow
 def test_pieces_say_what_the_whole_says(small, request):
     whole = said(small)
     asked = request.getfixturevalue("in_pieces")

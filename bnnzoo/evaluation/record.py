@@ -127,8 +127,12 @@ class Record:
 
     @property
     def has_training_rows(self) -> bool:
-        """Whether the training rows are in the file: those of parties stay where they are."""
-        return self.tree["constant_data/x"].shape[0] > 0
+        """Whether the training rows are in the file: those of parties stay where they are.
+
+        Of a damaged file too, in which they are looked for and missed.
+        """
+        constant = self.tree.children.get("constant_data")
+        return constant is None or "x" not in constant or constant["x"].shape[0] > 0
 
     @property
     def has_rows(self) -> bool:
