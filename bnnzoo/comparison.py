@@ -14,7 +14,7 @@ import pandas as pd
 from bnnzoo import zoo
 from bnnzoo.errors import UsageError
 from bnnzoo.evaluation import evaluate, loo
-from bnnzoo.evaluation.evidence import Evidence
+from bnnzoo.evaluation.evidence import BOUND, Evidence
 from bnnzoo.evaluation.metrics import Estimate, flat
 from bnnzoo.run import Run
 
@@ -182,11 +182,12 @@ def _sentence(first: str, second: str, found: Sequence[Difference]) -> str:
 
 
 def _evidence(runs: Sequence[Run]) -> list[Evidence]:
-    """Of each run; of none where one does not tell."""
+    """Of each run; of none where one does not tell, or tells a bound only: bounds are too low by different amounts."""
     try:
-        return [run.evidence() for run in runs]
+        found = [run.evidence() for run in runs]
     except UsageError:
         return []
+    return [] if any(one.method == BOUND for one in found) else found
 
 
 def _bayes_factor(first: Compared, second: Compared) -> str:

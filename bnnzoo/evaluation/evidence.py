@@ -17,11 +17,14 @@ from scipy import special
 
 from bnnzoo.errors import UsageError
 from bnnzoo.evaluation import diagnostics
+from bnnzoo.evaluation.convergence import convergence
 from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.evaluation.record import Record
 from bnnzoo.posterior import NetworkPosterior, backend
 from bnnzoo.recipe import recipe_from
 
+BOUND = "evidence lower bound"
+"""The method of what is too low by an unknown amount."""
 _TARGET = ("model", "likelihood", "prior", "standardise", "stochastic")
 """What of a recipe says what is drawn from, beside the data and the power."""
 
@@ -149,7 +152,7 @@ def integrated(powers: Float[np.ndarray, " run"], values: Sequence[Float[np.ndar
     for (linear, quadratic), logs in zip(weights, values, strict=True):
         influence = linear * logs + quadratic * (logs - logs.mean()) ** 2
         found += float(influence.mean())
-        variance += diagnostics.convergence(influence[:, :, None])["mcse"] ** 2
+        variance += convergence(influence[:, :, None])["mcse"] ** 2
     some = _every_second(len(powers))
     moments = [(logs.mean(), logs.var()) for logs in values]
     coarse = sum(float(np.dot(w, moments[i])) for i, w in zip(some, _weights(powers[some]), strict=True))
@@ -205,7 +208,7 @@ def _of_bound(predictor: Predictor) -> Evidence:
     gap = best.log_mean - best.elbo if best.trusted else None
     how = "not known: a few draws carry all the weight" if gap is None else f"{gap:.3g} by the draws' weights"
     meaning = f"a lower bound, the best of {len(chains)} chains': log p(D) is higher by KL(q || posterior), {how}"
-    return Evidence(best.elbo, best.se, "evidence lower bound", meaning, gap=gap)
+    return Evidence(best.elbo, best.se, BOUND, meaning, gap=gap)
 
 
 def _of_modes(log_evidence: Sequence[float], log_unit: float) -> Evidence:

@@ -17,6 +17,7 @@ from bnnzoo.federated.strata import Stratum, degrees, stratified
 from bnnzoo.federated.walk import decide, penalties, propose
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.samplers import Penalty
+from bnnzoo.samplers._regime import MOST_SKEW_OF_A_STEP
 from bnnzoo.sampling.keys import Keys, by_chain
 from bnnzoo.sampling.warmup import StepSize, StepSizeTuning, windows
 
@@ -90,7 +91,7 @@ class Chains:
             "var_dof": change.dof(self.strata),
             "delta_skew": change.skewness,
             "regime_dof": (change.parts > dofs / 4).any(0),
-            "regime_skew": skew_bias > 0.05,
+            "regime_skew": skew_bias > MOST_SKEW_OF_A_STEP,
             "skew_bias": rate * skew_bias,
         }
         return {name: v.astype(np.float32) if v.dtype.kind == "f" else v for name, v in stats.items()}

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from bnnzoo.finding import Finding
-from bnnzoo.samplers._regime import MOST_SIGMA2, MOST_SKEW_BIAS
+from bnnzoo.samplers._regime import LEAST_ACCEPTANCE, MOST_SIGMA2, MOST_SKEW_BIAS
 
 
 def findings(means: Mapping[str, Float[np.ndarray, " chain"]], known: float) -> tuple[Finding, ...]:
@@ -30,7 +30,7 @@ def findings(means: Mapping[str, Float[np.ndarray, " chain"]], known: float) -> 
         if not np.max(values) <= limit
     ]
     acceptance = float(np.min(means["acceptance_rate"]))
-    if acceptance < 0.01:
+    if acceptance < LEAST_ACCEPTANCE:
         advice = "use a longer --warmup, or less noise_sd of the parties"
-        found.append(Finding("validity", "acceptance", "acceptance", acceptance, 0.01, advice))
+        found.append(Finding("validity", "acceptance", "acceptance", acceptance, LEAST_ACCEPTANCE, advice))
     return tuple(found)

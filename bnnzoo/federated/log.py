@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 
 from bnnzoo.errors import UsageError
 from bnnzoo.federated.messages import Words
+from bnnzoo.testing.table import aligned
 
 FILE = "sent.jsonl"
 
@@ -21,8 +23,8 @@ class Log:
 
     def __init__(self, folder: Path):
         self.path = folder / FILE
-        if self.path.exists() and self.path.read_bytes()[-1:] not in (b"", b"\n"):
-            self._append("\n")  # torn by a kill: what was half written was not sent
+        if self.path.exists() and _is_torn(self.path):
+            self._append("\n")  # by a kill: what was half written was not sent
 
     def add(self, question: str, answer: Words, *, step: Any) -> None:
         """Write down an answer. What is not in the file has not left."""
@@ -34,6 +36,15 @@ class Log:
     def _append(self, text: str) -> None:
         with self.path.open("a", encoding="utf-8") as file:
             file.write(text)
+
+
+def _is_torn(path: Path) -> bool:
+    """Whether its last line has no end; a log that grew for weeks is not read for that."""
+    with path.open("rb") as file:
+        if file.seek(0, os.SEEK_END) == 0:
+            return False
+        file.seek(-1, os.SEEK_END)
+        return file.read() != b"\n"
 
 
 def read_log(folder: str | Path) -> Iterator[dict[str, Any]]:
@@ -69,6 +80,4 @@ def show_log(folder: str | Path) -> str:
             found[1] += int(np.prod(value["shape"], dtype=int))
     rows = [("question", "sent", "shape", "answers", "numbers or texts")]
     rows += [(*key, str(times), str(numbers)) for key, (times, numbers) in counts.items()]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return "\n".join([*lines, f"{sum(answers.values())} answers left {folder}"])
+    return "\n".join([*aligned(rows), f"{sum(answers.values())} answers left {folder}"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -59,10 +60,9 @@ def points(values: Mapping[str, Sequence[Value]]) -> list[Point]:
         pairs = zip(keys, combination, strict=True)
         suffix = "".join(f",{key}={_word(value.raw)}" for key, value in pairs)
         found.append(Point(suffix, dict(zip(keys, combination, strict=True))))
-    names = [point.suffix for point in found]
-    for name in names:
-        if names.count(name) > 1:
-            raise UsageError(f"sweep: two runs of one name ({name.lstrip(',')}); give each value once")
+    name, times = Counter(point.suffix for point in found).most_common(1)[0]
+    if times > 1:
+        raise UsageError(f"sweep: two runs of one name ({name.lstrip(',')}); give each value once")
     return found
 
 

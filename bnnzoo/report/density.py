@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Float
 
 from bnnzoo import plots
 from bnnzoo.errors import UsageError
 from bnnzoo.evaluation import metrics, predictive
 from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.plots import Picture
+from bnnzoo.report.bands import around
 
-_BEYOND = 0.2
-"""Share of the data's range that is drawn on each side of it."""
+_WIDER = 1.4
+"""How many times the data's range is drawn."""
 _POINTS, _POINTS_OF_TWO = 301, 71
 _DRAWS = 400
 """Of how many draws of a chain, at most, the band is."""
@@ -31,11 +31,11 @@ def density(predictor: Predictor) -> Picture:
         raise UsageError(f"a density is drawn of one or two columns, these are {len(names)}; predict --draws has rows")
     rows = predictor.record.training_rows()[1].astype(float)
     if len(names) == 2:
-        across, up = (_around(column, _POINTS_OF_TWO) for column in rows.T)
+        across, up = (around(column, _WIDER, _POINTS_OF_TWO) for column in rows.T)
         x, y = np.meshgrid(across, up)
         said = np.exp(predictor.log_density(np.stack([x.ravel(), y.ravel()], 1).astype(np.float32)))
         return plots.density_of_two((across, up), said.reshape(x.shape), rows, columns=names)
-    grid = _around(rows[:, 0], _POINTS)
+    grid = around(rows[:, 0], _WIDER, _POINTS)
     points = grid[:, None].astype(np.float32)
     kept = plots.some(predictor.record.shape[1], _DRAWS)
     each = np.exp(predictor.log_likelihoods(points, points, kept)).reshape(-1, len(grid))
@@ -46,8 +46,3 @@ def density(predictor: Predictor) -> Picture:
     return plots.density_of_one(
         grid, np.exp(predictor.log_density(points)), low, high, rows[:, 0], column="".join(names)
     )
-
-
-def _around(values: Float[np.ndarray, " row"], points: int) -> Float[np.ndarray, " point"]:
-    beyond = _BEYOND * (np.ptp(values) or 1.0)
-    return np.linspace(values.min() - beyond, values.max() + beyond, points)

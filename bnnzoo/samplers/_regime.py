@@ -22,6 +22,12 @@ MOST_SKEW_BIAS = 0.015
 to a few percent; at 0.03 to 0.04 the mean is off by 0.15 to 0.35 standard deviations
 (`tests/test_batch_invariance.py`)."""
 
+MOST_SKEW_OF_A_STEP = 0.05
+"""Beyond it a step counts as biased by its skewness."""
+
+LEAST_ACCEPTANCE = 0.01
+"""With less a chain hardly moves."""
+
 MOST_UNSEEN = 0.09
 """Share of the curvature, in the direction that loses most, of rows that steps do not see: the variance there is a
 tenth too large (`benchmarks/guard.py`)."""
@@ -57,7 +63,7 @@ def told(difference: Difference, penalty: Float[Array, ""], rate: Float[Array, "
         "var_dof": jnp.asarray(difference.dof, rate.dtype),
         "delta_skew": difference.skewness,
         "regime_dof": difference.sigma2 > difference.dof / 4,
-        "regime_skew": skew_bias > 0.05,
+        "regime_skew": skew_bias > MOST_SKEW_OF_A_STEP,
         "skew_bias": rate * skew_bias,
     }
 
@@ -120,8 +126,10 @@ def regime(
         for kind, name, label, limit, advice in held
         if name not in guessed and not means.get(name, 0.0) <= limit
     ]
-    if means["acceptance_rate"] < 0.01:
-        found.append(Finding("validity", "acceptance", "acceptance", means["acceptance_rate"], 0.01, smaller))
+    if means["acceptance_rate"] < LEAST_ACCEPTANCE:
+        found.append(
+            Finding("validity", "acceptance", "acceptance", means["acceptance_rate"], LEAST_ACCEPTANCE, smaller)
+        )
     return tuple(found)
 
 

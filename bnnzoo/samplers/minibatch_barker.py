@@ -12,6 +12,7 @@ from bnnzoo.finding import Finding
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.samplers._correction import ERROR, barker_rate
 from bnnzoo.samplers._growing_batch import Estimate
+from bnnzoo.samplers._regime import LEAST_ACCEPTANCE
 from bnnzoo.samplers._sequential_test import AbstractSequentialTest, Verdict
 from bnnzoo.samplers.base import Exactness
 
@@ -55,7 +56,9 @@ class MinibatchBarker(AbstractSequentialTest):
             )
             label = "mean error of the acceptance by skewed differences"
             found.append(Finding("validity", "skewness", label, means["test_error"], MOST_ERROR, advice))
-        if means["acceptance_rate"] < 0.01:
+        if means["acceptance_rate"] < LEAST_ACCEPTANCE:
             advice = f"use a --sampler.step-size below {means['step_size']:.2g}"
-            found.append(Finding("validity", "acceptance", "acceptance", means["acceptance_rate"], 0.01, advice))
+            found.append(
+                Finding("validity", "acceptance", "acceptance", means["acceptance_rate"], LEAST_ACCEPTANCE, advice)
+            )
         return tuple(found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import equinox as eqx
@@ -215,7 +216,7 @@ def _highest(posterior: AbstractPosterior, envelope: Envelope, *, key: PRNGKeyAr
     blocks = jax.lax.map(lambda k: _proposals(posterior, envelope, 64, key=k)[:2], jax.random.split(key, _SEARCH // 64))
     thetas, log_ratios = blocks[0].reshape(_SEARCH, -1), jnp.nan_to_num(blocks[1].reshape(-1), nan=-jnp.inf)
     best = jnp.argsort(-log_ratios)[:_CLIMBERS]
-    ratio = lambda theta: _log_ratio(posterior, envelope, theta)  # noqa: E731
+    ratio = partial(_log_ratio, posterior, envelope)
     tops = jax.vmap(lambda theta: ratio(_proposal.climbed(ratio, theta)))(thetas[best])
     return jnp.maximum(jnp.max(log_ratios), jnp.max(jnp.nan_to_num(tops, nan=-jnp.inf)))
 
