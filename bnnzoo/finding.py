@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
 Topic = Literal["validity", "convergence", "calibration", "novelty"]
@@ -27,11 +27,20 @@ class Finding(NamedTuple):
 
 def sentence(finding: Finding) -> str:
     """The finding in words, without a full stop: "mean sigma2 6.3, trusted up to 2; use more --sampler.num-batches"."""
+    return f"{_measured(finding)}; {finding.advice}" if finding.advice else _measured(finding)
+
+
+def sentences(findings: Sequence[Finding]) -> list[str]:
+    """Each in words; advice that several have in common is given once, after the last of them."""
+    last = {finding.advice: number for number, finding in enumerate(findings)}
+    return [sentence(f) if last[f.advice] == number else _measured(f) for number, f in enumerate(findings)]
+
+
+def _measured(finding: Finding) -> str:
     side = "at least" if finding.value < finding.limit else "trusted up to"
     # Three digits, or as many as tell the value from its limit.
     value = next(v for d in (3, 4, 5, 17) if (v := f"{finding.value:.{d}g}") != f"{finding.limit:.{d}g}" or d == 17)
-    measured = f"{finding.label} {value}, {side} {finding.limit:g}"
-    return f"{measured}; {finding.advice}" if finding.advice else measured
+    return f"{finding.label} {value}, {side} {finding.limit:g}"
 
 
 def to_json(findings: Iterable[Finding]) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from bnnzoo import registry, store
-from bnnzoo.assembly import Problem, plain
+from bnnzoo.assembly import Problem
 from bnnzoo.choice import chosen
 from bnnzoo.data import Dataset, load_asked
 from bnnzoo.errors import UsageError
@@ -23,7 +23,7 @@ from bnnzoo.models import AbstractModel
 from bnnzoo.models.own import Own
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.progress import Observer, Progress
-from bnnzoo.recipe import PARTS, Layer, Recipe, fields_of, recipe_from, resolve, to_yaml
+from bnnzoo.recipe import PARTS, Layer, Recipe, fields_of, plain, recipe_from, resolve, to_yaml
 from bnnzoo.run import Run
 from bnnzoo.samplers import AbstractSampler
 from bnnzoo.sampling import backend

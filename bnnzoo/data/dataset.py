@@ -60,6 +60,16 @@ class Signature(NamedTuple):
             raise ValueError("its targets are not those of one data set")
         return found
 
+    def inputs(self, x: NDArray[Any]) -> NDArray[Any]:
+        """These inputs, if they are like those of the data.
+
+        Raises:
+            ValueError: if they are not.
+        """
+        if x.shape[1:] != self.shape or x.dtype != self.dtype or not np.isfinite(x).all():
+            raise ValueError(f"inputs {x.dtype}{list(x.shape)} are not like those of the data")
+        return x
+
     def rows(self, x: NDArray[Any], y: NDArray[Any], name: str) -> Dataset:
         """The data set of these checked inputs and targets."""
         names = (self.feature_names, self.target_names, self.class_names)

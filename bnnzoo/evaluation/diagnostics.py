@@ -31,7 +31,9 @@ def summary(record: Record) -> dict[str, Any]:
         **{key: about[key] for key in ("model", "sampler", "exactness", "task", "likelihood", "rows") if key in about},
         "chains": posterior.sizes["chain"],
         "draws": about["draws_done"],
-        "parameters": sum(variable[0, 0].size for variable in posterior.data_vars.values()),
+        "predictions" if record.keeps_predictions else "parameters": sum(
+            variable[0, 0].size for variable in posterior.data_vars.values()
+        ),
         **means,
         "divergences": int(np.sum(stats["diverging"])) if "diverging" in stats else 0,
         **{key: about[key] for key in ("restarted", "stuck_chains") if about.get(key) not in (None, 0, "[]")},

@@ -58,7 +58,7 @@ def drawn(predictor: Predictor, x: Shaped[np.ndarray, "row ..."], y: Shaped[np.n
 def groups(predictor: Predictor, x_test: Shaped[np.ndarray, "row ..."]) -> Mapping[str, Mapping[str, np.ndarray]]:
     """posterior_predictive and log_likelihood, in original units, of every k-th draw of each chain."""
     record = predictor.record
-    x, y = record.training_rows()  # none of parties' rows
+    x, y = record.training_rows(None if record.has_training_rows else 0)
     kept = record.kept(max(len(x), len(x_test) * len(predictor.signature.target_names)))
     seed = int(record.attributes["seed"])
     found = {"posterior_predictive": {"y": predictor.sample_each(x_test, kept, seed=seed), "draw": kept}}

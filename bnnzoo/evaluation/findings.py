@@ -12,7 +12,7 @@ from bnnzoo.evaluation import calibration
 from bnnzoo.evaluation.calibration import Calibration
 from bnnzoo.evaluation.diagnostics import is_chain
 from bnnzoo.evaluation.metrics import Estimate
-from bnnzoo.finding import Finding, Topic, sentence
+from bnnzoo.finding import Finding, Topic, sentences
 
 OOD_AUROC = (0.6, 0.8)
 """Below: no better than a guess. From the second on: tells familiar rows from unfamiliar ones."""
@@ -114,7 +114,7 @@ def bias(diagnosis: Mapping[str, Any]) -> str:
 
 def verdict(exactness: str, found: Sequence[Finding], bias: str = "") -> str:
     """One line: converged, not converged and why, or why that cannot be said; and the `bias` that is known."""
-    said = [sentence(finding) for finding in found]
+    said = sentences(found)
     if not is_chain(exactness):
         return "; ".join(["not a chain: the draws are of an approximation, and R-hat and ESS say nothing of it", *said])
     if said:
@@ -125,7 +125,7 @@ def verdict(exactness: str, found: Sequence[Finding], bias: str = "") -> str:
 
 def ran(diagnosis: Mapping[str, Any], found: Sequence[Finding]) -> Answer:
     """Did it run right? Everything a gate holds against it but convergence."""
-    against = [sentence(finding) for finding in found if finding.topic == "validity"]
+    against = sentences([finding for finding in found if finding.topic == "validity"])
     if against:
         return Answer(RAN, "no", _sentence(against))
     good = ["finished, every chain moved"]
@@ -147,7 +147,7 @@ def converged(diagnosis: Mapping[str, Any], found: Sequence[Finding]) -> Answer:
     """Has it converged? R-hat and effective sample sizes, as the gate judges them."""
     if not is_chain(diagnosis["exactness"]):
         return Answer(CONVERGED, "unsure", "The draws are no Markov chain: R-hat and ESS say nothing of them.")
-    against = [sentence(finding) for finding in found if finding.topic == "convergence"]
+    against = sentences([finding for finding in found if finding.topic == "convergence"])
     if against:
         few = f"only {diagnosis['draws']} draws a chain" if diagnosis["draws"] < 100 else ""
         return Answer(CONVERGED, "no", _sentence([few, *against]))

@@ -21,7 +21,7 @@ from bnnzoo.evaluation.record import Record, evenly
 from bnnzoo.evaluation.weights import Weights
 from bnnzoo.models import AbstractModel
 from bnnzoo.posterior import NetworkPosterior, backend
-from bnnzoo.store.schema import linearised_points
+from bnnzoo.store.schema import KEPT_ROWS, linearised_points
 
 QUANTILES = (0.05, 0.5, 0.95)
 """Those of a table of predictions."""
@@ -159,8 +159,27 @@ class Predictor:
 
     def inputs(self, x: Shaped[np.ndarray, "row ..."]) -> Shaped[np.ndarray, "row ..."]:
         """Rows as `posterior` takes them."""
-        arranged = self._problem.require_description().parts.model.arrange(self.scaler.scale_inputs(x))
-        return arranged.astype(self.precision) if arranged.dtype.kind == "f" else arranged
+        if self._problem.kept_rows is not None:
+            return self._numbers(x)
+        return self._problem.require_description().inputs(x, self.precision)
+
+    @functools.cached_property
+    def _kept(self) -> dict[bytes, int]:
+        """The number of each input at which predictions were kept, by its bytes."""
+        rows = self._problem.kept_rows
+        assert rows is not None
+        return {np.ascontiguousarray(row).tobytes(): number for number, row in enumerate(rows)}
+
+    def _numbers(self, x: Shaped[np.ndarray, "row ..."]) -> Int[np.ndarray, " row"]:
+        """Where these inputs stand among those at which predictions were kept."""
+        numbers = [self._kept.get(np.ascontiguousarray(row).tobytes(), -1) for row in x]
+        if -1 in numbers:
+            raise UsageError(
+                f"the run kept predictions at the {len(self.record.array('constant_data', KEPT_ROWS))} inputs that it "
+                f"was asked for, and no parameters: row {numbers.index(-1)} is none of them; sample again with these "
+                "inputs as --keep-at, or with --keep draws"
+            )
+        return np.array(numbers, np.int32)
 
     def functions(self, x: Shaped[np.ndarray, "row ..."]) -> Float[np.ndarray, "chain draw row value"]:
         """The mean or the class probabilities that each draw predicts, in the units the network sees."""

@@ -127,17 +127,22 @@ class Record:
 
     @property
     def has_training_rows(self) -> bool:
-        """Whether the training rows are in the file: those of parties stay where they are.
+        """Whether the file tells what is predicted of the training rows: those of parties stay where they are.
 
         Of a damaged file too, in which they are looked for and missed.
         """
         constant = self.tree.children.get("constant_data")
-        return constant is None or "x" not in constant or constant["x"].shape[0] > 0
+        return not self.keeps_predictions and (constant is None or "x" not in constant or constant["x"].shape[0] > 0)
+
+    @property
+    def keeps_predictions(self) -> bool:
+        """Whether the draws are predictions at some inputs, not parameters."""
+        return "constant_data" in self.tree.children and schema.KEPT_ROWS in self.tree["constant_data"]
 
     @property
     def has_rows(self) -> bool:
         """Whether there are any at which a model can be looked at."""
-        return self.names_a_model and (self.has_training_rows or self.has_test_rows)
+        return self.names_a_model and (self.has_training_rows or self.has_test_rows or self.keeps_predictions)
 
     def training_rows(self, most: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Inputs and targets, or at most so many, evenly through the data."""
@@ -165,6 +170,8 @@ class Record:
     def probes(self, count: int) -> tuple[str, np.ndarray]:
         """The inputs at which convergence is judged, and of which rows they are: the first test rows, if any."""
         name, where = ("x_test", "test row") if self.has_test_rows else ("x", "training row")
+        if self.keeps_predictions:
+            name, where = schema.KEPT_ROWS, "kept row"
         return where, self.array("constant_data", name)[:count]
 
     def kept(self, numbers: int) -> Int[np.ndarray, " kept"]:

@@ -175,6 +175,7 @@ def _check(recipe: Recipe, options: Mapping[str, Any]) -> None:
         "budget": options.get("budget") is not None,
         "until": options.get("until") is not None,
         "keep_warmup": recipe.keep_warmup,
+        "keep": recipe.keep != "draws",
         "precision": recipe.precision != "float32",
     }
     if wrong := [name for name, is_refused in refused.items() if is_refused]:

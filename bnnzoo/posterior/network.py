@@ -114,11 +114,11 @@ class NetworkPosterior(AbstractPosterior):
         network, values = self.layout.network, self.layout.unflatten(theta)
         own = {p.name: p.natural(values[f"prior_{p.name}"]) for p in self.prior.parameters(network)}
         total = self.prior.with_parameters(own).log_prob(theta[: network.dim], network)
-        for name, parameter in self._own().items():
+        for name, parameter in self.own_parameters().items():
             total = total + parameter.log_prior(values[name])
         return total
 
-    def _own(self) -> dict[str, Parameter]:
+    def own_parameters(self) -> dict[str, Parameter]:
         """The likelihood's and the prior's own parameters, by the names of their blocks and in that order."""
         likelihood = {f"likelihood_{p.name}": p for p in self.likelihood.parameters()}
         return likelihood | {f"prior_{p.name}": p for p in self.prior.parameters(self.layout.network)}
@@ -130,7 +130,7 @@ class NetworkPosterior(AbstractPosterior):
     def position(self, network: PyTree) -> Float[Array, " dim"]:
         """The `theta` of a network of the same architecture, the likelihood's parameters at their usual start."""
         values: dict[str, Array] = named_leaves(network)
-        values |= {name: jnp.full(p.shape, p.start) for name, p in self._own().items()}
+        values |= {name: jnp.full(p.shape, p.start) for name, p in self.own_parameters().items()}
         return self.layout.flatten(values).astype(self.dtype)
 
     def start(self, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
@@ -142,7 +142,7 @@ class NetworkPosterior(AbstractPosterior):
     def sample_prior(self, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
         """A draw of the prior, of the network's parameters and the likelihood's."""
         network, drawn = self.layout.network, {}
-        for i, (name, parameter) in enumerate(self._own().items(), 1):
+        for i, (name, parameter) in enumerate(self.own_parameters().items(), 1):
             drawn[name] = parameter.draw(jax.random.fold_in(key, i))
         natural = {p.name: p.natural(drawn[f"prior_{p.name}"]) for p in self.prior.parameters(network)}
         weights = self.prior.with_parameters(natural).sample(network, key=jax.random.fold_in(key, 0))
@@ -150,12 +150,12 @@ class NetworkPosterior(AbstractPosterior):
 
     def natural(self, draws: Float[np.ndarray, "*lead dim"]) -> dict[str, np.ndarray]:
         values = self.layout.unflatten(draws)
-        return values | {name: p.natural(values[name]) for name, p in self._own().items()}
+        return values | {name: p.natural(values[name]) for name, p in self.own_parameters().items()}
 
     def unconstrained(self, natural: Float[np.ndarray, " dim"]) -> Float[np.ndarray, " dim"]:
         """The `theta` of a draw on its natural scale, flattened, as the file holds it."""
         theta = np.array(natural)
-        for name, parameter in self._own().items():
+        for name, parameter in self.own_parameters().items():
             block = next(b for b in self.layout.blocks if b.name == name)
             theta[block.start : block.stop] = parameter.unconstrained(natural[block.start : block.stop])
         return theta

@@ -2,7 +2,7 @@
 
 from bnnzoo.recipe.fields import Field, fields_of
 from bnnzoo.recipe.layers import Layer, Value, read_layer
-from bnnzoo.recipe.parts import Part, build, build_all
+from bnnzoo.recipe.parts import Part, build, build_all, plain, written
 from bnnzoo.recipe.precedence import broken_recipes, part_names, recipe_from, resolve
 from bnnzoo.recipe.recipe import PARTS, RUN_FIELDS, Recipe, as_dict, to_yaml
 from bnnzoo.recipe.shipped_files import shipped, shipped_names
@@ -21,10 +21,12 @@ __all__ = [
     "build_all",
     "fields_of",
     "part_names",
+    "plain",
     "read_layer",
     "recipe_from",
     "resolve",
     "shipped",
     "shipped_names",
     "to_yaml",
+    "written",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from numbers import Integral, Real
 from typing import Any
 
 from bnnzoo.errors import UsageError
@@ -79,6 +80,18 @@ def unknown(name: str, known: Iterable[str]) -> str:
     for near in near_names(name, known, 1):
         return f"unknown key; did you mean {near!r}?"
     return f"unknown key; there are: {', '.join(known)}" if known else "unknown key; there are none"
+
+
+def written(name: str, made: Any) -> Part:
+    """A part as made, with every field as a recipe holds it."""
+    return Part(name, {f.name: plain(getattr(made, f.name)) for f in fields_of(type(made))}, {})
+
+
+def plain(value: Any) -> Any:
+    """A field's value as a recipe holds it."""
+    if isinstance(value, Real) and not isinstance(value, Integral):
+        return float(str(value))  # the shortest text of a float32, not its float64 digits
+    return list(value) if isinstance(value, tuple) else value
 
 
 def _located(part: Part, prefix: str, name: str, text: str) -> str:

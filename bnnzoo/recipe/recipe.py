@@ -70,6 +70,11 @@ class Recipe:
         Literal["auto", "parallel", "vectorized", "sequential"], Doc("how chains share the hardware")
     ] = "auto"
     keep_warmup: Annotated[bool, Doc("also write the warm-up draws")] = False
+    keep: Annotated[
+        Literal["draws", "predictions"],
+        Doc("of each draw the parameters; or, for networks whose draws would not fit, predictions at the test rows"),
+    ] = "draws"
+    keep_at: Annotated[str | None, Doc("inputs at which predictions are kept too: what --data takes")] = None
     checkpoint_every: Annotated[float, Ge(0), Doc("seconds between checkpoints")] = 60.0
     precision: Annotated[Literal["float32", "float64"], Doc("of the arithmetic")] = "float32"
 

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, PyTree, UInt32
 
 from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.posterior.outputs import Outputs
 from bnnzoo.samplers.base import AbstractSampler, Stats
 from bnnzoo.samplers.statistics import Reduce, reductions
 from bnnzoo.sampling.placement import Placement
@@ -44,6 +45,19 @@ class Setup(eqx.Module):
     sampler: AbstractSampler
     warmup: AbstractWarmup
     placement: Placement
+    outputs: Outputs | None = None
+    """What is kept of a draw instead of its position."""
+
+    def kept(self, states: PyTree) -> Float[Array, "chain value"]:
+        """What is kept of each chain's draw."""
+        if self.outputs is None:
+            return states.position
+
+        def one(setup: Setup, state: PyTree) -> Float[Array, " value"]:
+            assert setup.outputs is not None
+            return setup.outputs.of(state.position, setup.sampler.linearised_at(state))
+
+        return _ONE_BY_ONE.all_chains(one, self, states)
 
     def first_states(self, thetas: Float[Array, "chain dim"], keys: Key[Array, " chain"], num_warmup: int) -> PyTree:
         """The chains' first states."""
@@ -185,7 +199,7 @@ def _row(
 
     carry, values = jax.lax.fori_loop(jnp.uint32(0), work.thin, step, (carry, empty))
     values = {n: v / work.thin.astype(v.dtype) if how.get(n) == "mean" else v for n, v in values.items()}
-    return carry, values | ({_POSITION: carry.states.position} if work.keep else {})
+    return carry, values | ({_POSITION: work.setup.kept(carry.states)} if work.keep else {})
 
 
 def _reduced(how: Reduce, so_far: Array, value: Array) -> Array:
@@ -225,7 +239,7 @@ class Rows(NamedTuple):
     @classmethod
     def of(cls, setup: Setup, carry: Carry, phase: Phase, *, keep: bool, thin: int, most_draws: int) -> Rows:
         """A power of two of rows, bounded in bytes, whatever the number of draws: a longer run compiles nothing new."""
-        (num_chains, dim), how = carry.states.position.shape, reductions(setup.sampler)
+        (num_chains, dim), how = eqx.filter_eval_shape(setup.kept, carry.states).shape, reductions(setup.sampler)
         steps = setup.statistics(phase, carry)
         means = {n for n in steps if how.get(n) == "mean"}
         types = {n: jnp.zeros(()).dtype if n in means and not _real(s.dtype) else s.dtype for n, s in steps.items()}

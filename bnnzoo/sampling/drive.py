@@ -147,6 +147,7 @@ class _Driver:
             seconds=self.seconds,
             far=recipe.init == "prior",
             stops=budget.ladder(recipe.draws) if recipe.until == "converged" else (),
+            outputs=job.problem.outputs,
         )
         last_saved, linearised = time.monotonic(), False
         for chunk in stream:
@@ -283,8 +284,8 @@ class _Driver:
         return float(start) + float(looks * recipe.chains)
 
     def _num_bytes(self, draws: int) -> int:
-        posterior = self.job.posterior
-        return self.job.recipe.chains * draws * posterior.layout.dim * np.dtype(posterior.dtype).itemsize
+        problem = self.job.problem
+        return self.job.recipe.chains * draws * problem.num_kept * np.dtype(problem.posterior.dtype).itemsize
 
     def _seconds(self) -> dict[str, float]:
         return {f"seconds_{name}": value for name, value in dataclasses.asdict(self.seconds).items()}
@@ -298,7 +299,8 @@ class _Driver:
     def _write(self, chunk: Chunk) -> None:
         sampling = chunk.phase == "sampling"
         prefix = "" if sampling else "warmup_"
-        draws = self.job.posterior.natural(chunk.draws)
+        of = self.job.problem.outputs or self.job.posterior
+        draws = of.natural(chunk.draws)
         self.writer.append({f"{prefix}posterior": draws, f"{prefix}sample_stats": chunk.stats})
         if sampling:
             judgement.add(self.totals, chunk.stats)
@@ -306,7 +308,7 @@ class _Driver:
     def _write_modes(self, chunk: Chunk) -> None:
         """Where each chain's predictions are linearised, if they are."""
         points = jax.vmap(chunk.sampler.linearised_at)(chunk.carry.states)
-        if points is None:
+        if points is None or self.job.problem.outputs is not None:
             return
         values, dims = schema.linearised_group(self.job.posterior.natural(np.asarray(points)))
         self.writer.add_static(schema.CONSTANT_DATA, values, dims)

@@ -139,14 +139,14 @@ def _rows(
     """The dimensions and the groups of the data, for the file; none of a posterior made by hand."""
     if problem.train is None or problem.description is None:
         return {}, {}
-    groups = train_groups(problem.train, problem.test, problem.description.scaler, fixed)
+    groups = train_groups(problem.train, problem.test, problem.description.scaler, fixed, problem.kept_rows)
     return row_dims(problem.train, problem.description.scaler), groups
 
 
 def _bytes(problem: Problem) -> int:
     """Of all draws, with 16 statistics each."""
     recipe, posterior = problem.recipe, problem.posterior
-    return recipe.chains * recipe.draws * (posterior.layout.dim + 16) * np.dtype(posterior.dtype).itemsize
+    return recipe.chains * recipe.draws * (problem.num_kept + 16) * np.dtype(posterior.dtype).itemsize
 
 
 def _warn_of_one_device(recipe: Recipe) -> None:

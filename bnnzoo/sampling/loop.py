@@ -22,6 +22,8 @@ from jaxtyping import Array, Float, Key, PyTree
 
 from bnnzoo.errors import BnnzooError
 from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.posterior.layout import Layout
+from bnnzoo.posterior.outputs import Outputs
 from bnnzoo.samplers.base import AbstractSampler
 from bnnzoo.samplers.statistics import ACCEPTANCE_RATE
 from bnnzoo.sampling import chunk as programs
@@ -87,6 +89,7 @@ def chunks(
     seconds: Seconds | None = None,
     far: bool = False,
     stops: Sequence[int] = (),
+    outputs: Outputs | None = None,
 ) -> Generator[Chunk, None, None]:
     """Run the chains, a chunk at a time; the device works on the next chunk while the caller writes this one.
 
@@ -100,13 +103,15 @@ def chunks(
         far: `thetas` are draws of the prior. Where there is warm-up, a sampler with an accept step is brought to the
             posterior first.
         stops: numbers of kept draws at which a chunk ends, so that the caller can look at exactly so many.
+        outputs: what is kept of a draw; its position unless given.
 
     Raises:
         BnnzooError: when a chain's position is no longer finite, no chain accepts a proposal for 1000 steps, or the
             sampler says that it cannot go on.
     """
     num_chains = len(thetas)
-    setup = Setup(placement.put(posterior, None), sampler, warmup or StepSize(), placement)
+    data, outputs = placement.put((posterior, outputs), None)
+    setup = Setup(data, sampler, warmup or StepSize(), placement, outputs)
     plan = _Plan(
         keys=keys,
         chain_keys=placement.put(by_chain(keys.chain, num_chains), 0),
@@ -190,7 +195,7 @@ def _warm_up(plan: _Plan, setup: Setup, carry: Carry, step: int) -> Generator[Ch
                 carry = setup.placement.put(again, 0)
             setup, states = _between_windows(plan, setup, carry, step)
             carry = programs.tuned_anew(setup, states, carry.restarted, constraints)
-        _check_finite(np.asarray(carry.states.position)[:, None], setup, step)
+        _check_positions(setup, carry, step)
         seconds.warmup = before + time.perf_counter() - started
         yield Chunk("warm-up", draws, stats, carry, step, setup.sampler)
     return setup, carry
@@ -235,7 +240,11 @@ def _sample(plan: _Plan, setup: Setup, carry: Carry, step: int) -> Iterator[Chun
             draws, stats = rows.fetch(filled, count)
             spare = filled
             pace.took(count)
-            _check_finite(draws, setup, step)
+            if setup.outputs is None:
+                _check_finite(draws, setup.posterior.layout, setup, step)
+            else:
+                _check_positions(setup, carry, step)
+                _check_finite(draws, setup.outputs.layout, setup, step)
             if problem := setup.sampler.failure(stats):
                 raise BnnzooError(problem)
             # What a checkpoint of this chunk holds; an interrupted run gets no further.
@@ -289,12 +298,17 @@ class _Pace:
         self.per_row, self.since = (now - self.since) / count, now
 
 
-def _check_finite(draws: Float[np.ndarray, "chain draw dim"], setup: Setup, next_step: int) -> None:
+def _check_positions(setup: Setup, carry: Carry, next_step: int) -> None:
+    positions = np.asarray(carry.states.position)[:, None]
+    _check_finite(positions, setup.posterior.layout, setup, next_step)
+
+
+def _check_finite(draws: Float[np.ndarray, "chain draw value"], layout: Layout, setup: Setup, next_step: int) -> None:
     with np.errstate(all="ignore"):
         if np.isfinite(np.sum(draws)):  # one cheap pass; only what fails it is looked at closely
             return
     bad = np.argwhere(~np.isfinite(draws))
     if len(bad):
         chain, _, index = bad[0]
-        name = setup.posterior.layout.name_of(int(index))
-        raise BnnzooError(f"chain {chain}: {name} is not finite before step {next_step}; {setup.sampler.smaller_steps}")
+        name, cure = layout.name_of(int(index)), setup.sampler.smaller_steps
+        raise BnnzooError(f"chain {chain}: {name} is not finite before step {next_step}; {cure}")

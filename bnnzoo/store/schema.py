@@ -30,6 +30,9 @@ FIXED = "fixed_"
 LINEARISED_AT = "linearised_at_"
 """How those begin that hold the point where each chain's predictions are linearised."""
 
+KEPT_ROWS = "x_kept"
+"""The variable of constant_data that holds the inputs at which predictions were kept, not draws of the parameters."""
+
 CHAIN, DRAW = "chain", "draw"
 SAMPLED = (CHAIN, DRAW)
 DIMS: dict[str, dict[str, list[str]]] = {
@@ -40,7 +43,11 @@ DIMS: dict[str, dict[str, list[str]]] = {
 
 
 def train_groups(
-    train: Dataset, test: Dataset | None, scaler: Scaler, fixed: Mapping[str, np.ndarray]
+    train: Dataset,
+    test: Dataset | None,
+    scaler: Scaler,
+    fixed: Mapping[str, np.ndarray],
+    kept: np.ndarray | None = None,
 ) -> dict[str, dict[str, np.ndarray]]:
     """observed_data and constant_data of a run, in original units; and in the latter what was not sampled."""
     constant = {
@@ -52,6 +59,8 @@ def train_groups(
     }
     if test is not None:
         constant |= {"x_test": test.x, "y_test": test.y}
+    if kept is not None:
+        constant[KEPT_ROWS] = kept
     constant |= {FIXED + name: value for name, value in fixed.items()}
     return {OBSERVED_DATA: {"y": train.y}, CONSTANT_DATA: constant}
 
@@ -65,6 +74,8 @@ def row_dims(train: Dataset, scaler: Scaler) -> dict[str, list[str]]:
         "x": ["row", *inputs],
         "y": ["row", *targets],
         "x_test": ["test_row", *inputs],
+        KEPT_ROWS: ["kept_row", *inputs],
+        "f": ["kept_row", "output"],
         "y_test": ["test_row", *targets],
         "x_mean": scale,
         "x_sd": scale,

@@ -11,30 +11,21 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
 from bnnzoo import registry
-from bnnzoo.data import Dataset, Scaler, Signature, load_asked, split
-from bnnzoo.data.dataset import Task
+from bnnzoo.assembly.parts import Parts, make_parts, named, named_task
+from bnnzoo.data import Dataset, Scaler, Signature, load_asked, load_inputs, split
 from bnnzoo.errors import NotFoundError, UsageError
 from bnnzoo.models import AbstractModel, size
 from bnnzoo.models.own import PREFIX as OWN
 from bnnzoo.posterior import AbstractPosterior, NetworkPosterior, stochastic
 from bnnzoo.posterior.layout import named_leaves
 from bnnzoo.posterior.likelihoods import AbstractLikelihood
-from bnnzoo.posterior.priors import AbstractPrior
-from bnnzoo.recipe import Part, Recipe, as_dict, build_all, fields_of, recipe_from
+from bnnzoo.posterior.outputs import Outputs
+from bnnzoo.recipe import Part, Recipe, as_dict, recipe_from, written
 from bnnzoo.samplers import AbstractSampler
-from bnnzoo.store.schema import fixed_leaves
-
-
-class Parts(NamedTuple):
-    """The objects a recipe names."""
-
-    model: AbstractModel
-    sampler: AbstractSampler
-    likelihood: AbstractLikelihood
-    prior: AbstractPrior
+from bnnzoo.store.schema import KEPT_ROWS, fixed_leaves
 
 
 class Description(NamedTuple):
@@ -59,6 +50,10 @@ class Description(NamedTuple):
         """Classes, or columns of a regression's targets."""
         return self.signature.num_classes or len(self.signature.target_names)
 
+    def inputs(self, x: Shaped[np.ndarray, "row ..."], precision: str) -> Shaped[np.ndarray, "row ..."]:
+        """Rows in original units as the posterior takes them."""
+        return _precise(self.parts.model.arrange(self.scaler.scale_inputs(x)), precision)
+
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
@@ -71,6 +66,15 @@ class Problem:
     train: Dataset | None = None
     """The training rows in original units; None where the posterior only predicts."""
     test: Dataset | None = None
+    kept_rows: Shaped[np.ndarray, "row ..."] | None = None
+    """The inputs, in original units, at which predictions are kept instead of draws of the parameters."""
+    outputs: Outputs | None = None
+    """What is then kept of a draw."""
+
+    @property
+    def num_kept(self) -> int:
+        """Numbers that are kept of each draw."""
+        return (self.posterior if self.outputs is None else self.outputs).layout.dim
 
     @classmethod
     def of(cls, recipe: Recipe, dataset: Dataset | None = None, model: AbstractModel | None = None) -> Problem:
@@ -85,11 +89,12 @@ class Problem:
         """
         if dataset is None:
             dataset = load_asked(recipe)
-        dataset = dataset.as_task(recipe.task or _named_task(recipe))
+        dataset = dataset.as_task(recipe.task or named_task(recipe))
         parts = make_parts(recipe, dataset.task, model)
         train, test = split(dataset, test_fraction=recipe.test_fraction, seed=recipe.split_seed)
         scaler = _fit_scaler(train, parts.likelihood, standardise=recipe.standardise)
-        problem = _described(recipe, Description(parts, train.signature, scaler), train, test)
+        kept_rows = _kept_rows(recipe, train.signature, test)
+        problem = _described(recipe, Description(parts, train.signature, scaler), train, test, kept_rows=kept_rows)
         parts.sampler.check(problem.posterior)
         return problem
 
@@ -119,6 +124,9 @@ class Problem:
             signature = Signature.from_json(str(attributes["signature"]))
             scaler = Scaler(*(np.asarray(constant[name]) for name in ("x_mean", "x_sd", "y_mean", "y_sd")))
             scaler.check(signature)
+            kept_rows = None
+            if recipe.keep == "predictions":
+                kept_rows = signature.inputs(constant[KEPT_ROWS])
         except (LookupError, TypeError, ValueError) as error:
             reason = ascii(" ".join(str(error).split())[:200])[1:-1]
             raise UsageError(
@@ -131,7 +139,10 @@ class Problem:
             raise registry.with_packages(error, str(attributes.get("plugins", ""))) from error
         description = Description(parts, signature, scaler)
         train = None if observed is None else signature.rows(constant["x"], observed["y"], "file")
-        return _described(recipe, description, train, fixed=fixed_leaves(constant))
+        problem = _described(recipe, description, train, fixed=fixed_leaves(constant), kept_rows=kept_rows)
+        if train is None and problem.outputs is not None:
+            return dataclasses.replace(problem, posterior=problem.outputs.table())
+        return problem
 
     @classmethod
     def by_hand(cls, recipe: Recipe, posterior: AbstractPosterior, sampler: AbstractSampler) -> Problem:
@@ -145,7 +156,7 @@ class Problem:
 
     def with_fixed(self, fixed: Mapping[str, Array | np.ndarray]) -> Problem:
         """The same with trained values of what is not sampled."""
-        return _described(self.recipe, self.require_description(), self.train, self.test, fixed)
+        return _described(self.recipe, self.require_description(), self.train, self.test, fixed, self.kept_rows)
 
     def with_lengths(self, recipe: Recipe, sampler: AbstractSampler) -> Problem:
         """The same posterior, for a run of other lengths."""
@@ -195,52 +206,16 @@ class Problem:
         """The recipe with every field of every part written out: what the file stores and a repeat needs."""
         recipe, (parts, signature, _) = self.recipe, self.require_description()
         fields: dict[str, Part | None] = {
-            "model": recipe.model if recipe.model.name.startswith(OWN) else _written(recipe.model.name, parts.model),
-            "sampler": _written(recipe.sampler.name, parts.sampler),
-            "prior": _written(_named(recipe.prior, "normal").name, parts.prior),
+            "model": recipe.model if recipe.model.name.startswith(OWN) else written(recipe.model.name, parts.model),
+            "sampler": written(recipe.sampler.name, parts.sampler),
+            "prior": written(named(recipe.prior, "normal").name, parts.prior),
             "likelihood": None,
         }
         if not parts.model.brings_likelihood:
-            name = _named(recipe.likelihood, type(parts.model).default_likelihood(signature.task)).name
-            fields["likelihood"] = _written(name, parts.likelihood)
+            name = named(recipe.likelihood, type(parts.model).default_likelihood(signature.task)).name
+            fields["likelihood"] = written(name, parts.likelihood)
         whole: Any = {**fields, "task": signature.task, "init": recipe.init or "map"}
         return as_dict(dataclasses.replace(recipe, **whole))
-
-
-def make_parts(recipe: Recipe, task: Task, own: AbstractModel | None = None) -> Parts:
-    """The objects of a recipe for data of that task, all problems of their fields reported together."""
-    if own is None and recipe.model.name.startswith(OWN):
-        name = recipe.model.name.removeprefix(OWN)
-        raise UsageError(f"the run is of a network of your own; open it in Python with bnnzoo.open(path, model={name})")
-    model_class: Any = type(own) if own is not None else registry.load("models", recipe.model.name)
-    sampler_class = registry.load("samplers", recipe.sampler.name)
-    prior_part = _named(recipe.prior, "normal")
-    prior_class = registry.load("priors", prior_part.name)
-    default = model_class.default_likelihood(task)
-    likelihood_part = _named(recipe.likelihood, default)
-    likelihood_class = registry.load("likelihoods", likelihood_part.name)
-    *built, sampler, prior, likelihood = build_all(
-        [
-            *([] if own is not None else [(model_class, recipe.model, "model")]),
-            (sampler_class, recipe.sampler, "sampler"),
-            (prior_class, prior_part, "prior"),
-            (likelihood_class, likelihood_part, "likelihood"),
-        ]
-    )
-    model: Any = own if own is not None else built[0]
-    if model.brings_likelihood:
-        if recipe.likelihood is not None:
-            raise UsageError(
-                f"model {recipe.model.name} brings its own likelihood ({default}); leave --likelihood out "
-                f"(its fields are the model's), or use mlp with --likelihood {likelihood_part.name}"
-            )
-        likelihood = model.own_likelihood()
-    if likelihood.task != ("regression" if task == "density" else task):
-        raise UsageError(
-            f"likelihood {likelihood_part.name} is for {likelihood.task}, the data are for {task}; "
-            f"use another --likelihood, or --task {likelihood.task}"
-        )
-    return Parts(model, sampler, likelihood, prior)
 
 
 def _fit_scaler(train: Dataset, likelihood: AbstractLikelihood, *, standardise: bool) -> Scaler:
@@ -258,9 +233,29 @@ def _described(
     train: Dataset | None,
     test: Dataset | None = None,
     fixed: Mapping[str, Array | np.ndarray] | None = None,
+    kept_rows: Shaped[np.ndarray, "row ..."] | None = None,
 ) -> Problem:
-    posterior = _posterior(recipe, description, train, fixed or {})
-    return Problem(recipe, posterior, description.parts.sampler, description, train, test)
+    posterior, outputs = _posterior(recipe, description, train, fixed or {}), None
+    if kept_rows is not None:
+        whole = _posterior(recipe, description, None, fixed or {})
+        outputs = Outputs.at(whole, description.inputs(kept_rows, recipe.precision))
+    return Problem(recipe, posterior, description.parts.sampler, description, train, test, kept_rows, outputs)
+
+
+def _kept_rows(recipe: Recipe, like: Signature, test: Dataset | None) -> np.ndarray | None:
+    """The inputs at which predictions are kept; None where draws are."""
+    if recipe.keep == "draws":
+        if recipe.keep_at is not None:
+            raise UsageError("keep_at is for predictions: use --keep predictions too, or leave --keep-at out")
+        return None
+    if like.task == "density":
+        raise UsageError("a density predicts no targets of inputs: use --keep draws")
+    parts = [] if test is None else [test.x]
+    if recipe.keep_at is not None:
+        parts.append(load_inputs(recipe.keep_at, like, unseen=recipe.unseen))
+    if not sum(map(len, parts)):
+        raise UsageError("nothing to keep predictions at: give inputs with --keep-at FILE, or a --test-fraction")
+    return np.concatenate(parts)
 
 
 def _posterior(
@@ -313,31 +308,6 @@ def _posterior(
         return posterior
     # Parameters keep the names that they have in the whole network.
     return dataclasses.replace(make(last, x=np.asarray(posterior.features(features))), layout=posterior.layout)
-
-
-def _written(name: str, part: Any) -> Part:
-    return Part(name, {f.name: plain(getattr(part, f.name)) for f in fields_of(type(part))}, {})
-
-
-def plain(value: Any) -> Any:
-    """A field's value as a recipe holds it."""
-    if isinstance(value, np.floating):
-        return float(str(value))  # the shortest text of a float32, not its float64 digits
-    return list(value) if isinstance(value, tuple) else value
-
-
-def _named(part: Part | None, default: str) -> Part:
-    """A part with its name filled in where only fields were given."""
-    if part is None:
-        return Part(default, {}, {})
-    return part if part.name else dataclasses.replace(part, name=default)
-
-
-def _named_task(recipe: Recipe) -> str | None:
-    """The task that an asked-for likelihood implies."""
-    if recipe.likelihood is None or not recipe.likelihood.name:
-        return None
-    return registry.load("likelihoods", recipe.likelihood.name).task
 
 
 def _precise(array: np.ndarray, precision: str) -> np.ndarray:

@@ -1,0 +1,5 @@
+"""The one road to a posterior: from a recipe and its rows, from a run's file, or a posterior made by hand."""
+
+from bnnzoo.assembly.problem import Problem
+
+__all__ = ["Problem"]

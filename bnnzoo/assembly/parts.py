@@ -1,0 +1,75 @@
+"""The objects that a recipe names."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+from bnnzoo import registry
+from bnnzoo.data.dataset import Task
+from bnnzoo.errors import UsageError
+from bnnzoo.models import AbstractModel
+from bnnzoo.models.own import PREFIX as OWN
+from bnnzoo.posterior.likelihoods import AbstractLikelihood
+from bnnzoo.posterior.priors import AbstractPrior
+from bnnzoo.recipe import Part, Recipe, build_all
+from bnnzoo.samplers import AbstractSampler
+
+
+class Parts(NamedTuple):
+    """The objects a recipe names."""
+
+    model: AbstractModel
+    sampler: AbstractSampler
+    likelihood: AbstractLikelihood
+    prior: AbstractPrior
+
+
+def make_parts(recipe: Recipe, task: Task, own: AbstractModel | None = None) -> Parts:
+    """The objects of a recipe for data of that task, all problems of their fields reported together."""
+    if own is None and recipe.model.name.startswith(OWN):
+        name = recipe.model.name.removeprefix(OWN)
+        raise UsageError(f"the run is of a network of your own; open it in Python with bnnzoo.open(path, model={name})")
+    model_class: Any = type(own) if own is not None else registry.load("models", recipe.model.name)
+    sampler_class = registry.load("samplers", recipe.sampler.name)
+    prior_part = named(recipe.prior, "normal")
+    prior_class = registry.load("priors", prior_part.name)
+    default = model_class.default_likelihood(task)
+    likelihood_part = named(recipe.likelihood, default)
+    likelihood_class = registry.load("likelihoods", likelihood_part.name)
+    *built, sampler, prior, likelihood = build_all(
+        [
+            *([] if own is not None else [(model_class, recipe.model, "model")]),
+            (sampler_class, recipe.sampler, "sampler"),
+            (prior_class, prior_part, "prior"),
+            (likelihood_class, likelihood_part, "likelihood"),
+        ]
+    )
+    model: Any = own if own is not None else built[0]
+    if model.brings_likelihood:
+        if recipe.likelihood is not None:
+            raise UsageError(
+                f"model {recipe.model.name} brings its own likelihood ({default}); leave --likelihood out "
+                f"(its fields are the model's), or use mlp with --likelihood {likelihood_part.name}"
+            )
+        likelihood = model.own_likelihood()
+    if likelihood.task != ("regression" if task == "density" else task):
+        raise UsageError(
+            f"likelihood {likelihood_part.name} is for {likelihood.task}, the data are for {task}; "
+            f"use another --likelihood, or --task {likelihood.task}"
+        )
+    return Parts(model, sampler, likelihood, prior)
+
+
+def named(part: Part | None, default: str) -> Part:
+    """A part with its name filled in where only fields were given."""
+    if part is None:
+        return Part(default, {}, {})
+    return part if part.name else dataclasses.replace(part, name=default)
+
+
+def named_task(recipe: Recipe) -> str | None:
+    """The task that an asked-for likelihood implies."""
+    if recipe.likelihood is None or not recipe.likelihood.name:
+        return None
+    return registry.load("likelihoods", recipe.likelihood.name).task

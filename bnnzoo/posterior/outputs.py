@@ -1,0 +1,67 @@
+"""A network known by its outputs at given inputs: what is kept of a draw whose parameters would not fit."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Shaped
+
+from bnnzoo.posterior.layout import Block, Layout
+from bnnzoo.posterior.network import NetworkPosterior
+
+
+class Table(eqx.Module):
+    """A network whose inputs are the numbers of rows, and whose parameters are its outputs there."""
+
+    f: Float[Array, "row output"]
+
+    def __call__(self, row: Shaped[Array, ""]) -> Float[Array, " output"]:
+        return self.f[row.astype(jnp.int32)]
+
+
+class Outputs(eqx.Module):
+    """What is kept of a position: the network's outputs at some inputs, then what else was sampled."""
+
+    posterior: NetworkPosterior
+    x: Shaped[Array | np.ndarray, "row ..."]
+    layout: Layout = eqx.field(static=True)
+
+    @classmethod
+    def at(cls, posterior: NetworkPosterior, x: Shaped[np.ndarray, "row ..."]) -> Outputs:
+        """Those of a posterior of the whole network, without data, at inputs as it takes them."""
+        theta = jax.ShapeDtypeStruct((posterior.layout.dim,), posterior.dtype)
+        shape = jax.eval_shape(lambda t: posterior.predictive(t, jnp.asarray(x))[1], theta).shape
+        blocks = [Block("f", shape, 0)]
+        for block in posterior.layout.blocks:
+            if block.owner != "network":
+                blocks.append(block._replace(start=blocks[-1].stop))
+        return cls(posterior, x, Layout(tuple(blocks)))
+
+    def of(self, theta: Float[Array, " dim"], mode: Float[Array, " dim"] | None = None) -> Float[Array, " value"]:
+        """Of one position; by its linear approximation at `mode` where predictions are linearised."""
+        both = theta if mode is None else jnp.concatenate([theta, mode])
+        # On which scale the likelihood's own parameters are makes no difference to the network's outputs.
+        outputs = self.posterior.predictive(both, jnp.asarray(self.x))[1]
+        return jnp.concatenate([jnp.ravel(outputs), theta[self.posterior.layout.network.dim :]]).astype(theta.dtype)
+
+    def table(self) -> NetworkPosterior:
+        """The posterior whose draws these are: it predicts for the numbers of the rows of `x`."""
+        network = Table(jnp.zeros(self.layout.blocks[0].shape, self.posterior.dtype))
+        chosen, rest = eqx.partition(network, eqx.is_inexact_array)
+        return dataclasses.replace(
+            self.posterior,
+            network=rest,
+            input_mean=np.float32(0),
+            input_sd=np.float32(1),
+            layout=self.layout,
+            _tree=jax.tree.structure(chosen),
+        )
+
+    def natural(self, kept: Float[np.ndarray, "*lead value"]) -> dict[str, np.ndarray]:
+        """By name and on its natural scale: `f` [..., row, output], then the likelihood's and the prior's own."""
+        values = self.layout.unflatten(kept)
+        return values | {name: p.natural(values[name]) for name, p in self.posterior.own_parameters().items()}
