@@ -66,6 +66,6 @@ def test_every_module_that_is_looked_at_and_its_tests_are_there():
     for module, tests in TESTS.items():
         assert (ROOT / "bnnzoo" / f"{module}.py").is_file(), module
         assert all((ROOT / "tests" / f"test_{name}.py").is_file() for name in tests.split()), module
-    for part in ("samplers", "posterior"):
+    for part in ("samplers", "posterior", "evaluation"):
         modules = {f"{part}/{path.stem}" for path in (ROOT / "bnnzoo" / part).glob("*.py") if path.stem != "__init__"}
         assert modules - set(TESTS) == set()

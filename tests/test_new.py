@@ -173,6 +173,7 @@ def typed(folder: Path) -> list[Path]:
     return packages
 
 
+@pytest.mark.slow
 def test_the_packages_of_the_page_pass_their_own_tests(tmp_path):
     packages = typed(tmp_path)
     tests = [str(package / "tests") for package in packages]

@@ -1,8 +1,9 @@
-"""A row that decides a weight, by the public road: uniform batches that do not see it are refused."""
+"""A row that decides a weight, by the public road: uniform batches are refused, rows by influence give its variance."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -16,18 +17,43 @@ pytestmark = pytest.mark.slow
 ROWS, CHAINS = 20_000, 16
 
 
-def test_uniform_batches_that_miss_a_row_are_refused(tmp_path):
-    """Five ordinary features and one that is 1 in a single row: the variance of its weight would be twice too large."""
+@pytest.fixture(scope="module")
+def table(tmp_path_factory) -> tuple[Path, float, float]:
+    """Five ordinary features and one that is 1 in a single row; mean and variance of its weight, in closed form."""
     rng = np.random.default_rng(7)
     x = np.column_stack([rng.normal(size=(ROWS, 5)), np.zeros(ROWS)]).astype(np.float32)
     x[123, 5] = 1.0
     y = (x @ [0.5, -0.3, 0.2, 0.1, -0.4, 1.0] + rng.normal(size=ROWS)).astype(np.float32)
-    path, out = tmp_path / "rows.csv", tmp_path / "run.nc"
+    path = tmp_path_factory.mktemp("rare") / "rows.csv"
     pd.DataFrame(np.column_stack([x, y]), columns=[*"abcdef", "y"]).to_csv(path, index=False)
+    design = np.column_stack([x, np.ones(ROWS)]).astype(float)
+    covariance = np.linalg.inv(np.eye(7) + design.T @ design)
+    return path, float((covariance @ design.T @ y)[5]), float(covariance[5, 5])
+
+
+def _run(path: Path, out: Path, *more: str) -> bnnzoo.Run:
     words = ["sample", "linear", "penalty", "--data", str(path), "-o", str(out), "--quiet", "--chains", str(CHAINS)]
     words += ["--likelihood", "gaussian", "--likelihood.scale", "1", "--no-standardise", "--test-fraction", "0"]
-    assert cli.run([*words, "--sampler.batch-size", "50", "--sampler.num-batches", "2"]) == 0
-    run = bnnzoo.open(out)
+    assert cli.run([*words, "--sampler.batch-size", "50", "--sampler.num-batches", "2", *more]) == 0
+    return bnnzoo.open(out)
+
+
+def test_uniform_batches_that_miss_a_row_are_refused(table, tmp_path):
+    """The variance of its weight would be twice too large."""
+    run = _run(table[0], tmp_path / "run.nc")
     assert run.attributes["regime_ok"] == 0
     assert "unseen" in {finding["kind"] for finding in json.loads(run.attributes["findings"])}
     assert "--sampler.sampling importance" in run.attributes["regime"]
+
+
+def test_rows_by_their_influence_give_the_variance(table, tmp_path):
+    """Within 3 %, with a standard error over chains below a fifth of that; and nothing is refused."""
+    more = ("--sampler.sampling", "importance", "--warmup", "2000", "--draws", "1000", "--thin", "200")
+    run = _run(table[0], tmp_path / "run.nc", *more)
+    assert run.attributes["regime_ok"] == 1, run.attributes["regime"]
+    _, mean, variance = table
+    weight = np.asarray(run.posterior["posterior"]["weight"].values, float)[:, :, 0, 5]
+    each = ((weight - mean) ** 2).mean(1) / variance
+    assert each.std(ddof=1) / CHAINS**0.5 < 0.006
+    assert abs(each.mean() - 1) < 0.03
+    assert abs(weight.mean() - mean) < 0.03 * variance**0.5

@@ -167,7 +167,7 @@ def test_thinned_draws_are_every_third_draw(sampler):
     third = tiny.joined(tiny.run(sampler, num_draws=10, thin=3))
     np.testing.assert_array_equal(third["theta"], every["theta"][:, 2::3])
     averaged = {"accepted", "acceptance_rate", "sigma2", "penalty", "regime_dof", "regime_skew", "skew_bias", "n_steps"}
-    averaged |= {"tree_depth"}
+    averaged |= {"tree_depth", "rows_seen", "grown", "test_error"}
     for name, value in every.items():
         if name == "theta":
             continue
