@@ -227,7 +227,7 @@ def _is_table(X: Any) -> bool:
     from bnnzoo.data.frames import FrameTable
 
     table = FrameTable(X, "X")
-    return any(series.dtype.kind not in "iuf" for _, series in table.frame(table.names).items())
+    return any(s.dtype.kind not in "iuf" or s.isna().any() for _, s in table.frame(table.names).items())
 
 
 def _owning(run: Run, folder: str) -> Run:

@@ -119,6 +119,7 @@ def test_pandas_column_numbers_are_names(tmp_path):
         (list(range(21)), "regression", 0),
     ],
 )
+@pytest.mark.filterwarnings("ignore:.*there is nothing to predict")
 def test_csv_task_default(tmp_path, labels, task, num_classes):
     path = write(tmp_path, "x,label\n" + "".join(f"{i}.5,{label}\n" for i, label in enumerate(labels)))
     data = load(str(path))

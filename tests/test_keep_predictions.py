@@ -92,10 +92,10 @@ def test_chains_of_several_seeds_are_joined(table, tmp_path):
 
 def test_what_needs_parameters_says_so(table, tmp_path):
     run = zoo.run_recipe(recipe(table, "a learned scale", keep="predictions"), out=tmp_path / "run.nc")
-    with pytest.raises(UsageError, match=r"row 1 is none of them; sample again with these inputs as --keep-at"):
+    with pytest.raises(UsageError, match=r"row 2 is none of them; sample again with these inputs as --keep-at"):
         run.predict(np.concatenate([run.test_rows()[0][:1], [[0.5, 0.5]]]))
     for ask in (run.audit, lambda: run.ood("noise")):
-        with pytest.raises(UsageError, match="kept predictions"):
+        with pytest.raises(UsageError, match="keeps predictions"):
             ask()
     assert run.summary()["predictions"] == 17
     run.report(tmp_path / "report.html")

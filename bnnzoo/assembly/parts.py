@@ -25,7 +25,7 @@ class Parts(NamedTuple):
     prior: AbstractPrior
 
 
-def make_parts(recipe: Recipe, task: Task, own: AbstractModel | None = None) -> Parts:
+def make_parts(recipe: Recipe, task: Task, num_targets: int, own: AbstractModel | None = None) -> Parts:
     """The objects of a recipe for data of that task, all problems of their fields reported together."""
     if own is None and recipe.model.name.startswith(OWN):
         name = recipe.model.name.removeprefix(OWN)
@@ -58,7 +58,7 @@ def make_parts(recipe: Recipe, task: Task, own: AbstractModel | None = None) -> 
             f"likelihood {likelihood_part.name} is for {likelihood.task}, the data are for {task}; "
             f"use another --likelihood, or --task {likelihood.task}"
         )
-    return Parts(model, sampler, likelihood, prior)
+    return Parts(model, sampler, likelihood.of_targets(num_targets), prior)
 
 
 def named(part: Part | None, default: str) -> Part:

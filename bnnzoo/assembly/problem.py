@@ -90,7 +90,7 @@ class Problem:
         if dataset is None:
             dataset = load_asked(recipe)
         dataset = dataset.as_task(recipe.task or named_task(recipe))
-        parts = make_parts(recipe, dataset.task, model)
+        parts = make_parts(recipe, dataset.task, len(dataset.target_names), model)
         train, test = split(dataset, test_fraction=recipe.test_fraction, seed=recipe.split_seed)
         scaler = _fit_scaler(train, parts.likelihood, standardise=recipe.standardise)
         kept_rows = _kept_rows(recipe, train.signature, test)
@@ -124,9 +124,16 @@ class Problem:
             signature = Signature.from_json(str(attributes["signature"]))
             scaler = Scaler(*(np.asarray(constant[name]) for name in ("x_mean", "x_sd", "y_mean", "y_sd")))
             scaler.check(signature)
-            kept_rows = None
+            kept_rows = train = None
+            if observed is not None:
+                x = signature.inputs(constant["x"])
+                if not len(x):
+                    raise ValueError("it has no rows")
+                train = signature.rows(x, signature.targets(observed["y"], len(x)), "file")
             if recipe.keep == "predictions":
                 kept_rows = signature.inputs(constant[KEPT_ROWS])
+                if not len(kept_rows):
+                    raise ValueError("it keeps predictions at no input")
         except (LookupError, TypeError, ValueError) as error:
             reason = ascii(" ".join(str(error).split())[:200])[1:-1]
             raise UsageError(
@@ -134,12 +141,14 @@ class Problem:
                 "it is damaged, or of another version of bnnzoo"
             ) from error
         try:
-            parts = make_parts(recipe, signature.task, model)
+            parts = make_parts(recipe, signature.task, len(signature.target_names), model)
         except NotFoundError as error:
             raise registry.with_packages(error, str(attributes.get("plugins", ""))) from error
         description = Description(parts, signature, scaler)
-        train = None if observed is None else signature.rows(constant["x"], observed["y"], "file")
-        problem = _described(recipe, description, train, fixed=fixed_leaves(constant), kept_rows=kept_rows)
+        fixed = fixed_leaves(constant)
+        problem = _described(recipe, description, train, fixed=fixed, kept_rows=kept_rows)
+        if observed is None and fixed.keys() != named_leaves(problem.network_posterior.network).keys():
+            raise UsageError("the file is damaged: what is fixed in it is not what its recipe leaves out of sampling")
         if train is None and problem.outputs is not None:
             return dataclasses.replace(problem, posterior=problem.outputs.table())
         return problem

@@ -70,6 +70,27 @@ def finite_float32(values: NDArray[Any], where: str, columns: Sequence[str] = ()
     raise UsageError(f"{place}: {problem}{and_more(more)}; {cure}")
 
 
+def is_coarse(values: NDArray[Any], *, share: float = 0.01) -> bool:
+    """Whether float32 moves any of these numbers by more than a share of their standard deviation.
+
+    So it is where numbers differ by little from one another and by much from 0: seconds since 1970.
+    """
+    exact = values[np.isfinite(values)].astype(np.float64)
+    if not exact.size or exact.max() == exact.min():
+        return False
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.max(np.abs(exact - exact.astype(np.float32))) > share * exact.std())
+
+
+def refuse_coarse(values: NDArray[Any], where: str) -> None:
+    """Raise if the differences between these numbers would be lost in float32."""
+    if is_coarse(values):
+        raise UsageError(
+            f"{where}: single precision does not tell these numbers apart: they are near {np.mean(values):.6g} and "
+            f"their sd is {np.std(values.astype(np.float64)):.3g}; subtract a constant from them"
+        )
+
+
 def and_more(count: int) -> str:
     """` (and 3 more)`, or nothing for 0."""
     return f" (and {count} more)" if count else ""

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bnnzoo.data.check import check_column_names, finite_float32
+from bnnzoo.data.check import check_column_names, finite_float32, refuse_coarse
 from bnnzoo.data.encoding import Encoding
 from bnnzoo.data.targets import training_labels
 from bnnzoo.errors import UsageError
@@ -56,6 +56,9 @@ class Signature(NamedTuple):
         labelled = labelled and (found.task != "density" or found.feature_names == found.target_names)
         if found.shape != whole or min(whole, default=1) < 0 or len(whole) > 3 or not labelled:
             raise ValueError("its names, classes and shape are not of one data set")
+        for names in (found.feature_names, found.target_names, found.class_names):
+            if len(set(names)) < len(names):
+                raise ValueError("two of its names are one")
         if not found.target_names or (labelled and found.class_names and len(found.target_names) > 1):
             raise ValueError("its targets are not those of one data set")
         return found
@@ -69,6 +72,19 @@ class Signature(NamedTuple):
         if x.shape[1:] != self.shape or x.dtype != self.dtype or not np.isfinite(x).all():
             raise ValueError(f"inputs {x.dtype}{list(x.shape)} are not like those of the data")
         return x
+
+    def targets(self, y: NDArray[Any], rows: int) -> NDArray[Any]:
+        """These targets of so many rows, if they are like those of the data.
+
+        Raises:
+            ValueError: if they are not.
+        """
+        shape = (rows,) if self.task == "classification" else (rows, len(self.target_names))
+        right = y.shape == shape and y.dtype == ("int32" if self.task == "classification" else "float32")
+        inside = not self.class_names or ((y >= 0) & (y < self.num_classes)).all()
+        if not right or not inside or not np.isfinite(y).all():
+            raise ValueError(f"targets {y.dtype}{list(y.shape)} are not like those of the data")
+        return y
 
     def rows(self, x: NDArray[Any], y: NDArray[Any], name: str) -> Dataset:
         """The data set of these checked inputs and targets."""
@@ -212,12 +228,17 @@ def from_arrays(
             raise UsageError(f"{prefix}y has shape {list(targets.shape)}; labels must be [N] (one-hot: y.argmax(1))")
         targets, class_names = training_labels(targets.reshape(-1), f"{prefix}y")
     else:
-        targets = finite_float32(numeric_array(targets, f"{prefix}y"), f"{prefix}y").reshape(-1, num_targets)
+        numbers = numeric_array(targets, f"{prefix}y")
+        targets = finite_float32(numbers, f"{prefix}y").reshape(-1, num_targets)
+        for column in numbers.reshape(-1, num_targets).T:
+            refuse_coarse(column, f"{prefix}y")
         class_names = ()
 
     is_features = inputs.ndim == 2
-    if is_features and not names:
-        names = tuple(f"x{i}" for i in range(inputs.shape[1]))
+    if is_features:
+        names = names or tuple(f"x{i}" for i in range(inputs.shape[1]))
+        for name_of, column in zip(names, np.asarray(x).reshape(inputs.shape).T, strict=True):
+            refuse_coarse(column, f"{prefix}x: column {name_of}")
     outputs = tuple(target_names) or (("y",) if num_targets == 1 else tuple(f"y{i}" for i in range(num_targets)))
     if len(outputs) != num_targets:
         raise UsageError(f"{prefix}{len(outputs)} target names for {num_targets} targets")

@@ -1,8 +1,9 @@
 """How the columns of a table become a network's inputs: fitted on the training table, kept in the run's file.
 
-Numbers and booleans stay, dates count days from the first one, times of day hours, each level of a text column is an
-input of its own (`colour=red`). With `missing: median` the cells that were missing in training get an input that says
-so (`age is missing`), and the column the median of its training rows.
+Numbers and booleans stay (numbers that float32 would not tell apart are counted from the smallest), dates count days
+from the first one, times of day hours, each level of a text column is an input of its own (`colour=red`). With
+`missing: median` the cells that were missing in training get an input that says so (`age is missing`), and the column
+the median of its training rows.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
-from bnnzoo.data.check import did_you_mean
+from bnnzoo.data.check import did_you_mean, is_coarse
 from bnnzoo.data.columns import Cells, Kind, quoted
 from bnnzoo.data.faults import Fault, Faults
 
@@ -29,6 +30,8 @@ MOST_LEVELS = 100
 """A text column with more levels is refused: it is an identifier or a remark, not a category."""
 MOST_LETTERS = 200
 """Likewise where a level is longer."""
+_COARSE = 1e-3
+"""Share of a column's sd by which float32 may move its numbers; of more, they are counted from the smallest."""
 _NO_CATEGORIES = f"of text with more than {MOST_LEVELS} levels, or levels of more than {MOST_LETTERS} letters"
 MISSING_CURE = "--missing median fills them in, --missing drop leaves such rows out, --drop NAME the column"
 
@@ -37,7 +40,8 @@ MISSING_CURE = "--missing median fills them in, --missing drop leaves such rows 
 class Column:
     """A column of the training table. All of it is plain text and numbers, for the run's file.
 
-    origin: of dates, the first day, in days since 1970. median: what fills a missing cell. was_missing: whether an
+    origin: of dates, the first day, in days since 1970; of numbers whose differences float32 would lose, the smallest.
+    median: what fills a missing cell. was_missing: whether an
     input says where cells are missing.
     """
 
@@ -74,8 +78,9 @@ class Encoding:
                     _NO_CATEGORIES, f"{problem}, no categories", "--drop NAME, or write its content as numbers"
                 )
                 faults.add(column.name, fault)
-            dated = column.kind == "date" and not column.is_missing.all()
-            origin = float(np.nanmin(column.numbers)) if dated else 0.0
+            far = column.kind == "number" and is_coarse(column.numbers, share=_COARSE)
+            counted = (column.kind == "date" or far) and not column.is_missing.all()
+            origin = float(np.nanmin(column.numbers)) if counted else 0.0
             was_missing = missing == "median" and bool(column.is_missing.any())
             columns.append(Column(column.name, column.kind, column.levels, origin, None, was_missing))
         return cls(tuple(columns), missing, unseen)
@@ -169,8 +174,13 @@ class Encoding:
         return {"columns": columns, "missing": self.missing, "unseen": self.unseen}
 
 
-def check_cells(cells: Sequence[Cells], faults: Faults, shown: Shown, *, missing: str = "") -> None:
-    """Cells that are infinite, in float32 at least, go to `faults`; and missing ones, whose cure is `missing`."""
+def check_cells(
+    cells: Sequence[Cells], faults: Faults, shown: Shown, *, missing: str = "", trained: bool = False
+) -> None:
+    """Cells that are infinite, in float32 at least, go to `faults`; and missing ones, whose cure is `missing`.
+
+    A column without any value teaches nothing; where a model is `trained` already its median is known.
+    """
     for column in cells:
         with np.errstate(over="ignore"):
             infinite: NDArray[np.bool_] = np.isinf(column.numbers.astype(np.float32))
@@ -183,7 +193,7 @@ def check_cells(cells: Sequence[Cells], faults: Faults, shown: Shown, *, missing
             cure = "rescale the column" if large else "correct it, or leave the cell empty"
             faults.add(column.name, Fault("with infinite numbers", problem, cure, row + 1, int(infinite.sum())))
         absent = column.is_missing
-        if absent.all():
+        if absent.all() and not trained:
             faults.add(column.name, Fault("without any value", "every cell is missing", "--drop NAME"))
         elif missing and absent.any():
             row = int(np.argmax(absent))

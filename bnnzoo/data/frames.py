@@ -14,13 +14,15 @@ if TYPE_CHECKING:
 
 def is_frame(data: Any) -> bool:
     """Whether `data` is a data frame."""
-    return hasattr(data, "columns") and hasattr(data, "__getitem__")
+    return hasattr(type(data), "columns") and hasattr(data, "__getitem__")
 
 
 class FrameTable:
     """A data frame as a table; names that are not text are written as such."""
 
     def __init__(self, frame: Any, where: str = "data"):
+        if not hasattr(frame, "__len__"):
+            raise UsageError(f"{where}: {type(frame).__name__}: its rows are not there yet; give frame.collect()")
         self.where = where
         self._frame = frame
         self.names = tuple(str(name) for name in frame.columns)
@@ -51,6 +53,8 @@ def _of_polars(column: Any) -> Any:
 
     if column.dtype.is_numeric() and not column.dtype.is_decimal():
         return column.to_numpy()
-    if str(column.dtype).startswith(("Categorical", "Enum")):
-        return pd.Categorical(column.to_list(), column.cat.get_categories().to_list())
+    if str(column.dtype).startswith("Enum"):
+        return pd.Categorical(column.to_list(), list(column.dtype.categories))
+    if str(column.dtype).startswith("Categorical"):
+        return pd.Categorical(column.to_list())
     return pd.Series(column.to_list())

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,8 +67,8 @@ def load(
         UsageError: for anything wrong with the data, all columns of a table at once.
     """
     task = check_task(task)
-    targets = (target,) if isinstance(target, str) else tuple(target)
-    choice = tabular.Choice(targets, tuple(columns), tuple(drop), missing, unseen)
+    targets = _names(target)
+    choice = tabular.Choice(targets, _names(columns), _names(drop), missing, unseen)
     if isinstance(spec, tuple) and is_frame(spec[0]):
         spec, names = tabular.joined(*spec)
         choice = choice._replace(target=targets or names)
@@ -82,6 +82,12 @@ def load(
     if isinstance(source, Dataset):
         return source.as_task(task)
     return from_arrays(*source, task=task) if isinstance(source, tuple) else source.dataset(task)
+
+
+def _names(given: Any) -> tuple[str, ...]:
+    """One name or several, as text: those of a data frame may be numbers."""
+    several = given if isinstance(given, Iterable) and not isinstance(given, str) else (given,)
+    return tuple(str(name) for name in several)
 
 
 def load_asked(recipe: Recipe, spec: Spec = None) -> Dataset:

@@ -57,7 +57,8 @@ class Scaler:
         arrays = [self.x_mean, self.x_sd, self.y_mean, self.y_sd]
         if [array.shape for array in arrays] != shapes or not all(np.isfinite(array).all() for array in arrays):
             raise ValueError("its scaling is of other data")
-        if not (np.all(self.x_sd > 0) and np.all(self.y_sd > 0)):
+        least = np.finfo(np.float32).tiny
+        if not (np.all(self.x_sd >= least) and np.all(self.y_sd >= least)):
             raise ValueError("its scaling divides by nothing")
 
     def scale_inputs(self, x: NDArray[Any]) -> NDArray[Any]:

@@ -59,6 +59,8 @@ def training_set(table: Table, choice: Choice, task: str | None, name: str) -> D
     check_column_names(encoding.inputs, f"{table.where}: inputs")
     found = targets_of(cells[split:], chosen, table.where)
     _warn(cells[:split] if features else cells, table.where)
+    if features and found.task == "regression":
+        _warn_of_targets(cells[split:], table.where)
     notes += [*filter(None, [found.note]), *_encoding_notes(encoding)]
     if not features:
         return replace(from_rows(found.y, name=name, names=targets), notes=tuple(notes))
@@ -111,9 +113,9 @@ def _new_rows(
     leave_out = encoding.missing == "drop" and bool(targets)
     cure = "leave such rows out" if encoding.missing == "drop" else "fill them in, or train with --missing median"
     if encoding.missing != "median" and not leave_out:
-        check_cells(inputs, faults, table.shown, missing=cure)
+        check_cells(inputs, faults, table.shown, missing=cure, trained=True)
     else:
-        check_cells(inputs, faults, table.shown, missing="")
+        check_cells(inputs, faults, table.shown, missing="", trained=True)
     check_cells(labels[: len(targets)], faults, table.shown, missing="" if leave_out else "leave such rows out")
     kept = ~np.any([column.is_missing for column in cells], 0) if leave_out else np.ones(len(cells[0].numbers), bool)
     inputs = encoding.held_to(inputs, faults, kept)
@@ -225,6 +227,14 @@ def _warn(cells: Sequence[Cells], where: str) -> None:
             warnings.warn(f"{where}: {noun} {names}: {what}; --drop NAME leaves one out", BnnzooWarning, stacklevel=2)
 
 
+def _warn_of_targets(cells: Sequence[Cells], where: str) -> None:
+    """Of those that leave nothing to predict."""
+    constant = [c.name for c in cells if len(c.numbers) > 1 and np.nanmax(c.numbers) == np.nanmin(c.numbers)]
+    if constant:
+        text = f"{where}: target {listed(constant)}: the same in every row: there is nothing to predict"
+        warnings.warn(text, BnnzooWarning, stacklevel=3)
+
+
 def _encoding_notes(encoding: Encoding) -> list[str]:
     notes = []
     for column in encoding.columns:
@@ -233,6 +243,9 @@ def _encoding_notes(encoding: Encoding) -> list[str]:
             notes.append(f"column {column.name}: dates, counted in days since {day}")
         if column.kind == "time":
             notes.append(f"column {column.name}: times of day, counted in hours")
+        if column.kind == "number" and column.origin:
+            origin = f"{column.origin:.17g}"
+            notes.append(f"column {column.name}: counted from {origin}, for float32 to tell its numbers apart")
     return notes
 
 
@@ -245,7 +258,9 @@ def joined(x: Any, y: Any) -> tuple[Any, tuple[str, ...]]:
         targets = FrameTable(y, "y")
         columns = {str(name): series.to_numpy() for name, series in targets.frame(targets.names).items()}
     else:
-        columns = {str(getattr(y, "name", None) or "y"): np.asarray(y)}
+        array, name = np.asarray(y), str(getattr(y, "name", None) or "y")
+        several = array.T if array.ndim == 2 else [array]
+        columns = {name if len(several) == 1 else f"{name}{i}": column for i, column in enumerate(several)}
     for name, column in columns.items():
         if name in frame:
             raise UsageError(f"y: its name, {name}, is also that of a column of x; rename it")

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Int
 from numpy.typing import NDArray
 
-from bnnzoo.data.check import and_more
+from bnnzoo.data.check import and_more, refuse_coarse
 from bnnzoo.data.columns import Cells, as_text
 from bnnzoo.data.encoding import MOST_LEVELS
 from bnnzoo.data.faults import listed
@@ -52,6 +52,7 @@ def targets_of(cells: Sequence[Cells], task: str | None, where: str) -> Targets:
                     f"{where}: column {column.name}: {what}, and a density is of numbers; --drop {column.name}"
                 )
             raise UsageError(f"{where}: column {column.name}: {what}, and regression predicts numbers; {cure}")
+        refuse_coarse(column.numbers, f"{where}: column {column.name}")
     if task == "density":
         return Targets(np.stack([column.numbers for column in cells], 1).astype(np.float32), task)
     note = _note(target, "regression", ()) if task is None and len(cells) == 1 else ""

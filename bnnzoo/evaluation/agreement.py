@@ -8,10 +8,13 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
+from jaxtyping import Float
 
 from bnnzoo.assembly import Problem
 from bnnzoo.data import Signature
 from bnnzoo.errors import UsageError
+from bnnzoo.posterior import NetworkPosterior
+from bnnzoo.samplers import AbstractSampler
 from bnnzoo.store import schema
 
 
@@ -26,48 +29,69 @@ def check(tree: xr.DataTree, path: Path | None, problem: Problem) -> None:
     posterior = tree[schema.POSTERIOR]
     lead = tuple(posterior.sizes.get(name, 0) for name in schema.SAMPLED)
     blocks = {block.name: block for block in problem.posterior.layout.blocks}
-    shapes: dict[str, tuple[Any, ...]] = {f"posterior/{name}": (*lead, *block.shape) for name, block in blocks.items()}
     held = {str(name) for name in posterior.data_vars}
     if held != set(blocks):
         odd = sorted(held ^ set(blocks))[0]
         raise _damaged(path, f"posterior/{odd}", "is not in it" if odd in blocks else "is no parameter of its model")
-    for group in (schema.SAMPLE_STATS,):
-        if group in tree.children:
-            shapes |= {f"{group}/{name}": lead for name in tree[group].data_vars}
+    shapes: dict[str, tuple[Any, ...]] = {f"posterior/{name}": (*lead, *block.shape) for name, block in blocks.items()}
+    if schema.SAMPLE_STATS in tree.children:
+        shapes |= {f"{schema.SAMPLE_STATS}/{name}": lead for name in tree[schema.SAMPLE_STATS].data_vars}
     if problem.description is not None:
-        shapes |= _rows(tree, problem.description.signature)
-        shapes |= {f"constant_data/{schema.LINEARISED_AT}{n}": (lead[0], *b.shape) for n, b in blocks.items()}
+        shapes |= _rows(tree, path, problem.description.signature)
+        points = {f"constant_data/{schema.LINEARISED_AT}{n}": (lead[0], *b.shape) for n, b in blocks.items()}
+        # All blocks have a point or none has: half of one says nothing.
+        if any(_variable(tree, name) is not None for name in points):
+            if type(problem.sampler).linearised_at is AbstractSampler.linearised_at:
+                raise _damaged(path, next(iter(points)), "is of another sampler")
+            shapes |= points
     for name, shape in shapes.items():
-        group, variable = name.split("/")
-        if group in tree.children and variable in tree[group].data_vars:
-            found = tree[group][variable]
-            if found.shape != shape or found.dtype.kind not in "biuf":
-                raise _damaged(path, name, f"is {found.dtype}{list(found.shape)}, not {list(shape)}")
-        elif not variable.startswith((schema.LINEARISED_AT, "x_test", "y_test")):
+        found = _variable(tree, name)
+        if found is None:
             raise _damaged(path, name, "is not in it")
+        kinds = "f" if name.startswith(f"{schema.POSTERIOR}/") else "biuf"
+        if found.shape != shape or found.dtype.kind not in kinds or found.dtype.itemsize > 8:
+            raise _damaged(path, name, f"is {found.dtype}{list(found.shape)}, not {list(shape)}")
 
 
-def check_finite(weights: np.ndarray, path: Path | None) -> None:
-    """A run keeps no weight of a network that is not finite. (A scale may have left the numbers on its natural scale.)
+def check_finite(draws: Float[np.ndarray, "some dim"], posterior: NetworkPosterior, path: Path | None) -> None:
+    """A run keeps no weight of a network that is not finite, and no scale that is none.
+
+    (On its natural scale one may be 0 or infinite: it has left the numbers there are.)
 
     Raises:
         UsageError: naming the file.
     """
+    weights = draws[:, : posterior.layout.network.dim]
     with np.errstate(all="ignore"):
         if not np.isfinite(np.sum(weights)) and not np.isfinite(weights).all():
             raise _damaged(path, "posterior", "holds numbers that are not finite")
+        if not draws.shape[1] > weights.shape[1]:
+            return
+        own = posterior.own_parameters()
+        for block in posterior.layout.blocks:
+            if block.name in own and np.isnan(own[block.name].unconstrained(draws[:, block.start : block.stop])).any():
+                raise _damaged(path, f"posterior/{block.name}", "holds numbers that it cannot be")
 
 
-def _rows(tree: xr.DataTree, like: Signature) -> Mapping[str, tuple[int, ...]]:
-    """The shapes of the data: rows as the signature says, as many targets as inputs."""
+def _rows(tree: xr.DataTree, path: Path | None, like: Signature) -> Mapping[str, tuple[int, ...]]:
+    """The shapes of the data: rows as the signature says, as many targets as inputs; and of test rows, if any."""
     targets = () if like.task == "classification" else (len(like.target_names),)
-    constant = tree[schema.CONSTANT_DATA] if schema.CONSTANT_DATA in tree.children else {}
     found: dict[str, tuple[int, ...]] = {}
     for x, y in (("constant_data/x", "observed_data/y"), ("constant_data/x_test", "constant_data/y_test")):
-        name = x.split("/")[1]
-        count = constant[name].shape[0] if name in constant and constant[name].ndim else 0
+        rows = _variable(tree, x)
+        if x.endswith("_test") and rows is None and _variable(tree, y) is None:
+            continue
+        count = rows.shape[0] if rows is not None and rows.ndim else 0
+        if x.endswith("_test") and not count:
+            raise _damaged(path, x, "has no rows")
         found |= {x: (count, *like.shape), y: (count, *targets)}
     return found
+
+
+def _variable(tree: xr.DataTree, name: str) -> xr.DataArray | None:
+    """Of `group/name`, if the file has it."""
+    group, variable = name.split("/")
+    return tree[group].data_vars.get(variable) if group in tree.children else None
 
 
 def _damaged(path: Path | None, name: str, problem: str) -> UsageError:

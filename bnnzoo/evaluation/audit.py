@@ -98,7 +98,7 @@ def of_run(predictor: Predictor, *, chains: int = 128, seconds: float | None = N
     if not record.names_a_model:
         raise UsageError("audit: the run is of a posterior made in Python: its file does not hold the data")
     if record.keeps_predictions:
-        raise UsageError("audit: the run kept predictions: there are no parameters from which chains could start")
+        raise UsageError("audit: the run keeps predictions: there are no parameters from which chains could start")
     if record.weights is not None:
         raise UsageError("audit: the draws are weighted: chains would start from draws of the prior")
     theirs = sum(float(value) for name, value in record.attributes.items() if name.startswith("seconds_"))

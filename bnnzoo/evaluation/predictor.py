@@ -21,7 +21,7 @@ from bnnzoo.evaluation.record import Record, evenly
 from bnnzoo.evaluation.weights import Weights
 from bnnzoo.models import AbstractModel
 from bnnzoo.posterior import NetworkPosterior, backend
-from bnnzoo.store.schema import KEPT_ROWS, linearised_points
+from bnnzoo.store.schema import CONSTANT_DATA, KEPT_ROWS, linearised_points
 
 QUANTILES = (0.05, 0.5, 0.95)
 """Those of a table of predictions."""
@@ -54,7 +54,10 @@ class Predictor:
         backend.keep_programs()
         with backend.arithmetic(self.precision):
             group = self.record.group("constant_data")
-            problem = Problem.restored(self.record.attributes, group, model=self.model)
+            try:
+                problem = Problem.restored(self.record.attributes, group, model=self.model)
+            except UsageError as error:
+                raise UsageError(f"{self.record.path or 'the run'}: {error}") from error
         agreement.check(self.record.tree, self.record.path, problem)
         return problem
 
@@ -107,11 +110,12 @@ class Predictor:
         if points is None:
             return self.draws
         modes = np.concatenate([point.reshape(len(point), -1) for point in points], 1)
+        self._check_finite(modes)
         return Draws(self.record, self.blocks, self._check_finite, modes)
 
     def _check_finite(self, draws: Float[np.ndarray, "some dim"]) -> None:
         if self.record.names_a_model:
-            agreement.check_finite(draws[:, : self._problem.posterior.layout.network.dim], self.record.path)
+            agreement.check_finite(draws, self._problem.network_posterior, self.record.path)
 
     @functools.cached_property
     def weights(self) -> Weights:
@@ -174,10 +178,11 @@ class Predictor:
         """Where these inputs stand among those at which predictions were kept."""
         numbers = [self._kept.get(np.ascontiguousarray(row).tobytes(), -1) for row in x]
         if -1 in numbers:
+            count = len(self.record.array(CONSTANT_DATA, KEPT_ROWS))
+            run, row = self.record.path or "the run", numbers.index(-1) + 1
             raise UsageError(
-                f"the run kept predictions at the {len(self.record.array('constant_data', KEPT_ROWS))} inputs that it "
-                f"was asked for, and no parameters: row {numbers.index(-1)} is none of them; sample again with these "
-                "inputs as --keep-at, or with --keep draws"
+                f"{run} keeps predictions at the {count} inputs that it was asked for, and no parameters: row {row} is "
+                "none of them; sample again with these inputs as --keep-at, or with --keep draws"
             )
         return np.array(numbers, np.int32)
 

@@ -16,7 +16,7 @@ from scipy import special
 from bnnzoo import store
 from bnnzoo.errors import BnnzooError, UsageError
 from bnnzoo.finding import Finding, from_json
-from bnnzoo.recipe import recipe_from
+from bnnzoo.recipe import Recipe, recipe_from
 from bnnzoo.store import schema
 
 _GROUP_BYTES = 2**25
@@ -33,7 +33,7 @@ class Record:
     @property
     def attributes(self) -> dict[str, Any]:
         """The root attributes of the file."""
-        return {str(k): v.item() if hasattr(v, "item") else v for k, v in self.tree.attrs.items()}
+        return {str(k): v.item() if getattr(v, "size", 0) == 1 else v for k, v in self.tree.attrs.items()}
 
     @property
     def names_a_model(self) -> bool:
@@ -52,10 +52,14 @@ class Record:
             raise BnnzooError(f"{self.path}: no draws yet; bnnzoo resume {self.path}")
         return sizes["chain"], sizes["draw"]
 
+    @functools.cached_property
+    def _recipe(self) -> Recipe:
+        return recipe_from(str(self.attributes["recipe"]), source=f"{self.path}: recipe")
+
     @property
     def thin(self) -> int:
         """Steps of the sampler between two draws."""
-        return recipe_from(self.attributes["recipe"]).thin if self.names_a_model else 1
+        return self._recipe.thin if self.names_a_model else 1
 
     @property
     def variables(self) -> list[str]:
@@ -108,6 +112,11 @@ class Record:
         """The weights of all chains' draws, summing to one; None where all are equal."""
         if "log_weight" not in self.statistics:
             return None
+        if "log_weight" not in self.declared:
+            raise UsageError(f"{self.path}: damaged: sample_stats/log_weight is of another sampler")
+        logs = self.statistics["log_weight"]
+        if np.isnan(logs).any() or not -np.inf < logs.max() < np.inf:
+            raise UsageError(f"{self.path}: damaged: sample_stats/log_weight holds what no weight is the logarithm of")
         return special.softmax(self.statistics["log_weight"].astype(np.float64).reshape(-1))
 
     @property
@@ -116,8 +125,15 @@ class Record:
         return from_json(self.attributes.get("findings", "[]"))
 
     def array(self, group: str, name: str) -> Shaped[np.ndarray, "..."]:
-        """One variable."""
-        return self._read(self.tree[f"{group}/{name}"], name)
+        """One variable; of the data only numbers that are finite.
+
+        Raises:
+            UsageError: naming the file, where they are not, or cannot be read.
+        """
+        found = self._read(self.tree[f"{group}/{name}"], name)
+        if group in (schema.CONSTANT_DATA, schema.OBSERVED_DATA) and not np.isfinite(found).all():
+            raise UsageError(f"{self.path}: damaged: {group}/{name} holds numbers that are not finite")
+        return found
 
     def _read(self, variable: Any, name: str) -> np.ndarray:
         try:
@@ -134,10 +150,10 @@ class Record:
         constant = self.tree.children.get("constant_data")
         return not self.keeps_predictions and (constant is None or "x" not in constant or constant["x"].shape[0] > 0)
 
-    @property
+    @functools.cached_property
     def keeps_predictions(self) -> bool:
         """Whether the draws are predictions at some inputs, not parameters."""
-        return "constant_data" in self.tree.children and schema.KEPT_ROWS in self.tree["constant_data"]
+        return self.names_a_model and self._recipe.keep == "predictions"
 
     @property
     def has_rows(self) -> bool:

@@ -37,6 +37,7 @@ WIDTH = 4.0
 _RC: dict[str, Any] = {
     "font.family": "sans-serif",
     "font.size": 9,
+    "text.parse_math": False,  # names of columns are no formulas
     "axes.titlesize": 9,
     "axes.titleweight": "bold",
     "axes.titlelocation": "left",

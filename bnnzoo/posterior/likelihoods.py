@@ -7,6 +7,8 @@ their natural scale in the file. In the units the network sees.
 from __future__ import annotations
 
 import abc
+import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
@@ -78,6 +80,11 @@ class AbstractLikelihood(eqx.Module):
         del values
         return self
 
+    def of_targets(self, count: int) -> AbstractLikelihood:
+        """The same likelihood for so many targets: noise that is learned is each target's own."""
+        del count
+        return self
+
     def check(self, targets: np.ndarray, num_targets: int) -> None:
         """Refuse targets this likelihood cannot have produced, on the host.
 
@@ -92,9 +99,9 @@ def _half_normal_of_log(u: Array) -> Array:
     return jnp.sum(dist.HalfNormal(1.0).log_prob(jnp.exp(u)) + u)
 
 
-def _log_of_half_normal(key: PRNGKeyArray) -> Array:
+def _log_of_half_normal(key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
     """u = log(scale), scale ~ HalfNormal(1)."""
-    return jnp.log(jnp.abs(jax.random.normal(key)))
+    return jnp.log(jnp.abs(jax.random.normal(key, shape)))
 
 
 def exp(u: Any) -> Any:
@@ -102,9 +109,11 @@ def exp(u: Any) -> Any:
     return np.exp(u) if isinstance(u, np.ndarray) else jnp.exp(u)
 
 
-def _learned_scale() -> tuple[Parameter, ...]:
-    """A scale with the prior HalfNormal(1), as its logarithm."""
-    return (Parameter("scale", (), float(np.log(0.5)), exp, _half_normal_of_log, _log_of_half_normal),)
+def _learned_scale(targets: int) -> tuple[Parameter, ...]:
+    """A scale with the prior HalfNormal(1), as its logarithm; of several targets one each."""
+    shape = () if targets == 1 else (targets,)
+    draw = functools.partial(_log_of_half_normal, shape=shape)
+    return (Parameter("scale", shape, float(np.log(0.5)), exp, _half_normal_of_log, draw),)
 
 
 class Gaussian(AbstractLikelihood):
@@ -116,8 +125,9 @@ class Gaussian(AbstractLikelihood):
     scale: Annotated[
         Number | Literal["learned"],
         Gt(0),
-        Doc("noise standard deviation, or `learned` with a HalfNormal(1) prior"),
+        Doc("noise standard deviation, or `learned` for each target, with a HalfNormal(1) prior"),
     ] = eqx.field(converter=as_number, default="learned")
+    _targets: int = eqx.field(static=True, default=1)
 
     def num_outputs(self, num_targets: int) -> int:
         return num_targets
@@ -129,10 +139,13 @@ class Gaussian(AbstractLikelihood):
         return jnp.asarray(jnp.inf) if isinstance(self.scale, str) else self.log_prob(target, target)
 
     def parameters(self) -> tuple[Parameter, ...]:
-        return _learned_scale() if isinstance(self.scale, str) else ()
+        return _learned_scale(self._targets) if isinstance(self.scale, str) else ()
+
+    def of_targets(self, count: int) -> AbstractLikelihood:
+        return dataclasses.replace(self, _targets=count)
 
     def with_parameters(self, values: Mapping[str, Array]) -> AbstractLikelihood:
-        return Gaussian(values["scale"]) if "scale" in values else self
+        return Gaussian(values["scale"], self._targets) if "scale" in values else self
 
 
 class StudentT(AbstractLikelihood):
@@ -145,8 +158,9 @@ class StudentT(AbstractLikelihood):
     scale: Annotated[
         Number | Literal["learned"],
         Gt(0),
-        Doc("scale of the noise, or `learned` with a HalfNormal(1) prior; its sd is scale sqrt(df / (df - 2))"),
+        Doc("scale of the noise, or `learned` for each target, HalfNormal(1); its sd is scale sqrt(df / (df - 2))"),
     ] = eqx.field(converter=as_number, default="learned")
+    _targets: int = eqx.field(static=True, default=1)
 
     def num_outputs(self, num_targets: int) -> int:
         return num_targets
@@ -160,10 +174,13 @@ class StudentT(AbstractLikelihood):
         return jnp.asarray(jnp.inf) if isinstance(self.scale, str) else self.log_prob(target, target)
 
     def parameters(self) -> tuple[Parameter, ...]:
-        return _learned_scale() if isinstance(self.scale, str) else ()
+        return _learned_scale(self._targets) if isinstance(self.scale, str) else ()
+
+    def of_targets(self, count: int) -> AbstractLikelihood:
+        return dataclasses.replace(self, _targets=count)
 
     def with_parameters(self, values: Mapping[str, Array]) -> AbstractLikelihood:
-        return StudentT(self.df, values["scale"]) if "scale" in values else self
+        return StudentT(self.df, values["scale"], self._targets) if "scale" in values else self
 
 
 class Mixture(AbstractLikelihood):

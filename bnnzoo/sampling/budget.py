@@ -16,7 +16,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from bnnzoo.assembly import Problem
 from bnnzoo.evaluation.diagnostics import is_chain
@@ -24,9 +24,13 @@ from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.recipe import Recipe, duration
 from bnnzoo.samplers import AbstractSampler
 from bnnzoo.sampling.placement import Placement
+from bnnzoo.sampling.start import train
 
 _LEAST_SHARE = 0.3
 """Of the budget, whatever the start took."""
+_START_SHARE = 0.4
+"""Of the budget, the training of starts at most: chains that begin a little worse than they could still sample."""
+_FEWEST_START_STEPS, _PILOT_STEPS = 250, 50
 _WARMUP_SHARE = 0.4
 _FEWEST_WARMUP, _MOST_WARMUP, _MOST_WARMUP_TRAJECTORIES = 300, 20_000, 1000
 """A trajectory of many gradients tells more of the step size, and goes farther, than a step of one or two."""
@@ -71,6 +75,24 @@ def planned(
         lengths |= {"thin": int(np.clip(ceil(steps / _WANTED_DRAWS), 1, _MOST_THIN)), "draws": MOST_DRAWS}
     open_lengths: dict[str, Any] = {name: n for name, n in lengths.items() if name not in recipe.where}
     return problem.with_lengths(dataclasses.replace(recipe, **open_lengths), sampler)
+
+
+def with_start(problem: Problem, placement: Placement, *, key: PRNGKeyArray) -> Problem:
+    """The problem with as many steps of training as its recipe's budget leaves time for; itself where it has none."""
+    recipe = problem.recipe
+    if recipe.budget is None or recipe.init == "prior":
+        return problem
+    thetas = problem.initial_positions(trained=True, key=key)
+    how = {"most_steps": recipe.start_steps, "held_out": recipe.start_held_out, "steps_a_look": _PILOT_STEPS}
+    stream = train(problem.posterior, thetas, placement=placement, key=key, **how)
+    next(stream)  # compiles
+    started = time.perf_counter()
+    if next(stream, None) is None:
+        return problem
+    a_step = (time.perf_counter() - started) / _PILOT_STEPS
+    affordable = _START_SHARE * duration.seconds(recipe.budget) / a_step
+    steps = int(np.clip(affordable, _FEWEST_START_STEPS, max(recipe.start_steps, _FEWEST_START_STEPS)))
+    return problem.with_lengths(dataclasses.replace(recipe, start_steps=steps), problem.sampler)
 
 
 def ladder(draws: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""A carry as named NumPy arrays and back: what a checkpoint holds."""
+"""A carry as named NumPy arrays and back: what a checkpoint holds; and whether its words are those of its run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
+from bnnzoo.assembly import Problem
 from bnnzoo.errors import UsageError
+from bnnzoo.recipe import Part, fields_of
+from bnnzoo.recipe.parts import validate
+from bnnzoo.store import Checkpoint, schema
+from bnnzoo.store.parts import Unfinished
 
 
 def flatten(carry: PyTree) -> dict[str, np.ndarray]:
@@ -34,6 +39,10 @@ def restore(arrays: Mapping[str, np.ndarray], template: PyTree) -> PyTree:
     for name, leaf in wanted:
         array = arrays[name]
         if _is_key(leaf):
+            if array.shape != (*leaf.shape, 2) or array.dtype != np.uint32:
+                raise UsageError(
+                    f"{name} is {array.dtype}{list(array.shape)}, no key; start the run again with --force"
+                )
             leaves.append(jax.random.wrap_key_data(jnp.asarray(array), impl="threefry2x32"))
             continue
         if array.shape != leaf.shape or array.dtype != leaf.dtype:
@@ -43,6 +52,40 @@ def restore(arrays: Mapping[str, np.ndarray], template: PyTree) -> PyTree:
             )
         leaves.append(array)
     return jax.tree.unflatten(jax.tree.structure(template), leaves)
+
+
+def check(saved: Checkpoint, run: Unfinished, problem: Problem) -> None:
+    """Hold a checkpoint's words to the run that it is of, before anything is written or drawn.
+
+    Raises:
+        UsageError: naming its folder, and what can still be done.
+    """
+    recipe, manifest = problem.recipe, run.manifest
+    draws = {
+        schema.POSTERIOR: max(0, saved.next_step - recipe.warmup) // recipe.thin,
+        schema.WARMUP + schema.POSTERIOR: min(saved.next_step, recipe.warmup) if recipe.keep_warmup else 0,
+    }
+    fields = [field for field in fields_of(type(problem.sampler)) if field.name in saved.tuned]
+    parts = manifest.parts[: max(0, saved.num_parts)]
+    layout = (problem.outputs or problem.posterior).layout
+    blocks = {f"{schema.POSTERIOR}/{block.name}": list(block.shape) for block in layout.blocks}
+    of_draws = {key: about[1] for key, about in manifest.variables.items() if key.startswith(f"{schema.POSTERIOR}/")}
+    held = {group: sum(part.draws.get(group, 0) for part in parts) for group in draws}
+    wrong = {
+        "next step": not 0 <= saved.next_step <= recipe.warmup + recipe.draws * recipe.thin,
+        "number of parts": not 0 <= saved.num_parts <= len(manifest.parts) or held != draws,
+        "chains": bool(parts) and manifest.chains != recipe.chains,
+        "parameters": draws[schema.POSTERIOR] > 0 and of_draws != blocks,
+        "tuned fields": bool(validate(fields, Part("", dict(saved.tuned)), "")[1]),
+        "seconds": set(saved.seconds) != {"compile", "warmup", "sampling"}
+        or not all(0 <= value < np.inf for value in saved.seconds.values()),
+        "sums of statistics": any(len(sums) != recipe.chains for sums in saved.totals.values()),
+    }
+    if reasons := [name for name, is_wrong in wrong.items() if is_wrong]:
+        raise UsageError(
+            f"{run.folder}: damaged: its checkpoint's {' and '.join(reasons)} cannot be this run's; go back with "
+            f"bnnzoo resume {run.out} --from-part N, or start the run again with --force"
+        )
 
 
 def _named(tree: PyTree) -> list[tuple[str, Any]]:

@@ -74,6 +74,7 @@ def _begin(
     """Find where the chains start, then drive them."""
     recipe = problem.recipe
     placement, keys = place(recipe.chain_method, recipe.chains), Keys.of(recipe.seed)
+    problem = budget.with_start(problem, placement, key=keys.positions)
     started, spent = time.perf_counter(), origin.Spent()
     fixed = origin.fixed_values(problem, tell=tell, stop=stop, spent=spent, key=keys.fixed)
     if fixed:
@@ -114,12 +115,16 @@ def relaunch(
     problem = Problem.restored(attributes, static["constant_data"], static["observed_data"], model)
     recipe = problem.recipe
     placement = place(recipe.chain_method, recipe.chains)
-    differences = provenance.differences(attributes, provenance.attributes(problem, placement))
+    now = provenance.attributes(problem, placement)
+    if now["data_sha256"] != attributes.get("data_sha256"):
+        raise UsageError(f"{run.folder}: damaged: its rows are not those of the run; start it again with --force")
+    differences = provenance.differences(attributes, now)
     if differences and not allow_inexact:
         raise UsageError(
             f"{run.out}: here the draws would not be those of an uninterrupted run: {'; '.join(differences)}; "
             "use the environment it was started in, or --allow-inexact-resume"
         )
+    carry.check(saved, run, problem)
     tuned: dict[str, Any] = saved.tuned
     sampler = dataclasses.replace(problem.sampler, **tuned)
     template = carry_template(problem.posterior, sampler, recipe.chains, recipe.warmup)

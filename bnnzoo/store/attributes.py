@@ -9,6 +9,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, Json, StringConstraints, ValidationError
 
 from bnnzoo.finding import Finding
+from bnnzoo.recipe import recipe_from
 
 _Count = Annotated[int, Field(ge=0, lt=2**53)]
 _Seed = Annotated[int, Field(ge=0, lt=2**32)]
@@ -86,6 +87,28 @@ def fault(attributes: Mapping[str, Any]) -> str:
         first = error.errors()[0]
         where = ".".join(str(word)[:80] for word in first["loc"])
         return f"its attribute {ascii(where)[1:-1]}: {ascii(first['msg'])[1:-1]}"
+    return ""
+
+
+def contradiction(attributes: Mapping[str, Any]) -> str:
+    """What the root attributes of a run with a model say against its recipe; empty where they agree.
+
+    Raises:
+        UsageError: where the recipe is none.
+    """
+    if not attributes.get("signature"):
+        return ""
+    recipe = recipe_from(str(attributes["recipe"]))
+    said = {
+        "model": recipe.model.name,
+        "sampler": recipe.sampler.name,
+        "precision": recipe.precision,
+        "likelihood_power": float(np.float32(recipe.likelihood_power)),
+        "seed": recipe.seed,
+    }
+    for name, value in said.items():
+        if _plain(attributes[name]) != value:
+            return f"its attribute {name} is not that of its recipe"
     return ""
 
 

@@ -18,71 +18,31 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from bnnzoo.errors import UsageError
 from bnnzoo.store import checkpoint, npz
 from bnnzoo.store.atomic import write_whole
 from bnnzoo.store.npz import Declared
-from bnnzoo.store.schema import Attributes
+from bnnzoo.store.schema import POSTERIOR, SAMPLE_STATS, WARMUP, Attributes, dims_of
+from bnnzoo.store.words import Header, Manifest, Part, Static
 
 HEADER, MANIFEST = "header.json", "p000.json"
 _OURS = re.compile(r"^(header\.json|p000\.json|(p000|data|checkpoint)(-\d{6,9})?\.npz|\..*\.tmp)$")
 _MOST_JSON = 2**28
-_Count = Annotated[int, Field(ge=0, lt=2**40)]
-_Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-_Array = tuple[str, list[int]]
-# A group and a variable, whose name is no path.
-_Key = Annotated[str, Field(pattern=r"^[a-z_]{1,64}/[^/.\x00][^/\x00]{0,200}$")]
+# fmt: off
+_FIXED = frozenset({
+    "bnnzoo_version", "data_sha256", "device", "exactness", "likelihood", "likelihood_power",
+    "model", "placement", "plugins", "precision", "rows", "sampler",
+    "seed", "signature", "task", "versions",
+})
+# fmt: on
+"""Root attributes that never change while a run goes on."""
 Groups = dict[str, dict[str, np.ndarray]]
 T = TypeVar("T")
-
-
-class _Words(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-class Header(_Words):
-    """What the run is. Never changes."""
-
-    attributes: Attributes
-    dims: dict[str, list[str]]
-    variable_attributes: dict[str, Attributes] = {}
-
-
-class Static(_Words):
-    """A file of arrays that do not grow."""
-
-    file: Annotated[str, Field(pattern=r"^data(-\d{6})?\.npz$")]
-    sha256: _Digest
-    arrays: dict[_Key, _Array]
-    dims: dict[str, list[str]] = {}
-
-
-class Part(_Words):
-    """A file of draws."""
-
-    file: Annotated[str, Field(pattern=r"^p000-\d{6,9}\.npz$")]
-    bytes: _Count
-    sha256: _Digest
-    draws: dict[str, _Count]
-    """How many a chain, by group."""
-
-
-class Manifest(_Words):
-    """What counts."""
-
-    header: _Digest
-    static: list[Static]
-    chains: _Count = 0
-    variables: dict[_Key, _Array] = {}
-    """Type and shape of one draw of one chain, of each variable that grows."""
-    parts: list[Part] = []
-    attributes: Attributes = {}
-    """Root attributes that change while the run goes on."""
 
 
 class Unfinished(NamedTuple):
@@ -241,7 +201,41 @@ def load(folder: Path) -> Unfinished:
     header = _read_words(folder / HEADER, Header)
     if reason := _difference(folder / HEADER, manifest.header):
         raise UsageError(f"{folder / HEADER}: damaged ({reason}); put it back from a copy, or start with --force")
-    return Unfinished(folder, header, manifest)
+    run = Unfinished(folder, header, manifest)
+    if reason := _contradiction(run):
+        raise UsageError(f"{folder / MANIFEST}: damaged: {reason}; put it back from a copy, or start with --force")
+    return run
+
+
+def _contradiction(run: Unfinished) -> str:
+    """What a run's words say against each other; empty where they agree."""
+    manifest, held = run.manifest, {key.split("/")[0] for key in run.manifest.variables}
+    if changed := _FIXED & set(manifest.attributes):
+        return f"it changes {', '.join(sorted(changed))}"
+    if [part.file for part in manifest.parts] != [part_name(number) for number in range(len(manifest.parts))]:
+        return "its parts are not all there, in their order"
+    for part in manifest.parts:
+        for prefix in ("", WARMUP):
+            draws = {part.draws.get(prefix + group, 0) for group in (POSTERIOR, SAMPLE_STATS) if prefix + group in held}
+            if len(draws) > 1 or not set(part.draws) <= held:
+                return f"{part.file} does not hold as many draws as statistics"
+    sizes: dict[tuple[str, str], int] = {}
+    arrays = [(key, shape, 2) for key, (_, shape) in manifest.variables.items()]
+    arrays += [(key, shape, 0) for static in manifest.static for key, (_, shape) in static.arrays.items()]
+    for key, shape, skip in arrays:
+        group, name = key.split("/", 1)
+        names = dims_of(name, len(shape) + skip, run.dims, skip=skip)
+        if len(set(names)) < len(names):
+            return f"the dimensions of {ascii(name)[1:-1]} have one name"
+        for dim, size in zip(names, shape, strict=True):
+            if sizes.setdefault((group, dim), size) != size:
+                return f"the dimension {ascii(dim)[1:-1]} has two sizes"
+    return ""
+
+
+def part_name(number: int) -> str:
+    """The file of so many parts' next one."""
+    return f"p000-{number:06d}.npz"
 
 
 def write_words(path: Path, words: BaseModel) -> None:

@@ -12,7 +12,7 @@ from bnnzoo.errors import UsageError
 from bnnzoo.store import attributes, checkpoint, parts, walk
 from bnnzoo.store.checkpoint import Checkpoint
 from bnnzoo.store.parts import Unfinished, parts_folder
-from bnnzoo.store.schema import POSTERIOR, SAMPLE_STATS, SAMPLED, dims_of
+from bnnzoo.store.schema import OBSERVED_DATA, POSTERIOR, SAMPLE_STATS, SAMPLED, dims_of
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -33,8 +33,27 @@ def check(path: Path) -> None:
     with h5py.File(path, "r") as file:
         if "recipe" not in file.attrs or POSTERIOR not in file:
             raise UsageError(f"{path}: a NetCDF file, but not of bnnzoo: no recipe, or no posterior in it")
-        if reason := attributes.fault(file.attrs):
+        if reason := _fault(file.attrs) or _miscounted(file):
             raise UsageError(f"{path}: damaged: {reason}")
+
+
+def _fault(attrs: Any) -> str:
+    try:
+        return attributes.fault(attrs) or attributes.contradiction(attrs)
+    except UsageError as error:
+        return f"its recipe: {error}"
+
+
+def _miscounted(file: h5py.File) -> str:
+    """Which count of the root attributes is not that of the arrays; empty where all are."""
+    counts = {"draws_done": f"{POSTERIOR}/{SAMPLED[1]}", "rows": f"{OBSERVED_DATA}/y"}
+    for name, where in counts.items():
+        # The rows of a federated run stay with their parties.
+        held = file.get(where)
+        count = held.shape[0] if isinstance(held, h5py.Dataset) and held.ndim else 0
+        if name in file.attrs and count != file.attrs[name] and (name != "rows" or count):
+            return f"its attribute {name} is not the number of {where}"
+    return ""
 
 
 def is_unfinished(path: Path) -> bool:
@@ -106,15 +125,32 @@ def open_tree(path: Path) -> xr.DataTree:
                     raise ValueError(
                         f"{group.name}/{name} has {len(values.shape)} dimensions, {len(values.dims)} named"
                     )
+                if reason := _decoded(values):
+                    raise ValueError(f"{group.name}/{name} {reason}")
         return tree
     # A tree that was walked over may still be no NetCDF: xarray fails on it in ways of its own.
     except Exception as error:
         raise UsageError(f"{path}: not a NetCDF file of bnnzoo ({' '.join(str(error).split())[:200]})") from error
 
 
+def _decoded(values: xr.Variable) -> str:
+    """What attributes of an array have made of its numbers, which bnnzoo never asks for; empty where nothing.
+
+    NetCDF's conventions scale, shift, mask, and turn numbers into truth or time.
+    """
+    how = values.encoding
+    if values.dtype.kind not in "biuf" or (values.dtype.kind == "b" and np.dtype(how.get("dtype", "i1")).itemsize > 1):
+        return f"is numbers that an attribute makes {ascii(values.dtype.name)[1:-1]}"
+    changed = sorted({"scale_factor", "add_offset", "missing_value", "_Unsigned"} & set(how))
+    fill = how.get("_FillValue")
+    if fill is not None and not np.all(np.isnan(np.asarray(fill, float))):
+        changed.append("_FillValue")
+    return f"has the attribute {changed[0]}" if changed else ""
+
+
 def _checked(run: Unfinished) -> Unfinished:
     """A run whose root attributes are what they must be."""
-    if reason := attributes.fault(run.attributes):
+    if reason := _fault(run.attributes):
         raise UsageError(
             f"{run.folder / parts.HEADER}: damaged: {reason}; put it back from a copy, or start with --force"
         )

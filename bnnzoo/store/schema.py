@@ -75,7 +75,7 @@ def row_dims(train: Dataset, scaler: Scaler) -> dict[str, list[str]]:
         "y": ["row", *targets],
         "x_test": ["test_row", *inputs],
         KEPT_ROWS: ["kept_row", *inputs],
-        "f": ["kept_row", "output"],
+        f"{POSTERIOR}/f": ["kept_row", "output"],
         "y_test": ["test_row", *targets],
         "x_mean": scale,
         "x_sd": scale,
@@ -104,8 +104,12 @@ def linearised_points(constant: Group, blocks: Iterable[str]) -> list[np.ndarray
 def dims_of(name: str, array_ndim: int, dims: Dims, *, skip: int = 0) -> list[str]:
     """The names of a variable's dimensions after the first `skip`: as given, or counted.
 
-    A sampler's statistic may have the name of something else, such as the data's, and more dimensions.
+    What grows with the run is named with its group: a parameter or a statistic may be called like the data.
     """
     count = array_ndim - skip
-    given = list(dims.get(name, ()))[:count]
-    return given if len(given) == count else [f"{name}_dim_{i}" for i in range(count)]
+    given = list(dims.get(f"{POSTERIOR}/{name}" if skip else name, ()))[:count]
+    return (
+        given
+        if len(given) == count and not (skip and set(given) & set(SAMPLED))
+        else [f"{name}_dim_{i}" for i in range(count)]
+    )

@@ -104,7 +104,7 @@ class Store:
         """Write one chunk as a part, then the manifest that makes it count."""
         self._lock.check()
         manifest, arrays = self.run.manifest, parts.flat(groups)
-        name = f"p000-{len(manifest.parts):06d}.npz"
+        name = parts.part_name(len(manifest.parts))
         path = self.folder / name
         npz.write(path, arrays)
         draws = {group: next(iter(values.values())).shape[1] for group, values in groups.items() if values}

@@ -1,0 +1,61 @@
+"""The words of an unfinished run's files, and what each of them may be."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from bnnzoo.store.schema import CONSTANT_DATA, OBSERVED_DATA, Attributes
+
+_Count = Annotated[int, Field(ge=0, lt=2**40)]
+_Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+_Array = tuple[str, list[int]]
+# A group and a variable, whose name is no path.
+_Key = Annotated[str, Field(pattern=r"^[a-z_]{1,64}/[^/.\x00][^/\x00]{0,200}$")]
+_StaticKey = Annotated[str, Field(pattern=rf"^({OBSERVED_DATA}|{CONSTANT_DATA})/[^/.\x00][^/\x00]{{0,200}}$")]
+_Dims = dict[str, list[Annotated[str, Field(pattern=r"^[^/.\x00-\x1f][^/\x00-\x1f]{0,200}$")]]]
+
+
+class _Words(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Header(_Words):
+    """What the run is. Never changes."""
+
+    attributes: Attributes
+    dims: _Dims
+    variable_attributes: dict[str, Attributes] = {}
+
+
+class Static(_Words):
+    """A file of arrays that do not grow."""
+
+    file: Annotated[str, Field(pattern=r"^data(-\d{6})?\.npz$")]
+    sha256: _Digest
+    arrays: dict[_StaticKey, _Array]
+    dims: _Dims = {}
+
+
+class Part(_Words):
+    """A file of draws."""
+
+    file: Annotated[str, Field(pattern=r"^p000-\d{6,9}\.npz$")]
+    bytes: _Count
+    sha256: _Digest
+    draws: dict[str, _Count]
+    """How many a chain, by group."""
+
+
+class Manifest(_Words):
+    """What counts."""
+
+    header: _Digest
+    static: list[Static]
+    chains: _Count = 0
+    variables: dict[_Key, _Array] = {}
+    """Type and shape of one draw of one chain, of each variable that grows."""
+    parts: list[Part] = []
+    attributes: Attributes = {}
+    """Root attributes that change while the run goes on."""
