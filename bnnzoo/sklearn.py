@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from jaxtyping import Float, Shaped
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
@@ -82,8 +83,12 @@ class _Bayesian(BaseEstimator):
 
     def _sample(self, X: Any, y: Shaped[np.ndarray, "row *target"], task: str) -> None:
         options = {name: value for name, value in self.get_params(deep=False).items() if value is not None}
-        data = (X, y) if _is_table(X) else from_arrays(X, y, task=task, feature_names=self._names())
-        if not _is_table(X):
+        data = (
+            (X, y)
+            if is_frame(X) and (self._is_table or self.missing != "error")
+            else from_arrays(X, y, task=task, feature_names=self._names())
+        )
+        if not isinstance(data, tuple):
             del options["missing"], options["unseen"]
         model, sampler = options.pop("model"), options.pop("sampler")
         # Without `out` a run's folder stays until Python ends: too long for the hundreds of runs of a grid search.
@@ -105,8 +110,22 @@ class _Bayesian(BaseEstimator):
         if self._is_table:
             validate_data(self, X, reset=False, skip_check_array=True)
         else:
-            X = validate_data(self, X, reset=False, dtype=np.float64)
+            X = validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite=self._finite())
+            X = self._framed(X)
         return load_inputs(X, self.run_.predictor.signature)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = self.missing != "error"
+        return tags
+
+    def _finite(self) -> Any:
+        """What scikit-learn is to make of cells that are missing."""
+        return True if self.missing == "error" else "allow-nan"
+
+    def _framed(self, X: Any) -> Any:
+        """An array as a table, where its missing cells are to be filled in."""
+        return X if self.missing == "error" else pd.DataFrame(X, columns=[f"x{i}" for i in range(X.shape[1])])
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = {**super().__getstate__()}  # pyright: ignore[reportGeneralTypeIssues]
@@ -142,7 +161,9 @@ class BayesianRegressor(RegressorMixin, _Bayesian):
             validate_data(self, X, skip_check_array=True)
             y = _check_y(y, multi_output=True, y_numeric=True, estimator=self)
         else:
-            X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
+            how = {"dtype": np.float64, "ensure_all_finite": self._finite()}
+            X, y = validate_data(self, X, y, multi_output=True, y_numeric=True, **how)
+            X = self._framed(X)
         self._flat = np.ndim(y) == 1
         self._sample(X, np.asarray(y, np.float64), "regression")
         return self
@@ -189,7 +210,8 @@ class BayesianClassifier(ClassifierMixin, _Bayesian):
         if self._is_table:
             validate_data(self, X, skip_check_array=True)
         else:
-            X, y = validate_data(self, X, y, dtype=np.float64)
+            X, y = validate_data(self, X, y, dtype=np.float64, ensure_all_finite=self._finite())
+            X = self._framed(X)
         y = column_or_1d(y, warn=True)
         check_classification_targets(y)
         self.classes_ = np.unique(y)

@@ -35,6 +35,7 @@ _LENGTHS = {
     *("start_steps", "start_held_out", "budget", "until"),
 }
 """The options that a posterior made by hand leaves open."""
+_FEW_ROWS = 10
 
 
 def sample(
@@ -164,6 +165,9 @@ def run_recipe(
         problem = Problem.of(recipe, dataset, model)
         for note in problem.train.notes if problem.train else ():
             tell(Progress("note", 0, 0, note=note))
+        if problem.train is not None and problem.train.num_data < _FEW_ROWS:
+            few = f"only {problem.train.num_data} training rows: what is predicted is mostly the prior's"
+            tell(Progress("note", 0, 0, note=few))
         launch(problem, out, force=force, tell=tell, stop=stop)
     return open(out, model=model)
 

@@ -139,7 +139,9 @@ def test_a_column_taken_for_numbers_holds_what_python_reads(tmp_path, cells):
     except UsageError:
         return
     if data.encoding is None:
-        np.testing.assert_allclose(data.x[:, 0], [np.float32(float(cell)) for cell in cells], rtol=1e-6)
+        np.testing.assert_allclose(
+            data.x[:, 0], [np.float32(float(cell.replace("\u2212", "-"))) for cell in cells], rtol=1e-6
+        )
 
 
 LEVELS = st.text(st.sampled_from("abcé \"',;.-_=1"), min_size=1, max_size=6).map(lambda text: f"l{text}".strip())

@@ -61,7 +61,7 @@ STATIC = {
         "none": np.zeros((0, 3), np.float32),
     },
 }
-DIMS = {"y": ["row", "target"], "x": ["row", "height", "width"], "weight": ["output", "input"]}
+DIMS = {"y": ["row", "target"], "x": ["row", "height", "width"], "posterior/weight": ["output", "input"]}
 
 
 def part(start: int, draws: int, chains: int = 2) -> dict[str, dict[str, np.ndarray]]:

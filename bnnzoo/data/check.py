@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,8 +70,8 @@ def finite_float32(values: NDArray[Any], where: str, columns: Sequence[str] = ()
     raise UsageError(f"{place}: {problem}{and_more(more)}; {cure}")
 
 
-def is_coarse(values: NDArray[Any], *, share: float = 0.01) -> bool:
-    """Whether float32 moves any of these numbers by more than a share of their standard deviation.
+def is_coarse(values: NDArray[Any], *, share: float = 0.05, origin: Literal["zero", "smallest"] = "zero") -> bool:
+    """Whether float32 moves any of these numbers, counted from an origin, by more than a share of their sd.
 
     So it is where numbers differ by little from one another and by much from 0: seconds since 1970.
     """
@@ -79,6 +79,7 @@ def is_coarse(values: NDArray[Any], *, share: float = 0.01) -> bool:
     if not exact.size or exact.max() == exact.min():
         return False
     with np.errstate(over="ignore", invalid="ignore"):
+        exact = exact - exact.min() if origin == "smallest" else exact
         return bool(np.max(np.abs(exact - exact.astype(np.float32))) > share * exact.std())
 
 
@@ -86,8 +87,8 @@ def refuse_coarse(values: NDArray[Any], where: str) -> None:
     """Raise if the differences between these numbers would be lost in float32."""
     if is_coarse(values):
         raise UsageError(
-            f"{where}: single precision does not tell these numbers apart: they are near {np.mean(values):.6g} and "
-            f"their sd is {np.std(values.astype(np.float64)):.3g}; subtract a constant from them"
+            f"{where}: float32 cannot hold these numbers: they are near {np.mean(values):.6g} and their sd is "
+            f"{np.std(values.astype(np.float64)):.3g}, of which it loses too much; subtract a constant, or rescale them"
         )
 
 

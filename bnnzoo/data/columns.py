@@ -24,7 +24,9 @@ Kind = Literal["number", "boolean", "date", "time", "text"]
 MISSING = frozenset({"", "nan", "+nan", "-nan", "na", "n/a", "#n/a", "#na", "null", "none", "<na>", "nat"})
 """Cells that say that there is nothing, whatever their case."""
 
-_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?inf(?:inity)?", re.IGNORECASE)
+_NUMBER = re.compile(
+    r"[+\u2212-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+\u2212-]?inf(?:inity)?", re.IGNORECASE
+)
 _BOOLEAN = re.compile(r"true|false", re.IGNORECASE)
 _TIME = re.compile(r"(?:[01]?[0-9]|2[0-3]):[0-5][0-9](?::[0-5][0-9](?:\.[0-9]+)?)?")
 _DATE = re.compile(
@@ -33,8 +35,11 @@ _DATE = re.compile(
     r"|[0-9]{4}-[0-9]{1,2}"
 )
 _OTHER_DATE = re.compile(r"[0-9]{1,2}([-/.])[0-9]{1,2}\1(?:[0-9]{4}|[0-9]{2})(?:\s[0-9:.]+)?")
-_DRESSED_NUMBER = re.compile(  # a decimal comma, thousands separators, a currency, a percent sign
+_OTHER_TIME = re.compile(r"[0-9]{1,2}:[0-9]{2}(?::[0-9]{2})?\s?[ap]\.?m\.?", re.IGNORECASE)
+_DRESSED_NUMBER = re.compile(
+    # a decimal comma, thousands separators, a currency, a percent sign; Fortran's exponents; hexadecimal digits
     r"[+-]?[$€£¥]?\s?(?:[0-9]{1,3}(?:[,.'\s\u202f][0-9]{3})+(?:[.,][0-9]+)?|[0-9]*[.,]?[0-9]+)\s?[%$€£¥]?"
+    r"|[+-]?[0-9]+\.?[0-9]*[dD][+-]?[0-9]+|0[xX][0-9a-fA-F]+"
 )
 _NOT_A_NUMBER_CURE = "write plain numbers (1234.5), leave a cell that is missing empty, or --drop NAME"
 _DATE_CURE = "write dates as YYYY-MM-DD, or --drop NAME"
@@ -75,8 +80,9 @@ def interpret(name: str, series: Any, faults: Faults, *, shown: Callable[[int], 
             return _text(name, codes, [as_text(value) for value in values], ordered=True)
         return _Reader(name, codes, [as_text(value) for value in values], faults, shown).read(kind)
     found = _kind_of_dtype(dtype)
-    if found and kind in ("", found):
-        return Cells(name, found, _days(series) if found == "date" else _floats(series))
+    # Where a model was trained on 0 and 1, truth is a number.
+    if found and kind in ("", found, "number" if found == "boolean" else found):
+        return Cells(name, kind or found, _days(series) if found == "date" else _floats(series))  # type: ignore[arg-type]
     try:
         codes, uniques = pd.factorize(series)
         strangers = {type(value).__name__ for value in uniques if not isinstance(value, _CELLS)}
@@ -127,9 +133,11 @@ class _Reader(NamedTuple):
 
     def read(self, kind: str) -> Cells:
         present = [text for text in self.texts if text.casefold() not in MISSING]
-        kind = kind or self._kind(present)
+        kind_known, kind = bool(kind), kind or self._kind(present)
         if kind == "number":
-            return self._numbers("number", _NUMBER, float, _NOT_A_NUMBER_CURE, "not a number")
+            if kind_known and present and all(_BOOLEAN.fullmatch(text) for text in present):
+                return self._numbers("number", _BOOLEAN, _truth, _NOT_A_NUMBER_CURE, "not a number")
+            return self._numbers("number", _NUMBER, _number, _NOT_A_NUMBER_CURE, "not a number")
         if kind == "boolean":
             cure = "write True or False, or --drop NAME"
             return self._numbers("boolean", re.compile(r"true|false|[01]", re.I), _truth, cure, "not a boolean")
@@ -157,6 +165,8 @@ class _Reader(NamedTuple):
                 return kind
         if all(_OTHER_DATE.fullmatch(text) for text in present):
             return "date"
+        if all(_OTHER_TIME.fullmatch(text) for text in present):
+            return "time"
         return "number" if all(_DRESSED_NUMBER.fullmatch(text) for text in present) else "text"
 
     def _numbers(
@@ -223,6 +233,10 @@ def _days(series: Any) -> Float[np.ndarray, " row"]:
 
 def _hours(text: str) -> float:
     return sum(float(part) / 60**i for i, part in enumerate(text.split(":")))
+
+
+def _number(text: str) -> float:
+    return float(text.replace("\u2212", "-"))
 
 
 def _truth(text: str) -> float:

@@ -293,12 +293,16 @@ def label_array(values: ArrayLike, where: str) -> NDArray[Any]:
 
 def numeric_array(values: ArrayLike, where: str) -> NDArray[Any]:
     """`values` as an array [N, ...], N >= 1, of booleans, whole numbers or floats and nothing else."""
+    if hasattr(values, "toarray"):
+        raise UsageError(f"{where} is a sparse matrix; give x.toarray()")
     if np.ma.is_masked(values):
         raise UsageError(f"{where} is a masked array; fill in or drop the masked entries")
     try:
         array = np.asarray(values)
     except (ValueError, TypeError) as error:
         raise UsageError(f"{where} is not an array of numbers; its rows must have equal lengths") from error
+    if array.dtype.kind in "mM":
+        raise UsageError(f"{where} holds dates; give them as a column of a data frame, or as numbers")
     if array.dtype.kind not in "biuf":
         raise UsageError(f"{where} has dtype {array.dtype}, not numbers; convert it with x.astype('float32')")
     if array.ndim == 0:

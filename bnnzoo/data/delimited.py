@@ -29,6 +29,13 @@ DELIMITERS = {".csv": ",", ".tsv": "\t"}
 
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _CHUNK = 2**22
+_OTHERS = {
+    b"\x1f\x8b": "packed by gzip; unpack it first (gunzip)",
+    b"PK\x03\x04": "a zip archive or a spreadsheet, not text; save the table as CSV",
+    b"#": "the first line begins with #; it must be the header, the columns' names alone",
+    b"sep=": "the first line names the separator; leave it out, and write the fields with commas",
+}
+"""What files begin with that are no table whose first line is its header."""
 
 
 class DelimitedTable:
@@ -172,6 +179,9 @@ def _text_of(path: Path) -> tuple[bytes, int]:
         raw = path.read_bytes()
     except OSError as error:
         raise UsageError(f"{where}: cannot be read ({error.strerror})") from error
+    for magic, what in _OTHERS.items():
+        if raw.startswith(magic):
+            raise UsageError(f"{where}: {what}")
     if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise UsageError(f"{where}: UTF-16 text, not UTF-8; save it as UTF-8")
     start = len(codecs.BOM_UTF8) if raw.startswith(codecs.BOM_UTF8) else 0

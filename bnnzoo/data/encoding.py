@@ -78,6 +78,9 @@ class Encoding:
                     _NO_CATEGORIES, f"{problem}, no categories", "--drop NAME, or write its content as numbers"
                 )
                 faults.add(column.name, fault)
+            if column.kind == "number" and is_coarse(column.numbers, share=_COARSE, origin="smallest"):
+                about, problem = "too small for float32", "its numbers are too close to 0 for float32"
+                faults.add(column.name, Fault(about, problem, "rescale the column, or --drop NAME"))
             far = column.kind == "number" and is_coarse(column.numbers, share=_COARSE)
             counted = (column.kind == "date" or far) and not column.is_missing.all()
             origin = float(np.nanmin(column.numbers)) if counted else 0.0
@@ -198,6 +201,6 @@ def check_cells(
         elif missing and absent.any():
             row = int(np.argmax(absent))
             raw = shown(row, column.name).strip()
-            said = "not a number (nan)" if column.kind == "number" else f"a missing cell ({raw})"
+            said = "not a number (nan)" if raw.casefold() == "nan" else f"a missing cell ({raw})"
             problem = said if raw else "an empty cell"
             faults.add(column.name, Fault("with missing cells", problem, missing, row + 1, int(absent.sum())))

@@ -21,6 +21,8 @@ class FrameTable:
     """A data frame as a table; names that are not text are written as such."""
 
     def __init__(self, frame: Any, where: str = "data"):
+        if type(frame).__module__.startswith("pyarrow"):
+            frame = frame.to_pandas()
         if not hasattr(frame, "__len__"):
             raise UsageError(f"{where}: {type(frame).__name__}: its rows are not there yet; give frame.collect()")
         self.where = where

@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 from bnnzoo.data.dataset import Dataset, Labelled, from_arrays, from_rows
 from bnnzoo.errors import UsageError
 
+_MOST_SHRINKS, _ALWAYS_FITS = 50, 2**28
+"""An archive may unpack to so many times its size, or to so many bytes."""
+
 
 class NpzFile:
     """An archive: `x` and `y` to train or test on, one of them for a density, `x` or just `arr_0` to predict for."""
@@ -53,16 +56,27 @@ class NpzFile:
                 archive = np.load(file, allow_pickle=False)
                 if not isinstance(archive, np.lib.npyio.NpzFile):
                     raise UsageError(f"{self.where}: not an .npz archive but one array; {cure}")
+                _check_sizes(archive, self._path.stat().st_size)
                 missing = [name for name in names if name not in archive.files]
                 if missing:
                     held = ", ".join(archive.files) or "nothing"
                     raise UsageError(f"{self.where}: no array {missing[0]}, it holds {held}; {cure}")
                 return {name: archive[name] for name in names or archive.files}
-        except UsageError:
-            raise
+        except UsageError as error:
+            raise UsageError(str(error) if str(error).startswith(self.where) else f"{self.where}: {error}") from error
         except Exception as error:  # zipfile, zlib, struct, NumPy's header parser: each has its own
             if "Object arrays" in str(error):
                 problem = "an array of Python objects, which is never unpickled; save arrays of numbers"
             else:
                 problem = f"not an .npz archive of arrays, or a damaged one ({type(error).__name__}); write it again"
             raise UsageError(f"{self.where}: {problem}") from error
+
+
+def _check_sizes(archive: Any, size: int) -> None:
+    """Refuse what unpacks to far more than the file, before it does; and two arrays of one name."""
+    members = archive.zip.infolist()
+    if len({member.filename for member in members}) < len(members):
+        raise UsageError("two arrays of one name; write it again")
+    unpacked = sum(member.file_size for member in members)
+    if unpacked > _MOST_SHRINKS * size + _ALWAYS_FITS:
+        raise UsageError(f"unpacks from {size} to {unpacked} bytes: save it with np.savez, which does not pack")

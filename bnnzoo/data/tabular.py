@@ -116,7 +116,8 @@ def _new_rows(
         check_cells(inputs, faults, table.shown, missing=cure, trained=True)
     else:
         check_cells(inputs, faults, table.shown, missing="", trained=True)
-    check_cells(labels[: len(targets)], faults, table.shown, missing="" if leave_out else "leave such rows out")
+    absent = "" if leave_out else "leave such rows out"
+    check_cells(labels[: len(targets)], faults, table.shown, missing=absent, trained=True)
     kept = ~np.any([column.is_missing for column in cells], 0) if leave_out else np.ones(len(cells[0].numbers), bool)
     inputs = encoding.held_to(inputs, faults, kept)
     faults.check()
@@ -237,6 +238,9 @@ def _warn_of_targets(cells: Sequence[Cells], where: str) -> None:
 
 def _encoding_notes(encoding: Encoding) -> list[str]:
     notes = []
+    texts = [f"{c.name} ({len(c.levels)})" for c in encoding.columns if c.kind == "text"]
+    if texts:
+        notes.append(f"text, an input for each level: {listed(texts)}")
     for column in encoding.columns:
         if column.kind == "date":
             day = np.datetime64(0, "D") + np.timedelta64(int(column.origin // 1), "D")
@@ -256,9 +260,9 @@ def joined(x: Any, y: Any) -> tuple[Any, tuple[str, ...]]:
     columns: dict[str, Any]
     if is_frame(y):
         targets = FrameTable(y, "y")
-        columns = {str(name): series.to_numpy() for name, series in targets.frame(targets.names).items()}
+        columns = {str(name): series.array for name, series in targets.frame(targets.names).items()}
     else:
-        array, name = np.asarray(y), str(getattr(y, "name", None) or "y")
+        array, name = getattr(y, "array", np.asarray(y)), str(getattr(y, "name", None) or "y")
         several = array.T if array.ndim == 2 else [array]
         columns = {name if len(several) == 1 else f"{name}{i}": column for i, column in enumerate(several)}
     for name, column in columns.items():

@@ -88,7 +88,7 @@ def _note(target: Cells, task: str, names: Sequence[str]) -> str:
     if target.kind != "number":
         return f"target {target.name}: classification with the classes {listed(names)}" if names else ""
     present = np.unique(target.numbers)
-    if present.size > MOST_INFERRED_CLASSES or not np.all(present == np.floor(present)):
+    if not 1 < present.size <= MOST_INFERRED_CLASSES or not np.all(present == np.floor(present)):
         return ""
     what = f"{present.size} whole numbers from {int(present[0])} to {int(present[-1])}"
     if task == "classification":
@@ -151,8 +151,7 @@ def codes_of(
 def _check_several(names: Sequence[str], where: str, column: str) -> None:
     if len(names) < 2:
         raise UsageError(
-            f"{_place(where, 0, column, whole=True)}: every row has label {names[0]}; classification needs two "
-            "classes, or ask for --task regression"
+            f"{_place(where, 0, column, whole=True)}: every row has label {names[0]}; classification needs two classes"
         )
 
 

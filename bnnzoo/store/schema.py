@@ -15,7 +15,7 @@ Group = Mapping[str, np.ndarray]
 """The variables of a group, by name."""
 Attributes = dict[str, str | int | float]
 Dims = Mapping[str, list[str]]
-"""The names of a variable's dimensions; of one that grows with the run, those after chain, draw."""
+"""The names of a variable's dimensions; of one that grows, under posterior/NAME, those after chain, draw."""
 
 POSTERIOR = "posterior"
 SAMPLE_STATS = "sample_stats"
