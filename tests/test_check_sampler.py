@@ -340,8 +340,13 @@ def test_command_used_wrongly_is_one_line(words, said, capsys):
 # ---- every registered sampler --------------------------------------------------------------------
 
 
-UNSEEN = ("confidence",)
-"""Biased by what is known of it, but by less than a check sees: its bound waits for most of the rows."""
+UNSEEN = ("confidence", "mclmc")
+"""Biased by what is known of them, but by less than a check sees: the bound waits for most of the rows; the energy moves
+so little that variances are 3 % too small."""
+
+
+UNDECIDED = {"minibatch-barker": {"network"}}
+"""Nothing is found there; but the chains mix so slowly that a bias of 10 % would not be."""
 
 
 @pytest.mark.slow
@@ -351,6 +356,11 @@ def test_every_registered_sampler_is_what_it_says(name):
     # Laplace's own choice needs a network's outputs, which most targets have not, and is exact for linear regression.
     settings = {"curvature": "fisher", "predictive": "network"} if name == "laplace" else {}
     report = check_sampler(registry.load("samplers", name)(**settings))
+    undecided = {outcome.target for outcome in report.outcomes if outcome.state == "undecided"}
+    assert undecided == UNDECIDED.get(name, set())
+    if undecided:
+        assert all(row.passed for row in report.rows)
+        return
     assert report.passed == (entry.exactness in ("exact", "noise-corrected") or name in UNSEEN), str(report)
     if entry.exactness == "exact":
         tested = {outcome.target for outcome in report.outcomes if outcome.state == "tested"}

@@ -110,6 +110,16 @@ def sealed(name: str, make: Callable[[Path], Any]) -> Callable[[Path], None]:
     return change
 
 
+def resealed(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:
+    """Another header, by somebody who also writes its digest."""
+
+    def make(folder: Path) -> None:
+        says(change, "header.json")(folder)
+        says(lambda words: words.update(header=npz.sha256(folder / "header.json")))(folder)
+
+    return make
+
+
 def _bomb(path: Path) -> None:
     """Zeros that would be 500 MB, packed into 500 kB; the header promises 3.2 GB."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("posterior/weight.npy", "w") as file:
@@ -173,8 +183,23 @@ DAMAGE: dict[str, tuple[str, Callable[[Path], None]]] = {
     ),
     "manifest cut": ("p000.json", cut("p000.json")),
     "manifest is a device": ("p000.json", instead("p000.json", lambda path: path.symlink_to("/dev/zero"))),
-    "more draws than there are": (FIRST, says(lambda words: words["parts"][0]["draws"].update(posterior=10**9))),
+    "more draws than there are": ("p000.json", says(lambda words: words["parts"][0]["draws"].update(posterior=10**9))),
     "more chains than there are": (FIRST, says(lambda words: words.update(chains=10**9))),
+    "manifest without a part": ("p000.json", says(lambda words: words["parts"].pop(1))),
+    "manifest with a part twice": ("p000.json", says(lambda words: words["parts"].insert(1, words["parts"][0]))),
+    "manifest in reversed order": ("p000.json", says(lambda words: words["parts"].reverse())),
+    "manifest with another seed": ("p000.json", says(lambda words: words["attributes"].update(seed=5))),
+    "manifest with parameters that are data": (
+        "p000.json",
+        says(lambda words: words["static"][0]["arrays"].update({"posterior/zz": ["float32", [2]]})),
+    ),
+    "a dimension called ..": ("header.json", resealed(lambda words: words["dims"].update(x=["../r", "a"]))),
+    "two dimensions of one name": ("p000.json", resealed(lambda words: words["dims"].update(x=["row", "row"]))),
+    "a dimension of two sizes": ("p000.json", resealed(lambda words: words["dims"].update(x_test=["row", "feature"]))),
+    "header of another seed than its recipe's": (
+        "header.json",
+        resealed(lambda words: words["attributes"].update(seed=8)),
+    ),
     "header changed": ("header.json", says(lambda words: words["attributes"].update(seed=8), "header.json")),
     "another option in the header": (
         "header.json",
@@ -343,3 +368,63 @@ def draws(found: bnnzoo.Run) -> dict[str, np.ndarray]:
 def test_the_page_counts_the_cases():
     rows = re.findall(r"^\| (run files|parts) \| (\d+) \|", PAGE.read_text(), re.MULTILINE)
     assert dict(rows) == {"run files": str(len(HOSTILE)), "parts": str(len(DAMAGE))}
+
+
+# ---- what agrees with its digests, and not with the run ------------------------------------------
+
+
+def _reworded(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:
+    """Other words of the newest checkpoint, and of the run's header as it is."""
+
+    def make(folder: Path) -> None:
+        arrays = npz.read(folder / "checkpoint.npz")
+        words = json.loads(arrays["words"].tobytes())
+        change(words)
+        npz.write(folder / "checkpoint.npz", arrays | {"words": np.frombuffer(json.dumps(words).encode(), np.uint8)})
+
+    return make
+
+
+def _redated(change: Callable[[dict[str, np.ndarray]], Any]) -> Callable[[Path], None]:
+    """Other data, and their digest and sizes in the manifest."""
+
+    def make(folder: Path) -> None:
+        arrays = npz.read(folder / "data.npz")
+        change(arrays)
+        npz.write(folder / "data.npz", arrays)
+        about = {name: [array.dtype.name, list(array.shape)] for name, array in arrays.items()}
+        digest = npz.sha256(folder / "data.npz")
+        says(lambda words: words["static"][0].update(sha256=digest, arrays=about))(folder)
+
+    return make
+
+
+LIES: dict[str, Callable[[Path], None]] = {
+    "no step yet": _reworded(lambda words: words.update(next_step=0)),
+    "a step before the first": _reworded(lambda words: words.update(next_step=-5)),
+    "a step beyond the last": _reworded(lambda words: words.update(next_step=2**62)),
+    "another step": _reworded(lambda words: words.update(next_step=words["next_step"] + 1)),
+    "fewer parts": _reworded(lambda words: words.update(num_parts=words["num_parts"] - 1)),
+    "more parts": _reworded(lambda words: words.update(num_parts=99)),
+    "a field that no sampler has": _reworded(lambda words: words.update(tuned={"zzz": 1})),
+    "a field of another kind": _reworded(lambda words: words.update(tuned={"step_size": "x"})),
+    "seconds of something else": _reworded(lambda words: words["seconds"].update(zz=1.0)),
+    "sums of one chain": _reworded(lambda words: words["totals"].update(lp=[1.0])),
+    "no draws at all": says(lambda words: words.update(parts=[], chains=0, variables={})),
+    "other rows": _redated(lambda arrays: arrays["constant_data/x"].__iadd__(1)),
+    "fewer targets": _redated(lambda arrays: arrays.update({"observed_data/y": arrays["observed_data/y"][:5]})),
+    "no targets": _redated(lambda arrays: arrays.pop("observed_data/y")),
+    "no rows": _redated(
+        lambda arrays: arrays.update({n: arrays[n][:0] for n in ("observed_data/y", "constant_data/x")})
+    ),
+}
+
+
+@pytest.mark.parametrize("case", LIES)
+def test_a_lie_is_found_before_anything_is_written(case, run):
+    folder = store.parts_folder(run)
+    LIES[case](folder)
+    before = {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix in (".npz", ".json")}
+    with pytest.raises(UsageError, match=r"damaged|the file does not say what its data are"):
+        zoo.resume(run)
+    assert {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix in (".npz", ".json")} == before

@@ -254,6 +254,7 @@ def test_the_log_shows_that_no_row_left(tmp_path):
         list(read_log(tmp_path / "nowhere"))
 
 
+@pytest.mark.filterwarnings("ignore:regime")  # of a run of one draw
 def test_the_same_request_is_answered_by_the_same_bits_and_another_by_other_noise(tmp_path):
     party = parties(tmp_path, noise_sd=1.0)["a"]
     coordinator = Coordinator({"a": party})

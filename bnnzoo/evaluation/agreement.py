@@ -48,8 +48,10 @@ def check(tree: xr.DataTree, path: Path | None, problem: Problem) -> None:
         found = _variable(tree, name)
         if found is None:
             raise _damaged(path, name, "is not in it")
-        kinds = "f" if name.startswith(f"{schema.POSTERIOR}/") else "biuf"
-        if found.shape != shape or found.dtype.kind not in kinds or found.dtype.itemsize > 8:
+        right = found.dtype.kind in "biuf"
+        if name.startswith(f"{schema.POSTERIOR}/"):
+            right = found.dtype == problem.recipe.precision
+        if found.shape != shape or not right:
             raise _damaged(path, name, f"is {found.dtype}{list(found.shape)}, not {list(shape)}")
 
 

@@ -112,7 +112,7 @@ def relaunch(
         UsageError: if this machine would not give the same draws and `allow_inexact` is not given.
     """
     attributes, static = run.attributes, run.static()
-    problem = Problem.restored(attributes, static["constant_data"], static["observed_data"], model)
+    problem = Problem.restored(attributes, static.get("constant_data", {}), static.get("observed_data", {}), model)
     recipe = problem.recipe
     placement = place(recipe.chain_method, recipe.chains)
     now = provenance.attributes(problem, placement)
