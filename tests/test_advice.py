@@ -59,9 +59,7 @@ def test_advice_that_is_followed_makes_the_run_better(table, bad):
     worst = found["sigma2"].value
     for _ in range(4):
         first = run.predictor.record.findings[0]
-        advised = {
-            name.replace("-", "_"): _value(value) for name, value in OPTION.findall(first.advice.split(", or ")[0])
-        }
+        advised = {name.replace("-", "_"): _value(value) for name, value in OPTION.findall(first.advice.split(",")[0])}
         assert advised, first
         rows = run.attributes["rows"]
         assert advised.get("batch_size", 1) * advised.get("num_batches", 1) <= rows, first

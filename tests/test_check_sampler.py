@@ -341,8 +341,8 @@ def test_command_used_wrongly_is_one_line(words, said, capsys):
 
 
 UNSEEN = ("confidence", "mclmc")
-"""Biased by what is known of them, but by less than a check sees: the bound waits for most of the rows; variances are 3 %
-too small by an energy that moves so little."""
+"""Biased by what is known of them, but by less than a check sees: the bound waits for most of the rows; an energy that
+moves so little makes variances 3 % too small."""
 
 
 UNDECIDED = {"minibatch-barker": {"network"}}
