@@ -57,7 +57,7 @@ def test_advice_that_is_followed_makes_the_run_better(table, bad):
     found = {finding.kind: finding for finding in run.predictor.record.findings}
     assert "sigma2" in found, "the setting is not bad enough to be advised against"
     worst = found["sigma2"].value
-    for _ in range(4):
+    for _ in range(6):
         first = run.predictor.record.findings[0]
         advised = {name.replace("-", "_"): _value(value) for name, value in OPTION.findall(first.advice.split(",")[0])}
         assert advised, first

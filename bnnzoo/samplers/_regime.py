@@ -78,6 +78,7 @@ def regime(
     target_sigma2: float,
     pooled: bool,
     langevin: bool,
+    importance: bool,
 ) -> tuple[Finding, ...]:
     """What is wrong with a run, the worst first, given the means of its statistics over all steps.
 
@@ -85,6 +86,7 @@ def regime(
         sizes: the batches of a step; `budget` the most data that one may look at.
         tuned: warm-up found the step size, and would find a longer one for more data.
         pooled: sigma2 is from the spread over data.
+        importance: rows are drawn by their influence.
         langevin: the noise's sigma2 grows like the step size, else like its square.
     """
     eta = means["step_size"]
@@ -104,7 +106,9 @@ def regime(
             f"use {more}, or {shorter}" if more else f"{all_data}; or use {shorter}" if all_data else f"use {shorter}"
         )
     larger = f"use --sampler.batch-size {2 * sizes.size}" if 4 * sizes.used <= num_data else all_data or smaller
+    # Rows are drawn by their influence once warm-up has looked at them.
     rows = f"use --sampler.sampling importance, a larger --sampler.batch-size than {sizes.size}, or a smaller step"
+    rows = rows if tuned and not importance else larger
     held = (
         ("sigma2", "sigma2", "mean sigma2", MOST_SIGMA2, less),
         (

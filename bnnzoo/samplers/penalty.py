@@ -289,6 +289,7 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
             target_sigma2=float(self.target_sigma2),
             pooled=self.variance == "pooled",
             langevin=self.proposes(posterior.num_data) == "langevin",
+            importance=self.sampling == "importance",
         )
 
 
