@@ -50,6 +50,8 @@ FOUND: dict[str, Case] = {
     "a table's own words damaged": of("parquet", ("flip", 0.6596630553941264, 3)),
     "an array without its scale": of("run", ("attribute", 10, 0, "")),
     "plugins that are nothing": of("parts", ("inner", 1, [0], None), ("seal",)),
+    "a word of ten thousand letters": of("recipe", ("line", 1, "a" * 10_000)),
+    "test targets that are gone": of("run", ("gone", 11), command=15),
     "a network larger than the machine": of("recipe", ("line", 1, "mlp\n  hidden: [1000000, 1000000]")),
 }
 """What the fuzzer has found, or what its reader thought of."""

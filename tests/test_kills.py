@@ -150,9 +150,11 @@ def check_what_is_there(out: Path, whole: Whole) -> None:
         np.testing.assert_array_equal(values, whole.draws[name][:, : values.shape[1]], err_msg=name)
 
 
-def check_end(process: Any, zoo: Zoo) -> None:
+def check_end(process: Any, zoo: Zoo, out: Path) -> None:
     """Done; or, where the kill before came after the last rename, nothing to do."""
-    assert process.exitcode == 0 or "nothing to resume" in zoo.said(), zoo.said()
+    said = zoo.said()
+    assert process.exitcode == 0 or "nothing to resume" in said or f"{out}: exists" in said, said
+    assert store.how_far(out) == "complete"
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -168,7 +170,7 @@ def test_a_hundred_kills_change_no_bit(name, zoo, tmp_path):
             special = {0: in_warm_up, 5: in_the_final_write}.get((kills + turn) % 10)
             process = zoo.start(*words)
             if not killed(process, out, special or at(rng.uniform(0.02, 1.0) * whole.seconds)):
-                check_end(process, zoo)
+                check_end(process, zoo, out)
                 break
             kills += 1
             check_what_is_there(out, whole)
@@ -176,7 +178,7 @@ def test_a_hundred_kills_change_no_bit(name, zoo, tmp_path):
         else:
             process = zoo.start(*words)
             process.join()
-            check_end(process, zoo)
+            check_end(process, zoo, out)
         tiny.assert_same_bits(draws(out), whole.draws)
         assert sorted(p.name for p in out.parent.glob(f".{out.name}*")) == []
         assert not parts.holds_run(store.parts_folder(out))

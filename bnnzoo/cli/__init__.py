@@ -17,7 +17,7 @@ import typer
 from typer.core import TyperGroup
 
 from bnnzoo import signals
-from bnnzoo.cli.output import printable
+from bnnzoo.cli.output import bounded, printable
 from bnnzoo.cli.part_command import SETTINGS
 from bnnzoo.errors import BnnzooError, BnnzooWarning
 from bnnzoo.near import near_names
@@ -181,11 +181,11 @@ def _usage(error: Any, arguments: Sequence[str]) -> str:
 def _say(message: str) -> None:
     with suppress(OSError):  # stderr is full or closed: the exit code still speaks
         for line in message.split("\n") or [""]:
-            print(f"bnnzoo: {printable(line)}", file=sys.stderr)
+            print(f"bnnzoo: {bounded(printable(line))}", file=sys.stderr)
 
 
 def _show_warning(message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any) -> None:
     if issubclass(category, BnnzooWarning):
-        print(f"bnnzoo: warning: {printable(' '.join(str(message).split()))}", file=sys.stderr)
+        print(f"bnnzoo: warning: {bounded(printable(' '.join(str(message).split())))}", file=sys.stderr)
     else:
         print(warnings.formatwarning(message, category, filename, lineno), end="", file=sys.stderr)

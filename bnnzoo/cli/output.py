@@ -13,6 +13,8 @@ import typer
 if TYPE_CHECKING:
     from bnnzoo.evaluation.metrics import Estimate
 
+_LONGEST = 3000
+
 
 def printable(text: str) -> str:
     """Text whose characters that move a cursor, ring a bell or turn the line round are written as escapes."""
@@ -20,6 +22,11 @@ def printable(text: str) -> str:
         return text
     # Astral and lone surrogates are escaped as JSON does it, so that JSON stays JSON.
     return "".join(c if c == "\n" or c.isprintable() else json.dumps(c)[1:-1] for c in text)
+
+
+def bounded(line: str) -> str:
+    """A line that a person can read, whatever a stranger's file has called a thing."""
+    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1000]} ... {line[-900:]}"
 
 
 def print_json(value: Any) -> None:

@@ -30,7 +30,8 @@ class Children:
     """The jobs under way in this process."""
 
     def __init__(self) -> None:
-        self._running: set[subprocess.Popen[bytes]] = set()
+        self._running: dict[subprocess.Popen[bytes], bool] = {}
+        """Whether each has said something: before that it is still importing, and an interrupt would be a traceback."""
         self._asked = 0
         self._lock = threading.Lock()
 
@@ -38,8 +39,8 @@ class Children:
         """Pass a signal on to every job under way, and begin no other."""
         with self._lock:
             self._asked = number
-            for process in self._running:
-                process.send_signal(number)
+            for process, has_begun in self._running.items():
+                process.send_signal(number if has_begun else signal.SIGTERM)
 
     def run(self, job: Job, tell: Callable[[Progress], None]) -> Outcome:
         """Run a job to its end."""
@@ -76,20 +77,21 @@ class Children:
             assert process.stdin is not None
             assert isinstance(process.stdout, io.RawIOBase)
             with self._lock:
-                self._running.add(process)
+                self._running[process] = False
                 if self._asked:
-                    process.send_signal(self._asked)
+                    process.send_signal(signal.SIGTERM)
             with suppress(BrokenPipeError):  # it has ended already
                 process.stdin.write(pickle.dumps(job))
             for line in io.TextIOWrapper(io.BufferedReader(process.stdout), encoding="utf-8", errors="replace"):
                 if progress := _event(line):
+                    self._running[process] = True
                     tell(progress)
                 elif line.strip():
                     said = line.strip().removeprefix("bnnzoo: ")
                     tell(Progress(SAID, 0, 0, note=said))
             code = process.wait()
             with self._lock:
-                self._running.discard(process)
+                del self._running[process]
         return code, said
 
 

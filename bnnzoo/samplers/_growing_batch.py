@@ -113,12 +113,18 @@ def grown(
         moments, _, looks = carry
         return (looks == 0) | ((looks < blocks) & ~enough(moments, looks))
 
+    # Every block is a piece of one permutation, so the same key again: what JAX's check for that would refuse of a key
+    # it allows of its data.
+    words, kind = jax.random.key_data(key), jax.random.key_impl(key)
+
     def look(carry: Any) -> Any:
         moments, here, looks = carry
         # The last block overlaps the one before it: rows that were seen are not new.
         start = jnp.minimum(looks * size, total - size)
         new = start + jnp.arange(size) >= looks * size
-        rows = distinct_indices(size, total, start=start.astype(jnp.uint32), key=key)
+        rows = distinct_indices(
+            size, total, start=start.astype(jnp.uint32), key=jax.random.wrap_key_data(words, impl=kind)
+        )
         # Without the barrier XLA would draw the block anew wherever it is used.
         d, there = difference(jax.lax.optimization_barrier(posterior.take(rows)))
         return moments.joined(d, new), here + jnp.sum(jnp.where(new, there, 0.0)), looks + 1
