@@ -71,7 +71,7 @@ CONTRADICTIONS: dict[str, Callable[[Path], None]] = {
     "draws with what stands for none": _says("_FillValue", np.float32(0), "posterior/weight"),
     "draws with an offset": _says("add_offset", 1.0, "posterior/bias"),
     "statistics that are dates": _says("units", "days since 1970-01-01", "sample_stats/lp"),
-    "weights of a sampler without": _also("sample_stats/log_weight", "sample_stats/lp"),
+    "weights that are no numbers": _also("sample_stats/log_weight", "sample_stats/lp", lambda lp: lp * np.nan),
     "linear at a point, by another sampler": _also(
         "constant_data/linearised_at_weight", "posterior/weight", lambda w: w[:, 0]
     ),

@@ -80,7 +80,9 @@ def is_coarse(values: NDArray[Any], *, share: float = 0.05, origin: Literal["zer
         return False
     with np.errstate(over="ignore", invalid="ignore"):
         exact = exact - exact.min() if origin == "smallest" else exact
-        return bool(np.max(np.abs(exact - exact.astype(np.float32))) > share * exact.std())
+        moved = np.abs(exact - exact.astype(np.float32))
+        # What is infinite in float32 is told of elsewhere.
+        return bool(np.max(moved, initial=0.0, where=np.isfinite(moved)) > share * exact.std())
 
 
 def refuse_coarse(values: NDArray[Any], where: str) -> None:

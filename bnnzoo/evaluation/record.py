@@ -112,8 +112,6 @@ class Record:
         """The weights of all chains' draws, summing to one; None where all are equal."""
         if "log_weight" not in self.statistics:
             return None
-        if "log_weight" not in self.declared:
-            raise UsageError(f"{self.path}: damaged: sample_stats/log_weight is of another sampler")
         logs = self.statistics["log_weight"]
         if np.isnan(logs).any() or not -np.inf < logs.max() < np.inf:
             raise UsageError(f"{self.path}: damaged: sample_stats/log_weight holds what no weight is the logarithm of")
