@@ -19,6 +19,7 @@ from bnnzoo.posterior import backend
 pytest_plugins = ["share"]
 jax.config.update("jax_num_cpu_devices", 4)
 jax.config.update("jax_numpy_rank_promotion", "allow")
+jax.local_devices()  # JAX starts here: a first test of one device would decide for all after it
 
 
 @pytest.fixture(autouse=True)
