@@ -32,7 +32,6 @@ _CHUNK = 2**22
 _OTHERS = {
     b"\x1f\x8b": "packed by gzip; unpack it first (gunzip)",
     b"PK\x03\x04": "a zip archive or a spreadsheet, not text; save the table as CSV",
-    b"#": "the first line begins with #; it must be the header, the columns' names alone",
     b"sep=": "the first line names the separator; leave it out, and write the fields with commas",
 }
 """What files begin with that are no table whose first line is its header."""
