@@ -29,9 +29,21 @@ from bnnzoo.samplers import AbstractSampler
 from bnnzoo.sampling import backend
 from bnnzoo.sampling.drive import Stop
 from bnnzoo.sampling.launch import launch, relaunch
+from bnnzoo.sampling.placement import host_devices
 
 _LENGTHS = {
-    *("chains", "warmup", "draws", "thin", "seed", "chain_method", "keep_warmup", "precision", "checkpoint_every"),
+    *(
+        "chains",
+        "warmup",
+        "draws",
+        "thin",
+        "seed",
+        "chain_method",
+        "mesh",
+        "keep_warmup",
+        "precision",
+        "checkpoint_every",
+    ),
     *("start_steps", "start_held_out", "budget", "until"),
 }
 """The options that a posterior made by hand leaves open."""
@@ -262,7 +274,7 @@ def _own(model: eqx.Module | None) -> AbstractModel | None:
 @contextlib.contextmanager
 def _jax_for(recipe: Recipe) -> Iterator[None]:
     """JAX with the devices and the precision that a recipe asks for."""
-    backend.prepare(recipe.chain_method, recipe.chains)
+    backend.prepare(host_devices(recipe))
     with backend.arithmetic(recipe.precision):
         yield
 

@@ -47,7 +47,7 @@ def in_pieces(monkeypatch) -> list[int]:
         asked.append(len(numbers))
         return read(self, numbers)
 
-    monkeypatch.setattr(draws, "_WHOLE_BYTES", 0)
+    monkeypatch.setattr(draws, "WHOLE_BYTES", 0)
     monkeypatch.setattr(draws, "_PIECE_BYTES", 7 * 12 * 4)
     monkeypatch.setattr(draws.Draws, "_read", counted)
     return asked

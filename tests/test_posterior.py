@@ -13,8 +13,7 @@ import pytest
 from scipy import stats
 
 from bnnzoo.models import Cnn, Linear, Mlp
-from bnnzoo.posterior import Data, NetworkPosterior
-from bnnzoo.posterior import base as module
+from bnnzoo.posterior import Data, NetworkPosterior, passes
 from bnnzoo.posterior.likelihoods import Categorical, Gaussian
 from bnnzoo.posterior.priors import Normal
 
@@ -61,7 +60,7 @@ def test_blocks_give_what_one_pass_gives(rows, monkeypatch):
     posterior = _linear(rows)
     value, gradient = jax.jit(jax.value_and_grad(posterior.log_density))(THETA)
     each = posterior.log_likelihoods(THETA)
-    monkeypatch.setattr(module, "_BLOCK_ELEMENTS", 1)
+    monkeypatch.setattr(passes, "_BLOCK_ELEMENTS", 1)
     np.testing.assert_allclose(posterior.log_likelihoods(THETA), each, rtol=1e-6)
     blocked, blocked_gradient = jax.jit(jax.value_and_grad(posterior.log_density))(THETA)
     np.testing.assert_allclose(blocked, value, rtol=1e-5)

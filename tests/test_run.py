@@ -272,9 +272,10 @@ def test_vectorized_chains_of_every_sampler(sampler):
 @pytest.mark.parametrize(("chains", "devices"), [(1, 1), (2, 2), (3, 3), (4, 4), (6, 3), (8, 4), (7, 1)])
 def test_parallel_takes_the_devices_that_divide_the_chains(chains, devices, monkeypatch):
     monkeypatch.setattr("os.cpu_count", lambda: 4)
-    assert place("parallel", chains).num_devices == devices
-    assert host_devices("auto", chains) == devices
-    assert host_devices("vectorized", chains) == 1
+    assert place("parallel", chains).axes == (devices, 1)
+    recipe = tiny.recipe("mala", chains=chains)
+    assert host_devices(recipe) == devices
+    assert host_devices(dataclasses.replace(recipe, chain_method="vectorized")) == 1
 
 
 # ---- nothing is compiled twice -------------------------------------------------------------------

@@ -17,7 +17,7 @@ import bnnzoo
 from bnnzoo import assembly, cli, zoo
 from bnnzoo.errors import InterruptedRunError, UsageError
 from bnnzoo.models import Cnn, Linear, Mdn, Mlp
-from bnnzoo.posterior import base as posterior_module
+from bnnzoo.posterior import passes
 from bnnzoo.posterior.layout import named_leaves
 from bnnzoo.posterior.stochastic import sampled_names
 from bnnzoo.recipe import read_layer, recipe_from, resolve
@@ -114,7 +114,7 @@ def test_the_posterior_given_the_features_is_that_of_the_network(model, stochast
     thetas = jax.vmap(lambda key: whole.posterior.start(key=key))(jax.random.split(jax.random.key(3), 6))
     found, wanted = (jax.jit(jax.vmap(p.log_density))(thetas) for p in (reduced, whole.posterior))
     np.testing.assert_allclose(found, wanted, rtol=2e-5)
-    monkeypatch.setattr(posterior_module, "_BLOCK_ELEMENTS", 1)
+    monkeypatch.setattr(passes, "_BLOCK_ELEMENTS", 1)
     blocked = whole.with_fixed(fixed).posterior
     np.testing.assert_allclose(blocked.data.x, reduced.data.x, rtol=1e-4, atol=1e-6)
 

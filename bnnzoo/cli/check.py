@@ -64,7 +64,7 @@ def _check_sampler(name: str, sampler: Any, settings: SamplerSettings, *, quiet:
     from bnnzoo.sampling import backend
     from bnnzoo.testing import TARGETS, check_sampler
 
-    backend.prepare("vectorized", settings.chains)
+    backend.prepare()
     with observer(quiet=quiet) as watch:
         report = check_sampler(
             sampler,
@@ -104,7 +104,7 @@ def _check_model(name: str, model: Any, settings: ModelSettings, *, quiet: bool,
     from bnnzoo.testing import check_model
     from bnnzoo.testing.model import INPUTS
 
-    backend.prepare("vectorized", 1)
+    backend.prepare()
     _print(f"model {name}", check_model(model, inputs=inputs or INPUTS, seed=settings.seed), {"model": name}, json)
 
 
@@ -117,7 +117,7 @@ def _calibrate(
     from bnnzoo.sampling import backend
     from bnnzoo.testing import check_calibration
 
-    backend.prepare("vectorized", settings.replicates)
+    backend.prepare()
     with observer(quiet=quiet) as watch:
         report = check_calibration(
             model,

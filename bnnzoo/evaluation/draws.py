@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 
 from bnnzoo.evaluation.record import Record
 
-_WHOLE_BYTES = 2**28
+WHOLE_BYTES = 2**28
 """Draws up to this are read once and kept; of more, what is asked for is read anew each time."""
 _PIECE_BYTES = 2**26
 """What a piece of those may take."""
@@ -56,7 +56,7 @@ class Draws:
 
     @property
     def _is_small(self) -> bool:
-        return len(self) * self.row_bytes <= _WHOLE_BYTES
+        return len(self) * self.row_bytes <= WHOLE_BYTES
 
     @functools.cached_property
     def _whole(self) -> Float[np.ndarray, "draw dim"]:

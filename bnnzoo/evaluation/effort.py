@@ -5,16 +5,20 @@ Of a run of ordinary size, everything is. What is chosen depends on sizes alone,
 
 from __future__ import annotations
 
+from math import ceil
+
 import numpy as np
 
+from bnnzoo.evaluation.draws import WHOLE_BYTES
 from bnnzoo.evaluation.predictor import Predictor
 
 PROBES = 50
 """At how many inputs convergence is judged."""
 _WORK = 5e10
 """Floating-point operations that predictions may take: some ten seconds of two cores."""
-_BYTES = 2**30
-"""Of draws that may be read."""
+_PAGE_BYTES = WHOLE_BYTES // 2
+"""Of draws that a page is made of, beside those that its verdicts are: all are read once and kept, for reading a
+compressed file again for every question takes minutes."""
 _LEAST_DRAWS, _LEAST_PAGE_DRAWS = 250, 50
 """Of each chain, whatever they take: the gate asks for 100 effective ones. A page asks for less."""
 _DENSITY_ROWS, _LEAST_DENSITY_ROWS = 500, 50
@@ -28,7 +32,7 @@ _PAGE_PASSES = 8
 def for_diagnosis(predictor: Predictor, num_probes: int = PROBES) -> Predictor:
     """The draws by which convergence is judged."""
     rows = 2 * num_probes + _LEAST_DENSITY_ROWS if predictor.record.has_rows else 0
-    every = _stride(predictor, rows, fewest=_LEAST_DRAWS)
+    every = _stride(predictor, rows, fewest=_LEAST_DRAWS, most_bytes=WHOLE_BYTES)
     return predictor if every == 1 else predictor.lighter(every)
 
 
@@ -42,21 +46,23 @@ def for_a_page(predictor: Predictor) -> Predictor:
     """The draws and the test rows of which a report is made."""
     record = predictor.record
     if not record.has_rows:
-        every = _stride(predictor, 0, fewest=_LEAST_DRAWS)
+        every = _stride(predictor, 0, fewest=_LEAST_DRAWS, most_bytes=_PAGE_BYTES)
         return predictor if every == 1 else predictor.lighter(every)
     chains, count = record.shape
     fewest = min(chains * count, chains * _LEAST_PAGE_DRAWS)
     affordable = _WORK / (_PAGE_PASSES * fewest * predictor.row_cost)
     held = len(record.array("constant_data", "x_test")) if record.has_test_rows else 0
     rows = min(held, int(np.clip(affordable, _LEAST_PAGE_ROWS, _PAGE_ROWS)))
-    every = _stride(predictor, _PAGE_PASSES * max(rows, 1), fewest=_LEAST_PAGE_DRAWS)
+    asked = _PAGE_PASSES * max(rows, 1)
+    every = _stride(predictor, asked, fewest=_LEAST_PAGE_DRAWS, most_bytes=_PAGE_BYTES)
     return predictor if every == 1 and rows == held else predictor.lighter(every, rows)
 
 
-def _stride(predictor: Predictor, rows: int, *, fewest: int) -> int:
+def _stride(predictor: Predictor, rows: int, *, fewest: int, most_bytes: int) -> int:
     """k, such that every k-th draw of each chain, but at least so many, predicts so many rows within bounds."""
     chains, count = predictor.record.shape
-    affordable = _BYTES / predictor.draws.row_bytes
+    affordable = most_bytes / predictor.draws.row_bytes
     if rows:
         affordable = min(affordable, _WORK / (rows * predictor.row_cost))
-    return max(1, int(count // max(affordable / chains, fewest)))
+    # As many as fit, but for the fewest: of these rather one too many than one too few.
+    return max(1, min(ceil(chains * count / affordable), count // fewest))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable
-from math import prod
 from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
@@ -14,14 +13,12 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, Shaped
 
 from bnnzoo.errors import UsageError
+from bnnzoo.posterior import passes
 from bnnzoo.posterior.hyperparameter import Number
 from bnnzoo.posterior.layout import Layout
 from bnnzoo.posterior.likelihoods import AbstractLikelihood
 from bnnzoo.posterior.permutation import distinct_indices, uniform_indices
 from bnnzoo.posterior.priors import AbstractPrior
-
-_BLOCK_ELEMENTS = 2**20
-"""Input values in one block of a full-data pass: what bounds its memory."""
 
 
 class Data(NamedTuple):
@@ -60,10 +57,24 @@ class AbstractPosterior(eqx.Module):
         """The rows of the data at `indices`."""
         return jax.tree.map(lambda leaf: jnp.asarray(leaf)[indices], self.data)
 
+    def all_rows(self) -> Any:
+        """All rows of the data, in their order."""
+        return jax.tree.map(lambda leaf: jnp.asarray(leaf)[: self.num_data], self.data)
+
+    def padded(self, multiple: int) -> AbstractPosterior:
+        """The same posterior with data that so many devices can share evenly.
+
+        Raises:
+            UsageError: where the rows do not divide, and this posterior cannot leave some out of account.
+        """
+        if self.num_data % multiple:
+            raise UsageError(f"mesh: {self.num_data} rows do not divide by data={multiple}; use a number that does")
+        return self
+
     def minibatch(self, size: int, *, replace: bool = True, key: PRNGKeyArray) -> Any:
         """`size` uniformly drawn rows, with replacement or all different."""
         if not replace and size == self.num_data:
-            return jax.tree.map(jnp.asarray, self.data)  # in their own order: it means nothing to a sum
+            return self.all_rows()  # in their own order: it means nothing to a sum
         draw = uniform_indices if replace else distinct_indices
         # Without the barrier XLA would draw the batch anew wherever it is used.
         return jax.lax.optimization_barrier(self.take(draw(size, self.num_data, key=key)))
@@ -119,41 +130,13 @@ class AbstractPosterior(eqx.Module):
 
     def over_data(self, function: Callable[[Any], Float[Array, "batch *value"]]) -> Float[Array, "num_data *value"]:
         """A per-datum function of a batch over all data, block after block."""
-        total = self.num_data
-        leaves = jax.tree.leaves(self.data)
-        rows = max(64, _BLOCK_ELEMENTS // max(1, sum(prod(leaf.shape[1:]) for leaf in leaves)))
-        if total <= rows:
-            return function(jax.tree.map(jnp.asarray, self.data))
-
-        @jax.checkpoint
-        def block(start: Int[Array, ""]) -> Float[Array, "batch *value"]:
-            return function(
-                jax.tree.map(lambda a: jax.lax.dynamic_slice_in_dim(jnp.asarray(a), start, rows), self.data)
-            )
-
-        whole = total // rows
-        head = jax.lax.map(block, rows * jnp.arange(whole, dtype=jnp.int32))
-        head = head.reshape(whole * rows, *head.shape[2:])
-        if whole * rows == total:
-            return head
-        rest = function(jax.tree.map(lambda a: jnp.asarray(a)[whole * rows :], self.data))
-        return jnp.concatenate([head, rest])
+        return passes.each(self.data, self.num_data, function)
 
     def sum_over_data(
         self, function: Callable[[Any, Float[Array, " batch"]], PyTree[Array]], *, rows: int
     ) -> PyTree[Array]:
         """The sum over blocks of `rows` data of `function(batch, weights)`.
 
-        The last block overlaps the one before it: a datum that was seen already has weight 0, the others 1.
+        A datum that another block has seen already has weight 0, the others 1.
         """
-        total, data = self.num_data, jax.tree.map(jnp.asarray, self.data)
-        rows = min(total, max(1, rows))
-
-        def block(i: Int[Array, ""] | int) -> PyTree[Array]:
-            start = jnp.minimum(i * rows, total - rows)
-            batch = jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, rows), data)
-            return function(batch, (start + jnp.arange(rows) >= i * rows).astype(self.dtype))
-
-        zero = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(block, 0))
-        add = lambda i, sums: jax.tree.map(jnp.add, sums, block(i))  # noqa: E731
-        return jax.lax.fori_loop(0, -(-total // rows), add, zero)
+        return passes.summed(self.data, self.num_data, function, size=rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -36,6 +37,8 @@ class NetworkPosterior(AbstractPosterior):
     input_sd: Number
     layout: Layout = eqx.field(static=True)
     _tree: Any = eqx.field(static=True)
+    _rows: int | None = eqx.field(static=True, default=None)
+    """How many of the data's rows are the posterior's, where there are more than those."""
 
     @classmethod
     def of(
@@ -78,6 +81,18 @@ class NetworkPosterior(AbstractPosterior):
             layout=Layout(tuple(blocks)),
             _tree=jax.tree.structure(chosen),
         )
+
+    @property
+    def num_data(self) -> int:
+        return len(self.data.x) if self._rows is None else self._rows
+
+    def padded(self, multiple: int) -> NetworkPosterior:
+        missing = -len(self.data.x) % multiple
+        if not missing:
+            return self
+        # Copies of the last row: whatever is computed of them and thrown away is finite.
+        longer = jax.tree.map(lambda a: np.concatenate([a, np.repeat(np.asarray(a)[-1:], missing, 0)]), self.data)
+        return dataclasses.replace(self, data=longer, _rows=self.num_data)
 
     def network_at(self, theta: Float[Array, " dim"]) -> PyTree:
         """The network with `theta`'s weights."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from bnnzoo import registry
 from bnnzoo.errors import UsageError
-from bnnzoo.recipe import duration, yaml
+from bnnzoo.recipe import duration, mesh, yaml
 from bnnzoo.recipe.layers import Layer, Value, file_layer, layer_of, option_layer
 from bnnzoo.recipe.parts import Part, validate
 from bnnzoo.recipe.recipe import PARTS, RUN_FIELDS, Recipe
@@ -60,11 +60,12 @@ def resolve(
     problems += wrong
     if in_memory or any("data" in layer.run for layer in user):
         _budgeted(values, asked)
-    if values.get("budget") is not None:
-        try:
-            duration.seconds(values["budget"])
-        except ValueError as error:
-            problems.append(f"{asked.where.get('budget', 'budget')}: {error}")
+    for name, check in (("budget", duration.seconds), ("mesh", mesh.axes)):
+        if values.get(name) is not None:
+            try:
+                check(values[name])
+            except ValueError as error:
+                problems.append(f"{asked.where.get(name, name)}: {error}")
     if problems:
         raise UsageError("\n".join(problems))
     optional = {kind: part if part.name or part.fields else None for kind, part in parts.items()}

@@ -69,6 +69,10 @@ class Recipe:
     chain_method: Annotated[
         Literal["auto", "parallel", "vectorized", "sequential"], Doc("how chains share the hardware")
     ] = "auto"
+    mesh: Annotated[
+        str | None,
+        Doc("devices to split over: chains=C,data=D; each chain's rows are then on D devices, C groups of them"),
+    ] = None
     keep_warmup: Annotated[bool, Doc("also write the warm-up draws")] = False
     keep: Annotated[
         Literal["draws", "predictions"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -118,7 +119,7 @@ def draw_scale(
         lambda batch: jnp.sum((jnp.asarray(batch.y) - posterior.outputs(theta, jnp.asarray(batch.x))) ** 2, 1)
     )
     power = jnp.asarray(posterior.likelihood_power, theta.dtype)
-    shape = (power * posterior.data.y.size - 1) / 2
+    shape = (power * posterior.num_data * prod(posterior.data.y.shape[1:]) - 1) / 2
     rate = power * jnp.sum(squares) / 2
 
     def searching(carry: tuple[Array, Array, Array]) -> Bool[Array, ""]:

@@ -72,7 +72,7 @@ def drawn(position: Float[Array, " dim"]) -> Stats:
 def batch(posterior: AbstractPosterior, size: int, *, key: PRNGKeyArray) -> Any:
     """A mini-batch of `size` rows, or all rows where there are no more."""
     if size >= posterior.num_data:
-        return jax.tree.map(jnp.asarray, posterior.data)
+        return posterior.all_rows()
     return posterior.minibatch(size, key=key)
 
 

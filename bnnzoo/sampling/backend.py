@@ -10,16 +10,15 @@ import jax
 from bnnzoo.errors import UsageError
 from bnnzoo.posterior.backend import arithmetic as arithmetic
 from bnnzoo.posterior.backend import keep_programs
-from bnnzoo.sampling.placement import Method, host_devices
 
 _VERSIONS = ("bnnzoo", "jax", "jaxlib", "numpyro", "equinox", "numpy")
 
 
-def prepare(method: Method, num_chains: int) -> None:
-    """Split the CPU into as many devices as the chains want, if JAX has not started, and turn the cache on."""
+def prepare(num_devices: int = 1) -> None:
+    """Split the CPU into so many devices, if JAX has not started, and turn the cache on."""
     with contextlib.suppress(RuntimeError):
         # Refused once JAX runs: then the devices there are must do.
-        jax.config.update("jax_num_cpu_devices", host_devices(method, num_chains))
+        jax.config.update("jax_num_cpu_devices", num_devices)
     keep_programs()
 
 

@@ -135,7 +135,7 @@ def seconds_a_row(
 
         return placement.all_chains(one, posterior, thetas)
 
-    shared, own = placement.put(posterior, None), placement.put(jnp.asarray(thetas), 0)
+    shared, own = placement.put_posterior(posterior), placement.put(jnp.asarray(thetas), 0)
     jax.block_until_ready(gradients(shared, own))
     took: list[float] = []
     while len(took) < 3 or (sum(took) < _PILOT_SECONDS and len(took) < 100):

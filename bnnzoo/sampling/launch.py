@@ -23,7 +23,7 @@ from bnnzoo.sampling import budget, carry, origin, provenance
 from bnnzoo.sampling.drive import Job, Stop, drive
 from bnnzoo.sampling.keys import Keys
 from bnnzoo.sampling.loop import carry_template
-from bnnzoo.sampling.placement import host_devices, place
+from bnnzoo.sampling.placement import host_devices, place_run
 from bnnzoo.store import Checkpoint
 from bnnzoo.store.parts import Unfinished
 from bnnzoo.store.schema import row_dims, train_groups
@@ -73,7 +73,7 @@ def _begin(
 ) -> None:
     """Find where the chains start, then drive them."""
     recipe = problem.recipe
-    placement, keys = place(recipe.chain_method, recipe.chains), Keys.of(recipe.seed)
+    placement, keys = place_run(recipe), Keys.of(recipe.seed)
     problem = budget.with_start(problem, placement, key=keys.positions)
     started, spent = time.perf_counter(), origin.Spent()
     fixed = origin.fixed_values(problem, tell=tell, stop=stop, spent=spent, key=keys.fixed)
@@ -81,7 +81,7 @@ def _begin(
         problem = problem.with_fixed(fixed)
     thetas = origin.positions(problem, placement, given=starts, tell=tell, stop=stop, spent=spent, key=keys.positions)
     started = time.perf_counter() - started
-    origin.check_start(problem.posterior, thetas)
+    origin.check_start(problem.posterior, placement, thetas)
     problem = budget.planned(problem, placement, thetas, started=started)
     if recipe.budget:
         tell(Progress("note", 0, 0, note=budget.sentence(problem)))
@@ -114,7 +114,7 @@ def relaunch(
     attributes, static = run.attributes, run.static()
     problem = Problem.restored(attributes, static.get("constant_data", {}), static.get("observed_data", {}), model)
     recipe = problem.recipe
-    placement = place(recipe.chain_method, recipe.chains)
+    placement = place_run(recipe)
     now = provenance.attributes(problem, placement)
     if now["data_sha256"] != attributes.get("data_sha256"):
         raise UsageError(f"{run.folder}: damaged: its rows are not those of the run; start it again with --force")
@@ -156,7 +156,7 @@ def _bytes(problem: Problem) -> int:
 
 def _warn_of_one_device(recipe: Recipe) -> None:
     """A program or a notebook that used JAX before us has fixed the number of devices: one, unless it knew better."""
-    wanted = host_devices(recipe.chain_method, recipe.chains)
+    wanted = 1 if recipe.mesh else host_devices(recipe)
     only = jax.local_devices()
     if wanted > 1 and len(only) == 1 and only[0].platform == "cpu":
         warnings.warn(

@@ -110,8 +110,8 @@ def chunks(
             sampler says that it cannot go on.
     """
     num_chains = len(thetas)
-    data, outputs = placement.put((posterior, outputs), None)
-    setup = Setup(data, sampler, warmup or StepSize(), placement, outputs)
+    posterior, outputs = placement.put_posterior(posterior), placement.put(outputs, None)
+    setup = Setup(posterior, sampler, warmup or StepSize(), placement, outputs)
     plan = _Plan(
         keys=keys,
         chain_keys=placement.put(by_chain(keys.chain, num_chains), 0),
@@ -191,7 +191,8 @@ def _warm_up(plan: _Plan, setup: Setup, carry: Carry, step: int) -> Generator[Ch
         step += count
         if step == end:
             if step < last and _has_accept_step(setup.sampler):
-                again = restarted(setup.posterior, carry, key=jax.random.fold_in(plan.keys.restart, step))
+                with setup.placement.within():
+                    again = restarted(setup.posterior, carry, key=jax.random.fold_in(plan.keys.restart, step))
                 carry = setup.placement.put(again, 0)
             setup, states = _between_windows(plan, setup, carry, step)
             carry = programs.tuned_anew(setup, states, carry.restarted, constraints)
@@ -207,7 +208,8 @@ def _between_windows(plan: _Plan, setup: Setup, carry: Carry, step: int) -> tupl
     chain_keys = put(by_chain(jax.random.fold_in(plan.keys.settle, step), carry.states.position.shape[0]), 0)
     states = programs.settled(setup, carry, chain_keys, final)
     key = jax.random.fold_in(plan.keys.tune, step)
-    tuned, states = setup.sampler.tune(setup.posterior, states, final=final, key=key, num_steps=step)
+    with setup.placement.within():
+        tuned, states = setup.sampler.tune(setup.posterior, states, final=final, key=key, num_steps=step)
     return eqx.tree_at(lambda s: s.sampler, setup, tuned), put(states, 0)
 
 

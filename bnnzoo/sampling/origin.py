@@ -71,13 +71,15 @@ def fixed_values(
     return {name: np.asarray(trained[name]) for name in wanted}
 
 
-def check_start(posterior: AbstractPosterior, thetas: Any) -> None:
+def check_start(posterior: AbstractPosterior, placement: Placement, thetas: Any) -> None:
     """Refuse a start where the density or its gradient is not finite.
 
     Raises:
         UsageError: naming the training row, or the parameter.
     """
-    density, gradient = (np.asarray(values) for values in _density_and_gradient(posterior, jnp.asarray(thetas)))
+    with placement.within():
+        found = _density_and_gradient(placement.put_posterior(posterior), placement.put(jnp.asarray(thetas), None))
+    density, gradient = (np.asarray(values) for values in found)
     if not np.isfinite(density).all():
         chain = int(np.argmin(np.isfinite(density)))
         rows = np.asarray(posterior.log_likelihoods(jnp.asarray(thetas)[chain]))

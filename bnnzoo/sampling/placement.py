@@ -1,19 +1,31 @@
-"""Where chains run: side by side on host devices, under one vmap, or one after the other."""
+"""Where chains run: side by side on devices, under one vmap, or one after the other; and where their rows lie."""
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any, Literal
 
 import equinox as eqx
 import jax
 import numpy as np
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from jaxtyping import PyTree
 
+from bnnzoo.errors import UsageError
+from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.posterior.passes import DATA_AXIS
+from bnnzoo.recipe import Recipe
+from bnnzoo.recipe.mesh import Axes, axes
+
 Method = Literal["auto", "parallel", "vectorized", "sequential"]
+
+_CHAINS = "chains"
+_MOST_DEVICES = 256
+"""Into which one host's CPU is split: each has threads of its own."""
 
 
 class Placement(eqx.Module):
@@ -23,8 +35,13 @@ class Placement(eqx.Module):
     mesh: Mesh | None = eqx.field(static=True)
 
     @property
-    def num_devices(self) -> int:
-        return self.mesh.size if self.mesh is not None else 1
+    def axes(self) -> Axes:
+        """Devices by what is split over them."""
+        return Axes() if self.mesh is None else Axes(**self.mesh.shape)
+
+    def __str__(self) -> str:
+        chains, data = self.axes
+        return f"{self.method} on {chains}" + (f" x {data}" if data > 1 else "")
 
     def all_chains(self, function: Callable[..., PyTree], shared: PyTree, *chains: PyTree) -> PyTree:
         """`function(shared, one chain's slices)` for every chain; each tree of `chains` has the leading axis chain."""
@@ -50,7 +67,10 @@ class Placement(eqx.Module):
         axes: Any,
         out_axes: Any,
     ) -> PyTree:
-        """`local(shared, *chains)` on each device for its share of the chains.
+        """`local(shared, *chains)` on each device, or group of them, for its share of the chains.
+
+        By hand along the chains, which never meet. Along the data the compiler divides the work: it sees what is
+        summed over rows, and adds up across devices there.
 
         Args:
             axes: for each tree of `chains` the axis that is the chain's.
@@ -59,38 +79,81 @@ class Placement(eqx.Module):
         if self.mesh is None:
             return local(shared, *chains)
         arrays, static = eqx.partition(shared, eqx.is_array)
-        spec = lambda axis: P(*(None,) * axis, "chains")  # noqa: E731
+        spec = lambda axis: P(*(None,) * axis, _CHAINS)  # noqa: E731
         mapped = jax.shard_map(
             lambda a, *c: local(eqx.combine(a, static), *c),
             mesh=self.mesh,
             in_specs=(P(), *map(spec, axes)),
             out_specs=jax.tree.map(spec, out_axes),
+            axis_names={_CHAINS},
             check_vma=False,
         )
         return mapped(arrays, *chains)
 
     def put(self, tree: PyTree, axis: int | None) -> PyTree:
         """Arrays on the devices: split by chain along `axis`, or whole on each of them for None."""
-        if self.mesh is None:
-            return jax.tree.map(lambda a: jax.device_put(a) if eqx.is_array(a) else a, tree)
-        spec = P() if axis is None else P(*(None,) * axis, "chains")
-        sharding = NamedSharding(self.mesh, spec)
+        return self._put(tree, P() if axis is None else P(*(None,) * axis, _CHAINS))
+
+    def put_posterior(self, posterior: AbstractPosterior) -> AbstractPosterior:
+        """A posterior on the devices, its rows split along the mesh's data axis.
+
+        Raises:
+            UsageError: where they cannot be.
+        """
+        posterior = posterior.padded(self.axes.data)
+        rest = self.put(eqx.tree_at(lambda p: p.data, posterior, None), None)
+        data = self._put(posterior.data, P(DATA_AXIS) if self.axes.data > 1 else P())
+        return eqx.tree_at(lambda p: p.data, rest, data, is_leaf=lambda node: node is None)
+
+    def within(self) -> contextlib.AbstractContextManager[Any]:
+        """Where programs that are not `spread` find the mesh that rows are split over."""
+        return jax.set_mesh(self.mesh) if self.mesh is not None and self.axes.data > 1 else contextlib.nullcontext()
+
+    def _put(self, tree: PyTree, spec: P) -> PyTree:
+        sharding = None if self.mesh is None else NamedSharding(self.mesh, spec)
         return jax.tree.map(lambda a: jax.device_put(a, sharding) if eqx.is_array(a) else a, tree)
 
 
-def host_devices(method: Method, num_chains: int) -> int:
-    """How many devices to split the host's CPU into: a divisor of the number of chains, at most one a core (or 4).
+def host_devices(recipe: Recipe) -> int:
+    """How many devices to split the host's CPU into: the mesh's, or a divisor of the chains, at most one a core (or 4).
 
     Must be set (`jax_num_cpu_devices`) before JAX starts.
     """
-    if method in ("vectorized", "sequential"):
+    if recipe.mesh is not None:
+        return min(_MOST_DEVICES, prod(axes(recipe.mesh)))
+    if recipe.chain_method in ("vectorized", "sequential"):
         return 1
-    most = min(num_chains, max(4, os.cpu_count() or 1))
-    return max(d for d in range(1, most + 1) if num_chains % d == 0)
+    return _divisor(recipe.chains, max(4, os.cpu_count() or 1))
+
+
+def place_run(recipe: Recipe) -> Placement:
+    """The placement of a run's chains on the devices there are.
+
+    Raises:
+        UsageError: for a mesh that chains do not divide by, or of more devices than there are.
+    """
+    if recipe.mesh is None:
+        return place(recipe.chain_method, recipe.chains)
+    wanted, devices = axes(recipe.mesh), jax.local_devices()
+    needed = prod(wanted)
+    if recipe.chains % wanted.chains:
+        raise UsageError(f"mesh: {recipe.chains} chains do not divide by chains={wanted.chains}; use a divisor of them")
+    if needed > len(devices):
+        splits = devices[0].platform == "cpu" and needed <= _MOST_DEVICES
+        cure = f"call bnnzoo.devices({needed}) before anything uses JAX, or " if splits else ""
+        raise UsageError(
+            f"mesh: {recipe.mesh} needs {needed} devices, and there are {len(devices)} ({devices[0].device_kind}); "
+            f"{cure}use a smaller mesh"
+        )
+    method = "sequential" if recipe.chain_method == "sequential" else "parallel" if wanted.chains > 1 else "vectorized"
+    if wanted.data == 1:
+        return Placement(method, _line(devices, wanted.chains))
+    grid = np.array(devices[:needed]).reshape(wanted)
+    return Placement(method, Mesh(grid, (_CHAINS, DATA_AXIS), axis_types=(AxisType.Auto,) * 2))
 
 
 def place(method: Method, num_chains: int) -> Placement:
-    """The placement of `num_chains` chains on the devices there are.
+    """The placement of `num_chains` chains on the devices there are, each with all rows.
 
     `auto` is `parallel` on a CPU and `vectorized` elsewhere. `parallel` takes as many devices as divide the chains.
     """
@@ -99,8 +162,15 @@ def place(method: Method, num_chains: int) -> Placement:
         method = "parallel" if devices[0].platform == "cpu" else "vectorized"
     if method != "parallel":
         return Placement(method, None)
-    most = min(len(devices), host_devices(method, num_chains) if devices[0].platform == "cpu" else num_chains)
-    count = max(d for d in range(1, most + 1) if num_chains % d == 0)
-    if count == 1:
-        return Placement("vectorized", None)
-    return Placement("parallel", Mesh(np.array(devices[:count]), ("chains",)))
+    most = len(devices) if devices[0].platform != "cpu" else min(len(devices), max(4, os.cpu_count() or 1))
+    count = _divisor(num_chains, most)
+    return Placement("parallel", _line(devices, count)) if count > 1 else Placement("vectorized", None)
+
+
+def _line(devices: Sequence[Any], count: int) -> Mesh | None:
+    return Mesh(np.array(devices[:count]), (_CHAINS,)) if count > 1 else None
+
+
+def _divisor(num_chains: int, most: int) -> int:
+    """The most devices, up to so many, that share the chains evenly."""
+    return max(d for d in range(1, min(num_chains, most) + 1) if num_chains % d == 0)

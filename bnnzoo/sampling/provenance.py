@@ -33,7 +33,7 @@ def attributes(problem: Problem, placement: Placement) -> Attributes:
         "versions": json.dumps(backend.versions()),
         "plugins": json.dumps(_plugins(problem)),
         "device": backend.device(),
-        "placement": f"{placement.method} on {placement.num_devices}",
+        "placement": str(placement),
         "precision": recipe.precision,
         "tuned": "{}",
         "seconds_compile": 0.0,

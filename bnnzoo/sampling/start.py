@@ -55,7 +55,7 @@ def train(
     Yields:
         steps done by each chain and the best positions so far, every `steps_a_look` steps and at the end.
     """
-    posterior = placement.put(posterior, None)
+    posterior = placement.put_posterior(posterior)
     keys = placement.put(jax.vmap(lambda c: jax.random.fold_in(key, c))(jnp.arange(len(thetas), dtype=jnp.uint32)), 0)
     most = np.int32(most_steps)
     rows = _num_held_out(posterior.num_data, held_out)
@@ -126,7 +126,7 @@ def _advance(
 
         def held_out_loss(theta):
             if held_out < _FEW_HELD_OUT:
-                return _training.loss(posterior, theta, posterior.data)
+                return _training.loss(posterior, theta, posterior.all_rows())
             return -jnp.mean(posterior.log_likelihood(theta, posterior.take(order[:held_out])))
 
         def update(state):

@@ -1,0 +1,108 @@
+"""Passes over all data: block after block in bounded memory, and on a mesh each device over the rows that it has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec
+from jaxtyping import Array, Float, Int, PyTree
+
+DATA_AXIS = "data"
+"""The axis of a mesh that rows are split along."""
+_BLOCK_ELEMENTS = 2**20
+"""Input values in one block: what bounds a pass's memory."""
+
+
+def each(
+    data: PyTree, num_data: int, function: Callable[[PyTree], Float[Array, "batch *value"]]
+) -> Float[Array, "num_data *value"]:
+    """A function of each of the first `num_data` rows, given a batch of them at a time."""
+    size = max(64, _BLOCK_ELEMENTS // max(1, sum(prod(leaf.shape[1:]) for leaf in jax.tree.leaves(data))))
+    shards = _shards(data)
+    if shards == 1:
+        return _each(jax.tree.map(lambda a: jnp.asarray(a)[:num_data], data), size, function)
+    folded = _folded(data, shards)
+    values = jax.vmap(lambda shard: _each(shard, size, function), spmd_axis_name=DATA_AXIS)(folded)
+    return values.reshape(-1, *values.shape[2:])[:num_data]
+
+
+def summed(
+    data: PyTree, num_data: int, function: Callable[[PyTree, Float[Array, " batch"]], PyTree[Array]], *, size: int
+) -> PyTree[Array]:
+    """The sum of `function(batch, weights)` over blocks of `size` of the first `num_data` rows.
+
+    The last block overlaps the one before it: a row that was seen already has weight 0, the others 1.
+    """
+    shards = _shards(data)
+    if shards == 1:
+        return _summed(jax.tree.map(jnp.asarray, data), 0, num_data, num_data, size, function)
+    folded = _folded(data, shards)
+    length = jax.tree.leaves(folded)[0].shape[1]
+
+    def of_shard(shard: PyTree, first: Int[Array, ""]) -> PyTree[Array]:
+        return _summed(shard, first, length, num_data, size // shards, function)
+
+    sums = jax.vmap(of_shard, spmd_axis_name=DATA_AXIS)(folded, length * jnp.arange(shards))
+    return jax.tree.map(lambda leaf: jnp.sum(leaf, 0), sums)
+
+
+def _shards(data: PyTree) -> int:
+    """Over how many devices the rows are split: of the mesh that the program is traced for, if they divide by it."""
+    shards = jax.sharding.get_abstract_mesh().shape.get(DATA_AXIS, 1)
+    return shards if jax.tree.leaves(data)[0].shape[0] % shards == 0 else 1
+
+
+def _folded(data: PyTree, shards: int) -> PyTree:
+    """The rows by the device that has them, `[shard, row, ...]`: what is done along `shard` needs no other device."""
+
+    def fold(leaf: Array) -> Array:
+        by_shard = jnp.asarray(leaf).reshape(shards, -1, *leaf.shape[1:])
+        return jax.lax.with_sharding_constraint(by_shard, PartitionSpec(DATA_AXIS))
+
+    return jax.tree.map(fold, data)
+
+
+def _each(
+    data: PyTree, size: int, function: Callable[[PyTree], Float[Array, "batch *value"]]
+) -> Float[Array, "row *value"]:
+    total = jax.tree.leaves(data)[0].shape[0]
+    if total <= size:
+        return function(data)
+
+    @jax.checkpoint
+    def block(start: Int[Array, ""]) -> Float[Array, "batch *value"]:
+        return function(jax.tree.map(lambda a: jax.lax.dynamic_slice_in_dim(a, start, size), data))
+
+    whole = total // size
+    head = jax.lax.map(block, size * jnp.arange(whole, dtype=jnp.int32))
+    head = head.reshape(whole * size, *head.shape[2:])
+    if whole * size == total:
+        return head
+    rest = function(jax.tree.map(lambda a: a[whole * size :], data))
+    return jnp.concatenate([head, rest])
+
+
+def _summed(
+    data: PyTree,
+    first: Int[Array, ""] | int,
+    length: int,
+    num_data: int,
+    size: int,
+    function: Callable[[PyTree, Float[Array, " batch"]], PyTree[Array]],
+) -> PyTree[Array]:
+    """Of `length` rows, the number of the first of which is `first`; rows from `num_data` on do not count."""
+    size = min(length, max(1, size))
+
+    def block(i: Int[Array, ""] | int) -> PyTree[Array]:
+        start = jnp.minimum(i * size, length - size)
+        batch = jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, size), data)
+        row = start + jnp.arange(size)
+        new = (row >= i * size) & (first + row < num_data)
+        return function(batch, new.astype(jnp.zeros(()).dtype))
+
+    zero = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(block, 0))
+    add = lambda i, sums: jax.tree.map(jnp.add, sums, block(i))  # noqa: E731
+    return jax.lax.fori_loop(0, -(-length // size), add, zero)

@@ -1,0 +1,166 @@
+"""One run on a mesh of devices: its chains split over some, its rows over others, and the draws what they were."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import tiny
+
+import bnnzoo
+from bnnzoo import assembly, zoo
+from bnnzoo.errors import InterruptedRunError, UsageError
+from bnnzoo.posterior import NetworkPosterior, passes
+from bnnzoo.recipe import Recipe
+from bnnzoo.recipe.mesh import Axes, axes
+from bnnzoo.sampling.placement import place_run
+
+slow = functools.partial(pytest.param, marks=pytest.mark.slow)
+MORE = ("random-walk", "hmc", "nuts", "sgld", "gibbs", "bbb", "swag", "laplace", "austerity")
+"""One of each way to look at rows: all of them, mini-batches, growing batches, curvature."""
+
+
+WARMUP = {"hmc": 0, "nuts": 0}
+"""Trajectories that are tuned make of another rounding another acceptance."""
+ROWS = 331
+"""An odd number, which no two devices share evenly."""
+
+
+def recipe(sampler: str, mesh: str | None = None, **more: Any) -> Recipe:
+    """A short run of two chains."""
+    return tiny.recipe(sampler, mesh=mesh, **{"chains": 2, "warmup": 20, "draws": 10, "test_fraction": 0.25, **more})
+
+
+def drawn(out: Path, sampler: str, mesh: str | None, **more: Any) -> np.ndarray:
+    zoo.run_recipe(recipe(sampler, mesh, **more), out=out)
+    return draws_of(out)
+
+
+def draws_of(path: Path) -> np.ndarray:
+    found = bnnzoo.open(path).posterior["posterior"]
+    return np.concatenate([found[name].values.reshape(2, 10, -1) for name in sorted(map(str, found.data_vars))], 2)
+
+
+def posterior() -> Any:
+    return assembly.Problem.of(recipe("mala")).posterior
+
+
+@pytest.mark.parametrize("text", ["", "chains", "chains=0", "chains=-1", "data=2,data=2", "chains=2;data=2", "rows=2"])
+def test_a_mesh_that_is_none_is_refused(text):
+    with pytest.raises(ValueError, match="must be chains=C, data=D"):
+        axes(text)
+
+
+def test_an_axis_that_is_left_out_is_one():
+    assert axes("data=4") == Axes(1, 4)
+    assert axes(" chains=2, data=3 ") == Axes(2, 3)
+
+
+@pytest.mark.parametrize("sampler", ["mala", slow("penalty"), slow("sgld")])
+def test_chains_on_a_mesh_are_bit_for_bit_the_parallel_ones(sampler, tmp_path):
+    alone = drawn(tmp_path / "a.nc", sampler, None, chain_method="parallel")
+    np.testing.assert_array_equal(drawn(tmp_path / "b.nc", sampler, "chains=2"), alone)
+    np.testing.assert_array_equal(drawn(tmp_path / "c.nc", sampler, "chains=2,data=1"), alone)
+
+
+@pytest.mark.parametrize("sampler", ["mala", "penalty", *map(slow, MORE)])
+def test_rows_on_two_devices_give_the_same_draws_but_for_rounding(sampler, tmp_path):
+    alone = drawn(tmp_path / "a.nc", sampler, None, warmup=WARMUP.get(sampler, 20))
+    split = drawn(tmp_path / "b.nc", sampler, "chains=2,data=2", warmup=WARMUP.get(sampler, 20))
+    assert bnnzoo.open(tmp_path / "b.nc").posterior.attrs["placement"] == "parallel on 2 x 2"
+    np.testing.assert_allclose(split[:, 0], alone[:, 0], rtol=2e-3, atol=2e-3)
+
+
+def test_a_row_too_many_would_be_seen(tmp_path, monkeypatch):
+    """The control of the test above: the copies that fill up the last device's rows counted as data."""
+    alone = drawn(tmp_path / "a.nc", "mala", None)
+    padded = NetworkPosterior.padded
+    monkeypatch.setattr(
+        NetworkPosterior, "padded", lambda self, multiple: dataclasses.replace(padded(self, multiple), _rows=None)
+    )
+    split = drawn(tmp_path / "b.nc", "mala", "data=4")
+    with pytest.raises(AssertionError):
+        np.testing.assert_allclose(split[:, 0], alone[:, 0], rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize("block", [2**20, 700], ids=["at once", "in blocks"])
+@pytest.mark.parametrize("mesh", ["data=2", "chains=2,data=2", "data=4"])
+def test_passes_over_rows_of_many_devices_are_those_over_all(mesh, block, monkeypatch):
+    monkeypatch.setattr(passes, "_BLOCK_ELEMENTS", block)
+    alone, placement = posterior(), place_run(recipe("mala", mesh))
+    spread = placement.put_posterior(alone)
+    assert spread.num_data == alone.num_data == ROWS
+
+    @jax.jit
+    def looked(posterior: Any, theta: Any) -> Any:
+        sums = posterior.sum_over_data(lambda batch, w: w @ posterior.log_likelihood(theta, batch), rows=50)
+        return jax.value_and_grad(posterior.log_density)(theta), posterior.log_likelihoods(theta), sums
+
+    theta = 0.1 * jnp.arange(alone.layout.dim, dtype=alone.dtype)
+    whole = looked(alone, theta)
+    with placement.within():
+        found = looked(spread, theta)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-4), found, whole)
+
+
+def test_each_device_has_its_rows_alone_and_none_travel():
+    """A gradient by all rows sends sums: less than the rows that a device has."""
+    placement = place_run(recipe("mala", "chains=2,data=2"))
+    spread = placement.put_posterior(posterior())
+    assert {shard.data.shape[0] for shard in spread.data.x.addressable_shards} == {166}
+
+    @jax.jit
+    def gradients(posterior: Any, thetas: Any) -> Any:
+        return placement.all_chains(lambda p, theta: jax.grad(p.log_density)(theta), posterior, thetas)
+
+    thetas = placement.put(jnp.zeros((2, spread.layout.dim)), 0)
+    program = gradients.lower(spread, thetas).compile().as_text()
+    sent = re.findall(r"= (.*?) (all-reduce|all-gather|all-to-all|collective-permute)(?:-start)?\(", program)
+    assert {kind for _, kind in sent} == {"all-reduce"}
+    shapes = [shape for words, _ in sent for shape in re.findall(r"\[([\d,]*)\]", words)]
+    sizes = [np.prod([int(n) for n in shape.split(",") if n]) for shape in shapes]
+    assert max(sizes) < 166
+
+
+def test_a_run_on_a_mesh_goes_on_where_it_was(tmp_path):
+    """And only on the same: sums of other groups of rows round otherwise."""
+    whole = drawn(tmp_path / "a.nc", "mala", "chains=2,data=2")
+    asked = iter(range(100))
+    with pytest.raises(InterruptedRunError):
+        zoo.run_recipe(
+            recipe("mala", "chains=2,data=2"), out=tmp_path / "b.nc", stop=lambda: 2 if next(asked) > 2 else 0
+        )
+    zoo.resume(tmp_path / "b.nc")
+    np.testing.assert_array_equal(draws_of(tmp_path / "b.nc"), whole)
+
+
+@pytest.mark.parametrize(
+    ("mesh", "message"),
+    [
+        ("chains=3", "2 chains do not divide by chains=3"),
+        ("data=8", "needs 8 devices, and there are 4 .*call bnnzoo.devices\\(8\\)"),
+        ("data=100000", "needs 100000 devices, and there are 4 \\(cpu\\); use a smaller mesh"),
+    ],
+)
+def test_a_mesh_that_does_not_fit_says_why(mesh, message, tmp_path):
+    with pytest.raises(UsageError, match=message):
+        zoo.run_recipe(recipe("mala", mesh), out=tmp_path / "run.nc")
+    assert not list(tmp_path.iterdir())
+
+
+def test_from_the_command_line(tmp_path):
+    words = ["sample", "linear", "mala", "--init", "prior", "--warmup", "50", "--draws", "50", "--json"]
+    command = [sys.executable, "-m", "bnnzoo", *words, "--mesh", "chains=2,data=3", "-o", str(tmp_path / "run.nc")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)["complete"] == 1
+    assert bnnzoo.open(tmp_path / "run.nc").posterior.attrs["placement"] == "parallel on 2 x 3"
