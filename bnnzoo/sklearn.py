@@ -59,6 +59,7 @@ class _Bayesian(BaseEstimator):
         missing: str = "error",
         unseen: str = "error",
         chain_method: str = "auto",
+        mesh: str | None = None,
         precision: str = "float32",
     ):
         self.model = model
@@ -79,6 +80,7 @@ class _Bayesian(BaseEstimator):
         self.missing = missing
         self.unseen = unseen
         self.chain_method = chain_method
+        self.mesh = mesh
         self.precision = precision
 
     def _sample(self, X: Any, y: Shaped[np.ndarray, "row *target"], task: str) -> None:
