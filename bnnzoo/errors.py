@@ -19,6 +19,10 @@ class NotFoundError(UsageError, LookupError):
     """A name that is not in the zoo; the message lists near names."""
 
 
+class DamagedError(UsageError):
+    """A file that does not hold what its own words promise: nothing in it can be relied on."""
+
+
 class BusyError(UsageError):
     """Another process is writing the run: what was asked for can be done once it has ended."""
 

@@ -52,6 +52,7 @@ FOUND: dict[str, Case] = {
     "plugins that are nothing": of("parts", ("inner", 1, [0], None), ("seal",)),
     "a word of ten thousand letters": of("recipe", ("line", 1, "a" * 10_000)),
     "test targets that are gone": of("run", ("gone", 11), command=15),
+    "a statistic that is one number, in a report": of("run", ("array", "sample_stats/acceptance_rate", 1), command=5),
     "a network larger than the machine": of("recipe", ("line", 1, "mlp\n  hidden: [1000000, 1000000]")),
 }
 """What the fuzzer has found, or what its reader thought of."""

@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 from bnnzoo.assembly import Problem
 from bnnzoo.data import Signature
-from bnnzoo.errors import UsageError
+from bnnzoo.errors import DamagedError
 from bnnzoo.posterior import NetworkPosterior
 from bnnzoo.samplers import AbstractSampler
 from bnnzoo.store import schema
@@ -22,7 +22,7 @@ def check(tree: xr.DataTree, path: Path | None, problem: Problem) -> None:
     """Compare names, types and shapes. No array is read but those of few numbers.
 
     Raises:
-        UsageError: naming the file and the variable.
+        DamagedError: naming the file and the variable.
     """
     if schema.POSTERIOR not in tree.children:
         return  # no draws yet
@@ -61,7 +61,7 @@ def check_finite(draws: Float[np.ndarray, "some dim"], posterior: NetworkPosteri
     (On its natural scale one may be 0 or infinite: it has left the numbers there are.)
 
     Raises:
-        UsageError: naming the file.
+        DamagedError: naming the file.
     """
     weights = draws[:, : posterior.layout.network.dim]
     with np.errstate(all="ignore"):
@@ -96,6 +96,6 @@ def _variable(tree: xr.DataTree, name: str) -> xr.DataArray | None:
     return tree[group].data_vars.get(variable) if group in tree.children else None
 
 
-def _damaged(path: Path | None, name: str, problem: str) -> UsageError:
+def _damaged(path: Path | None, name: str, problem: str) -> DamagedError:
     where = path or "the run"
-    return UsageError(f"{where}: damaged: {ascii(name)[1:-1]} {problem}")
+    return DamagedError(f"{where}: damaged: {ascii(name)[1:-1]} {problem}")

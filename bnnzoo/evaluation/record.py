@@ -14,7 +14,7 @@ from jaxtyping import Float, Int, Shaped
 from scipy import special
 
 from bnnzoo import store
-from bnnzoo.errors import BnnzooError, UsageError
+from bnnzoo.errors import BnnzooError, DamagedError, UsageError
 from bnnzoo.finding import Finding, from_json
 from bnnzoo.recipe import Recipe, recipe_from
 from bnnzoo.store import schema
@@ -94,8 +94,24 @@ class Record:
 
     @functools.cached_property
     def statistics(self) -> dict[str, Shaped[np.ndarray, "chain draw"]]:
-        """What the sampler said of its steps, by name."""
-        return self.group("sample_stats")
+        """What the sampler said of its steps, by name.
+
+        Raises:
+            DamagedError: where it is no number a draw.
+        """
+        return self._of_steps(schema.SAMPLE_STATS)
+
+    @property
+    def warmup_statistics(self) -> dict[str, Shaped[np.ndarray, "chain step"]]:
+        """The same of the steps of warm-up, where they were kept."""
+        return self._of_steps(f"{schema.WARMUP}{schema.SAMPLE_STATS}")
+
+    def _of_steps(self, group: str) -> dict[str, Shaped[np.ndarray, "chain draw"]]:
+        for name, values in (self.tree[group].data_vars if group in self.tree.children else {}).items():
+            if values.dims != schema.SAMPLED or values.dtype.kind not in "biuf":
+                there = f"{values.dtype}{list(values.shape)}"
+                raise DamagedError(f"{self.path}: damaged: {group}/{ascii(name)[1:-1]} is {there}, not a number a draw")
+        return self.group(group)
 
     @property
     def declared(self) -> dict[str, dict[str, Any]]:

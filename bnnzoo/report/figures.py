@@ -49,7 +49,7 @@ def loss(runs: Runs) -> Picture:
 
 def _descent(name: str, predictor: Predictor) -> Descent:
     record = predictor.record
-    warmup, draws = record.group("warmup_sample_stats"), record.statistics
+    warmup, draws = record.warmup_statistics, record.statistics
     of_warmup, of_draws = (
         next((-group[key] for key in ("lp", "lp_estimate") if key in group and group[key].size), None)
         for group in (warmup, draws)

@@ -10,7 +10,7 @@ from importlib.resources import files
 from typing import Any, TypeVar
 
 from bnnzoo import plots
-from bnnzoo.errors import BnnzooError
+from bnnzoo.errors import BnnzooError, DamagedError
 from bnnzoo.evaluation import diagnostics, effort, evaluate, findings, loo, ood
 from bnnzoo.evaluation.evaluate import Evaluation
 from bnnzoo.evaluation.findings import Answer
@@ -36,10 +36,16 @@ _COST = {
 
 
 def page(predictor: Predictor) -> str:
-    """The report as HTML. What the run lacks is said on it."""
+    """The report as HTML. What the run lacks is said on it.
+
+    Raises:
+        DamagedError: of a run whose arrays are not what its words promise there is none.
+    """
     about = predictor.record.attributes
     diagnosis = _attempt(lambda: diagnostics.of_run(predictor))
     looked = _attempt(lambda: effort.for_a_page(predictor))
+    if isinstance(looked, DamagedError):
+        raise looked
     # A run without draws has nothing to choose from: each section says so.
     whole, predictor = predictor.record, predictor if isinstance(looked, BnnzooError) else looked
     record = predictor.record

@@ -105,7 +105,7 @@ def steps(predictor: Predictor) -> Picture:
         UsageError: if the sampler said nothing that is drawn.
     """
     record = predictor.record
-    warmup = record.group("warmup_sample_stats")
+    warmup = record.warmup_statistics
     drawn = []
     for name, words in record.declared.items():
         values = record.statistics.get(name)
