@@ -109,3 +109,17 @@ def test_the_same_from_python(table, tmp_path):
         bnnzoo.sample(**SHORT)
     with pytest.raises(UsageError, match="no sampler: name one"):
         bnnzoo.sample("mlp", data=(x, x[:, 0]), **SHORT)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::bnnzoo.errors.BnnzooWarning")
+@pytest.mark.parametrize("held_out", [None, 0.0], ids=["as chosen", "control: all rows trained on to the end"])
+def test_networks_are_not_trained_to_know_noise(held_out):
+    """Targets that nothing explains: 90 % intervals hold nearly so many new ones, and no density is absurd."""
+    random = np.random.default_rng(5)
+    x, y = random.normal(size=(1300, 10)), random.normal(size=1300)
+    words: dict[str, Any] = {} if held_out is None else {"start_held_out": held_out}
+    run = bnnzoo.sample(data=(x[:300], y[:300]), test_fraction=0, budget="15s", **words)
+    found = run.evaluate((x[300:], y[300:]), save=False)
+    sound = found["coverage_90"] > 0.82 and found["nll"] < 0.5 * np.log(2 * np.pi) + 0.5 + 0.2
+    assert sound == (held_out is None), found
