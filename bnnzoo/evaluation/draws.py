@@ -13,7 +13,7 @@ from bnnzoo.evaluation.record import Record
 WHOLE_BYTES = 2**28
 """Draws up to this are read once and kept; of more, what is asked for is read anew each time."""
 _PIECE_BYTES = 2**26
-"""What a piece of those may take."""
+"""What a piece that is worked on may take: JAX holds it once more, and what comes of it."""
 
 Index = slice | Int[np.ndarray, " some"]
 
@@ -51,8 +51,8 @@ class Draws:
 
     @property
     def piece(self) -> int:
-        """As many as are asked for at once: all, where all are few enough to be kept."""
-        return len(self) if self._is_small else max(1, _PIECE_BYTES // self.row_bytes)
+        """As many as are asked for at once."""
+        return max(1, min(len(self), _PIECE_BYTES // self.row_bytes))
 
     @property
     def _is_small(self) -> bool:

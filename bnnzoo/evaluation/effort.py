@@ -16,8 +16,8 @@ PROBES = 50
 """At how many inputs convergence is judged."""
 _WORK = 5e10
 """Floating-point operations that predictions may take: some ten seconds of two cores."""
-_PAGE_BYTES = WHOLE_BYTES // 2
-"""Of draws that a page is made of, beside those that its verdicts are: all are read once and kept, for reading a
+_DIAGNOSIS_BYTES, _PAGE_BYTES = WHOLE_BYTES // 2, WHOLE_BYTES // 4
+"""Of draws that verdicts are made of, and that a page is beside them: all are read once and kept, for reading a
 compressed file again for every question takes minutes."""
 _LEAST_DRAWS, _LEAST_PAGE_DRAWS = 250, 50
 """Of each chain, whatever they take: the gate asks for 100 effective ones. A page asks for less."""
@@ -32,7 +32,7 @@ _PAGE_PASSES = 8
 def for_diagnosis(predictor: Predictor, num_probes: int = PROBES) -> Predictor:
     """The draws by which convergence is judged."""
     rows = 2 * num_probes + _LEAST_DENSITY_ROWS if predictor.record.has_rows else 0
-    every = _stride(predictor, rows, fewest=_LEAST_DRAWS, most_bytes=WHOLE_BYTES)
+    every = _stride(predictor, rows, fewest=_LEAST_DRAWS, most_bytes=_DIAGNOSIS_BYTES)
     return predictor if every == 1 else predictor.lighter(every)
 
 

@@ -113,9 +113,13 @@ class Predictor:
         self._check_finite(modes)
         return Draws(self.record, self.blocks, self._check_finite, modes)
 
-    def _check_finite(self, draws: Float[np.ndarray, "some dim"]) -> None:
-        if self.record.names_a_model:
-            agreement.check_finite(draws, self._problem.network_posterior, self.record.path)
+    @property
+    def _check_finite(self) -> Callable[[Float[np.ndarray, "some dim"]], None]:
+        """Refuses draws that no run keeps. Bound to nothing that holds draws: they go with their last reader."""
+        if not self.record.names_a_model:
+            return lambda _: None
+        posterior, path = self._problem.network_posterior, self.record.path
+        return lambda draws: agreement.check_finite(draws, posterior, path)
 
     @functools.cached_property
     def weights(self) -> Weights:
