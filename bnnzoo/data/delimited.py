@@ -168,7 +168,10 @@ class DelimitedTable:
             except StopIteration:
                 return
             except csv.Error as error:
-                raise UsageError(f"{self.where}: row {row}: {error}; check its quotes") from error
+                # Python says this in words that are a programmer's, and others in each version.
+                stray = str(error).startswith("new-line character")
+                what = "a line break within a cell that has no quotes" if stray else error
+                raise UsageError(f"{self.where}: row {row}: {what}; check its quotes") from error
 
 
 def _text_of(path: Path) -> tuple[bytes, int]:
