@@ -55,14 +55,17 @@ def check(tree: xr.DataTree, path: Path | None, problem: Problem) -> None:
             raise _damaged(path, name, f"is {found.dtype}{list(found.shape)}, not {list(shape)}")
 
 
-def check_finite(draws: Float[np.ndarray, "some dim"], posterior: NetworkPosterior, path: Path | None) -> None:
+def check_finite(draws: Float[np.ndarray, "some dim"], posterior: NetworkPosterior | None, path: Path | None) -> None:
     """A run keeps no weight of a network that is not finite, and no scale that is none.
 
-    (On its natural scale one may be 0 or infinite: it has left the numbers there are.)
+    (On its natural scale one may be 0 or infinite: it has left the numbers there are. Of a posterior that is not known,
+    nothing is.)
 
     Raises:
         DamagedError: naming the file.
     """
+    if posterior is None:
+        return
     weights = draws[:, : posterior.layout.network.dim]
     with np.errstate(all="ignore"):
         if not np.isfinite(np.sum(weights)) and not np.isfinite(weights).all():

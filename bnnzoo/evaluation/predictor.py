@@ -116,10 +116,8 @@ class Predictor:
     @property
     def _check_finite(self) -> Callable[[Float[np.ndarray, "some dim"]], None]:
         """Refuses draws that no run keeps. Bound to nothing that holds draws: they go with their last reader."""
-        if not self.record.names_a_model:
-            return lambda _: None
-        posterior, path = self._problem.network_posterior, self.record.path
-        return lambda draws: agreement.check_finite(draws, posterior, path)
+        posterior = self._problem.network_posterior if self.record.names_a_model else None
+        return functools.partial(agreement.check_finite, posterior=posterior, path=self.record.path)
 
     @functools.cached_property
     def weights(self) -> Weights:
