@@ -96,6 +96,7 @@ TESTS = {
     "posterior/network": "posterior layout models density batch_invariance",
     "posterior/numpyro": "numpyro_posterior",
     "posterior/outputs": "keep_predictions",
+    "posterior/passes": "posterior mesh batch_independence",
     "posterior/permutation": "permutation",
     "posterior/priors": "priors posterior",
     "posterior/stochastic": "stochastic",
