@@ -204,8 +204,9 @@ def test_nothing_of_the_kernel_changes_after_warm_up(sampler):
 
 def _kernel(carry: Carry) -> list[np.ndarray]:
     states = carry.states
-    if hasattr(states, "inner"):
-        parts: Any = states.inner.adapt_state
+    inner = getattr(states, "inner", None)
+    if hasattr(inner, "adapt_state"):  # NumPyro's; a plugin's sampler may wrap another library's state
+        parts: Any = inner.adapt_state
     else:
         adapted = ("step_size", "preconditioner", "scales", "rows", "anchor")
         parts = tuple(getattr(states, name, ()) for name in adapted)

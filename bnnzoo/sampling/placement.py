@@ -123,7 +123,7 @@ def host_devices(recipe: Recipe) -> int:
         return min(_MOST_DEVICES, prod(axes(recipe.mesh)))
     if recipe.chain_method in ("vectorized", "sequential"):
         return 1
-    return _divisor(recipe.chains, max(4, os.cpu_count() or 1))
+    return _divisor(recipe.chains, _most_on_cpu())
 
 
 def place_run(recipe: Recipe) -> Placement:
@@ -162,13 +162,18 @@ def place(method: Method, num_chains: int) -> Placement:
         method = "parallel" if devices[0].platform == "cpu" else "vectorized"
     if method != "parallel":
         return Placement(method, None)
-    most = len(devices) if devices[0].platform != "cpu" else min(len(devices), max(4, os.cpu_count() or 1))
+    most = len(devices) if devices[0].platform != "cpu" else min(len(devices), _most_on_cpu())
     count = _divisor(num_chains, most)
     return Placement("parallel", _line(devices, count)) if count > 1 else Placement("vectorized", None)
 
 
 def _line(devices: Sequence[Any], count: int) -> Mesh | None:
     return Mesh(np.array(devices[:count]), (_CHAINS,)) if count > 1 else None
+
+
+def _most_on_cpu() -> int:
+    """Devices for chains: one a core, but four where there are fewer."""
+    return max(4, os.cpu_count() or 1)
 
 
 def _divisor(num_chains: int, most: int) -> int:
