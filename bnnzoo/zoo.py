@@ -27,9 +27,10 @@ from bnnzoo.recipe import PARTS, Layer, Recipe, fields_of, plain, recipe_from, r
 from bnnzoo.run import Run
 from bnnzoo.samplers import AbstractSampler
 from bnnzoo.sampling import backend
-from bnnzoo.sampling.drive import Stop
+from bnnzoo.sampling.job import Stop
 from bnnzoo.sampling.launch import launch, relaunch
 from bnnzoo.sampling.placement import host_devices
+from bnnzoo.sampling.processes import Processes
 
 _LENGTHS = {
     *(
@@ -171,8 +172,8 @@ def run_recipe(
         UsageError: before anything is compiled or written.
         InterruptedRunError: when `stop` said so.
     """
-    tell = observer or _silent
     with _jax_for(recipe):
+        tell = _one_voice(observer)
         tell(Progress("start", 0, 1, note="reading data"))
         problem = Problem.of(recipe, dataset, model)
         for note in problem.train.notes if problem.train else ():
@@ -219,7 +220,7 @@ def resume(
             allow_inexact=allow_inexact,
             break_lock=break_lock,
             model=_own(model),
-            tell=observer or _silent,
+            tell=_one_voice(observer),
             stop=stop,
         )
     return open(out, model=model)
@@ -263,7 +264,7 @@ def _run_by_hand(
     recipe = resolve(type(posterior).__name__, type(sampler).__name__, [], words)
     with _jax_for(recipe):
         problem = Problem.by_hand(recipe, posterior, sampler)
-        launch(problem, out, force=force, starts=None if named else init, tell=observer or _silent)
+        launch(problem, out, force=force, starts=None if named else init, tell=_one_voice(observer))
     return open(out)
 
 
@@ -277,6 +278,11 @@ def _jax_for(recipe: Recipe) -> Iterator[None]:
     backend.prepare(host_devices(recipe))
     with backend.arithmetic(recipe.precision):
         yield
+
+
+def _one_voice(observer: Observer | None) -> Observer:
+    """The observer, in the first of the processes that share a run."""
+    return observer if observer is not None and Processes.here().is_first else _silent
 
 
 def _silent(progress: Progress) -> None:

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from bnnzoo.cli import common_options as common
+from bnnzoo.cli import distributed as together
 from bnnzoo.cli.options import parameter
 from bnnzoo.cli.output import print_json, print_record, printable, warn_of_convergence, with_error
 from bnnzoo.cli.progress_bar import observer
@@ -43,7 +44,7 @@ def _extras(*, hidden: bool) -> list[inspect.Parameter]:
 
 
 def _sample(
-    recipe: Recipe, dataset: Any, chosen: bool, *, out: Path, force: bool, quiet: bool, json: bool, **_: Any
+    recipe: Recipe, dataset: Any, chosen: bool, *, out: Path, force: bool, quiet: bool, json: bool, **rest: Any
 ) -> None:
     """Run the chains of MODEL with SAMPLER and write one NetCDF file.
 
@@ -60,10 +61,12 @@ def _sample(
       bnnzoo sample mlp nuts --config tutorial -o run.nc
       bnnzoo sample mdn penalty --help
     """
-    with stop_signals() as stop, observer(quiet=quiet) as watch:
+    with stop_signals() as stop, observer(quiet=quiet) as watch, together.joined(rest):
         from bnnzoo import zoo
 
         run = zoo.run_recipe(recipe, out=out, force=force, observer=watch, stop=stop, dataset=dataset)
+        if not together.is_first():
+            return
         scores = run.estimates(observer=watch, save=True) if chosen and recipe.test_fraction else {}
     _report(run, json=json, scores={name: scores[name] for name in _SCORES if name in scores})
 
@@ -110,6 +113,10 @@ def resume(
         bool,
         typer.Option("--break-lock", help="take over from a process that gave no sign of life for a minute"),
     ] = False,
+    distributed: together.Distributed = False,
+    coordinator: together.Coordinator = None,
+    processes: together.Count = None,
+    rank: together.Rank = None,
     quiet: common.Quiet = False,
     json: common.Json = False,
     debug: common.Debug = False,
@@ -125,11 +132,14 @@ def resume(
     from bnnzoo import store
 
     store.resumable(run, from_part)  # before JAX is imported
-    with stop_signals() as stop, observer(quiet=quiet) as watch:
+    where = {"distributed": distributed, "coordinator": coordinator, "processes": processes, "rank": rank}
+    with stop_signals() as stop, observer(quiet=quiet) as watch, together.joined(where):
         from bnnzoo import zoo
 
         how: dict[str, Any] = {"allow_inexact": allow_inexact_resume, "from_part": from_part, "break_lock": break_lock}
         done = zoo.resume(run, observer=watch, stop=stop, **how)
+        if not together.is_first():
+            return
     _report(done, json=json)
 
 
@@ -148,6 +158,6 @@ def _report(run: Any, *, json: bool, scores: Mapping[str, Any] | None = None) ->
 
 def add_to(app: typer.Typer) -> None:
     """Add these commands."""
-    add_recipe_command(app, "sample", _sample, _extras(hidden=False))
+    add_recipe_command(app, "sample", _sample, [*_extras(hidden=False), *together.parameters()])
     app.command()(resume)
     add_recipe_command(app, "show", _show, _extras(hidden=True), _show_run)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import sys
+from collections.abc import Iterator
 from importlib.metadata import version
 
 import jax
@@ -10,7 +13,10 @@ import jax
 from bnnzoo.errors import UsageError
 from bnnzoo.posterior.backend import arithmetic as arithmetic
 from bnnzoo.posterior.backend import keep_programs
+from bnnzoo.sampling.processes import LostProcessError, Processes
 
+_PATIENCE = 120
+"""Seconds that processes wait for each other at their start."""
 _VERSIONS = ("bnnzoo", "jax", "jaxlib", "numpyro", "equinox", "numpy")
 
 
@@ -20,6 +26,54 @@ def prepare(num_devices: int = 1) -> None:
         # Refused once JAX runs: then the devices there are must do.
         jax.config.update("jax_num_cpu_devices", num_devices)
     keep_programs()
+
+
+@contextlib.contextmanager
+def joined(coordinator: str | None = None, count: int | None = None, rank: int | None = None) -> Iterator[None]:
+    """Make this process one of several that share a run, inside the block; before it nothing may use JAX.
+
+    Args:
+        coordinator: the address and port of the first of them, such as `10.0.0.1:1234`; none of the three is needed
+            under Slurm, Open MPI or Kubernetes.
+        count: how many they are.
+        rank: which of them this is, from 0.
+
+    Raises:
+        UsageError: where they do not find each other.
+    """
+    # The first process outlives the others, and keeps what they have drawn; otherwise JAX would end it with them.
+    jax.config.update("jax_enable_recoverability", True)
+    try:
+        jax.distributed.initialize(coordinator, count, rank, initialization_timeout=_PATIENCE)
+    except (RuntimeError, ValueError) as error:
+        raise UsageError(
+            f"--distributed: {' '.join(str(error).split())}; outside Slurm, Open MPI and Kubernetes say --coordinator, "
+            "--processes and --rank, in each process"
+        ) from error
+    try:
+        with _no_stdout():
+            yield
+    finally:
+        # The first keeps what the others need to take their leave: it goes last.
+        processes = Processes.here()
+        if not processes.is_first:
+            jax.distributed.shutdown()
+        with contextlib.suppress(LostProcessError):
+            processes.largest(0)
+
+
+@contextlib.contextmanager
+def _no_stdout() -> Iterator[None]:
+    """What C++ code prints goes to stderr: standard output is for what was asked for."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 def devices(count: int) -> None:
@@ -47,7 +101,6 @@ def versions() -> dict[str, str]:
     return {name: version(name) for name in _VERSIONS}
 
 
-def device() -> str:
-    """The kind of device and how many there are: "cpu x 4"."""
-    devices = jax.local_devices()
-    return f"{devices[0].device_kind} x {len(devices)}"
+def device(count: int) -> str:
+    """The kind of device, and how many of them a run uses: "cpu x 4"."""
+    return f"{jax.local_devices()[0].device_kind} x {count}"

@@ -57,7 +57,8 @@ def planned(
     recipe = problem.recipe
     if recipe.budget is None:
         return problem
-    whole, row = duration.seconds(recipe.budget), seconds_a_row(problem.posterior, placement, thetas)
+    row, started = placement.processes.firsts((seconds_a_row(problem.posterior, placement, thetas), started))
+    whole = duration.seconds(recipe.budget)
     budget = max(whole - started, _LEAST_SHARE * whole)
     sampler = _affordable(problem, budget, row)
     trajectory = sampler.gradients
@@ -86,12 +87,12 @@ def with_start(problem: Problem, placement: Placement, *, key: PRNGKeyArray) -> 
     how = {"most_steps": recipe.start_steps, "held_out": recipe.start_held_out, "steps_a_look": _PILOT_STEPS}
     stream = train(problem.posterior, thetas, placement=placement, key=key, **how)
     next(stream)  # compiles
-    started = time.perf_counter()
-    if next(stream, None) is None:
-        return problem
-    a_step = (time.perf_counter() - started) / _PILOT_STEPS
-    affordable = _START_SHARE * duration.seconds(recipe.budget) / a_step
-    steps = int(np.clip(affordable, _FEWEST_START_STEPS, max(recipe.start_steps, _FEWEST_START_STEPS)))
+    started, steps = time.perf_counter(), recipe.start_steps
+    if next(stream, None) is not None:
+        a_step = (time.perf_counter() - started) / _PILOT_STEPS
+        affordable = _START_SHARE * duration.seconds(recipe.budget) / a_step
+        steps = int(np.clip(affordable, _FEWEST_START_STEPS, max(steps, _FEWEST_START_STEPS)))
+    steps = placement.processes.firsts(steps)
     return problem.with_lengths(dataclasses.replace(recipe, start_steps=steps), problem.sampler)
 
 

@@ -252,9 +252,9 @@ class Rows(NamedTuple):
         return cls(shapes, answers, capacity, (num_chains, dim))
 
     def buffer(self, placement: Placement) -> dict[str, Array]:
-        """An empty one, on the chains' devices."""
+        """An empty one for this process's chains, on their devices."""
         empty = {n: np.zeros((self.capacity, *shape), dtype) for n, (shape, dtype) in self.shapes.items()}
-        return placement.put(empty, 1)
+        return placement.put_own(empty, 1)
 
     def fetch(
         self, buffer: dict[str, Array], count: int

@@ -2,64 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import signal
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import jax
 import numpy as np
 
 from bnnzoo import store
-from bnnzoo.assembly import Problem
 from bnnzoo.errors import BnnzooError, BnnzooWarning, InterruptedRunError
 from bnnzoo.evaluation import diagnostics
 from bnnzoo.finding import sentence, to_json
-from bnnzoo.models import AbstractModel
-from bnnzoo.models.own import PREFIX
-from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.progress import Observer, Progress
-from bnnzoo.recipe import Recipe, duration, to_yaml
+from bnnzoo.recipe import duration, to_yaml
 from bnnzoo.samplers import AbstractSampler, statistics
 from bnnzoo.sampling import budget, carry, ending, judgement
-from bnnzoo.sampling.keys import Keys
-from bnnzoo.sampling.loop import Carry, Chunk, Seconds, chunks
-from bnnzoo.sampling.placement import Placement
+from bnnzoo.sampling.job import Job, Stop
+from bnnzoo.sampling.loop import Carry, Chunk, Seconds
+from bnnzoo.sampling.processes import LostProcessError
 from bnnzoo.sampling.stuck import finding_of, stuck_chains
 from bnnzoo.store import Checkpoint, schema
 
 _WARMUP_STEPS = "warmup_n_steps"
-Stop = Callable[[], int]
-"""Tells whether the run shall stop, and with which signal's number; 0 if not."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Job:
-    """What is being run."""
-
-    problem: Problem
-    sampler: AbstractSampler
-    """The problem's sampler, or what warm-up's `tune` has made of it."""
-    placement: Placement
-    keys: Keys
-
-    @property
-    def posterior(self) -> AbstractPosterior:
-        return self.problem.posterior
-
-    @property
-    def recipe(self) -> Recipe:
-        return self.problem.recipe
-
-    @property
-    def own_model(self) -> AbstractModel | None:
-        """The model, where it is one that no registry knows."""
-        description = self.problem.description
-        is_own = description is not None and self.recipe.model.name.startswith(PREFIX)
-        return description.parts.model if description is not None and is_own else None
 
 
 def drive(
@@ -103,7 +72,8 @@ def _drive(driver: _Driver, thetas: Any, tell: Observer, stop: Stop | None) -> N
     except BnnzooError as error:
         done = driver.leave()
         kept = f"the {done} draws before are in {writer.out}" if done else "no draws were kept"
-        raise type(error)(f"{error}; {kept}") from error
+        cure = f"; go on with: bnnzoo resume {writer.out}" if isinstance(error, LostProcessError) else ""
+        raise type(error)(f"{error}; {kept}{cure}") from error
     driver.finish(tell)
 
 
@@ -131,24 +101,15 @@ class _Driver:
         return 0 if self.chunk is None else max(0, self.chunk.next_step - recipe.warmup) // recipe.thin
 
     def go(self, thetas: Any, tell: Observer, stop: Stop | None) -> None:
-        job, recipe = self.job, self.job.recipe
+        """From where the chains are to where they end."""
         tell(Progress("compile", 0, 1))
-        stream = chunks(
-            job.posterior,
-            job.sampler,
-            thetas,
-            keys=job.keys,
-            num_warmup=recipe.warmup,
-            num_draws=recipe.draws,
-            placement=job.placement,
-            thin=recipe.thin,
-            keep_warmup=recipe.keep_warmup,
-            resume=self.resume,
-            seconds=self.seconds,
-            far=recipe.init == "prior",
-            stops=budget.ladder(recipe.draws) if recipe.until == "converged" else (),
-            outputs=job.problem.outputs,
-        )
+        # Closed however this ends: other processes may be waiting for the next chunk.
+        with contextlib.closing(self.job.chunks(thetas, resume=self.resume, seconds=self.seconds)) as stream:
+            self._keep(stream, tell, stop)
+        self._count()
+
+    def _keep(self, stream: Iterable[Chunk], tell: Observer, stop: Stop | None) -> None:
+        recipe = self.job.recipe
         last_saved, linearised = time.monotonic(), False
         for chunk in stream:
             sampling = chunk.phase == "sampling"
@@ -175,9 +136,7 @@ class _Driver:
                 last_saved = time.monotonic()
             if sampling and (why := self._enough()):
                 self.ended = why
-                stream.close()
                 break
-        self._count()
 
     def _enough(self) -> str:
         """Why the run may end before its last draw; empty where it may not."""

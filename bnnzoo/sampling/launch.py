@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import time
 import warnings
 from collections.abc import Mapping
@@ -18,12 +19,14 @@ from bnnzoo.assembly import Problem
 from bnnzoo.errors import BnnzooWarning, UsageError
 from bnnzoo.models import AbstractModel
 from bnnzoo.progress import Observer, Progress
-from bnnzoo.recipe import Recipe
+from bnnzoo.recipe import Recipe, to_yaml
 from bnnzoo.sampling import budget, carry, origin, provenance
-from bnnzoo.sampling.drive import Job, Stop, drive
+from bnnzoo.sampling.drive import drive
+from bnnzoo.sampling.job import Job, Stop
 from bnnzoo.sampling.keys import Keys
 from bnnzoo.sampling.loop import carry_template
 from bnnzoo.sampling.placement import host_devices, place_run
+from bnnzoo.sampling.processes import Processes
 from bnnzoo.store import Checkpoint
 from bnnzoo.store.parts import Unfinished
 from bnnzoo.store.schema import row_dims, train_groups
@@ -47,31 +50,37 @@ def launch(
         UsageError: before anything is compiled or written.
         InterruptedRunError: when `stop` said so.
     """
-    recipe = problem.recipe
-    _warn_of_one_device(recipe)
-    if not force:
-        store.check_room(out, _bytes(problem))
-    if problem.description is None:
-        # What a posterior of one's own refuses, such as mini-batches, it says when a step is traced.
-        carry_template(problem.posterior, problem.sampler, recipe.chains, max(1, recipe.warmup))
-    writer = store.Store(out)
-    writer.claim(force=force)
+    recipe, processes, writer = problem.recipe, Processes.here(), None
+    if processes.is_first:
+        _warn_of_one_device(recipe)
+    with processes.as_the_first():
+        if problem.description is None:
+            # What a posterior of one's own refuses, such as mini-batches, it says when a step is traced.
+            carry_template(problem.posterior, problem.sampler, recipe.chains, max(1, recipe.warmup))
+        if processes.is_first:
+            if not force:
+                store.check_room(out, _bytes(problem))
+            writer = store.Store(out)
+            writer.claim(force=force)
     try:
-        _begin(problem, writer, starts, tell, stop, check_room=not force)
+        with processes.as_the_first():
+            _same_everywhere(problem, out, processes)
+            _begin(problem, writer, starts, tell, stop, check_room=not force)
     finally:
-        writer.release()
+        if writer is not None:
+            writer.release()
 
 
 def _begin(
     problem: Problem,
-    writer: store.Store,
+    writer: store.Store | None,
     starts: Float[Array | np.ndarray, "chain dim"] | None,
     tell: Observer,
     stop: Stop | None,
     *,
     check_room: bool,
 ) -> None:
-    """Find where the chains start, then drive them."""
+    """Find where the chains start, then drive them; follow, where another process writes what they draw."""
     recipe = problem.recipe
     placement, keys = place_run(recipe), Keys.of(recipe.seed)
     problem = budget.with_start(problem, placement, key=keys.positions)
@@ -85,11 +94,14 @@ def _begin(
     problem = budget.planned(problem, placement, thetas, started=started)
     if recipe.budget:
         tell(Progress("note", 0, 0, note=budget.sentence(problem)))
-        if check_room:
+        if check_room and writer is not None:
             store.check_room(writer.out, _bytes(problem))
+    job = Job(problem, problem.sampler, placement, keys)
+    if writer is None:
+        job.follow(thetas, resume=None, stop=stop)
+        return
     attributes = provenance.attributes(problem, placement) | {"target_evaluations": spent.evaluations}
     writer.create(attributes, *_rows(problem, fixed))
-    job = Job(problem, problem.sampler, placement, keys)
     drive(job, writer, thetas, started=started, tell=tell, stop=stop)
 
 
@@ -129,13 +141,41 @@ def relaunch(
     sampler = dataclasses.replace(problem.sampler, **tuned)
     template = carry_template(problem.posterior, sampler, recipe.chains, recipe.warmup)
     restored = carry.restore(saved.arrays, template)
-    writer = store.Store(run.out)
-    writer.reopen(saved.num_parts, break_lock=break_lock)
-    if differences:
-        writer.update({"inexact_resume": "; ".join(differences)})
-    job = Job(problem, sampler, placement, Keys.of(recipe.seed))
+    job, processes = Job(problem, sampler, placement, Keys.of(recipe.seed)), Processes.here()
     thetas = np.zeros((recipe.chains, problem.posterior.layout.dim), problem.posterior.dtype)
-    drive(job, writer, thetas, saved=saved, restored=restored, tell=tell, stop=stop)
+    writer = store.Store(run.out)
+    with processes.as_the_first():
+        _same_everywhere(problem, run.out, processes, step=saved.next_step)
+        if processes.is_first:
+            writer.reopen(saved.num_parts, break_lock=break_lock)
+    with processes.as_the_first():
+        if not processes.is_first:
+            job.follow(thetas, resume=(restored, saved.next_step), stop=stop)
+            return
+        if differences:
+            writer.update({"inexact_resume": "; ".join(differences)})
+        drive(job, writer, thetas, saved=saved, restored=restored, tell=tell, stop=stop)
+
+
+def _same_everywhere(problem: Problem, out: Path, processes: Processes, *, step: int = 0) -> None:
+    """Refuse processes that would run different things, or that the first one's file is out of reach of.
+
+    Raises:
+        UsageError: in all of them.
+    """
+    if processes.count == 1:
+        return
+    recipe = to_yaml(problem.resolved()) if problem.description else repr(problem.sampler)
+    rows = provenance.data_digest(problem.train) if problem.train else ""
+    digest = np.frombuffer(hashlib.sha256(f"{recipe}{rows}{step}".encode()).digest(), np.uint8)
+    if (processes.everyones(digest[None]) != processes.firsts(digest)).any():
+        raise UsageError(
+            "the processes of this run differ in recipe, data or checkpoint: give each of them the same arguments"
+        )
+    if blind := processes.largest(0 if store.Store(out).folder.is_dir() else processes.rank + 1):
+        raise UsageError(
+            f"{out}: process {blind - 1} of {processes.count} does not see it: write to a folder that all of them share"
+        )
 
 
 def _rows(

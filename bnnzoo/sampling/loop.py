@@ -10,9 +10,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -30,11 +30,14 @@ from bnnzoo.sampling import chunk as programs
 from bnnzoo.sampling.chunk import MOST_DRAWS, Carry, Phase, Rows, Setup, Work, advance
 from bnnzoo.sampling.keys import Keys, by_chain
 from bnnzoo.sampling.placement import Placement
+from bnnzoo.sampling.processes import Processes
 from bnnzoo.sampling.restart import restarted
 from bnnzoo.sampling.stuck import refuse_all_stuck, steps_in_a_row
 from bnnzoo.sampling.transport import transport
 from bnnzoo.sampling.warmup import AbstractWarmup, StepSize, windows
 from bnnzoo.sampling.worker import worker
+
+S = TypeVar("S")
 
 _LONGEST, _GROWTH = 20.0, 500.0
 """How many times as long as the first a chunk may be, and in how many seconds it gets as long again: half a second at
@@ -42,7 +45,7 @@ first, ten seconds after three hours."""
 
 
 class Chunk(NamedTuple):
-    """What one meeting of host and device brings.
+    """What one meeting of host and device, and of the processes, brings of all chains.
 
     `draws` [chain, draw, dim] is empty in warm-up unless it is kept; `stats` are [chain, draw].
     """
@@ -90,8 +93,11 @@ def chunks(
     far: bool = False,
     stops: Sequence[int] = (),
     outputs: Outputs | None = None,
+    leaving: Callable[[], int] | None = None,
 ) -> Generator[Chunk, None, None]:
     """Run the chains, a chunk at a time; the device works on the next chunk while the caller writes this one.
+
+    Where processes share the chains each of them runs this loop, and it ends in all when the first closes it.
 
     Args:
         thetas: where the chains start.
@@ -104,8 +110,10 @@ def chunks(
             posterior first.
         stops: numbers of kept draws at which a chunk ends, so that the caller can look at exactly so many.
         outputs: what is kept of a draw; its position unless given.
+        leaving: asked before each chunk; the number of a signal for which the processes shall all stop, or 0.
 
     Raises:
+        InterruptedRunError: when a process that is not the first asked for it.
         BnnzooError: when a chain's position is no longer finite, no chain accepts a proposal for 1000 steps, or the
             sampler says that it cannot go on.
     """
@@ -114,6 +122,7 @@ def chunks(
     setup = Setup(posterior, sampler, warmup or StepSize(), placement, outputs)
     plan = _Plan(
         keys=keys,
+        num_chains=num_chains,
         chain_keys=placement.put(by_chain(keys.chain, num_chains), 0),
         num_warmup=num_warmup,
         last_step=num_warmup + num_draws * thin,
@@ -123,6 +132,7 @@ def chunks(
         most_draws=most_draws,
         seconds=seconds if seconds is not None else Seconds(),
         stops=tuple(num_warmup + stop * thin for stop in stops),
+        leaving=leaving or (lambda: 0),
     )
     with plan.seconds.compiling():
         if resume is None:
@@ -146,6 +156,7 @@ class _Plan(NamedTuple):
     """A run's keys, lengths and clock."""
 
     keys: Keys
+    num_chains: int
     chain_keys: Key[Array, " chain"]
     num_warmup: int
     last_step: int
@@ -155,6 +166,7 @@ class _Plan(NamedTuple):
     most_draws: int
     seconds: Seconds
     stops: tuple[int, ...]
+    leaving: Callable[[], int]
 
     def left(self, step: int) -> int:
         """Draws that a chunk from this step on may hold."""
@@ -171,7 +183,7 @@ class _Plan(NamedTuple):
 
 def _warm_up(plan: _Plan, setup: Setup, carry: Carry, step: int) -> Generator[Chunk, None, tuple[Setup, Carry]]:
     """Chunks that end where windows do; what is tuned between them comes back."""
-    seconds, last = plan.seconds, plan.num_warmup
+    seconds, last, processes = plan.seconds, plan.num_warmup, setup.placement.processes
     constraints = setup.constraints(carry.states, last)
     rows = Rows.of(setup, carry, "warm-up", keep=plan.keep_warmup, thin=1, most_draws=plan.most_draws)
     with seconds.compiling():
@@ -184,30 +196,35 @@ def _warm_up(plan: _Plan, setup: Setup, carry: Carry, step: int) -> Generator[Ch
         # A chunk never goes past its window: between windows the sampler looks at all chains, on the host, and may
         # become another one (`tune`). Where windows end is a matter of the number of steps alone, never of the clock.
         end = next(end for end in windows(last) if end > step)
-        count = pace.next(end - step)
+        if not (count := processes.meet(pace.next(end - step), leaving=plan.leaving())):
+            return setup, carry
         carry, buffer = advance(plan.warming(setup, carry, start=step, count=count), buffer)
-        draws, stats = rows.fetch(buffer, count)
+        draws, stats = processes.everyones(rows.fetch(buffer, count))
         pace.took(count)
         step += count
         if step == end:
             if step < last and _has_accept_step(setup.sampler):
+                everyones, key = _everyones(processes, carry), jax.random.fold_in(plan.keys.restart, step)
                 with setup.placement.within():
-                    again = restarted(setup.posterior, carry, key=jax.random.fold_in(plan.keys.restart, step))
+                    again = restarted(setup.posterior, everyones, key=key)
                 carry = setup.placement.put(again, 0)
             setup, states = _between_windows(plan, setup, carry, step)
             carry = programs.tuned_anew(setup, states, carry.restarted, constraints)
-        _check_positions(setup, carry, step)
+        everyones = processes.everyones(carry)
+        _check_positions(setup, everyones, step)
         seconds.warmup = before + time.perf_counter() - started
-        yield Chunk("warm-up", draws, stats, carry, step, setup.sampler)
+        with processes.told_of_the_end(lambda: None):
+            yield Chunk("warm-up", draws, stats, everyones, step, setup.sampler)
     return setup, carry
 
 
 def _between_windows(plan: _Plan, setup: Setup, carry: Carry, step: int) -> tuple[Setup, PyTree]:
     """The sampler and the states after a window: each chain settles on the device, then all are tuned on the host."""
     put, final = setup.placement.put, step == plan.num_warmup
-    chain_keys = put(by_chain(jax.random.fold_in(plan.keys.settle, step), carry.states.position.shape[0]), 0)
+    chain_keys = put(by_chain(jax.random.fold_in(plan.keys.settle, step), plan.num_chains), 0)
     states = programs.settled(setup, carry, chain_keys, final)
     key = jax.random.fold_in(plan.keys.tune, step)
+    states = _everyones(setup.placement.processes, states)
     with setup.placement.within():
         tuned, states = setup.sampler.tune(setup.posterior, states, final=final, key=key, num_steps=step)
     return eqx.tree_at(lambda s: s.sampler, setup, tuned), put(states, 0)
@@ -215,7 +232,7 @@ def _between_windows(plan: _Plan, setup: Setup, carry: Carry, step: int) -> tupl
 
 def _sample(plan: _Plan, setup: Setup, carry: Carry, step: int) -> Iterator[Chunk]:
     """Chunks of kept draws, each handed on while the device works at the next."""
-    seconds, thin = plan.seconds, plan.thin
+    seconds, thin, processes = plan.seconds, plan.thin, setup.placement.processes
     rows = Rows.of(setup, carry, "sampling", keep=True, thin=thin, most_draws=plan.most_draws)
     # Two buffers: the host reads the one that is full while the device fills the other.
     spare, buffer = rows.buffer(setup.placement), rows.buffer(setup.placement)
@@ -224,40 +241,51 @@ def _sample(plan: _Plan, setup: Setup, carry: Carry, step: int) -> Iterator[Chun
         jax.block_until_ready(buffer)
     started, before = time.perf_counter(), seconds.sampling
     pace = _Pace(plan.chunk_seconds, rows.capacity)
-    quiet = np.zeros(carry.states.position.shape[0], int)
+    quiet = np.zeros(plan.num_chains, int)
     # On a CPU the call returns when the chunk is done: a thread makes it, so that the caller can write meanwhile.
     with worker() as submit:
 
+        def work(carry: Carry, step: int, count: int, buffer: dict[str, Array]) -> tuple[Carry, dict[str, Array], Any]:
+            carry, filled = advance(plan.sampling(setup, carry, start=step, count=count), buffer)
+            # Processes meet in one order everywhere: here, between the agreement on this chunk and that on the next.
+            several = processes.count > 1
+            return carry, filled, processes.everyones((rows.fetch(filled, count), carry)) if several else None
+
         def launch(carry: Carry, step: int, buffer: dict[str, Array]) -> tuple[Future | None, int]:
-            count = pace.next(plan.left(step))
-            if not count:
+            if not (count := processes.meet(pace.next(plan.left(step)), leaving=plan.leaving())):
                 return None, step
-            return submit(advance, plan.sampling(setup, carry, start=step, count=count), buffer), step + count * thin
+            return submit(work, carry, step, count, buffer), step + count * thin
 
         under_way, next_step = launch(carry, step, buffer)
         while under_way is not None:
-            carry, filled = under_way.result()
+            carry, filled, shared = under_way.result()
             count, step = (next_step - step) // thin, next_step
             under_way, next_step = launch(carry, step, spare)
-            draws, stats = rows.fetch(filled, count)
+            (draws, stats), everyones = shared or (rows.fetch(filled, count), carry)
             spare = filled
             pace.took(count)
             if setup.outputs is None:
                 _check_finite(draws, setup.posterior.layout, setup, step)
             else:
-                _check_positions(setup, carry, step)
+                _check_positions(setup, everyones, step)
                 _check_finite(draws, setup.outputs.layout, setup, step)
             if problem := setup.sampler.failure(stats):
                 raise BnnzooError(problem)
             # What a checkpoint of this chunk holds; an interrupted run gets no further.
             seconds.sampling = before + time.perf_counter() - started
-            yield Chunk("sampling", draws, stats, carry, step, setup.sampler)
+            with processes.told_of_the_end(under_way and under_way.result):
+                yield Chunk("sampling", draws, stats, everyones, step, setup.sampler)
             # Only now: the draws of chains that are stuck are still the caller's; and where all are made, the run is
             # whole, and its end says that they are.
             quiet = steps_in_a_row(setup.sampler.moved(stats), quiet, thin)
             if under_way is not None:
                 refuse_all_stuck(quiet, step)
     seconds.sampling = before + time.perf_counter() - started
+
+
+def _everyones(processes: Processes, states: S) -> S:
+    """Those of all chains, as arrays that compute."""
+    return jax.tree.map(jnp.asarray, processes.everyones(states))
 
 
 def carry_template(posterior: AbstractPosterior, sampler: AbstractSampler, num_chains: int, num_warmup: int) -> Carry:

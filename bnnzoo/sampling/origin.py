@@ -16,8 +16,9 @@ from bnnzoo.errors import InterruptedRunError, UsageError
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.layout import named_leaves
 from bnnzoo.progress import Observer, Progress
-from bnnzoo.sampling.drive import Stop
+from bnnzoo.sampling.job import Stop
 from bnnzoo.sampling.placement import Placement, place
+from bnnzoo.sampling.processes import Processes
 from bnnzoo.sampling.start import evaluations, train
 
 
@@ -68,7 +69,8 @@ def fixed_values(
     start = whole.initial_positions(trained=True, key=key)
     thetas = _train(whole, start, place("vectorized", 1), "the part that is not sampled", tell, stop, spent, key)
     trained = named_leaves(whole.network_posterior.network_at(jnp.asarray(thetas[0])))
-    return {name: np.asarray(trained[name]) for name in wanted}
+    # Machines round differently, and the chains of all processes are of one posterior.
+    return Processes.here().firsts({name: np.asarray(trained[name]) for name in wanted})
 
 
 def check_start(posterior: AbstractPosterior, placement: Placement, thetas: Any) -> None:
@@ -123,9 +125,13 @@ def _train(
         held_out=recipe.start_held_out,
     )
     steps = np.zeros(len(positions), np.int32)
+    number = 0
     for steps, positions in stream:  # noqa: B007 (the last ones are used)
         tell(Progress("start", int(steps.max()), recipe.start_steps, note=f"training {what}"))
         if number := stop() if stop else 0:
-            raise InterruptedRunError(f"stopped while training {what}: nothing was written", number)
+            break
+    if number := placement.processes.largest(number):
+        raise InterruptedRunError(f"stopped while training {what}: nothing was written", number)
+    steps, positions = placement.processes.everyones((steps, positions))
     spent.evaluations += evaluations(problem.posterior.num_data, steps, recipe.start_held_out)
     return positions

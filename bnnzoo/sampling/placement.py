@@ -20,6 +20,7 @@ from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.passes import DATA_AXIS
 from bnnzoo.recipe import Recipe
 from bnnzoo.recipe.mesh import Axes, axes
+from bnnzoo.sampling.processes import ALONE, Processes
 
 Method = Literal["auto", "parallel", "vectorized", "sequential"]
 
@@ -33,11 +34,14 @@ class Placement(eqx.Module):
 
     method: Literal["parallel", "vectorized", "sequential"] = eqx.field(static=True)
     mesh: Mesh | None = eqx.field(static=True)
+    """This process's devices."""
+    processes: Processes = eqx.field(static=True, default=ALONE)
 
     @property
     def axes(self) -> Axes:
-        """Devices by what is split over them."""
-        return Axes() if self.mesh is None else Axes(**self.mesh.shape)
+        """Devices of all processes by what is split over them."""
+        own = Axes() if self.mesh is None else Axes(**self.mesh.shape)
+        return own._replace(chains=own.chains * self.processes.count)
 
     def __str__(self) -> str:
         chains, data = self.axes
@@ -91,8 +95,12 @@ class Placement(eqx.Module):
         return mapped(arrays, *chains)
 
     def put(self, tree: PyTree, axis: int | None) -> PyTree:
-        """Arrays on the devices: split by chain along `axis`, or whole on each of them for None."""
-        return self._put(tree, P() if axis is None else P(*(None,) * axis, _CHAINS))
+        """Arrays on the devices: of all chains, which are split along `axis`, or whole on each device for None."""
+        return self._put(tree, P()) if axis is None else self.put_own(self.processes.own(tree, axis), axis)
+
+    def put_own(self, tree: PyTree, axis: int) -> PyTree:
+        """Arrays of this process's chains on the devices, split along `axis`."""
+        return self._put(tree, P(*(None,) * axis, _CHAINS))
 
     def put_posterior(self, posterior: AbstractPosterior) -> AbstractPosterior:
         """A posterior on the devices, its rows split along the mesh's data axis.
@@ -127,17 +135,30 @@ def host_devices(recipe: Recipe) -> int:
 
 
 def place_run(recipe: Recipe) -> Placement:
-    """The placement of a run's chains on the devices there are.
+    """The placement of a run's chains on the devices there are, in this process and in those that share the run.
 
     Raises:
-        UsageError: for a mesh that chains do not divide by, or of more devices than there are.
+        UsageError: for a number of processes or a mesh that chains do not divide by, or a mesh of more devices than
+            there are.
     """
+    processes = Processes.here()
+    if recipe.chains % processes.count:
+        raise UsageError(
+            f"{recipe.chains} chains do not divide by {processes.count} processes; use --chains {processes.count} or a "
+            "multiple"
+        )
     if recipe.mesh is None:
-        return place(recipe.chain_method, recipe.chains)
+        return place(recipe.chain_method, recipe.chains, processes)
     wanted, devices = axes(recipe.mesh), jax.local_devices()
-    needed = prod(wanted)
     if recipe.chains % wanted.chains:
         raise UsageError(f"mesh: {recipe.chains} chains do not divide by chains={wanted.chains}; use a divisor of them")
+    if wanted.chains % processes.count:
+        raise UsageError(
+            f"mesh: chains={wanted.chains} do not divide by {processes.count} processes: a chain's rows lie in one of "
+            f"them; use chains={processes.count} or a multiple"
+        )
+    wanted = wanted._replace(chains=wanted.chains // processes.count)
+    needed = prod(wanted)
     if needed > len(devices):
         splits = devices[0].platform == "cpu" and needed <= _MOST_DEVICES
         cure = f"call bnnzoo.devices({needed}) before anything uses JAX, or " if splits else ""
@@ -147,13 +168,13 @@ def place_run(recipe: Recipe) -> Placement:
         )
     method = "sequential" if recipe.chain_method == "sequential" else "parallel" if wanted.chains > 1 else "vectorized"
     if wanted.data == 1:
-        return Placement(method, _line(devices, wanted.chains))
+        return Placement(method, _line(devices, wanted.chains), processes)
     grid = np.array(devices[:needed]).reshape(wanted)
-    return Placement(method, Mesh(grid, (_CHAINS, DATA_AXIS), axis_types=(AxisType.Auto,) * 2))
+    return Placement(method, Mesh(grid, (_CHAINS, DATA_AXIS), axis_types=(AxisType.Auto,) * 2), processes)
 
 
-def place(method: Method, num_chains: int) -> Placement:
-    """The placement of `num_chains` chains on the devices there are, each with all rows.
+def place(method: Method, num_chains: int, processes: Processes = ALONE) -> Placement:
+    """The placement of `num_chains` chains, shared by the processes, on the devices there are, each with all rows.
 
     `auto` is `parallel` on a CPU and `vectorized` elsewhere. `parallel` takes as many devices as divide the chains.
     """
@@ -161,10 +182,12 @@ def place(method: Method, num_chains: int) -> Placement:
     if method == "auto":
         method = "parallel" if devices[0].platform == "cpu" else "vectorized"
     if method != "parallel":
-        return Placement(method, None)
+        return Placement(method, None, processes)
     most = len(devices) if devices[0].platform != "cpu" else min(len(devices), _most_on_cpu())
-    count = _divisor(num_chains, most)
-    return Placement("parallel", _line(devices, count)) if count > 1 else Placement("vectorized", None)
+    count = _divisor(num_chains // processes.count, most)
+    if count == 1 == num_chains // processes.count < num_chains:
+        return Placement("parallel", None, processes)  # a chain a process, side by side none the less
+    return Placement("parallel" if count > 1 else "vectorized", _line(devices, count), processes)
 
 
 def _line(devices: Sequence[Any], count: int) -> Mesh | None:

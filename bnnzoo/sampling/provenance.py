@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ def attributes(problem: Problem, placement: Placement) -> Attributes:
         "seed": recipe.seed,
         "versions": json.dumps(backend.versions()),
         "plugins": json.dumps(_plugins(problem)),
-        "device": backend.device(),
+        "device": backend.device(prod(placement.axes)),
         "placement": str(placement),
         "precision": recipe.precision,
         "tuned": "{}",
@@ -73,11 +74,12 @@ def _words(problem: Problem) -> Attributes:
         "likelihood": registry.name_of("likelihoods", likelihood) or type(likelihood).__name__.casefold(),
         "rows": problem.train.num_data,
         "signature": problem.description.signature.to_json(),
-        "data_sha256": _digest(problem.train),
+        "data_sha256": data_digest(problem.train),
     }
 
 
-def _digest(train: Dataset) -> str:
+def data_digest(train: Dataset) -> str:
+    """Of the training rows."""
     digest = hashlib.sha256()
     for array in (train.x, train.y):
         digest.update(f"{array.dtype}{array.shape}".encode())

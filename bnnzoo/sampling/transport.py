@@ -53,11 +53,11 @@ def transport(
     keys = placement.put(by_chain(key, len(thetas)), 0)
     spread = placement.put(_spread(posterior, jax.random.fold_in(key, 2**32 - 1)), None)
     total = min(_MOST_STEPS, _STEPS_A_STEP * num_warmup)
-    state = placement.put(jax.vmap(lambda theta: _Moving(theta, _ADAM.init(theta)))(start), 0)
+    state = placement.put_own(jax.vmap(lambda theta: _Moving(theta, _ADAM.init(theta)))(start), 0)
     for first in range(0, total, _STEPS_A_CALL):
         numbers = (np.int32(first), np.int32(min(total, first + _STEPS_A_CALL)), np.int32(total))
         state = _advance(posterior, spread, placement, state, keys, *numbers)
-    return _better(posterior, placement, start, state.theta)
+    return placement.processes.everyones(_better(posterior, placement, start, state.theta))
 
 
 @eqx.filter_jit

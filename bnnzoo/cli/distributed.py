@@ -1,0 +1,55 @@
+"""Options of a run in several processes, each of which is started with the same command."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+_PANEL: dict[str, Any] = {"rich_help_panel": "Several processes", "show_default": False}
+Distributed = Annotated[
+    bool,
+    typer.Option(
+        "--distributed",
+        help="this process is one of several that share the chains: as Slurm, Open MPI or Kubernetes says, or",
+        **_PANEL,
+    ),
+]
+Coordinator = Annotated[
+    str | None,
+    typer.Option("--coordinator", metavar="HOST:PORT", help="where the first of them can be reached,", **_PANEL),
+]
+Count = Annotated[int | None, typer.Option("--processes", metavar="INT", min=1, help="how many they are,", **_PANEL)]
+Rank = Annotated[int | None, typer.Option("--rank", metavar="INT", min=0, help="which this is, from 0", **_PANEL)]
+_OPTIONS: dict[str, tuple[Any, Any]] = {
+    "distributed": (Distributed, False),
+    "coordinator": (Coordinator, None),
+    "processes": (Count, None),
+    "rank": (Rank, None),
+}
+
+
+def parameters() -> list[inspect.Parameter]:
+    """Of a command that takes a recipe."""
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    return [inspect.Parameter(n, keyword, default=d, annotation=kind) for n, (kind, d) in _OPTIONS.items()]
+
+
+def joined(given: Mapping[str, Any]) -> contextlib.AbstractContextManager[None]:
+    """Among the other processes, where an option asks for it."""
+    where = given["coordinator"], given["processes"], given["rank"]
+    if not given["distributed"] and where == (None, None, None):
+        return contextlib.nullcontext()
+    from bnnzoo.sampling import backend
+
+    return backend.joined(*where)
+
+
+def is_first() -> bool:
+    """Whether this process is the one that speaks. To be asked after a run: it starts JAX."""
+    from bnnzoo.sampling.processes import Processes
+
+    return Processes.here().is_first

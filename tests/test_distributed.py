@@ -1,0 +1,229 @@
+"""One run in two processes: the draws of one process, one file, and an end that can be gone on from."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bnnzoo
+from bnnzoo import store
+from bnnzoo.sampling.processes import ALONE, Processes
+
+SHORT = ("--start-steps", "250", "--quiet")
+LONG = ("--warmup", "20", "--draws", "4000000", "--checkpoint-every", "0.1", *SHORT)
+
+
+def begun(arguments: Sequence[str], ranks: Sequence[int] = (0, 1), count: int = 2) -> list[subprocess.Popen[str]]:
+    """Processes that share a run, each with its own end of the same command."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        where = f"127.0.0.1:{free.getsockname()[1]}"
+    words = [sys.executable, "-m", "bnnzoo", *arguments, "--distributed", "--coordinator", where]
+    return [
+        subprocess.Popen(
+            [*words, "--processes", str(count), "--rank", str(rank)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in ranks
+    ]
+
+
+def ended(processes: Sequence[subprocess.Popen[str]]) -> list[tuple[int, str, str]]:
+    """Exit code, stdout and stderr of each; none may outlive the test."""
+    try:
+        spoken = [process.communicate(timeout=200) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    return [(process.returncode, *said) for process, said in zip(processes, spoken, strict=True)]
+
+
+def alone(*arguments: str) -> None:
+    subprocess.run([sys.executable, "-m", "bnnzoo", *arguments], check=True, capture_output=True, timeout=200)
+
+
+def draws_of(path: Path, group: str = "posterior") -> dict[str, np.ndarray]:
+    found = bnnzoo.open(path).posterior[group]
+    return {str(name): found[name].values for name in found.data_vars}
+
+
+def assert_same(one: Path, other: Path) -> None:
+    for group in ("posterior", "sample_stats"):
+        first, second = draws_of(one, group), draws_of(other, group)
+        assert set(first) == set(second)
+        for name in first:
+            np.testing.assert_array_equal(first[name], second[name], err_msg=name)
+
+
+def wait_for(said: Callable[[], bool]) -> None:
+    end = time.monotonic() + 120
+    while not said():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def has_draws(out: Path) -> Callable[[], bool]:
+    def enough() -> bool:
+        with contextlib.suppress(Exception):
+            return store.resumable(out, None)[1].next_step > 100
+        return False
+
+    return enough
+
+
+def test_a_process_has_its_share_and_alone_has_all():
+    tree = {"a": np.arange(12).reshape(6, 2), "b": np.arange(6)}
+    shares = [Processes(3, rank).own(tree) for rank in range(3)]
+    np.testing.assert_array_equal(np.concatenate([share["b"] for share in shares]), tree["b"])
+    np.testing.assert_array_equal(shares[1]["a"], tree["a"][2:4])
+    np.testing.assert_array_equal(Processes(2, 1).own(np.zeros((5, 4, 3)), 1), np.zeros((5, 2, 3)))
+    assert ALONE.own(tree) is tree
+    assert ALONE.everyones(tree) is tree
+    assert ALONE.meet(7) == 7
+    assert ALONE.largest(3) == 3
+    with ALONE.as_the_first(), ALONE.told_of_the_end(None):
+        pass
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("mlp", "penalty", "--warmup", "100", "--draws", "60", "--keep-warmup"),
+        pytest.param(("mlp", "nuts", "--warmup", "60", "--draws", "20"), marks=pytest.mark.slow),
+        pytest.param(
+            ("mlp", "mala", "--stochastic", "last", "--warmup", "40", "--draws", "30"), marks=pytest.mark.slow
+        ),
+        pytest.param(("mlp", "penalty", "--init", "prior", "--warmup", "100", "--draws", "30"), marks=pytest.mark.slow),
+        pytest.param(("mlp", "sgld", "--precision", "float64", "--draws", "30"), marks=pytest.mark.slow),
+        pytest.param(("mlp", "gibbs", "--mesh", "chains=2", "--warmup", "20", "--draws", "20"), marks=pytest.mark.slow),
+        pytest.param(("mlp", "bbb", "--draws", "20", "--keep", "predictions"), marks=pytest.mark.slow),
+    ],
+    ids=lambda words: "-".join(words[1:4:2]),
+)
+def test_two_processes_draw_what_one_draws(words, tmp_path):
+    one, two = tmp_path / "one.nc", tmp_path / "two.nc"
+    alone("sample", *words, *SHORT, "-o", str(one))
+    (first, other) = ended(begun(["sample", *words, *SHORT, "--json", "-o", str(two)]))
+    assert (first[0], other[0]) == (0, 0), (first[2], other[2])
+    # The first speaks, and its output is what was asked for alone.
+    assert json.loads(first[1])["complete"] == 1
+    assert other[1] == ""
+    assert_same(one, two)
+    of_one, of_two = bnnzoo.open(one).attributes, bnnzoo.open(two).attributes
+    clock = {name for name in of_one if name.startswith("seconds_")} | {"created_at"}
+    assert {k: v for k, v in of_one.items() if k not in clock} == {k: v for k, v in of_two.items() if k not in clock}
+
+
+def test_a_process_that_dies_leaves_a_run_that_goes_on_in_one(tmp_path):
+    out, whole = tmp_path / "run.nc", tmp_path / "whole.nc"
+    words = ("sample", "mlp", "random-walk", *LONG)
+    processes = begun([*words, "-o", str(out)])
+    try:
+        wait_for(has_draws(out))
+        processes[1].kill()
+    finally:
+        (code, _, said), _ = ended(processes)
+    assert code == 1, said
+    assert f"go on with: bnnzoo resume {out}" in said
+    done = bnnzoo.open(out).attributes["draws_done"]
+    assert done > 0
+    # What is there is what one process would have drawn.
+    alone("sample", "mlp", "random-walk", "--warmup", "20", "--draws", str(done), *SHORT, "-o", str(whole))
+    for name, values in draws_of(whole).items():
+        np.testing.assert_array_equal(values, draws_of(out)[name], err_msg=name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dies", [0, 1])
+def test_a_run_is_gone_on_with_by_two_processes(dies, tmp_path):
+    out, whole = tmp_path / "run.nc", tmp_path / "whole.nc"
+    words = ("sample", "mlp", "penalty", "--warmup", "60", "--draws", "3000", "--checkpoint-every", "0", *SHORT)
+    processes = begun([*words, "-o", str(out)])
+    try:
+        wait_for(has_draws(out))
+        processes[dies].kill()
+    finally:
+        ended(processes)
+    again = ended(begun(["resume", str(out), "--quiet"]))
+    assert [code for code, _, _ in again] == [0, 0], again
+    alone(*words, "-o", str(whole))
+    assert_same(whole, out)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("asked", [0, 1])
+def test_a_signal_to_one_stops_all(asked, tmp_path):
+    out = tmp_path / "run.nc"
+    processes = begun(["sample", "mlp", "random-walk", *LONG, "-o", str(out)])
+    try:
+        wait_for(has_draws(out))
+        os.kill(processes[asked].pid, signal.SIGTERM)
+    finally:
+        found = ended(processes)
+    assert [code for code, _, _ in found] == [143, 143], found
+    assert f"go on with: bnnzoo resume {out}" in found[0][2]
+
+
+@pytest.mark.slow
+def test_a_budget_ends_all_at_the_same_draw(tmp_path):
+    out = tmp_path / "run.nc"
+    found = ended(begun(["sample", "mlp", "mala", "--budget", "5s", "--quiet", "-o", str(out)]))
+    assert [code for code, _, _ in found] == [0, 0], found
+    assert bnnzoo.open(out).attributes["ended"] in ("budget", "draws")
+
+
+def test_what_the_first_refuses_all_do(tmp_path):
+    out = tmp_path / "run.nc"
+    out.write_bytes(b"mine")
+    found = ended(begun(["sample", "mlp", "mala", *SHORT, "-o", str(out)]))
+    assert [code for code, _, _ in found] == [2, 2], found
+    assert "--force" in found[0][2]
+    assert out.read_bytes() == b"mine"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "more", "says"),
+    [
+        ([], ["--seed", "1"], "differ in recipe, data or checkpoint"),
+        (["--chains", "3"], ["--chains", "3"], "do not divide by 2 processes"),
+        (["--mesh", "chains=1,data=2"], ["--mesh", "chains=1,data=2"], "do not divide by 2 processes"),
+    ],
+)
+def test_processes_that_do_not_fit_are_refused(words, more, says, tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        where = f"127.0.0.1:{free.getsockname()[1]}"
+    commands = [
+        [sys.executable, "-m", "bnnzoo", "sample", "mlp", "mala", *SHORT, "-o", str(tmp_path / "run.nc"), *own]
+        + ["--coordinator", where, "--processes", "2", "--rank", str(rank)]
+        for rank, own in enumerate((words, more))
+    ]
+    pipe = subprocess.PIPE
+    found = ended([subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True) for words in commands])
+    assert [code for code, _, _ in found] == [2, 2], found
+    assert says in found[0][2]
+
+
+def test_a_rank_without_the_rest_is_said_to_be_too_little():
+    done = subprocess.run(
+        [sys.executable, "-m", "bnnzoo", "sample", "mlp", "mala", "--rank", "1"],
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == 2
+    assert "--coordinator" in done.stderr
