@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import signal
@@ -20,24 +21,21 @@ import bnnzoo
 from bnnzoo import store
 from bnnzoo.sampling.processes import ALONE, Processes
 
+slow = functools.partial(pytest.param, marks=pytest.mark.slow)
 SHORT = ("--start-steps", "250", "--quiet")
 LONG = ("--warmup", "20", "--draws", "4000000", "--checkpoint-every", "0.1", *SHORT)
 
 
-def begun(arguments: Sequence[str], ranks: Sequence[int] = (0, 1), count: int = 2) -> list[subprocess.Popen[str]]:
-    """Processes that share a run, each with its own end of the same command."""
+def begun(arguments: Sequence[str], *own: Sequence[str]) -> list[subprocess.Popen[str]]:
+    """Two processes that share a run; `own` is what each of them is told beside the others."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        where = f"127.0.0.1:{free.getsockname()[1]}"
-    words = [sys.executable, "-m", "bnnzoo", *arguments, "--distributed", "--coordinator", where]
+        port = free.getsockname()[1]
+    words = [sys.executable, "-m", "bnnzoo", *arguments, "--coordinator", f"127.0.0.1:{port}", "--processes", "2"]
+    pipe = subprocess.PIPE
     return [
-        subprocess.Popen(
-            [*words, "--processes", str(count), "--rank", str(rank)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in ranks
+        subprocess.Popen([*words, "--rank", str(rank), *more], stdout=pipe, stderr=pipe, text=True)
+        for rank, more in enumerate(own or ((), ()))
     ]
 
 
@@ -101,22 +99,21 @@ def test_a_process_has_its_share_and_alone_has_all():
 @pytest.mark.parametrize(
     "words",
     [
-        ("mlp", "penalty", "--warmup", "100", "--draws", "60", "--keep-warmup"),
-        pytest.param(("mlp", "nuts", "--warmup", "60", "--draws", "20"), marks=pytest.mark.slow),
-        pytest.param(
-            ("mlp", "mala", "--stochastic", "last", "--warmup", "40", "--draws", "30"), marks=pytest.mark.slow
-        ),
-        pytest.param(("mlp", "penalty", "--init", "prior", "--warmup", "100", "--draws", "30"), marks=pytest.mark.slow),
-        pytest.param(("mlp", "sgld", "--precision", "float64", "--draws", "30"), marks=pytest.mark.slow),
-        pytest.param(("mlp", "gibbs", "--mesh", "chains=2", "--warmup", "20", "--draws", "20"), marks=pytest.mark.slow),
-        pytest.param(("mlp", "bbb", "--draws", "20", "--keep", "predictions"), marks=pytest.mark.slow),
+        "mala --warmup 60 --draws 60 --keep-warmup",
+        slow("penalty --warmup 100 --draws 60"),
+        slow("nuts --warmup 60 --draws 20"),
+        slow("mala --stochastic last --warmup 40 --draws 30"),
+        slow("penalty --init prior --warmup 100 --draws 30"),
+        slow("sgld --precision float64 --draws 30"),
+        slow("gibbs --mesh chains=2 --warmup 20 --draws 20"),
+        slow("bbb --draws 20 --keep predictions"),
     ],
-    ids=lambda words: "-".join(words[1:4:2]),
 )
 def test_two_processes_draw_what_one_draws(words, tmp_path):
     one, two = tmp_path / "one.nc", tmp_path / "two.nc"
-    alone("sample", *words, *SHORT, "-o", str(one))
-    (first, other) = ended(begun(["sample", *words, *SHORT, "--json", "-o", str(two)]))
+    asked = ("sample", "mlp", *words.split(), *SHORT)
+    alone(*asked, "-o", str(one))
+    first, other = ended(begun([*asked, "--json", "-o", str(two)]))
     assert (first[0], other[0]) == (0, 0), (first[2], other[2])
     # The first speaks, and its output is what was asked for alone.
     assert json.loads(first[1])["complete"] == 1
@@ -204,16 +201,7 @@ def test_what_the_first_refuses_all_do(tmp_path):
     ],
 )
 def test_processes_that_do_not_fit_are_refused(words, more, says, tmp_path):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        where = f"127.0.0.1:{free.getsockname()[1]}"
-    commands = [
-        [sys.executable, "-m", "bnnzoo", "sample", "mlp", "mala", *SHORT, "-o", str(tmp_path / "run.nc"), *own]
-        + ["--coordinator", where, "--processes", "2", "--rank", str(rank)]
-        for rank, own in enumerate((words, more))
-    ]
-    pipe = subprocess.PIPE
-    found = ended([subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True) for words in commands])
+    found = ended(begun(["sample", "mlp", "mala", *SHORT, "-o", str(tmp_path / "run.nc")], words, more))
     assert [code for code, _, _ in found] == [2, 2], found
     assert says in found[0][2]
 
