@@ -340,13 +340,14 @@ def test_command_used_wrongly_is_one_line(words, said, capsys):
 # ---- every registered sampler --------------------------------------------------------------------
 
 
-UNSEEN = ("confidence", "mclmc")
+UNSEEN = ("confidence", "mclmc", "minibatch-barker")
 """Biased by what is known of them, but by less than a check sees: the bound waits for most of the rows; an energy that
-moves so little makes variances 3 % too small."""
+moves so little makes variances 3 % too small; chains mix so slowly that a bias of 10 % would not be found."""
 
 
-UNDECIDED = {"minibatch-barker": {"network"}}
-"""Nothing is found there; but the chains mix so slowly that a bias of 10 % would not be."""
+UNDECIDED = {"minibatch-barker": {"network"}, "bbb": {"skewed"}}
+"""Where too little is seen to say that all is well: of slow chains, and of Gaussians fitted to a skewed density, which
+differ from chain to chain."""
 
 
 @pytest.mark.slow
@@ -358,10 +359,9 @@ def test_every_registered_sampler_is_what_it_says(name):
     report = check_sampler(registry.load("samplers", name)(**settings))
     undecided = {outcome.target for outcome in report.outcomes if outcome.state == "undecided"}
     assert undecided == UNDECIDED.get(name, set())
-    if undecided:
-        assert all(row.passed for row in report.rows)
-        return
-    assert report.passed == (entry.exactness in ("exact", "noise-corrected") or name in UNSEEN), str(report)
+    nothing_found = all(row.passed for row in report.rows)
+    assert nothing_found == (entry.exactness in ("exact", "noise-corrected") or name in UNSEEN), str(report)
+    assert report.passed == (nothing_found and not undecided)
     if entry.exactness == "exact":
         tested = {outcome.target for outcome in report.outcomes if outcome.state == "tested"}
         # Draws of the prior are hopeless, or the likelihood has no bound, on all but one.
