@@ -345,9 +345,8 @@ UNSEEN = ("confidence", "mclmc", "minibatch-barker")
 moves so little makes variances 3 % too small; chains mix so slowly that a bias of 10 % would not be found."""
 
 
-UNDECIDED = {"minibatch-barker": {"network"}, "bbb": {"skewed"}}
-"""Where too little is seen to say that all is well: of slow chains, and of Gaussians fitted to a skewed density, which
-differ from chain to chain."""
+UNDECIDED = {"minibatch-barker": {"network"}}
+"""Where chains mix too slowly to say that all is well."""
 
 
 @pytest.mark.slow
@@ -358,10 +357,11 @@ def test_every_registered_sampler_is_what_it_says(name):
     settings = {"curvature": "fisher", "predictive": "network"} if name == "laplace" else {}
     report = check_sampler(registry.load("samplers", name)(**settings))
     undecided = {outcome.target for outcome in report.outcomes if outcome.state == "undecided"}
-    assert undecided == UNDECIDED.get(name, set())
     nothing_found = all(row.passed for row in report.rows)
     assert nothing_found == (entry.exactness in ("exact", "noise-corrected") or name in UNSEEN), str(report)
     assert report.passed == (nothing_found and not undecided)
+    if nothing_found:
+        assert undecided == UNDECIDED.get(name, set())
     if entry.exactness == "exact":
         tested = {outcome.target for outcome in report.outcomes if outcome.state == "tested"}
         # Draws of the prior are hopeless, or the likelihood has no bound, on all but one.
