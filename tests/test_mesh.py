@@ -19,11 +19,12 @@ import tiny
 
 import bnnzoo
 from bnnzoo import assembly, zoo
+from bnnzoo.data import load_asked
 from bnnzoo.errors import InterruptedRunError, UsageError
 from bnnzoo.posterior import NetworkPosterior, passes
 from bnnzoo.recipe import Recipe
 from bnnzoo.recipe.mesh import Axes, axes
-from bnnzoo.sampling.placement import place_run
+from bnnzoo.sampling.placement import Placement, place_run
 
 slow = functools.partial(pytest.param, marks=pytest.mark.slow)
 MORE = ("random-walk", "hmc", "nuts", "sgld", "gibbs", "bbb", "swag", "laplace", "austerity")
@@ -51,8 +52,33 @@ def draws_of(path: Path) -> np.ndarray:
     return np.concatenate([found[name].values.reshape(2, 10, -1) for name in sorted(map(str, found.data_vars))], 2)
 
 
+def placed(sampler: str, mesh: str | None, **more: Any) -> Placement:
+    problem = assembly.Problem.of(recipe(sampler, mesh, **more))
+    return place_run(problem.recipe, problem.posterior, problem.sampler)
+
+
 def posterior() -> Any:
     return assembly.Problem.of(recipe("mala")).posterior
+
+
+@pytest.mark.parametrize(
+    ("model", "sampler", "rows", "method"),
+    [
+        ("linear", "random-walk", 60_000, "vectorized"),
+        ("linear", "mala", 60_000, "vectorized"),
+        ("linear", "mala", 10_000, "parallel"),  # a cache holds the rows
+        ("mlp", "mala", 60_000, "parallel"),  # there is more to do than to read
+        ("linear", "nuts", 60_000, "parallel"),  # trees differ in depth
+        ("linear", "penalty", 60_000, "parallel"),  # looks at few of them
+    ],
+)
+def test_chains_read_rows_together_where_reading_is_all_there_is_to_do(model, sampler, rows, method):
+    x = np.random.default_rng(0).normal(size=(rows, 20)).astype(np.float32)
+    asked = zoo.recipe_of(model, sampler, data=None, in_memory=True, test_fraction=0, chains=2)
+    problem = assembly.Problem.of(asked, load_asked(asked, (x, x @ np.ones(20))))
+    assert place_run(asked, problem.posterior, problem.sampler).method == method
+    said = dataclasses.replace(asked, chain_method="sequential")
+    assert place_run(said, problem.posterior, problem.sampler).method == "sequential"
 
 
 @pytest.mark.parametrize("text", ["", "chains", "chains=0", "chains=-1", "data=2,data=2", "chains=2;data=2", "rows=2"])
@@ -97,7 +123,7 @@ def test_a_row_too_many_would_be_seen(tmp_path, monkeypatch):
 @pytest.mark.parametrize("mesh", ["data=2", "chains=2,data=2", "data=4"])
 def test_passes_over_rows_of_many_devices_are_those_over_all(mesh, block, monkeypatch):
     monkeypatch.setattr(passes, "_BLOCK_ELEMENTS", block)
-    alone, placement = posterior(), place_run(recipe("mala", mesh))
+    alone, placement = posterior(), placed("mala", mesh)
     spread = placement.put_posterior(alone)
     assert spread.num_data == alone.num_data == ROWS
 
@@ -115,7 +141,7 @@ def test_passes_over_rows_of_many_devices_are_those_over_all(mesh, block, monkey
 
 def test_each_device_has_its_rows_alone_and_none_travel():
     """A gradient by all rows sends sums: less than the rows that a device has."""
-    placement = place_run(recipe("mala", "chains=2,data=2"))
+    placement = placed("mala", "chains=2,data=2")
     spread = placement.put_posterior(posterior())
     assert {shard.data.shape[0] for shard in spread.data.x.addressable_shards} == {166}
 

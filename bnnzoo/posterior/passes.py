@@ -4,24 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.extend.core import subjaxprs
 from jax.sharding import PartitionSpec
 from jaxtyping import Array, Float, Int, PyTree
 
 DATA_AXIS = "data"
 """The axis of a mesh that rows are split along."""
-_BLOCK_ELEMENTS = 2**20
-"""Input values in one block: what bounds a pass's memory."""
+_BLOCK_ELEMENTS = 2**21
+"""Of any value in one block: what bounds a pass's memory."""
+_LOOK = 509
+"""Rows that a function is traced with to see how large its values are: a prime, which is no layer's width."""
 
 
 def each(
     data: PyTree, num_data: int, function: Callable[[PyTree], Float[Array, "batch *value"]]
 ) -> Float[Array, "num_data *value"]:
     """A function of each of the first `num_data` rows, given a batch of them at a time."""
-    size = max(64, _BLOCK_ELEMENTS // max(1, sum(prod(leaf.shape[1:]) for leaf in jax.tree.leaves(data))))
-    shards = _shards(data)
+    size, shards = max(64, _BLOCK_ELEMENTS // _widest(data, function)), _shards(data)
     if shards == 1:
         return _each(jax.tree.map(lambda a: jnp.asarray(a)[:num_data], data), size, function)
     folded = _folded(data, shards)
@@ -47,6 +50,19 @@ def summed(
 
     sums = jax.vmap(of_shard, spmd_axis_name=DATA_AXIS)(folded, length * jnp.arange(shards))
     return jax.tree.map(lambda leaf: jnp.sum(leaf, 0), sums)
+
+
+def _widest(data: PyTree, function: Callable[[PyTree], Array]) -> int:
+    """Elements of the largest value on a row's way through the function: its inputs, a layer, or patches of them."""
+
+    def of(jaxpr: Any) -> int:
+        made = [var.aval for equation in jaxpr.eqns for var in equation.outvars]
+        sizes = [a.size // _LOOK for a in made if _LOOK in getattr(a, "shape", ())]
+        return max([1, *sizes, *(of(inner) for inner in subjaxprs(jaxpr))])
+
+    rows = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((_LOOK, *leaf.shape[1:]), leaf.dtype), data)
+    inputs = max(prod(leaf.shape[1:]) for leaf in jax.tree.leaves(data))
+    return max(inputs, of(jax.make_jaxpr(function)(rows).jaxpr))
 
 
 def _shards(data: PyTree) -> int:

@@ -82,7 +82,7 @@ def _begin(
 ) -> None:
     """Find where the chains start, then drive them; follow, where another process writes what they draw."""
     recipe = problem.recipe
-    placement, keys = place_run(recipe), Keys.of(recipe.seed)
+    placement, keys = place_run(recipe, problem.posterior, problem.sampler), Keys.of(recipe.seed)
     problem = budget.with_start(problem, placement, key=keys.positions)
     started, spent = time.perf_counter(), origin.Spent()
     fixed = origin.fixed_values(problem, tell=tell, stop=stop, spent=spent, key=keys.fixed)
@@ -126,7 +126,7 @@ def relaunch(
     attributes, static = run.attributes, run.static()
     problem = Problem.restored(attributes, static.get("constant_data", {}), static.get("observed_data", {}), model)
     recipe = problem.recipe
-    placement = place_run(recipe)
+    placement = place_run(recipe, problem.posterior, problem.sampler)
     now = provenance.attributes(problem, placement)
     if now["data_sha256"] != attributes.get("data_sha256"):
         raise UsageError(f"{run.folder}: damaged: its rows are not those of the run; start it again with --force")

@@ -20,11 +20,15 @@ from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.passes import DATA_AXIS
 from bnnzoo.recipe import Recipe
 from bnnzoo.recipe.mesh import Axes, axes
+from bnnzoo.samplers import AbstractSampler
+from bnnzoo.samplers.statistics import ACCEPTANCE_RATE
 from bnnzoo.sampling.processes import ALONE, Processes
 
 Method = Literal["auto", "parallel", "vectorized", "sequential"]
 
 _CHAINS = "chains"
+_CACHE = 2**22
+"""Bytes of rows beyond which a processor waits for its memory."""
 _MOST_DEVICES = 256
 """Into which one host's CPU is split: each has threads of its own."""
 
@@ -134,7 +138,7 @@ def host_devices(recipe: Recipe) -> int:
     return _divisor(recipe.chains, _most_on_cpu())
 
 
-def place_run(recipe: Recipe) -> Placement:
+def place_run(recipe: Recipe, posterior: AbstractPosterior, sampler: AbstractSampler) -> Placement:
     """The placement of a run's chains on the devices there are, in this process and in those that share the run.
 
     Raises:
@@ -148,7 +152,8 @@ def place_run(recipe: Recipe) -> Placement:
             "multiple"
         )
     if recipe.mesh is None:
-        return place(recipe.chain_method, recipe.chains, processes)
+        alike = recipe.chain_method == "auto" and _waits_for_memory(posterior, sampler)
+        return place("vectorized" if alike else recipe.chain_method, recipe.chains, processes)
     wanted, devices = axes(recipe.mesh), jax.local_devices()
     if recipe.chains % wanted.chains:
         raise UsageError(f"mesh: {recipe.chains} chains do not divide by chains={wanted.chains}; use a divisor of them")
@@ -188,6 +193,16 @@ def place(method: Method, num_chains: int, processes: Processes = ALONE) -> Plac
     if count == 1 == num_chains // processes.count < num_chains:
         return Placement("parallel", None, processes)  # a chain a process, side by side none the less
     return Placement("parallel" if count > 1 else "vectorized", _line(devices, count), processes)
+
+
+def _waits_for_memory(posterior: AbstractPosterior, sampler: AbstractSampler) -> bool:
+    """Whether a step does little but read rows that no cache holds: chains that do it together read them once."""
+    rows = jax.tree.leaves(posterior.data)
+    one_look = ACCEPTANCE_RATE in sampler.statistics and sampler.gradients == 1
+    if not one_look or sum(leaf.nbytes for leaf in rows) <= _CACHE:
+        return False
+    does_little = posterior.layout.dim <= 2 * sum(prod(leaf.shape[1:]) for leaf in rows)
+    return does_little and sampler.evaluations(posterior, {}) >= posterior.num_data
 
 
 def _line(devices: Sequence[Any], count: int) -> Mesh | None:
