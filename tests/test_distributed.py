@@ -105,7 +105,7 @@ def test_a_process_has_its_share_and_alone_has_all():
         slow("mala --stochastic last --warmup 40 --draws 30"),
         slow("penalty --init prior --warmup 100 --draws 30"),
         slow("sgld --precision float64 --draws 30"),
-        slow("gibbs --mesh chains=2 --warmup 20 --draws 20"),
+        slow("gibbs --chains 4 --mesh chains=4 --warmup 20 --draws 20"),
         slow("bbb --draws 20 --keep predictions"),
     ],
 )

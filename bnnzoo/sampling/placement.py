@@ -162,6 +162,7 @@ def place_run(recipe: Recipe, posterior: AbstractPosterior, sampler: AbstractSam
             f"mesh: chains={wanted.chains} do not divide by {processes.count} processes: a chain's rows lie in one of "
             f"them; use chains={processes.count} or a multiple"
         )
+    method = "sequential" if recipe.chain_method == "sequential" else "parallel" if wanted.chains > 1 else "vectorized"
     wanted = wanted._replace(chains=wanted.chains // processes.count)
     needed = prod(wanted)
     if needed > len(devices):
@@ -171,9 +172,8 @@ def place_run(recipe: Recipe, posterior: AbstractPosterior, sampler: AbstractSam
             f"mesh: {recipe.mesh} needs {needed} devices, and there are {len(devices)} ({devices[0].device_kind}); "
             f"{cure}use a smaller mesh"
         )
-    method = "sequential" if recipe.chain_method == "sequential" else "parallel" if wanted.chains > 1 else "vectorized"
     if wanted.data == 1:
-        return Placement(method, _line(devices, wanted.chains), processes)
+        return Placement(method, _line(devices, wanted.chains, processes), processes)
     grid = np.array(devices[:needed]).reshape(wanted)
     return Placement(method, Mesh(grid, (_CHAINS, DATA_AXIS), axis_types=(AxisType.Auto,) * 2), processes)
 
@@ -190,9 +190,8 @@ def place(method: Method, num_chains: int, processes: Processes = ALONE) -> Plac
         return Placement(method, None, processes)
     most = len(devices) if devices[0].platform != "cpu" else min(len(devices), _most_on_cpu())
     count = _divisor(num_chains // processes.count, most)
-    if count == 1 == num_chains // processes.count < num_chains:
-        return Placement("parallel", None, processes)  # a chain a process, side by side none the less
-    return Placement("parallel" if count > 1 else "vectorized", _line(devices, count), processes)
+    mesh = _line(devices, count, processes)
+    return Placement("parallel" if mesh else "vectorized", mesh, processes)
 
 
 def _waits_for_memory(posterior: AbstractPosterior, sampler: AbstractSampler) -> bool:
@@ -205,8 +204,9 @@ def _waits_for_memory(posterior: AbstractPosterior, sampler: AbstractSampler) ->
     return does_little and sampler.evaluations(posterior, {}) >= posterior.num_data
 
 
-def _line(devices: Sequence[Any], count: int) -> Mesh | None:
-    return Mesh(np.array(devices[:count]), (_CHAINS,)) if count > 1 else None
+def _line(devices: Sequence[Any], count: int, processes: Processes) -> Mesh | None:
+    """Devices that share the chains. One of its own in each process is such a line too, with the same program."""
+    return Mesh(np.array(devices[:count]), (_CHAINS,)) if count * processes.count > 1 else None
 
 
 def _most_on_cpu() -> int:
