@@ -43,6 +43,8 @@ def joined(coordinator: str | None = None, count: int | None = None, rank: int |
     """
     # The first process outlives the others, and keeps what they have drawn; otherwise JAX would end it with them.
     jax.config.update("jax_enable_recoverability", True)
+    # SIGTERM is ours: JAX would take it, and only note that it came.
+    jax.config.update("jax_enable_preemption_service", False)
     try:
         jax.distributed.initialize(coordinator, count, rank, initialization_timeout=_PATIENCE)
     except (RuntimeError, ValueError) as error:
