@@ -53,6 +53,8 @@ FOUND: dict[str, Case] = {
     "a word of ten thousand letters": of("recipe", ("line", 1, "a" * 10_000)),
     "test targets that are gone": of("run", ("gone", 11), command=15),
     "a statistic that is one number, in a report": of("run", ("array", "sample_stats/acceptance_rate", 1), command=5),
+    "a dimension's number that is a list": of("run", ("attribute", 212, 0, [2**62]), command=3),
+    "a dimension's number that is a word": of("run", ("attribute", 212, 0, None), command=3),
     "a network larger than the machine": of("recipe", ("line", 1, "mlp\n  hidden: [1000000, 1000000]")),
 }
 """What the fuzzer has found, or what its reader thought of."""

@@ -12,7 +12,7 @@ import h5netcdf
 import h5py
 import numpy as np
 
-from bnnzoo.errors import BnnzooError
+from bnnzoo.errors import BnnzooError, DamagedError
 from bnnzoo.store.atomic import replacing
 from bnnzoo.store.parts import Unfinished
 from bnnzoo.store.schema import (
@@ -69,14 +69,27 @@ def add_groups(path: Path, groups: Mapping[str, Group], dims: Dims, coords: Mapp
 
     Raises:
         BnnzooError: when the disk refuses; the file is as it was.
+        DamagedError: where what it says of its dimensions lets nothing be added; likewise.
     """
+    import xarray as xr  # it takes a second, and is there where something was evaluated
+
     with replacing(path, kept="the file is as it was") as disk:
         with open(path, "rb") as source:
             while block := source.read(2**22):
                 disk.write(block)
-        with _hdf5(disk, "r+", without=groups) as file:
-            for name, values in groups.items():
-                _write_static(file.create_group(name), values, dims, coords.get(name, {}))
+        try:
+            with _hdf5(disk, "r+", without=groups) as file:
+                for name, values in groups.items():
+                    _write_static(file.create_group(name), values, dims, coords.get(name, {}))
+            disk.seek(0)
+            # Dimensions have numbers that nobody reads until one is added: what comes of wrong ones is never published.
+            xr.open_datatree(disk, engine="h5netcdf", phony_dims="sort").close()
+        except OSError:
+            raise
+        except Exception as error:
+            raise DamagedError(
+                f"{path}: damaged: nothing can be added to it ({' '.join(str(error).split())})"
+            ) from error
 
 
 def write_table(path: Path, columns: Group, dim: str) -> None:

@@ -1,0 +1,192 @@
+"""How chains fill an accelerator: chain-steps a second against the number of chains, and against the device's limits.
+
+    python benchmarks/gpu.py [--chains 1 4 16 64 256 1024 4096] [--models mdn mlp lenet] [--seconds 2] [--repeats 5]
+
+Three kernels, each under bnnzoo's loop with all statistics (`vectorized`), every hundredth position kept:
+
+    mdn    HMC of ten leapfrog steps, a mixture density network with 34 parameters, 600 rows
+    mlp    SGLD on batches of 256, 784-100-10, 60 000 rows
+    lenet  SGLD on batches of 256, the `cnn` model, 60 000 images
+
+`flops` and `bytes` are shares of what the device reaches in this process, in a matrix product of 4096 x 4096 and in a
+copy of 256 MB; the work of a step is what XLA's cost analysis says of the step compiled alone, which knows no caches.
+With blackjax installed the last column is its chain-steps a second for the same kernel in a scan under `vmap`, as a
+ratio to ours. Interleaved, medians over the repeats. Matrix products are in JAX's default precision, which is printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bnnzoo.models import Cnn, Mdn, Mlp
+from bnnzoo.posterior import NetworkPosterior
+from bnnzoo.posterior.likelihoods import Categorical
+from bnnzoo.posterior.priors import Normal
+from bnnzoo.samplers import AbstractSampler, Hmc, Sgld
+from bnnzoo.sampling import backend
+from bnnzoo.sampling.keys import Keys, by_chain
+from bnnzoo.sampling.loop import Seconds, chunks
+from bnnzoo.sampling.placement import place
+
+LEAPFROGS, BATCH, THIN = 10, 256, 100
+
+
+def mdn() -> tuple[NetworkPosterior, AbstractSampler]:
+    """y = sin 3x with noise that grows with |x|, by one Gaussian."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1, 1, (600, 1)).astype(np.float32)
+    y = np.sin(3 * x) + (0.1 + 0.3 * np.abs(x)) * rng.normal(size=x.shape).astype(np.float32)
+    model = Mdn(hidden=(8,), components=1)
+    likelihood: Any = model.own_likelihood()
+    network = model.build((1,), likelihood.num_outputs(1), key=jax.random.key(0))
+    return NetworkPosterior.of(network, likelihood, Normal(1.0), x, y), Hmc(step_size=1e-3, num_steps=LEAPFROGS)
+
+
+def images(model: Any, shape: tuple[int, ...]) -> tuple[NetworkPosterior, AbstractSampler]:
+    """Random inputs of ten classes."""
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 256, (60_000, *shape)).astype(np.uint8)
+    network = model.build(shape, 10, key=jax.random.key(0))
+    y = rng.integers(0, 10, len(x)).astype(np.int32)
+    posterior = NetworkPosterior.of(network, Categorical(), Normal(1.0), x, y, input_mean=128.0, input_sd=74.0)
+    return posterior, Sgld(step_size=1e-7, batch_size=BATCH)
+
+
+MODELS: dict[str, Callable[[], tuple[NetworkPosterior, AbstractSampler]]] = {
+    "mdn": mdn,
+    "mlp": lambda: images(Mlp((100,), "relu"), (784,)),
+    "lenet": lambda: images(Cnn(), (1, 28, 28)),
+}
+
+
+def limits() -> tuple[float, float]:
+    """Floating-point operations and bytes a second that this device reaches."""
+    a = jnp.ones((4096, 4096), jnp.float32)
+    long = jnp.ones(2**26, jnp.float32)
+    product, copy = jax.jit(lambda a: a @ a), jax.jit(lambda v: v + 1)
+    return 2 * 4096**3 / quickest(lambda: product(a)), 2 * long.nbytes / quickest(lambda: copy(long))
+
+
+def quickest(call: Callable[[], Any]) -> float:
+    """Seconds, the least of ten."""
+    took = []
+    for _ in range(11):
+        started = time.perf_counter()
+        jax.block_until_ready(call())
+        took.append(time.perf_counter() - started)
+    return min(took[1:])
+
+
+def work(posterior: NetworkPosterior, sampler: AbstractSampler, thetas: Any) -> tuple[float, float]:
+    """Floating-point operations and bytes of one step of one chain among these, by XLA's cost analysis."""
+    keys, (arrays, static) = by_chain(jax.random.key(1), len(thetas)), eqx.partition(posterior, eqx.is_array)
+
+    def steps(arrays: Any, thetas: Any, keys: Any) -> Any:
+        posterior = eqx.combine(arrays, static)
+
+        def one(theta: Any, key: Any) -> Any:
+            state = sampler.init(posterior, theta, num_warmup=0, key=key)
+            return sampler.step(posterior, state, key=key)[0].position
+
+        return jax.vmap(one)(thetas, keys)
+
+    cost: Any = jax.jit(steps).lower(arrays, thetas, keys).compile().cost_analysis()
+    return cost.get("flops", np.nan) / len(thetas), cost.get("bytes accessed", np.nan) / len(thetas)
+
+
+def by_loop(posterior: NetworkPosterior, sampler: AbstractSampler, thetas: Any, draws: int) -> float:
+    """Chain-steps a second of sampling, after compilation."""
+    seconds = Seconds()
+    placement = place("vectorized", len(thetas))
+    how = {"keys": Keys.of(0), "num_warmup": 0, "num_draws": draws, "thin": THIN, "placement": placement}
+    for _ in chunks(posterior, sampler, thetas, seconds=seconds, **how):
+        pass
+    return len(thetas) * draws * THIN / seconds.sampling
+
+
+def by_blackjax(posterior: NetworkPosterior, sampler: AbstractSampler, thetas: Any) -> Callable[[int], float]:
+    """Chain-steps a second of the same kernel of BlackJAX, in a scan under `vmap` that keeps what ours keeps."""
+    import blackjax
+
+    arrays, static = eqx.partition(posterior, eqx.is_array)
+
+    def one(arrays: Any, theta: Any, key: Any, draws: int) -> Any:
+        posterior = eqx.combine(arrays, static)
+        if isinstance(sampler, Hmc):
+            ones = jnp.ones(posterior.layout.dim)
+            kernel = blackjax.hmc(posterior.log_density, float(sampler.step_size), ones, LEAPFROGS)
+            state, step = kernel.init(theta), lambda state, key: kernel.step(key, state)[0]
+        else:
+            scale = posterior.num_data / BATCH
+
+            def gradient(theta: Any, batch: Any) -> Any:
+                seen = lambda t: posterior.log_prior(t) + scale * jnp.sum(posterior.log_likelihood(t, batch))  # noqa: E731
+                return jax.grad(seen)(theta)
+
+            kernel, state = blackjax.sgld(gradient), theta
+
+            def step(state: Any, key: Any) -> Any:
+                key_batch, key_noise = jax.random.split(key)
+                batch = posterior.minibatch(BATCH, key=key_batch)
+                return kernel.step(key_noise, state, batch, float(sampler.step_size))
+
+        def draw(state: Any, i: Any) -> Any:
+            keys = jax.vmap(lambda j: jax.random.fold_in(key, i * THIN + j))(jnp.arange(THIN))
+            state = jax.lax.scan(lambda s, k: (step(s, k), None), state, keys)[0]
+            return state, state if isinstance(sampler, Sgld) else state.position
+
+        return jax.lax.scan(draw, state, jnp.arange(draws))[1]
+
+    scan = jax.jit(jax.vmap(one, (None, 0, 0, None)), static_argnums=3)
+    keys = by_chain(jax.random.key(2), len(thetas))
+
+    def timed(draws: int) -> float:
+        jax.block_until_ready(scan(arrays, thetas, keys, draws))
+        started = time.perf_counter()
+        jax.block_until_ready(scan(arrays, thetas, keys, draws))
+        return len(thetas) * draws * THIN / (time.perf_counter() - started)
+
+    return timed
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--chains", type=int, nargs="+", default=[1, 4, 16, 64, 256, 1024, 4096])
+    parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
+    parser.add_argument("--seconds", type=float, default=2.0)
+    parser.add_argument("--repeats", type=int, default=5)
+    arguments = parser.parse_args()
+    backend.prepare()
+    most_flops, most_bytes = limits()
+    precision = jax.config.jax_default_matmul_precision or "default"  # type: ignore[attr-defined]
+    print(f"{jax.local_devices()[0].device_kind}, jax {jax.__version__}, matrix products in {precision} precision,")
+    print(f"{most_flops / 1e12:.3g} TFLOP/s and {most_bytes / 1e9:.3g} GB/s reached\n")
+    print("| model | chains | chain-steps a second | flops | bytes | BlackJAX / ours |\n|---|---|---|---|---|---|")
+    for name in arguments.models:
+        posterior, sampler = MODELS[name]()
+        posterior = jax.tree.map(lambda a: jnp.asarray(a) if isinstance(a, np.ndarray) else a, posterior)
+        for chains in arguments.chains:
+            thetas = 0.01 * jax.random.normal(jax.random.key(3), (chains, posterior.layout.dim))
+            flops, read = work(posterior, sampler, thetas)
+            draws = max(1, int(arguments.seconds * by_loop(posterior, sampler, thetas, 1) / (THIN * chains)))
+            peer = by_blackjax(posterior, sampler, thetas) if find_spec("blackjax") else None
+            ours, theirs = [], []
+            for _ in range(arguments.repeats):
+                ours.append(by_loop(posterior, sampler, thetas, draws))
+                theirs.append(peer(draws) if peer else np.nan)
+            rate, ratio = np.median(ours), np.median(np.array(theirs) / np.array(ours))
+            shares = f"{flops * rate / most_flops:.2g} | {read * rate / most_bytes:.2g}"
+            print(f"| {name} | {chains} | {rate:.4g} | {shares} | {ratio:.2f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
