@@ -5,9 +5,12 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections.abc import Mapping
-from typing import Annotated, Any
+from copy import copy
+from typing import Annotated, Any, get_args
 
 import typer
+
+from bnnzoo.cli.options import parameter
 
 _PANEL: dict[str, Any] = {"rich_help_panel": "Several processes", "show_default": False}
 Distributed = Annotated[
@@ -32,10 +35,15 @@ _OPTIONS: dict[str, tuple[Any, Any]] = {
 }
 
 
-def parameters() -> list[inspect.Parameter]:
-    """Of a command that takes a recipe."""
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    return [inspect.Parameter(n, keyword, default=d, annotation=kind) for n, (kind, d) in _OPTIONS.items()]
+def parameters(*, hidden: bool) -> list[inspect.Parameter]:
+    """Of a command that takes a recipe; hidden where they are only taken, as by `show`."""
+    found = []
+    for name, (annotation, default) in _OPTIONS.items():
+        kind, info = get_args(annotation)
+        info = copy(info)
+        info.hidden = hidden
+        found.append(parameter(name, kind, info, default))
+    return found
 
 
 def joined(given: Mapping[str, Any]) -> contextlib.AbstractContextManager[None]:

@@ -158,6 +158,6 @@ def _report(run: Any, *, json: bool, scores: Mapping[str, Any] | None = None) ->
 
 def add_to(app: typer.Typer) -> None:
     """Add these commands."""
-    add_recipe_command(app, "sample", _sample, [*_extras(hidden=False), *together.parameters()])
+    add_recipe_command(app, "sample", _sample, [*_extras(hidden=False), *together.parameters(hidden=False)])
     app.command()(resume)
-    add_recipe_command(app, "show", _show, _extras(hidden=True), _show_run)
+    add_recipe_command(app, "show", _show, [*_extras(hidden=True), *together.parameters(hidden=True)], _show_run)
