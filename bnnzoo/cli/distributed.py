@@ -17,16 +17,18 @@ Distributed = Annotated[
     bool,
     typer.Option(
         "--distributed",
-        help="this process is one of several that share the chains: as Slurm, Open MPI or Kubernetes says, or",
+        help="this process is one of several that share the chains; Slurm, Open MPI and Kubernetes say which",
         **_PANEL,
     ),
 ]
 Coordinator = Annotated[
     str | None,
-    typer.Option("--coordinator", metavar="HOST:PORT", help="where the first of them can be reached,", **_PANEL),
+    typer.Option("--coordinator", metavar="HOST:PORT", help="elsewhere: the address of the first", **_PANEL),
 ]
-Count = Annotated[int | None, typer.Option("--processes", metavar="INT", min=1, help="how many they are,", **_PANEL)]
-Rank = Annotated[int | None, typer.Option("--rank", metavar="INT", min=0, help="which this is, from 0", **_PANEL)]
+Count = Annotated[int | None, typer.Option("--processes", metavar="INT", min=1, help="elsewhere: how many", **_PANEL)]
+Rank = Annotated[
+    int | None, typer.Option("--rank", metavar="INT", min=0, help="elsewhere: which this is, from 0", **_PANEL)
+]
 _OPTIONS: dict[str, tuple[Any, Any]] = {
     "distributed": (Distributed, False),
     "coordinator": (Coordinator, None),
