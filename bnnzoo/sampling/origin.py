@@ -102,7 +102,9 @@ def check_start(posterior: AbstractPosterior, placement: Placement, thetas: Any)
 @eqx.filter_jit
 def _density_and_gradient(posterior: AbstractPosterior, thetas: Float[Array, "chain dim"]) -> tuple[Array, Array]:
     # The posterior is an argument: closed over, its data would be compiled into the program as constants.
-    return jax.vmap(jax.value_and_grad(posterior.log_density))(thetas)
+    # As many chains at once as a million parameters hold: one look, not worth the most memory of a run.
+    at_once = max(1, 2**20 // posterior.layout.dim)
+    return jax.lax.map(jax.value_and_grad(posterior.log_density), thetas, batch_size=min(at_once, len(thetas)))
 
 
 def _train(
