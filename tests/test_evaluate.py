@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import pandas as pd
 import pytest
 import tiny
 import xarray as xr
@@ -209,6 +210,41 @@ def test_every_metric_has_its_errors(folder):
     again = loo.leave_one_out(tree["log_likelihood"]["y"].values)
     np.testing.assert_allclose(found["loo_nll"], -again.log_density.mean(), rtol=1e-5)
     assert run.pit().shape == (40, 1)
+
+
+def test_each_of_several_targets_has_its_own_errors(tmp_path, capsys):
+    """Metres and degrees do not make one root mean squared error."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 2))
+    y = np.column_stack([1000 * x[:, 0], 0.01 * x[:, 1]]) + rng.normal(size=(60, 2)) * [500, 0.001]
+    table = tmp_path / "two.csv"
+    pd.DataFrame(np.column_stack([x, y]), columns=["a", "b", "metres", "degrees"]).to_csv(table, index=False)
+    options = {**SHORT, "test_fraction": 0.5, "target": "metres,degrees"}
+    run = bnnzoo.sample("linear", "mala", data=table, out=tmp_path / "run.nc", **options)
+    found, (inputs, truth) = run.evaluate(save=False), run.test_rows()
+    predicted = run.predict(pd.DataFrame(inputs, columns=["a", "b"]))
+    each = []
+    for i, name in enumerate(("metres", "degrees")):
+        gap = truth[:, i] - predicted[f"{name}_mean"].to_numpy()
+        each.append(found[f"{name}_rmse"])
+        np.testing.assert_allclose(found[f"{name}_rmse"], np.sqrt(np.mean(gap**2)), rtol=1e-4)
+        np.testing.assert_allclose(found[f"{name}_mae"], np.mean(np.abs(gap)), rtol=1e-4)
+        assert {f"{name}_rmse_se", f"{name}_rmse_mcse", f"{name}_crps_se", f"{name}_coverage_90_se"} <= set(found)
+    np.testing.assert_allclose(found["rmse"], np.sqrt(np.mean(np.square(each))), rtol=1e-4)
+    for metric in ("crps", "coverage_90"):
+        both = [found[f"metres_{metric}"], found[f"degrees_{metric}"]]
+        np.testing.assert_allclose(np.mean(both), found[metric], rtol=1e-5)
+    assert cli.run(["evaluate", str(tmp_path / "run.nc"), "--quiet"]) == 0
+    shown = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert {"rmse", "metres_rmse", "degrees_rmse"} <= set(shown)
+    assert "metres_mae" not in shown
+
+
+def test_one_row_has_no_error_over_rows(folder):
+    found = bnnzoo.open(folder / "a.nc").evaluate((X[:1], np.ones(1)))
+    assert np.isfinite(found["rmse"])
+    assert "rmse_mcse" in found
+    assert not [name for name in found if name.endswith("_se")]
 
 
 def test_classification_metrics_and_their_parts(folder):

@@ -167,7 +167,7 @@ def test_pit_of_counts_is_randomised():
 def test_coverage_and_width_of_gaussian_intervals():
     rng = np.random.default_rng(0)
     samples, y = rng.normal(size=(1500, 1000, 1)), rng.normal(size=(1000, 1))
-    found = scores.sampled(scores.drawn(samples, y, np.zeros_like(y)))
+    found = scores.sampled(scores.drawn(samples, y, np.zeros_like(y)), ["y"])
     for level in scores.LEVELS:
         coverage, width = found[f"coverage_{level}"], found[f"width_{level}"]
         assert abs(coverage.value - level / 100) < 5 * coverage.se
@@ -181,7 +181,7 @@ def test_regression_metrics_are_in_original_units():
     mean, aleatoric, epistemic = 0.1 * rng.normal(size=(30, 1)), np.full((30, 1), 0.8), np.full((30, 1), 0.2)
     inside = (y - 100) / 20
     density = stats.norm.logpdf(inside, mean, 1.0)[:, 0]
-    found = scores.regression(y, Moments(mean, aleatoric, epistemic, density), scaler)
+    found = scores.regression(y, Moments(mean, aleatoric, epistemic, density), scaler, ["y"])
     wanted = -stats.norm.logpdf(y, 100 + 20 * mean, 20.0).mean()
     np.testing.assert_allclose(found["nll"].value, wanted, rtol=1e-5)
     np.testing.assert_allclose(found["nll_moment"].value, wanted, rtol=1e-5)

@@ -64,7 +64,8 @@ def evaluate(
     if json:
         print_json({**flat(estimates), **({"loo_caveat": caveat} if caveat else {})})
         return
-    shown = {name: e for name, e in estimates.items() if every or name in _FIRST or "ood" in name}
+    first = {*_FIRST, *(f"{target}_rmse" for target in opened.predictor.signature.target_names)}
+    shown = {name: e for name, e in estimates.items() if every or name in first or "ood" in name}
     rows = [{"metric": name, "value": e.value, "se": e.se, "mcse": e.mcse} for name, e in shown.items()]
     print_rows([{key: value for key, value in row.items() if value is not None} for row in rows])
     if left := len(estimates) - len(shown):

@@ -25,12 +25,14 @@ class Evaluation(NamedTuple):
 def of_rows(predictor: Predictor, x: Shaped[np.ndarray, "row ..."], y: Shaped[np.ndarray, "row ..."]) -> Evaluation:
     """The metrics of the predictions at `x` of the targets `y`, with their errors over rows and over draws."""
 
+    names = predictor.signature.target_names
+
     def score(moments: Moments) -> dict[str, Estimate]:
         if predictor.classifies:
             return scores.classification(y, moments)
         if predictor.is_density:
             return scores.density(moments, predictor.scaler)
-        return scores.regression(y, moments, predictor.scaler)
+        return scores.regression(y, moments, predictor.scaler, names)
 
     sums = predictor.sums(x, y)
     moments = sums.moments()
@@ -41,7 +43,7 @@ def of_rows(predictor: Predictor, x: Shaped[np.ndarray, "row ..."], y: Shaped[np
     else:
         rows = drawn(predictor, x, y)
         distance, p = metrics.pit_uniformity(rows.pit)
-        found |= scores.sampled(rows) | {"pit_ks": Estimate(distance), "pit_p": Estimate(p)}
+        found |= scores.sampled(rows, names) | {"pit_ks": Estimate(distance), "pit_p": Estimate(p)}
         curve = calibration.of_intervals(rows.pit)
     gaps = {"calibration_gap": curve.gap, "calibration_gap_low": curve.low, "calibration_gap_high": curve.high}
     return Evaluation(found | {name: Estimate(value) for name, value in gaps.items()}, curve)

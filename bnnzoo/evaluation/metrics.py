@@ -32,12 +32,10 @@ class Estimate(NamedTuple):
 
     @property
     def se(self) -> float | None:
-        """The standard error over rows; not a number for one row."""
-        if self.influence is None:
+        """The standard error over rows; None for one row, of which nothing is known."""
+        if self.influence is None or len(self.influence) < 2:
             return None
         count = len(self.influence)
-        if count < 2:
-            return math.nan
         if self.share:
             # Wilson 1927 with z = 1; p (1 - p) is the variance of what is 0 or 1.
             return math.sqrt(float(np.var(self.influence)) / count + 1 / (4 * count**2)) / (1 + 1 / count)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -62,8 +62,13 @@ def classification(labels: Shaped[np.ndarray, " row"], moments: Moments) -> dict
     }
 
 
-def regression(y: Float[np.ndarray, "row target"], moments: Moments, scaler: Scaler) -> dict[str, Estimate]:
-    """Metrics of a density, its mean and its variances: in original units and, `_standardised`, the network's."""
+def regression(
+    y: Float[np.ndarray, "row target"], moments: Moments, scaler: Scaler, names: Sequence[str]
+) -> dict[str, Estimate]:
+    """Metrics of a density, its mean and its variances: in original units and, `_standardised`, the network's.
+
+    Of several targets, whose `names` these are, also each one's own errors: their units may differ.
+    """
     scale = scaler.y_sd.astype(np.float64)
     inside = scaler.scale_targets(y)
     variance = np.maximum(moments.aleatoric + moments.epistemic, np.finfo(np.float64).tiny)
@@ -81,6 +86,8 @@ def regression(y: Float[np.ndarray, "row target"], moments: Moments, scaler: Sca
         "nll_standardised": nll,
         "nll_moment_standardised": gaussian,
         "rmse_standardised": metrics.rmse(inside, moments.mean),
+        **_by_target(names, "rmse", lambda of: metrics.rmse(y[:, of], centre[:, of])),
+        **_by_target(names, "mae", lambda of: metrics.mae(y[:, of], centre[:, of])),
     }
 
 
@@ -91,15 +98,22 @@ def density(moments: Moments, scaler: Scaler) -> dict[str, Estimate]:
     return {"nll": nll._replace(value=nll.value + jacobian), "nll_standardised": nll}
 
 
-def sampled(found: Drawn) -> dict[str, Estimate]:
-    """CRPS, and coverage and width of central intervals."""
+def sampled(found: Drawn, names: Sequence[str]) -> dict[str, Estimate]:
+    """CRPS, and coverage and width of central intervals; of several targets the first two of each as well."""
     at = dict(zip(QUANTILES, found.quantiles, strict=True))
     scores = {"crps": metrics.mean(found.crps.mean(1))}
     for level in LEVELS:
         low, high = at[(1 - level / 100) / 2], at[(1 + level / 100) / 2]
         scores[f"coverage_{level}"] = metrics.coverage(found.pit, level / 100)
         scores[f"width_{level}"] = metrics.mean(np.mean(high - low, 1, dtype=np.float64))
-    return scores
+    scores |= _by_target(names, "crps", lambda of: metrics.mean(found.crps[:, of].mean(1)))
+    return scores | _by_target(names, "coverage_90", lambda of: metrics.coverage(found.pit[:, of], 0.9))
+
+
+def _by_target(names: Sequence[str], metric: str, score: Callable[[slice], Estimate]) -> dict[str, Estimate]:
+    """`NAME_metric` of the columns of each target, as `predict` names them; nothing of a single target."""
+    several = names if len(names) > 1 else ()
+    return {f"{name}_{metric}": score(slice(i, i + 1)) for i, name in enumerate(several)}
 
 
 def monte_carlo_errors(sums: Sums, chains: int, score: Callable[[Moments], dict[str, Estimate]]) -> dict[str, float]:
