@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 from typing_extensions import Doc
 
 from bnnzoo.models._base import AbstractModel, Activation, Perceptron, activation_function, as_images, pool
+from bnnzoo.models.convolution import convolve
 
 
 class LeNet(eqx.Module):
@@ -26,7 +27,7 @@ class LeNet(eqx.Module):
     def features(self, image: Float[Array, "channel height width"]) -> Float[Array, " hidden"]:
         """What the last layer takes."""
         for convolution in self.convolutions:
-            image = pool(self.activation(convolution(image)))
+            image = pool(self.activation(convolve(convolution, image)))
         return self.dense.features(jnp.ravel(image))
 
     def __call__(self, image: Float[Array, "channel height width"]) -> Float[Array, " output"]:

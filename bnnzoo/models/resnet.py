@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 from typing_extensions import Doc
 
 from bnnzoo.models._base import AbstractModel, Activation, activation_function, as_images, pool
+from bnnzoo.models.convolution import convolve
 
 
 class Residual(eqx.Module):
@@ -26,8 +27,8 @@ class Residual(eqx.Module):
     def __call__(self, x: Float[Array, "channel height width"]) -> Float[Array, "out height width"]:
         inner = x
         for norm, convolution in zip(self.norms, self.convolutions, strict=True):
-            inner = convolution(self.activation(norm(inner)))
-        return inner + (x if self.skip is None else self.skip(x))
+            inner = convolve(convolution, self.activation(norm(inner)))
+        return inner + (x if self.skip is None else convolve(self.skip, x))
 
 
 class ResidualNetwork(eqx.Module):
@@ -41,7 +42,7 @@ class ResidualNetwork(eqx.Module):
 
     def features(self, image: Float[Array, "channel height width"]) -> Float[Array, " hidden"]:
         """What the last layer takes."""
-        x = self.stem(image)
+        x = convolve(self.stem, image)
         for number, stage in enumerate(self.stages):
             x = pool(x) if number else x
             for block in stage:

@@ -1,0 +1,32 @@
+"""Convolutions that are fast inside a compiled loop on any device."""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+
+def convolve(
+    convolution: eqx.nn.Conv2d, image: Float[Array, "channel height width"]
+) -> Float[Array, "out height width"]:
+    """The convolution with an odd kernel that keeps the size; on a CPU its weights times patches of the image.
+
+    XLA has fast convolutions for accelerators. On a CPU it has one outside of loops only: within, and under a `vmap`
+    over chains or draws, a product of matrices takes a third of the time (benchmarks/convolutions.py).
+    """
+    return jax.lax.platform_dependent(convolution, image, cpu=_by_patches, default=lambda layer, x: layer(x))
+
+
+def _by_patches(
+    convolution: eqx.nn.Conv2d, image: Float[Array, "channel height width"]
+) -> Float[Array, "out height width"]:
+    out, channels, kernel, _ = convolution.weight.shape
+    _, height, width = image.shape
+    border = kernel // 2
+    padded = jnp.pad(image, ((0, 0), (border, border), (border, border)))
+    shifted = [padded[:, i : i + height, j : j + width] for i in range(kernel) for j in range(kernel)]
+    patches = jnp.stack(shifted, 1).reshape(channels * kernel**2, height * width)
+    values = (convolution.weight.reshape(out, -1) @ patches).reshape(out, height, width)
+    return values if convolution.bias is None else values + convolution.bias
