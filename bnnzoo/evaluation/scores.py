@@ -99,7 +99,7 @@ def density(moments: Moments, scaler: Scaler) -> dict[str, Estimate]:
 
 
 def sampled(found: Drawn, names: Sequence[str]) -> dict[str, Estimate]:
-    """CRPS, and coverage and width of central intervals; of several targets the first two of each as well."""
+    """CRPS, and coverage and width of central intervals; of several targets each one's CRPS and 90 % coverage too."""
     at = dict(zip(QUANTILES, found.quantiles, strict=True))
     scores = {"crps": metrics.mean(found.crps.mean(1))}
     for level in LEVELS:

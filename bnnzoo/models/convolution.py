@@ -13,8 +13,8 @@ def convolve(
 ) -> Float[Array, "out height width"]:
     """The convolution with an odd kernel that keeps the size; on a CPU its weights times patches of the image.
 
-    XLA has fast convolutions for accelerators. On a CPU it has one outside of loops only: within, and under a `vmap`
-    over chains or draws, a product of matrices takes a third of the time (benchmarks/convolutions.py).
+    In a compiled loop on a CPU XLA's convolution is slow: this takes a third to a half of its time
+    (benchmarks/convolutions.py). Accelerators keep theirs.
     """
     return jax.lax.platform_dependent(convolution, image, cpu=_by_patches, default=lambda layer, x: layer(x))
 
