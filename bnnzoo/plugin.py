@@ -176,6 +176,7 @@ def bnnzoo_datasets() -> list[Entry]:
         Entry("linear-line", f"{here}:linear_line", "a noisy line: univariate linear regression"),
         Entry("mdn-sine", f"{here}:mdn_sine", "y = sin 3x + (0.1 + 0.3|x|) e: noise that grows away from 0"),
         Entry("mdn-branches", f"{here}:mdn_branches", "y = ±(0.5 + 0.5x) + 0.15 e: two branches for every input"),
+        Entry("mdn-bump", f"{here}:mdn_bump", "a bump with noise that grows to the right: two tanh units know both"),
         Entry("two-moons", f"{here}:two_moons", "two interleaved half circles with noise: a density, without inputs"),
         Entry("tutorial-sine", f"{here}:tutorial_sine", "y = 10 sin(2 pi x) + e: 32 points for a first run"),
         Entry("diabetes", f"{here}:diabetes", "disease progression of 442 patients (scikit-learn), regression"),

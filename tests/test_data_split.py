@@ -171,7 +171,7 @@ def test_scaler_takes_the_test_set_along():
 
 # ---------------------------------------------------------------------------------------------- registered
 
-NAMES = ("linear_line", "mdn_sine", "mdn_branches", "tutorial_sine", "diabetes", "digits", "breast_cancer")
+NAMES = ("linear_line", "mdn_sine", "mdn_branches", "mdn_bump", "tutorial_sine", "diabetes", "digits", "breast_cancer")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -208,8 +208,8 @@ def test_line_is_recovered():
 
 def test_density_sets_hold_their_known_best_nll():
     """The true densities on the 5000 test points: their known values within five standard errors."""
-    sine, branches = registered.mdn_sine(), registered.mdn_branches()
-    for data in (sine, branches):
+    sine, branches, bump = registered.mdn_sine(), registered.mdn_branches(), registered.mdn_bump()
+    for data in (sine, branches, bump):
         assert (data.num_data, data.test.num_data) == (600, 5000)
         assert not np.isin(data.test.x, data.x).all()
     x, y = sine.test.x.astype(float), sine.test.y.astype(float)
@@ -221,6 +221,10 @@ def test_density_sets_hold_their_known_best_nll():
     density = sum(np.exp(-0.5 * ((y - sign * centre) / 0.15) ** 2) for sign in (-1, 1)) / 2
     nll = -np.log(density / (0.15 * np.sqrt(2 * np.pi)))
     assert abs(nll.mean() - 0.09997) < 5 * nll.std() / np.sqrt(5000)
+    x, y = bump.test.x.astype(float), bump.test.y.astype(float)
+    sd = 0.2 + 0.1 * np.tanh(2 * (x - 1))
+    nll = 0.5 * ((y - np.tanh(2 * (x + 1)) + np.tanh(2 * (x - 1)) + 1) / sd) ** 2 + np.log(sd) + 0.5 * np.log(2 * np.pi)
+    assert abs(nll.mean() + 0.57052) < 5 * nll.std() / np.sqrt(5000)
 
 
 def test_digits_fill_the_byte():

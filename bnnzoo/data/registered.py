@@ -34,6 +34,15 @@ def mdn_branches() -> Dataset:
     return _density("mdn-branches", 3, _branch_targets, _branches)
 
 
+def mdn_bump() -> Dataset:
+    """A bump: y = tanh 2(x + 1) - tanh 2(x - 1) - 1 + (0.2 + 0.1 tanh 2(x - 1)) e, x ~ U(-2, 2); best test NLL -0.57052.
+
+    Mean and, nearly, the noise are of the family of a network with two tanh units, so that its posterior has one mode but for
+    symmetries, near which it is nearly Gaussian.
+    """
+    return _density("mdn-bump", 6, _bump_targets, _bump, half_width=2.0)
+
+
 def tutorial_sine() -> Dataset:
     """y = 10 sin(2 pi x) + e at 32 even points of [-0.5, 0.5]."""
     rng = np.random.default_rng(4)
@@ -101,12 +110,13 @@ def _density(
     seed: int,
     targets: Callable[[np.random.Generator, NDArray], NDArray],
     truth: Callable[[NDArray], NDArray],
+    half_width: float = 1.0,
 ) -> Dataset:
-    """600 training points and 5000 fresh ones to test on, x ~ U(-1, 1) and y = targets(rng, x)."""
+    """600 training points and 5000 fresh ones to test on, x ~ U(-half_width, half_width) and y = targets(rng, x)."""
     rng = np.random.default_rng(seed)
     parts = []
     for num_points in (NUM_MDN_TRAIN, NUM_MDN_TEST):
-        x = rng.uniform(-1, 1, size=(num_points, 1))
+        x = rng.uniform(-half_width, half_width, size=(num_points, 1))
         parts.append(from_arrays(x, targets(rng, x), name=name))
     train, test = parts
     return replace(train, test=test, truth=truth)
@@ -122,6 +132,14 @@ def _sine(x: NDArray) -> NDArray:
 
 def _sine_targets(rng: np.random.Generator, x: NDArray) -> NDArray:
     return _sine(x) + (0.1 + 0.3 * np.abs(x)) * rng.normal(size=x.shape)
+
+
+def _bump(x: NDArray) -> NDArray:
+    return np.tanh(2 * (x + 1)) - np.tanh(2 * (x - 1)) - 1
+
+
+def _bump_targets(rng: np.random.Generator, x: NDArray) -> NDArray:
+    return _bump(x) + (0.2 + 0.1 * np.tanh(2 * (x - 1))) * rng.normal(size=x.shape)
 
 
 def _branches(x: NDArray) -> NDArray:
