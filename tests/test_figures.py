@@ -108,7 +108,9 @@ def test_the_loss_of_a_run_is_minus_its_log_density(folder):
 
 def test_data_sets_know_their_curves():
     x = np.array([[-0.5], [0.0], [0.25]])
-    known = {name: load(name).truth for name in ("linear-line", "mdn-sine", "mdn-branches", "mdn-bump", "tutorial-sine")}
+    known = {
+        name: load(name).truth for name in ("linear-line", "mdn-sine", "mdn-branches", "mdn-bump", "tutorial-sine")
+    }
     expected = {
         "linear-line": 0.5 + x,
         "mdn-sine": np.sin(3 * x),

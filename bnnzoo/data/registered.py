@@ -35,10 +35,10 @@ def mdn_branches() -> Dataset:
 
 
 def mdn_bump() -> Dataset:
-    """A bump: y = tanh 2(x + 1) - tanh 2(x - 1) - 1 + (0.2 + 0.1 tanh 2(x - 1)) e, x ~ U(-2, 2); best test NLL -0.57052.
+    """A bump: y = tanh 2(x + 1) - tanh 2(x - 1) - 1 + (0.2 + 0.1 tanh 2(x - 1)) e, x ~ U(-2, 2).
 
-    Mean and, nearly, the noise are of the family of a network with two tanh units, so that its posterior has one mode but for
-    symmetries, near which it is nearly Gaussian.
+    Best test NLL -0.57052. Mean and, nearly, noise are of the family of a network with two tanh units: its posterior
+    has one mode but for symmetries, near which it is nearly Gaussian.
     """
     return _density("mdn-bump", 6, _bump_targets, _bump, half_width=2.0)
 
