@@ -76,6 +76,39 @@ def test_a_classifier_that_is_off_is_named(accuracy, words):
     assert found.words.startswith(words)
 
 
+def test_a_class_claimed_too_often_is_named():
+    """P(1) 0.15 too large in every row: too sure of 1, not sure enough of 0, which confidence takes for one another."""
+    rng = np.random.default_rng(0)
+    p = rng.uniform(0.2, 0.8, 5000)
+    labels = (rng.uniform(size=5000) < p - 0.15).astype(int)
+    found = calibrated(calibration.of_classes(labels, np.stack([1 - p, p], 1), ("low", "high")), 5000)
+    assert found.says == "no"
+    assert found.words.startswith("Class high claimed too often: 49.9% on average, seen in 35.3%"), found.words
+    three = np.stack([(1 - p) / 2, (1 - p) / 2, p], 1)
+    labels = np.where(rng.uniform(size=5000) < p - 0.15, 2, rng.integers(0, 2, 5000))
+    found = calibrated(calibration.of_classes(labels, three, ("a", "b", "c")), 5000)
+    assert found.says == "no"
+    assert found.words.startswith("Too sure")
+
+
+def test_one_target_of_several_is_named():
+    """One in ten has sds three times too small; and of two, one is as much too wide as the other is too narrow."""
+    right = np.random.default_rng(0).uniform(size=(1000, 10))
+    right[:, 4:5] = normal_pit(1000, 1 / 3)
+    found = calibrated(calibration.of_intervals(right, [f"y{i}" for i in range(10)]), 1000)
+    assert found.says == "no"
+    assert "ntervals of y4 too narrow" in found.words
+    both = np.hstack([normal_pit(1000, 1.5, seed=1), normal_pit(1000, 1 / 1.5, seed=2)])
+    assert calibrated(calibration.of_intervals(both), 1000).says == "no"
+
+
+def test_a_yes_is_not_for_want_of_rows():
+    """Of 200 predictions of 300 rows whose 90 % intervals hold 83 %, at most one in ten is called calibrated."""
+    sd = stats.norm.ppf(0.915) / stats.norm.ppf(0.95)
+    said = [calibrated(calibration.of_intervals(normal_pit(300, sd, seed=repeat)), 300).says for repeat in range(200)]
+    assert said.count("yes") <= 20
+
+
 def test_half_a_percent_is_not_wrong_however_many_rows_show_it():
     pit = normal_pit(10**6, 1.01)
     assert stats.kstest(np.abs(2 * pit[:, 0] - 1), "uniform").pvalue < 1e-6

@@ -346,7 +346,7 @@ moves so little makes variances 3 % too small; chains mix so slowly that a bias 
 
 
 UNDECIDED = {"minibatch-barker": {"network"}}
-"""Where chains mix too slowly to say that all is well."""
+"""Where chains mix so slowly that a check may not be able to say that all is well."""
 
 
 @pytest.mark.slow
@@ -361,7 +361,7 @@ def test_every_registered_sampler_is_what_it_says(name):
     assert nothing_found == (entry.exactness in ("exact", "noise-corrected") or name in UNSEEN), str(report)
     assert report.passed == (nothing_found and not undecided)
     if nothing_found:
-        assert undecided == UNDECIDED.get(name, set())
+        assert undecided <= UNDECIDED.get(name, set())
     if entry.exactness == "exact":
         tested = {outcome.target for outcome in report.outcomes if outcome.state == "tested"}
         # Draws of the prior are hopeless, or the likelihood has no bound, on all but one.

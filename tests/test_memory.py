@@ -21,7 +21,7 @@ from bnnzoo.store import parts_folder
 
 CHUNKS = 100_000
 FLAT = 8 * 2**20
-MOST = 1.1e9
+MOST = 1.2e9
 """Of a run of four chains of a million parameters, libraries included; its draws take 3.2 GB."""
 RETURNED = {"MALLOC_MMAP_THRESHOLD_": "1000000"}
 """Arrays that are freed go back to the system at once: what glibc keeps of them differs by 100 MB from run to run."""

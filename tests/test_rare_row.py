@@ -47,12 +47,13 @@ def test_uniform_batches_that_miss_a_row_are_refused(table, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("rows", "draws", "error"), [(100, "1000", 0.08), (2000, "500", 0.015)], ids=["a hundred rows", "two thousand"]
+    ("rows", "draws", "error"), [(100, "1000", 0.08), (2000, "1000", 0.025)], ids=["a hundred rows", "two thousand"]
 )
 def test_rows_by_their_influence_give_the_variance(table, rows, draws, error, tmp_path):
-    """Within two standard errors over chains, 3 % at best; and nothing is refused.
+    """Within `error`, which the standard error over chains stays below, twice; and nothing is refused.
 
-    Steps on a hundred rows are so short that thousands of them make one effective draw.
+    Steps on a hundred rows are so short that thousands of them make one effective draw; on two thousand some four
+    hundred do, and 16 chains of 200 000 steps have a standard error of 0.017: 0.05 is three of them.
     """
     more = ("--sampler.sampling", "importance", "--sampler.batch-size", str(rows // 2), "--sampler.num-batches", "2")
     run = _run(table[0], tmp_path / "run.nc", *more, "--warmup", "2000", "--draws", draws, "--thin", "200")

@@ -84,8 +84,8 @@ def good(tmp_path_factory):
     """A line, by nuts, from a table with an awkward name."""
     folder = tmp_path_factory.mktemp("good")
     rng = np.random.default_rng(0)
-    x = rng.normal(size=800)
-    table = pd.DataFrame({"<b>age</b>": x, "price & co": 2 * x + 0.5 * rng.normal(size=800)})
+    x = rng.normal(size=1600)
+    table = pd.DataFrame({"<b>age</b>": x, "price & co": 2 * x + 0.5 * rng.normal(size=1600)})
     table.to_csv(folder / "houses.csv", index=False)
     recipe = {"data": str(folder / "houses.csv"), "test_fraction": 0.5, "likelihood": "gaussian"}
     options = {**recipe, "warmup": 100, "draws": 400, "chains": 4, "init": "prior", "likelihood.scale": 0.24}
@@ -103,7 +103,7 @@ def test_a_good_run_is_called_good(good):
     page = report(good)
     assert answers(page) == ["yes"] * 4
     assert "It ran right, has converged, is calibrated" in page.words
-    assert re.search(r"400 test rows are at most \d\.\d % apart \(\d\.\d to \d+\.\d %\)", page.words)
+    assert re.search(r"800 test rows are at most \d\.\d % apart \(\d\.\d to \d+\.\d %\)", page.words)
     assert [p["id"] for p in page.all("figure")] == [
         "band",
         "ood",

@@ -39,12 +39,12 @@ def of_rows(predictor: Predictor, x: Shaped[np.ndarray, "row ..."], y: Shaped[np
     errors = scores.monte_carlo_errors(sums, predictor.record.shape[0], score)
     found = {name: one._replace(mcse=errors.get(name)) for name, one in score(moments).items()}
     if predictor.classifies:
-        curve = calibration.of_classes(y, moments.mean)
+        curve = calibration.of_classes(y, moments.mean, predictor.signature.class_names)
     else:
         rows = drawn(predictor, x, y)
         distance, p = metrics.pit_uniformity(rows.pit)
         found |= scores.sampled(rows, names) | {"pit_ks": Estimate(distance), "pit_p": Estimate(p)}
-        curve = calibration.of_intervals(rows.pit)
+        curve = calibration.of_intervals(rows.pit, names)
     gaps = {"calibration_gap": curve.gap, "calibration_gap_low": curve.low, "calibration_gap_high": curve.high}
     return Evaluation(found | {name: Estimate(value) for name, value in gaps.items()}, curve)
 
