@@ -116,7 +116,9 @@ def compare(runs: Sequence[Run | str | Path], *, reference: Run | str | Path | N
             estimates["loo_nll"] = left_out[i]["loo_nll"]
         numbers = {} if truth is None else distances(run.predict(inputs), truth)
         if known_evidence:
-            numbers |= {"log_evidence": known_evidence[i].log_evidence, "log_evidence_se": known_evidence[i].se}
+            one = known_evidence[i]
+            numbers |= {"log_evidence": one.log_evidence, "log_evidence_se": one.se}
+            numbers["log_evidence_trusted"] = float(one.trusted)
         about = {key: run.attributes[key] for key in ("model", "sampler", "exactness")}
         compared.append(Compared(name, about, estimates, numbers | _cost(run)))
     pairs = itertools.combinations(compared, 2)
@@ -161,12 +163,19 @@ def _sentence(first: str, second: str, found: Sequence[Difference]) -> str:
     """`a.nc is better than b.nc: nll lower by 0.12 ± 0.03; no clear difference in rmse`: judged by the first metric."""
     clear: dict[str, bool] = {}
     shown: dict[str, str] = {}
+    unknown: list[str] = []
     for one in (one for one in found if one.metric in _BETTER):
         value, se = one.estimate.value, one.estimate.se or math.nan
-        if abs(value) > _CLEAR * se:
+        if math.isnan(value):
+            unknown.append(one.metric)
+        elif math.isinf(value) or abs(value) > _CLEAR * se:
             clear[one.metric] = (value < 0) == (_BETTER[one.metric] == "lower")
-            shown[one.metric] = f"by {abs(value):.2g} ± {se:.2g}"
-    unclear = [one.metric for one in found if one.metric in _BETTER and one.metric not in clear]
+            shown[one.metric] = (
+                "by far: the other's is infinite" if math.isinf(value) else f"by {abs(value):.2g} ± {se:.2g}"
+            )
+    unclear = [one.metric for one in found if one.metric in _BETTER and one.metric not in {*clear, *unknown}]
+    if not clear and unknown:
+        return f"{first} and {second}: {', '.join(unknown)} of both cannot be compared"
     if not clear:
         return f"{first} and {second}: no difference in {', '.join(unclear)} beyond {_CLEAR:g} standard errors"
     first_is_better = next(iter(clear.values()))
@@ -194,9 +203,11 @@ def _bayes_factor(first: Compared, second: Compared) -> str:
     """`log p(D) of a.nc is 3.1 ± 0.2 above that of b.nc`, the logarithm of the Bayes factor."""
     difference = first.numbers["log_evidence"] - second.numbers["log_evidence"]
     se = math.hypot(first.numbers["log_evidence_se"], second.numbers["log_evidence_se"])
-    error = "" if math.isnan(se) else f" ± {se:.2g}"
+    error = " (no error is known)" if math.isnan(se) else f" ± {se:.2g}"
     way = "above" if difference > 0 else "below"
-    return f"log p(D) of {first.name} is {abs(difference):.3g}{error} {way} that of {second.name}"
+    doubted = [one.name for one in (first, second) if not one.numbers["log_evidence_trusted"]]
+    doubt = f"; do not trust it: a few draws of {' and of '.join(doubted)} carry all the weight" if doubted else ""
+    return f"log p(D) of {first.name} is {abs(difference):.3g}{error} {way} that of {second.name}{doubt}"
 
 
 def _cost(run: Run) -> dict[str, float]:

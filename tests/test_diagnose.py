@@ -52,6 +52,13 @@ def still_chains(values: np.ndarray) -> int:
     return weights(values).still_chains()
 
 
+def test_a_draw_that_is_no_number_is_not_left_out():
+    values = draws()
+    values[:, :, 1] += 10 * np.arange(4)[:, None]
+    values[2, 7, 1] = np.nan
+    assert convergence(values)["rhat"] == np.inf
+
+
 def test_independent_draws_pass_and_count_in_full():
     found = convergence(draws())
     assert found["rhat"] < 1.02

@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 
 import bnnzoo
-from bnnzoo import cli
+from bnnzoo import cli, comparison
 from bnnzoo.errors import UsageError
-from bnnzoo.evaluation import evidence
+from bnnzoo.evaluation import evidence, metrics
+from bnnzoo.evaluation.metrics import Estimate
 from bnnzoo.samplers import Laplace
 from bnnzoo.testing import conjugate_line
 from bnnzoo.testing.targets import regression
@@ -141,7 +142,7 @@ def test_a_run_by_rejection(rejected, capsys):
     assert cli.run(["evidence", str(rejected.path), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told == {**found.record(), "method": "rejection"}
-    assert set(told) == {"log_evidence", "se", "method", "meaning"}
+    assert set(told) == {"log_evidence", "se", "method", "meaning", "trusted"}
     assert cli.run(["evidence", str(rejected.path)]) == 0
     assert f"log_evidence  {found.log_evidence:.3f}\n" in capsys.readouterr().out
 
@@ -195,6 +196,13 @@ def test_what_does_not_tell_says_what_to_type(tmp_path, capsys):
         half.evidence()
     with pytest.raises(UsageError, match=r"the powers are 0.5, 1; a path has 0 and 1"):
         run.evidence(half)
+    none = bnnzoo.sample("linear", "random-walk", **options, likelihood_power=0, out=tmp_path / "none.nc")
+    with pytest.raises(UsageError, match="at least one between"):
+        run.evidence(none)
+    network = {"name": "mlp", "hidden": [3]}
+    fitted = bnnzoo.sample(network, {"name": "importance", "proposal": "laplace"}, **LINE, draws=50, stochastic="last")
+    with pytest.raises(UsageError, match="fitted to the same rows"):
+        fitted.evidence()
     narrow = bnnzoo.sample("linear", "random-walk", **options, prior={"name": "normal", "scale": 0.5})
     with pytest.raises(UsageError, match="its prior differ"):
         run.evidence(narrow)
@@ -230,3 +238,25 @@ def test_compare_shows_the_evidence_where_every_run_has_one(tmp_path, capsys):
     assert "loo_nll" in first
     assert found["words"][-1].startswith("log p(D) of one.nc is ")
     assert "above that of wide.nc" in found["words"][-1]
+
+
+def test_compare_says_whose_evidence_cannot_be_trusted():
+    def one(name: str, log_evidence: float, trusted: float) -> comparison.Compared:
+        numbers = {"log_evidence": log_evidence, "log_evidence_se": 0.2, "log_evidence_trusted": trusted}
+        return comparison.Compared(name, {}, {}, numbers)
+
+    (words,) = comparison.Comparison([one("a", 1.0, 1.0), one("b", -2.0, 0.0)], []).words
+    assert words == (
+        "log p(D) of a is 3 ± 0.28 above that of b; do not trust it: a few draws of b carry all the weight"
+    )
+    (words,) = comparison.Comparison([one("a", 1.0, 1.0), one("b", -2.0, 1.0)], []).words
+    assert "trust" not in words
+
+
+def test_an_infinite_loss_is_no_tie():
+    infinite, finite = metrics.mean(np.array([0.1, 0.2, np.inf])), metrics.mean(np.array([0.1, 0.2, 0.3]))
+    worse, both = (Estimate(infinite.value - other.value, infinite.influence) for other in (finite, infinite))
+    (words,) = comparison.Comparison([], [comparison.Difference("a", "b", "nll", worse)]).words
+    assert words == "b is better than a: nll lower by far: the other's is infinite"
+    (words,) = comparison.Comparison([], [comparison.Difference("a", "b", "nll", both)]).words
+    assert words == "a and b: nll of both cannot be compared"

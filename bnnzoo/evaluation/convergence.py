@@ -12,12 +12,13 @@ def convergence(values: Float[np.ndarray, "chain draw value"]) -> dict[str, floa
     """The worst rank-normalised split R-hat, bulk and tail ESS over `values`, and the worst MCSE, also in their sd.
 
     Vehtari, Gelman, Simpson, Carpenter and Buerkner 2021, Bayesian Analysis 16(2). A value that is the same in every
-    draw (a probability that rounds to one) is left out. Nothing that moves, or fewer than four draws, count as not
-    converged: an infinite R-hat.
+    draw (a probability that rounds to one) is left out. Nothing that moves, a value that is not finite, or fewer than
+    four draws count as not converged: an infinite R-hat.
     """
     values = np.asarray(values, float)
-    values = values[:, :, np.ptp(values, axis=(0, 1)) > 0]
-    if not values.shape[2] or values.shape[1] < 4:
+    with np.errstate(invalid="ignore"):
+        values = values[:, :, np.ptp(values, axis=(0, 1)) != 0]
+    if not values.shape[2] or values.shape[1] < 4 or not np.isfinite(values).all():
         return {"rhat": np.inf, "ess_bulk": 0.0, "ess_tail": 0.0, "mcse": np.inf, "mcse_over_sd": np.inf}
     found = xr.Dataset({"f": (("chain", "draw", "value"), values)}).azstats
     with np.errstate(divide="ignore", invalid="ignore"):

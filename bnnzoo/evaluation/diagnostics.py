@@ -112,20 +112,23 @@ def against_data(
     Python.
 
     `remoteness` of a regression: the median over draws and rows of the distance between a predictive mean and the mean
-    of the training targets, in their standard deviations. `surprise` of a classification: the mean negative log
-    probability of training rows' labels over that of guessing.
+    of the training targets, in their standard deviations; a target that never varies has none. `surprise` of a
+    classification: the mean negative log probability of training rows' labels over that of guessing.
     """
     record = predictor.record
     if not record.names_a_model or record.weights is not None or not record.has_training_rows:
         return {}
-    x, y = record.training_rows(effort.density_rows(predictor, num_probes))
     if predictor.classifies:
+        x, y = record.training_rows(effort.density_rows(predictor, num_probes))
         density = quantities.get(_DENSITY)
         if density is None:
             density = predictor.log_likelihoods(x, y, np.arange(record.shape[1])).sum(2, dtype=np.float64)
         return {"surprise": float(-np.mean(density) / len(x) / np.log(len(predictor.signature.class_names)))}
-    targets = y.astype(np.float64)
-    distances = np.abs(quantities[_MEANS] - targets.mean(0)) / np.maximum(targets.std(0), np.finfo(float).tiny)
+    targets = record.array("observed_data", "y").astype(np.float64)
+    varied = targets.std(0) > 0
+    if not varied.any():
+        return {}
+    distances = np.abs(quantities[_MEANS] - targets.mean(0))[..., varied] / targets.std(0)[varied]
     return {"remoteness": float(np.max(np.median(distances, (0, 1, 2))))}
 
 

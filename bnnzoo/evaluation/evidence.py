@@ -36,6 +36,7 @@ class Evidence:
     Attributes:
         se: standard error of the Monte Carlo; not a number where there is none.
         method, meaning: how it was found, and in one line what that makes of the number.
+        trusted: whether the error can be believed.
         discretisation: of a path, what the finite number of powers may add to the error.
         gap: of a lower bound, the KL divergence that it is too low by, where the draws can tell.
     """
@@ -46,6 +47,7 @@ class Evidence:
     meaning: str
     discretisation: float | None = None
     gap: float | None = None
+    trusted: bool = True
 
     def record(self) -> dict[str, Any]:
         """Flat, without what this method does not have."""
@@ -64,6 +66,11 @@ def of_run(predictor: Predictor) -> Evidence:
         raise UsageError(
             f"{_name(record)}: evidence: the run's likelihood has the power {float(about['likelihood_power']):g}, and "
             "log p(D) is of the power 1; give it with runs of other powers, 0 and 1 among them"
+        )
+    if record.names_a_model and recipe_from(about["recipe"]).stochastic != "all":
+        raise UsageError(
+            f"{_name(record)}: evidence: only a part is sampled, and the rest was fitted to the same rows, for which "
+            "log p(D) would be paid: repeat the run with --stochastic all"
         )
     inspected = json.loads(about.get("inspected", "{}"))
     if "log_weight" in stats:
@@ -98,10 +105,10 @@ def of_path(predictors: Sequence[Predictor]) -> Evidence:
                 "runs of nuts or another sampler that draws from the posterior of its power"
             )
         _check_same(records[0], record)
-    if len(set(powers)) != len(powers) or min(powers) != 0 or max(powers) != 1:
+    if len(set(powers)) != len(powers) or len(powers) < 3 or min(powers) != 0 or max(powers) != 1:
         raise UsageError(
-            f"evidence: the powers are {', '.join(f'{p:g}' for p in sorted(powers))}; a path has 0 and 1, and no power "
-            "twice: (j/m)^5 for j = 0..m is a good one (--likelihood-power)"
+            f"evidence: the powers are {', '.join(f'{p:g}' for p in sorted(powers))}; a path has 0 and 1, at least one "
+            "between, and none twice: (j/m)^5 for j = 0..m is a good one (--likelihood-power)"
         )
     order = np.argsort(powers)
     values = [_log_likelihoods(predictors[i], _kept(predictors[i])) for i in order]
@@ -118,7 +125,7 @@ def of_weights(log_weights: Float[np.ndarray, "chain draw"], log_unit: float = 0
     value, se = _log_mean_exp(values)
     trouble = "".join(f"; {one.label} is {one.value:.2g}: do not trust it" for one in diagnostics.of_weights(values))
     meaning = f"the log of the mean weight of {count} draws, error by the delta method{trouble}"
-    return Evidence(value + log_unit, se, "importance weights", meaning)
+    return Evidence(value + log_unit, se, "importance weights", meaning, trusted=not trouble)
 
 
 def of_acceptance(

@@ -32,8 +32,8 @@ class Estimate(NamedTuple):
 
     @property
     def se(self) -> float | None:
-        """The standard error over rows; None for one row, of which nothing is known."""
-        if self.influence is None or len(self.influence) < 2:
+        """The standard error over rows; None for one row, or what is infinite, of which nothing is known."""
+        if self.influence is None or len(self.influence) < 2 or not math.isfinite(self.value):
             return None
         count = len(self.influence)
         if self.share:
