@@ -80,8 +80,8 @@ def right(name: str, repeats: int, units: int, steps: int, seed: int) -> str:
     draws = approximate._draws(of, run.posterior["posterior"])
     found = audited(of, draws, x, steps, repeats, seed)
     passed = sum(one.passed for one in found)
-    p = np.sort([one.p_value for one in found])
-    bias, error, moved = (np.array([getattr(one, of) for one in found]) for of in ("sd_bias", "sd_bias_se", "moved"))
+    p = np.sort([one.p for one in found])
+    bias, error, moved = (np.array([getattr(one, of) for one in found]) for of in ("bias_sd", "bias_sd_se", "moved"))
     return (
         f"| {name} | {passed}/{len(found)} | {p[0]:.2g} | {np.mean(p < 0.05):.3f} "
         f"| {bias.mean():+.3f}, {bias.std():.3f} | {error.mean():.3f} | {moved.mean():.2f} |"
@@ -104,8 +104,8 @@ def wrong(name: str, units: int, steps: int, seed: int) -> str:
     (found,) = audited(of, draws[kept], x, steps, 1, seed)
     true = all_sd / np.sqrt(np.mean(NETWORK_SD**2)) - 1
     return (
-        f"| {name} | {found.p_value:.1g} | {found.drifted}, {found.score:+.1f} "
-        f"| {found.sd_bias:+.2f} ± {found.sd_bias_se:.2f} | {true:+.2f} |"
+        f"| {name} | {found.p:.1g} | {found.drifted}, {found.score:+.1f} "
+        f"| {found.bias_sd:+.2f} ± {found.bias_sd_se:.2f} | {true:+.2f} |"
     )
 
 

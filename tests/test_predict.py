@@ -17,7 +17,7 @@ from bnnzoo.errors import UsageError
 from bnnzoo.evaluation import predictive
 from bnnzoo.models import Linear
 from bnnzoo.posterior import NetworkPosterior, backend
-from bnnzoo.posterior.likelihoods import Bernoulli, Categorical, Gaussian, Heteroscedastic, Mixture
+from bnnzoo.posterior.likelihoods import Bernoulli, Categorical, Gaussian, Heteroscedastic, Mixture, Poisson
 from bnnzoo.posterior.priors import Normal
 
 X = np.random.default_rng(0).normal(size=(5, 2)).astype(np.float32)
@@ -44,6 +44,19 @@ def _outputs(posterior: NetworkPosterior, draws: np.ndarray) -> np.ndarray:
 
 def _scale(raw: np.ndarray) -> np.ndarray:
     return np.log1p(np.exp(raw)) + 1e-4
+
+
+@pytest.mark.parametrize("place", [0, 2])
+def test_a_draw_of_no_weight_changes_nothing(place):
+    """Of counts: its rate of e^48 or e^200 is far beyond the others', or infinite."""
+    posterior = _posterior(Poisson())
+    right = _draws(posterior, 2) / 4
+    for bias in (48.0, 200.0):
+        wild = np.insert(right, place, np.full_like(right[0], bias), 0)
+        weights = np.insert(np.ones(2), place, 0.0)
+        alone, found = (predictive.moments(posterior, d, X, weights=w) for d, w in ((right, None), (wild, weights)))
+        for name in ("mean", "aleatoric", "epistemic"):
+            np.testing.assert_allclose(getattr(found, name), getattr(alone, name), rtol=1e-4, err_msg=name)
 
 
 @pytest.mark.parametrize("count", [3, 16, 21])

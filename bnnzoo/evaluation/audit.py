@@ -24,10 +24,11 @@ LEVEL = 1e-3
 SHARE = 0.5
 """Of the time that the run took, what an audit takes by itself."""
 _PROBES = 10
-_FEWEST = 16
 FEWEST_STEPS, MOST_STEPS = 8, 256
-_SEEN = 1.96 + 1.645
-"""Standard errors of a bias that 95 % of all repeats see, at 5 % false alarms."""
+_LIMIT = 1.96
+"""Standard errors beyond which a bias is told even if nothing else drifts."""
+_SEEN = _LIMIT + 1.645
+"""Standard errors of a bias that is beyond that in 95 % of all repeats."""
 
 
 @dataclass(frozen=True)
@@ -35,23 +36,23 @@ class Audit:
     """What an audit found.
 
     Attributes:
-        p_value: of no drift; below `level` the draws are not the posterior's.
+        p: of no drift; below `level` the draws are not the posterior's.
         drifted: what moved most, and `score`, by how much and which way, about a standard normal variable if nothing
             drifts.
-        sd_bias: of the sd of predictions between draws, (run - exact) / exact: 0.1 is a tenth too wide. What was seen
-            on the way is taken for the share of it that the chains came. `sd_bias_se`: its standard error;
-            `sd_bias_seen`: what 95 % of all repeats would have seen.
-        moved: 1 - the correlation of predictions at start and end: near 0 the chains hardly moved, and say little.
+        bias_sd: of the sd of predictions between draws, (run - exact) / exact: 0.1 is a tenth too wide. `bias_sd_se`:
+            its standard error; `bias_sd_seen`: a bias that would be two standard errors in 95 % of all repeats.
+        moved: 1 - the slope of predictions at the end on those at the start: near 0 the chains hardly moved, and say
+            little.
         chains, steps: short chains, and steps of each; `acceptance` of them.
         cost: seconds over those of the run.
     """
 
-    p_value: float
+    p: float
     drifted: str
     score: float
-    sd_bias: float
-    sd_bias_se: float
-    sd_bias_seen: float
+    bias_sd: float
+    bias_sd_se: float
+    bias_sd_seen: float
     moved: float
     chains: int
     steps: int
@@ -62,22 +63,25 @@ class Audit:
 
     @property
     def passed(self) -> bool:
-        return self.p_value >= self.level
+        return self.p >= self.level
 
     @property
     def verdict(self) -> str:
         """One line."""
-        width = f"{abs(self.sd_bias):.0%} ± {self.sd_bias_se:.0%} too {'wide' if self.sd_bias > 0 else 'narrow'}"
+        width = "of a width that so few starts do not tell"
+        if np.isfinite(self.bias_sd_se):
+            width = f"{abs(self.bias_sd):.0%} ± {self.bias_sd_se:.0%} too {'wide' if self.bias_sd > 0 else 'narrow'}"
         if not self.passed:
             way = "fell" if self.score < 0 else "rose"
             return (
-                f"not the posterior: on exact chains from the draws {self.drifted} {way} (p = {self.p_value:.1g}); "
+                f"not the posterior: on exact chains from the draws {self.drifted} {way} (p = {self.p:.1g}); "
                 f"predictions are {width}"
             )
-        return (
-            f"no drift found (p = {self.p_value:.2g}) in {self.chains} exact chains of {self.steps} steps; "
-            f"a bias of {self.sd_bias_seen:.0%} of the sd of predictions would have been seen with 95 % power"
-        )
+        where = f"(p = {self.p:.2g}) in {self.chains} exact chains of {self.steps} steps; predictions are {width}"
+        if abs(self.bias_sd) > _LIMIT * self.bias_sd_se:
+            return f"no drift that chance does not make {where}: take more --chains to tell"
+        seen = f", a bias of {self.bias_sd_seen:.0%} would have stood out with 95 % power"
+        return f"no drift found {where}{seen if np.isfinite(self.bias_sd_seen) else ''}"
 
     def record(self) -> dict[str, Any]:
         """All numbers and the verdict, flat."""
@@ -137,20 +141,16 @@ def judged(
         began: by `time.perf_counter`. theirs: the seconds that the run took.
     """
     found, units = drift.compared(before, after, seed=seed), len(said)
-    start, end = (of["predictive means"] for of in (before, after))
-    correlation = drift.correlation(start, end)
-    log_ratio, error = drift.log_ratio_of_sds(said.reshape(units, -1), end)
-    # A variance comes 1 - rho^2 of its way while a mean comes 1 - rho.
-    way = max(1 - max(correlation, 0.0) ** 2, 1e-3)
+    width = drift.width(said.reshape(units, -1), before["predictive means"], after["predictive means"])
     seconds = time.perf_counter() - began
     return Audit(
-        p_value=found.p_value,
+        p=found.p_value,
         drifted=found.function,
         score=found.score,
-        sd_bias=float(np.expm1(log_ratio / way)),
-        sd_bias_se=float(np.exp(log_ratio / way) * error / way),
-        sd_bias_seen=_SEEN * error / way,
-        moved=1 - correlation,
+        bias_sd=float(np.expm1(width.log_ratio)),
+        bias_sd_se=float(np.exp(width.log_ratio) * width.error),
+        bias_sd_seen=_SEEN * width.error,
+        moved=width.moved,
         chains=units,
         steps=steps,
         acceptance=acceptance,
@@ -218,10 +218,10 @@ def _chosen(predictor: Predictor, most: int) -> tuple[Int[np.ndarray, " start"],
         return starts[:most], starts
     worth = total
     if diagnostics.is_chain(predictor.record.attributes["exactness"]):
-        values = predictor.functions(predictor.record.probes(_PROBES)[1]).reshape(chains, count, -1)
+        judged = diagnostics.quantities(predictor, _PROBES).values()
         # At half of the effective number neighbours are all but independent.
-        worth = int(convergence(values)["ess_bulk"] / 2)
-    number = min(most, total, max(worth, min(_FEWEST, total)))
+        worth = int(min(convergence(values.reshape(chains, count, -1))["ess_bulk"] for values in judged) / 2)
+    number = min(most, total, max(worth, 2))
     starts = ((np.arange(number) + 0.5) * total / number).astype(int)
     rest = np.setdiff1d(np.arange(total), starts)
     pool = rest if len(rest) else starts

@@ -31,6 +31,8 @@ _ACCEPTANCE = 0.7
 _FLIPS = 9_999
 _FEWEST_FLIPPED = 12
 """Units below which flipped signs could never be as rare as the level asks."""
+_LEAST_FORGOTTEN = 1e-3
+"""Share of a variance that chains must have forgotten to tell what the posterior's is."""
 _ELEMENTS = 2**24
 """Rows times chains that are stepped together, at most."""
 
@@ -181,25 +183,44 @@ def compared(starts: Mapping[str, np.ndarray], ends: Mapping[str, np.ndarray], *
     return Drift(float(p), names[worst], float(scores[worst]))
 
 
-def log_ratio_of_sds(
-    before: Float[np.ndarray, "unit value"], after: Float[np.ndarray, "unit value"]
-) -> tuple[float, float]:
-    """log(sd before / sd after), root means over the functions, and its standard error by the jackknife over units."""
+class Width(NamedTuple):
+    """The logarithm of (sd of what a run says / sd of the posterior), its standard error, and how far chains came."""
 
-    def ratio(keep: np.ndarray) -> float:
-        variances = [float(np.var(values[keep], axis=0, ddof=1).sum()) for values in (before, after)]
-        return 0.5 * float(np.log(variances[0]) - np.log(variances[1])) if min(variances) > 0 else np.nan
-
-    units = len(before)
-    if units < 3:
-        return np.nan, np.nan
-    everyone = np.ones(units, bool)
-    left = np.array([ratio(np.arange(units) != unit) for unit in range(units)])
-    return ratio(everyone), float(np.sqrt((units - 1) * np.var(left)))
+    log_ratio: float
+    error: float
+    moved: float
+    """1 - the slope of ends on starts."""
 
 
-def correlation(before: Float[np.ndarray, "unit value"], after: Float[np.ndarray, "unit value"]) -> float:
-    """Of starts and ends, over all functions: one where nothing moved, none where the start is forgotten."""
-    centred = [np.asarray(values, float) - np.mean(values, 0, dtype=float) for values in (before, after)]
-    scale = np.sqrt(np.sum(centred[0] ** 2) * np.sum(centred[1] ** 2))
-    return float(np.sum(centred[0] * centred[1]) / scale) if scale > 0 else 1.0
+def width(
+    said: Float[np.ndarray, "unit value"],
+    before: Float[np.ndarray, "unit value"],
+    after: Float[np.ndarray, "unit value"],
+) -> Width:
+    """How much wider the run's predictions are than the posterior's, over all functions; jackknife error over units.
+
+    Where ends are b times the starts and fresh noise, Var(after) = b^2 Var(before) + (1 - b^2) V with V the posterior's
+    variance: V is what that equation says, b the slope of ends on starts. Not their correlation, which starts that are
+    too wide make larger.
+    """
+    everyone = np.ones(len(said), bool)
+    slope = _slope(before, after)
+    if len(said) < 3:
+        return Width(np.nan, np.nan, 1 - slope)
+
+    def log_ratio(keep: np.ndarray) -> float:
+        theirs, start, end = (float(np.var(of[keep], axis=0, ddof=1).sum()) for of in (said, before, after))
+        forgotten = max(1 - _slope(before[keep], after[keep]) ** 2, _LEAST_FORGOTTEN)
+        exact = max((end - (1 - forgotten) * start) / forgotten, _LEAST_FORGOTTEN * end)
+        return 0.5 * float(np.log(theirs) - np.log(exact)) if min(theirs, exact) > 0 else np.nan
+
+    units = np.arange(len(said))
+    left = np.array([log_ratio(units != unit) for unit in units])
+    return Width(log_ratio(everyone), float(np.sqrt((len(said) - 1) * np.var(left))), 1 - slope)
+
+
+def _slope(before: Float[np.ndarray, "unit value"], after: Float[np.ndarray, "unit value"]) -> float:
+    """Of ends on starts, one for all functions: 1 where nothing moved, 0 where all is forgotten."""
+    start, end = (np.asarray(values, float) - np.mean(values, 0, dtype=float) for values in (before, after))
+    spread = float(np.sum(start**2))
+    return float(np.clip(np.sum(start * end) / spread, 0.0, 1.0)) if spread > 0 else 1.0

@@ -103,8 +103,10 @@ def sums(
     blocks = list(_row_blocks(len(x), int(np.prod(x.shape[1:]))))
     inputs = [jnp.asarray(x[block]) for block, _ in blocks]
     targets = [None if y is None else jnp.asarray(y[block]) for block, _ in blocks]
-    first = jnp.asarray(draws[0:1][0])
-    centres = [_centre_of(posterior, first, rows) for rows in inputs]
+    # Of the heaviest draw: one of no weight may predict anything, and float32 would lose the others beside it.
+    heaviest = int(np.argmax(weights))
+    about = jnp.asarray(draws[heaviest : heaviest + 1][0])
+    centres = [_centre_of(posterior, about, rows) for rows in inputs]
 
     def over(piece: Int[np.ndarray, " piece"], weight: Float[np.ndarray, " piece"]) -> list[np.ndarray]:
         """Sums over some draws, of all rows; the draws are asked for once."""
@@ -294,7 +296,9 @@ def _accumulate(
         weight = draw[1]
         *values, log_density = one(draw[0])
         log_density = jnp.logaddexp(sums[3], log_density + jnp.log(weight))
-        return (*(s + weight * v for s, v in zip(sums[:3], values, strict=True)), log_density), None
+        # What has no weight adds nothing, be it infinite.
+        added = (jnp.where(weight > 0, weight * value, 0) for value in values)
+        return (*(s + v for s, v in zip(sums[:3], added, strict=True)), log_density), None
 
     shapes = jax.eval_shape(one, draws[0])
     zero = [jnp.zeros(shape.shape, jnp.result_type(shape.dtype, weights.dtype)) for shape in shapes]
