@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
 from bnnzoo.data.check import check_column_names, did_you_mean
@@ -53,7 +53,8 @@ def training_set(table: Table, choice: Choice, task: str | None, name: str) -> D
     check_cells(cells[split:], faults, table.shown, missing=no_median)
     notes: list[str] = []
     if choice.missing == "drop" and not faults.by_column:
-        cells = _complete(cells, table.where, notes)
+        keep = _complete(cells, table.where, notes)
+        cells = [_kept(column, keep) for column in cells]
     encoding = Encoding.of(cells[:split], choice.missing, choice.unseen, faults)
     faults.check()
     check_column_names(encoding.inputs, f"{table.where}: inputs")
@@ -91,17 +92,19 @@ def new_rows(table: Table, like: Signature, targets: Sequence[str], unseen: Unse
     if like.task == "density":
         x = new_inputs(table, like, unseen)
         return like.rows(x, x, table.where)
-    x, cells = _new_rows(table, like, targets, unseen)
+    x, cells, rows = _new_rows(table, like, targets, unseen)
     if like.task == "regression":
-        y = np.stack([column.numbers for column in cells], 1).astype(np.float32)
+        y = np.stack([column.numbers for column in cells], 1)[rows].astype(np.float32)
     else:
-        y = codes_of(cells[0].levels, cells[0].numbers.astype(int), like.class_names, table.where, targets[0])
+        labels = cells[0]
+        y = codes_of(labels.levels, labels.numbers[rows].astype(int), like.class_names, table.where, targets[0], rows)
     return like.rows(x, y, table.where)
 
 
 def _new_rows(
     table: Table, like: Signature, targets: Sequence[str], unseen: Unseen | None
-) -> tuple[Float[np.ndarray, "row feature"], list[Cells]]:
+) -> tuple[Float[np.ndarray, "kept feature"], list[Cells], Int[np.ndarray, " kept"]]:
+    """The inputs of the rows that are kept, the targets of all rows, and which rows are kept."""
     encoding = like.encoding or Encoding.of_numbers(like.feature_names)
     encoding = encoding if unseen is None else replace(encoding, unseen=unseen)
     features = [column.name for column in encoding.columns]
@@ -109,7 +112,7 @@ def _new_rows(
     faults = Faults(table.where, trained=True)
     kinds = [column.kind for column in encoding.columns] + [_target_kind(like)] * len(targets)
     cells = _read(table, [*features, *targets], kinds, faults)
-    inputs, labels = cells[: len(features)], cells[len(features) :]
+    inputs, outputs = cells[: len(features)], cells[len(features) :]
     leave_out = encoding.missing == "drop" and bool(targets)
     cure = "leave such rows out" if encoding.missing == "drop" else "fill them in, or train with --missing median"
     if encoding.missing != "median" and not leave_out:
@@ -117,18 +120,19 @@ def _new_rows(
     else:
         check_cells(inputs, faults, table.shown, missing="", trained=True)
     absent = "" if leave_out else "leave such rows out"
-    check_cells(labels[: len(targets)], faults, table.shown, missing=absent, trained=True)
-    kept = ~np.any([column.is_missing for column in cells], 0) if leave_out else np.ones(len(cells[0].numbers), bool)
-    inputs = encoding.held_to(inputs, faults, kept)
+    check_cells(outputs, faults, table.shown, missing=absent, trained=True)
+    complete = ~np.any([column.is_missing for column in cells], 0)
+    inputs = encoding.held_to(inputs, faults, complete if leave_out else np.ones_like(complete))
     faults.check()
-    if leave_out:
-        cells = _complete([*inputs, *labels], table.where, [])
-        inputs, labels = cells[: len(features)], cells[len(features) :]
-    return encoding.encode(inputs), labels
+    if not leave_out:
+        return encoding.encode(inputs), outputs, np.arange(len(complete))
+    keep = _complete(cells, table.where, [])
+    kept = [column._replace(numbers=column.numbers[keep]) for column in inputs]
+    return encoding.encode(kept), outputs, np.flatnonzero(keep)
 
 
 def _target_kind(like: Signature) -> str:
-    return "text" if like.task == "classification" else ""
+    return "text" if like.task == "classification" else "number"
 
 
 def _read(table: Table, names: Sequence[str], kinds: Sequence[str], faults: Faults) -> list[Cells]:
@@ -183,20 +187,21 @@ def _find(names: Sequence[str], table: Table) -> None:
         raise UsageError(f"{table.where}: no columns named {listed(absent)}; {did_you_mean(absent[0], table.names)}")
 
 
-def _complete(cells: Sequence[Cells], where: str, notes: list[str]) -> list[Cells]:
+def _complete(cells: Sequence[Cells], where: str, notes: list[str]) -> NDArray[np.bool_]:
     """The rows in which no cell is missing."""
+    keep = ~np.any([column.is_missing for column in cells], 0)
+    if keep.all():
+        return keep
     absent = {column.name: column.is_missing for column in cells if column.is_missing.any()}
-    if not absent:
-        return list(cells)
-    keep = ~np.any(list(absent.values()), 0)
     counts = listed(f"{name} ({int(rows.sum())})" for name, rows in absent.items())
     if not keep.any():
         raise UsageError(f"{where}: every row has a missing cell, in {counts}; --missing median, or --drop a column")
     notes.append(f"{int(np.sum(~keep))} of {keep.size} rows left out: missing cells in {counts}")
-    return [_kept(column, keep) for column in cells]
+    return keep
 
 
 def _kept(column: Cells, keep: NDArray[np.bool_]) -> Cells:
+    """The cells of rows to train on: levels that only the others have are none."""
     if column.kind != "text":
         return column._replace(numbers=column.numbers[keep])
     used, codes = np.unique(column.numbers[keep], return_inverse=True)

@@ -127,9 +127,14 @@ def check_labels(
 
 
 def codes_of(
-    labels: Sequence[str], index: NDArray[Any], class_names: Sequence[str], where: str, column: str
+    labels: Sequence[str],
+    index: Int[np.ndarray, " row"],
+    class_names: Sequence[str],
+    where: str,
+    column: str,
+    rows: Int[np.ndarray, " row"] | None = None,
 ) -> Int[np.ndarray, " row"]:
-    """The codes in `class_names` of the rows' `labels[index]`.
+    """The codes in `class_names` of the rows' `labels[index]`; `rows` counts them, where some were left out.
 
     Raises:
         UsageError: naming the first label that is none of them.
@@ -138,8 +143,8 @@ def codes_of(
     codes = np.array([place.get(label, -1) for label in labels], np.int32)[index]
     unknown = np.flatnonzero(codes < 0)
     if unknown.size:
-        row = int(unknown[0])
-        label = labels[index[row]]
+        first = int(unknown[0])
+        row, label = first if rows is None else int(rows[first]), labels[index[first]]
         raise UsageError(
             f"{_place(where, row, column)}: label {label}{and_more(unknown.size - 1)}, but the model knows the "
             f"{len(class_names)} classes {listed(class_names)}; drop the row or "
