@@ -56,3 +56,95 @@ def test_targets_of_regression_are_numbers_in_new_tables_too(targets, shown):
     assert f"row 1, column y: not a number ({shown})" in message_of(load_like, new, like)
     numbers = new.assign(y=pd.Categorical([2.5, 0.5, 2.5]))
     np.testing.assert_array_equal(load_like(numbers, like).y, [[2.5], [0.5], [2.5]])
+
+
+@pytest.mark.parametrize(
+    ("labels", "names", "same"),
+    [
+        (["true", "false", "true"], ("False", "True"), [True, False, True]),
+        (["1.0", "0.0", "1.0"], ("0", "1"), [1, 0, 1]),
+        (["01", "02", "01"], ("1", "2"), [1.0, 2.0, 1.0]),
+        (["yes", "no", "yes"], ("no", "yes"), ["yes ", " no", "yes"]),
+        (["0", "1", "0"], ("0", "1"), [False, True, False]),
+    ],
+)
+def test_labels_are_known_again(tmp_path, labels, names, same):
+    frame = pd.DataFrame({"a": [1.0, 2.0, 4.0], "k": labels})
+    data = load(frame, task="classification")
+    assert data.class_names == names
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    for new in (frame, frame.assign(k=same), tmp_path / "t.csv", (frame[["a"]].to_numpy(), np.array(same))):
+        np.testing.assert_array_equal(load_like(new, data.signature).y, data.y)
+
+
+# ---------------------------------------------------------------------------------------------- text as written
+
+
+def test_levels_that_look_like_numbers_stay_as_written(tmp_path):
+    rows = [f"{v},{i % 5}.5" for i, v in enumerate(["1.1"] * 2 + ["1.10"] * 2 + ["beta"] * 6)]
+    like = load(table(tmp_path, "v,y", *rows)).signature
+    assert like.feature_names == ("v=1.1", "v=1.10", "v=beta")
+    np.testing.assert_array_equal(load_inputs(table(tmp_path, "v", "1.10", "1.1"), like), [[0, 1, 0], [1, 0, 0]])
+    sizes = load(table(tmp_path, "v,y", "0.50,1.5", "1.0,2", "big,3", "big,1", "huge,4")).signature
+    x = load_inputs(table(tmp_path, "v", "0.50", "1.0"), sizes, unseen="zero")
+    np.testing.assert_array_equal(x, [[1, 0, 0, 0], [0, 1, 0, 0]])
+
+
+def test_numbers_that_are_categories_are_known_by_value(tmp_path):
+    frame = pd.DataFrame({"v": pd.Categorical([1.0, 2.5, 1.0]), "y": [0.5, 1.5, 2.5]})
+    like = load(frame).signature
+    assert like.feature_names == ("v=1", "v=2.5")
+    for name in ("v=1", "v=2.5"):
+        value = name[2:]
+        new = table(tmp_path, "v", f"{float(value)}", f"{value}e0")
+        np.testing.assert_array_equal(load_inputs(new, like), [[value == "1", value != "1"]] * 2)
+
+
+@pytest.mark.parametrize("levels", [("01", "02", "A1"), ("TRUE", "FALSE", "unknown"), ("1e1", "2.", "x")])
+def test_a_level_is_known_whatever_else_a_table_holds(tmp_path, levels):
+    first, second, third = levels
+    rows = [f"{i}.5,{level}" for i, level in enumerate([first, second, third, third, third])]
+    like = load(table(tmp_path, "y,v", *rows), target="y").signature
+    x = load_inputs(table(tmp_path, "v", first, first), like)
+    np.testing.assert_array_equal(x, [[float(name == f"v={first}") for name in like.feature_names]] * 2)
+    labels = load(table(tmp_path, "y,v", *rows), target="v").signature
+    test = load_like(table(tmp_path, "y,v", f"1,{second}", f"2,{second}"), labels)
+    assert test.y.tolist() == [labels.class_names.index(second)] * 2
+
+
+def test_levels_of_a_long_wide_file_are_as_written(tmp_path):
+    cells = ["01", "02", "03"] * 2731 + ["A1"] * 11807
+    rows = [cell + 62 * ",0.25" + f",{i % 7}.5" for i, cell in enumerate(cells)]
+    header = ",".join(["v", *(f"c{i}" for i in range(62)), "y"])
+    like = load(table(tmp_path, header, *rows), columns="v").signature
+    assert like.feature_names == ("v=01", "v=02", "v=03", "v=A1")
+
+
+# ---------------------------------------------------------------------------------------------- lines and headers
+
+
+def test_lines_that_end_in_two_carriage_returns_are_whole(tmp_path):
+    ends = "a,y\r\r\n1,1.5\r\r\n,2.5\r\r\n3,3.5\r\r\n4,4.5\r\r\n"
+    data = load(write(tmp_path, ends), missing="drop")
+    np.testing.assert_array_equal(np.hstack([data.x, data.y]), [[1, 1.5], [3, 3.5], [4, 4.5]])
+    quoted = load(write(tmp_path, ends.replace("3,", '"3",').replace(",2.5", "2,2.5")))
+    np.testing.assert_array_equal(quoted.x[:, 0], [1, 2, 3, 4])
+
+
+@pytest.mark.parametrize(
+    "first",
+    ["5.1,3.5,1.4,0.2,Iris-setosa", "5,3,1,0,Iris-setosa", "7,Iris-setosa", "-1,x", "1,3,red", "3,4,red", "2.0,b"],
+)
+def test_a_file_without_a_header_is_refused(tmp_path, first):
+    path = table(tmp_path, first, *[first] * 3)
+    number = first.split(",")[0]
+    message = message_of(load, path)
+    assert f"{path}: no header line: the first line holds numbers ({number}); put a line of column names" in message
+
+
+@pytest.mark.parametrize("header", ["0,1,2", "1,2,k", "k,2019,2020,2021", "0,kind,1", "7,a"])
+def test_numbers_that_are_names(tmp_path, header):
+    names = header.split(",")
+    rows = [",".join("pqrs"[i] if name == "7" else f"{i}.25" for name in names) for i in range(4)]
+    data = load(table(tmp_path, header, *rows), task="regression")
+    assert list(dict.fromkeys(name.split("=")[0] for name in data.feature_names)) == names[:-1]

@@ -239,5 +239,24 @@ def _number(text: str) -> float:
     return float(text.replace("\u2212", "-"))
 
 
+def places_of(texts: Sequence[str], known: Sequence[str]) -> list[int]:
+    """Where each text is among those that are known; -1 where it is none of them.
+
+    A text is the one that is written so; where all that are known are numbers or truths, the one of its value.
+    """
+    place = {text: i for i, text in enumerate(known)}
+    values = {_value(text): i for text, i in place.items()}
+    plain = None not in values and all(known[i] in (as_text(value), str(value == 1)) for value, i in values.items())
+    of_value = values if plain and len(values) == len(place) else {}
+    return [place.get(text, of_value.get(_value(text), -1)) for text in texts]
+
+
+def _value(text: str) -> float | None:
+    """The number or the truth that a text is, if it is one."""
+    if _BOOLEAN.fullmatch(text):
+        return _truth(text)
+    return _number(text) if _NUMBER.fullmatch(text) else None
+
+
 def _truth(text: str) -> float:
     return float(text.casefold() in ("true", "1"))

@@ -12,7 +12,7 @@ import io
 import itertools
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,38 +45,50 @@ class DelimitedTable:
         self._delimiter = DELIMITERS[path.suffix.lower()]
         self._raw, start = _text_of(path)
         self.names, self._start = self._header(start)
-        self._end = len(self._raw)
-        while self._end > self._start and self._raw[self._end - 1] in b"\r\n":
-            self._end -= 1
+        self._check_names()
         if not self._raw[self._start : self._start + _CHUNK].strip() and not self._raw[self._start :].strip():
             raise UsageError(f"{self.where}: a header but no data rows; add at least one")
         plain = b'"' not in self._raw and self._raw.count(b"\r") == self._raw.count(b"\r\n")
         self._lines = self._check_lines() if plain else None
         self._num_rows = self._check_records() if self._lines is None else len(self._lines)
 
-    def frame(self, names: Sequence[str]) -> pd.DataFrame:
-        """The columns `names`, each of the type that all its cells have: numbers, booleans or text."""
-        import pandas as pd
-
+    def frame(self, names: Sequence[str], written: Collection[str] = (), /) -> pd.DataFrame:
+        """The columns `names`, each of the type that all its cells have: numbers, booleans or else text as written."""
         place = {name: i for i, name in enumerate(self.names)}
         places = [place[name] for name in names]
+        found = self._converted(places, [place[name] for name in written])
+        # pandas infers the types of a long file piece by piece: numbers in some are no longer as written.
+        mixed = [i for i in places if found[i].dtype == object]
+        if mixed:
+            found[mixed] = self._converted(mixed, mixed)
+        return found[places].set_axis(list(names), axis=1)
+
+    def _converted(self, places: list[int], texts: list[int]) -> Any:
+        """The columns at `places`, those of `texts` among them as text, by place."""
+        import pandas as pd
+
         text = io.BytesIO(self._raw)
         text.seek(self._start)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", pd.errors.DtypeWarning)  # a column of numbers and text is met later
-            found: Any = pd.read_csv(
+            warnings.simplefilter("ignore", pd.errors.DtypeWarning)
+            found = pd.read_csv(
                 text,
                 sep=self._delimiter,
                 header=None,
                 names=list(range(len(self.names))),
                 usecols=places,
+                dtype=dict.fromkeys(texts, str),
                 index_col=False,
-                nrows=self._num_rows,
                 skip_blank_lines=False,
                 skipinitialspace=True,
                 engine="c",
             )
-        return found[places].set_axis(list(names), axis=1)
+        if len(found) != self._num_rows:
+            raise UsageError(
+                f"{self.where}: {self._num_rows} rows or {len(found)}, by how line ends are read: they are mixed; "
+                "save the file with one kind of line end"
+            )
+        return found
 
     def shown(self, row: int, name: str) -> str:
         """The raw text of a cell; `row` counts from 0."""
@@ -110,17 +122,30 @@ class DelimitedTable:
             )
         if not any(names):
             raise UsageError(f"{self.where}: the first line is empty; the header with the column names belongs there")
-        numbered = [tuple(str(i + first) for i in range(len(names))) for first in (0, 1)]
-        if all(_NUMBER.fullmatch(name) for name in names) and names not in numbered:
-            raise UsageError(
-                f"{self.where}: no header line: the first line holds numbers; put a line of column names above it"
-            )
-        check_column_names(names, self.where)
         return names, consumed
+
+    def _check_names(self) -> None:
+        """The first line holds names: no numbers but those that count columns (0, 1, ...) or years, or head text."""
+        numbers = [name for name in self.names if _NUMBER.fullmatch(name)]
+        first = int(numbers[0]) if numbers and numbers[0].isdecimal() else -1
+        counted = numbers == [str(first + i) for i in range(len(numbers))] and (first in (0, 1) or len(numbers) > 2)
+        if numbers and not counted:
+            below = next(self._records(), [])
+            data = [
+                name
+                for name, cell in itertools.zip_longest(self.names, below[: len(self.names)], fillvalue="")
+                if name in numbers and (not name.isdecimal() or _NUMBER.fullmatch(cell.strip()))
+            ]
+            if data or len(numbers) == len(self.names):
+                raise UsageError(
+                    f"{self.where}: no header line: the first line holds numbers ({(data or numbers)[0]}); put a line "
+                    "of column names above it; if that is a name, begin it with a letter"
+                )
+        check_column_names(self.names, self.where)
 
     def _check_lines(self) -> Int[np.ndarray, " row"]:
         """Where each row begins, in text without quotes, all rows having as many fields as the header."""
-        characters = np.frombuffer(self._raw, np.uint8, self._end - self._start, self._start)
+        characters = np.frombuffer(self._raw, np.uint8, offset=self._start)
         starts, separators, before = [np.zeros(1, np.int64)], [], 0
         for first in range(0, len(characters), _CHUNK):
             piece = characters[first : first + _CHUNK]
@@ -157,10 +182,8 @@ class DelimitedTable:
         """The fields of each row, from row `first` (from 0) on, which begins at `place`."""
         text = io.BytesIO(self._raw)
         text.seek(place or self._start)
-        # The closing blank lines are no rows.
-        left = iter(lambda: text.readline(max(0, self._end - text.tell())), b"")
         reader = csv.reader(
-            (line.decode("utf-8") for line in left), delimiter=self._delimiter, strict=True, skipinitialspace=True
+            (line.decode("utf-8") for line in text), delimiter=self._delimiter, strict=True, skipinitialspace=True
         )
         for row in itertools.count(first + 1):
             try:
@@ -199,6 +222,10 @@ def _text_of(path: Path) -> tuple[bytes, int]:
         raise UsageError(f"{where}: {_line_place(raw, raw.index(0))}: a NUL byte; the file is damaged or not text")
     if b"\n" not in raw:
         raw = raw.replace(b"\r", b"\n")
+    if b"\r\r\n" in raw:  # CRLF that was written through a text file of Windows
+        raw = re.sub(rb"\r+\n", b"\n", raw)
+    # The closing blank lines are no rows.
+    raw = raw.rstrip(b"\r\n")
     if not raw[start : start + _CHUNK].strip() and not raw[start:].strip():
         raise UsageError(f"{where}: the file is empty; it needs a header line and data rows")
     return raw, start

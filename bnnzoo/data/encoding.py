@@ -17,7 +17,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 
 from bnnzoo.data.check import did_you_mean, is_coarse
-from bnnzoo.data.columns import Cells, Kind, quoted
+from bnnzoo.data.columns import Cells, Kind, places_of, quoted
 from bnnzoo.data.faults import Fault, Faults
 
 Missing = Literal["error", "drop", "median"]
@@ -157,8 +157,7 @@ class Encoding:
     def _coded(self, column: Column, found: Cells, faults: Faults, kept: NDArray[np.bool_]) -> Cells:
         if column.kind != "text":
             return found
-        place = {level: float(i) for i, level in enumerate(column.levels)}
-        codes = np.array([*(place.get(level, -1.0) for level in found.levels), np.nan])
+        codes = np.array([*places_of(found.levels, column.levels), np.nan])
         index = np.where(found.is_missing, len(found.levels), np.nan_to_num(found.numbers)).astype(int)
         numbers = codes[index]
         rows = np.flatnonzero((numbers == -1.0) & kept)

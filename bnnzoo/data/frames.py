@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bnnzoo.data.check import check_column_names
@@ -32,7 +32,7 @@ class FrameTable:
         if not len(frame):
             raise UsageError(f"{where}: no data rows; give at least one")
 
-    def frame(self, names: Sequence[str]) -> pd.DataFrame:
+    def frame(self, names: Sequence[str], _written: Collection[str] = (), /) -> pd.DataFrame:
         """The columns `names`, as a pandas frame."""
         import pandas as pd
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,7 +39,7 @@ class ParquetTable:
         if not num_rows:
             raise UsageError(f"{self.where}: no data rows; add at least one")
 
-    def frame(self, names: Sequence[str]) -> pd.DataFrame:
+    def frame(self, names: Sequence[str], _written: Collection[str] = (), /) -> pd.DataFrame:
         """The columns `names`."""
         import pyarrow.parquet as pq
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -26,8 +26,11 @@ class Table(Protocol):
     """What messages call it."""
     names: tuple[str, ...]
 
-    def frame(self, names: Sequence[str]) -> pd.DataFrame:
-        """The columns `names` in that order, each as its reader found it: numbers, booleans, text, dates."""
+    def frame(self, names: Sequence[str], written: Collection[str] = (), /) -> pd.DataFrame:
+        """The columns `names` in that order, each as its reader found it: numbers, booleans, text, dates.
+
+        written: those that are text, as the format writes it, whatever else they could be.
+        """
         ...
 
     def shown(self, row: int, name: str) -> str:

@@ -136,7 +136,7 @@ def _target_kind(like: Signature) -> str:
 
 
 def _read(table: Table, names: Sequence[str], kinds: Sequence[str], faults: Faults) -> list[Cells]:
-    frame = table.frame(names)
+    frame = table.frame(names, [name for name, kind in zip(names, kinds, strict=True) if kind == "text"])
     return [
         interpret(name, series, faults, shown=lambda row, name=name: table.shown(row, name), kind=kind)
         for name, kind, (_, series) in zip(names, kinds, frame.items(), strict=True)

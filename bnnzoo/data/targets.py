@@ -10,7 +10,7 @@ from jaxtyping import Int
 from numpy.typing import NDArray
 
 from bnnzoo.data.check import and_more, refuse_coarse
-from bnnzoo.data.columns import Cells, as_text
+from bnnzoo.data.columns import Cells, as_text, places_of
 from bnnzoo.data.encoding import MOST_LEVELS
 from bnnzoo.data.faults import listed
 from bnnzoo.errors import UsageError
@@ -103,12 +103,11 @@ def training_labels(y: NDArray[Any], where: str, column: str = "") -> tuple[Int[
         UsageError: where one is a number but not a whole one, or all are the same.
     """
     _check_whole(y, where, column)
-    present, codes = np.unique(y.astype(str) if y.dtype.kind == "O" else y, return_inverse=True)
-    names = tuple(as_text(label) for label in present)
+    names, codes = _distinct(y)
     _check_several(names, where, column)
     if len(names) > _MOST_CLASSES:
         raise UsageError(f"{_place(where, 0, column, whole=True)}: {len(names)} labels; ask for --task regression")
-    return codes.reshape(-1).astype(np.int32), names
+    return codes, names
 
 
 def check_labels(
@@ -120,10 +119,17 @@ def check_labels(
         UsageError: naming the first label that is none of them.
     """
     _check_whole(y, where, column)
-    if y.dtype.kind == "b" and "True" not in class_names:
-        y = y.astype(int)
-    present, inverse = np.unique(y.astype(str) if y.dtype.kind == "O" else y, return_inverse=True)
-    return codes_of([as_text(label) for label in present], inverse.reshape(-1), class_names, where, column)
+    return codes_of(*_distinct(y), class_names, where, column)
+
+
+def _distinct(y: NDArray[Any]) -> tuple[tuple[str, ...], Int[np.ndarray, " row"]]:
+    """The labels that occur, as they are written, in order: numbers by value, text by letter; and the rows' codes."""
+    is_text = y.dtype.kind in "OU"
+    present, codes = np.unique(y.astype(str) if is_text else y, return_inverse=True)
+    written = [as_text(label) for label in present]
+    names = tuple(sorted(set(written)) if is_text else written)
+    place = {name: code for code, name in enumerate(names)}
+    return names, np.array([place[label] for label in written], np.int32)[codes.reshape(-1)]
 
 
 def codes_of(
@@ -139,8 +145,7 @@ def codes_of(
     Raises:
         UsageError: naming the first label that is none of them.
     """
-    place = {name: code for code, name in enumerate(class_names)}
-    codes = np.array([place.get(label, -1) for label in labels], np.int32)[index]
+    codes = np.array(places_of(labels, class_names), np.int32)[index]
     unknown = np.flatnonzero(codes < 0)
     if unknown.size:
         first = int(unknown[0])
