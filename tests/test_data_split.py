@@ -107,6 +107,15 @@ def test_scaler_standardises_and_back():
     np.testing.assert_allclose(draws, np.broadcast_to(scaler.y_mean, (7, 5, 2)))
 
 
+@pytest.mark.parametrize("size", [1e-36, 1e-38, 1e-40, 1e-42])
+def test_what_it_divides_by_is_what_a_file_may_hold(size):
+    values = size * np.arange(5.0)
+    data = from_arrays(values, values, task="regression")
+    scaler = Scaler.fit(data, standardise=True)
+    scaler.check(data.signature)
+    assert (scaler.x_sd == 1) == (scaler.y_sd == 1) == (size < 1e-38)
+
+
 def test_scaler_statistics():
     data = from_arrays([[1.0, 5.0], [3.0, 5.0]], [0.0, 4.0])
     scaler = Scaler.fit(data, standardise=True)

@@ -57,8 +57,7 @@ class Scaler:
         arrays = [self.x_mean, self.x_sd, self.y_mean, self.y_sd]
         if [array.shape for array in arrays] != shapes or not all(np.isfinite(array).all() for array in arrays):
             raise ValueError("its scaling is of other data")
-        least = np.finfo(np.float32).tiny
-        if not (np.all(self.x_sd >= least) and np.all(self.y_sd >= least)):
+        if not (np.all(_divides(self.x_sd)) and np.all(_divides(self.y_sd))):
             raise ValueError("its scaling divides by nothing")
 
     def scale_inputs(self, x: NDArray[Any]) -> NDArray[Any]:
@@ -92,11 +91,16 @@ def _scale(values: NDArray[Any], mean: NDArray[np.float32], sd: NDArray[np.float
     return finite_float32((values.astype(np.float64) - mean) / sd, where)
 
 
+def _divides(sd: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """Whether an sd is one to divide by: a normal number of float32."""
+    return np.asarray(sd >= np.finfo(np.float32).tiny)
+
+
 def _moments(values: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean and sd over the first axis, summed in float64; sd 1 where all values are equal."""
+    """Mean and sd over the first axis, summed in float64; sd 1 where all values are equal, to float32 at least."""
     mean = np.asarray(values.mean(axis=0, dtype=np.float64))
     sd = np.asarray(values.std(axis=0, dtype=np.float64))
-    is_constant = (values.max(axis=0) == values.min(axis=0)) | (sd.astype(np.float32) == 0)
+    is_constant = (values.max(axis=0) == values.min(axis=0)) | ~_divides(sd.astype(np.float32))
     return mean, np.where(is_constant, 1.0, sd)
 
 
