@@ -93,7 +93,8 @@ class Run:
         targets. Classification: p_<class>..., entropy, predicted (the likeliest class). Density: log_density.
 
         Args:
-            x: arrays of the network's inputs; or a data frame or what `--data` takes: columns are matched by name.
+            x: an array of inputs as those of training were given, columns of numbers alone; or a data frame or what
+                `--data` takes: columns are matched by name.
             draws: instead of `x`, how many new rows to draw from the posterior predictive distribution of a density.
             unseen: "zero" takes a level of text that training did not see for none of the known ones, "error" refuses
                 it; as was asked for in training unless given.
@@ -200,7 +201,7 @@ class Run:
             if save and self.path is not None and self.attributes["complete"]:
                 self.predictor.record.add_groups(evaluate.groups(self.predictor, x))
         if ood is not None:
-            found |= self.ood(ood, data).estimates()
+            found |= self.ood(ood, data, unseen=unseen).estimates()
         tell(Progress("evaluating", len(x), len(x)))
         return {**found, "rows": Estimate(len(y))}
 
@@ -221,16 +222,17 @@ class Run:
         """Probability integral transforms of the targets: uniform where predictions are calibrated. Regression only."""
         return evaluate.drawn(self.predictor, *self.test_rows(data)).pit
 
-    def ood(self, spec: Any, data: Any = None) -> OodScores:
+    def ood(self, spec: Any, data: Any = None, *, unseen: Unseen | None = None) -> OodScores:
         """Scores of unfamiliar inputs against those of the test rows (or `data`), of the posterior and its best draw.
 
         Args:
             spec: what `predict` takes as inputs (labels are not needed), or "noise", as many rows as are tested.
+            unseen: what of levels that training did not see, see `predict`.
 
         The best draw has the highest log density, or where the file has none the highest log-likelihood of (at most
         2000 of) the training rows.
         """
-        return ood.of_run(self.predictor, spec, self.test_rows(data)[0])
+        return ood.of_run(self.predictor, spec, self.predictor.test_rows(data, unseen=unseen)[0], unseen=unseen)
 
     def audit(self, *, chains: int = 128, seconds: float | None = None, seed: int = 0) -> Audit:
         """Exact chains from the run's draws: do predictions drift away from what the run says? For any sampler.

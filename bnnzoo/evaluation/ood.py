@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Shaped
 
-from bnnzoo.data import load_inputs
+from bnnzoo.data import Unseen, load_inputs
 from bnnzoo.evaluation import metrics
 from bnnzoo.evaluation.metrics import Estimate
 from bnnzoo.evaluation.predictive import Moments
@@ -54,16 +54,19 @@ class OodScores:
         return found
 
 
-def of_run(predictor: Predictor, spec: Any, inside: Shaped[np.ndarray, "row ..."]) -> OodScores:
+def of_run(
+    predictor: Predictor, spec: Any, inside: Shaped[np.ndarray, "row ..."], *, unseen: Unseen | None = None
+) -> OodScores:
     """Scores of unfamiliar inputs against those of `inside`, of the posterior and its best draw.
 
     Args:
         spec: what `load_inputs` takes, or "noise", as many rows as `inside` has.
+        unseen: what of levels that training did not see, as `load_inputs` takes it.
     """
     if isinstance(spec, str) and spec == "noise":
         outside = noise(predictor.record.array("constant_data", "x"), len(inside))
     else:
-        outside = load_inputs(spec, predictor.signature)
+        outside = load_inputs(spec, predictor.signature, unseen=unseen)
     found = []
     for draw in (None, predictor.best_draw()):
         for x in (inside, outside):
