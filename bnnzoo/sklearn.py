@@ -216,6 +216,8 @@ class BayesianClassifier(ClassifierMixin, _Bayesian):
             X = self._framed(X)
         y = column_or_1d(y, warn=True)
         check_classification_targets(y)
+        if y.dtype.kind in "OU":  # labels that differ in spaces alone are one
+            y = np.array([as_text(label) if isinstance(label, str) else label for label in y], y.dtype)
         self.classes_ = np.unique(y)
         if len(self.classes_) < 2:
             raise ValueError("classification needs two classes, and y has 1 class")

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from test_data_load import message_of, write
 
-from bnnzoo.data import load, load_inputs, load_like
+from bnnzoo.data import Signature, load, load_inputs, load_like, split
 
 
 def table(folder: Path, header: str, *rows: str, name: str = "t.csv") -> str:
@@ -75,6 +75,131 @@ def test_labels_are_known_again(tmp_path, labels, names, same):
     frame.to_csv(tmp_path / "t.csv", index=False)
     for new in (frame, frame.assign(k=same), tmp_path / "t.csv", (frame[["a"]].to_numpy(), np.array(same))):
         np.testing.assert_array_equal(load_like(new, data.signature).y, data.y)
+
+
+def test_targets_beside_inputs_are_matched_by_name_and_counted():
+    x = pd.DataFrame({"a": [1.0, 2.0, 4.0]})
+    y = pd.DataFrame({"u": [1.0, 2.0, 3.0], "v": [10.0, 20.0, 35.0]})
+    like = load((x, y)).signature
+    assert like.target_names == ("u", "v")
+    other = y[["v", "u"]].rename(columns=str.upper)
+    for inputs in (x, x.to_numpy()):
+        np.testing.assert_array_equal(load_like((inputs, y[["v", "u"]]), like).y, y)
+        np.testing.assert_array_equal(load_like((inputs, other), like).y, other)
+        np.testing.assert_array_equal(load_like((inputs, y.to_numpy()), like).y, y)
+        for wrong in (y[["u"]], y.assign(w=0.0), y.rename(columns={"v": "w"})):
+            message = message_of(load_like, (inputs, wrong), like)
+            assert f"targets ({', '.join(wrong)}), but the model has 2 (u, v)" in message
+    one = load((x, y["u"])).signature
+    assert "y: 2 targets (y0, y1), but the model has 1 (u)" in message_of(load_like, (x, np.ones((3, 2))), one)
+    assert load_like((x, pd.DataFrame({"other": [1.0, 2.0, 3.0]})), one).y.shape == (3, 1)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        ["01", "02", "01"],
+        ["1", "2", "a"],
+        ["2020-01", "2020-02", "2020-01"],
+        ["none", "mild", "none"],
+        ["true", "false", "true"],
+        ["1.0", "0.0", "1.0"],
+    ],
+)
+@pytest.mark.parametrize("kind", [np.array, pd.Series, list])
+def test_labels_beside_a_frame_are_those_of_arrays(labels, kind):
+    x = pd.DataFrame({"a": [1.0, 2.0, 4.0], "c": ["red", "blue", "red"]})
+    data, plain = load((x, kind(labels)), task="classification"), load((x[["a"]].to_numpy(), labels))
+    assert data.class_names == plain.class_names == tuple(sorted(set(labels)))
+    np.testing.assert_array_equal(data.y, plain.y)
+    np.testing.assert_array_equal(load_like((x, kind(labels)), data.signature).y, data.y)
+
+
+def test_labels_that_differ_in_spaces_are_one_class():
+    data = load((np.ones((6, 1)), np.array(["New York", "New  York", "LA", "LA", "a", "a "])))
+    assert data.class_names == ("LA", "New York", "a")
+    np.testing.assert_array_equal(data.y, [1, 1, 0, 0, 2, 2])
+    assert Signature.from_json(data.signature.to_json()) == data.signature
+
+
+def test_data_sets_of_another_task_are_read_for_the_models():
+    digits = load("digits")
+    like = load("digits", task="regression").signature
+    np.testing.assert_array_equal(load_like(digits, like).y[:, 0], digits.y)
+    numbers = load("digits", task="regression")
+    np.testing.assert_array_equal(load_like(numbers, digits.signature).y, digits.y)
+    rows = load(np.arange(6.0).reshape(3, 2))
+    regression = load((np.ones((3, 2)), np.array([1.5, 2.5, 3.5]))).signature
+    assert "no inputs, all columns are modelled" in message_of(load_like, rows, regression)
+    assert "no inputs, all columns are modelled" in message_of(load_like, rows, digits.signature)
+
+
+@pytest.mark.parametrize("spec", [(), (np.ones(3),), (np.ones(3),) * 3, (pd.DataFrame({"a": [1.0]}),)])
+def test_what_is_no_pair_is_refused(spec):
+    like = load((np.ones((3, 1)), np.array([1.5, 2.5, 3.5]))).signature
+    for message in (message_of(load, spec), message_of(load_like, spec, like)):
+        assert message == f"data: a tuple of {len(spec)}; give a pair (x, y)"
+
+
+# ---------------------------------------------------------------------------------------------- arrays for tables
+
+
+def test_arrays_are_encoded_like_the_columns_of_the_table(tmp_path):
+    seconds = 1.7e9 + 60.0 * np.arange(5)
+    frame = pd.DataFrame({"t": seconds, "a": [1.0, np.nan, 3, 5, 4], "y": [1.5, 2, 3, 5, 4]})
+    data, _ = split(load(frame, missing="median"), test_fraction=0.0, seed=0)
+    like, array = data.signature, frame[["t", "a"]].to_numpy()
+    np.savez(tmp_path / "new.npz", x=array, y=frame["y"].to_numpy())
+    for new in (array, tmp_path / "new.npz", data):
+        np.testing.assert_array_equal(load_inputs(new, like), data.x)
+    np.testing.assert_array_equal(load_like((array, frame["y"].to_numpy()), like).x, data.x)
+    one = load(frame[["t", "y"]]).signature
+    np.testing.assert_array_equal(load_inputs(seconds[:3], one), [[0], [60], [120]])
+    assert "inputs of shape [3], but the model was trained on [2]" in message_of(load_inputs, np.ones((2, 3)), like)
+    gap = load(frame[["t", "y"]], missing="drop").signature
+    assert "x: row 2, column t: not a number (nan)" in message_of(load_inputs, [1.7e9, np.nan], gap)
+    assert "x has dtype <U1, not numbers" in message_of(load_inputs, np.array([["a", "b"]]), like)
+    later = load(frame[["t", "y"]].iloc[1:])
+    assert "encoded otherwise than in training; give its file or frame" in message_of(load_inputs, later, one)
+    assert "encoded otherwise than in training" in message_of(load_like, later, one)
+
+
+def test_arrays_are_no_columns_of_text(tmp_path):
+    like = load(table(tmp_path, "c,day,a,y", "red,2024-01-01,1,2", "blue,2024-01-02,2,3.5")).signature
+    for array in (np.ones((2, 4)), np.ones((2, 3))):
+        message = message_of(load_inputs, array, like)
+        assert "x: an array, but the model was trained on a table with text, dates or times (c, day); give a" in message
+
+
+# ---------------------------------------------------------------------------------------------- what columns are
+
+
+@pytest.mark.parametrize(
+    ("cells", "problem"),
+    [
+        ([f"{hour % 12:02}:30" for hour in range(24)] + ["24:00"], "not a time of day ('24:00')"),
+        (["True"] * 5 + ["False"] * 5 + ["Ture"], "not a boolean ('Ture')"),
+        (["2024-01-02"] * 3 + ["2024-01-"], "not a date ('2024-01-')"),
+    ],
+)
+def test_what_half_the_cells_are_the_others_are_mistakes(tmp_path, cells, problem):
+    path = table(tmp_path, "v,y", *(f"{cell},{i}.5" for i, cell in enumerate(cells)))
+    assert f"row {len(cells)}, column v: {problem}" in message_of(load, path)
+
+
+@pytest.mark.parametrize(
+    "words", [("yes", "no", "maybe"), ("t", "f", "on"), ("am", "pm", "12:30"), ("may", "june", "1")]
+)
+def test_ordinary_words_are_text(tmp_path, words):
+    path = table(tmp_path, "v,y", *(f"{word},{i}.5" for i, word in enumerate(words)))
+    assert load(path).feature_names == tuple(f"v={word}" for word in sorted(words))
+
+
+def test_lists_of_arrow_are_refused_by_name():
+    pa = pytest.importorskip("pyarrow")
+    for dtype, cells in ((pa.list_(pa.int64()), [[1], [2]]), (pa.struct([("p", pa.int64())]), [{"p": 1}, {"p": 2}])):
+        frame = pd.DataFrame({"a": pd.Series(cells, dtype=pd.ArrowDtype(dtype)), "y": [1.5, 2.5]})
+        assert "column a: neither numbers, text, booleans nor dates" in message_of(load, frame)
 
 
 # ---------------------------------------------------------------------------------------------- text as written

@@ -58,6 +58,17 @@ def test_a_frame_of_text_goes_through_a_pickle():
 
 
 @pytest.mark.filterwarnings("ignore:.*has not converged:bnnzoo.errors.BnnzooWarning")
+def test_labels_beside_a_frame_of_text_are_as_they_are_written():
+    rng = np.random.default_rng(0)
+    x = pd.DataFrame({"size": rng.normal(size=60), "colour": rng.choice(["red", "blue"], 60)})
+    y = np.where(x["size"] > 0, "01", np.where(x["colour"] == "red", "none", "none  here"))
+    estimator = BayesianClassifier(**SMALL).fit(x, np.char.add(y, " "))
+    assert list(estimator.classes_) == ["01", "none", "none here"]
+    assert estimator.predict_proba(x).shape == (60, 3)
+    assert np.mean(estimator.predict(x)[x["size"] > 0.5] == "01") > 0.9
+
+
+@pytest.mark.filterwarnings("ignore:.*has not converged:bnnzoo.errors.BnnzooWarning")
 def test_classes_keep_their_names():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(60, 2))

@@ -68,7 +68,8 @@ def interpret(name: str, series: Any, faults: Faults, *, shown: Callable[[int], 
 
     Args:
         shown: the raw text of a cell by row, from 0, for messages.
-        kind: what the column must be, where a model knows it already; else found from the cells.
+        kind: what the column must be, where it is known already; else found from the cells. `label` is text of which
+            no word means that it is missing.
     """
     import pandas as pd
 
@@ -76,7 +77,7 @@ def interpret(name: str, series: Any, faults: Faults, *, shown: Callable[[int], 
     if isinstance(dtype, pd.CategoricalDtype):
         known = series.cat.remove_unused_categories()
         codes, values = np.asarray(known.cat.codes), list(known.cat.categories)
-        if kind in ("", "text"):
+        if kind in ("", "text", "label"):
             return _text(name, codes, [as_text(value) for value in values], ordered=True)
         return _Reader(name, codes, [as_text(value) for value in values], faults, shown).read(kind)
     found = _kind_of_dtype(dtype)
@@ -86,7 +87,7 @@ def interpret(name: str, series: Any, faults: Faults, *, shown: Callable[[int], 
     try:
         codes, uniques = pd.factorize(series)
         strangers = {type(value).__name__ for value in uniques if not isinstance(value, _CELLS)}
-    except TypeError:  # cells that cannot even be compared: lists, dictionaries
+    except (TypeError, NotImplementedError):  # cells that cannot even be compared: lists, dictionaries
         codes, uniques, strangers = np.zeros(0, int), [], {str(dtype)}
     if strangers:
         about = "that hold neither numbers, text, booleans nor dates"
@@ -139,14 +140,14 @@ class _Reader(NamedTuple):
                 return self._numbers("number", _BOOLEAN, _truth, _NOT_A_NUMBER_CURE, "not a number")
             return self._numbers("number", _NUMBER, _number, _NOT_A_NUMBER_CURE, "not a number")
         if kind == "boolean":
-            cure = "write True or False, or --drop NAME"
+            cure = "write True or False, leave a cell that is missing empty, or --drop NAME"
             return self._numbers("boolean", re.compile(r"true|false|[01]", re.I), _truth, cure, "not a boolean")
         if kind == "time":
-            cure = "write times as HH:MM:SS, or --drop NAME"
+            cure = "write times as HH:MM:SS from 00:00 to 23:59:59, or --drop NAME"
             return self._numbers("time", _TIME, _hours, cure, "not a time of day")
         if kind == "date":
             return self._dates()
-        return _text(self.name, self.codes, self.texts)
+        return _text(self.name, self.codes, self.texts, gaps=MISSING if kind == "text" else frozenset())
 
     def _kind(self, present: Sequence[str]) -> Kind:
         if not present:
@@ -158,7 +159,7 @@ class _Reader(NamedTuple):
                 return kind
         weights = np.bincount(self.codes[self.codes >= 0], minlength=len(self.texts))
         real = np.array([text.casefold() not in MISSING for text in self.texts])
-        for kind, form in forms[::2]:
+        for kind, form in forms:
             # Half of the cells: then the others are mistakes and not levels.
             of_kind = np.array([form.fullmatch(text) is not None for text in self.texts])
             if 2 * weights[of_kind & real].sum() >= weights[real].sum():
@@ -216,8 +217,14 @@ def quoted(text: str) -> str:
     return repr(text if len(text) <= 40 else text[:37] + "...")
 
 
-def _text(name: str, codes: Int[np.ndarray, " row"], texts: Sequence[str], ordered: bool = False) -> Cells:
-    present = dict.fromkeys(text for text in texts if text.casefold() not in MISSING)
+def _text(
+    name: str,
+    codes: Int[np.ndarray, " row"],
+    texts: Sequence[str],
+    ordered: bool = False,
+    gaps: frozenset[str] = MISSING,
+) -> Cells:
+    present = dict.fromkeys(text for text in texts if text.casefold() not in gaps)
     levels = tuple(present) if ordered else tuple(sorted(present))
     place = {level: float(i) for i, level in enumerate(levels)}
     return Cells(name, "text", np.array([*(place.get(text, np.nan) for text in texts), np.nan])[codes], levels)

@@ -94,6 +94,16 @@ class Encoding:
         return cls(tuple(Column(name) for name in names))
 
     @property
+    def is_plain(self) -> bool:
+        """Whether every column is an input as it is."""
+        return self.columns == Encoding.of_numbers(self.inputs).columns
+
+    def agrees(self, other: Encoding) -> bool:
+        """Whether the other makes the same inputs of a table, but for medians."""
+        both = [[replace(column, median=None) for column in each.columns] for each in (self, other)]
+        return both[0] == both[1]
+
+    @property
     def inputs(self) -> tuple[str, ...]:
         """The names of the network's inputs."""
         return tuple(name for column in self.columns for name in column.inputs)

@@ -18,7 +18,6 @@ from bnnzoo.data import tabular
 from bnnzoo.data.check import did_you_mean, finite_float32
 from bnnzoo.data.dataset import (
     Dataset,
-    Labelled,
     Signature,
     as_inputs,
     check_task,
@@ -27,7 +26,8 @@ from bnnzoo.data.dataset import (
     label_array,
     numeric_array,
 )
-from bnnzoo.data.encoding import Missing, Unseen
+from bnnzoo.data.encoding import Encoding, Missing, Unseen
+from bnnzoo.data.faults import listed
 from bnnzoo.data.frames import FrameTable, is_frame
 from bnnzoo.data.readers import FOLDER, READERS, Arrays, Table
 from bnnzoo.data.targets import check_labels
@@ -69,13 +69,14 @@ def load(
     task = check_task(task)
     targets = _names(target)
     choice = tabular.Choice(targets, _names(columns), _names(drop), missing, unseen)
-    if isinstance(spec, tuple) and is_frame(spec[0]):
-        spec, names = tabular.joined(*spec)
+    kind = ""
+    if _is_table_and_targets(spec):
+        spec, names, kind = tabular.joined(*spec, task=task)
         choice = choice._replace(target=targets or names)
     source = _source(spec)
     if isinstance(source, Table):
         name = Path(spec).name if isinstance(spec, str | Path) else source.where
-        return tabular.training_set(source, choice, task, name)
+        return tabular.training_set(source, choice, task, name, kind)
     if choice != tabular.Choice():
         where = spec if isinstance(spec, str | Path) else "data"
         raise UsageError(f"{where}: columns can be chosen in tables only (.csv .tsv .parquet .pq, data frames)")
@@ -118,19 +119,19 @@ def load_inputs(spec: Spec, like: Signature, *, unseen: Unseen | None = None) ->
     if isinstance(spec, tuple) and like.task == "density":
         spec = load(spec, task=like.task)
     if not isinstance(spec, str | Path | Dataset) and not is_frame(spec):
-        return _match(spec, like, "x")
+        return _match(spec, like, "x", unseen)
     source = _source(spec)
     if isinstance(source, Dataset):
         chosen = source.test or source
-        return _match((chosen.as_task(like.task) if like.task == "density" else chosen).x, like, source.name)
+        return _rows_of(chosen.as_task(like.task) if like.task == "density" else chosen, like, unseen)
     if isinstance(source, Table):
         _check_tabular(like, source.where)
         return tabular.new_inputs(source, like, unseen)
     assert not isinstance(source, tuple)
     if like.task == "density":
-        return _match(source.dataset(like.task).x, like, source.where)
+        return _match(source.dataset(like.task).x, like, source.where, unseen)
     x, where = source.inputs()
-    return _match(x, like, where)
+    return _match(x, like, where, unseen)
 
 
 def load_like(
@@ -145,23 +146,57 @@ def load_like(
         rows = load_inputs(spec, like, unseen=unseen)
         return like.rows(rows, rows, str(spec) if isinstance(spec, str | Path) else "rows")
     names = like.target_names if target_names is None else tuple(target_names)
-    if isinstance(spec, tuple) and is_frame(spec[0]):
-        spec, names = tabular.joined(*spec)
+    if isinstance(spec, tuple) and len(spec) == 2 and is_frame(spec[1]):
+        spec = (spec[0], _named(spec[1], names))
+    kind = ""
+    if _is_table_and_targets(spec):
+        spec, names, kind = tabular.joined(*spec, task=like.task)
+    if len(names) != len(like.target_names):
+        raise _other_targets(names, like.target_names)
     source = _source(spec)
     if isinstance(source, Table):
         _check_tabular(like, source.where)
-        return tabular.new_rows(source, like, names, unseen)
+        return tabular.new_rows(source, like, names, unseen, kind)
     if isinstance(source, Dataset):
         chosen = source.test or source
+        if like.task == "regression" or chosen.task == "density":
+            chosen = chosen.as_task(like.task)
         y: Any = chosen.y if chosen.task == "regression" else np.asarray(chosen.class_names)[chosen.y]
-        return _labelled(Labelled(chosen.x, y, source.name, source.name), like, source.name)
+        return _labelled(_rows_of(chosen, like, unseen), y, like, source.name, source.name)
     if isinstance(source, tuple):
-        return _labelled(Labelled(*source, "x", "y"), like, "arrays")
-    return _labelled(source.labelled(), like, source.where)
+        return _labelled(_match(source[0], like, "x", unseen), source[1], like, "y", "arrays")
+    found = source.labelled()
+    return _labelled(_match(found.x, like, found.x_where, unseen), found.y, like, found.y_where, source.where)
+
+
+def _is_table_and_targets(spec: Spec) -> bool:
+    return isinstance(spec, tuple) and len(spec) == 2 and is_frame(spec[0])
+
+
+def _named(y: Any, names: Sequence[str]) -> Any:
+    """A frame of targets in the order of the model's `names`; as it is, where all its names are others.
+
+    Raises:
+        UsageError: where it has some of them but not all, or others beside.
+    """
+    table = FrameTable(y, "y")
+    if set(table.names) == set(names):
+        return table.frame(names)
+    if set(table.names) & set(names) or len(table.names) != len(names):
+        raise _other_targets(table.names, names)
+    return table.frame(table.names)
+
+
+def _other_targets(found: Sequence[str], names: Sequence[str]) -> UsageError:
+    return UsageError(
+        f"y: {len(found)} targets ({listed(found)}), but the model has {len(names)} ({listed(names)}); give those"
+    )
 
 
 def _source(spec: Spec) -> Table | Arrays | Dataset | tuple[Any, Any]:
     """Where the data are: a file by its suffix, a folder, a frame; a registered set at once."""
+    if isinstance(spec, tuple) and len(spec) != 2:
+        raise UsageError(f"data: a tuple of {len(spec)}; give a pair (x, y)")
     if isinstance(spec, Dataset | tuple):
         return spec
     if is_frame(spec):
@@ -224,14 +259,23 @@ def _check_tabular(like: Signature, where: str) -> None:
         raise UsageError(f"{where}: a table, but the model was trained on images {list(like.shape)}")
 
 
-def _match(x: ArrayLike, like: Signature, where: str) -> NDArray[Any]:
-    """x [N, *like.shape] with the dtype of the training inputs."""
-    inputs = as_inputs(x, where)
-    if inputs.shape[1:] != like.shape:
+def _rows_of(data: Dataset, like: Signature, unseen: Unseen | None) -> NDArray[Any]:
+    """The inputs of a data set: as they are where its columns were encoded as in training."""
+    if data.encoding is None or data.encoding.is_plain:
+        return _match(data.x, like, data.name, unseen)
+    if like.encoding is None or not like.encoding.agrees(data.encoding):
         raise UsageError(
-            f"{where}: inputs of shape {list(inputs.shape[1:])}, "
-            f"but the model was trained on {list(like.shape)}; give the same"
+            f"{data.name}: a data set whose columns were encoded otherwise than in training; give its file or frame"
         )
+    return finite_float32(like.encoding.fill(data.x), data.name, like.feature_names)
+
+
+def _match(x: ArrayLike, like: Signature, where: str, unseen: Unseen | None) -> NDArray[Any]:
+    """x [N, *like.shape] with the dtype of the training inputs; of a table's columns [N, columns], encoded as they."""
+    if like.encoding is not None:
+        return _encoded(numeric_array(x, where), like, like.encoding, where, unseen)
+    inputs = as_inputs(x, where)
+    _check_shape(inputs.shape[1:], like.shape, where)
     if inputs.dtype.name == like.dtype:
         return inputs
     if like.dtype == "float32":
@@ -241,17 +285,38 @@ def _match(x: ArrayLike, like: Signature, where: str) -> NDArray[Any]:
     return inputs.astype(np.uint8)
 
 
-def _labelled(found: Labelled, like: Signature, name: str) -> Dataset:
-    """Inputs and targets from arrays, checked against `like`."""
-    inputs = _match(found.x, like, found.x_where)
-    classify = like.task == "classification"
-    targets = (label_array if classify else numeric_array)(found.y, found.y_where)
-    if targets.shape[0] != inputs.shape[0]:
-        raise UsageError(f"{found.y_where}: {targets.shape[0]} rows of targets for {inputs.shape[0]} of inputs")
-    if targets.size != targets.shape[0] * len(like.target_names):
+def _encoded(x: NDArray[Any], like: Signature, encoding: Encoding, where: str, unseen: Unseen | None) -> NDArray[Any]:
+    """The inputs that rows of a table's columns make."""
+    import pandas as pd
+
+    names = [column.name for column in encoding.columns]
+    others = [column.name for column in encoding.columns if column.kind not in ("number", "boolean")]
+    if others:
         raise UsageError(
-            f"{found.y_where}: shape {list(targets.shape)}, but the model has {len(like.target_names)} targets"
+            f"{where}: an array, but the model was trained on a table with text, dates or times ({listed(others)}); "
+            f"give a data frame or a file with the columns {listed(names)}"
         )
+    rows = x.reshape(-1, 1) if x.ndim == 1 else x
+    _check_shape(rows.shape[1:], (len(names),), where)
+    frame = pd.DataFrame(rows.astype(np.float64), columns=pd.Index(names))
+    return tabular.new_inputs(FrameTable(frame, where), like, unseen)
+
+
+def _check_shape(found: Sequence[int], trained: Sequence[int], where: str) -> None:
+    if tuple(found) != tuple(trained):
+        raise UsageError(
+            f"{where}: inputs of shape {list(found)}, but the model was trained on {list(trained)}; give the same"
+        )
+
+
+def _labelled(inputs: NDArray[Any], y: Any, like: Signature, where: str, name: str) -> Dataset:
+    """Checked inputs with targets from an array, checked against `like`."""
+    classify = like.task == "classification"
+    targets = (label_array if classify else numeric_array)(y, where)
+    if targets.shape[0] != inputs.shape[0]:
+        raise UsageError(f"{where}: {targets.shape[0]} rows of targets for {inputs.shape[0]} of inputs")
+    if targets.size != targets.shape[0] * len(like.target_names):
+        raise UsageError(f"{where}: shape {list(targets.shape)}, but the model has {len(like.target_names)} targets")
     if classify:
-        return like.rows(inputs, check_labels(targets.reshape(-1), like.class_names, found.y_where), name)
-    return like.rows(inputs, finite_float32(targets, found.y_where).reshape(-1, len(like.target_names)), name)
+        return like.rows(inputs, check_labels(targets.reshape(-1), like.class_names, where), name)
+    return like.rows(inputs, finite_float32(targets, where).reshape(-1, len(like.target_names)), name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -35,8 +35,8 @@ class Choice(NamedTuple):
     unseen: Unseen = "error"
 
 
-def training_set(table: Table, choice: Choice, task: str | None, name: str) -> Dataset:
-    """The data set that a table and what is taken of it make.
+def training_set(table: Table, choice: Choice, task: str | None, name: str, kind: str = "") -> Dataset:
+    """The data set that a table and what is taken of it make. `kind` is that of the targets, where `joined` knew it.
 
     Raises:
         UsageError: a line for each kind of thing that is wrong, with every column that has it.
@@ -45,7 +45,7 @@ def training_set(table: Table, choice: Choice, task: str | None, name: str) -> D
     features, targets = _chosen(table, choice, chosen)
     chosen = chosen if features else "density"
     faults = Faults(table.where)
-    cells = _read(table, [*features, *targets], [""] * (len(features) + len(targets)), faults)
+    cells = _read(table, [*features, *targets], [""] * len(features) + [kind] * len(targets), faults)
     split = len(features)
     missing = MISSING_CURE if choice.missing == "error" else ""
     check_cells(cells[:split], faults, table.shown, missing=missing)
@@ -84,15 +84,21 @@ def new_inputs(table: Table, like: Signature, unseen: Unseen | None = None) -> F
     Raises:
         UsageError: as `training_set`; also for levels that training did not see.
     """
-    return _new_rows(table, like, (), unseen)[0]
+    return _new_rows(table, like, {}, unseen)[0]
 
 
-def new_rows(table: Table, like: Signature, targets: Sequence[str], unseen: Unseen | None = None) -> Dataset:
-    """The inputs and targets of a table to test on; rows with missing cells are left out where training did so."""
+def new_rows(
+    table: Table, like: Signature, targets: Sequence[str], unseen: Unseen | None = None, kind: str = ""
+) -> Dataset:
+    """The inputs and targets of a table to test on; rows with missing cells are left out where training did so.
+
+    `kind` is that of the targets, where `joined` knew it.
+    """
     if like.task == "density":
         x = new_inputs(table, like, unseen)
         return like.rows(x, x, table.where)
-    x, cells, rows = _new_rows(table, like, targets, unseen)
+    kind = kind or ("text" if like.task == "classification" else "number")
+    x, cells, rows = _new_rows(table, like, dict.fromkeys(targets, kind), unseen)
     if like.task == "regression":
         y = np.stack([column.numbers for column in cells], 1)[rows].astype(np.float32)
     else:
@@ -102,15 +108,15 @@ def new_rows(table: Table, like: Signature, targets: Sequence[str], unseen: Unse
 
 
 def _new_rows(
-    table: Table, like: Signature, targets: Sequence[str], unseen: Unseen | None
+    table: Table, like: Signature, targets: Mapping[str, str], unseen: Unseen | None
 ) -> tuple[Float[np.ndarray, "kept feature"], list[Cells], Int[np.ndarray, " kept"]]:
-    """The inputs of the rows that are kept, the targets of all rows, and which rows are kept."""
+    """The inputs of the rows that are kept, the targets (kinds by name) of all rows, and which rows are kept."""
     encoding = like.encoding or Encoding.of_numbers(like.feature_names)
     encoding = encoding if unseen is None else replace(encoding, unseen=unseen)
     features = [column.name for column in encoding.columns]
     _find([*features, *targets], table)
     faults = Faults(table.where, trained=True)
-    kinds = [column.kind for column in encoding.columns] + [_target_kind(like)] * len(targets)
+    kinds = [column.kind for column in encoding.columns] + [*targets.values()]
     cells = _read(table, [*features, *targets], kinds, faults)
     inputs, outputs = cells[: len(features)], cells[len(features) :]
     leave_out = encoding.missing == "drop" and bool(targets)
@@ -129,10 +135,6 @@ def _new_rows(
     keep = _complete(cells, table.where, [])
     kept = [column._replace(numbers=column.numbers[keep]) for column in inputs]
     return encoding.encode(kept), outputs, np.flatnonzero(keep)
-
-
-def _target_kind(like: Signature) -> str:
-    return "text" if like.task == "classification" else "number"
 
 
 def _read(table: Table, names: Sequence[str], kinds: Sequence[str], faults: Faults) -> list[Cells]:
@@ -258,11 +260,16 @@ def _encoding_notes(encoding: Encoding) -> list[str]:
     return notes
 
 
-def joined(x: Any, y: Any) -> tuple[Any, tuple[str, ...]]:
-    """A data frame of inputs and their targets, arrays or a series or a frame, as one frame; and the targets' names."""
+def joined(x: Any, y: Any, task: str | None) -> tuple[Any, tuple[str, ...], str]:
+    """A data frame of inputs and their targets, arrays or a series or a frame, as one frame; the targets' names; and
+    their kind: text that is no frame is class labels, as in arrays, whatever numbers or gaps it could be.
+    """
+    import pandas as pd
+
     inputs = FrameTable(x, "x")
     frame = inputs.frame(inputs.names).copy()
     columns: dict[str, Any]
+    kind = ""
     if is_frame(y):
         targets = FrameTable(y, "y")
         columns = {str(name): series.array for name, series in targets.frame(targets.names).items()}
@@ -270,6 +277,8 @@ def joined(x: Any, y: Any) -> tuple[Any, tuple[str, ...]]:
         array, name = getattr(y, "array", np.asarray(y)), str(getattr(y, "name", None) or "y")
         several = array.T if array.ndim == 2 else [array]
         columns = {name if len(several) == 1 else f"{name}{i}": column for i, column in enumerate(several)}
+        if task in (None, "classification") and pd.api.types.infer_dtype(array, skipna=True) == "string":
+            kind = "label"
     for name, column in columns.items():
         if name in frame:
             raise UsageError(f"y: its name, {name}, is also that of a column of x; rename it")
@@ -277,4 +286,4 @@ def joined(x: Any, y: Any) -> tuple[Any, tuple[str, ...]]:
             raise UsageError(f"y: shape {list(column.shape)} for the {len(frame)} rows of x; they must be as many")
     for name, column in columns.items():
         frame[name] = column
-    return frame, tuple(columns)
+    return frame, tuple(columns), kind
