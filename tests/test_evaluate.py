@@ -269,7 +269,9 @@ def test_classification_metrics_and_their_parts(folder):
 @pytest.mark.filterwarnings("ignore:.*has not converged")
 def test_levels_never_seen_may_be_none_in_all_tables_of_an_evaluation(tmp_path):
     rng = np.random.default_rng(0)
-    table = pd.DataFrame({"colour": rng.choice(["red", "blue"], 40), "a": rng.normal(size=40), "y": rng.normal(size=40)})
+    table = pd.DataFrame(
+        {"colour": rng.choice(["red", "blue"], 40), "a": rng.normal(size=40), "y": rng.normal(size=40)}
+    )
     run = bnnzoo.sample("linear", "mala", data=table, out=tmp_path / "run.nc", test_fraction=0.0, **SHORT)
     new = table.assign(colour=["green", *table["colour"][1:]])
     assert "ood_auroc_sd" in run.estimates(new, ood=new, unseen="zero")
