@@ -199,6 +199,7 @@ class Run:
         if data is None:
             found |= loo.estimates(self.predictor)
             if save and self.path is not None and self.attributes["complete"]:
+                store.refuse_other(self.path, self.attributes)
                 self.predictor.record.add_groups(evaluate.groups(self.predictor, x))
         if ood is not None:
             found |= self.ood(ood, data, unseen=unseen).estimates()

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from bnnzoo.errors import BnnzooError
 from bnnzoo.store import atomic
-from bnnzoo.store.atomic import write_whole
+from bnnzoo.store.atomic import replacing, write_whole
 
-CALLS = ("write", "fsync", "replace", "open folder", "fsync folder")
+CALLS = ("write", "fsync", "open folder", "replace", "fsync folder")
 
 
 class Fault:
@@ -19,7 +22,9 @@ class Fault:
 
     def __init__(self, at: str | None):
         self.at, self.calls = at, []
-        self.O_RDONLY = os.O_RDONLY
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(os, name)
 
     def _call(self, name: str) -> None:
         self.calls.append(name)
@@ -37,9 +42,6 @@ class Fault:
     def open(self, *arguments: object) -> int:
         self._call("open folder")
         return os.open(*arguments)  # type: ignore[arg-type]
-
-    def close(self, descriptor: int) -> None:
-        os.close(descriptor)
 
     def write(self, file) -> None:
         self._call("write")
@@ -86,11 +88,51 @@ def test_an_interrupt_publishes_nothing(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
 
 
-def test_a_link_in_the_way_is_not_followed(tmp_path):
-    """Nor is what a killed process left taken for ours."""
-    secret = tmp_path / "secret"
-    secret.write_bytes(b"mine")
-    (tmp_path / ".file.tmp").symlink_to(secret)
+def test_what_a_killed_writer_left_goes(tmp_path):
+    """And nothing else: no link, no file that is called otherwise, nothing of another file's."""
+    (tmp_path / "secret").write_bytes(b"mine")
+    (tmp_path / ".file.0123456789abcdef.tmp").write_bytes(b"half")
+    others = (".file.mine.tmp", ".file.nc.0123456789abcdef.tmp", ".file.0123456789abcdee.tmp")
+    for name in others[:2]:
+        (tmp_path / name).write_bytes(b"")
+    (tmp_path / others[2]).symlink_to(tmp_path / "secret")
     write_whole(tmp_path / "file", lambda file: file.write(b"new"))
-    assert secret.read_bytes() == b"mine"
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "secret"]
+    assert (tmp_path / "secret").read_bytes() == b"mine"
+    assert {p.name for p in tmp_path.iterdir()} == {"file", "secret", *others}
+
+
+def test_of_two_writers_at_once_none_takes_the_other_s_file(tmp_path):
+    """Where the second dies after the first is done, the first one's file stays."""
+    path = tmp_path / "file"
+    with pytest.raises(RuntimeError), contextlib.ExitStack() as stack:
+        first = stack.enter_context(contextlib.ExitStack())
+        first.enter_context(replacing(path)).write(b"first")
+        with replacing(path) as second:
+            second.write(b"second")
+            second.flush()
+            first.close()
+            assert path.read_bytes() == b"first"
+            raise RuntimeError
+    assert path.read_bytes() == b"first"
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_file_that_was_swept_before_it_was_held_is_made_again(tmp_path, monkeypatch):
+    swept = []
+
+    def flock(file, how, lock=fcntl.flock):
+        if how == fcntl.LOCK_SH and not swept:
+            swept.extend(tmp_path.iterdir())
+            swept[0].unlink()
+        lock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    write_whole(tmp_path / "file", lambda file: file.write(b"new"))
+    assert len(swept) == 1
+    assert (tmp_path / "file").read_bytes() == b"new"
+
+
+def test_a_disk_without_locks(tmp_path, monkeypatch):
+    monkeypatch.setattr(fcntl, "flock", Mock(side_effect=OSError(37, "No locks available")))
+    write_whole(tmp_path / "file", lambda file: file.write(b"new"))
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]

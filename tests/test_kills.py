@@ -112,7 +112,7 @@ def at(seconds: float) -> Callable[[Path], bool]:
 
 
 def in_the_final_write(out: Path) -> bool:
-    return out.with_name(f".{out.name}.tmp").exists()
+    return any(out.parent.glob(f".{out.name}.*.tmp"))
 
 
 def in_warm_up(out: Path) -> bool:

@@ -30,6 +30,7 @@ from bnnzoo.store import (
     open_tree,
     parts_folder,
     refuse_existing,
+    refuse_other,
 )
 
 ATTRIBUTES = {
@@ -422,6 +423,50 @@ def test_a_fault_while_adding_leaves_the_file(out, monkeypatch):
         add_groups(out, {"g": {"y": np.zeros(3)}}, {"y": ["row"]}, {})
     assert out.read_bytes() == before
     assert [p.name for p in out.parent.iterdir()] == ["run.nc"]
+
+
+def overtaken_by(monkeypatch, act) -> None:
+    """Another process does something while groups are added; once."""
+    acts = [act]
+
+    def write(group, values, dims, coords=None, write=netcdf._write_static):
+        if acts:
+            acts.pop()()
+        write(group, values, dims, coords)
+
+    monkeypatch.setattr(netcdf, "_write_static", write)
+
+
+def test_groups_that_two_processes_add_at_once_are_both_there(out, monkeypatch):
+    finished(out)
+    overtaken_by(monkeypatch, lambda: add_groups(out, {"theirs": {"y": np.ones(3)}}, {"y": ["row"]}, {}))
+    add_groups(out, {"ours": {"y": np.zeros(3)}}, {"y": ["row"]}, {})
+    tree = open_tree(out)
+    assert {"theirs", "ours"} <= set(tree.children)
+    tree.close()
+    assert [p.name for p in out.parent.iterdir()] == ["run.nc"]
+
+
+def test_groups_are_not_added_to_another_run(out, monkeypatch):
+    finished(out)
+    before = dict(open_tree(out).attrs)
+    refuse_other(out, before)
+
+    def replace():
+        again = Store(out)
+        again.claim(force=True)
+        again.create({**ATTRIBUTES, "seed": 4}, DIMS, STATIC)
+        again.append(part(0, 2))
+        again.update({"draws_done": 2})
+        again.finish(complete=True)
+
+    overtaken_by(monkeypatch, replace)
+    with pytest.raises(BnnzooError, match="another run has taken its place; nothing was added: run this command again"):
+        add_groups(out, {"ours": {"y": np.zeros(3)}}, {"y": ["row"]}, {})
+    with pytest.raises(BnnzooError, match="another run has taken its place"):
+        refuse_other(out, before)
+    assert "ours" not in open_tree(out).children
+    check(open_tree(out), 2)
 
 
 # ---- words about variables -----------------------------------------------------------------------

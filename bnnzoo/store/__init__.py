@@ -1,7 +1,7 @@
 """A run on disk."""
 
 from bnnzoo.store.checkpoint import Checkpoint
-from bnnzoo.store.netcdf import add_groups, write_table
+from bnnzoo.store.netcdf import add_groups, refuse_other, write_table
 from bnnzoo.store.parts import parts_folder
 from bnnzoo.store.reading import how_far, open_parts, open_tree, resumable
 from bnnzoo.store.schema import Attributes
@@ -19,6 +19,7 @@ __all__ = [
     "open_tree",
     "parts_folder",
     "refuse_existing",
+    "refuse_other",
     "resumable",
     "write_table",
 ]

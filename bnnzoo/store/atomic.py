@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import re
+import secrets
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -15,32 +18,35 @@ half_written: set[Path] = set()
 """Temporary files of this moment: a process that ends without unwinding removes them first."""
 
 
+class OvertakenError(Exception):
+    """Another process has put a new file in the place of the one that was to be replaced."""
+
+
 @contextmanager
-def replacing(path: Path, *, kept: str = "what was there is untouched") -> Iterator[IO[bytes]]:
+def replacing(
+    path: Path, *, kept: str = "what was there is untouched", instead_of: IO[bytes] | None = None
+) -> Iterator[IO[bytes]]:
     """A file beside `path`, open for reading and writing, that takes its place at the end of the block.
 
-    Flush, fsync, rename, fsync of the folder. After any exception it is gone, and `path` is as it was.
+    Flush, fsync, rename, fsync of the folder. After any exception it is gone, and `path` is as it was. Each writer has
+    a file of its own: of several the last one's stays, whole.
+
+    Args:
+        instead_of: the open file that `path` must still be.
 
     Raises:
         BnnzooError: naming the file, when the disk refuses; it ends with `kept`.
+        OvertakenError: when `path` is no longer the file `instead_of`.
     """
-    temporary = path.with_name(f".{path.name}.tmp")
-    half_written.add(temporary)
     try:
-        # What a kill left goes first; x opens nothing that is there, so a planted link is not followed.
-        temporary.unlink(missing_ok=True)
-        with open(temporary, "x+b") as file:
+        _sweep(path)
+        with _temporary(path) as (temporary, file):
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)
-        sync_folder(path.parent)
+            _publish(temporary, path, instead_of)
     except OSError as error:
         raise BnnzooError(f"{path}: cannot be written: {error.strerror or error}; {kept}") from error
-    finally:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        half_written.discard(temporary)
 
 
 def write_whole(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
@@ -63,10 +69,44 @@ def copy_whole(source: Path, path: Path) -> None:
         write_whole(path, lambda file: shutil.copyfileobj(content, file))
 
 
-def sync_folder(folder: Path) -> None:
-    """Make names in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
+def _publish(temporary: Path, path: Path, instead_of: IO[bytes] | None) -> None:
+    folder = os.open(path.parent, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        with suppress(OSError):  # where folders have no locks, a moment lies between the look and the rename
+            fcntl.flock(folder, fcntl.LOCK_EX)
+        if instead_of is not None and not os.path.samestat(os.fstat(instead_of.fileno()), path.stat()):
+            raise OvertakenError
+        os.replace(temporary, path)
+        os.fsync(folder)
     finally:
-        os.close(descriptor)
+        os.close(folder)
+
+
+@contextmanager
+def _temporary(path: Path) -> Iterator[tuple[Path, IO[bytes]]]:
+    """A new file beside `path`, gone at the end if it still has its name; a lock says that it has a writer."""
+    while True:
+        temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+        half_written.add(temporary)
+        try:
+            # x opens nothing that is there, so a planted link is not followed.
+            with open(temporary, "x+b") as file:
+                with suppress(OSError):  # not every disk has locks; a shared one lets HDF5 read the finished file
+                    fcntl.flock(file, fcntl.LOCK_SH)
+                if os.fstat(file.fileno()).st_nlink:  # else another writer has swept it before the lock
+                    yield temporary, file
+                    return
+        finally:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            half_written.discard(temporary)
+
+
+def _sweep(path: Path) -> None:
+    """Remove the temporary files of `path` that nobody holds: their writers were killed."""
+    ours = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{16}}\.tmp")
+    for other in path.parent.iterdir():
+        if ours.fullmatch(other.name) and other.is_file() and not other.is_symlink():
+            with suppress(OSError), open(other, "r+b") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                other.unlink()

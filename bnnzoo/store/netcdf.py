@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import h5py
 import numpy as np
 
 from bnnzoo.errors import BnnzooError, DamagedError
-from bnnzoo.store.atomic import replacing
+from bnnzoo.store.atomic import OvertakenError, replacing
 from bnnzoo.store.parts import Unfinished
 from bnnzoo.store.schema import (
     POSTERIOR,
@@ -64,19 +64,44 @@ def build(run: Unfinished, out: Path, attributes: Attributes) -> None:
 def add_groups(path: Path, groups: Mapping[str, Group], dims: Dims, coords: Mapping[str, Group]) -> None:
     """Add groups to a finished file, replacing those of the same name, through a copy published whole.
 
+    What another process adds meanwhile stays.
+
     Args:
         coords: by group, the values of its coordinates, for those that are not counted from 0.
 
     Raises:
-        BnnzooError: when the disk refuses; the file is as it was.
+        BnnzooError: when the disk refuses, or another run has taken the file's place; the file is as it was.
         DamagedError: where what it says of its dimensions lets nothing be added; likewise.
     """
+    run: Mapping[str, Any] = {}
+    while True:
+        with open(path, "rb") as source, suppress(OvertakenError):
+            run = _same_run(path, source, run)
+            return _add(path, source, groups, dims, coords)
+
+
+def refuse_other(path: Path, attributes: Mapping[str, Any]) -> None:
+    """Raise if a finished file is no longer of the run with these root attributes."""
+    with open(path, "rb") as source:
+        _same_run(path, source, attributes)
+
+
+def _same_run(path: Path, file: Any, run: Mapping[str, Any]) -> dict[str, Any]:
+    """Its root attributes, by which a run is known and of which `add_groups` changes none."""
+    with h5netcdf.File(file, "r") as handle:
+        about = dict(handle.attrs)
+    if any(str(about.get(name)) != str(value) for name, value in run.items()):
+        raise BnnzooError(f"{path}: another run has taken its place; nothing was added: run this command again")
+    return about
+
+
+def _add(path: Path, source: Any, groups: Mapping[str, Group], dims: Dims, coords: Mapping[str, Group]) -> None:
     import xarray as xr  # it takes a second, and is there where something was evaluated
 
-    with replacing(path, kept="the file is as it was") as disk:
-        with open(path, "rb") as source:
-            while block := source.read(2**22):
-                disk.write(block)
+    with replacing(path, kept="the file is as it was", instead_of=source) as disk:
+        source.seek(0)
+        while block := source.read(2**22):
+            disk.write(block)
         try:
             with _hdf5(disk, "r+", without=groups) as file:
                 for name, values in groups.items():
