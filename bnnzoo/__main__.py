@@ -1,12 +1,13 @@
-"""The command `bnnzoo`, and `python -m bnnzoo`. Signals first: all else takes a second to import."""
+"""The command `bnnzoo`, and `python -m bnnzoo`. Streams and signals first: all else takes a second to import."""
 
 from __future__ import annotations
 
-from bnnzoo import signals
+from bnnzoo import signals, streams
 
 
 def main() -> None:
     """Run the command line."""
+    streams.secure()
     signals.take_over()
     from bnnzoo import cli
 

@@ -155,6 +155,7 @@ def test_info_says_range_and_meaning(capsys):
             1,
             "bnnzoo: internal error: ZeroDivisionError: a b (run again with --debug",
         ),
+        (BrokenPipeError(32, "Broken pipe"), 1, "internal error: BrokenPipeError"),  # whoever reads stdout is there
     ],
 )
 def test_exit_codes(error, code, said, capsys, monkeypatch):

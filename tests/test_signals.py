@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 import tiny
 
-from bnnzoo import zoo
+from bnnzoo import store, zoo
+from bnnzoo.cli.progress_bar import observer
 
 PAGE = Path(__file__).parents[1] / "docs" / "reliability.md"
 CODES = {"SIGINT": 130, "SIGTERM": 143}
@@ -232,6 +233,28 @@ def test_a_closed_stream(closed, tmp_path):
     command = ["bash", "-c", f'exec "$@" {closed}>&-', "bash", *BNNZOO, "list"]
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (result.returncode, result.stderr) == (0, "")
+
+
+LOST = {"left": "2>&1 | true", "left alone": "2> >(true)", "full": "2> /dev/full", "closed": "2>&-"}
+
+
+@pytest.mark.parametrize(
+    "case", [case if case == "left" else pytest.param(case, marks=pytest.mark.slow) for case in LOST]
+)
+def test_a_run_goes_on_where_nobody_hears_of_it(case, tmp_path):
+    """Progress that cannot be shown stops nothing."""
+    words = [word for word in tiny.words("random-walk") if word != "--quiet"]
+    command = ["bash", "-c", f'set -o pipefail; "$@" {LOST[case]}', "bash", *BNNZOO, *words, "-o", "run.nc"]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "bnnzoo:" not in result.stdout
+    assert store.how_far(tmp_path / "run.nc") == "complete"
+
+
+def test_what_a_model_prints_goes_to_stderr(capsys):
+    with observer(quiet=True):
+        print("said")
+    assert capsys.readouterr() == ("", "said\n")
 
 
 def test_a_full_stderr(tmp_path):

@@ -9,14 +9,13 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from bnnzoo import signals
+from bnnzoo import signals, streams
 from bnnzoo.cli.output import bounded, printable
 from bnnzoo.cli.part_command import SETTINGS
 from bnnzoo.errors import BnnzooError, BnnzooWarning
@@ -105,6 +104,7 @@ def _bnnzoo(
 
 def main() -> None:
     """Run the command of this process, and end it."""
+    streams.secure()
     signals.take_over()
     if "--debug" not in sys.argv and logging.lastResort is not None:
         logging.lastResort.setLevel(logging.ERROR)  # what libraries note for developers, such as a cache not written
@@ -138,9 +138,12 @@ def guarded(work: Callable[[], int], arguments: Sequence[str] = (), *, debug: bo
         try:
             return work()
         except BaseException as error:
-            if debug and not isinstance(error, SystemExit):
-                traceback.print_exc()
-            return _exit_code(error, arguments)
+            # The parser and Rich make a SystemExit of a broken pipe.
+            hidden = isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError)
+            cause = error.__context__ if hidden and error.__context__ is not None else error
+            if debug and not isinstance(cause, SystemExit):
+                traceback.print_exception(cause)
+            return _exit_code(cause, arguments)
 
 
 def _exit_code(error: BaseException, arguments: Sequence[str]) -> int:
@@ -148,8 +151,8 @@ def _exit_code(error: BaseException, arguments: Sequence[str]) -> int:
     if isinstance(error, BnnzooError):
         _say(str(error))
         return error.exit_code
-    if isinstance(error, BrokenPipeError) or isinstance(error.__context__, BrokenPipeError):
-        return 0  # whoever read us has read enough; the parser and Rich make a SystemExit of it
+    if isinstance(error, BrokenPipeError) and streams.has_no_reader():
+        return 0  # whoever read us has read enough
     if isinstance(error, SystemExit):
         return error.code if isinstance(error.code, int) else int(error.code is not None)
     if isinstance(error, KeyboardInterrupt) or type(error).__name__ == "Abort":
@@ -179,9 +182,8 @@ def _usage(error: Any, arguments: Sequence[str]) -> str:
 
 
 def _say(message: str) -> None:
-    with suppress(OSError):  # stderr is full or closed: the exit code still speaks
-        for line in message.split("\n") or [""]:
-            print(f"bnnzoo: {bounded(printable(line))}", file=sys.stderr)
+    for line in message.split("\n") or [""]:
+        print(f"bnnzoo: {bounded(printable(line))}", file=sys.stderr)
 
 
 def _show_warning(message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any) -> None:

@@ -12,8 +12,9 @@ import signal
 import sys
 import time
 from _thread import start_new_thread
+from contextlib import suppress
 
-from bnnzoo import signals
+from bnnzoo import signals, streams
 from bnnzoo.cli.signals import Stop, stop_signals
 from bnnzoo.errors import BusyError
 from bnnzoo.fleet import Job
@@ -26,6 +27,7 @@ _PATIENCE = 90.0
 
 def main() -> None:
     """Run the job of this process."""
+    streams.secure()
     signals.take_over()
     job: Job = pickle.load(sys.stdin.buffer)
     start_new_thread(_end_with_our_parent, ())
@@ -73,7 +75,8 @@ class _Lines:
             return
         self._phase, self._last = progress.phase, now
         # In one write: what a signal says goes to the same pipe, at any moment, and must not come between.
-        os.write(1, f"{json.dumps(progress._asdict())}\n".encode())
+        with suppress(OSError):
+            os.write(1, f"{json.dumps(progress._asdict())}\n".encode())
 
 
 def _end_with_our_parent() -> None:

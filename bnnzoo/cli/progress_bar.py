@@ -6,7 +6,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 
 from bnnzoo.progress import Observer, Progress
 
@@ -15,14 +15,18 @@ SECONDS_BETWEEN_LINES = 5.0
 
 @contextmanager
 def observer(*, quiet: bool) -> Iterator[Observer | None]:
-    """Who watches the run: nobody with --quiet, a bar on a terminal, plain lines elsewhere."""
-    if quiet:
-        yield None
-    elif sys.stderr.isatty():
-        with _bar() as watch:
-            yield watch
-    else:
-        yield PlainLines(lambda line: print(line, file=sys.stderr, flush=True))
+    """Who watches the run: nobody with --quiet, a bar on a terminal, plain lines elsewhere.
+
+    What a model prints meanwhile goes to stderr: stdout is for results, and its reader may leave.
+    """
+    with redirect_stdout(sys.stderr):
+        if quiet:
+            yield None
+        elif sys.stderr.isatty():
+            with _bar() as watch:
+                yield watch
+        else:
+            yield PlainLines(lambda line: print(line, file=sys.stderr, flush=True))
 
 
 class PlainLines:
