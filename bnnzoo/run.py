@@ -26,7 +26,7 @@ from bnnzoo.evaluation.record import Record
 from bnnzoo.finding import Finding
 from bnnzoo.models import AbstractModel
 from bnnzoo.progress import Observer, Progress
-from bnnzoo.store.atomic import copy_whole, write_whole
+from bnnzoo.store.atomic import check_free, copy_whole, write_whole
 
 if TYPE_CHECKING:
     from bnnzoo.plots import Picture
@@ -71,8 +71,7 @@ class Run:
         Raises:
             UsageError: if it exists and `force` is not given, or the run is not finished.
         """
-        if Path(path).exists() and not force:
-            raise UsageError(f"{path}: exists; give force=True to replace it")
+        check_free(Path(path), force=force)
         if self.path is None:
             write_whole(Path(path), lambda file: file.write(self.posterior.to_netcdf(engine="h5netcdf")))
             return
@@ -330,6 +329,5 @@ def _free(out: str | Path, suffixes: tuple[str, ...], where: str, force: bool) -
     out = Path(out)
     if out.suffix not in suffixes:
         raise UsageError(f"{out}: {where}")
-    if out.exists() and not force:
-        raise UsageError(f"{out}: exists; use another -o, or --force to replace it")
+    check_free(out, force=force)
     return out

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from bnnzoo.errors import BnnzooError, UsageError
+from bnnzoo.errors import BnnzooError, BusyError, UsageError
 from bnnzoo.store import (
     Store,
     add_groups,
@@ -32,6 +32,7 @@ from bnnzoo.store import (
     refuse_existing,
     refuse_other,
 )
+from bnnzoo.store.atomic import check_free
 
 ATTRIBUTES = {
     "recipe": "model: linear",
@@ -308,6 +309,42 @@ def test_a_writer_gives_signs_of_life(out, monkeypatch):
         time.sleep(0.01)
 
 
+def test_who_is_done_takes_nothing_from_who_comes_next(out, monkeypatch):
+    first, second = started(out, parts=((0, 8),)), Store(out)
+    first.update({"draws_done": 8})
+
+    def release(release=first._lock._lock.release):
+        release()
+        second.claim(force=True)
+
+    monkeypatch.setattr(first._lock._lock, "release", release)
+    first.finish(complete=True)
+    second.create(ATTRIBUTES, DIMS, STATIC)
+    second.append(part(0, 2))
+    with pytest.raises(BusyError, match="is writing this run"):
+        Store(out).claim(force=True)
+
+
+def test_a_lock_whose_file_has_gone_is_none(out, monkeypatch):
+    """It was opened before its last owner removed it, and locked after."""
+    writer = Store(out)
+    gone = []
+
+    def acquire(acquire=writer._lock._lock.acquire):
+        acquire()
+        if not gone:
+            gone.append((writer.folder / "lock").unlink())
+            writer.folder.rmdir()
+
+    monkeypatch.setattr(writer._lock._lock, "acquire", acquire)
+    writer.claim(force=False)
+    assert gone
+    with pytest.raises(BusyError, match="is writing this run"):
+        Store(out).claim(force=False)
+    writer.release()
+    assert list(out.parent.iterdir()) == []
+
+
 @pytest.mark.parametrize("content", ["", "1", "not a number", '{"pid": 1}', "[1, 2, 3, 4]"])
 def test_a_damaged_lock_keeps_nobody_away(content, out):
     """Whatever process has that number."""
@@ -336,6 +373,16 @@ def test_existing_runs_are_refused(out):
     again.update({"draws_done": 2})
     again.finish(complete=True)
     check(open_tree(out), 2)
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_folder_is_no_place_for_a_run(force, out):
+    out.mkdir()
+    with pytest.raises(UsageError, match=r"run\.nc: is a folder; use another -o"):
+        Store(out).claim(force=force)
+    with pytest.raises(UsageError, match="is no regular file"):
+        check_free(Path(os.devnull), force=force)
+    assert [p.name for p in out.parent.iterdir()] == ["run.nc"]
 
 
 def test_force_replaces_an_unfinished_run(out):

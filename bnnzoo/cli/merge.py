@@ -9,7 +9,6 @@ import typer
 
 from bnnzoo.cli import common_options as common
 from bnnzoo.cli.output import print_json, print_record, warn_of_convergence
-from bnnzoo.errors import UsageError
 
 
 def merge(
@@ -32,8 +31,9 @@ def merge(
       bnnzoo merge runs/mlp.nuts,seed=*.nc -o mlp.nuts.nc
     """
     del debug
-    if out.exists() and not force:
-        raise UsageError(f"{out}: exists; use another -o, or --force to replace it")
+    from bnnzoo.store.atomic import check_free
+
+    check_free(out, force=force)
     from bnnzoo import joining, zoo
 
     joining.concat(runs).save(out, force=force)

@@ -14,6 +14,7 @@ from bnnzoo.plots import Descent, Picture
 from bnnzoo.recipe import recipe_from
 from bnnzoo.report.bands import bands
 from bnnzoo.report.pictures import PICTURES
+from bnnzoo.store.atomic import check_free
 
 Runs = Mapping[str, Predictor]
 """One run or several, each under the name that a picture calls it by."""
@@ -103,9 +104,8 @@ def write(
     if band.get("overlay") and len(runs) == 1:
         raise UsageError("--overlay: is for several runs")
     paths = _paths(out, chosen, formats, in_file=in_file)
-    taken = [path for found in paths.values() for path in found if path.exists()]
-    if taken and not force:
-        raise UsageError(f"{taken[0]}: exists; use another -o, or --force to replace it")
+    for path in [path for found in paths.values() for path in found]:
+        check_free(path, force=force)
     rows: list[dict[str, Any]] = []
     for name, found in _drawn(runs, chosen, {"band": band, "ood": {"spec": ood}}):
         if isinstance(found, BnnzooError):

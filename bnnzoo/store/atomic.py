@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from bnnzoo.errors import BnnzooError
+from bnnzoo.errors import BnnzooError, UsageError
 
 half_written: set[Path] = set()
 """Temporary files of this moment: a process that ends without unwinding removes them first."""
@@ -47,6 +47,21 @@ def replacing(
             _publish(temporary, path, instead_of)
     except OSError as error:
         raise BnnzooError(f"{path}: cannot be written: {error.strerror or error}; {kept}") from error
+
+
+def check_free(path: Path, *, force: bool) -> None:
+    """Raise if a file cannot be written at `path` without taking the place of something.
+
+    Args:
+        force: a file may be replaced; anything else is refused all the same.
+
+    Raises:
+        UsageError: with what to type instead.
+    """
+    if path.exists() and not path.is_file():
+        raise UsageError(f"{path}: is {'a folder' if path.is_dir() else 'no regular file'}; use another -o")
+    if path.exists() and not force:
+        raise UsageError(f"{path}: exists; use another -o, or --force to replace it")
 
 
 def write_whole(path: Path, write: Callable[[IO[bytes]], Any]) -> None:

@@ -16,7 +16,7 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from filelock import FileLock, Timeout
 
@@ -59,7 +59,7 @@ class RunLock:
             UsageError: if that one gave no sign of life for a minute, or the folder has no locks.
         """
         try:
-            self._lock.acquire()
+            self._take()
         except Timeout:
             self._refuse_or_break(break_stale)
         except OSError as error:
@@ -86,16 +86,49 @@ class RunLock:
         if other is None or other.token != self.owner.token:
             raise BnnzooError(f"{self.out}: another process took this run over; nothing more is written here")
 
-    def release(self) -> bool:
-        """Let another process go on with the run; whether it could not before."""
+    def release(self, *, remove: bool = False) -> None:
+        """Let another process go on with the run.
+
+        Args:
+            remove: leave no file of the lock, nor the folder if nothing else is in it.
+        """
         if not self._lock.is_locked:
-            return False
+            return
         self._stop.set()
         other, _ = self._other()
         if other is not None and other.token == self.owner.token:
             self._card.unlink(missing_ok=True)
+        if remove and self._has_its_name():
+            # While it is held: whoever opened the file before finds, once it is theirs, that it has no name.
+            self._file.unlink()
         self._lock.release()
-        return True
+        if remove:
+            with suppress(OSError):
+                self.folder.rmdir()
+
+    def _take(self) -> None:
+        """Lock the file that is there; one that its last owner removed meanwhile is no lock."""
+        while True:
+            try:
+                self.folder.mkdir(parents=True, exist_ok=True)  # its last owner may have removed that too
+            except OSError as error:
+                raise UsageError(f"{self.folder}: cannot be made: {error.strerror}; use another -o") from error
+            with suppress(FileNotFoundError):
+                self._lock.acquire()
+                if self._has_its_name():
+                    return
+                self._lock.release()
+
+    def _has_its_name(self) -> bool:
+        """Whether the file that is held is the one that others find."""
+        try:
+            return os.path.samestat(os.fstat(cast("int", self._lock._context.lock_file_fd)), self._file.stat())
+        except FileNotFoundError:
+            return False
+
+    @property
+    def _file(self) -> Path:
+        return self.folder / "lock"
 
     @property
     def _card(self) -> Path:
@@ -112,9 +145,9 @@ class RunLock:
                 f"if it is gone: bnnzoo resume {self.out} --break-lock"
             )
         # A new file is a new lock; whoever holds the old one no longer has the token.
-        (self.folder / "lock").unlink(missing_ok=True)
+        self._file.unlink(missing_ok=True)
         with suppress(Timeout):
-            return self._lock.acquire() and None
+            return self._take()
         raise UsageError(f"{self.out}: another process took this run over just now; wait for it, or stop it")
 
     def _other(self) -> tuple[Owner | None, float]:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -177,14 +176,6 @@ def clear(folder: Path, *, but: Collection[str] = ()) -> None:
     for path in sorted(folder.iterdir(), key=lambda path: path.name != MANIFEST):
         if _OURS.match(path.name) and path.name not in but:
             path.unlink(missing_ok=True)
-
-
-def remove(folder: Path) -> None:
-    """Remove what `clear` leaves, if nobody else has put anything there."""
-    for name in ("owner.json", "lock"):
-        (folder / name).unlink(missing_ok=True)
-    with suppress(OSError):
-        folder.rmdir()
 
 
 def load(folder: Path) -> Unfinished:

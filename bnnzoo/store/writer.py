@@ -10,6 +10,7 @@ import numpy as np
 
 from bnnzoo.errors import BnnzooError, UsageError
 from bnnzoo.store import checkpoint, netcdf, npz, parts, reading
+from bnnzoo.store.atomic import check_free
 from bnnzoo.store.checkpoint import Checkpoint
 from bnnzoo.store.lock import RunLock
 from bnnzoo.store.parts import HEADER, MANIFEST, Header, Manifest, Part, Static, Unfinished, parts_folder
@@ -39,18 +40,13 @@ class Store:
         """Be the only process that starts a run here: said before anything takes long, to both of two.
 
         Raises:
-            UsageError: if the file or its parts exist and `force` is not given, or another process writes them.
+            UsageError: if the file or its parts exist and `force` is not given, it is a folder, or another process
+                writes the run.
         """
-        if not force:
-            refuse_existing(self.out)
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UsageError(f"{self.folder}: cannot be made: {error.strerror}; use another -o") from error
+        refuse_existing(self.out, force=force)
         try:
             self._lock.acquire()
-            if not force:
-                refuse_existing(self.out)  # another process may have been faster
+            refuse_existing(self.out, force=force)  # another process may have been faster
         except BnnzooError:
             self.release()
             raise
@@ -92,7 +88,11 @@ class Store:
         if not parts.holds_run(self.folder):
             raise UsageError(f"{self.out}: no unfinished run here ({self.folder.name} is missing)")
         self._lock.acquire(break_stale=break_lock)
-        self._run = parts.load(self.folder)
+        try:
+            self._run = parts.load(self.folder)
+        except BnnzooError:
+            self.release()
+            raise
         del self.run.manifest.parts[num_parts:]
         # The manifest first: it must never name a part that is gone.
         self._publish()
@@ -150,14 +150,10 @@ class Store:
         if complete:
             parts.clear(self.folder)
         self.release()
-        if complete:
-            parts.remove(self.folder)
 
     def release(self) -> None:
-        """Let another process go on with this run; of one that was claimed and not begun nothing stays."""
-        was_ours = self._lock.release()
-        if was_ours and self._run is None and not parts.holds_run(self.folder):
-            parts.remove(self.folder)
+        """Let another process go on with this run; of one that is done, or not begun, nothing stays."""
+        self._lock.release(remove=not parts.holds_run(self.folder))
 
     def _publish(self) -> None:
         parts.write_words(self.folder / MANIFEST, self.run.manifest)
@@ -176,12 +172,11 @@ def discard(out: Path) -> None:
     run.release()
 
 
-def refuse_existing(out: Path) -> None:
-    """Raise if a run at `out` exists, finished or not."""
-    if parts.holds_run(parts_folder(out)):
+def refuse_existing(out: Path, *, force: bool = False) -> None:
+    """Raise if a run at `out` exists, finished or not; with `force` only if no file can take its place."""
+    if parts.holds_run(parts_folder(out)) and not force:
         raise UsageError(f"{out}: an unfinished run is here; use bnnzoo resume {out}, another -o, or --force")
-    if out.exists():
-        raise UsageError(f"{out}: exists; use another -o, or --force to replace it")
+    check_free(out, force=force)
 
 
 def check_room(out: Path, num_bytes: int) -> None:
