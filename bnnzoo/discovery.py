@@ -15,7 +15,7 @@ import re
 import sys
 import traceback
 from collections.abc import Iterable
-from importlib.metadata import entry_points
+from importlib.metadata import distributions
 from typing import Any, NamedTuple
 
 import pluggy
@@ -85,9 +85,9 @@ class Loaded(NamedTuple):
 @functools.cache
 def loaded() -> Loaded:
     """Load every plugin that the environment allows, once per process."""
-    found: list[Plugin] = []
+    points, found = _chosen_points()
     offered: dict[str, list[Registered]] = {kind: [] for kind in _HOOKS.values()}
-    for point in _chosen_points():
+    for point in points:
         distribution, version = _origin(point)
         try:
             given = _entries_of(point, distribution, version)
@@ -151,15 +151,30 @@ def _only() -> set[str]:
     return {canonical(name) for name in os.environ.get("BNNZOO_PLUGINS", "").split(",") if name.strip()}
 
 
-def _chosen_points() -> list[_Point]:
-    """The entry points to load: the zoo's own first, then by distribution."""
-    points = sorted(
-        entry_points(group=GROUP), key=lambda point: (_origin(point)[0] != OWN, *_origin(point), point.name)
-    )
-    if _flag("BNNZOO_DISABLE_PLUGINS"):
-        return [point for point in points if _origin(point)[0] == OWN]
+def _chosen_points() -> tuple[list[_Point], list[Plugin]]:
+    """The entry points to load, the zoo's own first, then by distribution; a record of each whose list is damaged."""
+    points: list[_Point] = []
+    damaged: list[Plugin] = []
+    seen: set[str] = set()
+    for distribution in distributions():
+        name = _named(distribution)
+        if name in seen or not _is_chosen(name):
+            continue  # seen: what comes first on the path hides the others
+        seen.add(name)
+        try:
+            points += distribution.entry_points.select(group=GROUP)
+        except Exception as failure:  # whatever is in that file, and whoever's it is
+            said = f"its entry_points.txt is damaged ({one_line(failure)}); install it again"
+            damaged.append(Plugin("?", name, _version(distribution), said, "", traceback.format_exc(), {}))
+    return sorted(points, key=lambda point: (_origin(point)[0] != OWN, *_origin(point), point.name)), damaged
+
+
+def _is_chosen(distribution: str) -> bool:
+    """Whether the environment allows to load it."""
+    if distribution == OWN:
+        return True
     only = _only()
-    return [point for point in points if not only or _origin(point)[0] in {OWN, *only}]
+    return not _flag("BNNZOO_DISABLE_PLUGINS") and (not only or distribution in only)
 
 
 def _absent(distributions: set[str]) -> list[Plugin]:
@@ -171,12 +186,22 @@ def _absent(distributions: set[str]) -> list[Plugin]:
 
 
 def _origin(point: _Point) -> tuple[str, str]:
+    return _named(point.dist), _version(point.dist)
+
+
+def _named(distribution: Any) -> str:
+    """Its name: of its folder, which costs nothing, or of its metadata."""
     try:
-        if point.dist is not None:
-            return canonical(point.dist.name), str(point.dist.version)
-    except Exception:  # a distribution whose metadata is damaged
-        return "?", "?"
-    return "?", "?"
+        return canonical(getattr(distribution, "_normalized_name", None) or distribution.name)
+    except Exception:  # its metadata are damaged
+        return "?"
+
+
+def _version(distribution: Any) -> str:
+    try:
+        return str(distribution.version)
+    except Exception:
+        return "?"
 
 
 def _entries_of(point: _Point, distribution: str, version: str) -> list[Registered]:

@@ -72,6 +72,21 @@ def test_strict_raises(site, fault, monkeypatch):
     assert said in str(caught.value)
 
 
+@pytest.mark.parametrize("content", [b"[console_scripts]\nno equals sign\n", b"[bnnzoo]\nx = \xff\xfe\n"])
+def test_a_list_of_entry_points_that_is_damaged_stops_nobody(site, content, monkeypatch):
+    """Whoever's it is."""
+    fake_plugins.install(site, "broken", "")
+    next(site.glob("broken*-info")).joinpath("entry_points.txt").write_bytes(content)
+    fake_plugins.install_good(site, "good", "fresh")
+    with pytest.warns(BnnzooWarning, match=r"of broken 0\.2: its entry_points\.txt is damaged \(.*; install it again"):
+        assert registry.find("samplers", "fresh").distribution == "good"
+    assert "damaged" in _errors()["broken"]
+    monkeypatch.setenv("BNNZOO_DISABLE_PLUGINS", "1")
+    registry.reset()
+    assert registry.find("samplers", "hmc").distribution == "bnnzoo"
+    assert _errors() == {}
+
+
 def test_everything_broken_at_once_and_the_commands_work(site):
     for number, (source, _) in enumerate(fake_plugins.BROKEN.values()):
         fake_plugins.install(site, f"broken{number}", source)
