@@ -148,6 +148,10 @@ def _says(name: str, value: Any) -> Callable[[Path], None]:
     return edited(lambda file, _: file.attrs.__setitem__(name, value))
 
 
+def _many_names() -> str:
+    return "{" + ",".join(f'"{number}":1' for number in range(300_000)) + "}"
+
+
 HOSTILE: dict[str, Callable[[Path], None]] = {
     "external storage": edited(_external_storage),
     "external link": edited(lambda f, d: f["posterior"].__setitem__("out", h5py.ExternalLink(str(d / "secret"), "/"))),
@@ -188,6 +192,10 @@ HOSTILE: dict[str, Callable[[Path], None]] = {
     "attribute of vlen numbers": edited(lambda f, _: f.attrs.__setitem__("odd", _ragged())),
     "no recipe": edited(lambda f, _: f.attrs.__delitem__("recipe")),
     "recipe is a number": edited(lambda f, _: f.attrs.__setitem__("recipe", 3)),
+    "a recipe of 3 MB": edited(lambda f, _: f.attrs.__setitem__("recipe", "a: " + "x " * 1_500_000)),
+    "much JSON": edited(lambda f, _: f.attrs.__setitem__("tuned", '{"a":[' + "[]," * 20_000_000 + "[]]}")),
+    "JSON of many wrong values": edited(lambda f, _: f.attrs.__setitem__("stops", "[" + "{}," * 1_300_000 + "{}]")),
+    "JSON of many wrong names": edited(lambda f, _: f.attrs.__setitem__("plugins", _many_names())),
     "complete is text": edited(lambda f, _: f.attrs.__setitem__("complete", "yes")),
     "no posterior": edited(lambda f, _: f.__delitem__("posterior")),
     "empty": rewritten(lambda _: b""),

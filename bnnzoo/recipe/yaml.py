@@ -28,7 +28,8 @@ from ruamel.yaml.events import (
 
 from bnnzoo.errors import UsageError
 
-MAX_BYTES = 1_000_000
+MAX_BYTES = 250_000
+"""Ruamel reads a megabyte in one to four seconds."""
 MAX_ALIASES = 100
 MAX_DEPTH = 50
 MAX_VALUES = 10_000
@@ -60,8 +61,7 @@ def read(path: Path) -> Node:
             raw = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise UsageError(f"{path}: {(error.strerror or str(error)).lower()}") from error
-    if len(raw) > MAX_BYTES:
-        raise UsageError(f"{path}: larger than {MAX_BYTES // 1_000_000} MB; this is not a recipe")
+    _refuse_long(raw, str(path))
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -70,7 +70,12 @@ def read(path: Path) -> Node:
 
 
 def parse(text: str, source: str) -> Node:
-    """The one document in a text; `source` names it in messages."""
+    """The one document in a text; `source` names it in messages.
+
+    Raises:
+        UsageError: `SOURCE:LINE:COLUMN: what is wrong`.
+    """
+    _refuse_long(text, source)
     reader = _Reader(source)
     try:
         return reader.document(YAML(typ="safe", pure=True).parse(text))
@@ -82,8 +87,19 @@ def parse(text: str, source: str) -> Node:
 
 
 def write(values: dict[str, Any]) -> str:
-    """YAML that reads back identical, in the order given."""
-    return "".join(_lines(values, ""))
+    """YAML that reads back identical, in the order given.
+
+    Raises:
+        UsageError: for more than would be read.
+    """
+    text = "".join(_lines(values, ""))
+    _refuse_long(text, "the whole recipe")
+    return text
+
+
+def _refuse_long(text: str | bytes, source: str) -> None:
+    if len(text) > MAX_BYTES:
+        raise UsageError(f"{source}: larger than {MAX_BYTES // 1000} kB; this is not a recipe")
 
 
 class _Reader:
@@ -194,13 +210,23 @@ def _lines(values: dict[str, Any], indent: str) -> Iterator[str]:
             yield f"{indent}{key}: {_text(value)}\n"
 
 
+def _quoted(text: str) -> str:
+    """In quotes, with escapes that YAML has too: JSON's own for what it must escape, and for what no line may hold."""
+    return "".join(c if c.isprintable() else _escaped(c) for c in json.dumps(text, ensure_ascii=False))
+
+
+def _escaped(character: str) -> str:
+    code = ord(character)
+    return f"\\u{code:04x}" if code < 2**16 else f"\\U{code:08x}"
+
+
 def _text(value: Any) -> str:
     if value is None:
         return "null"
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        return value if _PLAIN.fullmatch(value) and _scalar(value, plain=True) == value else json.dumps(value)
+        return value if _PLAIN.fullmatch(value) and _scalar(value, plain=True) == value else _quoted(value)
     if isinstance(value, list | tuple):
         return "[" + ", ".join(_text(item) for item in value) + "]"
     if isinstance(value, dict):

@@ -6,7 +6,17 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, Json, StringConstraints, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    FailFast,
+    Field,
+    FiniteFloat,
+    Json,
+    StringConstraints,
+    ValidationError,
+)
 
 from bnnzoo.finding import Finding
 from bnnzoo.recipe import recipe_from
@@ -15,6 +25,20 @@ _Count = Annotated[int, Field(ge=0, lt=2**53)]
 _Seed = Annotated[int, Field(ge=0, lt=2**32)]
 _Name = Annotated[str, StringConstraints(max_length=200)]
 _Power = Annotated[FiniteFloat, Field(ge=0)]
+
+_MOST_TEXT = 2**22
+"""Letters of all root attributes but the signature, which grows with columns and levels: 60 a chain at most."""
+_MOST_NAMES = 10_000
+
+
+def _bounded(value: Any) -> Any:
+    # Each of a million wrong values would be an error with words of its own.
+    if isinstance(value, dict) and len(value) > _MOST_NAMES:
+        raise ValueError(f"more than {_MOST_NAMES} names")
+    return value
+
+
+_Few = BeforeValidator(_bounded)
 
 
 class _Declared(BaseModel):
@@ -37,7 +61,7 @@ class _Root(BaseModel):
     model: _Name
     sampler: _Name
     exactness: Literal["exact", "noise-corrected", "biased", "approximate"]
-    versions: Json[dict[str, str]]
+    versions: Json[Annotated[dict[str, str], _Few]]
     device: _Name
     placement: _Name
     precision: Literal["float32", "float64"]
@@ -51,13 +75,13 @@ class _Root(BaseModel):
     seconds_warmup: FiniteFloat
     seconds_sampling: FiniteFloat
     target_evaluations: FiniteFloat
-    tuned: Json[dict[str, Any]]
+    tuned: Json[Annotated[dict[str, Any], _Few]]
 
     regime: str = ""
-    findings: Json[tuple[Finding, ...]] = ()
-    statistics: Json[dict[str, _Declared]] = {}
-    stuck_chains: Json[list[_Count]] = []
-    inspected: Json[dict[str, Annotated[list[float], Field(min_length=1)]]] = {}
+    findings: Json[Annotated[tuple[Finding, ...], FailFast()]] = ()
+    statistics: Json[Annotated[dict[str, _Declared], _Few]] = {}
+    stuck_chains: Json[Annotated[list[_Count], FailFast()]] = []
+    inspected: Json[Annotated[dict[str, Annotated[list[float], Field(min_length=1), FailFast()]], _Few]] = {}
     restarted: _Count = 0
     verdict: str = ""
     absurd: str = ""
@@ -71,18 +95,23 @@ class _Root(BaseModel):
     rows: _Count = 0
     inexact_resume: str = ""
     ended: _Name = ""
-    stops: Json[list[_Count]] = []
+    stops: Json[Annotated[list[_Count], FailFast()]] = []
     budget: _Name = ""
-    plugins: Json[dict[str, str]] = {}
-    seeds: Json[list[_Seed]] = []
-    federated: Json[dict[str, dict[str, Any]]] = {}
-    asked_again: Json[dict[str, _Count]] = {}
+    plugins: Json[Annotated[dict[str, str], _Few]] = {}
+    seeds: Json[Annotated[list[_Seed], FailFast()]] = []
+    federated: Json[Annotated[dict[str, dict[str, Any]], _Few]] = {}
+    asked_again: Json[Annotated[dict[str, _Count], _Few]] = {}
 
 
 def fault(attributes: Mapping[str, Any]) -> str:
     """What is wrong with a run's root attributes; empty where nothing is."""
+    values = {str(name): _plain(value) for name, value in attributes.items()}
+    long = {name: len(text) for name, text in values.items() if isinstance(text, str) and name != "signature"}
+    if sum(long.values()) > _MOST_TEXT:
+        longest = max(long, key=long.__getitem__)
+        return f"its attribute {ascii(longest)[1:81]}: {long[longest]} letters"
     try:
-        _Root.model_validate({str(name): _plain(value) for name, value in attributes.items()})
+        _Root.model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(word)[:80] for word in first["loc"])

@@ -31,7 +31,7 @@ from bnnzoo.store.words import Header, Manifest, Part, Static
 
 HEADER, MANIFEST = "header.json", "p000.json"
 _OURS = re.compile(r"^(header\.json|p000\.json|(p000|data|checkpoint)(-\d{6,9})?\.npz|\..*\.tmp)$")
-_MOST_JSON = 2**28
+_MOST_JSON = 2**26
 # fmt: off
 _FIXED = frozenset({
     "bnnzoo_version", "data_sha256", "device", "exactness", "likelihood", "likelihood_power",

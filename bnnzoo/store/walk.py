@@ -23,7 +23,7 @@ from bnnzoo.errors import UsageError
 
 _MOST_GROUPS, _MOST_VARIABLES, _MOST_ATTRIBUTES, _MOST_RANK = 64, 20_000, 1000, 16
 _MOST_CHUNKS = 2**20
-_MOST_TEXT = 2**26
+_MOST_TEXT = 2**25
 _MOST_ATTRIBUTE = 2**22
 _SCALES = {"DIMENSION_LIST": h5t.VLEN, "REFERENCE_LIST": h5t.COMPOUND, "CLASS": h5t.STRING, "NAME": h5t.STRING}
 """How HDF5's own attributes say which arrays are scales, and of which dimensions."""
@@ -161,7 +161,7 @@ class _Walk:
         if kind.get_class() != h5t.STRING:
             if number > _MOST_RANK:
                 raise _Refused(f"{_shown(label)} is of {number} dimensions")
-        elif number > 1 and number * self.size > _MOST_TEXT * 4:
+        elif number > 1 and number * self.size > _MOST_TEXT * 8:
             raise _Refused(f"{_shown(label)} is {number} texts")
 
     def _text(self, attribute: Any, kind: Any, label: str) -> None:
