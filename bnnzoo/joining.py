@@ -21,6 +21,9 @@ from bnnzoo.store import schema
 _SUMS = ("seconds_compile", "seconds_warmup", "seconds_sampling", "target_evaluations", "restarted")
 _OF_ONE = ("tuned", "inspected", "findings", "stops", "ended", "budget", "inexact_resume")
 """Attributes that say how one of the runs went: of several there is none."""
+_OF_ROWS = ("data_sha256", "signature", "federated")
+"""Attributes that say which rows, and whose; those of a federated run stay with their parties."""
+_SCALES = ("x_mean", "x_sd", "y_mean", "y_sd")
 
 
 def concat(runs: Sequence[Run | str | Path]) -> Run:
@@ -39,9 +42,15 @@ def concat(runs: Sequence[Run | str | Path]) -> Run:
     _check(opened)
     trees = [run.posterior for run in opened]
     draws = min(tree[schema.POSTERIOR].sizes[schema.DRAW] for tree in trees)
-    # What `evaluate` added to some of them only is left out.
-    names = [name for name in trees[0].children if all(name in tree.children for tree in trees)]
-    groups = {name: _joined([tree[name].to_dataset() for tree in trees], draws) for name in names}
+    cut = any(tree[schema.POSTERIOR].sizes[schema.DRAW] > draws for tree in trees)
+    groups = {}
+    for name in trees[0].children:
+        # What `evaluate` added to some of them only is left out, and what it added of other draws.
+        found = [tree[name].to_dataset() for tree in trees if name in tree.children]
+        if name in (schema.POSTERIOR, schema.SAMPLE_STATS):
+            groups[name] = _joined([one[{schema.DRAW: slice(-draws, None)}] for one in found], np.arange(draws))
+        elif len(found) == len(trees) and _of_same_draws(found) and not (cut and name in schema.DIMS):
+            groups[name] = _joined(found, _draws(found[0]))
     joined = xr.DataTree.from_dict(groups)
     joined.attrs = _attributes(opened, draws)
     run = Run(joined, None)
@@ -67,10 +76,12 @@ def _check(runs: Sequence[Run]) -> None:
         differ = [key for key, value in _asked(run).items() if value != about[key]]
         if differ:
             raise UsageError(f"{run.path}: not of the recipe of {first.path}: {', '.join(differ)}")
-        if run.attributes.get("data_sha256") != first.attributes.get("data_sha256"):
-            raise UsageError(f"{run.path}: not trained on the rows of {first.path}")
-        fixed, same = (_fixed(one) for one in (run, first))
-        if not all(np.array_equal(fixed[name], same[name]) for name in same):
+        if any(run.attributes.get(name) != first.attributes.get(name) for name in _OF_ROWS):
+            raise UsageError(f"{run.path}: other rows: not trained on those of {first.path}")
+        constant, same = (_constant(one) for one in (run, first))
+        if not _equal(*({name: one[name] for name in _SCALES if name in one} for one in (constant, same))):
+            raise UsageError(f"{run.path}: other rows: not standardised as those of {first.path}")
+        if not _equal(schema.fixed_leaves(constant), schema.fixed_leaves(same)):
             raise UsageError(f"{run.path}: what is not sampled was trained anew, and is not that of {first.path}")
 
 
@@ -85,27 +96,39 @@ def _seeds(run: Run) -> list[int]:
     return json.loads(run.attributes.get("seeds", "[]")) or [int(run.attributes["seed"])]
 
 
-def _fixed(run: Run) -> dict[str, np.ndarray]:
-    constant = run.posterior[schema.CONSTANT_DATA].data_vars
-    return schema.fixed_leaves({str(name): values.to_numpy() for name, values in constant.items()})
+def _constant(run: Run) -> dict[str, np.ndarray]:
+    """Its constant_data; a posterior made by hand has none."""
+    tree = run.posterior
+    held = tree[schema.CONSTANT_DATA].data_vars if schema.CONSTANT_DATA in tree.children else {}
+    return {str(name): values.to_numpy() for name, values in held.items()}
 
 
-def _joined(parts: Sequence[xr.Dataset], draws: int) -> xr.Dataset:
-    """A group of all chains; what has no chains is the first run's."""
+def _equal(one: schema.Group, other: schema.Group) -> bool:
+    return one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
+
+
+def _of_same_draws(parts: Sequence[xr.Dataset]) -> bool:
+    return all(np.array_equal(_draws(one), _draws(parts[0])) for one in parts)
+
+
+def _draws(part: xr.Dataset) -> np.ndarray:
+    """Their numbers in the run; none of what has no draws."""
+    return part[schema.DRAW].to_numpy() if schema.DRAW in part.sizes else np.arange(0)
+
+
+def _joined(parts: Sequence[xr.Dataset], draws: np.ndarray) -> xr.Dataset:
+    """A group of all chains, its draws numbered so; what has no chains is the first run's."""
     found = {}
     for name, first in parts[0].data_vars.items():
         if schema.CHAIN not in first.dims:
             found[name] = first
             continue
-        last = [
-            part[name][{schema.DRAW: slice(-draws, None)}] if schema.DRAW in first.dims else part[name]
-            for part in parts
-        ]
         # Chains and draws are counted anew: those of each run began at 0.
-        bare = [one.drop_vars([dim for dim in schema.SAMPLED if dim in one.coords]) for one in last]
+        bare = [one[name].drop_vars([dim for dim in schema.SAMPLED if dim in one[name].coords]) for one in parts]
         found[name] = xr.concat(bare, schema.CHAIN)
     joined = xr.Dataset(found, attrs=parts[0].attrs)
-    return joined.assign_coords({dim: np.arange(joined.sizes[dim]) for dim in schema.SAMPLED if dim in joined.sizes})
+    numbers = {schema.CHAIN: np.arange(joined.sizes.get(schema.CHAIN, 0)), schema.DRAW: draws}
+    return joined.assign_coords({dim: numbers[dim] for dim in schema.SAMPLED if dim in joined.sizes})
 
 
 def _attributes(runs: Sequence[Run], draws: int) -> dict[str, Any]:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
+from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 import tiny
@@ -11,6 +14,7 @@ import tiny
 import bnnzoo
 from bnnzoo import cli, zoo
 from bnnzoo.errors import UsageError
+from bnnzoo.evaluation import record
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +73,69 @@ def test_what_cannot_be_joined(folder, tmp_path):
     ]
     with pytest.raises(UsageError, match=r"fixed1.nc: what is not sampled was trained anew"):
         bnnzoo.concat(fixed)
+
+
+def changed(source, path, change) -> Path:
+    """A copy of a run's file with something else in it."""
+    shutil.copy(source, path)
+    with h5py.File(path, "r+") as file:
+        change(file)
+    return path
+
+
+def federated(rows):
+    """As a coordinator writes it: no rows, but whose they were."""
+
+    def change(file):
+        del file.attrs["data_sha256"]
+        file.attrs["federated"] = json.dumps({"a": {"rows": rows}})
+
+    return change
+
+
+def scaled(file):
+    file["constant_data/x_mean"][...] += 1
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (federated(442), federated(443)),
+        (federated(442), lambda file: [federated(442)(file), scaled(file)]),
+        (lambda file: None, lambda file: file.attrs.__setitem__("data_sha256", "0" * 64)),
+    ],
+    ids=["parties", "scales", "rows"],
+)
+def test_runs_of_other_rows_are_not_joined(one, other, folder, tmp_path):
+    first = changed(folder / "0.nc", tmp_path / "0.nc", one)
+    with pytest.raises(UsageError, match=r"1\.nc: other rows: not"):
+        bnnzoo.concat([first, changed(folder / "1.nc", tmp_path / "1.nc", other)])
+    bnnzoo.concat([first, changed(folder / "1.nc", tmp_path / "same.nc", one)])
+
+
+def test_what_was_evaluated_is_joined_where_it_is_of_the_same_draws(folder, tmp_path, monkeypatch):
+    files = [Path(shutil.copy(folder / f"{seed}.nc", tmp_path)) for seed in range(3)]
+    monkeypatch.setattr(record, "_GROUP_BYTES", 20_000)
+    for path in files:
+        bnnzoo.open(path).evaluate()
+    runs = [bnnzoo.open(path) for path in files]
+    both = bnnzoo.concat(runs[:2]).posterior["log_likelihood"]
+    kept = runs[0].posterior["log_likelihood"]["draw"].values
+    assert len(kept) < tiny.DRAWS
+    np.testing.assert_array_equal(both["draw"], kept)
+    parts = [run.posterior["log_likelihood"]["y"].values for run in runs[:2]]
+    np.testing.assert_array_equal(both["y"], np.concatenate(parts))
+    assert {"log_likelihood", "posterior_predictive"} & set(bnnzoo.concat(runs).posterior.children) == set()
+
+
+def test_warm_up_is_joined_as_long_as_it_was(tmp_path):
+    runs = [
+        zoo.run_recipe(tiny.recipe("random-walk", seed=seed, keep_warmup=True), out=tmp_path / f"{seed}.nc")
+        for seed in (0, 1)
+    ]
+    both = bnnzoo.concat(runs).posterior["warmup_posterior"]
+    assert both.sizes["draw"] == tiny.WARMUP > tiny.DRAWS
+    assert both.sizes["chain"] == 2 * tiny.CHAINS
 
 
 def test_the_command(folder, tmp_path, capsys):
