@@ -14,12 +14,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tiny
 
 import bnnzoo
 from bnnzoo import cli
+from bnnzoo.cli.fleet_runs import missing_of, prepare, row_of
 from bnnzoo.cli.fleet_screen import FleetScreen, PlainLine
 from bnnzoo.errors import UsageError
-from bnnzoo.fleet import Outcome, points, seeds_of
+from bnnzoo.fleet import Job, Outcome, points, seeds_of
 from bnnzoo.fleet.executor import SAID
 from bnnzoo.progress import Progress
 from bnnzoo.recipe import Recipe, Value, read_layer, resolve
@@ -185,3 +187,21 @@ def test_a_run_by_another_recipe_is_not_taken_for_this_one(tmp_path, capsys):
     assert cli.run(words) == 2
     assert "linear.nuts.nc: exists, by another recipe" in capsys.readouterr().err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["linear.nuts.nc"]
+
+
+def test_a_damaged_run_is_named_before_another_begins(tmp_path):
+    """And costs its own row, where it was damaged later."""
+    job = Job("one", tiny.recipe("nuts"), tmp_path / "one.nc", tmp_path, False)
+    prepare([job], force=False)
+    job.out.write_bytes(b"half")
+    with pytest.raises(UsageError, match=r"one\.nc: not a NetCDF file .*; remove it, or --force to replace it"):
+        missing_of([job], force=False)
+    assert missing_of([job], force=True) == [job]
+    assert "one.nc: not a NetCDF file" in row_of(job, None)["error"]
+
+
+def test_a_folder_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").write_text("")
+    job = Job("one", tiny.recipe("nuts"), tmp_path / "file" / "runs" / "one.nc", tmp_path, False)
+    with pytest.raises(UsageError, match=r"runs: cannot be made: Not a directory; use another -o"):
+        prepare([job], force=False)

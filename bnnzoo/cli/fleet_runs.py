@@ -34,7 +34,7 @@ def missing_of(jobs: Sequence[Job], *, force: bool) -> list[Job]:
     """The jobs whose runs are not complete; all of them with `force`.
 
     Raises:
-        UsageError: where a run of another recipe is in the way.
+        UsageError: where a run of another recipe is in the way, or one that is damaged.
     """
     from bnnzoo import store
 
@@ -45,16 +45,25 @@ def missing_of(jobs: Sequence[Job], *, force: bool) -> list[Job]:
             raise UsageError(f"{job.out}: exists, by another recipe; use another -o, or --force to replace it")
         if there != "complete" or force:
             missing.append(job)
+            continue
+        try:
+            store.check(job.out)
+        except UsageError as error:
+            raise UsageError(f"{error}; remove it, or --force to replace it") from error
     return missing
 
 
 def prepare(jobs: Sequence[Job], *, force: bool) -> None:
-    """Make room: beside each run will lie what was asked for, NAME.nc.yaml. With `force` what is there is removed."""
+    """Make room: beside each run will lie what was asked for, NAME.nc.yaml. With `force` what is there is removed.
+
+    Raises:
+        UsageError: where there can be no folder for them.
+    """
     from bnnzoo import store
-    from bnnzoo.store.atomic import write_whole
+    from bnnzoo.store.atomic import make_folder, write_whole
 
     for job in jobs:
-        job.out.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(job.out.parent)
         if force and store.how_far(job.out) != "absent":
             store.discard(job.out)
         content = _text(job).encode()
@@ -79,11 +88,11 @@ def row_of(job: Job, outcome: Outcome | None) -> dict[str, Any]:
         return {**found, "error": f"exit code {outcome.code}{said}"}
     from bnnzoo import zoo
 
-    run = zoo.open(job.out)
-    about = run.attributes
-    found |= {"model": about["model"], "sampler": about["sampler"]}
-    found |= {key: float(about[key]) for key in about if key.startswith("seconds_") or key == "target_evaluations"}
     try:
+        run = zoo.open(job.out)
+        about = run.attributes
+        found |= {"model": about["model"], "sampler": about["sampler"]}
+        found |= {key: float(about[key]) for key in about if key.startswith("seconds_") or key == "target_evaluations"}
         return {**found, **run.diagnose(), **run.evaluate(save=False)}
     except BnnzooError as error:
         return {**found, "error": str(error)}

@@ -14,7 +14,7 @@ from bnnzoo.plots import Descent, Picture
 from bnnzoo.recipe import recipe_from
 from bnnzoo.report.bands import bands
 from bnnzoo.report.pictures import PICTURES
-from bnnzoo.store.atomic import check_free
+from bnnzoo.store.atomic import check_free, make_folder
 
 Runs = Mapping[str, Predictor]
 """One run or several, each under the name that a picture calls it by."""
@@ -113,7 +113,7 @@ def write(
                 raise found
             rows.append({"picture": name, "file": None, "why": str(found)})
             continue
-        paths[name][0].parent.mkdir(parents=True, exist_ok=True)
+        make_folder(paths[name][0].parent)
         rows += [{"picture": name, "file": found.save(path), "alt": found.alt} for path in paths[name]]
     return rows
 

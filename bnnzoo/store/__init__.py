@@ -3,7 +3,7 @@
 from bnnzoo.store.checkpoint import Checkpoint
 from bnnzoo.store.netcdf import add_groups, refuse_other, write_table
 from bnnzoo.store.parts import parts_folder
-from bnnzoo.store.reading import how_far, open_parts, open_tree, resumable
+from bnnzoo.store.reading import check, how_far, open_parts, open_tree, resumable
 from bnnzoo.store.schema import Attributes
 from bnnzoo.store.writer import Store, check_room, discard, refuse_existing
 
@@ -12,6 +12,7 @@ __all__ = [
     "Checkpoint",
     "Store",
     "add_groups",
+    "check",
     "check_room",
     "discard",
     "how_far",

@@ -64,6 +64,18 @@ def check_free(path: Path, *, force: bool) -> None:
         raise UsageError(f"{path}: exists; use another -o, or --force to replace it")
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder, with those that it lies in.
+
+    Raises:
+        UsageError: where there can be none.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{folder}: cannot be made: {error.strerror or error}; use another -o") from error
+
+
 def write_whole(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
     """Write `path` by a function of the open file.
 

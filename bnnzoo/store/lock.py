@@ -21,7 +21,7 @@ from typing import NamedTuple, cast
 from filelock import FileLock, Timeout
 
 from bnnzoo.errors import BnnzooError, BusyError, UsageError
-from bnnzoo.store.atomic import write_whole
+from bnnzoo.store.atomic import make_folder, write_whole
 
 BEAT = 10.0
 """Seconds between two signs of life."""
@@ -109,10 +109,7 @@ class RunLock:
     def _take(self) -> None:
         """Lock the file that is there; one that its last owner removed meanwhile is no lock."""
         while True:
-            try:
-                self.folder.mkdir(parents=True, exist_ok=True)  # its last owner may have removed that too
-            except OSError as error:
-                raise UsageError(f"{self.folder}: cannot be made: {error.strerror}; use another -o") from error
+            make_folder(self.folder)  # its last owner may have removed that too
             with suppress(FileNotFoundError):
                 self._lock.acquire()
                 if self._has_its_name():
