@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from bnnzoo.data import Scaler, from_arrays
 from bnnzoo.errors import BnnzooError, UsageError
 from bnnzoo.federated import Coordinator, Party, chains, read_log, show_log, strata
 from bnnzoo.federated.lines import LocalLine
-from bnnzoo.federated.messages import Request
+from bnnzoo.federated.messages import Request, Terms
 from bnnzoo.federated.scaling import moments, scaler_of
 from bnnzoo.federated.strata import Stratum
 from bnnzoo.posterior.backend import arithmetic
@@ -56,7 +57,7 @@ def closed_form() -> tuple[np.ndarray, np.ndarray]:
 def parties(folder: Path, *, sizes: tuple[int, ...] = BATCH, **more: Any) -> dict[str, Party]:
     settings = {"sampling": "replacement", **more}
     return {
-        name: Party(table, folder / name, batch_size=size, secret=name.encode(), **settings)
+        name: Party(table, folder / name, batch_size=size, secret=name.encode() * 32, **settings)
         for name, table, size in zip("abc", tables(), sizes, strict=True)
     }
 
@@ -127,9 +128,10 @@ def _law(folder: Path, *, steps: int = 25, count: int = 4000, **more: Any) -> di
     made = Coordinator(parties(folder, **more))
     recipe = zoo.recipe_of("linear", {"name": "penalty", "step_size": 0.007}, data=None, in_memory=True, **OPTIONS)
     with arithmetic("float32"):
-        problem, agreement, plan = made._agree(recipe, None)
-        ask = lambda *request: made._sums(agreement, Request(agreement.name, *request))  # noqa: E731
-        run = chains.Chains(problem.posterior, problem.sampler, list(plan.values()), ask, starts, Keys.of(6))
+        problem, agreements = made._agree(recipe, None)
+        plan = [Stratum.of(one.terms) for one in agreements.values()]
+        ask = partial(made._sums, agreements)
+        run = chains.Chains(problem.posterior, problem.sampler, plan, ask, starts, Keys.of(6))
         told = [run.step(step) for step in range(steps)]
     white = np.linalg.solve(root, (np.asarray(run.positions, float) - mean).T).T
     return {
@@ -232,12 +234,12 @@ def test_the_log_shows_that_no_row_left(tmp_path):
         assert [line["question"] for line in lines[:2]] == ["offer", "agree"]
         shapes = {key: value["shape"] for key, value in lines[0]["sent"].items()}
         assert shapes == {
-            **{key: [] for key in ("rows", "signature", "batch_size", "sampling", "noise_sd")},
+            **{key: [] for key in (*Terms._fields, "signature")},
             **{"x_sum": [2], "x_square": [2], "y_sum": [1], "y_square": [1]},
         }
-        steps = lines[2:]
+        steps, sums = lines[2:], {"used": [], "sums": [3, 3]}
         assert [line["step"] for line in steps] == list(range(80))
-        assert all({k: v["shape"] for k, v in line["sent"].items()} == {"sums": [3, 3]} for line in steps)
+        assert all({k: v["shape"] for k, v in line["sent"].items()} == sums for line in steps)
         left = {float(v) for line in steps for chain in line["sent"]["sums"]["values"] for v in chain}
         left |= {float(v) for key in ("x_sum", "y_sum") for v in lines[0]["sent"][key]["values"]}
         held = {float(v) for v in np.concatenate([x.ravel(), y])}

@@ -94,6 +94,7 @@ def test_three_processes_one_killed_and_started_again(served, tmp_path):
     assert {s for s in shapes if s[0] != "offer"} == {
         ("agree", "agreed"),
         ("sums", "unknown"),
+        ("sums", "used"),
         ("sums", "sums", 4, 3),
     }
     assert {s[1:] for s in shapes if s[0] == "offer" and len(s) > 2} == {
@@ -126,8 +127,8 @@ def _no_code_comes_over_the_line(address: str, path: Path) -> None:
     from distributed.comm import connect
     from distributed.protocol.serialize import ToPickle
 
-    async def send(words: Any) -> Any:
-        comm = await connect(address, deserialize=False)
+    async def send(words: Any, **greeting: Any) -> Any:
+        comm = await connect(address, deserialize=False, handshake_overrides=greeting)
         await comm.write({"question": "offer", "words": words})
         try:
             return await comm.read()
@@ -136,6 +137,8 @@ def _no_code_comes_over_the_line(address: str, path: Path) -> None:
 
     with pytest.raises(OSError, match="closed"):
         asyncio.run(send(ToPickle(_Code(path))))
+    with pytest.raises(OSError, match="closed"):
+        asyncio.run(send({}, x=ToPickle(_Code(path))))
     assert not path.exists()
     assert asyncio.run(send({}))["rows"] == 60
 

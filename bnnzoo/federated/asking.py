@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from bnnzoo.errors import BnnzooError
-from bnnzoo.federated.lines import Line, Wait
-from bnnzoo.federated.messages import REFUSED, Words
+from bnnzoo.federated.lines import Line
+from bnnzoo.federated.messages import REFUSED, Words, printable
+
+Answer = TypeVar("Answer")
 
 _PAUSE, _LONGEST_PAUSE = 0.05, 2.0
 
@@ -28,19 +31,32 @@ class Asking:
         self.lines, self.patience, self.limit = dict(lines), patience, limit
         self.again = dict.fromkeys(lines, 0)
 
-    def all(self, question: str, words: Words) -> dict[str, Words]:
-        """The answers of all parties to one question.
+    def all(self, question: str, words: Mapping[str, Words], read: Callable[[str, Words], Answer]) -> dict[str, Answer]:
+        """The answers to one question of the parties that `words` names, in its order.
+
+        Args:
+            words: what each is told.
+            read: makes of a party's name and words its answer; a ValueError where they are none.
 
         Raises:
-            BnnzooError: where one refuses, or does not answer within the limit.
+            BnnzooError: where one refuses, answers what is no answer, or does not within the limit.
         """
-        answers: dict[str, Words] = {}
+        answers: dict[str, Answer] = {}
         until, pause = time.monotonic() + self.limit, _PAUSE
         while True:
-            waiting = {name: line.begin(question, words) for name, line in self.lines.items() if name not in answers}
-            late = {name: why for name, wait in waiting.items() if (why := self._take(name, wait, answers))}
+            waiting = {
+                name: self.lines[name].begin(question, told) for name, told in words.items() if name not in answers
+            }
+            late: dict[str, str] = {}
+            for name, wait in waiting.items():
+                try:
+                    answers[name] = _read(name, question, wait(self.patience), read)
+                except OSError as error:
+                    late[name] = str(error) or type(error).__name__
+                except BnnzooError as error:
+                    raise BnnzooError(f"party {name}: {error}") from error
             if not late:
-                return {name: answers[name] for name in self.lines}
+                return {name: answers[name] for name in words}
             name, why = next(iter(late.items()))
             if time.monotonic() > until:
                 raise BnnzooError(f"party {name}: no answer for {self.limit:g} s ({why}); start it again, and the run")
@@ -49,20 +65,13 @@ class Asking:
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
 
-    def one(self, name: str, question: str, words: Words) -> Words:
-        """The answer of one party, likewise."""
-        alone = Asking({name: self.lines[name]}, patience=self.patience, limit=self.limit)
-        answer = alone.all(question, words)[name]
-        self.again[name] += alone.again[name]
-        return answer
 
-    def _take(self, name: str, wait: Wait, answers: dict[str, Words]) -> str:
-        """Put an answer among the others; or say why there is none."""
-        try:
-            answer = wait(self.patience)
-        except OSError as error:
-            return str(error) or type(error).__name__
-        if REFUSED in answer:
-            raise BnnzooError(f"party {name}: {answer[REFUSED]}")
-        answers[name] = answer
-        return ""
+def _read(name: str, question: str, words: Words, read: Callable[[str, Words], Answer]) -> Answer:
+    try:
+        if REFUSED not in words:
+            return read(name, words)
+    except ValueError as error:
+        raise BnnzooError(
+            f"its answer to {question} is none: {error}; serve it with this version of bnnzoo, if it is to be trusted"
+        ) from error
+    raise BnnzooError(printable(words[REFUSED]))

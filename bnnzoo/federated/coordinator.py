@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,12 @@ from jaxtyping import Float
 from bnnzoo import zoo
 from bnnzoo.assembly import Problem
 from bnnzoo.data import Scaler, Signature, load_like
-from bnnzoo.errors import UsageError
+from bnnzoo.errors import BnnzooError, UsageError
+from bnnzoo.federated import checks
 from bnnzoo.federated.asking import Asking
 from bnnzoo.federated.chains import Chains, Positions
 from bnnzoo.federated.lines import DaskLine, Line, LocalLine
-from bnnzoo.federated.messages import UNKNOWN, Agreement, Request, Words
+from bnnzoo.federated.messages import Agreement, Request, Terms, Words
 from bnnzoo.federated.party import Party
 from bnnzoo.federated.recording import Recording
 from bnnzoo.federated.scaling import no_rows, scaler_of
@@ -29,6 +31,8 @@ from bnnzoo.recipe import Recipe, as_dict, to_yaml
 from bnnzoo.run import Run
 from bnnzoo.samplers import Penalty
 from bnnzoo.sampling.keys import Keys
+
+_RESTARTS = 10
 
 
 class Coordinator:
@@ -79,13 +83,15 @@ class Coordinator:
         # Where no lengths are given a run has a budget of time; here it has the lengths that are the fields' defaults.
         recipe = dataclasses.replace(recipe, test_fraction=0.0, budget=None, until=None)
         with arithmetic("float32"):
-            problem, agreement, strata = self._agree(recipe, test)
-            self._run(problem, agreement, strata, Path(out), starts, force, observer or (lambda _: None))
+            problem, agreements = self._agree(recipe, test)
+            self._run(problem, agreements, Path(out), starts, force, observer or (lambda _: None))
         return zoo.open(out)
 
-    def _agree(self, recipe: Recipe, test: Any) -> tuple[Problem, Agreement, dict[str, Stratum]]:
-        """What all compute with, once every party has said what it has, and taken it."""
-        offers = self._asking.all("offer", {})
+    def _agree(self, recipe: Recipe, test: Any) -> tuple[Problem, dict[str, Agreement]]:
+        """What each computes with, once every party has said what it has, and taken it."""
+        offers = self._asking.all(
+            "offer", {name: {} for name in self._asking.lines}, lambda _, answer: checks.offer(answer)
+        )
         first, *others = offers
         text = offers[first]["signature"]
         for name in others:
@@ -107,19 +113,19 @@ class Coordinator:
             _without_rows(recipe, like, scaler), test=None if test is None else load_like(test, like)
         )
         scaling = {field.name: getattr(scaler, field.name).tolist() for field in dataclasses.fields(scaler)}
-        agreement = Agreement(to_yaml(problem.resolved()), text, scaling)
-        self._asking.all("agree", agreement._asdict())
-        strata = {
-            name: Stratum(offer["rows"], offer["batch_size"], offer["sampling"] == "disjoint", offer["noise_sd"])
-            for name, offer in offers.items()
-        }
-        return problem, agreement, strata
+        words = to_yaml(problem.resolved())
+        agreements = {name: Agreement(words, text, scaling, Terms.of(offer)) for name, offer in offers.items()}
+        self._tell(agreements)
+        return problem, agreements
+
+    def _tell(self, agreements: Mapping[str, Agreement]) -> None:
+        told = {name: one._asdict() for name, one in agreements.items()}
+        self._asking.all("agree", told, lambda name, answer: checks.agreed(answer, agreements[name].name))
 
     def _run(
         self,
         problem: Problem,
-        agreement: Agreement,
-        strata: dict[str, Stratum],
+        agreements: Mapping[str, Agreement],
         out: Path,
         starts: Any,
         force: bool,
@@ -133,9 +139,8 @@ class Coordinator:
         if np.shape(starts) != wanted:
             raise UsageError(f"starts: has shape {list(np.shape(starts))}, not {list(wanted)}")
 
-        def ask(step: int, key: tuple[int, int], here: Positions, there: Positions) -> np.ndarray:
-            return self._sums(agreement, Request(agreement.name, step, key, here, there))
-
+        strata = {name: Stratum.of(one.terms) for name, one in agreements.items()}
+        ask = partial(self._sums, agreements)
         chains = Chains(problem.posterior, sampler, list(strata.values()), ask, starts, keys)
         with Recording(problem, strata, out, force=force) as recording:
             began = time.perf_counter()
@@ -151,14 +156,30 @@ class Coordinator:
                 tell(Progress("sampling", draw + 1, recipe.draws))
             recording.finish(self._asking.again)
 
-    def _sums(self, agreement: Agreement, request: Request) -> Float[np.ndarray, "party chain power"]:
-        """The parties' sums; one that was started again is told the agreement first."""
-        words = request.words()
-        answers = self._asking.all("sums", words)
-        for name in [name for name, answer in answers.items() if UNKNOWN in answer]:
-            self._asking.one(name, "agree", agreement._asdict())
-            answers[name] = self._asking.one(name, "sums", words)
-        return np.array([answer["sums"] for answer in answers.values()], float)
+    def _sums(
+        self,
+        agreements: Mapping[str, Agreement],
+        step: int,
+        key: tuple[int, int],
+        here: Positions,
+        there: Positions,
+    ) -> Float[np.ndarray, "party chain power"]:
+        """The parties' sums; one that was started again is told the agreement first, as often as that happens."""
+
+        def read(name: str, answer: Words) -> Float[np.ndarray, "chain power"] | None:
+            return checks.sums(answer, agreements[name].name, len(here), agreements[name].terms.batch_size)
+
+        asked = {name: Request(one.name, step, key, here, there).words() for name, one in agreements.items()}
+        answers: dict[str, Float[np.ndarray, "chain power"] | None] = dict.fromkeys(agreements)
+        left = list(agreements)
+        for _ in range(_RESTARTS):
+            answers |= self._asking.all("sums", {name: asked[name] for name in left}, read)
+            if not (left := [name for name, answer in answers.items() if answer is None]):
+                return np.array(list(answers.values()))
+            self._tell({name: agreements[name] for name in left})
+        raise BnnzooError(
+            f"party {left[0]}: was started again {_RESTARTS} times in one step; see why, and start the run again"
+        )
 
 
 def _line(party: Party | Line | str) -> Line:

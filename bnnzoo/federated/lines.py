@@ -8,11 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from bnnzoo.errors import UsageError
-from bnnzoo.federated.messages import Words
+from bnnzoo.errors import BnnzooError, UsageError
+from bnnzoo.federated.messages import Words, printable
+from bnnzoo.federated.plain import communications, take_words_only
 
 Wait = Callable[[float], Words]
-"""Waits at most so many seconds for an answer. Raises an OSError (a TimeoutError is one) where none came."""
+"""Waits at most so many seconds for an answer. Raises an OSError (a TimeoutError is one) where none came, and a
+BnnzooError where none can come."""
 
 
 @runtime_checkable
@@ -71,6 +73,7 @@ class DaskLine:
         return wait
 
     async def _ask(self, question: str, words: Words) -> Words:
+        take_words_only()
         # Taken while it is in use: an answer that comes late belongs to no question any more, and goes with its
         # connection.
         comm, self._comm = self._comm, None
@@ -79,10 +82,17 @@ class DaskLine:
                 comm = await self._dask.connect(self.address, deserialize=False, **self._connection)
             await comm.write({"question": question, "words": words})
             answer = await comm.read()
-        except BaseException:
+            if not isinstance(answer, dict):
+                raise TypeError("no mapping of names")
+        except BaseException as error:
             if comm is not None:
                 comm.abort()
-            raise
+            if isinstance(error, OSError) or not isinstance(error, Exception):
+                raise
+            raise BnnzooError(
+                f"{self.address}: no party is heard there ({type(error).__name__}: {printable(error)}); "
+                "give the address that `bnnzoo party serve` printed"
+            ) from error
         self._comm = comm
         return answer
 
@@ -93,19 +103,6 @@ class DaskLine:
                 cls._loop = asyncio.new_event_loop()
                 threading.Thread(target=cls._loop.run_forever, name="bnnzoo-lines", daemon=True).start()
             return cls._loop
-
-
-def communications() -> Any:
-    """Dask's communications.
-
-    Raises:
-        UsageError: where they are not installed.
-    """
-    try:
-        from distributed import comm
-    except ImportError:
-        raise UsageError("parties in other processes need Dask: pip install 'bnnzoo[dask]'") from None
-    return comm
 
 
 def security(ca: Path | None, cert: Path | None, key: Path | None, *, listening: bool = False) -> dict[str, Any]:

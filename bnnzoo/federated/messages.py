@@ -20,18 +20,44 @@ POWERS = 3
 """A party sends the sums of d, d^2 and d^3."""
 
 
+FINGERPRINT_LENGTH = 64
+"""Hexadecimal digits of a SHA-256."""
+
+
+class Terms(NamedTuple):
+    """What a party answers by. A run is agreed on them: with others its sums would be taken for what they are not."""
+
+    rows: int
+    batch_size: int
+    sampling: str
+    noise_sd: float
+    fingerprint: str
+    """A digest of the rows, keyed by the party's secret: who has not that one learns nothing of the rows by it."""
+
+    @classmethod
+    def of(cls, words: Words) -> Terms:
+        """Those of an offer."""
+        return cls(*(words[name] for name in cls._fields))
+
+
 class Agreement(NamedTuple):
-    """What all parties compute with: the model by name, and the scaling of all their rows."""
+    """What a party computes with: the model by name, the scaling of all parties' rows, and its own terms."""
 
     recipe: str
     signature: str
     scaling: Mapping[str, list[Any]]
     """x_mean, x_sd, y_mean, y_sd."""
+    terms: Terms
 
     @property
     def name(self) -> str:
         """A digest, by which requests name it."""
         return hashlib.sha256(json.dumps(self._asdict(), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def printable(text: object) -> str:
+    """What another process said, fit for a terminal."""
+    return "".join(c if c.isprintable() else " " for c in str(text)[:500])
 
 
 class Request(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import os
 import secrets
 from collections.abc import Sequence
@@ -16,10 +17,10 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from bnnzoo.assembly import Problem
-from bnnzoo.data import load
+from bnnzoo.data import Dataset, load
 from bnnzoo.errors import BnnzooError, UsageError
 from bnnzoo.federated.log import Log
-from bnnzoo.federated.messages import REFUSED, UNKNOWN, Agreement, Request, Words
+from bnnzoo.federated.messages import REFUSED, UNKNOWN, Agreement, Request, Terms, Words
 from bnnzoo.federated.scaling import moments
 from bnnzoo.federated.strata import power_sums
 from bnnzoo.posterior import AbstractPosterior
@@ -72,8 +73,8 @@ class Party:
             raise UsageError(f"{self.folder}: batch_size: must be from 2{most} (got {batch_size})")
         if not (np.isfinite(noise_sd) and noise_sd >= 0):
             raise UsageError(f"{self.folder}: noise_sd: must be >= 0 (got {noise_sd})")
-        self.batch_size, self.sampling, self.noise_sd = batch_size, sampling, float(noise_sd)
-        self._secret = secret or _kept_secret(self.folder / _SECRET)
+        self._secret = _kept_secret(self.folder / _SECRET) if secret is None else secret
+        self._terms = Terms(count, int(batch_size), sampling, float(noise_sd), _fingerprint(self._rows, self._secret))
         self._log = Log(self.folder)
         self._agreed: dict[str, AbstractPosterior] = {}
 
@@ -92,11 +93,8 @@ class Party:
         del words
         rows = self._rows
         return {
-            "rows": rows.num_data,
+            **self._terms._asdict(),
             "signature": rows.signature.to_json(),
-            "batch_size": self.batch_size,
-            "sampling": self.sampling,
-            "noise_sd": self.noise_sd,
             **moments(rows),
         }
 
@@ -104,6 +102,11 @@ class Party:
         agreement = Agreement(**words)
         if agreement.signature != self._rows.signature.to_json():
             raise UsageError(f"{self.folder.name}: the agreement is about other columns than this party has")
+        pairs = zip(Terms._fields, agreement.terms, self._terms, strict=True)
+        if changed := [name for name, then, now in pairs if then != now]:
+            raise UsageError(
+                f"{', '.join(changed)}: not as in its offer; start the party as it was then, or start the run again"
+            )
         scaling = {name: np.asarray(values, np.float32) for name, values in agreement.scaling.items()}
         problem = Problem.restored(
             {"recipe": agreement.recipe, "signature": agreement.signature},
@@ -114,7 +117,7 @@ class Party:
         return {"agreed": agreement.name}
 
     def _sums(self, words: Words) -> Words:
-        request = Request.of(words)
+        request, terms = Request.of(words), self._terms
         posterior = self._agreed.get(request.agreement)
         if posterior is None:
             return {UNKNOWN: request.agreement}
@@ -123,10 +126,10 @@ class Party:
         key = jnp.asarray(request.digest(self._secret), jnp.uint32)
         with arithmetic("float32"):
             d, noise = _differences(
-                posterior, request.here, request.there, key, self.batch_size, self.sampling == "disjoint"
+                posterior, request.here, request.there, key, terms.batch_size, terms.sampling == "disjoint"
             )
-        sums = power_sums(np.asarray(d), self.noise_sd * np.asarray(noise, np.float64))
-        return {"sums": sums.tolist()}
+        sums = power_sums(np.asarray(d), terms.noise_sd * np.asarray(noise, np.float64))
+        return {"used": terms.batch_size, "sums": sums.tolist()}
 
 
 @eqx.filter_jit
@@ -148,6 +151,14 @@ def _differences(
         return d, jax.random.normal(key_noise)
 
     return jax.vmap(one)(jnp.arange(len(here), dtype=jnp.uint32), jnp.asarray(here), jnp.asarray(there))
+
+
+def _fingerprint(rows: Dataset, secret: bytes) -> str:
+    """The same for the same rows; whoever has not the secret cannot try by it which rows they are."""
+    found = hmac.new(secret, rows.signature.to_json().encode(), "sha256")
+    for values in (rows.x, rows.y):
+        found.update(np.ascontiguousarray(values).reshape(-1).data)
+    return found.hexdigest()
 
 
 def _kept_secret(path: Path) -> bytes:

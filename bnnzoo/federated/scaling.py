@@ -9,6 +9,8 @@ import numpy as np
 
 from bnnzoo.data import Dataset, Scaler, Signature
 
+_POWERS = {"sum": 1, "square": 2}
+
 
 def moments(rows: Dataset) -> dict[str, Any]:
     """Sums and sums of squares: of each input column, of all pixels together; and of the targets of a regression."""
@@ -17,8 +19,16 @@ def moments(rows: Dataset) -> dict[str, Any]:
     return {
         f"{name}_{what}": np.sum(values.astype(np.float64) ** power, 0).tolist()
         for name, values in columns.items()
-        for what, power in (("sum", 1), ("square", 2))
+        for what, power in _POWERS.items()
     }
+
+
+def moment_shapes(like: Signature) -> dict[str, tuple[int, ...]]:
+    """Of the moments of such rows, by their names."""
+    columns = {"x": () if len(like.shape) > 1 else like.shape}
+    if like.task == "regression":
+        columns["y"] = (len(like.target_names),)
+    return {f"{name}_{what}": shape for name, shape in columns.items() for what in _POWERS}
 
 
 def scaler_of(
@@ -51,7 +61,7 @@ def no_rows(like: Signature) -> Dataset:
 
 def _moments(offers: Sequence[Mapping[str, Any]], name: str, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Mean and sd; sd 1 where all values are equal, as far as their sums can say."""
-    first, second = (np.sum([offer[f"{name}_{what}"] for offer in offers], 0) / count for what in ("sum", "square"))
+    first, second = (np.sum([offer[f"{name}_{what}"] for offer in offers], 0) / count for what in _POWERS)
     variance = second - first**2
     is_constant = variance <= 1e-12 * second
     return first, np.sqrt(np.where(is_constant, 1.0, variance))

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from bnnzoo.federated.lines import communications
 from bnnzoo.federated.party import Party
+from bnnzoo.federated.plain import communications, take_words_only
 
 
 def serve(
@@ -19,8 +19,7 @@ def serve(
 ) -> None:
     """Answer for a party until the process ends, over `dask.distributed`'s communications and nothing else of Dask.
 
-    A Dask worker runs what its scheduler sends; this runs what is in `Party`. From here on this process opens no
-    pickle that comes over a connection of Dask.
+    A Dask worker runs what its scheduler sends; this runs what is in `Party`, and reads plain words.
 
     Args:
         address: where, such as tcp://127.0.0.1:8801; port 0 takes a free one.
@@ -31,7 +30,6 @@ def serve(
         UsageError: where Dask is not installed.
     """
     dask = communications()
-    _open_no_pickle()
     asyncio.run(_serve(dask, party, address, listening or {}, ready))
 
 
@@ -44,22 +42,20 @@ async def _serve(
                 message = await comm.read()
                 # One question at a time: a party has one log.
                 await comm.write(party.answer(message["question"], message["words"]))
-        except (OSError, LookupError, TypeError, ValueError):
+        except Exception:
             comm.abort()  # it was closed, or speaks another language
 
-    async with dask.listen(address, answer, deserialize=False, **listening) as listener:
+    async def greet(comm: Any) -> None:
+        try:
+            await dask_greets(comm)
+        except Exception as error:
+            comm.abort()
+            raise dask.CommClosedError("it speaks another language") from error
+
+    take_words_only()
+    listener = dask.listen(address, answer, deserialize=False, **listening)
+    dask_greets, listener.on_connection = listener.on_connection, greet
+    async with listener:
         if ready is not None:
             ready(listener.contact_address)
         await asyncio.Event().wait()
-
-
-def _open_no_pickle() -> None:
-    """Dask opens pickles in messages, also of a listener that deserialises nothing: who can connect could run code."""
-    from distributed.protocol import core
-
-    class Refusing:
-        @staticmethod
-        def loads(*_: Any, **__: Any) -> Any:
-            raise ValueError("a pickled object is refused")
-
-    core.pickle = Refusing  # pyright: ignore[reportAttributeAccessIssue, reportPrivateImportUsage]

@@ -8,6 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from bnnzoo.federated.messages import Terms
+
 
 class Stratum(NamedTuple):
     """What a party draws of its rows for a step, and the noise that it adds to their sum."""
@@ -16,6 +18,11 @@ class Stratum(NamedTuple):
     used: int
     disjoint: bool
     noise_sd: float
+
+    @classmethod
+    def of(cls, terms: Terms) -> Stratum:
+        """Of a party that answers by these."""
+        return cls(terms.rows, terms.batch_size, terms.sampling == "disjoint", terms.noise_sd)
 
     @property
     def left(self) -> float:
@@ -77,14 +84,17 @@ def stratified(sums: Float[np.ndarray, "party chain power"], strata: Sequence[St
         mean  = sum_k N mean(d)
         sigma2 = sum_k N^2 s^2 / K (1 - K/N where no row comes twice) + sum_k (N/K)^2 noise_sd^2
         third = sum_k N^3 m3 / K^2 (times (1 - K/N)(1 - 2K/N) likewise)
+
+    Where sums are not finite (there is no likelihood) neither is the change, and no number among these is right.
     """
     rows, used, left, noise = (
         np.array(values, float)[:, None]
         for values in zip(*((one.rows, one.used, one.left, one.noise_sd) for one in strata), strict=True)
     )
     first, second, third = (sums[..., i] / used for i in range(sums.shape[-1]))
-    square = np.maximum(second - first**2, 0.0)
-    cube = third - 3 * first * second + 2 * first**3
+    with np.errstate(over="ignore", invalid="ignore"):
+        square = np.maximum(second - first**2, 0.0)
+        cube = third - 3 * first * second + 2 * first**3
     # Of rows drawn without replacement: 1 - 2K/N, as far as N is large.
     leaning = np.where(left < 1, left * (2 * left - 1), 1.0)
     scale = power * rows
