@@ -13,12 +13,15 @@ import pytest
 from gaussian_mean import Z, agrees, scores
 from scipy import stats
 
+import bnnzoo
+from bnnzoo.assembly.parts import make_parts
 from bnnzoo.errors import UsageError
 from bnnzoo.models import Linear, Mlp
 from bnnzoo.posterior import NetworkPosterior
 from bnnzoo.posterior.likelihoods import Gaussian, StudentT
 from bnnzoo.posterior.priors import FanIn, Hierarchical, Normal
 from bnnzoo.posterior.priors import Laplace as LaplacePrior
+from bnnzoo.recipe import resolve
 from bnnzoo.samplers import Gibbs
 from bnnzoo.samplers._conjugate import conjugate, draw_layer
 from bnnzoo.testing.targets import regression
@@ -134,6 +137,65 @@ def test_a_noise_scale_is_drawn_by_rejection_and_the_joint_law_kept():
     assert abs(squares.mean() - sd**2) < Z * squares.std() / CHAINS**0.5
     assert abs(logs.mean() - _scale_moments(x, y, halfnormal=False)[0]) > 2 * Z * sd / CHAINS**0.5
     assert not found["diverging"].any()
+
+
+def test_each_target_has_a_noise_scale_of_its_own():
+    """As the assembly puts two targets together: under a normal prior each is a regression of its own, with its own
+    noise. The positive control: the law of one scale for both, which is neither's."""
+    x, y = _rows(8)
+    y = np.concatenate([2 * y, 0.3 * y[::-1]], 1)
+    recipe = resolve("linear", "gibbs", [], {"likelihood": "gaussian", "sampler.conditionals": "conjugate"})
+    parts = make_parts(recipe, "regression", 2)
+    network = Linear().build((1,), 2, key=jax.random.key(0))
+    posterior = NetworkPosterior.of(network, parts.likelihood, Normal(), x, y)
+    parts.sampler.check(posterior)
+    values, found = _ends(parts.sampler, posterior, steps=25, chains=4000)
+    laws = [_scale_moments(x, y[:, t : t + 1], halfnormal=True) for t in range(2)]
+    for logs, (mean, sd) in zip(values[:, -2:].T, laws, strict=True):
+        assert abs(logs.mean() - mean) < Z * sd / len(logs) ** 0.5
+        squares = (logs - mean) ** 2
+        assert abs(squares.mean() - sd**2) < Z * squares.std() / len(logs) ** 0.5
+        both = np.log(np.mean(np.exp([2 * m for m, _ in laws]))) / 2
+        assert abs(logs.mean() - both) > 2 * Z * sd / len(logs) ** 0.5
+    assert not found["diverging"].any()
+
+
+@pytest.mark.parametrize("prior", [pytest.param("normal", marks=pytest.mark.slow), "laplace"])
+def test_two_targets_of_a_run_have_two_scales(prior, tmp_path):
+    """Noise of 1 and 0.1 beside it, in units of the targets; only the scales are conjugate under laplace."""
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(400, 1))
+    y = np.concatenate([rng.normal(size=(400, 1)), x + 0.1 * rng.normal(size=(400, 1))], 1)
+    sampler = {"name": "gibbs", "conditionals": "conjugate"}
+    options = {"chains": 2, "warmup": 50, "draws": 100, "init": "prior", "prior": prior, "seed": 1}
+    run = bnnzoo.sample("linear", sampler, data=(x, y), out=tmp_path / "run.nc", standardise=False, **options)
+    scales = run.posterior["posterior"]["likelihood_scale"].values.mean((0, 1))
+    np.testing.assert_allclose(scales, [1, 0.1], rtol=0.2)
+
+
+def test_a_layer_of_many_data_is_drawn_from_its_law_in_float32():
+    """Variances from 6e-8 to 1: equations of sums of squares would miss the mean by more than a standard deviation."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(10_000, 2)).astype(np.float32)
+    y = (np.sin(2 * x[:, :1]) + 0.1 * rng.normal(size=(10_000, 1))).astype(np.float32)
+    network = Mlp((50,)).build((2,), 1, key=jax.random.key(1))
+    posterior = NetworkPosterior.of(network, Gaussian(scale=0.1), Normal(), x, y)
+    theta, layer = posterior.start(key=jax.random.key(2)), conjugate(posterior).layer
+    draws = jax.jit(
+        lambda theta: jax.lax.map(
+            lambda key: draw_layer(posterior, layer, theta, key=key), jax.random.split(jax.random.key(3), 500)
+        )
+    )
+    values = np.asarray(draws(theta), float)[:, layer]
+    at = {name: np.asarray(value, float) for name, value in posterior.layout.unflatten(theta).items()}
+    hidden = np.tanh(x.astype(float) @ at["layers_0_weight"].T + at["layers_0_bias"])
+    design = np.column_stack([hidden, np.ones(len(x))])
+    precisions, vectors = np.linalg.eigh(design.T @ design / np.float32(0.1) ** 2 + np.eye(51))
+    assert precisions[-1] > 1e7
+    centre = (design @ vectors).T @ y[:, 0] / np.float32(0.1) ** 2 / precisions
+    whitened = (values @ vectors - centre) * precisions**0.5
+    assert all(agrees(scores(z)) for z in whitened.T)
+    assert not agrees(scores(whitened[:, 0] + 0.5))
 
 
 def test_where_no_proposal_of_a_scale_is_kept_it_stays():

@@ -133,10 +133,17 @@ class AbstractPosterior(eqx.Module):
         return passes.each(self.data, self.num_data, function)
 
     def sum_over_data(
-        self, function: Callable[[Any, Float[Array, " batch"]], PyTree[Array]], *, rows: int
+        self,
+        function: Callable[[Any, Float[Array, " batch"]], PyTree[Array]],
+        *,
+        rows: int,
+        add: Callable[[Array, Array], Array] = jnp.add,
     ) -> PyTree[Array]:
         """The sum over blocks of `rows` data of `function(batch, weights)`.
 
         A datum that another block has seen already has weight 0, the others 1.
+
+        Args:
+            add: how two blocks' values make one, where not by addition; zeros change nothing.
         """
-        return passes.summed(self.data, self.num_data, function, size=rows)
+        return passes.summed(self.data, self.num_data, function, size=rows, add=add)

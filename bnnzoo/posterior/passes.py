@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from math import prod
 from typing import Any
@@ -33,23 +34,30 @@ def each(
 
 
 def summed(
-    data: PyTree, num_data: int, function: Callable[[PyTree, Float[Array, " batch"]], PyTree[Array]], *, size: int
+    data: PyTree,
+    num_data: int,
+    function: Callable[[PyTree, Float[Array, " batch"]], PyTree[Array]],
+    *,
+    size: int,
+    add: Callable[[Array, Array], Array] = jnp.add,
 ) -> PyTree[Array]:
     """The sum of `function(batch, weights)` over blocks of `size` of the first `num_data` rows.
 
-    The last block overlaps the one before it: a row that was seen already has weight 0, the others 1.
+    The last block overlaps the one before it: a row that was seen already has weight 0, the others 1. The sum is by
+    `add`, to which zeros are nothing.
     """
     shards = _shards(data)
     if shards == 1:
-        return _summed(jax.tree.map(jnp.asarray, data), 0, num_data, num_data, size, function)
+        return _summed(jax.tree.map(jnp.asarray, data), 0, num_data, num_data, size, function, add)
     folded = _folded(data, shards)
     length = jax.tree.leaves(folded)[0].shape[1]
 
     def of_shard(shard: PyTree, first: Int[Array, ""]) -> PyTree[Array]:
-        return _summed(shard, first, length, num_data, size // shards, function)
+        return _summed(shard, first, length, num_data, size // shards, function, add)
 
     sums = jax.vmap(of_shard, spmd_axis_name=DATA_AXIS)(folded, length * jnp.arange(shards))
-    return jax.tree.map(lambda leaf: jnp.sum(leaf, 0), sums)
+    # One reduction for all devices, where there is one.
+    return jax.tree.map(lambda leaf: jnp.sum(leaf, 0) if add is jnp.add else functools.reduce(add, leaf), sums)
 
 
 def _widest(data: PyTree, function: Callable[[PyTree], Array]) -> int:
@@ -108,6 +116,7 @@ def _summed(
     num_data: int,
     size: int,
     function: Callable[[PyTree, Float[Array, " batch"]], PyTree[Array]],
+    add: Callable[[Array, Array], Array],
 ) -> PyTree[Array]:
     """Of `length` rows, the number of the first of which is `first`; rows from `num_data` on do not count."""
     size = min(length, max(1, size))
@@ -120,5 +129,4 @@ def _summed(
         return function(batch, new.astype(jnp.zeros(()).dtype))
 
     zero = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(block, 0))
-    add = lambda i, sums: jax.tree.map(jnp.add, sums, block(i))  # noqa: E731
-    return jax.lax.fori_loop(0, -(-length // size), add, zero)
+    return jax.lax.fori_loop(0, -(-length // size), lambda i, sums: jax.tree.map(add, sums, block(i)), zero)

@@ -1,4 +1,4 @@
-"""Conditionals that are known: of a last layer under Gaussian noise and a normal prior, and of that noise's scale."""
+"""Conditionals that are known: of a last layer under Gaussian noise and a normal prior, and of that noise's scales."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
-from jax.scipy.linalg import cho_solve, solve_triangular
+from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from bnnzoo.posterior import AbstractPosterior, NetworkPosterior
 from bnnzoo.posterior.likelihoods import Gaussian
+from bnnzoo.samplers._triangle import joined, over_data
 from bnnzoo.samplers.kernel import choose, standard_normal
 
 _ROWS = 1024
@@ -73,69 +74,76 @@ def draw_layer(
 ) -> Float[Array, " dim"]:
     """theta with the layer w drawn from N(P^-1 b, P^-1), its conditional given the rest.
 
-    With outputs f_i = f_i0 + J_i w, noise s and prior N(m, diag(v)):
+    With outputs f_it = f_it0 + J_it w, noise s_t and prior N(m, diag(v)):
 
-        P = (beta / s^2) sum_i J_i' J_i + diag(1 / v),   b = (beta / s^2) sum_i J_i' (y_i - f_i0) + m / v
+        P = beta sum_it J_it' J_it / s_t^2 + diag(1 / v),   b = beta sum_it J_it' (y_it - f_it0) / s_t^2 + m / v
+
+    P = T'T is never made: T is the triangle of the rows J_it sqrt(beta) / s_t and diag(1 / sqrt(v)), and the draw is
+    w + T^-1 (z + eps), z what is left of y - f and m - w at the present w when T's reflections are done to them.
     """
-    size, still = layer.stop - layer.start, theta.at[layer].set(0.0)
+    size, now = layer.stop - layer.start, theta[layer]
+    likelihood: Any = posterior.likelihood_at(theta)
+    root = jnp.sqrt(jnp.asarray(posterior.likelihood_power, theta.dtype)) / likelihood.scale
 
-    def sums(batch: Any, weights: Float[Array, " batch"]) -> tuple[Array, Array]:
-        x, y = jnp.asarray(batch.x), jnp.asarray(batch.y)
-
+    def rows(batch: Any, weights: Float[Array, " batch"]) -> Float[Array, "row column"]:
         def outputs(row: Array) -> tuple[Array, Array]:
             def of_layer(w: Float[Array, " layer"]) -> tuple[Array, Array]:
-                found = posterior.outputs(still.at[layer].set(w), row[None])[0]
+                found = posterior.outputs(theta.at[layer].set(w), row[None])[0]
                 return found, found
 
-            return jax.jacrev(of_layer, has_aux=True)(jnp.zeros(size, theta.dtype))
+            return jax.jacrev(of_layer, has_aux=True)(now)
 
-        slopes, base = jax.vmap(outputs)(x)
-        slopes, rest = slopes.reshape(-1, size), (y - base).reshape(-1)
-        weights = jnp.repeat(weights, rest.shape[0] // weights.shape[0])
-        return (slopes * weights[:, None]).T @ slopes, slopes.T @ (weights * rest)
+        slopes, base = jax.vmap(outputs)(jnp.asarray(batch.x))
+        both = jnp.concatenate([slopes, (jnp.asarray(batch.y) - base)[..., None]], -1)
+        scale = weights[:, None] * jnp.broadcast_to(root, base.shape)
+        return (both * scale[..., None]).reshape(-1, size + 1)
 
-    inner, outer = posterior.sum_over_data(sums, rows=_ROWS)
     prior: Any = _prior(posterior, theta)
-    likelihood: Any = posterior.likelihood_at(theta)
     dim = posterior.layout.network.dim
     loc, sd = (jnp.broadcast_to(jnp.asarray(value, theta.dtype), (dim,))[layer] for value in (prior.loc, prior.scale))
-    each = posterior.likelihood_power / likelihood.scale**2
-    lower = jnp.linalg.cholesky(each * inner + jnp.diag(sd**-2))
-    centre = cho_solve((lower, True), each * outer + loc / sd**2)
-    noise = solve_triangular(lower, standard_normal(centre, key=key), lower=True, trans="T")
-    return theta.at[layer].set(centre + noise)
+    known = jnp.concatenate([jnp.diag(1 / sd), ((loc - now) / sd)[:, None]], 1)
+    upper = joined(over_data(posterior, rows, size=max(_ROWS, size)), known)
+    eps = standard_normal(now, key=key)
+    return theta.at[layer].add(solve_triangular(upper[:size, :size], upper[:size, size] + eps))
 
 
 def draw_scale(
     posterior: NetworkPosterior, scale: slice, theta: Float[Array, " dim"], *, key: PRNGKeyArray
 ) -> Float[Array, " dim"]:
-    """theta with the noise scale s drawn from its conditional given the rest, by rejection.
+    """theta with each noise scale s drawn from its conditional given the rest, by rejection.
 
-    Under s ~ HalfNormal(1), and with S the sum of squared residuals of N T targets, the precision h = s^-2 has the
-    density h^(beta N T / 2 - 3/2) exp(-beta S h / 2) exp(-1 / (2 h)): a draw of a gamma law is kept with probability
-    exp(-s^2 / 2).
+    Under s ~ HalfNormal(1), and with S the sum of the squares of the residuals that s is of, K in number (N for each
+    target's own), the precision h = s^-2 has the density h^(beta K / 2 - 3/2) exp(-beta S h / 2) exp(-1 / (2 h)): a
+    draw of a gamma law is kept with probability exp(-s^2 / 2). Given the rest, targets' scales are independent.
     """
-    squares = posterior.over_data(
-        lambda batch: jnp.sum((jnp.asarray(batch.y) - posterior.outputs(theta, jnp.asarray(batch.x))) ** 2, 1)
-    )
+    number = scale.stop - scale.start
+
+    def squares(batch: Any) -> Float[Array, "batch scale"]:
+        residuals = jnp.asarray(batch.y) - posterior.outputs(theta, jnp.asarray(batch.x))
+        return jnp.sum(residuals.reshape(len(residuals), number, -1) ** 2, 2)
+
     power = jnp.asarray(posterior.likelihood_power, theta.dtype)
-    shape = (power * posterior.num_data * prod(posterior.data.y.shape[1:]) - 1) / 2
-    rate = power * jnp.sum(squares) / 2
+    shape = (power * posterior.num_data * (prod(posterior.data.y.shape[1:]) // number) - 1) / 2
+    rates = power * jnp.sum(posterior.over_data(squares), 0) / 2
 
-    def searching(carry: tuple[Array, Array, Array]) -> Bool[Array, ""]:
-        tried, kept, _ = carry
-        return ~kept & (tried < _TRIES)
+    def one(rate: Float[Array, ""], now: Float[Array, ""], key: PRNGKeyArray) -> Float[Array, ""]:
+        def searching(carry: tuple[Array, Array, Array]) -> Bool[Array, ""]:
+            tried, kept, _ = carry
+            return ~kept & (tried < _TRIES)
 
-    def propose(carry: tuple[Array, Array, Array]) -> tuple[Int[Array, ""], Bool[Array, ""], Float[Array, ""]]:
-        tried, _, _ = carry
-        key_gamma, key_keep = jax.random.split(jax.random.fold_in(key, tried))
-        square = rate / jax.random.gamma(key_gamma, shape, dtype=theta.dtype)
-        kept = jax.random.exponential(key_keep, dtype=theta.dtype) > square / 2
-        return tried + 1, kept, jnp.log(square) / 2
+        def propose(carry: tuple[Array, Array, Array]) -> tuple[Int[Array, ""], Bool[Array, ""], Float[Array, ""]]:
+            tried, _, _ = carry
+            key_gamma, key_keep = jax.random.split(jax.random.fold_in(key, tried))
+            square = rate / jax.random.gamma(key_gamma, shape, dtype=theta.dtype)
+            kept = jax.random.exponential(key_keep, dtype=theta.dtype) > square / 2
+            return tried + 1, kept, jnp.log(square) / 2
 
-    start = (jnp.zeros((), jnp.int32), jnp.zeros((), bool), jnp.zeros((), theta.dtype))
-    _, kept, value = jax.lax.while_loop(searching, propose, start)
-    return choose(kept, theta.at[scale].set(value), theta)
+        start = (jnp.zeros((), jnp.int32), jnp.zeros((), bool), jnp.zeros((), theta.dtype))
+        _, kept, value = jax.lax.while_loop(searching, propose, start)
+        return choose(kept, value, now)
+
+    keys = jax.random.split(key, number) if number > 1 else key[None]
+    return theta.at[scale].set(jax.vmap(one)(rates, theta[scale], keys))
 
 
 def _prior(posterior: NetworkPosterior, theta: Float[Array, " dim"]) -> dist.Distribution:
