@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import tiny
@@ -15,6 +17,7 @@ from bnnzoo.errors import BnnzooError, UsageError
 from bnnzoo.evaluation import diagnostics
 from bnnzoo.finding import sentence
 from bnnzoo.samplers import Importance, Rejection
+from bnnzoo.samplers.rejection import _log_uniform
 from bnnzoo.sampling.loop import Keys, chunks
 from bnnzoo.sampling.placement import place
 from bnnzoo.testing.targets import (
@@ -73,6 +76,20 @@ def test_rejection_accepts_as_often_as_is_known():
     # Positive control: draws of the prior have other moments.
     prior = np.random.default_rng(0).normal(size=found["theta"].shape)
     assert (moments(prior, np.ones(len(tries)))[1] > 2 * sd).all()
+
+
+def test_acceptance_below_the_grid_of_a_uniform_number_is_what_it_says():
+    """All pairs of the words near 0 are there: P(log u < -t) is exp(-t), to the grid's square, down to e^-31."""
+    grid = float(np.finfo(np.float32).eps)
+    tails = (np.arange(2**12) + np.float32(0.5)) / np.float32(2**12)
+    lowest = 1 - np.arange(1, 4, dtype=np.float32) * np.float32(grid)
+    logs = jax.jit(jax.vmap(jax.vmap(_log_uniform, (None, 0)), (0, None)))(lowest, tails.astype(np.float32))
+    np.testing.assert_allclose(
+        np.exp(np.sort(np.ravel(logs).astype(float))), (np.arange(3 * 2**12) + 0.5) * grid / 2**12, rtol=1e-3
+    )
+    last = np.float32(1 - grid)
+    assert np.exp(float(_log_uniform(jnp.float32(last), jnp.float32(last)))) == pytest.approx(grid**2 / 2, rel=1e-5)
+    assert float(_log_uniform(jnp.float32(0), jnp.float32(0))) <= 0
 
 
 def test_importance_has_the_known_moments(weighted):
