@@ -64,6 +64,19 @@ def test_the_estimate_is_of_the_error_that_is_there():
     assert abs(heavy - 1 - noise * 1.5 / (2 * 0.5 * (1 - LENGTH / 2))) < 4 * error < 1.0
 
 
+def test_the_estimate_is_of_the_last_step():
+    """At the end of a cycle, whose last step hardly moves, and not of the next cycle's first, which is its longest."""
+    posterior = GaussianMean.of(N)
+    fields: Any = {"step_size": LENGTH * posterior.sd**2, "batch_size": N, "sampling": "disjoint"}
+    sampler = Sgld(schedule="cyclical", cycle=10, **fields)
+    state = sampler.init(posterior, jnp.asarray([posterior.mean], jnp.float32), num_warmup=0, key=jax.random.key(0))
+    look = jax.jit(lambda state: sampler.inspect(posterior, state, key=jax.random.key(1))["variance_ratio"])
+    for done, step in ((0, 0), (1, 0), (10, 9), (11, 0)):
+        length = LENGTH * (1 + np.cos(np.pi * step / 10)) / 2
+        at = eqx.tree_at(lambda s: s.count, state, jnp.uint32(done))
+        assert float(look(at)) == pytest.approx(1 / (1 - length / 2), rel=1e-3)
+
+
 def test_a_chain_that_diverges_says_so():
     posterior = GaussianMean.of(N)
     for kind in (Sgld, Sghmc, SmsUbu):

@@ -105,7 +105,8 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
         By the means of curvature and noise over theta's coordinates: of an average direction, not of the worst.
         """
         known: Any = state
-        metric, eta = self.metric(state), self.eta(known.count, known.position)
+        # Of the step that was made last: the count is of steps made, and a new cycle's step would be its longest.
+        metric, eta = self.metric(state), self.eta(jnp.maximum(known.count, 1) - 1, known.position)
 
         def gradient(theta: Float[Array, " dim"], key: PRNGKeyArray) -> Float[Array, " dim"]:
             return self.gradient(posterior, theta, known.anchor, self.batch(posterior, key=key))[1]
