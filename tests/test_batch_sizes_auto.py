@@ -10,10 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import tiny
+from gaussian_mean import GaussianMean
 from scipy.special import ndtr, ndtri
 
 from bnnzoo import zoo
-from bnnzoo.errors import InterruptedRunError
+from bnnzoo.errors import InterruptedRunError, UsageError
 from bnnzoo.samplers import Penalty
 from bnnzoo.samplers._batch_sizes import START, Seen, Sizes, resized, split, whole
 from bnnzoo.sampling import backend
@@ -98,10 +99,67 @@ def test_a_size_is_cut_into_twenty_batches():
     assert whole(442) == Sizes(26, 17, True)
 
 
+def test_what_is_given_stays_and_the_other_moves():
+    """And of data that leave no room for two batches, none twice, two that may share some."""
+    asks: dict[str, Any] = {"target_acceptance": 0.45, "target_sigma2": 1.5, "least_factor": 0.0, "budget": 10_000}
+
+    def then(now: Sizes, num_data: int, sampling: str = "replacement", **given: int) -> Sizes:
+        return resized(now, seen(1.5, 0.53), num_data=num_data, sampling=sampling, **asks, **given)
+
+    assert then(Sizes(32, 20, False), 10**6) == Sizes(128, 20, False)
+    assert then(Sizes(32, 20, False), 10**6, size=32) == Sizes(32, 80, False)
+    assert then(Sizes(64, 10, False), 10**6, batches=10) == Sizes(256, 10, False)
+    assert then(Sizes(400, 2, False), 10**6, size=4000) == Sizes(4000, 1, False)
+    assert then(Sizes(400, 2, False), 10**6, size=4000, fewest=2) == Sizes(4000, 2, False)
+    assert then(Sizes(32, 20, False), 3000, "auto", size=300) == Sizes(300, 10, True)
+    assert then(Sizes(32, 20, False), 3001, "auto", size=300) == Sizes(300, 10, True)
+    assert then(Sizes(32, 20, False), 3000, "auto", batches=7) == Sizes(428, 7, True)
+    assert then(Sizes(32, 20, True), 3000, "disjoint", size=3000, fewest=2) == Sizes(3000, 1, True)
+    assert then(Sizes(32, 20, False), 3000, "auto", size=1600, fewest=2) == Sizes(1600, 2, False)
+
+
+@pytest.mark.parametrize(("name", "value"), [("batch_size", 30), ("num_batches", 7)])
+def test_warm_up_keeps_the_size_that_is_given(name, value):
+    sampler = Penalty(sampling="replacement", **{name: value})
+    found = tiny.run("penalty", sampler_object=sampler, num_warmup=200, num_draws=20)
+    other = "num_batches" if name == "batch_size" else "batch_size"
+    assert {getattr(chunk.sampler, name) for chunk in found} == {value}
+    assert getattr(found[-1].sampler, other) not in ("auto", *START)
+    used = {int(np.prod(chunk.sampler.sizes(tiny.problem("penalty").posterior.num_data))) for chunk in found}
+    assert len(used) > 1
+
+
+def test_batch_means_of_all_data_move_whatever_their_number():
+    """23 data are one batch: its variance over batches is not a number, and its noise is none."""
+    posterior = GaussianMean.of(23)
+    sampler = Penalty(variance="batch-means", step_size=0.1)
+    assert sampler.plan(23) == Sizes(23, 1, True)
+    sampler.check(posterior)
+    state = sampler.init(posterior, jnp.zeros(1), num_warmup=0, key=jax.random.key(0))
+    one = jax.jit(jax.vmap(lambda key: sampler.step(posterior, state, key=key)[1]))
+    stats = one(jax.random.split(jax.random.key(1), 50))
+    assert (stats["sigma2"] == 0).all()
+    assert (stats["skew_bias"] == 0).all()
+    assert stats["accepted"].mean() > 0.2
+    settled, _ = sampler.tune(
+        posterior,
+        jax.tree.map(lambda leaf: leaf[None], state),
+        final=True,
+        key=jax.random.key(2),
+        num_steps=1,
+    )
+    assert (settled.batch_size, settled.num_batches, settled.sampling) == (23, 1, "disjoint")
+    settled.check(posterior)
+    for fields in ({"num_batches": 1}, {"num_batches": 1, "batch_size": 20, "sampling": "disjoint"}):
+        with pytest.raises(UsageError, match="use 2 or more"):
+            Penalty(variance="batch-means", **fields).check(posterior)
+
+
 def test_sizes_without_warm_up_are_the_start():
     assert Penalty().sizes(10**6) == START == (50, 20)
     assert Penalty(sampling="disjoint").sizes(200) == (10, 20)
     assert Penalty(batch_size=7).sizes(10**6) == (7, 20)
+    assert Penalty(batch_size=60, sampling="disjoint").sizes(200) == (60, 3)
     found = tiny.run("penalty", sampler_object=Penalty(step_size=0.01, sampling="replacement"), num_warmup=0)
     assert found[-1].sampler.sizes(400) == START
 

@@ -169,7 +169,7 @@ def test_two_targets_of_a_run_have_two_scales(prior, tmp_path):
     sampler = {"name": "gibbs", "conditionals": "conjugate"}
     options = {"chains": 2, "warmup": 50, "draws": 100, "init": "prior", "prior": prior, "seed": 1}
     run = bnnzoo.sample("linear", sampler, data=(x, y), out=tmp_path / "run.nc", standardise=False, **options)
-    scales = run.posterior["posterior"]["likelihood_scale"].values.mean((0, 1))
+    scales = np.mean(run.posterior["posterior"]["likelihood_scale"].to_numpy(), (0, 1))
     np.testing.assert_allclose(scales, [1, 0.1], rtol=0.2)
 
 

@@ -85,7 +85,8 @@ def at_start(size: int | str, batches: int | str, sampling: str, num_data: int) 
     number = START[1] if isinstance(batches, str) else batches
     disjoint = sampling == "disjoint"
     if not isinstance(size, str):
-        return Sizes(size, number, disjoint)
+        fits = disjoint and isinstance(batches, str)
+        return Sizes(size, max(1, min(number, num_data // size)) if fits else number, disjoint)
     if sampling in ("replacement", "importance") or START[0] * number <= num_data:
         return Sizes(START[0], number, disjoint)
     number = min(number, num_data) if isinstance(batches, str) else number
@@ -102,6 +103,9 @@ def resized(
     target_sigma2: float,
     least_factor: float,
     budget: int,
+    size: int | None = None,
+    batches: int | None = None,
+    fewest: int = 1,
 ) -> Sizes:
     """The batches at which acceptance and sigma2 reach their targets at the same step size.
 
@@ -117,7 +121,10 @@ def resized(
         sampling: `auto` uses no datum twice from N / 2 on, and then all N where the budget allows.
         least_factor: of the change; 2 for a proposal whose gradients come from a batch as they are, and which a larger
             batch serves twice.
-        budget: K at most.
+        budget: K at most, unless what is given asks for more.
+        size: n, where it is given, and then M alone moves.
+        batches: M, where it is given, and then n alone moves.
+        fewest: batches that the variance needs where some data are left out.
     """
     sigma2, acceptance, skew_bias = (float(np.mean(v)) for v in (seen.sigma2, seen.acceptance, seen.skew_bias))
     at_target = max((2 * ndtri(target_acceptance / 2)) ** 2 - target_sigma2, 0.1)
@@ -128,13 +135,20 @@ def resized(
     # Powers of two: every size is a program of its own to compile.
     steps = math.floor(math.log2(max(wanted, _FEWEST) / _FEWEST) + 0.75)
     used = min(_FEWEST * 2**steps, budget, num_data)
-    if sampling != "auto":
-        return split(used, disjoint=sampling == "disjoint")
-    disjoint = 2 * used > num_data
-    return whole(num_data) if disjoint and num_data <= budget else split(used, disjoint=disjoint)
+    disjoint = sampling == "disjoint" or (sampling == "auto" and 2 * used > num_data)
+    if sampling == "auto" and disjoint and num_data <= budget:
+        if size is None and batches is None:
+            return whole(num_data)
+        used = num_data
+    if size is None:
+        return split(used, batches, disjoint=disjoint)
+    most = num_data // size if disjoint else used
+    if most < fewest and size < num_data:
+        return Sizes(size, fewest, False)
+    return Sizes(size, max(1, min(max(fewest, used // size), most)), disjoint)
 
 
-def split(used: int, *, disjoint: bool) -> Sizes:
-    """K data as near as twenty batches allow, and not more."""
-    batches = min(_NUM_BATCHES, used)
-    return Sizes(used // batches, batches, disjoint)
+def split(used: int, batches: int | None = None, *, disjoint: bool) -> Sizes:
+    """K data as near as so many batches allow, by default twenty, and not more."""
+    batches = min(_NUM_BATCHES, used) if batches is None else batches
+    return Sizes(max(1, used // batches), batches, disjoint)

@@ -27,8 +27,9 @@ def estimated(
 ) -> Difference:
     """delta and its variance from the differences of the K data of a step, the same number in each of its batches.
 
-    With replacement Var(delta) = beta^2 N^2 / K s^2; disjoint batches have 1 - K/N of it. Differences that were drawn
-    with probabilities p_i come divided by N p_i, and need nothing else.
+    With replacement Var(delta) = beta^2 N^2 / K s^2; disjoint batches have 1 - K/N of it, and (1 - K/N) (1 - 2 K/N) of
+    the third cumulant, as means over subsets of K have; all data, none twice, have no noise. Differences that were
+    drawn with probabilities p_i come divided by N p_i, and need nothing else.
 
     Args:
         known_change: of the log prior, and of what a control variate knows: without noise.
@@ -47,8 +48,11 @@ def estimated(
     else:
         means = jnp.mean(centred.reshape(groups, -1), 1)
         sigma2, dof = scale**2 / groups * jnp.var(means, ddof=1), groups - 1
-    if left < 1:
-        sigma2 = sigma2 * left
+    # Without multiplying where nothing is left out: of one batch the variance over batches is not a number.
+    if left <= 0:
+        sigma2, skewness = jnp.zeros_like(sigma2), jnp.zeros_like(skewness)
+    elif left < 1:
+        sigma2, skewness = sigma2 * left, skewness * (2 * left - 1) / left**0.5
     return Difference(-known_change - scale * mean, sigma2, dof, skewness)
 
 

@@ -105,7 +105,8 @@ def regime(
         less = (
             f"use {more}, or {shorter}" if more else f"{all_data}; or use {shorter}" if all_data else f"use {shorter}"
         )
-    larger = f"use --sampler.batch-size {2 * sizes.size}" if 4 * sizes.used <= num_data else all_data or smaller
+    twice = f"use --sampler.batch-size {2 * sizes.size} --sampler.num-batches {sizes.batches}"
+    larger = twice if 4 * sizes.used <= num_data else all_data or smaller
     # Rows are drawn by their influence once warm-up has looked at them.
     rows = f"use --sampler.sampling importance, a larger --sampler.batch-size than {sizes.size}, or a smaller step"
     rows = rows if tuned and not importance else larger

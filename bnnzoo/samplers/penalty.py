@@ -34,9 +34,8 @@ class PenaltyState(eqx.Module):
     preconditioner: _preconditioner.Preconditioner
     anchor: Anchor | None
     seen: Seen
-    auto: Bool[Array, ""]
-    auto_sampling: Bool[Array, ""]
-    """Whether warm-up chooses the batch sizes; and whether a datum may be used twice."""
+    auto: Bool[Array, " 3"]
+    """Whether warm-up chooses n; M; and whether a datum may be used twice."""
     rows: RowProbabilities | None
     """What rows are drawn with, where not all alike."""
 
@@ -66,12 +65,6 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
     target_sigma2: Annotated[Number, Gt(0), Doc("warm-up keeps the mean sigma2 at most here")] = number(1.5)
     preconditioner: Annotated[_preconditioner.Shape, Doc("shape of the proposal's covariance")] = "auto"
 
-    def __check_init__(self) -> None:
-        if self.variance == "batch-means" and self.num_batches == 1:
-            raise ValueError("num_batches: batch-means of one batch has no variance; use >= 2, or variance pooled")
-        if self.num_batches == 1 and self.batch_size == 1:
-            raise ValueError("batch_size x num_batches: one datum a step has no variance; use more")
-
     def sizes(self, num_data: int) -> tuple[int, int]:
         """n and M of a step."""
         return self.plan(num_data)[:2]
@@ -97,13 +90,13 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
     ) -> PenaltyState:
         del key
         shape = _preconditioner.identity(self.preconditioner if num_warmup else "identity", theta)
-        auto = jnp.asarray("auto" in (self.batch_size, self.num_batches))
+        sizes = [self.batch_size == "auto", self.num_batches == "auto"]
+        auto = jnp.asarray([*sizes, any(sizes) and self.sampling == "auto"])
         order = self.control_variate
         anchor = None if order == "none" else anchored(posterior, theta, second=order == "second")
-        auto_sampling = auto & (self.sampling == "auto")
         rows = _row_probabilities.uniform(posterior.num_data) if self.sampling == "importance" else None
         eta = jnp.asarray(self.step_size, theta.dtype)
-        return PenaltyState(theta, eta, shape, anchor, Seen.nothing(theta), auto, auto_sampling, rows)
+        return PenaltyState(theta, eta, shape, anchor, Seen.nothing(theta), auto, rows)
 
     def settle(
         self, posterior: AbstractPosterior, state: PenaltyState, *, final: bool, key: PRNGKeyArray
@@ -127,18 +120,22 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
         if states.rows is not None and not final:
             states = replace(states, rows=_row_probabilities.pool_chains(states.rows))
         total, proposal, now = posterior.num_data, self.proposes(posterior.num_data), self.plan(posterior.num_data)
-        if not bool(states.auto[0]):
+        auto_size, auto_batches, auto_sampling = map(bool, states.auto[0])
+        if not (auto_size or auto_batches):
             return self, states
         if not final:
             then = _batch_sizes.resized(
                 now,
                 states.seen,
                 num_data=total,
-                sampling="auto" if bool(states.auto_sampling[0]) else self.sampling,
+                sampling="auto" if auto_sampling else self.sampling,
                 target_acceptance=float(self.target_acceptance),
                 target_sigma2=float(self.target_sigma2),
                 least_factor=2.0 if self.control_variate == "none" and proposal != "random-walk" else 0.0,
                 budget=self.budget,
+                size=None if auto_size else now.size,
+                batches=None if auto_batches else now.batches,
+                fewest=1 if self.variance == "pooled" else 2,
             )
             states = replace(states, seen=jax.tree.map(jnp.zeros_like, states.seen))
             # What stays as it is compiles nothing; its names are written down at the end.
@@ -265,8 +262,14 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
                 f"--sampler.batch-size x --sampler.num-batches: {sizes.used} different data a step, but there are "
                 f"{posterior.num_data}; use fewer, or --sampler.sampling replacement"
             )
+        whole = sizes.disjoint and sizes.used == posterior.num_data
+        if self.variance == "batch-means" and sizes.batches == 1 and not whole:
+            raise UsageError(
+                "--sampler.num-batches: batch-means of one batch has no variance; use 2 or more, or "
+                "--sampler.variance pooled"
+            )
         if sizes.used < 2:
-            raise UsageError("one datum a step has no variance: the penalty needs batches of two or more; use nuts")
+            raise UsageError("one datum a step has no variance: use --sampler.batch-size 2 or more; of one datum, nuts")
         refuse_large(self.control_variate, posterior)
 
     def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> float:
