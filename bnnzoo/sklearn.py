@@ -2,7 +2,9 @@
 
     BayesianRegressor(model="mlp", sampler="nuts", draws=500).fit(X, y).predict(X, return_std=True)
 
-Options are those of `bnnzoo sample`, by the same names. `run_` is the run. A pickle holds the run's NetCDF file.
+Options are those of `bnnzoo sample`, by the same names, and what is left out is as there: model and sampler are chosen
+by the data, and a fit takes a `budget` of two minutes unless `draws` or `until` say how long. `run_` is the run. A
+pickle holds its NetCDF file.
 """
 
 from __future__ import annotations
@@ -28,6 +30,8 @@ from bnnzoo.data.frames import is_frame
 from bnnzoo.run import Run
 
 Part = str | Mapping[str, Any]
+_MODEL, _SAMPLER = "mlp", "nuts"
+"""Beside one that is named; where neither is, the data choose both."""
 
 
 class _Bayesian(BaseEstimator):
@@ -40,19 +44,21 @@ class _Bayesian(BaseEstimator):
 
     def __init__(
         self,
-        model: Part = "mlp",
-        sampler: Part = "nuts",
+        model: Part = "auto",
+        sampler: Part = "auto",
         *,
         likelihood: Part | None = None,
         prior: Part | None = None,
-        chains: int = 4,
-        warmup: int = 1000,
-        draws: int = 1000,
-        thin: int = 1,
+        chains: int | None = None,
+        warmup: int | None = None,
+        draws: int | None = None,
+        thin: int | None = None,
+        budget: str | None = None,
+        until: str | None = None,
         seed: int = 0,
         init: str | None = None,
-        start_steps: int = 5000,
-        start_held_out: float = 0.1,
+        start_steps: int | None = None,
+        start_held_out: float | None = None,
         standardise: bool = True,
         stochastic: str = "all",
         likelihood_power: float = 1.0,
@@ -70,6 +76,8 @@ class _Bayesian(BaseEstimator):
         self.warmup = warmup
         self.draws = draws
         self.thin = thin
+        self.budget = budget
+        self.until = until
         self.seed = seed
         self.init = init
         self.start_steps = start_steps
@@ -92,7 +100,10 @@ class _Bayesian(BaseEstimator):
         )
         if not isinstance(data, tuple):
             del options["missing"], options["unseen"]
-        model, sampler = options.pop("model"), options.pop("sampler")
+        model, sampler = (None if options[part] == "auto" else options[part] for part in ("model", "sampler"))
+        del options["model"], options["sampler"]
+        if (model is None) != (sampler is None):
+            model, sampler = model or _MODEL, sampler or _SAMPLER
         # Without `out` a run's folder stays until Python ends: too long for the hundreds of runs of a grid search.
         folder = tempfile.mkdtemp(prefix="bnnzoo-")
         try:

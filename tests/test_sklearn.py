@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from sklearn.base import clone
 
+from bnnzoo import zoo
 from bnnzoo.sklearn import BayesianClassifier, BayesianRegressor
 
 SMALL = {
@@ -66,6 +67,38 @@ def test_labels_beside_a_frame_of_text_are_as_they_are_written():
     assert list(estimator.classes_) == ["01", "none", "none here"]
     assert estimator.predict_proba(x).shape == (60, 3)
     assert np.mean(estimator.predict(x)[x["size"] > 0.5] == "01") > 0.9
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*has not converged:bnnzoo.errors.BnnzooWarning")
+def test_left_to_itself_the_data_choose():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 2))
+    run = BayesianRegressor(budget="2s", start_steps=250).fit(x, x[:, 0] + 0.1 * rng.normal(size=60)).run_
+    assert (run.attributes["model"], run.attributes["sampler"]) == ("mlp", "mclmc")
+
+
+@pytest.mark.parametrize(
+    ("given", "asked"),
+    [
+        ({}, (None, None)),
+        ({"sampler": "laplace"}, ("mlp", "laplace")),
+        ({"model": "linear", "budget": "3s"}, ("linear", "nuts")),
+    ],
+)
+def test_what_is_left_out_is_left_to_sample(given, asked, monkeypatch):
+    """No length is asked for that was not given: the data choose it, or the budget."""
+
+    class Asked(Exception):
+        pass
+
+    def sample(model, sampler, **options):
+        raise Asked((model, sampler), set(options) & {"chains", "warmup", "draws", "thin", "budget", "start_steps"})
+
+    monkeypatch.setattr(zoo, "sample", sample)
+    with pytest.raises(Asked) as caught:
+        BayesianRegressor(**given).fit(np.arange(8.0).reshape(4, 2), np.arange(4.0))
+    assert caught.value.args == (asked, set(given) & {"budget"})
 
 
 @pytest.mark.filterwarnings("ignore:.*has not converged:bnnzoo.errors.BnnzooWarning")
