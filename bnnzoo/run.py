@@ -211,7 +211,7 @@ class Run:
         return loo.caveat(self.predictor.record)
 
     def test_rows(self, data: Any = None) -> tuple[np.ndarray, np.ndarray]:
-        """Inputs and targets of the test rows, or of `data`, in original units.
+        """Inputs, what columns of a table became, and targets of the test rows, or of `data`, in original units.
 
         Raises:
             UsageError: when there are no test rows and no `data`.

@@ -53,7 +53,7 @@ def training_set(table: Table, choice: Choice, task: str | None, name: str, kind
     check_cells(cells[split:], faults, table.shown, missing=no_median)
     notes: list[str] = []
     if choice.missing == "drop" and not faults.by_column:
-        keep = _complete(cells, table.where, notes)
+        keep = _complete(cells, table.where, notes, "--missing median, or --drop a column")
         cells = [_kept(column, keep) for column in cells]
     encoding = Encoding.of(cells[:split], choice.missing, choice.unseen, faults)
     faults.check()
@@ -132,7 +132,7 @@ def _new_rows(
     faults.check()
     if not leave_out:
         return encoding.encode(inputs), outputs, np.arange(len(complete))
-    keep = _complete(cells, table.where, [])
+    keep = _complete(cells, table.where, [], "fill some in, or train with --missing median")
     kept = [column._replace(numbers=column.numbers[keep]) for column in inputs]
     return encoding.encode(kept), outputs, np.flatnonzero(keep)
 
@@ -189,15 +189,15 @@ def _find(names: Sequence[str], table: Table) -> None:
         raise UsageError(f"{table.where}: no columns named {listed(absent)}; {did_you_mean(absent[0], table.names)}")
 
 
-def _complete(cells: Sequence[Cells], where: str, notes: list[str]) -> NDArray[np.bool_]:
-    """The rows in which no cell is missing."""
+def _complete(cells: Sequence[Cells], where: str, notes: list[str], cure: str) -> NDArray[np.bool_]:
+    """The rows in which no cell is missing; `cure` is for none."""
     keep = ~np.any([column.is_missing for column in cells], 0)
     if keep.all():
         return keep
     absent = {column.name: column.is_missing for column in cells if column.is_missing.any()}
     counts = listed(f"{name} ({int(rows.sum())})" for name, rows in absent.items())
     if not keep.any():
-        raise UsageError(f"{where}: every row has a missing cell, in {counts}; --missing median, or --drop a column")
+        raise UsageError(f"{where}: every row has a missing cell, in {counts}; {cure}")
     notes.append(f"{int(np.sum(~keep))} of {keep.size} rows left out: missing cells in {counts}")
     return keep
 
