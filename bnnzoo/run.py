@@ -330,4 +330,5 @@ def _free(out: str | Path, suffixes: tuple[str, ...], where: str, force: bool) -
     if out.suffix not in suffixes:
         raise UsageError(f"{out}: {where}")
     check_free(out, force=force)
+    store.check_room(out, 0)
     return out

@@ -155,7 +155,11 @@ def test_a_right_run_passes_and_one_with_the_wrong_width_does_not(tmp_path, caps
     assert narrow.bias_sd + 3 * narrow.bias_sd_se < 0
     assert "too narrow" in narrow.verdict
     monkeypatch.setattr(audit, "of_run", lambda *args, **more: narrow)
-    assert cli.run(["audit", str(path)]) == 3
+    assert cli.run(["audit", str(path)]) == 0
+    out, err = capsys.readouterr()
+    assert "not the posterior" in out
+    assert err == ""
+    assert cli.run(["audit", str(path), "--gate"]) == 3
     assert "bnnzoo: not the posterior" in capsys.readouterr().err
 
 

@@ -214,6 +214,24 @@ def test_command_fails_with_code_3_and_json(capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        (["--sbc", "-o", "here.txt"], "here.txt: pictures are png, "),
+        (["--sbc", "-o", "here.png"], "here.png: exists; use another -o, or --force to replace it"),
+        (["--sbc", "-o", "gone/ranks.png"], "gone/ranks.png: there is no folder "),
+        (["-o", "ranks.png"], "-o: is for the picture of --sbc"),
+    ],
+)
+def test_a_picture_that_cannot_be_is_refused_before_anything_is_sampled(words, said, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here.png").write_text("mine")
+    monkeypatch.setattr("bnnzoo.testing.check_calibration", None)
+    assert cli.run(["check", "model", "mlp", *words]) == 2
+    assert said in capsys.readouterr().err
+    assert (tmp_path / "here.png").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
         ([], "Missing argument 'NAME'; try bnnzoo check model --help"),
         (["ml"], "no model named 'ml'; did you mean mlp"),
         (["mlp", "--sed", "1"], "No such option: --sed (did you mean --seed?); try bnnzoo check model --help"),

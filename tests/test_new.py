@@ -105,6 +105,21 @@ def test_what_is_written_is_told_and_nothing_of_the_template_is_left(kind, tmp_p
         assert "barker" in command
 
 
+def test_a_plugin_is_one_with_a_sampler(tmp_path, capsys):
+    for kind in ("plugin", "sampler"):
+        assert cli.run(["new", kind, "walk", "--into", str(tmp_path / kind)]) == 0
+    capsys.readouterr()
+    made, sampler = (
+        {
+            path.relative_to(tmp_path / kind): path.read_bytes()
+            for path in (tmp_path / kind).rglob("*.*")
+            if path.is_file()
+        }
+        for kind in ("plugin", "sampler")
+    )
+    assert made == sampler
+
+
 def test_an_empty_folder_is_taken_and_here_is_the_default(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bnnzoo-barker").mkdir()

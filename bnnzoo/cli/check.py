@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -43,6 +44,7 @@ class ModelSettings:
     warmup: Annotated[int, Ge(0), Doc("of --sbc: warm-up steps per chain")] = 300
     thin: Annotated[int, Ge(1), Doc("of --sbc: steps for each of the 63 draws that are ranked among")] = 4
     out: Annotated[str | None, Doc("of --sbc: a picture of the ranks, .png .svg .pdf")] = None
+    force: Annotated[bool, Doc("of -o: replace what is there")] = False
     seed: Annotated[int, Ge(0), Le(2**32 - 1), Doc("seed of everything random")] = 0
 
 
@@ -97,6 +99,8 @@ def _check_model(name: str, model: Any, settings: ModelSettings, *, quiet: bool,
       bnnzoo check model mlp --json
     """
     inputs = [_shape(text) for text in settings.input]
+    if settings.out and not settings.sbc:
+        raise UsageError("-o: is for the picture of --sbc; add --sbc")
     if settings.sbc:
         _calibrate(name, model, inputs, settings, quiet=quiet, json=json)
         return
@@ -113,10 +117,16 @@ def _calibrate(
 ) -> None:
     """Simulation-based calibration, on inputs of the first shape that was asked for."""
     sampler = registry.load("samplers", settings.sampler)()
-    from bnnzoo.plots import sbc
+    from bnnzoo.plots import format_of, sbc
     from bnnzoo.sampling import backend
+    from bnnzoo.store import check_room
+    from bnnzoo.store.atomic import check_free
     from bnnzoo.testing import check_calibration
 
+    if settings.out:
+        format_of(Path(settings.out))
+        check_free(Path(settings.out), force=settings.force)
+        check_room(Path(settings.out), 0)
     backend.prepare()
     with observer(quiet=quiet) as watch:
         report = check_calibration(

@@ -31,9 +31,11 @@ def merge(
       bnnzoo merge runs/mlp.nuts,seed=*.nc -o mlp.nuts.nc
     """
     del debug
+    from bnnzoo.store import check_room
     from bnnzoo.store.atomic import check_free
 
     check_free(out, force=force)
+    check_room(out, 0)
     from bnnzoo import joining, zoo
 
     joining.concat(runs).save(out, force=force)

@@ -33,7 +33,8 @@ def new(
 ) -> None:
     """Write a package with a sampler, model, likelihood, prior or data set of your own, which works at once.
 
-    It has an entry point, the class and its fields, a recipe, a test that passes, and a README.
+    It has an entry point, the class and its fields, a recipe, a test that passes, and a README. `plugin` is short for one
+    with a sampler.
 
     \b
     Examples:
@@ -41,11 +42,12 @@ def new(
       bnnzoo new model waves --into ~/plugins
     """
     del debug
-    words = _words(_kind(kind), name)
+    kind = _kind(kind)
+    words = _words(kind, name)
     folder = into / words["bnnzoo-template-name"]
-    _refuse_taken(KINDS[kind.casefold()], words)
+    _refuse_taken(KINDS[kind], words)
     _refuse_existing(folder)
-    written = _write(kind.casefold(), folder, words)
+    written = _write(kind, folder, words)
     for path in written:
         typer.echo(path)
     typer.echo("\nNext:\n")
@@ -55,9 +57,10 @@ def new(
 
 
 def _kind(kind: str) -> str:
-    if kind.casefold() not in KINDS:
+    found = "sampler" if kind.casefold() == "plugin" else kind.casefold()
+    if found not in KINDS:
         raise UsageError(f"no kind {kind!r}; there are: {', '.join(KINDS)}")
-    return kind.casefold()
+    return found
 
 
 def _words(kind: str, name: str) -> dict[str, str]:

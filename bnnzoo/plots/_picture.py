@@ -18,6 +18,18 @@ from bnnzoo.store.atomic import write_whole
 FORMATS = ("png", "svg", "pdf", "eps", "tiff")
 
 
+def format_of(path: Path) -> str:
+    """The format that a picture's file has by its name.
+
+    Raises:
+        UsageError: for another suffix.
+    """
+    format = path.suffix.removeprefix(".").lower()
+    if format not in FORMATS:
+        raise UsageError(f"{path}: pictures are {', '.join(FORMATS[:-1])} or {FORMATS[-1]}")
+    return format
+
+
 @dataclass(frozen=True)
 class Picture:
     """`figure` is matplotlib's; `alt` says what is to be seen, `table` holds the numbers that are drawn."""
@@ -35,10 +47,7 @@ class Picture:
             UsageError: for another suffix.
         """
         path = Path(path)
-        format = path.suffix.removeprefix(".").lower()
-        if format not in FORMATS:
-            raise UsageError(f"{path}: pictures are {', '.join(FORMATS[:-1])} or {FORMATS[-1]}")
-        content = self._drawn(format, facecolor="white")
+        content = self._drawn(format_of(path), facecolor="white")
         write_whole(path, lambda file: file.write(content))  # type: ignore[arg-type,return-value]
         return path
 
