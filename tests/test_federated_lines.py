@@ -196,7 +196,7 @@ def test_a_party_that_is_started_again_as_another_ends_the_run(more, said, tmp_p
     starts: list[Any] = [{}, more]
     settings = {"data": tables()[0], "batch_size": 20}
     line = Unreliable(lambda: Party(folder=tmp_path / "a", **{**settings, **starts.pop(0)}), {9: "killed"})
-    with pytest.raises(BnnzooError, match=f"^party a: {said}: not as in its offer; start the party as it was"):
+    with pytest.raises(BnnzooError, match=f"^party a: agree: {said}: not as in its offer; start the party as it was"):
         _short(Coordinator({"a": line}), tmp_path / "run.nc", warmup=0)
 
 

@@ -1,21 +1,26 @@
-"""What left a party: a line of JSON for each answer, written before it is sent, never changed."""
+"""What left a party: a line of JSON for each answer, on the disk before it is sent, never changed."""
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import warnings
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bnnzoo.errors import UsageError
-from bnnzoo.federated.messages import Words
+from bnnzoo.errors import BnnzooWarning, DamagedError, UsageError
+from bnnzoo.federated.messages import Words, printable
+from bnnzoo.store.atomic import sync_folder
 from bnnzoo.testing.table import aligned
 
 FILE = "sent.jsonl"
+_BLOCK = 4096
 
 
 class Log:
@@ -23,61 +28,104 @@ class Log:
 
     def __init__(self, folder: Path):
         self.path = folder / FILE
-        if self.path.exists() and _is_torn(self.path):
-            self._append("\n")  # by a kill: what was half written was not sent
+        self.path.touch()
+        sync_folder(folder)
 
-    def add(self, question: str, answer: Words, *, step: Any) -> None:
-        """Write down an answer. What is not in the file has not left."""
+    def add(self, question: str, answer: Words, *, step: Any, kept: str = "") -> None:
+        """Write down an answer. What is not in the file has not left.
+
+        Args:
+            kept: what an error said, which is in the log alone.
+
+        Raises:
+            OSError: where the disk refuses; the file is as it was.
+        """
         about = {"step": step} if isinstance(step, int) else {}
         sent = {name: {"shape": list(np.shape(value)), "values": value} for name, value in answer.items()}
         line = {"at": datetime.now(UTC).isoformat(timespec="milliseconds"), "question": question, **about, "sent": sent}
-        self._append(json.dumps(line) + "\n")
+        try:
+            self._append(json.dumps(line | ({"kept": kept} if kept else {})) + "\n")
+        except OSError as error:
+            warnings.warn(
+                f"{self.path}: cannot be written: {error.strerror or error}; the answer was not sent, make room",
+                BnnzooWarning,
+                stacklevel=3,
+            )
+            raise
 
     def _append(self, text: str) -> None:
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(text)
+        # Without a buffer: what it held would be written when the file is closed, after all.
+        with self.path.open("r+b", buffering=0) as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # another process may serve the same folder
+            end = _end(file)
+            file.truncate(end)
+            file.seek(end)
+            left = memoryview(text.encode())
+            try:
+                while left:
+                    left = left[file.write(left) :]
+                os.fsync(file.fileno())
+            except BaseException:
+                file.truncate(end)
+                raise
 
 
-def _is_torn(path: Path) -> bool:
-    """Whether its last line has no end; a log that grew for weeks is not read for that."""
-    with path.open("rb") as file:
-        if file.seek(0, os.SEEK_END) == 0:
-            return False
-        file.seek(-1, os.SEEK_END)
-        return file.read() != b"\n"
+def _end(file: FileIO) -> int:
+    """Where the last whole line ends: what a kill left half written was not sent."""
+    at = file.seek(0, os.SEEK_END)
+    while at:
+        start = max(0, at - _BLOCK)
+        file.seek(start)
+        if (found := file.read(at - start).rfind(b"\n")) >= 0:
+            return start + found + 1
+        at = start
+    return 0
 
 
 def read_log(folder: str | Path) -> Iterator[dict[str, Any]]:
     """The lines of a party's log: at, question, what it was about, and `sent`: name to shape and values.
 
+    A line torn by a kill is left out: its answer was not sent. `kept`, where there is one, is why an answer was
+    refused, which was not sent either.
+
     Raises:
-        UsageError: if there is none. A line torn by a kill is left out: its answer was not sent.
+        UsageError: if there is none, or a line is damaged.
     """
     path = Path(folder) / FILE
     if not path.exists():
         raise UsageError(f"{path}: no such log; give the folder of a party")
-    with path.open(encoding="utf-8") as file:
-        for line in file:
-            try:
-                yield json.loads(line)
-            except json.JSONDecodeError:
-                continue
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if line.endswith(b"\n"):
+                yield _read(path, number, line)
+
+
+def _read(path: Path, number: int, line: bytes) -> dict[str, Any]:
+    try:
+        return json.loads(line)
+    except ValueError:
+        raise DamagedError(f"{path}: line {number} is damaged; without it the rest can be read") from None
 
 
 def show_log(folder: str | Path) -> str:
     """What left a party, as a table: for each question how often it was answered and what each answer held.
 
+    Then, of the last answer that an error kept from being one, why.
+
     Raises:
-        UsageError: if there is no log.
+        UsageError: if there is no log, or a line of it is damaged.
     """
     counts: dict[tuple[str, str, str], list[int]] = {}
     answers: dict[str, int] = {}
+    kept = []
     for line in read_log(folder):
         answers[line["question"]] = answers.get(line["question"], 0) + 1
+        if "kept" in line:
+            kept = [f"last error, which was not sent: {line['at']} {line['question']}: {printable(line['kept'])}"]
         for name, value in line["sent"].items():
             found = counts.setdefault((line["question"], name, str(value["shape"])), [0, 0])
             found[0] += 1
             found[1] += int(np.prod(value["shape"], dtype=int))
     rows = [("question", "sent", "shape", "answers", "numbers or texts")]
     rows += [(*key, str(times), str(numbers)) for key, (times, numbers) in counts.items()]
-    return "\n".join([*aligned(rows), f"{sum(answers.values())} answers left {folder}"])
+    return "\n".join([*aligned(rows), f"{sum(answers.values())} answers left {folder}", *kept])

@@ -6,7 +6,6 @@ import hmac
 import os
 import secrets
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,15 +17,20 @@ from jaxtyping import Array, Float
 
 from bnnzoo.assembly import Problem
 from bnnzoo.data import Dataset, load
-from bnnzoo.errors import BnnzooError, UsageError
+from bnnzoo.errors import UsageError
 from bnnzoo.federated.log import Log
-from bnnzoo.federated.messages import REFUSED, UNKNOWN, Agreement, Request, Terms, Words
+from bnnzoo.federated.messages import REFUSED, UNKNOWN, Agreement, Request, Terms, Words, printable
 from bnnzoo.federated.scaling import moments
 from bnnzoo.federated.strata import power_sums
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.backend import arithmetic
+from bnnzoo.store.atomic import replacing
 
-_SECRET = "secret"
+_SECRET, _SECRET_BYTES = "secret", 32
+
+
+class _Refusal(UsageError):
+    """What a party tells its coordinator: names and sizes, and nothing of a row."""
 
 
 class Party:
@@ -59,10 +63,10 @@ class Party:
             sampling: rows alike, each drawn anew, or none twice in a step.
             noise_sd: of a normal number added to the sum of d, in units of the log-likelihood.
             target, task: as of `bnnzoo sample`.
-            secret: instead of the folder's.
+            secret: 32 bytes, instead of the folder's.
 
         Raises:
-            UsageError: for rows that cannot be used, or a batch that they do not make.
+            UsageError: for rows that cannot be used, a batch that they do not make, or a secret that is none.
         """
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -74,19 +78,34 @@ class Party:
         if not (np.isfinite(noise_sd) and noise_sd >= 0):
             raise UsageError(f"{self.folder}: noise_sd: must be >= 0 (got {noise_sd})")
         self._secret = _kept_secret(self.folder / _SECRET) if secret is None else secret
+        if len(self._secret) != _SECRET_BYTES:
+            raise UsageError(
+                f"{self.folder / _SECRET if secret is None else 'secret'}: holds {len(self._secret)} bytes, a secret "
+                f"{_SECRET_BYTES}; put back what was there, or leave it out for a new one, which ends runs under way"
+            )
         self._terms = Terms(count, int(batch_size), sampling, float(noise_sd), _fingerprint(self._rows, self._secret))
         self._log = Log(self.folder)
         self._agreed: dict[str, AbstractPosterior] = {}
 
     def answer(self, question: str, words: Words) -> Words:
-        """The answer to a question of a coordinator; what it says is in the log before it is returned."""
+        """The answer to a question of a coordinator; what it says is in the log before it is returned.
+
+        Raises:
+            OSError: where the log cannot be written: there is no answer then.
+        """
         answers = {"offer": self._offer, "agree": self._agree, "sums": self._sums}
+        kept = ""
         try:
             found = answers[question](words)
-        # Whatever comes over a line is no reason to end: who sent it is told, in words that hold no row.
-        except (BnnzooError, ValueError, LookupError, TypeError) as error:
-            found = {REFUSED: str(error) if isinstance(error, BnnzooError) else f"{question}: {type(error).__name__}"}
-        self._log.add(str(question), found, step=words.get("step") if isinstance(words, dict) else None)
+        except _Refusal as error:
+            found = {REFUSED: f"{question}: {error}"}
+        # Whatever comes over a line is no reason to end. What an error says may hold a row, and stays here.
+        except Exception as error:
+            kept = f"{type(error).__name__}: {error}"
+            found = {REFUSED: f"{printable(question)}: {type(error).__name__}; the party's own log says why"}
+        self._log.add(
+            printable(question), found, step=words.get("step") if isinstance(words, dict) else None, kept=kept
+        )
         return found
 
     def _offer(self, words: Words) -> Words:
@@ -101,10 +120,10 @@ class Party:
     def _agree(self, words: Words) -> Words:
         agreement = Agreement(**words)
         if agreement.signature != self._rows.signature.to_json():
-            raise UsageError(f"{self.folder.name}: the agreement is about other columns than this party has")
+            raise _Refusal("it is about other columns than this party has")
         pairs = zip(Terms._fields, agreement.terms, self._terms, strict=True)
         if changed := [name for name, then, now in pairs if then != now]:
-            raise UsageError(
+            raise _Refusal(
                 f"{', '.join(changed)}: not as in its offer; start the party as it was then, or start the run again"
             )
         scaling = {name: np.asarray(values, np.float32) for name, values in agreement.scaling.items()}
@@ -122,7 +141,7 @@ class Party:
         if posterior is None:
             return {UNKNOWN: request.agreement}
         if request.here.shape[1] != posterior.layout.dim:
-            raise UsageError(f"positions have {request.here.shape[1]} numbers, the model {posterior.layout.dim}")
+            raise _Refusal(f"positions have {request.here.shape[1]} numbers, the model {posterior.layout.dim}")
         key = jnp.asarray(request.digest(self._secret), jnp.uint32)
         with arithmetic("float32"):
             d, noise = _differences(
@@ -164,9 +183,7 @@ def _fingerprint(rows: Dataset, secret: bytes) -> str:
 def _kept_secret(path: Path) -> bytes:
     """The secret of a folder, made when it is first asked for; only the party may read it."""
     if not path.exists():
-        new = path.with_name(f".{path.name}.tmp")
-        new.unlink(missing_ok=True)
-        with open(new, "xb", opener=partial(os.open, mode=0o600)) as file:
-            file.write(secrets.token_bytes(32))
-        new.rename(path)
+        with replacing(path) as file:
+            os.fchmod(file.fileno(), 0o600)
+            file.write(secrets.token_bytes(_SECRET_BYTES))
     return path.read_bytes()
