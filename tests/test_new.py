@@ -131,7 +131,7 @@ def test_an_empty_folder_is_taken_and_here_is_the_default(tmp_path, monkeypatch,
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["plugin", "x"], "no kind 'plugin'; there are: model, sampler, dataset, likelihood, prior"),
+        (["plugins", "x"], "no kind 'plugins'; there are: model, sampler, dataset, likelihood, prior"),
         (["sampler", "../x"], "bad name '../x': letters, digits, - and _"),
         (["sampler", "-x"], "No such option: -x"),
         (["sampler", "_x"], "bad name '_x'"),

@@ -33,8 +33,8 @@ def new(
 ) -> None:
     """Write a package with a sampler, model, likelihood, prior or data set of your own, which works at once.
 
-    It has an entry point, the class and its fields, a recipe, a test that passes, and a README. `plugin` is short for one
-    with a sampler.
+    It has an entry point, the class and its fields, a recipe, a test that passes, and a README. `plugin` is
+    short for one with a sampler.
 
     \b
     Examples:
