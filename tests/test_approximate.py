@@ -17,7 +17,7 @@ from scipy import stats
 import bnnzoo
 from bnnzoo import zoo
 from bnnzoo.errors import BnnzooWarning, InterruptedRunError, UsageError
-from bnnzoo.models import Cnn, Mlp
+from bnnzoo.models import Cnn, Linear, Mlp
 from bnnzoo.posterior import NetworkPosterior
 from bnnzoo.posterior.likelihoods import Categorical, Gaussian
 from bnnzoo.posterior.priors import Hierarchical, Normal, ScaleMixture
@@ -274,6 +274,36 @@ def test_laplace_is_exact_where_the_posterior_is_gaussian():
     np.testing.assert_allclose(at_once(covariance="kronecker"), blocks, rtol=1e-3, atol=1e-9)
     # Gradients' outer products have the residuals in them.
     assert not np.allclose(at_once(covariance="full", curvature="fisher"), target.covariance, rtol=0.03)
+
+
+@pytest.mark.parametrize("covariance", ["full", "kronecker"])
+def test_the_prior_counts_beside_many_data_in_float32(covariance):
+    """Precisions from 1 to 1e7: what a sum of squares rounds is as large as the prior. Against float64."""
+    rng = np.random.default_rng(0)
+    weights, shifts = rng.normal(size=(2, 50)), rng.normal(size=50)
+    x = np.tanh(rng.normal(size=(10_000, 2)) @ weights + shifts).astype(np.float32)
+    y = (x[:, :1] + 0.1 * rng.normal(size=(10_000, 1))).astype(np.float32)
+    network = Linear().build((50,), 1, key=jax.random.key(0))
+    posterior = NetworkPosterior.of(network, Gaussian(scale=0.1), Normal(), x, y)
+    design, noise = np.column_stack([x.astype(float), np.ones(len(x))]), float(np.float32(0.1))
+    precision = design.T @ design / noise**2 + np.eye(51)
+    mean = np.linalg.solve(precision, design.T @ y[:, 0] / noise**2)
+    if covariance == "kronecker":
+        precision[-1, :-1] = precision[:-1, -1] = 0
+    sampler = Laplace(covariance=covariance)
+
+    @jax.jit
+    def look(mean):
+        state = sampler.init(posterior, mean, num_warmup=0, key=jax.random.key(0))
+        evidence = sampler.inspect(posterior, state, key=jax.random.key(0))["log_evidence"]
+        return jax.vmap(state.factor.draw)(jnp.eye(51)), evidence, posterior.log_density(state.mode)
+
+    factor, evidence, density = (np.asarray(value, float) for value in look(jnp.asarray(mean, jnp.float32)))
+    values, vectors = np.linalg.eigh(precision)
+    assert values[-1] > 1e6
+    np.testing.assert_allclose(np.sum((factor @ vectors) ** 2, 0) * values, 1, rtol=0.02)
+    volume = 51 / 2 * np.log(2 * np.pi) - np.sum(np.log(values)) / 2
+    assert abs(evidence - density - volume) < 0.1
 
 
 def test_warm_up_goes_to_the_mode():

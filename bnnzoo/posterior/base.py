@@ -137,7 +137,7 @@ class AbstractPosterior(eqx.Module):
         function: Callable[[Any, Float[Array, " batch"]], PyTree[Array]],
         *,
         rows: int,
-        add: Callable[[Array, Array], Array] = jnp.add,
+        add: Callable[[PyTree[Array], PyTree[Array]], PyTree[Array]] = passes.plus,
     ) -> PyTree[Array]:
         """The sum over blocks of `rows` data of `function(batch, weights)`.
 

@@ -33,13 +33,18 @@ def each(
     return values.reshape(-1, *values.shape[2:])[:num_data]
 
 
+def plus(sums: PyTree[Array], more: PyTree[Array]) -> PyTree[Array]:
+    """Leaf by leaf."""
+    return jax.tree.map(jnp.add, sums, more)
+
+
 def summed(
     data: PyTree,
     num_data: int,
     function: Callable[[PyTree, Float[Array, " batch"]], PyTree[Array]],
     *,
     size: int,
-    add: Callable[[Array, Array], Array] = jnp.add,
+    add: Callable[[PyTree[Array], PyTree[Array]], PyTree[Array]] = plus,
 ) -> PyTree[Array]:
     """The sum of `function(batch, weights)` over blocks of `size` of the first `num_data` rows.
 
@@ -56,8 +61,9 @@ def summed(
         return _summed(shard, first, length, num_data, size // shards, function, add)
 
     sums = jax.vmap(of_shard, spmd_axis_name=DATA_AXIS)(folded, length * jnp.arange(shards))
-    # One reduction for all devices, where there is one.
-    return jax.tree.map(lambda leaf: jnp.sum(leaf, 0) if add is jnp.add else functools.reduce(add, leaf), sums)
+    if add is plus:
+        return jax.tree.map(lambda leaf: jnp.sum(leaf, 0), sums)
+    return functools.reduce(add, [jax.tree.map(lambda leaf, i=i: leaf[i], sums) for i in range(shards)])
 
 
 def _widest(data: PyTree, function: Callable[[PyTree], Array]) -> int:
@@ -116,7 +122,7 @@ def _summed(
     num_data: int,
     size: int,
     function: Callable[[PyTree, Float[Array, " batch"]], PyTree[Array]],
-    add: Callable[[Array, Array], Array],
+    add: Callable[[PyTree[Array], PyTree[Array]], PyTree[Array]],
 ) -> PyTree[Array]:
     """Of `length` rows, the number of the first of which is `first`; rows from `num_data` on do not count."""
     size = min(length, max(1, size))
@@ -129,4 +135,4 @@ def _summed(
         return function(batch, new.astype(jnp.zeros(()).dtype))
 
     zero = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(block, 0))
-    return jax.lax.fori_loop(0, -(-length // size), lambda i, sums: jax.tree.map(add, sums, block(i)), zero)
+    return jax.lax.fori_loop(0, -(-length // size), lambda i, sums: add(sums, block(i)), zero)

@@ -11,9 +11,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.posterior import AbstractPosterior, passes
 from bnnzoo.posterior.layout import Block, Layout
 from bnnzoo.samplers._preconditioner import prior_precision
+from bnnzoo.samplers._triangle import joined, triangle
 
 Kind = Literal["ggn", "fisher"]
 _ELEMENTS = 2**22
@@ -78,14 +79,18 @@ class Kronecker(eqx.Module):
 
 
 def full(posterior: AbstractPosterior, theta: Float[Array, " dim"], kind: Kind) -> Full:
-    """The whole matrix: precision = beta sum_i R_i' R_i + that of the prior, R_i the rows of `_rows`."""
+    """The whole matrix: precision = beta sum_i R_i' R_i + that of the prior, R_i the rows of `_rows`.
+
+    In units of the prior it is T'T, T the triangle of the rows and of I: it is never formed.
+    """
     scale = jax.lax.rsqrt(_base(posterior, theta))
-    total = _sum(posterior, theta, kind, lambda rows: rows.T @ rows)
-    # In units of the prior no eigenvalue is below 1, but for rounding: what that may take is added.
-    inner = _lifted(posterior.likelihood_power * total * scale[:, None] * scale)
+    unit = jnp.sqrt(jnp.asarray(posterior.likelihood_power, theta.dtype)) * scale
+    each = num_rows(posterior, kind)
+    upper = _sum(posterior, theta, kind, lambda rows: triangle(rows * unit), add=joined, least=-(-len(theta) // each))
     one = jnp.eye(len(theta), dtype=theta.dtype)
-    lower = jnp.linalg.cholesky(one + inner)
-    return Full(scale[:, None] * jax.scipy.linalg.solve_triangular(lower, one, lower=True).T)
+    upper = joined(upper, one)
+    upper = upper * jnp.sign(jnp.diag(upper))[:, None]
+    return Full(scale[:, None] * jax.scipy.linalg.solve_triangular(upper, one))
 
 
 def diagonal(posterior: AbstractPosterior, theta: Float[Array, " dim"], kind: Kind) -> Diagonal:
@@ -100,26 +105,45 @@ def kronecker(posterior: AbstractPosterior, theta: Float[Array, " dim"], kind: K
     With G the rows R as matrices, L = sum G G' and R = sum G' G: L (x) R / trace is the first step of the power
     iteration to the nearest Kronecker product (Van Loan and Pitsianis 1993), and has the right trace. For dense
     layers it takes the place of K-FAC's factors (Ritter, Botev and Barber 2018). The prior's precision is added to
-    the eigenvalues, as its mean over the block.
+    the eigenvalues, as its mean over the block. L and R are known by their triangles, whose singular values are the
+    roots of their eigenvalues; a side too long for a block of rows by itself, but for what float32 rounds.
     """
-    blocks = posterior.layout.blocks
+    blocks, each = posterior.layout.blocks, num_rows(posterior, kind)
+    longest = max(-(-max(a, b) // min(a, b)) for a, b in map(_sides, blocks))
+    least = min(longest, 4 * _ELEMENTS // len(theta))
+    height = min(_block(len(theta), each, least), posterior.num_data) * each
+    # Of the two factors of each block, whether its triangle is kept.
+    whole = [(height * b >= a, height * a >= b) for a, b in map(_sides, blocks)]
+
+    def kept(rows: Float[Array, "row side"], triangular: bool) -> Float[Array, "side side"]:
+        return triangle(rows) if triangular else rows.T @ rows
 
     def factors(rows: Float[Array, "row dim"]) -> PyTree:
         found = []
-        for block in blocks:
+        for block, (left, right) in zip(blocks, whole, strict=True):
             gradient = rows[:, block.start : block.stop].reshape(len(rows), *_sides(block))
             flat = jnp.moveaxis(gradient, 0, 1).reshape(gradient.shape[1], -1)
             tall = gradient.reshape(-1, gradient.shape[2])
-            found.append((flat @ flat.T, tall.T @ tall))
+            found.append((kept(flat.T, left), kept(tall, right)))
         return tuple(found)
+
+    def add(sums: PyTree, more: PyTree) -> PyTree:
+        how = [tuple(joined if triangular else jnp.add for triangular in pair) for pair in whole]
+        return jax.tree.map(lambda plus, a, b: plus(a, b), tuple(how), sums, more)
+
+    def spectrum(matrix: Float[Array, "side side"], triangular: bool) -> tuple[Array, Array]:
+        if triangular:
+            _, singular, vectors = jnp.linalg.svd(matrix)
+            return singular**2, vectors.T
+        values, vectors = jnp.linalg.eigh(_lifted(matrix))
+        return jnp.maximum(values - _ridge(matrix), 0.0), vectors
 
     base = _base(posterior, theta)
     made = []
-    for block, (left, right) in zip(blocks, _sum(posterior, theta, kind, factors), strict=True):
-        low, u = jnp.linalg.eigh(_lifted(left))
-        high, v = jnp.linalg.eigh(_lifted(right))
-        trace = jnp.maximum(jnp.trace(left), jnp.finfo(left.dtype).tiny)
-        product = jnp.maximum(low, 0.0)[:, None] * (jnp.maximum(high, 0.0) / trace)
+    factored = _sum(posterior, theta, kind, factors, add=add, least=least)
+    for block, (left, right), (of_left, of_right) in zip(blocks, factored, whole, strict=True):
+        (low, u), (high, v) = spectrum(left, of_left), spectrum(right, of_right)
+        product = low[:, None] * (high / jnp.maximum(jnp.sum(low), jnp.finfo(low.dtype).tiny))
         precision = posterior.likelihood_power * product + jnp.mean(base[block.start : block.stop])
         made.append(Matrix(u, v, jax.lax.rsqrt(precision)))
     return Kronecker(tuple(made))
@@ -142,8 +166,11 @@ def _lifted(matrix: Float[Array, "row row"]) -> Float[Array, "row row"]:
 
     LAPACK's float32 eigenvectors of a matrix of deficient rank are now and then not a number.
     """
-    ridge = jnp.finfo(matrix.dtype).eps * jnp.sum(jnp.abs(jnp.diag(matrix)))
-    return matrix + ridge * jnp.eye(len(matrix), dtype=matrix.dtype)
+    return matrix + _ridge(matrix) * jnp.eye(len(matrix), dtype=matrix.dtype)
+
+
+def _ridge(matrix: Float[Array, "row row"]) -> Float[Array, ""]:
+    return jnp.finfo(matrix.dtype).eps * jnp.sum(jnp.abs(jnp.diag(matrix)))
 
 
 def _sides(block: Block) -> tuple[int, int]:
@@ -195,18 +222,26 @@ def _rows(posterior: AbstractPosterior, theta: Float[Array, " dim"], datum: Any,
     return rows.at[:, inner:].set(0.0)
 
 
+def _block(dim: int, each: int, least: int) -> int:
+    """Data looked at together, each of so many rows."""
+    return max(1, least, _ELEMENTS // (dim * each))
+
+
 def _sum(
     posterior: AbstractPosterior,
     theta: Float[Array, " dim"],
     kind: Kind,
     summary: Callable[[Float[Array, "row dim"]], PyTree],
+    *,
+    add: Callable[[PyTree, PyTree], PyTree] = passes.plus,
+    least: int = 1,
 ) -> PyTree:
-    """The sum of `summary` of the rows of all data, block after block."""
-    size = max(1, _ELEMENTS // (theta.shape[0] * num_rows(posterior, kind)))
+    """The sum of `summary` of the rows of all data, block after block of `least` data or more, by `add`."""
+    size = _block(len(theta), num_rows(posterior, kind), least)
 
     def part(batch: Any, weights: Float[Array, " batch"]) -> PyTree:
         data = jax.tree.map(lambda leaf: leaf[:, None], batch)
         rows = jax.vmap(lambda datum: _rows(posterior, theta, datum, kind))(data)
         return summary((rows * weights[:, None, None]).reshape(-1, theta.shape[0]))
 
-    return posterior.sum_over_data(part, rows=size)
+    return posterior.sum_over_data(part, rows=size, add=add)

@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float
 
 from bnnzoo.posterior import AbstractPosterior
 
@@ -29,15 +28,14 @@ def joined(rows: Float[Array, "row column"], more: Float[Array, "more column"]) 
 
 
 def over_data(
-    posterior: AbstractPosterior, rows: Callable[[Any, Float[Array, " batch"]], PyTree[Array]], *, size: int
-) -> PyTree[Array]:
-    """The triangles of all data, `size` of them at a time.
+    posterior: AbstractPosterior,
+    rows: Callable[[Any, Float[Array, " batch"]], Float[Array, "row column"]],
+    *,
+    size: int,
+) -> Float[Array, "column column"]:
+    """The triangle of all data, `size` of them at a time.
 
     Args:
-        rows: of a batch and the weight of each datum, 0 or 1, matrices whose rows are to be taken together.
+        rows: those of a batch; of a datum with weight 0 they must be 0.
     """
-
-    def triangles(batch: Any, weights: Float[Array, " batch"]) -> PyTree[Array]:
-        return jax.tree.map(triangle, rows(batch, weights))
-
-    return posterior.sum_over_data(triangles, rows=size, add=joined)
+    return posterior.sum_over_data(lambda batch, weights: triangle(rows(batch, weights)), rows=size, add=joined)
