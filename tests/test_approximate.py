@@ -10,6 +10,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pytest
 import tiny
 from scipy import stats
@@ -20,6 +22,7 @@ from bnnzoo.errors import BnnzooWarning, InterruptedRunError, UsageError
 from bnnzoo.models import Cnn, Linear, Mlp
 from bnnzoo.posterior import NetworkPosterior
 from bnnzoo.posterior.likelihoods import Categorical, Gaussian
+from bnnzoo.posterior.numpyro import NumpyroPosterior
 from bnnzoo.posterior.priors import Hierarchical, Normal, ScaleMixture
 from bnnzoo.posterior.priors import Laplace as LaplacePrior
 from bnnzoo.recipe import Recipe
@@ -360,11 +363,13 @@ def test_data_that_say_little_leave_the_prior(make):
 
 
 def test_laplace_says_what_it_cannot_do():
-    with pytest.raises(UsageError, match="curvature='fisher'"):
+    with pytest.raises(UsageError, match="curvature='hessian'"):
         Laplace().check(gaussian().posterior)
     with pytest.raises(UsageError, match="predictive='network'"):
-        Laplace(curvature="fisher").check(gaussian().posterior)
-    Laplace(curvature="fisher", predictive="network").check(gaussian().posterior)
+        Laplace(curvature="hessian").check(gaussian().posterior)
+    with pytest.raises(UsageError, match="use full or diagonal"):
+        Laplace(curvature="hessian", covariance="kronecker").check(_network())
+    Laplace(curvature="hessian", predictive="network").check(gaussian().posterior)
     with pytest.raises(UsageError, match="at most 5000 parameters"):
         Laplace(covariance="full").check(_network(hidden=(2000,)))
     with pytest.raises(UsageError, match="no mode to expand about"):
@@ -387,11 +392,34 @@ def test_laplace_is_no_wider_than_a_prior_that_is_flat_or_pointed_at_the_mode(pr
     np.testing.assert_allclose(base[: plain.layout.network.dim], 1 / 0.3**2, rtol=1e-5)
 
 
-def test_other_posteriors_have_gradients_only():
-    target = gaussian()
-    found = _covariance(_curvature.full, target.posterior, jnp.asarray(target.mean, jnp.float32), "fisher")
-    # 1000 data of unit variance: the gradients' products have the expected information as their mean.
-    np.testing.assert_allclose(found, target.covariance, rtol=2e-3)
+def _together(x: Any, y: Any) -> None:
+    """Two coefficients whose priors are one another's, and rows that are one observation."""
+    both = numpyro.sample("both", dist.MultivariateNormal(jnp.zeros(2), jnp.asarray([[1.0, 0.9], [0.9, 1.0]])))
+    numpyro.sample("y", dist.MultivariateNormal(x @ both, 0.5 * jnp.eye(len(x)) + 0.5), obs=y)
+
+
+@pytest.mark.parametrize("covariance", ["auto", "diagonal"])
+def test_any_posterior_has_its_hessian(covariance):
+    """Of a NumPyro model whose prior and data are both correlated: the closed form."""
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(6, 2)), rng.normal(size=6)
+    posterior = NumpyroPosterior.of(_together, x.astype(np.float32), y.astype(np.float32))
+    assert not posterior.by_row
+    noise = np.linalg.inv(0.5 * np.eye(6) + 0.5)
+    precision = x.T @ noise @ x + np.linalg.inv([[1, 0.9], [0.9, 1]])
+    sampler = Laplace(curvature="hessian", predictive="network", covariance=covariance)
+    sampler.check(posterior)
+    wanted = np.linalg.inv(precision if covariance == "auto" else np.diag(np.diag(precision)))
+    mean = jnp.asarray(np.linalg.solve(precision, x.T @ noise @ y), jnp.float32)
+
+    def make(posterior, theta, kind):
+        return sampler.init(posterior, theta, num_warmup=0, key=jax.random.key(0)).factor
+
+    np.testing.assert_allclose(_covariance(make, posterior, mean), wanted, rtol=1e-3, atol=1e-6)
+    volume = np.log(2 * np.pi) + np.linalg.slogdet(wanted)[1] / 2
+    state = jax.jit(lambda mean: sampler.init(posterior, mean, num_warmup=0, key=jax.random.key(0)))(mean)
+    evidence = sampler.inspect(posterior, state, key=jax.random.key(0))["log_evidence"]
+    assert float(evidence - posterior.log_density(mean)) == pytest.approx(volume, abs=1e-3)
 
 
 # ---- the linearised predictive -------------------------------------------------------------------

@@ -354,7 +354,7 @@ UNDECIDED = {"minibatch-barker": {"network"}}
 def test_every_registered_sampler_is_what_it_says(name):
     entry = registry.find("samplers", name)
     # Laplace's own choice needs a network's outputs, which most targets have not, and is exact for linear regression.
-    settings = {"curvature": "fisher", "predictive": "network"} if name == "laplace" else {}
+    settings = {"curvature": "hessian", "predictive": "network"} if name == "laplace" else {}
     report = check_sampler(registry.load("samplers", name)(**settings))
     undecided = {outcome.target for outcome in report.outcomes if outcome.state == "undecided"}
     nothing_found = all(row.passed for row in report.rows)

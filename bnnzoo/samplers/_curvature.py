@@ -16,7 +16,7 @@ from bnnzoo.posterior.layout import Block, Layout
 from bnnzoo.samplers._preconditioner import prior_precision
 from bnnzoo.samplers._triangle import joined, triangle
 
-Kind = Literal["ggn", "fisher"]
+Kind = Literal["ggn", "fisher", "hessian"]
 _ELEMENTS = 2**22
 """Numbers in one block of derivatives: what bounds their memory."""
 
@@ -81,8 +81,13 @@ class Kronecker(eqx.Module):
 def full(posterior: AbstractPosterior, theta: Float[Array, " dim"], kind: Kind) -> Full:
     """The whole matrix: precision = beta sum_i R_i' R_i + that of the prior, R_i the rows of `_rows`.
 
-    In units of the prior it is T'T, T the triangle of the rows and of I: it is never formed.
+    In units of the prior it is T'T, T the triangle of the rows and of I: it is never formed. `hessian`: minus that of
+    the log density, a direction without curvature taken to have a millionth of the largest.
     """
+    if kind == "hessian":
+        precision = _columns(posterior, theta)
+        values, vectors = jnp.linalg.eigh((precision + precision.T) / 2)
+        return Full(triangle((vectors / jnp.sqrt(_floored(values))).T).T)
     scale = jax.lax.rsqrt(_base(posterior, theta))
     unit = jnp.sqrt(jnp.asarray(posterior.likelihood_power, theta.dtype)) * scale
     each = num_rows(posterior, kind)
@@ -95,6 +100,8 @@ def full(posterior: AbstractPosterior, theta: Float[Array, " dim"], kind: Kind) 
 
 def diagonal(posterior: AbstractPosterior, theta: Float[Array, " dim"], kind: Kind) -> Diagonal:
     """The diagonal of the precision."""
+    if kind == "hessian":
+        return Diagonal(jax.lax.rsqrt(_floored(jnp.diag(_columns(posterior, theta)))))
     total = _sum(posterior, theta, kind, lambda rows: jnp.sum(rows**2, 0))
     return Diagonal(jax.lax.rsqrt(posterior.likelihood_power * total + _base(posterior, theta)))
 
@@ -149,6 +156,17 @@ def kronecker(posterior: AbstractPosterior, theta: Float[Array, " dim"], kind: K
     return Kronecker(tuple(made))
 
 
+def _columns(posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Float[Array, "dim dim"]:
+    """Minus the Hessian of the log density, prior and all."""
+    slope = jax.grad(posterior.log_density)
+    one = jnp.eye(len(theta), dtype=theta.dtype)
+    return -jax.lax.map(lambda along: jax.jvp(slope, (theta,), (along,))[1], one, batch_size=64)
+
+
+def _floored(values: Float[Array, " dim"]) -> Float[Array, " dim"]:
+    return jnp.maximum(values, 1e-6 * jnp.max(values))
+
+
 def kronecker_work(layout: Layout, num_rows: int) -> float:
     """Multiplications that the factors of `kronecker` cost."""
     return float(num_rows) * sum(a * b * (a + b) for a, b in map(_sides, layout.blocks))
@@ -156,7 +174,7 @@ def kronecker_work(layout: Layout, num_rows: int) -> float:
 
 def num_rows(posterior: AbstractPosterior, kind: Kind) -> int:
     """Rows a datum gives: its outputs for the Gauss-Newton matrix, one gradient for the Fisher information."""
-    if kind == "fisher" or not posterior.has_outputs:
+    if kind != "ggn":
         return 1
     return jax.eval_shape(lambda: posterior.outputs(jnp.zeros(posterior.layout.dim), _first(posterior).x)).shape[1]
 
@@ -209,7 +227,7 @@ def _rows(posterior: AbstractPosterior, theta: Float[Array, " dim"], datum: Any,
     out: the generalised Gauss-Newton matrix (Schraudolph 2002). `fisher`: the gradient of the datum's log-likelihood.
     """
     inner = posterior.layout.network.dim
-    if kind == "fisher" or not posterior.has_outputs:
+    if kind == "fisher":
         rows = jax.grad(lambda t: posterior.log_likelihood(t, datum)[0])(theta)[None]
     else:
         log_prob = posterior.likelihood_at(theta).log_prob

@@ -38,7 +38,8 @@ class Laplace(_training.AbstractTrainedSampler[LaplaceState]):
     MacKay 1992; for deep networks Daxberger et al. 2021, Laplace Redux. The target: N(mode, P^-1), with
     P = beta sum_i J_i' H_i J_i + the prior's curvature, J_i the Jacobian of the outputs, H_i minus the Hessian of
     log p(y_i | output) (the generalised Gauss-Newton matrix), or with the gradients' outer products in its place
-    (`fisher`). P is whole, Kronecker-factored by blocks, or its diagonal. A likelihood's own parameters are independent
+    (`fisher`), or minus the Hessian of the log density (`hessian`), which is there for any posterior. P is whole,
+    Kronecker-factored by blocks, or its diagonal. A likelihood's own parameters are independent
     of the others, with their exact curvature. Warm-up goes on to the mode by Adam, from where the start's training left
     it; at its end, or at once with `--warmup 0`, P is computed over all data. Last layers: `--stochastic last`.
 
@@ -52,15 +53,18 @@ class Laplace(_training.AbstractTrainedSampler[LaplaceState]):
     covariance: Annotated[
         Literal["auto", "full", "kronecker", "diagonal"], Doc("of the Gaussian; auto: the best that is affordable")
     ] = "auto"
-    curvature: Annotated[_curvature.Kind, Doc("the Gauss-Newton matrix, or gradients' outer products")] = "ggn"
+    curvature: Annotated[_curvature.Kind, Doc("the Gauss-Newton matrix, gradients' outer products, or all")] = "ggn"
     predictive: Annotated[Literal["linearised", "network"], Doc("what predictions are made with")] = "linearised"
     learning_rate: Annotated[Number, Gt(0), Doc("of Adam; falls to 0 over warm-up")] = number(1e-2)
     batch_size: Annotated[int, Ge(1), Doc("data a step of warm-up, n")] = 128
 
     def check(self, posterior: AbstractPosterior) -> None:
         if not posterior.has_outputs:
-            if self.curvature == "ggn":
-                raise UsageError("sampler laplace: ggn needs a network's outputs; use curvature='fisher'")
+            if self.curvature != "hessian":
+                raise UsageError(
+                    f"sampler laplace: {self.curvature} needs a network's outputs and its independent prior; "
+                    "use curvature='hessian'"
+                )
             if self.predictive == "linearised":
                 raise UsageError("sampler laplace: only networks are linearised; use predictive='network'")
         elif posterior.fixed_prior() is None:
@@ -68,6 +72,8 @@ class Laplace(_training.AbstractTrainedSampler[LaplaceState]):
                 "sampler laplace: a prior whose scales are sampled has no mode to expand about (its density grows "
                 "without bound as they shrink); use another --prior, or nuts"
             )
+        if self.curvature == "hessian" and self.covariance == "kronecker":
+            raise UsageError("--sampler.covariance kronecker: not of the hessian; use full or diagonal")
         if self.covariance == "full" and posterior.layout.dim > _MOST_FULL:
             raise UsageError(
                 f"--sampler.covariance full: at most {_MOST_FULL} parameters, there are {posterior.layout.dim}; "
@@ -122,7 +128,7 @@ class Laplace(_training.AbstractTrainedSampler[LaplaceState]):
         if chosen == "auto":
             rows = posterior.num_data * _curvature.num_rows(posterior, self.curvature)
             affordable = _curvature.kronecker_work(posterior.layout, rows) <= _MOST_WORK
-            rest = "kronecker" if affordable else "diagonal"
+            rest = "kronecker" if affordable and self.curvature != "hessian" else "diagonal"
             chosen = "full" if posterior.layout.dim <= _FULL_UP_TO else rest
         make = {"full": _curvature.full, "kronecker": _curvature.kronecker, "diagonal": _curvature.diagonal}[chosen]
         return make(posterior, theta, self.curvature)
