@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import pytest
 
 import bnnzoo
@@ -260,3 +261,24 @@ def test_an_infinite_loss_is_no_tie():
     assert words == "b is better than a: nll lower by far: the other's is infinite"
     (words,) = comparison.Comparison([], [comparison.Difference("a", "b", "nll", both)]).words
     assert words == "a and b: nll of both cannot be compared"
+
+
+@pytest.mark.filterwarnings("ignore:.*different in every row:bnnzoo.errors.BnnzooWarning")
+def test_a_reference_is_compared_on_encoded_rows(tmp_path):
+    """Test rows are what the columns became: levels, and seconds counted from the first."""
+    rng = np.random.default_rng(7)
+    seconds = 1.7e9 + 60.0 * np.arange(40)
+    table = pd.DataFrame({"colour": rng.choice(["red", "blue"], 40), "t": seconds, "y": rng.normal(size=40)})
+    options = {"data": table, "warmup": 10, "draws": 20, "chains": 2, "likelihood": "gaussian"}
+    run = bnnzoo.sample("linear", "laplace", **options, out=tmp_path / "run.nc")
+    (found,) = comparison.compare([run], reference=run).compared
+    assert found.numbers["mean_distance"] == 0.0
+    assert found.numbers["sd_ratio"] == 1.0
+    reach = run.predictor.table(run.test_rows()[0])["mean"]
+    np.testing.assert_allclose(reach, run.predict(table.iloc[_test_numbers(run, table)])["mean"], rtol=1e-4)
+
+
+def _test_numbers(run: bnnzoo.Run, table: pd.DataFrame) -> list[int]:
+    """Which rows of a table were kept for testing."""
+    kept = run.test_rows()[0][:, -1]
+    return [int(np.argmin(np.abs(table["t"].to_numpy() - table["t"].min() - value))) for value in kept]
