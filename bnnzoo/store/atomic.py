@@ -96,6 +96,15 @@ def copy_whole(source: Path, path: Path) -> None:
         write_whole(path, lambda file: shutil.copyfileobj(content, file))
 
 
+def sync_folder(folder: Path) -> None:
+    """Put what a folder lists on the disk: a new or renamed file is lost without it when the power goes."""
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
 def _publish(temporary: Path, path: Path, instead_of: IO[bytes] | None) -> None:
     folder = os.open(path.parent, os.O_RDONLY)
     try:
