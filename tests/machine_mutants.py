@@ -45,6 +45,7 @@ TRAINED = "likelihood_power approximate"
 TESTS = {
     "samplers/_batch_sizes": "batch_sizes_auto penalty_identities",
     "samplers/_conjugate": "gibbs",
+    "samplers/_triangle": "gibbs evidence",
     "samplers/_control_variate": "control_variates likelihood_power langevin",
     "samplers/_curvature": TRAINED,
     "samplers/_correction": "acceptance_tests",

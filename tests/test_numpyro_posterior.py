@@ -121,6 +121,7 @@ def _eight_schools_means() -> tuple[float, float]:
     return float(np.average(mean, weights=weight)), float(np.average(first, weights=weight))
 
 
+@pytest.mark.slow
 def test_the_penalty_on_independent_rows_finds_the_conjugate_answer():
     x, y = _rows(400)
     posterior = bnnzoo.NumpyroPosterior.of(line, x, y, noise=0.5)
