@@ -174,9 +174,24 @@ class Problem:
             description = description._replace(parts=description.parts._replace(sampler=sampler))
         return dataclasses.replace(self, recipe=recipe, sampler=sampler, description=description)
 
-    def whole(self) -> Problem:
-        """The problem of one chain in which everything is sampled: what the fixed part is trained on."""
-        recipe = dataclasses.replace(self.recipe, stochastic="all", chains=1)
+    def with_likelihood(self, name: str) -> Problem:
+        """The same rows and network under another likelihood, whose targets are scaled alike.
+
+        Raises:
+            UsageError: if the sampler, or another part, cannot do with it.
+        """
+        description = self.require_description()
+        recipe = dataclasses.replace(self.recipe, likelihood=Part(name))
+        own = description.parts.model if recipe.model.name.startswith(OWN) else None
+        parts = make_parts(recipe, description.signature.task, len(description.signature.target_names), own)
+        description = description._replace(parts=parts)
+        problem = _described(recipe, description, self.train, self.test, kept_rows=self.kept_rows)
+        parts.sampler.check(problem.posterior)
+        return problem
+
+    def whole(self, chains: int = 1) -> Problem:
+        """The problem in which everything is sampled: what the fixed part is trained on."""
+        recipe = dataclasses.replace(self.recipe, stochastic="all", chains=chains)
         return _described(recipe, self.require_description(), self.train)
 
     def require_description(self) -> Description:

@@ -83,17 +83,23 @@ def with_start(problem: Problem, placement: Placement, *, key: PRNGKeyArray) -> 
     recipe = problem.recipe
     if recipe.budget is None or recipe.init == "prior":
         return problem
+    steps = training_steps(problem, placement, most=recipe.start_steps, share=_START_SHARE, key=key)
+    return problem.with_lengths(dataclasses.replace(recipe, start_steps=steps), problem.sampler)
+
+
+def training_steps(problem: Problem, placement: Placement, *, most: int, share: float, key: PRNGKeyArray) -> int:
+    """Steps of training from a start that fit into a share of the recipe's budget, by a pilot's."""
+    assert problem.recipe.budget is not None
     thetas = problem.initial_positions(trained=True, key=key)
-    how = {"most_steps": recipe.start_steps, "held_out": recipe.start_held_out, "steps_a_look": _PILOT_STEPS}
+    how = {"most_steps": most, "held_out": problem.recipe.start_held_out, "steps_a_look": _PILOT_STEPS}
     stream = train(problem.posterior, thetas, placement=placement, key=key, **how)
     next(stream)  # compiles
-    started, steps = time.perf_counter(), recipe.start_steps
+    started, steps = time.perf_counter(), most
     if next(stream, None) is not None:
         a_step = (time.perf_counter() - started) / _PILOT_STEPS
-        affordable = _START_SHARE * duration.seconds(recipe.budget) / a_step
-        steps = int(np.clip(affordable, _FEWEST_START_STEPS, max(steps, _FEWEST_START_STEPS)))
-    steps = placement.processes.firsts(steps)
-    return problem.with_lengths(dataclasses.replace(recipe, start_steps=steps), problem.sampler)
+        affordable = share * duration.seconds(problem.recipe.budget) / a_step
+        steps = int(np.clip(affordable, _FEWEST_START_STEPS, max(most, _FEWEST_START_STEPS)))
+    return placement.processes.firsts(steps)
 
 
 def ladder(draws: int) -> list[int]:

@@ -26,13 +26,15 @@ class Keys(NamedTuple):
     """From draws of the prior to the posterior."""
     restart: PRNGKeyArray
     """Where chains that were left behind begin again."""
+    noise: PRNGKeyArray
+    """Networks that a likelihood is chosen by."""
 
     @classmethod
     def of(cls, seed: int) -> Keys:
         """Threefry whatever JAX's default is: the draws of a seed shall not depend on a setting."""
         root = jax.random.key(seed, impl="threefry2x32")
         # The numbers are in the order in which the keys came to be; another number is another run.
-        return cls(*(jax.random.fold_in(root, i) for i in (0, 4, 1, 2, 3, 5, 6, 7)))
+        return cls(*(jax.random.fold_in(root, i) for i in (0, 4, 1, 2, 3, 5, 6, 7, 8)))
 
 
 def by_chain(key: PRNGKeyArray, num_chains: int) -> Key[Array, " chain"]:

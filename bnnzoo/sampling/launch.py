@@ -20,7 +20,7 @@ from bnnzoo.errors import BnnzooWarning, UsageError
 from bnnzoo.models import AbstractModel
 from bnnzoo.progress import Observer, Progress
 from bnnzoo.recipe import Recipe, to_yaml
-from bnnzoo.sampling import budget, carry, origin, provenance
+from bnnzoo.sampling import budget, carry, noise, origin, provenance
 from bnnzoo.sampling.drive import drive
 from bnnzoo.sampling.job import Job, Stop
 from bnnzoo.sampling.keys import Keys
@@ -81,10 +81,11 @@ def _begin(
     check_room: bool,
 ) -> None:
     """Find where the chains start, then drive them; follow, where another process writes what they draw."""
+    keys, started, spent = Keys.of(problem.recipe.seed), time.perf_counter(), origin.Spent()
+    problem = noise.chosen(problem, tell=tell, stop=stop, spent=spent, key=keys.noise)
     recipe = problem.recipe
-    placement, keys = place_run(recipe, problem.posterior, problem.sampler), Keys.of(recipe.seed)
+    placement = place_run(recipe, problem.posterior, problem.sampler)
     problem = budget.with_start(problem, placement, key=keys.positions)
-    started, spent = time.perf_counter(), origin.Spent()
     fixed = origin.fixed_values(problem, tell=tell, stop=stop, spent=spent, key=keys.fixed)
     if fixed:
         problem = problem.with_fixed(fixed)

@@ -19,7 +19,7 @@ from bnnzoo.progress import Observer, Progress
 from bnnzoo.sampling.job import Stop
 from bnnzoo.sampling.placement import Placement, place
 from bnnzoo.sampling.processes import Processes
-from bnnzoo.sampling.start import evaluations, train
+from bnnzoo.sampling.start import Trained, evaluations, train
 
 
 @dataclasses.dataclass
@@ -51,9 +51,11 @@ def positions(
         if thetas.shape != wanted:
             raise UsageError(f"init: has shape {list(thetas.shape)}, not {list(wanted)}")
         return thetas
-    trained = problem.recipe.init != "prior"
-    thetas = problem.initial_positions(trained=trained, key=key)
-    return _train(problem, thetas, placement, "each chain's start", tell, stop, spent, key) if trained else thetas
+    is_trained = problem.recipe.init != "prior"
+    thetas = problem.initial_positions(trained=is_trained, key=key)
+    if not is_trained:
+        return thetas
+    return trained(problem, thetas, placement, "each chain's start", tell, stop, spent, key).positions
 
 
 def fixed_values(
@@ -67,10 +69,11 @@ def fixed_values(
         return {}
     whole = problem.whole()
     start = whole.initial_positions(trained=True, key=key)
-    thetas = _train(whole, start, place("vectorized", 1), "the part that is not sampled", tell, stop, spent, key)
-    trained = named_leaves(whole.network_posterior.network_at(jnp.asarray(thetas[0])))
+    what = "the part that is not sampled"
+    theta = trained(whole, start, place("vectorized", 1), what, tell, stop, spent, key).positions[0]
+    leaves = named_leaves(whole.network_posterior.network_at(jnp.asarray(theta)))
     # Machines round differently, and the chains of all processes are of one posterior.
-    return Processes.here().firsts({name: np.asarray(trained[name]) for name in wanted})
+    return Processes.here().firsts({name: np.asarray(leaves[name]) for name in wanted})
 
 
 def check_start(posterior: AbstractPosterior, placement: Placement, thetas: Any) -> None:
@@ -107,7 +110,7 @@ def _density_and_gradient(posterior: AbstractPosterior, thetas: Float[Array, "ch
     return jax.lax.map(jax.value_and_grad(posterior.log_density), thetas, batch_size=min(at_once, len(thetas)))
 
 
-def _train(
+def trained(
     problem: Problem,
     thetas: Float[Array, "chain dim"],
     placement: Placement,
@@ -116,24 +119,28 @@ def _train(
     stop: Stop | None,
     spent: Spent,
     key: PRNGKeyArray,
-) -> Float[np.ndarray, "chain dim"]:
+) -> Trained:
+    """Networks trained from there by the recipe's `start_steps`; `what` they are says the progress.
+
+    Raises:
+        InterruptedRunError: when `stop` said so.
+    """
     recipe, positions = problem.recipe, np.asarray(thetas)
-    stream = train(
+    found = Trained(np.zeros(len(positions), np.int32), positions, np.full(len(positions), np.inf))
+    number = 0
+    for found in train(
         problem.posterior,
         thetas,
         placement=placement,
         key=jax.random.fold_in(key, 2**31),
         most_steps=recipe.start_steps,
         held_out=recipe.start_held_out,
-    )
-    steps = np.zeros(len(positions), np.int32)
-    number = 0
-    for steps, positions in stream:  # noqa: B007 (the last ones are used)
-        tell(Progress("start", int(steps.max()), recipe.start_steps, note=f"training {what}"))
+    ):
+        tell(Progress("start", int(found.steps.max()), recipe.start_steps, note=f"training {what}"))
         if number := stop() if stop else 0:
             break
     if number := placement.processes.largest(number):
         raise InterruptedRunError(f"stopped while training {what}: nothing was written", number)
-    steps, positions = placement.processes.everyones((steps, positions))
-    spent.evaluations += evaluations(problem.posterior.num_data, steps, recipe.start_held_out)
-    return positions
+    found = Trained(*placement.processes.everyones(tuple(found)))
+    spent.evaluations += evaluations(problem.posterior.num_data, found.steps, recipe.start_held_out)
+    return found

@@ -21,7 +21,7 @@ _BATCH = 128
 _LEARNING_RATE = 5e-3
 _LOOK_EVERY = 50
 _HELD_OUT = 2048
-_FEW_HELD_OUT = 10
+FEW_HELD_OUT = 10
 """Rows that are too few to judge a chain by."""
 
 
@@ -36,6 +36,16 @@ class Training(NamedTuple):
     step: Int[Array, ""]
 
 
+class Trained(NamedTuple):
+    """What chains have come to so far."""
+
+    steps: Int[np.ndarray, " chain"]
+    positions: Float[np.ndarray, "chain dim"]
+    """Each chain's best."""
+    losses: Float[np.ndarray, " chain"]
+    """Theirs, by which they are the best: nats a held-out row, or a training row where too few are held out."""
+
+
 def train(
     posterior: AbstractPosterior,
     thetas: Float[Array | np.ndarray, "chain dim"],
@@ -45,7 +55,7 @@ def train(
     most_steps: int = MOST_STEPS,
     held_out: float = 0.1,
     steps_a_look: int = 500,
-) -> Iterator[tuple[Int[np.ndarray, " chain"], Float[np.ndarray, "chain dim"]]]:
+) -> Iterator[Trained]:
     """Maximise each chain's own posterior density by Adam on mini-batches, with early stopping: a deep ensemble.
 
     A share of the rows (at most 2048) is held out of training, not of the posterior; every 50 steps each chain is
@@ -53,31 +63,32 @@ def train(
     chains are judged by the density that is maximised.
 
     Yields:
-        steps done by each chain and the best positions so far, every `steps_a_look` steps and at the end.
+        every `steps_a_look` steps and at the end.
     """
     posterior = placement.put_posterior(posterior)
     keys = placement.put(jax.vmap(lambda c: jax.random.fold_in(key, c))(jnp.arange(len(thetas), dtype=jnp.uint32)), 0)
     most = np.int32(most_steps)
-    rows = _num_held_out(posterior.num_data, held_out)
+    rows = num_held_out(posterior.num_data, held_out)
     state = _begin(posterior, placement, placement.put(jnp.asarray(thetas), 0))
     done = 0
     while True:
         state = _advance(posterior, placement, state, keys, np.int32(min(steps_a_look, most_steps - done)), most, rows)
         steps = np.asarray(state.step)
         done = int(np.max(steps))
-        yield steps, np.asarray(state.best)
+        yield Trained(steps, np.asarray(state.best), np.asarray(state.best_loss))
         if done >= most_steps or bool(np.all(np.asarray(state.since) >= _patience(most_steps))):
             return
 
 
 def evaluations(num_data: int, steps: Int[np.ndarray, " chain"], held_out: float) -> float:
     """Rows that training looked at: a batch a step, and every 50 steps those that a chain is judged by."""
-    rows = _num_held_out(num_data, held_out)
-    judged_by = num_data if rows < _FEW_HELD_OUT else rows
+    rows = num_held_out(num_data, held_out)
+    judged_by = num_data if rows < FEW_HELD_OUT else rows
     return float(np.sum(steps * min(_BATCH, num_data - rows) + steps // _LOOK_EVERY * judged_by))
 
 
-def _num_held_out(num_data: int, held_out: float) -> int:
+def num_held_out(num_data: int, held_out: float) -> int:
+    """Rows that each chain's training leaves out."""
     return min(_HELD_OUT, int(held_out * num_data))
 
 
@@ -125,7 +136,7 @@ def _advance(
         kept = order[held_out:]
 
         def held_out_loss(theta):
-            if held_out < _FEW_HELD_OUT:
+            if held_out < FEW_HELD_OUT:
                 return _training.loss(posterior, theta, posterior.all_rows())
             return -jnp.mean(posterior.log_likelihood(theta, posterior.take(order[:held_out])))
 

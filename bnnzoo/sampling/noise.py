@@ -1,0 +1,67 @@
+"""The noise of a regression whose recipe names no likelihood: one level, or a level by row."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from jaxtyping import PRNGKeyArray
+
+from bnnzoo.assembly import Problem
+from bnnzoo.errors import UsageError
+from bnnzoo.posterior.likelihoods import Gaussian
+from bnnzoo.progress import Observer, Progress
+from bnnzoo.sampling import budget, origin
+from bnnzoo.sampling.job import Stop
+from bnnzoo.sampling.placement import place
+from bnnzoo.sampling.processes import Processes
+from bnnzoo.sampling.start import FEW_HELD_OUT, num_held_out
+
+BY_ROW = "heteroscedastic"
+_NETWORKS, _MOST_STEPS, _SHARE = 8, 2000, 0.08
+"""Networks a likelihood, each judged by its own tenth of the rows, and the share of the budget for one likelihood."""
+
+
+def is_open(problem: Problem) -> bool:
+    """Whether a run chooses: it has a time in place of lengths, one level by default, and rows to judge by."""
+    recipe, description = problem.recipe, problem.description
+    return (
+        description is not None
+        and recipe.budget is not None
+        and recipe.likelihood is None
+        and recipe.init != "prior"
+        and isinstance(description.parts.likelihood, Gaussian)
+        and num_held_out(problem.posterior.num_data, recipe.start_held_out) >= FEW_HELD_OUT
+    )
+
+
+def chosen(problem: Problem, *, tell: Observer, stop: Stop | None, spent: origin.Spent, key: PRNGKeyArray) -> Problem:
+    """The problem under the likelihood by which trained networks predict held-out rows better; itself if none is open.
+
+    The same rows are held out of both, so that the difference is not one between rows.
+
+    Raises:
+        InterruptedRunError: when `stop` said so.
+    """
+    if not is_open(problem):
+        return problem
+    try:
+        rival = problem.with_likelihood(BY_ROW)
+    except UsageError:  # a sampler for one level of noise alone
+        return problem
+    placement = place("auto", _NETWORKS)
+    level, by_row = problem.whole(_NETWORKS), rival.whole(_NETWORKS)
+    steps = budget.training_steps(by_row, placement, most=_MOST_STEPS, share=_SHARE, key=key)
+    losses = []
+    for candidate in (level, by_row):
+        candidate = candidate.with_lengths(dataclasses.replace(candidate.recipe, start_steps=steps), candidate.sampler)
+        thetas = candidate.initial_positions(trained=True, key=key)
+        what = "networks that the likelihood is chosen by"
+        losses.append(np.mean(origin.trained(candidate, thetas, placement, what, tell, stop, spent, key).losses))
+    # Machines round differently, and all processes draw from one posterior.
+    one, many = (float(loss) for loss in Processes.here().firsts(np.asarray(losses)))
+    found, why = (rival, "a noise level by row") if many < one else (problem, "one noise level")
+    better, worse = sorted((one, many))
+    note = f"{why}: {better:.3g} nats a held-out row, not {worse:.3g}; --likelihood gaussian or {BY_ROW} decides"
+    tell(Progress("note", 0, 0, note=note))
+    return found

@@ -1,0 +1,76 @@
+"""A regression whose recipe names no likelihood: one noise level or a level by row, as held-out rows say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from bnnzoo.assembly import Problem
+from bnnzoo.data import from_arrays
+from bnnzoo.errors import InterruptedRunError
+from bnnzoo.recipe import resolve
+from bnnzoo.sampling import noise, origin
+
+RANDOM = np.random.default_rng(0)
+X = RANDOM.uniform(-2, 2, size=(300, 1)).astype(np.float32)
+ERRORS = RANDOM.normal(size=(300, 1)).astype(np.float32)
+SHORT = {"budget": "20s", "start_held_out": 0.2}
+
+
+def problem(sd: Any, sampler: str = "mala", rows: int = 300, **options: Any) -> Problem:
+    data = from_arrays(X[:rows], (X + sd * ERRORS)[:rows], task="regression", name="houses")
+    return Problem.of(resolve("linear", sampler, options={**SHORT, **options}, in_memory=True), data)
+
+
+def chosen(of: Problem, **how: Any) -> tuple[str, list[str], origin.Spent]:
+    """The likelihood, what was said of it, and what it took."""
+    notes: list[str] = []
+    spent = origin.Spent()
+    found = noise.chosen(
+        of,
+        tell=lambda progress: notes.append(progress.note) if progress.phase == "note" else None,
+        stop=how.get("stop"),
+        spent=spent,
+        key=jax.random.key(0),
+    )
+    assert found.recipe.budget == of.recipe.budget
+    return found.resolved()["likelihood"]["name"], notes, spent
+
+
+@pytest.mark.parametrize(
+    ("sd", "wanted"), [(0.3, "gaussian"), (0.3 * np.exp(X), "heteroscedastic")], ids=["one level", "a level by row"]
+)
+def test_the_likelihood_that_predicts_held_out_rows_better_is_taken(sd, wanted):
+    found, notes, spent = chosen(problem(sd))
+    assert found == wanted
+    assert len(notes) == 1
+    assert "--likelihood gaussian or heteroscedastic decides" in notes[0]
+    assert spent.evaluations > 0
+
+
+@pytest.mark.parametrize(
+    "of",
+    [
+        problem(0.3 * np.exp(X), likelihood="gaussian"),
+        problem(0.3 * np.exp(X), **{"likelihood.scale": 0.5}),
+        problem(0.3 * np.exp(X), budget=None, draws=10),
+        problem(0.3 * np.exp(X), init="prior"),
+        problem(0.3 * np.exp(X), rows=45),
+        problem(0.3 * np.exp(X), start_held_out=0),
+    ],
+    ids=["named", "a field of it named", "lengths given", "nothing trained", "few rows", "nothing held out"],
+)
+def test_nothing_is_chosen_where_a_word_was_said_or_nothing_can_judge(of):
+    assert not noise.is_open(of)
+    found, notes, spent = chosen(of)
+    assert found == "gaussian"
+    assert not notes
+    assert not spent.evaluations
+
+
+def test_a_signal_ends_the_choice():
+    with pytest.raises(InterruptedRunError, match="networks that the likelihood is chosen by"):
+        chosen(problem(0.3), stop=lambda: 2)
