@@ -18,6 +18,7 @@ RANDOM = np.random.default_rng(0)
 X = RANDOM.uniform(-2, 2, size=(300, 1)).astype(np.float32)
 ERRORS = RANDOM.normal(size=(300, 1)).astype(np.float32)
 SHORT = {"budget": "20s", "start_held_out": 0.2}
+A_FIELD: dict[str, Any] = {"likelihood.scale": 0.5}
 
 
 def problem(sd: Any, sampler: str = "mala", rows: int = 300, **options: Any) -> Problem:
@@ -55,7 +56,7 @@ def test_the_likelihood_that_predicts_held_out_rows_better_is_taken(sd, wanted):
     "of",
     [
         problem(0.3 * np.exp(X), likelihood="gaussian"),
-        problem(0.3 * np.exp(X), **{"likelihood.scale": 0.5}),
+        problem(0.3 * np.exp(X), **A_FIELD),
         problem(0.3 * np.exp(X), budget=None, draws=10),
         problem(0.3 * np.exp(X), init="prior"),
         problem(0.3 * np.exp(X), rows=45),
