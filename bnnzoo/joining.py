@@ -13,13 +13,15 @@ import xarray as xr
 
 from bnnzoo import zoo
 from bnnzoo.errors import UsageError
-from bnnzoo.evaluation import diagnostics, findings
+from bnnzoo.finding import from_json, sentence, to_json
 from bnnzoo.recipe import Recipe, as_dict, recipe_from, to_yaml
 from bnnzoo.run import Run
+from bnnzoo.sampling import ending, judgement
+from bnnzoo.sampling.stuck import STUCK_STEPS, finding_of
 from bnnzoo.store import schema
 
 _SUMS = ("seconds_compile", "seconds_warmup", "seconds_sampling", "target_evaluations", "restarted")
-_OF_ONE = ("tuned", "inspected", "findings", "stops", "ended", "budget", "inexact_resume")
+_OF_ONE = ("tuned", "inspected", "stops", "ended", "budget", "inexact_resume")
 """Attributes that say how one of the runs went: of several there is none."""
 _OF_ROWS = ("data_sha256", "signature", "federated")
 """Attributes that say which rows, and whose; those of a federated run stay with their parties."""
@@ -55,11 +57,7 @@ def concat(runs: Sequence[Run | str | Path]) -> Run:
     joined.attrs = _attributes(opened, draws)
     run = Run(joined, None)
     diagnosis = run.diagnose()
-    found = findings.judged(diagnosis)
-    joined.attrs["verdict"] = findings.verdict(str(diagnosis["exactness"]), found, findings.bias(diagnosis))
-    if diagnostics.is_chain(str(diagnosis["exactness"])):
-        joined.attrs["converged"] = int(not any(finding.topic == "convergence" for finding in found))
-        joined.attrs |= {name: float(diagnosis[name]) for name in ("rhat", "ess_bulk")}
+    joined.attrs |= ending.said(diagnosis, run.findings(diagnosis))
     return run
 
 
@@ -138,16 +136,19 @@ def _attributes(runs: Sequence[Run], draws: int) -> dict[str, Any]:
     def of_all(name: str, reduce: Callable[[list[Any]], Any]) -> dict[str, Any]:
         return {name: reduce([one[name] for one in every])} if all(name in one for one in every) else {}
 
-    stuck, before = [], 0
+    stuck, before, of_samplers = list[int](), 0, []
     for run, about in zip(runs, every, strict=True):
         stuck += [before + chain for chain in json.loads(about.get("stuck_chains", "[]"))]
-        before += run.posterior[schema.POSTERIOR].sizes[schema.CHAIN]
+        chains = run.posterior[schema.POSTERIOR].sizes[schema.CHAIN]
+        before += chains
+        of_samplers.append((chains, [one for one in from_json(about.get("findings", "[]")) if one.kind != "stuck"]))
+    # Said anew, of the chains by their new numbers.
+    found = finding_of(dict.fromkeys(stuck, STUCK_STEPS)) + judgement.of_runs(of_samplers)
     recipe: Recipe = dataclasses.replace(recipe_from(str(first["recipe"])), chains=before, draws=draws)
-    bad = [one for one in every if one["regime_ok"] == 0]
     joined = {"recipe": to_yaml(as_dict(recipe)), "draws_requested": draws, "draws_done": draws, "tuned": "{}"}
     joined |= {"stuck_chains": json.dumps(stuck), "seeds": json.dumps([seed for run in runs for seed in _seeds(run)])}
     for name in _SUMS:
         joined |= of_all(name, sum)
-    if bad:
-        joined |= {"regime_ok": 0, "regime": bad[0].get("regime", "")}
+    joined |= {"findings": to_json(found), "regime": sentence(found[0]) if found else ""}
+    joined |= {"regime_ok": 0} if found else {}
     return first | joined

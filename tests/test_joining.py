@@ -15,6 +15,8 @@ import bnnzoo
 from bnnzoo import cli, zoo
 from bnnzoo.errors import UsageError
 from bnnzoo.evaluation import record
+from bnnzoo.finding import Finding, sentence, to_json
+from bnnzoo.sampling.stuck import finding_of
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +51,36 @@ def test_chains_lie_side_by_side(folder, tmp_path):
     assert again.evaluate(save=False) == both.evaluate(save=False)
     with pytest.raises(UsageError, match="exists"):
         both.save(tmp_path / "both.nc")
+
+
+def test_what_was_wrong_with_a_run_is_wrong_with_the_whole(folder, tmp_path):
+    """Of all chains by their new numbers: the worst of each kind, and that a chain stood still."""
+
+    def found(*those: Finding, stuck: tuple[int, ...] = ()):
+        def change(file):
+            file.attrs["findings"] = to_json((*finding_of(dict.fromkeys(stuck, 2000)), *those))
+            file.attrs["stuck_chains"] = json.dumps(stuck)
+            file.attrs["regime_ok"], file.attrs["regime"] = 0, "said"
+            file.attrs["absurd"] = "said"
+
+        return change
+
+    noise = Finding("validity", "sigma2", "mean sigma2 (chains 0, 2)", 6.0, 2.0, "more batches")
+    paths = [
+        changed(folder / "0.nc", tmp_path / "0.nc", found(noise)),
+        changed(folder / "1.nc", tmp_path / "1.nc", found(noise._replace(value=9.0, label="mean sigma2"), stuck=(3,))),
+    ]
+    both = bnnzoo.concat(paths)
+    about, of_sampler = both.attributes, both.findings()[:2]
+    assert [finding.kind for finding in of_sampler] == ["stuck", "sigma2"]
+    assert of_sampler[0].label.startswith("chain 7 accepted nothing for 1000 steps")
+    assert of_sampler[1][2:4] == ("mean sigma2 (chains 0, 2, 4, 5, 6, 7)", 9.0)
+    assert (about["regime_ok"], about["converged"]) == (0, 0)
+    assert about["absurd"].startswith("chains that stood still")  # as they are found to, and not as the first run's is
+    assert about["regime"] == sentence(of_sampler[0])
+    assert "mean sigma2 (chains 0, 2, 4, 5, 6, 7) 9" in about["verdict"]
+    both.save(tmp_path / "both.nc")
+    assert bnnzoo.open(tmp_path / "both.nc").findings() == both.findings()
 
 
 def test_what_cannot_be_joined(folder, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +46,11 @@ def verdict(out: Path, num_bytes: int, model: AbstractModel | None) -> Attribute
         `ess_bulk` of predictions. Nothing for a run too large to be read again.
     """
     looked = _look(out, num_bytes, model)
-    if looked is None:
-        return {}
-    diagnosis, found = looked
+    return {} if looked is None else said(*looked)
+
+
+def said(diagnosis: Mapping[str, Any], found: Sequence[Finding]) -> Attributes:
+    """The same of a run that was looked at already."""
     exactness = str(diagnosis["exactness"])
     converged: int | str = int(not any(finding.topic == "convergence" for finding in found))
     wrong = [sentence(finding) for finding in found if finding.kind in ("remoteness", "surprise", "still_chains")]

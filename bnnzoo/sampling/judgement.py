@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal
@@ -16,6 +17,8 @@ from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.samplers import AbstractSampler
 
 _FEW_STEPS = 400
+_CHAINS = re.compile(r" \(chains? ([0-9]{1,9}(?:, [0-9]{1,9})*)\)$")
+"""How a label names the chains that have what it says."""
 
 Totals = dict[str, list[float]]
 """Sums of each statistic over the kept draws, a number a chain."""
@@ -64,6 +67,20 @@ def judged(
     means = {**means, **{name: np.maximum(np.asarray(v) / 2, np.mean(v)).tolist() for name, v in look.items()}}
     chains = range(max((len(values) for values in means.values()), default=0))
     each = [sampler.findings(posterior, {name: float(v[c]) for name, v in means.items()}) for c in chains]
+    return _by_chain(each)
+
+
+def of_runs(runs: Iterable[tuple[int, Iterable[Finding]]]) -> tuple[Finding, ...]:
+    """What was found of several runs, each with its number of chains, as of one run of all their chains."""
+    each: list[tuple[Finding, ...]] = []
+    for chains, findings in runs:
+        of_chain: list[list[Finding]] = [[] for _ in range(chains)]
+        for finding in findings:
+            named = _CHAINS.search(finding.label)
+            whose = [int(chain) for chain in named[1].split(", ")] if named else range(chains)
+            for chain in set(whose) & set(range(chains)):
+                of_chain[chain].append(finding._replace(label=_CHAINS.sub("", finding.label)))
+        each += map(tuple, of_chain)
     return _by_chain(each)
 
 
