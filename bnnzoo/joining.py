@@ -11,17 +11,18 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from bnnzoo import zoo
+from bnnzoo import registry, zoo
 from bnnzoo.errors import UsageError
 from bnnzoo.finding import from_json, sentence, to_json
-from bnnzoo.recipe import Recipe, as_dict, recipe_from, to_yaml
+from bnnzoo.recipe import as_dict, build, recipe_from, to_yaml, written
 from bnnzoo.run import Run
 from bnnzoo.sampling import ending, judgement
+from bnnzoo.sampling.start import MOST_STEPS
 from bnnzoo.sampling.stuck import STUCK_STEPS, finding_of
 from bnnzoo.store import schema
 
 _SUMS = ("seconds_compile", "seconds_warmup", "seconds_sampling", "target_evaluations", "restarted")
-_OF_ONE = ("tuned", "inspected", "stops", "ended", "budget", "inexact_resume")
+_OF_ONE = ("tuned", "inspected", "stops", "ended", "inexact_resume")
 """Attributes that say how one of the runs went: of several there is none."""
 _OF_ROWS = ("data_sha256", "signature", "federated")
 """Attributes that say which rows, and whose; those of a federated run stay with their parties."""
@@ -84,9 +85,16 @@ def _check(runs: Sequence[Run]) -> None:
 
 
 def _asked(run: Run) -> dict[str, Any]:
-    """What must be the same: all but how many chains and draws, and the seed."""
-    recipe = recipe_from(str(run.attributes["recipe"]))
-    return as_dict(dataclasses.replace(recipe, seed=0, chains=1, draws=1, budget=None, until=None))
+    """What must be the same: all but how many chains and draws, the seed, and the lengths that a clock has chosen."""
+    about = run.attributes
+    recipe = recipe_from(str(about["recipe"]))
+    recipe = dataclasses.replace(recipe, seed=0, chains=1, draws=1, budget=None, until=None)
+    if "budget" in about:
+        recipe = dataclasses.replace(recipe, warmup=1, thin=1, start_steps=MOST_STEPS)
+        if "signature" in about:
+            sampler = build(registry.load("samplers", recipe.sampler.name), recipe.sampler, "sampler")
+            recipe = dataclasses.replace(recipe, sampler=written(recipe.sampler.name, sampler.within(0.0)))
+    return as_dict(recipe)
 
 
 def _seeds(run: Run) -> list[int]:
@@ -144,7 +152,10 @@ def _attributes(runs: Sequence[Run], draws: int) -> dict[str, Any]:
         of_samplers.append((chains, [one for one in from_json(about.get("findings", "[]")) if one.kind != "stuck"]))
     # Said anew, of the chains by their new numbers.
     found = finding_of(dict.fromkeys(stuck, STUCK_STEPS)) + judgement.of_runs(of_samplers)
-    recipe: Recipe = dataclasses.replace(recipe_from(str(first["recipe"])), chains=before, draws=draws)
+    recipe, *others = (recipe_from(str(one["recipe"])) for one in every)
+    # Where clocks chose how far apart draws are: as far as any of them.
+    thin = max(one.thin for one in (recipe, *others))
+    recipe = dataclasses.replace(recipe, chains=before, draws=draws, thin=thin)
     joined = {"recipe": to_yaml(as_dict(recipe)), "draws_requested": draws, "draws_done": draws, "tuned": "{}"}
     joined |= {"stuck_chains": json.dumps(stuck), "seeds": json.dumps([seed for run in runs for seed in _seeds(run)])}
     for name in _SUMS:

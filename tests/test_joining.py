@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -16,6 +17,7 @@ from bnnzoo import cli, zoo
 from bnnzoo.errors import UsageError
 from bnnzoo.evaluation import record
 from bnnzoo.finding import Finding, sentence, to_json
+from bnnzoo.recipe import Part, as_dict, recipe_from, to_yaml
 from bnnzoo.sampling.stuck import finding_of
 
 
@@ -51,6 +53,38 @@ def test_chains_lie_side_by_side(folder, tmp_path):
     assert again.evaluate(save=False) == both.evaluate(save=False)
     with pytest.raises(UsageError, match="exists"):
         both.save(tmp_path / "both.nc")
+
+
+def test_lengths_that_a_clock_has_chosen_may_differ(folder, tmp_path):
+    """Each seed's pilot finds its own; so may trees be as deep as it had time for, and steps no larger than asked."""
+
+    def planned(*, depth: int, warmup: int, budget: bool = True, step_size: float = 0.1):
+        def change(file):
+            words = {"warmup": warmup, "thin": warmup, "start_steps": 10 * warmup}
+            sampler = Part("nuts", {"max_tree_depth": depth, "step_size": step_size})
+            recipe = dataclasses.replace(recipe_from(file.attrs["recipe"]), sampler=sampler, **words)
+            file.attrs.update({"recipe": to_yaml(as_dict(recipe)), "sampler": "nuts"} | ({"budget": "2m"} if budget else {}))
+
+        return change
+
+    first, second, third, other = (
+        changed(folder / f"{min(seed, 1)}.nc", tmp_path / f"{seed}.nc", change)
+        for seed, change in enumerate(
+            (
+                planned(depth=10, warmup=50),
+                planned(depth=4, warmup=40),
+                planned(depth=4, warmup=40, budget=False),
+                planned(depth=4, warmup=40, step_size=0.2),
+            )
+        )
+    )
+    both = bnnzoo.concat([first, second])
+    assert recipe_from(both.attributes["recipe"]).thin == 50
+    assert both.attributes["budget"] == "2m"  # so that others can be joined to it
+    with pytest.raises(UsageError, match="2.nc: not of the recipe of .*0.nc: sampler, warmup, thin, start_steps"):
+        bnnzoo.concat([first, third])
+    with pytest.raises(UsageError, match="3.nc: not of the recipe of .*0.nc: sampler$"):
+        bnnzoo.concat([first, other])
 
 
 def test_what_was_wrong_with_a_run_is_wrong_with_the_whole(folder, tmp_path):
