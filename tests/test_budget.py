@@ -13,7 +13,7 @@ import bnnzoo
 from bnnzoo import zoo
 from bnnzoo.errors import UsageError
 from bnnzoo.recipe import duration, recipe_from, resolve
-from bnnzoo.sampling import budget
+from bnnzoo.sampling import budget, ending
 from bnnzoo.sampling.placement import place
 
 
@@ -91,6 +91,22 @@ def test_a_run_until_converged_needs_no_budget(data, tmp_path):
     run = bnnzoo.sample("linear", "mala", data=data, out=tmp_path / "run.nc", until="converged", **how, **SHORT)
     assert run.attributes["ended"] == "converged"
     assert run.attributes["draws_done"] < 3000
+
+
+def test_a_run_that_was_stopped_where_it_looks_looks_when_it_goes_on(tmp_path, monkeypatch):
+    """And ends at the draw where it ends without the signal."""
+    out, asked, at = tmp_path / "run.nc", [], [0]
+    monkeypatch.setattr(ending, "is_enough", lambda *_: bool(asked.append(at[0])) or True)
+    recipe = tiny.recipe("random-walk", until="converged", draws=800)
+
+    def watch(progress):
+        at[0] = progress.done if progress.phase == "sampling" else 0
+
+    with pytest.raises(bnnzoo.errors.InterruptedRunError, match="after 100 of 800 draws"):
+        zoo.run_recipe(recipe, out=out, observer=watch, stop=lambda: 2 if at[0] == 100 else 0)
+    assert asked == []
+    assert zoo.resume(out).attributes["draws_done"] == 100
+    assert len(asked) == 1
 
 
 def test_what_follows_from_the_time(monkeypatch, data):

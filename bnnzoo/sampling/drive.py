@@ -102,6 +102,12 @@ class _Driver:
 
     def go(self, thetas: Any, tell: Observer, stop: Stop | None) -> None:
         """From where the chains are to where they end."""
+        # A run that was stopped where it looks has not looked yet.
+        if self.resume is not None and (why := self._enough()):
+            self.ended = why
+            self.job.placement.processes.end()
+            self._count()
+            return
         tell(Progress("compile", 0, 1))
         # Closed however this ends: other processes may be waiting for the next chunk.
         with contextlib.closing(self.job.chunks(thetas, resume=self.resume, seconds=self.seconds)) as stream:

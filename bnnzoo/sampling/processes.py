@@ -109,6 +109,10 @@ class Processes(NamedTuple):
             raise InterruptedRunError("another process of this run was asked to stop", number)
         return max(0, int(said[0, 0]))
 
+    def end(self) -> None:
+        """The first process's word, where the others wait for the next chunk, that there is none."""
+        self.meet(_ENOUGH)
+
     @contextlib.contextmanager
     def told_of_the_end(self, before: Callable[[], Any] | None) -> Iterator[None]:
         """Around a generator's yield: where the first process closes it there, the others hear of it as they meet.
@@ -121,7 +125,7 @@ class Processes(NamedTuple):
         except GeneratorExit:
             if before is not None and self.is_first and self.count > 1:
                 before()
-                self.meet(_ENOUGH)
+                self.end()
             raise
 
     @contextlib.contextmanager
