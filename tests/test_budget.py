@@ -10,7 +10,7 @@ import pytest
 import tiny
 
 import bnnzoo
-from bnnzoo import zoo
+from bnnzoo import store, zoo
 from bnnzoo.errors import UsageError
 from bnnzoo.recipe import duration, recipe_from, resolve
 from bnnzoo.sampling import budget, ending
@@ -107,6 +107,33 @@ def test_a_run_that_was_stopped_where_it_looks_looks_when_it_goes_on(tmp_path, m
     assert asked == []
     assert zoo.resume(out).attributes["draws_done"] == 100
     assert len(asked) == 1
+
+
+def test_of_draws_that_take_much_room_every_kth_is_looked_at(tmp_path, monkeypatch):
+    """The file names the stops where the run was asked, and no others."""
+    a_draw = tiny.CHAINS * tiny.problem("random-walk").posterior.layout.dim * 4
+    recipe = tiny.recipe("random-walk", until="converged", draws=1000)
+
+    def ended(most_draws, at):
+        monkeypatch.setattr(ending, "_BYTES", most_draws * a_draw)
+        monkeypatch.setattr(ending, "is_enough", lambda _, every, __: every == at)
+        about = zoo.run_recipe(recipe, out=tmp_path / "run.nc", force=True).attributes
+        return about["ended"], about["draws_done"], json.loads(about["stops"])
+
+    assert ended(200, at=2) == ("converged", 400, [100, 200, 400])
+    assert ended(99, at=0) == ("draws", 1000, [])
+
+
+def test_every_kth_draw_of_a_run_under_way(tmp_path):
+    out = tmp_path / "run.nc"
+    recipe = tiny.recipe("random-walk", draws=200)
+    with pytest.raises(bnnzoo.errors.InterruptedRunError):
+        zoo.run_recipe(recipe, out=out, stop=lambda: 2 if store.open_parts(out).attrs["draws_done"] > 50 else 0)
+    whole, third = store.open_parts(out), store.open_parts(out, every=3)
+    for name, values in whole["posterior"].data_vars.items():
+        np.testing.assert_array_equal(third["posterior"][name].values, values.values[:, ::3])
+    assert third["sample_stats"].identical(whole["sample_stats"])  # of which some are of successive draws
+    assert ending.is_enough(out, 3, None) is False
 
 
 def test_what_follows_from_the_time(monkeypatch, data):

@@ -147,12 +147,20 @@ class _Driver:
     def _enough(self) -> str:
         """Why the run may end before its last draw; empty where it may not."""
         recipe, done = self.job.recipe, self.done
-        looks = recipe.until == "converged" and done in budget.ladder(recipe.draws)
-        if looks and ending.is_enough(self.writer.out, self._num_bytes(done), self.job.own_model):
+        if done in self._stops() and ending.is_enough(self.writer.out, self._stride(done), self.job.own_model):
             return "converged"
         if recipe.budget and done >= budget.FEWEST_DRAWS and self._spent() >= duration.seconds(recipe.budget):
             return "budget"
         return ""
+
+    def _stops(self) -> list[int]:
+        """The numbers of draws, up to those that there are, at which the run is asked whether it has converged."""
+        recipe = self.job.recipe
+        stops = budget.ladder(recipe.draws) if recipe.until == "converged" else []
+        return [stop for stop in stops if stop <= self.done and self._stride(stop)]
+
+    def _stride(self, draws: int) -> int:
+        return ending.stride(self._num_bytes(draws), draws)
 
     def _spent(self) -> float:
         return self.seconds.warmup + self.seconds.sampling
@@ -170,12 +178,13 @@ class _Driver:
         recipe = self.job.recipe
         if not recipe.budget and not recipe.until:
             return
-        problem = dataclasses.replace(self.job.problem, recipe=budget.in_counts(recipe, self.done))
+        stops, problem = self._stops(), self.job.problem
+        problem = dataclasses.replace(problem, recipe=budget.in_counts(recipe, self.done))
         self.job = dataclasses.replace(self.job, problem=problem)
         self.writer.update(
             {
                 "ended": self.ended,
-                "stops": json.dumps(budget.ladder(recipe.draws) if recipe.until == "converged" else []),
+                "stops": json.dumps(stops),
                 "draws_requested": self.done,
                 **({"budget": recipe.budget} if recipe.budget else {}),
                 **({"recipe": to_yaml(problem.resolved())} if problem.description is not None else {}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +17,26 @@ from bnnzoo.store import Attributes
 
 _BYTES = 2**28
 """Draws beyond this are not read again at the end of a run: `bnnzoo diagnose` judges them when it is asked to."""
-
+_FEWEST = 100
+"""Draws of a chain below which no look tells anything: the gate asks for as many effective ones."""
 
 _ENOUGH = 400.0
 """The bulk ESS of predictions, over all chains, that `--until converged` asks for (Vehtari et al. 2021)."""
 
 
-def is_enough(out: Path, num_bytes: int, model: AbstractModel | None) -> bool:
-    """Whether a run under way has converged, by its parts so far: as the gate has it, and an ESS of 400."""
-    looked = _look(out, num_bytes, model)
+def stride(num_bytes: int, draws: int) -> int:
+    """k, such that every k-th of so many draws of a chain can be looked at under way; 0 where these are too few.
+
+    Args:
+        num_bytes: what the draws of all chains take.
+    """
+    every = ceil(num_bytes / _BYTES)
+    return every if draws // every >= _FEWEST else 0
+
+
+def is_enough(out: Path, every: int, model: AbstractModel | None) -> bool:
+    """Whether a run under way has converged, by every k-th of its draws so far: as the gate has it, and an ESS of 400."""
+    looked = _look(out, every, model)
     if looked is None:
         return False
     diagnosis, found = looked
@@ -45,7 +57,7 @@ def verdict(out: Path, num_bytes: int, model: AbstractModel | None) -> Attribute
         they do not and are not), `converged` (1 or 0; `not-applicable` for draws that are no chain), and `rhat` and
         `ess_bulk` of predictions. Nothing for a run too large to be read again.
     """
-    looked = _look(out, num_bytes, model)
+    looked = _look(out, 1, model) if num_bytes <= _BYTES else None
     return {} if looked is None else said(*looked)
 
 
@@ -62,12 +74,10 @@ def said(diagnosis: Mapping[str, Any], found: Sequence[Finding]) -> Attributes:
     }
 
 
-def _look(out: Path, num_bytes: int, model: AbstractModel | None) -> tuple[dict[str, Any], tuple[Finding, ...]] | None:
-    """Diagnosis and findings of the parts so far; None of draws too large to be read again."""
-    if num_bytes > _BYTES:
-        return None
+def _look(out: Path, every: int, model: AbstractModel | None) -> tuple[dict[str, Any], tuple[Finding, ...]] | None:
+    """Diagnosis and findings of every k-th draw of the parts so far; None where they cannot be read."""
     try:
-        tree = store.open_parts(out)
+        tree = store.open_parts(out, every=every)
     except OSError:
         return None  # a disk that fails is told of where the file is written
     predictor = Predictor(Record(tree, out), model)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -157,15 +158,18 @@ def _checked(run: Unfinished) -> Unfinished:
     return run
 
 
-def open_parts(path: Path) -> xr.DataTree:
+def open_parts(path: Path, *, every: int = 1) -> xr.DataTree:
     """The tree of a run's parts, also where there is a file of another run that they are to replace.
+
+    Args:
+        every: of the draws themselves only every k-th takes room.
 
     Raises:
         UsageError: where there are none, or they are damaged.
     """
     run = _checked(parts.load(parts_folder(path)))
     run.check()
-    return _tree_of_parts(run)
+    return _tree_of_parts(run, every)
 
 
 def _attribute(file: h5py.File, name: str) -> Any:
@@ -174,21 +178,24 @@ def _attribute(file: h5py.File, name: str) -> Any:
     return value.item() if isinstance(value, np.generic | np.ndarray) and value.size == 1 else value
 
 
-def _tree_of_parts(run: Unfinished) -> xr.DataTree:
+def _tree_of_parts(run: Unfinished, every: int = 1) -> xr.DataTree:
     import xarray as xr
 
     # Room for all of it at once: pieces that are put together in the end would need twice as much.
     held: dict[str, dict[str, np.ndarray]] = {}
+    strides = {POSTERIOR: every}
     for key, (dtype, shape) in run.manifest.variables.items():
         group, name = key.split("/", 1)
         if group in run.draws:
-            held.setdefault(group, {})[name] = np.empty((run.manifest.chains, run.draws[group], *shape), dtype)
+            count = ceil(run.draws[group] / strides.get(group, 1))
+            held.setdefault(group, {})[name] = np.empty((run.manifest.chains, count, *shape), dtype)
     first = dict.fromkeys(held, 0)
     for part, groups in run.parts():
         for group, values in groups.items():
-            last = first[group] + part.draws[group]
+            last, stride = first[group] + part.draws[group], strides.get(group, 1)
+            begin, end = ceil(first[group] / stride), ceil(last / stride)
             for name, array in values.items():
-                held[group][name][:, first[group] : last] = array
+                held[group][name][:, begin:end] = array[:, begin * stride - first[group] :: stride]
             first[group] = last
     tree: dict[str, xr.Dataset] = {}
     for group, arrays in held.items():
