@@ -16,9 +16,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tiny
 
 import bnnzoo
-from bnnzoo import store
+from bnnzoo import store, zoo
+from bnnzoo.errors import InterruptedRunError
 from bnnzoo.sampling.processes import ALONE, Processes
 
 slow = functools.partial(pytest.param, marks=pytest.mark.slow)
@@ -172,6 +174,15 @@ def test_a_signal_to_one_stops_all(asked, tmp_path):
         found = ended(processes)
     assert [code for code, _, _ in found] == [143, 143], found
     assert f"go on with: bnnzoo resume {out}" in found[0][2]
+
+
+def test_a_signal_to_one_of_those_that_train_the_same_stops_all(tmp_path, monkeypatch):
+    """The part that is not sampled is trained in each process, as if it were alone."""
+    here = Processes()
+    monkeypatch.setattr(Processes, "here", staticmethod(lambda: here))
+    monkeypatch.setattr(Processes, "largest", lambda self, number: 15 if self is here else number)
+    with pytest.raises(InterruptedRunError, match="stopped while training the part that is not sampled"):
+        zoo.run_recipe(tiny.recipe("mala", "mlp", stochastic="last", start_steps=250), out=tmp_path / "run.nc")
 
 
 @pytest.mark.slow

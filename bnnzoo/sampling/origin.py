@@ -139,7 +139,8 @@ def trained(
         tell(Progress("start", int(found.steps.max()), recipe.start_steps, note=f"training {what}"))
         if number := stop() if stop else 0:
             break
-    if number := placement.processes.largest(number):
+    # Of all processes, also where each trains the same alone.
+    if number := Processes.here().largest(number):
         raise InterruptedRunError(f"stopped while training {what}: nothing was written", number)
     found = Trained(*placement.processes.everyones(tuple(found)))
     spent.evaluations += evaluations(problem.posterior.num_data, found.steps, recipe.start_held_out)
