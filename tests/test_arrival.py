@@ -10,10 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import tiny
 from jaxtyping import Array, Float
 
 import bnnzoo
-from bnnzoo.errors import BnnzooError, BnnzooWarning
+from bnnzoo import zoo
+from bnnzoo.errors import BnnzooError, BnnzooWarning, InterruptedRunError
 from bnnzoo.evaluation.convergence import convergence
 from bnnzoo.finding import sentence
 from bnnzoo.models import Linear, Mlp
@@ -49,8 +51,16 @@ def from_prior(posterior: AbstractPosterior, chains: int = CHAINS) -> Float[Arra
 
 def run(posterior: AbstractPosterior, sampler: AbstractSampler, *, far: bool = True, **more: Any) -> list[Chunk]:
     arguments: dict[str, Any] = {"num_warmup": 400, "num_draws": 200, "thin": 4, **more}
-    thetas = from_prior(posterior)
-    return list(chunks(posterior, sampler, thetas, keys=Keys.of(0), placement=VECTORIZED, far=far, **arguments))
+    thetas, keys = from_prior(posterior), Keys.of(0)
+    if far:
+        thetas = near(posterior, thetas, key=keys.transport, num_warmup=arguments["num_warmup"])
+    return list(chunks(posterior, sampler, thetas, keys=keys, placement=VECTORIZED, **arguments))
+
+
+def near(posterior: AbstractPosterior, thetas: Float[Array, "chain dim"], **how: Any) -> Float[Array, "chain dim"]:
+    """Where transport brings them."""
+    *_, (_, arrived) = transport(posterior, thetas, placement=VECTORIZED, **how)
+    return arrived
 
 
 def rhat(found: list[Chunk]) -> float:
@@ -67,7 +77,7 @@ def test_transport_brings_every_chain_to_the_posterior(rows, noise):
     posterior = line(rows, 5, 25.0, noise)
     density = jax.jit(jax.vmap(posterior.log_density))
     before = from_prior(posterior, 16)
-    after = transport(posterior, before, placement=VECTORIZED, key=jax.random.key(2), num_warmup=200)
+    after = near(posterior, before, key=jax.random.key(2), num_warmup=200)
     best = np.max(np.asarray(density(after)))
     assert np.all(np.asarray(density(before)) < best - 100 * rows**0.5)
     assert np.all(np.asarray(density(after)) > best - 25)
@@ -76,9 +86,25 @@ def test_transport_brings_every_chain_to_the_posterior(rows, noise):
 def test_transport_moves_no_chain_downhill():
     """From where nothing better is to be found, a chain stays."""
     posterior = line(100, 5, 25.0)
-    best = transport(posterior, from_prior(posterior, 16), placement=VECTORIZED, key=jax.random.key(2), num_warmup=200)
-    again = transport(posterior, best, placement=VECTORIZED, key=jax.random.key(3), num_warmup=1)
+    best = near(posterior, from_prior(posterior, 16), key=jax.random.key(2), num_warmup=200)
+    again = near(posterior, best, key=jax.random.key(3), num_warmup=1)
     np.testing.assert_array_equal(again, best)
+
+
+@pytest.mark.parametrize("asked", [1, 3])
+def test_transport_is_shown_and_can_be_stopped(asked, tmp_path):
+    """Between its calls of 200 steps, of which there are three here; nothing is left then."""
+    seen: list[tuple[int, int]] = []
+
+    def watch(progress):
+        if progress.note == "bringing the chains near the posterior":
+            seen.append((progress.done, progress.total))
+
+    with pytest.raises(InterruptedRunError, match="stopped while bringing the chains near .*: nothing was written"):
+        recipe = tiny.recipe("random-walk")
+        zoo.run_recipe(recipe, out=tmp_path / "run.nc", observer=watch, stop=lambda: 2 if len(seen) == asked else 0)
+    assert seen == [(200, 450), (400, 450), (450, 450)][:asked]
+    assert not list(tmp_path.iterdir())
 
 
 # ---- chains left behind ----------------------------------------------------------------------------------------------
@@ -106,9 +132,7 @@ class _Carry(NamedTuple):
 
 def test_a_chain_left_behind_begins_again_where_another_is_and_is_counted():
     posterior = line(100, 5, 25.0)
-    position = transport(
-        posterior, from_prior(posterior, 8), placement=VECTORIZED, key=jax.random.key(2), num_warmup=99
-    )
+    position = near(posterior, from_prior(posterior, 8), key=jax.random.key(2), num_warmup=99)
     position = position.at[jnp.array([2, 5])].add(3.0)
     carry = _Carry(_State(position, jnp.arange(8.0)), jnp.zeros(8, jnp.int32))
     after = restarted(posterior, carry, key=jax.random.key(0))

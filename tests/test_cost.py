@@ -9,16 +9,21 @@ import pytest
 import tiny
 
 from bnnzoo import assembly, zoo
-from bnnzoo.sampling import launch, origin, start
+from bnnzoo.errors import InterruptedRunError
+from bnnzoo.sampling import budget, launch, origin, start
 
 
 def test_gradients_of_warmup_and_draws_are_those_that_were_taken(tmp_path):
-    """Trees of `nuts` are not as deep in warm-up as later, and a kept draw is of several steps."""
+    """Trees of `nuts` are not as deep in warm-up as later, and a kept draw is of several steps.
+
+    Before it are ten gradients on 128 rows for each step of warm-up, and two looks at all rows.
+    """
     run = zoo.run_recipe(tiny.recipe("nuts", keep_warmup=True, thin=2), out=tmp_path / "run.nc")
     steps = run.posterior["warmup_sample_stats"]["n_steps"].values.sum()
     steps += 2 * run.posterior["sample_stats"]["n_steps"].values.sum()
     rows = tiny.problem("nuts").posterior.num_data
-    assert run.attributes["target_evaluations"] == pytest.approx(rows * float(steps), rel=1e-6)
+    start = tiny.CHAINS * (10 * tiny.WARMUP * 128 + 2 * rows)
+    assert run.attributes["target_evaluations"] == pytest.approx(start + rows * float(steps), rel=1e-6)
 
 
 def test_the_start_counts_whatever_the_posterior(tmp_path, monkeypatch):
@@ -43,6 +48,29 @@ def test_the_start_counts_whatever_the_posterior(tmp_path, monkeypatch):
     by_hand = zoo.sample(problem.posterior, problem.sampler, out=tmp_path / "hand.nc", **more).attributes
     assert by_hand["seconds_warmup"] >= 1000
     assert by_hand["target_evaluations"] == 2 * trained + 2 * 5 * problem.posterior.num_data
+
+
+def test_the_way_from_the_prior_is_part_of_the_start(tmp_path, monkeypatch):
+    """Its time is of warm-up and of the budget, and a run that goes on does not forget it."""
+    clock, planned = [0.0], []
+
+    def transport(posterior, thetas, **_):
+        clock[0] += 1000.0
+        yield 450, thetas
+
+    monkeypatch.setattr(origin.transport, "transport", transport)
+    monkeypatch.setattr(launch, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    monkeypatch.setattr(budget, "planned", lambda problem, *_, started: planned.append(started) or problem)
+    recipe = tiny.recipe("random-walk", draws=300)
+    found = zoo.run_recipe(recipe, out=tmp_path / "run.nc").attributes
+    assert found["seconds_warmup"] >= 1000
+    assert planned == [1000.0]
+    asked = iter(range(1000))
+    with pytest.raises(InterruptedRunError):
+        zoo.run_recipe(recipe, out=tmp_path / "cut.nc", stop=lambda: 2 if next(asked) > 2 else 0)
+    again = zoo.resume(tmp_path / "cut.nc").attributes
+    assert again["target_evaluations"] == found["target_evaluations"]
+    assert again["seconds_warmup"] >= 1000
 
 
 def test_rows_that_training_looks_at():

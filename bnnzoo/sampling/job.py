@@ -68,7 +68,6 @@ class Job:
             keep_warmup=recipe.keep_warmup,
             resume=resume,
             seconds=seconds,
-            far=recipe.init == "prior",
             stops=budget.ladder(recipe.draws) if recipe.until == "converged" else (),
             outputs=self.problem.outputs,
             leaving=leaving,

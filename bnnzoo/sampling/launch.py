@@ -90,8 +90,9 @@ def _begin(
     if fixed:
         problem = problem.with_fixed(fixed)
     thetas = origin.positions(problem, placement, given=starts, tell=tell, stop=stop, spent=spent, key=keys.positions)
-    started = time.perf_counter() - started
     origin.check_start(problem.posterior, placement, thetas)
+    thetas = origin.brought_near(problem, placement, thetas, tell=tell, stop=stop, spent=spent, key=keys.transport)
+    started = time.perf_counter() - started
     problem = budget.planned(problem, placement, thetas, started=started)
     if recipe.budget:
         tell(Progress("note", 0, 0, note=budget.sentence(problem)))

@@ -33,7 +33,6 @@ from bnnzoo.sampling.placement import Placement
 from bnnzoo.sampling.processes import Processes
 from bnnzoo.sampling.restart import restarted
 from bnnzoo.sampling.stuck import refuse_all_stuck, steps_in_a_row
-from bnnzoo.sampling.transport import transport
 from bnnzoo.sampling.warmup import AbstractWarmup, StepSize, windows
 from bnnzoo.sampling.worker import worker
 
@@ -90,7 +89,6 @@ def chunks(
     chunk_seconds: float = 0.5,
     most_draws: int = MOST_DRAWS,
     seconds: Seconds | None = None,
-    far: bool = False,
     stops: Sequence[int] = (),
     outputs: Outputs | None = None,
     leaving: Callable[[], int] | None = None,
@@ -106,8 +104,6 @@ def chunks(
         resume: carry and next step of a checkpoint, instead of a start at `thetas`. `sampler` is then the tuned one.
         chunk_seconds: how long the first chunks should take; `most_draws` bounds them too. Neither changes a draw.
         seconds: filled with the time spent.
-        far: `thetas` are draws of the prior. Where there is warm-up, a sampler with an accept step is brought to the
-            posterior first.
         stops: numbers of kept draws at which a chunk ends, so that the caller can look at exactly so many.
         outputs: what is kept of a draw; its position unless given.
         leaving: asked before each chunk; the number of a signal for which the processes shall all stop, or 0.
@@ -136,10 +132,6 @@ def chunks(
     )
     with plan.seconds.compiling():
         if resume is None:
-            if far and num_warmup and _has_accept_step(sampler):
-                thetas = transport(
-                    setup.posterior, thetas, placement=placement, num_warmup=num_warmup, key=keys.transport
-                )
             first_keys = placement.put(by_chain(keys.states, num_chains), 0)
             states = programs.first_states(setup, placement.put(jnp.asarray(thetas), 0), first_keys, num_warmup)
             never = placement.put(jnp.zeros(num_chains, jnp.int32), 0)
@@ -203,7 +195,7 @@ def _warm_up(plan: _Plan, setup: Setup, carry: Carry, step: int) -> Generator[Ch
         pace.took(count)
         step += count
         if step == end:
-            if step < last and _has_accept_step(setup.sampler):
+            if step < last and ACCEPTANCE_RATE in setup.sampler.statistics:
                 everyones, key = _everyones(processes, carry), jax.random.fold_in(plan.keys.restart, step)
                 with setup.placement.within():
                     again = restarted(setup.posterior, everyones, key=key)
@@ -297,10 +289,6 @@ def carry_template(posterior: AbstractPosterior, sampler: AbstractSampler, num_c
     constraints = setup.constraints(states, num_warmup)
     never = jnp.zeros(num_chains, jnp.int32)
     return eqx.filter_eval_shape(lambda s: setup.tuned_anew(s, never, constraints), states)
-
-
-def _has_accept_step(sampler: AbstractSampler) -> bool:
-    return ACCEPTANCE_RATE in sampler.statistics
 
 
 class _Pace:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
@@ -16,10 +17,14 @@ from bnnzoo.errors import InterruptedRunError, UsageError
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.layout import named_leaves
 from bnnzoo.progress import Observer, Progress
+from bnnzoo.samplers.statistics import ACCEPTANCE_RATE
+from bnnzoo.sampling import transport
 from bnnzoo.sampling.job import Stop
 from bnnzoo.sampling.placement import Placement, place
 from bnnzoo.sampling.processes import Processes
 from bnnzoo.sampling.start import Trained, evaluations, train
+
+T = TypeVar("T")
 
 
 @dataclasses.dataclass
@@ -27,7 +32,7 @@ class Spent:
     """What the start took beside time."""
 
     evaluations: float = 0.0
-    """Rows that training looked at, of all chains."""
+    """Rows that training looked at, or transport, of all chains."""
 
 
 def positions(
@@ -74,6 +79,30 @@ def fixed_values(
     leaves = named_leaves(whole.network_posterior.network_at(jnp.asarray(theta)))
     # Machines round differently, and the chains of all processes are of one posterior.
     return Processes.here().firsts({name: np.asarray(leaves[name]) for name in wanted})
+
+
+def brought_near(
+    problem: Problem,
+    placement: Placement,
+    thetas: Float[Array | np.ndarray, "chain dim"],
+    *,
+    tell: Observer,
+    stop: Stop | None,
+    spent: Spent,
+    key: PRNGKeyArray,
+) -> Float[Array | np.ndarray, "chain dim"]:
+    """Chains that begin at draws of the prior near the posterior, where they have an accept step and a warm-up.
+
+    Raises:
+        InterruptedRunError: when `stop` said so.
+    """
+    recipe, posterior = problem.recipe, problem.posterior
+    if recipe.init != "prior" or not recipe.warmup or ACCEPTANCE_RATE not in problem.sampler.statistics:
+        return thetas
+    stream = transport.transport(posterior, thetas, placement=placement, num_warmup=recipe.warmup, key=key)
+    last = _last(stream, "bringing the chains near the posterior", transport.num_steps(recipe.warmup), tell, stop)
+    spent.evaluations += float(recipe.chains * transport.evaluations(posterior, recipe.warmup))
+    return placement.processes.everyones(last)
 
 
 def check_start(posterior: AbstractPosterior, placement: Placement, thetas: Any) -> None:
@@ -125,23 +154,35 @@ def trained(
     Raises:
         InterruptedRunError: when `stop` said so.
     """
-    recipe, positions = problem.recipe, np.asarray(thetas)
-    found = Trained(np.zeros(len(positions), np.int32), positions, np.full(len(positions), np.inf))
-    number = 0
-    for found in train(
+    recipe, rows = problem.recipe, problem.posterior.num_data
+    stream = train(
         problem.posterior,
         thetas,
         placement=placement,
         key=jax.random.fold_in(key, 2**31),
         most_steps=recipe.start_steps,
         held_out=recipe.start_held_out,
-    ):
-        tell(Progress("start", int(found.steps.max()), recipe.start_steps, note=f"training {what}"))
+    )
+    shown = ((int(now.steps.max()), now) for now in stream)
+    last = _last(shown, f"training {what}", recipe.start_steps, tell, stop)
+    found = Trained(*placement.processes.everyones(tuple(last)))
+    spent.evaluations += evaluations(rows, found.steps, recipe.start_held_out)
+    return found
+
+
+def _last(stream: Iterator[tuple[int, T]], what: str, total: int, tell: Observer, stop: Stop | None) -> T:
+    """What comes with the last of the steps, of which every look is shown and may be the last.
+
+    Raises:
+        InterruptedRunError: when `stop` said so, in any process.
+    """
+    number, found = 0, list[T]()
+    for done, now in stream:
+        tell(Progress("start", done, total, note=what))
+        found = [now]
         if number := stop() if stop else 0:
             break
     # Of all processes, also where each trains the same alone.
     if number := Processes.here().largest(number):
-        raise InterruptedRunError(f"stopped while training {what}: nothing was written", number)
-    found = Trained(*placement.processes.everyones(tuple(found)))
-    spent.evaluations += evaluations(problem.posterior.num_data, found.steps, recipe.start_held_out)
-    return found
+        raise InterruptedRunError(f"stopped while {what}: nothing was written", number)
+    return found[0]

@@ -6,6 +6,7 @@ grows with the residuals. Warm-up need not keep detailed balance, so the chains 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -43,21 +44,41 @@ def transport(
     placement: Placement,
     num_warmup: int,
     key: PRNGKeyArray,
-) -> Float[Array, "chain dim"]:
-    """Each chain after Adam (Kingma and Ba 2015) with falling steps on mini-batches of 128 rows.
+) -> Iterator[tuple[int, Float[Array, "chain dim"]]]:
+    """Each chain through Adam (Kingma and Ba 2015) with falling steps on mini-batches of 128 rows.
 
     A parameter's steps are in units of its standard deviation over draws of `posterior.start`, so that wide priors are
     crossed as fast as narrow ones. A chain whose log posterior density did not grow stays where it was.
+
+    Yields:
+        steps done and the positions so far, every 200 steps; those of the last are where the chains arrive.
     """
+    posterior = placement.put_posterior(posterior)
     start: Any = placement.put(jnp.asarray(thetas), 0)
     keys = placement.put(by_chain(key, len(thetas)), 0)
     spread = placement.put(_spread(posterior, jax.random.fold_in(key, 2**32 - 1)), None)
-    total = min(_MOST_STEPS, _STEPS_A_STEP * num_warmup)
+    total = num_steps(num_warmup)
     state = placement.put_own(jax.vmap(lambda theta: _Moving(theta, _ADAM.init(theta)))(start), 0)
     for first in range(0, total, _STEPS_A_CALL):
-        numbers = (np.int32(first), np.int32(min(total, first + _STEPS_A_CALL)), np.int32(total))
-        state = _advance(posterior, spread, placement, state, keys, *numbers)
-    return placement.processes.everyones(_better(posterior, placement, start, state.theta))
+        end = min(total, first + _STEPS_A_CALL)
+        state = _advance(posterior, spread, placement, state, keys, np.int32(first), np.int32(end), np.int32(total))
+        theta = state.theta if end < total else _better(posterior, placement, start, state.theta)
+        yield end, jax.block_until_ready(theta)
+
+
+def num_steps(num_warmup: int) -> int:
+    """How many gradient steps lie before so many of warm-up."""
+    return min(_MOST_STEPS, _STEPS_A_STEP * num_warmup)
+
+
+def evaluations(posterior: AbstractPosterior, num_warmup: int) -> int:
+    """Rows that a chain looks at: a batch a step, or all where there are none; and all twice, to compare."""
+    rows = min(_BATCH, posterior.num_data)
+    try:
+        eqx.filter_eval_shape(lambda: posterior.minibatch(rows, key=jax.random.key(0)))
+    except UsageError:
+        rows = posterior.num_data
+    return num_steps(num_warmup) * rows + 2 * posterior.num_data
 
 
 @eqx.filter_jit
