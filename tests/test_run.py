@@ -18,7 +18,7 @@ import xarray as xr
 from jaxtyping import Array, Float
 
 import bnnzoo
-from bnnzoo import registry, zoo
+from bnnzoo import registry, store, zoo
 from bnnzoo.errors import BnnzooError
 from bnnzoo.posterior import AbstractPosterior, backend
 from bnnzoo.posterior.layout import Block, Layout
@@ -143,6 +143,25 @@ def test_a_part_that_could_not_be_written_is_drawn_again(tmp_path, monkeypatch):
     both = [run.posterior["posterior"].to_dataset() for run in (whole, cut)]
     xr.testing.assert_identical(*both)
     assert cut.attributes["seconds_sampling"] > before > 0
+
+
+@pytest.mark.filterwarnings("ignore:regime")
+def test_what_a_run_that_failed_keeps_is_where_it_says(tmp_path, monkeypatch):
+    """In parts, beside the complete run that it was to replace."""
+    append, calls, out = Store.append, itertools.count(), tmp_path / "run.nc"
+    recipe = tiny.recipe("random-walk", draws=1000)
+    old = zoo.run_recipe(recipe, out=out).attributes
+
+    def full(self: Store, groups: Any) -> None:
+        if next(calls) == 2:
+            raise BnnzooError("no space left")
+        append(self, groups)
+
+    monkeypatch.setattr(Store, "append", full)
+    with pytest.raises(BnnzooError, match=r"no space left; the \d+ draws before are in .*/run\.nc\.parts$"):
+        zoo.run_recipe(recipe, out=out, force=True)
+    assert bnnzoo.open(out).attributes == old
+    assert store.open_parts(out).attrs["draws_done"] > 0
 
 
 def test_the_thread_of_the_loop_has_the_callers_settings_of_jax():

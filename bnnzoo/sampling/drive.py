@@ -71,7 +71,9 @@ def _drive(driver: _Driver, thetas: Any, tell: Observer, stop: Stop | None) -> N
         raise InterruptedRunError(message, error.exit_code - 128) from None
     except BnnzooError as error:
         done = driver.leave()
-        kept = f"the {done} draws before are in {writer.out}" if done else "no draws were kept"
+        # A complete run that this one was to replace is still there, under the name of both.
+        place = writer.folder if store.is_complete(writer.out) else writer.out
+        kept = f"the {done} draws before are in {place}" if done else "no draws were kept"
         cure = f"; go on with: bnnzoo resume {writer.out}" if isinstance(error, LostProcessError) else ""
         raise type(error)(f"{error}; {kept}{cure}") from error
     driver.finish(tell)

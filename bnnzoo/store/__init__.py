@@ -3,7 +3,7 @@
 from bnnzoo.store.checkpoint import Checkpoint
 from bnnzoo.store.netcdf import add_groups, refuse_other, write_table
 from bnnzoo.store.parts import parts_folder
-from bnnzoo.store.reading import check, how_far, open_parts, open_tree, resumable
+from bnnzoo.store.reading import check, how_far, is_complete, open_parts, open_tree, resumable
 from bnnzoo.store.schema import Attributes
 from bnnzoo.store.writer import Store, check_room, discard, refuse_existing
 
@@ -16,6 +16,7 @@ __all__ = [
     "check_room",
     "discard",
     "how_far",
+    "is_complete",
     "open_parts",
     "open_tree",
     "parts_folder",
