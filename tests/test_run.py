@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import itertools
 import os
+from types import SimpleNamespace
 from typing import Any
 
 import equinox as eqx
@@ -19,7 +20,7 @@ from jaxtyping import Array, Float
 
 import bnnzoo
 from bnnzoo import registry, store, zoo
-from bnnzoo.errors import BnnzooError
+from bnnzoo.errors import BnnzooError, UsageError
 from bnnzoo.posterior import AbstractPosterior, backend
 from bnnzoo.posterior.layout import Block, Layout
 from bnnzoo.samplers import AbstractSampler, Mala, Penalty, RandomWalk, Sgld
@@ -199,6 +200,15 @@ def test_thinned_draws_are_every_third_draw(sampler):
             np.testing.assert_array_equal(third[name], steps.any(2))
         else:
             np.testing.assert_array_equal(third[name], steps[:, :, -1], err_msg=name)
+
+
+def test_kept_warm_up_needs_room_too(tmp_path, monkeypatch):
+    """Where the draws alone would fit, to the byte: 11 parameters, and 16 statistics at most."""
+    free = 2 * tiny.CHAINS * tiny.DRAWS * (11 + 16) * 4
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=free))
+    store.check_room(tmp_path / "run.nc", free // 2)
+    with pytest.raises(UsageError, match="while it is written"):
+        zoo.run_recipe(tiny.recipe("random-walk", keep_warmup=True), out=tmp_path / "run.nc")
 
 
 def test_keep_warmup_keeps_every_step_and_changes_none():

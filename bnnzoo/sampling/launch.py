@@ -191,9 +191,10 @@ def _rows(
 
 
 def _bytes(problem: Problem) -> int:
-    """Of all draws, with 16 statistics each."""
+    """Of all draws, and of the steps of warm-up that are kept, with 16 statistics each."""
     recipe, posterior = problem.recipe, problem.posterior
-    return recipe.chains * recipe.draws * (problem.num_kept + 16) * np.dtype(posterior.dtype).itemsize
+    rows = recipe.draws + (recipe.warmup if recipe.keep_warmup else 0)
+    return recipe.chains * rows * (problem.num_kept + 16) * np.dtype(posterior.dtype).itemsize
 
 
 def _warn_of_one_device(recipe: Recipe) -> None:
