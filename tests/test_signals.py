@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 import tiny
 
-from bnnzoo import store, zoo
+from bnnzoo import cli, signals, store, zoo
+from bnnzoo.cli import sample
 from bnnzoo.cli.progress_bar import observer
+from bnnzoo.errors import BnnzooError
 
 PAGE = Path(__file__).parents[1] / "docs" / "reliability.md"
 CODES = {"SIGINT": 130, "SIGTERM": 143}
@@ -138,6 +140,41 @@ def test_the_first_signal_asks_and_the_second_ends(name):
         "bnnzoo: stopping after this chunk; again to stop at once",
         f"bnnzoo: {name}: stopped at once; what the last checkpoint holds is kept",
     ]
+
+
+@pytest.mark.parametrize("command", ["sample", "resume"])
+def test_a_signal_that_came_too_late_to_stop_a_run_ends_the_command(command, tmp_path, monkeypatch, capsys):
+    """With its code, and saying that the file is whole."""
+    out = tmp_path / "run.nc"
+
+    def whole(*_, stop, **__):
+        stop.receive(signal.SIGTERM)
+
+    monkeypatch.setattr(zoo, "run_recipe", whole)
+    monkeypatch.setattr(zoo, "resume", whole)
+    monkeypatch.setattr(store, "resumable", lambda *_: None)
+    words = [*tiny.words("mala"), "-o"] if command == "sample" else ["resume", "--quiet"]
+    assert cli.run([*words, str(out)]) == 143
+    captured = capsys.readouterr()
+    assert captured.err.endswith(f"bnnzoo: SIGTERM: {out} is complete\n")
+    assert captured.out == ""
+
+
+def test_a_signal_while_a_whole_run_is_scored_ends_the_process(tmp_path, monkeypatch):
+    receivers = []
+
+    class Scored:
+        def estimates(self, **_):
+            receivers.extend(signals._receivers)
+            raise BnnzooError("enough")
+
+    monkeypatch.setattr(zoo, "run_recipe", lambda *_, **__: Scored())
+    alone = {"distributed": False, "coordinator": None, "processes": None, "rank": None}
+    with pytest.raises(BnnzooError, match="enough"):
+        sample._sample(
+            tiny.recipe("mala"), None, True, out=tmp_path / "run.nc", force=False, quiet=True, json=False, **alone
+        )
+    assert receivers == [signals.leave]
 
 
 @NAMES

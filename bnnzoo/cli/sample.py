@@ -61,10 +61,12 @@ def _sample(
       bnnzoo sample mlp nuts --config tutorial -o run.nc
       bnnzoo sample mdn penalty --help
     """
-    with stop_signals() as stop, observer(quiet=quiet) as watch, together.joined(rest):
+    with observer(quiet=quiet) as watch, together.joined(rest):
         from bnnzoo import zoo
 
-        run = zoo.run_recipe(recipe, out=out, force=force, observer=watch, stop=stop, dataset=dataset)
+        with stop_signals() as stop:
+            run = zoo.run_recipe(recipe, out=out, force=force, observer=watch, stop=stop, dataset=dataset)
+        stop.refuse_more(out)
         if not together.is_first():
             return
         scores = run.estimates(observer=watch, save=True) if chosen and recipe.test_fraction else {}
@@ -133,11 +135,13 @@ def resume(
 
     store.resumable(run, from_part)  # before JAX is imported
     where = {"distributed": distributed, "coordinator": coordinator, "processes": processes, "rank": rank}
-    with stop_signals() as stop, observer(quiet=quiet) as watch, together.joined(where):
+    with observer(quiet=quiet) as watch, together.joined(where):
         from bnnzoo import zoo
 
         how: dict[str, Any] = {"allow_inexact": allow_inexact_resume, "from_part": from_part, "break_lock": break_lock}
-        done = zoo.resume(run, observer=watch, stop=stop, **how)
+        with stop_signals() as stop:
+            done = zoo.resume(run, observer=watch, stop=stop, **how)
+        stop.refuse_more(run)
         if not together.is_first():
             return
     _report(done, json=json)

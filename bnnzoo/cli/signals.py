@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from signal import Signals
 
 from bnnzoo import signals
+from bnnzoo.errors import InterruptedRunError
 
 
 class Stop:
@@ -23,6 +26,15 @@ class Stop:
             signals.leave(number, "stopped at once; what the last checkpoint holds is kept")
         self.number = number
         signals.say("stopping after this chunk; again to stop at once")
+
+    def refuse_more(self, run: Path) -> None:
+        """End the command, where a signal came too late to stop its run.
+
+        Raises:
+            InterruptedRunError: saying that the run is whole.
+        """
+        if self.number:
+            raise InterruptedRunError(f"{Signals(self.number).name}: {run} is complete", self.number)
 
 
 @contextmanager
