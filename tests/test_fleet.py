@@ -17,7 +17,8 @@ import pytest
 import tiny
 
 import bnnzoo
-from bnnzoo import cli
+from bnnzoo import cli, store
+from bnnzoo.cli import job as child
 from bnnzoo.cli.fleet_runs import missing_of, prepare, row_of
 from bnnzoo.cli.fleet_screen import FleetScreen, PlainLine
 from bnnzoo.errors import UsageError
@@ -187,6 +188,19 @@ def test_a_run_by_another_recipe_is_not_taken_for_this_one(tmp_path, capsys):
     assert cli.run(words) == 2
     assert "linear.nuts.nc: exists, by another recipe" in capsys.readouterr().err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["linear.nuts.nc"]
+
+
+@pytest.mark.parametrize("now", ["complete", "resumable"])
+def test_a_job_whose_run_another_process_has_finished_meanwhile_is_done(now, tmp_path, monkeypatch):
+    """Between the look at how far it is and the attempt to go on with it."""
+    seen = iter(["resumable", now])
+    monkeypatch.setattr(store, "how_far", lambda _: next(seen))
+    one = Job("one", tiny.recipe("nuts"), tmp_path / "one.nc", tmp_path, False)
+    if now == "complete":
+        assert child._run(one) == 0
+    else:
+        with pytest.raises(UsageError, match="no such run"):
+            child._run(one)
 
 
 def test_a_damaged_run_is_named_before_another_begins(tmp_path):

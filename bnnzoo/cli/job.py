@@ -16,7 +16,7 @@ from contextlib import suppress
 
 from bnnzoo import signals, streams
 from bnnzoo.cli.signals import Stop, stop_signals
-from bnnzoo.errors import BusyError
+from bnnzoo.errors import BusyError, UsageError
 from bnnzoo.fleet import Job
 from bnnzoo.progress import Progress
 
@@ -37,6 +37,8 @@ def main() -> None:
 
 
 def _run(job: Job) -> int:
+    from bnnzoo import store
+
     end = time.monotonic() + _PATIENCE
     with stop_signals() as stop:
         while True:
@@ -46,6 +48,11 @@ def _run(job: Job) -> int:
                 if stop() or time.monotonic() > end:
                     raise
                 time.sleep(1)
+            except UsageError:
+                # Who held the run may have finished it after we looked.
+                if store.how_far(job.out) != "complete":
+                    raise
+                return 0
             else:
                 return 0
 
