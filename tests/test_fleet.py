@@ -203,6 +203,15 @@ def test_a_job_whose_run_another_process_has_finished_meanwhile_is_done(now, tmp
             child._run(one)
 
 
+def test_a_run_without_test_rows_has_a_row_without_scores(tmp_path):
+    one = Job("one", tiny.recipe("random-walk", test_fraction=0), tmp_path / "one.nc", tmp_path, False)
+    bnnzoo.zoo.run_recipe(one.recipe, out=one.out)
+    row = row_of(one, Outcome("one", 0, 1.0, ""))
+    assert "error" not in row
+    assert "nll" not in row
+    assert row["rhat"] > 0
+
+
 def test_a_damaged_run_is_named_before_another_begins(tmp_path):
     """And costs its own row, where it was damaged later."""
     job = Job("one", tiny.recipe("nuts"), tmp_path / "one.nc", tmp_path, False)

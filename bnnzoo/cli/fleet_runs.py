@@ -93,7 +93,8 @@ def row_of(job: Job, outcome: Outcome | None) -> dict[str, Any]:
         about = run.attributes
         found |= {"model": about["model"], "sampler": about["sampler"]}
         found |= {key: float(about[key]) for key in about if key.startswith("seconds_") or key == "target_evaluations"}
-        return {**found, **run.diagnose(), **run.evaluate(save=False)}
+        scores = run.evaluate(save=False) if run.predictor.record.has_test_rows else {}
+        return {**found, **run.diagnose(), **scores}
     except BnnzooError as error:
         return {**found, "error": str(error)}
 
