@@ -23,6 +23,7 @@ from bnnzoo.cli.fleet_runs import missing_of, prepare, row_of
 from bnnzoo.cli.fleet_screen import FleetScreen, PlainLine
 from bnnzoo.errors import UsageError
 from bnnzoo.fleet import Job, Outcome, points, seeds_of
+from bnnzoo.fleet.children import Children
 from bnnzoo.fleet.executor import SAID
 from bnnzoo.progress import Progress
 from bnnzoo.recipe import Recipe, Value, read_layer, resolve
@@ -201,6 +202,14 @@ def test_a_job_whose_run_another_process_has_finished_meanwhile_is_done(now, tmp
     else:
         with pytest.raises(UsageError, match="no such run"):
             child._run(one)
+
+
+def test_a_file_of_the_users_is_no_module_of_a_job(tmp_path):
+    (tmp_path / "random.py").write_text("raise SystemExit('not the standard library')")
+    one = Job("one", tiny.recipe("nuts", data="gone.csv"), tmp_path / "one.nc", tmp_path, False)
+    outcome = Children().run(one, lambda _: None)
+    assert outcome.code == 2
+    assert "gone.csv" in outcome.said
 
 
 def test_a_run_without_test_rows_has_a_row_without_scores(tmp_path):

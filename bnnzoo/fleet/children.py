@@ -65,7 +65,8 @@ class Children:
         """The exit code of the job's process, and the last line that it said."""
         said = ""
         with subprocess.Popen(
-            [sys.executable, "-m", "bnnzoo.cli.job"],
+            # -P: it runs where the data are, and a random.py that lies there is no module of Python's.
+            [sys.executable, "-P", "-m", "bnnzoo.cli.job"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
