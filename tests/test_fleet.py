@@ -212,6 +212,23 @@ def test_a_file_of_the_users_is_no_module_of_a_job(tmp_path):
     assert "gone.csv" in outcome.said
 
 
+def test_a_run_of_other_rows_is_not_taken_for_one_of_these(tmp_path):
+    table, how = tmp_path / "t.csv", {"data": str(tmp_path / "t.csv"), "warmup": 5, "draws": 5}
+    lines = ["a,b", *(f"{i},{i % 7 + 0.5}" for i in range(40))]
+    table.write_text("\n".join(lines))
+    jobs = [
+        Job(name, tiny.recipe("random-walk", chains=chains, **how), tmp_path / f"{name}.nc", tmp_path, False)
+        for name, chains in (("one", 1), ("two", 2))
+    ]
+    prepare(jobs, force=False)
+    bnnzoo.zoo.run_recipe(jobs[0].recipe, out=jobs[0].out)
+    assert missing_of(jobs, force=False) == jobs[1:]
+    table.write_text("\n".join(line.replace("3,", "4,") for line in lines))
+    with pytest.raises(UsageError, match=r"one\.nc: exists, of other rows than .*t\.csv has now; use another -o"):
+        missing_of(jobs, force=False)
+    assert missing_of(jobs, force=True) == jobs
+
+
 def test_a_run_without_test_rows_has_a_row_without_scores(tmp_path):
     one = Job("one", tiny.recipe("random-walk", test_fraction=0), tmp_path / "one.nc", tmp_path, False)
     bnnzoo.zoo.run_recipe(one.recipe, out=one.out)

@@ -9,7 +9,7 @@ from typing import Any
 from bnnzoo.cli.output import print_table
 from bnnzoo.errors import BnnzooError, UsageError
 from bnnzoo.fleet import Job, Outcome
-from bnnzoo.recipe import as_dict, to_yaml
+from bnnzoo.recipe import Recipe, as_dict, to_yaml
 
 COLUMNS = {
     "recipe": ("recipe",),
@@ -26,6 +26,9 @@ COLUMNS = {
 }
 """The table's columns: the first of these numbers that a row has. All others are in the JSON."""
 
+_OF_ROWS = ("data", "target", "columns", "drop", "missing", "unseen", "test_fraction", "split_seed")
+"""What of a recipe, beside the task, says which rows train."""
+
 MOST_COMPARED = 4
 """Runs that are compared pair by pair without being asked."""
 
@@ -34,11 +37,11 @@ def missing_of(jobs: Sequence[Job], *, force: bool) -> list[Job]:
     """The jobs whose runs are not complete; all of them with `force`.
 
     Raises:
-        UsageError: where a run of another recipe is in the way, or one that is damaged.
+        UsageError: where a run of another recipe or of other rows is in the way, or one that is damaged.
     """
     from bnnzoo import store
 
-    missing = []
+    missing, rows_now = [], _RowsNow()
     for job in jobs:
         there = store.how_far(job.out)
         if there != "absent" and not force and not _is_of(job):
@@ -50,6 +53,12 @@ def missing_of(jobs: Sequence[Job], *, force: bool) -> list[Job]:
             store.check(job.out)
         except UsageError as error:
             raise UsageError(f"{error}; remove it, or --force to replace it") from error
+        about = store.open_tree(job.out).attrs
+        if rows_now.sha256(job.recipe, str(about["task"])) != about["data_sha256"]:
+            raise UsageError(
+                f"{job.out}: exists, of other rows than {job.recipe.data} has now; "
+                "use another -o, or --force to replace it"
+            )
     return missing
 
 
@@ -132,6 +141,24 @@ def next_command(folder: Path, rows: Sequence[Mapping[str, Any]]) -> str:
     if len(names) > 1:
         return f"bnnzoo compare {' '.join(str(folder / f'{name}.nc') for name in names)}"
     return f"bnnzoo report {folder / names[0]}.nc -o report.html" if names else ""
+
+
+class _RowsNow:
+    """The training rows of recipes as they are now; those of several jobs are read once."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Any, ...], str] = {}
+
+    def sha256(self, recipe: Recipe, task: str) -> str:
+        """Of the rows that the recipe would train on."""
+        from bnnzoo.data import load_asked, split
+
+        which = (*(getattr(recipe, name) for name in _OF_ROWS), task)
+        if which not in self._known:
+            rows = load_asked(recipe).as_task(task)
+            train, _ = split(rows, test_fraction=recipe.test_fraction, seed=recipe.split_seed)
+            self._known[which] = train.sha256()
+        return self._known[which]
 
 
 def _is_of(job: Job) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -148,6 +149,14 @@ class Dataset:
             class_names=self.class_names,
             encoding=self.encoding,
         )
+
+    def sha256(self) -> str:
+        """Of the rows, without the test set."""
+        digest = hashlib.sha256()
+        for array in (self.x, self.y):
+            digest.update(f"{array.dtype}{array.shape}".encode())
+            digest.update(np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()
 
     def take(self, indices: ArrayLike) -> Dataset:
         """The rows `indices` [M], in that order, without the test set."""

@@ -168,7 +168,7 @@ def _same_everywhere(problem: Problem, out: Path, processes: Processes, *, step:
     if processes.count == 1:
         return
     recipe = to_yaml(problem.resolved()) if problem.description else repr(problem.sampler)
-    rows = provenance.data_digest(problem.train) if problem.train else ""
+    rows = problem.train.sha256() if problem.train else ""
     digest = np.frombuffer(hashlib.sha256(f"{recipe}{rows}{step}".encode()).digest(), np.uint8)
     if (processes.everyones(digest[None]) != processes.firsts(digest)).any():
         raise UsageError(

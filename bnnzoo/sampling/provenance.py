@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from math import prod
 from typing import Any
 
-import numpy as np
-
 from bnnzoo import registry
 from bnnzoo.assembly import Problem
-from bnnzoo.data import Dataset
 from bnnzoo.recipe import to_yaml
 from bnnzoo.sampling import backend, judgement
 from bnnzoo.sampling.placement import Placement
@@ -74,14 +70,5 @@ def _words(problem: Problem) -> Attributes:
         "likelihood": registry.name_of("likelihoods", likelihood) or type(likelihood).__name__.casefold(),
         "rows": problem.train.num_data,
         "signature": problem.description.signature.to_json(),
-        "data_sha256": data_digest(problem.train),
+        "data_sha256": problem.train.sha256(),
     }
-
-
-def data_digest(train: Dataset) -> str:
-    """Of the training rows."""
-    digest = hashlib.sha256()
-    for array in (train.x, train.y):
-        digest.update(f"{array.dtype}{array.shape}".encode())
-        digest.update(np.ascontiguousarray(array).tobytes())
-    return digest.hexdigest()
