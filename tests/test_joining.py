@@ -63,7 +63,9 @@ def test_lengths_that_a_clock_has_chosen_may_differ(folder, tmp_path):
             words = {"warmup": warmup, "thin": warmup, "start_steps": 10 * warmup}
             sampler = Part("nuts", {"max_tree_depth": depth, "step_size": step_size})
             recipe = dataclasses.replace(recipe_from(file.attrs["recipe"]), sampler=sampler, **words)
-            file.attrs.update({"recipe": to_yaml(as_dict(recipe)), "sampler": "nuts"} | ({"budget": "2m"} if budget else {}))
+            file.attrs.update(
+                {"recipe": to_yaml(as_dict(recipe)), "sampler": "nuts"} | ({"budget": "2m"} if budget else {})
+            )
 
         return change
 
@@ -81,9 +83,9 @@ def test_lengths_that_a_clock_has_chosen_may_differ(folder, tmp_path):
     both = bnnzoo.concat([first, second])
     assert recipe_from(both.attributes["recipe"]).thin == 50
     assert both.attributes["budget"] == "2m"  # so that others can be joined to it
-    with pytest.raises(UsageError, match="2.nc: not of the recipe of .*0.nc: sampler, warmup, thin, start_steps"):
+    with pytest.raises(UsageError, match=r"2\.nc: not of the recipe of .*0.nc: sampler, warmup, thin, start_steps"):
         bnnzoo.concat([first, third])
-    with pytest.raises(UsageError, match="3.nc: not of the recipe of .*0.nc: sampler$"):
+    with pytest.raises(UsageError, match=r"3\.nc: not of the recipe of .*0.nc: sampler$"):
         bnnzoo.concat([first, other])
 
 

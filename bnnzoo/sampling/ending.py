@@ -35,7 +35,7 @@ def stride(num_bytes: int, draws: int) -> int:
 
 
 def is_enough(out: Path, every: int, model: AbstractModel | None) -> bool:
-    """Whether a run under way has converged, by every k-th of its draws so far: as the gate has it, and an ESS of 400."""
+    """Whether a run under way has converged, by every k-th draw so far: as the gate has it, and an ESS of 400."""
     looked = _look(out, every, model)
     if looked is None:
         return False
