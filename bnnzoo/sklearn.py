@@ -3,7 +3,7 @@
     BayesianRegressor(model="mlp", sampler="nuts", draws=500).fit(X, y).predict(X, return_std=True)
 
 Options are those of `bnnzoo sample`, by the same names, and what is left out is as there: model and sampler are chosen
-by the data, and a fit takes a `budget` of two minutes unless `draws` or `until` say how long. `run_` is the run. A
+by the data, and a fit takes a `budget` of two minutes unless `warmup` or `draws` say how long. `run_` is the run. A
 pickle holds its NetCDF file.
 """
 

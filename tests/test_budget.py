@@ -38,10 +38,19 @@ def test_data_of_ones_own_get_a_budget_unless_a_length_is_said():
     assert asked(data="houses.csv", budget="5m") == ("5m", "converged")
     assert asked(data="houses.csv", budget="5m", until="budget") == ("5m", "budget")
     assert asked(data="houses.csv", draws=100) == (None, None)
-    assert asked(data="houses.csv", until="converged") == (None, "converged")
+    assert asked(data="houses.csv", until="converged") == ("2m", "converged")
+    assert asked(data="houses.csv", until="budget") == ("2m", "budget")
+    assert asked(data="houses.csv", draws=100, until="converged") == (None, "converged")
     assert asked(seed=1) == ("2m", "converged")  # in memory
     assert asked() == (None, None)  # the shipped example has lengths of its own
     assert resolve("mlp", "ensemble", options={"data": "houses.csv"}).budget is None  # as has the shipped recipe
+    assert resolve("mlp", "mala", options={"budget": "5m"}).until == "converged"
+
+
+@pytest.mark.parametrize("more", [{}, {"data": "houses.csv", "draws": 100}])
+def test_the_end_of_no_budget_is_refused(more):
+    with pytest.raises(UsageError, match="--until: budget: there is none; add --budget 5m, or leave --until out"):
+        resolve("linear", "mala", options={"until": "budget", **more})
 
 
 @pytest.fixture(scope="module")

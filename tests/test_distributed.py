@@ -188,7 +188,7 @@ def test_a_signal_to_one_of_those_that_train_the_same_stops_all(tmp_path, monkey
 @pytest.mark.slow
 def test_a_budget_ends_all_at_the_same_draw(tmp_path):
     out = tmp_path / "run.nc"
-    found = ended(begun(["sample", "mlp", "mala", "--budget", "5s", "--quiet", "-o", str(out)]))
+    found = ended(begun(["sample", "mlp", "mala", "--budget", "5s", "--until", "budget", "--quiet", "-o", str(out)]))
     assert [code for code, _, _ in found] == [0, 0], found
     assert bnnzoo.open(out).attributes["ended"] in ("budget", "draws")
 

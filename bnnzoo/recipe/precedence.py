@@ -58,8 +58,7 @@ def resolve(
     asked = Part("", {key: value.raw for key, value in run.items()}, {key: value.where for key, value in run.items()})
     values, wrong = validate(list(RUN_FIELDS.values()), asked, "")
     problems += wrong
-    if in_memory or any("data" in layer.run for layer in user):
-        _budgeted(values, asked)
+    problems += _budgeted(values, asked, own_data=in_memory or any("data" in layer.run for layer in user))
     for name, check in (("budget", duration.seconds), ("mesh", mesh.axes)):
         if values.get(name) is not None:
             try:
@@ -114,12 +113,19 @@ def broken_recipes() -> list[str]:
     return wrong
 
 
-def _budgeted(values: dict[str, Any], asked: Part) -> None:
-    """Data of one's own, and no word of how long: nobody knows how many draws these need, but how long one waits."""
-    if not {"warmup", "draws", "budget", "until"} & set(asked.fields):
+def _budgeted(values: dict[str, Any], asked: Part, *, own_data: bool) -> list[str]:
+    """Data of one's own, and no word of how long: nobody knows how many draws these need, but how long one waits.
+
+    Returns:
+        a line where the end of a budget is asked for, and there is none.
+    """
+    if own_data and not {"warmup", "draws", "budget"} & set(asked.fields):
         values["budget"] = BUDGET
     if values.get("budget"):
         values["until"] = values.get("until") or "converged"
+    elif values.get("until") == "budget":
+        return [f"{asked.where.get('until', 'until')}: budget: there is none; add --budget 5m, or leave --until out"]
+    return []
 
 
 def _absent(parts: Mapping[str, Part], layers: list[Layer]) -> list[str]:
