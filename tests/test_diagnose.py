@@ -277,9 +277,8 @@ def test_the_command_and_its_gate(tmp_path, capsys):
 
 def test_an_unfinished_run_is_diagnosed_and_not_passed(tmp_path, capsys):
     path = tmp_path / "run.nc"
-    calls = iter([0, 0, 0, 0, 0, 15])
     with pytest.raises(InterruptedRunError):
-        zoo.run_recipe(tiny.recipe("random-walk", warmup=20, draws=4000), out=path, stop=lambda: next(calls, 15))
+        zoo.run_recipe(tiny.recipe("random-walk", warmup=20, draws=4000), out=path, **tiny.stopped(6))
     path.unlink()
     assert cli.run(["diagnose", str(path), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -311,7 +310,7 @@ def test_a_run_whose_plugin_is_gone_names_its_package(site, tmp_path, monkeypatc
     fake_plugins.install(site, "good", fake_plugins.GOOD.format(name="walk", module="good"))
     out = tmp_path / "run.nc"
     with pytest.raises(InterruptedRunError):
-        zoo.run_recipe(tiny.recipe("walk"), out=out, stop=lambda: signal.SIGINT)
+        zoo.run_recipe(tiny.recipe("walk"), out=out, **tiny.stopped(1))
     monkeypatch.setenv("BNNZOO_DISABLE_PLUGINS", "1")
     registry.reset()
     said = "no sampler named 'walk'; the run was made with what is not loaded: pip install good==0.2"

@@ -199,19 +199,18 @@ def test_what_is_lacking_is_said(tmp_path):
     assert {one["id"] for one in page.all("figure")} == {"trace", "rank", "autocorrelation", "steps"}
 
 
-@pytest.mark.parametrize("poll", [1, 8])
-def test_an_unfinished_run(poll, tmp_path):
+@pytest.mark.parametrize("chunk", [1, 8])
+def test_an_unfinished_run(chunk, tmp_path):
     """Stopped before its first draw, or among the first; without test rows."""
-    polls = iter([0] * (poll - 1))
     options = {"draws": 50000, "thin": 2000, "warmup": 20, "test_fraction": 0, "chains": 2}
     with pytest.raises(bnnzoo.BnnzooError):
-        zoo.run_recipe(tiny.recipe("random-walk", **options), out=tmp_path / "run.nc", stop=lambda: next(polls, 15))
+        zoo.run_recipe(tiny.recipe("random-walk", **options), out=tmp_path / "run.nc", **tiny.stopped(chunk))
     page = report(tmp_path / "run.nc")
     drawn = {one["id"] for one in page.all("figure")}
     assert "unfinished: 50000 were asked for" in page.words
     assert answers(page)[0] == "no"
     done = bnnzoo.open(tmp_path / "run.nc").attributes["draws_done"]
-    assert bool(done) == (poll > 1)
+    assert bool(done) == (chunk > 1)
     if done:
         assert "bnnzoo resume" in page.words
         assert "kept no test rows" in page.words

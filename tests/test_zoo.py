@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-import signal
 import warnings
 from typing import Any
 
@@ -53,17 +52,6 @@ def steady(run: bnnzoo.Run) -> dict[str, Any]:
     return {k: v for k, v in run.attributes.items() if not k.startswith("seconds_")}
 
 
-class StopAt:
-    """A signal at the given poll."""
-
-    def __init__(self, poll: int, number: int = signal.SIGINT):
-        self.left, self.number = poll, number
-
-    def __call__(self) -> int:
-        self.left -= 1
-        return self.number if self.left <= 0 else 0
-
-
 # ---- T18 through files ---------------------------------------------------------------------------
 
 
@@ -71,7 +59,7 @@ def _check_resume(recipe: Recipe, whole: bnnzoo.Run, polls: tuple[int, ...], fol
     for poll in polls:
         out = folder / f"stopped-{poll}.nc"
         with pytest.raises(InterruptedRunError, match="go on with: bnnzoo resume") as caught:
-            zoo.run_recipe(recipe, out=out, stop=StopAt(poll))
+            zoo.run_recipe(recipe, out=out, **tiny.stopped(poll))
         assert caught.value.exit_code == 130
         found = bnnzoo.open(out)
         assert found.attributes["complete"] == 0
@@ -96,11 +84,13 @@ def test_an_interrupted_run_resumes_to_the_same_bits(sampler, whole, tmp_path):
 
 def test_an_interrupted_run_resumes_twice(whole, tmp_path):
     out = tmp_path / "run.nc"
-    for poll, start in ((2, lambda stop: zoo.run_recipe(tiny.recipe("mala"), out=out, stop=stop)),
-                        (1, lambda stop: zoo.resume(out, stop=stop)),
-                        (3, lambda stop: zoo.resume(out, stop=stop))):  # fmt: skip
+    for chunk, start in (
+        (2, functools.partial(zoo.run_recipe, tiny.recipe("mala"), out=out)),
+        (1, functools.partial(zoo.resume, out)),
+        (3, functools.partial(zoo.resume, out)),
+    ):
         with pytest.raises(InterruptedRunError):
-            start(StopAt(poll))
+            start(**tiny.stopped(chunk))
     tiny.assert_same_bits(groups(zoo.resume(out)), groups(whole("mala")))
 
 
@@ -174,7 +164,7 @@ def test_another_environment_does_not_resume_silently(whole, tmp_path, monkeypat
     out = tmp_path / "run.nc"
     monkeypatch.setattr(backend, "versions", lambda versions=backend.versions: versions() | {"jax": "0.0.1"})
     with pytest.raises(InterruptedRunError):
-        zoo.run_recipe(tiny.recipe("random-walk"), out=out, stop=StopAt(7))
+        zoo.run_recipe(tiny.recipe("random-walk"), out=out, **tiny.stopped(7))
     monkeypatch.undo()
     with pytest.raises(UsageError, match=r"jax was 0\.0\.1.*--allow-inexact-resume"):
         zoo.resume(out)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import signal
 from typing import Any
 
 import numpy as np
 import pytest
 
 from bnnzoo import assembly, registry
+from bnnzoo.progress import Progress
 from bnnzoo.recipe import Recipe, resolve
 from bnnzoo.sampling import backend
 from bnnzoo.sampling.loop import Chunk, Keys, chunks
@@ -100,6 +102,17 @@ def joined(found: list[Chunk], phase: str = "sampling") -> dict[str, np.ndarray]
     names = some[0].stats
     whole = {name: np.concatenate([chunk.stats[name] for chunk in some], 1) for name in names}
     return {"theta": np.concatenate([chunk.draws for chunk in some], 1), **whole}
+
+
+def stopped(chunk: int, number: int = signal.SIGINT) -> dict[str, Any]:
+    """Arguments of a run that a signal reaches in this chunk, from 1, whatever its start looked at before."""
+    seen: list[Progress] = []
+
+    def watch(progress: Progress) -> None:
+        if progress.phase in ("warm-up", "sampling"):
+            seen.append(progress)
+
+    return {"observer": watch, "stop": lambda: number if len(seen) >= chunk else 0}
 
 
 def assert_same_bits(first: dict[str, np.ndarray], second: dict[str, np.ndarray]) -> None:
