@@ -12,6 +12,7 @@ import tiny
 import bnnzoo
 from bnnzoo import store, zoo
 from bnnzoo.errors import UsageError
+from bnnzoo.progress import Progress
 from bnnzoo.recipe import duration, recipe_from, resolve
 from bnnzoo.sampling import budget, ending
 from bnnzoo.sampling.placement import place
@@ -135,9 +136,13 @@ def test_of_draws_that_take_much_room_every_kth_is_looked_at(tmp_path, monkeypat
 
 def test_every_kth_draw_of_a_run_under_way(tmp_path):
     out = tmp_path / "run.nc"
-    recipe = tiny.recipe("random-walk", draws=200)
+    seen: list[Progress] = []
+
+    def stop() -> int:
+        return 2 if seen[-1].phase == "sampling" and seen[-1].done > 50 else 0
+
     with pytest.raises(bnnzoo.errors.InterruptedRunError):
-        zoo.run_recipe(recipe, out=out, stop=lambda: 2 if store.open_parts(out).attrs["draws_done"] > 50 else 0)
+        zoo.run_recipe(tiny.recipe("random-walk", draws=200), out=out, observer=seen.append, stop=stop)
     whole, third = store.open_parts(out), store.open_parts(out, every=3)
     for name, values in whole["posterior"].data_vars.items():
         np.testing.assert_array_equal(third["posterior"][name].values, values.values[:, ::3])
