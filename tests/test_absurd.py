@@ -51,6 +51,16 @@ def test_a_run_that_predicts_as_the_data_are_says_nothing_of_it(tmp_path):
     assert run.attributes["absurd"] == ""
 
 
+def test_targets_far_from_zero_are_not_far_from_their_predictions(tmp_path):
+    """An air pressure: its mean is some 600 of its standard deviations."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(200, 1))
+    y = 1013 + 1.5 * x + 0.5 * rng.normal(size=x.shape)
+    run = bnnzoo.sample("linear", "mala", data=(x, y), chains=2, warmup=100, draws=50, chain_method="vectorized")
+    assert run.diagnose()["remoteness"] < 2
+    assert run.attributes["absurd"] == ""
+
+
 def test_what_is_said_of_a_run_is_not_of_the_file_that_it_replaces(tmp_path):
     made(tmp_path, "sgld", init="map")
     run = made(tmp_path, "sgld", **{"sampler.step_size": 1e6})

@@ -78,10 +78,10 @@ def _of_run(predictor: Predictor, num_probes: int) -> dict[str, Any]:
 def quantities(predictor: Predictor, num_probes: int) -> dict[str, Float[np.ndarray, "chain draw *value"]]:
     """What convergence is judged by, by name; first what is predicted, in original units.
 
-    The mean and the log standard deviation, or the probability of every class, at the first test rows (training rows
-    where there are none); the log density of (at most 500) training rows; the likelihood's own parameters. A mean can
-    agree between chains that disagree about the noise. Of a posterior made in Python, or of rows that no file has, its
-    parameters (at most 1000).
+    The mean (less the training targets', beside which float32 would lose how little it moves) and the log standard
+    deviation, or the probability of every class, at the first test rows (training rows where there are none); the log
+    density of (at most 500) training rows; the likelihood's own parameters. A mean can agree between chains that
+    disagree about the noise. Of a posterior made in Python, or of rows that no file has, its parameters (at most 1000).
     """
     record = predictor.record
     if not record.has_rows:
@@ -128,7 +128,8 @@ def against_data(
     varied = targets.std(0) > 0
     if not varied.any():
         return {}
-    distances = np.abs(quantities[_MEANS] - targets.mean(0))[..., varied] / targets.std(0)[varied]
+    means = quantities[_MEANS] + predictor.scaler.y_mean.astype(np.float64)
+    distances = np.abs(means - targets.mean(0))[..., varied] / targets.std(0)[varied]
     return {"remoteness": float(np.max(np.median(distances, (0, 1, 2))))}
 
 
