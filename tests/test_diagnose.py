@@ -99,6 +99,15 @@ def test_a_value_that_never_changes_is_left_out():
     assert convergence(draws()[:, :3])["rhat"] == np.inf
 
 
+def test_a_lone_chain_is_held_against_its_other_half():
+    """It passes where it stays, and does not where it drifts; the last of an odd number of draws is left out."""
+    alone = draws()[:1]
+    assert convergence(alone)["rhat"] == convergence(alone.reshape(2, 200, 3))["rhat"] < 1.02
+    assert convergence(alone[:, :399])["rhat"] == convergence(alone[:, :398])["rhat"]
+    assert convergence(alone + np.linspace(0, 3, 400)[:, None])["rhat"] > 1.1
+    assert convergence(alone[:, :7])["rhat"] == np.inf
+
+
 def test_numbers_are_those_of_arviz():
     import arviz_stats
     from arviz_base import from_dict

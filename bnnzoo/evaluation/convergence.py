@@ -5,7 +5,26 @@ from __future__ import annotations
 import arviz_stats  # noqa: F401 (the accessor `azstats`)
 import numpy as np
 import xarray as xr
+from arviz_stats.base import array_stats  # pyright: ignore[reportPrivateImportUsage]
 from jaxtyping import Float
+
+FEWEST = 4
+"""Of fewer draws a chain nothing is said."""
+
+
+def rhats(values: Float[np.ndarray, "chain draw value"]) -> Float[np.ndarray, " value"]:
+    """The rank-normalised split R-hat of each value; infinite where it never moves or draws are too few.
+
+    ArviZ has none of a lone chain: it is taken as its two halves, without the last of an odd number of draws.
+    """
+    if len(values) == 1:
+        half = values.shape[1] // 2
+        values = values[0, : 2 * half].reshape(2, half, -1)
+    if values.shape[1] < FEWEST:
+        return np.full(values.shape[2], np.inf)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = np.asarray(array_stats.rhat(np.asarray(values, float), chain_axis=0, draw_axis=1))
+    return np.where(np.isnan(found), np.inf, found)
 
 
 def convergence(values: Float[np.ndarray, "chain draw value"]) -> dict[str, float]:
@@ -18,15 +37,14 @@ def convergence(values: Float[np.ndarray, "chain draw value"]) -> dict[str, floa
     values = np.asarray(values, float)
     with np.errstate(invalid="ignore"):
         values = values[:, :, np.ptp(values, axis=(0, 1)) != 0]
-    if not values.shape[2] or values.shape[1] < 4 or not np.isfinite(values).all():
+    if not values.shape[2] or values.shape[1] < FEWEST or not np.isfinite(values).all():
         return {"rhat": np.inf, "ess_bulk": 0.0, "ess_tail": 0.0, "mcse": np.inf, "mcse_over_sd": np.inf}
     found = xr.Dataset({"f": (("chain", "draw", "value"), values)}).azstats
     with np.errstate(divide="ignore", invalid="ignore"):
-        rhat = float(np.max(found.rhat()["f"].values))
         mcse = np.asarray(found.mcse()["f"].values)
     bulk, tail = (float(np.min(found.ess(method=method)["f"].values)) for method in ("bulk", "tail"))
     return {
-        "rhat": rhat,
+        "rhat": float(np.max(rhats(values))),
         "ess_bulk": bulk,
         "ess_tail": tail,
         "mcse": float(np.max(mcse)),

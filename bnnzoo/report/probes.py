@@ -6,6 +6,7 @@ import numpy as np
 from arviz_stats.base import array_stats  # pyright: ignore[reportPrivateImportUsage]
 from jaxtyping import Float
 
+from bnnzoo.evaluation.convergence import FEWEST, rhats
 from bnnzoo.evaluation.predictor import Predictor
 
 _PROBES = 50
@@ -19,13 +20,10 @@ def probed(predictor: Predictor) -> tuple[dict[str, np.ndarray], dict[str, float
     values, names = _values(predictor)
     with np.errstate(invalid="ignore", divide="ignore"):
         moving = np.ptp(values, axis=(0, 1)) > 0
-        if values.shape[1] < 4:
-            rhat, ess = np.full(len(names), np.inf), np.zeros(len(names))
-        else:
+        rhat, ess = np.where(moving, rhats(values), np.inf), np.zeros(len(names))
+        if values.shape[1] >= FEWEST:
             flat = np.moveaxis(values, 2, 0).astype(float)
-            rhat = np.array([array_stats.rhat(value) for value in flat])
             ess = np.array([array_stats.ess(value, method="bulk") for value in flat])
-        rhat = np.where(moving & np.isfinite(rhat), rhat, np.inf)
         ess = np.where(moving & np.isfinite(ess), ess, 0.0)
     order = np.argsort(-rhat, kind="stable")
     chosen = sorted({0, len(order) // 2, len(order) - 1})
