@@ -98,6 +98,12 @@ def test_the_range_and_the_truth_are_those_asked_for(folder, tmp_path):
     assert over.table["run"].unique().tolist() == ["1 a", "2 a"]
 
 
+def test_unfamiliar_rows_of_an_array_have_a_name(folder):
+    a, b = bnnzoo.open(folder / "a.nc"), bnnzoo.open(folder / "b.nc")
+    picture = a.plot("ood", others=[b], spec=np.linspace(5, 9, 20)[:, None])
+    assert set(picture.table["rows"]) == {"test", "data"}
+
+
 def test_the_loss_of_a_run_is_minus_its_log_density(folder):
     trained, a = bnnzoo.open(folder / "trained.nc"), bnnzoo.open(folder / "a.nc")
     table = trained.plot("loss", others=[a]).table.set_index("run")["loss"]

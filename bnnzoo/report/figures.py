@@ -31,12 +31,13 @@ def ood(runs: Runs, *, spec: Any = "noise") -> Picture:
     """
     if len(tasks := {predictor.signature.task for predictor in runs.values()}) > 1:
         raise UsageError(f"runs of different tasks, {' and '.join(sorted(tasks))}: draw them apart")
-    columns = {}
-    for name, predictor in runs.items():
-        found = ood_scores.of_run(predictor, spec, predictor.test_rows()[0])
-        # The spread of draws, which a single network does not have, is left out.
-        columns[name] = {score: (found.inside[score], found.outside[score]) for score in found.single_inside}
-    return plots.ood(columns, name=Path(str(spec)).stem)
+    found = {name: ood_scores.of_run(one, spec, one.test_rows()[0]) for name, one in runs.items()}
+    # The spread of draws, which a single network does not have, is left out.
+    columns = {
+        name: {score: (one.inside[score], one.outside[score]) for score in one.single_inside}
+        for name, one in found.items()
+    }
+    return plots.ood(columns, name=Path(next(iter(found.values())).name).stem)
 
 
 def loss(runs: Runs) -> Picture:
