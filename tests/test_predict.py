@@ -258,6 +258,15 @@ def test_several_targets_have_a_prefix():
     assert run.posterior["posterior_predictive"]["y"].shape == (2, 20, 6, 2)
 
 
+def test_slices_name_the_class_that_they_are_of():
+    """By its own name: labels 1, 3 and 5 are not their numbers."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 2))
+    run = bnnzoo.sample("linear", "mala", data=(x, 1 + 2 * rng.integers(3, size=60)), **{**SHORT, "draws": 20})
+    assert run.plot("slices").alt.startswith("probability of y = 3 along")
+    assert run.plot("slices", target="5").alt.startswith("probability of y = 5 along")
+
+
 def test_evaluate_agrees_with_the_file(regression):
     """The metrics from the groups that `evaluate` adds: by hand, in original units."""
     run, _ = regression

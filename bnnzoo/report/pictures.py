@@ -35,7 +35,7 @@ def slices(predictor: Predictor, *, target: str | None = None) -> Picture:
     """What is predicted along one feature, the others at their medians; the six features that move it most.
 
     Args:
-        target: one of the targets, or the number of a class; the first target, or class 1, unless given.
+        target: one of the targets, or the name of a class; the first target, or the second class, unless given.
 
     Raises:
         UsageError: for images, a density, or a regression on one input, which the band shows.
@@ -74,7 +74,7 @@ def slices(predictor: Predictor, *, target: str | None = None) -> Picture:
     few = "" if len(found) == len(grids) else f"; the {len(found)} of {len(grids)} that move it most"
     return plots.slices(
         found,
-        value=f"probability of {name} = {index}" if classify else name,
+        value=f"probability of {name} = {like.class_names[index]}" if classify else name,
         interval="intervals of the draws' probabilities" if classify else "predictive intervals",
         held=f"the other inputs at their medians{few}",
     )
