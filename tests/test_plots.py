@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 
@@ -74,6 +75,18 @@ ALL = {
     "ood": ood,
     "loss": loss,
 }
+
+
+def assert_nothing_is_cut_off(picture: plots.Picture) -> None:
+    """Titles and legends lie within the figure, and no title over its neighbour."""
+    figure = picture.figure
+    figure.draw_without_rendering()
+    titles = [axes.title if axes.get_title() else axes._left_title for axes in figure.axes]  # pyright: ignore[reportAttributeAccessIssue]
+    boxes = [title.get_window_extent() for title in titles if title.get_text()]
+    for box in [*boxes, *(legend.get_window_extent() for legend in figure.legends)]:
+        assert box.x0 >= figure.bbox.x0 - 1
+        assert box.x1 <= figure.bbox.x1 + 1
+    assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -187,6 +200,13 @@ def test_ranks_show_a_chain_apart_and_forgive_ties():
     assert last[-1] > 3
     tied = plots.rank({"a": np.ones((4, 400))}, {"a": 100.0}).table["over uniform"]
     assert tied.between(0.3, 2).all()
+
+
+@pytest.mark.parametrize("of", [plots.trace, plots.rank, plots.autocorrelation])
+def test_names_of_ordinary_length_are_shown_whole(of):
+    values = {f"mean of disease_progression at test row {row}": VALUES["a"] for row in (35, 36)}
+    numbers = dict.fromkeys(values, 3456.0)
+    assert_nothing_is_cut_off(of(values, numbers))
 
 
 def test_a_chain_that_never_moves_remembers_everything():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
@@ -90,6 +91,11 @@ def tint(colour: str, strength: float) -> tuple[float, float, float]:
     """A colour on white, opaque: where two areas lie over each other the upper one shows, and no third colour."""
     red, green, blue = (1 - strength * (1 - channel) for channel in to_rgb(colour))
     return red, green, blue
+
+
+def title(panel: Axes, text: str, *, letters: int = 48, **how: Any) -> None:
+    """A panel's title in lines of so many letters: the layout makes room above a title, and none beside it."""
+    panel.set_title(textwrap.fill(text, letters), **how)
 
 
 def headroom(axes: Axes, share: float) -> None:

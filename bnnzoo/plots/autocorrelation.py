@@ -32,7 +32,7 @@ def autocorrelation(values: Mapping[str, Float[np.ndarray, "chain draw"]], ess: 
             panel.axhline(0, color=MUTED, lw=0.7)
             for chain in found[name]:
                 panel.plot(lags, chain, lw=1)
-            panel.set_title(f"{name}, ESS {ess[name]:.0f} of {value.size}", fontsize=8)
+            _style.title(panel, f"{name}, ESS {ess[name]:.0f} of {value.size}", fontsize=8)
         axes[-1, 0].set(xlabel="lag in draws", xlim=(0, max(1, lags[-1])))
         figure.supylabel("autocorrelation", fontsize=9)
         _style.key_of_chains(figure, axes[0, 0].get_lines()[1:])

@@ -38,7 +38,7 @@ def rank(values: Mapping[str, Float[np.ndarray, "chain draw"]], ess: Mapping[str
             panel.axhspan(low, high, color=MUTED, alpha=0.18, lw=0)
             for chain in counts[name]:
                 panel.stairs(chain, edges, baseline=None, lw=1.2)
-            panel.set_title(name, fontsize=8)
+            _style.title(panel, name, fontsize=8)
             panel.set_ylim(0, max(2.0, 1.08 * float(counts[name].max()), 1.05 * float(high)))
         axes[-1, 0].set(xlabel="rank among the draws of all chains, over their number", xlim=(0, 1))
         figure.supylabel("frequency / uniform", fontsize=9)

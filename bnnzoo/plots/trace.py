@@ -23,7 +23,7 @@ def trace(values: Mapping[str, Float[np.ndarray, "chain draw"]], rhat: Mapping[s
         for panel, (name, value) in zip(axes[:, 0], values.items(), strict=True):
             for chain in value:
                 panel.plot(shown, chain[shown], lw=0.6, alpha=0.8)
-            panel.set_title(f"{name}, R-hat {_style.rhat_text(rhat[name])}", fontsize=8)
+            _style.title(panel, f"{name}, R-hat {_style.rhat_text(rhat[name])}", fontsize=8)
         axes[-1, 0].set(xlabel="draw", xlim=(0, max(1, draws - 1)))
         figure.supylabel("value", fontsize=9)
         _style.key_of_chains(figure, axes[0, 0].get_lines())
