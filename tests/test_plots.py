@@ -209,6 +209,25 @@ def test_names_of_ordinary_length_are_shown_whole(of):
     assert_nothing_is_cut_off(of(values, numbers))
 
 
+LONG = [f"houses-of-boston-mlp-penalty-langevin-seed-{seed}" for seed in range(3)]
+
+
+@pytest.mark.parametrize("of", ["side by side", "over each other", "ood", "loss"])
+@pytest.mark.parametrize("count", [2, 3])
+def test_long_names_of_files_are_shown_whole(of, count):
+    truth = [plots.Curve(np.array([-1.0, 1.0]), np.array([0.0, 2.0]))]
+    names = LONG[:count]
+    if of == "ood":
+        score = {"sd": (RNG.uniform(size=50), RNG.uniform(size=60))}
+        picture = plots.ood(dict.fromkeys(names, score), name=LONG[0])
+    elif of == "loss":
+        picture = plots.loss([plots.Descent(name, None, 1, 1, 12 + RNG.normal(size=(2, 80))) for name in names])
+    else:
+        bands = [one_band(name) for name in names]
+        picture = plots.bands(bands, feature="x", target="y", truth=truth, overlay=of == "over each other")
+    assert_nothing_is_cut_off(picture)
+
+
 def test_a_chain_that_never_moves_remembers_everything():
     still = {"a": np.repeat([[1.0], [2.0]], 50, axis=1)}
     np.testing.assert_array_equal(plots.autocorrelation(still, {"a": 2.0}).table["a"], 1.0)

@@ -104,6 +104,15 @@ def headroom(axes: Axes, share: float) -> None:
     axes.set_ylim(low, high + share * (high - low))
 
 
+def key(figure: Figure, handles: Sequence[Any], labels: Sequence[str], **how: Any) -> None:
+    """A legend above the panels, in as many columns as fit beside each other."""
+    lines = [textwrap.fill(label, 48) for label in labels]
+    letters = max((len(line) for label in lines for line in label.splitlines()), default=1)
+    # In points: a letter, and what a column has beside its letters.
+    fitting = int(72 * figure.get_figwidth() / (5 * letters + 36))
+    figure.legend(handles, lines, loc="outside upper center", ncols=max(1, min(fitting, len(lines))), **how)
+
+
 def key_of_chains(figure: Figure, handles: Sequence[Any]) -> None:
     """A legend that names the chains, while there are few."""
     if 1 < len(handles) <= 6:

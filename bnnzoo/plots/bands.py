@@ -64,13 +64,13 @@ def _side_by_side(found: Sequence[Band], feature: str, target: str, of: Of, trut
         shade(panel, one, of)
         draw_truth(panel, truth)
         outside(panel, one)
-        panel.set(title=one.name, xlim=(one.grid[0], one.grid[-1]))
+        _style.title(panel, one.name, letters=22)
+        panel.set_xlim(one.grid[0], one.grid[-1])
     for panel in axes.flat[len(found) :]:
         panel.remove()
     figure.supxlabel(feature, fontsize=9)
     axes[0, 0].set_ylabel(target)
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), markerscale=2)
+    _style.key(figure, *axes[0, 0].get_legend_handles_labels(), markerscale=2)
     return figure
 
 
@@ -89,14 +89,9 @@ def _overlaid(found: Sequence[Band], feature: str, target: str, of: Of, truth: S
     draw_truth(above, truth)
     above.set(ylabel=target, xlim=(found[0].grid[0], found[0].grid[-1]))
     known, labels = above.get_legend_handles_labels()
-    figure.legend(
-        [*handles, *known],
-        [one.name for one in found] + labels,
-        loc="outside upper center",
-        ncols=3,
-        markerscale=2,
-        title=f"{found[0].intervals(of)[0][0]} of {target}" if of == "predictive" else found[0].intervals(of)[0][0],
-    )
+    interval = found[0].intervals(of)[0][0]
+    title = f"{interval} of {target}" if of == "predictive" else interval
+    _style.key(figure, [*handles, *known], [one.name for one in found] + labels, markerscale=2, title=title)
     below.set(xlabel=feature, ylabel=f"sd of {target if of == 'predictive' else 'f(x)'}")
     below.set_ylim(0, 1.1 * max(float(one.spread(of).max()) for one in found))
     figure.align_ylabels(axes)

@@ -57,7 +57,7 @@ def loss(paths: Sequence[Descent]) -> Picture:
         room = (high - low) or 1.0
         panel.set_ylim(low - 0.1 * room, high + room)
         panel.set(xscale="log", xlabel="step", ylabel="loss L(θ) = −log p(θ, D), up to a constant")
-        figure.legend(*panel.get_legend_handles_labels(), loc="outside upper center", ncols=2)
+        _style.key(figure, *panel.get_legend_handles_labels())
     told = "; ".join(f"{row['run']}: {row['loss']:.4g} {row['what']}" for row in rows)
     alt = f"The loss of {len(paths)} runs over their steps, a line a chain. {told}."
     return Picture("loss", "Minimising and sampling the loss", alt, figure, pd.DataFrame(rows))

@@ -56,13 +56,14 @@ def ood(columns: Mapping[str, Mapping[str, Score]], *, name: str) -> Picture:
                         for low, high, one in zip(edges[:-1], edges[1:], share, strict=True)
                     ]
                 panel.set_xlim(edges[0], edges[-1])
-            label = line[0].set_xlabel(_AXES[score])
-            if all(score in found for found in columns.values()):
-                label.set_position((len(columns) / 2, 0))  # in the middle of the row
-        for panel, title in zip(axes[0], columns, strict=True):
-            panel.set_title(title)
+            is_shared = all(score in found for found in columns.values())
+            label = line[(len(columns) - 1) // 2 if is_shared else 0].set_xlabel(_AXES[score])
+            if is_shared and len(columns) % 2 == 0:
+                label.set_position((1, 0))  # in the middle of the row, between two panels
+        for panel, who in zip(axes[0], columns, strict=True):
+            _style.title(panel, who, letters=18)
         figure.supylabel("share of rows", fontsize=9)
-        figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
+        _style.key(figure, *axes[0, 0].get_legend_handles_labels())
     told = "; ".join(
         f"mean {_AXES[score]} "
         + ", ".join(
