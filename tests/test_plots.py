@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
+from scipy import special
 
 from bnnzoo import plots
 from bnnzoo.errors import UsageError
@@ -66,8 +67,8 @@ def ood() -> plots.Picture:
 ALL = {
     "band": band,
     "slices": lambda: plots.slices([one_slice("u", 1), one_slice("v", 5)], value="y", interval="of y", held="held"),
-    "calibration": lambda: plots.coverage(RNG.uniform(size=300)),
-    "pit": lambda: plots.pit(RNG.uniform(size=300)),
+    "calibration": lambda: plots.coverage({"y": RNG.uniform(size=300)}),
+    "pit": lambda: plots.pit({"y": RNG.uniform(size=300)}),
     "trace": lambda: plots.trace(VALUES, RHAT),
     "rank": lambda: plots.rank(VALUES, ESS),
     "autocorrelation": lambda: plots.autocorrelation(VALUES, ESS),
@@ -178,9 +179,19 @@ def test_a_limit_is_drawn_and_told():
 
 def test_coverage_is_the_share_inside():
     narrow = np.concatenate([np.full(50, 0.5), np.full(50, 0.999)])
-    picture = plots.coverage(narrow)
+    picture = plots.coverage({"y": narrow})
     assert "90% hold 50.0%" in picture.alt
-    assert "90% hold 90" in plots.coverage((np.arange(1000) + 0.5) / 1000).alt
+    assert "90% hold 90" in plots.coverage({"y": (np.arange(1000) + 0.5) / 1000}).alt
+
+
+def test_targets_with_opposite_errors_do_not_make_up_for_each_other():
+    even = (np.arange(1000) + 0.5) / 1000
+    pits = {"too narrow": special.betainc(2, 2, even), "too wide": special.betaincinv(2, 2, even)}
+    covered = plots.coverage(pits)
+    assert covered.table["observed of too narrow"][9] < 0.4 < 0.6 < covered.table["observed of too wide"][9]
+    assert_nothing_is_cut_off(covered)
+    panels = plots.pit(pits).figure.axes
+    assert [panel.get_title("left") for panel in panels] == list(pits)
 
 
 def test_reliability_bins_confidence():

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from itertools import cycle
+
 import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int
@@ -67,34 +70,45 @@ def reliability(labels: Int[np.ndarray, " row"], probabilities: Float[np.ndarray
     return Picture("calibration", "Reliability diagram", alt, figure, table)
 
 
-def coverage(pit: Float[np.ndarray, " row"]) -> Picture:
+def coverage(pits: Mapping[str, Float[np.ndarray, " row"]]) -> Picture:
     """The share of test targets inside central intervals, against the probability that the intervals claim.
 
+    A line a target, not pooled: one target's intervals too wide would hide another's too narrow.
+
     Args:
-        pit: the predictive distribution function at each target.
+        pits: of each target the predictive distribution function at its values.
     """
     claimed = np.linspace(0, 1, 101)
-    inside = np.abs(2 * pit - 1)
-    observed = np.searchsorted(np.sort(inside), claimed, side="right") / len(pit)
-    low, high = binom.ppf([[0.025], [0.975]], len(pit), claimed) / len(pit)
+    rows = len(next(iter(pits.values())))
+    inside = {name: np.abs(2 * pit - 1) for name, pit in pits.items()}
+    observed = {name: np.searchsorted(np.sort(one), claimed, side="right") / rows for name, one in inside.items()}
+    low, high = binom.ppf([[0.025], [0.975]], rows, claimed) / rows
     with _style.style():
         figure, axes = _style.panels(height=2.9)
         panel = axes[0, 0]
         panel.fill_between(claimed, low, high, color=MUTED, alpha=0.2, lw=0, label="calibrated: 95 % of test sets")
         panel.plot([0, 1], [0, 1], color=MUTED, lw=1, ls="--")
-        panel.plot(claimed, observed, color=BLUE, label="observed")
         at = [0.5, 0.8, 0.9, 0.95]
-        panel.plot(at, np.interp(at, claimed, observed), "o", color=BLUE, ms=3.5)
+        for (name, one), colour in zip(observed.items(), cycle(_style.CYCLE)):
+            panel.plot(claimed, one, color=colour, label=name if len(pits) > 1 else "observed")
+            panel.plot(at, np.interp(at, claimed, one), "o", color=colour, ms=3.5)
         panel.set(xlabel="probability of the interval", ylabel="share of targets inside", xlim=(0, 1), ylim=(0, 1.01))
         panel.text(0.98, 0.06, "below the diagonal: too sure", ha="right", color=INK, fontsize=8)
-        panel.legend(loc="upper left")
-    covered = ", ".join(f"{q:.0%} hold {np.mean(inside <= q):.1%}" for q in (0.5, 0.9))
+        if len(pits) > 1:
+            _style.key(figure, *panel.get_legend_handles_labels())
+        else:
+            panel.legend(loc="upper left")
+    covered = "; ".join(
+        f"{f'of {name} ' if len(pits) > 1 else ''}"
+        + ", ".join(f"{q:.0%} hold {np.mean(one <= q):.1%}" for q in (0.5, 0.9))
+        for name, one in inside.items()
+    )
     alt = (
-        f"Share of {len(pit)} test targets inside central predictive intervals against the probability claimed: "
+        f"Share of {rows} test targets inside central predictive intervals against the probability claimed: "
         f"{covered}. The grey band is what a calibrated prediction shows on 95 % of test sets."
     )
-    shown = claimed[5::5]
-    table = pd.DataFrame({"interval": shown, "observed": observed[5::5], "low": low[5::5], "high": high[5::5]})
+    shown = {f"observed of {name}" if len(pits) > 1 else "observed": one[5::5] for name, one in observed.items()}
+    table = pd.DataFrame({"interval": claimed[5::5], **shown, "low": low[5::5], "high": high[5::5]})
     return Picture("calibration", "Coverage of intervals", alt, figure, table)
 
 

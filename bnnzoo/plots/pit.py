@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
@@ -12,39 +14,57 @@ from bnnzoo.plots._picture import Picture
 from bnnzoo.plots._style import BLUE, INK, MUTED
 
 
-def pit(values: Float[np.ndarray, " row"]) -> Picture:
+def pit(pits: Mapping[str, Float[np.ndarray, " row"]]) -> Picture:
     """The histogram of the probability integral transform, and the band of 95 % of a bin's counts if it is uniform.
 
-    Dawid 1984. A hump: intervals too wide; a bowl: too narrow; a slope: biased.
+    A panel a target: pooled, one too wide would hide another too narrow. Dawid 1984. A hump: intervals too wide; a
+    bowl: too narrow; a slope: biased.
     """
-    bins = int(np.clip(len(values) // 10, 4, 20))
-    counts, edges = np.histogram(values, bins, (0, 1))
-    over = counts * bins / len(values)
-    low, high = binom.ppf([0.025, 0.975], len(values), 1 / bins) * bins / len(values)
+    rows = len(next(iter(pits.values())))
+    bins = int(np.clip(rows // 10, 4, 20))
+    counts = {name: np.histogram(values, bins, (0, 1))[0] for name, values in pits.items()}
+    edges = np.linspace(0, 1, bins + 1)
+    low, high = binom.ppf([0.025, 0.975], rows, 1 / bins) * bins / rows
     with _style.style():
-        figure, axes = _style.panels(height=2.4)
-        panel = axes[0, 0]
-        panel.stairs(over, edges, fill=True, color=BLUE, alpha=0.45, lw=0)
-        panel.stairs(over, edges, color=BLUE, lw=1)
-        panel.axhspan(low, high, color=MUTED, alpha=0.2, lw=0, zorder=3)
-        panel.axhline(1, color=MUTED, lw=1, ls="--", zorder=3)
-        panel.set(xlabel="predictive distribution function at the target", ylabel="density", xlim=(0, 1))
-        panel.set_ylim(0, 1.3 * max(float(over.max()), float(high)))
-        panel.text(
+        height = 2.4 if len(pits) == 1 else 1.6
+        figure, axes = _style.panels(len(pits), height=height, sharex=True, sharey=True)
+        for panel, (name, count) in zip(axes[:, 0], counts.items(), strict=True):
+            over = count * bins / rows
+            panel.stairs(over, edges, fill=True, color=BLUE, alpha=0.45, lw=0)
+            panel.stairs(over, edges, color=BLUE, lw=1)
+            panel.axhspan(low, high, color=MUTED, alpha=0.2, lw=0, zorder=3)
+            panel.axhline(1, color=MUTED, lw=1, ls="--", zorder=3)
+            if len(pits) > 1:
+                _style.title(panel, name, fontsize=8)
+        axes[0, 0].set_ylim(0, 1.3 * max(float(high), *(count.max() * bins / rows for count in counts.values())))
+        axes[-1, 0].set(xlabel="predictive distribution function at the target", xlim=(0, 1))
+        figure.supylabel("density", fontsize=9)
+        axes[0, 0].text(
             0.02,
             0.96,
             "hump: too wide   bowl: too narrow   slope: biased",
-            transform=panel.transAxes,
+            transform=axes[0, 0].transAxes,
             va="top",
             color=INK,
             fontsize=8,
         )
-    out = int(np.sum((over < low) | (over > high)))
-    alt = (
-        f"Histogram of the probability integral transform of {len(values)} test targets in {bins} bins; {out} are "
-        f"outside the grey band that holds 95 % of a bin's counts if the prediction is calibrated. Its mean is "
-        f"{values.mean():.3f} "
-        f"(calibrated 0.5), its standard deviation {values.std():.3f} (calibrated 0.289)."
+    told = "; ".join(
+        f"{f'of {name} ' if len(pits) > 1 else ''}{np.sum((count * bins / rows < low) | (count * bins / rows > high))} "
+        f"are outside the grey band, the mean is {pits[name].mean():.3f}, the standard deviation {pits[name].std():.3f}"
+        for name, count in counts.items()
     )
-    table = pd.DataFrame({"from": edges[:-1], "to": edges[1:], "rows": counts, "density": over})
+    alt = (
+        f"Histogram of the probability integral transform of {rows} test targets in {bins} bins: {told}. The band "
+        "holds 95 % of a bin's counts if the prediction is calibrated; then the mean is 0.5, the standard deviation "
+        "0.289."
+    )
+    table = pd.concat(
+        [
+            pd.DataFrame(
+                {"target": name, "from": edges[:-1], "to": edges[1:], "rows": count, "density": count * bins / rows}
+            )
+            for name, count in counts.items()
+        ],
+        ignore_index=True,
+    )
     return Picture("pit", "Probability integral transform", alt, figure, table)

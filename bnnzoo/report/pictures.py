@@ -12,6 +12,7 @@ from bnnzoo import plots
 from bnnzoo.errors import BnnzooError, UsageError
 from bnnzoo.evaluation import evaluate, findings, metrics, predictive
 from bnnzoo.evaluation import ood as ood_scores
+from bnnzoo.evaluation.calibration import of_intervals
 from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.plots import Picture, Slice
 from bnnzoo.report.bands import LEVELS, around, bands, has_band, regression, target_index
@@ -19,6 +20,7 @@ from bnnzoo.report.density import density
 from bnnzoo.report.probes import probed
 
 _MOST_SLICES = 6
+_MOST_TARGETS = 6
 _MOST_ROWS = 5000
 
 
@@ -118,26 +120,27 @@ def steps(predictor: Predictor) -> Picture:
 
 
 def calibration(predictor: Predictor) -> Picture:
-    """Regression: coverage against the probability of central intervals. Classification: a reliability diagram.
+    """Regression: coverage against the probability of central intervals, of each target (of more than six those that
+    are most off). Classification: a reliability diagram.
 
     Raises:
         UsageError: if the run kept no test rows.
     """
-    x, y = _test(predictor)
     if predictor.classifies:
+        x, y = _test(predictor)
         return plots.reliability(y, predictor.moments(x).mean)
-    return plots.coverage(evaluate.drawn(predictor, x, y).pit.ravel())
+    return plots.coverage(_pits(predictor))
 
 
 def pit(predictor: Predictor) -> Picture:
-    """The histogram of the probability integral transform of the test targets.
+    """The histogram of the probability integral transform of the test rows, of the targets of `calibration`.
 
     Raises:
         UsageError: for a classification, or if the run kept no test rows.
     """
     if predictor.classifies:
         raise UsageError("the probability integral transform is for regression")
-    return plots.pit(evaluate.drawn(predictor, *_test(predictor)).pit.ravel())
+    return plots.pit(_pits(predictor))
 
 
 def ood(predictor: Predictor, *, spec: Any = "noise") -> Picture:
@@ -191,6 +194,13 @@ def _test(predictor: Predictor) -> tuple[np.ndarray, np.ndarray]:
     """The test rows, at most 5000."""
     x, y = predictor.test_rows()
     return x[:_MOST_ROWS], y[:_MOST_ROWS]
+
+
+def _pits(predictor: Predictor) -> dict[str, np.ndarray]:
+    """The probability integral transform of each target, as they are judged: of many, those that are most off."""
+    found, names = evaluate.drawn(predictor, *_test(predictor)).pit, predictor.signature.target_names
+    gaps = np.array([of_intervals(one[:, None]).gap for one in found.T])
+    return {names[i]: found[:, i] for i in sorted(np.argsort(-gaps)[:_MOST_TARGETS])}
 
 
 def _class(predictor: Predictor, name: str | None) -> int:
