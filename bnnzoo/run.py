@@ -71,7 +71,7 @@ class Run:
         Raises:
             UsageError: if it exists and `force` is not given, or the run is not finished.
         """
-        check_free(Path(path), force=force)
+        check_free(Path(path), force=force, cure="another path, or force=True")
         if self.path is None:
             write_whole(Path(path), lambda file: file.write(self.posterior.to_netcdf(engine="h5netcdf")))
             return

@@ -51,7 +51,7 @@ def test_chains_lie_side_by_side(folder, tmp_path):
     again = bnnzoo.open(tmp_path / "both.nc")
     assert again.attributes == about
     assert again.evaluate(save=False) == both.evaluate(save=False)
-    with pytest.raises(UsageError, match="exists"):
+    with pytest.raises(UsageError, match="exists; use another path, or force=True"):
         both.save(tmp_path / "both.nc")
 
 

@@ -49,11 +49,12 @@ def replacing(
         raise BnnzooError(f"{path}: cannot be written: {error.strerror or error}; {kept}") from error
 
 
-def check_free(path: Path, *, force: bool) -> None:
+def check_free(path: Path, *, force: bool, cure: str = "another -o, or --force") -> None:
     """Raise if a file cannot be written at `path` without taking the place of something.
 
     Args:
         force: a file may be replaced; anything else is refused all the same.
+        cure: what may be typed instead, where there is a file.
 
     Raises:
         UsageError: with what to type instead.
@@ -61,7 +62,7 @@ def check_free(path: Path, *, force: bool) -> None:
     if path.exists() and not path.is_file():
         raise UsageError(f"{path}: is {'a folder' if path.is_dir() else 'no regular file'}; use another -o")
     if path.exists() and not force:
-        raise UsageError(f"{path}: exists; use another -o, or --force to replace it")
+        raise UsageError(f"{path}: exists; use {cure} to replace it")
 
 
 def make_folder(folder: Path) -> None:
