@@ -222,6 +222,21 @@ def test_a_path_of_runs(tmp_path, capsys):
     assert np.hypot(told["se"], told["discretisation"]) < 0.2
 
 
+def test_a_path_is_no_better_than_its_runs(tmp_path, capsys):
+    """A few random steps from the prior have not converged, at any power."""
+    paths = [tmp_path / f"{j}.nc" for j in range(3)]
+    for j, path in enumerate(paths):
+        options = {**LINE, "likelihood_power": j / 2, "warmup": 0, "draws": 60, "init": "prior"}
+        bnnzoo.sample("linear", "random-walk", **options, out=path)
+    assert cli.run(["evidence", *map(str, paths), "--json"]) == 0
+    said = capsys.readouterr()
+    told = json.loads(said.out)
+    assert told["trusted"] is False
+    for path in paths:
+        assert f"{path} has not converged" in told["meaning"]
+        assert f"{path}: not converged" in said.err
+
+
 def test_compare_shows_the_evidence_where_every_run_has_one(tmp_path, capsys):
     rng = np.random.default_rng(6)
     x = rng.uniform(-1, 1, size=(8, 1))

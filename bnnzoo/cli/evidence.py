@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from bnnzoo.cli import common_options as common
-from bnnzoo.cli.output import print_json, print_record
+from bnnzoo.cli.output import print_json, print_record, warn_of_convergence
 
 
 def evidence(
@@ -34,8 +34,10 @@ def evidence(
     del debug
     from bnnzoo import zoo
 
-    first, *others = [zoo.open(run) for run in runs]
-    found = first.evidence(*others).record()
+    opened = [zoo.open(run) for run in runs]
+    found = opened[0].evidence(*opened[1:]).record()
+    for run in opened:
+        warn_of_convergence(run)
     if json:
         print_json(found)
         return

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -112,7 +112,20 @@ def of_path(predictors: Sequence[Predictor]) -> Evidence:
         )
     order = np.argsort(powers)
     values = [_log_likelihoods(predictors[i], _kept(predictors[i])) for i in order]
-    return integrated(np.asarray(powers)[order], values)
+    found = integrated(np.asarray(powers)[order], values)
+    trouble = [f"{_name(records[i])} {against}" for i in order if (against := _against(records[i].attributes))]
+    if not trouble:
+        return found
+    return replace(found, meaning=f"{found.meaning}; {'; '.join(trouble)}: do not trust it", trusted=False)
+
+
+def _against(about: Mapping[str, Any]) -> str:
+    """Why the draws of a run are not of the posterior of its power, by its file; empty where nothing says so."""
+    if about.get("converged") == 0:
+        return "has not converged"
+    if about.get("regime_ok") == 0:
+        return "left its sampler's regime"
+    return "is by a biased sampler" if about["exactness"] == "biased" else ""
 
 
 def of_weights(log_weights: Float[np.ndarray, "chain draw"], log_unit: float = 0.0) -> Evidence:
