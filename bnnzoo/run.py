@@ -120,14 +120,14 @@ class Run:
         """`predict` into a .csv or .nc file.
 
         Raises:
-            UsageError: for another kind of file, or one that exists.
+            UsageError: for another kind of file, one that exists, or a name that NetCDF has no room for.
         """
         out = _free(out, (".csv", ".nc"), "predictions go to a .csv or a .nc file", force)
         frame = self.predict(data, draws=draws, seed=seed, unseen=unseen)
         if out.suffix == ".csv":
             write_whole(out, lambda file: file.write(frame.to_csv(index=False).encode()))
         else:
-            store.write_table(out, {str(name): values.to_numpy() for name, values in frame.items()}, "row")
+            _write_netcdf(out, {str(name): values.to_numpy() for name, values in frame.items()})
         return out
 
     def functions(self, x: Any) -> Float[np.ndarray, "chain draw row value"]:
@@ -322,6 +322,16 @@ def _named(runs: Sequence[Run]) -> dict[str, Predictor]:
     if len(set(names)) < len(names):
         names = [f"{number} {name}" for number, name in enumerate(names, start=1)]
     return dict(zip(names, (run.predictor for run in runs), strict=True))
+
+
+def _write_netcdf(out: Path, columns: Mapping[str, np.ndarray]) -> None:
+    """The columns of a table, of a dimension called `row`, or `row_` where that is one of them."""
+    if paths := [name for name in columns if "/" in name]:
+        raise UsageError(f"{out}: column {paths[0]!r}: a / would make a group of it in NetCDF; write a .csv file")
+    dim = "row"
+    while dim in columns:
+        dim += "_"
+    store.write_table(out, columns, dim)
 
 
 def _free(out: str | Path, suffixes: tuple[str, ...], where: str, force: bool) -> Path:

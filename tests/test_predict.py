@@ -245,6 +245,20 @@ def test_predict_to_files(regression, tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["out.csv", "out.nc"]
 
 
+def test_columns_of_any_name_go_to_netcdf_whole_or_not_at_all(regression, tmp_path, monkeypatch):
+    """`row` is what the dimension is called, and a / makes a group."""
+    run, _ = regression
+    found = pd.DataFrame({"row": [1.5, 2.5]})
+    monkeypatch.setattr(run, "predict", lambda *_, **__: found)
+    written = xr.open_dataset(run.predict_to(None, tmp_path / "row.nc"), engine="h5netcdf")
+    np.testing.assert_array_equal(written["row"].values, found["row"])
+    assert written["row"].dims == ("row_",)
+    found["mg/dL"] = 1.0
+    with pytest.raises(UsageError, match="column 'mg/dL'"):
+        run.predict_to(None, tmp_path / "both.nc")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["row.nc"]
+
+
 def test_several_targets_have_a_prefix():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(60, 2))
