@@ -301,6 +301,13 @@ def test_ood_of_far_inputs(folder, tmp_path, capsys):
     assert run.predictor.best_draw() == best
 
 
+def test_unfamiliar_rows_are_told_in_training_sds_by_a_network_that_sees_others(folder):
+    options = {**SHORT, "test_fraction": 0.5, "standardise": False}
+    run = bnnzoo.sample("linear", "mala", data=folder / "line.npz", **options)
+    sd = run.predict(run.test_rows()[0])["sd"] / run.posterior["observed_data"]["y"].values.std()
+    np.testing.assert_allclose(run.ood("noise").inside["sd"], sd, rtol=1e-4)
+
+
 def test_the_best_draw_without_a_log_density(folder, monkeypatch):
     """Where the file has no lp the training rows decide: the draw whose summed log likelihood is largest."""
     run = bnnzoo.open(folder / "a.nc")

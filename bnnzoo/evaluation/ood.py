@@ -67,6 +67,7 @@ def of_run(
         outside = noise(predictor.record.array("constant_data", "x"), len(inside))
     else:
         outside = load_inputs(spec, predictor.signature, unseen=unseen)
+    unit = 1.0 if predictor.classifies or predictor.is_density else _target_sds(predictor)
     found = []
     for draw in (None, predictor.best_draw()):
         for x in (inside, outside):
@@ -74,17 +75,35 @@ def of_run(
                 found.append({"nll": -predictor.moments(x, x, draw=draw).log_density})
                 continue
             moments = predictor.moments(x, draw=draw)
-            found.append(scores(moments, classify=predictor.classifies, single=draw is not None))
+            found.append(scores(moments, classify=predictor.classifies, single=draw is not None, unit=unit))
     return OodScores(str(spec) if isinstance(spec, str | Path) else "data", *found)
 
 
-def scores(moments: Moments, *, classify: bool, single: bool) -> Scores:
-    """The scores of rows with these moments; those about the spread of draws are left out of a `single` one."""
+def _target_sds(predictor: Predictor) -> Float[np.ndarray, " target"] | float:
+    """What the training targets vary by as the network sees them, which is 1 where they were standardised, and is
+    taken for 1 where the file has none.
+    """
+    y = predictor.record.group("observed_data").get("y", np.empty((0, 1)))
+    if not len(y):
+        return 1.0
+    sds = predictor.scaler.scale_targets(y).std(0, dtype=np.float64)
+    return np.where(sds > 0, sds, 1.0)
+
+
+def scores(
+    moments: Moments, *, classify: bool, single: bool, unit: Float[np.ndarray, " target"] | float = 1.0
+) -> Scores:
+    """The scores of rows with these moments; those about the spread of draws are left out of a `single` one.
+
+    Args:
+        unit: of a regression, that of its standard deviations, in the units of the network.
+    """
     if classify:
         found = {"max_probability": moments.mean.max(1), "entropy": metrics.entropy(moments.mean)}
         return found if single else {**found, "mutual_information": moments.epistemic[:, 0]}
-    found = {"sd": np.sqrt(np.mean(moments.aleatoric + moments.epistemic, 1))}
-    return found if single else {**found, "epistemic_sd": np.sqrt(np.mean(moments.epistemic, 1))}
+    aleatoric, epistemic = moments.aleatoric / unit**2, moments.epistemic / unit**2
+    found = {"sd": np.sqrt(np.mean(aleatoric + epistemic, 1))}
+    return found if single else {**found, "epistemic_sd": np.sqrt(np.mean(epistemic, 1))}
 
 
 def noise(x: Shaped[np.ndarray, "row ..."], rows: int, *, seed: int = 0) -> Shaped[np.ndarray, "rows ..."]:
