@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 import warnings
 from typing import Any
 
@@ -149,6 +150,20 @@ def test_blocks_cover_every_row_once(monkeypatch):
     monkeypatch.undo()
     for one, other in zip(blocked, predictive.moments(posterior, draws, x, y), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+
+
+def test_moments_keep_one_sum_of_all_draws():
+    """They take less than the four sums of each of twenty batches of draws, which the errors of an evaluation need."""
+    posterior, rows = _posterior(Gaussian(0.5)), 20_000
+    draws, x = _draws(posterior, 60), np.random.default_rng(3).normal(size=(rows, 2)).astype(np.float32)
+    apart = predictive.sums(posterior, draws, x).moments()
+    tracemalloc.start()
+    found = predictive.moments(posterior, draws, x)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 20 * 4 * 4 * rows
+    for one, other in zip(found, apart, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-9)
 
 
 # ---- a run's predictions -------------------------------------------------------------------------

@@ -22,8 +22,7 @@ from bnnzoo.evaluation.draws import Draws, cuts
 from bnnzoo.posterior import NetworkPosterior
 from bnnzoo.posterior.likelihoods import AbstractLikelihood
 
-_SAMPLE_ELEMENTS = 2**22
-_INPUT_ELEMENTS = 2**22
+_SAMPLE_ELEMENTS = _INPUT_ELEMENTS = 2**22
 _BATCHES = 20
 """Into how many batches of consecutive draws sums are kept apart, for errors of the Monte Carlo."""
 
@@ -89,6 +88,7 @@ def sums(
     *,
     weights: Float[np.ndarray, " draw"] | None = None,
     parts: list[slice] | None = None,
+    apart: bool = True,
 ) -> Sums:
     """What moments of the rows `x` are made of.
 
@@ -96,6 +96,7 @@ def sums(
         y: targets in the units the network sees; without them `log_density` says nothing.
         weights: of the draws, of any sum; all equal unless given.
         parts: batches of draws; about twenty unless given.
+        apart: keep the batches apart, as errors of the Monte Carlo need them; else all are one, in float64.
     """
     parts = batches(1, len(draws)) if parts is None else parts
     weights = np.ones(len(draws)) if weights is None else weights
@@ -118,20 +119,24 @@ def sums(
         return [np.concatenate(values) for values in zip(*found, strict=True)]
 
     pieces = cuts(draws, length)
-    batched = []
-    for part in parts:
+    joins, totals = (np.add, np.add, np.add, np.logaddexp), []
+    for number, part in enumerate(parts):
         # Shorter batches, and the last cut of one, are filled with a draw of weight 0: one program for all.
         padded = np.arange(len(pieces) * pieces[0].stop)
         index = np.minimum(part.start + padded, part.stop - 1)
         weight = np.where(padded < part.stop - part.start, weights[index], 0)
         split = zip(np.split(index, len(pieces)), np.split(weight, len(pieces)), strict=True)
-        *summed, densities = zip(*(over(i, w) for i, w in split), strict=True)
-        batched.append([*(functools.reduce(np.add, one) for one in summed), functools.reduce(np.logaddexp, densities)])
-    mean, square, aleatoric, log_density = (np.stack(values) for values in zip(*batched, strict=True))
+        summed = zip(*(over(i, w) for i, w in split), strict=True)
+        found = [functools.reduce(join, one) for join, one in zip(joins, summed, strict=True)]
+        if number == 0:
+            held = len(parts) if apart else 1
+            totals = [np.empty((held, *one.shape), one.dtype if apart else np.float64) for one in found]
+        for join, total, one in zip(joins, totals, found, strict=True):
+            total[number if apart else 0] = one if apart or number == 0 else join(total[0], one)
     centre = np.concatenate([np.asarray(c)[:count] for c, (_, count) in zip(centres, blocks, strict=True)])
     classify = posterior.likelihood.task == "classification"
-    weight = np.array([weights[part].sum() for part in parts])
-    return Sums(classify, centre, weight, mean, square, aleatoric, log_density)
+    shares = np.array([weights[part].sum() for part in parts])
+    return Sums(classify, centre, shares if apart else shares.sum(keepdims=True), *totals)
 
 
 def moments(
@@ -143,7 +148,7 @@ def moments(
     weights: Float[np.ndarray, " draw"] | None = None,
 ) -> Moments:
     """The predictive moments of the rows `x`, and the log predictive density of `y` where given."""
-    return sums(posterior, draws, x, y, weights=weights).moments()
+    return sums(posterior, draws, x, y, weights=weights, apart=False).moments()
 
 
 def copies(

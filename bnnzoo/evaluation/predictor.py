@@ -200,8 +200,7 @@ class Predictor:
         self, predicted: Callable[..., Float[np.ndarray, "draw row value"]], x: Shaped[np.ndarray, "row ..."]
     ) -> Float[np.ndarray, "chain draw row value"]:
         inputs, chains = self.inputs(x), self.record.shape[0]
-        everyone = np.arange(len(self.thetas))
-        values = self._over(everyone, lambda thetas, _: predicted(self.posterior, thetas, inputs))
+        values = self._over(np.arange(len(self.thetas)), lambda thetas, _: predicted(self.posterior, thetas, inputs))
         return values.reshape(chains, -1, *values.shape[1:])
 
     def _over(
@@ -214,13 +213,15 @@ class Predictor:
             found = [predicted(self.thetas[index[cut]], cut.start) for cut in cuts(self.thetas, len(index))]
         return found[0] if len(found) == 1 else np.concatenate(found)
 
-    def sums(self, x: Shaped[np.ndarray, "row ..."], y: Shaped[np.ndarray, "row ..."] | None = None) -> Sums:
-        """Of about twenty batches of draws, from which moments come, in the units the network sees."""
+    def sums(
+        self, x: Shaped[np.ndarray, "row ..."], y: Shaped[np.ndarray, "row ..."] | None = None, *, apart: bool = True
+    ) -> Sums:
+        """Of about twenty batches of draws, or not `apart`; from which moments come, in the units the network sees."""
         inputs, parts = self.inputs(x), predictive.batches(*self.record.shape)
         target = None if y is None else self.scaler.scale_targets(y)
         with backend.arithmetic(self.precision):
             return predictive.sums(
-                self.posterior, self.thetas, inputs, target, weights=self.record.weights, parts=parts
+                self.posterior, self.thetas, inputs, target, weights=self.record.weights, parts=parts, apart=apart
             )
 
     def moments(
@@ -232,7 +233,7 @@ class Predictor:
     ) -> Moments:
         """Of the mixture over all draws, or of a single one, in the units the network sees."""
         if draw is None:
-            return self.sums(x, y).moments()
+            return self.sums(x, y, apart=False).moments()
         inputs, target = self.inputs(x), None if y is None else self.scaler.scale_targets(y)
         with backend.arithmetic(self.precision):
             return predictive.moments(self.posterior, self.thetas[draw : draw + 1], inputs, target)
@@ -287,8 +288,7 @@ class Predictor:
 
     def log_density(self, rows: Float[np.ndarray, "row column"]) -> Float[np.ndarray, " row"]:
         """log of the posterior predictive density of a density's rows, in original units."""
-        found = self.moments(rows, rows).log_density
-        return found - np.sum(np.log(self.scaler.y_sd.astype(np.float64)))
+        return self.moments(rows, rows).log_density - np.sum(np.log(self.scaler.y_sd.astype(np.float64)))
 
     def _sample(self, thetas: Any, x: Any, **how: Any) -> Shaped[np.ndarray, "draw row ..."]:
         """`predictive.samples`: targets of `x`, or of a density whole rows."""
