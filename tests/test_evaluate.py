@@ -309,12 +309,19 @@ def test_unfamiliar_rows_are_told_in_training_sds_by_a_network_that_sees_others(
 
 
 def test_the_best_draw_without_a_log_density(folder, monkeypatch):
-    """Where the file has no lp the training rows decide: the draw whose summed log likelihood is largest."""
+    """Where the file has no lp the training rows decide: the draw whose summed log likelihood is largest. A few draws
+    at a time: of all, a number a row would not fit into memory.
+    """
     run = bnnzoo.open(folder / "a.nc")
     run.evaluate(save=True)
     summed = run.posterior["log_likelihood"]["y"].values.sum(-1).reshape(-1)
     monkeypatch.delitem(run.predictor.record.statistics, "lp")
+    asked: list[int] = []
+    counted = predictive.log_likelihoods
+    monkeypatch.setattr(predictive, "_SAMPLE_ELEMENTS", 25 * 2 * 40)
+    monkeypatch.setattr(predictive, "log_likelihoods", lambda p, d, *rows: asked.append(len(d)) or counted(p, d, *rows))
     assert run.predictor.best_draw() == int(np.argmax(summed))
+    assert asked == [50, 50, 20]
 
 
 # ---- comparisons ---------------------------------------------------------------------------------

@@ -140,7 +140,7 @@ def test_log_likelihoods_are_those_of_the_posterior():
 
 def test_blocks_cover_every_row_once(monkeypatch):
     monkeypatch.setattr(predictive, "_INPUT_ELEMENTS", 7 * 8 * 2)
-    rows = np.concatenate([np.arange(20)[b] for b in predictive.blocks(20, 1, 1)])
+    rows = np.concatenate([np.arange(20)[b] for b in predictive.blocks(20, 1)])
     np.testing.assert_array_equal(rows, np.arange(20))
     posterior = _posterior(Gaussian(0.5))
     draws = _draws(posterior, 9)

@@ -164,11 +164,11 @@ def copies(
     return np.minimum(np.searchsorted(np.cumsum(share), points), num_draws - 1)
 
 
-def blocks(num_rows: int, num_draws: int, targets: int) -> Iterator[slice]:
-    """Row blocks in which the predictive samples stay small."""
-    rows = max(1, _SAMPLE_ELEMENTS // max(1, num_draws * targets))
-    for start in range(0, num_rows, rows):
-        yield slice(start, min(num_rows, start + rows))
+def blocks(count: int, each: int) -> Iterator[slice]:
+    """Blocks of so many rows, or draws, of which the numbers stay few: so many are of each."""
+    length = max(1, _SAMPLE_ELEMENTS // max(1, each))
+    for start in range(0, count, length):
+        yield slice(start, min(count, start + length))
 
 
 def _row_blocks(num_rows: int, row_size: int) -> Iterator[tuple[Int[np.ndarray, " block"], int]]:

@@ -244,7 +244,7 @@ class Predictor:
         """Blocks of rows: samples of their predictive distribution in original units, at least 1000 a row."""
         inputs, key, weights = self.inputs(x), jax.random.key(seed), self.record.weights
         index = predictive.copies(len(self.thetas), weights, least=_LEAST_SAMPLES)
-        for rows in predictive.blocks(len(inputs), len(index), len(self.signature.target_names)):
+        for rows in predictive.blocks(len(inputs), len(index) * len(self.signature.target_names)):
             draw = functools.partial(self._sample, first_row=rows.start, key=key)
             drawn = self._over(index, lambda thetas, first, x=inputs[rows], of=draw: of(thetas, x, first_draw=first))
             yield rows, self.scaler.unscale_targets(drawn)
@@ -263,8 +263,7 @@ class Predictor:
         inputs = self.inputs(x)
         with backend.arithmetic(self.precision):
             key = jax.random.key(seed)
-        draw = functools.partial(self._sample, key=key)
-        drawn = self._over(self._thinned(kept), lambda thetas, first: draw(thetas, inputs, first_draw=first))
+        drawn = self._over(self._thinned(kept), lambda t, first: self._sample(t, inputs, first_draw=first, key=key))
         drawn = drawn if self.classifies else self.scaler.unscale_targets(drawn)
         return drawn.reshape(-1, len(kept), *drawn.shape[1:])
 
@@ -318,9 +317,11 @@ class Predictor:
         """The draw of the highest log density, or where the file has none of the highest log-likelihood."""
         if "lp" in self.record.statistics:
             return int(np.argmax(self.record.statistics["lp"]))
-        rows = self.record.training_rows(_BEST_OF_ROWS)
-        values = self.log_likelihoods(*rows, np.arange(self.record.shape[1]))
-        return int(np.argmax(values.sum(2, dtype=np.float64)))
+        x, y = self.record.training_rows(_BEST_OF_ROWS)
+        chains, count = self.record.shape
+        pieces = (np.arange(count)[piece] for piece in predictive.blocks(count, chains * len(x)))
+        values = [self.log_likelihoods(x, y, piece).sum(2, dtype=np.float64) for piece in pieces]
+        return int(np.argmax(np.concatenate(values, 1)))
 
     def table(self, x: Shaped[np.ndarray, "row ..."], *, seed: int = 0) -> pd.DataFrame:
         """The predictive distribution in original units, a row each: see `Run.predict`."""
@@ -340,10 +341,9 @@ class Predictor:
         }
         quantiles = self.quantiles(x, seed=seed)
         values |= {f"q{round(100 * q):02d}": quantiles[i] for i, q in enumerate(QUANTILES)}
-        several = len(like.target_names) > 1
         return pd.DataFrame(
             {
-                (f"{target}_{name}" if several else name): array[:, i]
+                (f"{target}_{name}" if len(like.target_names) > 1 else name): array[:, i]
                 for i, target in enumerate(like.target_names)
                 for name, array in values.items()
             }
