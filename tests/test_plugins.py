@@ -15,7 +15,7 @@ import tiny
 from bnnzoo import registry, zoo
 from bnnzoo.cli.zoo import runnable
 from bnnzoo.errors import BnnzooWarning, InterruptedRunError, NotFoundError, UsageError
-from bnnzoo.recipe import read_layer, resolve, shipped_names
+from bnnzoo.recipe import as_dict, read_layer, recipe_from, resolve, shipped_names, to_yaml
 
 
 @pytest.fixture
@@ -253,6 +253,45 @@ def test_a_recipe_that_is_not_there_is_a_line(site):
     (site / "good" / "recipes" / "houses.yaml").unlink()
     with pytest.warns(BnnzooWarning), pytest.raises(UsageError, match=r"houses.yaml\): no such file; declared at .*:4"):
         read_layer("houses")
+
+
+def _install_recipe(site, distribution: str, name: str, content: bytes) -> None:
+    """A plugin that offers one recipe and nothing else."""
+    hook = "@hookimpl\ndef bnnzoo_recipes():"
+    entry = f"[Entry('{name}', '{distribution}:{name}.yaml', '')]"
+    source = f"from bnnzoo.hookspecs import Entry, hookimpl\n{hook} return {entry}\n"
+    fake_plugins.install(site, distribution, source)
+    (site / f"{name}.yaml").write_bytes(content)
+
+
+def test_a_recipe_of_a_strangers_for_our_parts_changes_no_run(site):
+    before = resolve("mlp", "nuts")
+    stored = to_yaml(as_dict(before))
+    _install_recipe(site, "one", "mlp.nuts", b"chains: 77\n")
+    registry.reset()
+    assert resolve("mlp", "nuts") == before
+    assert resolve(None, None, [read_layer("mlp.nuts")], {"model": "mlp", "sampler": "nuts"}).chains == 77
+    _install_recipe(site, "two", "mlp.nuts", b"chains: 78\n")
+    registry.reset()
+    with pytest.warns(BnnzooWarning, match="config 'mlp.nuts' is also offered by"):
+        assert resolve("mlp", "nuts") == before
+    assert to_yaml(as_dict(recipe_from(stored))) == stored
+
+
+def test_nothing_is_laid_below_a_stored_recipe(site):
+    assert recipe_from("model: mlp\nsampler: random-walk\n").thin == 1 != resolve("mlp", "random-walk").thin
+
+
+@pytest.mark.parametrize("content", [None, b"model: caf\xe9\n", b"model: [\n"])
+def test_a_recipe_that_cannot_be_read_stops_nobody(site, content):
+    _install_recipe(site, "broken", "torn", content or b"")
+    if content is None:
+        (site / "torn.yaml").unlink()
+    _install_recipe(site, "good", "houses", b"model: linear\nsampler: mala\n")
+    with pytest.warns(BnnzooWarning, match="recipe torn: "):
+        found = runnable()
+    assert {"houses", "tutorial"} <= set(found)
+    assert "torn" not in found
 
 
 def test_a_known_package_is_named(site, monkeypatch):

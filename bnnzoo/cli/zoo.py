@@ -20,7 +20,18 @@ from bnnzoo.cli.output import print_json, print_table, printable
 from bnnzoo.cli.part_command import SETTINGS
 from bnnzoo.errors import BnnzooError, InterruptedRunError, NotFoundError, UsageError
 from bnnzoo.fleet import AbstractExecutor, DaskExecutor, Job, LocalExecutor, Outcome, points, seeds_of
-from bnnzoo.recipe import PARTS, Layer, Recipe, Value, build_all, part_names, read_layer, resolve, shipped_names
+from bnnzoo.recipe import (
+    PARTS,
+    Layer,
+    Recipe,
+    Value,
+    build_all,
+    part_names,
+    read_layer,
+    resolve,
+    shipped_names,
+    warn_of,
+)
 
 
 def runnable() -> dict[str, str]:
@@ -28,18 +39,25 @@ def runnable() -> dict[str, str]:
 
     A pair is a model with an example and a sampler with a recipe of its own, whether or not the two share one.
     """
-    shipped = shipped_names()
+    shipped, recipes = shipped_names(), registry.entries(registry.RECIPES)
     installed = {kind: registry.entries(kind) for kind in ("models", "samplers")}
+    own = {
+        kind: [name for name in shipped if name in parts and parts[name].distribution == recipes[name].distribution]
+        for kind, parts in installed.items()
+    }
     found: dict[str, str] = {}
     for name, summary in shipped.items():
-        if "." in name or name in installed["models"] or name in installed["samplers"]:
+        if "." in name or name in own["models"] or name in own["samplers"]:
             continue
-        parts = part_names(None, None, [read_layer(name)])
+        try:
+            parts = part_names(None, None, [read_layer(name)])
+        except UsageError as error:
+            warn_of(name, error)
+            continue
         if parts["model"] and parts["sampler"] in installed["samplers"]:
             found[name] = summary
-    samplers = [name for name in shipped if name in installed["samplers"]]
-    for model in (name for name in shipped if name in installed["models"]):
-        for sampler in samplers:
+    for model in own["models"]:
+        for sampler in own["samplers"]:
             pair = f"{model}.{sampler}"
             found[pair] = shipped.get(pair, shipped[sampler])
     return dict(sorted(found.items()))
@@ -59,7 +77,7 @@ def list_recipes(context: typer.Context, json: common.Json = False, debug: commo
     del debug
     if context.invoked_subcommand is not None:
         return
-    shipped = shipped_names()
+    shipped = registry.entries(registry.RECIPES)
     rows = {name: summary for name, summary in runnable().items() if name in shipped}
     if json:
         print_json([{"recipe": name, "summary": summary} for name, summary in rows.items()])

@@ -5,7 +5,7 @@ from bnnzoo.recipe.layers import Layer, Value, read_layer
 from bnnzoo.recipe.parts import Part, build, build_all, plain, written
 from bnnzoo.recipe.precedence import broken_recipes, part_names, recipe_from, resolve
 from bnnzoo.recipe.recipe import PARTS, RUN_FIELDS, Recipe, as_dict, to_yaml
-from bnnzoo.recipe.shipped_files import shipped, shipped_names
+from bnnzoo.recipe.shipped_files import shipped, shipped_names, warn_of
 
 __all__ = [
     "PARTS",
@@ -28,5 +28,6 @@ __all__ = [
     "shipped",
     "shipped_names",
     "to_yaml",
+    "warn_of",
     "written",
 ]

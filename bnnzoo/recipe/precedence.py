@@ -17,7 +17,7 @@ from bnnzoo.recipe import duration, mesh, yaml
 from bnnzoo.recipe.layers import Layer, Value, file_layer, layer_of, option_layer
 from bnnzoo.recipe.parts import Part, validate
 from bnnzoo.recipe.recipe import PARTS, RUN_FIELDS, Recipe
-from bnnzoo.recipe.shipped_files import shipped
+from bnnzoo.recipe.shipped_files import recipes_of, shipped
 
 BUDGET = "2m"
 
@@ -29,18 +29,19 @@ def resolve(
     options: Mapping[str, Any] | None = None,
     *,
     in_memory: bool = False,
+    complete: bool = False,
 ) -> Recipe:
     """One recipe from names, config layers (earlier first) and options.
 
     `options` maps a run key ("chains"), a part ("likelihood") or a part's field ("sampler.step_size") to a
     raw value, or a `Value` that says where it was written; None means not given. `in_memory`: the data are no file's;
-    like named data they void the shipped example.
+    like named data they void the shipped example. `complete`: the layers say all there is to say, as a run's file does.
 
     Raises:
         UsageError: every problem found, one line each.
     """
     user = [*layers, option_layer(model, sampler, options or {})]
-    parts, merged = _merge(user, in_memory)
+    parts, merged = _merge(user, in_memory, complete)
     problems = [problem for layer in merged for problem in layer.problems]
     several = [layer.source for layer in merged if layer.sweep]
     problems += [f"{source}: sweep: several runs; use bnnzoo zoo run {source}" for source in several]
@@ -96,7 +97,7 @@ def recipe_from(text: str, source: str = "recipe") -> Recipe:
         UsageError: one line, whatever is wrong: nobody is going to correct it.
     """
     try:
-        return resolve(None, None, [layer_of(yaml.parse(text, source), source)])
+        return resolve(None, None, [layer_of(yaml.parse(text, source), source)], complete=True)
     except UsageError as error:
         raise UsageError("; ".join(str(error).splitlines())) from error
 
@@ -142,13 +143,13 @@ def _absent(parts: Mapping[str, Part], layers: list[Layer]) -> list[str]:
     ]
 
 
-def _merge(user: list[Layer], in_memory: bool = False) -> tuple[dict[str, Part], list[Layer]]:
+def _merge(user: list[Layer], in_memory: bool = False, complete: bool = False) -> tuple[dict[str, Part], list[Layer]]:
     """The parts, and the layers they came from, lowest first."""
     named = {kind: _last_name(kind, user) for kind in PARTS}
     said = [layer.run["data"].raw for layer in user if "data" in layer.run]
     data = said[-1] if said else None
-    stems = [named["model"], named["sampler"], f"{named['model']}.{named['sampler']}"]
-    files = [file_layer(path) for stem in stems if (path := shipped(stem)) is not None]
+    paths = [] if complete else recipes_of(named["model"], named["sampler"])
+    files = [file_layer(path) for path in paths]
     examples = [layer.example.run["data"].raw for layer in files if layer.example and "data" in layer.example.run]
     own: list[Layer] = []
     for layer in files:
