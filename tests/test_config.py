@@ -212,6 +212,13 @@ class TestResolve:
         assert same.model == Part("mdn", {"components": 3}, {"components": same.model.where["components"]})
         assert resolve("mdn", "hmc").sampler == Part("hmc")
 
+    def test_a_full_name_is_the_same_part(self, recipes):
+        (recipes / "mdn.yaml").write_text("model: {name: mdn, components: 3}\n")
+        (recipes / "mdn.hmc.yaml").write_text("sampler: {name: hmc, num_steps: 3}\n")
+        recipe = resolve("bnnzoo:mdn", "bnnzoo:hmc")
+        assert (recipe.model.name, recipe.model.fields) == ("bnnzoo:mdn", {"components": 3})
+        assert (recipe.sampler.name, recipe.sampler.fields) == ("bnnzoo:hmc", {"num_steps": 3})
+
     def test_fields_without_a_name_keep_no_name(self, recipes):
         recipe = resolve("mlp", "hmc", [], {"likelihood.scale": "0.5"})
         assert recipe.likelihood == Part("", {"scale": "0.5"}, {"scale": "--likelihood.scale"})

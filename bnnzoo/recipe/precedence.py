@@ -17,7 +17,7 @@ from bnnzoo.recipe import duration, mesh, yaml
 from bnnzoo.recipe.layers import Layer, Value, file_layer, layer_of, option_layer
 from bnnzoo.recipe.parts import Part, validate
 from bnnzoo.recipe.recipe import PARTS, RUN_FIELDS, Recipe
-from bnnzoo.recipe.shipped_files import recipes_of, shipped
+from bnnzoo.recipe.shipped_files import offered, recipes_of, shipped
 
 BUDGET = "2m"
 
@@ -179,8 +179,13 @@ def _merged_part(kind: str, layers: list[Layer]) -> Part:
         if part is None:
             continue
         if part.name is not None:
-            if name and part.name.raw != name:
+            if name and not _same(kind, part.name.raw, name):
                 found = {}
             name = part.name.raw
         found.update(part.fields)
     return Part(name, {key: value.raw for key, value in found.items()}, {key: v.where for key, v in found.items()})
+
+
+def _same(kind: str, one: str, other: str) -> bool:
+    """Whether two names are of one part: `bnnzoo:mlp` is `mlp`."""
+    return one == other or (offered(f"{kind}s", one) or one) == (offered(f"{kind}s", other) or other)
