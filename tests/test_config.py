@@ -255,6 +255,30 @@ class TestResolve:
             assert example.likelihood is not None
             assert example.sampler.fields == {"num_steps": 3}
 
+    def test_an_example_of_ones_own_holds_for_its_own_data(self, recipes):
+        (recipes / "mdn.yaml").write_text("example: {data: mdn-sine, thin: 9, seed: 4}\n")
+        layer = _layer(recipes, "model: mdn\nexample: {data: tutorial-sine, draws: 20, prior: laplace}\n")
+        mine = resolve(None, "hmc", [layer])
+        assert (mine.data, mine.draws, mine.prior, mine.thin, mine.seed) == (
+            "tutorial-sine",
+            20,
+            Part("laplace"),
+            1,
+            0,
+        )
+        other = resolve(None, "hmc", [layer], {"data": "x.csv", "draws": "7"})
+        assert (other.data, other.draws, other.prior) == ("x.csv", 7, None)
+        assert resolve(None, "hmc", [layer], {"draws": "7"}).draws == 7
+
+    @pytest.mark.parametrize("inner", ["example: {draws: 1}", "sweep: {seed: [0, 1]}", "requires: [here]"])
+    def test_what_is_of_a_whole_recipe_is_refused_in_its_example(self, recipes, inner):
+        layer = _layer(recipes, f"model: mdn\nexample:\n  {inner}\n")
+        with pytest.raises(UsageError) as caught:
+            resolve(None, "hmc", [layer])
+        key = inner.partition(":")[0]
+        said = f"{recipes / 'user.yml'}:3:3: example.{key}: is of the whole recipe, not of its example"
+        assert said in str(caught.value).splitlines()
+
     def test_all_problems_together_and_located(self, recipes):
         layer = _layer(recipes, "model: mdn\nchians: 3\nwarmup: many\nlikelihood: [a]\n")
         with pytest.raises(UsageError) as caught:

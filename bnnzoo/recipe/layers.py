@@ -37,7 +37,7 @@ class Layer:
     requires: tuple[str, ...] = ()
     """Packages that offer the parts it names."""
     example: Layer | None = None
-    """What a shipped recipe says of its own example alone; it is void for other data."""
+    """What a recipe says of its own example alone; it is void for other data."""
     sweep: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
     """The values of each option that several runs differ in; `resolve`, which makes one recipe, refuses them."""
 
@@ -105,6 +105,10 @@ def layer_of(root: yaml.Node, source: str) -> Layer:
     for key, node in root.value.items():
         if key == "example":
             example = layer_of(node, source)
+            void = [inner for inner in ("example", "sweep", "requires") if inner in node.value]
+            problems += [
+                f"{node.value[k].key_where}: example.{k}: is of the whole recipe, not of its example" for k in void
+            ]
             problems += example.problems
         elif key == "sweep":
             sweep = _sweep(node, problems)

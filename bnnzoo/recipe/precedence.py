@@ -42,7 +42,8 @@ def resolve(
     """
     user = [*layers, option_layer(model, sampler, options or {})]
     parts, merged = _merge(user, in_memory, complete)
-    problems = [problem for layer in merged for problem in layer.problems]
+    # Once: a recipe may be named that is laid below anyway, and an example's are its recipe's too.
+    problems = list(dict.fromkeys(problem for layer in merged for problem in layer.problems))
     several = [layer.source for layer in merged if layer.sweep]
     problems += [f"{source}: sweep: several runs; use bnnzoo zoo run {source}" for source in several]
     for kind in ("model", "sampler"):
@@ -144,19 +145,24 @@ def _absent(parts: Mapping[str, Part], layers: list[Layer]) -> list[str]:
 
 
 def _merge(user: list[Layer], in_memory: bool = False, complete: bool = False) -> tuple[dict[str, Part], list[Layer]]:
-    """The parts, and the layers they came from, lowest first."""
+    """The parts, and the layers they came from, lowest first.
+
+    An example applies to its own data alone: those it names, or those of the examples below it.
+    """
     named = {kind: _last_name(kind, user) for kind in PARTS}
-    said = [layer.run["data"].raw for layer in user if "data" in layer.run]
-    data = said[-1] if said else None
     paths = [] if complete else recipes_of(named["model"], named["sampler"])
-    files = [file_layer(path) for path in paths]
-    examples = [layer.example.run["data"].raw for layer in files if layer.example and "data" in layer.example.run]
-    own: list[Layer] = []
-    for layer in files:
-        own.append(layer)
-        if layer.example and not in_memory and data in (None, *examples[-1:]):
-            own.append(layer.example)
-    merged = [*(_subdued(layer, named) for layer in own), *user]
+    layers = [*(_subdued(file_layer(path), named) for path in paths), *user]
+    examples: list[tuple[Layer | None, Any]] = []
+    data = None
+    for layer in layers:
+        if layer.example and "data" in layer.example.run:
+            data = layer.example.run["data"].raw
+        examples.append((layer.example, data))
+    said = [layer.run["data"].raw for layer in user if "data" in layer.run]
+    data = said[-1] if said else data
+    merged: list[Layer] = []
+    for layer, (example, of) in zip(layers, examples, strict=True):
+        merged += [layer, example] if example and not in_memory and of == data else [layer]
     return {kind: _merged_part(kind, merged) for kind in PARTS}, merged
 
 
@@ -169,7 +175,7 @@ def _subdued(layer: Layer, named: Mapping[str, str]) -> Layer:
     """A shipped recipe without nameless fields of parts the user named otherwise."""
     void = [k for k in ("likelihood", "prior") if named[k] and k in layer.parts and layer.parts[k].name is None]
     parts = {kind: part for kind, part in layer.parts.items() if kind not in void}
-    return replace(layer, parts=parts, example=None)
+    return replace(layer, parts=parts, example=layer.example and _subdued(layer.example, named))
 
 
 def _merged_part(kind: str, layers: list[Layer]) -> Part:
