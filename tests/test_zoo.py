@@ -25,7 +25,7 @@ from bnnzoo.posterior.likelihoods import Gaussian
 from bnnzoo.posterior.priors import Normal
 from bnnzoo.recipe import Recipe, recipe_from
 from bnnzoo.samplers import AbstractSampler, RandomWalk
-from bnnzoo.sampling import backend
+from bnnzoo.sampling import backend, ending
 
 
 @pytest.fixture(scope="session")
@@ -454,6 +454,17 @@ def test_a_start_without_density_is_refused(tmp_path):
 
 def test_a_noisy_regime_warns_and_is_written(tmp_path):
     with pytest.warns(bnnzoo.BnnzooWarning, match="regime: mean sigma2"):
+def test_a_run_that_cannot_be_judged_is_a_file_all_the_same(tmp_path, monkeypatch):
+    def fails(predictor: object) -> None:
+        raise NotImplementedError("no classes")
+
+    monkeypatch.setattr(ending.diagnostics, "of_run", fails)
+    with pytest.warns(bnnzoo.BnnzooWarning, match="the draws cannot be judged: NotImplementedError: no classes"):
+        run = zoo.run_recipe(tiny.recipe("random-walk", until="converged"), out=tmp_path / "run.nc")
+    assert run.attributes["complete"] == 1
+    assert "converged" not in run.attributes
+
+
         run = zoo.run_recipe(
             tiny.recipe("penalty", warmup=0, **{"sampler.step_size": 0.3, "sampler.preconditioner": "auto"}),
             out=tmp_path / "run.nc",

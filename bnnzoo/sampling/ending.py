@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from math import ceil
 from pathlib import Path
 from typing import Any
 
 from bnnzoo import store
+from bnnzoo.discovery import one_line
+from bnnzoo.errors import BnnzooWarning
 from bnnzoo.evaluation import diagnostics, findings
 from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.evaluation.record import Record
@@ -55,7 +58,7 @@ def verdict(out: Path, num_bytes: int, model: AbstractModel | None) -> Attribute
     Returns:
         `verdict` (one line), `absurd` (of it, that chains stand still or predictions are far from the data: empty where
         they do not and are not), `converged` (1 or 0; `not-applicable` for draws that are no chain), and `rhat` and
-        `ess_bulk` of predictions. Nothing for a run too large to be read again.
+        `ess_bulk` of predictions. Nothing for a run too large to be read again, or whose judgement fails.
     """
     looked = _look(out, 1, model) if num_bytes <= _BYTES else None
     return {} if looked is None else said(*looked)
@@ -75,11 +78,15 @@ def said(diagnosis: Mapping[str, Any], found: Sequence[Finding]) -> Attributes:
 
 
 def _look(out: Path, every: int, model: AbstractModel | None) -> tuple[dict[str, Any], tuple[Finding, ...]] | None:
-    """Diagnosis and findings of every k-th draw of the parts so far; None where they cannot be read."""
+    """Diagnosis and findings of every k-th draw of the parts so far; None where they cannot be read, or judged."""
     try:
         tree = store.open_parts(out, every=every)
     except OSError:
         return None  # a disk that fails is told of where the file is written
-    predictor = Predictor(Record(tree, out), model)
-    diagnosis = diagnostics.of_run(predictor)
-    return diagnosis, findings.judged(diagnosis, of_sampler=predictor.record.findings)
+    try:
+        predictor = Predictor(Record(tree, out), model)
+        diagnosis = diagnostics.of_run(predictor)
+        return diagnosis, findings.judged(diagnosis, of_sampler=predictor.record.findings)
+    except Exception as error:  # a plugin's code, or no memory: the draws are worth more than what is said of them
+        warnings.warn(f"the draws cannot be judged: {one_line(error)}", BnnzooWarning, stacklevel=3)
+        return None
