@@ -5,11 +5,15 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 import pytest
+import tiny
 from scipy import special, stats
 
+from bnnzoo import assembly
 from bnnzoo.errors import UsageError
 from bnnzoo.posterior.likelihoods import (
+    AbstractLikelihood,
     Bernoulli,
     Categorical,
     Gaussian,
@@ -120,6 +124,27 @@ def test_no_output_makes_a_target_likelier_than_its_bound(likelihood, size, targ
         return
     assert found.max() <= bound + 1e-5
     np.testing.assert_allclose(likelihood.log_prob(jnp.asarray(best, jnp.float32), value), bound, atol=1e-5)
+
+
+def test_a_likelihood_of_one_number_a_target_is_refused(monkeypatch):
+    """Its mean over the targets would be another posterior."""
+    monkeypatch.setattr(Gaussian, "log_prob", lambda self, output, y: dist.Normal(output, self.scale).log_prob(y))
+    with pytest.raises(UsageError, match=r"likelihood Gaussian: log_prob .* of shape \(1,\) .* take \.to_event\(1\)"):
+        assembly.Problem.of(tiny.recipe("mala"))
+
+
+@pytest.mark.parametrize(
+    ("method", "said"),
+    [
+        (AbstractLikelihood.class_probabilities, "needs the method class_probabilities"),
+        (lambda self, output: output[:3], r"class_probabilities gives shape \(3,\), and must give \(10,\)"),
+    ],
+)
+def test_a_likelihood_without_class_probabilities_is_refused(method, said, monkeypatch):
+    monkeypatch.setattr(Categorical, "class_probabilities", method)
+    words = {"data": "digits", "likelihood": "categorical", "likelihood.scale": None}
+    with pytest.raises(UsageError, match=f"likelihood Categorical: .*{said}"):
+        assembly.Problem.of(tiny.recipe("mala", **words))
 
 
 def test_one_component_is_the_heteroscedastic_gaussian():

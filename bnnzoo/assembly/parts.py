@@ -5,6 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
+import numpy as np
+
 from bnnzoo import registry
 from bnnzoo.data.dataset import Task
 from bnnzoo.errors import UsageError
@@ -73,3 +77,29 @@ def named_task(recipe: Recipe) -> str | None:
     if recipe.likelihood is None or not recipe.likelihood.name:
         return None
     return registry.load("likelihoods", recipe.likelihood.name).task
+
+
+def check_likelihood(likelihood: AbstractLikelihood, num_targets: int, targets: np.ndarray) -> None:
+    """Refuse a likelihood whose methods give what no sampler or prediction can use. Nothing is computed.
+
+    Raises:
+        UsageError: which method gives what, and what it must give.
+    """
+    name = f"likelihood {type(likelihood).__name__}"
+    start = {p.name: p.natural(jnp.full(p.shape, p.start)) for p in likelihood.parameters()}
+    used, output = likelihood.with_parameters(start), jax.ShapeDtypeStruct((likelihood.num_outputs(num_targets),), "f4")
+    found = jax.eval_shape(used.log_prob, output, jax.ShapeDtypeStruct(targets.shape[1:], targets.dtype))
+    if found.shape != ():
+        # A mean over the targets in place of their sum is another posterior.
+        raise UsageError(
+            f"{name}: log_prob gives numbers of shape {found.shape} for one row, and must give one number; "
+            "of a distribution of several targets take .to_event(1)"
+        )
+    if likelihood.task != "classification":
+        return
+    try:
+        classes = jax.eval_shape(used.class_probabilities, output).shape
+    except NotImplementedError as error:
+        raise UsageError(f"{name}: it is for classification and needs the method class_probabilities") from error
+    if classes != (num_targets,):
+        raise UsageError(f"{name}: class_probabilities gives shape {classes}, and must give {(num_targets,)}")

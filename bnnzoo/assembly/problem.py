@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
 from bnnzoo import registry
-from bnnzoo.assembly.parts import Parts, make_parts, named, named_task
+from bnnzoo.assembly.parts import Parts, check_likelihood, make_parts, named, named_task
 from bnnzoo.data import Dataset, Scaler, Signature, load_asked, load_inputs, split
 from bnnzoo.errors import NotFoundError, UsageError
 from bnnzoo.models import AbstractModel, size
@@ -303,6 +303,7 @@ def _posterior(
         parts.likelihood.check(train.y, description.num_targets)
         scaled = scaler.apply(train)
         x, y = parts.model.arrange(scaled.x), scaled.y
+        check_likelihood(parts.likelihood, description.num_targets, y)
     split = parts.model.split(network)
     try:
         names = stochastic.sampled_names(recipe.stochastic, network, split and split[1])
