@@ -26,7 +26,7 @@ from bnnzoo.progress import Observer, Progress
 from bnnzoo.recipe import PARTS, Layer, Recipe, fields_of, plain, recipe_from, resolve, to_yaml
 from bnnzoo.run import Run
 from bnnzoo.samplers import AbstractSampler
-from bnnzoo.sampling import backend
+from bnnzoo.sampling import backend, budget
 from bnnzoo.sampling.job import Stop
 from bnnzoo.sampling.launch import launch, relaunch
 from bnnzoo.sampling.placement import host_devices
@@ -239,9 +239,9 @@ def open(path: str | Path, *, model: eqx.Module | None = None) -> Run:
 
 
 def resolved_recipe(recipe: Recipe, dataset: Dataset | None = None) -> str:
-    """The recipe with every field written out, as YAML."""
+    """The recipe with every field written out, as YAML; what a budget is to choose is left to it."""
     with _jax_for(recipe):
-        return to_yaml(Problem.of(recipe, dataset).resolved())
+        return to_yaml(budget.words(Problem.of(recipe, dataset)))
 
 
 def _run_by_hand(

@@ -13,7 +13,7 @@ import bnnzoo
 from bnnzoo import store, zoo
 from bnnzoo.errors import UsageError
 from bnnzoo.progress import Progress
-from bnnzoo.recipe import duration, recipe_from, resolve
+from bnnzoo.recipe import duration, read_layer, recipe_from, resolve
 from bnnzoo.sampling import budget, ending
 from bnnzoo.sampling.placement import place
 
@@ -52,6 +52,28 @@ def test_data_of_ones_own_get_a_budget_unless_a_length_is_said():
 def test_the_end_of_no_budget_is_refused(more):
     with pytest.raises(UsageError, match="--until: budget: there is none; add --budget 5m, or leave --until out"):
         resolve("linear", "mala", options={"until": "budget", **more})
+
+
+def test_what_is_shown_leaves_to_the_budget_what_nobody_asked_for(tmp_path, monkeypatch):
+    """Written out it would be asked for, and the run of what is shown another one."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "houses.csv").write_text("size,price\n" + "".join(f"{i},{i * i % 7}.5\n" for i in range(30)))
+
+    def shown(**options):
+        recipe = resolve("mlp", "nuts", options={"data": "houses.csv", **options})
+        (tmp_path / "shown.yaml").write_text(zoo.resolved_recipe(recipe))
+        return recipe, resolve(None, None, [read_layer("shown.yaml")])
+
+    recipe, again = shown()
+    assert (again.budget, again.until) == (recipe.budget, recipe.until) == ("2m", "converged")
+    assert not {"warmup", "draws", "thin"} & again.where.keys()
+    assert "max_tree_depth" not in again.sampler.fields
+    assert "target_acceptance" in again.sampler.fields
+    _, again = shown(thin=3, **{"sampler.max_tree_depth": 5})
+    assert "thin" in again.where
+    assert again.sampler.fields["max_tree_depth"] == 5
+    _, again = shown(draws=7)
+    assert {"warmup", "draws", "thin"} <= again.where.keys()
 
 
 @pytest.fixture(scope="module")

@@ -128,6 +128,20 @@ def in_counts(recipe: Recipe, done: int) -> Recipe:
     return dataclasses.replace(recipe, budget=None, until=None, draws=done)
 
 
+def words(problem: Problem) -> dict[str, Any]:
+    """The problem's recipe written out, but for what its budget is to choose: read again, that would be asked for."""
+    recipe, written = problem.recipe, problem.resolved()
+    if recipe.budget is None:
+        return written
+    shortest: Any = problem.sampler.within(1.0)
+    names = [field.name for field in dataclasses.fields(shortest)]
+    fitted = {name for name in names if getattr(shortest, name) != getattr(problem.sampler, name)}
+    void = fitted - recipe.sampler.fields.keys()
+    sampler = {name: value for name, value in written["sampler"].items() if name not in void}
+    lengths = {"warmup", "thin", "draws"} - recipe.where.keys()
+    return {**{name: value for name, value in written.items() if name not in lengths}, "sampler": sampler}
+
+
 def seconds_a_row(
     posterior: AbstractPosterior, placement: Placement, thetas: Float[Array | np.ndarray, "chain dim"]
 ) -> float:
