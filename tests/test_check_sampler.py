@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import re
@@ -28,7 +29,7 @@ ONE_DIMENSION = ("gaussian", "skewed")
 # ---- the targets are what they say ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["gaussian", "correlated-gaussian", "regression"])
+@pytest.mark.parametrize("name", ["gaussian", "correlated-gaussian", "tempered", "regression"])
 def test_gaussian_targets_have_the_mean_and_covariance_of_their_density(name):
     target = TARGETS[name]()
     with jax.enable_x64(True):
@@ -121,7 +122,7 @@ def failures(rows: list[Row]) -> set[str]:
     return {row.statistic for row in rows if not row.passed}
 
 
-@pytest.mark.parametrize("name", ["gaussian", "correlated-gaussian", "skewed", "regression"])
+@pytest.mark.parametrize("name", ["gaussian", "correlated-gaussian", "tempered", "skewed", "regression"])
 def test_independent_draws_pass_and_disturbed_ones_are_named_with_size_and_sign(name):
     target = TARGETS[name]()
     draws = exact_draws(name, 256, 400, seed=5)
@@ -176,6 +177,9 @@ def test_the_level_is_kept():
 # ---- named wrong samplers ------------------------------------------------------------------------
 
 
+CALLS = itertools.count()
+
+
 class State(NamedTuple):
     position: Float[Array, " dim"]
     step_size: Float[Array, ""]
@@ -189,6 +193,7 @@ class Langevin(AbstractSampler[Any]):
     target_acceptance: Any = number(0.574)
     power: float = eqx.field(static=True, default=1.0)
     ratio: bool = eqx.field(static=True, default=True)
+    forgets: str = eqx.field(static=True, default="")
     moves: bool = eqx.field(static=True, default=True)
     says: bool = eqx.field(static=True, default=True)
 
@@ -198,7 +203,17 @@ class Langevin(AbstractSampler[Any]):
     def step(self, posterior: Any, state: State, *, key: Any) -> tuple[State, dict[str, Array]]:
         key_propose, key_accept = jax.random.split(key)
         eta, here = state.step_size, state.position
-        value = jax.value_and_grad(posterior.log_density)
+        if self.forgets == "power":
+            posterior = dataclasses.replace(posterior, likelihood_power=np.float32(1))
+        forgotten = posterior.log_prior if self.forgets == "prior" else lambda theta: jnp.zeros(())
+        value = jax.value_and_grad(lambda theta: posterior.log_density(theta) - forgotten(theta))
+        if self.forgets == "key":
+            key = jax.random.key(jax.lax.bitcast_convert_type(here[0], jnp.uint32))
+            key_propose, key_accept = jax.random.split(key)
+        if self.forgets == "JAX":
+            shape = jax.ShapeDtypeStruct((), jnp.uint32)
+            seed = jax.pure_callback(lambda _: np.uint32(next(CALLS)), shape, here, vmap_method="sequential")
+            key_propose, key_accept = jax.random.split(jax.random.key(seed))
         (lp, gradient) = value(here)
         there = here + eta * gradient + jnp.sqrt(2 * eta) * jax.random.normal(key_propose, here.shape)
         lp_there, gradient_there = value(there)
@@ -243,6 +258,14 @@ def test_a_wrong_sampler_fails_with_the_sign_of_its_bias(name):
     assert not size or row.effect == pytest.approx(size, rel=0.5)
     assert report.verdict.startswith("biased: gaussian: theta: ")
     assert row.bias in str(report)
+
+
+@pytest.mark.parametrize(("forgets", "size"), [("power", -0.6), ("prior", 1.0)])
+def test_a_sampler_that_forgets_the_power_or_the_prior_fails(forgets, size):
+    assert check_sampler(Langevin(forgets=forgets), targets=["gaussian"]).passed == (forgets == "power")
+    report = check_sampler(Langevin(forgets=forgets), targets=["tempered"])
+    assert only_variance(report, "tempered").effect == pytest.approx(size, rel=0.3)
+    assert not report.passed
 
 
 def test_a_frozen_sampler_fails_whether_it_says_so_or_not():

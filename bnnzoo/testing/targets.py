@@ -145,6 +145,14 @@ def correlated_gaussian() -> Target:
     return _gaussian_mean("correlated-gaussian", np.array([[1.0, 0.8], [0.8, 1.0]]), 200)
 
 
+def tempered() -> Target:
+    """The mean of 400 data of variance 100 by their likelihood to the power 1/4: half of the precision is the prior's.
+
+    A sampler that forgets the power or the prior is far off here, and within the noise where there are many data.
+    """
+    return _gaussian_mean("tempered", 100 * np.eye(1), 400, power=0.25)
+
+
 def skewed() -> Target:
     """p(theta) ~ exp(theta - e^theta): a symmetric target cannot show a reversed proposal ratio."""
     mean, sd = np.array([-np.euler_gamma]), np.pi / 6**0.5
@@ -215,6 +223,7 @@ def small_network() -> Target:
 TARGETS: dict[str, Callable[[], Target]] = {
     "gaussian": gaussian,
     "correlated-gaussian": correlated_gaussian,
+    "tempered": tempered,
     "skewed": skewed,
     "regression": regression,
     "network": small_network,
@@ -222,19 +231,19 @@ TARGETS: dict[str, Callable[[], Target]] = {
 """Each target of the suite, made when it is called."""
 
 
-def _gaussian_mean(name: str, spread: np.ndarray, rows: int) -> Target:
+def _gaussian_mean(name: str, spread: np.ndarray, rows: int, power: float = 1.0) -> Target:
     """Data whose sample mean is 0.3 and whose sample covariance is `spread`, to rounding."""
     dim = len(spread)
     x = np.random.default_rng(1).normal(size=(rows, dim))
     x = x - x.mean(0)
     x = x @ np.linalg.inv(np.linalg.cholesky(x.T @ x / rows)).T @ np.linalg.cholesky(spread).T + 0.3
     precision = np.linalg.inv(spread)
-    covariance = np.linalg.inv(np.eye(dim) + rows * precision)
+    covariance = np.linalg.inv(np.eye(dim) + power * rows * precision)
     whitening = np.linalg.cholesky(precision).T
     columns = tuple((x @ whitening.T).T.astype(np.float32))
-    posterior = GaussianMean(columns, np.float32(1), _layout(theta=dim), whitening.astype(np.float32))
+    posterior = GaussianMean(columns, np.float32(power), _layout(theta=dim), whitening.astype(np.float32))
     names = tuple(f"theta[{i}]" for i in range(dim)) if dim > 1 else ("theta",)
-    return _normal(name, posterior, names, covariance @ precision @ x.sum(0), covariance)
+    return _normal(name, posterior, names, power * covariance @ precision @ x.sum(0), covariance)
 
 
 def _layout(**sizes: int) -> Layout:
