@@ -268,6 +268,13 @@ def test_a_sampler_that_forgets_the_power_or_the_prior_fails(forgets, size):
     assert not report.passed
 
 
+@pytest.mark.parametrize(("forgets", "said"), [("key", "the same whatever the key"), ("JAX", "with one key differ")])
+def test_randomness_that_is_not_the_keys_is_found(forgets, said):
+    report = check_sampler(Langevin(forgets=forgets), targets=["gaussian"], chains=32, draws=128)
+    assert not report.passed
+    assert said in report.verdict
+
+
 def test_a_frozen_sampler_fails_whether_it_says_so_or_not():
     silent = check_sampler(Langevin(moves=False, says=False), targets=["gaussian"], warmup=45, draws=256)
     assert not silent.passed

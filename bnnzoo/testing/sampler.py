@@ -13,13 +13,15 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+import equinox as eqx
 import jax
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float, PRNGKeyArray
 from scipy import stats
 
 from bnnzoo.errors import BnnzooError, UsageError
 from bnnzoo.finding import sentence
+from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.progress import Observer, Progress
 from bnnzoo.samplers import AbstractSampler
 from bnnzoo.sampling import backend
@@ -43,6 +45,7 @@ PATIENCE = 3e7
 chains, which then mix for no affordable number of steps."""
 
 _FIRST_LOOK = 128
+_OTHER_KEYS = 32
 _MOST_PASSES = 20
 """A step that looks at more data than this many times those there are is not what mini-batches are for."""
 
@@ -76,11 +79,12 @@ def check_sampler(
     rows: list[Row] = []
     outcomes: list[Outcome] = []
     for index, target in enumerate(made):
+        first = not any(outcome.state != "not applicable" for outcome in outcomes)
         if able[target.name]:
             outcomes.append(Outcome(target.name, "not applicable", able[target.name]))
             continue
         with backend.arithmetic("float32"):
-            outcome, found = _check(sampler, target, chains, warmup, draws, (seed, index), level, observer)
+            outcome, found = _check(sampler, target, chains, warmup, draws, (seed, index), level, observer, first)
         outcomes.append(outcome)
         rows += found
     return SamplerReport(type(sampler).__name__, sampler.stated_exactness, chains, tuple(rows), tuple(outcomes))
@@ -124,8 +128,9 @@ def _check(
     seed: tuple[int, int],
     level: float,
     observer: Observer | None,
+    first: bool,
 ) -> tuple[Outcome, list[Row]]:
-    """Draws until they suffice, and what the later half of them says."""
+    """Draws until they suffice, and what the later half of them says; on the first target also what a key decides."""
     tell = observer or _silent
     started = time.perf_counter()
     keys = Keys(*(jax.random.fold_in(key, seed[1]) for key in Keys.of(seed[0])))
@@ -139,13 +144,13 @@ def _check(
     sums: dict[str, float] = {}
     rows: list[Row] = []
     taken, looked, stopped, enough = 0, 0, "", False
-    used = sampler
+    used, states = sampler, None
     try:
         for chunk in stream:
             if chunk.phase == "warm-up":
                 tell(Progress(f"{target.name}, warm-up", chunk.next_step, warmup))
                 continue
-            used, taken = chunk.sampler, taken + chunk.draws.shape[1]
+            used, taken, states = chunk.sampler, taken + chunk.draws.shape[1], chunk.carry.states
             values.append(target.look(chunk.draws))
             for name, value in chunk.stats.items():
                 sums[name] = sums.get(name, 0.0) + float(np.sum(value, dtype=np.float64)) / chains
@@ -160,6 +165,8 @@ def _check(
                 enough = _resolution(rows) <= (RESOLUTION if spent < PATIENCE else COARSEST)
             if enough:
                 break
+        if first:
+            stopped = _unkeyed(used, target.posterior, states, keys.settle)
     except BnnzooError as error:
         stopped = str(error)
     means = {name: total / max(taken, 1) for name, total in sums.items()}
@@ -179,6 +186,30 @@ def _check(
     passed = outcome.state == "tested" and all(row.passed for row in rows)
     tell(Progress(target.name, looked, looked, acceptance, note="passed" if passed else "not passed"))
     return outcome, rows
+
+
+def _unkeyed(sampler: AbstractSampler, posterior: AbstractPosterior, states: Any, key: PRNGKeyArray) -> str:
+    """How the randomness of a step is not its key's; empty where it is.
+
+    Steps are of all chains where they ended, with many keys: of a right sampler some proposal is accepted.
+    """
+
+    @eqx.filter_jit
+    def positions(sampler: Any, posterior: AbstractPosterior, states: Any) -> Float[Array, "key chain dim"]:
+        def step(state: Any, key: PRNGKeyArray) -> Array:
+            return sampler.step(posterior, state, key=key)[0].position
+
+        def one(key: PRNGKeyArray) -> Array:
+            return jax.vmap(step, in_axes=(0, None))(states, key)
+
+        return jax.lax.map(one, jax.random.split(key, _OTHER_KEYS))
+
+    once, again = (np.asarray(positions(sampler, posterior, states)) for _ in range(2))
+    if not np.array_equal(once, again, equal_nan=True):
+        return "two steps from one state with one key differ: all randomness must come from the key"
+    if sampler.stated_exactness != "approximate" and np.array_equal(once, np.broadcast_to(once[:1], once.shape)):
+        return "steps are the same whatever the key: all randomness must come from it"
+    return ""
 
 
 def statistics(values: Float[np.ndarray, "chain draw quantity"], target: Target, level: float) -> list[Row]:

@@ -68,7 +68,8 @@ class Outcome:
 
     Attributes:
         state: `tested`; `not applicable`: the sampler cannot run on it; `undecided`: its chains mix too slowly for a
-            bias to be seen; `stopped`: the run ended with an error.
+            bias to be seen; `stopped`: the run ended with an error, or
+            its randomness is not the key's.
         reason: why, unless tested; then the sampler's own complaint about its run, if it has one.
         draws: draws a chain that were taken after warm-up.
         acceptance: mean acceptance over them, NaN where the sampler does not say.
