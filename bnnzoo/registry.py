@@ -50,6 +50,14 @@ __all__ = [
     "singular",
 ]
 
+_BASES = {
+    "models": ("bnnzoo.models", "AbstractModel"),
+    "samplers": ("bnnzoo.samplers", "AbstractSampler"),
+    "likelihoods": ("bnnzoo.posterior.likelihoods", "AbstractLikelihood"),
+    "priors": ("bnnzoo.posterior.priors", "AbstractPrior"),
+}
+"""What the entries of a kind derive from: text, so that nothing of it is imported before it is used."""
+
 
 def entries(kind: str) -> dict[str, Registered]:
     """Everything of a kind, by the name that reaches it: `distribution:name` where the bare one is taken."""
@@ -136,18 +144,19 @@ def load(kind: str, name: str) -> Any:
 
     Raises:
         NotFoundError: as `find` does.
-        UsageError: when its module cannot be imported or lacks the attribute.
+        UsageError: when its module cannot be imported, lacks the attribute, or has something else there.
     """
     entry = find(kind, name)
+    origin = f"{singular(kind)} {entry.name!r} is from {entry.distribution} {entry.version} ({entry.target}), which"
     try:
-        return _imported(entry)
+        thing = _imported(entry)
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        raise UsageError(
-            f"{singular(kind)} {entry.name!r} is from {entry.distribution} {entry.version} ({entry.target}), "
-            f"which fails to import: {one_line(error)}"
-        ) from error
+        raise UsageError(f"{origin} fails to import: {one_line(error)}") from error
+    if fault := _fault(entry, thing):
+        raise UsageError(f"{origin} {fault}")
+    return thing
 
 
 def failures() -> list[str]:
@@ -155,13 +164,15 @@ def failures() -> list[str]:
     found = [f"{p.where}: {report(p)}" for p in loaded().plugins if p.traceback]
     for kind in KINDS:
         for entry in loaded().offered[kind]:
+            what = f"{singular(kind)} {entry.full_name} ({entry.target})"
             try:
-                _imported(entry)
+                fault = _fault(entry, _imported(entry))
             except KeyboardInterrupt:
                 raise
             except BaseException as error:
-                said = f"{singular(kind)} {entry.full_name} ({entry.target}): {one_line(error)}"
-                found.append(f"{place(error, entry.declared)}: {said}")
+                found.append(f"{place(error, entry.declared)}: {what}: {one_line(error)}")
+            else:
+                found += [f"{entry.declared}: {what} {fault}"] if fault else []
     return found
 
 
@@ -179,6 +190,19 @@ def _imported(entry: Registered) -> Any:
     module, _, attribute = entry.target.partition(":")
     with quiet_stdout():
         return getattr(importlib.import_module(module), attribute)
+
+
+def _fault(entry: Registered, thing: Any) -> str:
+    """Why what an entry names is not what it is listed as; empty where it is."""
+    if entry.kind not in _BASES:
+        return "" if callable(thing) else f"is no function (it is {type(thing).__name__})"
+    module, name = _BASES[entry.kind]
+    if not (isinstance(thing, type) and issubclass(thing, getattr(importlib.import_module(module), name))):
+        return f"is no subclass of bnnzoo.{name}"
+    stated = getattr(thing, "exactness", "")
+    if entry.kind == "samplers" and stated != entry.exactness:
+        return f"is listed as {entry.exactness}, and its class says {stated or 'nothing'}"
+    return ""
 
 
 def _by_name(kind: str) -> dict[str, list[Registered]]:

@@ -56,6 +56,9 @@ BROKEN = {
 """What can be wrong with a plugin: its module, and what the one-line report must say."""
 
 
+THING = "from bnnzoo import AbstractSampler\n\n\nclass Thing(AbstractSampler):\n    exactness = 'exact'\n"
+
+
 def install(site: Path, distribution: str, source: str, version: str = "0.2") -> str:
     """Write a distribution with one plugin module into `site`; its module's name is returned."""
     module = distribution.replace("-", "_")
@@ -70,5 +73,5 @@ def install(site: Path, distribution: str, source: str, version: str = "0.2") ->
 def install_good(site: Path, distribution: str, name: str) -> str:
     """A plugin that offers one sampler, whose module exists too."""
     module = distribution.replace("-", "_")
-    (site / f"{module}_target.py").write_text("class Thing: ...\n")
+    (site / f"{module}_target.py").write_text(THING)
     return install(site, distribution, GOOD.format(name=name, module=module))

@@ -322,6 +322,23 @@ def test_check_says_file_and_line(site, target, line, said):
     assert not any("\n" in text for text in wrong)
 
 
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("class Thing: ...\n", "is no subclass of bnnzoo.AbstractSampler"),
+        ("Thing = 3\n", "is no subclass of bnnzoo.AbstractSampler"),
+        (fake_plugins.THING.replace("'exact'", "'biased'"), "is listed as exact, and its class says biased"),
+    ],
+)
+def test_what_is_not_what_it_is_listed_as_is_a_line(site, target, said):
+    fake_plugins.install_good(site, "good", "fresh")
+    (site / "good_target.py").write_text(target)
+    (wrong,) = registry.failures()
+    assert wrong.endswith(f"good.py:4: sampler good:fresh (good_target:Thing) {said}")
+    with pytest.raises(UsageError, match=rf"sampler 'fresh' is from good 0\.2 \(good_target:Thing\), which {said}"):
+        registry.load("samplers", "fresh")
+
+
 def test_check_is_a_gate_and_talk_of_plugins_stays_off_stdout(site):
     fake_plugins.install_good(site, "good", "fresh")
     for file in (site / "good.py", site / "good_target.py"):
