@@ -14,6 +14,7 @@ import pytest
 
 from bnnzoo import cli, registry
 from bnnzoo.cli.new import KINDS
+from bnnzoo.recipe import read_layer
 
 PAGE = (Path(__file__).parent.parent / "docs" / "plugins.md").read_text(encoding="utf-8")
 
@@ -138,6 +139,8 @@ def test_an_empty_folder_is_taken_and_here_is_the_default(tmp_path, monkeypatch,
         (["sampler", "x" * 65], "at most 64"),
         (["sampler", "naïve"], "bad name 'naïve'"),
         (["sampler", "NUTS"], "sampler 'nuts' is there already, from bnnzoo; choose another name"),
+        (["likelihood", "laplace"], "config 'laplace' is there already, from bnnzoo; choose another name"),
+        (["dataset", "mdn"], "config 'mdn' is there already, from bnnzoo; choose another name"),
         (["sampler", "full"], "bnnzoo-full: is there already, and not empty; choose another name"),
         (["sampler", "linked"], "bnnzoo-linked: is there already, and no folder; choose another --into"),
         (["sampler", "file"], "bnnzoo-file: is there already, and no folder; choose another --into"),
@@ -158,6 +161,21 @@ def test_wrong_usage_is_one_line_and_writes_nothing(words, said, tmp_path, monke
     assert said in err
     assert len(err.splitlines()) == 1
     assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "cls"),
+    [("model", "network", "ModelNetwork"), ("model", "callable", "ModelCallable"), ("prior", "123", "Prior123")],
+)
+def test_a_class_takes_no_name_of_its_template(kind, name, cls, tmp_path, capsys):
+    assert cli.run(["new", kind, name, "--into", str(tmp_path)]) == 0
+    folder = tmp_path / f"bnnzoo-{name}" / f"bnnzoo_{name}"
+    source = (folder / f"{kind}.py").read_text()
+    assert re.findall(rf"^.*\b{cls}\b", source, re.MULTILINE) == [f"class {cls}"]
+    layer = read_layer(folder / "recipes" / f"{name}.yaml")
+    assert not layer.problems
+    assert layer.parts[kind].name is not None
+    assert layer.parts[kind].name.raw == name
 
 
 def test_a_folder_that_cannot_be_made_is_one_line(tmp_path, capsys):

@@ -67,7 +67,9 @@ def _words(kind: str, name: str) -> dict[str, str]:
     """What stands in the templates for the name, and what it becomes; longer ones first."""
     name = registry.checked_name(name)
     class_name = "".join(piece[:1].upper() + piece[1:] for piece in re.split("[-_]+", name))
-    if not class_name.isidentifier() or keyword.iskeyword(class_name):
+    # What a template defines or imports under that name must stay what it is.
+    taken = any(re.search(rf"\b{class_name}\b", source.read_text(encoding="utf-8")) for source in _modules(kind))
+    if taken or not class_name.isidentifier() or keyword.iskeyword(class_name):
         class_name = kind.capitalize() + class_name
     module = name.replace("-", "_")
     return {
@@ -80,12 +82,24 @@ def _words(kind: str, name: str) -> dict[str, str]:
     }
 
 
+def _modules(kind: str) -> list[Traversable]:
+    """The Python files of a template, whose names a class must not take."""
+    return [source for path, source in _walk(files("bnnzoo.cli") / "templates" / kind) if path.endswith(".py")]
+
+
 def _refuse_taken(kind: str, words: dict[str, str]) -> None:
-    """A name that another distribution offers could not be used without its own in front."""
-    name = words["template-name"]
-    others = {entry.distribution for entry in registry.entries(kind).values() if entry.name == name}
-    for other in sorted(others - {words["bnnzoo-template-name"]}):
-        raise UsageError(f"{registry.singular(kind)} {name!r} is there already, from {other}; choose another name")
+    """A name that another distribution offers could not be used without its own in front, nor the recipe's.
+
+    Of the same distribution there can be but one: a sampler and a model of one name would be two packages of one name.
+    """
+    name, own = words["template-name"], words["bnnzoo-template-name"]
+    for each in (kind, registry.RECIPES):
+        others = {entry.distribution for entry in registry.entries(each).values() if entry.name == name}
+        for other in sorted(others - {own}):
+            raise UsageError(f"{registry.singular(each)} {name!r} is there already, from {other}; choose another name")
+    for each in set(KINDS.values()) - {kind}:
+        if any(entry.distribution == own for entry in registry.entries(each).values()):
+            raise UsageError(f"{own} is there already, with a {registry.singular(each)}; choose another name")
 
 
 def _refuse_existing(folder: Path) -> None:
