@@ -222,6 +222,26 @@ def test_poisson_refuses_what_is_no_count(bad, said):
     Poisson().check(np.array([[0.0], [7.0]]), 1)
 
 
+@pytest.mark.parametrize(("y", "f"), [(0, -90.0), (0, 90.0), (3, 90.0), (3, -90.0), (1e6, 0.0)])
+def test_poisson_has_no_gradient_that_is_no_number(y, f):
+    value, gradient = jax.value_and_grad(lambda f: Poisson().log_prob(f[None], jnp.array([float(y)])))(jnp.float32(f))
+    assert not np.isnan(value)
+    with np.errstate(over="ignore"):
+        np.testing.assert_allclose(gradient, np.float32(y - np.exp(f)), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("y", [0, 1, 2, 9, 10, 11, 300, 100_000, 1_000_000])
+def test_poisson_keeps_its_digits_for_large_counts(y):
+    target, most = jnp.array([float(y)]), np.longdouble(max(y, 1))
+    outputs = (np.log(float(most)) + np.linspace(-2, 2, 41) / float(most) ** 0.5).astype(np.float32)
+    found = np.asarray(jax.vmap(lambda f: Poisson().log_prob(f[None], target))(jnp.asarray(outputs)))
+    log_factorial = np.sum(np.log(np.arange(1, y + 1, dtype=np.longdouble)))
+    wanted = y * outputs.astype(np.longdouble) - np.exp(outputs.astype(np.longdouble)) - log_factorial
+    # An output of 13 is itself known to 5e-7, which a count of a million feels.
+    np.testing.assert_allclose(found, wanted.astype(float), rtol=2e-6, atol=2e-6 * max(y, 1) ** 0.5)
+    assert found.max() <= Poisson().upper_bound(target)
+
+
 def test_bernoulli_refuses_three_classes():
     with pytest.raises(UsageError, match="3 classes; use --likelihood categorical"):
         Bernoulli().check(np.array([0, 1, 2]), 3)
