@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 import warnings
 from typing import Any
 
@@ -102,9 +103,16 @@ def get(kind: str, name: str) -> Registered | None:
 
 
 def name_of(kind: str, part: object) -> str | None:
-    """The name that an object's class is registered by; None for one that is not."""
-    target = f"{type(part).__module__}:{type(part).__qualname__}"
-    return next((name for name, entry in entries(kind).items() if entry.target == target), None)
+    """The name that an object's class is registered by; None for one that is not.
+
+    An entry may name its class where that is imported again: those of the class's own package are looked up.
+    """
+    cls = type(part)
+    listed = entries(kind)
+    target, package = f"{cls.__module__}:{cls.__qualname__}", re.split(r"[.:]", cls.__module__)[0]
+    said = [name for name, entry in listed.items() if entry.target == target]
+    near = (name for name, entry in listed.items() if re.split("[.:]", entry.target)[0] == package)
+    return next(iter(said), None) or next((name for name in near if _is(listed[name], cls)), None)
 
 
 def not_found(kind: str, name: str) -> str:
@@ -190,6 +198,14 @@ def _imported(entry: Registered) -> Any:
     module, _, attribute = entry.target.partition(":")
     with quiet_stdout():
         return getattr(importlib.import_module(module), attribute)
+
+
+def _is(entry: Registered, cls: type) -> bool:
+    """Whether an entry is that class; one that fails to import is none."""
+    try:
+        return _imported(entry) is cls
+    except Exception:
+        return False
 
 
 def _fault(entry: Registered, thing: Any) -> str:

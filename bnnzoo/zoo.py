@@ -111,21 +111,8 @@ def recipe_of(
     model: Any, sampler: Any, layers: Sequence[Layer] = (), *, data: str | None, in_memory: bool, **options: Any
 ) -> Recipe:
     """The recipe of Python arguments, in the words of the command line, over the layers."""
-    words: dict[str, Any] = {}
-    names: dict[str, str | None] = {}
-    for kind, part in (("model", model), ("sampler", sampler)):
-        if part is None:
-            continue
-        part = _words(f"{kind}s", part) if registry.name_of(f"{kind}s", part) else part
-        if not isinstance(part, str | Mapping):
-            raise UsageError(
-                f"{kind}: give a name, a mapping with a name and fields, or a registered class's object "
-                f"(got {type(part).__name__})"
-            )
-        names[kind] = part if isinstance(part, str) else str(part.get("name", ""))
-        words |= _flattened(kind, part)
-    words |= _options(options) | {"data": data}
-    return resolve(names.get("model"), names.get("sampler"), layers, words, in_memory=in_memory)
+    words = _options({"model": model, "sampler": sampler, **options}) | {"data": data}
+    return resolve(None, None, layers, words, in_memory=in_memory)
 
 
 def _options(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -136,17 +123,17 @@ def _options(options: Mapping[str, Any]) -> dict[str, Any]:
     return words
 
 
-def _words(kind: str, part: Any) -> dict[str, Any]:
-    """An object of a registered class as a name and its fields."""
-    return {
-        "name": registry.name_of(kind, part),
-        **{f.name: plain(getattr(part, f.name)) for f in fields_of(type(part))},
-    }
-
-
 def _flattened(kind: str, part: Any) -> dict[str, Any]:
-    if isinstance(part, str):
+    """A part as options: its name and its fields."""
+    if part is None or isinstance(part, str):
         return {kind: part}
+    if name := registry.name_of(f"{kind}s", part):
+        part = {"name": name, **{f.name: plain(getattr(part, f.name)) for f in fields_of(type(part))}}
+    if not isinstance(part, Mapping):
+        raise UsageError(
+            f"{kind}: give a name, a mapping with a name and fields, or a registered class's object "
+            f"(got {type(part).__name__})"
+        )
     named = {kind: part["name"]} if "name" in part else {}
     return {**named, **{f"{kind}.{key}": value for key, value in part.items() if key != "name"}}
 

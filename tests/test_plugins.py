@@ -339,6 +339,20 @@ def test_what_is_not_what_it_is_listed_as_is_a_line(site, target, said):
         registry.load("samplers", "fresh")
 
 
+def test_a_class_that_is_listed_where_it_is_imported_again_has_its_name(site):
+    fake_plugins.install_good(site, "good", "fresh")
+    text = (site / "good.py").read_text().replace("good_target:", "good:")
+    (site / "good.py").unlink()
+    (site / "good").mkdir()
+    (site / "good" / "__init__.py").write_text(f"from good.inner import Thing\n{text}")
+    methods = "".join(f"    def {name}(self, *words, **more): ...\n" for name in ("init", "step"))
+    (site / "good" / "inner.py").write_text(fake_plugins.THING + methods)
+    thing = registry.load("samplers", "fresh")
+    assert thing.__module__ == "good.inner"
+    assert registry.name_of("samplers", thing()) == "fresh"
+    assert registry.name_of("samplers", object()) is None
+
+
 def test_check_is_a_gate_and_talk_of_plugins_stays_off_stdout(site):
     fake_plugins.install_good(site, "good", "fresh")
     for file in (site / "good.py", site / "good_target.py"):

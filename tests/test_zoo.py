@@ -341,6 +341,15 @@ def test_sample_by_names_with_arrays(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_any_part_is_a_name_its_fields_or_an_object():
+    words = {"data": None, "in_memory": True}
+    recipe = zoo.recipe_of("mlp", RandomWalk(), **words, likelihood=Gaussian(scale=0.5), prior=None)
+    assert (recipe.sampler.name, recipe.prior) == ("random-walk", None)
+    assert (recipe.likelihood.name, recipe.likelihood.fields) == ("gaussian", {"scale": 0.5})
+    with pytest.raises(UsageError, match=r"prior: give a name, a mapping .* \(got int\)"):
+        zoo.recipe_of("mlp", "hmc", **words, prior=3)
+
+
 def test_sample_needs_names_or_a_pair_of_objects(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with pytest.raises(UsageError, match="needs a sampler object"):
@@ -445,15 +454,6 @@ def test_a_run_that_breaks_keeps_the_draws_before(tmp_path):
     np.testing.assert_array_equal(place[0, :, 0], 6 + np.arange(place.shape[1]))
 
 
-def test_a_start_without_density_is_refused(tmp_path):
-    start = np.array([[0.0, 0.0], [np.nan, 0.0]], np.float32)
-    with pytest.raises(UsageError, match="chain 1: the log density is nan at the start, at training row 1"):
-        bnnzoo.sample(Plane(), RandomWalk(), init=start, chains=2, out=tmp_path / "run.nc")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_noisy_regime_warns_and_is_written(tmp_path):
-    with pytest.warns(bnnzoo.BnnzooWarning, match="regime: mean sigma2"):
 def test_a_run_that_cannot_be_judged_is_a_file_all_the_same(tmp_path, monkeypatch):
     def fails(predictor: object) -> None:
         raise NotImplementedError("no classes")
@@ -465,6 +465,15 @@ def test_a_run_that_cannot_be_judged_is_a_file_all_the_same(tmp_path, monkeypatc
     assert "converged" not in run.attributes
 
 
+def test_a_start_without_density_is_refused(tmp_path):
+    start = np.array([[0.0, 0.0], [np.nan, 0.0]], np.float32)
+    with pytest.raises(UsageError, match="chain 1: the log density is nan at the start, at training row 1"):
+        bnnzoo.sample(Plane(), RandomWalk(), init=start, chains=2, out=tmp_path / "run.nc")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_noisy_regime_warns_and_is_written(tmp_path):
+    with pytest.warns(bnnzoo.BnnzooWarning, match="regime: mean sigma2"):
         run = zoo.run_recipe(
             tiny.recipe("penalty", warmup=0, **{"sampler.step_size": 0.3, "sampler.preconditioner": "auto"}),
             out=tmp_path / "run.nc",
