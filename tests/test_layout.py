@@ -8,8 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from bnnzoo.errors import UsageError
 from bnnzoo.models import Mlp
+from bnnzoo.posterior import NetworkPosterior
 from bnnzoo.posterior.layout import Block, Layout, network_layout
+from bnnzoo.posterior.likelihoods import Gaussian
+from bnnzoo.posterior.priors import Normal
 
 
 @pytest.fixture
@@ -58,6 +62,19 @@ def test_names_of_any_tree():
     tree = {"a": [jnp.zeros(2), jnp.zeros(())], "b": (jnp.zeros((1, 1)),)}
     assert [block.name for block in network_layout(tree).blocks] == ["a_0", "a_1", "b_0"]
     assert [block.name for block in network_layout(jnp.zeros(3)).blocks] == ["theta"]
+
+
+@pytest.mark.parametrize(
+    ("network", "said"),
+    [
+        ({"a": {"b": jnp.zeros(2)}, "a_b": jnp.zeros(2)}, "two parameters of the network are called a_b"),
+        ({"a": jnp.zeros(2, complex)}, "parameter a is complex"),
+        ({"likelihood_scale": jnp.zeros(2)}, "likelihood_scale is a parameter of the network and one beside it"),
+    ],
+)
+def test_a_network_whose_parameters_cannot_be_told_apart_is_refused(network, said):
+    with pytest.raises(UsageError, match=said):
+        NetworkPosterior.of(network, Gaussian(), Normal(), np.zeros((3, 2)), np.zeros((3, 2)))
 
 
 def test_only_sampled_leaves_have_a_place():

@@ -12,6 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Inexact, Int, PyTree
 
+from bnnzoo.errors import UsageError
+
 
 class Block(NamedTuple):
     """One named array inside `theta`: `theta[start:stop]`, reshaped to `shape`."""
@@ -93,10 +95,19 @@ def named_leaves(network: PyTree) -> dict[str, Inexact[Array, "..."]]:
 
 
 def network_layout(network: PyTree, sampled: Callable[[Any], bool] = eqx.is_inexact_array) -> Layout:
-    """The layout of the leaves of `network` that `sampled` picks, in tree order."""
-    blocks: list[Block] = []
+    """The layout of the leaves of `network` that `sampled` picks, in tree order.
+
+    Raises:
+        UsageError: where two have one name, for values are set by it; or one is not of real numbers.
+    """
+    blocks: dict[str, Block] = {}
     start = 0
     for path, leaf in jax.tree_util.tree_leaves_with_path(eqx.filter(network, sampled)):
-        blocks.append(Block(leaf_name(path), tuple(leaf.shape), start))
+        name = leaf_name(path)
+        if name in blocks:
+            raise UsageError(f"two parameters of the network are called {name}; rename one of their fields")
+        if jnp.iscomplexobj(leaf):
+            raise UsageError(f"the network's parameter {name} is complex; hold its real and imaginary parts as two")
+        blocks[name] = Block(name, tuple(leaf.shape), start)
         start += leaf.size
-    return Layout(tuple(blocks))
+    return Layout(tuple(blocks.values()))

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree, Shaped
 
+from bnnzoo.errors import UsageError
 from bnnzoo.posterior.base import AbstractPosterior, Data
 from bnnzoo.posterior.hyperparameter import Number
 from bnnzoo.posterior.layout import Block, Layout, named_leaves, network_layout
@@ -60,6 +61,9 @@ class NetworkPosterior(AbstractPosterior):
             x: inputs, one row a datum; integers (images) are turned into `(x - input_mean) / input_sd` on the device.
             y: targets `[num_data, target]` for regression, labels `[num_data]` for classification.
             sampled: which leaves of the network are sampled; the others stay as they are.
+
+        Raises:
+            UsageError: where two parameters have one name, or one is not of real numbers.
         """
         layout = network_layout(network, sampled)
         blocks, start = list(layout.blocks), layout.dim
@@ -69,6 +73,10 @@ class NetworkPosterior(AbstractPosterior):
         for parameter in prior.parameters(layout):
             blocks.append(Block(f"prior_{parameter.name}", parameter.shape, start, "prior"))
             start = blocks[-1].stop
+        if taken := {block.name for block in layout.blocks} & {b.name for b in blocks if b.owner != "network"}:
+            raise UsageError(
+                f"{min(taken)} is a parameter of the network and one beside it; rename the network's field"
+            )
         chosen, rest = eqx.partition(network, sampled)
         return cls(
             data=Data(x, y),
