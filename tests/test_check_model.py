@@ -57,6 +57,8 @@ class Network(eqx.Module):
         if self.wrong == "branches in Python" and x[0] > 1e3:
             return jnp.zeros(4)
         hidden = jnp.tanh(self.hidden(x))
+        if self.wrong == "leaves a layer out":
+            hidden = jnp.tanh(self.hidden.bias) + 0 * hidden
         if self.wrong == "sees the batch":
             hidden = centred(hidden)
         if self.wrong == "has no gradient at 0":
@@ -132,6 +134,7 @@ WRONG = {
     "sees the batch": ("rows", "when the others are left out"),
     "branches in Python": ("jit", "TracerBoolConversionError"),
     "has no gradient at 0": ("gradient", "gradient is nan at hidden_weight[0, 0]"),
+    "leaves a layer out": ("gradient", "no output depends on hidden_weight"),
     "splits before the activation": ("split", "last(features(x)) differs from network(x)"),
     "splits off a copy": ("split", "not the network's own arrays"),
     "ties its layers": ("split", "with another last layer, features change"),
@@ -155,6 +158,11 @@ def test_a_wrong_model_is_found(wrong):
     assert said in found.found
     assert f"{check}: {CHECKS[check][0]}" in report.verdict
     assert CHECKS[check][1] in str(report)
+
+
+def test_a_deep_network_is_not_blamed_for_its_depth():
+    report = check_model(Mlp(hidden=(50,) * 30, activation="relu"), inputs=[(5,)])
+    assert report.passed, str(report)
 
 
 def test_only_the_split_is_wrong_where_only_the_split_is():

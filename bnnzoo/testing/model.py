@@ -25,7 +25,7 @@ from bnnzoo.models._base import Task
 from bnnzoo.posterior import Data, NetworkPosterior
 from bnnzoo.posterior.layout import leaf_name, named_leaves
 from bnnzoo.posterior.likelihoods import AbstractLikelihood
-from bnnzoo.posterior.priors import Normal
+from bnnzoo.posterior.priors import FanIn
 from bnnzoo.posterior.stochastic import last_names, with_leaves
 from bnnzoo.sampling import backend
 from bnnzoo.testing.model_report import ModelReport, Result
@@ -136,7 +136,8 @@ class _Case(NamedTuple):
         """Of the network on rows whose targets are all zero: `_density` draws others."""
         of_classes = self.likelihood.task == "classification"
         y = np.zeros(len(self.x), np.int32) if of_classes else np.zeros((len(self.x), self.num_targets), np.float32)
-        return NetworkPosterior.of(network, self.likelihood, Normal(), self.x, y)
+        # Whose draws are networks of any depth: N(0, 1) makes a deep one overflow.
+        return NetworkPosterior.of(network, self.likelihood, FanIn(), self.x, y)
 
 
 def _checks(case: _Case) -> Iterator[tuple[str, str]]:
@@ -144,7 +145,7 @@ def _checks(case: _Case) -> Iterator[tuple[str, str]]:
     networks: list[Any] = []
     found = _try(lambda: networks.append(case.build(0)) or _parameters(case, networks[0]))
     yield "parameters", found
-    if not networks or not named_leaves(networks[0]):
+    if found:
         return
     network = networks[0]
     for name, check in (("outputs", _outputs), ("jit", _jit)):
@@ -245,14 +246,18 @@ def _density(posterior: NetworkPosterior, thetas: Float[Array, "draw dim"], key:
         y = jax.vmap(lambda output, key: likelihood.sample(output, key=key))(outputs, keys)
         posterior = dataclasses.replace(posterior, data=Data(x, y))
         gradients = jax.vmap(jax.grad(posterior.log_density))(thetas)
-        return gradients, jax.vmap(lambda theta: posterior.log_likelihood(theta, posterior.data))(thetas)
+        weights = jax.random.normal(key, outputs.shape)  # of a sum in which no two outputs cancel
+        effects = jax.vmap(jax.grad(lambda theta: jnp.sum(weights * posterior.outputs(theta, x))))(thetas)
+        return gradients, effects, jax.vmap(lambda theta: posterior.log_likelihood(theta, posterior.data))(thetas)
 
-    gradients, values = map(np.asarray, look(posterior, thetas, key))
+    gradients, effects, values = map(np.asarray, look(posterior, thetas, key))
     bad = np.argwhere(~np.isfinite(gradients))
     gradient = likelihood = ""
     if len(bad):
         place = posterior.layout.name_of(int(bad[0][1]))
         gradient = f"the log density's gradient is {gradients[tuple(bad[0])]} at {place}"
+    elif unused := [b.name for b in posterior.layout.network.blocks if not effects[:, b.start : b.stop].any()]:
+        gradient = f"no output depends on {unused[0]}: its draws would be the prior's"
     if values.shape[1:] != posterior.data.x.shape[:1]:
         likelihood = f"log p(y | x) has shape {list(values.shape[1:])} for {len(posterior.data.x)} rows"
     elif not np.isfinite(values).all():
