@@ -29,7 +29,9 @@ def chosen(layers: Iterable[Layer], options: Mapping[str, Any], data: Any = None
     # How data are read depends on no part: any names will do until the rows are there.
     asked = resolve("mlp", "mclmc", layers, options, in_memory=data is not None)
     dataset = load_asked(asked, data)
-    name, why = rule(dataset)
+    from bnnzoo.assembly.parts import named_task  # imports JAX: what is wrong with the data was said before
+
+    name, why = rule(dataset.as_task(asked.task or named_task(asked)))
     note = f"{dataset.name}: {why}: the recipe {name} (bnnzoo show --config {name})"
     return read_layer(name), replace(dataset, notes=(*dataset.notes, note))
 

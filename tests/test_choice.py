@@ -47,6 +47,14 @@ def test_the_rule_names_a_recipe_that_is_shipped(data, name):
     assert not {"warmup", "draws", "thin", "budget", "data"} & set(layer.run)
 
 
+def test_the_task_that_is_asked_for_decides():
+    counts = np.arange(50) % 3
+    data = np.random.default_rng(0).normal(size=(50, 3)), counts
+    for options, name in (({}, "small-table-classes"), ({"likelihood": "poisson"}, "small-table")):
+        layer, _ = choice.chosen([], options, data)
+        assert layer.source.endswith(f"{name}.yaml")
+
+
 @pytest.fixture
 def table(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
