@@ -26,7 +26,7 @@ from bnnzoo.progress import Observer, Progress
 from bnnzoo.recipe import PARTS, Layer, Recipe, fields_of, plain, recipe_from, resolve, to_yaml
 from bnnzoo.run import Run
 from bnnzoo.samplers import AbstractSampler
-from bnnzoo.sampling import backend, budget
+from bnnzoo.sampling import backend, budget, noise
 from bnnzoo.sampling.job import Stop
 from bnnzoo.sampling.launch import launch, relaunch
 from bnnzoo.sampling.placement import host_devices
@@ -226,9 +226,13 @@ def open(path: str | Path, *, model: eqx.Module | None = None) -> Run:
 
 
 def resolved_recipe(recipe: Recipe, dataset: Dataset | None = None) -> str:
-    """The recipe with every field written out, as YAML; what a budget is to choose is left to it."""
+    """The recipe with every field written out, as YAML; what a run with a budget is to choose is left to it."""
     with _jax_for(recipe):
-        return to_yaml(budget.words(Problem.of(recipe, dataset)))
+        problem = Problem.of(recipe, dataset)
+        words = budget.words(problem)
+        if noise.is_open(problem):
+            del words["likelihood"]
+        return to_yaml(words)
 
 
 def _run_by_hand(

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import pytest
 
+from bnnzoo import zoo
 from bnnzoo.assembly import Problem
 from bnnzoo.data import from_arrays
 from bnnzoo.errors import InterruptedRunError
@@ -75,3 +76,9 @@ def test_nothing_is_chosen_where_a_word_was_said_or_nothing_can_judge(of):
 def test_a_signal_ends_the_choice():
     with pytest.raises(InterruptedRunError, match="networks that the likelihood is chosen by"):
         chosen(problem(0.3), stop=lambda: 2)
+
+
+def test_what_is_open_is_not_shown_as_asked_for():
+    for options, wanted in ({}, False), ({"likelihood": "gaussian"}, True):
+        of = problem(0.3, **options)
+        assert ("likelihood:" in zoo.resolved_recipe(of.recipe, of.train)) == wanted
