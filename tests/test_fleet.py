@@ -214,7 +214,7 @@ def test_a_file_of_the_users_is_no_module_of_a_job(tmp_path):
 
 def test_a_run_of_other_rows_is_not_taken_for_one_of_these(tmp_path):
     table, how = tmp_path / "t.csv", {"data": str(tmp_path / "t.csv"), "warmup": 5, "draws": 5}
-    lines = ["a,b", *(f"{i},{i % 7 + 0.5}" for i in range(40))]
+    lines = ["a,b", *(f"{i % 9},{i % 7 + 0.5}" for i in range(40))]
     table.write_text("\n".join(lines))
     jobs = [
         Job(name, tiny.recipe("random-walk", chains=chains, **how), tmp_path / f"{name}.nc", tmp_path, False)

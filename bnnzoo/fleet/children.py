@@ -83,13 +83,14 @@ class Children:
                     process.send_signal(signal.SIGTERM)
             with suppress(BrokenPipeError):  # it has ended already
                 process.stdin.write(pickle.dumps(job))
-            for line in io.TextIOWrapper(io.BufferedReader(process.stdout), encoding="utf-8", errors="replace"):
-                if progress := _event(line):
-                    self._running[process] = True
-                    tell(progress)
-                elif line.strip():
-                    said = line.strip().removeprefix("bnnzoo: ")
-                    tell(Progress(SAID, 0, 0, note=said))
+            with io.TextIOWrapper(io.BufferedReader(process.stdout), encoding="utf-8", errors="replace") as lines:
+                for line in lines:
+                    if progress := _event(line):
+                        self._running[process] = True
+                        tell(progress)
+                    elif line.strip():
+                        said = line.strip().removeprefix("bnnzoo: ")
+                        tell(Progress(SAID, 0, 0, note=said))
             code = process.wait()
             with self._lock:
                 del self._running[process]

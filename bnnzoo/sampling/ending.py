@@ -17,6 +17,7 @@ from bnnzoo.evaluation.record import Record
 from bnnzoo.finding import Finding, sentence
 from bnnzoo.models import AbstractModel
 from bnnzoo.store import Attributes
+from bnnzoo.store.schema import SAMPLE_STATS
 
 _BYTES = 2**28
 """Draws beyond this are not read again at the end of a run: `bnnzoo diagnose` judges them when it is asked to."""
@@ -83,6 +84,9 @@ def _look(out: Path, every: int, model: AbstractModel | None) -> tuple[dict[str,
         tree = store.open_parts(out, every=every)
     except OSError:
         return None  # a disk that fails is told of where the file is written
+    if every > 1:  # energies are compared from step to step
+        stats = tree[SAMPLE_STATS]
+        stats.dataset = stats.to_dataset().drop_vars("energy", errors="ignore")
     try:
         predictor = Predictor(Record(tree, out), model)
         diagnosis = diagnostics.of_run(predictor)

@@ -162,7 +162,7 @@ def open_parts(path: Path, *, every: int = 1) -> xr.DataTree:
     """The tree of a run's parts, also where there is a file of another run that they are to replace.
 
     Args:
-        every: of the draws themselves only every k-th takes room.
+        every: only every k-th draw takes room.
 
     Raises:
         UsageError: where there are none, or they are damaged.
@@ -183,19 +183,18 @@ def _tree_of_parts(run: Unfinished, every: int = 1) -> xr.DataTree:
 
     # Room for all of it at once: pieces that are put together in the end would need twice as much.
     held: dict[str, dict[str, np.ndarray]] = {}
-    strides = {POSTERIOR: every}
     for key, (dtype, shape) in run.manifest.variables.items():
         group, name = key.split("/", 1)
         if group in run.draws:
-            count = ceil(run.draws[group] / strides.get(group, 1))
+            count = ceil(run.draws[group] / every)
             held.setdefault(group, {})[name] = np.empty((run.manifest.chains, count, *shape), dtype)
     first = dict.fromkeys(held, 0)
     for part, groups in run.parts():
         for group, values in groups.items():
-            last, stride = first[group] + part.draws[group], strides.get(group, 1)
-            begin, end = ceil(first[group] / stride), ceil(last / stride)
+            last = first[group] + part.draws[group]
+            begin, end = ceil(first[group] / every), ceil(last / every)
             for name, array in values.items():
-                held[group][name][:, begin:end] = array[:, begin * stride - first[group] :: stride]
+                held[group][name][:, begin:end] = array[:, begin * every - first[group] :: every]
             first[group] = last
     tree: dict[str, xr.Dataset] = {}
     for group, arrays in held.items():
