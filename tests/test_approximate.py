@@ -355,6 +355,42 @@ def test_a_learned_scale_has_its_exact_curvature():
 def test_data_that_say_little_leave_the_prior(make):
     """Two inputs that are always 0: of their weights, and of nothing else, the Gaussian is the prior."""
     posterior = _network(hidden=(6,), rows=2)
+@pytest.mark.parametrize("curvature", ["ggn", "fisher", "hessian"])
+@pytest.mark.parametrize("covariance", ["full", "kronecker", "diagonal"])
+def test_laplace_climbs_to_the_mode_from_where_training_ended(covariance, curvature):
+    if (covariance, curvature) == ("kronecker", "hessian"):
+        return
+    target = regression()
+    sampler = Laplace(covariance=covariance, curvature=curvature)
+    start = jnp.asarray(target.mean + 3 * np.sqrt(np.diag(target.covariance)), jnp.float32)
+
+    @jax.jit
+    def look(theta):
+        state = sampler.init(target.posterior, theta, num_warmup=0, key=jax.random.key(0))
+        return state.mode, sampler.inspect(target.posterior, state, key=jax.random.key(0))
+
+    mode, found = look(start)
+    off = np.asarray(mode, float) - target.mean
+    assert off @ np.linalg.solve(target.covariance, off) < 0.01 * len(off)
+    assert float(found["mode_distance"]) < 0.01 * len(off)
+    if (covariance, curvature) == ("full", "ggn"):
+        assert float(found["log_evidence"]) == pytest.approx(target.log_evidence, abs=2e-3)
+
+
+def test_the_evidence_of_a_gaussian_is_known_beside_its_mode():
+    """Its integral follows from value, slope and curvature anywhere; and one so far off is told."""
+    target = regression()
+    sampler = Laplace(covariance="full")
+    state = sampler.init(target.posterior, jnp.asarray(target.mean, jnp.float32), num_warmup=0, key=jax.random.key(0))
+    away = state.mode + state.factor.draw(jnp.ones(3))
+    found = sampler.inspect(target.posterior, dataclasses.replace(state, mode=away), key=jax.random.key(0))
+    assert float(found["mode_distance"]) == pytest.approx(3, rel=1e-3)
+    assert float(found["log_evidence"]) == pytest.approx(target.log_evidence, abs=5e-3)
+    (told,) = sampler.findings(target.posterior, {"mode_distance": 3.0})
+    assert told.kind == "mode"
+    assert sampler.findings(target.posterior, {"mode_distance": 0.3}) == ()
+
+
     still = eqx.tree_at(lambda p: p.data.x, posterior, np.zeros_like(posterior.data.x))
     found = _covariance(make, still, 0.5 * jax.random.normal(jax.random.key(0), (posterior.layout.dim,)))
     first = posterior.layout.blocks[0]

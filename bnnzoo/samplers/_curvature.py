@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import accumulate
 from math import prod
 from typing import Any, Literal
 
@@ -30,6 +31,10 @@ class Full(eqx.Module):
         """A draw from N(0, I)'s."""
         return self.factor @ eps
 
+    def project(self, gradient: Float[Array, " dim"]) -> Float[Array, " dim"]:
+        """F' g."""
+        return self.factor.T @ gradient
+
     @property
     def log_det(self) -> Float[Array, ""]:
         """log |det F|, of a triangular F."""
@@ -44,6 +49,10 @@ class Diagonal(eqx.Module):
     def draw(self, eps: Float[Array, " dim"]) -> Float[Array, " dim"]:
         """A draw from N(0, I)'s."""
         return self.scale * eps
+
+    def project(self, gradient: Float[Array, " dim"]) -> Float[Array, " dim"]:
+        """F' g."""
+        return self.scale * gradient
 
     @property
     def log_det(self) -> Float[Array, ""]:
@@ -65,13 +74,21 @@ class Kronecker(eqx.Module):
 
     def draw(self, eps: Float[Array, " dim"]) -> Float[Array, " dim"]:
         """A draw from N(0, I)'s."""
-        parts, start = [], 0
-        for block in self.blocks:
-            end = start + block.scale.size
-            rotated = block.scale * eps[start:end].reshape(block.scale.shape)
-            parts.append(jnp.ravel(block.left @ rotated @ block.right.T))
-            start = end
-        return jnp.concatenate(parts)
+        each = self._matrices(eps)
+        parts = [block.left @ (block.scale * part) @ block.right.T for block, part in each]
+        return jnp.concatenate([jnp.ravel(part) for part in parts])
+
+    def project(self, gradient: Float[Array, " dim"]) -> Float[Array, " dim"]:
+        """F' g."""
+        each = self._matrices(gradient)
+        parts = [block.scale * (block.left.T @ part @ block.right) for block, part in each]
+        return jnp.concatenate([jnp.ravel(part) for part in parts])
+
+    def _matrices(self, vector: Float[Array, " dim"]) -> list[tuple[Matrix, Float[Array, "row column"]]]:
+        """Each block with the vector's part of it as a matrix."""
+        ends = list(accumulate(block.scale.size for block in self.blocks))
+        parts = jnp.split(vector, ends[:-1])
+        return [(block, part.reshape(block.scale.shape)) for block, part in zip(self.blocks, parts, strict=True)]
 
     @property
     def log_det(self) -> Float[Array, ""]:

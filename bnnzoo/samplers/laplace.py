@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 import equinox as eqx
@@ -12,15 +13,19 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from typing_extensions import Doc
 
 from bnnzoo.errors import UsageError
+from bnnzoo.finding import Finding
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.hyperparameter import Number, number
-from bnnzoo.samplers import _curvature, _training
+from bnnzoo.samplers import _climb, _curvature, _training
 from bnnzoo.samplers.base import Stats
 from bnnzoo.samplers.kernel import standard_normal
 
 _FULL_UP_TO = 1000
 _MOST_FULL = 5000
 _MOST_WORK = 1e12
+_FARTHEST = 0.25
+"""Mean square of the distance to the mode a parameter, in standard deviations: half of one. The curved valleys of
+networks, where a step of this curvature is short of the mode, leave up to a tenth after any number of steps."""
 
 Factor = _curvature.Full | _curvature.Diagonal | _curvature.Kronecker
 
@@ -41,7 +46,9 @@ class Laplace(_training.AbstractTrainedSampler[LaplaceState]):
     (`fisher`), or minus the Hessian of the log density (`hessian`), which is there for any posterior. P is whole,
     Kronecker-factored by blocks, or its diagonal. A likelihood's own parameters are independent
     of the others, with their exact curvature. Warm-up goes on to the mode by Adam, from where the start's training left
-    it; at its end, or at once with `--warmup 0`, P is computed over all data. Last layers: `--stochastic last`.
+    it; at its end, or at once with `--warmup 0`, up to ten steps over all data end at the mode (Adam's end is off by
+    the noise of its batches, which does not shrink with the posterior), and P is computed there. Last layers:
+    `--stochastic last`.
 
     A prior without curvature at the mode, flat or pointed there, counts with one over its variance.
 
@@ -86,7 +93,7 @@ class Laplace(_training.AbstractTrainedSampler[LaplaceState]):
         del key
         adam = _training.Adam.start(theta, num_warmup)
         if not num_warmup:
-            return LaplaceState(theta, theta, self._factor(posterior, theta), adam)
+            return self._at_mode(posterior, theta, adam)
         shapes = eqx.filter_eval_shape(self._factor, posterior, theta)
         return LaplaceState(theta, theta, jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes), adam)
 
@@ -105,7 +112,7 @@ class Laplace(_training.AbstractTrainedSampler[LaplaceState]):
         del key
         if not final:
             return state
-        return LaplaceState(state.mode, state.mode, self._factor(posterior, state.mode), state.adam)
+        return self._at_mode(posterior, state.mode, state.adam)
 
     def step(
         self, posterior: AbstractPosterior, state: LaplaceState, *, key: PRNGKeyArray
@@ -115,13 +122,32 @@ class Laplace(_training.AbstractTrainedSampler[LaplaceState]):
         return LaplaceState(position, state.mode, state.factor, state.adam), _training.drawn(position)
 
     def inspect(self, posterior: AbstractPosterior, state: LaplaceState, *, key: PRNGKeyArray) -> Stats:
-        """`log_evidence`: the log of the integral of the density's value at the mode times the Gaussian's shape."""
+        """`mode_distance`: |F' g|^2, how far the mode is in standard deviations, squared; 0 at it.
+
+        `log_evidence`: the log of the integral of the density that has the point's value and slope, and the curvature.
+        """
         del key
         volume = len(state.mode) / 2 * jnp.log(2 * jnp.pi) + state.factor.log_det
-        return {"log_evidence": posterior.log_density(state.mode) + volume}
+        distance = jnp.sum(_climb.slope(posterior, state.mode, state.factor) ** 2)
+        return {
+            "log_evidence": posterior.log_density(state.mode) + distance / 2 + volume,
+            "mode_distance": distance,
+        }
+
+    def findings(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> tuple[Finding, ...]:
+        distance = means.get("mode_distance", 0.0) / posterior.layout.dim
+        if distance <= _FARTHEST:
+            return ()
+        label = "squared distance to the mode a parameter, in standard deviations"
+        advice = "use more --warmup, or a smooth --prior and activation: at a kink there is no such mode"
+        return (Finding("validity", "mode", label, distance, _FARTHEST, advice),)
 
     def linearised_at(self, state: LaplaceState) -> Float[Array, " dim"] | None:
         return state.mode if self.predictive == "linearised" else None
+
+    def _at_mode(self, posterior: AbstractPosterior, theta: Float[Array, " dim"], adam: _training.Adam) -> LaplaceState:
+        mode = _climb.climbed(posterior, theta, self._factor(posterior, theta))
+        return LaplaceState(mode, mode, self._factor(posterior, mode), adam)
 
     def _factor(self, posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Factor:
         chosen = self.covariance
