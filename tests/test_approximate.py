@@ -106,6 +106,43 @@ def test_bbb_finds_the_best_mean_field(fields, prior):
 
 def test_a_pass_of_parts_is_all_of_the_data():
     """90 rows in parts of 40: every row once, in the next pass in another order; the parts' mean is the whole's."""
+def test_bbb_draws_from_the_average_of_its_path():
+    """A constant rate on batches of two rows never comes to rest; the mean of its second half is near the optimum."""
+    target = regression()
+    sampler = Bbb(learning_rate=0.02, schedule="constant", batch_size=2, reparameterisation="local")
+    state = sampler.init(target.posterior, jnp.asarray(target.mean, jnp.float32), num_warmup=600, key=jax.random.key(0))
+
+    @jax.jit
+    @jax.vmap
+    def trained(key):
+        keys = jax.random.split(key, 600)
+        return jax.lax.scan(lambda s, k: (sampler.warmup_step(target.posterior, s, key=k)[0], s.mean), state, keys)
+
+    ends, path = trained(jax.random.split(jax.random.key(1), 16))
+    settled = jax.vmap(lambda s: sampler.settle(target.posterior, s, final=True, key=jax.random.key(0)))(ends)
+    last = np.concatenate([np.asarray(path)[:, 301:], np.asarray(ends.mean)[:, None]], 1)
+    np.testing.assert_allclose(settled.mean, last.mean(1), atol=1e-4)
+    off = [np.mean((np.asarray(states.mean) - target.mean) ** 2) for states in (settled, ends)]
+    assert off[0] < off[1] / 2
+
+
+def test_bbb_measures_how_far_its_mean_is_from_the_best():
+    """Of a Gaussian with precision P: in units of q's scale the mean's error e is scale P e, without noise."""
+    target = regression()
+    precision = np.linalg.inv(target.covariance)
+    error, scale = np.array([0.5, -1.0, 2.0]) / np.diag(precision) ** 0.5, np.diag(precision) ** -0.5
+    sampler = Bbb()
+    start = jnp.asarray(target.mean + error, jnp.float32)
+    state = sampler.init(target.posterior, start, num_warmup=0, key=jax.random.key(0))
+    state = dataclasses.replace(state, rho=jnp.asarray(np.log(np.expm1(scale)), jnp.float32))
+    found = jax.jit(lambda s: sampler.inspect(target.posterior, s, key=jax.random.key(1)))(state)
+    wanted = float(np.sum((scale * (precision @ error)) ** 2))
+    assert float(found["mean_distance"]) == pytest.approx(wanted, rel=1e-2)
+    (told,) = sampler.findings(target.posterior, {"mean_distance": wanted})
+    assert told.kind == "mean"
+    assert sampler.findings(target.posterior, {"mean_distance": 0.1}) == ()
+
+
     posterior = _network(rows=90)
     sampler, whole = Bbb(batch_size=40, sampling="partition"), Bbb(batch_size=90)
     state = sampler.init(posterior, jnp.ones(posterior.layout.dim), num_warmup=100, key=jax.random.key(0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 import equinox as eqx
@@ -13,13 +14,18 @@ from jaxtyping import Array, Float, PRNGKeyArray, UInt32
 from numpyro.distributions.kl import kl_divergence
 from typing_extensions import Doc
 
+from bnnzoo.finding import Finding
 from bnnzoo.posterior import AbstractPosterior, NetworkPosterior
 from bnnzoo.posterior.hyperparameter import Number, number
 from bnnzoo.posterior.permutation import distinct_indices
 from bnnzoo.samplers import _local, _training
 from bnnzoo.samplers.base import Stats
-from bnnzoo.samplers.kernel import standard_normal
+from bnnzoo.samplers.kernel import replace, standard_normal
 from bnnzoo.samplers.statistics import DIVERGING, Statistic
+
+_PAIRS = 8
+_FARTHEST = 0.25
+"""Mean square of the distance to the best mean a parameter, in standard deviations: half of one."""
 
 
 class BbbState(eqx.Module):
@@ -29,6 +35,11 @@ class BbbState(eqx.Module):
     adam: _training.Adam
     seed: UInt32[Array, ""]
     """Of the passes' partitions."""
+    seen: Float[Array, ""]
+    """Steps of warm-up so far; from `first` on they are averaged."""
+    first: Float[Array, ""]
+    average: tuple[Float[Array, " dim"], Float[Array, " dim"]]
+    """Of mean and rho."""
 
 
 class Bbb(_training.AbstractTrainedSampler[BbbState]):
@@ -44,7 +55,8 @@ class Bbb(_training.AbstractTrainedSampler[BbbState]):
     Blundell's 2^(M-i) / (2^M - 1), which puts the KL on the first batches of a pass. The KL is in closed form
     where NumPyro knows it (normal priors); else q's entropy is, and the log prior is sampled. `local`
     draws the pre-activations of dense layers, each datum its own (`_local`), in place of one theta for the batch: the
-    same expectation, less noise. The target is q; a mean field is too narrow wherever the posterior is correlated.
+    same expectation, less noise. Draws are of the average of mean and rho over the second half of warm-up (Polyak and
+    Juditsky 1992). The target is q; a mean field is too narrow wherever the posterior is correlated.
     """
 
     statistics: ClassVar[tuple[Statistic, ...]] = (Statistic("elbo_estimate"), DIVERGING, Statistic("log_q"))
@@ -71,7 +83,8 @@ class Bbb(_training.AbstractTrainedSampler[BbbState]):
         del posterior
         rho = jnp.full_like(theta, jnp.log(jnp.expm1(self.scale)))
         adam = _training.Adam.start((theta, rho), num_warmup, constant=self.schedule == "constant")
-        return BbbState(theta, theta, rho, adam, jax.random.bits(key))
+        zero = jnp.zeros(())
+        return BbbState(theta, theta, rho, adam, jax.random.bits(key), zero, zero + num_warmup // 2, (theta, rho))
 
     def warmup_step(
         self, posterior: AbstractPosterior, state: BbbState, *, key: PRNGKeyArray
@@ -99,7 +112,42 @@ class Bbb(_training.AbstractTrainedSampler[BbbState]):
         (_, (theta, cost)), gradient = jax.value_and_grad(free_energy, has_aux=True)((state.mean, state.rho))
         adam, (mean, rho), finite = state.adam.descend((state.mean, state.rho), gradient, self.learning_rate)
         stats = {"elbo_estimate": -posterior.num_data * cost, "diverging": ~finite}
-        return BbbState(theta, mean, rho, adam, state.seed), stats
+        count = jnp.maximum(state.seen + 1 - state.first, 1.0)
+        average = jax.tree.map(lambda old, new: old + (new - old) / count, state.average, (mean, rho))
+        values = {"position": theta, "mean": mean, "rho": rho, "adam": adam, "seen": state.seen + 1, "average": average}
+        return replace(state, **values), stats
+
+    def settle(self, posterior: AbstractPosterior, state: BbbState, *, final: bool, key: PRNGKeyArray) -> BbbState:
+        """Adam ends in a ball of its batches' noise, which does not shrink with the posterior: its path's mean does."""
+        del posterior, key
+        if not final:
+            return state
+        mean, rho = state.average
+        return replace(state, mean=mean, rho=rho)
+
+    def inspect(self, posterior: AbstractPosterior, state: BbbState, *, key: PRNGKeyArray) -> Stats:
+        """`mean_distance`: how far the best mean is in standard deviations of q, squared and summed; about 0 at it.
+
+        By E_q of the gradient over all data, from pairs theta = mean +- scale eps, whose noise is taken off.
+        """
+        scale = jax.nn.softplus(state.rho)
+        slope = jax.grad(posterior.log_density)
+
+        def pair(key: PRNGKeyArray) -> Float[Array, " dim"]:
+            eps = standard_normal(state.mean, key=key)
+            return scale * (slope(state.mean + scale * eps) + slope(state.mean - scale * eps)) / 2
+
+        found = jax.lax.map(pair, jax.random.split(key, _PAIRS))
+        noise = jnp.sum(jnp.var(found, 0, ddof=1)) / _PAIRS
+        return {"mean_distance": jnp.sum(jnp.mean(found, 0) ** 2) - noise}
+
+    def findings(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> tuple[Finding, ...]:
+        distance = means.get("mean_distance", 0.0) / posterior.layout.dim
+        if distance <= _FARTHEST:
+            return ()
+        label = "squared distance to the best mean a parameter, in standard deviations"
+        advice = "use more --warmup, or a larger --sampler.batch-size"
+        return (Finding("validity", "mean", label, distance, _FARTHEST, advice),)
 
     def step(self, posterior: AbstractPosterior, state: BbbState, *, key: PRNGKeyArray) -> tuple[BbbState, Stats]:
         del posterior
@@ -107,7 +155,7 @@ class Bbb(_training.AbstractTrainedSampler[BbbState]):
         position = state.mean + scale * standard_normal(state.mean, key=key)
         log_q = jnp.sum(jnp.asarray(dist.Normal(state.mean, scale).log_prob(position)))
         stats = _training.drawn(position) | {"log_q": log_q}
-        return BbbState(position, state.mean, state.rho, state.adam, state.seed), stats
+        return replace(state, position=position), stats
 
     def _rows(
         self, posterior: AbstractPosterior, state: BbbState, *, key: PRNGKeyArray
