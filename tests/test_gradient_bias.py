@@ -96,6 +96,39 @@ def _ubu(length: float, keep: float) -> float:
     return linalg.solve_discrete_lyapunov(through @ flow, through @ noise @ through.T + noise)[0, 0]
 
 
+def _swept(length: float, noise: float, keep: float, rows: int, size: int) -> float:
+    """The mean over a sweep of the stationary variance, the answer to each batch's error kept as it is, in float64."""
+    h, batches = (2 * length) ** 0.5, rows // size
+    gamma = -np.log(keep) / h
+    flow = linalg.expm(np.array([[0, 1], [0, -gamma]]) * h / 2)
+    step = flow @ np.array([[1, 0], [-h, 1]]) @ flow
+    alike = -size / (rows - size)
+    errors = noise / length * ((1 - alike) * np.eye(batches) + alike)
+    answer, power, seen = np.zeros((2, batches)), np.eye(2), []
+    for batch in [*range(batches), *reversed(range(batches))]:
+        answer, power = step @ answer, step @ power
+        answer[:, batch] += h * flow[:, 1]
+        seen.append((power, answer @ errors @ answer.T))
+    start = linalg.solve_discrete_lyapunov(power, seen[-1][1])
+    return _ubu(length, keep) + float(np.mean([(p @ start @ p.T + made)[0, 0] for p, made in seen]))
+
+
+@pytest.mark.parametrize(("rows", "size"), [(99, 50), (149, 50), (75, 20), (100, 50), (1000, 50)])
+@pytest.mark.parametrize("length", [1e-2, 1e-4])
+def test_rows_left_over_of_a_sweep_are_noise_that_does_not_cancel(rows, size, length):
+    sampler = SmsUbu(batch_size=size)
+    found = jax.jit(lambda length, noise: sampler.variance_ratio(length, noise, num_data=rows))(length, 10 * length)
+    assert float(found) == pytest.approx(_swept(length, 10 * length, 0.9, rows, size), rel=1e-4)
+
+
+def test_symmetric_sweeps_measure_what_rows_left_over_do():
+    posterior, length = GaussianMean.of(149), 0.01
+    wanted = _swept(length, length * 149**2 / 50 * (1 - 50 / 149) * 149 / 148 / 150, 0.9, 149, 50)
+    assert wanted == pytest.approx(1.179, abs=1e-3)
+    ratio, error = _inspected(SmsUbu(step_size=length * posterior.sd**2, batch_size=50), posterior)
+    assert abs(ratio - wanted) < 4 * error < 0.08
+
+
 @pytest.mark.slow
 def test_symmetric_sweeps_are_followed():
     """Without noise the exact variance of the map; with it what chains show."""

@@ -88,15 +88,13 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
         return jnp.ones(())
 
     @abc.abstractmethod
-    def variance_ratio(
-        self, length: Float[Array, ""], noise: Float[Array, ""], *, num_batches: int
-    ) -> Float[Array, ""]:
+    def variance_ratio(self, length: Float[Array, ""], noise: Float[Array, ""], *, num_data: int) -> Float[Array, ""]:
         """The stationary variance over that of a Gaussian target of precision a, whose gradients have the variance V.
 
         Args:
             length: eta a.
             noise: eta V.
-            num_batches: batches that the data make.
+            num_data: which the batches are taken from.
         """
 
     def inspect(self, posterior: AbstractPosterior, state: S, *, key: PRNGKeyArray) -> Stats:
@@ -112,8 +110,7 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
             return self.gradient(posterior, theta, known.anchor, self.batch(posterior, key=key))[1]
 
         def ratio(curvature: Float[Array, ""], variance: Float[Array, ""]) -> Float[Array, ""]:
-            batches = posterior.num_data // self.batch_size
-            return self.variance_ratio(eta * curvature, eta * variance, num_batches=batches)
+            return self.variance_ratio(eta * curvature, eta * variance, num_data=posterior.num_data)
 
         value, error = jackknife(ratio, gradient_noise(gradient, known.position, metric, key=key))
         return {"variance_ratio": value, "variance_ratio_se": error}

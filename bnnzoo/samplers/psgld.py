@@ -84,8 +84,6 @@ class Psgld(AbstractStochasticGradientSampler[PsgldState]):
     def metric(self, state: PsgldState) -> Float[Array, " dim"]:
         return 1 / (self.damping + jnp.sqrt(state.square))
 
-    def variance_ratio(
-        self, length: Float[Array, ""], noise: Float[Array, ""], *, num_batches: int
-    ) -> Float[Array, ""]:
-        del num_batches
+    def variance_ratio(self, length: Float[Array, ""], noise: Float[Array, ""], *, num_data: int) -> Float[Array, ""]:
+        del num_data
         return langevin_variance_ratio(length, noise)

@@ -68,9 +68,7 @@ class Sghmc(AbstractStochasticGradientSampler[SghmcState]):
         stats = {"lp_estimate": lp_estimate, "diverging": ~finite, "step_size": eta}
         return SghmcState(position, momentum, state.count + 1, state.anchor), stats
 
-    def variance_ratio(
-        self, length: Float[Array, ""], noise: Float[Array, ""], *, num_batches: int
-    ) -> Float[Array, ""]:
-        del num_batches
+    def variance_ratio(self, length: Float[Array, ""], noise: Float[Array, ""], *, num_data: int) -> Float[Array, ""]:
+        del num_data
         more = noise * (1 + self.momentum) / (2 * (1 - self.momentum)) / jnp.maximum(1 - length / 2, 0.0)
         return jnp.where(length < 2, 1 + more, jnp.inf)

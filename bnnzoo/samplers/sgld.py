@@ -100,8 +100,6 @@ class Sgld(AbstractStochasticGradientSampler[SgldState]):
                 "smaller share, or a longer --sampler.cycle"
             )
 
-    def variance_ratio(
-        self, length: Float[Array, ""], noise: Float[Array, ""], *, num_batches: int
-    ) -> Float[Array, ""]:
-        del num_batches
+    def variance_ratio(self, length: Float[Array, ""], noise: Float[Array, ""], *, num_data: int) -> Float[Array, ""]:
+        del num_data
         return langevin_variance_ratio(length, noise)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from annotated_types import Gt, Lt
-from jaxtyping import Array, Float, PRNGKeyArray, UInt32
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, UInt32
 from typing_extensions import Doc
 
 from bnnzoo.errors import UsageError
@@ -20,8 +20,21 @@ from bnnzoo.samplers._stochastic_gradient import AbstractStochasticGradientSampl
 from bnnzoo.samplers.base import Exactness, Stats
 from bnnzoo.samplers.kernel import choose, standard_normal
 
-_SWEEPS = 32
-"""Over which the answer to the batches' errors is averaged."""
+
+class _Sweep(NamedTuple):
+    """What is known of the answer to errors at a place of a sweep."""
+
+    power: Float[Array, "2 2"]
+    """Of the step: what is left of the answer to earlier sweeps."""
+    mean: Float[Array, "2"]
+    """Of the answers to each of the batches."""
+    spread: Float[Array, "2 2"]
+    """The sum of their squares about it."""
+    first: Float[Array, "2"]
+    """The first answer to the batch that is next on the way back."""
+    within: Float[Array, ""]
+    kept: Float[Array, "2 2"]
+    """Sums over the places so far: of the position's variance by this sweep's errors, of the power's squared row."""
 
 
 class SmsUbuState(eqx.Module):
@@ -99,39 +112,58 @@ class SmsUbu(AbstractStochasticGradientSampler[SmsUbuState]):
         noise_theta = both / jnp.sqrt(var_p) * first + jnp.sqrt(var_theta - both**2 / var_p) * second
         return theta + time / a * (lost * p + noise_theta), (1 - lost) * p + noise_p
 
-    def variance_ratio(
-        self, length: Float[Array, ""], noise: Float[Array, ""], *, num_batches: int
-    ) -> Float[Array, ""]:
-        """Of the linear map that a step is on a Gaussian target: by its own noise, and by errors that sum to zero.
+    def variance_ratio(self, length: Float[Array, ""], noise: Float[Array, ""], *, num_data: int) -> Float[Array, ""]:
+        """Of the linear map that a step is on a Gaussian target: by its own noise, and by the batches' errors.
 
-        theta is in units of the target's standard deviation and h = sqrt(2 eta a). The answer to the batches' errors
-        is followed over sweeps; nothing is known of it in closed form.
+        theta is in units of the target's standard deviation and h = sqrt(2 eta a). Without errors the stationary
+        covariance is I + E with E = S E S' + what one step makes of I beyond I, in which orders of h cancel on paper:
+        in float32 their difference would be rounding.
         """
         h = jnp.sqrt(2 * length)
         a = -jnp.log(jnp.asarray(self.momentum, h.dtype)) / 2
         lost, time = -jnp.expm1(-a), h / 2 / a
-        flow = jnp.stack([jnp.stack([jnp.ones_like(h), time * lost]), jnp.stack([jnp.zeros_like(h), 1 - lost])])
-        var_theta = time**2 * (2 * a - 2 * lost - lost**2)
-        both = time * lost**2
-        spread = jnp.stack([jnp.stack([var_theta, both]), jnp.stack([both, -jnp.expm1(-2 * a)])])
-        kick = jnp.eye(2).at[1, 0].set(-h)
-        step, through = flow @ kick @ flow, flow @ kick
-        fresh = through @ spread @ through.T + spread
-        own = jnp.linalg.solve(jnp.eye(4) - jnp.kron(step, step), fresh.reshape(4))[0]
-        # Of a sweep's batches the errors are independent, but for their sum.
-        errors = jax.random.normal(jax.random.key(0), (_SWEEPS, num_batches))
-        errors = errors - jnp.mean(errors, 1, keepdims=True) * (num_batches > 1)
-        errors = errors / jnp.std(errors)
-        order = jnp.concatenate([errors, errors[:, ::-1]], 1).reshape(-1)
-
-        def answer(at: Float[Array, "2"], error: Float[Array, ""]) -> tuple[Float[Array, "2"], Float[Array, ""]]:
-            at = step @ at + h * error * flow[:, 1]
-            return at, at[0] ** 2
-
-        squares = jax.lax.scan(answer, jnp.zeros(2), order)[1]
+        flow = _matrix(1.0, time * lost, 0.0, 1 - lost)
+        step = flow @ _matrix(1.0, 0.0, -h, 1.0) @ flow
+        wide, both = 2 * time**2 * (a - lost), time * lost
+        across = both - h * (1 + wide)
+        kicked = _matrix(wide, across, across, h**2 * (1 + wide) - 2 * h * both)
+        own = 1 + _stationary(step, flow @ kicked @ flow.T + _matrix(wide, both, both, 0.0))[0, 0]
+        errors = self._answer(step, h * flow[:, 1], num_data)
         # The eigenvalues of a 2 x 2 matrix with determinant c < 1 lie within the unit circle.
         stable = jnp.abs(jnp.trace(step)) < 1 + jnp.linalg.det(step)
-        return jnp.where(stable, own + noise / length * jnp.mean(squares), jnp.inf)
+        return jnp.where(stable, own + noise / length * errors, jnp.inf)
+
+    def _answer(self, step: Float[Array, "2 2"], push: Float[Array, "2"], num_data: int) -> Float[Array, ""]:
+        """The variance of the answer to batches' errors of variance 1, in the mean over the places of a sweep.
+
+        Of M batches of n out of N data, none twice, the errors have the correlation -n / (N - n). With B the answer
+        [2, M] to each batch's at a place of the sweep, b the mean of its columns, the covariance is
+
+            N / (N - n) sum_k (B_k - b)(B_k - b)' + M (N - M n) / (N - n) b b'
+        """
+        size, left = self.batch_size, num_data - self.batch_size
+        batches = num_data // size
+        if not left:
+            return jnp.zeros(())
+        apart, together = num_data / left, batches * (num_data - batches * size) / left
+
+        def one(carry: _Sweep, again: Bool[Array, ""]) -> tuple[_Sweep, None]:
+            # On the way back a batch's first answer is there: of the last one just made, of each other two steps older.
+            old = step @ (jnp.where(again, carry.first, 0.0) - carry.mean)
+            mean = step @ carry.mean + push / batches
+            both = jnp.outer(old, push)
+            spread = step @ carry.spread @ step.T + both + both.T + (1 - 1 / batches) * jnp.outer(push, push)
+            first = jnp.where(again, step @ (step @ carry.first), carry.first)
+            power = step @ carry.power
+            within = carry.within + apart * spread[0, 0] + together * mean[0] ** 2
+            kept = carry.kept + jnp.outer(power[0], power[0])
+            return _Sweep(power, mean, spread, first, within, kept), None
+
+        nothing = jnp.zeros_like(step)
+        start = _Sweep(jnp.eye(2), 0 * push, nothing, push, jnp.zeros(()), nothing)
+        end, _ = jax.lax.scan(one, start, jnp.arange(2 * batches) >= batches)
+        between = _stationary(end.power, apart * end.spread + together * jnp.outer(end.mean, end.mean))
+        return (end.within + jnp.sum(between * end.kept)) / (2 * batches)
 
     def check(self, posterior: AbstractPosterior) -> None:
         super().check(posterior)
@@ -140,3 +172,12 @@ class SmsUbu(AbstractStochasticGradientSampler[SmsUbuState]):
                 f"--sampler.batch-size: {self.batch_size} different data a batch, but there are {posterior.num_data}; "
                 f"use at most {posterior.num_data}"
             )
+
+
+def _matrix(*entries: Array | float) -> Float[Array, "2 2"]:
+    return jnp.stack([jnp.asarray(e, jnp.zeros(()).dtype) for e in entries]).reshape(2, 2)
+
+
+def _stationary(step: Float[Array, "2 2"], fresh: Float[Array, "2 2"]) -> Float[Array, "2 2"]:
+    """P = step P step' + fresh."""
+    return jnp.linalg.solve(jnp.eye(4) - jnp.kron(step, step), fresh.reshape(4)).reshape(2, 2)
