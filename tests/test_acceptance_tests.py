@@ -266,8 +266,18 @@ def test_barkers_findings():
 def test_a_control_variate_takes_the_noise_off(order):
     """A Gaussian mean's differences are linear in theta up to a constant: no noise is left at first order."""
     posterior = GaussianMean.of(N)
-    sampler = MinibatchBarker(step_size=posterior.sd, batch_size=20, control_variate=order)
+    sampler = MinibatchBarker(step_size=posterior.sd, control_variate=order)
     state = sampler.init(posterior, jnp.asarray([0.1]), num_warmup=0, key=jax.random.key(0))
     _, stats_ = eqx.filter_jit(sampler.step)(posterior, state, key=jax.random.key(1))
     assert float(stats_["sigma2"]) < 1e-4
-    assert float(stats_["rows_seen"]) == 20
+    assert float(stats_["rows_seen"]) == 50
+
+
+@pytest.mark.parametrize(
+    ("seen", "total", "enough"), [(6, 100, False), (49, 100, False), (50, 100, True), (8, 8, True)]
+)
+def test_barkers_test_is_not_asked_before_its_variance_is_known(seen, total, enough):
+    """To stop at the first small estimate of sigma2 is to choose batches that look narrower than the data."""
+    one = jnp.ones(())
+    estimate = Estimate(one, one / 10, one, one, seen * one, total, jnp.asarray(3))
+    assert bool(MinibatchBarker(batch_size=2).enough(estimate, one / 2)) is enough

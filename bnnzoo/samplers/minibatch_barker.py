@@ -20,6 +20,10 @@ MOST_ERROR = 0.004
 """Mean error of the acceptance probability. Of its log odds it is up to four times that, which is then what the penalty
 is allowed of its log ratio (`_regime.MOST_SKEW_BIAS`)."""
 
+_FEWEST = 50
+"""Rows before which the test is not asked: sigma2 is an estimate, and to stop where it comes out small is to choose
+batches whose spread is too small. From here on that is one or two per cent of the log odds."""
+
 
 class MinibatchBarker(AbstractSequentialTest):
     """Draws from the posterior, to the order of the noise's normality, looking at a batch that grows until it suffices.
@@ -30,8 +34,8 @@ class MinibatchBarker(AbstractSequentialTest):
 
         accept where D_batch + X_nc + X_corr > 0,   X_nc ~ N(0, 1 - sigma2),   N(0, 1) + X_corr logistic,
 
-    and rows are added until sigma2 < 1. With X_nc and X_corr averaged over, that is an acceptance probability
-    (`_correction`). Exact for normal noise of known variance, but for the correction's own error, 2e-7 of a
+    and rows are added until there are 50 and sigma2 < 1. With X_nc and X_corr averaged over, that is an acceptance
+    probability (`_correction`). Exact for normal noise of known variance, but for the correction's own error, 2e-7 of a
     probability. `test_error` is that and, to leading order, the error by the noise's skewness,
     |skewness| sigma^3 / 6 times 1/8, the largest third derivative of 1 / (1 + e^-D).
     """
@@ -40,7 +44,7 @@ class MinibatchBarker(AbstractSequentialTest):
 
     def enough(self, estimate: Estimate, u: Float[Array, ""]) -> Bool[Array, ""]:
         del u
-        return estimate.sigma2 < 1
+        return (estimate.sigma2 < 1) & (estimate.seen >= min(_FEWEST, estimate.total))
 
     def judge(self, estimate: Estimate, u: Float[Array, ""]) -> Verdict:
         rate = barker_rate(estimate.log_ratio, estimate.sigma2)
