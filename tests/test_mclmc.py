@@ -9,6 +9,10 @@ import pytest
 from jaxtyping import Array
 
 import bnnzoo
+from bnnzoo.models import Linear
+from bnnzoo.posterior import NetworkPosterior
+from bnnzoo.posterior.likelihoods import Gaussian
+from bnnzoo.posterior.priors import Normal
 from bnnzoo.samplers import Mclmc
 from bnnzoo.samplers.mclmc import _turned
 from bnnzoo.samplers.metric import Metric
@@ -49,6 +53,19 @@ def test_it_reaches_the_energy_variance_it_was_asked_for():
         errors = np.concatenate([c.stats["energy_error"] for c in found if c.phase == "sampling"], 1)
         per_parameter = np.mean(errors**2) / TARGET.posterior.layout.dim
         assert wanted / 3 < per_parameter < wanted * 3
+
+
+def test_the_energy_error_of_many_data_is_not_that_of_rounding():
+    """Residuals of 30 standard deviations: the log density is near -1e6, whose float32 neighbours are 0.06 apart."""
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(2000, 3)).astype(np.float32), np.repeat([30.0, -30.0], 1000).astype(np.float32)[:, None]
+    network = Linear().build((3,), 1, key=jax.random.key(0))
+    posterior, sampler = NetworkPosterior.of(network, Gaussian(scale=1.0), Normal(), x, y), Mclmc(step_size=2e-4)
+    state = sampler.init(posterior, jnp.zeros(4), num_warmup=0, key=jax.random.key(0))
+    step = jax.jit(jax.vmap(lambda key: sampler.step(posterior, state, key=key)[1]))
+    found = step(jax.random.split(jax.random.key(1), 32))
+    assert float(jnp.max(found["lp"])) < -8e5
+    assert float(jnp.sqrt(jnp.mean(found["energy_error"] ** 2))) < 0.01
 
 
 def test_the_metric_is_the_variance_of_what_it_saw():

@@ -1,4 +1,4 @@
-"""What a kernel is written with: the Metropolis step, a choice of states, noise, a state with new values."""
+"""What a kernel is written with: the Metropolis step, a choice of states, noise, new values, a density by its parts."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
+
+from bnnzoo.posterior import AbstractPosterior
 
 S = TypeVar("S")
 
@@ -29,6 +31,22 @@ def metropolis(
 def choose(accepted: Bool[Array, ""], new: PyTree, old: PyTree) -> PyTree:
     """`new` if accepted, else `old`, leaf by leaf; both are computed, so give it only what differs."""
     return jax.tree.map(lambda a, b: jnp.where(accepted, a, b), new, old)
+
+
+def density(
+    posterior: AbstractPosterior, theta: Float[Array, " dim"]
+) -> tuple[Float[Array, ""], Float[Array, " num_data"], Float[Array, " dim"]]:
+    """log prior, log-likelihood by datum, gradient of the log posterior density.
+
+    A difference of two densities is summed from those of the data: of two float32 totals it would be rounding.
+    """
+
+    def log_density(t):
+        log_prior, log_likelihoods = posterior.log_prior(t), posterior.log_likelihoods(t)
+        return log_prior + posterior.likelihood_power * jnp.sum(log_likelihoods), (log_prior, log_likelihoods)
+
+    gradient, (log_prior, log_likelihoods) = jax.grad(log_density, has_aux=True)(theta)
+    return log_prior, log_likelihoods, gradient
 
 
 def standard_normal(like: Float[Array, " dim"], *, key: PRNGKeyArray) -> Float[Array, " dim"]:

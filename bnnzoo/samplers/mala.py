@@ -15,7 +15,7 @@ from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.hyperparameter import Number, number
 from bnnzoo.samplers import _preconditioner
 from bnnzoo.samplers.base import Exactness, Stats
-from bnnzoo.samplers.kernel import choose, metropolis, standard_normal
+from bnnzoo.samplers.kernel import choose, density, metropolis, standard_normal
 from bnnzoo.samplers.statistics import LOG_DENSITY, METROPOLIS, Statistic
 
 
@@ -47,7 +47,7 @@ class Mala(_preconditioner.AbstractPreconditionedSampler[MalaState]):
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
     ) -> MalaState:
         del key
-        log_prior, log_likelihoods, gradient = _density(posterior, theta)
+        log_prior, log_likelihoods, gradient = density(posterior, theta)
         return MalaState(
             theta,
             log_prior,
@@ -63,7 +63,7 @@ class Mala(_preconditioner.AbstractPreconditionedSampler[MalaState]):
         eps = standard_normal(state.position, key=key_propose)
         forward = shape.project(state.gradient)
         proposal = state.position + shape.correlate(eta * forward + jnp.sqrt(2 * eta) * eps)
-        log_prior, log_likelihoods, gradient = _density(posterior, proposal)
+        log_prior, log_likelihoods, gradient = density(posterior, proposal)
         reverse = eps + jnp.sqrt(eta / 2) * (forward + shape.project(gradient))
         change = jnp.sum(log_likelihoods - state.log_likelihoods)
         log_ratio = (
@@ -87,16 +87,3 @@ class Mala(_preconditioner.AbstractPreconditionedSampler[MalaState]):
             "diverging": diverging,
             "step_size": state.step_size,
         }
-
-
-def _density(
-    posterior: AbstractPosterior, theta: Float[Array, " dim"]
-) -> tuple[Float[Array, ""], Float[Array, " num_data"], Float[Array, " dim"]]:
-    """log prior, log-likelihood by datum, gradient of the log posterior density."""
-
-    def log_density(t):
-        log_prior, log_likelihoods = posterior.log_prior(t), posterior.log_likelihoods(t)
-        return log_prior + posterior.likelihood_power * jnp.sum(log_likelihoods), (log_prior, log_likelihoods)
-
-    gradient, (log_prior, log_likelihoods) = jax.grad(log_density, has_aux=True)(theta)
-    return log_prior, log_likelihoods, gradient

@@ -16,7 +16,7 @@ from bnnzoo.errors import UsageError
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.hyperparameter import Number, number
 from bnnzoo.samplers.base import AbstractSampler, Exactness, Stats
-from bnnzoo.samplers.kernel import choose, replace, standard_normal
+from bnnzoo.samplers.kernel import choose, density, replace, standard_normal
 from bnnzoo.samplers.metric import Metric, rescaled, shared
 from bnnzoo.samplers.statistics import DIVERGING, LOG_DENSITY, STEP_SIZE, Statistic
 
@@ -35,7 +35,8 @@ class MclmcState(eqx.Module):
     position: Float[Array, " dim"]
     direction: Float[Array, " dim"]
     """Of unit length, in the metric's units: microcanonical chains all have the same speed."""
-    log_density: Float[Array, ""]
+    log_prior: Float[Array, ""]
+    log_likelihoods: Float[Array, " num_data"]
     gradient: Float[Array, " dim"]
     step_size: Float[Array, ""]
     metric: Metric
@@ -81,11 +82,11 @@ class Mclmc(AbstractSampler[MclmcState]):
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
     ) -> MclmcState:
         del num_warmup
-        log_density, gradient = jax.value_and_grad(posterior.log_density)(theta)
+        parts = density(posterior, theta)
         zero = jnp.zeros((), theta.dtype)
         step_size = jnp.asarray(self.step_size, theta.dtype)
         direction = _unit(standard_normal(theta, key=key))
-        return MclmcState(theta, direction, log_density, gradient, step_size, Metric.identity(theta), zero, zero)
+        return MclmcState(theta, direction, *parts, step_size, Metric.identity(theta), zero, zero)
 
     def step(self, posterior: AbstractPosterior, state: MclmcState, *, key: PRNGKeyArray) -> tuple[MclmcState, Stats]:
         noise_key, fresh_key = jax.random.split(key)
@@ -94,22 +95,25 @@ class Mclmc(AbstractSampler[MclmcState]):
         # Half an angle's memory over a path of `length` sqrt(dim): exp(-2 t / L) of the direction's square is kept.
         strength = jnp.sqrt(jnp.expm1(2 * eps / (self.length * dim**0.5)) / dim)
         theta, u = state.position, _unit(state.direction + strength * noise)
-        log_density, gradient = state.log_density, state.gradient
-        kinetic = jnp.zeros_like(log_density)
+        log_prior, log_likelihoods, gradient = state.log_prior, state.log_likelihoods, state.gradient
+        kinetic = jnp.zeros_like(log_prior)
         for impulse, drift in _SPLITTING:
             u, gained = _turned(u, scale * gradient, impulse * eps)
             kinetic += gained
             theta = theta + drift * eps * scale * u
-            log_density, gradient = jax.value_and_grad(posterior.log_density)(theta)
+            log_prior, log_likelihoods, gradient = density(posterior, theta)
         u, gained = _turned(u, scale * gradient, _B * eps)
-        error = kinetic + gained - (log_density - state.log_density)
+        change = posterior.likelihood_power * jnp.sum(log_likelihoods - state.log_likelihoods)
+        error = kinetic + gained - (log_prior - state.log_prior + change)
         within = jnp.square(error) <= _GUARD * self.energy_variance * dim
         taken = within & jnp.all(jnp.isfinite(gradient)) & jnp.all(jnp.isfinite(u))
-        old = (state.position, _unit(standard_normal(u, key=fresh_key)), state.log_density, state.gradient)
-        theta, u, log_density, gradient = choose(taken, (theta, u, log_density, gradient), old)
-        new = replace(state, position=theta, direction=u, log_density=log_density, gradient=gradient)
+        parts = {"log_prior": log_prior, "log_likelihoods": log_likelihoods, "gradient": gradient}
+        moved = {"position": theta, "direction": u, **parts}
+        fresh = _unit(standard_normal(u, key=fresh_key))
+        old = {"position": state.position, "direction": fresh, **{name: getattr(state, name) for name in parts}}
+        new = replace(state, **choose(taken, moved, old))
         stats = {
-            "lp": log_density,
+            "lp": new.log_prior + posterior.likelihood_power * jnp.sum(new.log_likelihoods),
             "energy_error": jnp.where(taken, error, 0.0),
             "diverging": ~taken,
             "step_size": eps,
