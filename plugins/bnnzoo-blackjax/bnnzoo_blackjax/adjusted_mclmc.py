@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
@@ -20,6 +21,10 @@ from bnnzoo_blackjax.kernel import AbstractKernel, KernelState
 if TYPE_CHECKING:
     from blackjax.base import SamplingAlgorithm
 
+_GRADIENTS = 2
+"""Of a step of McLachlan's integrator; the statistic `n_steps` counts gradients, as elsewhere."""
+_LEAST_STEPS = 8
+
 
 class AdjustedMclmc(AbstractKernel):
     """Draws from the posterior: a microcanonical trajectory of random length, then Metropolis.
@@ -35,6 +40,16 @@ class AdjustedMclmc(AbstractKernel):
     length: Annotated[Number, Gt(0), Doc("mean length of a trajectory, in sqrt(dim) standard deviations")] = number(1.0)
     max_steps: Annotated[int, Ge(1), Doc("mean number of steps of a trajectory, at most")] = 500
     target_acceptance: Annotated[Number, Gt(0), Lt(1), Doc("acceptance that warm-up tunes to")] = number(0.9)
+
+    @property
+    def gradients(self) -> int:
+        return _GRADIENTS * (2 * self.max_steps - 1)
+
+    def within(self, gradients: float) -> AdjustedMclmc:
+        affordable = int((gradients / _GRADIENTS + 1) / 2)
+        return dataclasses.replace(
+            self, max_steps=max(min(_LEAST_STEPS, self.max_steps), min(affordable, self.max_steps))
+        )
 
     def check(self, posterior: AbstractPosterior) -> None:
         check_dim(posterior)
@@ -60,4 +75,4 @@ class AdjustedMclmc(AbstractKernel):
         moved, stats = super().step(posterior, keyed, key=key)
         # The state depends on positions alone.
         inner = moved.inner._replace(random_generator_arg=state.inner.random_generator_arg)
-        return replace(moved, inner=inner), stats
+        return replace(moved, inner=inner), {**stats, "n_steps": _GRADIENTS * stats["n_steps"]}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
+import numpy as np
 from annotated_types import Ge, Gt, Lt
 from jaxtyping import Array, Float
 from typing_extensions import Doc
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from blackjax.base import SamplingAlgorithm
 
 Exact = Literal["exact"]
+_LEAST_DEPTH = 4
 
 
 class Nuts(AbstractKernel):
@@ -24,8 +27,16 @@ class Nuts(AbstractKernel):
     exactness: ClassVar[Exact] = "exact"
 
     step_size: Annotated[Number, Gt(0), Doc("of the leapfrog integrator, start value")] = number(0.01)
-    max_tree_depth: Annotated[int, Ge(1), Doc("at most 2^depth leapfrog steps a draw")] = 10
+    max_tree_depth: Annotated[int, Ge(1), Doc("at most 2^depth - 1 leapfrog steps a draw")] = 10
     target_acceptance: Annotated[Number, Gt(0), Lt(1), Doc("acceptance that warm-up tunes to")] = number(0.8)
+
+    @property
+    def gradients(self) -> int:
+        return 2**self.max_tree_depth - 1
+
+    def within(self, gradients: float) -> Nuts:
+        depth = int(np.clip(np.log2(gradients + 1), min(_LEAST_DEPTH, self.max_tree_depth), self.max_tree_depth))
+        return dataclasses.replace(self, max_tree_depth=depth)
 
     def algorithm(
         self, log_density: Callable, step_size: Float[Array, ""], inverse_mass: Float[Array, " dim"]
@@ -43,6 +54,10 @@ class Hmc(AbstractKernel):
     step_size: Annotated[Number, Gt(0), Doc("of the leapfrog integrator, start value")] = number(0.01)
     num_steps: Annotated[int, Ge(1), Doc("leapfrog steps a draw")] = 32
     target_acceptance: Annotated[Number, Gt(0), Lt(1), Doc("acceptance that warm-up tunes to")] = number(0.8)
+
+    @property
+    def gradients(self) -> int:
+        return self.num_steps
 
     def algorithm(
         self, log_density: Callable, step_size: Float[Array, ""], inverse_mass: Float[Array, " dim"]

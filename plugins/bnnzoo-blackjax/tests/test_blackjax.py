@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from bnnzoo_blackjax.adjusted_mclmc import AdjustedMclmc
@@ -71,6 +73,19 @@ def test_chunks_and_resuming_change_no_bit(name):
 def test_they_are_exact(name):
     report = check_sampler(SAMPLERS[name], targets=("correlated-gaussian", "regression", "network"))
     assert report.passed, str(report)
+
+
+def test_a_plan_knows_what_a_step_costs():
+    """The gradients of a step, fewer where they were asked for, and two in each step of McLachlan's integrator."""
+    assert (Hmc(num_steps=7).gradients, Nuts(max_tree_depth=5).gradients) == (7, 31)
+    assert AdjustedMclmc(max_steps=10).gradients == 2 * 19
+    assert Nuts().within(40).max_tree_depth == 5
+    assert AdjustedMclmc().within(100).gradients <= 100
+    posterior, sampler = TARGET.posterior, AdjustedMclmc(step_size=0.1)
+    state = sampler.init(posterior, jnp.zeros(posterior.layout.dim), num_warmup=0, key=jax.random.key(0))
+    stats = jax.jit(lambda key: sampler.step(posterior, state, key=key)[1])(jax.random.key(1))
+    assert int(stats["n_steps"]) % 2 == 0
+    assert sampler.evaluations(posterior, {"n_steps": 6.0}) == 6 * posterior.num_data
 
 
 def test_one_parameter_is_too_few():
