@@ -17,6 +17,7 @@ from bnnzoo.samplers import Austerity, Confidence, MinibatchBarker, _correction
 from bnnzoo.samplers._correction import ERROR, LOG_ODDS_ERROR, barker_rate
 from bnnzoo.samplers._growing_batch import Estimate, Moments, estimated, grown
 from bnnzoo.samplers._sequential_test import AbstractSequentialTest, Verdict
+from bnnzoo.samplers.austerity import _tail
 from bnnzoo.sampling import backend
 
 N = 200
@@ -281,3 +282,11 @@ def test_barkers_test_is_not_asked_before_its_variance_is_known(seen, total, eno
     one = jnp.ones(())
     estimate = Estimate(one, one / 10, one, one, seen * one, total, jnp.asarray(3))
     assert bool(MinibatchBarker(batch_size=2).enough(estimate, one / 2)) is enough
+
+
+@pytest.mark.parametrize("dof", [3, 400, 600, 10**4, 10**5, 10**6])
+def test_the_tail_of_students_t_is_right_for_any_number_of_rows(dof):
+    for t in (0.0, 0.5, 1.645, 3.0):
+        one = jnp.ones(())
+        estimate = Estimate(jnp.float32(2 * t), 4 * one, one, one, (dof + 1) * one, 10**7, jnp.asarray(1))
+        assert float(jax.jit(_tail)(estimate, one)) == pytest.approx(stats.t.sf(t, dof), rel=2e-3)

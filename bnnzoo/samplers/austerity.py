@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 
 import jax.numpy as jnp
 from annotated_types import Gt, Lt
-from jax.scipy.special import betainc
+from jax.scipy.special import betainc, ndtr
 from jaxtyping import Array, Bool, Float
 from typing_extensions import Doc
 
@@ -14,6 +14,9 @@ from bnnzoo.posterior.hyperparameter import Number, number
 from bnnzoo.samplers._growing_batch import Estimate
 from bnnzoo.samplers._sequential_test import AbstractSequentialTest, Verdict
 from bnnzoo.samplers.base import Exactness
+
+_MANY = 500.0
+"""Degrees of freedom beyond which Student's t is taken for a normal law; its tail is then right to four digits."""
 
 
 class Austerity(AbstractSequentialTest):
@@ -44,9 +47,15 @@ class Austerity(AbstractSequentialTest):
 
 
 def _tail(estimate: Estimate, u: Float[Array, ""]) -> Float[Array, ""]:
-    """P(T > |t|) of Student's t with K - 1 degrees of freedom; 0 where there is no noise."""
+    """P(T > |t|) of Student's t with K - 1 degrees of freedom; 0 where there is no noise.
+
+    Of many, by the normal law (Abramowitz and Stegun 1964, 26.7.8): float32 has no incomplete beta function there.
+    """
     dof = jnp.maximum(estimate.seen - 1, 1.0)
     square = (estimate.log_ratio - jnp.log(u)) ** 2
     noise = dof * estimate.sigma2
     share = jnp.where(jnp.isfinite(square), noise / jnp.maximum(noise + square, jnp.finfo(u.dtype).tiny), 0.0)
-    return betainc(dof / 2, 0.5, share) / 2
+    tiny = jnp.finfo(u.dtype).tiny
+    normal = (1 - 1 / (4 * dof)) * jnp.sqrt(square / jnp.maximum(estimate.sigma2 + square / (2 * dof), tiny))
+    many = jnp.where(jnp.isfinite(square), ndtr(-normal), 0.0)
+    return jnp.where(dof > _MANY, many, betainc(jnp.minimum(dof, _MANY) / 2, 0.5, share) / 2)
