@@ -21,6 +21,7 @@ from bnnzoo import zoo
 from bnnzoo.errors import BnnzooWarning, InterruptedRunError, UsageError
 from bnnzoo.models import Cnn, Linear, Mlp
 from bnnzoo.posterior import NetworkPosterior
+from bnnzoo.posterior.layout import network_layout
 from bnnzoo.posterior.likelihoods import Categorical, Gaussian
 from bnnzoo.posterior.numpyro import NumpyroPosterior
 from bnnzoo.posterior.priors import Hierarchical, Normal, ScaleMixture
@@ -28,6 +29,7 @@ from bnnzoo.posterior.priors import Laplace as LaplacePrior
 from bnnzoo.recipe import Recipe
 from bnnzoo.samplers import Bbb, Dropout, Ensemble, Laplace, Swag, _curvature, _local, _training
 from bnnzoo.samplers.bbb import blundell_weight, kl
+from bnnzoo.samplers.dropout import _thinned
 from bnnzoo.sampling import backend
 from bnnzoo.testing.targets import gaussian, regression
 
@@ -104,8 +106,6 @@ def test_bbb_finds_the_best_mean_field(fields, prior):
     assert np.abs(scale.mean(0) / np.sqrt(np.diag(target.covariance)) - 1).max() > 0.12
 
 
-def test_a_pass_of_parts_is_all_of_the_data():
-    """90 rows in parts of 40: every row once, in the next pass in another order; the parts' mean is the whole's."""
 def test_bbb_draws_from_the_average_of_its_path():
     """A constant rate on batches of two rows never comes to rest; the mean of its second half is near the optimum."""
     target = regression()
@@ -143,6 +143,8 @@ def test_bbb_measures_how_far_its_mean_is_from_the_best():
     assert sampler.findings(target.posterior, {"mean_distance": 0.1}) == ()
 
 
+def test_a_pass_of_parts_is_all_of_the_data():
+    """90 rows in parts of 40: every row once, in the next pass in another order; the parts' mean is the whole's."""
     posterior = _network(rows=90)
     sampler, whole = Bbb(batch_size=40, sampling="partition"), Bbb(batch_size=90)
     state = sampler.init(posterior, jnp.ones(posterior.layout.dim), num_warmup=100, key=jax.random.key(0))
@@ -353,6 +355,42 @@ def test_warm_up_goes_to_the_mode():
     np.testing.assert_allclose((found.mode - target.mean) / sd, 0, atol=0.1)
 
 
+@pytest.mark.parametrize("curvature", ["ggn", "fisher", "hessian"])
+@pytest.mark.parametrize("covariance", ["full", "kronecker", "diagonal"])
+def test_laplace_climbs_to_the_mode_from_where_training_ended(covariance, curvature):
+    if (covariance, curvature) == ("kronecker", "hessian"):
+        return
+    target = regression()
+    sampler = Laplace(covariance=covariance, curvature=curvature)
+    start = jnp.asarray(target.mean + 3 * np.sqrt(np.diag(target.covariance)), jnp.float32)
+
+    @jax.jit
+    def look(theta):
+        state = sampler.init(target.posterior, theta, num_warmup=0, key=jax.random.key(0))
+        return state.mode, sampler.inspect(target.posterior, state, key=jax.random.key(0))
+
+    mode, found = look(start)
+    off = np.asarray(mode, float) - target.mean
+    assert off @ np.linalg.solve(target.covariance, off) < 0.01 * len(off)
+    assert float(found["mode_distance"]) < 0.01 * len(off)
+    if (covariance, curvature) == ("full", "ggn"):
+        assert float(found["log_evidence"]) == pytest.approx(target.log_evidence, abs=2e-3)
+
+
+def test_the_evidence_of_a_gaussian_is_known_beside_its_mode():
+    """Its integral follows from value, slope and curvature anywhere; and one so far off is told."""
+    target = regression()
+    sampler = Laplace(covariance="full")
+    state = sampler.init(target.posterior, jnp.asarray(target.mean, jnp.float32), num_warmup=0, key=jax.random.key(0))
+    away = state.mode + state.factor.draw(jnp.ones(3))
+    found = sampler.inspect(target.posterior, dataclasses.replace(state, mode=away), key=jax.random.key(0))
+    assert float(found["mode_distance"]) == pytest.approx(3, rel=1e-3)
+    assert float(found["log_evidence"]) == pytest.approx(target.log_evidence, abs=5e-3)
+    (told,) = sampler.findings(target.posterior, {"mode_distance": 3.0})
+    assert told.kind == "mode"
+    assert sampler.findings(target.posterior, {"mode_distance": 0.3}) == ()
+
+
 def test_the_gauss_newton_matrix_of_a_softmax_is_the_hessian(monkeypatch):
     """Of a linear model, and whatever the blocks that the data come in."""
     posterior = _network(hidden=())
@@ -392,42 +430,6 @@ def test_a_learned_scale_has_its_exact_curvature():
 def test_data_that_say_little_leave_the_prior(make):
     """Two inputs that are always 0: of their weights, and of nothing else, the Gaussian is the prior."""
     posterior = _network(hidden=(6,), rows=2)
-@pytest.mark.parametrize("curvature", ["ggn", "fisher", "hessian"])
-@pytest.mark.parametrize("covariance", ["full", "kronecker", "diagonal"])
-def test_laplace_climbs_to_the_mode_from_where_training_ended(covariance, curvature):
-    if (covariance, curvature) == ("kronecker", "hessian"):
-        return
-    target = regression()
-    sampler = Laplace(covariance=covariance, curvature=curvature)
-    start = jnp.asarray(target.mean + 3 * np.sqrt(np.diag(target.covariance)), jnp.float32)
-
-    @jax.jit
-    def look(theta):
-        state = sampler.init(target.posterior, theta, num_warmup=0, key=jax.random.key(0))
-        return state.mode, sampler.inspect(target.posterior, state, key=jax.random.key(0))
-
-    mode, found = look(start)
-    off = np.asarray(mode, float) - target.mean
-    assert off @ np.linalg.solve(target.covariance, off) < 0.01 * len(off)
-    assert float(found["mode_distance"]) < 0.01 * len(off)
-    if (covariance, curvature) == ("full", "ggn"):
-        assert float(found["log_evidence"]) == pytest.approx(target.log_evidence, abs=2e-3)
-
-
-def test_the_evidence_of_a_gaussian_is_known_beside_its_mode():
-    """Its integral follows from value, slope and curvature anywhere; and one so far off is told."""
-    target = regression()
-    sampler = Laplace(covariance="full")
-    state = sampler.init(target.posterior, jnp.asarray(target.mean, jnp.float32), num_warmup=0, key=jax.random.key(0))
-    away = state.mode + state.factor.draw(jnp.ones(3))
-    found = sampler.inspect(target.posterior, dataclasses.replace(state, mode=away), key=jax.random.key(0))
-    assert float(found["mode_distance"]) == pytest.approx(3, rel=1e-3)
-    assert float(found["log_evidence"]) == pytest.approx(target.log_evidence, abs=5e-3)
-    (told,) = sampler.findings(target.posterior, {"mode_distance": 3.0})
-    assert told.kind == "mode"
-    assert sampler.findings(target.posterior, {"mode_distance": 0.3}) == ()
-
-
     still = eqx.tree_at(lambda p: p.data.x, posterior, np.zeros_like(posterior.data.x))
     found = _covariance(make, still, 0.5 * jax.random.normal(jax.random.key(0), (posterior.layout.dim,)))
     first = posterior.layout.blocks[0]
@@ -659,6 +661,23 @@ def test_dropout_spares_the_biases_of_convolutions():
     first = posterior.layout.network.blocks[0].name
     assert dropped == {name for name in values if name.endswith("weight")} - {first}
     assert all(np.all(values[name] == 1) for name in set(values) - dropped)
+
+
+class _Signals(eqx.Module):
+    """Convolutions along one axis, with a norm of two."""
+
+    first: eqx.nn.Conv1d
+    norm: eqx.nn.LayerNorm
+    second: eqx.nn.Conv1d
+    last: eqx.nn.Linear
+
+
+def test_dropout_spares_biases_and_norms_that_look_like_weights():
+    keys = jax.random.split(jax.random.key(0), 3)
+    convolutions = (eqx.nn.Conv1d(a, 4, 3, key=key) for a, key in zip((1, 4), keys[:2], strict=True))
+    first, second = convolutions
+    network = _Signals(first, eqx.nn.LayerNorm((4, 6)), second, eqx.nn.Linear(1, 3, key=keys[2]))
+    assert [block.name for block in _thinned(network_layout(network))] == ["second_weight", "last_weight"]
 
 
 def test_dropout_says_what_it_cannot_do():

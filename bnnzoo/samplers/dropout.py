@@ -92,6 +92,8 @@ class Dropout(_training.AbstractTrainedSampler[DropoutState]):
 
 def _thinned(layout: Layout) -> list[Block]:
     """The weights whose inputs are dropped."""
-    # A convolution's bias has the shape (channel, 1, 1).
-    weights = [b for b in layout.network.blocks if len(b.shape) == 2 or prod(b.shape[1:2]) > 1 or prod(b.shape[2:]) > 1]
+    # A convolution's bias has the shape (channel, 1, 1); a norm's scale is shaped as its bias.
+    biases = {(b.layer, b.shape) for b in layout.network.blocks if b.name.endswith("bias")}
+    inner = [b for b in layout.network.blocks if (b.layer, b.shape) not in biases]
+    weights = [b for b in inner if len(b.shape) == 2 or prod(b.shape[1:2]) > 1 or prod(b.shape[2:]) > 1]
     return weights[1:] or weights
