@@ -129,6 +129,15 @@ def test_warm_up_keeps_the_size_that_is_given(name, value):
     assert len(used) > 1
 
 
+def test_one_batch_of_all_data_is_not_made_smaller():
+    """41 to 47 data: of one batch of 40 of them nothing is known of the variance, and every step would be refused."""
+    for num_data in (41, 45, 47):
+        now = Sizes(num_data, 1, True)
+        asks: Any = {"num_data": num_data, "sampling": "disjoint", "budget": 10_000, "batches": 1, "fewest": 2}
+        asks |= {"target_acceptance": 0.45, "target_sigma2": 1.5, "least_factor": 0.0}
+        assert resized(now, seen(0.0, 0.5), **asks) == now
+
+
 def test_batch_means_of_all_data_move_whatever_their_number():
     """23 data are one batch: its variance over batches is not a number, and its noise is none."""
     posterior = GaussianMean.of(23)

@@ -141,7 +141,9 @@ def resized(
             return whole(num_data)
         used = num_data
     if size is None:
-        return split(used, batches, disjoint=disjoint)
+        chosen = split(used, batches, disjoint=disjoint)
+        # Of all data one batch will do; of fewer it has no spread.
+        return now if chosen.batches < fewest and now.used == num_data else chosen
     most = num_data // size if disjoint else used
     if most < fewest and size < num_data:
         return Sizes(size, fewest, False)
