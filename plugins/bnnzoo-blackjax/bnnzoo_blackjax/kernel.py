@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
@@ -84,7 +85,16 @@ class AbstractKernel(AbstractSampler[KernelState]):
         stats |= {
             ours.name: jnp.asarray(getattr(info, name)) for name, ours in _REPORTED.items() if hasattr(info, name)
         }
-        return replace(state, inner=alike(inner, state.inner)), stats
+        # A ratio of infinities is no number: such a proposal is refused, whatever the kernel made of it.
+        rate = stats["acceptance_rate"]
+        lost = ~jnp.isfinite(inner.logdensity) | jnp.isnan(rate)
+        stats["diverging"] = stats.get("diverging", False) | lost
+        stats["acceptance_rate"] = jnp.where(lost, 0.0, rate)
+        stats["lp"] = jnp.where(lost, state.inner.logdensity, inner.logdensity)
+        if "accepted" in stats:
+            stats["accepted"] = stats["accepted"] & ~lost
+        inner = alike(inner, state.inner)
+        return replace(state, inner=jax.tree.map(lambda new, old: jnp.where(lost, old, new), inner, state.inner)), stats
 
     def warmup_step(
         self, posterior: AbstractPosterior, state: KernelState, *, key: PRNGKeyArray

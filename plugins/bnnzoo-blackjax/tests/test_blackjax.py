@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
 
@@ -86,6 +87,27 @@ def test_a_plan_knows_what_a_step_costs():
     stats = jax.jit(lambda key: sampler.step(posterior, state, key=key)[1])(jax.random.key(1))
     assert int(stats["n_steps"]) % 2 == 0
     assert sampler.evaluations(posterior, {"n_steps": 6.0}) == 6 * posterior.num_data
+
+
+def test_a_proposal_without_density_is_refused_and_told():
+    target = TARGETS["regression"]()
+
+    class Hole(type(target.posterior)):
+        def log_prior(self, theta):
+            return jnp.where(theta[0] > target.mean[0], jnp.nan, super().log_prior(theta))
+
+    posterior = Hole(**{f.name: getattr(target.posterior, f.name) for f in dataclasses.fields(target.posterior)})
+    sampler = Barker(step_size=float(np.sqrt(target.covariance[0, 0])))
+    start = jnp.asarray(target.mean - 0.1, jnp.float32)
+    state = sampler.init(posterior, start, num_warmup=0, key=jax.random.key(0))
+    found = jax.jit(jax.vmap(lambda key: sampler.step(posterior, state, key=key)))(
+        jax.random.split(jax.random.key(1), 200)
+    )
+    moved, stats = found
+    assert (moved.position[:, 0] <= target.mean[0]).all()
+    assert stats["diverging"].any()
+    assert not stats["accepted"][stats["diverging"]].any()
+    assert (stats["acceptance_rate"][stats["diverging"]] == 0).all()
 
 
 def test_one_parameter_is_too_few():
