@@ -44,6 +44,7 @@ SAME = ("module", "text", "before", "after")
 TRAINED = "likelihood_power approximate"
 TESTS = {
     "samplers/_batch_sizes": "batch_sizes_auto penalty_identities",
+    "samplers/_climb": TRAINED,
     "samplers/_conjugate": "gibbs",
     "samplers/_triangle": "gibbs evidence",
     "samplers/_control_variate": "control_variates likelihood_power langevin",
