@@ -255,7 +255,7 @@ def _mala(patch: Patch) -> None:
 
     from bnnzoo.samplers import mala
 
-    density, metropolis, step, current = mala._density, mala.metropolis, mala.Mala.step, {}
+    density, metropolis, step, current = mala.density, mala.metropolis, mala.Mala.step, {}
 
     def wrong_step(self: Any, posterior: Any, state: Any, *, key: Any) -> Any:
         current.update(posterior=posterior, state=state)
@@ -272,7 +272,7 @@ def _mala(patch: Patch) -> None:
         return metropolis(2 * (prior - state.log_prior + change) - log_ratio, key=key)
 
     patch.setattr(mala.Mala, "step", wrong_step)
-    patch.setattr(mala, "_density", told)
+    patch.setattr(mala, "density", told)
     patch.setattr(mala, "metropolis", reversed_ratio)
 
 

@@ -26,6 +26,7 @@ from bnnzoo.posterior.likelihoods import Categorical, Gaussian
 from bnnzoo.posterior.numpyro import NumpyroPosterior
 from bnnzoo.posterior.priors import Hierarchical, Normal, ScaleMixture
 from bnnzoo.posterior.priors import Laplace as LaplacePrior
+from bnnzoo.progress import Progress
 from bnnzoo.recipe import Recipe
 from bnnzoo.samplers import Bbb, Dropout, Ensemble, Laplace, Swag, _curvature, _local, _training
 from bnnzoo.samplers.bbb import blundell_weight, kl
@@ -501,7 +502,7 @@ def test_any_posterior_has_its_hessian(covariance):
 
 
 def _laplace_recipe(**more: Any) -> Recipe:
-    return tiny.recipe("laplace", "mlp", **{"model.hidden": "4", "warmup": 20, "likelihood.scale": "learned", **more})
+    return tiny.recipe("laplace", "mlp", **{"model.hidden": "4", "warmup": 2000, "likelihood.scale": "learned", **more})
 
 
 def _by_hand(run: bnnzoo.Run, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -542,9 +543,13 @@ def test_predictions_from_the_file_are_linearised(tmp_path):
 
 def test_an_unfinished_run_and_its_rest_are_linearised(tmp_path):
     out = tmp_path / "run.nc"
-    polls = iter([0] * 3)
+    seen: list[Progress] = []
+
+    def stop() -> int:
+        return 15 if seen[-1].phase == "sampling" and seen[-1].done else 0
+
     with pytest.raises(InterruptedRunError):
-        zoo.run_recipe(_laplace_recipe(draws=5000), out=out, stop=lambda: next(polls, 15))
+        zoo.run_recipe(_laplace_recipe(draws=5000), out=out, observer=seen.append, stop=stop)
     part = bnnzoo.open(out)
     x = part.posterior["constant_data"]["x_test"].values[:6]
     assert 0 < part.attributes["draws_done"] < 5000

@@ -57,7 +57,7 @@ def test_the_end_of_no_budget_is_refused(more):
 def test_what_is_shown_leaves_to_the_budget_what_nobody_asked_for(tmp_path, monkeypatch):
     """Written out it would be asked for, and the run of what is shown another one."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "houses.csv").write_text("size,price\n" + "".join(f"{i},{i * i % 7}.5\n" for i in range(30)))
+    (tmp_path / "houses.csv").write_text("size,price\n" + "".join(f"{i // 2},{i * i % 7}.5\n" for i in range(30)))
 
     def shown(**options):
         recipe = resolve("mlp", "nuts", options={"data": "houses.csv", **options})

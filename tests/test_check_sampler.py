@@ -262,7 +262,8 @@ def test_a_wrong_sampler_fails_with_the_sign_of_its_bias(name):
 
 @pytest.mark.parametrize(("forgets", "size"), [("power", -0.6), ("prior", 1.0)])
 def test_a_sampler_that_forgets_the_power_or_the_prior_fails(forgets, size):
-    assert check_sampler(Langevin(forgets=forgets), targets=["gaussian"]).passed == (forgets == "power")
+    """The target that it takes: on one of power 1 and many data both are right, or nearly."""
+    assert check_sampler(Langevin(forgets=forgets), targets=["gaussian"]).passed
     report = check_sampler(Langevin(forgets=forgets), targets=["tempered"])
     assert only_variance(report, "tempered").effect == pytest.approx(size, rel=0.3)
     assert not report.passed

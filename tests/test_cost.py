@@ -32,7 +32,7 @@ def test_the_start_counts_whatever_the_posterior(tmp_path, monkeypatch):
 
     def train(posterior, thetas, **_):
         clock[0] += 1000.0
-        yield np.full(len(thetas), 100, np.int32), np.asarray(thetas)
+        yield start.Trained(np.full(len(thetas), 100, np.int32), np.asarray(thetas), np.zeros(len(thetas)))
 
     monkeypatch.setattr(origin, "train", train)
     monkeypatch.setattr(launch, "time", SimpleNamespace(perf_counter=lambda: clock[0]))

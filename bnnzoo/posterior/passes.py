@@ -74,7 +74,7 @@ def _widest(data: PyTree, function: Callable[[PyTree], Array]) -> int:
         sizes = [a.size // _LOOK for a in made if _LOOK in getattr(a, "shape", ())]
         return max([1, *sizes, *(of(inner) for inner in subjaxprs(jaxpr))])
 
-    rows = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((_LOOK, *leaf.shape[1:]), leaf.dtype), data)
+    rows = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((_LOOK, *leaf.shape[1:]), jnp.result_type(leaf)), data)
     inputs = max(prod(leaf.shape[1:]) for leaf in jax.tree.leaves(data))
     return max(inputs, of(jax.make_jaxpr(function)(rows).jaxpr))
 
