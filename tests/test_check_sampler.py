@@ -280,7 +280,7 @@ def test_a_frozen_sampler_fails_whether_it_says_so_or_not():
     silent = check_sampler(Langevin(moves=False, says=False), targets=["gaussian"], warmup=45, draws=256)
     assert not silent.passed
     assert only_variance(silent, "gaussian").effect > 2
-    honest = check_sampler(Langevin(moves=False), targets=["gaussian"], warmup=45, draws=3000)
+    honest = check_sampler(Langevin(moves=False), targets=["gaussian"], warmup=45, draws=256)
     assert not honest.passed
     assert re.search("no proposal accepted for [0-9]+ steps", honest.verdict)
     assert honest.outcomes[0].state == "stopped"

@@ -165,7 +165,10 @@ def _check(
                 enough = _resolution(rows) <= (RESOLUTION if spent < PATIENCE else COARSEST)
             if enough:
                 break
-        if first:
+        if sums.get("accepted") == 0 == sums.get("acceptance_rate"):
+            # Of its own accord a run of the zoo stops at a chunk's end only, and that depends on the clock.
+            stopped = f"no proposal accepted for {taken} steps"
+        elif first:
             stopped = _unkeyed(used, target.posterior, states, keys.settle)
     except BnnzooError as error:
         stopped = str(error)
