@@ -124,6 +124,13 @@ def test_labels_that_differ_in_spaces_are_one_class():
     assert Signature.from_json(data.signature.to_json()) == data.signature
 
 
+def test_a_signature_with_many_faults_is_told_one():
+    """A file of a few megabytes would be a message of hundreds."""
+    with pytest.raises(ValueError, match="feature_names") as found:
+        Signature.from_json('{"feature_names": [' + "1, " * 10_000 + "1]}")
+    assert len(str(found.value)) < 2000
+
+
 def test_data_sets_of_another_task_are_read_for_the_models():
     digits = load("digits")
     like = load("digits", task="regression").signature

@@ -90,8 +90,12 @@ def _key(flag: str) -> str:
 def _refuse_unknown(fields: dict[str, str], named: Named, context: Any) -> None:
     if not fields:
         return
-    known = [text.flag for _, part in named(context.params).values() for text in part.options]
+    parts = named(context.params)
+    known = [text.flag for _, part in parts.values() for text in part.options]
     for flag in fields:
+        kind = _key(flag).partition(".")[0]
+        if kind in context.params and kind not in parts:
+            raise UsageError(f"{flag}: of which {kind}? Name one of `bnnzoo list {kind}s`")
         if _key(flag) not in map(_key, known):
             near = near_names(flag, known, 1)
             hint = f" (did you mean {near[0]}?)" if near else ""

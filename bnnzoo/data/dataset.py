@@ -6,10 +6,11 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple, cast
+from typing import Annotated, Any, Literal, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from pydantic import FailFast, TypeAdapter
 
 from bnnzoo.data.check import check_column_names, finite_float32, refuse_coarse
 from bnnzoo.data.encoding import Encoding
@@ -17,17 +18,19 @@ from bnnzoo.data.targets import training_labels
 from bnnzoo.errors import UsageError
 
 Task = Literal["regression", "classification", "density"]
+_Names = Annotated[tuple[str, ...], FailFast()]
+"""In a file that somebody made up a million of them may be wrong: one message is enough."""
 
 
 class Signature(NamedTuple):
     """What new data must look like to be used with a model trained on a data set."""
 
-    feature_names: tuple[str, ...]
-    shape: tuple[int, ...]  # of one input, without N
+    feature_names: _Names
+    shape: Annotated[tuple[int, ...], FailFast()]  # of one input, without N
     dtype: Literal["float32", "uint8"]
-    target_names: tuple[str, ...]
+    target_names: _Names
     task: Task
-    class_names: tuple[str, ...] = ()
+    class_names: _Names = ()
     encoding: Encoding | None = None
 
     @property
@@ -47,8 +50,6 @@ class Signature(NamedTuple):
         Raises:
             ValueError: for anything else.
         """
-        from pydantic import TypeAdapter
-
         found = TypeAdapter(cls).validate_json(text, strict=True)
         if found.encoding is not None and found.encoding.inputs != found.feature_names:
             raise ValueError("its encoding makes other inputs than it names")

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
+from pydantic import FailFast
 
 from bnnzoo.data.check import did_you_mean, is_coarse
 from bnnzoo.data.columns import Cells, Kind, places_of, quoted
@@ -47,7 +48,7 @@ class Column:
 
     name: str
     kind: Kind = "number"
-    levels: tuple[str, ...] = ()
+    levels: Annotated[tuple[str, ...], FailFast()] = ()
     origin: float = 0.0
     median: float | None = None
     was_missing: bool = False
@@ -63,7 +64,7 @@ class Column:
 class Encoding:
     """The columns that are inputs, in the table's order, and what to do with cells that training did not see."""
 
-    columns: tuple[Column, ...]
+    columns: Annotated[tuple[Column, ...], FailFast()]
     missing: Missing = "error"
     unseen: Unseen = "error"
 
