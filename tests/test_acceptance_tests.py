@@ -146,7 +146,7 @@ def test_minibatch_barker_keeps_the_posterior(size, chains):
     assert agrees(found)
     assert 0 < means["sigma2"] < 1
     assert means["rows_seen"] < N
-    assert 0 < means["grown"] < 1
+    assert means["grown"] == 1 if size < 50 else 0 < means["grown"] < 1
     assert not MinibatchBarker(batch_size=size).findings(GaussianMean.of(N), means)
 
 
