@@ -371,9 +371,9 @@ def test_command_used_wrongly_is_one_line(words, said, capsys):
 # ---- every registered sampler --------------------------------------------------------------------
 
 
-UNSEEN = ("confidence", "mclmc", "minibatch-barker")
-"""Biased by what is known of them, but by less than a check sees: the bound waits for most of the rows; an energy that
-moves so little makes variances 3 % too small; chains mix so slowly that a bias of 10 % would not be found."""
+UNSEEN = ("confidence", "minibatch-barker")
+"""Biased by what is known of them, but by less than a check sees: the bound waits for most of the rows; chains mix so
+slowly that a bias of 10 % would not be found."""
 
 
 UNDECIDED = {"minibatch-barker": {"network"}}
@@ -389,7 +389,12 @@ def test_every_registered_sampler_is_what_it_says(name):
     report = check_sampler(registry.load("samplers", name)(**settings))
     undecided = {outcome.target for outcome in report.outcomes if outcome.state == "undecided"}
     nothing_found = all(row.passed for row in report.rows)
-    assert nothing_found == (entry.exactness in ("exact", "noise-corrected") or name in UNSEEN), str(report)
+    if name == "mclmc":
+        # The network's variances are 3 to 5 % too small, which is about what a check sees.
+        off = [row for row in report.rows if not row.passed]
+        assert all(row.target == "network" and -0.1 < row.effect < 0 for row in off), str(report)
+    else:
+        assert nothing_found == (entry.exactness in ("exact", "noise-corrected") or name in UNSEEN), str(report)
     assert report.passed == (nothing_found and not undecided)
     if nothing_found:
         assert undecided <= UNDECIDED.get(name, set())
