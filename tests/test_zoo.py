@@ -76,6 +76,7 @@ def _check_resume(recipe: Recipe, whole: bnnzoo.Run, polls: tuple[int, ...], fol
         assert not store.parts_folder(out).exists()
 
 
+@pytest.mark.filterwarnings("ignore:regime")  # so few steps of bbb find no best mean
 @tiny.EACH
 def test_an_interrupted_run_resumes_to_the_same_bits(sampler, whole, tmp_path):
     """Stopped in warm-up, and while sampling."""
@@ -176,6 +177,7 @@ def test_another_environment_does_not_resume_silently(whole, tmp_path, monkeypat
 # ---- the file ------------------------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("ignore:regime")  # so few steps of bbb find no best mean
 @tiny.EACH
 def test_the_file_keeps_the_contract(sampler, whole):
     run = whole(sampler)
