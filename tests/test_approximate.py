@@ -127,6 +127,23 @@ def test_bbb_draws_from_the_average_of_its_path():
     assert off[0] < off[1] / 2
 
 
+def test_the_average_of_a_falling_rate_is_of_the_end():
+    """Before, q still moves, and its average would lag behind it."""
+    posterior = _network(rows=40)
+    sampler = Bbb(batch_size=40, learning_rate=0.05)
+    state = sampler.init(posterior, jnp.ones(posterior.layout.dim), num_warmup=161, key=jax.random.key(0))
+    keys = jax.random.split(jax.random.key(1), 161)
+
+    @jax.jit
+    def trained(state):
+        return jax.lax.scan(lambda s, k: ((new := sampler.warmup_step(posterior, s, key=k)[0]), new.mean), state, keys)
+
+    end, path = trained(state)
+    settled = sampler.settle(posterior, end, final=True, key=jax.random.key(0))
+    np.testing.assert_allclose(settled.mean, path[-21:].mean(0), atol=1e-4)
+    assert np.abs(settled.mean - path[-80:].mean(0)).max() > 1e-2
+
+
 def test_bbb_measures_how_far_its_mean_is_from_the_best():
     """Of a Gaussian with precision P: in units of q's scale the mean's error e is scale P e, without noise."""
     target = regression()
@@ -379,14 +396,17 @@ def test_laplace_climbs_to_the_mode_from_where_training_ended(covariance, curvat
 
 
 def test_the_evidence_of_a_gaussian_is_known_beside_its_mode():
-    """Its integral follows from value, slope and curvature anywhere; and one so far off is told."""
+    """Its integral follows from value, slope and curvature; far off the slope is not counted, and that is told."""
     target = regression()
     sampler = Laplace(covariance="full")
     state = sampler.init(target.posterior, jnp.asarray(target.mean, jnp.float32), num_warmup=0, key=jax.random.key(0))
-    away = state.mode + state.factor.draw(jnp.ones(3))
-    found = sampler.inspect(target.posterior, dataclasses.replace(state, mode=away), key=jax.random.key(0))
-    assert float(found["mode_distance"]) == pytest.approx(3, rel=1e-3)
-    assert float(found["log_evidence"]) == pytest.approx(target.log_evidence, abs=5e-3)
+    for off, counted in ((0.45, True), (1.0, False)):
+        away = state.mode + state.factor.draw(off * jnp.ones(3))
+        found = sampler.inspect(target.posterior, dataclasses.replace(state, mode=away), key=jax.random.key(0))
+        distance = float(found["mode_distance"])
+        assert distance == pytest.approx(3 * off**2, rel=2e-3)
+        known = target.log_evidence - (0 if counted else distance / 2)
+        assert float(found["log_evidence"]) == pytest.approx(known, abs=5e-3)
     (told,) = sampler.findings(target.posterior, {"mode_distance": 3.0})
     assert told.kind == "mode"
     assert sampler.findings(target.posterior, {"mode_distance": 0.3}) == ()

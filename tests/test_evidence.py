@@ -13,9 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
+import tiny
 
 import bnnzoo
-from bnnzoo import cli, comparison
+from bnnzoo import cli, comparison, zoo
 from bnnzoo.errors import UsageError
 from bnnzoo.evaluation import evidence, metrics
 from bnnzoo.evaluation.metrics import Estimate
@@ -124,6 +125,14 @@ def test_laplace_is_exact_where_the_posterior_is_gaussian():
     missing = 0.5 * (np.log(np.diag(precision)).sum() - np.linalg.slogdet(precision)[1])
     assert missing > 0.1
     assert found("diagonal") == pytest.approx(target.log_evidence - missing, abs=2e-3)
+
+
+@pytest.mark.filterwarnings("ignore:regime")
+def test_a_laplace_run_that_found_no_mode_is_not_trusted(tmp_path):
+    words = {"model.hidden": "4", "likelihood.scale": "learned", "draws": 5}
+    found = zoo.run_recipe(tiny.recipe("laplace", "mlp", warmup=5, **words), out=tmp_path / "run.nc").evidence()
+    assert not found.trusted
+    assert "do not trust it" in found.meaning
 
 
 # ---- runs --------------------------------------------------------------------------------------------

@@ -55,6 +55,11 @@ def test_no_sampler_uses_a_key_twice(tmp_path):
     assert len(list(tmp_path.glob("*.nc"))) >= 6
 
 
+def test_no_check_of_a_model_uses_a_key_twice(tmp_path):
+    done = _run('assert cli.run(["check", "model", "mlp", "--model.hidden", "3"]) == 0', tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_a_key_that_is_used_twice_is_seen(tmp_path):
     """The positive control: the same loop with a sampler that draws from its step's key again."""
     done = _run(TWICE, tmp_path)

@@ -231,6 +231,23 @@ def test_poisson_has_no_gradient_that_is_no_number(y, f):
 
 
 @pytest.mark.parametrize("y", [0, 1, 2, 9, 10, 11, 300, 100_000, 1_000_000])
+def test_poisson_keeps_its_digits_for_rare_counts():
+    """No count in a million rows: the differences of one are summed over all, and 1e-5 is all that each has."""
+    outputs = np.array([-14.0, -7.6], np.float32)
+    at = jax.vmap(lambda f: Poisson().log_prob(f[None], jnp.zeros(1)))
+    found = np.asarray(at(jnp.asarray(outputs)) - at(jnp.asarray(outputs + np.float32(0.3))), np.float64)
+    wanted = np.exp(np.asarray(outputs + np.float32(0.3), np.float64)) - np.exp(np.asarray(outputs, np.float64))
+    np.testing.assert_allclose(found, wanted, rtol=2e-6)
+
+
+def test_poisson_of_whole_numbers_is_that_of_the_same_reals():
+    target = np.array([0, 3, 9, 10, 65536, 2_000_000])
+    look = jax.vmap(lambda y: Poisson().log_prob(jnp.array([11.0]), y[None]))
+    bound = jax.vmap(lambda y: Poisson().upper_bound(y[None]))
+    for of in (look, bound):
+        np.testing.assert_array_equal(of(jnp.asarray(target, jnp.int32)), of(jnp.asarray(target, jnp.float32)))
+
+
 def test_poisson_keeps_its_digits_for_large_counts(y):
     target, most = jnp.array([float(y)]), np.longdouble(max(y, 1))
     outputs = (np.log(float(most)) + np.linspace(-2, 2, 41) / float(most) ** 0.5).astype(np.float32)

@@ -80,7 +80,7 @@ def of_run(predictor: Predictor) -> Evidence:
     if "log_q" in stats:
         return _of_bound(predictor)
     if "log_evidence" in inspected:
-        return _of_modes(inspected["log_evidence"], _units(record))
+        return _of_modes(inspected["log_evidence"], _units(record), trusted=about.get("regime_ok") != 0)
     words = f"{about['model']} importance --sampler.proposal laplace" if record.names_a_model else "MODEL importance"
     raise UsageError(
         f"{_name(record)}: evidence: draws by {about['sampler']} do not tell log p(D); type bnnzoo sample {words}, or "
@@ -231,12 +231,14 @@ def _of_bound(predictor: Predictor) -> Evidence:
     return Evidence(best.elbo, best.se, BOUND, meaning, gap=gap)
 
 
-def _of_modes(log_evidence: Sequence[float], log_unit: float) -> Evidence:
+def _of_modes(log_evidence: Sequence[float], log_unit: float, *, trusted: bool) -> Evidence:
     meaning = (
         f"the integral of the Gaussian at the best of {len(log_evidence)} modes; no error is known, other modes are "
         "left out: importance --sampler.proposal laplace has an error"
     )
-    return Evidence(max(log_evidence) + log_unit, math.nan, "Laplace", meaning)
+    if not trusted:
+        meaning = f"{meaning}; the run has not found a mode: do not trust it"
+    return Evidence(max(log_evidence) + log_unit, math.nan, "Laplace", meaning, trusted=trusted)
 
 
 def _log_mean_exp(values: Float[np.ndarray, " draw"]) -> tuple[float, float]:

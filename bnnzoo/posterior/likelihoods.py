@@ -293,7 +293,7 @@ def _poisson_peak(y: Array) -> Array:
 
     Large terms cancel: from ten on Stirling's series, whose next term is below 1e-10.
     """
-    most = jnp.maximum(y, 1)
+    most = jnp.maximum(y, 1.0)
     series = jnp.log(2 * jnp.pi * most) / 2 + (1 / 12 - (1 / 360 - 1 / 1260 / most**2) / most**2) / most
     direct = jax.scipy.special.xlogy(y, most) - most - jax.scipy.special.gammaln(y + 1)
     return jnp.where(y < 10, direct, -series)
@@ -312,9 +312,11 @@ class Poisson(AbstractLikelihood):
 
     def log_prob(self, output: Float[Array, " output"], target: Shaped[Array, "*target"]) -> Float[Array, ""]:
         # y f - e^f - log y!, but about its maximum: the digits of large counts stay, and no gradient is a NaN.
-        most = jnp.maximum(target, 1)
-        away = output - jnp.log(most)
-        return jnp.sum(_poisson_peak(target) - (most * jnp.expm1(away) - target * away))
+        none, most = target == 0, jnp.maximum(target, 1.0)
+        away = jnp.where(none, 0.0, output) - jnp.log(most)
+        some = _poisson_peak(target) - (most * jnp.expm1(away) - target * away)
+        # Of no count -e^f has all its digits, however rare counts are.
+        return jnp.sum(jnp.where(none, -jnp.exp(jnp.where(none, output, 0.0)), some))
 
     def upper_bound(self, target: Float[Array, " target"]) -> Float[Array, ""]:
         return jnp.sum(jnp.where(target > 0, _poisson_peak(target), 0))

@@ -23,7 +23,8 @@ from bnnzoo.samplers.base import Stats
 from bnnzoo.samplers.kernel import replace, standard_normal
 from bnnzoo.samplers.statistics import DIVERGING, Statistic
 
-_PAIRS = 8
+_PAIRS = 2
+"""Passes over all data, twice: the noise of so few is taken off."""
 _FARTHEST = 0.25
 """Mean square of the distance to the best mean a parameter, in standard deviations: half of one."""
 
@@ -35,9 +36,8 @@ class BbbState(eqx.Module):
     adam: _training.Adam
     seed: UInt32[Array, ""]
     """Of the passes' partitions."""
-    seen: Float[Array, ""]
-    """Steps of warm-up so far; from `first` on they are averaged."""
     first: Float[Array, ""]
+    """The step of warm-up from which on mean and rho are averaged."""
     average: tuple[Float[Array, " dim"], Float[Array, " dim"]]
     """Of mean and rho."""
 
@@ -55,8 +55,9 @@ class Bbb(_training.AbstractTrainedSampler[BbbState]):
     Blundell's 2^(M-i) / (2^M - 1), which puts the KL on the first batches of a pass. The KL is in closed form
     where NumPyro knows it (normal priors); else q's entropy is, and the log prior is sampled. `local`
     draws the pre-activations of dense layers, each datum its own (`_local`), in place of one theta for the batch: the
-    same expectation, less noise. Draws are of the average of mean and rho over the second half of warm-up (Polyak and
-    Juditsky 1992). The target is q; a mean field is too narrow wherever the posterior is correlated.
+    same expectation, less noise. Draws are of the average of mean and rho over the end of warm-up (Polyak and Juditsky
+    1992): its second half at a constant rate, its last eighth where the rate falls. The target is q; a mean field is
+    too narrow wherever the posterior is correlated.
     """
 
     statistics: ClassVar[tuple[Statistic, ...]] = (Statistic("elbo_estimate"), DIVERGING, Statistic("log_q"))
@@ -83,8 +84,10 @@ class Bbb(_training.AbstractTrainedSampler[BbbState]):
         del posterior
         rho = jnp.full_like(theta, jnp.log(jnp.expm1(self.scale)))
         adam = _training.Adam.start((theta, rho), num_warmup, constant=self.schedule == "constant")
-        zero = jnp.zeros(())
-        return BbbState(theta, theta, rho, adam, jax.random.bits(key), zero, zero + num_warmup // 2, (theta, rho))
+        # While the rate is large q still moves, and an average lags behind it; a falling one is small in the end only.
+        averaged = num_warmup - num_warmup // 2 if self.schedule == "constant" else -(-num_warmup // 8)
+        first = jnp.asarray(num_warmup - averaged, adam.done.dtype)
+        return BbbState(theta, theta, rho, adam, jax.random.bits(key), first, (theta, rho))
 
     def warmup_step(
         self, posterior: AbstractPosterior, state: BbbState, *, key: PRNGKeyArray
@@ -112,9 +115,9 @@ class Bbb(_training.AbstractTrainedSampler[BbbState]):
         (_, (theta, cost)), gradient = jax.value_and_grad(free_energy, has_aux=True)((state.mean, state.rho))
         adam, (mean, rho), finite = state.adam.descend((state.mean, state.rho), gradient, self.learning_rate)
         stats = {"elbo_estimate": -posterior.num_data * cost, "diverging": ~finite}
-        count = jnp.maximum(state.seen + 1 - state.first, 1.0)
+        count = jnp.maximum(state.adam.done + 1 - state.first, 1.0)
         average = jax.tree.map(lambda old, new: old + (new - old) / count, state.average, (mean, rho))
-        values = {"position": theta, "mean": mean, "rho": rho, "adam": adam, "seen": state.seen + 1, "average": average}
+        values = {"position": theta, "mean": mean, "rho": rho, "adam": adam, "average": average}
         return replace(state, **values), stats
 
     def settle(self, posterior: AbstractPosterior, state: BbbState, *, final: bool, key: PRNGKeyArray) -> BbbState:

@@ -124,15 +124,14 @@ class Laplace(_training.AbstractTrainedSampler[LaplaceState]):
     def inspect(self, posterior: AbstractPosterior, state: LaplaceState, *, key: PRNGKeyArray) -> Stats:
         """`mode_distance`: |F' g|^2, how far the mode is in standard deviations, squared; 0 at it.
 
-        `log_evidence`: the log of the integral of the density that has the point's value and slope, and the curvature.
+        `log_evidence`: the log of the integral of the density that has the point's value and curvature; and its slope
+        where that is small: far from a mode a Gaussian would promise more than there is.
         """
         del key
         volume = len(state.mode) / 2 * jnp.log(2 * jnp.pi) + state.factor.log_det
         distance = jnp.sum(_climb.slope(posterior, state.mode, state.factor) ** 2)
-        return {
-            "log_evidence": posterior.log_density(state.mode) + distance / 2 + volume,
-            "mode_distance": distance,
-        }
+        above = jnp.where(distance <= _FARTHEST * len(state.mode), distance / 2, 0.0)
+        return {"log_evidence": posterior.log_density(state.mode) + above + volume, "mode_distance": distance}
 
     def findings(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> tuple[Finding, ...]:
         distance = means.get("mode_distance", 0.0) / posterior.layout.dim

@@ -242,11 +242,12 @@ def _density(posterior: NetworkPosterior, thetas: Float[Array, "draw dim"], key:
     def look(posterior, thetas, key):
         x, likelihood = jnp.asarray(posterior.data.x), posterior.likelihood_at(thetas[0])
         outputs = posterior.outputs(thetas[0], x)
-        keys = jax.random.split(key, len(outputs))
+        key_targets, key_weights = jax.random.split(key)
+        keys = jax.random.split(key_targets, len(outputs))
         y = jax.vmap(lambda output, key: likelihood.sample(output, key=key))(outputs, keys)
         posterior = dataclasses.replace(posterior, data=Data(x, y))
         gradients = jax.vmap(jax.grad(posterior.log_density))(thetas)
-        weights = jax.random.normal(key, outputs.shape)  # of a sum in which no two outputs cancel
+        weights = jax.random.normal(key_weights, outputs.shape)  # of a sum in which no two outputs cancel
         effects = jax.vmap(jax.grad(lambda theta: jnp.sum(weights * posterior.outputs(theta, x))))(thetas)
         return gradients, effects, jax.vmap(lambda theta: posterior.log_likelihood(theta, posterior.data))(thetas)
 

@@ -86,10 +86,11 @@ class AbstractKernel(AbstractSampler[KernelState]):
             ours.name: jnp.asarray(getattr(info, name)) for name, ours in _REPORTED.items() if hasattr(info, name)
         }
         # A ratio of infinities is no number: such a proposal is refused, whatever the kernel made of it.
-        rate = stats["acceptance_rate"]
-        lost = ~jnp.isfinite(inner.logdensity) | jnp.isnan(rate)
+        lost = ~jnp.isfinite(inner.logdensity)
+        if "acceptance_rate" in stats:
+            lost |= jnp.isnan(stats["acceptance_rate"])
+            stats["acceptance_rate"] = jnp.where(lost, 0.0, stats["acceptance_rate"])
         stats["diverging"] = stats.get("diverging", False) | lost
-        stats["acceptance_rate"] = jnp.where(lost, 0.0, rate)
         stats["lp"] = jnp.where(lost, state.inner.logdensity, inner.logdensity)
         if "accepted" in stats:
             stats["accepted"] = stats["accepted"] & ~lost

@@ -6,6 +6,7 @@ import dataclasses
 import subprocess
 import sys
 
+import blackjax
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -108,6 +109,21 @@ def test_a_proposal_without_density_is_refused_and_told():
     assert stats["diverging"].any()
     assert not stats["accepted"][stats["diverging"]].any()
     assert (stats["acceptance_rate"][stats["diverging"]] == 0).all()
+
+
+def test_a_kernel_that_accepts_always_reports_no_acceptance():
+    class Unadjusted(Barker):
+        def algorithm(self, log_density, step_size, inverse_mass):
+            del inverse_mass
+            return blackjax.mclmc(log_density, L=1.0, step_size=step_size)
+
+    sampler = Unadjusted(step_size=0.1)
+    start = jnp.asarray(TARGET.mean, jnp.float32)
+    state = sampler.init(TARGET.posterior, start, num_warmup=0, key=jax.random.key(0))
+    _, stats = sampler.step(TARGET.posterior, state, key=jax.random.key(1))
+    assert {"lp", "diverging"} <= set(stats)
+    assert "acceptance_rate" not in stats
+    assert not stats["diverging"]
 
 
 def test_one_parameter_is_too_few():
