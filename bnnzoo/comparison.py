@@ -95,6 +95,8 @@ def compare(runs: Sequence[Run | str | Path], *, reference: Run | str | Path | N
         raise UsageError("compare: one run; give two or more, or a --reference")
     names = _names(known)
     tests = [run.test_rows() for run in known]
+    for name, run in zip(names, known, strict=True):
+        run.predictor.record.require_training_rows(f"{name}: compare")
     for name, run, rows in zip(names[1:], known[1:], tests[1:], strict=True):
         if run.attributes["data_sha256"] != known[0].attributes["data_sha256"]:
             raise UsageError(
@@ -206,7 +208,7 @@ def _bayes_factor(first: Compared, second: Compared) -> str:
     error = " (no error is known)" if math.isnan(se) else f" ± {se:.2g}"
     way = "above" if difference > 0 else "below"
     doubted = [one.name for one in (first, second) if not one.numbers["log_evidence_trusted"]]
-    doubt = f"; do not trust it: a few draws of {' and of '.join(doubted)} carry all the weight" if doubted else ""
+    doubt = f"; do not trust it: bnnzoo evidence says why of {' and of '.join(doubted)}" if doubted else ""
     return f"log p(D) of {first.name} is {abs(difference):.3g}{error} {way} that of {second.name}{doubt}"
 
 

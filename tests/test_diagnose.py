@@ -236,6 +236,9 @@ def test_verdicts():
     assert verdict("exact", ()) == "converged"
     assert "biased" in verdict("biased", ())
     assert verdict("exact", judged({**GOOD, "rhat": 2.0})).startswith("not converged: R-hat of predictive means 2, ")
+    # What the file's `converged` says, and the report.
+    wrong = verdict("exact", judged({**GOOD, "diverging": 0.2}))
+    assert wrong.startswith("converged, but did not run right: share of diverging draws 0.2, ")
 
 
 @pytest.mark.parametrize(

@@ -271,9 +271,7 @@ def test_compare_says_whose_evidence_cannot_be_trusted():
         return comparison.Compared(name, {}, {}, numbers)
 
     (words,) = comparison.Comparison([one("a", 1.0, 1.0), one("b", -2.0, 0.0)], []).words
-    assert words == (
-        "log p(D) of a is 3 ± 0.28 above that of b; do not trust it: a few draws of b carry all the weight"
-    )
+    assert words == ("log p(D) of a is 3 ± 0.28 above that of b; do not trust it: bnnzoo evidence says why of b")
     (words,) = comparison.Comparison([one("a", 1.0, 1.0), one("b", -2.0, 1.0)], []).words
     assert "trust" not in words
 

@@ -195,6 +195,24 @@ def _short(coordinator: Coordinator, out: Path, **more: Any) -> bnnzoo.Run:
     return coordinator.sample("linear", "penalty", out=out, **options)
 
 
+@pytest.mark.filterwarnings("ignore::bnnzoo.BnnzooWarning")
+def test_what_needs_the_rows_says_that_they_stayed(tmp_path):
+    """And a page says so in its place; it is written all the same."""
+    parties = {name: Party(tables()[i], tmp_path / name, batch_size=20) for i, name in enumerate("ab")}
+    run = _short(Coordinator(parties), tmp_path / "run.nc", test=tables()[2])
+    asked = [
+        lambda: run.plot("slices"),
+        lambda: run.evaluate(ood="noise", save=False),
+        lambda: bnnzoo.compare([run, run]),
+        lambda: run.predictor.best_draw(),
+    ]
+    for ask in asked:
+        with pytest.raises(bnnzoo.UsageError, match="needs the training rows, and those of this run stayed"):
+            ask()
+    page = run.report(tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "those of this run stayed with their parties" in page
+
+
 def _draws(run: bnnzoo.Run) -> np.ndarray:
     group = run.posterior["posterior"]
     return np.concatenate([group["weight"].values[:, :, 0], group["bias"].values], 2)

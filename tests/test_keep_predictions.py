@@ -65,6 +65,7 @@ def test_it_is_the_run_that_keeps_draws(kind, table, tmp_path):
             np.testing.assert_allclose(said[1], known[1], rtol=1e-3, atol=1e-6, err_msg=said[0])
     predicted = [run.predict(at).select_dtypes("number") for run in (kept, drawn)]
     np.testing.assert_allclose(*predicted, rtol=1e-4, atol=1e-5)
+    assert ("remoteness" in kept.diagnose()) == (kind != "labels")
     assert kept.diagnose()["rhat_of"] or kept.attributes["exactness"] == "approximate"
 
 

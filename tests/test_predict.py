@@ -10,16 +10,19 @@ import jax
 import numpy as np
 import pandas as pd
 import pytest
+import tiny
 import xarray as xr
 from scipy import special, stats
 
 import bnnzoo
+from bnnzoo import zoo
 from bnnzoo.errors import UsageError
 from bnnzoo.evaluation import predictive
 from bnnzoo.models import Linear
 from bnnzoo.posterior import NetworkPosterior, backend
 from bnnzoo.posterior.likelihoods import Bernoulli, Categorical, Gaussian, Heteroscedastic, Mixture, Poisson
 from bnnzoo.posterior.priors import Normal
+from bnnzoo.report import pictures
 
 X = np.random.default_rng(0).normal(size=(5, 2)).astype(np.float32)
 
@@ -285,6 +288,16 @@ def test_several_targets_have_a_prefix():
     assert found["y1_mean"].std() > 20 * found["y0_mean"].std()
     run.evaluate()
     assert run.posterior["posterior_predictive"]["y"].shape == (2, 20, 6, 2)
+
+
+def test_slices_are_the_same_however_many_features_are_looked_at_at_once(monkeypatch, tmp_path):
+    run = zoo.run_recipe(tiny.recipe("random-walk"), out=tmp_path / "run.nc")
+    whole = run.plot("slices")
+    monkeypatch.setattr(pictures, "_AT_ONCE", 3)
+    pd.testing.assert_frame_equal(run.plot("slices").table, whole.table, rtol=1e-5)
+    monkeypatch.setattr(pictures, "_MOST_FEATURES", 9)
+    with pytest.raises(UsageError, match="at most 9 features; here are 10"):
+        run.plot("slices")
 
 
 def test_slices_name_the_class_that_they_are_of():

@@ -116,16 +116,18 @@ def against_data(
     classification: the mean negative log probability of training rows' labels over that of guessing.
     """
     record = predictor.record
-    if not record.names_a_model or record.weights is not None or not record.has_training_rows:
+    if not record.names_a_model or record.weights is not None:
         return {}
     if predictor.classifies:
+        if not record.has_training_rows:
+            return {}
         x, y = record.training_rows(effort.density_rows(predictor, num_probes))
         density = quantities.get(_DENSITY)
         if density is None:
             density = predictor.log_likelihoods(x, y, np.arange(record.shape[1])).sum(2, dtype=np.float64)
         return {"surprise": float(-np.mean(density) / len(x) / np.log(len(predictor.signature.class_names)))}
     targets = record.array("observed_data", "y").astype(np.float64)
-    varied = targets.std(0) > 0
+    varied = targets.std(0) > 0 if len(targets) else np.zeros(1, bool)
     if not varied.any():
         return {}
     means = quantities[_MEANS] + predictor.scaler.y_mean.astype(np.float64)

@@ -113,14 +113,15 @@ def bias(diagnosis: Mapping[str, Any]) -> str:
 
 
 def verdict(exactness: str, found: Sequence[Finding], bias: str = "") -> str:
-    """One line: converged, not converged and why, or why that cannot be said; and the `bias` that is known."""
+    """One line: converged or not, why, or why that cannot be said; what else is wrong; and the `bias` that is known."""
     said = sentences(found)
     if not is_chain(exactness):
         return "; ".join(["not a chain: the draws are of an approximation, and R-hat and ESS say nothing of it", *said])
-    if said:
+    if any(finding.topic == "convergence" for finding in found):
         return f"not converged: {'; '.join(said)}"
     known = f": {bias}" if bias else ""
-    return "converged" + ("" if exactness != "biased" else f", to a biased sampler's own distribution{known}")
+    good = "converged" + ("" if exactness != "biased" else f", to a biased sampler's own distribution{known}")
+    return f"{good}, but did not run right: {'; '.join(said)}" if said else good
 
 
 def ran(diagnosis: Mapping[str, Any], found: Sequence[Finding]) -> Answer:

@@ -64,6 +64,7 @@ def of_run(
         unseen: what of levels that training did not see, as `load_inputs` takes it.
     """
     if isinstance(spec, str) and spec == "noise":
+        predictor.record.require_training_rows("noise in their range")
         outside = noise(predictor.record.array("constant_data", "x"), len(inside))
     else:
         outside = load_inputs(spec, predictor.signature, unseen=unseen)

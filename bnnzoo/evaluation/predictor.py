@@ -317,6 +317,7 @@ class Predictor:
         """The draw of the highest log density, or where the file has none of the highest log-likelihood."""
         if "lp" in self.record.statistics:
             return int(np.argmax(self.record.statistics["lp"]))
+        self.record.require_training_rows("the best draw")
         x, y = self.record.training_rows(_BEST_OF_ROWS)
         chains, count = self.record.shape
         pieces = (np.arange(count)[piece] for piece in predictive.blocks(count, chains * len(x)))

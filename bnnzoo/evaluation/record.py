@@ -174,6 +174,15 @@ class Record:
         """Whether there are any at which a model can be looked at."""
         return self.names_a_model and (self.has_training_rows or self.has_test_rows or self.keeps_predictions)
 
+    def require_training_rows(self, what: str) -> None:
+        """Refuse what cannot be done without them.
+
+        Raises:
+            UsageError: where the file has none.
+        """
+        if not len(self.array("constant_data", "x")):
+            raise UsageError(f"{what} needs the training rows, and those of this run stayed with their parties")
+
     def training_rows(self, most: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Inputs and targets, or at most so many, evenly through the data."""
         x, y = self.array("constant_data", "x"), self.array("observed_data", "y")

@@ -55,6 +55,8 @@ def bands(
                 f"{name}: predicts {', '.join(here.target_names)} from {here.feature_names[0]}, and "
                 f"{next(iter(runs))} {', '.join(like.target_names)} from {like.feature_names[0]}; draw them apart"
             )
+    for predictor in runs.values():
+        predictor.record.require_training_rows("a band")
     rows = {name: predictor.record.training_rows() for name, predictor in runs.items()}
     inputs = {name: x[:, 0].astype(float) for name, (x, _) in rows.items()}
     grid = (

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import Float
 
 from bnnzoo import plots
 from bnnzoo.errors import BnnzooError, UsageError
@@ -22,6 +23,10 @@ from bnnzoo.report.probes import probed
 _MOST_SLICES = 6
 _MOST_TARGETS = 6
 _MOST_ROWS = 5000
+_MOST_FEATURES = 1000
+"""41 points along each are rows with all of them: more would take minutes."""
+_AT_ONCE = 50
+"""Features whose points are predicted at a time, which bounds the memory."""
 
 
 def band(predictor: Predictor, **options: Any) -> Picture:
@@ -49,27 +54,34 @@ def slices(predictor: Predictor, *, target: str | None = None) -> Picture:
         raise UsageError("slices are for features of a table; these inputs are images")
     if has_band(predictor):
         raise UsageError("one input only: the band shows it")
-    x = predictor.record.array("constant_data", "x").astype(float)
+    predictor.record.require_training_rows("slices")
+    x = predictor.record.array("constant_data", "x").astype(np.float32)
+    if x.shape[1] > _MOST_FEATURES:
+        raise UsageError(f"slices are for at most {_MOST_FEATURES} features; here are {x.shape[1]}")
     middle = np.median(x, axis=0)
-    grids = np.stack([around(column, 1.0, 41) for column in x.T])
-    points = np.broadcast_to(middle, (*grids.shape, len(middle))).copy()
-    for feature, grid in enumerate(grids):
-        points[feature, :, feature] = grid
+    grids = np.stack([around(column, 1.0, 41) for column in x.astype(float).T])
+
+    def points(feature: int) -> Float[np.ndarray, "point feature"]:
+        found = np.tile(middle, (grids.shape[1], 1))
+        found[:, feature] = grids[feature]
+        return found
+
     classify = predictor.classifies
     index = _class(predictor, target) if classify else target_index(predictor, target)
-    flat = points.reshape(-1, len(middle))
-    mean = predictor.moments(flat.astype(np.float32)).mean[:, index].reshape(grids.shape)
-    chosen = sorted(np.argsort(-np.ptp(mean, axis=1))[:_MOST_SLICES])
+    some = [range(i, min(i + _AT_ONCE, len(grids))) for i in range(0, len(grids), _AT_ONCE)]
+    means = [predictor.moments(np.concatenate([points(i) for i in part])).mean[:, index] for part in some]
+    mean = np.concatenate(means).reshape(grids.shape)
+    chosen = sorted(np.argsort(-np.ptp(mean, axis=1))[:_MOST_SLICES].tolist())
     found = []
     for feature in chosen:
         if classify:
             weights = predictor.record.weights
-            draws = predictor.functions(points[feature].astype(np.float32))[..., index].reshape(-1, grids.shape[1])
+            draws = predictor.functions(points(feature))[..., index].reshape(-1, grids.shape[1])
             line = np.average(draws, 0, weights)
             copies = draws[predictive.copies(len(draws), weights)]
             quantiles = metrics.quantiles(np.sort(copies, 0)[..., None], LEVELS)[..., 0]
         else:
-            table = regression(predictor, points[feature], index)
+            table = regression(predictor, points(feature), index)
             line, quantiles = table["mean"].to_numpy(), table[["q05", "q25", "q75", "q95"]].to_numpy().T
         found.append(Slice(like.feature_names[feature], grids[feature], line, quantiles, x[:, feature]))
     name = like.target_names[index if not classify else 0]
