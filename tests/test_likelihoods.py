@@ -230,7 +230,6 @@ def test_poisson_has_no_gradient_that_is_no_number(y, f):
         np.testing.assert_allclose(gradient, np.float32(y - np.exp(f)), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("y", [0, 1, 2, 9, 10, 11, 300, 100_000, 1_000_000])
 def test_poisson_keeps_its_digits_for_rare_counts():
     """No count in a million rows: the differences of one are summed over all, and 1e-5 is all that each has."""
     outputs = np.array([-14.0, -7.6], np.float32)
@@ -248,6 +247,7 @@ def test_poisson_of_whole_numbers_is_that_of_the_same_reals():
         np.testing.assert_array_equal(of(jnp.asarray(target, jnp.int32)), of(jnp.asarray(target, jnp.float32)))
 
 
+@pytest.mark.parametrize("y", [0, 1, 2, 9, 10, 11, 300, 100_000, 1_000_000])
 def test_poisson_keeps_its_digits_for_large_counts(y):
     target, most = jnp.array([float(y)]), np.longdouble(max(y, 1))
     outputs = (np.log(float(most)) + np.linspace(-2, 2, 41) / float(most) ** 0.5).astype(np.float32)
