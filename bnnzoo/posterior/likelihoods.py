@@ -318,7 +318,7 @@ class Poisson(AbstractLikelihood):
         # Of no count -e^f has all its digits, however rare counts are.
         return jnp.sum(jnp.where(none, -jnp.exp(jnp.where(none, output, 0.0)), some))
 
-    def upper_bound(self, target: Float[Array, " target"]) -> Float[Array, ""]:
+    def upper_bound(self, target: Shaped[Array, "*target"]) -> Float[Array, ""]:
         return jnp.sum(jnp.where(target > 0, _poisson_peak(target), 0))
 
     def check(self, targets: np.ndarray, num_targets: int) -> None:
