@@ -273,7 +273,7 @@ def last_layer(size: int, repeats: int) -> None:
     problem = assembly.Problem.of(recipe, from_arrays(x, y))
     whole = problem.whole()
     start = whole.initial_positions(trained=True, key=jax.random.key(0))
-    for _, trained in train(whole.posterior, start, placement=place("vectorized", 1), key=jax.random.key(1)):  # noqa: B007
+    for _, trained, _ in train(whole.posterior, start, placement=place("vectorized", 1), key=jax.random.key(1)):  # noqa: B007
         pass
     fixed = named_leaves(whole.posterior.network_at(jnp.asarray(trained[0])))
     posterior = problem.with_fixed({k: fixed[k] for k in named_leaves(problem.posterior.network)}).posterior
@@ -302,7 +302,7 @@ def network(size: int, repeats: int) -> None:
     built = model.build((20,), 1, key=jax.random.key(0))
     posterior = NetworkPosterior.of(built, Gaussian(NOISE), Normal(1.0), x, y)
     start = posterior.position(built)[None]
-    for _, trained in train(posterior, start, placement=place("vectorized", 1), key=jax.random.key(9)):  # noqa: B007
+    for _, trained, _ in train(posterior, start, placement=place("vectorized", 1), key=jax.random.key(9)):  # noqa: B007
         pass
     few, fewer, burn_in = (600, 60, 150) if size <= 100_000 else (120, 12, 20)
     nuts = Nuts(max_tree_depth=5)

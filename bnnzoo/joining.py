@@ -64,7 +64,8 @@ def concat(runs: Sequence[Run | str | Path]) -> Run:
 
 def _check(runs: Sequence[Run]) -> None:
     first, *others = runs
-    about = _asked(first)
+    clocked = all("budget" in run.attributes for run in runs)
+    about = _asked(first, clocked=clocked)
     for run in runs:
         if not run.attributes["complete"]:
             raise UsageError(f"{run.path}: not finished; bnnzoo resume {run.path}")
@@ -72,9 +73,10 @@ def _check(runs: Sequence[Run]) -> None:
     if len(set(seeds)) < len(seeds):
         raise UsageError("two runs of one seed have the same draws; join runs of different --seed")
     for run in others:
-        differ = [key for key, value in _asked(run).items() if value != about[key]]
+        differ = [key for key, value in _asked(run, clocked=clocked).items() if value != about[key]]
         if differ:
-            raise UsageError(f"{run.path}: not of the recipe of {first.path}: {', '.join(differ)}")
+            cure = "; give --likelihood to runs that are to be joined" if "likelihood" in differ else ""
+            raise UsageError(f"{run.path}: not of the recipe of {first.path}: {', '.join(differ)}{cure}")
         if any(run.attributes.get(name) != first.attributes.get(name) for name in _OF_ROWS):
             raise UsageError(f"{run.path}: other rows: not trained on those of {first.path}")
         constant, same = (_constant(one) for one in (run, first))
@@ -84,12 +86,12 @@ def _check(runs: Sequence[Run]) -> None:
             raise UsageError(f"{run.path}: what is not sampled was trained anew, and is not that of {first.path}")
 
 
-def _asked(run: Run) -> dict[str, Any]:
-    """What must be the same: all but how many chains and draws, the seed, and the lengths that a clock has chosen."""
+def _asked(run: Run, *, clocked: bool) -> dict[str, Any]:
+    """What must be the same: all but how many chains and draws, the seed, and the lengths that each's clock chose."""
     about = run.attributes
     recipe = recipe_from(str(about["recipe"]))
     recipe = dataclasses.replace(recipe, seed=0, chains=1, draws=1, budget=None, until=None)
-    if "budget" in about:
+    if clocked:
         recipe = dataclasses.replace(recipe, warmup=1, thin=1, start_steps=MOST_STEPS)
         if "signature" in about:
             sampler = build(registry.load("samplers", recipe.sampler.name), recipe.sampler, "sampler")

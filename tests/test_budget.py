@@ -164,7 +164,7 @@ def test_every_kth_draw_of_a_run_under_way(tmp_path):
         return 2 if seen[-1].phase == "sampling" and seen[-1].done > 50 else 0
 
     with pytest.raises(bnnzoo.errors.InterruptedRunError):
-        zoo.run_recipe(tiny.recipe("random-walk", draws=200), out=out, observer=seen.append, stop=stop)
+        zoo.run_recipe(tiny.recipe("random-walk", draws=100_000), out=out, observer=seen.append, stop=stop)
     whole, third = store.open_parts(out), store.open_parts(out, every=3)
     for group in ("posterior", "sample_stats"):
         for name, values in whole[group].data_vars.items():

@@ -100,6 +100,7 @@ def test_list_a_kind(word, capsys):
         (["evaluate"], "bnnzoo: Missing argument 'RUN'; try bnnzoo evaluate --help"),
         (["sample", "mdn", "mala", "--sampler.step-size"], "Option '--sampler.step-size' requires an argument"),
         (["sample", "mdn", "mala", "--smapler.step-size", "1"], "No such option: --smapler.step-size (did you mean"),
+        (["sample", "mdn", "mala", "--likelihood.scale", "1"], "model mdn brings its own likelihood: see bnnzoo info"),
         (["sample", "--model.hidden", "50"], "--model.hidden: of which model? Name one of `bnnzoo list models`"),
         (
             ["sample", "mlp", "barker"],

@@ -10,7 +10,7 @@ import tiny
 
 from bnnzoo import assembly, zoo
 from bnnzoo.errors import InterruptedRunError
-from bnnzoo.sampling import budget, launch, origin, start
+from bnnzoo.sampling import budget, origin, start
 
 
 def test_gradients_of_warmup_and_draws_are_those_that_were_taken(tmp_path):
@@ -35,7 +35,7 @@ def test_the_start_counts_whatever_the_posterior(tmp_path, monkeypatch):
         yield start.Trained(np.full(len(thetas), 100, np.int32), np.asarray(thetas), np.zeros(len(thetas)))
 
     monkeypatch.setattr(origin, "train", train)
-    monkeypatch.setattr(launch, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    monkeypatch.setattr(origin, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
     more = {"init": "map", "start_steps": 250, "warmup": 0, "draws": 5, "chains": 2}
     last = tiny.recipe("random-walk", "mlp", stochastic="last", **more)
     rows = assembly.Problem.of(last).posterior.num_data
@@ -59,7 +59,7 @@ def test_the_way_from_the_prior_is_part_of_the_start(tmp_path, monkeypatch):
         yield 450, thetas
 
     monkeypatch.setattr(origin.transport, "transport", transport)
-    monkeypatch.setattr(launch, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    monkeypatch.setattr(origin, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
     monkeypatch.setattr(budget, "planned", lambda problem, *_, started: planned.append(started) or problem)
     recipe = tiny.recipe("random-walk", draws=300)
     found = zoo.run_recipe(recipe, out=tmp_path / "run.nc").attributes

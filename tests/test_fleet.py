@@ -21,7 +21,7 @@ from bnnzoo import cli, store
 from bnnzoo.cli import job as child
 from bnnzoo.cli.fleet_runs import missing_of, prepare, row_of
 from bnnzoo.cli.fleet_screen import FleetScreen, PlainLine
-from bnnzoo.errors import UsageError
+from bnnzoo.errors import BnnzooWarning, UsageError
 from bnnzoo.fleet import Job, Outcome, points, seeds_of
 from bnnzoo.fleet.children import Children
 from bnnzoo.fleet.executor import SAID
@@ -227,6 +227,9 @@ def test_a_run_of_other_rows_is_not_taken_for_one_of_these(tmp_path):
     with pytest.raises(UsageError, match=r"one\.nc: exists, of other rows than .*t\.csv has now; use another -o"):
         missing_of(jobs, force=False)
     assert missing_of(jobs, force=True) == jobs
+    table.unlink()
+    with pytest.warns(BnnzooWarning, match=r"one\.nc: were its rows changed\? not known: .*t\.csv: no such file"):
+        assert missing_of(jobs, force=False) == jobs[1:]
 
 
 def test_a_run_without_test_rows_has_a_row_without_scores(tmp_path):

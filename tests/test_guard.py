@@ -109,6 +109,11 @@ def test_one_chain_does_not_hide_among_four():
     (both,) = judgement.judged(sampler, posterior, _means(unseen=[0.3, 0.0, 0.0, 0.4]))
     assert (both.kind, both.value) == ("unseen", 0.4)
     assert both.label.endswith("(chains 0, 3)")
+    most = {name: [v[0]] * 12 for name, v in _means().items()} | {"sigma2": [7.0] * 10 + [0.2] * 2}
+    (ten,) = judgement.judged(sampler, posterior, most)
+    assert ten.label.endswith("(chains 0, 1, 2, 3, 4, 5, 6, 7, 8, 9)")
+    (of_both,) = judgement.of_runs([(12, [ten]), (12, [])])
+    assert of_both.label == ten.label
     (every,) = judgement.judged(sampler, posterior, _means(sigma2=[7.0] * 4))
     assert every.label == "mean sigma2"
 

@@ -69,7 +69,7 @@ def test_lengths_that_a_clock_has_chosen_may_differ(folder, tmp_path):
 
         return change
 
-    first, second, third, other = (
+    first, second, third, other, again = (
         changed(folder / f"{min(seed, 1)}.nc", tmp_path / f"{seed}.nc", change)
         for seed, change in enumerate(
             (
@@ -77,12 +77,15 @@ def test_lengths_that_a_clock_has_chosen_may_differ(folder, tmp_path):
                 planned(depth=4, warmup=40),
                 planned(depth=4, warmup=40, budget=False),
                 planned(depth=4, warmup=40, step_size=0.2),
+                planned(depth=10, warmup=50, budget=False),
             )
         )
     )
     both = bnnzoo.concat([first, second])
     assert recipe_from(both.attributes["recipe"]).thin == 50
     assert both.attributes["budget"] == "2m"  # so that others can be joined to it
+    # In counts, the recipe that such a run's file names.
+    assert len(json.loads(bnnzoo.concat([first, again]).attributes["seeds"])) == 2
     with pytest.raises(UsageError, match=r"2\.nc: not of the recipe of .*0.nc: sampler, warmup, thin, start_steps"):
         bnnzoo.concat([first, third])
     with pytest.raises(UsageError, match=r"3\.nc: not of the recipe of .*0.nc: sampler$"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -13,7 +14,7 @@ from bnnzoo.assembly import Problem
 from bnnzoo.data import from_arrays
 from bnnzoo.errors import InterruptedRunError
 from bnnzoo.recipe import resolve
-from bnnzoo.sampling import noise, origin
+from bnnzoo.sampling import budget, noise, origin
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.uniform(-2, 2, size=(300, 1)).astype(np.float32)
@@ -71,6 +72,27 @@ def test_nothing_is_chosen_where_a_word_was_said_or_nothing_can_judge(of):
     assert found == "gaussian"
     assert not notes
     assert not spent.evaluations
+
+
+def test_compiling_is_not_of_the_budget_and_large_networks_are_not_compared(monkeypatch):
+    """Pilots compile, and only what is trained after them is counted."""
+    clock = [0.0]
+
+    def pilot(steps):
+        def training_steps(*_, **__):
+            clock[0] += 1000.0
+            return steps
+
+        return training_steps
+
+    monkeypatch.setattr(origin, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    monkeypatch.setattr(budget, "training_steps", pilot(1500))
+    found, notes, spent = chosen(problem(0.3 * np.exp(X)))
+    assert (found, len(notes), clock[0], spent.seconds) == ("heteroscedastic", 1, 2000.0, 0.0)
+    monkeypatch.setattr(budget, "training_steps", pilot(budget.FEWEST_START_STEPS))
+    found, notes, spent = chosen(problem(0.3 * np.exp(X)))
+    assert (found, spent.evaluations) == ("gaussian", 0)
+    assert "no time to compare" in notes[0]
 
 
 def test_a_signal_ends_the_choice():

@@ -94,6 +94,9 @@ def _refuse_unknown(fields: dict[str, str], named: Named, context: Any) -> None:
     known = [text.flag for _, part in parts.values() for text in part.options]
     for flag in fields:
         kind = _key(flag).partition(".")[0]
+        if kind == "likelihood" and "model" in parts and parts["model"][1].brings_likelihood:
+            model = parts["model"][0]
+            raise UsageError(f"{flag}: model {model} brings its own likelihood: see bnnzoo info model {model}")
         if kind in context.params and kind not in parts:
             raise UsageError(f"{flag}: of which {kind}? Name one of `bnnzoo list {kind}s`")
         if _key(flag) not in map(_key, known):

@@ -30,7 +30,7 @@ _LEAST_SHARE = 0.3
 """Of the budget, whatever the start took."""
 _START_SHARE = 0.4
 """Of the budget, the training of starts at most: chains that begin a little worse than they could still sample."""
-_FEWEST_START_STEPS, _PILOT_STEPS = 250, 50
+FEWEST_START_STEPS, _PILOT_STEPS = 250, 50
 _WARMUP_SHARE = 0.4
 _FEWEST_WARMUP, _MOST_WARMUP, _MOST_WARMUP_TRAJECTORIES = 300, 20_000, 1000
 """A trajectory of many gradients tells more of the step size, and goes farther, than a step of one or two."""
@@ -98,7 +98,7 @@ def training_steps(problem: Problem, placement: Placement, *, most: int, share: 
     if next(stream, None) is not None:
         a_step = (time.perf_counter() - started) / _PILOT_STEPS
         affordable = share * duration.seconds(problem.recipe.budget) / a_step
-        steps = int(np.clip(affordable, _FEWEST_START_STEPS, max(most, _FEWEST_START_STEPS)))
+        steps = int(np.clip(affordable, FEWEST_START_STEPS, max(most, FEWEST_START_STEPS)))
     return placement.processes.firsts(steps)
 
 

@@ -102,7 +102,7 @@ def _by_chain(each: Sequence[tuple[Finding, ...]]) -> tuple[Finding, ...]:
         finding = max((one for _, one in having), key=_excess)
         chains = [str(chain) for chain, _ in having]
         if len(having) < len(each):
-            where = f"chain {chains[0]}" if len(chains) == 1 else f"chains {', '.join(chains[:8])}"
+            where = f"chain {chains[0]}" if len(chains) == 1 else f"chains {', '.join(chains)}"
             finding = finding._replace(label=f"{finding.label} ({where})")
         worst.append(finding)
     return tuple(worst)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import time
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -81,19 +80,22 @@ def _begin(
     check_room: bool,
 ) -> None:
     """Find where the chains start, then drive them; follow, where another process writes what they draw."""
-    keys, started, spent = Keys.of(problem.recipe.seed), time.perf_counter(), origin.Spent()
-    problem = noise.chosen(problem, tell=tell, stop=stop, spent=spent, key=keys.noise)
+    keys, spent = Keys.of(problem.recipe.seed), origin.Spent()
+    # By networks of the split's seed: runs that differ in their seed alone are of one posterior.
+    problem = noise.chosen(problem, tell=tell, stop=stop, spent=spent, key=Keys.of(problem.recipe.split_seed).noise)
     recipe = problem.recipe
     placement = place_run(recipe, problem.posterior, problem.sampler)
     problem = budget.with_start(problem, placement, key=keys.positions)
-    fixed = origin.fixed_values(problem, tell=tell, stop=stop, spent=spent, key=keys.fixed)
-    if fixed:
-        problem = problem.with_fixed(fixed)
-    thetas = origin.positions(problem, placement, given=starts, tell=tell, stop=stop, spent=spent, key=keys.positions)
+    how: dict[str, Any] = {"tell": tell, "stop": stop, "spent": spent}
+    with spent.timed():
+        fixed = origin.fixed_values(problem, key=keys.fixed, **how)
+        if fixed:
+            problem = problem.with_fixed(fixed)
+        thetas = origin.positions(problem, placement, given=starts, key=keys.positions, **how)
     origin.check_start(problem.posterior, placement, thetas)
-    thetas = origin.brought_near(problem, placement, thetas, tell=tell, stop=stop, spent=spent, key=keys.transport)
-    started = time.perf_counter() - started
-    problem = budget.planned(problem, placement, thetas, started=started)
+    with spent.timed():
+        thetas = origin.brought_near(problem, placement, thetas, key=keys.transport, **how)
+    problem = budget.planned(problem, placement, thetas, started=spent.seconds)
     if recipe.budget:
         tell(Progress("note", 0, 0, note=budget.sentence(problem)))
         if check_room and writer is not None:
@@ -104,7 +106,7 @@ def _begin(
         return
     attributes = provenance.attributes(problem, placement) | {"target_evaluations": spent.evaluations}
     writer.create(attributes, *_rows(problem, fixed))
-    drive(job, writer, thetas, started=started, tell=tell, stop=stop)
+    drive(job, writer, thetas, started=spent.seconds, tell=tell, stop=stop)
 
 
 def relaunch(

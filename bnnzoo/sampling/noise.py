@@ -31,14 +31,16 @@ def is_open(problem: Problem) -> bool:
         and recipe.likelihood is None
         and recipe.init != "prior"
         and isinstance(description.parts.likelihood, Gaussian)
+        and not description.parts.model.brings_likelihood
         and num_held_out(problem.posterior.num_data, recipe.start_held_out) >= FEW_HELD_OUT
     )
 
 
 def chosen(problem: Problem, *, tell: Observer, stop: Stop | None, spent: origin.Spent, key: PRNGKeyArray) -> Problem:
-    """The problem under the likelihood by which trained networks predict held-out rows better; itself if none is open.
+    """The problem with a noise level by row where trained networks predict held-out rows better by that; else itself.
 
-    The same rows are held out of both, so that the difference is not one between rows.
+    The same rows are held out of both, so that the difference is not one between rows; it counts from two standard
+    errors on: where either would do, the simpler one is taken.
 
     Raises:
         InterruptedRunError: when `stop` said so.
@@ -51,17 +53,25 @@ def chosen(problem: Problem, *, tell: Observer, stop: Stop | None, spent: origin
         return problem
     placement = place("auto", _NETWORKS)
     level, by_row = problem.whole(_NETWORKS), rival.whole(_NETWORKS)
-    steps = budget.training_steps(by_row, placement, most=_MOST_STEPS, share=_SHARE, key=key)
+    steps = _MOST_STEPS
+    for candidate in (by_row, level):
+        steps = budget.training_steps(candidate, placement, most=steps, share=_SHARE, key=key)
+        if steps <= budget.FEWEST_START_STEPS:
+            note = f"one noise level: the budget leaves no time to compare; --likelihood gaussian or {BY_ROW} decides"
+            tell(Progress("note", 0, 0, note=note))
+            return problem
     losses = []
     for candidate in (level, by_row):
         candidate = candidate.with_lengths(dataclasses.replace(candidate.recipe, start_steps=steps), candidate.sampler)
         thetas = candidate.initial_positions(trained=True, key=key)
         what = "networks that the likelihood is chosen by"
-        losses.append(np.mean(origin.trained(candidate, thetas, placement, what, tell, stop, spent, key).losses))
+        with spent.timed():
+            losses.append(origin.trained(candidate, thetas, placement, what, tell, stop, spent, key).losses)
     # Machines round differently, and all processes draw from one posterior.
-    one, many = (float(loss) for loss in Processes.here().firsts(np.asarray(losses)))
-    found, why = (rival, "a noise level by row") if many < one else (problem, "one noise level")
-    better, worse = sorted((one, many))
-    note = f"{why}: {better:.3g} nats a held-out row, not {worse:.3g}; --likelihood gaussian or {BY_ROW} decides"
-    tell(Progress("note", 0, 0, note=note))
+    one, many = Processes.here().firsts(np.asarray(losses, np.float64))
+    gain = one - many
+    shown = gain.mean() > 2 * gain.std(ddof=1) / _NETWORKS**0.5
+    found, why = (rival, "a noise level by row") if shown else (problem, "one noise level")
+    numbers = f"{one.mean():.3g} nats a held-out row with one level, {many.mean():.3g} by row"
+    tell(Progress("note", 0, 0, note=f"{why}: {numbers}; --likelihood gaussian or {BY_ROW} decides"))
     return found

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import time
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
@@ -29,10 +31,19 @@ T = TypeVar("T")
 
 @dataclasses.dataclass
 class Spent:
-    """What the start took beside time."""
+    """What the start took."""
 
     evaluations: float = 0.0
     """Rows that training looked at, or transport, of all chains."""
+    seconds: float = 0.0
+    """Without what compiles before: a budget is of work."""
+
+    @contextlib.contextmanager
+    def timed(self) -> Iterator[None]:
+        """Count the seconds of what is done meanwhile."""
+        began = time.perf_counter()
+        yield
+        self.seconds += time.perf_counter() - began
 
 
 def positions(
