@@ -19,14 +19,17 @@ from bnnzoo.run import Run
 from bnnzoo.sampling import ending, judgement
 from bnnzoo.sampling.start import MOST_STEPS
 from bnnzoo.sampling.stuck import STUCK_STEPS, finding_of
+from bnnzoo.shell import quoted
 from bnnzoo.store import schema
 
 _SUMS = ("seconds_compile", "seconds_warmup", "seconds_sampling", "target_evaluations", "restarted")
 _OF_ONE = ("tuned", "inspected", "stops", "ended", "inexact_resume")
 """Attributes that say how one of the runs went: of several there is none."""
+_MADE_BY = ("versions", "plugins")
 _OF_ROWS = ("data_sha256", "signature", "federated")
 """Attributes that say which rows, and whose; those of a federated run stay with their parties."""
 _SCALES = ("x_mean", "x_sd", "y_mean", "y_sd")
+_ROWS = ("x_test", "y_test", schema.KEPT_ROWS)
 
 
 def concat(runs: Sequence[Run | str | Path]) -> Run:
@@ -68,7 +71,7 @@ def _check(runs: Sequence[Run]) -> None:
     about = _asked(first, clocked=clocked)
     for run in runs:
         if not run.attributes["complete"]:
-            raise UsageError(f"{run.path}: not finished; bnnzoo resume {run.path}")
+            raise UsageError(f"{run.path}: not finished; bnnzoo resume {quoted(run.path)}")
     seeds = [seed for run in runs for seed in _seeds(run)]
     if len(set(seeds)) < len(seeds):
         raise UsageError("two runs of one seed have the same draws; join runs of different --seed")
@@ -84,6 +87,9 @@ def _check(runs: Sequence[Run]) -> None:
             raise UsageError(f"{run.path}: other rows: not standardised as those of {first.path}")
         if not _equal(schema.fixed_leaves(constant), schema.fixed_leaves(same)):
             raise UsageError(f"{run.path}: what is not sampled was trained anew, and is not that of {first.path}")
+        rows = ({name: one[name] for name in _ROWS if name in one} for one in (constant, same))
+        if not _equal(*rows):
+            raise UsageError(f"{run.path}: its test rows, or those of --keep-at, are not those of {first.path}")
 
 
 def _asked(run: Run, *, clocked: bool) -> dict[str, Any]:
@@ -162,6 +168,17 @@ def _attributes(runs: Sequence[Run], draws: int) -> dict[str, Any]:
     joined |= {"stuck_chains": json.dumps(stuck), "seeds": json.dumps([seed for run in runs for seed in _seeds(run)])}
     for name in _SUMS:
         joined |= of_all(name, sum)
+    for name in _MADE_BY:
+        joined |= of_all(name, _all_of)
     joined |= {"findings": to_json(found), "regime": sentence(found[0]) if found else ""}
     joined |= {"regime_ok": 0} if found else {}
     return first | joined
+
+
+def _all_of(texts: list[str]) -> str:
+    """Packages and their versions, all of those that a package was there in."""
+    found: dict[str, dict[str, None]] = {}
+    for text in texts:
+        for package, version in json.loads(text).items():
+            found.setdefault(package, {})[version] = None
+    return json.dumps({package: ", ".join(versions) for package, versions in found.items()})

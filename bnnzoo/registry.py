@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
+import importlib.util
 import json
 import re
 import warnings
+from pathlib import Path
 from typing import Any
 
 from bnnzoo.discovery import (
@@ -39,16 +42,19 @@ __all__ = [
     "PluginError",
     "Registered",
     "canonical",
+    "changed",
     "checked_name",
     "entries",
     "failures",
     "find",
+    "full_name",
     "get",
     "load",
     "not_found",
     "plugins",
     "reset",
     "singular",
+    "source_sha256",
 ]
 
 _BASES = {
@@ -79,6 +85,45 @@ def find(kind: str, name: str) -> Registered:
     found = get(kind, name)
     if found is None:
         raise NotFoundError(not_found(kind, name))
+    return found
+
+
+def full_name(kind: str, name: str) -> str:
+    """The name by which a file says what it was made with: of a plugin's part, with the package that offers it.
+
+    Raises:
+        NotFoundError: naming the two plugins that offer the name.
+    """
+    found = get(kind, name)
+    return name if found is None or found.distribution == OWN else found.full_name
+
+
+def source_sha256(kind: str, name: str) -> str:
+    """Of the module that a part is from: what an edited plugin is told by, whatever version it says; "" if unknown."""
+    found = get(kind, name)
+    try:
+        spec = importlib.util.find_spec(found.target.partition(":")[0]) if found else None
+        return hashlib.sha256(Path(str(spec.origin)).read_bytes()).hexdigest() if spec else ""
+    except (OSError, ImportError, ValueError):
+        return ""
+
+
+def changed(made_with: str, sources: str) -> list[str]:
+    """What the plugins of a run's file are now, where they are not what they were.
+
+    Args:
+        made_with: the file's attribute `plugins`.
+        sources: the file's attribute `plugin_sources`.
+    """
+    now = {plugin.distribution: plugin.version for plugin in plugins()}
+    then = {canonical(name): version for name, version in json.loads(made_with).items()}
+    found = [
+        f"{name} was {version}, is {now[name]}" for name, version in then.items() if now.get(name, version) != version
+    ]
+    for part, sha256 in json.loads(sources).items():
+        kind, _, name = part.partition("/")
+        if source_sha256(kind, name) not in ("", sha256):
+            found.append(f"the source of {singular(kind)} {name} was changed")
     return found
 
 

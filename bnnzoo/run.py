@@ -75,8 +75,8 @@ class Run:
         if self.path is None:
             write_whole(Path(path), lambda file: file.write(self.posterior.to_netcdf(engine="h5netcdf")))
             return
-        if not self.path.exists():
-            raise UsageError("the run is not finished: resume it first")
+        if not (self.attributes["complete"] and self.path.exists()):
+            raise UsageError(f"{self.path}: the run is not finished: resume it first")
         copy_whole(self.path, Path(path))
 
     def summary(self) -> dict[str, Any]:

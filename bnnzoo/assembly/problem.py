@@ -230,16 +230,22 @@ class Problem:
         """The recipe with every field of every part written out: what the file stores and a repeat needs."""
         recipe, (parts, signature, _) = self.recipe, self.require_description()
         fields: dict[str, Part | None] = {
-            "model": recipe.model if recipe.model.name.startswith(OWN) else written(recipe.model.name, parts.model),
-            "sampler": written(recipe.sampler.name, parts.sampler),
-            "prior": written(named(recipe.prior, "normal").name, parts.prior),
+            "model": recipe.model,
+            "sampler": _written("sampler", recipe.sampler.name, parts.sampler),
+            "prior": _written("prior", named(recipe.prior, "normal").name, parts.prior),
             "likelihood": None,
         }
+        if not recipe.model.name.startswith(OWN):
+            fields["model"] = _written("model", recipe.model.name, parts.model)
         if not parts.model.brings_likelihood:
             name = named(recipe.likelihood, type(parts.model).default_likelihood(signature.task)).name
-            fields["likelihood"] = written(name, parts.likelihood)
+            fields["likelihood"] = _written("likelihood", name, parts.likelihood)
         whole: Any = {**fields, "task": signature.task, "init": recipe.init or "map"}
         return as_dict(dataclasses.replace(recipe, **whole))
+
+
+def _written(kind: str, name: str, part: object) -> Part:
+    return written(registry.full_name(f"{kind}s", name), part)
 
 
 def _fit_scaler(train: Dataset, likelihood: AbstractLikelihood, *, standardise: bool) -> Scaler:

@@ -8,7 +8,7 @@ import os
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -16,7 +16,7 @@ import typer
 from typer.core import TyperGroup
 
 from bnnzoo import signals, streams
-from bnnzoo.cli.output import bounded, printable
+from bnnzoo.cli.output import bounded, printable, results_apart
 from bnnzoo.cli.part_command import SETTINGS
 from bnnzoo.errors import BnnzooError, BnnzooWarning
 from bnnzoo.near import near_names
@@ -62,8 +62,18 @@ class _Commands(TyperGroup):
             if cmd_name not in self.commands:
                 part = typer.Typer()
                 import_module(f"bnnzoo.cli.{home}").add_to(part)
-                self.commands.update(typer.main.get_group(part).commands)
+                found = typer.main.get_group(part).commands
+                _keep_results_apart(found)
+                self.commands.update(found)
         return super().get_command(ctx, cmd_name)
+
+
+def _keep_results_apart(commands: Mapping[str, Any]) -> None:
+    """Whatever a command runs that prints: its own results are alone on stdout."""
+    for command in commands.values():
+        if command.callback is not None:
+            command.callback = results_apart()(command.callback)
+        _keep_results_apart(getattr(command, "commands", {}))
 
 
 app = typer.Typer(
@@ -166,8 +176,24 @@ def _exit_code(error: BaseException, arguments: Sequence[str]) -> int:
         _say(_usage(error, arguments))
         return getattr(error, "exit_code", 2)
     text = " ".join(str(error).split())
-    _say(f"internal error: {type(error).__name__}: {text} (run again with --debug for the traceback)")
+    where = _plugin_of(error) or "internal error"
+    _say(f"{where}: {type(error).__name__}: {text} (run again with --debug for the traceback)")
     return 1
+
+
+def _plugin_of(error: BaseException) -> str:
+    """The plugin whose code raised, with file and line; empty where none's did."""
+    from bnnzoo import registry
+
+    packages = {}
+    for kind in registry.KINDS:
+        for entry in registry.entries(kind).values():
+            if entry.distribution != registry.OWN:
+                packages[entry.target.partition(":")[0].partition(".")[0]] = f"{entry.distribution} {entry.version}"
+    for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
+        if found := packages.get(str(frame.f_globals.get("__name__", "")).partition(".")[0]):
+            return f"plugin {found} ({frame.f_code.co_filename}:{line})"
+    return ""
 
 
 def _usage(error: Any, arguments: Sequence[str]) -> str:

@@ -10,7 +10,7 @@ import typer
 
 from bnnzoo import registry
 from bnnzoo.cli import common_options as common
-from bnnzoo.cli.output import print_json, print_table
+from bnnzoo.cli.output import echo, print_json, print_table
 from bnnzoo.errors import GateError, NotFoundError, UsageError
 from bnnzoo.recipe import Field, broken_recipes, fields_of, shipped, shipped_names
 
@@ -68,13 +68,13 @@ def info(
         found = shipped(name)
         if found is None:
             raise NotFoundError(registry.not_found(registry.RECIPES, name))
-        typer.echo(found.read_text(encoding="utf-8"), nl=False)
+        echo(found.read_text(encoding="utf-8"), nl=False)
         return
     entry = registry.find(kind, name)
     thing = registry.load(kind, name)
     said = f" ({entry.exactness})" if entry.exactness else ""
-    typer.echo(f"{registry.singular(kind)} {entry.name}{said}, from {entry.distribution} {entry.version}\n")
-    typer.echo(inspect.getdoc(thing) or entry.summary)
+    echo(f"{registry.singular(kind)} {entry.name}{said}, from {entry.distribution} {entry.version}\n")
+    echo(inspect.getdoc(thing) or entry.summary)
     if isinstance(thing, type):
         _print_fields(registry.singular(kind), thing)
 
@@ -117,7 +117,7 @@ def _check(*, json: bool) -> None:
         print_json(wrong)
     else:
         for line in wrong or ["ok"]:
-            typer.echo(line)
+            echo(line)
     if wrong:
         raise GateError(f"{len(wrong)} of what the plugins offer cannot be used")
 
@@ -159,7 +159,7 @@ def _print_fields(prefix: str, cls: type[Any]) -> None:
         [f"--{prefix}.{f.name.replace('_', '-')}", f.type, f.default_text, _range(f), f.help] for f in fields_of(cls)
     ]
     if rows:
-        typer.echo("")
+        echo("")
         print_table(("option", "type", "default", "range", "meaning"), rows)
 
 

@@ -14,7 +14,7 @@ from typing_extensions import Doc
 
 from bnnzoo import registry
 from bnnzoo.cli.options import option, parameter
-from bnnzoo.cli.output import print_json
+from bnnzoo.cli.output import echo, print_json
 from bnnzoo.cli.part_command import SETTINGS, add_command
 from bnnzoo.cli.part_options import PartOptions, part_options
 from bnnzoo.cli.progress_bar import observer
@@ -148,7 +148,7 @@ def _print(what: str, report: Any, named: dict[str, str], json: bool) -> None:
     if json:
         print_json({**report.as_dict(), **named})
     else:
-        typer.echo(str(report))
+        echo(str(report))
     if not report.passed:
         raise GateError(f"{what}: {report.verdict}")
 

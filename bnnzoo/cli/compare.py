@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from bnnzoo.cli import common_options as common
-from bnnzoo.cli.output import print_json, print_rows, printable, with_error
+from bnnzoo.cli.output import echo, print_json, print_rows, printable, with_error
 
 
 def compare(
@@ -46,14 +46,14 @@ def compare(
         ]
     )
     if found.paired:
-        typer.echo("")
+        echo("")
         rows = [(one, with_error(one.estimate)) for one in found.paired]
         print_rows(
             [{"first": o.first, "second": o.second, "metric": o.metric, "difference": shown} for o, shown in rows]
         )
-        typer.echo("")
+        echo("")
         for sentence in found.words:
-            typer.echo(printable(sentence))
+            echo(printable(sentence))
 
 
 def add_to(app: typer.Typer) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from bnnzoo.cli import common_options as common
-from bnnzoo.cli.output import print_json, print_record, print_rows
+from bnnzoo.cli.output import echo, print_json, print_record, print_rows
 from bnnzoo.errors import GateError
 
 
@@ -41,7 +41,7 @@ def diagnose(
         print_json({**diagnosis, "verdict": words, "failures": failures, "blocks": opened.blocks()})
     else:
         print_record({"verdict": words, **diagnosis})
-        typer.echo("")
+        echo("")
         print_rows(opened.blocks())
     if gate and found:
         raise GateError("; ".join(failures))

@@ -8,8 +8,9 @@ from typing import Annotated, Literal
 import typer
 
 from bnnzoo.cli import common_options as common
-from bnnzoo.cli.output import print_json, print_rows, print_warning, printable, warn_of_convergence
+from bnnzoo.cli.output import echo, print_json, print_rows, print_warning, printable, warn_of_convergence
 from bnnzoo.cli.progress_bar import observer
+from bnnzoo.shell import quoted
 
 Unseen = Annotated[
     Literal["error", "zero"] | None,
@@ -69,7 +70,7 @@ def evaluate(
     rows = [{"metric": name, "value": e.value, "se": e.se, "mcse": e.mcse} for name, e in shown.items()]
     print_rows([{key: value for key, value in row.items() if value is not None} for row in rows])
     if left := len(estimates) - len(shown):
-        typer.echo(f"bnnzoo: {left} more: bnnzoo evaluate {run} --all", err=True)
+        typer.echo(f"bnnzoo: {left} more: bnnzoo evaluate {quoted(run)} --all", err=True)
 
 
 def predict(
@@ -115,7 +116,7 @@ def predict(
     opened = zoo.open(run)
     if out is None:
         found = opened.predict(data, draws=draws, seed=seed, unseen=unseen)
-        typer.echo(printable(found.to_csv(index=False)), nl=False)
+        echo(printable(found.to_csv(index=False)), nl=False)
     else:
         opened.predict_to(data, out, draws=draws, seed=seed, force=force, unseen=unseen)
     warn_of_convergence(opened)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from bnnzoo.cli.output import print_table
+from bnnzoo.discovery import one_line
 from bnnzoo.errors import BnnzooError, BnnzooWarning, UsageError
-from bnnzoo.fleet import Job, Outcome
+from bnnzoo.fleet import Job, Outcome, identity
 from bnnzoo.recipe import Recipe, as_dict, to_yaml
+from bnnzoo.shell import quoted
 
 COLUMNS = {
     "recipe": ("recipe",),
@@ -45,16 +48,18 @@ def missing_of(jobs: Sequence[Job], *, force: bool) -> list[Job]:
     missing, rows_now = [], _RowsNow()
     for job in jobs:
         there = store.how_far(job.out)
-        if there != "absent" and not force and not _is_of(job):
-            raise UsageError(f"{job.out}: exists, by another recipe; use another -o, or --force to replace it")
         if there != "complete" or force:
             missing.append(job)
+        if there == "absent" or force:
             continue
+        if not _is_of(job):
+            raise UsageError(f"{job.out}: exists, by another recipe; use another -o, or --force to replace it")
+        if there == "partial":
+            raise UsageError(f"{job.out}: stopped before its end, and what it could go on from is gone; --force")
         try:
-            store.check(job.out)
+            about = store.attributes_of(job.out)
         except UsageError as error:
             raise UsageError(f"{error}; remove it, or --force to replace it") from error
-        about = store.open_tree(job.out).attrs
         try:
             now = rows_now.sha256(job.recipe, str(about["task"]))
         except UsageError as error:  # what is not here cannot be seen to have changed
@@ -68,30 +73,51 @@ def missing_of(jobs: Sequence[Job], *, force: bool) -> list[Job]:
     return missing
 
 
-def prepare(jobs: Sequence[Job], *, force: bool) -> None:
-    """Make room: beside each run will lie what was asked for, NAME.nc.yaml. With `force` what is there is removed.
+class Room:
+    """Where a fleet's runs go: beside each lies what was asked for, NAME.nc.yaml.
 
-    Raises:
-        UsageError: where there can be no folder for them.
+    A complete run stays until another takes its place, and so do the words that it was asked for in.
     """
-    from bnnzoo import store
-    from bnnzoo.store.atomic import make_folder, write_whole
 
-    for job in jobs:
-        make_folder(job.out.parent)
-        if force and store.how_far(job.out) != "absent":
-            store.discard(job.out)
-        content = _text(job).encode()
-        write_whole(_recipe_file(job), lambda file, content=content: file.write(content))
+    def __init__(self) -> None:
+        self._made: set[Path] = set()
 
+    def prepare(self, jobs: Sequence[Job], *, force: bool) -> list[Job]:
+        """The jobs, each with the run that it replaces. With `force` what is unfinished there is removed.
 
-def tidy(jobs: Sequence[Job]) -> None:
-    """Remove what was prepared for runs that have not begun."""
-    from bnnzoo import store
+        Raises:
+            UsageError: where there can be no folder for them.
+        """
+        from bnnzoo import store
+        from bnnzoo.store.atomic import make_folder
 
-    for job in jobs:
-        if store.how_far(job.out) == "absent":
-            _recipe_file(job).unlink(missing_ok=True)
+        found = []
+        for job in jobs:
+            make_folder(job.out.parent)
+            there = store.how_far(job.out)
+            replaces = identity(job.out) if force and there == "complete" else None
+            if force:
+                store.discard(job.out, finished=replaces is None)
+            if replaces is None:
+                if not _recipe_file(job).exists():
+                    self._made.add(_recipe_file(job))
+                _write_recipe(job)
+            found.append(replace(job, replaces=replaces))
+        return found
+
+    def end(self, job: Job, outcome: Outcome) -> None:
+        """Say what a new run was asked for in, once it has taken an old one's place."""
+        if not outcome.code and job.replaces is not None:
+            _write_recipe(job)
+
+    def tidy(self, jobs: Sequence[Job]) -> None:
+        """Remove what was prepared for runs that nobody has begun."""
+        from bnnzoo import store
+
+        for job in jobs:
+            begun = store.parts_folder(job.out).exists() or store.how_far(job.out) != "absent"
+            if not begun and _recipe_file(job) in self._made:
+                _recipe_file(job).unlink(missing_ok=True)
 
 
 def row_of(job: Job, outcome: Outcome | None) -> dict[str, Any]:
@@ -110,8 +136,8 @@ def row_of(job: Job, outcome: Outcome | None) -> dict[str, Any]:
         found |= {key: float(about[key]) for key in about if key.startswith("seconds_") or key == "target_evaluations"}
         scores = run.evaluate(save=False) if run.predictor.record.has_test_rows else {}
         return {**found, **run.diagnose(), **scores}
-    except BnnzooError as error:
-        return {**found, "error": str(error)}
+    except Exception as error:  # also of a plugin: one row is lost, not the table
+        return {**found, "error": str(error) if isinstance(error, BnnzooError) else one_line(error)}
 
 
 def print_runs(rows: Sequence[Mapping[str, Any]]) -> None:
@@ -143,10 +169,11 @@ def next_command(folder: Path, rows: Sequence[Mapping[str, Any]]) -> str:
             shared[stem] = shared.get(stem, 0) + 1
     several = [stem for stem, count in shared.items() if count > 1]
     if several:
-        return f"bnnzoo merge {folder / several[0]},seed=*.nc -o {folder / several[0]}.nc"
+        stem = quoted(folder / several[0])
+        return f"bnnzoo merge {stem},seed=*.nc -o {stem}.nc"
     if len(names) > 1:
-        return f"bnnzoo compare {' '.join(str(folder / f'{name}.nc') for name in names)}"
-    return f"bnnzoo report {folder / names[0]}.nc -o report.html" if names else ""
+        return f"bnnzoo compare {' '.join(quoted(folder / f'{name}.nc') for name in names)}"
+    return f"bnnzoo report {quoted(folder / names[0])}.nc -o report.html" if names else ""
 
 
 class _RowsNow:
@@ -177,6 +204,13 @@ def _is_of(job: Job) -> bool:
 
 def _recipe_file(job: Job) -> Path:
     return job.out.with_name(f"{job.out.name}.yaml")
+
+
+def _write_recipe(job: Job) -> None:
+    from bnnzoo.store.atomic import write_whole
+
+    content = _text(job).encode()
+    write_whole(_recipe_file(job), lambda file: file.write(content))
 
 
 def _text(job: Job) -> str:

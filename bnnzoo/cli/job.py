@@ -17,7 +17,7 @@ from contextlib import suppress
 from bnnzoo import signals, streams
 from bnnzoo.cli.signals import Stop, stop_signals
 from bnnzoo.errors import BusyError, UsageError
-from bnnzoo.fleet import Job
+from bnnzoo.fleet import Job, identity
 from bnnzoo.progress import Progress
 
 _SECONDS_BETWEEN_LINES = 0.5
@@ -37,8 +37,6 @@ def main() -> None:
 
 
 def _run(job: Job) -> int:
-    from bnnzoo import store
-
     end = time.monotonic() + _PATIENCE
     with stop_signals() as stop:
         while True:
@@ -50,23 +48,47 @@ def _run(job: Job) -> int:
                 time.sleep(1)
             except UsageError:
                 # Who held the run may have finished it after we looked.
-                if store.how_far(job.out) != "complete":
+                if _state(job) != "complete":
                     raise
                 return 0
             else:
                 return 0
 
 
-def _begin_or_go_on(job: Job, watch: _Lines, stop: Stop) -> None:
-    from bnnzoo import store, zoo
+def _state(job: Job) -> str:
+    """How far the run has come; the one whose place it takes is none of it."""
+    from bnnzoo import store
 
-    state = store.how_far(job.out)
+    old = job.replaces is not None and job.replaces == identity(job.out)
+    return store.how_far_beside(job.out) if old else store.how_far(job.out)
+
+
+def _begin_or_go_on(job: Job, watch: _Lines, stop: Stop) -> None:
+    from bnnzoo import zoo
+
+    _check_packages(job)
+    state = _state(job)
     if state == "resumable":
         watch(Progress("note", 0, 0, note="going on from its last checkpoint"))
         zoo.resume(job.out, observer=watch, stop=stop)
     elif state != "complete":
         # What a process left that died before its first checkpoint is nothing to keep.
-        zoo.run_recipe(job.recipe, out=job.out, observer=watch, stop=stop, force=state == "begun")
+        force = state == "begun" or job.replaces is not None
+        zoo.run_recipe(job.recipe, out=job.out, observer=watch, stop=stop, force=force)
+
+
+def _check_packages(job: Job) -> None:
+    """Refuse a machine where other code would run under the same names.
+
+    Raises:
+        UsageError: naming the packages and both versions.
+    """
+    from bnnzoo import registry
+
+    here = {plugin.distribution: plugin.version for plugin in registry.plugins()}
+    other = [f"{name} is {here.get(name, 'absent')}, not {v}" for name, v in job.packages if here.get(name) != v]
+    if other:
+        raise UsageError(f"{job.name}: this machine has another zoo: {', '.join(other)}; install the same on all")
 
 
 class _Lines:

@@ -9,6 +9,7 @@ import typer
 
 from bnnzoo.cli import common_options as common
 from bnnzoo.cli.output import print_json, print_record, warn_of_convergence
+from bnnzoo.shell import quoted
 
 
 def merge(
@@ -44,7 +45,7 @@ def merge(
     if json:
         print_json(summary)
     else:
-        print_record(summary | {"next": f"bnnzoo evaluate {out}; bnnzoo report {out} -o report.html"})
+        print_record(summary | {"next": f"bnnzoo evaluate {quoted(out)}; bnnzoo report {quoted(out)} -o report.html"})
     warn_of_convergence(run)
 
 

@@ -15,6 +15,7 @@ import typer
 
 from bnnzoo import registry
 from bnnzoo.cli import common_options as common
+from bnnzoo.cli.output import echo
 from bnnzoo.errors import BnnzooError, UsageError
 
 KINDS = {registry.singular(kind): kind for kind in registry.KINDS}
@@ -49,11 +50,11 @@ def new(
     _refuse_existing(folder)
     written = _write(kind, folder, words)
     for path in written:
-        typer.echo(path)
-    typer.echo("\nNext:\n")
+        echo(path)
+    echo("\nNext:\n")
     readme = (folder / "README.md").read_text(encoding="utf-8")
     for line in re.findall(r"^    .*$", readme, re.MULTILINE):
-        typer.echo(line.replace(f"./{folder.name}", str(folder) if folder.is_absolute() else f"./{folder}"))
+        echo(line.replace(f"./{folder.name}", str(folder) if folder.is_absolute() else f"./{folder}"))
 
 
 def _kind(kind: str) -> str:

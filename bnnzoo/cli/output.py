@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
 
@@ -14,6 +16,26 @@ if TYPE_CHECKING:
     from bnnzoo.evaluation.metrics import Estimate
 
 _LONGEST = 3000
+
+
+_results: list[TextIO] = []
+"""Last where a command's results go, while everything else that is printed goes to stderr."""
+
+
+def echo(text: object = "", *, nl: bool = True) -> None:
+    """Print a result."""
+    typer.echo(text, file=_results[-1] if _results else None, nl=nl)
+
+
+@contextmanager
+def results_apart() -> Iterator[None]:
+    """Inside, stdout is for `echo` alone: what a plugin, or a library, prints there while it works goes to stderr."""
+    _results.append(sys.stdout)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        _results.pop()
 
 
 def printable(text: str) -> str:
@@ -31,7 +53,7 @@ def bounded(line: str) -> str:
 
 def print_json(value: Any) -> None:
     """One JSON value; NaN and infinities, which JSON lacks, become null."""
-    typer.echo(printable(json.dumps(_plain(value), ensure_ascii=False, allow_nan=False)))
+    echo(printable(json.dumps(_plain(value), ensure_ascii=False, allow_nan=False)))
 
 
 def print_record(values: Mapping[str, Any]) -> None:
@@ -40,7 +62,7 @@ def print_record(values: Mapping[str, Any]) -> None:
     for key, value in values.items():
         lines = [_text(item) for item in value] if isinstance(value, list | tuple) else [_text(value)]
         for index, line in enumerate(lines or [""]):
-            typer.echo(f"{key if index == 0 else '':<{width}}  {line}".rstrip())
+            echo(f"{key if index == 0 else '':<{width}}  {line}".rstrip())
 
 
 def print_warning(text: str) -> None:
@@ -61,7 +83,7 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     widths = [max(len(row[column]) for row in [header, *rows]) for column in range(len(header))]
     for row in [header, *rows]:
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
-        typer.echo("  ".join(cells).rstrip())
+        echo("  ".join(cells).rstrip())
 
 
 def print_rows(rows: Sequence[Mapping[str, Any]]) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from bnnzoo.cli import common_options as common
-from bnnzoo.cli.output import print_json
+from bnnzoo.cli.output import echo, print_json
 from bnnzoo.cli.part_command import SETTINGS
 
 _Folder = Annotated[
@@ -68,7 +68,7 @@ def serve(
         target=target or (),
         task=task,
     )
-    serve_party(party, listen, listening=listening, ready=lambda address: print(address, flush=True))
+    serve_party(party, listen, listening=listening, ready=lambda address: echo(address))
 
 
 def log(folder: _Folder, json: common.Json = False, debug: common.Debug = False) -> None:
@@ -85,7 +85,7 @@ def log(folder: _Folder, json: common.Json = False, debug: common.Debug = False)
     if json:
         print_json(list(read_log(folder)))
     else:
-        typer.echo(show_log(folder))
+        echo(show_log(folder))
 
 
 def add_to(app: typer.Typer) -> None:

@@ -12,11 +12,12 @@ import typer
 from bnnzoo.cli import common_options as common
 from bnnzoo.cli import distributed as together
 from bnnzoo.cli.options import parameter
-from bnnzoo.cli.output import print_json, print_record, printable, warn_of_convergence, with_error
+from bnnzoo.cli.output import echo, print_json, print_record, printable, warn_of_convergence, with_error
 from bnnzoo.cli.progress_bar import observer
 from bnnzoo.cli.recipe_command import add_recipe_command
 from bnnzoo.cli.signals import stop_signals
 from bnnzoo.recipe import Recipe
+from bnnzoo.shell import quoted
 
 _SCORES = ("rmse", "accuracy", "nll", "coverage_90", "ece")
 """On the test rows, where the choice was ours: error, and whether its size was known beforehand."""
@@ -86,13 +87,13 @@ def _show(recipe: Recipe, dataset: Any, chosen: bool, **_: Any) -> None:
     del chosen
     from bnnzoo import zoo
 
-    typer.echo(zoo.resolved_recipe(recipe, dataset), nl=False)
+    echo(zoo.resolved_recipe(recipe, dataset), nl=False)
 
 
 def _show_run(path: Path) -> None:
     from bnnzoo import store
 
-    typer.echo(printable(store.open_tree(path).attrs["recipe"]), nl=False)
+    echo(printable(store.open_tree(path).attrs["recipe"]), nl=False)
 
 
 def resume(
@@ -155,7 +156,7 @@ def _report(run: Any, *, json: bool, scores: Mapping[str, Any] | None = None) ->
         print_record(
             summary
             | {name: with_error(e) for name, e in found.items()}
-            | {"next": f"bnnzoo evaluate {run.path}; bnnzoo report {run.path} -o report.html"}
+            | {"next": f"bnnzoo evaluate {quoted(run.path)}; bnnzoo report {quoted(run.path)} -o report.html"}
         )
     warn_of_convergence(run)
 

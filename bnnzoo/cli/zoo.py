@@ -14,9 +14,9 @@ import typer
 
 from bnnzoo import registry, signals
 from bnnzoo.cli import common_options as common
-from bnnzoo.cli.fleet_runs import compared, missing_of, next_command, prepare, print_runs, row_of, tidy
+from bnnzoo.cli.fleet_runs import Room, compared, missing_of, next_command, print_runs, row_of
 from bnnzoo.cli.fleet_screen import fleet_screen
-from bnnzoo.cli.output import print_json, print_table, printable
+from bnnzoo.cli.output import echo, print_json, print_table, printable
 from bnnzoo.cli.part_command import SETTINGS
 from bnnzoo.errors import BnnzooError, InterruptedRunError, NotFoundError, UsageError
 from bnnzoo.fleet import AbstractExecutor, DaskExecutor, Job, LocalExecutor, Outcome, points, seeds_of
@@ -151,12 +151,14 @@ def run(
     with tempfile.TemporaryDirectory(prefix="bnnzoo-") as temporary:
         folder = out or Path(temporary)
         jobs = [
-            Job(name, recipe, (folder / f"{name}.nc").absolute(), Path.cwd(), debug) for name, recipe in recipes.items()
+            Job(name, recipe, (folder / f"{name}.nc").absolute(), Path.cwd(), debug, _packages(recipe))
+            for name, recipe in recipes.items()
         ]
         missing = missing_of(jobs, force=force)
         executor = DaskExecutor(scheduler) if scheduler and missing else LocalExecutor(workers or 1)
-        prepare(missing, force=force)
-        outcomes = _run_all(executor, missing, len(jobs), kept=out is not None, quiet=quiet)
+        room = Room()
+        missing = room.prepare(missing, force=force)
+        outcomes = _run_all(executor, missing, len(jobs), room, kept=out is not None, quiet=quiet)
         rows = [row_of(job, outcomes.get(job.name)) for job in jobs]
         files = [job.out for job, row in zip(jobs, rows, strict=True) if "error" not in row]
         sentences = [] if json else compared(files)
@@ -165,20 +167,21 @@ def run(
     else:
         print_runs(rows)
         for sentence in ["", *sentences] if sentences else []:
-            typer.echo(printable(sentence))
+            echo(printable(sentence))
         if out is not None and (words := next_command(out, rows)):
-            typer.echo(f"\nnext  {words}")
+            echo(f"\nnext  {words}")
     failed = [row["recipe"] for row in rows if "error" in row]
     if failed:
         raise BnnzooError(f"{len(failed)} of {len(rows)} recipes failed: {', '.join(failed)}")
 
 
 def _run_all(
-    executor: AbstractExecutor, missing: Sequence[Job], total: int, *, kept: bool, quiet: bool
+    executor: AbstractExecutor, missing: Sequence[Job], total: int, room: Room, *, kept: bool, quiet: bool
 ) -> dict[str, Outcome]:
     """What became of every job that was missing; ours is the one screen, and signals are passed on."""
     asked: list[int] = []
     outcomes: dict[str, Outcome] = {}
+    by_name = {job.name: job for job in missing}
 
     def pass_on(number: int) -> None:
         asked.append(number)
@@ -187,8 +190,9 @@ def _run_all(
     with signals.received_by(pass_on), fleet_screen(total, total - len(missing), quiet=quiet) as screen:
         for outcome in executor.outcomes(missing, screen.tell):
             screen.end(outcome)
+            room.end(by_name[outcome.name], outcome)
             outcomes[outcome.name] = outcome
-    tidy(missing)
+    room.tidy(missing)
     if asked:
         done = total - sum(outcome.code != 0 for outcome in outcomes.values())
         cure = "the same command goes on" if kept else "nothing is kept without -o DIR"
@@ -235,6 +239,14 @@ def _recipes(
     for recipe in found.values():
         _check_parts(recipe)
     return found
+
+
+def _packages(recipe: Recipe) -> tuple[tuple[str, str], ...]:
+    """What offers the parts that a recipe names, and bnnzoo: packages and their versions."""
+    parts = {kind: part for kind in PARTS if (part := getattr(recipe, kind)) is not None and part.name}
+    found = [registry.find(f"{kind}s", part.name) for kind, part in parts.items()]
+    own = {plugin.distribution: plugin.version for plugin in registry.plugins() if plugin.distribution == registry.OWN}
+    return tuple((own | {entry.distribution: entry.version for entry in found}).items())
 
 
 def _check_parts(recipe: Recipe) -> None:

@@ -53,6 +53,9 @@ def check(tree: xr.DataTree, path: Path | None, problem: Problem) -> None:
             right = found.dtype == problem.recipe.precision
         if found.shape != shape or not right:
             raise _damaged(path, name, f"is {found.dtype}{list(found.shape)}, not {list(shape)}")
+        # Values are taken by their place: one that was turned round may have the right shape all the same.
+        if name.startswith(f"{schema.POSTERIOR}/") and found.dims[:2] != schema.SAMPLED:
+            raise _damaged(path, name, f"has the dimensions {', '.join(map(str, found.dims))}, not chain, draw first")
 
 
 def check_finite(draws: Float[np.ndarray, "some dim"], posterior: NetworkPosterior | None, path: Path | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,9 +12,10 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int, Shaped
 
+from bnnzoo import registry
 from bnnzoo.assembly import Problem
 from bnnzoo.data import Scaler, Signature, Unseen, load_like
-from bnnzoo.errors import UsageError
+from bnnzoo.errors import BnnzooWarning, UsageError
 from bnnzoo.evaluation import agreement, metrics, predictive
 from bnnzoo.evaluation.draws import Draws, cuts
 from bnnzoo.evaluation.predictive import Moments, Sums
@@ -59,6 +61,10 @@ class Predictor:
             except UsageError as error:
                 raise UsageError(f"{self.record.path or 'the run'}: {error}") from error
         agreement.check(self.record.tree, self.record.path, problem)
+        about = self.record.attributes
+        if changed := registry.changed(about.get("plugins", "{}"), about.get("plugin_sources", "{}")):
+            said = f"{self.record.path or 'the run'}: made with other plugins than are here: {'; '.join(changed)}"
+            warnings.warn(said, BnnzooWarning, stacklevel=2)
         return problem
 
     @property

@@ -17,6 +17,7 @@ from bnnzoo import store
 from bnnzoo.errors import BnnzooError, DamagedError, UsageError
 from bnnzoo.finding import Finding, from_json
 from bnnzoo.recipe import Recipe, recipe_from
+from bnnzoo.shell import quoted
 from bnnzoo.store import schema
 
 _GROUP_BYTES = 2**25
@@ -49,7 +50,7 @@ class Record:
         """
         sizes = self.tree["posterior"].sizes if "posterior" in self.tree.children else {}
         if not sizes.get("draw", 0):
-            raise BnnzooError(f"{self.path}: no draws yet; bnnzoo resume {self.path}")
+            raise BnnzooError(f"{self.path}: no draws yet; bnnzoo resume {quoted(self.path)}")
         return sizes["chain"], sizes["draw"]
 
     @functools.cached_property

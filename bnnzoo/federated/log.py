@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import BaseModel, NonNegativeInt
 
 from bnnzoo.errors import BnnzooWarning, DamagedError, UsageError
 from bnnzoo.federated.messages import Words, printable
@@ -21,6 +22,23 @@ from bnnzoo.testing.table import aligned
 
 FILE = "sent.jsonl"
 _BLOCK = 4096
+
+
+class _Sent(BaseModel):
+    """An array of an answer."""
+
+    shape: list[NonNegativeInt]
+    values: Any
+
+
+class _Line(BaseModel):
+    """An answer, as the log holds it."""
+
+    at: str
+    question: str
+    step: int | None = None
+    sent: dict[str, _Sent]
+    kept: str = ""
 
 
 class Log:
@@ -102,7 +120,7 @@ def read_log(folder: str | Path) -> Iterator[dict[str, Any]]:
 
 def _read(path: Path, number: int, line: bytes) -> dict[str, Any]:
     try:
-        return json.loads(line)
+        return _Line.model_validate_json(line).model_dump(exclude_unset=True)
     except ValueError:
         raise DamagedError(f"{path}: line {number} is damaged; without it the rest can be read") from None
 
@@ -121,9 +139,11 @@ def show_log(folder: str | Path) -> str:
     for line in read_log(folder):
         answers[line["question"]] = answers.get(line["question"], 0) + 1
         if "kept" in line:
-            kept = [f"last error, which was not sent: {line['at']} {line['question']}: {printable(line['kept'])}"]
+            about = " ".join(map(printable, (line["at"], f"{line['question']}:", line["kept"])))
+            kept = [f"last error, which was not sent: {about}"]
         for name, value in line["sent"].items():
-            found = counts.setdefault((line["question"], name, str(value["shape"])), [0, 0])
+            row = (printable(line["question"]), printable(name), str(value["shape"]))
+            found = counts.setdefault(row, [0, 0])
             found[0] += 1
             found[1] += int(np.prod(value["shape"], dtype=int))
     rows = [("question", "sent", "shape", "answers", "numbers or texts")]

@@ -71,7 +71,8 @@ class Children:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             bufsize=0,
-            cwd=job.folder if job.folder.is_dir() else None,
+            # Where that folder is not seen, a file of the same name that happens to lie here is not the data.
+            cwd=job.folder if job.folder.is_dir() else job.out.parent,
             # A group of its own: a terminal's Ctrl-C is then sent to us alone, and reaches it once.
             process_group=0,
         ) as process:

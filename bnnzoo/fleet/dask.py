@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bnnzoo.errors import UsageError
+from bnnzoo.errors import BnnzooError, UsageError
 from bnnzoo.fleet.children import Children
 from bnnzoo.fleet.executor import AbstractExecutor, Outcome, Tell
 from bnnzoo.fleet.job import Job
@@ -83,7 +83,10 @@ class DaskExecutor(AbstractExecutor):
                 from bnnzoo.store.atomic import write_whole  # NumPy comes with it
 
                 content = outcome.content
-                write_whole(job.out, lambda file: file.write(content))
+                try:
+                    write_whole(job.out, lambda file: file.write(content))
+                except BnnzooError as error:  # of one run; the others go on
+                    return Outcome(job.name, error.exit_code, outcome.seconds, str(error))
             return outcome._replace(content=None)
         if self._asked:
             return Outcome(job.name, 128 + self._asked, 0.0, "not begun")

@@ -64,6 +64,10 @@ def forget_programs() -> None:
 
 @contextlib.contextmanager
 def arithmetic(precision: Literal["float32", "float64"]) -> Iterator[None]:
-    """Full-precision matrix products (a GPU would round them to TF32), in single or double precision."""
-    with jax.default_matmul_precision("highest"), jax.enable_x64(precision == "float64"):
+    """Full-precision matrix products (a GPU would round them to TF32), in single or double precision.
+
+    Random numbers are those that can be made piece by piece, whatever the environment says: others are other draws.
+    """
+    precise, wide = jax.default_matmul_precision("highest"), jax.enable_x64(precision == "float64")
+    with precise, wide, jax.threefry_partitionable(True):
         yield

@@ -205,7 +205,7 @@ def _scalar(kind: type, raw: str | int | float) -> Any:
     if isinstance(raw, bool):
         return None
     if kind is str:
-        return str(raw)
+        return getattr(raw, "text", None) or str(raw)  # 1.10 and 007 as a file has them
     # Python's own reading is wider than a recipe's: 1_0, and the digits of every script.
     if isinstance(raw, str) and ("_" in raw or not raw.isascii()):
         return None

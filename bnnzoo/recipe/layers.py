@@ -151,8 +151,11 @@ def _sweep(node: yaml.Node, problems: list[str]) -> dict[str, tuple[Value, ...]]
     if not isinstance(node.value, dict):
         problems.append(f"{node.key_where}: sweep: must be a mapping of options to lists of values")
         return found
-    for key, inner in node.value.items():
-        if isinstance(inner.value, list) and inner.value:
+    for written, inner in node.value.items():
+        key = written.replace("-", "_") if "." in written else written
+        if key in found:
+            problems.append(f"{inner.key_where}: sweep.{key}: the option is repeated")
+        elif isinstance(inner.value, list) and inner.value:
             items = [_plain(item._replace(key_where=item.where), f"sweep.{key}", problems) for item in inner.value]
             found[key] = tuple(items)
         else:

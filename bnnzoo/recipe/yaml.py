@@ -42,6 +42,18 @@ _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\
 _PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_./+-]*")
 
 
+class _Whole(int):
+    """An integer and how it was written: of a column's name the text is what counts."""
+
+    text: str
+
+
+class _Number(float):
+    """A number and how it was written."""
+
+    text: str
+
+
 class Node(NamedTuple):
     """A value and where it is written. `value` is a scalar, a list of nodes, or a dict of nodes."""
 
@@ -194,11 +206,16 @@ def _scalar(text: str, *, plain: bool) -> Any:
         return True
     if _FALSE.fullmatch(text):
         return False
-    if _INT.fullmatch(text):
-        return int(text) if len(text) < 400 else text
-    if _FLOAT.fullmatch(text):
-        return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
+    if _INT.fullmatch(text) and len(text) < 400:
+        return _with_text(_Whole(text), text)
+    if _FLOAT.fullmatch(text) and not _INT.fullmatch(text):
+        return _with_text(_Number(text.lower().replace(".inf", "inf").replace(".nan", "nan")), text)
     return text
+
+
+def _with_text(value: Any, text: str) -> Any:
+    value.text = text
+    return value
 
 
 def _lines(values: dict[str, Any], indent: str) -> Iterator[str]:

@@ -14,6 +14,7 @@ from bnnzoo.assembly import Problem
 from bnnzoo.errors import UsageError
 from bnnzoo.recipe import Part, fields_of
 from bnnzoo.recipe.parts import validate
+from bnnzoo.shell import quoted
 from bnnzoo.store import Checkpoint, schema
 from bnnzoo.store.parts import Unfinished
 
@@ -84,7 +85,7 @@ def check(saved: Checkpoint, run: Unfinished, problem: Problem) -> None:
     if reasons := [name for name, is_wrong in wrong.items() if is_wrong]:
         raise UsageError(
             f"{run.folder}: damaged: its checkpoint's {' and '.join(reasons)} cannot be this run's; go back with "
-            f"bnnzoo resume {run.out} --from-part N, or start the run again with --force"
+            f"bnnzoo resume {quoted(run.out)} --from-part N, or start the run again with --force"
         )
 
 

@@ -26,6 +26,7 @@ from bnnzoo.sampling.job import Job, Stop
 from bnnzoo.sampling.loop import Carry, Chunk, Seconds
 from bnnzoo.sampling.processes import LostProcessError
 from bnnzoo.sampling.stuck import finding_of, stuck_chains
+from bnnzoo.shell import quoted
 from bnnzoo.store import Checkpoint, schema
 
 _WARMUP_STEPS = "warmup_n_steps"
@@ -67,14 +68,16 @@ def _drive(driver: _Driver, thetas: Any, tell: Observer, stop: Stop | None) -> N
     except InterruptedRunError as error:
         done = driver.leave()
         name = signal.Signals(error.exit_code - 128).name
-        message = f"{name}: stopped after {done} of {job.recipe.draws} draws; go on with: bnnzoo resume {writer.out}"
+        message = (
+            f"{name}: stopped after {done} of {job.recipe.draws} draws; go on with: bnnzoo resume {quoted(writer.out)}"
+        )
         raise InterruptedRunError(message, error.exit_code - 128) from None
     except BnnzooError as error:
         done = driver.leave()
         # A complete run that this one was to replace is still there, under the name of both.
         place = writer.folder if store.is_complete(writer.out) else writer.out
         kept = f"the {done} draws before are in {place}" if done else "no draws were kept"
-        cure = f"; go on with: bnnzoo resume {writer.out}" if isinstance(error, LostProcessError) else ""
+        cure = f"; go on with: bnnzoo resume {quoted(writer.out)}" if isinstance(error, LostProcessError) else ""
         raise type(error)(f"{error}; {kept}{cure}") from error
     driver.finish(tell)
 

@@ -151,7 +151,7 @@ def relaunch(
     with processes.as_the_first():
         _same_everywhere(problem, run.out, processes, step=saved.next_step)
         if processes.is_first:
-            writer.reopen(saved.num_parts, break_lock=break_lock)
+            writer.reopen(saved.num_parts, seen=run, break_lock=break_lock)
     with processes.as_the_first():
         if not processes.is_first:
             job.follow(thetas, resume=(restored, saved.next_step), stop=stop)

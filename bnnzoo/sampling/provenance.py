@@ -10,6 +10,7 @@ from typing import Any
 from bnnzoo import registry
 from bnnzoo.assembly import Problem
 from bnnzoo.recipe import to_yaml
+from bnnzoo.registry import Registered
 from bnnzoo.sampling import backend, judgement
 from bnnzoo.sampling.placement import Placement
 from bnnzoo.store import Attributes
@@ -29,6 +30,7 @@ def attributes(problem: Problem, placement: Placement) -> Attributes:
         "seed": recipe.seed,
         "versions": json.dumps(backend.versions()),
         "plugins": json.dumps(_plugins(problem)),
+        "plugin_sources": json.dumps(_sources(problem)),
         "device": backend.device(prod(placement.axes)),
         "placement": str(placement),
         "precision": recipe.precision,
@@ -45,17 +47,30 @@ def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """What would change the draws of a resumed run, between its attributes and those it would be given here."""
     changed = [f"{k} was {then[k]}, is {now[k]}" for k in ("device", "placement", "precision") if then[k] != now[k]]
     old, new = (json.loads(about["versions"]) | json.loads(about.get("plugins", "{}")) for about in (then, now))
-    return changed + [f"{k} was {old.get(k)}, is {new[k]}" for k in new if old.get(k) != new[k]]
+    changed += [f"{k} was {old.get(k)}, is {new[k]}" for k in new if old.get(k) != new[k]]
+    # Whoever writes a plugin changes it without a new version.
+    old, new = (json.loads(about.get("plugin_sources", "{}")) for about in (then, now))
+    return changed + [f"the source of {part} was changed" for part in new if old.get(part) != new[part]]
 
 
 def _plugins(problem: Problem) -> dict[str, str]:
     """The packages beside bnnzoo that parts of the problem are from, and their versions."""
+    return {entry.distribution: entry.version for entry in _of_plugins(problem)}
+
+
+def _sources(problem: Problem) -> dict[str, str]:
+    """The digest of the module of each of these parts, as samplers/PACKAGE:NAME."""
+    found = {f"{entry.kind}/{entry.full_name}": entry for entry in _of_plugins(problem)}
+    return {part: registry.source_sha256(entry.kind, entry.full_name) for part, entry in found.items()}
+
+
+def _of_plugins(problem: Problem) -> list[Registered]:
     if problem.description is None:
-        return {}
+        return []
     used = problem.description.parts
     parts = {"models": used.model, "samplers": problem.sampler, "likelihoods": used.likelihood, "priors": used.prior}
     found = [registry.get(kind, name) for kind, part in parts.items() if (name := registry.name_of(kind, part))]
-    return {one.distribution: one.version for one in found if one is not None and one.distribution != registry.OWN}
+    return [entry for entry in found if entry is not None and entry.distribution != registry.OWN]
 
 
 def _words(problem: Problem) -> Attributes:

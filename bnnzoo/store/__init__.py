@@ -3,7 +3,16 @@
 from bnnzoo.store.checkpoint import Checkpoint
 from bnnzoo.store.netcdf import add_groups, refuse_other, write_table
 from bnnzoo.store.parts import parts_folder
-from bnnzoo.store.reading import check, how_far, is_complete, open_parts, open_tree, resumable
+from bnnzoo.store.reading import (
+    attributes_of,
+    check,
+    how_far,
+    how_far_beside,
+    is_complete,
+    open_parts,
+    open_tree,
+    resumable,
+)
 from bnnzoo.store.schema import Attributes
 from bnnzoo.store.writer import Store, check_room, discard, refuse_existing
 
@@ -12,10 +21,12 @@ __all__ = [
     "Checkpoint",
     "Store",
     "add_groups",
+    "attributes_of",
     "check",
     "check_room",
     "discard",
     "how_far",
+    "how_far_beside",
     "is_complete",
     "open_parts",
     "open_tree",

@@ -7,6 +7,7 @@ import os
 import re
 import secrets
 import shutil
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -59,9 +60,13 @@ def check_free(path: Path, *, force: bool, cure: str = "another -o, or --force")
     Raises:
         UsageError: with what to type instead.
     """
-    if path.exists() and not path.is_file():
+    try:
+        there = path.exists()
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror or error}; use another -o") from error
+    if there and not path.is_file():
         raise UsageError(f"{path}: is {'a folder' if path.is_dir() else 'no regular file'}; use another -o")
-    if path.exists() and not force:
+    if there and not force:
         raise UsageError(f"{path}: exists; use {cure} to replace it")
 
 
@@ -123,13 +128,16 @@ def _publish(temporary: Path, path: Path, instead_of: IO[bytes] | None) -> None:
 def _temporary(path: Path) -> Iterator[tuple[Path, IO[bytes]]]:
     """A new file beside `path`, gone at the end if it still has its name; a lock says that it has a writer."""
     while True:
-        temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+        temporary = path.with_name(f".{_stem(path)}.{secrets.token_hex(8)}.tmp")
         half_written.add(temporary)
         try:
             # x opens nothing that is there, so a planted link is not followed.
             with open(temporary, "x+b") as file:
                 with suppress(OSError):  # not every disk has locks; a shared one lets HDF5 read the finished file
                     fcntl.flock(file, fcntl.LOCK_SH)
+                with suppress(OSError):  # who could not read what was there shall not read what takes its place
+                    if stat.S_ISREG((there := path.lstat()).st_mode):
+                        os.fchmod(file.fileno(), stat.S_IMODE(there.st_mode))
                 if os.fstat(file.fileno()).st_nlink:  # else another writer has swept it before the lock
                     yield temporary, file
                     return
@@ -139,9 +147,14 @@ def _temporary(path: Path) -> Iterator[tuple[Path, IO[bytes]]]:
             half_written.discard(temporary)
 
 
+def _stem(path: Path) -> str:
+    """As much of its name as leaves room for more: a name has 255 bytes."""
+    return os.fsencode(path.name)[:200].decode(errors="ignore")
+
+
 def _sweep(path: Path) -> None:
     """Remove the temporary files of `path` that nobody holds: their writers were killed."""
-    ours = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{16}}\.tmp")
+    ours = re.compile(rf"\.{re.escape(_stem(path))}\.[0-9a-f]{{16}}\.tmp")
     for other in path.parent.iterdir():
         if ours.fullmatch(other.name) and other.is_file() and not other.is_symlink():
             with suppress(OSError), open(other, "r+b") as file:

@@ -98,6 +98,7 @@ class _Root(BaseModel):
     stops: Json[Annotated[list[_Count], FailFast()]] = []
     budget: _Name = ""
     plugins: Json[Annotated[dict[str, str], _Few]] = {}
+    plugin_sources: Json[Annotated[dict[str, str], _Few]] = {}
     seeds: Json[Annotated[list[_Seed], FailFast()]] = []
     federated: Json[Annotated[dict[str, dict[str, Any]], _Few]] = {}
     asked_again: Json[Annotated[dict[str, _Count], _Few]] = {}
@@ -136,7 +137,8 @@ def contradiction(attributes: Mapping[str, Any]) -> str:
         "seed": recipe.seed,
     }
     for name, value in said.items():
-        if _plain(attributes[name]) != value:
+        # Of a plugin's part the recipe says the package too.
+        if _plain(attributes[name]) not in (value, str(value).rpartition(":")[2]):
             return f"its attribute {name} is not that of its recipe"
     return ""
 

@@ -21,6 +21,7 @@ from typing import NamedTuple, cast
 from filelock import FileLock, Timeout
 
 from bnnzoo.errors import BnnzooError, BusyError, UsageError
+from bnnzoo.shell import quoted
 from bnnzoo.store.atomic import make_folder, write_whole
 
 BEAT = 10.0
@@ -67,11 +68,18 @@ class RunLock:
         other, age = self._other()
         if other is not None and other.boot != self.owner.boot and age < STALE:
             # The system gave us the lock, but may not know of another host's.
-            self._lock.release()
-            raise BusyError(
-                f"{self.out}: {other.host} wrote this run {age:.0f} seconds ago; wait for it, or, if it was stopped, "
-                f"for another {STALE - age:.0f} seconds"
-            )
+            if age > -STALE:
+                self._lock.release()
+                raise BusyError(
+                    f"{self.out}: {other.host} wrote this run {max(age, 0):.0f} seconds ago; wait for it, or, if "
+                    f"it was stopped, for another {STALE - age:.0f} seconds"
+                )
+            if not break_stale:
+                self._lock.release()
+                raise UsageError(
+                    f"{self.out}: {other.host} wrote this run at a time that has not come yet: its clock is ahead of "
+                    f"ours by {-age:.0f} seconds; if it is gone: bnnzoo resume {quoted(self.out)} --break-lock"
+                )
         write_whole(self._card, lambda file: file.write(json.dumps(self.owner._asdict()).encode()))
         self._stop.clear()
         threading.Thread(target=self._beat, args=(self._stop,), daemon=True).start()
@@ -134,12 +142,12 @@ class RunLock:
     def _refuse_or_break(self, break_stale: bool) -> None:
         other, age = self._other()
         who = "another process" if other is None else f"process {other.pid} on {other.host}"
-        if age < STALE:
+        if abs(age) < STALE:
             raise BusyError(f"{self.out}: {who} is writing this run; wait for it, or stop it")
         if not break_stale:
             raise UsageError(
-                f"{self.out}: {who} holds this run, without a sign of life for {age:.0f} seconds; "
-                f"if it is gone: bnnzoo resume {self.out} --break-lock"
+                f"{self.out}: {who} holds this run, without a sign of life for {abs(age):.0f} seconds; "
+                f"if it is gone: bnnzoo resume {quoted(self.out)} --break-lock"
             )
         # A new file is a new lock; whoever holds the old one no longer has the token.
         self._file.unlink(missing_ok=True)
@@ -148,12 +156,15 @@ class RunLock:
         raise UsageError(f"{self.out}: another process took this run over just now; wait for it, or stop it")
 
     def _other(self) -> tuple[Owner | None, float]:
-        """Who says that they write, and how many seconds ago they last said so; a damaged card counts for nothing."""
+        """Who says that they write, and how many seconds ago they last said so; a damaged card counts for nothing.
+
+        Less than 0 by a clock that is ahead of ours.
+        """
         try:
             age = time.time() - self._card.lstat().st_mtime
             owner = Owner(**json.loads(self._card.read_bytes()[:10_000]))
             known = all(isinstance(value, kind) for value, kind in zip(owner, (str, str, str, int), strict=True))
-            return (owner if known else None), max(0.0, age)
+            return (owner if known else None), age
         except (OSError, ValueError, TypeError):
             return None, 0.0
 

@@ -74,6 +74,7 @@ def add_groups(path: Path, groups: Mapping[str, Group], dims: Dims, coords: Mapp
         DamagedError: where what it says of its dimensions lets nothing be added; likewise.
     """
     run: Mapping[str, Any] = {}
+    path = path.resolve()  # the file that a link stands for, not the link
     while True:
         with open(path, "rb") as source, suppress(OvertakenError):
             run = _same_run(path, source, run)

@@ -23,6 +23,7 @@ import numpy as np
 from pydantic import BaseModel, ValidationError
 
 from bnnzoo.errors import UsageError
+from bnnzoo.shell import quoted
 from bnnzoo.store import checkpoint, npz
 from bnnzoo.store.atomic import write_whole
 from bnnzoo.store.npz import Declared
@@ -138,7 +139,7 @@ class Unfinished(NamedTuple):
         found = next(checkpoint.whole(self.folder, run=self.manifest.header, most_parts=number), None)
         if found is None:
             return "no checkpoint before it is whole: start the run again with --force"
-        return f"go back to the last whole state with: bnnzoo resume {self.out} --from-part {found.num_parts}"
+        return f"go back to the last whole state with: bnnzoo resume {quoted(self.out)} --from-part {found.num_parts}"
 
     def _naming_cure(self, number: int, look: Callable[[Path, Mapping[str, Declared]], T]) -> T:
         """Look at part `number`; what is wrong with it is said with what can still be done."""

@@ -57,6 +57,19 @@ def _miscounted(file: h5py.File) -> str:
     return ""
 
 
+def attributes_of(path: Path) -> dict[str, Any]:
+    """The root attributes of a run, finished or not, without its draws.
+
+    Raises:
+        UsageError: as `check`.
+    """
+    if is_unfinished(path):
+        return dict(_checked(parts.load(parts_folder(path))).attributes)
+    check(path)
+    with h5py.File(path, "r") as file:
+        return {str(name): _attribute(file, name) for name in file.attrs}
+
+
 def is_unfinished(path: Path) -> bool:
     """Whether a run is to be read from its parts: there are some, and no file of a complete run beside them."""
     return parts.holds_run(parts_folder(path)) and not is_complete(path)
@@ -64,20 +77,35 @@ def is_unfinished(path: Path) -> bool:
 
 def is_complete(path: Path) -> bool:
     """Whether there is a file of a complete run."""
+    return _complete(path) == 1
+
+
+def _complete(path: Path) -> Any:
+    """What a file says of it; None where there is none that can be read."""
     try:
         walk.check(path)
         with h5py.File(path, "r") as file:
-            return _attribute(file, "complete") == 1
+            return _attribute(file, "complete")
     except UsageError:
-        return False
+        return None
 
 
-def how_far(path: Path) -> Literal["absent", "begun", "resumable", "complete"]:
-    """What is at a path: nothing, a run without a checkpoint yet, one to go on with, or a complete one."""
+def how_far_beside(path: Path) -> Literal["absent", "begun", "resumable"]:
+    """How far a run has come that is to take the place of the file at a path."""
+    if not parts.holds_run(parts_folder(path)):
+        return "absent"
+    return "resumable" if checkpoint.any_in(parts_folder(path)) else "begun"
+
+
+def how_far(path: Path) -> Literal["absent", "begun", "resumable", "partial", "complete"]:
+    """What is at a path: nothing, a run without a checkpoint yet, one to go on with, the file of a stopped one whose
+    parts are gone, or a complete one; "complete" also for a file that cannot be read.
+    """
     if is_unfinished(path):
-        return "resumable" if checkpoint.any_in(parts_folder(path)) else "begun"
-    # A file that is not of a complete run was left by one that can be resumed; without its parts it cannot.
-    return "complete" if path.exists() else "absent"
+        return how_far_beside(path)
+    if not path.exists():
+        return "absent"
+    return "partial" if _complete(path) == 0 else "complete"
 
 
 def resumable(path: Path, from_part: int | None = None) -> tuple[Unfinished, Checkpoint]:
@@ -91,6 +119,11 @@ def resumable(path: Path, from_part: int | None = None) -> tuple[Unfinished, Che
     """
     folder = parts_folder(path)
     if not parts.holds_run(folder):
+        if _complete(path) == 0:
+            raise UsageError(
+                f"{path}: stopped before its end, and {folder.name}, which it could go on from, is gone; "
+                "start it again with --force"
+            )
         if path.exists():
             raise UsageError(f"{path}: finished; nothing to resume")
         if folder.is_dir() and not folder.is_symlink():

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
-from bnnzoo.errors import BnnzooError, UsageError
+from bnnzoo.errors import BnnzooError, BusyError, UsageError
+from bnnzoo.shell import quoted
 from bnnzoo.store import checkpoint, netcdf, npz, parts, reading
 from bnnzoo.store.atomic import check_free
 from bnnzoo.store.checkpoint import Checkpoint
 from bnnzoo.store.lock import RunLock
 from bnnzoo.store.parts import HEADER, MANIFEST, Header, Manifest, Part, Static, Unfinished, parts_folder
 from bnnzoo.store.schema import Attributes, Dims, Group
+
+_LONGEST_NAME = 255
+"""Bytes of a file's name, on every disk that is in use."""
 
 
 class Store:
@@ -79,17 +84,22 @@ class Store:
         self._run = Unfinished(self.folder, header, manifest)
         self._publish()
 
-    def reopen(self, num_parts: int, *, break_lock: bool = False) -> None:
+    def reopen(self, num_parts: int, *, seen: Unfinished | None = None, break_lock: bool = False) -> None:
         """Go on with an unfinished run; parts beyond the checkpoint's `num_parts` are discarded.
 
+        Args:
+            seen: the run as it was when its checkpoint was read, without the lock.
+
         Raises:
-            UsageError: if there is none, or another process writes it.
+            UsageError: if there is none, or another process writes it, or has written it since it was seen.
         """
         if not parts.holds_run(self.folder):
             raise UsageError(f"{self.out}: no unfinished run here ({self.folder.name} is missing)")
         self._lock.acquire(break_stale=break_lock)
         try:
             self._run = parts.load(self.folder)
+            if seen is not None and _identity(seen) != _identity(self.run):
+                raise BusyError(f"{self.out}: another process went on with this run just now; try again")
         except BnnzooError:
             self.release()
             raise
@@ -159,8 +169,13 @@ class Store:
         parts.write_words(self.folder / MANIFEST, self.run.manifest)
 
 
-def discard(out: Path) -> None:
-    """Remove a run, finished or not.
+def _identity(run: Unfinished) -> tuple[str, list[str]]:
+    """Which run it is, and how far."""
+    return run.manifest.header, [part.sha256 for part in run.manifest.parts]
+
+
+def discard(out: Path, *, finished: bool) -> None:
+    """Remove an unfinished run, and with `finished` also the file there.
 
     Raises:
         UsageError: if another process is writing it.
@@ -168,14 +183,20 @@ def discard(out: Path) -> None:
     run = Store(out)
     run.claim(force=True)
     parts.clear(run.folder)
-    out.unlink(missing_ok=True)
+    if finished:
+        out.unlink(missing_ok=True)
     run.release()
 
 
 def refuse_existing(out: Path, *, force: bool = False) -> None:
     """Raise if a run at `out` exists, finished or not; with `force` only if no file can take its place."""
-    if parts.holds_run(parts_folder(out)) and not force:
-        raise UsageError(f"{out}: an unfinished run is here; use bnnzoo resume {out}, another -o, or --force")
+    folder = parts_folder(out)
+    if len(os.fsencode(folder.name)) > _LONGEST_NAME:
+        raise UsageError(f"{out}: its name is too long; use a shorter -o")
+    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+        raise UsageError(f"{folder}: the parts of a run go there, and it is no folder; remove it, or use another -o")
+    if parts.holds_run(folder) and not force:
+        raise UsageError(f"{out}: an unfinished run is here; use bnnzoo resume {quoted(out)}, another -o, or --force")
     check_free(out, force=force)
 
 
