@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
 from bnnzoo import zoo
 from bnnzoo.errors import UsageError
@@ -43,6 +44,18 @@ class Difference(NamedTuple):
     metric: str
     estimate: Estimate
 
+    @property
+    def error(self) -> float:
+        """Over rows and over draws: what of it other seeds of the same runs would give is no difference."""
+        return math.hypot(self.estimate.se or math.nan, self.estimate.mcse or 0.0)
+
+    @property
+    def least(self) -> float:
+        """From which size it is taken for one: two standard errors of many rows, more of few."""
+        influence = self.estimate.influence
+        rows = 1 if influence is None else len(influence)
+        return self.error * float(stats.t.ppf(stats.norm.cdf(_CLEAR), max(rows - 1, 1)))
+
 
 class Comparison(NamedTuple):
     """Runs side by side, and a difference a pair of runs and metric."""
@@ -60,7 +73,7 @@ class Comparison(NamedTuple):
         """A flat dictionary a difference."""
         return [
             {"first": one.first, "second": one.second, "metric": one.metric}
-            | {"difference": one.estimate.value, "se": one.estimate.se}
+            | {"difference": one.estimate.value, "se": one.estimate.se, "mcse": one.estimate.mcse}
             for one in self.paired
         ]
 
@@ -77,7 +90,8 @@ def compare(runs: Sequence[Run | str | Path], *, reference: Run | str | Path | N
     """Compare runs on their test rows; where every run tells its evidence, by that and by leave-one-out as well.
 
     The standard error of a difference is that of the difference row by row: much smaller than the runs' own where
-    the same rows are hard for both.
+    the same rows are hard for both. Beside it stands `mcse`, the Monte Carlo error of both runs: two runs of one recipe
+    differ by that, on all rows alike.
 
     Args:
         reference: a run taken as the truth, such as long Hamiltonian chains. Classification: `agreement`, the share of
@@ -112,8 +126,7 @@ def compare(runs: Sequence[Run | str | Path], *, reference: Run | str | Path | N
     left_out = [loo.estimates(run.predictor) for run in opened] if known_evidence else []
     for i, (name, run) in enumerate(zip(names, opened, strict=False)):
         scores = evaluate.of_rows(run.predictor, *tests[0]).estimates
-        # Without the error over draws: that of a difference is one over rows alone.
-        estimates = {metric: scores[metric]._replace(mcse=None) for metric in METRICS if metric in scores}
+        estimates = {metric: scores[metric] for metric in METRICS if metric in scores}
         if left_out and all("loo_nll" in one for one in left_out):
             estimates["loo_nll"] = left_out[i]["loo_nll"]
         numbers = {} if truth is None else distances(run.predictor.table(inputs), truth)
@@ -156,7 +169,8 @@ def _differences(first: Compared, second: Compared) -> list[Difference]:
         right = second.estimates[metric]
         assert left.influence is not None
         assert right.influence is not None
-        paired = Estimate(left.value - right.value, left.influence - right.influence)
+        mcse = None if left.mcse is None or right.mcse is None else math.hypot(left.mcse, right.mcse)
+        paired = Estimate(left.value - right.value, left.influence - right.influence, mcse)
         found.append(Difference(first.name, second.name, metric, paired))
     return found
 
@@ -167,13 +181,13 @@ def _sentence(first: str, second: str, found: Sequence[Difference]) -> str:
     shown: dict[str, str] = {}
     unknown: list[str] = []
     for one in (one for one in found if one.metric in _BETTER):
-        value, se = one.estimate.value, one.estimate.se or math.nan
+        value = one.estimate.value
         if math.isnan(value):
             unknown.append(one.metric)
-        elif math.isinf(value) or abs(value) > _CLEAR * se:
+        elif math.isinf(value) or abs(value) > one.least:
             clear[one.metric] = (value < 0) == (_BETTER[one.metric] == "lower")
             shown[one.metric] = (
-                "by far: the other's is infinite" if math.isinf(value) else f"by {abs(value):.2g} ± {se:.2g}"
+                "by far: the other's is infinite" if math.isinf(value) else f"by {abs(value):.2g} ± {one.error:.2g}"
             )
     unclear = [one.metric for one in found if one.metric in _BETTER and one.metric not in {*clear, *unknown}]
     if not clear and unknown:

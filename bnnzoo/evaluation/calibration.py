@@ -80,14 +80,17 @@ def of_classes(
     supremum = float(special.ndtri(1 - (1 - LEVEL) / (4 * (1 + len(classes)))))
     sure = _Cumulative.of(probabilities.max(1), probabilities.argmax(1) == labels)
     words = sure.direction("not sure enough", "too sure", "its confidence", "{:.1%} sure on average, right in {:.1%}")
-    curves = [_with_interval(sure.gap, supremum * sure.spread, words)]
+    # Where next to nothing should happen and nothing did, there is no spread to tell how far off it may be: Bernstein's
+    # second term, a rule of three.
+    unseen = supremum**2 / (2 * len(labels))
+    curves = [_with_interval(sure.gap, supremum * sure.spread + unseen, words)]
     for number in classes:
         one = _Cumulative.of(probabilities[:, number], labels == number)
         words = one.direction(
             "claimed too seldom", "claimed too often", "its probability", "{:.1%} on average, seen in {:.1%}"
         )
         name = names[number] if names else str(number)
-        curves.append(_with_interval(one.gap, supremum * one.spread, f"class {name} {words}"))
+        curves.append(_with_interval(one.gap, supremum * one.spread + unseen, f"class {name} {words}"))
     worst = _worst(curves)
     # What is off in confidence is told so, for it speaks of all classes.
     return worst._replace(direction=curves[0].direction) if curves[0].low > MARGIN else worst

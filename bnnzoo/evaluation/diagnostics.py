@@ -35,7 +35,7 @@ def summary(record: Record) -> dict[str, Any]:
             variable[0, 0].size for variable in posterior.data_vars.values()
         ),
         **means,
-        "divergences": int(np.sum(stats["diverging"])) if "diverging" in stats else 0,
+        "divergences": int(np.sum(np.asarray(stats["diverging"]) > 0)) if "diverging" in stats else 0,
         **{key: about[key] for key in ("restarted", "stuck_chains") if about.get(key) not in (None, 0, "[]")},
         **{key: about[key] for key in ("regime_ok", "complete")},
         **{f"seconds_{of}": round(float(about[f"seconds_{of}"]), 2) for of in ("compile", "warmup", "sampling")},
@@ -218,12 +218,18 @@ def of_last_look(inspected: str) -> dict[str, float]:
     return found
 
 
+EVEN = 1e-3
+"""Log weights that differ by less are as good as equal: no tail of theirs matters."""
+
+
 def pareto_k(log_weights: Float[np.ndarray, "*draws"]) -> float:
     """The shape of the weights' tail, by a generalised Pareto fit to the largest; infinite where there is none.
 
     Vehtari, Simpson, Gelman, Yao and Gabry 2024, J. Mach. Learn. Res. 25(72).
     """
     finite = np.sort(log_weights[np.isfinite(log_weights)].astype(np.float64))
+    if 0 < finite.size == log_weights.size and np.ptp(finite) < EVEN:
+        return 0.0
     tail = finite[-1 - int(np.ceil(min(finite.size / 5, 3 * finite.size**0.5))) :]
     # Fewer than 25 have no tail to fit, equal ones no shape, and beyond e^700 the smallest is 0 to a float.
     if finite.size < 25 or not 0 < tail[-1] - tail[0] < 700:

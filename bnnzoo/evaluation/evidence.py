@@ -25,6 +25,8 @@ from bnnzoo.recipe import recipe_from
 
 BOUND = "evidence lower bound"
 """The method of what is too low by an unknown amount."""
+_COARSE = 1.0
+"""Nats that the powers between may add to an integral over them before it is not taken."""
 _TARGET = ("model", "likelihood", "prior", "standardise", "stochastic")
 """What of a recipe says what is drawn from, beside the data and the power."""
 
@@ -113,6 +115,8 @@ def of_path(predictors: Sequence[Predictor]) -> Evidence:
     order = np.argsort(powers)
     values = [_log_likelihoods(predictors[i], _kept(predictors[i])) for i in order]
     found = integrated(np.asarray(powers)[order], values)
+    if found.discretisation is not None and found.discretisation > max(_COARSE, 5 * found.se):
+        found = by_stepping_stones(np.asarray(powers)[order], values)
     trouble = [f"{_name(records[i])} {against}" for i in order if (against := _against(records[i].attributes))]
     if not trouble:
         return found
@@ -183,6 +187,33 @@ def integrated(powers: Float[np.ndarray, " run"], values: Sequence[Float[np.ndar
     return Evidence(
         found, math.sqrt(variance), "thermodynamic integration", meaning, discretisation=abs(found - coarse)
     )
+
+
+def by_stepping_stones(
+    powers: Float[np.ndarray, " run"], values: Sequence[Float[np.ndarray, "chain draw"]]
+) -> Evidence:
+    """The sum over the powers of log E_b[L^(b' - b)], each the ratio of two integrals Z(b') / Z(b) (Xie et al. 2011).
+
+    Exact at every distance of the powers, and of finite variance where log L itself has none: of a noise scale that is
+    sampled, under the prior, for one.
+
+    Args:
+        powers: ascending.
+        values: the log-likelihood of all data by each draw, a run a power.
+    """
+    found, variance, trouble = 0.0, 0.0, ""
+    for gap, logs in zip(np.diff(powers), values, strict=False):
+        weights = gap * logs
+        value, _ = _log_mean_exp(weights.reshape(-1))
+        found += value
+        variance += convergence(np.exp(weights - value)[:, :, None])["mcse"] ** 2
+        trouble = trouble or "".join(f"; {one.label} is {one.value:.2g}" for one in diagnostics.of_weights(weights))
+    meaning = (
+        f"the product of the ratios of the integrals between {len(powers)} powers, each a mean weight: the mean log "
+        "likelihood bends too much between them, or has no variance at power 0, for its integral over the powers"
+        f"{f'{trouble}: do not trust it, give more powers' if trouble else ''}"
+    )
+    return Evidence(found, math.sqrt(variance), "stepping stones", meaning, trusted=not trouble)
 
 
 def _weights(powers: Float[np.ndarray, " run"]) -> Float[np.ndarray, "run two"]:

@@ -86,7 +86,7 @@ def judged(
         ("validity", "still_chains", "chains that stood still for half of the draws", 0, f"use {smaller}"),
         ("validity", "remoteness", "distance of predictions from the data in sds", limits.absurd, f"use {smaller}"),
         ("validity", "surprise", "surprise at the labels over that of guessing", limits.absurd, f"use {smaller}"),
-        ("validity", "diverging", "share of diverging draws", limits.diverging, "use a smaller step size"),
+        ("validity", "diverging", "share of diverging steps", limits.diverging, "use a smaller step size"),
         ("validity", "draws", "finished draws a chain", diagnosis["draws_requested"], "bnnzoo resume"),
     ]
     floors = ("ess_bulk", "ess_tail", "ebfmi", "draws")
@@ -136,7 +136,7 @@ def ran(diagnosis: Mapping[str, Any], found: Sequence[Finding]) -> Answer:
         good.append(f"{'regime ok, ' if diagnosis['regime_ok'] == 1 else ''}mean σ² {diagnosis['sigma2']:.2g}")
     if "diverging" in diagnosis:
         share = diagnosis["diverging"]
-        good.append("no divergence" if not share else f"{share:.2%} of draws diverging")
+        good.append("no divergence" if not share else f"{share:.2%} of steps diverging")
     if diagnosis["exactness"] in _EXACTNESS:
         measured = bias(diagnosis)
         known = f"the sampler is biased: {measured}" if measured else _EXACTNESS[diagnosis["exactness"]]
@@ -177,7 +177,10 @@ def knows(scores: Mapping[str, Estimate]) -> Answer:
     means = f"{outside:.2g} on pure noise and {inside:.2g} on test rows"
     words = f"{_UNSURE[score]} is {means}, told apart with AUROC {area:.2f}"
     low, high = OOD_AUROC
-    return Answer(KNOWS, "yes" if area >= high else "unsure" if area >= low else "no", _sentence([words]))
+    error = 2 * (scores[f"ood_auroc_{score}"].se or 0.0)
+    return Answer(
+        KNOWS, "yes" if area - error >= high else "no" if area + error < low else "unsure", _sentence([words])
+    )
 
 
 def unknown(question: str, reason: object) -> Answer:

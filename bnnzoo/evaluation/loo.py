@@ -10,7 +10,7 @@ from arviz_stats.base.array import array_stats
 from jaxtyping import Float
 from scipy import special
 
-from bnnzoo.evaluation import metrics
+from bnnzoo.evaluation import diagnostics, metrics
 from bnnzoo.evaluation.metrics import Estimate
 from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.evaluation.record import Record
@@ -84,6 +84,8 @@ def _smoothed(log_ratios: Float[np.ndarray, " draw"], efficiency: float) -> tupl
 
     The raw ones, and an infinite k, where draws repeat so often that there is no tail to fit.
     """
+    if np.ptp(log_ratios) < diagnostics.EVEN:
+        return log_ratios, 0.0
     smooth: Any = array_stats.psislw
     try:
         with np.errstate(all="ignore"):

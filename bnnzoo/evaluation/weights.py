@@ -14,6 +14,7 @@ from bnnzoo.evaluation.convergence import convergence
 from bnnzoo.evaluation.draws import Draws, cuts
 from bnnzoo.evaluation.record import evenly
 
+_STANDSTILL = 10
 _SOME = 50
 """Of how many weights a block's R-hat is the largest."""
 
@@ -90,9 +91,9 @@ class Weights:
         return [{"block": name, **block.row()} for name, block in self.blocks.items()]
 
     def still_chains(self) -> int:
-        """How many chains stood still for half of the draws or more, in one piece."""
+        """How many chains stood still for half of the draws or more, in one piece; a few rejections are none."""
         found, count = 0, self.moved.shape[1] + 1
         for moved in self.moved:
             longest = np.diff(np.concatenate([[-1], np.flatnonzero(moved), [count - 1]])).max()
-            found += int(count > 1 and longest >= count / 2 and longest > 1)
+            found += int(count > 1 and longest >= max(count / 2, _STANDSTILL))
         return found

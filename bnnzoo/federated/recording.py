@@ -138,8 +138,7 @@ class Recording:
         how = self._reduce.get(name, "last")
         if len(values) == 1 or how == "last":
             return values[-1]
-        stacked = np.stack(values)
-        return np.asarray(stacked.any(0)) if how == "any" else stacked.mean(0, dtype=np.float64).astype(np.float32)
+        return np.stack(values).mean(0, dtype=np.float64).astype(np.float32)
 
     def _counts(self) -> dict[str, Any]:
         return {"draws_done": self._done, **{f"seconds_{name}": value for name, value in self._seconds.items()}}

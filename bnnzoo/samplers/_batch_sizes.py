@@ -141,13 +141,18 @@ def resized(
             return whole(num_data)
         used = num_data
     if size is None:
-        chosen = split(used, batches, disjoint=disjoint)
+        found = split(used, batches, disjoint=disjoint)
         # Of all data one batch will do; of fewer it has no spread.
-        return now if chosen.batches < fewest and now.used == num_data else chosen
-    most = num_data // size if disjoint else used
-    if most < fewest and size < num_data:
-        return Sizes(size, fewest, False)
-    return Sizes(size, max(1, min(max(fewest, used // size), most)), disjoint)
+        found = now if found.batches < fewest and now.used == num_data else found
+    else:
+        most = num_data // size if disjoint else used
+        found = Sizes(size, max(1, min(max(fewest, used // size), most)), disjoint)
+        if most < fewest and size < num_data:
+            found = Sizes(size, fewest, False)
+    if found.disjoint and found.used > num_data:
+        # So many distinct data there are not: what was given asks for some of them twice.
+        return found._replace(disjoint=False) if sampling == "auto" else now
+    return found
 
 
 def split(used: int, batches: int | None = None, *, disjoint: bool) -> Sizes:

@@ -20,9 +20,10 @@ def metropolis(
     """Accept with probability min(1, exp(log_ratio)); a ratio that is not a number rejects.
 
     Returns:
-        accepted, the acceptance probability, diverging (the ratio was not finite).
+        accepted, the acceptance probability, diverging (the ratio was not a number, or infinite). A ratio of 0 is that
+        of a proposal without density, beyond a bound, say: a rejection like others.
     """
-    diverging = ~jnp.isfinite(log_ratio)
+    diverging = jnp.isnan(log_ratio) | (log_ratio == jnp.inf)
     # exp of the minimum, not the minimum of exp: a large ratio would overflow, and its gradient be NaN.
     rate = jnp.where(jnp.isnan(log_ratio), 0.0, jnp.exp(jnp.minimum(log_ratio, 0.0)))
     return jax.random.uniform(key, dtype=rate.dtype) < rate, rate, diverging

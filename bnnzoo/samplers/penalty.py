@@ -183,7 +183,7 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
             "lp_estimate": kept,
             "accepted": accepted,
             "acceptance_rate": rate,
-            "diverging": diverging,
+            "diverging": diverging | ~jnp.isfinite(difference.sigma2),
             "step_size": state.step_size,
             **told(difference, penalty, rate),
         }

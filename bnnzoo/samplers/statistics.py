@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
-Reduce = Literal["mean", "last", "any"]
+Reduce = Literal["mean", "last"]
 
 
 class Statistic(NamedTuple):
@@ -12,8 +12,8 @@ class Statistic(NamedTuple):
 
     name: str
     reduce: Reduce = "last"
-    """What a thinned draw holds of its steps: their mean, the value of the last, or whether any was true. The mean of
-    one step that says yes or no is its answer, a boolean; of several it is their share."""
+    """What a thinned draw holds of its steps: their mean, or the value of the last. The mean of one step that says yes
+    or no is its answer, a boolean; of several it is their share."""
     label: str = ""
     """What the axis of its picture says; without one it is kept but not drawn."""
     limit: float | None = None
@@ -33,7 +33,7 @@ LOG_DENSITY = Statistic("lp", label="log posterior")
 LOG_DENSITY_ESTIMATE = Statistic("lp_estimate", label="log posterior (est.)")
 ACCEPTED = Statistic("accepted", "mean")
 ACCEPTANCE_RATE = Statistic("acceptance_rate", "mean", "acceptance")
-DIVERGING = Statistic("diverging", "any")
+DIVERGING = Statistic("diverging", "mean")
 STEP_SIZE = Statistic("step_size")
 N_STEPS = Statistic("n_steps", "mean")
 TREE_DEPTH = Statistic("tree_depth", "mean", "tree depth")

@@ -203,10 +203,8 @@ def _row(
 
 
 def _reduced(how: Reduce, so_far: Array, value: Array) -> Array:
-    """A statistic over the steps of one thinned draw: their sum (for the mean), whether any, or the last."""
-    if how == "mean":
-        return so_far + value.astype(so_far.dtype)
-    return so_far | value if how == "any" else value
+    """A statistic over the steps of one thinned draw: their sum (for the mean), or the last."""
+    return so_far + value.astype(so_far.dtype) if how == "mean" else value
 
 
 def _fill_chain_by_chain(

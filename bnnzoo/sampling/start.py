@@ -21,7 +21,7 @@ _BATCH = 128
 _LEARNING_RATE = 5e-3
 _LOOK_EVERY = 50
 _HELD_OUT = 2048
-FEW_HELD_OUT = 10
+_FEW_HELD_OUT = 10
 """Rows that are too few to judge a chain by."""
 
 
@@ -83,13 +83,14 @@ def train(
 def evaluations(num_data: int, steps: Int[np.ndarray, " chain"], held_out: float) -> float:
     """Rows that training looked at: a batch a step, and every 50 steps those that a chain is judged by."""
     rows = num_held_out(num_data, held_out)
-    judged_by = num_data if rows < FEW_HELD_OUT else rows
+    judged_by = rows or num_data
     return float(np.sum(steps * min(_BATCH, num_data - rows) + steps // _LOOK_EVERY * judged_by))
 
 
 def num_held_out(num_data: int, held_out: float) -> int:
-    """Rows that each chain's training leaves out."""
-    return min(_HELD_OUT, int(held_out * num_data))
+    """Rows that each chain's training leaves out: none where they would be too few to judge by."""
+    rows = min(_HELD_OUT, int(held_out * num_data))
+    return rows if rows >= _FEW_HELD_OUT else 0
 
 
 def _patience(most_steps: Any) -> Any:
@@ -136,7 +137,7 @@ def _advance(
         kept = order[held_out:]
 
         def held_out_loss(theta):
-            if held_out < FEW_HELD_OUT:
+            if not held_out:
                 return _training.loss(posterior, theta, posterior.all_rows())
             return -jnp.mean(posterior.log_likelihood(theta, posterior.take(order[:held_out])))
 

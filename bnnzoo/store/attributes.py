@@ -46,7 +46,7 @@ class _Declared(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    reduce: Literal["mean", "last", "any"]
+    reduce: Literal["mean", "last"]
     long_name: str = ""
     limit: float = 0.0
     limit_label: str = ""

@@ -37,7 +37,7 @@ class TemplateName(AbstractSampler[TemplateNameState]):
         Statistic("lp", label="log posterior"),
         Statistic("acceptance_rate", "mean", label="acceptance"),
         Statistic("accepted", "mean"),
-        Statistic("diverging", "any"),
+        Statistic("diverging", "mean"),
         Statistic("step_size"),
     )
 
