@@ -1,0 +1,104 @@
+"""Files whose arrays are not what their words promise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import bnnzoo
+from bnnzoo.errors import DamagedError
+from bnnzoo.evaluation import agreement
+from bnnzoo.samplers import Mala
+
+SHORT: dict[str, Any] = {"chains": 2, "warmup": 100, "draws": 150, "init": "prior", "chain_method": "vectorized"}
+
+
+@pytest.fixture(scope="module")
+def regression(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("regression")
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 2))
+    y = x[:, 0] + 0.1 * rng.normal(size=60)
+    return bnnzoo.sample("linear", "mala", data=(x, y), out=folder / "run.nc", **SHORT), folder
+
+
+def damaged(run: bnnzoo.Run, group: str, **change: Any) -> xr.DataTree:
+    """The tree of a run in which some variables of a group are others, or gone where they are None."""
+    groups = {name: node.to_dataset() for name, node in run.posterior.children.items()}
+    groups[group] = groups[group].drop_vars(list(change), errors="ignore")
+    for name, values in change.items():
+        if values is not None:
+            leading = ["chain", "draw"] if group in ("posterior", "sample_stats") else []
+            rest = [f"{name}_{i}" for i in range(len(leading), np.ndim(values))]
+            groups[group][name] = ([*leading, *rest], values)
+    return xr.DataTree.from_dict(groups)
+
+
+@pytest.mark.parametrize(
+    ("group", "change", "said"),
+    [
+        ("posterior", lambda old: {"bias": None}, "posterior/bias is not in it"),
+        ("posterior", lambda old: {"a": old["bias"], "z": old["bias"]}, "posterior/a is no parameter of its model"),
+        ("posterior", lambda old: {"bias": old["bias"][..., None]}, r"posterior/bias is float32.*, not \[2, 150, 1\]"),
+        ("posterior", lambda old: {"bias": old["bias"].astype(float)}, "posterior/bias is float64"),
+        ("sample_stats", lambda old: {"lp": old["lp"][..., None]}, r"sample_stats/lp is .* not \[2, 150\]"),
+        ("sample_stats", lambda old: {"lp": old["lp"].astype("S3")}, r"sample_stats/lp is \|S3"),
+        ("observed_data", lambda old: {"y": old["y"][:-1]}, "observed_data/y is"),
+        ("constant_data", lambda old: {"x": None}, "constant_data/x is not in it"),
+        ("constant_data", lambda old: {"x_test": old["x_test"][:, :1]}, "constant_data/x_test is"),
+        ("constant_data", lambda old: {"x_test": None}, "constant_data/x_test has no rows"),
+        ("constant_data", lambda old: {"y_test": None}, "constant_data/y_test is not in it"),
+        (
+            "constant_data",
+            lambda old: {"linearised_at_bias": old["x"][:2, :1]},
+            "constant_data/linearised_at_weight is of another sampler",
+        ),
+    ],
+)
+def test_a_file_whose_arrays_are_not_its_models_is_refused(group, change, said, regression):
+    run, _ = regression
+    old = {str(name): variable.values for name, variable in run.posterior[group].data_vars.items()}
+    agreement.check(damaged(run, group), None, run.predictor._problem)
+    with pytest.raises(DamagedError, match=f"the run: damaged: {said}"):
+        agreement.check(damaged(run, group, **change(old)), None, run.predictor._problem)
+
+
+def test_of_a_mode_all_is_there_or_nothing(regression, monkeypatch):
+    run, problem = regression[0], regression[0].predictor._problem
+    monkeypatch.setattr(Mala, "linearised_at", lambda self, state: state.position)
+    points = {
+        f"linearised_at_{block.name}": np.zeros((2, *block.shape), np.float32)
+        for block in problem.posterior.layout.blocks
+    }
+    agreement.check(damaged(run, "constant_data", **points), None, problem)
+    agreement.check(run.posterior, None, problem)
+    with pytest.raises(DamagedError, match="constant_data/linearised_at_bias is not in it"):
+        agreement.check(damaged(run, "constant_data", **points | {"linearised_at_bias": None}), None, problem)
+    with pytest.raises(DamagedError, match="constant_data/linearised_at_bias is"):
+        agreement.check(
+            damaged(run, "constant_data", **points | {"linearised_at_bias": np.zeros((3, 1))}), None, problem
+        )
+
+
+def test_draws_that_no_run_keeps_are_refused(regression):
+    """A weight that is not finite, or a scale that no logarithm is of; not a large one, and not a scale that left."""
+    posterior = regression[0].predictor.posterior
+    good = np.ones((3, posterior.layout.dim), np.float32)
+
+    def check(place: tuple[int, int], value: float) -> None:
+        draws = good.copy()
+        draws[place] = value
+        agreement.check_finite(draws, posterior, None)
+
+    agreement.check_finite(np.full_like(good, 3e38), posterior, None)
+    for value in (0.0, np.inf):
+        check((1, -1), value)
+    for value in (np.nan, np.inf):
+        with pytest.raises(DamagedError, match="posterior holds numbers that are not finite"):
+            check((1, 0), value)
+    for value in (-1.0, np.nan):
+        with pytest.raises(DamagedError, match="posterior/likelihood_scale holds numbers that it cannot be"):
+            check((1, -1), value)

@@ -1,0 +1,139 @@
+"""The audit's arithmetic, by hand."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from bnnzoo.errors import UsageError
+from bnnzoo.evaluation import audit, diagnostics, drift
+from bnnzoo.evaluation.predictor import Predictor
+from bnnzoo.samplers import Penalty
+from bnnzoo.testing.targets import regression as target_regression
+
+
+def made(**more: Any) -> audit.Audit:
+    numbers = {"p": 0.3, "score": 1.0, "bias_sd": 0.05, "bias_sd_se": 0.06, "bias_sd_seen": 0.2, "moved": 0.9}
+    rest = {"chains": 64, "steps": 64, "acceptance": 0.8, "cost": 0.1, "seconds": 1.0}
+    return audit.Audit(drifted="the log prior", **numbers | rest | more)
+
+
+def test_a_verdict_says_which_way_and_how_much():
+    assert made(p=audit.LEVEL).passed
+    assert not made(p=audit.LEVEL / 1.01).passed
+    assert "the log prior rose (p = 1e-05); predictions are 5% ± 6% too wide" in made(p=1e-5).verdict
+    fell = made(p=1e-5, score=-3.0, bias_sd=-0.4).verdict
+    assert "the log prior fell (p = 1e-05); predictions are 40% ± 6% too narrow" in fell
+    assert "predictions are 30% ± 6% too narrow: take more --chains" in made(bias_sd=-0.3).verdict
+    assert "would have stood out" in made(bias_sd=1.9 * 0.06).verdict
+    assert "take more --chains" in made(bias_sd=2.0 * 0.06).verdict
+
+
+def test_what_is_judged_is_in_its_own_units(monkeypatch):
+    """A width that is e^0.5 times the posterior's, to 0.1; and seconds over those of the run."""
+    monkeypatch.setattr(drift, "compared", lambda before, after, *, seed: drift.Drift(0.2, "f", -1.5))
+    monkeypatch.setattr(drift, "width", lambda said, before, after: drift.Width(0.5, 0.1, 0.7))
+    monkeypatch.setattr(audit, "time", types.SimpleNamespace(perf_counter=lambda: 107.0))
+    values = {"predictive means": np.zeros((4, 2))}
+    found = audit.judged(np.zeros((4, 2, 1)), values, values, 8, 0.6, 100.0, 14.0, seed=0)
+    assert (found.p, found.drifted, found.score, found.moved) == (0.2, "f", -1.5, 0.7)
+    assert found.bias_sd == pytest.approx(np.exp(0.5) - 1)
+    assert found.bias_sd_se == pytest.approx(0.1 * np.exp(0.5))
+    assert found.bias_sd_seen == pytest.approx((1.96 + 1.645) * 0.1)
+    assert (found.chains, found.steps, found.acceptance, found.seconds, found.cost) == (4, 8, 0.6, 7.0, 0.5)
+    assert audit.judged(np.zeros((4, 2, 1)), values, values, 8, 0.6, 100.0, 0.0, seed=0).cost == np.inf
+
+
+@pytest.mark.parametrize(("allowed", "steps"), [(0.0, 8), (18.0, 16), (31.9, 16), (32.1, 32), (1e6, 256)])
+def test_an_audit_takes_as_many_steps_as_there_is_time_for(allowed, steps, monkeypatch):
+    """Two steps took two seconds, up to second 12; what compiled them is not counted."""
+    asked: list[int] = []
+    posterior, kernel = target_regression().posterior, drift.Kernel(Penalty(), None, 0.0, 0.0)
+    monkeypatch.setattr(drift, "moved", lambda kernel, posterior, starts, *, steps, key: asked.append(steps))
+    monkeypatch.setattr(audit, "time", types.SimpleNamespace(perf_counter=iter([10.0, 12.0]).__next__))
+    assert audit._steps(kernel, posterior, None, until=12.0 + allowed) == steps
+    assert asked == [1, 2]
+
+
+def test_starts_are_as_many_as_draws_are_worth_and_pilots_are_others(monkeypatch):
+    def chosen(exactness: str, chains: int, count: int, most: int, *, moved: bool = True) -> tuple[Any, Any]:
+        predictor: Any = Predictor.__new__(Predictor)
+        predictor.record = types.SimpleNamespace(shape=(chains, count), attributes={"exactness": exactness})
+        predictor.weights = types.SimpleNamespace(moved=np.full((chains, count - 1), moved))
+        return audit._chosen(predictor, most)
+
+    starts, pilots = chosen("approximate", 2, 50, 10)
+    np.testing.assert_array_equal(starts, np.arange(5, 100, 10))
+    assert len(pilots) == 16
+    assert not set(starts) & set(pilots)
+    assert (pilots[0], pilots[-1]) == (0, 99)
+    starts, pilots = chosen("approximate", 2, 3, 128)
+    np.testing.assert_array_equal(starts, np.arange(6))
+    np.testing.assert_array_equal(pilots, starts)
+    values = {"a": np.zeros((2, 50, 1)), "b": np.ones((2, 50, 1))}
+    monkeypatch.setattr(diagnostics, "quantities", lambda predictor, probes: values)
+    for worth, number in ((20.0, 10), (41.0, 20), (1.0, 2)):
+        monkeypatch.setattr(audit, "convergence", lambda v, worth=worth: {"ess_bulk": worth + 50 * float(v.max())})
+        assert len(chosen("exact", 2, 50, 128)[0]) == number
+    starts, pilots = chosen("approximate", 4, 50, 3, moved=False)
+    np.testing.assert_array_equal(starts, [0, 50, 100])
+    np.testing.assert_array_equal(pilots, [0, 50, 100, 150])
+    assert len(chosen("approximate", 2, 50, 3, moved=False)[0]) == 2
+    with pytest.raises(UsageError, match="all draws are the same"):
+        chosen("exact", 1, 50, 128, moved=False)
+
+
+def test_what_is_watched_is_what_it_is_called():
+    target = target_regression()
+    posterior = target.posterior
+    thetas = np.random.default_rng(0).multivariate_normal(target.mean, target.covariance, size=3).astype(np.float32)
+    x = posterior.data.x[:4]
+    found = audit.functions(posterior, posterior, thetas, x, np.full((4, 1), 0.5))
+    means = np.stack([np.asarray(posterior.outputs(jnp.asarray(theta), jnp.asarray(x)))[:, 0] for theta in thetas])
+    fit = [float(np.sum(np.asarray(posterior.log_likelihoods(jnp.asarray(theta)), float))) for theta in thetas]
+    prior = [float(posterior.log_prior(jnp.asarray(theta))) for theta in thetas]
+    wanted = {
+        "predictive means": means,
+        "the spread of predictive means": (means - 0.5) ** 2,
+        "the training rows' log density": np.array(fit)[:, None],
+        "the log prior": np.array(prior)[:, None],
+        "the log posterior": np.array(fit)[:, None] + np.array(prior)[:, None],
+    }
+    assert list(found) == list(wanted)
+    for name, values in wanted.items():
+        np.testing.assert_allclose(found[name], values, rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+def test_flipped_signs_judge_a_dozen_units_and_no_fewer():
+    """All of them fall: of 12 no more than the flips can tell, of 11 what a t test says."""
+    before = np.zeros((12, 3))
+    after = -1 - 1e-3 * np.random.default_rng(0).random((12, 3))
+    assert drift.compared({"f": before}, {"f": after}).p_value >= 1e-4
+    few = drift.compared({"f": before[:11]}, {"f": after[:11]})
+    assert few.p_value == pytest.approx(3 * stats.ttest_1samp(after[:11], 0.0).pvalue.min())
+    assert few.p_value < 1e-10
+    assert few.score == pytest.approx(-np.sum(np.arange(1, 12)) / np.sqrt(np.sum(np.arange(1, 12) ** 2)))
+    # What is alone in its way is certain by chance alone: never more than one.
+    mixed = np.array([[1.0, -1.0, 0.5], [-1.1, 0.9, -0.4], [0.2, 0.1, -0.1]])
+    assert drift.compared({"f": np.zeros((3, 3))}, {"f": mixed}).p_value == 1
+
+
+def test_the_width_of_chains_that_hardly_moved():
+    rng = np.random.default_rng(0)
+    before = rng.normal(size=(20, 4))
+    still = drift.width(before, before, before)
+    assert still.moved == 0
+    assert still.log_ratio == pytest.approx(0, abs=1e-9)
+    assert drift.width(before, before, -before).moved == 1
+    assert drift.width(before, before, 3 * before).moved == 0
+    assert drift.width(0 * before, 0 * before, before).moved == 0
+    two = drift.width(before[:2], before[:2], rng.normal(size=(2, 4)))
+    assert np.isnan([two.log_ratio, two.error]).all()
+    assert 0 <= two.moved <= 1
+    three = drift.width(before[:3], before[:3], rng.normal(size=(3, 4)))
+    assert np.isfinite([three.log_ratio, three.error]).all()

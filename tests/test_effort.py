@@ -1,0 +1,101 @@
+"""How much of a large run is looked at."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bnnzoo.evaluation import draws, effort
+from bnnzoo.evaluation.predictor import Predictor
+
+
+class Sized:
+    def __init__(self, count: int, row_bytes: int):
+        self.count, self.row_bytes = count, row_bytes
+
+    def __len__(self) -> int:
+        return self.count
+
+
+def sized(chains: int, count: int, *, row_bytes: int = 4, row_cost: float = 1.0, held: int = 0) -> Any:
+    """A predictor that knows its sizes alone, and says what it was made lighter to."""
+    found: Any = Predictor.__new__(Predictor)
+    found.record = types.SimpleNamespace(
+        shape=(chains, count), has_rows=held >= 0, has_test_rows=held > 0, array=lambda group, name: np.zeros(held)
+    )
+    found.draws, found.row_cost = Sized(chains * count, row_bytes), row_cost
+    found.lighter = lambda *how: lightened(found, *how)
+    return found
+
+
+def lightened(found: Any, *how: int) -> Any:
+    other: Any = Predictor.__new__(Predictor)
+    other.how = how
+    return other
+
+
+def test_as_many_draws_are_judged_as_are_affordable():
+    """Of 4 chains of 10 000 draws, 150 rows each: by their cost, by their bytes, and never fewer than 250 a chain."""
+    work, most = 5e10 / 150, 2**27
+
+    def judged(**more: Any) -> Any:
+        found = sized(4, 10_000, **more)
+        lighter = effort.for_diagnosis(found)
+        return 1 if lighter is found else lighter.how[0]
+
+    assert judged() == 1
+    assert judged(row_cost=work / 40_000) == 1
+    assert judged(row_cost=work / 39_000) == 2
+    assert judged(row_cost=work / 10_000) == 4
+    assert judged(row_cost=work / 9_999) == 5
+    assert judged(row_cost=work) == 40
+    assert judged(row_bytes=most // 20_000) == 2
+    assert judged(row_bytes=most // 20_000, held=-1) == 2
+    assert judged(row_cost=1e30, held=-1) == 1
+
+
+def test_rows_of_the_log_density_are_as_many_as_are_affordable():
+    for rows, known in ((2000.0, 500), (400.0, 300), (120.0, 50)):
+        assert effort.density_rows(sized(2, 50, row_cost=5e10 / 100 / rows), 50) == known
+
+
+def test_a_page_is_of_as_many_draws_and_rows_as_are_affordable():
+    """2 chains of 1000 draws: 50 of each predict the rows eight times."""
+
+    def made(rows: float, **more: Any) -> Any:
+        found = sized(2, 1000, row_cost=5e10 / (8 * 100 * rows), **more)
+        lighter = effort.for_a_page(found)
+        return None if lighter is found else lighter.how
+
+    assert made(1e9, held=4000) is None
+    assert made(1e9, held=6000) == (1, 5000)
+    assert made(400, held=1000) == (20, 400)
+    assert made(100, held=1000) == (20, 250)
+    assert made(4000, held=1000) == (5, 1000)
+    assert made(1e9, row_bytes=2**26 // 500, held=100) == (4, 100)
+    assert made(1e9, row_bytes=2**26 // 500, held=-1) == (4,)
+    assert made(1e9, held=-1) is None
+
+
+def test_pieces_are_of_one_length_but_for_the_last():
+    def lengths(most: int, count: int) -> list[int]:
+        found = draws.cuts(np.zeros((most, 1), np.float32), count)
+        assert [piece.start for piece in found] == [0, *(piece.stop for piece in found[:-1])][: len(found)]
+        return [piece.stop - piece.start for piece in found]
+
+    assert lengths(7, 7) == [7]
+    assert lengths(3, 7) == [3, 3, 1]
+    assert lengths(4, 9) == [3, 3, 3]
+    assert lengths(1, 3) == [1, 1, 1]
+    assert lengths(5, 0) == []
+
+
+@pytest.mark.parametrize("numbers", [[3], [2, 5, 8], [0, 1, 2], [3, 2, 1], [1, 1, 1], [0, 2, 3], [], [4, 6]])
+def test_numbers_that_are_a_slice_become_one(numbers):
+    index = np.array(numbers, int)
+    found = draws._as_slice(index)
+    np.testing.assert_array_equal(np.arange(10)[found], index)
+    assert isinstance(found, slice) == (numbers in ([3], [2, 5, 8], [0, 1, 2], [4, 6]))

@@ -1,0 +1,161 @@
+"""What samplers advise and find, and the sizes and steps that warm-up gives them."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bnnzoo.models import Linear
+from bnnzoo.posterior import NetworkPosterior
+from bnnzoo.posterior.likelihoods import Gaussian
+from bnnzoo.posterior.priors import Normal
+from bnnzoo.samplers import Confidence, MinibatchBarker, Swag, _regime
+from bnnzoo.samplers._batch_sizes import Seen, Sizes, at_start
+from bnnzoo.samplers._growing_batch import Estimate as Growing
+from bnnzoo.samplers.metric import Metric, rescaled, shared
+
+
+def _linear(rows: int = 10, **more: Any) -> NetworkPosterior:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(rows, 2)).astype(np.float32)
+    y = rng.normal(size=(rows, 1)).astype(np.float32)
+    network = Linear().build((2,), 1, key=jax.random.key(0))
+    return NetworkPosterior.of(network, more.pop("likelihood", Gaussian(0.5)), Normal(2.0), x, y, **more)
+
+
+MEANS = {
+    "sigma2": 0.2,
+    "step_size": 0.1,
+    "regime_dof": 0.0,
+    "regime_skew": 0.0,
+    "skew_bias": 0.0,
+    "acceptance_rate": 0.5,
+}
+
+
+def advice(means: dict[str, float], sizes: Sizes, **more: Any) -> str:
+    told = {"num_data": 100_000, "budget": 10_000, "tuned": False, "target_sigma2": 1.5, "pooled": True}
+    rest = {"langevin": False, "importance": False}
+    (found,) = _regime.regime(MEANS | means, sizes, **told | rest | more)
+    return found.advice
+
+
+def test_what_is_advised_is_as_much_as_is_needed():
+    sizes = Sizes(50, 20, False)
+    noisy = {"sigma2": 6.0}
+    assert advice(noisy, sizes) == "use --sampler.num-batches 80, or --sampler.step-size 0.05"
+    assert advice({"sigma2": 2.25}, sizes).startswith("use --sampler.num-batches 30, or")
+    assert advice(noisy, sizes, langevin=True) == "use --sampler.num-batches 80, or --sampler.step-size 0.025"
+    # None twice: of 100 000 rows 4000 would leave less noise than a quarter.
+    assert advice(noisy, Sizes(50, 20, True)).startswith("use --sampler.num-batches 78, or")
+    assert advice(noisy, sizes, num_data=8000, budget=0).startswith("use --sampler.num-batches 80, or")
+    assert advice(noisy, sizes, num_data=7999, budget=0) == "use --sampler.step-size 0.05"
+    every = "use --sampler.sampling disjoint --sampler.batch-size 350 --sampler.num-batches 20: then there is no noise"
+    assert advice(noisy, sizes, num_data=7000, budget=7000) == f"{every}; or use --sampler.step-size 0.05"
+    assert advice(noisy, sizes, num_data=7000, budget=6999) == "use --sampler.step-size 0.05"
+    assert advice(noisy, sizes, tuned=True, num_data=7000) == every
+    assert advice(noisy, sizes, tuned=True) == "use --sampler.target-sigma2 0.38"
+    skewed = {"skew_bias": 0.02}
+    assert advice(skewed, sizes, num_data=4000, budget=0) == "use --sampler.batch-size 100 --sampler.num-batches 20"
+    assert "use a --sampler.step-size below 0.1 with --warmup 0" in advice(skewed, sizes, num_data=3999, budget=0)
+    unseen = {"unseen": 0.2}
+    assert advice(unseen, sizes, tuned=True).startswith("use --sampler.sampling importance")
+    assert advice(unseen, sizes).startswith("use --sampler.batch-size 100")
+    assert advice(unseen, sizes, tuned=True, importance=True).startswith("use --sampler.batch-size 100")
+    assert "use --sampler.variance pooled" in advice({"regime_dof": 0.02}, sizes, pooled=False)
+    assert "batch-size 1 --sampler.num-batches 7" in _regime._all_data(7)
+
+
+def test_what_is_at_the_limit_of_the_regime_is_held():
+    at = {"sigma2": 2.0, "regime_dof": 0.01, "regime_skew": 0.5, "skew_bias": 0.015, "acceptance_rate": 0.01}
+    more = {"num_data": 10_000, "budget": 0, "tuned": False, "target_sigma2": 1.5, "pooled": True}
+    options: Any = {**more, "langevin": False, "importance": False}
+    assert _regime.regime(MEANS | at | {"unseen": 0.09}, Sizes(50, 20, False), **options) == ()
+    (still,) = _regime.regime(MEANS | {"acceptance_rate": 0.009}, Sizes(50, 20, False), **options)
+    assert (still.kind, still.value, still.limit) == ("acceptance", 0.009, 0.01)
+    (most,) = _regime.regime(MEANS | {"regime_skew": 0.6}, Sizes(50, 20, False), **options)
+    assert most.limit == 0.5
+    (not_finite,) = _regime.regime(MEANS | at | {"sigma2": float("nan")}, Sizes(50, 20, False), **options)
+    assert not_finite.advice.startswith("a step was not finite: use a --sampler.step-size below 0.1")
+
+
+def test_the_bound_beyond_half_of_the_rows_and_a_decision_of_all():
+    sampler, one = Confidence(error=0.2), jnp.ones(())
+    level = np.log(5 * 1 * 2 / np.float32(0.2))
+
+    def bound(seen: float) -> float:
+        return float(sampler._bound(Growing(one, 4 * one, one, 3 * one, seen * one, 100, jnp.asarray(1))))
+
+    for seen, ratio in ((50.0, 1 - 49 / 100), (80.0, 0.2 * (1 + 1 / 80))):
+        spread = np.sqrt(2 * ratio * 4 / (1 - seen / 100) * (1 - 1 / seen) * level)
+        assert bound(seen) == pytest.approx(spread + (7 / 3 + 3 / 2**0.5) * 3 * level / seen, rel=1e-5)
+    for seen, error in ((99.0, 0.2), (100.0, 0.0)):
+        verdict = sampler.judge(Growing(one, one, one, one, seen * one, 100, jnp.asarray(1)), one / 2)
+        assert float(verdict.error) == pytest.approx(error)
+        assert bool(verdict.accepted)
+
+
+def test_a_window_of_warm_up_weighs_its_steps_by_their_number():
+    seen = Seen.nothing(jnp.zeros(3))
+    for sigma2 in (1.0, 4.0, 100.0, float("nan")):
+        told = {
+            "sigma2": jnp.asarray(sigma2),
+            "acceptance_rate": jnp.asarray(sigma2 > 2),
+            "skew_bias": jnp.asarray(0.5),
+        }
+        seen = seen.with_step(told, jnp.asarray(10.0))
+    assert float(seen.count) == 4
+    assert float(seen.sigma2) == pytest.approx((1 + 2 * 4 + 3 * 10 + 4 * 10) / 10)
+    assert float(seen.acceptance) == pytest.approx((2 + 3) / 10)
+    assert float(seen.skew_bias) == pytest.approx(0.5)
+
+
+def test_sizes_at_the_start_fit_into_the_data():
+    assert at_start("auto", "auto", "disjoint", 1000) == Sizes(50, 20, True)
+    assert at_start("auto", "auto", "disjoint", 999) == Sizes(49, 20, True)
+    assert at_start("auto", "auto", "disjoint", 7) == Sizes(1, 7, True)
+    assert at_start("auto", 30, "disjoint", 7) == Sizes(1, 30, True)
+    assert at_start("auto", 30, "importance", 7) == Sizes(50, 30, False)
+    assert at_start(60, "auto", "disjoint", 50) == Sizes(60, 1, True)
+    assert at_start(60, "auto", "auto", 200) == Sizes(60, 20, False)
+    assert at_start(60, 5, "disjoint", 200) == Sizes(60, 5, True)
+
+
+class _State(NamedTuple):
+    metric: Any
+    step_size: Any
+
+
+def test_chains_share_the_mean_of_their_metrics_and_the_median_step():
+    old = jnp.asarray([[1.0, 4.0], [3.0, 4.0], [5.0, 1.0]])
+    none = jnp.zeros_like(old)
+    metrics = jax.vmap(lambda mass, rest: Metric(mass, jnp.zeros(()), rest, rest))(old, none)
+    found = shared(_State(metrics, jnp.asarray([1.0, 2.0, 30.0])))
+    np.testing.assert_allclose(found.metric.inverse_mass, 3.0)
+    steps = np.array([1.0, 2.0, 30.0]) * (np.prod(old, 1) / 9) ** 0.25
+    np.testing.assert_allclose(found.step_size, np.median(steps), rtol=1e-6)
+    assert float(rescaled(jnp.asarray(0.5), jnp.asarray([1.0, 4.0]), jnp.asarray([4.0, 16.0]))) == pytest.approx(0.25)
+    assert float(rescaled(jnp.asarray(0.5), jnp.asarray([1.0, 4.0]), jnp.asarray([4.0, 1.0]))) == pytest.approx(0.5)
+    metric = Metric.identity(jnp.zeros(1))
+    for value in (1.0, -1.0) * 25:
+        metric = metric.seen(jnp.asarray([value]))
+    assert float(metric.settled().inverse_mass[0]) == pytest.approx(50 / 55 + 5 / 55 * 1e-3)
+
+
+def test_swag_asks_for_as_many_snapshots_as_it_keeps_and_never_takes_all_rows():
+    posterior, sampler = _linear(10), Swag(rank=5, interval=3)
+    assert sampler.findings(posterior, {"snapshots": 5.0}) == ()
+    (found,) = sampler.findings(posterior, {"snapshots": 4.0})
+    assert "at least --warmup 30" in found.advice
+    assert sampler.warmup_evaluations(posterior, {}) == 5
+    assert sampler.warmup_evaluations(_linear(1), {}) == 1
+
+
+def test_barkers_findings_begin_beyond_their_limits():
+    sampler, posterior = MinibatchBarker(), _linear()
+    means = {"test_error": 0.004, "acceptance_rate": 0.01, "step_size": 0.1}
+    assert sampler.findings(posterior, means) == ()

@@ -1,0 +1,229 @@
+"""What runs are judged by, on either side of every limit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from bnnzoo.evaluation import calibration, diagnostics, findings, loo, metrics
+from bnnzoo.evaluation.convergence import between_chains, convergence
+from bnnzoo.evaluation.metrics import Estimate
+
+
+def test_the_numbers_of_a_calibration_of_intervals():
+    """Four rows by hand: Dvoretzky's, Kiefer's and Wolfowitz's bound with two curves a target."""
+    pit = np.array([0.1, 0.2, 0.3, 0.6])[:, None]
+    found = calibration.of_intervals(pit)
+    half = np.sqrt(np.log(2 * 2 / 0.01) / 8)
+    # The distribution function is 3/4 at 0.3; inside the central 0.2, 0.4, 0.6 and 0.8 are 1/4, 2/4, 3/4 and all.
+    assert found.gap == pytest.approx(0.45)
+    assert (found.low, found.high) == (0.0, 1.0)
+    assert found.direction == "predictions too high: 75 % of targets lie below their 30 % quantile"
+    many = calibration.of_intervals(np.repeat(pit, 100, 0))
+    assert (many.low, many.high) == (pytest.approx(0.45 - half / 10), pytest.approx(0.45 + half / 10))
+    both = calibration.of_intervals(np.repeat(np.hstack([pit, pit]), 100, 0))
+    assert both.high - both.gap == pytest.approx(np.sqrt(np.log(2 * 4 / 0.01) / 800))
+    assert both.direction.startswith("predictions of target 1 too high")
+    low = calibration.of_intervals(1 - pit)
+    assert low.direction == "predictions too low: 25 % of targets lie below their 70 % quantile"
+    wide = calibration.of_intervals(np.array([0.4, 0.45, 0.55, 0.6])[:, None])
+    assert wide.direction == "intervals too wide: those of 20 % hold 100 %"
+    narrow = calibration.of_intervals(np.array([0.1, 0.1, 0.9, 0.95])[:, None])
+    assert narrow.direction == "intervals too narrow: those of 80 % hold 0 %"
+
+
+def test_the_numbers_of_a_calibration_of_classes():
+    labels, confidence = np.array([0] * 60 + [1] * 40), np.array([0.7, 0.9] * 50)
+    found = calibration.of_classes(labels, np.stack([confidence, 1 - confidence], 1))
+    # 30 of 50 are right at 0.7 and at 0.9: the sums are -5 and -20 of 100 rows. Two curves, of two classes.
+    assert found.gap == pytest.approx(0.2)
+    seen, said = np.sum(((labels == 0) - confidence) ** 2), np.sum(confidence * (1 - confidence))
+    spread = np.sqrt(max(seen, said)) / 100
+    supremum = stats.norm.isf(0.01 / 8)
+    assert found.high - found.gap == pytest.approx(supremum * spread + supremum**2 / 200)
+    assert found.low == max(0.0, 2 * found.gap - found.high)
+    assert found.direction == "too sure: 80.0% sure on average, right in 60.0%"
+    three = np.stack([confidence, (1 - confidence) / 2, (1 - confidence) / 2], 1)
+    of_three = calibration.of_classes(labels, three)
+    assert (of_three.high - of_three.gap) / spread >= stats.norm.isf(0.01 / 16) * (1 - 1e-6)
+    twice = calibration.of_classes(np.tile(labels, 2), np.tile(np.stack([confidence, 1 - confidence], 1), (2, 1)))
+    assert twice.low == pytest.approx(2 * twice.gap - twice.high)
+    # Where as many more happen above as fewer below, both are told; where but half, the one.
+    confidence = np.repeat([0.6, 0.8], 50)
+    for right, words in (((20, 48), "too sure where"), ((20, 44), "too sure: 70")):
+        labels = np.r_[np.arange(50) >= right[0], np.arange(50) >= right[1]].astype(int)
+        found = calibration.of_classes(labels, np.stack([confidence, 1 - confidence], 1))
+        assert found.direction.startswith(words), found
+
+
+def test_four_draws_a_chain_are_enough_to_say_something():
+    values = np.random.default_rng(0).normal(size=(4, 4, 1))
+    assert np.isfinite(convergence(values)["rhat"])
+    assert convergence(values[:, :3])["rhat"] == np.inf
+    assert np.isfinite(convergence(np.random.default_rng(0).normal(size=(1, 8, 1)))["rhat"])
+
+
+def test_groups_of_chains_are_by_their_distance_and_through_one_another():
+    """Draws of sd 1; the third is near the second alone."""
+    draws = np.tile([-1.0, 1.0], 10)
+    at = lambda *means: np.stack([draws + mean for mean in means])[..., None]  # noqa: E731
+    assert between_chains(at(0.0, 1.0))["modes"] == 1
+    assert between_chains(at(0.0, 1.01))["modes"] == 2
+    assert between_chains(at(0.0, 0.9, 1.8))["modes"] == 1
+    assert between_chains(at(0.0, 5.0, 0.9, 5.9, 1.8))["modes"] == 2
+    assert between_chains(at(0.0, 2.0))["between_share"] == pytest.approx(0.5)
+    assert between_chains(np.ones((3, 5, 2))) == {"between_share": 0.0, "modes": 1}
+    # What never moves within a chain parts the chains; what is the same everywhere does not count.
+    still = np.broadcast_to(np.array([0.0, 0.0, 3.0])[:, None, None], (3, 5, 1))
+    assert between_chains(still) == {"between_share": 1.0, "modes": 2}
+    both = np.concatenate([at(0.0, 2.0), np.ones((2, 20, 1))], 2)
+    assert between_chains(both)["between_share"] == pytest.approx(0.5)
+
+
+def test_the_last_look_is_told_by_its_mean_or_half_of_its_worst():
+    seen = '{"unseen": [0.1, 0.1, 0.5, 0.1], "unseen_shift": [0.2, 0.3], "variance_ratio": [1.1, 1.3, 1.2], '
+    found = diagnostics.of_last_look(seen + '"variance_ratio_se": [0.3, 0.4, 1.2]}')
+    wanted = {"unseen": 0.25, "unseen_shift": 0.25, "variance_ratio": 1.2, "variance_ratio_se": 1.3 / 3}
+    assert found == pytest.approx(wanted)
+    assert diagnostics.of_last_look("{}") == {}
+
+
+def test_weights_are_judged_by_their_tail():
+    """Of draws that are exponential to the power k the tail's shape is k."""
+    rng = np.random.default_rng(0)
+    exponential = rng.exponential(size=4000)
+    assert diagnostics.of_weights(0.3 * exponential) == ()
+    assert diagnostics.pareto_k(0.3 * exponential) == pytest.approx(0.3, abs=0.15)
+    (heavy,) = diagnostics.of_weights(1.2 * exponential)
+    assert (heavy.kind, heavy.limit) == ("weights", 0.7)
+    assert heavy.value == pytest.approx(1.2, abs=0.3)
+    shares = np.exp(1.2 * exponential)
+    assert f"{shares.sum() ** 2 / (shares**2).sum():.1f} of 4000 draws carry the weight" in heavy.advice
+    (large,) = diagnostics.of_weights(1.2 * exponential - 400)
+    assert large.advice == heavy.advice
+    # Few draws are trusted less: 1 - 1 / log10(100) of a hundred.
+    (few,) = diagnostics.of_weights(1.2 * exponential[:100])
+    assert few.limit == pytest.approx(0.5)
+    assert diagnostics.pareto_k(exponential[:25]) < np.inf
+    assert diagnostics.pareto_k(exponential[:24]) == np.inf
+    assert diagnostics.pareto_k(np.r_[exponential[:40], np.full(10, -np.inf)]) < np.inf
+    assert diagnostics.pareto_k(np.zeros(100)) == 0.0
+    assert diagnostics.pareto_k(np.r_[np.zeros(99), -np.inf]) == np.inf
+    for span, finite in ((690.0, True), (710.0, False)):
+        found = diagnostics.pareto_k(np.r_[np.full(79, -1.0), np.linspace(0, span, 21)])
+        assert np.isfinite(found) == finite
+    (none,) = diagnostics.of_weights(np.full(100, -np.inf))
+    assert "0.0 of 100 draws" in none.advice
+
+
+def test_what_the_steps_say_of_themselves():
+    rates = np.array([[0.2, 0.4], [0.6, 0.8]])
+    lp = np.random.default_rng(0).normal(size=(4, 400))
+    found = diagnostics.of_statistics(
+        {"acceptance_rate": rates, "sigma2": rates, "lp": lp}, averaged=["acceptance_rate"]
+    )
+    assert found["acceptance_rate"] == pytest.approx(0.5)
+    assert found["acceptance_rate_min"] == pytest.approx(0.3)
+    assert "sigma2" not in found
+    assert found["lp_ess"] == convergence(lp[:, :, None])["ess_bulk"]
+    assert diagnostics.of_statistics({"diverging": rates > 0.5})["diverging"] == 0.5
+    energy = np.array([[0.0, 1.0, 3.0, 2.0], [0.0, 2.0, 0.0, 2.0]])
+    known = min(np.mean(np.diff(row) ** 2) / np.var(row) for row in energy)
+    assert diagnostics.of_statistics({"energy": energy})["ebfmi"] == pytest.approx(known)
+
+
+def test_answers_turn_at_their_limits():
+    def knows(area: float) -> str:
+        scores = {"ood_auroc_entropy": Estimate(area), "ood_entropy": Estimate(1.5), "test_entropy": Estimate(0.3)}
+        return findings.knows(scores).says
+
+    assert [knows(area) for area in (0.599, 0.6, 0.799, 0.8)] == ["no", "unsure", "unsure", "yes"]
+    first = {"ood_auroc_nll": Estimate(0.9), "ood_auroc_epistemic_sd": Estimate(0.5)}
+    rest = {f"{of}_{name}": Estimate(1.0) for of in ("ood", "test") for name in ("nll", "epistemic_sd")}
+    assert findings.knows(first | rest).words.startswith("The epistemic sd is 1 on pure noise and 1 on test rows")
+
+
+GOOD: dict[str, Any] = {
+    "exactness": "exact",
+    "chains": 4,
+    "rhat_of": "predictive means",
+    "ess_bulk_of": "predictive means",
+    "ess_tail_of": "predictive means",
+    "draws": 500,
+    "draws_requested": 500,
+    "rhat": 1.01,
+    "ess_bulk": 400.0,
+    "ess_tail": 400.0,
+    "modes": 1,
+    "still_chains": 0,
+}
+
+
+def test_what_is_at_its_limit_is_held_and_the_words_say_what_there_is():
+    at = {"ebfmi": 0.3, "diverging": 0.01, "remoteness": 100.0, "surprise": 100.0, "lp_rhat": 1.01}
+    assert findings.judged({**GOOD, **at}) == ()
+    (two,) = findings.judged({**GOOD, "rhat": 1.2, "modes": 2})
+    assert "the chains are in 2 groups" in two.advice
+    (one,) = findings.judged({key: value for key, value in GOOD.items() if key != "modes"} | {"rhat": 1.2})
+    assert "groups" not in one.advice
+    for count, said in ((99, True), (100, False)):
+        diagnosis = {**GOOD, "rhat": 1.2, "draws": count, "draws_requested": count}
+        words = findings.converged(diagnosis, findings.judged(diagnosis)).words
+        assert ("draws a chain" in words) == said
+    told = findings.ran({**GOOD, "diverging": 0.0}, ()).words
+    assert told == "Finished, every chain moved, no divergence."
+    assert "0.50% of steps diverging" in findings.ran({**GOOD, "diverging": 0.005}, ()).words
+    assert "acceptance 0.70" in findings.ran({**GOOD, "acceptance_rate": 0.7}, ()).words
+    biased = {**GOOD, "exactness": "biased"}
+    assert "by an amount that no number here shows" in findings.ran(biased, ()).words
+    measured = findings.ran({**biased, "variance_ratio": 1.25, "variance_ratio_se": 0.1}, ()).words
+    assert "direction is 1.25 ± 0.1 times the posterior's" in measured
+    assert findings.verdict("biased", (), "by much").endswith("own distribution: by much")
+    assert findings.verdict("biased", ()).endswith("own distribution")
+    assert findings._listed(["a", "b", "c"]) == "a, b and c"
+    assert findings._listed(["a"]) == "a"
+
+
+def test_a_few_rows_of_what_a_calibration_turns_on():
+    def says(low: float, high: float) -> str:
+        return findings.calibrated(findings.Calibration(0.1, low, high, "too sure"), 10).says
+
+    assert [says(0.02, 0.15), says(0.021, 0.15), says(0.02, 0.151), says(0.021, 0.3)] == ["yes", "no", "unsure", "no"]
+
+
+def test_how_large_a_pareto_k_may_be():
+    values = np.random.default_rng(0).normal(size=(2, 5000, 1))
+    for count, known in ((10, 0.0), (12, 1 - 1 / np.log10(12)), (200, 1 - 1 / np.log10(200)), (10_000, 0.7)):
+        assert loo.leave_one_out(values[:, : count // 2]).good_k == pytest.approx(known)
+
+
+def test_smoothing_trusts_draws_that_repeat_less():
+    rng = np.random.default_rng(0)
+    draws = rng.normal(size=(4, 500, 3))
+    slow = np.repeat(rng.normal(size=(4, 100, 3)), 5, 1)
+    assert loo._relative_ess(draws) == pytest.approx(1.0, abs=0.15)
+    assert loo._relative_ess(slow) == pytest.approx(0.2, abs=0.06)
+    assert loo._relative_ess(slow[:, :3]) == 1.0
+    assert loo._relative_ess(np.zeros((4, 50, 2))) == 1.0
+    assert loo._relative_ess(np.stack([draws[..., 0], slow[..., 0]], 2)) == pytest.approx(0.6, abs=0.1)
+
+
+def test_two_rows_have_an_error_and_ties_count_as_inside():
+    assert Estimate(1.0, np.array([1.0, -1.0])).se == pytest.approx(1.0)
+    assert Estimate(np.inf, np.array([1.0, -1.0])).se is None
+    assert metrics.false_positive_rate(np.arange(20.0), np.array([18.0, 18.5, 19.0, 3.0])) == 0.5
+    nothing = metrics.auroc(np.arange(3.0), np.zeros(3, bool))
+    assert np.isnan(nothing.value)
+    rng = np.random.default_rng(0)
+    pit = np.column_stack([rng.uniform(size=50), rng.uniform(size=50) ** 1.3])
+    worst = min(stats.kstest(column, "uniform").pvalue for column in pit.T)
+    assert metrics.pit_uniformity(pit)[1] == pytest.approx(2 * worst)
+    assert metrics.pit_uniformity(np.linspace(0.01, 0.99, 50)[:, None])[1] == 1
+    assert metrics.root_mean(np.zeros(3)).value == 0
+    assert metrics.root_mean(np.full(3, 0.04)).value == pytest.approx(0.2)
+    np.testing.assert_array_equal(
+        metrics.quantiles(np.arange(4.0)[:, None, None], (0.0, 0.5, 1.0))[:, 0, 0], [0, 1.5, 3]
+    )
