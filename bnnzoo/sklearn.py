@@ -20,11 +20,13 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float, Shaped
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils import _safe_indexing, check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_y, check_is_fitted, column_or_1d, validate_data
 
 from bnnzoo import zoo
 from bnnzoo.data import from_arrays, load_inputs
+from bnnzoo.data.check import is_coarse
 from bnnzoo.data.columns import as_text
 from bnnzoo.data.frames import is_frame
 from bnnzoo.run import Run
@@ -114,6 +116,13 @@ class _Bayesian(BaseEstimator):
             raise
         self.run_ = _owning(run, folder)
 
+    def _with_targets(self, X: Any, y: Any) -> tuple[Any, Any]:
+        """The rows whose target is known, where `missing` says to leave out the others."""
+        if y is None or self.missing != "drop":
+            return X, y
+        known = np.flatnonzero(~np.reshape(pd.isna(np.asarray(y, object)), (len(y), -1)).any(1))
+        return (X, y) if len(known) == len(y) else (_safe_indexing(X, known), _safe_indexing(y, known))
+
     def _names(self) -> tuple[str, ...]:
         return tuple(getattr(self, "feature_names_in_", ()))
 
@@ -169,6 +178,7 @@ class BayesianRegressor(RegressorMixin, _Bayesian):
 
     def fit(self, X: Any, y: Any) -> BayesianRegressor:
         """Sample the posterior of X [row, feature] and y [row] or [row, target]."""
+        X, y = self._with_targets(X, y)
         self._is_table = _is_table(X)
         if self._is_table:
             validate_data(self, X, skip_check_array=True)
@@ -197,13 +207,14 @@ class BayesianRegressor(RegressorMixin, _Bayesian):
         found = self.run_.predictor.quantiles(x, tuple(quantiles), seed=self.seed)
         return np.moveaxis(self._shaped(np.moveaxis(found, 2, -1)), 0, -1)
 
-    def sample_y(self, X: Any, n_samples: int = 1, random_state: int = 0) -> Float[np.ndarray, "row ..."]:
+    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Float[np.ndarray, "row ..."]:
         """Samples of the predictive distribution, [row, sample]; with several targets [row, target, sample]."""
         x = self._inputs(X)
-        rng = np.random.default_rng(random_state)
-        blocks = []
-        for _, drawn in self.run_.predictor.samples(x, seed=random_state):
-            chosen = rng.choice(len(drawn), n_samples, replace=n_samples > len(drawn))
+        seed = _seed(random_state)
+        blocks, chosen = [], None
+        for _, drawn in self.run_.predictor.samples(x, seed=seed):
+            if chosen is None:  # the same draws for all rows: a sample is of one function
+                chosen = np.random.default_rng(seed).choice(len(drawn), n_samples, replace=n_samples > len(drawn))
             blocks.append(drawn[chosen])
         return np.moveaxis(self._shaped(np.concatenate(blocks, 1)), 0, -1)
 
@@ -219,6 +230,7 @@ class BayesianClassifier(ClassifierMixin, _Bayesian):
 
     def fit(self, X: Any, y: Any) -> BayesianClassifier:
         """Sample the posterior of X [row, feature] and labels y [row]."""
+        X, y = self._with_targets(X, y)
         self._is_table = _is_table(X)
         if self._is_table:
             validate_data(self, X, skip_check_array=True)
@@ -227,12 +239,17 @@ class BayesianClassifier(ClassifierMixin, _Bayesian):
             X = self._framed(X)
         y = column_or_1d(y, warn=True)
         check_classification_targets(y)
+        if pd.isna(y).any():
+            raise ValueError("y has missing labels (NaN, None); leave such rows out, or use missing='drop'")
         if y.dtype.kind in "OU":  # labels that differ in spaces alone are one
             y = np.array([as_text(label) if isinstance(label, str) else label for label in y], y.dtype)
         self.classes_ = np.unique(y)
         if len(self.classes_) < 2:
             raise ValueError("classification needs two classes, and y has 1 class")
         self._sample(X, y, "classification")
+        # One that only rows had which were left out is none.
+        known = self.run_.predictor.signature.class_names
+        self.classes_ = np.array([label for label in self.classes_ if as_text(label) in known], self.classes_.dtype)
         return self
 
     def predict_proba(self, X: Any) -> Float[np.ndarray, "row class"]:
@@ -249,22 +266,32 @@ class BayesianClassifier(ClassifierMixin, _Bayesian):
         probabilities = self.predict_proba(X)
         return self.classes_[probabilities.argmax(1)]
 
-    def sample_y(self, X: Any, n_samples: int = 1, random_state: int = 0) -> Shaped[np.ndarray, "row sample"]:
+    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Shaped[np.ndarray, "row sample"]:
         """Labels drawn from the predictive distribution."""
         chances = self.predict_proba(X).cumsum(1)
-        uniform = np.random.default_rng(random_state).uniform(size=(len(chances), n_samples))
+        uniform = np.random.default_rng(_seed(random_state)).uniform(size=(len(chances), n_samples))
         index = (uniform[:, :, None] > chances[:, None, :]).sum(2)
         return self.classes_[np.minimum(index, len(self.classes_) - 1)]
 
 
+def _seed(random_state: Any) -> int:
+    """A seed from what scikit-learn takes for one: an integer, a generator, or None for its own."""
+    return random_state if isinstance(random_state, int) else int(check_random_state(random_state).randint(2**31))
+
+
 def _is_table(X: Any) -> bool:
-    """Whether X is a data frame with columns that are not plain numbers, or with missing cells."""
+    """Whether X is a data frame with columns that are not plain numbers, or with missing cells; or with numbers that
+    float32 would not tell apart, for which tables have rules.
+    """
     if not is_frame(X):
         return False
     from bnnzoo.data.frames import FrameTable
 
     table = FrameTable(X, "X")
-    return any(s.dtype.kind not in "iuf" or s.isna().any() for _, s in table.frame(table.names).items())
+    return any(
+        s.dtype.kind not in "iuf" or s.isna().any() or is_coarse(s.to_numpy(np.float64))
+        for _, s in table.frame(table.names).items()
+    )
 
 
 def _owning(run: Run, folder: str) -> Run:

@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import shutil
 import tempfile
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -18,7 +19,7 @@ from bnnzoo import registry, store
 from bnnzoo.assembly import Problem
 from bnnzoo.choice import chosen
 from bnnzoo.data import Dataset, load_asked
-from bnnzoo.errors import UsageError
+from bnnzoo.errors import BnnzooWarning, UsageError
 from bnnzoo.models import AbstractModel
 from bnnzoo.models.own import Own
 from bnnzoo.posterior import AbstractPosterior
@@ -163,8 +164,8 @@ def run_recipe(
         tell = _one_voice(observer)
         tell(Progress("start", 0, 1, note="reading data"))
         problem = Problem.of(recipe, dataset, model)
-        for note in problem.train.notes if problem.train else ():
-            tell(Progress("note", 0, 0, note=note))
+        if problem.train is not None:
+            _tell_of_data(problem.train, observer, tell)
         if problem.train is not None and problem.train.num_data < _FEW_ROWS:
             few = f"only {problem.train.num_data} training rows: what is predicted is mostly the prior's"
             tell(Progress("note", 0, 0, note=few))
@@ -274,6 +275,14 @@ def _jax_for(recipe: Recipe) -> Iterator[None]:
 def _one_voice(observer: Observer | None) -> Observer:
     """The observer, in the first of the processes that share a run."""
     return observer if observer is not None and Processes.here().is_first else _silent
+
+
+def _tell_of_data(rows: Dataset, observer: Observer | None, tell: Observer) -> None:
+    """What was chosen in reading them; that some were left out also where nobody listens."""
+    if rows.left_out and observer is None:
+        warnings.warn(f"{rows.name}: {rows.left_out}", BnnzooWarning, stacklevel=4)
+    for note in (*filter(None, [rows.left_out]), *rows.notes):
+        tell(Progress("note", 0, 0, note=note))
 
 
 def _silent(progress: Progress) -> None:

@@ -26,6 +26,7 @@ from bnnzoo.recipe import (
     fields_of,
     part_names,
     read_layer,
+    recipe_from,
     resolve,
     shipped,
     shipped_names,
@@ -462,3 +463,17 @@ class TestYaml:
         # The rule is 1 s and 200 MB; the margin is for tracing; time of the processor, not of the clock.
         assert time.process_time() - start < 10
         assert peak < 200e6
+
+
+def test_names_of_columns_are_what_is_written(tmp_path):
+    """Not the number that YAML makes of it."""
+    path = tmp_path / "r.yaml"
+    path.write_text("target: 1.10\ndrop: [007, 1e3]\ndata: 010\nseed: 007\n")
+    found = resolve("mlp", "nuts", [read_layer(path)], {})
+    assert (found.target, found.drop, found.data, found.seed) == (("1.10",), ("007", "1e3"), "010", 7)
+    assert recipe_from(to_yaml(as_dict(found))).target == found.target
+
+
+def test_a_number_that_no_machine_counts_to_is_a_line():
+    with pytest.raises(UsageError, match=r"--draws: must be an integer >= 1 \(got 1000"):
+        resolve("mlp", "nuts", [], {"draws": "1" + "0" * 320})

@@ -239,3 +239,17 @@ def test_density_sets_hold_their_known_best_nll():
 def test_digits_fill_the_byte():
     data = registered.digits()
     assert (data.x.min(), data.x.max(), len(np.unique(data.x))) == (0, 255, 17)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_class_with_one_row_is_learned_from(seed):
+    labels = np.array(["p"] * 194 + ["q"] * 5 + ["z"])
+    train, test = split(numbered(200, labels), test_fraction=0.1, seed=seed)
+    assert np.bincount(train.y, minlength=3).tolist() in ([175, 4, 1], [174, 5, 1], [176, 3, 1])
+    assert np.bincount(test.y, minlength=3)[2] == 0
+    assert len(test.y) == 20
+
+
+def test_numbers_that_float32_cannot_be_divided_by():
+    with pytest.raises(UsageError, match="targets: numbers that differ by less than float32 can divide by"):
+        Scaler.fit(from_arrays(np.arange(9.0), np.arange(9.0) * 1e-40 + 1e-39), True)

@@ -282,3 +282,129 @@ def test_numbers_that_are_names(tmp_path, header):
     rows = [",".join("pqrs"[i] if name == "7" else f"{i}.25" for name in names) for i in range(4)]
     data = load(table(tmp_path, header, *rows), task="regression")
     assert list(dict.fromkeys(name.split("=")[0] for name in data.feature_names)) == names[:-1]
+
+
+# ---------------------------------------------------------------------------------------------- other people's tables
+
+
+def test_the_labels_of_a_parquet_files_rows_are_no_column(tmp_path):
+    frame = pd.DataFrame({"size": [1.0, 2, 3, 4], " price ": [10.5, 20, 30, 41]})
+    for index in (pd.Index([4, 3, 2, 1], name="id"), pd.Index(list("abcd")), pd.RangeIndex(4, name="row")):
+        frame.set_axis(index).to_parquet(tmp_path / "t.parquet")
+        found = load(tmp_path / "t.parquet")
+        assert (found.feature_names, found.target_names) == (("size",), ("price",))
+        np.testing.assert_array_equal(found.y[:, 0], frame[" price "].astype(np.float32))
+
+
+def test_other_targets_are_no_inputs():
+    x, y = pd.DataFrame({"a": [1.0, 2, 3, 5]}), pd.DataFrame({"u": [1.5, 2, 3, 4], "v": [9.0, 8, 7, 5.5]})
+    found = load((x, y), target="u")
+    assert (found.feature_names, found.target_names) == (("a",), ("u",))
+    assert "y: no column named a" in message_of(load, (x, y), target="a")
+    assert load((x, y)).target_names == ("u", "v")
+
+
+def test_rows_of_one_label_are_not_paired_with_others():
+    x, y = pd.DataFrame({"a": [1.0, 2, 3]}, index=[7, 8, 9]), pd.Series([1.5, 2, 3], index=[9, 8, 7])
+    assert "the same labels (index) in another order" in message_of(load, (x, y))
+    load((x, y.loc[x.index]))
+    load((x, y.set_axis([1, 2, 3])))
+
+
+def test_dates_of_another_zone_are_not_taken_for_these():
+    def frame(*dates: str) -> pd.DataFrame:
+        return pd.DataFrame({"t": dates, "y": [1.5, 2, 3][: len(dates)]})
+
+    with_zone = "2024-01-01 00:00+02:00", "2024-01-02 00:00+02:00", "2024-02-01 00:00+02:00"
+    without = tuple(date.partition("+")[0] for date in with_zone)
+    for trained, new in ((with_zone, without), (without, with_zone)):
+        like = load(frame(*trained)).signature
+        assert "a time zone, and in training they were" in message_of(load_inputs, frame(*new), like)
+        np.testing.assert_allclose(load_inputs(frame(*trained), like)[:, 0], [0, 1, 31])
+    stamps = pd.DataFrame({"t": pd.to_datetime(without), "y": [1.5, 2, 3]})
+    like = load(stamps.assign(t=stamps["t"].dt.tz_localize("Europe/Berlin"))).signature
+    assert "dates without a time zone" in message_of(load_inputs, stamps, like)
+
+
+@pytest.mark.parametrize("zone", ["Z", " UTC", " GMT", "+00", "+00:00", "+0000"])
+def test_zones_as_programs_write_them(zone):
+    days = [f"2024-03-{day:02d} 17:00:00{zone}" for day in (17, 18, 20)]
+    np.testing.assert_array_equal(load(pd.DataFrame({"t": days, "y": [1.5, 2, 4]})).x[:, 0], [0, 1, 3])
+
+
+@pytest.mark.parametrize(
+    ("cells", "said"),
+    [
+        (["3/17/2024 5:00 PM", "3/18/2024 6:00 AM"], "not a date"),
+        (["3/17/2024, 17:00", "3/18/2024, 17:00"], "not a date"),
+        (["2024.03.17", "2024.03.18"], "not a date"),
+        (["17-Mar-2024", "18-Apr-2024"], "not a date"),
+        (["5 EUR", "6 EUR"], "not a number"),
+        (["EUR 5", "EUR 6"], "not a number"),
+        (["(5)", "(6)"], "not a number"),
+        (["$-5", "$6"], "not a number"),
+        (["1_000", "2_000"], "not a number"),
+        (["?", "2", "7", "?", "?"], "not a number ('?')"),
+        (["--", "2", "7", "--", "--"], "not a number ('--')"),
+    ],
+)
+def test_what_only_looks_like_text_is_not_guessed(cells, said):
+    for name in ("inputs", "targets"):
+        columns = {"t": cells, "y": np.arange(len(cells)) + 0.5}
+        frame = pd.DataFrame(columns if name == "inputs" else dict(reversed(columns.items())))
+        assert said in message_of(load, frame)
+
+
+@pytest.mark.parametrize(
+    "cells", [["A 5", "B 6"], ["S", "M", "L"], ["12 Main St", "13 Main St"], ["ABC", "DEF"], ["?", "a", "b"]]
+)
+def test_what_is_text_stays_text(cells):
+    found = load(pd.DataFrame({"t": cells, "y": np.arange(len(cells)) + 0.5}))
+    assert set(found.feature_names) == {f"t={cell}" for cell in cells}
+
+
+def test_whole_numbers_of_an_array_are_classes_where_they_are_few():
+    x = np.arange(600.0)[:, None]
+    for y, task in (
+        (np.arange(600) * 3, "regression"),
+        (np.arange(600), "regression"),
+        (np.random.default_rng(0).poisson(30, 600), "regression"),
+        (np.arange(600) % 3 - 1, "classification"),
+        (np.arange(600) % 26, "classification"),
+        (np.arange(600) % 20 * 5, "classification"),
+        (np.arange(600) % 21 * 5, "regression"),
+    ):
+        assert load((x, y)).task == task
+    assert len(load((x, np.arange(600) * 3), task="classification").class_names) == 600
+
+
+def test_columns_that_nobody_takes_may_be_called_anything(tmp_path):
+    path = table(tmp_path, ",a,b,b,y", "0,1,2,3,1.5", "1,2,3,4,2.5")
+    assert "column 1 has no name" in message_of(load, path)
+    assert load(path, columns=["a"], target="y").feature_names == ("a",)
+    assert "columns 3 and 4 are both named b" in message_of(load, path, columns=["a", "b"], target="y")
+    like = load(pd.DataFrame({" a ": [1.0, 2], "y": [1.5, 2.5]})).signature
+    np.testing.assert_array_equal(load_inputs(path, like), [[1], [2]])
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("# made by hand\na,y\n1,1.5\n", "the first line is a remark"),
+        ("a b y\n1 2 1.5\n3 4 2.5\n", "the header is one column, 'a b y', and the rows have spaces too"),
+    ],
+)
+def test_what_separates_columns_is_told(tmp_path, content, said):
+    assert said in message_of(load, write(tmp_path, content, "t.csv"))
+
+
+def test_marks_of_byte_order_are_no_part_of_a_name(tmp_path):
+    path = write(tmp_path, b"\xef\xbb\xbf\xef\xbb\xbfa,y\n1,1.5\n2,2.5\n", "t.csv")
+    assert load(path).feature_names == ("a",)
+
+
+def test_a_column_cannot_be_asked_for_and_dropped(tmp_path):
+    path = table(tmp_path, "a,b,y", "1,2,1.5", "2,3,2.5")
+    assert "column a is asked for and dropped" in message_of(load, path, columns=["a", "b"], drop=["a"])
+    empty = table(tmp_path, "a,b,y", "1,2,", "2,3,")
+    assert "name another --target" in message_of(load, empty)

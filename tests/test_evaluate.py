@@ -371,6 +371,27 @@ def test_compare_says_which_is_better_and_by_how_much():
     assert words(nll=0.1, crps=-0.2) == "a and b: no difference in nll, crps beyond 2 standard errors"
 
 
+def test_a_difference_that_another_seed_would_not_give_is_none():
+    """Clear over the rows, and less than the Monte Carlo error of both; and of few rows t decides."""
+    from bnnzoo.comparison import Compared, Comparison, Difference, _differences
+
+    influence = np.tile([-1.0, 1.0], 50)
+    estimates = [
+        {"nll": Estimate(value, shift * influence, mcse)} for value, shift, mcse in ((0.5, 1, 0.3), (1, 1.1, 0.4))
+    ]
+    first, second = (Compared(name, {}, one, {}) for name, one in zip("ab", estimates, strict=True))
+    (found,) = _differences(first, second)
+    assert found.estimate.mcse == pytest.approx(0.5)
+    assert found.error == pytest.approx(np.hypot(0.01005, 0.5), rel=1e-3)
+    comparison = Comparison([first, second], [found])
+    assert comparison.words == ["a and b: no difference in nll beyond 2 standard errors"]
+    assert comparison.differences[0]["mcse"] == pytest.approx(0.5)
+    for rows, says in ((3, "no difference"), (30, "is better")):
+        influence = np.resize([-1.0, 1.0, 0.0], rows)
+        few = Difference("a", "b", "nll", Estimate(-2.5 * np.std(influence, ddof=1) / rows**0.5, influence))
+        assert says in Comparison([], [few]).words[0]
+
+
 def test_distances_between_class_probabilities():
     import pandas as pd
 

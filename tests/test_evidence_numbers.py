@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy import special
 
 from bnnzoo.evaluation import evidence
 from bnnzoo.evaluation.convergence import convergence
@@ -63,3 +64,27 @@ def test_a_path_by_hand():
     assert found.se == pytest.approx(np.sqrt(np.sum(np.square(errors))))
     assert evidence._every_second(4).tolist() == [0, 2, 3]
     assert evidence._every_second(5).tolist() == [0, 2, 4]
+
+
+def test_a_scale_that_is_sampled_is_integrated_by_stepping_stones():
+    """y ~ N(0, s^2) of 100 rows, s ~ HalfNormal(1): under the prior log L has no variance, its integral no error."""
+    rng = np.random.default_rng(1)
+    squares = float(np.sum(rng.normal(0, 0.5, 100) ** 2))
+    scales = np.linspace(1e-4, 6, 400_001)
+    logs = -50 * np.log(2 * np.pi) - 100 * np.log(scales) - squares / 2 / scales**2
+    prior = np.log(2) - 0.5 * np.log(2 * np.pi) - scales**2 / 2
+    known = float(special.logsumexp(logs + prior) + np.log(scales[1] - scales[0]))
+    powers = (np.arange(11) / 10) ** 5
+    values = []
+    for power in powers:
+        weights = special.softmax(prior + power * logs)
+        drawn = rng.choice(scales, (4, 1000), p=weights)
+        values.append(-50 * np.log(2 * np.pi) - 100 * np.log(drawn) - squares / 2 / drawn**2)
+    integral, stones = evidence.integrated(powers, values), evidence.by_stepping_stones(powers, values)
+    assert integral.discretisation > max(1, 5 * integral.se)
+    assert stones.trusted
+    assert 0.001 < stones.se < 0.1
+    assert abs(stones.log_evidence - known) < 4 * stones.se
+    few = evidence.by_stepping_stones(powers[[0, 10]], [values[0], values[10]])
+    assert not few.trusted
+    assert "do not trust it, give more powers" in few.meaning

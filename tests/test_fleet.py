@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,7 +20,7 @@ import tiny
 import bnnzoo
 from bnnzoo import cli, store
 from bnnzoo.cli import job as child
-from bnnzoo.cli.fleet_runs import missing_of, prepare, row_of
+from bnnzoo.cli.fleet_runs import Room, missing_of, row_of
 from bnnzoo.cli.fleet_screen import FleetScreen, PlainLine
 from bnnzoo.errors import BnnzooWarning, UsageError
 from bnnzoo.fleet import Job, Outcome, points, seeds_of
@@ -220,7 +221,7 @@ def test_a_run_of_other_rows_is_not_taken_for_one_of_these(tmp_path):
         Job(name, tiny.recipe("random-walk", chains=chains, **how), tmp_path / f"{name}.nc", tmp_path, False)
         for name, chains in (("one", 1), ("two", 2))
     ]
-    prepare(jobs, force=False)
+    Room().prepare(jobs, force=False)
     bnnzoo.zoo.run_recipe(jobs[0].recipe, out=jobs[0].out)
     assert missing_of(jobs, force=False) == jobs[1:]
     table.write_text("\n".join(line.replace("3,", "4,") for line in lines))
@@ -244,7 +245,7 @@ def test_a_run_without_test_rows_has_a_row_without_scores(tmp_path):
 def test_a_damaged_run_is_named_before_another_begins(tmp_path):
     """And costs its own row, where it was damaged later."""
     job = Job("one", tiny.recipe("nuts"), tmp_path / "one.nc", tmp_path, False)
-    prepare([job], force=False)
+    Room().prepare([job], force=False)
     job.out.write_bytes(b"half")
     with pytest.raises(UsageError, match=r"one\.nc: not a NetCDF file .*; remove it, or --force to replace it"):
         missing_of([job], force=False)
@@ -256,4 +257,93 @@ def test_a_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "file").write_text("")
     job = Job("one", tiny.recipe("nuts"), tmp_path / "file" / "runs" / "one.nc", tmp_path, False)
     with pytest.raises(UsageError, match=r"runs: cannot be made: Not a directory; use another -o"):
-        prepare([job], force=False)
+        Room().prepare([job], force=False)
+
+
+def test_runs_that_were_stopped_are_held_to_their_rows_too(tmp_path):
+    table = tmp_path / "t.csv"
+    lines = ["a,b", *(f"{i % 9},{i % 7 + 0.5}" for i in range(40))]
+    table.write_text("\n".join(lines))
+    recipe = tiny.recipe("random-walk", data=str(table))
+    job = Job("one", recipe, tmp_path / "one.nc", tmp_path, False)
+    Room().prepare([job], force=False)
+    with pytest.raises(bnnzoo.errors.InterruptedRunError):
+        bnnzoo.zoo.run_recipe(recipe, out=job.out, **tiny.stopped(1))
+    assert missing_of([job], force=False) == [job]
+    table.write_text("\n".join(line.replace("3,", "4,") for line in lines))
+    with pytest.raises(UsageError, match=r"one\.nc: exists, of other rows than"):
+        missing_of([job], force=False)
+
+
+def test_what_is_left_of_a_run_that_was_stopped_is_no_run(tmp_path):
+    job = Job("one", tiny.recipe("random-walk"), tmp_path / "one.nc", tmp_path, False)
+    Room().prepare([job], force=False)
+    with pytest.raises(bnnzoo.errors.InterruptedRunError):
+        bnnzoo.zoo.run_recipe(job.recipe, out=job.out, **tiny.stopped(1))
+    shutil.rmtree(store.parts_folder(job.out))
+    assert store.how_far(job.out) == "partial"
+    with pytest.raises(UsageError, match=r"one\.nc: stopped before its end"):
+        missing_of([job], force=False)
+    with pytest.raises(UsageError, match=r"stopped before its end, and one\.nc\.parts, .* is gone; start it again"):
+        bnnzoo.resume(job.out)
+    with pytest.raises(UsageError, match="the run is not finished"):
+        bnnzoo.open(job.out).save(tmp_path / "copy.nc")
+
+
+def test_a_run_stays_until_another_has_taken_its_place(tmp_path):
+    old, new = (tiny.recipe("random-walk", seed=seed) for seed in (0, 1))
+    jobs = [Job("one", recipe, tmp_path / "one.nc", tmp_path, False) for recipe in (old, new)]
+    Room().prepare(jobs[:1], force=False)
+    bnnzoo.zoo.run_recipe(old, out=jobs[0].out)
+    before = jobs[0].out.read_bytes()
+    room = Room()
+    (job,) = room.prepare(jobs[1:], force=True)
+    assert jobs[0].out.read_bytes() == before
+    assert missing_of(jobs[:1], force=False) == []  # should nothing come of it
+    with pytest.raises(UsageError, match="exists, by another recipe"):
+        missing_of(jobs[1:], force=False)
+    # Killed on the way, and tried again: it goes on, and the old run is not taken for its own.
+    with pytest.raises(bnnzoo.errors.InterruptedRunError):
+        bnnzoo.zoo.run_recipe(new, out=job.out, force=True, **tiny.stopped(1))
+    assert jobs[0].out.read_bytes() == before
+    assert child._state(job) == "resumable"
+    assert child._run(job) == 0
+    assert child._state(job) == "complete"
+    room.end(job, Outcome("one", 0, 1.0))
+    assert bnnzoo.open(job.out).attributes["seed"] == 1
+    assert missing_of(jobs[1:], force=False) == []
+
+
+def test_what_another_fleet_has_begun_is_not_tidied_away(tmp_path):
+    job = Job("one", tiny.recipe("random-walk"), tmp_path / "one.nc", tmp_path, False)
+    first, second = Room(), Room()
+    first.prepare([job], force=False)
+    second.prepare([job], force=False)
+    second.tidy([job])
+    words = tmp_path / "one.nc.yaml"
+    assert words.exists()
+    store.parts_folder(job.out).mkdir()  # claimed, nothing drawn
+    first.tidy([job])
+    assert words.exists()
+    store.parts_folder(job.out).rmdir()
+    first.tidy([job])
+    assert not words.exists()
+
+
+def test_an_exception_of_a_strangers_costs_one_row(tmp_path, monkeypatch):
+    job = Job("one", tiny.recipe("random-walk"), tmp_path / "one.nc", tmp_path, False)
+    monkeypatch.setattr(bnnzoo.zoo, "open", lambda path: {}[path])
+    assert row_of(job, None)["error"].startswith("KeyError: ")
+
+
+def test_a_machine_with_another_zoo_is_refused(tmp_path):
+    job = Job("one", tiny.recipe("random-walk"), tmp_path / "one.nc", tmp_path, False, (("bnnzoo", "0.0"), ("x", "1")))
+    with pytest.raises(UsageError, match=r"one: this machine has another zoo: bnnzoo is .*, not 0\.0, x is absent"):
+        child._run(job)
+
+
+def test_one_option_of_a_sweep_has_one_name(tmp_path):
+    path = tmp_path / "r.yaml"
+    path.write_text("model: mlp\nsampler: mala\nsweep: {sampler.step_size: [1e-4], sampler.step-size: [1e-2]}\n")
+    with pytest.raises(UsageError, match=r"sweep\.sampler\.step_size: the option is repeated"):
+        resolve(None, None, [read_layer(path)], {"seed": 0})

@@ -236,3 +236,24 @@ def test_what_the_command_refuses(names, said, folder, tmp_path, capsys):
     assert captured.err.count("\n") == 1
     assert said in captured.err
     assert not list(tmp_path.iterdir())
+
+
+def test_predictions_kept_at_other_rows_are_not_joined(folder, tmp_path):
+    def change(file):
+        file["constant_data/x_test"][0] += 1
+
+    other = changed(folder / "1.nc", tmp_path / "other.nc", change)
+    with pytest.raises(UsageError, match=r"other\.nc: its test rows, or those of --keep-at, are not those of .*0\.nc"):
+        bnnzoo.concat([folder / "0.nc", other])
+
+
+def test_a_whole_of_two_versions_names_both(folder, tmp_path):
+    def change(file):
+        file.attrs["versions"] = json.dumps(json.loads(file.attrs["versions"]) | {"jax": "9.9"})
+        file.attrs["plugins"] = json.dumps({"extra": "1"})
+
+    first = bnnzoo.open(folder / "0.nc")
+    about = bnnzoo.concat([first, changed(folder / "1.nc", tmp_path / "1.nc", change)]).attributes
+    jax = json.loads(first.attributes["versions"])["jax"]
+    assert json.loads(about["versions"])["jax"] == f"{jax}, 9.9"
+    assert json.loads(about["plugins"]) == {"extra": "1"}

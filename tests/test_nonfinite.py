@@ -11,7 +11,7 @@ import pytest
 from gaussian_mean import NormalPrior
 from jaxtyping import Array, Float
 
-from bnnzoo.samplers import Hmc, Mala, Nuts, Penalty, Sgld
+from bnnzoo.samplers import Hmc, Mala, Nuts, Penalty, Sgld, metropolis
 
 CHAINS, STEPS = 16, 100
 
@@ -105,3 +105,12 @@ def test_the_guard_tells_of_a_mean_variance_that_is_not_finite(sigma2, sampling)
     sampler, posterior = Penalty(sampling=sampling, **FIELDS), Wild(np.ones(30, np.float32))
     means = {"sigma2": sigma2, "step_size": 0.1}
     assert [finding.kind for finding in sampler.findings(posterior, means)] == ["sigma2"]
+
+
+def test_a_proposal_beyond_a_bound_is_a_rejection_and_no_divergence():
+    """What is no number, or infinite, is one."""
+    for log_ratio, diverges in ((-np.inf, False), (-1e30, False), (np.nan, True), (np.inf, True), (0.0, False)):
+        accepted, rate, diverging = metropolis(jnp.asarray(log_ratio), key=jax.random.key(0))
+        assert bool(diverging) == diverges
+        assert bool(accepted) == (log_ratio >= 0)
+        assert float(rate) == float(log_ratio >= 0)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import fake_plugins
+import numpy as np
 import pytest
 import tiny
 
@@ -383,6 +386,62 @@ def test_a_run_whose_plugin_is_gone_names_its_package(site, tmp_path, monkeypatc
         zoo.run_recipe(tiny.recipe("walk"), out=out, **tiny.stopped(1))
     monkeypatch.setenv("BNNZOO_DISABLE_PLUGINS", "1")
     registry.reset()
-    said = "no sampler named 'walk'; the run was made with what is not loaded: pip install good==0.2"
+    said = "no sampler named 'good:walk'; the run was made with what is not loaded: pip install good==0.2"
     with pytest.raises(NotFoundError, match=said):
         zoo.resume(out)
+
+
+def _walk(site, distribution: str, source: str = "") -> None:
+    """A package that offers the example's sampler as `walk`."""
+    example = Path(__file__).parents[1] / "plugins" / "bnnzoo-rwm-example" / "bnnzoo_rwm_example_sampler.py"
+    (site / f"{distribution}_target.py").write_text(example.read_text().replace("class Rwm(", "class Thing(") + source)
+    fake_plugins.install(site, distribution, fake_plugins.GOOD.format(name="walk", module=distribution))
+
+
+def test_a_part_of_another_package_is_not_taken_for_that_of_the_run(site, tmp_path):
+    _walk(site, "good")
+    out = tmp_path / "run.nc"
+    run = zoo.run_recipe(tiny.recipe("walk"), out=out)
+    assert recipe_from(run.attributes["recipe"]).sampler.name == "good:walk"
+    shutil.rmtree(next(site.glob("good-*.dist-info")))
+    _walk(site, "one")
+    registry.reset()
+    assert registry.find("samplers", "walk").distribution == "one"
+    with pytest.raises(NotFoundError, match=r"no sampler named 'good:walk'; .* pip install good==0\.2"):
+        zoo.open(out).predict(np.zeros((2, 10)))
+    # With both of them, each run knows its own.
+    fake_plugins.install(site, "good", fake_plugins.GOOD.format(name="walk", module="good"))
+    registry.reset()
+    assert len(zoo.open(out).predict(np.zeros((2, 10)))) == 2
+
+
+def test_a_plugin_that_was_edited_is_another_one(site, tmp_path):
+    """Also under the same version: predictions say so, and the run does not go on."""
+    _walk(site, "good")
+    done, stopped = tmp_path / "done.nc", tmp_path / "stopped.nc"
+    zoo.run_recipe(tiny.recipe("walk"), out=done)
+    with pytest.raises(InterruptedRunError):
+        zoo.run_recipe(tiny.recipe("walk"), out=stopped, **tiny.stopped(1))
+    zoo.open(done).predict(np.zeros((2, 10)))
+    _walk(site, "good", source="# another line\n")
+    with pytest.warns(BnnzooWarning, match="other plugins than are here: the source of sampler good:walk was changed"):
+        zoo.open(done).predict(np.zeros((2, 10)))
+    with pytest.raises(UsageError, match="the source of samplers/good:walk was changed; use the environment"):
+        zoo.resume(stopped)
+    zoo.resume(stopped, allow_inexact=True)
+
+
+def test_what_a_plugin_prints_while_it_works_is_no_result(site, tmp_path):
+    """And what it raises names it, with file and line."""
+    _walk(site, "good", source="print('imported')\n")
+    target = site / "good_target.py"
+    loud = "def step(self, *a, **k):\n        print('working')\n        return self._step(*a, **k)\n\n    def _step("
+    target.write_text(target.read_text().replace("def step(", loud))
+    options = [f"--{k.replace('_', '-')}={v}" for k, v in tiny.options("walk").items()]
+    done = _bnnzoo(site, "sample", "linear", "walk", *options, "-o", str(tmp_path / "r.nc"), "--json", "--quiet")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["sampler"] == "walk"
+    assert "working" in done.stderr
+    target.write_text(target.read_text().replace("print('working')", "raise RuntimeError('oops')"))
+    failed = _bnnzoo(site, "sample", "linear", "walk", *options, "-o", str(tmp_path / "s.nc"), "--quiet")
+    assert re.search(r"bnnzoo: plugin good 0\.2 \(.*good_target\.py:\d+\): RuntimeError: oops", failed.stderr), failed

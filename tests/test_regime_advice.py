@@ -14,7 +14,7 @@ from bnnzoo.posterior import NetworkPosterior
 from bnnzoo.posterior.likelihoods import Gaussian
 from bnnzoo.posterior.priors import Normal
 from bnnzoo.samplers import Confidence, MinibatchBarker, Swag, _regime
-from bnnzoo.samplers._batch_sizes import Seen, Sizes, at_start
+from bnnzoo.samplers._batch_sizes import Seen, Sizes, at_start, resized
 from bnnzoo.samplers._growing_batch import Estimate as Growing
 from bnnzoo.samplers.metric import Metric, rescaled, shared
 
@@ -159,3 +159,16 @@ def test_barkers_findings_begin_beyond_their_limits():
     sampler, posterior = MinibatchBarker(), _linear()
     means = {"test_error": 0.004, "acceptance_rate": 0.01, "step_size": 0.1}
     assert sampler.findings(posterior, means) == ()
+
+
+@pytest.mark.parametrize("given", [{"size": 128}, {"batches": 50}])
+@pytest.mark.parametrize("sampling", ["auto", "disjoint"])
+def test_batches_never_hold_more_distinct_data_than_there_are(given, sampling):
+    """20 rows, and a batch of 128 or 50 batches: with some rows twice, or as they were."""
+    at_first = at_start(given.get("size", "auto"), given.get("batches", "auto"), "auto", 20)
+    seen = Seen(*(jnp.asarray([value]) for value in (1.0, 5.0, 0.3, 0.0)))
+    known = {"num_data": 20, "target_acceptance": 0.6, "target_sigma2": 1.5, "least_factor": 1.0, "budget": 1000}
+    found = resized(at_first, seen, sampling=sampling, **known, **given)
+    assert found.used <= 20 or not found.disjoint or found == at_first
+    if sampling == "auto":
+        assert found.used <= 20 or not found.disjoint

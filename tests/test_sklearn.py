@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+import types
 
 import numpy as np
 import pandas as pd
@@ -12,6 +13,7 @@ import pytest
 from sklearn.base import clone
 
 from bnnzoo import zoo
+from bnnzoo.data import load
 from bnnzoo.sklearn import BayesianClassifier, BayesianRegressor
 
 SMALL = {
@@ -112,3 +114,54 @@ def test_classes_keep_their_names():
     np.testing.assert_allclose(estimator.predict_proba(x).sum(1), 1)
     assert set(estimator.sample_y(x, 5).ravel()) == {"bad", "good"}
     assert list(estimator.run_.predict(x)["predicted"]) == list(estimator.predict(x))
+
+
+def test_a_sample_is_of_one_draw_at_all_rows(monkeypatch):
+    """Rows come in blocks, and the draw that a sample is of is the same in each."""
+    estimator = BayesianRegressor()
+    drawn = np.arange(50.0)[:, None, None] + np.zeros((50, 3, 1))
+    predictor = types.SimpleNamespace(samples=lambda x, seed: iter([(None, drawn), (None, drawn[:, :2])]))
+    estimator.run_, estimator._flat = types.SimpleNamespace(predictor=predictor), True
+    monkeypatch.setattr(estimator, "_inputs", lambda X: X)
+    for random_state in (0, None, np.random.RandomState(1)):
+        found = estimator.sample_y(np.zeros((5, 1)), 4, random_state=random_state)
+        assert found.shape == (5, 4)
+        np.testing.assert_array_equal(found, np.tile(found[:1], (5, 1)))
+        assert len(set(found[0])) == 4
+
+
+@pytest.mark.filterwarnings("ignore:.*has not converged:bnnzoo.errors.BnnzooWarning")
+@pytest.mark.filterwarnings("ignore:.*rows left out:bnnzoo.errors.BnnzooWarning")
+def test_rows_that_are_left_out_leave_no_trace():
+    """A class that only they have is none; nor is a missing label one."""
+    rng = np.random.default_rng(0)
+    x = pd.DataFrame({"a": rng.normal(size=40), "c": rng.choice(["r", "b"], 40)})
+    x.loc[[38, 39], "a"] = np.nan
+    y = np.array(["lo", "hi"] * 18 + [None, "lo"] + ["zz"] * 2, dtype=object)
+    estimator = BayesianClassifier(**SMALL, missing="drop").fit(x, y)
+    assert list(estimator.classes_) == ["hi", "lo"]
+    assert estimator.predict_proba(x[:5]).shape == (5, 2)
+    with pytest.raises(ValueError, match="y has missing labels"):
+        BayesianClassifier(**SMALL).fit(x[:38], y[:38])
+    prices = np.where(np.arange(40) == 3, np.nan, rng.normal(size=40))
+    assert BayesianRegressor(**SMALL, missing="drop").fit(x, prices).run_.attributes["rows"] == 37
+
+
+def test_columns_may_be_called_as_nothing_else_is(monkeypatch):
+    """A frame with a column y, beside targets without a name; and one of numbers near each other and far from 0."""
+
+    class Asked(Exception):
+        pass
+
+    def sample(model, sampler, *, data, **options):
+        raise Asked(load(data).feature_names)
+
+    monkeypatch.setattr(zoo, "sample", sample)
+    seconds = 1.7e9 + np.arange(4.0)
+    for frame in (
+        pd.DataFrame({"x": [1.0, 2, 3, 4], "y": [2.0, 1, 4, 3], "c": list("rbrb")}),
+        pd.DataFrame({"x": seconds, "y": [2.0, 1, 4, 3]}),
+    ):
+        with pytest.raises(Asked) as caught:
+            BayesianRegressor().fit(frame, pd.Series([1.5, 2, 3, 4], name="price"))
+        assert caught.value.args[0][:2] == ("x", "y")

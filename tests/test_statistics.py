@@ -42,7 +42,7 @@ def test_what_the_file_says_beside_them():
     assert found["sigma2"]["long_name"]
     assert found["sigma2"]["limit_label"]
     assert found["delta"] == {"reduce": "last"}
-    assert reductions(bnnzoo.Penalty())["diverging"] == "any"
+    assert reductions(bnnzoo.Penalty())["diverging"] == "mean"
 
 
 class Named(NamedTuple):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import stat
 import subprocess
 import sys
 import tempfile
@@ -33,6 +34,7 @@ from bnnzoo.store import (
     refuse_other,
 )
 from bnnzoo.store.atomic import check_free
+from bnnzoo.store.parts import load
 
 ATTRIBUTES = {
     "recipe": "model: linear",
@@ -595,3 +597,56 @@ def same(tree: xr.DataTree, whole: dict[str, dict[str, np.ndarray]]) -> None:
             found = tree[group][name]
             assert (found.dtype, found.dims[:2]) == (array.dtype, ("chain", "draw"))
             np.testing.assert_array_equal(found.values, array)
+
+
+def test_a_clock_that_is_ahead_locks_nobody_out(out):
+    writer = started(out)
+    writer.release()
+    card = writer.folder / "owner.json"
+    card.write_text(json.dumps({"token": "t", "host": "far", "boot": "another", "pid": 1}))
+    soon = time.time() + 5
+    os.utime(card, (soon, soon))
+    with pytest.raises(BusyError, match="far wrote this run 0 seconds ago"):
+        Store(out).reopen(2)
+    tomorrow = time.time() + 86_400
+    os.utime(card, (tomorrow, tomorrow))
+    with pytest.raises(UsageError, match=r"its clock is ahead of ours by 86\d\d\d seconds; .* --break-lock"):
+        Store(out).reopen(2)
+    Store(out).reopen(2, break_lock=True)
+
+
+def test_a_run_that_another_process_went_on_with_meanwhile_is_left_alone(out):
+    started(out).release()
+    seen = load(parts_folder(out))
+    other = Store(out)
+    other.reopen(2)
+    other.append(part(8, 1))
+    other.release()
+    with pytest.raises(BusyError, match="another process went on with this run just now"):
+        Store(out).reopen(2, seen=seen)
+    check(open_tree(out), 9)
+    Store(out).reopen(3, seen=load(parts_folder(out)))
+
+
+def test_parts_are_not_written_where_they_cannot_be_read(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "run.nc.parts").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UsageError, match=r"run\.nc\.parts: the parts of a run go there, and it is no folder"):
+        Store(tmp_path / "run.nc").claim(force=True)
+    with pytest.raises(UsageError, match="its name is too long; use a shorter -o"):
+        Store(tmp_path / f"{'n' * 247}.nc").claim(force=False)
+    long = tmp_path / f"{'n' * 246}.nc"
+    writer = started(long)
+    writer.finish(complete=True)
+    check(open_tree(long), 8)
+
+
+def test_what_is_added_goes_to_the_file_that_a_link_stands_for_and_keeps_its_mode(out, tmp_path):
+    started(out).finish(complete=True)
+    out.chmod(0o600)
+    link = tmp_path / "latest.nc"
+    link.symlink_to(out)
+    add_groups(link, {"extra": {"y": np.zeros(3)}}, {"y": ["row"]}, {})
+    assert link.is_symlink()
+    assert "extra" in xr.open_datatree(out, engine="h5netcdf").children
+    assert stat.S_IMODE(out.stat().st_mode) == 0o600

@@ -227,3 +227,38 @@ def test_two_rows_have_an_error_and_ties_count_as_inside():
     np.testing.assert_array_equal(
         metrics.quantiles(np.arange(4.0)[:, None, None], (0.0, 0.5, 1.0))[:, 0, 0], [0, 1.5, 3]
     )
+
+
+def test_nothing_seen_of_a_few_rows_is_no_proof():
+    """Right once, at 99.9 %: what it would be at another row is not known; and its interval holds the truth."""
+    assert findings.calibrated(calibration.of_classes(np.array([1]), np.array([[0.001, 0.999]])), 1).says == "unsure"
+    rng, misses, settled = np.random.default_rng(0), 0, 0
+    for _ in range(300):
+        labels = (rng.uniform(size=20) < 0.9).astype(int)  # claimed 0.999
+        found = calibration.of_classes(labels, np.tile([0.001, 0.999], (20, 1)))
+        misses += not found.low <= 0.099 <= found.high
+        settled += findings.calibrated(found, 20).says == "yes"
+    assert misses <= 9  # 1 % of 300 are 3; more than 9 in 1000 tries once
+    assert settled == 0
+
+
+def test_weights_that_are_all_alike_are_the_best_there_are():
+    assert diagnostics.of_weights(np.zeros(4000)) == ()
+    rng = np.random.default_rng(0)
+    certain = np.log1p(-1e-9 * rng.uniform(size=(4, 500, 3)))
+    found = loo.leave_one_out(certain)
+    np.testing.assert_array_equal(found.pareto_k, 0.0)
+    np.testing.assert_allclose(found.log_density, 0.0, atol=1e-8)
+
+
+def test_unfamiliar_rows_are_told_apart_beyond_their_error():
+    def says(area: float, spread: float) -> str:
+        influence = spread * np.array([1.0, -1.0] * 50)
+        scores = {
+            "ood_auroc_entropy": Estimate(area, influence),
+            "ood_entropy": Estimate(1.5),
+            "test_entropy": Estimate(1),
+        }
+        return findings.knows(scores).says
+
+    assert [says(0.85, 0.1), says(0.85, 1.0), says(0.55, 0.1), says(0.55, 1.0)] == ["yes", "unsure", "no", "unsure"]

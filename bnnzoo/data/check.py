@@ -29,10 +29,17 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
     return f"there are {shown}, ..." if len(names) > 8 else f"there are {shown}"
 
 
-def check_column_names(names: Sequence[str], where: str) -> None:
-    """Every column has a name, of one line, and no two share one."""
+def check_column_names(names: Sequence[str], where: str, of: Iterable[str] | None = None) -> None:
+    """Every column has a name, of one line, and no two share one.
+
+    Args:
+        of: the names that are taken, and must be right; all unless given.
+    """
     seen: dict[str, int] = {}
+    taken = set(names if of is None else of)
     for number, name in enumerate(names, start=1):
+        if name not in taken:
+            continue
         if not name:
             raise UsageError(
                 f"{where}: column {number} has no name in the header; "

@@ -31,14 +31,22 @@ _BOOLEAN = re.compile(r"true|false", re.IGNORECASE)
 _TIME = re.compile(r"(?:[01]?[0-9]|2[0-3]):[0-5][0-9](?::[0-5][0-9](?:\.[0-9]+)?)?")
 _DATE = re.compile(
     r"[0-9]{4}([-/])[0-9]{1,2}\1[0-9]{1,2}"
-    r"(?:[T ][0-9]{1,2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]+)?)?\s?(Z|[+-][0-9]{2}:?[0-9]{2})?)?"
+    r"(?:[T ][0-9]{1,2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]+)?)?\s?(Z|UTC|GMT|[+-][0-9]{2}(?::?[0-9]{2})?)?)?"
     r"|[0-9]{4}-[0-9]{1,2}"
 )
-_OTHER_DATE = re.compile(r"[0-9]{1,2}([-/.])[0-9]{1,2}\1(?:[0-9]{4}|[0-9]{2})(?:\s[0-9:.]+)?")
+_OTHER_DATE = re.compile(
+    # 3/17/2024, 2024.03.17, 17-Mar-2024, 17 March 2024, with or without a time
+    r"(?:[0-9]{1,2}([-/.])[0-9]{1,2}\1(?:[0-9]{4}|[0-9]{2})|[0-9]{4}([-/.])[0-9]{1,2}\2[0-9]{1,2}"
+    r"|[0-9]{1,2}[-\s](?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]{0,6}[-,\s]{1,2}[0-9]{2,4})"
+    r"(?:,?[\sT][0-9:.]+(?:\s?[ap]\.?m\.?)?(?:\s?(?:[A-Z]{1,4}|[+-][0-9:]+))?)?",
+    re.IGNORECASE,
+)
 _OTHER_TIME = re.compile(r"[0-9]{1,2}:[0-9]{2}(?::[0-9]{2})?\s?[ap]\.?m\.?", re.IGNORECASE)
 _DRESSED_NUMBER = re.compile(
-    # a decimal comma, thousands separators, a currency, a percent sign; Fortran's exponents; hexadecimal digits
-    r"[+-]?[$€£¥]?\s?(?:[0-9]{1,3}(?:[,.'\s\u202f][0-9]{3})+(?:[.,][0-9]+)?|[0-9]*[.,]?[0-9]+)\s?[%$€£¥]?"
+    # a decimal comma, thousands separators, a currency, a percent sign, parentheses for less than nothing; Fortran's
+    # exponents; hexadecimal digits
+    r"[+-]?\(?[+-]?(?:[$€£¥]|[A-Z]{3}\s)?\s?[+-]?"
+    r"(?:[0-9]{1,3}(?:[,.'_\s\u202f][0-9]{3})+(?:[.,][0-9]+)?|[0-9]*[.,]?[0-9]+)\s?(?:[%$€£¥]|\s[A-Z]{3})?\)?"
     r"|[+-]?[0-9]+\.?[0-9]*[dD][+-]?[0-9]+|0[xX][0-9a-fA-F]+"
 )
 _NOT_A_NUMBER_CURE = "write plain numbers (1234.5), leave a cell that is missing empty, or --drop NAME"
@@ -57,6 +65,8 @@ class Cells(NamedTuple):
     kind: Kind
     numbers: Float[np.ndarray, " row"]
     levels: tuple[str, ...] = ()
+    zoned: bool = False
+    """Of dates: whether they have a time zone."""
 
     @property
     def is_missing(self) -> NDArray[np.bool_]:
@@ -83,7 +93,9 @@ def interpret(name: str, series: Any, faults: Faults, *, shown: Callable[[int], 
     found = _kind_of_dtype(dtype)
     # Where a model was trained on 0 and 1, truth is a number.
     if found and kind in ("", found, "number" if found == "boolean" else found):
-        return Cells(name, kind or found, _days(series) if found == "date" else _floats(series))  # type: ignore[arg-type]
+        if found == "date":
+            return Cells(name, "date", _days(series), zoned=getattr(dtype, "tz", None) is not None)
+        return Cells(name, kind or found, _floats(series))  # type: ignore[arg-type]
     try:
         codes, uniques = pd.factorize(series)
         strangers = {type(value).__name__ for value in uniques if not isinstance(value, _CELLS)}
@@ -164,6 +176,9 @@ class _Reader(NamedTuple):
             of_kind = np.array([form.fullmatch(text) is not None for text in self.texts])
             if 2 * weights[of_kind & real].sum() >= weights[real].sum():
                 return kind
+        strangers = [text for text in present if not _NUMBER.fullmatch(text)]
+        if len(strangers) == 1 and len(present) > 2 and not any(c.isalnum() for c in strangers[0]):
+            return "number"  # a mark such as ? or -- for what is missing
         if all(_OTHER_DATE.fullmatch(text) for text in present):
             return "date"
         if all(_OTHER_TIME.fullmatch(text) for text in present):
@@ -188,7 +203,7 @@ class _Reader(NamedTuple):
 
         matches = [_DATE.fullmatch(text) for text in self.texts]
         zoned = {bool(match[2]) for match in matches if match}
-        texts = [text.replace("/", "-") if match else None for text, match in zip(self.texts, matches, strict=True)]
+        texts = [_iso(text) if match else None for text, match in zip(self.texts, matches, strict=True)]
         parsed = pd.to_datetime(pd.Series(texts, dtype=object), format="ISO8601", errors="coerce", utc=True)
         values = np.append(_days(parsed), np.nan)
         wrong = np.isnan(values[:-1]) & np.array([text.casefold() not in MISSING for text in self.texts], bool)
@@ -196,7 +211,7 @@ class _Reader(NamedTuple):
         if len(zoned) > 1:
             problem = "dates with and without a time zone"
             self.faults.add(self.name, Fault(f"with {problem}", problem, "give all or none of them a zone"))
-        return Cells(self.name, "date", values[self.codes])
+        return Cells(self.name, "date", values[self.codes], zoned=True in zoned)
 
     def _blame(self, wrong: NDArray[np.bool_], about: str, problem: str, cure: str) -> None:
         rows = np.flatnonzero(wrong[self.codes])
@@ -236,6 +251,12 @@ def _days(series: Any) -> Float[np.ndarray, " row"]:
 
     moments = pd.to_datetime(series, utc=True).dt.tz_localize(None).to_numpy()
     return np.where(np.isnat(moments), np.nan, (moments - np.datetime64(0, "s")) / _UNIX_DAY)
+
+
+def _iso(text: str) -> str:
+    """A date as pandas reads it: dashes, and a zone in digits."""
+    text = re.sub(r"\s?(UTC|GMT)$", "Z", text.replace("/", "-"))
+    return re.sub(r"(:[0-9.]+\s?[+-][0-9]{2})$", r"\1:00", text)
 
 
 def _hours(text: str) -> float:

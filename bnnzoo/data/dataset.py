@@ -14,7 +14,7 @@ from pydantic import FailFast, TypeAdapter
 
 from bnnzoo.data.check import check_column_names, finite_float32, refuse_coarse
 from bnnzoo.data.encoding import Encoding
-from bnnzoo.data.targets import training_labels
+from bnnzoo.data.targets import MOST_CLASSES, MOST_INFERRED_CLASSES, training_labels
 from bnnzoo.errors import UsageError
 
 Task = Literal["regression", "classification", "density"]
@@ -114,7 +114,7 @@ class Dataset:
     class_names: of the labels; () for regression.
     test: the test set that belongs to the data, where there is one; `split` prefers it to a random one.
     encoding: how the columns of a table became x. Until `split`, nan stands for what medians of the training rows fill.
-    notes: what was chosen in reading it, in sentences.
+    notes: what was chosen in reading it, in sentences. left_out: which rows were, a sentence.
     truth: the targets without noise at inputs [N, D], a column a branch [N, B]; of synthetic data of one target.
     """
 
@@ -128,6 +128,7 @@ class Dataset:
     test: Dataset | None = None
     encoding: Encoding | None = None
     notes: tuple[str, ...] = ()
+    left_out: str = ""
     truth: Callable[[NDArray[Any]], NDArray[Any]] | None = None
 
     @property
@@ -201,6 +202,17 @@ class Dataset:
         return replace(rows, notes=self.notes)
 
 
+def _are_labels(y: NDArray[Any]) -> bool:
+    """Whether an array of targets is of classes: text or truth; whole numbers where they are few, or count them."""
+    if y.size != y.shape[0] or y.dtype.kind not in "biuUO":
+        return False
+    if y.dtype.kind not in "iu":
+        return True
+    present = np.unique(y)
+    counted = present.size <= MOST_CLASSES and np.array_equal(present, np.arange(present.size))
+    return present.size <= MOST_INFERRED_CLASSES or bool(counted and 2 * present.size <= y.size)
+
+
 def from_arrays(
     x: ArrayLike,
     y: ArrayLike,
@@ -213,8 +225,8 @@ def from_arrays(
 ) -> Dataset:
     """A checked data set from x [N], [N, D], [N, H, W] or [N, C, H, W] and y [N] or [N, T].
 
-    Without `task`, text and whole-number dtypes with one target are labels and everything else is regression; for
-    `density` x and y are columns of one row. `where` opens the error messages (a file name).
+    Without `task`, one target of text or of a whole-number dtype is labels, if numbers are at most 20 different ones or
+    are 0..C-1 with two rows each on average; everything else is regression. For `density` x and y are columns of one row. `where` opens the error messages (a file name).
     """
     if task == "density":
         read = from_arrays(x, y, task="regression", name=name, feature_names=feature_names, where=where)
@@ -230,8 +242,7 @@ def from_arrays(
 
     chosen = check_task(task)
     if chosen is None:
-        whole = targets.dtype.kind in "biuUO" and targets.size == targets.shape[0]
-        chosen = "classification" if whole else "regression"
+        chosen = "classification" if _are_labels(targets) else "regression"
     num_targets = targets.size // targets.shape[0]
     if chosen == "classification":
         if num_targets != 1:

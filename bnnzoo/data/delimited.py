@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Int
 
-from bnnzoo.data.check import check_column_names
 from bnnzoo.errors import UsageError
 
 if TYPE_CHECKING:
@@ -32,6 +31,7 @@ _CHUNK = 2**22
 _OTHERS = {
     b"\x1f\x8b": "packed by gzip; unpack it first (gunzip)",
     b"PK\x03\x04": "a zip archive or a spreadsheet, not text; save the table as CSV",
+    b"#": "the first line is a remark; leave such lines out, the header is the first",
     b"sep=": "the first line names the separator; leave it out, and write the fields with commas",
 }
 """What files begin with that are no table whose first line is its header."""
@@ -120,9 +120,19 @@ class DelimitedTable:
                 f"{self.where}: the header is one column, {names[0]!r}; separate columns by a "
                 f"{'comma' if self._delimiter == ',' else 'tab'}"
             )
+        if len(names) == 1 and len(names[0].split()) > 1 and self._one_is_several(names[0], consumed):
+            raise UsageError(
+                f"{self.where}: the header is one column, {names[0]!r}, and the rows have spaces too; separate columns "
+                "by commas"
+            )
         if not any(names):
             raise UsageError(f"{self.where}: the first line is empty; the header with the column names belongs there")
         return names, consumed
+
+    def _one_is_several(self, header: str, start: int) -> bool:
+        """Whether the first row has as many words as the header."""
+        row = self._raw[start:].lstrip().partition(b"\n")[0].decode("utf-8", "replace")
+        return len(row.split()) == len(header.split())
 
     def _check_names(self) -> None:
         """The first line holds names: no numbers but those that count columns (0, 1, ...) or years, or head text."""
@@ -141,7 +151,6 @@ class DelimitedTable:
                     f"{self.where}: no header line: the first line holds numbers ({(data or numbers)[0]}); put a line "
                     "of column names above it; if that is a name, begin it with a letter"
                 )
-        check_column_names(self.names, self.where)
 
     def _check_lines(self) -> Int[np.ndarray, " row"]:
         """Where each row begins, in text without quotes, all rows having as many fields as the header."""
@@ -209,7 +218,9 @@ def _text_of(path: Path) -> tuple[bytes, int]:
             raise UsageError(f"{where}: {what}")
     if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise UsageError(f"{where}: UTF-16 text, not UTF-8; save it as UTF-8")
-    start = len(codecs.BOM_UTF8) if raw.startswith(codecs.BOM_UTF8) else 0
+    start = 0
+    while raw.startswith(codecs.BOM_UTF8, start):  # several where exports were joined
+        start += len(codecs.BOM_UTF8)
     if not raw.isascii():
         try:
             raw.decode("utf-8")

@@ -43,7 +43,7 @@ class Column:
 
     origin: of dates, the first day, in days since 1970; of numbers whose differences float32 would lose, the smallest.
     median: what fills a missing cell. was_missing: whether an
-    input says where cells are missing.
+    input says where cells are missing. zoned: of dates, whether they have a time zone.
     """
 
     name: str
@@ -52,6 +52,7 @@ class Column:
     origin: float = 0.0
     median: float | None = None
     was_missing: bool = False
+    zoned: bool = False
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -86,7 +87,7 @@ class Encoding:
             counted = (column.kind == "date" or far) and not column.is_missing.all()
             origin = float(np.nanmin(column.numbers)) if counted else 0.0
             was_missing = missing == "median" and bool(column.is_missing.any())
-            columns.append(Column(column.name, column.kind, column.levels, origin, None, was_missing))
+            columns.append(Column(column.name, column.kind, column.levels, origin, None, was_missing, column.zoned))
         return cls(tuple(columns), missing, unseen)
 
     @classmethod
@@ -166,6 +167,12 @@ class Encoding:
         return [self._coded(column, found, faults, kept) for column, found in zip(self.columns, cells, strict=True)]
 
     def _coded(self, column: Column, found: Cells, faults: Faults, kept: NDArray[np.bool_]) -> Cells:
+        if column.kind == "date" and found.zoned != column.zoned and not found.is_missing.all():
+            here, there = ("with", "without") if found.zoned else ("without", "with")
+            problem = f"dates {here} a time zone, and in training they were {there} one"
+            faults.add(
+                column.name, Fault("with other time zones than in training", problem, "write them as in training")
+            )
         if column.kind != "text":
             return found
         codes = np.array([*places_of(found.levels, column.levels), np.nan])
@@ -188,11 +195,18 @@ class Encoding:
 
 
 def check_cells(
-    cells: Sequence[Cells], faults: Faults, shown: Shown, *, missing: str = "", trained: bool = False
+    cells: Sequence[Cells],
+    faults: Faults,
+    shown: Shown,
+    *,
+    missing: str = "",
+    trained: bool = False,
+    empty: str = "--drop NAME",
 ) -> None:
     """Cells that are infinite, in float32 at least, go to `faults`; and missing ones, whose cure is `missing`.
 
-    A column without any value teaches nothing; where a model is `trained` already its median is known.
+    A column without any value teaches nothing, `empty` is its cure; where a model is `trained` already its median is
+    known.
     """
     for column in cells:
         with np.errstate(over="ignore"):
@@ -207,7 +221,7 @@ def check_cells(
             faults.add(column.name, Fault("with infinite numbers", problem, cure, row + 1, int(infinite.sum())))
         absent = column.is_missing
         if absent.all() and not trained:
-            faults.add(column.name, Fault("without any value", "every cell is missing", "--drop NAME"))
+            faults.add(column.name, Fault("without any value", "every cell is missing", empty))
         elif missing and absent.any():
             row = int(np.argmax(absent))
             raw = shown(row, column.name).strip()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bnnzoo.data.check import check_column_names
 from bnnzoo.errors import UsageError
 
 if TYPE_CHECKING:
@@ -27,8 +26,7 @@ class FrameTable:
             raise UsageError(f"{where}: {type(frame).__name__}: its rows are not there yet; give frame.collect()")
         self.where = where
         self._frame = frame
-        self.names = tuple(str(name) for name in frame.columns)
-        check_column_names(self.names, where)
+        self.names = tuple(str(name).strip() for name in frame.columns)
         if not len(frame):
             raise UsageError(f"{where}: no data rows; give at least one")
 

@@ -72,7 +72,10 @@ def load(
     kind = ""
     if _is_table_and_targets(spec):
         spec, names, kind = tabular.joined(*spec, task=task)
-        choice = choice._replace(target=targets or names)
+        if absent := [name for name in targets if name not in names]:
+            raise UsageError(f"y: no column named {absent[0]}; {did_you_mean(absent[0], names)}")
+        left = tuple(name for name in names if targets and name not in targets)
+        choice = choice._replace(target=targets or names, drop=(*choice.drop, *left))
     source = _source(spec)
     if isinstance(source, Table):
         name = Path(spec).name if isinstance(spec, str | Path) else source.where

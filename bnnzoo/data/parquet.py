@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bnnzoo.data.check import check_column_names
 from bnnzoo.errors import UsageError
 
 if TYPE_CHECKING:
     import pandas as pd
-
-_PANDAS_INDEX = re.compile(r"__index_level_[0-9]+__")
 
 
 class ParquetTable:
@@ -31,11 +27,14 @@ class ParquetTable:
         self._errors = (OSError, ValueError, LookupError, TypeError, MemoryError, pa.ArrowException)
         try:
             with pq.ParquetFile(path) as file:
-                self.names = tuple(name for name in file.schema_arrow.names if not _PANDAS_INDEX.fullmatch(name))
+                schema, about = file.schema_arrow, file.schema_arrow.pandas_metadata or {}
+                # The rows' labels: by name where they have one, and no column of the frame that was written.
+                index = {name for name in about.get("index_columns", []) if isinstance(name, str)}
+                self._written = {name.strip(): name for name in schema.names if name not in index}
+                self.names = tuple(name.strip() for name in schema.names if name not in index)
                 num_rows = file.metadata.num_rows
         except self._errors as error:
             raise self._damaged() from error
-        check_column_names(self.names, self.where)
         if not num_rows:
             raise UsageError(f"{self.where}: no data rows; add at least one")
 
@@ -45,7 +44,8 @@ class ParquetTable:
 
         try:
             with pq.ParquetFile(self._path, page_checksum_verification=True) as file:
-                return file.read(columns=list(names)).to_pandas(ignore_metadata=True)[list(names)]
+                written = [self._written[name] for name in names]
+                return file.read(columns=written).to_pandas(ignore_metadata=True)[written].set_axis(list(names), axis=1)
         except self._errors as error:
             raise self._damaged() from error
 

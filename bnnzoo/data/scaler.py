@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bnnzoo.data.check import finite_float32
 from bnnzoo.data.dataset import Dataset, Signature
+from bnnzoo.errors import UsageError
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,9 +42,9 @@ class Scaler:
         if standardise and is_bytes:
             x_mean, x_sd = _byte_moments(train.x)
         elif standardise:
-            x_mean, x_sd = _moments(train.x if train.x.ndim == 2 else train.x.reshape(-1))
+            x_mean, x_sd = _moments(train.x if train.x.ndim == 2 else train.x.reshape(-1), f"{train.name}: inputs")
         if standardise and train.task != "classification":
-            y_mean, y_sd = _moments(train.y)
+            y_mean, y_sd = _moments(train.y, f"{train.name}: targets")
         return cls(*(np.asarray(values, dtype=np.float32) for values in (x_mean, x_sd, y_mean, y_sd)))
 
     def check(self, like: Signature) -> None:
@@ -96,11 +97,13 @@ def _divides(sd: NDArray[np.float32]) -> NDArray[np.bool_]:
     return np.asarray(sd >= np.finfo(np.float32).tiny)
 
 
-def _moments(values: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _moments(values: NDArray[Any], what: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Mean and sd over the first axis, summed in float64; sd 1 where all values are equal, to float32 at least."""
     mean = np.asarray(values.mean(axis=0, dtype=np.float64))
     sd = np.asarray(values.std(axis=0, dtype=np.float64))
-    is_constant = (values.max(axis=0) == values.min(axis=0)) | ~_divides(sd.astype(np.float32))
+    is_constant = values.max(axis=0) == values.min(axis=0)
+    if np.any(~is_constant & ~_divides(sd.astype(np.float32))):
+        raise UsageError(f"{what}: numbers that differ by less than float32 can divide by; rescale them")
     return mean, np.where(is_constant, 1.0, sd)
 
 

@@ -16,7 +16,7 @@ def split(dataset: Dataset, *, test_fraction: float, seed: int) -> tuple[Dataset
 
     `test_fraction` 0: every row trains and there is no test set. A data set with a test set of its own keeps
     it, whatever the fraction. Otherwise ceil(test_fraction * N) rows drawn at random are the test set, in the
-    class proportions of the whole where every class has two rows and both parts have room for every class.
+    class proportions of the whole where both parts have room for every class; the one row of a class trains.
     """
     if not 0 <= test_fraction < 1:
         raise UsageError(f"test fraction {test_fraction}: it must be at least 0 and below 1")
@@ -34,20 +34,24 @@ def split(dataset: Dataset, *, test_fraction: float, seed: int) -> tuple[Dataset
 
     from sklearn.model_selection import train_test_split
 
-    stratify = None
+    rows, lone, stratify = np.arange(dataset.num_data), np.arange(0), None
     if dataset.task == "classification":
         counts = np.bincount(dataset.y, minlength=dataset.num_classes)
-        if counts.min() >= 2 and min(num_train, num_test) >= dataset.num_classes:
-            stratify = dataset.y
+        seen = np.sum(counts >= 2)
+        # Of a class with one row nothing could be learned, were it tested on.
+        if len(single := np.flatnonzero(counts[dataset.y] == 1)) < num_train and len(rows) - len(single) > num_test:
+            rows, lone = np.setdiff1d(rows, single), single
+            if min(num_train - len(lone), num_test) >= seen:
+                stratify = dataset.y[rows]
     train_rows, test_rows = train_test_split(
-        np.arange(dataset.num_data),
-        train_size=num_train,
+        rows,
+        train_size=num_train - len(lone),
         test_size=num_test,
         shuffle=True,
         random_state=seed,
         stratify=stratify,
     )
-    return _filled(dataset.take(train_rows), dataset.take(test_rows))
+    return _filled(dataset.take(np.concatenate([train_rows, lone])), dataset.take(test_rows))
 
 
 def _filled(train: Dataset, test: Dataset | None) -> tuple[Dataset, Dataset | None]:

@@ -43,6 +43,7 @@ def training_set(table: Table, choice: Choice, task: str | None, name: str, kind
     """
     chosen = check_task(task)
     features, targets = _chosen(table, choice, chosen)
+    check_column_names(table.names, table.where, [*features, *targets])
     chosen = chosen if features else "density"
     faults = Faults(table.where)
     cells = _read(table, [*features, *targets], [""] * len(features) + [kind] * len(targets), faults)
@@ -50,10 +51,10 @@ def training_set(table: Table, choice: Choice, task: str | None, name: str, kind
     missing = MISSING_CURE if choice.missing == "error" else ""
     check_cells(cells[:split], faults, table.shown, missing=missing)
     no_median = "" if choice.missing == "drop" else "--missing drop leaves such rows out"
-    check_cells(cells[split:], faults, table.shown, missing=no_median)
-    notes: list[str] = []
+    check_cells(cells[split:], faults, table.shown, missing=no_median, empty="name another --target")
+    left_out = ""
     if choice.missing == "drop" and not faults.by_column:
-        keep = _complete(cells, table.where, notes, "--missing median, or --drop a column")
+        keep, left_out = _complete(cells, table.where, "--missing median, or --drop a column")
         cells = [_kept(column, keep) for column in cells]
     encoding = Encoding.of(cells[:split], choice.missing, choice.unseen, faults)
     faults.check()
@@ -62,9 +63,9 @@ def training_set(table: Table, choice: Choice, task: str | None, name: str, kind
     _warn(cells[:split] if features else cells, table.where)
     if features and found.task == "regression":
         _warn_of_targets(cells[split:], table.where)
-    notes += [*filter(None, [found.note]), *_encoding_notes(encoding)]
+    notes = (*filter(None, [found.note]), *_encoding_notes(encoding))
     if not features:
-        return replace(from_rows(found.y, name=name, names=targets), notes=tuple(notes))
+        return replace(from_rows(found.y, name=name, names=targets), notes=notes, left_out=left_out)
     return Dataset(
         x=encoding.encode(cells[:split]),
         y=found.y,
@@ -74,7 +75,8 @@ def training_set(table: Table, choice: Choice, task: str | None, name: str, kind
         class_names=found.class_names,
         name=name,
         encoding=None if encoding == Encoding.of_numbers(encoding.inputs) else encoding,
-        notes=tuple(notes),
+        notes=notes,
+        left_out=left_out,
     )
 
 
@@ -115,6 +117,7 @@ def _new_rows(
     encoding = encoding if unseen is None else replace(encoding, unseen=unseen)
     features = [column.name for column in encoding.columns]
     _find([*features, *targets], table)
+    check_column_names(table.names, table.where, [*features, *targets])
     faults = Faults(table.where, trained=True)
     kinds = [column.kind for column in encoding.columns] + [*targets.values()]
     cells = _read(table, [*features, *targets], kinds, faults)
@@ -132,7 +135,9 @@ def _new_rows(
     faults.check()
     if not leave_out:
         return encoding.encode(inputs), outputs, np.arange(len(complete))
-    keep = _complete(cells, table.where, [], "fill some in, or train with --missing median")
+    keep, left_out = _complete(cells, table.where, "fill some in, or train with --missing median")
+    if left_out:
+        warnings.warn(f"{table.where}: {left_out}", BnnzooWarning, stacklevel=2)
     kept = [column._replace(numbers=column.numbers[keep]) for column in inputs]
     return encoding.encode(kept), outputs, np.flatnonzero(keep)
 
@@ -155,6 +160,8 @@ def _chosen(table: Table, choice: Choice, task: str | None) -> tuple[tuple[str, 
     for name in drop:
         if name in target:
             raise UsageError(f"{where}: column {name} is the target and dropped; it can be one of the two")
+        if name in columns:
+            raise UsageError(f"{where}: column {name} is asked for and dropped; it can be one of the two")
     left = [name for name in table.names if name not in set(drop)]
     if not left:
         raise UsageError(f"{where}: every column is dropped; keep some")
@@ -189,17 +196,16 @@ def _find(names: Sequence[str], table: Table) -> None:
         raise UsageError(f"{table.where}: no columns named {listed(absent)}; {did_you_mean(absent[0], table.names)}")
 
 
-def _complete(cells: Sequence[Cells], where: str, notes: list[str], cure: str) -> NDArray[np.bool_]:
-    """The rows in which no cell is missing; `cure` is for none."""
+def _complete(cells: Sequence[Cells], where: str, cure: str) -> tuple[NDArray[np.bool_], str]:
+    """The rows in which no cell is missing, and a sentence of the others; `cure` is for none."""
     keep = ~np.any([column.is_missing for column in cells], 0)
     if keep.all():
-        return keep
+        return keep, ""
     absent = {column.name: column.is_missing for column in cells if column.is_missing.any()}
     counts = listed(f"{name} ({int(rows.sum())})" for name, rows in absent.items())
     if not keep.any():
         raise UsageError(f"{where}: every row has a missing cell, in {counts}; {cure}")
-    notes.append(f"{int(np.sum(~keep))} of {keep.size} rows left out: missing cells in {counts}")
-    return keep
+    return keep, f"{int(np.sum(~keep))} of {keep.size} rows left out: missing cells in {counts}"
 
 
 def _kept(column: Cells, keep: NDArray[np.bool_]) -> Cells:
@@ -266,16 +272,22 @@ def joined(x: Any, y: Any, task: str | None) -> tuple[Any, tuple[str, ...], str]
     """
     import pandas as pd
 
+    _check_labels_of_rows(x, y)
     inputs = FrameTable(x, "x")
+    check_column_names(inputs.names, "x")
     frame = inputs.frame(inputs.names).copy()
     columns: dict[str, Any]
     kind = ""
     if is_frame(y):
         targets = FrameTable(y, "y")
+        check_column_names(targets.names, "y")
         columns = {str(name): series.array for name, series in targets.frame(targets.names).items()}
     else:
-        array, name = getattr(y, "array", np.asarray(y)), str(getattr(y, "name", None) or "y")
+        array, name = getattr(y, "array", np.asarray(y)), str(getattr(y, "name", None) or "")
         several = array.T if array.ndim == 2 else [array]
+        # One that has no name takes one that is free.
+        while not name or (getattr(y, "name", None) is None and _clashes(name, len(several), inputs.names)):
+            name = f"{name}_" if name else "y"
         columns = {name if len(several) == 1 else f"{name}{i}": column for i, column in enumerate(several)}
         if task in (None, "classification") and pd.api.types.infer_dtype(array, skipna=True) == "string":
             kind = "label"
@@ -287,3 +299,18 @@ def joined(x: Any, y: Any, task: str | None) -> tuple[Any, tuple[str, ...], str]
     for name, column in columns.items():
         frame[name] = column
     return frame, tuple(columns), kind
+
+
+def _clashes(name: str, count: int, taken: Sequence[str]) -> bool:
+    return bool({name if count == 1 else f"{name}{i}" for i in range(count)} & set(taken))
+
+
+def _check_labels_of_rows(x: Any, y: Any) -> None:
+    """Refuse rows that pandas labels alike in another order: they are paired by their place."""
+    import pandas as pd
+
+    if not (isinstance(x, pd.DataFrame) and isinstance(y, pd.Series | pd.DataFrame)) or len(x) != len(y):
+        return
+    one, two = x.index, y.index
+    if one.is_unique and two.is_unique and not one.equals(two) and one.isin(two).all():
+        raise UsageError("x and y: their rows have the same labels (index) in another order; give y.loc[x.index]")

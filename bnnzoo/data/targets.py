@@ -16,7 +16,7 @@ from bnnzoo.data.faults import listed
 from bnnzoo.errors import UsageError
 
 MOST_INFERRED_CLASSES = 20
-_MOST_CLASSES = 1000
+MOST_CLASSES = 1000
 
 
 class Targets(NamedTuple):
@@ -105,7 +105,7 @@ def training_labels(y: NDArray[Any], where: str, column: str = "") -> tuple[Int[
     _check_whole(y, where, column)
     names, codes = _distinct(y)
     _check_several(names, where, column)
-    if len(names) > _MOST_CLASSES:
+    if len(names) > MOST_CLASSES:
         raise UsageError(f"{_place(where, 0, column, whole=True)}: {len(names)} labels; ask for --task regression")
     return codes, names
 

@@ -19,6 +19,8 @@ REQUIRED = dataclasses.MISSING
 """The default of a field that has none."""
 
 _WORDS = {int: "an integer", float: "a number", bool: "true or false", str: "text"}
+_MOST_WHOLE = 2**53
+"""Beyond this a number of anything is a slip of the keyboard, and to a float like its neighbours."""
 _TRUTHS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
 
@@ -212,7 +214,10 @@ def _scalar(kind: type, raw: str | int | float) -> Any:
     try:
         if kind is float or (isinstance(raw, str) and not raw.strip().lstrip("+-").isdigit()):
             raw = float(raw)
-        return kind(raw) if kind(raw) == raw or kind is float or isinstance(raw, str) else None
+        found = kind(raw)
+        if kind is int and not abs(found) < _MOST_WHOLE:
+            return None
+        return found if found == raw or kind is float or isinstance(raw, str) else None
     except (ValueError, OverflowError):
         return None
 

@@ -13,8 +13,6 @@ from bnnzoo.recipe import yaml
 from bnnzoo.recipe.fields import Field, fields_of
 from bnnzoo.recipe.parts import Part
 
-_MOST = 2**31 - 1
-"""Of anything that a run counts: its steps are numbered by as many."""
 PARTS = ("model", "sampler", "likelihood", "prior")
 
 
@@ -47,10 +45,10 @@ class Recipe:
         str,
         Doc("what is sampled: all, last (the last layer), or names such as layers_1_*; the rest is trained once"),
     ] = "all"
-    chains: Annotated[int, Ge(1), Le(_MOST), Doc("chains")] = 4
-    warmup: Annotated[int, Ge(0), Le(_MOST), Doc("warm-up steps per chain; 0 adapts nothing")] = 1000
-    draws: Annotated[int, Ge(1), Le(_MOST), Doc("draws kept per chain")] = 1000
-    thin: Annotated[int, Ge(1), Le(_MOST), Doc("steps per kept draw")] = 1
+    chains: Annotated[int, Ge(1), Doc("chains")] = 4
+    warmup: Annotated[int, Ge(0), Doc("warm-up steps per chain; 0 adapts nothing")] = 1000
+    draws: Annotated[int, Ge(1), Doc("draws kept per chain")] = 1000
+    thin: Annotated[int, Ge(1), Doc("steps per kept draw")] = 1
     budget: Annotated[
         str | None,
         Doc("time for start, warm-up and draws, such as 90s, 5m or 2h: the lengths that are not given follow from it"),
@@ -64,7 +62,7 @@ class Recipe:
         Literal["map", "prior"] | None,
         Doc("where chains start; map, the default for networks, trains each first"),
     ] = None
-    start_steps: Annotated[int, Ge(250), Le(_MOST), Doc("steps of training for init map, at most")] = 5000
+    start_steps: Annotated[int, Ge(250), Doc("steps of training for init map, at most")] = 5000
     start_held_out: Annotated[
         float, Ge(0), Lt(1), Doc("share of the rows that training for init map is judged on; 0: it fits all rows")
     ] = 0.1

@@ -214,6 +214,8 @@ def _scalar(text: str, *, plain: bool) -> Any:
 
 
 def _with_text(value: Any, text: str) -> Any:
+    if str(value) == text:
+        return value.__class__.__base__(value)
     value.text = text
     return value
 
