@@ -238,9 +238,9 @@ class BayesianClassifier(ClassifierMixin, _Bayesian):
             X, y = validate_data(self, X, y, dtype=np.float64, ensure_all_finite=self._finite())
             X = self._framed(X)
         y = column_or_1d(y, warn=True)
-        check_classification_targets(y)
         if pd.isna(y).any():
             raise ValueError("y has missing labels (NaN, None); leave such rows out, or use missing='drop'")
+        check_classification_targets(y)
         if y.dtype.kind in "OU":  # labels that differ in spaces alone are one
             y = np.array([as_text(label) if isinstance(label, str) else label for label in y], y.dtype)
         self.classes_ = np.unique(y)

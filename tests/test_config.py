@@ -475,5 +475,5 @@ def test_names_of_columns_are_what_is_written(tmp_path):
 
 
 def test_a_number_that_no_machine_counts_to_is_a_line():
-    with pytest.raises(UsageError, match=r"--draws: must be an integer >= 1 \(got 1000"):
+    with pytest.raises(UsageError, match=r"--draws: must be an integer >= 1 \(got '1000"):
         resolve("mlp", "nuts", [], {"draws": "1" + "0" * 320})

@@ -165,6 +165,7 @@ def mixed_tables(draw):
     return ["text", "day", "truth", "number", "y"], list(zip(*columns, strict=True))
 
 
+@pytest.mark.filterwarnings("ignore:.*rows left out:bnnzoo.errors.BnnzooWarning")
 @SETTINGS
 @given(mixed_tables(), st.sampled_from(["drop", "median"]))
 def test_encoded_written_read_and_encoded_again(tmp_path, table, missing):

@@ -111,9 +111,11 @@ def test_scaler_standardises_and_back():
 def test_what_it_divides_by_is_what_a_file_may_hold(size):
     values = size * np.arange(5.0)
     data = from_arrays(values, values, task="regression")
-    scaler = Scaler.fit(data, standardise=True)
-    scaler.check(data.signature)
-    assert (scaler.x_sd == 1) == (scaler.y_sd == 1) == (size < 1e-38)
+    if size < 1e-38:
+        with pytest.raises(UsageError, match="numbers that differ by less than float32 can divide by; rescale them"):
+            Scaler.fit(data, standardise=True)
+        return
+    Scaler.fit(data, standardise=True).check(data.signature)
 
 
 def test_scaler_statistics():

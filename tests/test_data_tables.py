@@ -10,6 +10,7 @@ import pytest
 from test_data_load import message_of, write
 
 from bnnzoo.data import Signature, load, load_inputs, load_like, split
+from bnnzoo.errors import BnnzooWarning
 
 
 def table(folder: Path, header: str, *rows: str, name: str = "t.csv") -> str:
@@ -22,12 +23,14 @@ def table(folder: Path, header: str, *rows: str, name: str = "t.csv") -> str:
 def test_levels_of_rows_left_out_keep_their_inputs(tmp_path):
     rows = "blue,1,1.5", "green,2,2.5", "red,3,3.5", "red,,4"
     like = load(table(tmp_path, "c,a,y", *rows), missing="drop").signature
-    test = load_like(table(tmp_path, "c,a,y", "red,1,1.5", "green,2,2", "red,,3"), like)
+    with pytest.warns(BnnzooWarning, match=r"1 of 3 rows left out: missing cells in a \(1\)"):
+        test = load_like(table(tmp_path, "c,a,y", "red,1,1.5", "green,2,2", "red,,3"), like)
     assert like.feature_names == ("c=blue", "c=green", "c=red", "a")
     np.testing.assert_array_equal(test.x, [[0, 0, 1, 1], [0, 1, 0, 2]])
     np.testing.assert_array_equal(test.y, [[1.5], [2]])
 
 
+@pytest.mark.filterwarnings("ignore:.*rows left out:bnnzoo.errors.BnnzooWarning")
 def test_labels_of_rows_left_out_keep_their_classes_and_rows_their_numbers(tmp_path):
     like = load(table(tmp_path, "a,k", "1,lo", "2,mid", "3,hi", "4,"), missing="drop").signature
     test = load_like(table(tmp_path, "a,k", ",hi", "1,lo", "2,", "3,mid"), like)

@@ -85,6 +85,6 @@ def test_a_scale_that_is_sampled_is_integrated_by_stepping_stones():
     assert stones.trusted
     assert 0.001 < stones.se < 0.1
     assert abs(stones.log_evidence - known) < 4 * stones.se
-    few = evidence.by_stepping_stones(powers[[0, 10]], [values[0], values[10]])
+    few = evidence.by_stepping_stones(powers[[0, 10]], [1000 * rng.normal(size=(4, 1000)), values[10]])
     assert not few.trusted
     assert "do not trust it, give more powers" in few.meaning

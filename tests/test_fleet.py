@@ -276,10 +276,10 @@ def test_runs_that_were_stopped_are_held_to_their_rows_too(tmp_path):
 
 
 def test_what_is_left_of_a_run_that_was_stopped_is_no_run(tmp_path):
-    job = Job("one", tiny.recipe("random-walk"), tmp_path / "one.nc", tmp_path, False)
+    job = Job("one", tiny.recipe("random-walk", warmup=20, draws=4000), tmp_path / "one.nc", tmp_path, False)
     Room().prepare([job], force=False)
     with pytest.raises(bnnzoo.errors.InterruptedRunError):
-        bnnzoo.zoo.run_recipe(job.recipe, out=job.out, **tiny.stopped(1))
+        bnnzoo.zoo.run_recipe(job.recipe, out=job.out, **tiny.stopped(6))
     shutil.rmtree(store.parts_folder(job.out))
     assert store.how_far(job.out) == "partial"
     with pytest.raises(UsageError, match=r"one\.nc: stopped before its end"):

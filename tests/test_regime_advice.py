@@ -166,7 +166,7 @@ def test_barkers_findings_begin_beyond_their_limits():
 def test_batches_never_hold_more_distinct_data_than_there_are(given, sampling):
     """20 rows, and a batch of 128 or 50 batches: with some rows twice, or as they were."""
     at_first = at_start(given.get("size", "auto"), given.get("batches", "auto"), "auto", 20)
-    seen = Seen(*(jnp.asarray([value]) for value in (1.0, 5.0, 0.3, 0.0)))
+    seen = jax.tree.map(lambda a: a[None], Seen(*(jnp.asarray(value) for value in (1.0, 5.0, 0.3, 0.0))))
     known = {"num_data": 20, "target_acceptance": 0.6, "target_sigma2": 1.5, "least_factor": 1.0, "budget": 1000}
     found = resized(at_first, seen, sampling=sampling, **known, **given)
     assert found.used <= 20 or not found.disjoint or found == at_first

@@ -226,7 +226,8 @@ def from_arrays(
     """A checked data set from x [N], [N, D], [N, H, W] or [N, C, H, W] and y [N] or [N, T].
 
     Without `task`, one target of text or of a whole-number dtype is labels, if numbers are at most 20 different ones or
-    are 0..C-1 with two rows each on average; everything else is regression. For `density` x and y are columns of one row. `where` opens the error messages (a file name).
+    are 0..C-1 with two rows each on average; everything else is regression. For `density` x and y are columns of one
+    row. `where` opens the error messages (a file name).
     """
     if task == "density":
         read = from_arrays(x, y, task="regression", name=name, feature_names=feature_names, where=where)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +11,9 @@ from bnnzoo.errors import UsageError
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+_PANDAS_INDEX = re.compile(r"__index_level_[0-9]+__")
 
 
 class ParquetTable:
@@ -28,10 +32,11 @@ class ParquetTable:
         try:
             with pq.ParquetFile(path) as file:
                 schema, about = file.schema_arrow, file.schema_arrow.pandas_metadata or {}
-                # The rows' labels: by name where they have one, and no column of the frame that was written.
+                # The rows' labels, under their own name where they have one: no column of the frame that was written.
                 index = {name for name in about.get("index_columns", []) if isinstance(name, str)}
-                self._written = {name.strip(): name for name in schema.names if name not in index}
-                self.names = tuple(name.strip() for name in schema.names if name not in index)
+                columns = [name for name in schema.names if name not in index and not _PANDAS_INDEX.fullmatch(name)]
+                self._written = {name.strip(): name for name in columns}
+                self.names = tuple(name.strip() for name in columns)
                 num_rows = file.metadata.num_rows
         except self._errors as error:
             raise self._damaged() from error
