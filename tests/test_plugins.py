@@ -412,6 +412,8 @@ def test_a_part_of_another_package_is_not_taken_for_that_of_the_run(site, tmp_pa
     # With both of them, each run knows its own.
     fake_plugins.install(site, "good", fake_plugins.GOOD.format(name="walk", module="good"))
     registry.reset()
+    with pytest.warns(BnnzooWarning, match="also offered by"):
+        registry.find("samplers", "hmc")
     assert len(zoo.open(out).predict(np.zeros((2, 10)))) == 2
 
 
@@ -429,7 +431,8 @@ def test_a_plugin_that_was_edited_is_another_one(site, tmp_path):
         zoo.open(done).predict(np.zeros((2, 10)))
     with pytest.raises(UsageError, match="the source of samplers/good:walk was changed; use the environment"):
         zoo.resume(stopped)
-    zoo.resume(stopped, allow_inexact=True)
+    with pytest.warns(BnnzooWarning, match="the source of sampler good:walk was changed"):
+        zoo.resume(stopped, allow_inexact=True)
 
 
 def test_what_a_plugin_prints_while_it_works_is_no_result(site, tmp_path):
