@@ -47,12 +47,12 @@ class Hooks:
 
     @hookspec
     def bnnzoo_likelihoods(self) -> list[Entry]:
-        """Likelihoods: classes derived from `bnnzoo.likelihoods.AbstractLikelihood`."""
+        """Likelihoods: classes derived from `bnnzoo.posterior.likelihoods.AbstractLikelihood`."""
         ...
 
     @hookspec
     def bnnzoo_priors(self) -> list[Entry]:
-        """Priors: classes derived from `bnnzoo.priors.AbstractPrior`."""
+        """Priors: classes derived from `bnnzoo.posterior.priors.AbstractPrior`."""
         ...
 
     @hookspec

@@ -61,7 +61,9 @@ class Run:
 
     def _repr_html_(self) -> str:
         cells = (
-            f"<tr><th>{escape(key)}</th><td>{escape(str(value))}</td></tr>" for key, value in self.summary().items()
+            f"<tr><th>{escape(key)}</th><td>{escape(str(value))}</td></tr>"
+            for key, value in self.summary().items()
+            if value is not None
         )
         return f"<table>{''.join(cells)}</table>"
 

@@ -57,9 +57,10 @@ def print_json(value: Any) -> None:
 
 
 def print_record(values: Mapping[str, Any]) -> None:
-    """`key  value`, one a line; a list goes on over several lines."""
-    width = max((len(str(key)) for key in values), default=0)
-    for key, value in values.items():
+    """`key  value`, one a line; a list goes on over several lines. What is None is not there."""
+    known = {key: value for key, value in values.items() if value is not None}
+    width = max((len(str(key)) for key in known), default=0)
+    for key, value in known.items():
         lines = [_text(item) for item in value] if isinstance(value, list | tuple) else [_text(value)]
         for index, line in enumerate(lines or [""]):
             echo(f"{key if index == 0 else '':<{width}}  {line}".rstrip())

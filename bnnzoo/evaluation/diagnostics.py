@@ -39,7 +39,8 @@ def summary(record: Record) -> dict[str, Any]:
         **{key: about[key] for key in ("restarted", "stuck_chains") if about.get(key) not in (None, 0, "[]")},
         **{key: about[key] for key in ("regime_ok", "complete")},
         **{f"seconds_{of}": round(float(about[f"seconds_{of}"]), 2) for of in ("compile", "warmup", "sampling")},
-        **{key: about[key] for key in ("budget", "ended", "rhat", "ess_bulk", "verdict") if key in about},
+        **{key: about[key] for key in ("budget", "ended") if key in about},
+        **{key: about.get(key) for key in ("rhat", "ess_bulk", "verdict")},
     }
 
 
