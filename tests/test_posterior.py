@@ -14,11 +14,12 @@ from scipy import stats
 
 from bnnzoo.models import Cnn, Linear, Mlp
 from bnnzoo.posterior import Data, NetworkPosterior, passes
+from bnnzoo.posterior.layout import Layout
 from bnnzoo.posterior.likelihoods import Categorical, Gaussian
-from bnnzoo.posterior.priors import Normal
+from bnnzoo.posterior.priors import Hierarchical, Normal
 
 
-def _linear(rows: int = 10, **more: Any) -> NetworkPosterior:
+def linear_posterior(rows: int = 10, **more: Any) -> NetworkPosterior:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(rows, 2)).astype(np.float32)
     y = rng.normal(size=(rows, 1)).astype(np.float32)
@@ -31,7 +32,7 @@ THETA = jnp.asarray([0.3, -0.8, 0.1], jnp.float32)
 
 def test_log_density_is_prior_plus_power_times_likelihood():
     for power in (1.0, 0.25):
-        posterior = _linear(likelihood_power=power)
+        posterior = linear_posterior(likelihood_power=power)
         x, y = posterior.data.x, posterior.data.y
         rows = stats.norm.logpdf(y[:, 0], x @ THETA[:2] + THETA[2], 0.5)
         np.testing.assert_allclose(posterior.log_likelihoods(THETA), rows, rtol=1e-5)
@@ -40,10 +41,10 @@ def test_log_density_is_prior_plus_power_times_likelihood():
 
 
 def test_a_learned_scale_is_a_block_of_theta():
-    posterior = _linear(likelihood=Gaussian())
+    posterior = linear_posterior(likelihood=Gaussian())
     assert [block.name for block in posterior.layout.blocks] == ["weight", "bias", "likelihood_scale"]
     theta = jnp.append(THETA, jnp.log(0.5))
-    np.testing.assert_allclose(posterior.log_likelihoods(theta), _linear().log_likelihoods(THETA), rtol=1e-5)
+    np.testing.assert_allclose(posterior.log_likelihoods(theta), linear_posterior().log_likelihoods(THETA), rtol=1e-5)
     prior = stats.norm.logpdf(THETA, 0, 2).sum() + stats.halfnorm.logpdf(0.5) + np.log(0.5)
     np.testing.assert_allclose(posterior.log_prior(theta), prior, rtol=1e-5)
     natural = posterior.natural(np.asarray(theta)[None])
@@ -57,7 +58,7 @@ def test_a_learned_scale_is_a_block_of_theta():
 
 @pytest.mark.parametrize("rows", [64, 150])
 def test_blocks_give_what_one_pass_gives(rows, monkeypatch):
-    posterior = _linear(rows)
+    posterior = linear_posterior(rows)
     value, gradient = jax.jit(jax.value_and_grad(posterior.log_density))(THETA)
     each = posterior.log_likelihoods(THETA)
     monkeypatch.setattr(passes, "_BLOCK_ELEMENTS", 1)
@@ -113,7 +114,7 @@ def test_only_sampled_leaves_move():
 
 def test_a_start_is_a_draw_of_the_prior():
     keys = jax.random.split(jax.random.key(0), 4000)
-    drawn = jax.vmap(lambda key: _linear(likelihood=Gaussian()).start(key=key))(keys)
+    drawn = jax.vmap(lambda key: linear_posterior(likelihood=Gaussian()).start(key=key))(keys)
     assert stats.kstest(np.asarray(drawn[:, :3]).ravel(), stats.norm(0, 2).cdf).pvalue > 1e-6
     assert stats.kstest(np.exp(np.asarray(drawn[:, 3])), stats.halfnorm.cdf).pvalue > 1e-6
 
@@ -121,7 +122,7 @@ def test_a_start_is_a_draw_of_the_prior():
 @pytest.mark.parametrize("replace", [True, False])
 def test_a_minibatch_is_a_sample_of_the_rows(replace):
     """Every ordered pair of five rows is equally likely, so that N/n sums are unbiased."""
-    posterior = eqx.tree_at(lambda p: p.data, _linear(5), Data(np.arange(5.0)[:, None], np.zeros((5, 1))))
+    posterior = eqx.tree_at(lambda p: p.data, linear_posterior(5), Data(np.arange(5.0)[:, None], np.zeros((5, 1))))
     keys = jax.random.split(jax.random.key(1), 20_000)
     draw = jax.jit(jax.vmap(lambda key: posterior.minibatch(2, replace=replace, key=key).x[:, 0]))
     drawn = np.asarray(draw(keys)).astype(int)
@@ -136,7 +137,7 @@ def test_a_minibatch_is_a_sample_of_the_rows(replace):
 def test_the_scaled_minibatch_sum_is_unbiased_by_enumeration(replace):
     """The mean over all equally likely pairs of rows of N/n times the sum is the sum over the data."""
     with jax.enable_x64(True):
-        posterior = _linear(5)
+        posterior = linear_posterior(5)
         theta = jnp.asarray([0.3, -0.8, 0.1])
         pairs = itertools.product(range(5), repeat=2) if replace else itertools.permutations(range(5), 2)
         sums = [
@@ -149,8 +150,55 @@ def test_the_scaled_minibatch_sum_is_unbiased_by_enumeration(replace):
 
 def test_double_precision_is_double():
     with jax.enable_x64(True):
-        posterior = _linear()
+        posterior = linear_posterior()
         assert posterior.dtype == np.float64
         assert posterior.start(key=jax.random.key(0)).dtype == np.float64
         assert posterior.log_density(jnp.asarray([0.1, 0.2, 0.3])).dtype == np.float64
-    assert _linear().dtype == np.float32
+    assert linear_posterior().dtype == np.float32
+
+
+def test_rows_that_fill_a_mesh_do_not_count():
+    posterior = linear_posterior(10)
+    assert posterior.padded(5) is posterior
+    longer = posterior.padded(3)
+    assert (len(longer.data.x), longer.num_data) == (12, 10)
+    np.testing.assert_array_equal(longer.data.x[10:], np.repeat(posterior.data.x[9:], 2, 0))
+    theta = jnp.asarray([0.3, -0.8, 0.1])
+    np.testing.assert_allclose(longer.log_density(theta), posterior.log_density(theta), rtol=1e-6)
+
+
+def test_what_the_file_holds_goes_back_to_theta():
+    posterior = linear_posterior(likelihood=Gaussian())
+    theta = np.array([0.3, -0.8, 0.1, -1.5], np.float32)
+    natural = posterior.natural(theta[None])
+    flat = np.concatenate([np.ravel(natural[block.name]) for block in posterior.layout.blocks])
+    np.testing.assert_allclose(posterior.unconstrained(flat), theta, rtol=1e-6)
+    assert flat[-1] == pytest.approx(np.exp(-1.5))
+
+
+def test_a_draw_of_the_prior_is_of_independent_parameters():
+    """The first weight and the scale, from other keys."""
+    posterior = linear_posterior(likelihood=Gaussian())
+    keys = jax.random.split(jax.random.key(0), 2000)
+    drawn = np.asarray(jax.jit(jax.vmap(lambda key: posterior.sample_prior(key=key)))(keys), float)
+    correlation = stats.spearmanr(np.abs(drawn)).statistic - np.eye(4)
+    correlation_of_logs = stats.spearmanr(np.c_[np.abs(drawn[:, :3]), drawn[:, 3]]).statistic - np.eye(4)
+    assert max(np.abs(correlation).max(), np.abs(correlation_of_logs).max()) < 5 / 2000**0.5
+
+
+def test_a_draw_and_its_mode_predict_by_the_tangent():
+    network = Mlp((3,)).build((2,), 1, key=jax.random.key(0))
+    x = np.random.default_rng(0).normal(size=(4, 2)).astype(np.float32)
+    posterior = NetworkPosterior.of(network, Gaussian(0.5), Normal(), x, x[:, :1])
+    mode, away = (jnp.asarray(np.random.default_rng(i).normal(size=13), jnp.float32) for i in (1, 2))
+    there = posterior.outputs(mode, jnp.asarray(x))
+    for step in (1e-2, 1.0):
+        _, found = posterior.predictive(jnp.concatenate([mode + step * away, mode]), jnp.asarray(x))
+        _, slope = jax.jvp(lambda theta: posterior.outputs(theta, jnp.asarray(x)), (mode,), (away,))
+        np.testing.assert_allclose(found, there + step * slope, rtol=1e-4, atol=1e-5)
+
+
+def test_a_learned_scale_starts_at_a_half():
+    for (parameter,) in (Gaussian().parameters(), Hierarchical().parameters(linear_posterior().layout)):
+        assert parameter.start == pytest.approx(np.log(0.5))
+    assert Hierarchical().parameters(Layout(()))[0].shape == (0,)

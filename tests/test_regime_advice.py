@@ -8,24 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from test_posterior import linear_posterior
 
-from bnnzoo.models import Linear
-from bnnzoo.posterior import NetworkPosterior
-from bnnzoo.posterior.likelihoods import Gaussian
-from bnnzoo.posterior.priors import Normal
 from bnnzoo.samplers import Confidence, MinibatchBarker, Swag, _regime
 from bnnzoo.samplers._batch_sizes import Seen, Sizes, at_start, resized
 from bnnzoo.samplers._growing_batch import Estimate as Growing
 from bnnzoo.samplers.metric import Metric, rescaled, shared
-
-
-def _linear(rows: int = 10, **more: Any) -> NetworkPosterior:
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(rows, 2)).astype(np.float32)
-    y = rng.normal(size=(rows, 1)).astype(np.float32)
-    network = Linear().build((2,), 1, key=jax.random.key(0))
-    return NetworkPosterior.of(network, more.pop("likelihood", Gaussian(0.5)), Normal(2.0), x, y, **more)
-
 
 MEANS = {
     "sigma2": 0.2,
@@ -147,16 +135,16 @@ def test_chains_share_the_mean_of_their_metrics_and_the_median_step():
 
 
 def test_swag_asks_for_as_many_snapshots_as_it_keeps_and_never_takes_all_rows():
-    posterior, sampler = _linear(10), Swag(rank=5, interval=3)
+    posterior, sampler = linear_posterior(10), Swag(rank=5, interval=3)
     assert sampler.findings(posterior, {"snapshots": 5.0}) == ()
     (found,) = sampler.findings(posterior, {"snapshots": 4.0})
     assert "at least --warmup 30" in found.advice
     assert sampler.warmup_evaluations(posterior, {}) == 5
-    assert sampler.warmup_evaluations(_linear(1), {}) == 1
+    assert sampler.warmup_evaluations(linear_posterior(1), {}) == 1
 
 
 def test_barkers_findings_begin_beyond_their_limits():
-    sampler, posterior = MinibatchBarker(), _linear()
+    sampler, posterior = MinibatchBarker(), linear_posterior()
     means = {"test_error": 0.004, "acceptance_rate": 0.01, "step_size": 0.1}
     assert sampler.findings(posterior, means) == ()
 
