@@ -47,7 +47,8 @@ class Difference(NamedTuple):
     @property
     def error(self) -> float:
         """Over rows and over draws: what of it other seeds of the same runs would give is no difference."""
-        return math.hypot(self.estimate.se or math.nan, self.estimate.mcse or 0.0)
+        mcse = self.estimate.mcse or 0.0
+        return math.hypot(self.estimate.se or math.nan, 0.0 if math.isnan(mcse) else mcse)
 
     @property
     def least(self) -> float:

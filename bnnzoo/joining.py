@@ -25,7 +25,7 @@ from bnnzoo.store import schema
 _SUMS = ("seconds_compile", "seconds_warmup", "seconds_sampling", "target_evaluations", "restarted")
 _OF_ONE = ("tuned", "inspected", "stops", "ended", "inexact_resume")
 """Attributes that say how one of the runs went: of several there is none."""
-_MADE_BY = ("versions", "plugins")
+_MADE_BY = ("versions", "plugins", "plugin_sources")
 _OF_ROWS = ("data_sha256", "signature", "federated")
 """Attributes that say which rows, and whose; those of a federated run stay with their parties."""
 _SCALES = ("x_mean", "x_sd", "y_mean", "y_sd")
@@ -59,7 +59,7 @@ def concat(runs: Sequence[Run | str | Path]) -> Run:
             groups[name] = _joined(found, _draws(found[0]))
     joined = xr.DataTree.from_dict(groups)
     joined.attrs = _attributes(opened, draws)
-    run = Run(joined, None)
+    run = Run(joined, None, model=opened[0].predictor.model)
     diagnosis = run.diagnose()
     joined.attrs |= ending.said(diagnosis, run.findings(diagnosis))
     return run
@@ -176,7 +176,7 @@ def _attributes(runs: Sequence[Run], draws: int) -> dict[str, Any]:
 
 
 def _all_of(texts: list[str]) -> str:
-    """Packages and their versions, all of those that a package was there in."""
+    """Packages and their versions (modules and their digests), all of those that one was there in."""
     found: dict[str, dict[str, None]] = {}
     for text in texts:
         for package, version in json.loads(text).items():

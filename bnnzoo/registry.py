@@ -104,7 +104,7 @@ def source_sha256(kind: str, name: str) -> str:
     try:
         spec = importlib.util.find_spec(found.target.partition(":")[0]) if found else None
         return hashlib.sha256(Path(str(spec.origin)).read_bytes()).hexdigest() if spec else ""
-    except (OSError, ImportError, ValueError):
+    except Exception:  # its package is imported on the way
         return ""
 
 
@@ -118,11 +118,13 @@ def changed(made_with: str, sources: str) -> list[str]:
     now = {plugin.distribution: plugin.version for plugin in plugins()}
     then = {canonical(name): version for name, version in json.loads(made_with).items()}
     found = [
-        f"{name} was {version}, is {now[name]}" for name, version in then.items() if now.get(name, version) != version
+        f"{name} was {version}, is {now[name]}"
+        for name, version in then.items()
+        if name in now and now[name] not in version.split(", ")  # several where runs were joined
     ]
     for part, sha256 in json.loads(sources).items():
         kind, _, name = part.partition("/")
-        if source_sha256(kind, name) not in ("", sha256):
+        if kind in KINDS and source_sha256(kind, name) not in ("", *sha256.split(", ")):
             found.append(f"the source of {singular(kind)} {name} was changed")
     return found
 
@@ -185,7 +187,7 @@ def with_packages(error: NotFoundError, made_with: str) -> NotFoundError:
     except (TypeError, ValueError):
         return error
     loaded = {plugin.distribution for plugin in plugins()}
-    gone = [f"{name}=={version}" for name, version in versions.items() if canonical(name) not in loaded]
+    gone = [f"{name}=={v.split(', ')[-1]}" for name, v in versions.items() if canonical(name) not in loaded]
     if not gone:
         return error
     missing = str(error).partition(";")[0]

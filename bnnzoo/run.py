@@ -42,6 +42,7 @@ class Run:
 
     def __init__(self, posterior: xr.DataTree, path: Path | None, *, model: AbstractModel | None = None):
         self.path = path
+        self._file = None if path is None else path.absolute()
         self.predictor = Predictor(Record(posterior, path), model)
 
     @property
@@ -74,12 +75,14 @@ class Run:
             UsageError: if it exists and `force` is not given, or the run is not finished.
         """
         check_free(Path(path), force=force, cure="another path, or force=True")
-        if self.path is None:
+        if self._file is None:
             write_whole(Path(path), lambda file: file.write(self.posterior.to_netcdf(engine="h5netcdf")))
             return
-        if not (self.attributes["complete"] and self.path.exists()):
+        if not self.attributes["complete"]:
             raise UsageError(f"{self.path}: the run is not finished: resume it first")
-        copy_whole(self.path, Path(path))
+        if not self._file.exists():
+            raise UsageError(f"{self.path}: no longer there; open the run where it is now")
+        copy_whole(self._file, Path(path))
 
     def summary(self) -> dict[str, Any]:
         """The run in a dozen numbers."""
@@ -199,8 +202,8 @@ class Run:
         found = evaluate.of_rows(self.predictor, x, y).estimates
         if data is None:
             found |= loo.estimates(self.predictor)
-            if save and self.path is not None and self.attributes["complete"]:
-                store.refuse_other(self.path, self.attributes)
+            if save and self._file is not None and self.attributes["complete"]:
+                store.refuse_other(self._file, self.attributes)
                 self.predictor.record.add_groups(evaluate.groups(self.predictor, x))
         if ood is not None:
             found |= self.ood(ood, data, unseen=unseen).estimates()
@@ -221,7 +224,13 @@ class Run:
         return self.predictor.test_rows(data)
 
     def pit(self, data: Any = None) -> Float[np.ndarray, "row target"]:
-        """Probability integral transforms of the targets: uniform where predictions are calibrated. Regression only."""
+        """Probability integral transforms of the targets: uniform where predictions are calibrated.
+
+        Raises:
+            UsageError: unless it is a regression.
+        """
+        if self.predictor.signature.task != "regression":
+            raise UsageError("pit: of a regression's targets; classes have a reliability diagram (plot calibration)")
         return evaluate.drawn(self.predictor, *self.test_rows(data)).pit
 
     def ood(self, spec: Any, data: Any = None, *, unseen: Unseen | None = None) -> OodScores:

@@ -13,6 +13,7 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Mapping, Sequence
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float, Shaped
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.utils import _safe_indexing, check_random_state
+from sklearn.utils import _safe_indexing, check_consistent_length, check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_y, check_is_fitted, column_or_1d, validate_data
 
@@ -118,8 +119,9 @@ class _Bayesian(BaseEstimator):
 
     def _with_targets(self, X: Any, y: Any) -> tuple[Any, Any]:
         """The rows whose target is known, where `missing` says to leave out the others."""
-        if y is None or self.missing != "drop":
+        if y is None or self.missing != "drop" or not len(y):
             return X, y
+        check_consistent_length(X, y)
         known = np.flatnonzero(~np.reshape(pd.isna(np.asarray(y, object)), (len(y), -1)).any(1))
         return (X, y) if len(known) == len(y) else (_safe_indexing(X, known), _safe_indexing(y, known))
 
@@ -275,8 +277,10 @@ class BayesianClassifier(ClassifierMixin, _Bayesian):
 
 
 def _seed(random_state: Any) -> int:
-    """A seed from what scikit-learn takes for one: an integer, a generator, or None for its own."""
-    return random_state if isinstance(random_state, int) else int(check_random_state(random_state).randint(2**31))
+    """A seed from what scikit-learn takes for one: an integer, a RandomState, or None for its own."""
+    if isinstance(random_state, Integral):
+        return int(random_state)
+    return int(check_random_state(random_state).randint(2**31))
 
 
 def _is_table(X: Any) -> bool:

@@ -238,7 +238,7 @@ def test_verdicts():
     assert verdict("exact", judged({**GOOD, "rhat": 2.0})).startswith("not converged: R-hat of predictive means 2, ")
     # What the file's `converged` says, and the report.
     wrong = verdict("exact", judged({**GOOD, "diverging": 0.2}))
-    assert wrong.startswith("converged, but did not run right: share of diverging draws 0.2, ")
+    assert wrong.startswith("converged, but did not run right: share of diverging steps 0.2, ")
 
 
 @pytest.mark.parametrize(
@@ -251,7 +251,7 @@ def test_verdicts():
         ({"ess_bulk": 20.0}, "convergence", "ess_bulk", "bulk ESS of predictive means 20, at least 400"),
         ({"ess_tail": 20.0}, "convergence", "ess_tail", "tail ESS of predictive log sds"),
         ({"ebfmi": 0.1}, "convergence", "ebfmi", "E-BFMI 0.1, at least 0.3"),
-        ({"diverging": 0.2}, "validity", "diverging", "diverging draws 0.2"),
+        ({"diverging": 0.2}, "validity", "diverging", "diverging steps 0.2"),
         ({"still_chains": 1}, "validity", "still_chains", "stood still"),
         ({"draws_requested": 9000}, "validity", "draws", "bnnzoo resume"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import warnings
@@ -447,3 +448,30 @@ def test_the_caveat_is_in_every_output(folder, monkeypatch, capsys, tmp_path):
     assert "bnnzoo: warning: loo_: not quite" in err
     page = bnnzoo.open(folder / "a.nc").report(tmp_path / "report.html")
     assert "loo_: not quite." in page.read_text(encoding="utf-8")
+
+
+def test_what_is_told_of_a_run_is_of_its_task(tmp_path):
+    """Transforms are of numbers; a run is found wherever one works in later, or said to be gone."""
+    out = tmp_path / "run.nc"
+    run = bnnzoo.zoo.run_recipe(tiny.recipe("random-walk"), out=out)
+    assert run.pit().ndim == 2
+    (tmp_path / "sub").mkdir()
+    with contextlib.chdir(tmp_path):
+        run = bnnzoo.open("run.nc")
+    with contextlib.chdir(tmp_path / "sub"):
+        run.save("copy.nc")
+        run.evaluate()
+    assert "log_likelihood" in bnnzoo.open(out).posterior.children
+    out.rename(tmp_path / "moved.nc")
+    with pytest.raises(UsageError, match=r"run\.nc: no longer there"):
+        run.save(tmp_path / "again.nc")
+    with pytest.raises(UsageError, match="no option foo; there are"):
+        run.plot("trace", foo=1)
+    labels = np.array(["a", "b"] * 20)
+    x = np.random.default_rng(0).normal(size=(40, 2))
+    short = {"chains": 1, "warmup": 2, "draws": 4, "init": "prior"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        classes = bnnzoo.sample("linear", "random-walk", data=(x, labels), **short)
+    with pytest.raises(UsageError, match="pit: of a regression's targets"):
+        classes.pit()

@@ -307,6 +307,8 @@ def test_a_run_stays_until_another_has_taken_its_place(tmp_path):
         bnnzoo.zoo.run_recipe(new, out=job.out, force=True, **tiny.stopped(1))
     assert jobs[0].out.read_bytes() == before
     assert child._state(job) == "resumable"
+    bnnzoo.open(jobs[0].out).evaluate()  # which writes into it
+    assert child._state(job) == "resumable"
     assert child._run(job) == 0
     assert child._state(job) == "complete"
     room.end(job, Outcome("one", 0, 1.0))

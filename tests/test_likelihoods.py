@@ -11,6 +11,7 @@ import tiny
 from scipy import special, stats
 
 from bnnzoo import assembly
+from bnnzoo.assembly.parts import check_likelihood
 from bnnzoo.errors import UsageError
 from bnnzoo.posterior.likelihoods import (
     AbstractLikelihood,
@@ -273,3 +274,30 @@ def test_class_probabilities():
     )
     with pytest.raises(NotImplementedError):
         Gaussian().class_probabilities(logits)
+
+
+class _Law(AbstractLikelihood):
+    task = "regression"
+    law: str
+
+    def num_outputs(self, num_targets: int) -> int:
+        return 2 * num_targets
+
+    def distribution(self, output):
+        one, two = output[:1], output[1:]
+        laws = {
+            "cauchy": lambda: dist.Cauchy(one, 1.0),
+            "gompertz": lambda: dist.Gompertz(jnp.exp(one), jnp.exp(two)),
+            "gumbel": lambda: dist.Gumbel(one, jnp.exp(two)),
+        }
+        return laws[self.law]().to_event(1)
+
+
+@pytest.mark.parametrize(
+    ("law", "said"), [("cauchy", "where the network's output is 0"), ("gompertz", "no mean or no")]
+)
+def test_a_law_without_mean_or_variance_is_refused_before_a_run(law, said):
+    targets = np.zeros((5, 1), np.float32)
+    with pytest.raises(UsageError, match=said):
+        check_likelihood(_Law(law), 1, targets)
+    check_likelihood(_Law("gumbel"), 1, targets)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,6 +13,8 @@ import pytest
 from numpyro.infer.util import initialize_model
 
 import bnnzoo
+from bnnzoo import NumpyroPosterior
+from bnnzoo.errors import UsageError
 
 Y = np.float32([28, 8, -3, 7, -1, 1, 18, 12])
 SIGMA = np.float32([15, 10, 16, 11, 9, 11, 10, 18])
@@ -148,3 +152,54 @@ def test_what_cannot_be_sampled_is_refused():
         bnnzoo.NumpyroPosterior.of(discrete, Y)
     with pytest.raises(bnnzoo.UsageError, match="observes nothing"):
         bnnzoo.NumpyroPosterior.of(silent, Y)
+
+
+def _subsamples(x, y):
+    w = numpyro.sample("w", dist.Normal(0, 10))
+    with numpyro.plate("n", 60, subsample_size=5) as rows:
+        numpyro.sample("y", dist.Normal(w * x[rows, 0], 1.0), obs=y[rows])
+
+
+def _noisy(x, y):
+    w = numpyro.sample("w", dist.Normal(0, 10))
+    noise = jax.random.normal(numpyro.prng_key(), (60,))
+    numpyro.sample("y", dist.Normal(w * x[:, 0] + noise, 1.0), obs=y)
+
+
+def _fitted(x, y):
+    w = numpyro.param("w", 0.5) + numpyro.sample("v", dist.Normal(0, 1))
+    numpyro.sample("y", dist.Normal(w * x[:, 0], 1.0), obs=y)
+
+
+def _named(name: str):
+    def model(x, y):
+        w = numpyro.sample(name, dist.Normal(0, 10))
+        numpyro.sample("y", dist.Normal(w * x[:, 0], 1.0), obs=y)
+
+    return model
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        (_subsamples, "plate n subsamples: leave subsample_size out"),
+        (_noisy, "draws noise of its own"),
+        (_fitted, "param w has no prior"),
+        (_named("s/w"), "site 's/w': a file cannot call a variable so"),
+        (_named(".w"), "site '.w': a file cannot"),
+        (_named("draw"), "site 'draw': a file cannot"),
+    ],
+)
+def test_a_model_that_is_no_one_density_or_that_no_file_holds_is_refused(model, said):
+    x = np.linspace(-1, 1, 60, dtype=np.float32)[:, None]
+    with pytest.raises(UsageError, match=re.escape(said)):
+        NumpyroPosterior.of(model, x, 2 * x[:, 0])
+
+
+def test_data_that_are_no_numbers_are_said_before_a_run():
+    x = np.linspace(-1, 1, 60, dtype=np.float32)[:, None]
+    y = np.where(np.arange(60) == 3, np.nan, x[:, 0])
+    with pytest.raises(UsageError, match="argument 2: holds what is no number"):
+        NumpyroPosterior.of(_named("w"), x, y)
+    with pytest.raises(UsageError, match=r"as arrays: .* \(got list, list\)"):
+        NumpyroPosterior.of(lambda x, y: _named("w")(np.array(x), np.array(y)), x.tolist(), x[:, 0].tolist())

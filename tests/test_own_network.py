@@ -84,3 +84,21 @@ def test_a_run_shows_itself(path):
     run = bnnzoo.open(path)
     assert repr(run) == f"<Run own:net by mala: 2 chains of 40 draws, {path}>"
     assert "<th>verdict</th>" in run._repr_html_()
+
+
+def test_a_network_that_returns_more_than_its_outputs_is_told_so(data):
+    class Pair(eqx.Module):
+        inner: Net
+
+        def __call__(self, x: Array) -> tuple[Array, float]:
+            return self.inner(x), 1.0
+
+    with pytest.raises(UsageError, match="Pair: gives a tuple for one input; return the outputs alone"):
+        bnnzoo.sample(Pair(net()), "mala", data=data, **SHORT)
+
+
+def test_runs_of_it_are_joined(data, tmp_path):
+    runs = [bnnzoo.sample(net(), "random-walk", data=data, out=tmp_path / f"{s}.nc", seed=s, **SHORT) for s in (0, 1)]
+    both = bnnzoo.concat(runs)
+    assert len(both.predict(data[0])) == 60
+    assert both.posterior["posterior"].sizes["chain"] == 2 * runs[0].posterior["posterior"].sizes["chain"]

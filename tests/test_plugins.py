@@ -449,3 +449,10 @@ def test_what_a_plugin_prints_while_it_works_is_no_result(site, tmp_path):
     target.write_text(target.read_text().replace("print('working')", "raise RuntimeError('oops')"))
     failed = _bnnzoo(site, "sample", "linear", "walk", *options, "-o", str(tmp_path / "s.nc"), "--quiet")
     assert re.search(r"bnnzoo: plugin good 0\.2 \(.*good_target\.py:\d+\): RuntimeError: oops", failed.stderr), failed
+
+
+def test_the_name_of_a_package_may_be_written_as_packages_are(site, tmp_path):
+    _walk(site, "good")
+    run = zoo.run_recipe(tiny.recipe("GOOD:walk"), out=tmp_path / "run.nc")
+    assert run.attributes["sampler"] == "good:walk"
+    assert len(zoo.open(tmp_path / "run.nc").predict(np.zeros((2, 10)))) == 2

@@ -12,7 +12,8 @@ import tiny
 
 import bnnzoo
 from bnnzoo import registry
-from bnnzoo.samplers.statistics import attributes, reductions
+from bnnzoo.errors import UsageError
+from bnnzoo.samplers.statistics import Statistic, attributes, reductions
 
 
 @tiny.EACH
@@ -72,3 +73,11 @@ def test_a_part_that_was_none_is_replaced_too():
     changed = bnnzoo.replace(state, anchor=jnp.ones(2))
     assert changed.anchor is not None
     assert changed.anchor.sum() == 2
+
+
+def test_a_statistic_that_is_reduced_as_none_can_be_is_refused():
+    class Odd:
+        statistics = (Statistic("diverging", "any"),)
+
+    with pytest.raises(UsageError, match="Odd: statistic diverging: reduce is 'any'; it must be 'mean' or 'last'"):
+        attributes(Odd())

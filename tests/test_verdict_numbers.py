@@ -262,3 +262,17 @@ def test_unfamiliar_rows_are_told_apart_beyond_their_error():
         return findings.knows(scores).says
 
     assert [says(0.85, 0.1), says(0.85, 1.0), says(0.55, 0.1), says(0.55, 1.0)] == ["yes", "unsure", "no", "unsure"]
+
+
+def test_a_perfect_separation_of_few_rows_settles_nothing():
+    for rows, says in ((1, "unsure"), (10, "unsure"), (30, "yes")):
+        scores = np.r_[np.zeros(rows), np.ones(rows)]
+        area = metrics.auroc(scores, scores > 0)
+        assert area.value == 1
+        told = {"ood_auroc_entropy": area, "ood_entropy": Estimate(1.5), "test_entropy": Estimate(0.3)}
+        assert findings.knows(told).says == says
+
+
+def test_one_draw_and_chains_that_stand_still_are_not_trusted():
+    assert diagnostics.pareto_k(np.zeros(1)) == np.inf
+    assert (loo.leave_one_out(np.zeros((2, 50, 3)) - 1).pareto_k == np.inf).all()

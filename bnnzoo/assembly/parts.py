@@ -80,7 +80,7 @@ def named_task(recipe: Recipe) -> str | None:
 
 
 def check_likelihood(likelihood: AbstractLikelihood, num_targets: int, targets: np.ndarray) -> None:
-    """Refuse a likelihood whose methods give what no sampler or prediction can use. Nothing is computed.
+    """Refuse a likelihood whose methods give what no sampler or prediction can use.
 
     Raises:
         UsageError: which method gives what, and what it must give.
@@ -96,6 +96,18 @@ def check_likelihood(likelihood: AbstractLikelihood, num_targets: int, targets: 
             "of a distribution of several targets take .to_event(1)"
         )
     if likelihood.task != "classification":
+        try:
+            law = used.distribution(jnp.zeros(output.shape))
+            moments = [np.asarray(law.mean), np.asarray(law.variance)]
+        except NotImplementedError as error:
+            raise UsageError(
+                f"{name}: its distribution has no mean or no variance, and predictions tell both"
+            ) from error
+        if any(moment.shape != targets.shape[1:] or np.isnan(moment).any() for moment in moments):
+            raise UsageError(
+                f"{name}: predictions tell mean and variance, each of shape {targets.shape[1:]}; its distribution gives "
+                f"{', '.join(str(moment.tolist()) for moment in moments)} where the network's output is 0"
+            )
         return
     try:
         classes = jax.eval_shape(used.class_probabilities, output).shape

@@ -9,6 +9,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -176,7 +177,10 @@ def _exit_code(error: BaseException, arguments: Sequence[str]) -> int:
         _say(_usage(error, arguments))
         return getattr(error, "exit_code", 2)
     text = " ".join(str(error).split())
-    where = _plugin_of(error) or "internal error"
+    where = ""
+    with suppress(Exception):  # of plugins that cannot be listed
+        where = _plugin_of(error)
+    where = where or "internal error"
     _say(f"{where}: {type(error).__name__}: {text} (run again with --debug for the traceback)")
     return 1
 

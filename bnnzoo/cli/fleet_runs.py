@@ -11,7 +11,7 @@ from typing import Any
 from bnnzoo.cli.output import print_table
 from bnnzoo.discovery import one_line
 from bnnzoo.errors import BnnzooError, BnnzooWarning, UsageError
-from bnnzoo.fleet import Job, Outcome, identity
+from bnnzoo.fleet import Job, Outcome
 from bnnzoo.recipe import Recipe, as_dict, to_yaml
 from bnnzoo.shell import quoted
 
@@ -95,10 +95,10 @@ class Room:
         for job in jobs:
             make_folder(job.out.parent)
             there = store.how_far(job.out)
-            replaces = identity(job.out) if force and there == "complete" else None
+            replaces = store.identity_of(job.out) if force and there == "complete" else ""
             if force:
-                store.discard(job.out, finished=replaces is None)
-            if replaces is None:
+                store.discard(job.out, finished=not replaces)
+            if not replaces:
                 if not _recipe_file(job).exists():
                     self._made.add(_recipe_file(job))
                 _write_recipe(job)
@@ -107,7 +107,7 @@ class Room:
 
     def end(self, job: Job, outcome: Outcome) -> None:
         """Say what a new run was asked for in, once it has taken an old one's place."""
-        if not outcome.code and job.replaces is not None:
+        if not outcome.code and job.replaces:
             _write_recipe(job)
 
     def tidy(self, jobs: Sequence[Job]) -> None:
@@ -195,11 +195,20 @@ class _RowsNow:
 
 
 def _is_of(job: Job) -> bool:
-    """Whether what lies where a job's run belongs was asked for in the same words."""
+    """Whether what lies where a job's run belongs was asked for in the same words, and is what they ask for."""
+    from bnnzoo import store
+
     try:
-        return _recipe_file(job).read_text(encoding="utf-8") == _text(job)
+        if _recipe_file(job).read_text(encoding="utf-8") != _text(job):
+            return False
+        about = store.attributes_of(job.out)
     except (OSError, UnicodeDecodeError):
         return False
+    except UsageError:  # damaged: that is said where it is looked at
+        return True
+    # A run that was to take its place may have been gone on with by hand.
+    asked = {"seed": job.recipe.seed, "model": job.recipe.model.name, "sampler": job.recipe.sampler.name}
+    return all(str(about.get(name)).rpartition(":")[2] == str(v).rpartition(":")[2] for name, v in asked.items())
 
 
 def _recipe_file(job: Job) -> Path:

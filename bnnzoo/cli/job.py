@@ -17,7 +17,7 @@ from contextlib import suppress
 from bnnzoo import signals, streams
 from bnnzoo.cli.signals import Stop, stop_signals
 from bnnzoo.errors import BusyError, UsageError
-from bnnzoo.fleet import Job, identity
+from bnnzoo.fleet import Job
 from bnnzoo.progress import Progress
 
 _SECONDS_BETWEEN_LINES = 0.5
@@ -59,7 +59,7 @@ def _state(job: Job) -> str:
     """How far the run has come; the one whose place it takes is none of it."""
     from bnnzoo import store
 
-    old = job.replaces is not None and job.replaces == identity(job.out)
+    old = bool(job.replaces) and job.replaces == store.identity_of(job.out)
     return store.how_far_beside(job.out) if old else store.how_far(job.out)
 
 
@@ -73,7 +73,7 @@ def _begin_or_go_on(job: Job, watch: _Lines, stop: Stop) -> None:
         zoo.resume(job.out, observer=watch, stop=stop)
     elif state != "complete":
         # What a process left that died before its first checkpoint is nothing to keep.
-        force = state == "begun" or job.replaces is not None
+        force = state == "begun" or bool(job.replaces)
         zoo.run_recipe(job.recipe, out=job.out, observer=watch, stop=stop, force=force)
 
 

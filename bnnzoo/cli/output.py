@@ -18,13 +18,16 @@ if TYPE_CHECKING:
 _LONGEST = 3000
 
 
-_results: list[TextIO] = []
+_results: list[TextIO | None] = []
 """Last where a command's results go, while everything else that is printed goes to stderr."""
 
 
 def echo(text: object = "", *, nl: bool = True) -> None:
     """Print a result."""
-    typer.echo(text, file=_results[-1] if _results else None, nl=nl)
+    if not _results:
+        typer.echo(text, nl=nl)
+    elif (stdout := _results[-1]) is not None:  # closed by who started us
+        typer.echo(text, file=stdout, nl=nl)
 
 
 @contextmanager

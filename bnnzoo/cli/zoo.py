@@ -196,6 +196,8 @@ def _run_all(
     if asked:
         done = total - sum(outcome.code != 0 for outcome in outcomes.values())
         cure = "the same command goes on" if kept else "nothing is kept without -o DIR"
+        if kept and any(job.replaces for job in missing):
+            cure = "with --force the same command begins anew"
         name = signal.Signals(asked[0]).name
         raise InterruptedRunError(f"stopped by {name}: {done} of {total} runs are done; {cure}", asked[0])
     return outcomes

@@ -25,7 +25,8 @@ MISSING = frozenset({"", "nan", "+nan", "-nan", "na", "n/a", "#n/a", "#na", "nul
 """Cells that say that there is nothing, whatever their case."""
 
 _NUMBER = re.compile(
-    r"[+\u2212-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+\u2212-]?inf(?:inity)?", re.IGNORECASE
+    r"(?=.{1,400}\Z)(?:[+\u2212-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+\u2212-]?inf(?:inity)?)",
+    re.IGNORECASE,
 )
 _BOOLEAN = re.compile(r"true|false", re.IGNORECASE)
 _TIME = re.compile(r"(?:[01]?[0-9]|2[0-3]):[0-5][0-9](?::[0-5][0-9](?:\.[0-9]+)?)?")
@@ -34,20 +35,27 @@ _DATE = re.compile(
     r"(?:[T ][0-9]{1,2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]+)?)?\s?(Z|UTC|GMT|[+-][0-9]{2}(?::?[0-9]{2})?)?)?"
     r"|[0-9]{4}-[0-9]{1,2}"
 )
+_MONTH = (
+    r"jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?|oct(?:ober)?"
+    r"|nov(?:ember)?|dec(?:ember)?"
+)
 _OTHER_DATE = re.compile(
-    # 3/17/2024, 2024.03.17, 17-Mar-2024, 17 March 2024, with or without a time
+    # 3/17/2024, 2024.03.17, 17-Mar-2024, March 17, 2024, with or without a time
     r"(?:[0-9]{1,2}([-/.])[0-9]{1,2}\1(?:[0-9]{4}|[0-9]{2})|[0-9]{4}([-/.])[0-9]{1,2}\2[0-9]{1,2}"
-    r"|[0-9]{1,2}[-\s](?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]{0,6}[-,\s]{1,2}[0-9]{2,4})"
+    rf"|[0-9]{{1,2}}[-\s](?:{_MONTH})[-,\s]{{1,2}}[0-9]{{2,4}}|[0-9]{{4}}[-\s](?:{_MONTH})[-\s][0-9]{{1,2}}"
+    rf"|(?:{_MONTH})\s[0-9]{{1,2}},?\s[0-9]{{4}})"
     r"(?:,?[\sT][0-9:.]+(?:\s?[ap]\.?m\.?)?(?:\s?(?:[A-Z]{1,4}|[+-][0-9:]+))?)?",
     re.IGNORECASE,
 )
 _OTHER_TIME = re.compile(r"[0-9]{1,2}:[0-9]{2}(?::[0-9]{2})?\s?[ap]\.?m\.?", re.IGNORECASE)
+_MONEY = r"(?:[$€£¥]|USD|EUR|GBP|CHF|JPY|CNY|INR|AUD|CAD|SEK|NOK|DKK|PLN|BRL)"
 _DRESSED_NUMBER = re.compile(
     # a decimal comma, thousands separators, a currency, a percent sign, parentheses for less than nothing; Fortran's
     # exponents; hexadecimal digits
-    r"[+-]?\(?[+-]?(?:[$€£¥]|[A-Z]{3}\s)?\s?[+-]?"
-    r"(?:[0-9]{1,3}(?:[,.'_\s\u202f][0-9]{3})+(?:[.,][0-9]+)?|[0-9]*[.,]?[0-9]+)\s?(?:[%$€£¥]|\s[A-Z]{3})?\)?"
-    r"|[+-]?[0-9]+\.?[0-9]*[dD][+-]?[0-9]+|0[xX][0-9a-fA-F]+"
+    rf"(?=.{{1,100}}\Z)(?:(?P<open>\()?[+-]?(?:{_MONEY}\s?)?[+-]?"
+    r"(?:[0-9]{1,3}(?:[,.'\s\u202f][0-9]{3})+(?:[.,][0-9]+)?|[0-9]*[.,]?[0-9]+)"
+    rf"\s?(?:%|{_MONEY})?(?(open)\))"
+    r"|[+-]?[0-9]+\.?[0-9]*[dD][+-]?[0-9]+|0[xX][0-9a-fA-F]+)"
 )
 _NOT_A_NUMBER_CURE = "write plain numbers (1234.5), leave a cell that is missing empty, or --drop NAME"
 _DATE_CURE = "write dates as YYYY-MM-DD, or --drop NAME"

@@ -31,7 +31,6 @@ _CHUNK = 2**22
 _OTHERS = {
     b"\x1f\x8b": "packed by gzip; unpack it first (gunzip)",
     b"PK\x03\x04": "a zip archive or a spreadsheet, not text; save the table as CSV",
-    b"#": "the first line is a remark; leave such lines out, the header is the first",
     b"sep=": "the first line names the separator; leave it out, and write the fields with commas",
 }
 """What files begin with that are no table whose first line is its header."""
@@ -120,6 +119,8 @@ class DelimitedTable:
                 f"{self.where}: the header is one column, {names[0]!r}; separate columns by a "
                 f"{'comma' if self._delimiter == ',' else 'tab'}"
             )
+        if names[0].startswith("#") and len(names) != self._fields_of_next(consumed):
+            raise UsageError(f"{self.where}: the first line is a remark; leave such lines out, the header is the first")
         if len(names) == 1 and len(names[0].split()) > 1 and self._one_is_several(names[0], consumed):
             raise UsageError(
                 f"{self.where}: the header is one column, {names[0]!r}, and the rows have spaces too; separate columns "
@@ -128,6 +129,10 @@ class DelimitedTable:
         if not any(names):
             raise UsageError(f"{self.where}: the first line is empty; the header with the column names belongs there")
         return names, consumed
+
+    def _fields_of_next(self, start: int) -> int:
+        line = self._raw[start:].partition(b"\n")[0].decode("utf-8", "replace")
+        return len(next(csv.reader([line], delimiter=self._delimiter), []))
 
     def _one_is_several(self, header: str, start: int) -> bool:
         """Whether the first row has as many words as the header."""

@@ -74,7 +74,7 @@ def load(
         spec, names, kind = tabular.joined(*spec, task=task)
         if absent := [name for name in targets if name not in names]:
             raise UsageError(f"y: no column named {absent[0]}; {did_you_mean(absent[0], names)}")
-        left = tuple(name for name in names if targets and name not in targets)
+        left = tuple(name for name in names if targets and name not in (*targets, *choice.columns))
         choice = choice._replace(target=targets or names, drop=(*choice.drop, *left))
     source = _source(spec)
     if isinstance(source, Table):

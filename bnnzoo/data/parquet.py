@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bnnzoo.errors import UsageError
 
@@ -14,6 +14,14 @@ if TYPE_CHECKING:
 
 
 _PANDAS_INDEX = re.compile(r"__index_level_[0-9]+__")
+
+
+def _labels_of_rows(schema: Any) -> set[str]:
+    """Columns that hold the labels of rows, under their own names where those have one: none of the frame's."""
+    try:
+        return {name for name in schema.pandas_metadata["index_columns"] if isinstance(name, str)}
+    except (TypeError, KeyError, ValueError):  # not by pandas
+        return set()
 
 
 class ParquetTable:
@@ -31,9 +39,8 @@ class ParquetTable:
         self._errors = (OSError, ValueError, LookupError, TypeError, MemoryError, pa.ArrowException)
         try:
             with pq.ParquetFile(path) as file:
-                schema, about = file.schema_arrow, file.schema_arrow.pandas_metadata or {}
-                # The rows' labels, under their own name where they have one: no column of the frame that was written.
-                index = {name for name in about.get("index_columns", []) if isinstance(name, str)}
+                schema = file.schema_arrow
+                index = _labels_of_rows(schema)
                 columns = [name for name in schema.names if name not in index and not _PANDAS_INDEX.fullmatch(name)]
                 self._written = {name.strip(): name for name in columns}
                 self.names = tuple(name.strip() for name in columns)

@@ -283,11 +283,11 @@ def joined(x: Any, y: Any, task: str | None) -> tuple[Any, tuple[str, ...], str]
         check_column_names(targets.names, "y")
         columns = {str(name): series.array for name, series in targets.frame(targets.names).items()}
     else:
-        array, name = getattr(y, "array", np.asarray(y)), str(getattr(y, "name", None) or "")
+        array, given = getattr(y, "array", np.asarray(y)), getattr(y, "name", None)
         several = array.T if array.ndim == 2 else [array]
-        # One that has no name takes one that is free.
-        while not name or (getattr(y, "name", None) is None and _clashes(name, len(several), inputs.names)):
-            name = f"{name}_" if name else "y"
+        name = str(given or "y")
+        while not given and _clashes(name, len(several), inputs.names):
+            name += "_"  # one that has no name takes one that is free
         columns = {name if len(several) == 1 else f"{name}{i}": column for i, column in enumerate(several)}
         if task in (None, "classification") and pd.api.types.infer_dtype(array, skipna=True) == "string":
             kind = "label"

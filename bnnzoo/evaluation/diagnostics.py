@@ -229,7 +229,7 @@ def pareto_k(log_weights: Float[np.ndarray, "*draws"]) -> float:
     Vehtari, Simpson, Gelman, Yao and Gabry 2024, J. Mach. Learn. Res. 25(72).
     """
     finite = np.sort(log_weights[np.isfinite(log_weights)].astype(np.float64))
-    if 0 < finite.size == log_weights.size and np.ptp(finite) < EVEN:
+    if 25 <= finite.size == log_weights.size and np.ptp(finite) < EVEN:
         return 0.0
     tail = finite[-1 - int(np.ceil(min(finite.size / 5, 3 * finite.size**0.5))) :]
     # Fewer than 25 have no tail to fit, equal ones no shape, and beyond e^700 the smallest is 0 to a float.

@@ -208,6 +208,8 @@ def by_stepping_stones(
         found += value
         variance += convergence(np.exp(weights - value)[:, :, None])["mcse"] ** 2
         trouble = trouble or "".join(f"; {one.label} is {one.value:.2g}" for one in diagnostics.of_weights(weights))
+    if not math.isfinite(variance):
+        trouble = trouble or "; its error is not known"
     meaning = (
         f"the product of the ratios of the integrals between {len(powers)} powers, each a mean weight: the mean log "
         "likelihood bends too much between them, or has no variance at power 0, for its integral over the powers"

@@ -177,7 +177,10 @@ def knows(scores: Mapping[str, Estimate]) -> Answer:
     means = f"{outside:.2g} on pure noise and {inside:.2g} on test rows"
     words = f"{_UNSURE[score]} is {means}, told apart with AUROC {area:.2f}"
     low, high = OOD_AUROC
-    error = 2 * (scores[f"ood_auroc_{score}"].se or 0.0)
+    found = scores[f"ood_auroc_{score}"]
+    # Of few rows that all are told apart there is no spread: the rule of three says how far that goes.
+    least = 0.0 if found.influence is None else 6 / len(found.influence)
+    error = max(2 * (found.se or 0.0), least)
     return Answer(
         KNOWS, "yes" if area - error >= high else "no" if area + error < low else "unsure", _sentence([words])
     )

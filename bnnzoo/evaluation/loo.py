@@ -84,7 +84,8 @@ def _smoothed(log_ratios: Float[np.ndarray, " draw"], efficiency: float) -> tupl
 
     The raw ones, and an infinite k, where draws repeat so often that there is no tail to fit.
     """
-    if np.ptp(log_ratios) < diagnostics.EVEN:
+    # Of chains that stand still all are the same, to the bit, and tell nothing.
+    if 0 < np.ptp(log_ratios) < diagnostics.EVEN:
         return log_ratios, 0.0
     smooth: Any = array_stats.psislw
     try:

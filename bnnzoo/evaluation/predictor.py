@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable, Iterator
+from numbers import Integral
 from typing import Any
 
 import jax
@@ -279,11 +280,13 @@ class Predictor:
         Each is of a draw of its own while there are enough of them.
 
         Raises:
-            UsageError: where there are inputs: rows are drawn of a density alone.
+            UsageError: where there are inputs: rows are drawn of a density alone; or for fewer than one.
         """
         if not self.is_density:
             raise UsageError("draws of new rows are of a density (--task density); this run predicts targets of inputs")
-        index = predictive.copies(len(self.thetas), self.record.weights, least=count)
+        if not isinstance(count, Integral) or count < 1:
+            raise UsageError(f"draws: how many new rows, 1 or more (got {count})")
+        index = predictive.copies(len(self.thetas), self.record.weights, least=int(count))
         index = np.random.default_rng(seed).permutation(index)[:count]
         x = self.inputs(np.zeros((1, len(self.signature.target_names)), np.float32))
         with backend.arithmetic(self.precision):

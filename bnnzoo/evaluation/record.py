@@ -30,6 +30,8 @@ class Record:
     def __init__(self, tree: xr.DataTree, path: Path | None):
         self.tree = tree
         self.path = path
+        # Where it is, whatever folder is worked in later.
+        self._file = None if path is None else path.absolute()
 
     @property
     def attributes(self) -> dict[str, Any]:
@@ -221,13 +223,13 @@ class Record:
 
     def add_groups(self, groups: Mapping[str, Mapping[str, np.ndarray]]) -> None:
         """Write posterior_predictive and log_likelihood into the file, each a variable `y` of the draws in `draw`."""
-        assert self.path is not None
+        assert self._file is not None
         self.tree.close()
         for group, values in groups.items():
             names = schema.DIMS[group]["y"][: values["y"].ndim]
             coords = {"chain": np.arange(values["y"].shape[0]), "draw": values["draw"]}
-            store.add_groups(self.path, {group: {"y": values["y"]}}, {"y": names}, {group: coords})
-        self.tree = store.open_tree(self.path)
+            store.add_groups(self._file, {group: {"y": values["y"]}}, {"y": names}, {group: coords})
+        self.tree = store.open_tree(self._file)
 
 
 def evenly(count: int, most: int) -> Int[np.ndarray, " some"]:

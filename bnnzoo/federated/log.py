@@ -120,8 +120,8 @@ def read_log(folder: str | Path) -> Iterator[dict[str, Any]]:
 
 def _read(path: Path, number: int, line: bytes) -> dict[str, Any]:
     try:
-        return _Line.model_validate_json(line).model_dump(exclude_unset=True)
-    except ValueError:
+        return _Line.model_validate(json.loads(line)).model_dump(exclude_unset=True)
+    except (ValueError, RecursionError):
         raise DamagedError(f"{path}: line {number} is damaged; without it the rest can be read") from None
 
 

@@ -2,7 +2,7 @@
 
 from bnnzoo.fleet.dask import DaskExecutor
 from bnnzoo.fleet.executor import AbstractExecutor, Outcome, Tell
-from bnnzoo.fleet.job import Job, identity
+from bnnzoo.fleet.job import Job
 from bnnzoo.fleet.local import LocalExecutor
 from bnnzoo.fleet.sweep import Point, points, seeds_of
 
@@ -14,7 +14,6 @@ __all__ = [
     "Outcome",
     "Point",
     "Tell",
-    "identity",
     "points",
     "seeds_of",
 ]

@@ -21,14 +21,5 @@ class Job:
     debug: bool = False
     packages: tuple[tuple[str, str], ...] = ()
     """bnnzoo, and what else offers a part of it, with their versions where the job was asked for."""
-    replaces: tuple[int, int] | None = None
-    """The complete run whose place it takes, as `identity` told it."""
-
-
-def identity(path: Path) -> tuple[int, int] | None:
-    """What tells a file from one that takes its place; None where there is none."""
-    try:
-        about = path.stat()
-    except OSError:
-        return None
-    return about.st_mtime_ns, about.st_size
+    replaces: str = ""
+    """The complete run whose place it takes, as `store.identity_of` told it."""

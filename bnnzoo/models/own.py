@@ -48,6 +48,8 @@ class Own(AbstractModel):
             outputs = eqx.filter_eval_shape(self.network, example)
         except Exception as error:
             raise UsageError(f"{name}: cannot take one input of shape {list(input_shape)}: {error}") from error
+        if not hasattr(outputs, "shape"):
+            raise UsageError(f"{name}: gives a {type(outputs).__name__} for one input; return the outputs alone")
         if outputs.shape != (num_outputs,):
             raise UsageError(
                 f"{name}: gives {list(outputs.shape)} for one input, and the likelihood takes [{num_outputs}]; change "

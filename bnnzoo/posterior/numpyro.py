@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import equinox as eqx
@@ -23,6 +24,9 @@ from bnnzoo.posterior.layout import Block, Layout
 
 _REACH = 2.0
 """Chains start uniformly within this distance of 0, in unconstrained space, as Stan's do."""
+
+
+_FILE_NAME = re.compile(r"(?!(?:chain|draw)$)[^/.\x00][^/\x00]{0,199}")
 
 
 class NumpyroPosterior(AbstractPosterior):
@@ -48,9 +52,11 @@ class NumpyroPosterior(AbstractPosterior):
         """The posterior of `model(*args, **kwargs)`, given its observed sites.
 
         Raises:
-            UsageError: if a latent site is discrete, or nothing is observed.
+            UsageError: if a latent site is discrete, nothing is observed, data are not numbers, or the model is not the
+                same density at every look: it subsamples, draws noise of its own, or has parameters without a prior.
         """
         trace = handlers.trace(handlers.seed(model, 0)).get_trace(*args, **kwargs)
+        _check_sites(trace.values())
         sites = [site for site in trace.values() if site["type"] == "sample"]
         discrete = [s["name"] for s in sites if not s["is_observed"] and s["fn"].support.is_discrete]
         if discrete:
@@ -58,7 +64,14 @@ class NumpyroPosterior(AbstractPosterior):
         observed = [site for site in sites if _is_observation(site)]
         if not observed:
             raise UsageError("the model observes nothing: give a site obs=..., and the data as arguments")
-        unconstrained = initialize_model(jax.random.key(0), model, model_args=args, model_kwargs=kwargs).param_info.z
+        for number, leaf in enumerate(jax.tree.leaves((args, kwargs))):
+            if isinstance(leaf, jax.Array | np.ndarray) and leaf.dtype.kind == "f" and not np.isfinite(leaf).all():
+                raise UsageError(f"argument {number + 1}: holds what is no number, or infinite; leave such rows out")
+        try:
+            found = initialize_model(jax.random.key(0), model, model_args=args, model_kwargs=kwargs)
+        except RuntimeError as error:
+            raise UsageError(f"the model has no density at any start that was tried: {error}") from error
+        unconstrained = found.param_info.z
         blocks: list[Block] = []
         for name, value in unconstrained.items():
             blocks.append(Block(name, np.shape(value), blocks[-1].stop if blocks else 0))
@@ -90,7 +103,10 @@ class NumpyroPosterior(AbstractPosterior):
             if candidate._rows_are_independent():
                 return candidate
         if not any(arrays):
-            raise UsageError("the data must be arguments of the model: NumpyroPosterior.of(model, x, y)")
+            given = ", ".join(type(leaf).__name__ for leaf in (*args, *kwargs.values())) or "none"
+            raise UsageError(
+                f"the data must be arguments of the model, as arrays: NumpyroPosterior.of(model, x, y) (got {given})"
+            )
         return made(False, tuple(arrays))
 
     def _rows_are_independent(self) -> bool:
@@ -210,3 +226,20 @@ def _natural(posterior: NumpyroPosterior, draws: Float[Array, "draw dim"]) -> di
 def _is_observation(site: Mapping[str, Any]) -> bool:
     """Whether a site is data; `numpyro.factor` is none, its terms count as prior."""
     return site["type"] == "sample" and site["is_observed"] and not isinstance(site["fn"], Unit)
+
+
+def _check_sites(sites: Iterable[Mapping[str, Any]]) -> None:
+    """Refuse what would be frozen at one value, and names that no file can hold."""
+    for site in sites:
+        name = site["name"]
+        if site["type"] == "plate" and site["args"][0] != site["args"][1]:
+            raise UsageError(f"plate {name} subsamples: leave subsample_size out; mini-batches are the sampler's")
+        if site["type"] == "prng_key":
+            raise UsageError("the model draws noise of its own (numpyro.prng_key): make it a site, or leave it out")
+        if site["type"] == "param":
+            raise UsageError(f"param {name} has no prior: make it a site, numpyro.sample({name!r}, ...)")
+        if site["type"] in ("sample", "deterministic") and not _FILE_NAME.fullmatch(name):
+            raise UsageError(
+                f"site {name!r}: a file cannot call a variable so: no / in a name (handlers.scope takes divider='_'), "
+                "no . first, and neither chain nor draw"
+            )

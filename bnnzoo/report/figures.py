@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from bnnzoo import plots
+from bnnzoo.data.check import did_you_mean
 from bnnzoo.errors import BnnzooError, UsageError
 from bnnzoo.evaluation import ood as ood_scores
 from bnnzoo.evaluation.predictor import Predictor
@@ -73,9 +75,12 @@ def picture(runs: Runs, name: str, **options: Any) -> Picture:
         UsageError: for another name, or a picture that a run does not have.
     """
     _check_name(name, name, runs)
-    if len(runs) > 1 or name not in PICTURES:
-        return TOGETHER[name](runs, **options)
-    return PICTURES[name].make(*runs.values(), **options)
+    together = len(runs) > 1 or name not in PICTURES
+    make = TOGETHER[name] if together else PICTURES[name].make
+    known = [option for option in inspect.signature(make).parameters if option not in ("run", "runs")]
+    if odd := sorted(set(options) - set(known)):
+        raise UsageError(f"{name}: no option {odd[0]}; {did_you_mean(odd[0], known)}")
+    return TOGETHER[name](runs, **options) if together else PICTURES[name].make(*runs.values(), **options)
 
 
 def write(

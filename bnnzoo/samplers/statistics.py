@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import ClassVar, Literal, NamedTuple, Protocol, get_args, runtime_checkable
+
+from bnnzoo.errors import UsageError
 
 Reduce = Literal["mean", "last"]
 
@@ -49,7 +51,15 @@ def reductions(sampler: Reports) -> dict[str, Reduce]:
 
 
 def attributes(sampler: Reports) -> dict[str, dict[str, str | float]]:
-    """What the file says beside each statistic: `long_name`, `reduce`, `limit`, `limit_label`; left out where empty."""
+    """What the file says beside each statistic: `long_name`, `reduce`, `limit`, `limit_label`; left out where empty.
+
+    Raises:
+        UsageError: for a statistic that is reduced as none can be.
+    """
+    for s in sampler.statistics:
+        if s.reduce not in get_args(Reduce):
+            ways = " or ".join(map(repr, get_args(Reduce)))
+            raise UsageError(f"{type(sampler).__name__}: statistic {s.name}: reduce is {s.reduce!r}; it must be {ways}")
     return {
         s.name: {
             "reduce": s.reduce,

@@ -72,8 +72,9 @@ def chosen(problem: Problem, *, tell: Observer, stop: Stop | None, spent: origin
     one, many = Processes.here().firsts(np.asarray(losses, np.float64))
     gain = one - many
     # Tenths of the same rows, drawn anew, overlap in what they train on: Nadeau and Bengio 2003, Mach. Learn. 52.
-    share = problem.recipe.start_held_out
-    se = gain.std(ddof=1) * (1 / _NETWORKS + share / (1 - share)) ** 0.5
+    total = problem.posterior.num_data
+    held = num_held_out(total, problem.recipe.start_held_out)
+    se = gain.std(ddof=1) * (1 / _NETWORKS + held / (total - held)) ** 0.5
     shown = gain.mean() > stats.t.ppf(stats.norm.cdf(2), _NETWORKS - 1) * se
     found, why = (rival, "a noise level by row") if shown else (problem, "one noise level")
     numbers = f"{one.mean():.3g} nats a held-out row with one level, {many.mean():.3g} by row"

@@ -9,6 +9,7 @@ from typing import Any
 
 from bnnzoo import registry
 from bnnzoo.assembly import Problem
+from bnnzoo.models.own import PREFIX
 from bnnzoo.recipe import to_yaml
 from bnnzoo.registry import Registered
 from bnnzoo.sampling import backend, judgement
@@ -73,13 +74,18 @@ def _of_plugins(problem: Problem) -> list[Registered]:
     return [entry for entry in found if entry is not None and entry.distribution != registry.OWN]
 
 
+def _called(kind: str, name: str) -> str:
+    """A part as it was asked for: of one with its package as the package's name is compared."""
+    return registry.full_name(kind, name) if ":" in name and not name.startswith(PREFIX) else name
+
+
 def _words(problem: Problem) -> Attributes:
     if problem.train is None or problem.description is None:
         return {"recipe": "", "model": type(problem.posterior).__name__, "sampler": type(problem.sampler).__name__}
     likelihood = problem.description.parts.likelihood
     return {
-        "model": problem.recipe.model.name,
-        "sampler": problem.recipe.sampler.name,
+        "model": _called("models", problem.recipe.model.name),
+        "sampler": _called("samplers", problem.recipe.sampler.name),
         "recipe": to_yaml(problem.resolved()),
         "task": problem.description.signature.task,
         "likelihood": registry.name_of("likelihoods", likelihood) or type(likelihood).__name__.casefold(),

@@ -157,6 +157,6 @@ def _sweep(path: Path) -> None:
     ours = re.compile(rf"\.{re.escape(_stem(path))}\.[0-9a-f]{{16}}\.tmp")
     for other in path.parent.iterdir():
         if ours.fullmatch(other.name) and other.is_file() and not other.is_symlink():
-            with suppress(OSError), open(other, "r+b") as file:
+            with suppress(OSError), open(other, "rb") as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 other.unlink()

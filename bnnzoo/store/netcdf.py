@@ -82,9 +82,12 @@ def add_groups(path: Path, groups: Mapping[str, Group], dims: Dims, coords: Mapp
 
 
 def refuse_other(path: Path, attributes: Mapping[str, Any]) -> None:
-    """Raise if a finished file is no longer of the run with these root attributes."""
-    with open(path, "rb") as source:
-        _same_run(path, source, attributes)
+    """Raise if a finished file is no longer of the run with these root attributes, or no longer there."""
+    try:
+        with open(path, "rb") as source:
+            _same_run(path, source, attributes)
+    except OSError as error:
+        raise BnnzooError(f"{path}: {(error.strerror or str(error)).lower()}; nothing was added") from error
 
 
 def _same_run(path: Path, file: Any, run: Mapping[str, Any]) -> dict[str, Any]:

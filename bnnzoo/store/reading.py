@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -70,6 +72,15 @@ def attributes_of(path: Path) -> dict[str, Any]:
         return {str(name): _attribute(file, name) for name in file.attrs}
 
 
+def identity_of(path: Path) -> str:
+    """What tells a run from any other, whatever `evaluate` has added to it; empty of what cannot be read."""
+    try:
+        about = attributes_of(path)
+    except UsageError:
+        return ""
+    return hashlib.sha256(json.dumps(about, sort_keys=True, default=str).encode()).hexdigest()
+
+
 def is_unfinished(path: Path) -> bool:
     """Whether a run is to be read from its parts: there are some, and no file of a complete run beside them."""
     return parts.holds_run(parts_folder(path)) and not is_complete(path)
@@ -85,8 +96,9 @@ def _complete(path: Path) -> Any:
     try:
         walk.check(path)
         with h5py.File(path, "r") as file:
-            return _attribute(file, "complete")
-    except UsageError:
+            found = _attribute(file, "complete")
+            return found if isinstance(found, int) else None
+    except (UsageError, OSError):
         return None
 
 

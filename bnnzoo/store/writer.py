@@ -191,7 +191,7 @@ def discard(out: Path, *, finished: bool) -> None:
 def refuse_existing(out: Path, *, force: bool = False) -> None:
     """Raise if a run at `out` exists, finished or not; with `force` only if no file can take its place."""
     folder = parts_folder(out)
-    if len(os.fsencode(folder.name)) > _LONGEST_NAME:
+    if any(len(os.fsencode(name)) > _LONGEST_NAME for name in folder.parts):
         raise UsageError(f"{out}: its name is too long; use a shorter -o")
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise UsageError(f"{folder}: the parts of a run go there, and it is no folder; remove it, or use another -o")
