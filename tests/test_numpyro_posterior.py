@@ -160,12 +160,6 @@ def _subsamples(x, y):
         numpyro.sample("y", dist.Normal(w * x[rows, 0], 1.0), obs=y[rows])
 
 
-def _noisy(x, y):
-    w = numpyro.sample("w", dist.Normal(0, 10))
-    noise = jax.random.normal(numpyro.prng_key(), (60,))
-    numpyro.sample("y", dist.Normal(w * x[:, 0] + noise, 1.0), obs=y)
-
-
 def _fitted(x, y):
     w = numpyro.param("w", 0.5) + numpyro.sample("v", dist.Normal(0, 1))
     numpyro.sample("y", dist.Normal(w * x[:, 0], 1.0), obs=y)
@@ -183,7 +177,6 @@ def _named(name: str):
     ("model", "said"),
     [
         (_subsamples, "plate n subsamples: leave subsample_size out"),
-        (_noisy, "draws noise of its own"),
         (_fitted, "param w has no prior"),
         (_named("s/w"), "site 's/w': a file cannot call a variable so"),
         (_named(".w"), "site '.w': a file cannot"),

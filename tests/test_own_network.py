@@ -98,7 +98,9 @@ def test_a_network_that_returns_more_than_its_outputs_is_told_so(data):
 
 
 def test_runs_of_it_are_joined(data, tmp_path):
-    runs = [bnnzoo.sample(net(), "random-walk", data=data, out=tmp_path / f"{s}.nc", seed=s, **SHORT) for s in (0, 1)]
+    runs = [
+        bnnzoo.sample(net(), "random-walk", data=data, out=tmp_path / f"{s}.nc", **SHORT | {"seed": s}) for s in (0, 1)
+    ]
     both = bnnzoo.concat(runs)
     assert len(both.predict(data[0])) == 60
     assert both.posterior["posterior"].sizes["chain"] == 2 * runs[0].posterior["posterior"].sizes["chain"]

@@ -45,7 +45,7 @@ def test_every_index_is_equally_likely(path, total):
         assert stats.chisquare(counts).pvalue > ENOUGH, place
 
 
-# On 3 bits a network of rounds is a poor shuffle; the sort takes totals up to 4096.
+# On 3 bits a network of rounds is a poor shuffle; the sort takes totals below 64.
 @pytest.mark.parametrize("total", [12, 16])
 def test_every_ordered_pair_is_equally_likely(path, total):
     drawn = _draw(2, total, 20_000)

@@ -261,7 +261,7 @@ def test_unfamiliar_rows_are_told_apart_beyond_their_error():
         }
         return findings.knows(scores).says
 
-    assert [says(0.85, 0.1), says(0.85, 1.0), says(0.55, 0.1), says(0.55, 1.0)] == ["yes", "unsure", "no", "unsure"]
+    assert [says(0.9, 0.1), says(0.9, 1.0), says(0.5, 0.1), says(0.5, 1.0)] == ["yes", "unsure", "no", "unsure"]
 
 
 def test_a_perfect_separation_of_few_rows_settles_nothing():

@@ -105,7 +105,7 @@ def check_likelihood(likelihood: AbstractLikelihood, num_targets: int, targets: 
             ) from error
         if any(moment.shape != targets.shape[1:] or np.isnan(moment).any() for moment in moments):
             raise UsageError(
-                f"{name}: predictions tell mean and variance, each of shape {targets.shape[1:]}; its distribution gives "
+                f"{name}: predictions tell mean and variance, of shape {targets.shape[1:]}; its distribution gives "
                 f"{', '.join(str(moment.tolist()) for moment in moments)} where the network's output is 0"
             )
         return

@@ -53,7 +53,7 @@ class NumpyroPosterior(AbstractPosterior):
 
         Raises:
             UsageError: if a latent site is discrete, nothing is observed, data are not numbers, or the model is not the
-                same density at every look: it subsamples, draws noise of its own, or has parameters without a prior.
+                same density at every look: it subsamples, or has parameters without a prior.
         """
         trace = handlers.trace(handlers.seed(model, 0)).get_trace(*args, **kwargs)
         _check_sites(trace.values())
@@ -232,10 +232,8 @@ def _check_sites(sites: Iterable[Mapping[str, Any]]) -> None:
     """Refuse what would be frozen at one value, and names that no file can hold."""
     for site in sites:
         name = site["name"]
-        if site["type"] == "plate" and site["args"][0] != site["args"][1]:
+        if site["type"] == "plate" and site["args"][1] not in (None, site["args"][0]):
             raise UsageError(f"plate {name} subsamples: leave subsample_size out; mini-batches are the sampler's")
-        if site["type"] == "prng_key":
-            raise UsageError("the model draws noise of its own (numpyro.prng_key): make it a site, or leave it out")
         if site["type"] == "param":
             raise UsageError(f"param {name} has no prior: make it a site, numpyro.sample({name!r}, ...)")
         if site["type"] in ("sample", "deterministic") and not _FILE_NAME.fullmatch(name):

@@ -1,0 +1,637 @@
+"""Samplers on batches: their thresholds, constants and shortcuts, each at the number where it begins."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gaussian_mean import GaussianMean, NormalPrior
+from parabolas import Flat, Parabolas, of_size, parabolas
+from scipy import linalg
+from test_gradient_bias import _ubu
+from test_row_probabilities import OneRow, settled
+
+from bnnzoo.errors import UsageError
+from bnnzoo.posterior.layout import Block, Layout
+from bnnzoo.samplers import (
+    Batched,
+    MinibatchBarker,
+    Penalty,
+    Psgld,
+    Sghmc,
+    Sgld,
+    SmsUbu,
+    _gradient_noise,
+    _influence,
+    _preconditioner,
+    _row_probabilities,
+    sms_ubu,
+)
+from bnnzoo.samplers._control_variate import anchored, drift, follow, refuse_large
+from bnnzoo.samplers._growing_batch import Moments
+from bnnzoo.samplers._growing_batch import estimated as grown_estimate
+from bnnzoo.samplers._noise import estimated
+from bnnzoo.samplers._stochastic_gradient import langevin_variance_ratio
+
+ONE, KEY = jnp.ones(()), jax.random.key(0)
+
+# ---- the noise penalty ---------------------------------------------------------------------------
+
+
+def test_a_step_that_sees_all_rows_tells_the_density_of_what_it_keeps():
+    posterior = parabolas([0.3, 0.5, 1.0, 0.2], [1.0, -1.0, 0.5, 2.0], power=0.5)
+    for proposal, seen in (("random-walk", {True, False}), ("hmc", {True, False})):
+        sampler = Penalty(step_size=1.6, num_steps=1, proposal=proposal, preconditioner="identity")
+        state = sampler.init(posterior, jnp.asarray([0.4]), num_warmup=0, key=KEY)
+        step = jax.vmap(lambda key, s=sampler, at=state: s.step(posterior, at, key=key))
+        states, told = jax.jit(step)(jax.random.split(jax.random.key(1), 40))
+        known = jax.vmap(posterior.log_density)(states.position)
+        np.testing.assert_allclose(told["lp_estimate"], known, rtol=1e-4, atol=1e-5)
+        assert set(np.asarray(told["accepted"]).tolist()) == seen
+
+
+def test_rows_drawn_by_their_influence_estimate_the_density_without_bias():
+    """Of a chain that stays: the mean over batches of what is told of it."""
+    posterior = parabolas([0.3, 5.0, 1.0, 0.2], [1.0, -1.0, 0.5, 2.0])
+    sampler = Penalty(step_size=0.0001, batch_size=2, num_batches=50, sampling="importance", proposal="random-walk")
+    state = sampler.init(posterior, jnp.asarray([0.4]), num_warmup=0, key=KEY)
+    rows = _row_probabilities.after_look(state.rows, jnp.asarray([1.0, 8.0, 2.0, 0.5]))
+    state = eqx.tree_at(lambda s: s.rows, state, rows)
+    step = jax.jit(jax.vmap(lambda key: sampler.step(posterior, state, key=key)[1]["lp_estimate"]))
+    found = np.asarray(step(jax.random.split(jax.random.key(1), 2000)), float)
+    error = found.std() / len(found) ** 0.5
+    assert abs(found.mean() - float(posterior.log_density(state.position))) < 4.89 * error + 1e-3
+    assert error < 0.02
+
+
+def test_an_hmc_proposal_takes_any_number_of_steps_up_to_its_most():
+    posterior = parabolas([1.0] * 4, [0.0] * 4)
+    sampler = Penalty(proposal="hmc", num_steps=3)
+    state = sampler.init(posterior, jnp.asarray([0.4]), num_warmup=0, key=KEY)
+    step = jax.jit(jax.vmap(lambda key: sampler.step(posterior, state, key=key)[1]["n_steps"]))
+    assert set(np.asarray(step(jax.random.split(jax.random.key(1), 60))).tolist()) == {1, 2, 3}
+    langevin = Penalty(proposal="langevin")
+    assert int(langevin._propose(posterior, state, key=KEY)[2]) == 1
+    assert "n_steps" not in langevin.step(posterior, state, key=KEY)[1]
+    assert int(Penalty(proposal="random-walk")._propose(posterior, state, key=KEY)[2]) == 0
+
+
+def test_the_headroom_of_a_penalised_step():
+    sampler = Penalty(target_acceptance=0.5, target_sigma2=2.0)
+
+    def headroom(rate: float, sigma2: float) -> Any:
+        return sampler.headroom({"acceptance_rate": jnp.asarray(rate), "sigma2": jnp.asarray(sigma2)})
+
+    np.testing.assert_allclose(headroom(0.6, 1.0), [0.2, 0.5], rtol=1e-5)
+    np.testing.assert_allclose(headroom(0.25, 18.0), [-0.5, -8.0], rtol=1e-5)
+    for much in (22.0, 1e9, float("inf"), float("nan")):
+        np.testing.assert_allclose(headroom(0.5, much), [0.0, -9.0], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("fields", "num_data", "said"),
+    [
+        ({"batch_size": 5, "num_batches": 2, "sampling": "disjoint"}, 10, ""),
+        ({"batch_size": 5, "num_batches": 2, "sampling": "disjoint"}, 9, "10 different data a step, but there are 9"),
+        ({"batch_size": 5, "num_batches": 2, "sampling": "replacement"}, 9, ""),
+        ({"batch_size": 10, "num_batches": 1, "variance": "batch-means", "sampling": "disjoint"}, 10, ""),
+        ({"batch_size": 9, "num_batches": 1, "variance": "batch-means", "sampling": "disjoint"}, 10, "2 or more"),
+        ({"batch_size": 10, "num_batches": 1, "variance": "batch-means", "sampling": "replacement"}, 10, "2 or more"),
+        ({"batch_size": 3, "num_batches": 2, "variance": "batch-means"}, 10, ""),
+        ({"batch_size": 2, "num_batches": 1, "sampling": "replacement"}, 10, ""),
+        ({"batch_size": 1, "num_batches": 1, "sampling": "replacement"}, 10, "one datum a step has no variance"),
+    ],
+)
+def test_sizes_that_cannot_be_are_refused_and_no_others(fields, num_data, said):
+    posterior = GaussianMean(np.zeros(num_data))
+    if not said:
+        return Penalty(**fields).check(posterior)
+    with pytest.raises(UsageError, match=said):
+        Penalty(**fields).check(posterior)
+    return None
+
+
+def test_what_a_penalised_step_costs():
+    posterior, sizes = GaussianMean(np.zeros(1000)), {"batch_size": 5, "num_batches": 2}
+
+    def cost(means: dict[str, float], **fields: Any) -> float:
+        return Penalty(**sizes, **fields).evaluations(posterior, means)
+
+    assert cost({"n_steps": 4.0}) == 20
+    assert cost({}, control_variate="first") == 30
+    assert cost({}, control_variate="second", proposal="hmc") == 40
+    assert cost({}, proposal="langevin") == 40
+    assert cost({"n_steps": 4.0}, proposal="hmc") == 70
+    assert cost({"n_steps": 4.0}, proposal="hmc", control_variate="first") == 90
+
+
+def test_all_rows_are_looked_at_up_to_two_thousand_or_the_budget():
+    assert Penalty(budget=2000).proposes(2000) == "hmc"
+    assert Penalty(budget=1999).proposes(2000) == "random-walk"
+    assert Penalty(budget=1999).proposes(1999) == "hmc"
+    assert Penalty(batch_size=50).proposes(100) == "random-walk"
+    assert Penalty(sampling="disjoint").proposes(100) == "random-walk"
+    assert Penalty(control_variate="first").proposes(100) == "random-walk"
+
+
+def test_a_step_size_that_warm_up_found_is_not_the_one_that_was_given():
+    """By more than a ten-thousandth, longer or shorter."""
+    posterior = GaussianMean(np.zeros(10**6))
+    means = {"sigma2": 7.0, "regime_dof": 0.0, "regime_skew": 0.0, "skew_bias": 0.0, "acceptance_rate": 0.5}
+
+    def advice(step_size: float, **fields: Any) -> str:
+        sampler = Penalty(batch_size=50, num_batches=20, step_size=0.5, **fields)
+        (found,) = sampler.findings(posterior, {**means, "step_size": step_size})
+        return found.advice
+
+    for step_size in (0.5, 0.50004, 0.49996):
+        assert advice(step_size).startswith("use --sampler.num-batches")
+    for step_size in (0.50007, 0.49993):
+        assert advice(step_size).startswith("use --sampler.target-sigma2")
+    assert advice(0.5).endswith(f"--sampler.step-size {0.5 * (7 / 1.5) ** -0.5:.2g}")
+    assert advice(0.5, proposal="langevin").endswith(f"--sampler.step-size {0.5 / (7 / 1.5):.2g}")
+    assert Batched().findings(posterior, means) == ()
+
+
+def _tuned(sampler: Penalty, posterior: Any, sigma2: float, acceptance: float, *, final: bool = False) -> Penalty:
+    state = sampler.init(posterior, jnp.zeros(1), num_warmup=9, key=KEY)
+    told = {"sigma2": jnp.asarray(sigma2), "acceptance_rate": jnp.asarray(acceptance), "skew_bias": jnp.zeros(())}
+    state = eqx.tree_at(lambda s: s.seen, state, state.seen.with_step(told, jnp.asarray(15.0)))
+    found, states = sampler.tune(posterior, jax.tree.map(lambda a: a[None], state), final=final, key=KEY, num_steps=1)
+    assert (float(states.seen.count[0]) == 0) == (not final)
+    return found  # type: ignore[return-value]
+
+
+def test_what_warm_up_may_choose_of_the_sizes():
+    """Noise that is not used asks for fewer data; a batch's own gradients ask for twice as many instead."""
+    posterior = GaussianMean(np.zeros(100_000))
+    assert _tuned(Penalty(), posterior, 0.001, 0.5).sizes(100_000) == (4, 20)
+    assert _tuned(Penalty(proposal="langevin"), posterior, 0.001, 0.5).sizes(100_000) == (128, 20)
+    anchored_there = Penalty(proposal="langevin", control_variate="first")
+    assert _tuned(anchored_there, posterior, 0.001, 0.5).sizes(100_000) == (4, 20)
+    given = Penalty(batch_size=100)
+    assert _tuned(given, posterior, 0.001, 0.5).sizes(100_000) == (100, 1)
+    assert _tuned(Penalty(batch_size=100, variance="batch-means"), posterior, 0.001, 0.5).sizes(100_000) == (100, 2)
+    fixed = Penalty(batch_size=40, num_batches=3)
+    state = jax.tree.map(lambda a: a[None], fixed.init(posterior, jnp.zeros(1), num_warmup=9, key=KEY))
+    assert fixed.tune(posterior, state, final=True, key=KEY, num_steps=1)[0] is fixed
+    last = _tuned(Penalty(), posterior, 0.001, 0.5, final=True)
+    assert (last.batch_size, last.num_batches, last.sampling, last.proposal) == (50, 20, "replacement", "random-walk")
+    assert _tuned(Penalty(sampling="importance"), posterior, 0.001, 0.5, final=True).sampling == "importance"
+
+
+def test_a_step_of_warm_up_counts_no_more_noise_than_ten_times_what_it_aims_at():
+    posterior = GaussianMean.of(1000)
+    sampler = Penalty(step_size=2.0, batch_size=5, num_batches=2, target_sigma2=0.5, proposal="random-walk")
+    state = sampler.init(posterior, jnp.asarray([5.0]), num_warmup=9, key=KEY)
+    warm, told = sampler.warmup_step(posterior, state, key=jax.random.key(1))
+    assert float(told["sigma2"]) > 5
+    assert float(warm.seen.sigma2) == pytest.approx(5.0)
+    assert float(warm.seen.count) == 1
+
+
+def test_all_rows_leave_no_noise_whatever_the_groups():
+    d = jnp.asarray([0.5, -1.0, 2.0, 4.0])
+    for groups in (None, 1, 2):
+        found = estimated(d, jnp.asarray(0.25), scale=jnp.asarray(4.0), left=0.0, groups=groups)
+        assert float(found.delta) == pytest.approx(-0.25 - 5.5)
+        assert (float(found.sigma2), float(found.skewness)) == (0.0, 0.0)
+    found = estimated(d, jnp.zeros(()), scale=jnp.asarray(4.0), left=1.0, groups=None)
+    assert found.dof == 3
+    assert float(found.sigma2) == pytest.approx(16 / 4 * np.var(np.asarray(d), ddof=1), rel=1e-5)
+    centred = np.asarray(d) - np.mean(np.asarray(d))
+    assert float(found.skewness) == pytest.approx(np.mean(centred**3) / np.mean(centred**2) ** 1.5 / 2, rel=1e-4)
+
+
+# ---- rows ----------------------------------------------------------------------------------------
+
+
+def test_a_look_that_sees_no_influence_says_that_rows_are_alike():
+    rows = _row_probabilities.after_look(_row_probabilities.uniform(4), jnp.asarray([1.0, 0.0, 0.0, 0.0]))
+    np.testing.assert_allclose(rows.probabilities, [0.625, 0.125, 0.125, 0.125], rtol=1e-5)
+    again = _row_probabilities.after_look(rows, jnp.zeros(4))
+    known = 0.25 + (np.array([0.625, 0.125, 0.125, 0.125]) - 0.25) / 3
+    np.testing.assert_allclose(again.probabilities, known, rtol=1e-5)
+    assert float(again.looks) == 2
+
+
+def test_what_acts_of_a_row_that_nearly_every_step_draws():
+    """Where the log ratio of a row is beyond 5 on either side, in float64 by the definition."""
+    for drawn, d in ((0.97, [-12.0, -7.0, 5.5, 7.0, 12.0]), (0.3, [-1.2, 1.2]), (0.5, [-3.2, 3.2])):
+        b = np.array(d) / drawn
+        each = [np.log(1 - drawn + drawn * np.exp(s * b - (1 - drawn) * b**2 / 2)) for s in (1, -1)]
+        found = _influence.seen(jnp.asarray(d, jnp.float32), drawn, disjoint=True)
+        np.testing.assert_allclose(found, (each[0] - each[1]) / 2, rtol=1e-4)
+
+
+class Walker(eqx.Module):
+    """A sampler whose every step is one to the right, and whose proposals are another."""
+
+    disjoint: bool = eqx.field(static=True, default=False)
+
+    def plan(self, num_data: int) -> Any:
+        return types.SimpleNamespace(used=num_data if self.disjoint else 2, disjoint=self.disjoint)
+
+    def step(self, posterior: Any, state: Any, *, key: Any) -> Any:
+        return eqx.tree_at(lambda s: s.position, state, state.position + 1.0), {}
+
+    def _propose(self, posterior: Any, state: Any, *, key: Any) -> Any:
+        return state.position + 1.0, 0, 0
+
+
+class _At(eqx.Module):
+    position: Any
+    anchor: Any
+    rows: Any
+    preconditioner: Any
+
+
+def at(theta: list[float], anchor: Any = None) -> Any:
+    position = jnp.asarray(theta)
+    return _At(position, anchor, None, _preconditioner.identity("identity", position))
+
+
+def test_a_look_is_at_eight_proposals_and_the_last_one_at_sixteen_with_steps_between(monkeypatch):
+    posterior = parabolas([1.0, 0.0], [0.0, 0.0], power=0.5)
+    found = _influence.of_rows(Walker(), posterior, at([0.0]), steps_between=0, key=KEY)
+    np.testing.assert_array_equal(found.positions, np.zeros((8, 1)))
+    np.testing.assert_allclose(found.square, [0.25**2, 0.0], rtol=1e-6)
+    seen = []
+    look = _influence.of_rows
+    monkeypatch.setattr(_influence, "of_rows", lambda *a, **k: seen.append(look(*a, **k)) or seen[-1])
+    _influence.lost_to_steps(Walker(), posterior, at([0.0]), key=KEY)
+    np.testing.assert_array_equal(seen[0].positions[:, 0], 25.0 * np.arange(1, 17))
+    everything = _influence.lost_to_steps(Walker(disjoint=True), posterior, at([0.0]), key=KEY)
+    assert (float(everything["unseen"]), float(everything["unseen_shift"]), len(seen)) == (0.0, 0.0, 1)
+
+
+class Wall(NormalPrior):
+    """The first row has no density beyond 0.5."""
+
+    def log_likelihood(self, theta: Any, batch: Any) -> Any:
+        return jnp.where((batch == 0) & (theta[0] > 0.5), -jnp.inf, 0.0)
+
+
+def test_an_infinite_difference_counts_as_what_still_has_a_square():
+    found = _influence.of_rows(Walker(), Wall(np.float32([0, 1, 2])), at([0.0]), steps_between=0, key=KEY)
+    np.testing.assert_allclose(found.square, [1e20, 0.0, 0.0], rtol=1e-5)
+    np.testing.assert_allclose(found.unseen, [1.0, 0.0, 0.0], atol=1e-6)
+
+
+def test_batches_without_repeats_lose_rows_too():
+    posterior = OneRow.of()
+    sampler, state, _ = settled("disjoint", posterior)
+    found = eqx.filter_jit(lambda: sampler.inspect(posterior, state, key=jax.random.key(3)))()
+    assert float(found["unseen"]) > 0.1
+    assert Penalty(correction=0).inspect(posterior, state, key=KEY) == {}
+
+
+class Taking(Parabolas):
+    """Tells how many rows it is asked for."""
+
+    taken: list = eqx.field(static=True, default_factory=list)
+
+    def take(self, indices: Any) -> Any:
+        self.taken.append(len(indices))
+        return super().take(indices)
+
+
+@pytest.mark.parametrize(("num_data", "dim", "known"), [(3, 2, 3), (100, 2, 64), (100, 2**17, 32), (100, 2**21, 4)])
+def test_directions_are_made_of_as_many_rows_as_are_affordable(num_data, dim, known):
+    posterior = Taking((jnp.ones(num_data), jnp.zeros(num_data)), layout=Layout((Block("theta", (dim,), 0),)), taken=[])
+
+    def look(theta: Any) -> Any:
+        shape = _preconditioner.identity("identity", theta)
+        rows = _influence.Influence(jnp.ones(num_data), jnp.ones(num_data), theta[None])
+        return _influence._directions(posterior, theta, shape, rows)
+
+    found = jax.eval_shape(look, jax.ShapeDtypeStruct((dim,), jnp.float32))
+    assert posterior.taken == [known]
+    assert found.shape == (3, dim)
+
+
+def _influence_of(unseen: list[float], positions: list[list[float]]) -> Any:
+    return _influence.Influence(jnp.ones(len(unseen)), jnp.asarray(unseen), jnp.asarray(positions))
+
+
+def test_the_share_of_the_curvature_that_is_lost():
+    """By hand: rows of curvature c under a prior of precision 1, in a direction of length 2."""
+    shape = _preconditioner.Preconditioner(jnp.asarray(2.0), jnp.zeros(()), jnp.zeros(()))
+
+    def share(c: list[float], unseen: list[float], anchor: Any = None, power: float = 1.0) -> Any:
+        posterior = parabolas(c, [0.0] * len(c), power=power)
+        anchor = None if anchor is None else anchored(posterior, jnp.asarray([0.3]), second=anchor == "second")
+        rows = _influence_of(unseen, [[0.0]])
+        return np.asarray(_influence._share(posterior, at([0.4], anchor), rows, shape, jnp.ones(1)), float)
+
+    np.testing.assert_allclose(share([3.0, 1.0], [0.5, 0.0]), [1.5 / 5, 4 * 5], rtol=1e-5)
+    np.testing.assert_allclose(share([3.0, 1.0], [0.5, 0.0], power=0.5), [0.75 / 3, 4 * 3], rtol=1e-5)
+    np.testing.assert_allclose(share([3.0, 1.0], [0.5, 0.0], "first"), [1.5 / 5, 4 * 5], rtol=1e-5)
+    np.testing.assert_allclose(share([3.0, 1.0], [0.5, 0.0], "second"), [0.0, 4 * 5], atol=1e-5)
+    # Of a density that bends upwards elsewhere no more than all is lost.
+    np.testing.assert_allclose(share([3.0, -2.5], [1.0, 0.0]), [1.0, 4 * 3], rtol=1e-5)
+
+
+@pytest.mark.parametrize("anchor", [None, "first"])
+def test_the_shift_of_a_mean_by_what_is_lost(anchor):
+    """By hand, of rows -c (theta - m)^2 / 2 and the prior, in standard deviations where the chain is."""
+    shape = _preconditioner.identity("identity", jnp.zeros(1))
+
+    def shift(c: list[float], m: list[float], unseen: list[float], places: list[float]) -> tuple[float, float]:
+        posterior = parabolas(c, m)
+        state = at(places[:1], anchor and anchored(posterior, jnp.asarray([0.3]), second=False))
+        rows = _influence_of(unseen, [[place] for place in places])
+        centre = np.mean(places)
+        slopes = np.array(c) * (np.array(m) - centre)
+        lost, whole = np.array(unseen) @ slopes, slopes.sum() - centre
+        if anchor:  # the polynomial's own slope is that at the anchor, of all rows
+            lost -= np.array(unseen) @ (np.array(c) * (np.array(m) - 0.3))
+        total = (sum(c) + 1) * lost**2
+        share = np.array(unseen) @ np.array(c) / (sum(c) + 1)
+        known = abs(lost**2 - share * whole * lost) / np.sqrt(max(total, lost**2 / 4)) / max(1 - share, 0.1)
+        return float(_influence._shift(posterior, state, rows, shape)), known
+
+    for case in (
+        ([3.0, 1.0], [2.0, 0.0], [0.5, 0.0], [0.4, 0.8]),
+        ([3.0, -3.9], [2.0, 1.0], [0.01, 0.0], [0.4, 0.4]),
+        ([30.0, 0.5], [2.0, 0.0], [1.0, 0.0], [0.4, 0.5]),
+    ):
+        found, known = shift(*case)
+        assert found == pytest.approx(known, rel=2e-4)
+        assert known > 1e-3
+
+
+# ---- control variates and shapes -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("second", [False, True])
+def test_gradients_with_an_anchor_are_the_whole_one_on_all_rows(second):
+    x = np.random.default_rng(0).normal(size=(2, 6)).astype(np.float32)
+    posterior = Quartics((np.abs(x[0]), x[1]), likelihood_power=np.float32(0.7))
+    theta, anchor = jnp.asarray([0.8]), anchored(posterior, jnp.asarray([0.2]), second=second)
+    slope = jax.grad(posterior.log_density)(theta)
+    np.testing.assert_allclose(drift(posterior, anchor, posterior.data, None)(theta), slope, rtol=1e-4)
+    shares = jnp.asarray([0.5, 1.5, 1.0, 0.25, 1.75, 1.0])
+    for weights in (None, shares):
+        each = jax.jacfwd(lambda t: posterior.log_likelihood(t, posterior.data))(theta)[:, 0]
+        own = 0.7 * float(jnp.sum(each if weights is None else each * weights)) - float(theta[0])
+        assert float(drift(posterior, None, posterior.data, weights)(theta)[0]) == pytest.approx(own, rel=1e-4)
+    np.testing.assert_allclose(
+        anchor.batch_slope(posterior, theta, posterior.data), anchor.slope(theta), rtol=1e-4, atol=1e-5
+    )
+    sampler = Sgld(batch_size=6, control_variate="second" if second else "first")
+    found = sampler.anchor(posterior, jnp.asarray([0.2]))
+    assert found is not None
+    assert (found.hessian is not None) == second
+    lp, gradient = sampler.gradient(posterior, theta, found, posterior.data)
+    np.testing.assert_allclose(gradient, slope, rtol=1e-4)
+    assert float(lp) == pytest.approx(float(posterior.log_density(theta)), rel=1e-5)
+    if second:
+        known = drift(posterior, anchor, None, None)(theta)
+        np.testing.assert_allclose(known, 0.7 * anchor.slope(theta) - theta, rtol=1e-5)
+
+
+class Quartics(Parabolas):
+    def log_likelihood(self, theta: Any, batch: Any) -> Any:
+        c, m = batch
+        return -c * (theta[0] - m) ** 4
+
+
+def test_an_anchor_goes_uphill_or_stays():
+    """Where the log density bends upwards, Newton's step is not one."""
+    posterior = parabolas([-3.0, 0.5], [1.0, 0.0])
+    there = jnp.asarray([0.4])
+    found = follow(anchored(posterior, jnp.asarray([2.0]), second=True), posterior, there)
+    np.testing.assert_array_equal(found.point, there)
+    concave = parabolas([3.0, 0.5], [1.0, 0.0])
+    found = follow(anchored(concave, jnp.asarray([2.0]), second=True), concave, there)
+    np.testing.assert_allclose(found.point, 3 / 4.5, rtol=1e-5)
+
+
+def test_a_hessian_is_affordable_up_to_two_thousand_parameters():
+    refuse_large("second", of_size(2000))
+    refuse_large("first", of_size(2001))
+    with pytest.raises(UsageError, match="2001 x 2001"):
+        refuse_large("second", of_size(2001))
+
+
+def test_a_matrix_is_full_up_to_six_hundred_parameters():
+    assert _preconditioner.identity("auto", jnp.zeros(600)).factor.ndim == 2
+    assert _preconditioner.identity("auto", jnp.zeros(601)).factor.ndim == 1
+    assert _preconditioner.identity("diagonal", jnp.zeros(3)).factor.shape == (3,)
+
+
+@pytest.mark.parametrize("shape", ["dense", "diagonal"])
+def test_the_precision_of_a_window_is_fishers_or_the_hessian_where_that_is_concave(shape):
+    rng = np.random.default_rng(1)
+    x, y = rng.normal(size=(30, 2)).astype(np.float32), rng.normal(size=30).astype(np.float32)
+    posterior = OneRow((x, y), likelihood_power=np.float32(0.5))
+    theta = jnp.asarray([0.3, -0.2])
+    slopes = (y - x @ np.array([0.3, -0.2]))[:, None] * x
+    fisher, hessian = 0.5 * slopes.T @ slopes + np.eye(2), 0.5 * x.T @ x + np.eye(2)
+
+    def only(matrix: np.ndarray) -> np.ndarray:
+        return matrix if shape == "dense" else np.diag(matrix)
+
+    empty = _preconditioner.identity(shape, theta)
+    one = _preconditioner.update_precision(empty, posterior, theta)
+    np.testing.assert_allclose(one.precision, only(fisher), rtol=1e-4)
+    two = _preconditioner.update_precision(one, posterior, theta, jnp.asarray(-x.T @ x))
+    np.testing.assert_allclose(two.precision, only(fisher / 3 + hessian * 2 / 3), rtol=1e-4)
+    assert float(two.count) == 2
+    convex = _preconditioner.update_precision(empty, posterior, theta, jnp.asarray(np.diag([-9.0, 9.0])))
+    np.testing.assert_allclose(convex.precision, only(fisher), rtol=1e-4)
+    broken = _preconditioner.update_precision(two, posterior, jnp.asarray([jnp.nan, 0.0]))
+    np.testing.assert_array_equal(broken.precision, two.precision)
+    assert float(broken.count) == 2
+    plain = _preconditioner.or_diagonal(_preconditioner.identity("identity", theta), posterior, theta)
+    np.testing.assert_allclose(plain.factor, np.diag(fisher) ** -0.5, rtol=1e-4)
+    assert _preconditioner.or_diagonal(one, posterior, theta) is one
+
+
+class _Chains(eqx.Module):
+    step_size: Any
+    preconditioner: Any
+
+
+def test_chains_have_one_step_size_and_one_shape():
+    """The median, and the inverse of the mean precision; the last shape stays, and one that is no number."""
+
+    def pooled(precision: Any, factor: Any, *, final: bool = False) -> Any:
+        shape = jax.vmap(_preconditioner.Preconditioner)(jnp.asarray(factor), jnp.asarray(precision), jnp.ones(3))
+        states = _preconditioner.pool_chains(_Chains(jnp.asarray([1.0, 9.0, 2.0]), shape), final=final)
+        np.testing.assert_array_equal(states.step_size, [2.0] * 3)
+        return np.asarray(states.preconditioner.factor)
+
+    dense = np.array([[[4.0, 1.0], [1.0, 2.0]], [[8.0, 1.0], [1.0, 5.0]], [[6.0, 1.0], [1.0, 2.0]]], np.float32)
+    was = np.broadcast_to(np.eye(2, dtype=np.float32), (3, 2, 2))
+    found = pooled(dense, was)
+    for factor in found:
+        np.testing.assert_allclose(factor @ factor.T, np.linalg.inv(dense.mean(0)), rtol=1e-4)
+        np.testing.assert_array_equal(np.tril(factor, -1), 0)
+    np.testing.assert_array_equal(pooled(dense, was, final=True), was)
+    np.testing.assert_array_equal(pooled(-dense, was), was)
+    flat = pooled(np.array([[4.0, 1.0], [8.0, 5.0], [6.0, 3.0]], np.float32), np.ones((3, 2), np.float32))
+    np.testing.assert_allclose(flat, [[6**-0.5, 3**-0.5]] * 3, rtol=1e-5)
+    np.testing.assert_array_equal(pooled(np.zeros(3, np.float32), np.ones(3, np.float32)), [1.0] * 3)
+
+
+def test_a_flat_prior_has_a_precision_of_a_thousandth():
+    np.testing.assert_allclose(_preconditioner.prior_precision(Flat(np.zeros(2)), jnp.ones(4)), 1e-3, rtol=1e-6)
+
+
+# ---- gradients without an accept step ------------------------------------------------------------
+
+
+def test_the_noise_of_gradients_is_of_sixty_four_pairs_and_its_error_the_jackknifes():
+    centres = jax.random.normal(jax.random.key(5), (1000, 3))
+    metric = jnp.asarray([1.0, 4.0, 9.0])
+
+    def gradient(theta: Any, key: Any) -> Any:
+        return centres[jax.random.randint(key, (), 0, 1000)] - jnp.asarray([2.0, 1.0, 3.0]) * theta
+
+    noise = _gradient_noise.gradient_noise(gradient, jnp.zeros(3), metric, key=KEY)
+    np.testing.assert_allclose(noise.curvature, [(2 + 4 + 27) / 3] * 64, rtol=1e-5)
+    spread = float(jnp.mean(metric * jnp.var(centres, 0)))
+    assert float(noise.variance.mean()) == pytest.approx(spread, rel=0.5)
+    varied = noise._replace(curvature=jnp.arange(64.0))
+    value, error = _gradient_noise.jackknife(lambda a, v: 3 * a + v, varied)
+    each = 3 * np.arange(64) + np.asarray(noise.variance, float)
+    assert float(value) == pytest.approx(each.mean(), rel=1e-5)
+    assert float(error) == pytest.approx(each.std(ddof=1) / 8, rel=1e-3)
+
+
+def test_a_step_that_is_as_long_as_it_can_be_has_no_stationary_variance():
+    def ratios(length: float, noise: float) -> list[float]:
+        kinds = (Sgld(), Psgld(), Sghmc(momentum=0.5))
+        return [float(k.variance_ratio(jnp.asarray(length), jnp.asarray(noise), num_data=9)) for k in kinds]
+
+    np.testing.assert_allclose(ratios(1.0, 0.4), [2.4, 2.4, 2.2], rtol=1e-5)
+    np.testing.assert_allclose(ratios(1.9, 0.4), [24.0, 24.0, 1 + 0.6 / 0.05], rtol=1e-4)
+    for noise in (0.0, 0.4):
+        assert ratios(2.0, noise) == ratios(5.0, noise) == [np.inf] * 3
+    assert float(langevin_variance_ratio(jnp.zeros(()), jnp.zeros(()))) == 1
+
+
+@pytest.mark.parametrize("keep", [0.9, 0.5])
+def test_a_sweep_of_one_batch_has_no_noise(keep):
+    found = SmsUbu(batch_size=40, momentum=keep).variance_ratio(jnp.asarray(0.4), jnp.asarray(3.0), num_data=40)
+    assert float(found) == pytest.approx(_ubu(0.4, keep), rel=1e-4)
+
+
+@pytest.mark.parametrize("keep", [0.97, 0.5, 0.3, 0.05])
+def test_free_motion_with_friction_has_its_exact_law(keep, monkeypatch):
+    """Its noise by Van Loan's method, on either side of where the series ends."""
+    time, gamma = 0.35, -np.log(keep) / 0.7
+    draws: Iterator[Any] = iter([jnp.asarray([1.0, 0.0]), jnp.asarray([0.0, 1.0])])
+    monkeypatch.setattr(sms_ubu, "standard_normal", lambda like, *, key: next(draws))
+    sampler = SmsUbu(momentum=keep)
+    noise = np.array(sampler._flow(jnp.asarray(time), jnp.zeros(2), jnp.zeros(2), key=KEY))
+    motion, spread = np.array([[0, 1], [0, -gamma]]), np.diag([0, 2 * gamma])
+    whole = linalg.expm(np.block([[-motion, spread], [np.zeros((2, 2)), motion.T]]) * time)
+    flow = whole[2:, 2:].T
+    np.testing.assert_allclose(noise @ noise.T, flow @ whole[:2, 2:], rtol=3e-4)
+    monkeypatch.setattr(sms_ubu, "standard_normal", lambda like, *, key: jnp.zeros(2))
+    found = sampler._flow(jnp.asarray(time), jnp.asarray([1.0, 0.0]), jnp.asarray([0.0, 2.0]), key=KEY)
+    np.testing.assert_allclose(found, flow @ [[1.0, 0.0], [0.0, 2.0]], rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [Sgld, Sghmc, Psgld, SmsUbu])
+def test_a_gradient_that_is_no_number_leaves_a_chain_where_it_is(kind):
+    """And the next step is another one, with other batches and, where there is one, another momentum."""
+    posterior = parabolas([float("nan")] * 3, [0.0] * 3)
+    sampler = kind(step_size=0.1, batch_size=3)
+    state = sampler.init(posterior, jnp.asarray([0.4]), num_warmup=0, key=KEY)
+    after, told = sampler.warmup_step(posterior, state, key=jax.random.key(9))
+    if kind is not SmsUbu:
+        after, told = sampler.step(posterior, state, key=jax.random.key(12))
+    assert bool(told["diverging"])
+    np.testing.assert_array_equal(after.position, state.position)
+    assert int(after.count) == 1
+    if hasattr(after, "momentum"):
+        assert np.isfinite(after.momentum).all()
+        assert not np.array_equal(after.momentum, state.momentum)
+
+
+@pytest.mark.parametrize("kind", [Sgld, Sghmc, Psgld, SmsUbu])
+def test_a_batch_has_at_most_all_rows(kind):
+    symmetric = kind is SmsUbu
+    fields = {} if symmetric else {"sampling": "disjoint"}
+    posterior = GaussianMean(np.zeros(10))
+    kind(batch_size=10, **fields).check(posterior)
+    with pytest.raises(UsageError, match="11 different data a batch, but there are 10"):
+        kind(batch_size=11, **fields).check(posterior)
+    if not symmetric:
+        kind(batch_size=11).check(posterior)
+    with pytest.raises(UsageError, match="use first"):
+        kind(batch_size=5, control_variate="second").check(of_size(2001))
+    assert kind(batch_size=7).evaluations(posterior, {}) == 7
+    assert kind(batch_size=7, control_variate="second").evaluations(posterior, {"n_steps": 2.0}) == 42
+
+
+def test_an_exploration_leaves_at_least_one_step():
+    posterior = GaussianMean(np.zeros(100))
+    Sgld(schedule="cyclical", exploration=0.5, cycle=2).check(posterior)
+    Sgld().check(posterior)
+    with pytest.raises(UsageError, match="leaves none"):
+        Sgld(schedule="cyclical", exploration=0.75, cycle=2).check(posterior)
+
+
+# ---- growing batches -----------------------------------------------------------------------------
+
+
+def test_the_estimate_from_some_of_the_rows_is_its_formula():
+    d = np.array([0.5, -1.0, 2.0, 4.0, 0.0])
+    moments = Moments.nothing(jnp.float32).joined(jnp.asarray(d, jnp.float32), jnp.ones(5, bool))
+    found = grown_estimate(moments, jnp.asarray(0.25), jnp.asarray(2), scale=jnp.asarray(3.0), total=8)
+    centred = d - d.mean()
+    third = np.mean(centred**3) / np.mean(centred**2) ** 1.5
+    assert float(found.log_ratio) == pytest.approx(0.25 + 3 * d.mean(), rel=1e-5)
+    assert float(found.sigma2) == pytest.approx(9 / 5 * d.var(ddof=1) * 3 / 8, rel=1e-5)
+    assert float(found.skewness) == pytest.approx(third * (1 - 10 / 8) / (5 * 3 / 8) ** 0.5, rel=1e-4)
+    assert float(found.width) == 15
+    assert (float(found.seen), found.total, int(found.looks)) == (5.0, 8, 2)
+    broken = moments._replace(squares=jnp.asarray(jnp.nan), cubes=jnp.asarray(jnp.nan))
+    whole = grown_estimate(broken, jnp.zeros(()), jnp.asarray(2), scale=jnp.asarray(3.0), total=5)
+    assert (float(whole.sigma2), float(whole.skewness)) == (0.0, 0.0)
+    single = Moments.nothing(jnp.float32).joined(jnp.asarray([2.0]), jnp.ones(1, bool))
+    assert float(grown_estimate(single, ONE, jnp.asarray(1), scale=ONE, total=8).sigma2) == 0
+
+
+def test_a_test_on_all_rows_tells_the_density_of_what_it_keeps():
+    posterior = parabolas([0.3, 0.5, 1.0, 0.2], [1.0, -1.0, 0.5, 2.0], power=0.5)
+    sampler = MinibatchBarker(step_size=1.6, batch_size=50, preconditioner="identity")
+    state = sampler.init(posterior, jnp.asarray([0.4]), num_warmup=0, key=KEY)
+    step = jax.jit(jax.vmap(lambda key: sampler.step(posterior, state, key=key)))
+    states, told = step(jax.random.split(jax.random.key(1), 40))
+    known = np.asarray(jax.vmap(posterior.log_density)(states.position))
+    np.testing.assert_allclose(told["lp_estimate"], known, rtol=1e-4, atol=1e-5)
+    assert 0 < told["accepted"].mean() < 1
+    assert not told["grown"].any()
+    assert not told["diverging"].any()
+    assert (told["rows_seen"] == 4).all()
+    assert sampler.evaluations(posterior, {}) == 8
+    assert MinibatchBarker(control_variate="second").evaluations(posterior, {"rows_seen": 3.0}) == 12
+    broken = parabolas([0.3, float("nan")], [1.0, -1.0])
+    after, told = sampler.step(broken, state, key=KEY)
+    assert bool(told["diverging"])
+    assert not bool(told["accepted"])
+    assert (float(told["acceptance_rate"]), float(told["test_error"])) == (0.0, 0.0)
+    np.testing.assert_array_equal(after.position, state.position)
+
+
+def test_the_anchor_and_shape_of_a_growing_batch_move_before_the_last_window():
+    posterior = parabolas([3.0, 0.5], [1.0, 0.0])
+    sampler = MinibatchBarker(control_variate="second")
+    state = sampler.init(posterior, jnp.asarray([2.0]), num_warmup=9, key=KEY)
+    assert sampler.settle(posterior, state, final=True, key=KEY) is state
+    after = sampler.settle(posterior, state, final=False, key=KEY)
+    np.testing.assert_allclose(after.anchor.point, 3 / 4.5, rtol=1e-5)
+    assert float(after.preconditioner.count) == 1
+    assert MinibatchBarker().init(posterior, jnp.asarray([2.0]), num_warmup=0, key=KEY).anchor is None

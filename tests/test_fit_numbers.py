@@ -1,0 +1,354 @@
+"""What is trained, climbed or fitted before a draw: limits and constants, each at the number where it begins."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gaussian_mean import NormalPrior
+from parabolas import of_size, parabolas
+
+from bnnzoo.errors import UsageError
+from bnnzoo.posterior.layout import Block, Layout
+from bnnzoo.samplers import (
+    Bbb,
+    Dropout,
+    Laplace,
+    Rejection,
+    Swag,
+    _climb,
+    _curvature,
+    _local,
+    _proposal,
+    _training,
+    rejection,
+)
+
+ONE, KEY = jnp.ones(()), jax.random.key(0)
+
+# ---- training ------------------------------------------------------------------------------------
+
+
+def test_as_many_rows_as_there_are_are_all_of_them():
+    posterior = parabolas([1.0, 2.0, 3.0], [0.0] * 3)
+    for size in (3, 4):
+        np.testing.assert_array_equal(_training.batch(posterior, size, key=KEY)[0], [1.0, 2.0, 3.0])
+    assert _training.batch(posterior, 2, key=KEY)[0].shape == (2,)
+    assert Bbb(batch_size=2).warmup_evaluations(posterior, {}) == 2
+    assert Bbb(batch_size=9).warmup_evaluations(posterior, {}) == 3
+    assert Bbb().evaluations(posterior, {}) == 0
+
+
+def test_adam_without_warm_up_takes_one_step_and_none_that_is_no_number():
+    start = jnp.zeros(2)
+    adam = _training.Adam.start(start, 0)
+    assert float(adam.total) == 1
+    after, moved, finite = adam.descend(start, jnp.asarray([1.0, -1.0]), 0.1)
+    np.testing.assert_allclose(moved, [-0.1, 0.1], rtol=1e-4)
+    assert bool(finite)
+    _, still, _ = after.descend(moved, jnp.ones(2), 0.1)
+    np.testing.assert_allclose(still, moved, atol=1e-7)
+    same, kept, finite = _training.Adam.start(start, 10).descend(start, jnp.asarray([jnp.nan, 1.0]), 0.1)
+    assert not bool(finite)
+    np.testing.assert_array_equal(kept, start)
+    assert all(not np.any(leaf) for leaf in jax.tree.leaves(same.moments))
+    assert float(same.done) == 1
+
+
+def test_the_average_of_a_constant_rate_is_of_the_larger_half():
+    posterior = parabolas([1.0], [0.0])
+    for schedule, num_warmup, first in (("constant", 5, 2), ("constant", 6, 3), ("cosine", 16, 14), ("cosine", 17, 14)):
+        state = Bbb(schedule=schedule).init(posterior, jnp.zeros(1), num_warmup=num_warmup, key=KEY)
+        assert float(state.first) == first
+
+
+@pytest.mark.parametrize(("sampler", "name"), [(Laplace(), "mode_distance"), (Bbb(), "mean_distance")])
+def test_a_quarter_of_a_squared_deviation_a_parameter_is_near_enough(sampler, name):
+    posterior = of_size(2)
+    assert sampler.findings(posterior, {}) == ()
+    assert sampler.findings(posterior, {name: 0.5}) == ()
+    (found,) = sampler.findings(posterior, {name: 0.6})
+    assert (found.value, found.limit) == (0.3, 0.25)
+
+
+def test_the_factor_of_laplace_is_the_best_that_is_affordable(monkeypatch):
+    """Up to a thousand parameters whole; then by blocks, for at most 1e12 multiplications."""
+    made = {
+        "full": _curvature.Full(jnp.eye(1)),
+        "kronecker": _curvature.Kronecker(()),
+        "diagonal": _curvature.Diagonal(jnp.ones(1)),
+    }
+    for name, one in made.items():
+        monkeypatch.setattr(_curvature, name, lambda posterior, theta, kind, one=one: one)
+
+    def factor(dim: int, num_data: int, curvature: Any = "fisher", **fields: Any) -> str:
+        posterior = of_size(dim, num_data, shape=(dim // 100, 100) if dim % 100 == 0 else ())
+        found = Laplace(curvature=curvature, **fields)._factor(posterior, jnp.zeros(1))
+        return type(found).__name__.lower()
+
+    assert factor(1000, 10) == "full"
+    assert factor(1001, 10) == "kronecker"
+    assert factor(10_000, 500_000) == "kronecker"
+    assert factor(10_000, 500_001) == "diagonal"
+    assert factor(10_000, 10, "hessian") == "diagonal"
+    assert factor(10_000, 10, covariance="full") == "full"
+    layout = Layout((Block("weight", (3, 5), 0), Block("bias", (3,), 15), Block("scale", (), 18)))
+    assert _curvature.kronecker_work(layout, 7) == 7 * (15 * 8 + 3 * 4 + 1 * 2)
+    np.testing.assert_allclose(_curvature._floored(jnp.asarray([-3.0, 0.0, 1e-5, 4.0])), [4e-6, 4e-6, 1e-5, 4.0])
+
+
+def test_what_laplace_takes():
+    Laplace(covariance="full").check(of_size(5000))
+    with pytest.raises(UsageError, match="there are 5001"):
+        Laplace(covariance="full").check(of_size(5001))
+    Laplace(covariance="kronecker").check(of_size(5001))
+    Laplace(curvature="hessian", covariance="full").check(of_size(10))
+
+
+class _Scaled(eqx.Module):
+    """F = scale I."""
+
+    scale: float = 1.0
+
+    def draw(self, eps: Any) -> Any:
+        return self.scale * eps
+
+    def project(self, gradient: Any) -> Any:
+        return self.scale * gradient
+
+
+class Given(NormalPrior):
+    """A log density that is given, as the prior; one row says nothing."""
+
+    function: Any = eqx.field(static=True, default=None)
+
+    def log_prior(self, theta: Any) -> Any:
+        return self.function(theta)
+
+    def log_likelihood(self, theta: Any, batch: Any) -> Any:
+        return batch * 0.0 * theta[0]
+
+
+def given(function: Any) -> Any:
+    return Given(np.zeros(1, np.float32), function=function)
+
+
+def test_a_climb_is_ten_steps_of_conjugate_gradients():
+    curvature = np.linspace(1.0, 40.0, 30)
+    start = x = np.linspace(1.0, 2.0, 30)
+    residual = -curvature * x
+    direction = residual.copy()
+    for _ in range(10):
+        length = residual @ residual / (direction @ (curvature * direction))
+        x = x + length * direction
+        new = residual - length * curvature * direction
+        direction, residual = new + new @ new / (residual @ residual) * direction, new
+    posterior = given(lambda t: -jnp.sum(jnp.asarray(curvature, jnp.float32) * t**2) / 2)
+    found = _climb.climbed(posterior, jnp.asarray(start, jnp.float32), _Scaled())
+    np.testing.assert_allclose(found, x, atol=1e-4)
+    assert np.abs(x).max() > 1e-3
+
+
+def test_a_climb_begins_where_a_parameter_is_a_hundredth_of_a_deviation_off():
+    posterior = given(lambda t: -jnp.sum(t**2) / 2)
+    for off, moves in ((0.0098, False), (0.0102, True)):
+        start = jnp.full(3, off)
+        assert bool(jnp.any(_climb.climbed(posterior, start, _Scaled()) != start)) == moves
+
+
+def test_the_length_of_a_step_of_the_climb(monkeypatch):
+    """The parabola's top, or as small a share as rises by a quarter of what the slope promises; or one slope."""
+    monkeypatch.setattr(_climb, "_STEPS", 1)
+    hill = given(lambda t: -jnp.sum(jnp.logaddexp(t, -t)))
+    for place, halvings in ((0.5, 0), (2.6, 4), (2.89, 5), (3.0, 5)):
+        found = float(_climb.climbed(hill, jnp.asarray([place]), _Scaled())[0])
+        assert found == pytest.approx(place - np.cosh(place) ** 2 / 2**halvings * np.tanh(place), abs=1e-3)
+    double = given(lambda t: jnp.sum(t**2 / 2 - t**4 / 4))
+    found = float(_climb.climbed(double, jnp.asarray([0.1]), _Scaled())[0])
+    assert found == pytest.approx(0.1 + 0.099, rel=1e-4)
+    found = float(_climb.climbed(double, jnp.asarray([0.1]), _Scaled(2.0))[0])
+    assert found == pytest.approx(0.1 + 4 * 0.099, rel=1e-4)
+
+
+def test_a_step_of_the_climb_that_is_uphill_at_no_share_is_not_made():
+    """A pointed mode: from 0.1 the share would be 2^-10; from 0.2 it is the one before."""
+    kink = given(lambda t: -100 * jnp.sum(jnp.abs(t)) - jnp.sum(t**2) / 2)
+    assert float(_climb.climbed(kink, jnp.asarray([0.1]), _Scaled())[0]) == pytest.approx(0.1)
+    assert abs(float(_climb.climbed(kink, jnp.asarray([0.2]), _Scaled())[0])) < 0.01
+
+
+def test_a_snapshot_is_due_at_every_interval_of_the_second_half():
+    posterior = parabolas([1.0] * 4, [0.5] * 4)
+    sampler = Swag(interval=2, rank=2)
+    state = sampler.init(posterior, jnp.asarray([0.4]), num_warmup=9, key=KEY)
+    assert float(state.first) == 4
+    taken = []
+    for i in range(9):
+        state, _ = sampler.warmup_step(posterior, state, key=jax.random.key(i))
+        taken.append(int(state.snapshots))
+    assert taken == [0, 0, 0, 0, 0, 1, 1, 2, 2]
+
+
+def test_every_share_of_a_batch_has_a_mask_of_its_own():
+    posterior = parabolas([1.0] * 4, [0.5] * 4)
+    sampler = Dropout(batch_size=8, masks=4)
+    state = sampler.init(posterior, jnp.asarray([0.4]), num_warmup=9, key=KEY)
+    asked: list[int] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_training, "batch", lambda p, size, *, key: asked.append(size) or p.all_rows())
+        patch.setattr(Dropout, "_drop", lambda self, layout, point, *, key: point)
+        _, told = sampler.warmup_step(posterior, state, key=KEY)
+    assert asked == [2]
+    assert float(told["lp_estimate"]) == pytest.approx(float(posterior.log_density(state.point)), rel=1e-5)
+
+
+def test_local_noise_of_a_layer_without_inputs_is_that_of_its_bias():
+    layers = [eqx.nn.Linear(2, 1, use_bias=bias, key=KEY) for bias in (True, False)]
+    for layer, known in zip(layers, (0.3, 0.0), strict=True):
+        wide = jax.tree.map(lambda leaf: jnp.full_like(leaf, 0.3), layer)
+        noise = _local._Dense(layer, wide, KEY)(jnp.zeros(2)) - layer(jnp.zeros(2))
+        assert float(noise[0]) == pytest.approx(known * float(jax.random.normal(KEY, (1,))[0]), abs=1e-6)
+    slope = jax.grad(lambda x: _local._Dense(layers[1], layers[1], KEY)(x)[0])(jnp.zeros(2))
+    assert np.isfinite(slope).all()
+
+
+# ---- independent draws ---------------------------------------------------------------------------
+
+
+def test_a_gaussian_is_fitted_to_at_most_five_hundred_parameters():
+    for name in ("gaussian", "laplace"):
+        _proposal.check(name, of_size(500), "importance")
+        with pytest.raises(UsageError, match="there are 501"):
+            _proposal.check(name, of_size(501), "importance")
+
+
+def test_the_fit_at_a_mode_is_never_wider_than_the_prior():
+    posterior = parabolas([3.0, -3.9], [1.0, 0.0], dim=2)
+    found = _proposal.laplace(posterior, jnp.asarray([0.4, 0.6]))
+    np.testing.assert_allclose(found.mean, [30.0] * 2, rtol=1e-2)
+    np.testing.assert_allclose(found.factor, np.eye(2), atol=1e-3)
+    right = parabolas([3.0], [1.0], dim=2)
+    found = _proposal.fitted("laplace", right, jnp.zeros(2), scale=1.5, pilot=100, key=KEY)
+    assert found is not None
+    np.testing.assert_allclose(found.mean, [0.75] * 2, rtol=1e-4)
+    np.testing.assert_allclose(found.factor, 1.5 * np.eye(2) / 2, atol=1e-4)
+    np.testing.assert_allclose(
+        found.log_prob(jnp.asarray([1.5, 0.75])), -0.5 - 2 * np.log(0.75) - np.log(2 * np.pi), rtol=1e-4
+    )
+
+
+def test_a_climb_takes_the_best_of_its_strides(monkeypatch):
+    """One of Newton's steps: too short for the quartic, too long for the hill, turned round where it bends upwards."""
+    monkeypatch.setattr(_proposal, "_ASCENT", 1)
+
+    def climbed(function: Any, place: float) -> float:
+        return float(_proposal.climbed(function, jnp.asarray([place]))[0])
+
+    assert climbed(lambda t: -jnp.sum(t**4), 3.0) == pytest.approx(3 - 2 * 1.0, rel=1e-4)
+    assert climbed(lambda t: -jnp.sum(t**2), 3.0) == pytest.approx(0.0, abs=1e-5)
+    assert climbed(lambda t: -jnp.sum(jnp.logaddexp(t, -t)), 3.0) == pytest.approx(
+        3 - np.cosh(3) ** 2 / 32 * np.tanh(3), abs=1e-3
+    )
+    assert climbed(lambda t: jnp.sum(t**2 / 2 - t**4 / 4), 0.1) == pytest.approx(0.1 + 2 * 0.099 / 0.97, rel=1e-4)
+
+
+def test_the_pilot_is_a_langevin_chain_whose_later_half_counts(monkeypatch):
+    """Step by step, with noise of ones, a target of N(0, I) and every proposal taken with a given rate."""
+    dim, steps, eta = 8, 6, 1.65**2 / 4
+    ratios: list[float] = []
+
+    def taken(log_ratio: Any, *, key: Any) -> Any:
+        jax.debug.callback(lambda value: ratios.append(float(value)), log_ratio, ordered=True)
+        return jnp.asarray(True), jnp.asarray(0.674), jnp.asarray(False)
+
+    monkeypatch.setattr(_proposal, "metropolis", taken)
+    monkeypatch.setattr(_proposal, "standard_normal", lambda like, *, key: jnp.ones_like(like))
+    posterior = parabolas([0.0], [0.0], dim=dim)
+    start = _proposal.Gaussian(jnp.zeros(dim), jnp.eye(dim))
+    found = _proposal._moments(posterior, start, steps, key=KEY)
+    z, kept, known = 0.0, [], []
+    for i in range(steps):
+        proposed = z - eta * z + (2 * eta) ** 0.5
+        back = 1 - (eta / 2) ** 0.5 * (z + proposed)
+        known.append(dim * (z**2 / 2 - proposed**2 / 2 + (1 - back**2) / 2))
+        z = proposed
+        if i < steps // 2:
+            eta *= np.exp(0.1 / (i + 1) ** 0.5)
+        else:
+            kept.append(z)
+    jax.effects_barrier()
+    np.testing.assert_allclose(ratios, known, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(found.mean, [np.mean(kept)] * dim, rtol=1e-4)
+    scatter = len(kept) * np.var(kept) * np.ones((dim, dim)) + 10 * dim * np.eye(dim)
+    np.testing.assert_allclose(found.factor @ found.factor.T, scatter / (len(kept) + 10 * dim), rtol=1e-3, atol=1e-5)
+
+
+class Wide(eqx.Module):
+    """N(0, 4)."""
+
+    def sample(self, key: Any) -> Any:
+        return 2 * jax.random.normal(key, (1,))
+
+    def log_prob(self, value: Any) -> Any:
+        return -jnp.sum(value**2) / 8 - jnp.log(2.0) - jnp.log(2 * jnp.pi) / 2
+
+
+def test_a_bound_that_was_searched_for_is_a_hundredth_above_what_was_found():
+    posterior = parabolas([3.0], [1.0])
+    state = Rejection(proposal=Wide()).init(posterior, jnp.zeros(1), num_warmup=0, key=KEY)
+    grid = np.linspace(-1, 3, 100_001)
+    ratio = -3 * (grid - 1) ** 2 / 2 - grid**2 / 2 + grid**2 / 8 + np.log(2) + np.log(2 * np.pi) / 2
+    assert float(state.log_bound) == pytest.approx(ratio.max() + 0.01, abs=2e-4)
+    stated = Rejection(proposal=Wide(), log_bound=3.0).init(posterior, jnp.zeros(1), num_warmup=0, key=KEY)
+    assert float(stated.log_bound) == 3
+    assert float(stated.excess) == -np.inf
+
+
+def test_an_excess_within_rounding_ends_no_run():
+    sampler = Rejection(max_proposals=50)
+
+    def said(excess: float, accepted: float = 1.0) -> str:
+        stats = {"log_excess": [[-1.0, excess]], "log_bound": [[1.0, 2.0]], "accepted": [[1.0, accepted]]}
+        return sampler.failure({name: np.array(value) for name, value in stats.items()})
+
+    assert said(1e-3) == ""
+    assert "was 0.0015 nats above the bound, log k = 2:" in said(0.0015)
+    assert "state --sampler.log-bound 2.0115 or" in said(0.0015)
+    assert said(-1.0, 0.9) == said(-1.0, 0.0)
+    assert said(-1.0, 0.0).startswith("chain 0: none of 50 proposals")
+    assert said(-1.0, float("nan")).startswith("chain 0: none of 50")
+
+
+def test_twenty_acceptances_must_be_promised(monkeypatch):
+    asked: list[int] = []
+
+    def check(num_data: int, log10: float, **fields: Any) -> None:
+        def pilot(sampler: Any, posterior: Any, count: int, key: Any) -> float:
+            asked.append(count)
+            return log10 * math.log(10)
+
+        monkeypatch.setattr(rejection, "_bounds", lambda posterior: 0.0)
+        monkeypatch.setattr(rejection, "_pilot", pilot)
+        monkeypatch.setattr(_proposal, "check", lambda *given: None)
+        Rejection(**fields).check(of_size(2, num_data))
+
+    check(10, math.log10(20.001e-6))
+    with pytest.raises(UsageError, match=r"with probability 2\.0e-05 \(estimated from 16384\)"):
+        check(10, math.log10(19.999e-6))
+    check(10, math.log10(0.0201), max_proposals=1000)
+    for log10, told in ((-29.5, "3.2e-30"), (-30.5, "1e-3[01]"), (-999.0, "1e-999"), (-1001.0, "0")):
+        with pytest.raises(UsageError, match=f"with probability {told} "):
+            check(10, log10)
+    asked.clear()
+    for num_data in (256, 257, 1000, 65_536, 10**6):
+        check(num_data, 0.0)
+    assert asked == [16384, 2**22 // 257, 4194, 64, 64]
+    with pytest.raises(UsageError, match="or a narrower prior"):
+        check(10, -9.0)
+    with pytest.raises(UsageError, match=r"or another --sampler\.proposal-scale"):
+        check(10, -9.0, proposal="laplace")

@@ -1,0 +1,305 @@
+"""What every sampler has, and kernels on all data: constants and limits, each at the number where it begins."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gaussian_mean import GaussianMean
+from numpyro.infer.hmc import HMC
+from parabolas import Flat, Parabolas, of_size, parabolas
+
+from bnnzoo.errors import UsageError
+from bnnzoo.posterior.layout import Block, Layout
+from bnnzoo.samplers import (
+    Gibbs,
+    Hmc,
+    Mclmc,
+    Nuts,
+    RandomWalk,
+    Rejection,
+    Sgld,
+    Swag,
+    _conjugate,
+    _numpyro,
+    gibbs,
+    kernel,
+    mclmc,
+    nuts,
+)
+from bnnzoo.samplers.metric import Metric
+
+ONE, KEY = jnp.ones(()), jax.random.key(0)
+
+# ---- what every sampler has ----------------------------------------------------------------------
+
+
+def test_what_a_sampler_is_that_says_nothing_of_itself():
+    posterior = GaussianMean(np.zeros(10))
+    sampler: Any = RandomWalk(target_acceptance=0.4)
+    np.testing.assert_allclose(sampler.headroom({"acceptance_rate": jnp.asarray(0.6)}), [0.5], rtol=1e-5)
+    assert sampler.headroom({}).shape == (0,)
+    assert Sgld().headroom({"acceptance_rate": ONE}).shape == (0,)
+    assert sampler.evaluations(posterior, {}) == 10
+    assert sampler.evaluations(posterior, {"n_steps": 3.0}) == sampler.warmup_evaluations(posterior, {"n_steps": 3.0})
+    assert sampler.evaluations(posterior, {"n_steps": 3.0}) == 30
+    assert (sampler.gradients, sampler.guarded, sampler.within(9.0)) == (1, False, sampler)
+    np.testing.assert_array_equal(sampler.moved({"accepted": np.array([[0.0, 0.25, 1.0]])}), [[False, True, True]])
+    assert sampler.moved({}) is None
+    assert sampler.smaller_steps == "use a smaller --sampler.step-size"
+    assert Swag().smaller_steps == "use a smaller --sampler.learning-rate"
+    assert Rejection().smaller_steps == "use --precision float64, or another sampler"
+
+
+def test_a_ratio_is_accepted_with_its_own_probability(monkeypatch):
+    for log_ratio in (-0.5, -40.0, 0.3):
+        rate = float(kernel.metropolis(jnp.asarray(log_ratio), key=KEY)[1])
+        assert rate == pytest.approx(math.exp(min(log_ratio, 0.0)), rel=1e-5)
+    word = jnp.zeros(())
+    monkeypatch.setattr(jax.random, "uniform", lambda key, dtype: word)
+    assert not bool(kernel.metropolis(jnp.asarray(-jnp.inf), key=KEY)[0])
+    assert bool(kernel.metropolis(jnp.asarray(-40.0), key=KEY)[0])
+
+
+# ---- microcanonical ------------------------------------------------------------------------------
+
+
+def test_the_direction_forgets_as_its_length_says():
+    """Without a gradient it is turned by nothing but the noise of half an angle's memory."""
+    posterior, theta = Flat(np.zeros(2, np.float32)), jnp.zeros(4)
+    for step_size, length in ((0.5, 1.0), (0.5, 3.0), (2.0, 1.0)):
+        sampler = Mclmc(step_size=step_size, length=length)
+        state = sampler.init(posterior, theta, num_warmup=0, key=jax.random.key(1))
+        new, _ = sampler.step(posterior, state, key=jax.random.key(2))
+        noise = jax.random.normal(jax.random.split(jax.random.key(2))[0], (4,))
+        strength = np.sqrt(np.expm1(2 * step_size / (length * 2)) / 4)
+        known = np.asarray(state.direction) + strength * np.asarray(noise)
+        known /= np.linalg.norm(known)
+        np.testing.assert_allclose(new.direction, known, atol=1e-5)
+        np.testing.assert_allclose(new.position, step_size * known, atol=1e-5)
+
+
+def test_a_step_is_taken_up_to_a_thousand_times_the_energy_that_is_wanted():
+    posterior, theta = parabolas([3.0], [1.0], dim=3), jnp.asarray([1.0, 2.0, -1.0])
+    state = Mclmc(step_size=0.4).init(posterior, theta, num_warmup=0, key=KEY)
+    _, free = Mclmc(energy_variance=1e6).step(posterior, state, key=jax.random.key(1))
+    error = float(free["energy_error"])
+    assert abs(error) > 1e-3
+    for times, diverges in ((1.02, False), (0.98, True)):
+        sampler = Mclmc(energy_variance=times * error**2 / 3000)
+        _, told = sampler.step(posterior, state, key=jax.random.key(1))
+        assert bool(told["diverging"]) == diverges
+        assert float(told["energy_error"]) == pytest.approx(0.0 if diverges else error, rel=1e-5)
+
+
+class Told(Mclmc):
+    """Steps whose errors are told, and that go nowhere."""
+
+    error: Any = np.float32(0)
+    failed: Any = np.bool_(False)
+
+    def step(self, posterior: Any, state: Any, *, key: Any) -> Any:
+        return state, {"energy_error": jnp.asarray(self.error), "diverging": jnp.asarray(self.failed)}
+
+
+def _adapted(error: float, weight: float, excess: float, *, failed: bool = False) -> tuple[float, float, float]:
+    posterior = parabolas([1.0], [0.0], dim=2)
+    sampler = Told(step_size=0.5, energy_variance=0.01, error=np.float32(error), failed=np.bool_(failed))
+    state = sampler.init(posterior, jnp.ones(2), num_warmup=9, key=KEY)
+    state = kernel.replace(state, weight=jnp.asarray(weight), excess=jnp.asarray(excess))
+    new, _ = sampler.warmup_step(posterior, state, key=KEY)
+    assert float(new.metric.count) == 1
+    return float(new.step_size), float(new.weight), float(new.excess)
+
+
+@pytest.mark.parametrize(("error", "weight", "excess"), [(0.1, 0.0, 0.0), (0.3, 2.0, 40.0), (0.05, 1.0, 200.0)])
+def test_the_step_size_follows_the_weighted_mean_of_the_excess(error, weight, excess):
+    xi = error**2 / (2 * 0.01) + 1e-8
+    now = np.exp(-((np.log(xi) / 9) ** 2) / 2)
+    memory = 149 / 151
+    weight, excess = memory * weight, memory * excess
+    weight, excess = weight + now, excess + now * xi / 0.5**6
+    found = _adapted(error, weight=(weight - now) / memory, excess=(excess - now * xi / 0.5**6) / memory)
+    np.testing.assert_allclose(found, [(excess / weight) ** (-1 / 6), weight, excess], rtol=1e-4)
+
+
+def test_the_step_size_at_most_doubles_or_halves_and_falls_by_a_fifth_after_a_failure():
+    assert _adapted(1e-6, 0.0, 0.0)[0] == pytest.approx(1.0)
+    assert _adapted(50.0, 0.0, 0.0)[0] == pytest.approx(0.25)
+    np.testing.assert_allclose(_adapted(0.0, 3.0, 40.0, failed=True), [0.4, 0.0, 0.0], rtol=1e-6)
+    # An error of nothing at all counts as 1e-8 of what is wanted.
+    now = np.exp(-((np.log(1e-8) / 9) ** 2) / 2)
+    assert _adapted(0.0, 0.0, 0.0)[1] == pytest.approx(now, rel=1e-3)
+
+
+def test_a_window_begins_with_what_the_last_one_learned_alone():
+    posterior = parabolas([1.0], [0.0], dim=2)
+    sampler = Mclmc()
+    state = sampler.init(posterior, jnp.ones(2), num_warmup=9, key=KEY)
+    metric = Metric(jnp.ones(2), jnp.asarray(95.0), jnp.zeros(2), jnp.asarray([95.0, 380.0]))
+    state = kernel.replace(state, metric=metric, weight=jnp.asarray(3.0), excess=jnp.asarray(4.0))
+    assert sampler.settle(posterior, state, final=True, key=KEY) is state
+    after = sampler.settle(posterior, state, final=False, key=KEY)
+    np.testing.assert_allclose(after.metric.inverse_mass, [0.95 + 5e-5, 3.8 + 5e-5], rtol=1e-5)
+    assert (float(after.weight), float(after.excess)) == (0.0, 0.0)
+    mclmc.check_dim(of_size(2))
+    with pytest.raises(UsageError, match="at least 2"):
+        mclmc.check_dim(of_size(1))
+
+
+# ---- Gibbs and the kernels of NumPyro ------------------------------------------------------------
+
+
+def blocks_of(*sizes: tuple[str, int]) -> Layout:
+    blocks: list[Block] = []
+    for name, size in sizes:
+        blocks.append(Block(name, (size,), blocks[-1].stop if blocks else 0))
+    return Layout(tuple(blocks))
+
+
+def _three() -> Parabolas:
+    layout = blocks_of(("a_weight", 2), ("a_bias", 1), ("b_weight", 2))
+    return Parabolas((np.ones(3, np.float32), np.zeros(3, np.float32)), layout=layout)
+
+
+def test_what_moves_together_in_a_sweep():
+    posterior = _three()
+    for blocks, known in (("layer", [0, 0, 0, 1, 1]), ("array", [0, 0, 1, 2, 2]), ("coordinate", [0, 1, 2, 3, 4])):
+        sampler = Gibbs(blocks=blocks, step_size=0.25)
+        np.testing.assert_array_equal(sampler.members(posterior), known)
+        assert sampler.evaluations(posterior, {}) == 3 * (known[-1] + 1)
+        state = sampler.init(posterior, jnp.zeros(5), num_warmup=0, key=KEY)
+        np.testing.assert_allclose(state.scales, [0.25] * (known[-1] + 1))
+
+
+def test_each_block_adapts_to_its_own_acceptance():
+    posterior = _three()
+    sampler = Gibbs(step_size=0.8, target_acceptance=0.4)
+    state = sampler.init(posterior, 0.3 * jnp.ones(5), num_warmup=9, key=KEY)
+    for count in (1, 2, 3):
+        rates = np.asarray(sampler._sweep(posterior, state, key=jax.random.key(count))[2], float)
+        after, told = sampler.warmup_step(posterior, state, key=jax.random.key(count))
+        known = np.asarray(state.scales) * np.exp(count**-0.6 * (rates - 0.4))
+        np.testing.assert_allclose(after.scales, known, rtol=1e-4)
+        assert float(after.count) == count
+        assert float(told["acceptance_rate"]) == pytest.approx(rates.mean(), rel=1e-4)
+        assert float(told["step_size"]) == pytest.approx(float(np.mean(state.scales)), rel=1e-5)
+        assert float(told["lp"]) == pytest.approx(float(posterior.log_density(after.position)), rel=1e-4)
+        state = after
+    assert rates[0] != rates[1]
+
+
+def test_a_sweep_is_accepted_where_one_block_is():
+    posterior = _three()
+    sampler = Gibbs(step_size=0.8)
+    state = sampler.init(posterior, 0.3 * jnp.ones(5), num_warmup=9, key=KEY)
+    state = eqx.tree_at(lambda s: s.scales, state, jnp.asarray([1e-6, 1e6]))
+    after, told = sampler.step(posterior, state, key=jax.random.key(1))
+    assert bool(told["accepted"])
+    assert not bool(told["diverging"])
+    np.testing.assert_array_equal(after.position[3:], state.position[3:])
+
+
+def test_a_draw_from_a_conditional_that_is_no_number_is_not_made(monkeypatch):
+    posterior = _three()
+    sampler = Gibbs(conditionals="conjugate", step_size=1e-6)
+    known = _conjugate.Conjugate(slice(3, 5), slice(0, 0))
+    monkeypatch.setattr(gibbs, "conjugate", lambda posterior: known)
+    state = sampler.init(posterior, 0.3 * jnp.ones(5), num_warmup=0, key=KEY)
+    np.testing.assert_array_equal(sampler.members(posterior), [0, 0, 0, -1, -1])
+    for drawn, rate, broken in ((7.0, 1.0, False), (jnp.nan, 0.5, True)):
+        monkeypatch.setattr(gibbs, "draw_layer", lambda p, s, t, *, key, drawn=drawn: t.at[s].set(drawn))
+        after, told = sampler.step(posterior, state, key=jax.random.key(1))
+        assert bool(told["diverging"]) == broken
+        assert float(told["acceptance_rate"]) == pytest.approx(rate, abs=1e-4)
+        np.testing.assert_allclose(after.position[3:], 0.3 if broken else 7.0, rtol=1e-5)
+        assert np.isfinite(after.position).all()
+    assert sampler.evaluations(posterior, {}) == 3 * (1 + 2 + 1)
+    known = _conjugate.Conjugate(slice(0, 0), slice(3, 5))
+    assert sampler.evaluations(posterior, {}) == 3 * (1 + 1 + 1)
+    known = _conjugate.Conjugate(slice(0, 3), slice(3, 5))
+    assert sampler.evaluations(posterior, {}) == 3 * (0 + 3 + 1)
+    known = _conjugate.Conjugate(slice(0, 0), slice(3, 5))
+    sampler.check(of_size(5, num_data=2, power=0.51))
+    with pytest.raises(UsageError, match="too little"):
+        sampler.check(of_size(5, num_data=2, power=0.5))
+
+
+class Adapted(eqx.Module):
+    step_size: Any
+
+    def _replace(self, **values: Any) -> Any:
+        return kernel.replace(self, **values)
+
+
+class Inner(eqx.Module):
+    """As much of NumPyro's state as the step looks at."""
+
+    z: Any
+    i: Any
+    rng_key: Any
+    adapt_state: Adapted
+    potential_energy: Any
+    accept_prob: Any
+    diverging: Any
+    num_steps: Any
+    energy: Any
+
+    def _replace(self, **values: Any) -> Any:
+        return kernel.replace(self, **values)
+
+
+class Doubling(HMC):
+    """A kernel that doubles its step size, and tells the one that it was given as its energy."""
+
+    def __init__(self) -> None:
+        super().__init__(potential_fn=jnp.sum)
+
+    def init(self, *given: Any) -> Any:
+        return given[2]
+
+    def sample(self, old: Any, *rest: Any) -> Any:
+        eta = old.adapt_state.step_size
+        return old._replace(adapt_state=Adapted(2 * eta), energy=eta, i=old.i + 1)
+
+
+def test_a_trajectory_has_a_step_size_near_its_own_and_tells_it_without_the_jitter():
+    def inner(i: int) -> Any:
+        return Inner(jnp.zeros(2), jnp.asarray(i), jax.random.key(7), Adapted(0.5 * ONE), 3.0 * ONE, *[ONE] * 4)
+
+    def stepped(key: Any, i: int, **more: Any) -> Any:
+        state = _numpyro.HamiltonianState(inner(i), 10)
+        return _numpyro.step(Doubling(), state, key=key, **more)
+
+    for i, adapting in ((9, True), (10, False)):
+        state, told = stepped(KEY, i)
+        assert float(told["energy"]) == 0.5
+        assert float(told["step_size"]) == (1.0 if adapting else 0.5)
+        assert float(state.inner.adapt_state.step_size) == float(told["step_size"])
+        assert float(told["lp"]) == -3
+        assert (jax.random.key_data(state.inner.rng_key) == jax.random.key_data(jax.random.key(7))).all()
+    keys = jax.random.split(jax.random.key(1), 400)
+    used = jax.vmap(lambda key: stepped(key, 10, jitter=0.2)[1]["energy"])(keys)
+    assert 0.8 <= float(used.min()) / 0.5 < 0.81
+    assert 1.19 < float(used.max()) / 0.5 <= 1.2
+    assert float(stepped(KEY, 10, jitter=0.2)[1]["step_size"]) == 0.5
+
+
+def test_trees_are_as_deep_as_gradients_allow(monkeypatch):
+    assert Hmc(num_steps=7).gradients == 7
+    assert Nuts(max_tree_depth=3).gradients == 7
+    for gradients, depth in ((1023, 10), (1022, 9), (31, 5), (30, 4), (1, 4), (10**9, 10)):
+        assert Nuts(max_tree_depth=10).within(float(gradients)).max_tree_depth == depth
+    assert Nuts(max_tree_depth=3).within(1.0).max_tree_depth == 3
+    sampler, posterior, state = Nuts(), parabolas([1.0], [0.0]), _numpyro.HamiltonianState(None, 10)
+    for steps, depth in ((1, 1), (3, 2), (4, 3), (7, 3), (8, 4)):
+        told = {"n_steps": jnp.asarray(steps), "lp": ONE}
+        monkeypatch.setattr(nuts._numpyro, "step", lambda *a, told=told, **k: (state, told))
+        found = sampler.step(posterior, state, key=KEY)[1]
+        assert float(found["tree_depth"]) == depth
+    assert Hmc().headroom({"acceptance_rate": ONE}).shape == Gibbs().headroom({"acceptance_rate": ONE}).shape == (0,)
