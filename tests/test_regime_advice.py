@@ -100,6 +100,8 @@ def test_a_window_of_warm_up_weighs_its_steps_by_their_number():
     assert float(seen.sigma2) == pytest.approx((1 + 2 * 4 + 3 * 10 + 4 * 10) / 10)
     assert float(seen.acceptance) == pytest.approx((2 + 3) / 10)
     assert float(seen.skew_bias) == pytest.approx(0.5)
+    told = {"sigma2": jnp.asarray(1.0), "acceptance_rate": jnp.asarray(0.0), "skew_bias": jnp.asarray(jnp.nan)}
+    assert float(seen.with_step(told, jnp.asarray(10.0)).skew_bias) == pytest.approx(0.5 * (1 - 2 / 6))
 
 
 def test_sizes_at_the_start_fit_into_the_data():

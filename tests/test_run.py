@@ -27,6 +27,7 @@ from bnnzoo.samplers import AbstractSampler, Mala, Penalty, RandomWalk, Sgld
 from bnnzoo.sampling import carry
 from bnnzoo.sampling.loop import Carry, Keys, carry_template, chunks
 from bnnzoo.sampling.placement import Placement, host_devices, place
+from bnnzoo.sampling.processes import Processes
 from bnnzoo.sampling.stuck import STUCK_STEPS
 from bnnzoo.sampling.warmup import windows
 from bnnzoo.sampling.worker import worker
@@ -620,3 +621,11 @@ def test_a_cache_that_has_grown_too_large_loses_its_oldest_programs(tmp_path, mo
     backend._bound(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["new"]
     backend._bound(tmp_path / "nowhere")
+
+
+def test_a_run_that_ends_in_warm_up_draws_nothing(monkeypatch):
+    """Of several processes the others hear from the first that there is no further chunk: also before the draws."""
+    counts = iter([4, 0])
+    monkeypatch.setattr(Processes, "meet", lambda self, count, *, leaving=0: next(counts))
+    found = tiny.run("random-walk")
+    assert [(chunk.phase, chunk.next_step) for chunk in found] == [("warm-up", 4)]

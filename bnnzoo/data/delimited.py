@@ -119,8 +119,6 @@ class DelimitedTable:
                 f"{self.where}: the header is one column, {names[0]!r}; separate columns by a "
                 f"{'comma' if self._delimiter == ',' else 'tab'}"
             )
-        if names[0].startswith("#") and len(names) != self._fields_of_next(consumed):
-            raise UsageError(f"{self.where}: the first line is a remark; leave such lines out, the header is the first")
         if len(names) == 1 and len(names[0].split()) > 1 and self._one_is_several(names[0], consumed):
             raise UsageError(
                 f"{self.where}: the header is one column, {names[0]!r}, and the rows have spaces too; separate columns "
@@ -128,6 +126,8 @@ class DelimitedTable:
             )
         if not any(names):
             raise UsageError(f"{self.where}: the first line is empty; the header with the column names belongs there")
+        if names[0].startswith("#") and len(names) != self._fields_of_next(consumed):
+            raise UsageError(f"{self.where}: the first line is a remark; leave such lines out, the header is the first")
         return names, consumed
 
     def _fields_of_next(self, start: int) -> int:

@@ -76,8 +76,8 @@ def picture(runs: Runs, name: str, **options: Any) -> Picture:
     """
     _check_name(name, name, runs)
     together = len(runs) > 1 or name not in PICTURES
-    make = TOGETHER[name] if together else PICTURES[name].make
-    known = [option for option in inspect.signature(make).parameters if option not in ("run", "runs")]
+    # One band takes the options of several.
+    _, *known = inspect.signature(TOGETHER[name] if together or name == "band" else PICTURES[name].make).parameters
     if odd := sorted(set(options) - set(known)):
         raise UsageError(f"{name}: no option {odd[0]}; {did_you_mean(odd[0], known)}")
     return TOGETHER[name](runs, **options) if together else PICTURES[name].make(*runs.values(), **options)

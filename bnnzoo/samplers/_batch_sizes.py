@@ -49,11 +49,13 @@ class Seen(eqx.Module):
             return old + (new - old) * weight
 
         sigma2 = jnp.minimum(jnp.nan_to_num(stats["sigma2"], nan=jnp.inf), largest_sigma2)
+        # A step that was not finite was rejected: by its chance to be accepted its skewness weighs nothing.
+        skew_bias = jnp.where(jnp.isfinite(stats["skew_bias"]), stats["skew_bias"], 0.0)
         return Seen(
             count,
             mean(self.sigma2, sigma2),
             mean(self.acceptance, stats["acceptance_rate"]),
-            mean(self.skew_bias, stats["skew_bias"]),
+            mean(self.skew_bias, skew_bias),
         )
 
 

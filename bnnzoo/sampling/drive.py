@@ -137,14 +137,14 @@ class _Driver:
             rate = float(chunk.stats["acceptance_rate"].mean()) if "acceptance_rate" in chunk.stats else float("nan")
             where = (self.done, self._expected()) if sampling else (chunk.next_step, recipe.warmup)
             tell(Progress(chunk.phase, *where, acceptance=rate))
-            number = stop() if stop else 0
-            if number and self.done < recipe.draws:
-                raise InterruptedRunError("", number)
             # The end of warm-up is kept for good: from there all draws can be made again, should parts be damaged.
             warmed = not sampling and chunk.next_step == recipe.warmup
             if warmed or time.monotonic() - last_saved >= recipe.checkpoint_every:
                 self._checkpoint(chunk, keep=warmed)
                 last_saved = time.monotonic()
+            number = stop() if stop else 0
+            if number and self.done < recipe.draws:
+                raise InterruptedRunError("", number)
             if sampling and (why := self._enough()):
                 self.ended = why
                 break

@@ -139,8 +139,10 @@ def chunks(
         else:
             carry, step = placement.put(resume[0], 0), resume[1]
     if step < num_warmup:
-        setup, carry = yield from _warm_up(plan, setup, carry, step)
-        step = num_warmup
+        warmed = yield from _warm_up(plan, setup, carry, step)
+        if warmed is None:
+            return
+        (setup, carry), step = warmed, num_warmup
     yield from _sample(plan, setup, carry, step)
 
 
@@ -173,8 +175,8 @@ class _Plan(NamedTuple):
         return Work(setup, carry, self.chain_keys, start, count, self.thin, "sampling", True)
 
 
-def _warm_up(plan: _Plan, setup: Setup, carry: Carry, step: int) -> Generator[Chunk, None, tuple[Setup, Carry]]:
-    """Chunks that end where windows do; what is tuned between them comes back."""
+def _warm_up(plan: _Plan, setup: Setup, carry: Carry, step: int) -> Generator[Chunk, None, tuple[Setup, Carry] | None]:
+    """Chunks that end where windows do; what is tuned between them comes back, or None where the processes stop."""
     seconds, last, processes = plan.seconds, plan.num_warmup, setup.placement.processes
     constraints = setup.constraints(carry.states, last)
     rows = Rows.of(setup, carry, "warm-up", keep=plan.keep_warmup, thin=1, most_draws=plan.most_draws)
@@ -189,7 +191,7 @@ def _warm_up(plan: _Plan, setup: Setup, carry: Carry, step: int) -> Generator[Ch
         # become another one (`tune`). Where windows end is a matter of the number of steps alone, never of the clock.
         end = next(end for end in windows(last) if end > step)
         if not (count := processes.meet(pace.next(end - step), leaving=plan.leaving())):
-            return setup, carry
+            return None
         carry, buffer = advance(plan.warming(setup, carry, start=step, count=count), buffer)
         draws, stats = processes.everyones(rows.fetch(buffer, count))
         pace.took(count)

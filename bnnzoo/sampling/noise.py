@@ -56,7 +56,8 @@ def chosen(problem: Problem, *, tell: Observer, stop: Stop | None, spent: origin
     level, by_row = problem.whole(_NETWORKS), rival.whole(_NETWORKS)
     steps = _MOST_STEPS
     for candidate in (by_row, level):
-        steps = budget.training_steps(candidate, placement, most=steps, share=_SHARE, key=key)
+        # Each machine has a clock of its own, and all must decide alike.
+        steps = Processes.here().firsts(budget.training_steps(candidate, placement, most=steps, share=_SHARE, key=key))
         if steps <= budget.FEWEST_START_STEPS:
             note = f"one noise level: the budget leaves no time to compare; --likelihood gaussian or {BY_ROW} decides"
             tell(Progress("note", 0, 0, note=note))
