@@ -75,7 +75,7 @@ TESTS = {
     "samplers/importance": "likelihood_power prior_samplers proposals",
     "samplers/kernel": "sampler_numbers penalty_identities nonfinite langevin",
     "samplers/laplace": f"fit_numbers {TRAINED}",
-    "samplers/mala": "likelihood_power langevin nonfinite batch_independence",
+    "samplers/mala": "statistics likelihood_power langevin nonfinite batch_independence",
     "samplers/mclmc": "sampler_numbers mclmc statistics",
     "samplers/metric": "regime_advice mclmc",
     "samplers/minibatch_barker": "regime_advice acceptance_tests likelihood_power",

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 import tiny
 
@@ -14,6 +15,7 @@ import bnnzoo
 from bnnzoo import registry
 from bnnzoo.errors import UsageError
 from bnnzoo.samplers.statistics import Statistic, attributes, reductions
+from bnnzoo.sampling import backend
 
 
 @tiny.EACH
@@ -81,3 +83,13 @@ def test_a_statistic_that_is_reduced_as_none_can_be_is_refused():
 
     with pytest.raises(UsageError, match="Odd: statistic diverging: reduce is 'any'; it must be 'mean' or 'last'"):
         attributes(Odd())
+
+
+@pytest.mark.parametrize("sampler", ["random-walk", "mala", "gibbs", "mclmc", "hmc", "nuts"])
+def test_what_is_called_the_log_density_is_that_of_the_draw(sampler):
+    """Of the posterior as it is sampled: the likelihood to its power."""
+    posterior = eqx.tree_at(lambda p: p.likelihood_power, tiny.problem(sampler).posterior, np.float32(0.6))
+    found = tiny.joined(tiny.run(sampler, posterior=posterior))
+    with backend.arithmetic("float32"):
+        wanted = jax.vmap(jax.vmap(posterior.log_density))(jnp.asarray(found["theta"]))
+    np.testing.assert_allclose(found["lp"], wanted, rtol=1e-4)
