@@ -56,12 +56,10 @@ def joined(coordinator: str | None = None, count: int | None = None, rank: int |
         with _no_stdout():
             yield
     finally:
-        # The first keeps what the others need to take their leave: it goes last.
         processes = Processes.here()
-        if not processes.is_first:
-            jax.distributed.shutdown()
         with contextlib.suppress(LostProcessError):
             processes.largest(0)
+        processes.take_leave()
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax._src.distributed import global_state  # its client is nowhere public
 from jax.experimental import multihost_utils
 
 from bnnzoo.errors import BnnzooError, InterruptedRunError, UsageError
@@ -149,6 +150,15 @@ class Processes(NamedTuple):
             if code > 128:
                 raise InterruptedRunError(text, code - 128)
             raise UsageError(text) if code == UsageError.exit_code else BnnzooError(text)
+
+    def take_leave(self) -> None:
+        """Part from the others. The first keeps what they need for that, and goes once they are gone."""
+        if not self.is_first:
+            jax.distributed.shutdown()
+        elif self.count > 1:
+            with contextlib.suppress(Exception):  # whoever is lost will not be back
+                # Answered once all that are alive have asked: here, once there are no others.
+                global_state.client.get_live_nodes(list(range(self.count)))
 
     def _exchanged(self, mine: bytes) -> list[bytes]:
         """Each process's bytes, of equal length."""
