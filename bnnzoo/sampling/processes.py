@@ -158,7 +158,8 @@ class Processes(NamedTuple):
         elif self.count > 1:
             with contextlib.suppress(Exception):  # whoever is lost will not be back
                 # Answered once all that are alive have asked: here, once there are no others.
-                global_state.client.get_live_nodes(list(range(self.count)))
+                client: Any = global_state.client
+                client.get_live_nodes(list(range(self.count)))
 
     def _exchanged(self, mine: bytes) -> list[bytes]:
         """Each process's bytes, of equal length."""
