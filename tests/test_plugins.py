@@ -429,7 +429,7 @@ def test_a_plugin_that_was_edited_is_another_one(site, tmp_path):
     target.write_text(target.read_text() + "# another line\n")
     with pytest.warns(BnnzooWarning, match="other plugins than are here: the source of sampler good:walk was changed"):
         zoo.open(done).predict(np.zeros((2, 10)))
-    with pytest.raises(UsageError, match="the source of samplers/good:walk was changed; use the environment"):
+    with pytest.raises(UsageError, match="the source of sampler good:walk was changed; use the environment"):
         zoo.resume(stopped)
     with pytest.warns(BnnzooWarning, match="the source of sampler good:walk was changed"):
         zoo.resume(stopped, allow_inexact=True)

@@ -80,7 +80,7 @@ def named_task(recipe: Recipe) -> str | None:
 
 
 def check_likelihood(likelihood: AbstractLikelihood, num_targets: int, targets: np.ndarray) -> None:
-    """Refuse a likelihood whose methods give what no sampler or prediction can use.
+    """Refuse a likelihood whose methods give what no sampler or prediction can use. Nothing is computed.
 
     Raises:
         UsageError: which method gives what, and what it must give.
@@ -97,17 +97,14 @@ def check_likelihood(likelihood: AbstractLikelihood, num_targets: int, targets: 
         )
     if likelihood.task != "classification":
         try:
-            law = used.distribution(jnp.zeros(output.shape))
-            moments = [np.asarray(law.mean), np.asarray(law.variance)]
+            moments = jax.eval_shape(lambda o: (used.distribution(o).mean, used.distribution(o).variance), output)
         except NotImplementedError as error:
             raise UsageError(
                 f"{name}: its distribution has no mean or no variance, and predictions tell both"
             ) from error
-        if any(moment.shape != targets.shape[1:] or np.isnan(moment).any() for moment in moments):
-            raise UsageError(
-                f"{name}: predictions tell mean and variance, of shape {targets.shape[1:]}; its distribution gives "
-                f"{', '.join(str(moment.tolist()) for moment in moments)} where the network's output is 0"
-            )
+        if any(moment.shape != targets.shape[1:] for moment in moments):
+            shapes = " and ".join(str(moment.shape) for moment in moments)
+            raise UsageError(f"{name}: mean and variance have shape {shapes}, and must have {targets.shape[1:]}")
         return
     try:
         classes = jax.eval_shape(used.class_probabilities, output).shape

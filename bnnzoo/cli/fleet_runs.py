@@ -55,7 +55,7 @@ def missing_of(jobs: Sequence[Job], *, force: bool) -> list[Job]:
         if not _is_of(job):
             raise UsageError(f"{job.out}: exists, by another recipe; use another -o, or --force to replace it")
         if there == "partial":
-            raise UsageError(f"{job.out}: stopped before its end, and what it could go on from is gone; --force")
+            raise UsageError(f"{job.out}: stopped before its end, and what it could go on from is gone; use --force")
         try:
             about = store.attributes_of(job.out)
         except UsageError as error:

@@ -47,11 +47,9 @@ def attributes(problem: Problem, placement: Placement) -> Attributes:
 def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """What would change the draws of a resumed run, between its attributes and those it would be given here."""
     changed = [f"{k} was {then[k]}, is {now[k]}" for k in ("device", "placement", "precision") if then[k] != now[k]]
-    old, new = (json.loads(about["versions"]) | json.loads(about.get("plugins", "{}")) for about in (then, now))
+    old, new = (json.loads(about["versions"]) for about in (then, now))
     changed += [f"{k} was {old.get(k)}, is {new[k]}" for k in new if old.get(k) != new[k]]
-    # Whoever writes a plugin changes it without a new version.
-    old, new = (json.loads(about.get("plugin_sources", "{}")) for about in (then, now))
-    return changed + [f"the source of {part} was changed" for part in new if old.get(part) != new[part]]
+    return changed + registry.changed(then.get("plugins", "{}"), then.get("plugin_sources", "{}"))
 
 
 def _plugins(problem: Problem) -> dict[str, str]:
