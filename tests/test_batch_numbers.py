@@ -461,23 +461,27 @@ class _Chains(eqx.Module):
 
 
 def test_chains_have_one_step_size_and_one_shape():
-    """The median, and the inverse of the mean precision; the last shape stays, and one that is no number."""
+    """The median, as far as before; the inverse of the mean precision. The last shape stays, and what is no number."""
 
-    def pooled(precision: Any, factor: Any, *, final: bool = False) -> Any:
+    def pooled(precision: Any, factor: Any, step: float = 2.0, *, final: bool = False, power: int = 1) -> Any:
         shape = jax.vmap(_preconditioner.Preconditioner)(jnp.asarray(factor), jnp.asarray(precision), jnp.ones(3))
-        states = _preconditioner.pool_chains(_Chains(jnp.asarray([1.0, 9.0, 2.0]), shape), final=final)
-        np.testing.assert_array_equal(states.step_size, [2.0] * 3)
+        chains = _Chains(jnp.asarray([1.0, 9.0, 2.0]), shape)
+        states = _preconditioner.pool_chains(chains, final=final, power=power)
+        np.testing.assert_allclose(states.step_size, [step] * 3, rtol=1e-5)
         return np.asarray(states.preconditioner.factor)
 
     dense = np.array([[[4.0, 1.0], [1.0, 2.0]], [[8.0, 1.0], [1.0, 5.0]], [[6.0, 1.0], [1.0, 2.0]]], np.float32)
     was = np.broadcast_to(np.eye(2, dtype=np.float32), (3, 2, 2))
-    found = pooled(dense, was)
+    volume = np.linalg.det(dense.mean(0)) ** 0.25
+    np.testing.assert_array_equal(pooled(dense, was, 2 * volume**2, power=2), pooled(dense, was, 2 * volume))
+    found = pooled(dense, was, 2 * volume)
     for factor in found:
         np.testing.assert_allclose(factor @ factor.T, np.linalg.inv(dense.mean(0)), rtol=1e-4)
         np.testing.assert_array_equal(np.tril(factor, -1), 0)
     np.testing.assert_array_equal(pooled(dense, was, final=True), was)
     np.testing.assert_array_equal(pooled(-dense, was), was)
-    flat = pooled(np.array([[4.0, 1.0], [8.0, 5.0], [6.0, 3.0]], np.float32), np.ones((3, 2), np.float32))
+    diagonal = np.array([[4.0, 1.0], [8.0, 5.0], [6.0, 3.0]], np.float32)
+    flat = pooled(diagonal, np.ones((3, 2), np.float32), 2 * 18**0.25)
     np.testing.assert_allclose(flat, [[6**-0.5, 3**-0.5]] * 3, rtol=1e-5)
     np.testing.assert_array_equal(pooled(np.zeros(3, np.float32), np.ones(3, np.float32)), [1.0] * 3)
 

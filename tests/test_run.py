@@ -374,6 +374,23 @@ def test_other_numbers_compile_nothing_new(sampler):
     assert np.isfinite(tiny.joined(draws)["theta"]).all()
 
 
+def test_a_run_like_another_traces_no_step_again():
+    """Where nothing compiles, a trace of every step to learn what it reports would be most of a short run's time."""
+
+    class Counted(RandomWalk):
+        def step(self, posterior, state, *, key):
+            traced.append(1)
+            return super().step(posterior, state, key=key)
+
+    traced: list[int] = []
+    tiny.run("random-walk", sampler_object=Counted())
+    # Warm-up and sampling, each once for what it reports and once for its program.
+    assert len(traced) <= 4
+    del traced[:]
+    tiny.run("random-walk", sampler_object=Counted(step_size=0.02), seed=5)
+    assert not traced
+
+
 def test_the_count_of_compilations_counts():
     with _Compilations() as compilations:
         jax.jit(lambda a: a * 3.25 - 7)(jnp.arange(13.0))

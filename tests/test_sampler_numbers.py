@@ -296,6 +296,9 @@ def test_trees_are_as_deep_as_gradients_allow(monkeypatch):
     for gradients, depth in ((1023, 10), (1022, 9), (31, 5), (30, 4), (1, 4), (10**9, 10)):
         assert Nuts(max_tree_depth=10).within(float(gradients)).max_tree_depth == depth
     assert Nuts(max_tree_depth=3).within(1.0).max_tree_depth == 3
+    for given, (early, late) in (({}, (7, 10)), ({"max_tree_depth": 5}, (5, 5)), ({"warmup_tree_depth": 2}, (2, 10))):
+        kernel = Nuts(**given).kernel(parabolas([1.0], [0.0]))
+        assert kernel._max_tree_depth == (early, late)
     sampler, posterior, state = Nuts(), parabolas([1.0], [0.0]), _numpyro.HamiltonianState(None, 10)
     for steps, depth in ((1, 1), (3, 2), (4, 3), (7, 3), (8, 4)):
         told = {"n_steps": jnp.asarray(steps), "lp": ONE}

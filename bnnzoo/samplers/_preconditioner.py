@@ -108,26 +108,41 @@ class AbstractPreconditionedSampler(AbstractSampler[S]):
     def tune(
         self, posterior: AbstractPosterior, states: S, *, final: bool, key: PRNGKeyArray, num_steps: int
     ) -> tuple[AbstractSampler[S], S]:
-        del posterior, key, num_steps
-        return self, pool_chains(states, final=final)
+        del key, num_steps
+        return self, pool_chains(states, final=final, power=self.step_power(posterior))
+
+    def step_power(self, posterior: AbstractPosterior) -> int:
+        """1 where the step size is a length in the preconditioner's units, 2 where it is a length squared."""
+        del posterior
+        return 1
 
 
-def pool_chains(states: S, *, final: bool) -> S:
+def pool_chains(states: S, *, final: bool, power: int) -> S:
     """States of all chains with one step size, the median, and one preconditioner, of the mean precision.
 
-    What one chain saw of the curvature in its own corner serves it badly in the next; together they saw more. At the
-    end of the last window the preconditioner stays as it is.
+    What one chain saw of the curvature in its own corner serves it badly in the next; together they saw more. The step
+    size is in the preconditioner's units: where that changes, the step goes as far as before in the geometric mean, or
+    a short warm-up would end before the step size has crossed from one unit to the other. At the end of the last window
+    the preconditioner stays as it is.
     """
-    steps: Array = states.step_size  # type: ignore[attr-defined]
-    states = eqx.tree_at(lambda s: s.step_size, states, jnp.full_like(steps, jnp.median(steps)))
-    shapes: Preconditioner = states.preconditioner  # type: ignore[attr-defined]
-    if final or shapes.factor.ndim == 1:
-        return states
-    factor = _factor(jnp.mean(shapes.precision, 0))
-    good = jnp.all(jnp.isfinite(factor))
-    factor = jnp.where(good, factor, shapes.factor[0])
-    everywhere = jnp.broadcast_to(factor, shapes.factor.shape)
-    return eqx.tree_at(lambda s: s.preconditioner.factor, states, everywhere)
+    known: Any = states
+    step, shapes = jnp.median(known.step_size), known.preconditioner
+    factor = shapes.factor[0]
+    if not final and factor.ndim:
+        new = _factor(jnp.mean(shapes.precision, 0))
+        good = jnp.all(jnp.isfinite(new))
+        step = jnp.where(good, step * jnp.exp(power * (_log_size(factor) - _log_size(new))), step)
+        factor = jnp.where(good, new, factor)
+    return eqx.tree_at(
+        lambda s: (s.step_size, s.preconditioner.factor),
+        states,
+        (jnp.full_like(known.step_size, step), jnp.broadcast_to(factor, shapes.factor.shape)),
+    )
+
+
+def _log_size(factor: Float[Array, " dim"] | Float[Array, "dim dim"]) -> Float[Array, ""]:
+    """Mean log singular value of a factor, which is diagonal or triangular."""
+    return jnp.mean(jnp.log(jnp.abs(factor if factor.ndim == 1 else jnp.diagonal(factor))))
 
 
 @jax.jit

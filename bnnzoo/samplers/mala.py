@@ -43,6 +43,10 @@ class Mala(_preconditioner.AbstractPreconditionedSampler[MalaState]):
     target_acceptance: Annotated[Number, Gt(0), Lt(1), Doc("acceptance that warm-up tunes eta to")] = number(0.574)
     preconditioner: Annotated[_preconditioner.Shape, Doc("shape of the proposal's covariance")] = "auto"
 
+    def step_power(self, posterior: AbstractPosterior) -> int:
+        del posterior
+        return 2
+
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
     ) -> MalaState:

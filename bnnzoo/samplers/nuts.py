@@ -24,7 +24,8 @@ _LEAST_DEPTH = 4
 class Nuts(_numpyro.AbstractHamiltonianSampler):
     """Draws from the posterior: Hamiltonian trajectories that stop where they would turn back.
 
-    Hoffman and Gelman 2014; Betancourt 2017. NumPyro adapts the step size and a diagonal mass matrix.
+    Hoffman and Gelman 2014; Betancourt 2017. NumPyro adapts the step size and a diagonal mass matrix. Until it has,
+    steps are often far too small, and trees grow to their limit without going anywhere: in warm-up that is a lower one.
     """
 
     exactness: ClassVar[Exactness] = "exact"
@@ -32,6 +33,7 @@ class Nuts(_numpyro.AbstractHamiltonianSampler):
 
     step_size: Annotated[Number, Gt(0), Doc("of the leapfrog integrator, start value")] = number(0.01)
     max_tree_depth: Annotated[int, Ge(1), Le(15), Doc("at most 2^depth - 1 leapfrog steps a draw")] = 10
+    warmup_tree_depth: Annotated[int, Ge(1), Le(15), Doc("the same in warm-up, where that is less")] = 7
     target_acceptance: Annotated[Number, Gt(0), Lt(1), Doc("acceptance that warm-up tunes to")] = number(0.8)
 
     @property
@@ -46,7 +48,7 @@ class Nuts(_numpyro.AbstractHamiltonianSampler):
         return NUTS(
             potential_fn=_numpyro.potential(posterior),
             step_size=self.step_size,  # type: ignore[arg-type]
-            max_tree_depth=self.max_tree_depth,
+            max_tree_depth=(min(self.warmup_tree_depth, self.max_tree_depth), self.max_tree_depth),  # type: ignore[arg-type]
             target_accept_prob=self.target_acceptance,  # type: ignore[arg-type]
         )
 

@@ -85,6 +85,9 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
             return self.proposal
         return "hmc" if self._whole(num_data) else "random-walk"
 
+    def step_power(self, posterior: AbstractPosterior) -> int:
+        return 2 if self.proposes(posterior.num_data) == "langevin" else 1
+
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
     ) -> PenaltyState:
@@ -116,7 +119,7 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
         self, posterior: AbstractPosterior, states: PenaltyState, *, final: bool, key: PRNGKeyArray, num_steps: int
     ) -> tuple[AbstractSampler[PenaltyState], PenaltyState]:
         del key, num_steps
-        states = _preconditioner.pool_chains(states, final=final)
+        states = _preconditioner.pool_chains(states, final=final, power=self.step_power(posterior))
         if states.rows is not None and not final:
             states = replace(states, rows=_row_probabilities.pool_chains(states.rows))
         total, proposal, now = posterior.num_data, self.proposes(posterior.num_data), self.plan(posterior.num_data)

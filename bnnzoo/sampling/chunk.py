@@ -93,24 +93,22 @@ class Setup(eqx.Module):
         tuning, state = self.warmup.update(carry.tuning, state, self.sampler.headroom(stats))
         return Carry(state, tuning, carry.restarted), stats
 
-    def statistics(self, phase: Phase, carry: Carry) -> dict[str, jax.ShapeDtypeStruct]:
+    def statistics(self, phase: Phase, states: PyTree) -> dict[str, jax.ShapeDtypeStruct]:
         """Shapes and types of what a step of one chain reports; nothing is computed."""
-
-        def one(carry: Carry, key: PRNGKeyArray) -> Stats:
-            return self.one_step(phase, jax.tree.map(lambda a: a[0], carry), key)[1]
-
-        return eqx.filter_eval_shape(one, carry, jax.random.key(0))
+        return eqx.filter_eval_shape(_reported, self, phase, states)
 
     def constraints(self, states: PyTree, num_warmup: int) -> int:
         """How many limits the step size has in warm-up: what the tuning must have room for."""
         if not num_warmup:
             return 0
+        return eqx.filter_eval_shape(self.sampler.headroom, self.statistics("warm-up", states)).shape[0]
 
-        def headroom(states: PyTree, key: PRNGKeyArray) -> Array:
-            state = jax.tree.map(lambda a: a[0], states)
-            return self.sampler.headroom(self.sampler.warmup_step(self.posterior, state, key=key)[1])
 
-        return eqx.filter_eval_shape(headroom, states, jax.random.key(0)).shape[0]
+@eqx.filter_jit  # never run: so that JAX remembers what it has traced, here and in the next run
+def _reported(setup: Setup, phase: Phase, states: PyTree) -> Stats:
+    """What the first chain's step reports."""
+    step = setup.sampler.step if phase == "sampling" else setup.sampler.warmup_step
+    return step(setup.posterior, jax.tree.map(lambda a: a[0], states), key=jax.random.key(0))[1]
 
 
 first_states = eqx.filter_jit(Setup.first_states)
@@ -238,7 +236,7 @@ class Rows(NamedTuple):
     def of(cls, setup: Setup, carry: Carry, phase: Phase, *, keep: bool, thin: int, most_draws: int) -> Rows:
         """A power of two of rows, bounded in bytes, whatever the number of draws: a longer run compiles nothing new."""
         (num_chains, dim), how = eqx.filter_eval_shape(setup.kept, carry.states).shape, reductions(setup.sampler)
-        steps = setup.statistics(phase, carry)
+        steps = setup.statistics(phase, carry.states)
         means = {n for n in steps if how.get(n) == "mean"}
         types = {n: jnp.zeros(()).dtype if n in means and not _real(s.dtype) else s.dtype for n, s in steps.items()}
         shapes = {n: ((num_chains, *s.shape), types[n]) for n, s in steps.items()}

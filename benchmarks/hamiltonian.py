@@ -1,0 +1,175 @@
+"""What the Hamiltonian samplers reach on a small network, against NumPyro's and BlackJAX's own programs.
+
+    python benchmarks/hamiltonian.py [--warmup 150] [--draws 100] [--repeats 5] [--only nuts 'NumPyro nuts']
+
+A perceptron 10-50-1 (tanh, a learned noise scale: 602 parameters), 400 rows, four chains that begin at the same four
+untrained networks for everybody, a device a chain. All have the same log density. ESS is the least bulk ESS of the
+predictive means at 100 other inputs; seconds are of warm-up and sampling together, after a first run of each that
+compiled; repeats are interleaved, each with a seed of its own. Where `blackjax` is not installed its rows are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, PartitionSpec
+
+from bnnzoo.evaluation.convergence import convergence
+from bnnzoo.models import Mlp
+from bnnzoo.posterior import NetworkPosterior
+from bnnzoo.posterior.likelihoods import Gaussian
+from bnnzoo.posterior.priors import Normal
+from bnnzoo.samplers import AbstractSampler, Hmc, Mclmc, Nuts
+from bnnzoo.sampling import backend
+from bnnzoo.sampling.keys import Keys
+from bnnzoo.sampling.loop import Seconds, chunks
+from bnnzoo.sampling.placement import place
+
+CHAINS, COLUMNS, ROWS = 4, 10, 400
+
+
+class Outcome(NamedTuple):
+    """A run: positions (chain, draw, dim), and the seconds of all of it."""
+
+    draws: np.ndarray
+    seconds: float
+
+
+Method = Callable[[int], Outcome]
+
+
+def problem() -> tuple[NetworkPosterior, np.ndarray]:
+    """Ten inputs, three of which matter, as much noise as signal; and the inputs at which predictions are judged."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(ROWS + 100, COLUMNS)).astype(np.float32)
+    y = np.sin(x[:, :1]) + x[:, 1:2] * x[:, 2:3] / 2 + 0.8 * rng.normal(size=(len(x), 1))
+    y = ((y - y.mean()) / y.std()).astype(np.float32)
+    network = Mlp().build((COLUMNS,), 1, key=jax.random.key(0))
+    posterior = NetworkPosterior.of(network, Gaussian("learned").of_targets(1), Normal(1.0), x[:ROWS], y[:ROWS])
+    return posterior, x[ROWS:]
+
+
+def by_loop(
+    posterior: NetworkPosterior, sampler: AbstractSampler, starts: np.ndarray, given: Any, thin: int = 1
+) -> Method:
+    """A sampler of bnnzoo, through the loop that every run goes through."""
+
+    def run(seed: int) -> Outcome:
+        parts, began = [], time.perf_counter()
+        stream = chunks(
+            posterior,
+            sampler,
+            starts,
+            keys=Keys.of(seed),
+            num_warmup=given.warmup * thin,
+            num_draws=given.draws,
+            thin=thin,
+            placement=place("parallel", CHAINS),
+            seconds=Seconds(),
+        )
+        for chunk in stream:
+            if chunk.phase == "sampling":
+                parts.append(chunk.draws)
+        return Outcome(np.concatenate(parts, 1), time.perf_counter() - began)
+
+    return run
+
+
+def by_numpyro(posterior: NetworkPosterior, starts: np.ndarray, given: Any) -> Method:
+    """NumPyro's NUTS under its own MCMC, `chain_method="parallel"`."""
+    from numpyro.infer import MCMC, NUTS
+
+    kernel = NUTS(potential_fn=lambda theta: -posterior.log_density(theta))
+    mcmc = MCMC(
+        kernel,
+        num_warmup=given.warmup,
+        num_samples=given.draws,
+        num_chains=CHAINS,
+        chain_method="parallel",
+        progress_bar=False,
+    )
+
+    def run(seed: int) -> Outcome:
+        began = time.perf_counter()
+        mcmc.run(jax.random.key(seed), init_params=jnp.asarray(starts))
+        draws = np.asarray(mcmc.get_samples(group_by_chain=True))
+        return Outcome(draws, time.perf_counter() - began)
+
+    return run
+
+
+def by_blackjax(name: str, posterior: NetworkPosterior, starts: np.ndarray, given: Any) -> Method:
+    """BlackJAX's window adaptation, then its kernel in a scan, a chain a device."""
+    import blackjax
+
+    algorithm, more = {"nuts": (blackjax.nuts, {}), "hmc": (blackjax.hmc, {"num_integration_steps": 32})}[name]
+    chains = Mesh(np.array(jax.local_devices()[:CHAINS]), ("chain",))
+
+    def chain(theta: Any, key: Any) -> Any:
+        key_warmup, key_draw = jax.random.split(key[0])
+        warmup = blackjax.window_adaptation(algorithm, posterior.log_density, **more)
+        (state, parameters), _ = warmup.run(key_warmup, theta[0], num_steps=given.warmup)  # type: ignore[call-arg]
+        step = algorithm(posterior.log_density, **parameters).step
+
+        def draw(state: Any, key: Any) -> Any:
+            state, _ = step(key, state)
+            return state, state.position
+
+        return jax.lax.scan(draw, state, jax.random.split(key_draw, given.draws))[1][None]
+
+    spread = PartitionSpec("chain")
+    mapped = jax.shard_map(chain, mesh=chains, in_specs=(spread, spread), out_specs=spread, check_vma=False)
+    program = jax.jit(mapped)
+
+    def run(seed: int) -> Outcome:
+        began = time.perf_counter()
+        draws = np.asarray(program(jnp.asarray(starts), jax.random.split(jax.random.key(seed), CHAINS)))
+        return Outcome(draws, time.perf_counter() - began)
+
+    return run
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--warmup", type=int, default=150)
+    parser.add_argument("--draws", type=int, default=100)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--only", nargs="+", metavar="METHOD")
+    given = parser.parse_args()
+    backend.prepare(CHAINS)
+    posterior, others = problem()
+    starts = np.stack([np.asarray(posterior.start(key=key)) for key in jax.random.split(jax.random.key(1), CHAINS)])
+    methods: dict[str, Method] = {
+        "NumPyro nuts": by_numpyro(posterior, starts, given),
+        "nuts": by_loop(posterior, Nuts(), starts, given),
+        "hmc": by_loop(posterior, Hmc(), starts, given),
+        "mclmc, every 16th": by_loop(posterior, Mclmc(), starts, given, thin=16),
+    }
+    if importlib.util.find_spec("blackjax"):
+        methods |= {f"BlackJAX {name}": by_blackjax(name, posterior, starts, given) for name in ("nuts", "hmc")}
+    predict = jax.jit(lambda theta: jax.vmap(posterior.network_at(theta))(others)[:, 0])
+    found: dict[str, list[list[float]]] = {name: [] for name in given.only or methods}
+    for seed in range(given.repeats + 1):
+        for name, rows in found.items():
+            draws, seconds = methods[name](seed)
+            if seed:
+                predictions = np.asarray(jax.lax.map(lambda chain: jax.lax.map(predict, chain), jnp.asarray(draws)))
+                told = convergence(predictions)
+                rows.append([told["ess_bulk"], told["rhat"], seconds, told["ess_bulk"] / seconds])
+    print("| method | ESS | R-hat | seconds | ESS/s | of NumPyro nuts |\n|---|---|---|---|---|---|")
+    for name, rows in found.items():
+        told = np.array(rows)
+        ratio = np.median(told[:, 3] / np.array(found["NumPyro nuts"])[:, 3]) if "NumPyro nuts" in found else np.nan
+        cells = " | ".join(f"{cell:.3g}" for cell in np.median(told, 0))
+        print(f"| {name} | {cells} | {ratio:.2f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
