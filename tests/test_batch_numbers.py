@@ -21,9 +21,11 @@ from bnnzoo.errors import UsageError
 from bnnzoo.posterior.layout import Block, Layout
 from bnnzoo.samplers import (
     Batched,
+    Mala,
     MinibatchBarker,
     Penalty,
     Psgld,
+    RandomWalk,
     Sghmc,
     Sgld,
     SmsUbu,
@@ -484,6 +486,21 @@ def test_chains_have_one_step_size_and_one_shape():
     flat = pooled(diagonal, np.ones((3, 2), np.float32), 2 * 18**0.25)
     np.testing.assert_allclose(flat, [[6**-0.5, 3**-0.5]] * 3, rtol=1e-5)
     np.testing.assert_array_equal(pooled(np.zeros(3, np.float32), np.ones(3, np.float32)), [1.0] * 3)
+
+
+@pytest.mark.parametrize(
+    ("sampler", "power"),
+    [
+        (Mala(), 2),
+        (RandomWalk(), 1),
+        (Penalty(proposal="langevin"), 2),
+        (Penalty(proposal="random-walk"), 1),
+        (Penalty(proposal="hmc"), 1),
+    ],
+)
+def test_a_step_size_is_a_length_or_its_square(sampler, power):
+    """eta F eps and eta F p are of a length eta; sqrt(2 eta) F eps of its root."""
+    assert sampler.step_power(parabolas([1.0], [0.0])) == power
 
 
 def test_a_flat_prior_has_a_precision_of_a_thousandth():
