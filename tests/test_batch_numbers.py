@@ -510,6 +510,19 @@ def test_a_flat_prior_has_a_precision_of_a_thousandth():
 # ---- gradients without an accept step ------------------------------------------------------------
 
 
+def test_a_step_is_bounded_by_the_steepest_mini_batch():
+    """Rows of curvature c in batches of one: of four rows, four times the largest; eta times it at most a half."""
+    posterior = parabolas([0.3, 5.0, 1.0, 0.2], [1.0, -1.0, 0.5, 2.0])
+    at = jnp.zeros((2, 1))
+    assert Sgld(batch_size=1).longest_step(posterior, at) == 0.01
+    assert Sgld(batch_size=4, sampling="disjoint").longest_step(posterior, at) == 0.01
+    for c, longest in ((0.9, 0.1), (1.1, 0.01), (12.0, 0.01), (12.5, 0.001)):  # and a prior of curvature 1
+        assert Sgld(batch_size=2).longest_step(parabolas([c] * 4, [0.0] * 4), at) == pytest.approx(longest), c
+    assert Mala().longest_step(posterior, at) == np.inf
+    # Where nothing is known nothing is bounded.
+    assert Sgld(batch_size=1).longest_step(parabolas([float("nan")] * 3, [0.0] * 3), at) == np.inf
+
+
 def test_the_noise_of_gradients_is_of_sixty_four_pairs_and_its_error_the_jackknifes():
     centres = jax.random.normal(jax.random.key(5), (1000, 3))
     metric = jnp.asarray([1.0, 4.0, 9.0])

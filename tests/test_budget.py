@@ -14,6 +14,7 @@ from bnnzoo import store, zoo
 from bnnzoo.errors import UsageError
 from bnnzoo.progress import Progress
 from bnnzoo.recipe import duration, read_layer, recipe_from, resolve
+from bnnzoo.samplers import Sgld
 from bnnzoo.sampling import budget, ending
 from bnnzoo.sampling.placement import place
 
@@ -72,6 +73,10 @@ def test_what_is_shown_leaves_to_the_budget_what_nobody_asked_for(tmp_path, monk
     _, again = shown(thin=3, **{"sampler.max_tree_depth": 5})
     assert "thin" in again.where
     assert again.sampler.fields["max_tree_depth"] == 5
+    assert "step_size" in again.sampler.fields
+    (tmp_path / "shown.yaml").write_text(zoo.resolved_recipe(resolve("mlp", "sgld", options={"data": "houses.csv"})))
+    assert resolve(None, None, [read_layer("shown.yaml")]).sampler.fields.keys() >= {"batch_size", "schedule"}
+    assert "step_size" not in resolve(None, None, [read_layer("shown.yaml")]).sampler.fields
     _, again = shown(draws=7)
     assert {"warmup", "draws", "thin"} <= again.where.keys()
 
@@ -190,6 +195,14 @@ def test_what_follows_from_the_time(monkeypatch, data):
     assert planned("mala", 1e-7, budget="1m").recipe.thin > planned("mala", 1e-5, budget="1m").recipe.thin
     assert planned("laplace", 1e-7, budget="1m").recipe.thin == 1
     assert "at most 15 gradients" in budget.sentence(slow)
+    steep = {"likelihood": "gaussian", "likelihood.scale": 1e-4}
+    for name in ("sgld", "sghmc", "psgld", "sms-ubu"):
+        bounded = planned(name, 1e-7, budget="1m", **steep)
+        assert 0 < bounded.sampler.step_size < 1e-7
+        assert f"of size {bounded.sampler.step_size:g}, then draws" in budget.sentence(bounded)
+        asked = planned(name, 1e-7, budget="1m", **steep, **{"sampler.step_size": 1e-3})
+        assert asked.sampler.step_size == np.float32(1e-3)
+    assert planned("sgld", 1e-7, budget="1m").sampler.step_size == Sgld().step_size
 
 
 def test_a_budget_that_was_interrupted_goes_on(data, tmp_path):

@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from annotated_types import Ge, Gt, Le
 from jaxtyping import Array, Float, PRNGKeyArray, UInt32
 from typing_extensions import Doc
@@ -17,12 +18,14 @@ from bnnzoo.errors import UsageError
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.hyperparameter import Number, number
 from bnnzoo.samplers._control_variate import ORDER, Anchor, Order, anchored, follow, refuse_large
-from bnnzoo.samplers._gradient_noise import gradient_noise, jackknife
+from bnnzoo.samplers._gradient_noise import gradient_noise, greatest_curvature, jackknife
 from bnnzoo.samplers._schedule import Schedule, scheduled
 from bnnzoo.samplers.base import AbstractSampler, Stats
 from bnnzoo.samplers.statistics import DIVERGING, LOG_DENSITY_ESTIMATE, STEP_SIZE, Statistic
 
 S = TypeVar("S")
+
+_STABLE = 0.5
 
 
 class AbstractStochasticGradientSampler(AbstractSampler[S]):
@@ -35,8 +38,9 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
     """
 
     statistics: ClassVar[tuple[Statistic, ...]] = (LOG_DENSITY_ESTIMATE, DIVERGING, STEP_SIZE)
+    finds_step_size: ClassVar[bool] = False
 
-    step_size: Annotated[Number, Gt(0), Doc("eta; never adapted")] = number(1e-5)
+    step_size: Annotated[Number, Gt(0), Doc("eta; a budget bounds it, nothing adapts it")] = number(1e-5)
     batch_size: Annotated[int, Ge(1), Doc("data a step, n")] = 50
     sampling: Annotated[Literal["replacement", "disjoint"], Doc("may a datum be twice in a batch")] = "replacement"
     control_variate: Annotated[Order, Doc("order of the Taylor polynomial taken off the gradients")] = "none"
@@ -114,6 +118,25 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
 
         value, error = jackknife(ratio, gradient_noise(gradient, known.position, metric, key=key))
         return {"variance_ratio": value, "variance_ratio_se": error}
+
+    def longest_step(self, posterior: AbstractPosterior, thetas: Float[Array, "chain dim"]) -> float:
+        """The power of ten that times the greatest curvature of a mini-batch is at most a half: 2 would be unstable."""
+        key = jax.random.key(0)
+
+        @eqx.filter_jit
+        def curvatures(self: Any, posterior: AbstractPosterior, thetas: Float[Array, "chain dim"]) -> Array:
+            def gradient(theta: Float[Array, " dim"], key: PRNGKeyArray) -> Float[Array, " dim"]:
+                return self.gradient(posterior, theta, None, self.batch(posterior, key=key))[1]
+
+            def one(theta: Float[Array, " dim"]) -> Float[Array, ""]:
+                metric = self.metric(self.init(posterior, theta, num_warmup=0, key=key))
+                return greatest_curvature(gradient, theta, metric, key=key)
+
+            return jax.lax.map(one, thetas)
+
+        with np.errstate(divide="ignore"):
+            power = np.floor(np.log10(_STABLE / np.asarray(curvatures(self, posterior, thetas), float)))
+        return float(10.0 ** np.min(power, initial=np.inf, where=np.isfinite(power)))
 
     def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> float:
         """A gradient a datum, and its derivatives at the anchor."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import ClassVar, Generic, Literal, TypeVar
 
@@ -32,6 +33,8 @@ class AbstractSampler(eqx.Module, Generic[S]):
     """What the draws are worth; an entry's exactness is held equal to it."""
     statistics: ClassVar[tuple[Statistic, ...]] = ()
     """What its steps report, in the order of their pictures."""
+    finds_step_size: ClassVar[bool] = True
+    """Whether warm-up does; where not, a run that is planned for a budget bounds `step_size` by `longest_step`."""
 
     @abc.abstractmethod
     def init(
@@ -110,6 +113,11 @@ class AbstractSampler(eqx.Module, Generic[S]):
         """This sampler with steps of at most so many gradients, where its fields can say so."""
         del gradients
         return self
+
+    def longest_step(self, posterior: AbstractPosterior, thetas: Float[Array, "chain dim"]) -> float:
+        """The longest step size that is stable at these positions, for a sampler that does not find its own."""
+        del posterior, thetas
+        return math.inf
 
     def linearised_at(self, state: S) -> Float[Array, " dim"] | None:
         """Where predictions take the network as linear in theta; None, as for most, where they do not."""

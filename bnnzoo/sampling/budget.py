@@ -10,7 +10,7 @@ import dataclasses
 import time
 from collections.abc import Mapping
 from math import ceil
-from typing import Any
+from typing import Any, cast
 
 import equinox as eqx
 import jax
@@ -60,7 +60,7 @@ def planned(
     row, started = placement.processes.firsts((seconds_a_row(problem.posterior, placement, thetas), started))
     whole = duration.seconds(recipe.budget)
     budget = max(whole - started, _LEAST_SHARE * whole)
-    sampler = _affordable(problem, budget, row)
+    sampler = _fitted(problem, placement, thetas, gradients=_affordable(problem, budget, row))
     trajectory = sampler.gradients
     means = {"n_steps": float(trajectory)}
     warm, cold = (
@@ -114,8 +114,9 @@ def ladder(draws: int) -> list[int]:
 
 def sentence(problem: Problem) -> str:
     """What a plan has chosen, in words."""
-    recipe, sampler = problem.recipe, problem.sampler
+    recipe, sampler = problem.recipe, cast(Any, problem.sampler)
     trajectory = f" of at most {sampler.gradients} gradients" if sampler.gradients > 1 else ""
+    trajectory += "" if sampler.finds_step_size else f" of size {float(sampler.step_size):g}"
     how = "until it has converged" if recipe.until == "converged" else "until then"
     return (
         f"budget {recipe.budget}: {recipe.warmup} steps of warm-up{trajectory}, then draws, {recipe.thin} "
@@ -136,6 +137,7 @@ def words(problem: Problem) -> dict[str, Any]:
     shortest: Any = problem.sampler.within(1.0)
     names = [field.name for field in dataclasses.fields(shortest)]
     fitted = {name for name in names if getattr(shortest, name) != getattr(problem.sampler, name)}
+    fitted |= set() if problem.sampler.finds_step_size else {"step_size"}
     void = fitted - recipe.sampler.fields.keys()
     sampler = {name: value for name, value in written["sampler"].items() if name not in void}
     lengths = {"warmup", "thin", "draws"} - recipe.where.keys()
@@ -166,10 +168,19 @@ def seconds_a_row(
     return float(np.median(took)) / rows
 
 
-def _affordable(problem: Problem, budget: float, row: float) -> AbstractSampler:
-    """The sampler with trajectories short enough for warm-up and as many draws, but for fields that were asked for."""
+def _affordable(problem: Problem, budget: float, row: float) -> float:
+    """Gradients a step that leave room for warm-up and as many draws."""
     steps = _MOST_WARMUP_TRAJECTORIES / 2 + _WANTED_DRAWS / 2
-    gradients = budget / (_OVERHEAD * row * problem.posterior.num_data) / steps
-    fitted = problem.sampler.within(gradients)
+    return budget / (_OVERHEAD * row * problem.posterior.num_data) / steps
+
+
+def _fitted(
+    problem: Problem, placement: Placement, thetas: Float[Array | np.ndarray, "chain dim"], *, gradients: float
+) -> AbstractSampler:
+    """The sampler with trajectories short enough, and a stable step where it finds none, but for what was asked for."""
+    sampler: Any = problem.sampler.within(gradients)
+    if not sampler.finds_step_size:
+        longest = placement.processes.firsts(sampler.longest_step(problem.posterior, jnp.asarray(thetas)))
+        sampler = dataclasses.replace(sampler, step_size=longest) if longest < sampler.step_size else sampler
     asked: Mapping[str, Any] = problem.recipe.sampler.fields
-    return dataclasses.replace(fitted, **{name: getattr(problem.sampler, name) for name in asked})
+    return dataclasses.replace(sampler, **{name: getattr(problem.sampler, name) for name in asked})
