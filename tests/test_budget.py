@@ -196,12 +196,14 @@ def test_what_follows_from_the_time(monkeypatch, data):
     assert planned("laplace", 1e-7, budget="1m").recipe.thin == 1
     assert "at most 15 gradients" in budget.sentence(slow)
     steep = {"likelihood": "gaussian", "likelihood.scale": 1e-4}
-    for name in ("sgld", "sghmc", "psgld", "sms-ubu"):
+    for name in ("sgld", "sghmc", "sms-ubu"):
         bounded = planned(name, 1e-7, budget="1m", **steep)
         assert 0 < bounded.sampler.step_size < 1e-7
         assert f"of size {bounded.sampler.step_size:g}, then draws" in budget.sentence(bounded)
         asked = planned(name, 1e-7, budget="1m", **steep, **{"sampler.step_size": 1e-3})
         assert asked.sampler.step_size == np.float32(1e-3)
+    # Its steps are in units of the gradients.
+    assert planned("psgld", 1e-7, budget="1m", **steep).sampler.step_size == Sgld().step_size
     assert planned("sgld", 1e-7, budget="1m").sampler.step_size == Sgld().step_size
 
 
