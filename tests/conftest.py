@@ -15,9 +15,10 @@ import jax
 import pytest
 
 from bnnzoo.posterior import backend
+from bnnzoo.sampling.backend import split_cpu
 
 pytest_plugins = ["share"]
-jax.config.update("jax_num_cpu_devices", 4)
+split_cpu(4)
 jax.config.update("jax_numpy_rank_promotion", "allow")
 jax.local_devices()  # JAX starts here: a first test of one device would decide for all after it
 

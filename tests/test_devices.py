@@ -16,9 +16,10 @@ USED = "import jax; jax.numpy.zeros(3) + 1"
 
 def said(*lines: str) -> tuple[int, str, str]:
     """What a program of its own prints; ours has four devices, as the tests have."""
-    environment = {name: value for name, value in os.environ.items() if name != "JAX_NUM_CPU_DEVICES"}
+    environment = {name: value for name, value in os.environ.items() if name not in ("JAX_NUM_CPU_DEVICES", "NPROC")}
     code = "\n".join(["import bnnzoo", *lines])
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment)
+    how = {"capture_output": True, "text": True, "check": False, "env": environment, "timeout": 200}
+    done = subprocess.run([sys.executable, "-c", code], **how)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -46,3 +47,23 @@ def test_devices_before_anything_else():
 def test_none_is_no_number_of_devices():
     with pytest.raises(bnnzoo.UsageError, match="at least 1"):
         bnnzoo.devices(0)
+
+
+def test_chains_that_factorise_at_once_do_not_wait_for_ever():
+    """Without a thread to spare the second call of this never came back, where there are no more cores than devices."""
+    code, out, err = said(
+        "bnnzoo.devices(4)",
+        "import jax, jax.numpy as jnp",
+        "from jax.sharding import PartitionSpec as P",
+        "def one(a):",
+        "    parts = [a[:, :n, :n] for n in range(60, 54, -1)]",
+        "    some = [jax.scipy.linalg.solve_triangular(m @ m.mT / 60 + jnp.eye(n), jnp.broadcast_to(jnp.eye(n), m.shape))"
+        "            for m, n in zip(parts, range(60, 54, -1))]",
+        "    return a + 1e-9 * sum(jnp.sum(one) for one in some)",
+        "mesh = jax.sharding.Mesh(jax.devices(), ('chain',))",
+        "run = jax.jit(jax.shard_map(one, mesh=mesh, in_specs=P('chain'), out_specs=P('chain'), check_vma=False))",
+        "a = jax.random.normal(jax.random.key(0), (12, 60, 60))",
+        "for _ in range(50): jax.block_until_ready(run(a))",
+        "print('done')",
+    )
+    assert (code, out) == (0, "done\n"), err

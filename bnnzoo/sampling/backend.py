@@ -24,8 +24,25 @@ def prepare(num_devices: int = 1) -> None:
     """Split the CPU into so many devices, if JAX has not started, and turn the cache on."""
     with contextlib.suppress(RuntimeError):
         # Refused once JAX runs: then the devices there are must do.
-        jax.config.update("jax_num_cpu_devices", num_devices)
+        split_cpu(num_devices)
     keep_programs()
+
+
+def split_cpu(num_devices: int) -> None:
+    """So many devices of the CPU, and more threads than devices for them to work with.
+
+    A factorisation holds the thread that its device runs on until other threads of the one pool have done its parts.
+    XLA's pool has as many threads as there are cores, or devices where those are more: then every thread can be held,
+    and the program waits for ever (jaxlib 0.10, where all chains factorise at once on fewer cores than chains). It
+    takes the size of the pool from NPROC.
+
+    Raises:
+        RuntimeError: once JAX runs.
+    """
+    jax.config.update("jax_num_cpu_devices", num_devices)
+    if num_devices > 1:
+        threads = num_devices + len(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else (0, 1))
+        os.environ["NPROC"] = str(max(threads, int(os.environ.get("NPROC") or 0)))
 
 
 @contextlib.contextmanager
@@ -88,7 +105,7 @@ def devices(count: int) -> None:
     if count < 1:
         raise UsageError(f"devices: must be at least 1 (got {count})")
     with contextlib.suppress(RuntimeError):  # JAX runs: what it has is seen below
-        jax.config.update("jax_num_cpu_devices", count)
+        split_cpu(count)
     if (found := len(jax.devices("cpu"))) != count:
         raise UsageError(
             f"devices: JAX has started already, with {found} on the CPU; call bnnzoo.devices({count}) before anything "
