@@ -90,7 +90,8 @@ def ours(table: Path, words: list[str], seed: int) -> dict[str, Any]:
         )
         seconds = time.perf_counter() - started
         if done.returncode:
-            return {"verdict": done.stderr.strip().splitlines()[-1][:100], "seconds": seconds}
+            last = done.stderr.strip().splitlines()[-1:] or [f"exit {done.returncode}"]
+            return {"verdict": last[0][:100], "seconds": seconds}
         summary = json.loads(done.stdout)
         scored = subprocess.run(
             [sys.executable, "-m", "bnnzoo", "evaluate", file, "--json", "--quiet"],

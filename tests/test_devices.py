@@ -57,8 +57,8 @@ def test_chains_that_factorise_at_once_do_not_wait_for_ever():
         "from jax.sharding import PartitionSpec as P",
         "def one(a):",
         "    parts = [a[:, :n, :n] for n in range(60, 54, -1)]",
-        "    some = [jax.scipy.linalg.solve_triangular(m @ m.mT / 60 + jnp.eye(n), jnp.broadcast_to(jnp.eye(n), m.shape))"
-        "            for m, n in zip(parts, range(60, 54, -1))]",
+        "    units = [jnp.broadcast_to(jnp.eye(m.shape[1]), m.shape) for m in parts]",
+        "    some = [jax.scipy.linalg.solve_triangular(m @ m.mT / 60 + one, one) for m, one in zip(parts, units)]",
         "    return a + 1e-9 * sum(jnp.sum(one) for one in some)",
         "mesh = jax.sharding.Mesh(jax.devices(), ('chain',))",
         "run = jax.jit(jax.shard_map(one, mesh=mesh, in_specs=P('chain'), out_specs=P('chain'), check_vma=False))",
