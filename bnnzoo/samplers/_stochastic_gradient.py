@@ -26,6 +26,8 @@ from bnnzoo.samplers.statistics import DIVERGING, LOG_DENSITY_ESTIMATE, STEP_SIZ
 S = TypeVar("S")
 
 _STABLE = 0.5
+_STARTS = 4
+"""At most so many are looked at: for a large network each costs as much as hundreds of steps."""
 
 
 class AbstractStochasticGradientSampler(AbstractSampler[S]):
@@ -135,7 +137,7 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
             return jax.lax.map(one, thetas)
 
         with np.errstate(divide="ignore"):
-            power = np.floor(np.log10(_STABLE / np.asarray(curvatures(self, posterior, thetas), float)))
+            power = np.floor(np.log10(_STABLE / np.asarray(curvatures(self, posterior, thetas[:_STARTS]), float)))
         return float(10.0 ** np.min(power, initial=np.inf, where=np.isfinite(power)))
 
     def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> float:
