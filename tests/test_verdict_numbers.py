@@ -107,7 +107,8 @@ def test_weights_are_judged_by_their_tail():
     # Few draws are trusted less: 1 - 1 / log10(100) of a hundred.
     (few,) = diagnostics.of_weights(1.2 * exponential[:100])
     assert few.limit == pytest.approx(0.5)
-    assert diagnostics.pareto_k(exponential[:25]) < np.inf
+    assert not np.isnan(diagnostics.pareto_k(exponential[:25]))
+    assert diagnostics.pareto_k(exponential[:36]) < np.inf
     assert diagnostics.pareto_k(exponential[:24]) == np.inf
     assert diagnostics.pareto_k(np.r_[exponential[:40], np.full(10, -np.inf)]) < np.inf
     assert diagnostics.pareto_k(np.zeros(100)) == 0.0

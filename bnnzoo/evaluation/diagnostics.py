@@ -235,8 +235,9 @@ def pareto_k(log_weights: Float[np.ndarray, "*draws"]) -> float:
     # Fewer than 25 have no tail to fit, equal ones no shape, and beyond e^700 the smallest is 0 to a float.
     if finite.size < 25 or not 0 < tail[-1] - tail[0] < 700:
         return float("inf")
-    # ArviZ takes what the weights are the inverse of.
-    return float(array_stats.psislw(-finite)[1])
+    # ArviZ takes what the weights are the inverse of, and gives no number where its fit wants a longer tail.
+    found = float(array_stats.psislw(-finite)[1])
+    return float("inf") if np.isnan(found) else found
 
 
 def of_weights(log_weights: Float[np.ndarray, "*draws"]) -> tuple[Finding, ...]:
