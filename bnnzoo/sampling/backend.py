@@ -42,7 +42,8 @@ def split_cpu(num_devices: int) -> None:
     jax.config.update("jax_num_cpu_devices", num_devices)
     if num_devices > 1:
         threads = num_devices + len(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else (0, 1))
-        os.environ["NPROC"] = str(max(threads, int(os.environ.get("NPROC") or 0)))
+        asked = os.environ.get("NPROC", "")
+        os.environ["NPROC"] = str(max(threads, int(asked) if asked.isdecimal() else 0))
 
 
 @contextlib.contextmanager
