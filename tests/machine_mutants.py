@@ -2,10 +2,11 @@
 
     python tests/machine_mutants.py TABLE [--sample 300] [--seed 0] [--minutes 120] [--jobs 1] [--only 'samplers/*']
 
-TABLE holds a mutant a line and is gone on with: those that stand in it are not run again, and a larger sample begins
-with the smaller one's. Each runs in a process of its own, on a copy of the tree in a temporary folder, against tests
-of the default suite that `TESTS` names for its module, up to the first that fails; that test must pass without the
-mutant. Survivors that no test could notice are explained in `equivalent_mutants.toml`. Exit 1 if another is left.
+TABLE holds a mutant a line and is gone on with: those that stand in it are not run again, a larger sample begins with
+the smaller one's, and a change of a source leaves the sample of all the others as it is. Each runs in a process of its
+own, on a copy of the tree in a temporary folder, against tests of the default suite that `TESTS` names for its module,
+up to the first that fails; that test must pass without the mutant. Survivors that no test could notice are explained in
+`equivalent_mutants.toml`. Exit 1 if another is left.
 
 mutmut and cosmic-ray do not fit: the one puts its own wrapper around each function, which Equinox's abstract methods
 and the shape checks do not take, and forks a process that runs JAX; the other knows one list of tests for all modules.
@@ -16,10 +17,10 @@ from __future__ import annotations
 import argparse
 import concurrent.futures
 import fnmatch
+import hashlib
 import json
 import os
 import queue
-import random
 import re
 import shutil
 import signal
@@ -40,6 +41,9 @@ EQUIVALENT = Path(__file__).parent / "equivalent_mutants.toml"
 
 SAME = ("module", "text", "before", "after")
 """What tells the mutants of `equivalent_mutants.toml`, wherever their line has moved."""
+
+NAME = (*SAME[:2], "kind", *SAME[2:], "number")
+"""What tells a mutant of a table."""
 
 TRAINED = "likelihood_power approximate"
 TESTS = {
@@ -127,12 +131,18 @@ TESTS = {
 
 class Mutant(NamedTuple):
     module: str
+    text: str
     change: Change
+    number: int
 
     @property
-    def name(self) -> tuple[str, int, str, str, str]:
-        """Its place in the source of today."""
-        return self.module, self.change.start, self.change.kind, self.change.before, self.change.after
+    def name(self) -> tuple[str, str, str, str, str, int]:
+        """What tells it wherever its line has moved: `number` counts those that are alike in a module."""
+        return self.module, self.text, self.change.kind, self.change.before, self.change.after, self.number
+
+    def place(self, seed: int) -> str:
+        """Where it stands in the order of a seed, whatever other mutants there are."""
+        return hashlib.sha256(json.dumps([seed, *self.name]).encode()).hexdigest()
 
 
 class Tree:
@@ -175,7 +185,12 @@ def every(only: str) -> Iterator[Mutant]:
     for module in TESTS:
         if fnmatch.fnmatch(module, only):
             source = (ROOT / "bnnzoo" / f"{module}.py").read_text()
-            yield from (Mutant(module, change) for change in changes(source))
+            lines, alike = source.splitlines(), Counter[tuple[str, ...]]()
+            for change in changes(source):
+                text = lines[change.line - 1].strip()
+                what = text, change.kind, change.before, change.after
+                yield Mutant(module, text, change, alike[what])
+                alike[what] += 1
 
 
 def judged(mutant: Mutant, trees: queue.Queue[Tree], sound: set[str], timeout: float) -> dict[str, Any]:
@@ -198,8 +213,8 @@ def judged(mutant: Mutant, trees: queue.Queue[Tree], sound: set[str], timeout: f
         trees.put(tree)
     result = "timeout" if code is None else "killed" if code else "survived"
     seconds = round(time.monotonic() - began)
-    text = source.splitlines()[mutant.change.line - 1].strip()
-    about = {"module": mutant.module, **mutant.change._asdict(), "text": text, "result": result}
+    about = {"module": mutant.module, "text": mutant.text, **mutant.change._asdict(), "number": mutant.number}
+    about |= {"result": result}
     return about | ({"by": by} if code else {}) | {"seconds": seconds}
 
 
@@ -232,13 +247,12 @@ def main() -> None:
     parser.add_argument("--again", action="store_true", help="run those anew that survived or took too long")
     given = parser.parse_args()
 
-    mutants = list(every(given.only))
-    random.Random(given.seed).shuffle(mutants)
+    mutants = sorted(every(given.only), key=lambda mutant: mutant.place(given.seed))
     rows = [json.loads(line) for line in given.table.read_text().splitlines()] if given.table.exists() else []
     if given.again:
         rows = [row for row in rows if row["result"] == "killed"]
         given.table.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    known = {tuple(row[key] for key in ("module", "start", "kind", "before", "after")): row for row in rows}
+    known = {tuple(row[key] for key in NAME): row for row in rows}
     chosen = mutants[: given.sample]
     sound, until = {row["by"] for row in rows if "by" in row}, time.monotonic() + 60 * given.minutes
 
