@@ -61,8 +61,8 @@ def audited(of: NetworkPosterior, draws: np.ndarray, x: np.ndarray, steps: int, 
     said = audit.predictive.functions(of, starts, x)
     found = []
     for unit in np.array_split(np.arange(len(starts)), repeats):
-        some = [{name: values[unit] for name, values in of.items()} for of in (before, after)]
-        found.append(audit.judged(said[unit], *some, steps, acceptance, began, 0.0, seed=seed))
+        start, end = ({name: values[unit] for name, values in of.items()} for of in (before, after))
+        found.append(audit.judged(said[unit], start, end, steps, acceptance, began, 0.0, seed=seed))
     return found
 
 

@@ -31,7 +31,7 @@ from bnnzoo.models import Cnn, Mdn, Mlp
 from bnnzoo.posterior import NetworkPosterior
 from bnnzoo.posterior.likelihoods import Categorical
 from bnnzoo.posterior.priors import Normal
-from bnnzoo.samplers import AbstractSampler, Hmc, Sgld
+from bnnzoo.samplers import Hmc, Sgld
 from bnnzoo.sampling import backend
 from bnnzoo.sampling.keys import Keys, by_chain
 from bnnzoo.sampling.loop import Seconds, chunks
@@ -40,7 +40,7 @@ from bnnzoo.sampling.placement import place
 LEAPFROGS, BATCH, THIN = 10, 256, 100
 
 
-def mdn() -> tuple[NetworkPosterior, AbstractSampler]:
+def mdn() -> tuple[NetworkPosterior, Hmc | Sgld]:
     """y = sin 3x with noise that grows with |x|, by one Gaussian."""
     rng = np.random.default_rng(0)
     x = rng.uniform(-1, 1, (600, 1)).astype(np.float32)
@@ -51,7 +51,7 @@ def mdn() -> tuple[NetworkPosterior, AbstractSampler]:
     return NetworkPosterior.of(network, likelihood, Normal(1.0), x, y), Hmc(step_size=1e-3, num_steps=LEAPFROGS)
 
 
-def images(model: Any, shape: tuple[int, ...]) -> tuple[NetworkPosterior, AbstractSampler]:
+def images(model: Any, shape: tuple[int, ...]) -> tuple[NetworkPosterior, Hmc | Sgld]:
     """Random inputs of ten classes."""
     rng = np.random.default_rng(0)
     x = rng.integers(0, 256, (60_000, *shape)).astype(np.uint8)
@@ -61,7 +61,7 @@ def images(model: Any, shape: tuple[int, ...]) -> tuple[NetworkPosterior, Abstra
     return posterior, Sgld(step_size=1e-7, batch_size=BATCH)
 
 
-MODELS: dict[str, Callable[[], tuple[NetworkPosterior, AbstractSampler]]] = {
+MODELS: dict[str, Callable[[], tuple[NetworkPosterior, Hmc | Sgld]]] = {
     "mdn": mdn,
     "mlp": lambda: images(Mlp((100,), "relu"), (784,)),
     "lenet": lambda: images(Cnn(), (1, 28, 28)),
@@ -86,7 +86,7 @@ def quickest(call: Callable[[], Any]) -> float:
     return min(took[1:])
 
 
-def work(posterior: NetworkPosterior, sampler: AbstractSampler, thetas: Any) -> tuple[float, float]:
+def work(posterior: NetworkPosterior, sampler: Hmc | Sgld, thetas: Any) -> tuple[float, float]:
     """Floating-point operations and bytes of one step of one chain among these, by XLA's cost analysis."""
     keys, (arrays, static) = by_chain(jax.random.key(1), len(thetas)), eqx.partition(posterior, eqx.is_array)
 
@@ -103,7 +103,7 @@ def work(posterior: NetworkPosterior, sampler: AbstractSampler, thetas: Any) -> 
     return cost.get("flops", np.nan) / len(thetas), cost.get("bytes accessed", np.nan) / len(thetas)
 
 
-def by_loop(posterior: NetworkPosterior, sampler: AbstractSampler, thetas: Any, draws: int) -> float:
+def by_loop(posterior: NetworkPosterior, sampler: Hmc | Sgld, thetas: Any, draws: int) -> float:
     """Chain-steps a second of sampling, after compilation."""
     seconds = Seconds()
     placement = place("vectorized", len(thetas))
@@ -113,7 +113,7 @@ def by_loop(posterior: NetworkPosterior, sampler: AbstractSampler, thetas: Any, 
     return len(thetas) * draws * THIN / seconds.sampling
 
 
-def by_blackjax(posterior: NetworkPosterior, sampler: AbstractSampler, thetas: Any) -> Callable[[int], float]:
+def by_blackjax(posterior: NetworkPosterior, sampler: Hmc | Sgld, thetas: Any) -> Callable[[int], float]:
     """Chain-steps a second of the same kernel of BlackJAX, in a scan under `vmap` that keeps what ours keeps."""
     import blackjax
 
@@ -123,7 +123,7 @@ def by_blackjax(posterior: NetworkPosterior, sampler: AbstractSampler, thetas: A
         posterior = eqx.combine(arrays, static)
         if isinstance(sampler, Hmc):
             ones = jnp.ones(posterior.layout.dim)
-            kernel = blackjax.hmc(posterior.log_density, float(sampler.step_size), ones, LEAPFROGS)
+            kernel: Any = blackjax.hmc(posterior.log_density, float(sampler.step_size), ones, LEAPFROGS)
             state, step = kernel.init(theta), lambda state, key: kernel.step(key, state)[0]
         else:
             scale = posterior.num_data / BATCH

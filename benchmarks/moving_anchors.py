@@ -119,7 +119,7 @@ def run(
 
         return jax.vmap(chain)(states, keys)
 
-    states = pool_chains(begin(posterior, thetas), final=False)
+    states = pool_chains(begin(posterior, thetas), final=False, power=sampler.step_power(posterior))
     for k in range(warmup):
         states = move(posterior, states, keys(2 * k))
         states, (_, rate, sigma2) = steps(posterior, states, keys(2 * k + 1), gap // thin)

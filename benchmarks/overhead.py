@@ -168,7 +168,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=6.0)
     arguments = parser.parse_args()
-    backend.prepare("vectorized", 1)
+    backend.prepare()
     common = {"repeats": arguments.repeats, "seconds": arguments.seconds}
     print("| kernel | chains | thin | hand, us a chain-step | loop / hand | stored / hand |")
     print("|---|---|---|---|---|---|")

@@ -114,9 +114,10 @@ def gaussian_process(rows: dict[str, np.ndarray], seed: int) -> dict[str, float]
     from sklearn.gaussian_process import GaussianProcessRegressor
     from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
-    kernel = ConstantKernel() * RBF(np.ones(rows["x"].shape[1])) + WhiteKernel()
+    kernel = ConstantKernel() * RBF([1.0] * rows["x"].shape[1]) + WhiteKernel()
     model = GaussianProcessRegressor(kernel, random_state=seed).fit(rows["x"], rows["y"])
-    mean, sd = model.predict(rows["x_test"], return_std=True)
+    told: Any = model.predict(rows["x_test"], return_std=True)
+    mean, sd = told
     z = (rows["y_test"] - mean) / sd
     nll = np.mean(0.5 * np.log(2 * np.pi * sd**2) + 0.5 * z**2)
     return {"rmse": _rmse(rows, mean), "nll": float(nll), "coverage_90": float(np.mean(np.abs(z) < 1.6449))}

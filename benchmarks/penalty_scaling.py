@@ -28,11 +28,11 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-import arviz_stats
 import jax
 import jax.numpy as jnp
 import moving_anchors
 import numpy as np
+from arviz_stats.base.array import array_stats
 
 from bnnzoo import assembly
 from bnnzoo.data import from_arrays
@@ -51,6 +51,11 @@ from bnnzoo.sampling.start import train
 CHAINS = 4
 
 
+def _ess(draws: np.ndarray) -> float:
+    found: Any = array_stats.ess(draws)
+    return float(found)
+
+
 @dataclasses.dataclass
 class Outcome:
     """One run: values whose ESS counts [chain, draw, value], seconds of sampling, steps a chain."""
@@ -64,7 +69,7 @@ class Outcome:
 
     @property
     def ess(self) -> float:
-        return min(float(arviz_stats.ess(self.values[..., i])) for i in range(self.values.shape[-1]))
+        return min(_ess(self.values[..., i]) for i in range(self.values.shape[-1]))
 
 
 Method = Callable[[int], Outcome]
@@ -190,7 +195,7 @@ def compare(
             centred = (whole - whole.mean((0, 1))) ** 2
             found = np.mean(whole.var((0, 1)) / variances)
             # Antithetic draws have more effective draws of a mean than of a variance.
-            number = min(float(arviz_stats.ess(centred[..., i])) for i in range(len(variances)))
+            number = min(_ess(centred[..., i]) for i in range(len(variances)))
             ratio = f"{found:.3f} ± {np.sqrt(2 / number / len(variances)):.3f}"
         print(
             f"| {size:.0e} | {name} | {np.median([o.data for o in some]):.3g} "
@@ -272,11 +277,14 @@ def last_layer(size: int, repeats: int) -> None:
     recipe = resolve("mlp", "penalty", [], words, in_memory=True)
     problem = assembly.Problem.of(recipe, from_arrays(x, y))
     whole = problem.whole()
+    assert isinstance(whole.posterior, NetworkPosterior)
     start = whole.initial_positions(trained=True, key=jax.random.key(0))
     for _, trained, _ in train(whole.posterior, start, placement=place("vectorized", 1), key=jax.random.key(1)):  # noqa: B007
         pass
+    assert isinstance(problem.posterior, NetworkPosterior)
     fixed = named_leaves(whole.posterior.network_at(jnp.asarray(trained[0])))
     posterior = problem.with_fixed({k: fixed[k] for k in named_leaves(problem.posterior.network)}).posterior
+    assert isinstance(posterior, NetworkPosterior)
 
     design = np.column_stack([posterior.data.x, np.ones(size)]).astype(float)
     covariance = np.linalg.inv(design.T @ design / NOISE**2 + np.eye(design.shape[1]))
@@ -331,7 +339,15 @@ def network(size: int, repeats: int) -> None:
 
         def moving(seed: int, kind: Any = kind, width: float = width, number: int = number) -> Outcome:
             found = moving_anchors.run(
-                posterior, starts, kind=kind, seed=seed, gap=gap, warmup=30, moves=number, thin=10, width=width
+                posterior,
+                jnp.asarray(starts),
+                kind=kind,
+                seed=seed,
+                gap=gap,
+                warmup=30,
+                moves=number,
+                thin=10,
+                width=width,
             )
             return Outcome(values(found.draws), found.seconds, found.steps, found.data, found.acceptance, found.sigma2)
 
@@ -346,7 +362,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
-    backend.prepare("parallel", CHAINS)
+    backend.prepare(CHAINS)
     sizes = arguments.sizes or ([1e4, 1e5, 1e6] if arguments.problem == "logistic" else [1e5, 1e6])
     problem = {"logistic": logistic, "network": network, "last-layer": last_layer}[arguments.problem]
     header()

@@ -45,9 +45,10 @@ def differences(old: Path, new: Path) -> list[str]:
             if (group in a.children) != (group in b.children):
                 found.append(group)
             elif group in a.children:
-                names = {*a[group].data_vars, *b[group].data_vars}
-                same = {n for n in names if n in a[group] and n in b[group] and _same(a[group][n], b[group][n])}
-                found += [f"{group}/{name}" for name in sorted(map(str, names - same))]
+                one, other = a[group].to_dataset(), b[group].to_dataset()
+                names = {str(name) for name in (*one.data_vars, *other.data_vars)}
+                same = {n for n in names if n in one and n in other and _same(one[n], other[n])}
+                found += [f"{group}/{name}" for name in sorted(names - same)]
     return found
 
 
