@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import types
-from typing import Any
+from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from gaussian_mean import GaussianMean
 from scipy import stats
 
 from bnnzoo.errors import UsageError
 from bnnzoo.evaluation import audit, diagnostics, drift
 from bnnzoo.evaluation.predictor import Predictor
+from bnnzoo.posterior.layout import Block, Layout
 from bnnzoo.samplers import Penalty
+from bnnzoo.samplers.kernel import replace
 from bnnzoo.testing.targets import regression as target_regression
 
 
@@ -29,6 +33,8 @@ def test_a_verdict_says_which_way_and_how_much():
     assert "the log prior rose (p = 1e-05); predictions are 5% ± 6% too wide" in made(p=1e-5).verdict
     fell = made(p=1e-5, score=-3.0, bias_sd=-0.4).verdict
     assert "the log prior fell (p = 1e-05); predictions are 40% ± 6% too narrow" in fell
+    assert "the log prior rose" in made(p=1e-5, score=0.5).verdict
+    assert "the log prior fell" in made(p=1e-5, score=-0.5).verdict
     assert "predictions are 30% ± 6% too narrow: take more --chains" in made(bias_sd=-0.3).verdict
     assert "would have stood out" in made(bias_sd=1.9 * 0.06).verdict
     assert "take more --chains" in made(bias_sd=2.0 * 0.06).verdict
@@ -58,6 +64,40 @@ def test_an_audit_takes_as_many_steps_as_there_is_time_for(allowed, steps, monke
     monkeypatch.setattr(audit, "time", types.SimpleNamespace(perf_counter=iter([10.0, 12.0]).__next__))
     assert audit._steps(kernel, posterior, None, until=12.0 + allowed) == steps
     assert asked == [1, 2]
+
+
+@pytest.mark.parametrize(("seconds", "until"), [(None, 107.0), (3.0, 103.0)])
+def test_an_audit_takes_half_of_what_the_run_took(seconds, until, monkeypatch):
+    """Of 4 + 10 seconds; or what it is given."""
+    taken: list[float] = []
+
+    def steps(kernel, posterior, starts, *, until):
+        taken.append(until)
+        raise InterruptedError
+
+    predictor: Any = Predictor.__new__(Predictor)
+    predictor.record = types.SimpleNamespace(
+        names_a_model=True,
+        keeps_predictions=False,
+        weights=None,
+        attributes={"seconds_compile": 4.0, "seconds_sampling": 10.0, "draws_done": 3.0, "precision": "float32"},
+        probes=lambda count: ("test row", np.zeros((1, 1))),
+        group=lambda name: {},
+    )
+    predictor.model, predictor.inputs = None, lambda x: x
+    predictor.draws = predictor.thetas = np.zeros((2, 1), np.float32)
+    posterior = types.SimpleNamespace(unconstrained=lambda draw: draw)
+    predictor._problem = types.SimpleNamespace(network_posterior=target_regression().posterior)
+    restored = types.SimpleNamespace(restored=lambda *_: types.SimpleNamespace(network_posterior=posterior))
+    monkeypatch.setattr(audit, "Problem", restored)
+    monkeypatch.setattr(audit, "_chosen", lambda predictor, most: (np.arange(2), np.arange(2)))
+    monkeypatch.setattr(audit.predictive, "functions", lambda *_: np.zeros((2, 1, 1)))
+    monkeypatch.setattr(drift, "kernel_for", lambda *_, key: None)
+    monkeypatch.setattr(audit, "_steps", steps)
+    monkeypatch.setattr(audit, "time", types.SimpleNamespace(perf_counter=lambda: 100.0))
+    with pytest.raises(InterruptedError):
+        audit.of_run(predictor, seconds=seconds)
+    assert taken == [until]
 
 
 def test_starts_are_as_many_as_draws_are_worth_and_pilots_are_others(monkeypatch):
@@ -137,3 +177,77 @@ def test_the_width_of_chains_that_hardly_moved():
     assert 0 <= two.moved <= 1
     three = drift.width(before[:3], before[:3], rng.normal(size=(3, 4)))
     assert np.isfinite([three.log_ratio, three.error]).all()
+
+
+# ---- the chains ----------------------------------------------------------------------------------
+
+
+class At(NamedTuple):
+    position: Any
+    step_size: Any = None
+
+
+def tuned(monkeypatch, posterior: Any, *, rate: float = 0.9, sigma2: float = 0.0) -> tuple[drift.Kernel, np.ndarray]:
+    """The kernel of pilots that accept so often with so much noise, and the step size of each round."""
+    tried: list[float] = []
+
+    def moved(sampler, posterior, states, positions, keys, steps):
+        tried.append(float(states.step_size[0]))
+        return positions, jnp.full(len(positions), rate), jnp.full(len(positions), sigma2)
+
+    settled = lambda sampler, posterior, positions, states, key: At(positions, jnp.ones(len(positions)))  # noqa: E731
+    monkeypatch.setattr(drift, "_settled", settled)
+    monkeypatch.setattr(drift, "_moved", moved)
+    pilots = np.zeros((3, posterior.layout.dim), np.float32)
+    return drift.kernel_for(posterior, pilots, key=jax.random.key(0)), np.array(tried)
+
+
+@pytest.mark.parametrize(("rows", "dim", "whole"), [(3, 9, True), (4, 9, False), (4, 500, False), (4, 501, True)])
+def test_a_control_variate_takes_the_place_of_many_rows_for_up_to_500_parameters(rows, dim, whole, monkeypatch):
+    monkeypatch.setattr(drift, "FULL_UP_TO", 3)
+    layout = Layout((Block("theta", (dim,), 0),))
+    kernel, _ = tuned(monkeypatch, GaussianMean(np.zeros(rows, np.float32), layout=layout))
+    sampler = kernel.sampler
+    wanted = (rows, 1, "none") if whole else (50, 20, "second")
+    assert (sampler.batch_size, sampler.num_batches, sampler.control_variate) == wanted
+
+
+@pytest.mark.parametrize(
+    ("rate", "sigma2", "change", "rounds"),
+    [(0.9, 0.0, 0.3, 16), (0.9, 1.0, 0.3, 16), (0.9, 1.1, -0.3, 16), (0.75, 0.0, 0.1, 16), (0.3, 0.0, -0.8, 32)],
+)
+def test_a_step_grows_while_enough_is_accepted_and_its_noise_is_at_most_one(rate, sigma2, change, rounds, monkeypatch):
+    """By twice what is above 0.7, no more than 0.3, of its logarithm; from 0.3, and again after half of the rounds."""
+    kernel, tried = tuned(monkeypatch, GaussianMean.of(10), rate=rate, sigma2=sigma2)
+    number = np.arange(rounds)
+    np.testing.assert_allclose(np.log(tried / 0.3), change * np.where(number < 8, number, number - 8), atol=1e-4)
+    assert kernel.acceptance == pytest.approx(rate)
+
+
+def test_each_start_moves_from_where_it_is(monkeypatch):
+    """So many steps, of one each."""
+    told = {"acceptance_rate": jnp.asarray(0.25), "sigma2": jnp.asarray(0.0)}
+    monkeypatch.setattr(Penalty, "step", lambda self, _, state, *, key: (replace(state, position=state[0] + 1), told))
+    kernel = drift.Kernel(Penalty(), At(jnp.full(1, 50.0)), 0.0, 0.0)
+    starts = np.array([[1.0], [-3.0], [7.0]], np.float32)
+    ends, acceptance = drift.moved(kernel, GaussianMean.of(10), starts, steps=4, key=jax.random.key(0))
+    np.testing.assert_array_equal(ends, starts + 4)
+    assert acceptance == 0.25
+
+
+def test_as_many_chains_are_stepped_together_as_fit(monkeypatch):
+    """Steps look at 10 rows of 2 parameters: three times 20 numbers fit into 60."""
+    together: list[int] = []
+
+    def spied(function, xs, *, batch_size):
+        together.append(batch_size)
+        raise InterruptedError
+
+    monkeypatch.setattr(drift.jax.lax, "map", spied)
+    posterior = GaussianMean(np.zeros(10, np.float32), layout=Layout((Block("theta", (2,), 0),)))
+    kernel = drift.Kernel(Penalty(batch_size=10, num_batches=1, sampling="disjoint"), At(jnp.zeros(2)), 0.0, 0.0)
+    for elements, starts in ((60, 7), (60, 2), (10, 7)):
+        monkeypatch.setattr(drift, "_ELEMENTS", elements)
+        with pytest.raises(InterruptedError):
+            drift.moved(kernel, posterior, np.zeros((starts, 2), np.float32), steps=1, key=jax.random.key(0))
+    assert together == [3, 2, 1]

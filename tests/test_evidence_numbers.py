@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import types
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy import special
 
 from bnnzoo.evaluation import evidence
 from bnnzoo.evaluation.convergence import convergence
+from bnnzoo.evaluation.predictor import Predictor
 
 
 def test_what_speaks_against_a_run_of_a_path():
@@ -62,6 +66,8 @@ def test_a_path_by_hand():
         for p, q, v in zip(linear, quadratic, values, strict=True)
     ]
     assert found.se == pytest.approx(np.sqrt(np.sum(np.square(errors))))
+    with pytest.raises(ValueError, match="longer"):  # a run that has no power
+        evidence.integrated(powers, [*values, values[0]])
     assert evidence._every_second(4).tolist() == [0, 2, 3]
     assert evidence._every_second(5).tolist() == [0, 2, 4]
 
@@ -88,3 +94,24 @@ def test_a_scale_that_is_sampled_is_integrated_by_stepping_stones():
     few = evidence.by_stepping_stones(powers[[0, 10]], [1000 * rng.normal(size=(4, 1000)), values[10]])
     assert not few.trusted
     assert "do not trust it, give more powers" in few.meaning
+
+
+@pytest.mark.parametrize(("tail", "told"), [(0.1, True), (5.0, False)])
+def test_a_lower_bound_is_the_best_chains_and_says_how_far_below_it_is(tail, told, monkeypatch):
+    """Log weights log p(D | theta) + log p(theta) - log q(theta): of a light tail, and of one that few draws carry."""
+    weights = np.array([[3.0], [4.0]]) + np.random.default_rng(0).exponential(tail, size=(2, 400))
+    log_q = np.random.default_rng(1).normal(size=(2, 800))
+    kept, prior = np.arange(0, 800, 2), np.linspace(-1, 1, 400)
+    predictor: Any = Predictor.__new__(Predictor)
+    predictor.record = types.SimpleNamespace(statistics={"log_q": log_q})
+    monkeypatch.setattr(evidence, "_kept", lambda predictor: kept)
+    monkeypatch.setattr(evidence, "_log_likelihoods", lambda predictor, kept: weights - prior + log_q[:, ::2])
+    monkeypatch.setattr(evidence, "_log_priors", lambda predictor, kept: np.tile(prior, (2, 1)))
+    found, best = evidence._of_bound(predictor), weights[weights.mean(1).argmax()]
+    assert found.log_evidence == pytest.approx(best.mean())
+    assert found.se == pytest.approx(best.std(ddof=1) / 20)
+    gap = float(np.log(np.mean(np.exp(best))) - best.mean())
+    assert found.gap == (pytest.approx(gap) if told else None)
+    words = f"{gap:.3g} by the draws' weights" if told else "not known: a few draws carry all the weight"
+    assert found.meaning.startswith("a lower bound, the best of 2 chains'")
+    assert found.meaning.endswith(f"higher by KL(q || posterior), {words}")

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import types
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy import stats
 
+from bnnzoo.data import Scaler
 from bnnzoo.evaluation import calibration, diagnostics, findings, loo, metrics
 from bnnzoo.evaluation.convergence import between_chains, convergence
 from bnnzoo.evaluation.metrics import Estimate
+from bnnzoo.evaluation.predictor import Predictor
 
 
 def test_the_numbers_of_a_calibration_of_intervals():
@@ -66,6 +69,12 @@ def test_four_draws_a_chain_are_enough_to_say_something():
     assert np.isfinite(convergence(np.random.default_rng(0).normal(size=(1, 8, 1)))["rhat"])
 
 
+def test_what_never_moves_is_worth_no_draw():
+    nothing = {"rhat": np.inf, "ess_bulk": 0.0, "ess_tail": 0.0, "mcse": np.inf, "mcse_over_sd": np.inf}
+    assert convergence(np.ones((4, 20, 2))) == nothing
+    assert convergence(np.random.default_rng(0).normal(size=(4, 3, 2))) == nothing
+
+
 def test_groups_of_chains_are_by_their_distance_and_through_one_another():
     """Draws of sd 1; the third is near the second alone."""
     draws = np.tile([-1.0, 1.0], 10)
@@ -89,6 +98,25 @@ def test_the_last_look_is_told_by_its_mean_or_half_of_its_worst():
     wanted = {"unseen": 0.25, "unseen_shift": 0.25, "variance_ratio": 1.2, "variance_ratio_se": 1.3 / 3}
     assert found == pytest.approx(wanted)
     assert diagnostics.of_last_look("{}") == {}
+
+
+def test_how_far_predictions_are_from_the_data_is_in_the_datas_own_sds(monkeypatch):
+    """Targets of mean 10 and sd 0.25, predicted as 11.5 or, in a third of all draws, 1000; one never varies."""
+    monkeypatch.setattr(Predictor, "classifies", False)
+    monkeypatch.setattr(Predictor, "scaler", Scaler(*(np.array(v, np.float32) for v in ([0], [1], [9, 7], [0.25, 1]))))
+    predictor: Any = Predictor.__new__(Predictor)
+    above = np.full((2, 3, 4, 2), [11.5 - 9, 50.0 - 7])
+    above[:, 0] = 1000.0
+
+    def remoteness(*targets: float) -> dict[str, float]:
+        y = np.stack([np.array(targets), np.full(len(targets), 7.0)], 1)
+        predictor.record = types.SimpleNamespace(names_a_model=True, weights=None, array=lambda group, name: y)
+        return diagnostics.against_data(predictor, {"predictive means": above}, 4)
+
+    assert remoteness(9.75, 10.25) == {"remoteness": pytest.approx(6.0)}
+    assert remoteness(8.0, 12.0) == {"remoteness": pytest.approx(0.75)}
+    assert remoteness(10.0, 10.0) == {}
+    assert remoteness() == {}
 
 
 def test_weights_are_judged_by_their_tail():
