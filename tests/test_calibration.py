@@ -8,6 +8,7 @@ from scipy import stats
 
 from bnnzoo.evaluation import calibration, metrics, scores
 from bnnzoo.evaluation.findings import calibrated
+from bnnzoo.evaluation.predictive import Moments
 
 
 def normal_pit(rows: int, sd: float = 1.0, shift: float = 0.0, seed: int = 0) -> np.ndarray:
@@ -33,6 +34,26 @@ def test_intervals_of_a_perfect_count_model_cover_what_they_claim():
             found = scores.sampled(rows, ["y"])[f"coverage_{level}"]
             assert abs(found.value - level / 100) < 5 * (found.se or 0), (rate, level)
         assert calibrated(calibration.of_intervals(rows.pit), 4000).says == "yes"
+
+
+def test_the_scores_of_two_rows_of_classes():
+    """The first is 0.7 sure and right, the second 0.5 sure and wrong, its own class having 0.4."""
+    p = np.array([[0.7, 0.2, 0.1], [0.1, 0.5, 0.4]])
+    parts = Moments(p, np.array([[0.6], [0.8]]), np.array([[0.1], [0.3]]), np.log([0.7, 0.4]))
+    found = {name: one.value for name, one in scores.classification(np.array([0, 2]), parts).items()}
+    wanted = {
+        "nll": -np.log(0.28) / 2,
+        "accuracy": 0.5,
+        "confidence": 0.6,
+        "brier": (0.09 + 0.04 + 0.01 + 0.01 + 0.25 + 0.36) / 2,
+        "ece": (0.3 + 0.5) / 2,
+        "ece_adaptive": (0.3 + 0.5) / 2,
+        "auroc": 1.0,
+        "entropy": stats.entropy(p, axis=1).mean(),
+        "aleatoric": 0.7,
+        "epistemic": 0.2,
+    }
+    assert found == pytest.approx(wanted)
 
 
 def test_quantiles_of_equal_samples_are_that_sample():

@@ -14,12 +14,14 @@ import xarray as xr
 
 import bnnzoo
 from bnnzoo import cli, zoo
-from bnnzoo.errors import InterruptedRunError
+from bnnzoo.errors import InterruptedRunError, UsageError
 from bnnzoo.evaluation.convergence import between_chains, convergence
 from bnnzoo.evaluation.diagnostics import of_quantities, of_statistics
 from bnnzoo.evaluation.findings import judged, verdict
+from bnnzoo.evaluation.record import Record
 from bnnzoo.evaluation.weights import Weights
 from bnnzoo.finding import Finding, from_json, sentence, to_json
+from bnnzoo.recipe import as_dict
 
 GOOD = {
     "exactness": "exact",
@@ -183,6 +185,37 @@ def test_the_worst_quantity_is_judged_and_named():
     assert nothing["rhat"] == np.inf
     broken = of_quantities({"mean": draws(), "density": np.full((4, 400), np.nan)}, exactness="exact")
     assert judged({**GOOD, **broken})[0].kind == "rhat"
+
+
+def record(about: dict[str, Any], **groups: dict[str, Any]) -> Record:
+    """Of a file with these root attributes, and these variables in its groups."""
+    tree = xr.DataTree.from_dict({f"/{name}": xr.Dataset(variables) for name, variables in groups.items()})
+    tree.attrs.update(about)
+    return Record(tree, None)
+
+
+def test_steps_between_draws_and_rows_to_look_at_are_of_a_run_that_names_its_model():
+    """A posterior made in Python has no words: its draws are taken for successive, and nothing is predicted of rows."""
+    named = {"signature": "", "recipe": json.dumps(as_dict(tiny.recipe("nuts", thin=5)))}
+    assert (record(named).thin, record({}).thin) == (5, 1)
+    some, none = ({"x": (("row", "feature"), np.zeros((rows, 2)))} for rows in (3, 0))
+    tests = {**none, "x_test": (("test_row", "feature"), np.zeros((3, 2)))}
+    known = [(named, some, True), (named, none, False), (named, tests, True), ({}, some, False), ({}, none, False)]
+    for about, constant, wanted in known:
+        assert record(about, constant_data=constant).has_rows == wanted
+
+
+def test_weights_of_draws_are_the_shares_of_what_their_logarithms_say():
+    def weights(*logs: float) -> Any:
+        return record({}, sample_stats={"log_weight": (("chain", "draw"), np.reshape(logs, (2, 2)))}).weights
+
+    np.testing.assert_allclose(weights(800.0, 800 + np.log(3), -np.inf, 800 + np.log(4)), [1 / 8, 3 / 8, 0, 1 / 2])
+    for wrong in (np.nan, np.inf):
+        with pytest.raises(UsageError, match="holds what no weight is the logarithm of"):
+            weights(0.0, wrong, 0.0, 0.0)
+    with pytest.raises(UsageError, match="holds what no weight is the logarithm of"):
+        weights(*[-np.inf] * 4)
+    assert record({}).weights is None
 
 
 def tampered(path: Path, change: Callable[[dict[str, np.ndarray]], None]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import tiny
 
 import bnnzoo
 from bnnzoo import zoo
-from bnnzoo.evaluation import draws, effort
+from bnnzoo.evaluation import draws, effort, weights
 from bnnzoo.store import Store
 
 MEASURED = """
@@ -80,6 +80,27 @@ def test_a_draw_is_the_same_however_it_is_asked_for(small, request):
     found = bnnzoo.open(small).predictor.draws
     for index in (slice(3, 4), np.array([200, 3, 3, 61, 60]), np.arange(0, 240, 7)):
         np.testing.assert_array_equal(found[index], whole[index])
+
+
+@pytest.mark.parametrize("length", [10, 3])
+def test_what_blocks_of_parameters_do_is_the_same_piece_by_piece(length, monkeypatch):
+    """Two chains of five draws; pieces of three begin with one that stands still, one that moves, and one alone."""
+    first = [[3, 4], [3, 4], [0, 0], [0, 0], [6, 8]]
+    second = [[6, 8], [0, 0], [0, 0], [3, 4], [0, 5]]
+    thetas = np.column_stack([np.array(first + second), np.full(10, 2)]).astype(np.float32)
+
+    def cut(values: Any, count: int) -> list[slice]:
+        return [slice(start, min(count, start + length)) for start in range(0, count, length)]
+
+    monkeypatch.setattr(weights, "cuts", cut)
+    found = weights.Weights.of(thetas, {"weight": 2, "bias": 1}, (2, 5))
+    np.testing.assert_array_equal(found.moved, [[0, 1, 0, 1], [1, 0, 1, 1]])
+    weight, bias = found.rows()
+    # The norms are 5, 5, 0, 0, 10, 10, 0, 0, 5, 5; the weights sum to 7 + 7 + 14 + 14 + 7 + 5.
+    known = {"block": "weight", "parameters": 2, "norm": 4.0, "mean": 54 / 20, "sd": (300 / 20 - 2.7**2) ** 0.5}
+    assert {name: weight[name] for name in known} == pytest.approx(known)
+    known = {"block": "bias", "parameters": 1, "norm": 2.0, "mean": 2.0, "sd": 0.0}
+    assert {name: bias[name] for name in known} == pytest.approx(known)
 
 
 def test_of_a_large_run_every_kth_draw_is_judged(small, monkeypatch, tmp_path):

@@ -7,12 +7,16 @@ import math
 import numpy as np
 import pytest
 import scoringrules
+import xarray as xr
 from scipy import stats
 from sklearn import metrics as reference
 
 from bnnzoo.data import Scaler
+from bnnzoo.errors import UsageError
 from bnnzoo.evaluation import metrics, ood, scores
 from bnnzoo.evaluation.predictive import Moments
+from bnnzoo.evaluation.predictor import Predictor
+from bnnzoo.evaluation.record import Record
 
 
 @pytest.fixture
@@ -228,3 +232,17 @@ def test_noise_lies_where_there_are_no_data():
     assert outside == pytest.approx(2 / 3, abs=0.05)
     assert line.min() > -1
     assert line.max() < 2
+
+
+def test_noise_reaches_as_far_beyond_each_feature_as_its_own_range_is():
+    x = np.column_stack([np.linspace(10, 12, 30), np.linspace(-4, -1, 30)]).astype(np.float32)
+    drawn = ood.noise(x, 3000)
+    np.testing.assert_allclose(drawn.min(0), [8, -7], atol=0.05)
+    np.testing.assert_allclose(drawn.max(0), [14, 2], atol=0.05)
+
+
+def test_noise_in_the_range_of_rows_that_no_file_has_is_refused():
+    none = xr.Dataset({"x": (("row", "feature"), np.zeros((0, 2), np.float32))})
+    record = Record(xr.DataTree.from_dict({"/constant_data": none}), None)
+    with pytest.raises(UsageError, match="noise in their range needs the training rows"):
+        ood.of_run(Predictor(record), "noise", np.ones((3, 2), np.float32))

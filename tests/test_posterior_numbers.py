@@ -315,6 +315,30 @@ def test_the_cache_may_hold_two_gibibytes(monkeypatch, tmp_path):
     assert left(0.25, 0.5, 2) == ["0", "1"]
 
 
+def test_the_cache_that_is_turned_on_is_bounded_and_one_that_was_chosen_is_not(monkeypatch, tmp_path):
+    bounded: list[Any] = []
+    monkeypatch.setattr(backend, "_bound", bounded.append)
+    monkeypatch.setattr(backend, "forget_programs", lambda: None)
+    monkeypatch.setattr(backend.platformdirs, "user_cache_dir", lambda name: str(tmp_path / name))
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
+
+    def turned_on(chosen: str | None) -> dict[str, Any]:
+        said: dict[str, Any] = {}
+        config = types.SimpleNamespace(values={"jax_compilation_cache_dir": chosen}, update=said.__setitem__)
+        monkeypatch.setattr(backend, "jax", types.SimpleNamespace(config=config, __version__="1.2"))
+        backend.keep_programs()
+        return said
+
+    assert turned_on("elsewhere") == {}
+    assert bounded == []
+    folder = tmp_path / "bnnzoo" / "jax-1.2"
+    assert turned_on(None)["jax_compilation_cache_dir"] == str(folder)
+    assert bounded == [folder]
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "elsewhere")
+    assert turned_on(None) == {}
+    assert bounded == [folder]
+
+
 def test_programs_are_forgotten_from_a_third_of_the_maps_on(monkeypatch, tmp_path):
     cleared: list[int] = []
     monkeypatch.setattr(backend.jax, "clear_caches", lambda: cleared.append(1))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import tracemalloc
 import warnings
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -16,8 +18,10 @@ from scipy import special, stats
 
 import bnnzoo
 from bnnzoo import zoo
-from bnnzoo.errors import UsageError
+from bnnzoo.errors import BnnzooWarning, UsageError
 from bnnzoo.evaluation import predictive
+from bnnzoo.evaluation.predictor import Predictor
+from bnnzoo.evaluation.record import Record
 from bnnzoo.models import Linear
 from bnnzoo.posterior import NetworkPosterior, backend
 from bnnzoo.posterior.likelihoods import Bernoulli, Categorical, Gaussian, Heteroscedastic, Mixture, Poisson
@@ -142,9 +146,12 @@ def test_log_likelihoods_are_those_of_the_posterior():
 
 
 def test_blocks_cover_every_row_once(monkeypatch):
-    monkeypatch.setattr(predictive, "_INPUT_ELEMENTS", 7 * 8 * 2)
     rows = np.concatenate([np.arange(20)[b] for b in predictive.blocks(20, 1)])
     np.testing.assert_array_equal(rows, np.arange(20))
+    monkeypatch.setattr(predictive, "_INPUT_ELEMENTS", 7 * 2)
+    found = list(predictive._row_blocks(20, 2))
+    assert [(len(rows), count) for rows, count in found] == [(7, 7), (7, 7), (7, 6)]
+    np.testing.assert_array_equal(np.concatenate([rows for rows, _ in found]), [*range(20), 19])
     posterior = _posterior(Gaussian(0.5))
     draws = _draws(posterior, 9)
     x = np.random.default_rng(3).normal(size=(20, 2)).astype(np.float32)
@@ -153,6 +160,14 @@ def test_blocks_cover_every_row_once(monkeypatch):
     monkeypatch.undo()
     for one, other in zip(blocked, predictive.moments(posterior, draws, x, y), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+
+
+def test_blocks_are_of_four_million_numbers():
+    """Of four a row, and of inputs of a million each; no block is longer than the others need it to be."""
+    assert [b.stop - b.start for b in predictive.blocks(3 * 2**20, 4)] == [2**20] * 3
+    assert [count for _, count in predictive._row_blocks(4, 2**20)] == [4]
+    assert [count for _, count in predictive._row_blocks(5, 2**20)] == [3, 2]
+    assert [count for _, count in predictive._row_blocks(2, 2**23)] == [1, 1]
 
 
 def test_moments_keep_one_sum_of_all_draws():
@@ -231,6 +246,30 @@ def test_opening_a_file_leaves_jax_as_it_is(regression, monkeypatch):
     assert calls == []
     opened.predict(np.zeros((1, 2)))
     assert calls == ["keep_programs"]
+
+
+def test_a_run_of_other_plugins_predicts_with_a_warning(regression):
+    run, _ = regression
+    opened = bnnzoo.open(run.path)
+    opened.posterior.attrs["plugins"] = json.dumps({"bnnzoo": "0.0.1"})
+    with pytest.warns(BnnzooWarning, match=r"run\.nc: made with other plugins than are here: bnnzoo was 0\.0\.1, is "):
+        opened.predict(np.zeros((1, 2)))
+
+
+def test_new_rows_are_drawn_of_a_density_alone(regression):
+    run, _ = regression
+    with pytest.raises(UsageError, match=r"new rows are of a density .*; this run predicts targets of inputs"):
+        run.predict(draws=3)
+
+
+def test_kept_predictions_are_found_by_their_inputs():
+    """Those at which nothing was kept are refused by the number of their row, from 1."""
+    tree = xr.DataTree.from_dict({"/constant_data": xr.Dataset({"x_kept": (("kept_row", "feature"), X)})})
+    predictor = Predictor(Record(tree, None))
+    predictor._problem = SimpleNamespace(kept_rows=X)
+    np.testing.assert_array_equal(predictor.inputs(X[[3, 1, 1, 4]]), [3, 1, 1, 4])
+    with pytest.raises(UsageError, match=r"at the 5 inputs that it was asked for, .*: row 3 is none of them"):
+        predictor.inputs(np.concatenate([X[:2], X[:2] + 1]))
 
 
 def test_columns_are_matched_by_name(regression, tmp_path):
