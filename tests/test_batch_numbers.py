@@ -261,9 +261,9 @@ def at(theta: list[float], anchor: Any = None) -> Any:
 
 def test_a_look_is_at_eight_proposals_and_the_last_one_at_sixteen_with_steps_between(monkeypatch):
     posterior = parabolas([1.0, 0.0], [0.0, 0.0], power=0.5)
-    found = _influence.of_rows(Walker(), posterior, at([0.0]), steps_between=0, key=KEY)
-    np.testing.assert_array_equal(found.positions, np.zeros((8, 1)))
-    np.testing.assert_allclose(found.square, [0.25**2, 0.0], rtol=1e-6)
+    found = _influence.of_rows(Walker(), posterior, at([1.0]), steps_between=0, key=KEY)
+    np.testing.assert_array_equal(found.positions, np.ones((8, 1)))
+    np.testing.assert_allclose(found.square, [(0.5 * (4 - 1) / 2) ** 2, 0.0], rtol=1e-6)
     seen = []
     look = _influence.of_rows
     monkeypatch.setattr(_influence, "of_rows", lambda *a, **k: seen.append(look(*a, **k)) or seen[-1])
@@ -322,22 +322,47 @@ def _influence_of(unseen: list[float], positions: list[list[float]]) -> Any:
     return _influence.Influence(jnp.ones(len(unseen)), jnp.asarray(unseen), jnp.asarray(positions))
 
 
-def test_the_share_of_the_curvature_that_is_lost():
-    """By hand: rows of curvature c under a prior of precision 1, in a direction of length 2."""
-    shape = _preconditioner.Preconditioner(jnp.asarray(2.0), jnp.zeros(()), jnp.zeros(()))
+TWICE = _preconditioner.Preconditioner(jnp.asarray(2.0), jnp.zeros(()), jnp.zeros(()))
+"""A whitened direction is half as long as that in theta."""
 
-    def share(c: list[float], unseen: list[float], anchor: Any = None, power: float = 1.0) -> Any:
-        posterior = parabolas(c, [0.0] * len(c), power=power)
-        anchor = None if anchor is None else anchored(posterior, jnp.asarray([0.3]), second=anchor == "second")
-        rows = _influence_of(unseen, [[0.0]])
-        return np.asarray(_influence._share(posterior, at([0.4], anchor), rows, shape, jnp.ones(1)), float)
+
+def test_directions_are_of_the_curvature_that_is_lost_the_most_first():
+    """By hand: rows -(y - x'theta)^2 / 2, each of curvature x x', however far off it is."""
+    x, y = np.float32([[1.0, 0.5], [-2.0, 3.0], [0.3, 0.1]]), np.float32([2.0, -1.0, 4.0])
+    unseen = [0.5, 0.2, 0.9]
+    lost = 4 * (x.T * unseen) @ x
+    rows = _influence_of(unseen, [[0.0, 0.0]])
+    look = jax.jit(lambda theta: _influence._directions(OneRow((x, y)), theta, TWICE, rows))
+    found = np.asarray(look(jnp.asarray([0.3, -0.2])), float)
+    np.testing.assert_allclose(found.T @ found, lost, rtol=1e-4)
+    np.testing.assert_allclose(np.sum(found**2, 1), [*np.linalg.eigvalsh(lost)[::-1], 0.0], rtol=1e-4, atol=1e-4)
+
+
+def test_the_share_of_the_curvature_that_is_lost():
+    """By hand: rows of curvature c under a prior of precision 1, in a direction of length 2 in each parameter."""
+
+    def share(c: list[float], unseen: list[float], anchor: Any = None, power: float = 1.0, dim: int = 1) -> Any:
+        posterior = parabolas(c, [0.0] * len(c), dim=dim, power=power)
+        anchor = None if anchor is None else anchored(posterior, jnp.full(dim, 0.3), second=anchor == "second")
+        rows = _influence_of(unseen, [[0.0] * dim])
+        return np.asarray(_influence._share(posterior, at([0.4] * dim, anchor), rows, TWICE, jnp.ones(dim)), float)
 
     np.testing.assert_allclose(share([3.0, 1.0], [0.5, 0.0]), [1.5 / 5, 4 * 5], rtol=1e-5)
     np.testing.assert_allclose(share([3.0, 1.0], [0.5, 0.0], power=0.5), [0.75 / 3, 4 * 3], rtol=1e-5)
     np.testing.assert_allclose(share([3.0, 1.0], [0.5, 0.0], "first"), [1.5 / 5, 4 * 5], rtol=1e-5)
     np.testing.assert_allclose(share([3.0, 1.0], [0.5, 0.0], "second"), [0.0, 4 * 5], atol=1e-5)
+    np.testing.assert_allclose(share([3.0, 1.0], [0.5, 0.0], dim=2), [1.5 / 5, 8 * 5], rtol=1e-5)
     # Of a density that bends upwards elsewhere no more than all is lost.
     np.testing.assert_allclose(share([3.0, -2.5], [1.0, 0.0]), [1.0, 4 * 3], rtol=1e-5)
+
+
+def test_a_row_that_bends_upwards_is_missed_as_much_as_one_that_bends_downwards(monkeypatch):
+    """Without it steps see more curvature than there is: of 1 - 3 + 5 and the prior's 1 they miss 0.5 - 3."""
+    rows = _influence_of([0.5, 1.0, 0.0], [[0.0]])
+    monkeypatch.setattr(_influence, "of_rows", lambda *given, **more: rows)
+    posterior = parabolas([1.0, -3.0, 5.0], [0.0] * 3)
+    found = jax.jit(lambda state: _influence.lost_to_steps(Walker(), posterior, state, key=KEY))(at([0.4]))
+    assert float(found["unseen"]) == pytest.approx(2.5 / 4, rel=1e-5)
 
 
 @pytest.mark.parametrize("anchor", [None, "first"])

@@ -48,6 +48,12 @@ def test_noise_that_is_not_used_asks_for_fewer_data():
     assert again(80, seen(0.0, 0.45)) == 40
 
 
+def test_a_proposal_whose_noise_is_all_that_holds_it_counts_as_one_that_moves_a_little():
+    """The acceptance is higher than the noise alone allows: l^2 is taken as 0.05, and K grows by 0.1 x 0.78 / 0.05."""
+    assert (2 * ndtri(0.85 / 2)) ** 2 < 0.15
+    assert again(640, seen(0.15, 0.85)) == 1280
+
+
 def test_skewed_differences_and_plain_gradients_ask_for_more_data():
     assert again(640, seen(0.1, 0.45)) < 640
     assert again(640, seen(0.1, 0.45, skew_bias=0.015)) == 1280

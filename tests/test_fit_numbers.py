@@ -154,6 +154,33 @@ def test_a_climb_is_ten_steps_of_conjugate_gradients():
     assert np.abs(x).max() > 1e-3
 
 
+@pytest.mark.parametrize(("place", "forgotten"), [([0.6, 0.1], False), ([1.0, 1.0], True)])
+def test_a_step_of_the_climb_keeps_of_the_last_direction_what_polak_and_ribiere_say(place, forgotten, monkeypatch):
+    """Off a parabola the slopes of two steps have something in common: Fletcher and Reeves would keep that too."""
+    monkeypatch.setattr(_climb, "_STEPS", 2)
+    curvature, start = np.array([1.0, 10.0]), np.array(place)
+
+    def slope(x: np.ndarray) -> np.ndarray:
+        return -curvature * x - 4 * x**3
+
+    def length(x: np.ndarray, along: np.ndarray) -> float:
+        return slope(x) @ along / np.sum((curvature + 12 * x**2) * along**2)
+
+    first = slope(start)
+    middle = start + length(start, first) * first
+    new = slope(middle)
+    share = new @ (new - first) / (first @ first)
+    assert (share < 0) == forgotten
+    ends = []
+    for kept in (max(share, 0.0), new @ new / (first @ first)):
+        direction = new + kept * first
+        ends.append(middle + length(middle, direction) * direction)
+    posterior = given(lambda t: -jnp.sum(jnp.asarray(curvature, jnp.float32) * t**2 / 2 + t**4))
+    found = _climb.climbed(posterior, jnp.asarray(start, jnp.float32), _Scaled())
+    np.testing.assert_allclose(found, ends[0], atol=1e-4)
+    assert np.abs(ends[1] - ends[0]).max() > 0.01
+
+
 def test_a_climb_begins_where_a_parameter_is_a_hundredth_of_a_deviation_off():
     posterior = given(lambda t: -jnp.sum(t**2) / 2)
     for off, moves in ((0.0098, False), (0.0102, True)):

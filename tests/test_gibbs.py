@@ -23,7 +23,7 @@ from bnnzoo.posterior.priors import FanIn, Hierarchical, Normal
 from bnnzoo.posterior.priors import Laplace as LaplacePrior
 from bnnzoo.recipe import resolve
 from bnnzoo.samplers import Gibbs
-from bnnzoo.samplers._conjugate import conjugate, draw_layer
+from bnnzoo.samplers._conjugate import conjugate, draw_layer, is_affine
 from bnnzoo.testing.targets import regression
 
 CHAINS = 10_000
@@ -248,3 +248,17 @@ def test_what_is_not_conjugate_is_refused(likelihood, prior, network, said):
     with pytest.raises(UsageError, match=said):
         Gibbs(conditionals="conjugate").check(posterior)
     Gibbs().check(posterior)
+
+
+@pytest.mark.parametrize(("count", "known"), [(5, 5), (8, 8), (100, 8)])
+def test_whether_a_layer_is_affine_is_asked_of_no_more_than_eight_rows(count, known, monkeypatch):
+    """A question before the run, whose price is not that of the data."""
+    asked: list[int] = []
+    outputs = NetworkPosterior.outputs
+    monkeypatch.setattr(
+        NetworkPosterior, "outputs", lambda self, theta, x: asked.append(len(x)) or outputs(self, theta, x)
+    )
+    x, y = _rows(count)
+    network = Linear().build((1,), 1, key=jax.random.key(0))
+    eqx.filter_eval_shape(is_affine.__wrapped__, NetworkPosterior.of(network, Gaussian(), Normal(), x, y))
+    assert set(asked) == {known}

@@ -84,6 +84,22 @@ def test_a_sum_has_every_row_once(size, blocks):
     assert float(most) == 10
 
 
+@pytest.mark.parametrize(("rows", "together"), [(8, 4), (7, 7)])
+def test_rows_are_split_over_the_devices_that_they_divide_by(rows, together):
+    """Two devices have four of eight rows each; seven rows are looked at as on one."""
+    seen: list[int] = []
+
+    def part(batch: Any, weights: Any) -> Any:
+        seen.append(len(batch))
+        return jnp.sum(batch * weights)
+
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:2]), (passes.DATA_AXIS,))
+    with jax.set_mesh(mesh):
+        found = jax.jit(lambda data: passes.summed(data, rows, part, size=rows))(jnp.arange(1.0, rows + 1))
+    assert float(found) == rows * (rows + 1) / 2
+    assert set(seen) == {together}
+
+
 # ---- permutations --------------------------------------------------------------------------------
 
 
