@@ -685,6 +685,26 @@ def test_a_test_on_all_rows_tells_the_density_of_what_it_keeps():
     np.testing.assert_array_equal(after.position, state.position)
 
 
+@pytest.mark.parametrize("order", ["first", "second"])
+def test_a_test_gives_back_what_its_polynomial_takes_off_the_rows(order):
+    """Of all rows the log ratio is the density's, to its power, whatever the anchor."""
+    c, m = np.array([0.5, 2.0, 1.0]), np.array([0.4, -1.0, 0.1])
+    posterior = Quartics((np.float32(c), np.float32(m)), likelihood_power=np.float32(0.7))
+    sampler = MinibatchBarker(batch_size=3, control_variate=order)
+
+    @jax.jit
+    def look(here: Any, there: Any) -> Any:
+        state = sampler.init(posterior, jnp.asarray([0.2]), num_warmup=0, key=KEY)
+        state = eqx.tree_at(lambda s: s.position, state, here)
+        found, *densities = sampler.look(posterior, state, there, ONE / 2, key=KEY)
+        return found.log_ratio, densities
+
+    log_ratio, densities = look(jnp.asarray([0.8]), jnp.asarray([-0.3]))
+    known = [-(theta**2) / 2 - 0.7 * np.sum(c * (theta - m) ** 4) for theta in (0.8, -0.3)]
+    assert float(log_ratio) == pytest.approx(known[1] - known[0], rel=1e-4)
+    np.testing.assert_allclose(densities, known, rtol=1e-4)
+
+
 def test_the_anchor_and_shape_of_a_growing_batch_move_before_the_last_window():
     posterior = parabolas([3.0, 0.5], [1.0, 0.0])
     sampler = MinibatchBarker(control_variate="second")

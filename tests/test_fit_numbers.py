@@ -284,6 +284,15 @@ def test_a_climb_takes_the_best_of_its_strides(monkeypatch):
     assert climbed(lambda t: jnp.sum(t**2 / 2 - t**4 / 4), 0.1) == pytest.approx(0.1 + 2 * 0.099 / 0.97, rel=1e-4)
 
 
+def test_a_climb_on_a_plateau_stays_where_it_is():
+    """No slope and no curvature: nothing over nothing is no direction."""
+
+    def basin(t: Any) -> Any:
+        return -jnp.sum(jnp.maximum(jnp.abs(t) - 5, 0.0) ** 2)
+
+    np.testing.assert_array_equal(_proposal.climbed(basin, jnp.asarray([3.0, -1.0])), [3.0, -1.0])
+
+
 def test_the_pilot_is_a_langevin_chain_whose_later_half_counts(monkeypatch):
     """Step by step, with noise of ones, a target of N(0, I) and every proposal taken with a given rate."""
     dim, steps, eta = 8, 6, 1.65**2 / 4

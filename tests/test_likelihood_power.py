@@ -168,6 +168,17 @@ def test_the_training_loss_is_the_log_density_for_each_datum():
         np.testing.assert_allclose(_training.loss(posterior, theta, posterior.data), wanted, rtol=1e-5)
 
 
+def test_an_ensemble_tells_the_density_that_it_climbs():
+    """Over all rows it is the log posterior density where the step began."""
+    theta, sampler = jnp.asarray([0.4, -0.3]), Ensemble(batch_size=ROWS)
+    posterior = NETWORKS[0]
+    state = sampler.init(posterior, theta, num_warmup=20, key=jax.random.key(1))
+    after, told = jax.jit(lambda: sampler.warmup_step(posterior, state, key=jax.random.key(2)))()
+    before = posterior.log_density(theta)
+    np.testing.assert_allclose(told["lp_estimate"], before, rtol=1e-5)
+    assert posterior.log_density(after.position) > before
+
+
 def test_dropout_trains_the_network_that_it_draws():
     """Over all rows the density that a step of warm-up climbs is that of one mask or of the other, never of none."""
     theta, sampler = jnp.asarray([0.4, -0.3]), Dropout(rate=0.5, masks=1, batch_size=ROWS)

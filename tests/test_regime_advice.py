@@ -13,6 +13,7 @@ from test_posterior import linear_posterior
 from bnnzoo.samplers import Confidence, MinibatchBarker, Swag, _regime
 from bnnzoo.samplers._batch_sizes import Seen, Sizes, at_start, resized
 from bnnzoo.samplers._growing_batch import Estimate as Growing
+from bnnzoo.samplers._noise import Difference
 from bnnzoo.samplers.metric import Metric, rescaled, shared
 
 MEANS = {
@@ -69,6 +70,24 @@ def test_what_is_at_the_limit_of_the_regime_is_held():
     assert most.limit == 0.5
     (not_finite,) = _regime.regime(MEANS | at | {"sigma2": float("nan")}, Sizes(50, 20, False), **options)
     assert not_finite.advice.startswith("a step was not finite: use a --sampler.step-size below 0.1")
+
+
+def test_a_step_tells_how_far_skewed_noise_biases_it():
+    """|skewness| sigma^3 / 6, times its acceptance in the mean; more than a twentieth without that is a bias."""
+
+    def told(sigma2: float, skewness: float) -> Any:
+        difference = Difference(jnp.asarray(0.3), jnp.asarray(sigma2), 16, jnp.asarray(skewness))
+        return _regime.told(difference, jnp.asarray(0.7), jnp.asarray(0.5))
+
+    cases = ((4.0, -0.03, 0.04, False), (4.0, -0.045, 0.06, True), (0.25, 2.1, 0.04375, False))
+    for sigma2, skewness, bias, biased in cases:
+        found = told(sigma2, skewness)
+        assert float(found["skew_bias"]) == pytest.approx(0.5 * bias, rel=1e-5)
+        assert bool(found["regime_skew"]) is biased
+    for sigma2, beyond in ((4.0, False), (4.1, True)):
+        assert bool(told(sigma2, 0.0)["regime_dof"]) is beyond
+    known = {"delta": 0.3, "sigma2": 4.0, "penalty": 0.7, "var_dof": 16.0, "delta_skew": -0.03}
+    assert {name: float(told(4.0, -0.03)[name]) for name in known} == pytest.approx(known)
 
 
 def test_the_bound_beyond_half_of_the_rows_and_a_decision_of_all():
