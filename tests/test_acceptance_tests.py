@@ -263,6 +263,16 @@ def test_barkers_findings():
     assert sampler.findings(posterior, {**means, "test_error": float("nan")})
 
 
+def test_barkers_test_accepts_nothing_that_has_no_probability():
+    """Not where the uniform number is 0 either, as one in eight million is."""
+    zero, one = jnp.zeros(()), jnp.ones(())
+    for log_ratio, accepted in ((-1e4, False), (-3.0, True)):
+        estimate = Estimate(log_ratio * one, one / 2, zero, one, 100 * one, 100, jnp.asarray(1))
+        verdict = MinibatchBarker().judge(estimate, zero)
+        assert (float(verdict.rate) > 0) == accepted
+        assert bool(verdict.accepted) == accepted
+
+
 @pytest.mark.parametrize("order", ["first", "second"])
 def test_a_control_variate_takes_the_noise_off(order):
     """A Gaussian mean's differences are linear in theta up to a constant: no noise is left at first order."""

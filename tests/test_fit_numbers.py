@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gaussian_mean import NormalPrior
-from parabolas import of_size, parabolas
+from parabolas import Parabolas, of_size, parabolas
 
 from bnnzoo.errors import UsageError
 from bnnzoo.posterior.layout import Block, Layout
@@ -28,6 +28,7 @@ from bnnzoo.samplers import (
     _training,
     rejection,
 )
+from bnnzoo.samplers.laplace import LaplaceState
 
 ONE, KEY = jnp.ones(()), jax.random.key(0)
 
@@ -74,6 +75,21 @@ def test_a_quarter_of_a_squared_deviation_a_parameter_is_near_enough(sampler, na
     assert sampler.findings(posterior, {name: 0.5}) == ()
     (found,) = sampler.findings(posterior, {name: 0.6})
     assert (found.value, found.limit) == (0.3, 0.25)
+
+
+def test_the_slope_counts_in_the_evidence_up_to_where_the_mode_is_found_too_far():
+    """Of exp(-t^2 / 2), from half a deviation beside its mode and from a little more."""
+    posterior = given(lambda t: -jnp.sum(t**2) / 2)
+    sampler = Laplace(covariance="diagonal", curvature="hessian")
+    for place, counted in ((0.5, True), (0.501, False)):
+        at = jnp.asarray([place])
+        state = LaplaceState(at, at, _curvature.Diagonal(jnp.ones(1)), _training.Adam.start(at, 1))
+        told = sampler.inspect(posterior, state, key=KEY)
+        distance = float(told["mode_distance"])
+        assert distance == pytest.approx(place**2, rel=1e-6)
+        known = math.log(2 * math.pi) / 2 - (0 if counted else place**2 / 2)
+        assert float(told["log_evidence"]) == pytest.approx(known, abs=1e-5)
+        assert (sampler.findings(posterior, {"mode_distance": distance}) == ()) == counted
 
 
 def test_the_factor_of_laplace_is_the_best_that_is_affordable(monkeypatch):
@@ -343,6 +359,21 @@ def test_a_bound_that_was_searched_for_is_a_hundredth_above_what_was_found():
     stated = Rejection(proposal=Wide(), log_bound=3.0).init(posterior, jnp.zeros(1), num_warmup=0, key=KEY)
     assert float(stated.log_bound) == 3
     assert float(stated.excess) == -np.inf
+
+
+class Torn(Parabolas):
+    """No number left of -1, where a third of `Wide` is, and a slope that is none anywhere: no climb goes up."""
+
+    def log_likelihood(self, theta: Any, batch: Any) -> Any:
+        return jnp.where(theta[0] < -1, jnp.nan, super().log_likelihood(theta, batch) + jnp.sqrt(0.0 * theta[0]))
+
+
+def test_a_bound_is_searched_for_among_what_is_a_number():
+    """The log ratio is b - 15 (theta - 4/5)^2 / 8, to whose top one of thousands of proposals is near."""
+    posterior = Torn((np.float32([3.0]), np.float32([1.0])))
+    state = Rejection(proposal=Wide()).init(posterior, jnp.zeros(1), num_warmup=0, key=KEY)
+    top = -0.3 + np.log(2) + np.log(2 * np.pi) / 2
+    assert float(state.log_bound) == pytest.approx(top + 0.01, abs=2e-4)
 
 
 def test_an_excess_within_rounding_ends_no_run():
