@@ -209,17 +209,6 @@ def test_the_training_loss_is_the_log_density_for_each_datum():
         np.testing.assert_allclose(_training.loss(posterior, theta, posterior.data), wanted, rtol=1e-5)
 
 
-<<<<<<< HEAD
-def test_an_ensemble_tells_the_density_that_it_climbs():
-    """Over all rows it is the log posterior density where the step began."""
-    theta, sampler = jnp.asarray([0.4, -0.3]), Ensemble(batch_size=ROWS)
-    posterior = NETWORKS[0]
-    state = sampler.init(posterior, theta, num_warmup=20, key=jax.random.key(1))
-    after, told = jax.jit(lambda: sampler.warmup_step(posterior, state, key=jax.random.key(2)))()
-    before = posterior.log_density(theta)
-    np.testing.assert_allclose(told["lp_estimate"], before, rtol=1e-5)
-    assert posterior.log_density(after.position) > before
-=======
 @pytest.mark.parametrize("sampler", [Laplace(), Ensemble(), Swag()], ids=["laplace", "ensemble", "swag"])
 def test_what_training_tells_of_the_density_is_the_density(sampler):
     """Of rows that are all the same every batch tells the whole."""
@@ -231,7 +220,6 @@ def test_what_training_tells_of_the_density_is_the_density(sampler):
     each = -np.log(0.5 * np.sqrt(2 * np.pi)) - (-1 - 0.7 * 0.4 + 0.3) ** 2 / 0.5**2 / 2
     wanted = 0.25 * ROWS * each - np.log(2 * np.pi) - (0.4**2 + 0.3**2) / 2
     assert float(told["lp_estimate"]) == pytest.approx(wanted, rel=1e-5)
->>>>>>> 982f3b1 (Mistakes that no test noticed: a mean for a sum over rows, a bound that is searched for among what is no number)
 
 
 def test_dropout_trains_the_network_that_it_draws():

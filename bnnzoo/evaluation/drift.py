@@ -34,7 +34,7 @@ _FEWEST_FLIPPED = 12
 _LEAST_FORGOTTEN = 1e-3
 """Share of a variance that chains must have forgotten to tell what the posterior's is."""
 _ELEMENTS = 2**24
-"""Rows times chains that are stepped together, at most."""
+"""Rows times parameters times chains that are stepped together, at most."""
 
 
 class Kernel(NamedTuple):

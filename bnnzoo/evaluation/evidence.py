@@ -66,12 +66,12 @@ def of_run(predictor: Predictor) -> Evidence:
     about, stats = record.attributes, record.statistics
     if float(about["likelihood_power"]) != 1:
         raise UsageError(
-            f"{_name(record)}: evidence: the run's likelihood has the power {float(about['likelihood_power']):g}, and "
+            f"{record.name}: evidence: the run's likelihood has the power {float(about['likelihood_power']):g}, and "
             "log p(D) is of the power 1; give it with runs of other powers, 0 and 1 among them"
         )
     if record.names_a_model and recipe_from(about["recipe"]).stochastic != "all":
         raise UsageError(
-            f"{_name(record)}: evidence: only a part is sampled, and the rest was fitted to the same rows, for which "
+            f"{record.name}: evidence: only a part is sampled, and the rest was fitted to the same rows, for which "
             "log p(D) would be paid: repeat the run with --stochastic all"
         )
     inspected = json.loads(about.get("inspected", "{}"))
@@ -85,7 +85,7 @@ def of_run(predictor: Predictor) -> Evidence:
         return _of_modes(inspected["log_evidence"], _units(record), trusted=about.get("regime_ok") != 0)
     words = f"{about['model']} importance --sampler.proposal laplace" if record.names_a_model else "MODEL importance"
     raise UsageError(
-        f"{_name(record)}: evidence: draws by {about['sampler']} do not tell log p(D); type bnnzoo sample {words}, or "
+        f"{record.name}: evidence: draws by {about['sampler']} do not tell log p(D); type bnnzoo sample {words}, or "
         "repeat the run with --likelihood-power from 0 to 1 and type bnnzoo evidence with all those runs"
     )
 
@@ -100,10 +100,10 @@ def of_path(predictors: Sequence[Predictor]) -> Evidence:
     powers = [float(record.attributes["likelihood_power"]) for record in records]
     for record in records:
         if not record.names_a_model:
-            raise UsageError(f"{_name(record)}: evidence: of a posterior made in Python there is no path")
+            raise UsageError(f"{record.name}: evidence: of a posterior made in Python there is no path")
         if not diagnostics.is_chain(record.attributes["exactness"]):
             raise UsageError(
-                f"{_name(record)}: evidence: draws by {record.attributes['sampler']} are approximate; a path needs "
+                f"{record.name}: evidence: draws by {record.attributes['sampler']} are approximate; a path needs "
                 "runs of nuts or another sampler that draws from the posterior of its power"
             )
         _check_same(records[0], record)
@@ -117,7 +117,7 @@ def of_path(predictors: Sequence[Predictor]) -> Evidence:
     found = integrated(np.asarray(powers)[order], values)
     if found.discretisation is not None and found.discretisation > max(_COARSE, 5 * found.se):
         found = by_stepping_stones(np.asarray(powers)[order], values)
-    trouble = [f"{_name(records[i])} {against}" for i in order if (against := _against(records[i].attributes))]
+    trouble = [f"{records[i].name} {against}" for i in order if (against := _against(records[i].attributes))]
     if not trouble:
         return found
     return replace(found, meaning=f"{found.meaning}; {'; '.join(trouble)}: do not trust it", trusted=False)
@@ -317,20 +317,16 @@ def _densities(posterior: NetworkPosterior, thetas: Float[Array, "draw dim"]) ->
 
 def _check_same(first: Record, other: Record) -> None:
     if first.attributes["data_sha256"] != other.attributes["data_sha256"]:
-        raise UsageError(f"{_name(other)}: evidence: not trained on the rows of {_name(first)}")
+        raise UsageError(f"{other.name}: evidence: not trained on the rows of {first.name}")
     one, two = (recipe_from(record.attributes["recipe"]) for record in (first, other))
     differing = [name for name in _TARGET if getattr(one, name) != getattr(two, name)]
     if differing:
         raise UsageError(
-            f"{_name(other)}: evidence: its {' and '.join(differing)} differ from those of {_name(first)}; runs of a "
+            f"{other.name}: evidence: its {' and '.join(differing)} differ from those of {first.name}; runs of a "
             "path differ in --likelihood-power alone"
         )
     if one.stochastic != "all":
         raise UsageError(
-            f"{_name(first)}: evidence: only a part is sampled, and the rest was trained anew for each power; a path "
+            f"{first.name}: evidence: only a part is sampled, and the rest was trained anew for each power; a path "
             "needs --stochastic all"
         )
-
-
-def _name(record: Record) -> str:
-    return str(record.path) if record.path else "the run"

@@ -60,11 +60,11 @@ class Predictor:
             try:
                 problem = Problem.restored(self.record.attributes, group, model=self.model)
             except UsageError as error:
-                raise UsageError(f"{self.record.path or 'the run'}: {error}") from error
+                raise UsageError(f"{self.record.name}: {error}") from error
         agreement.check(self.record.tree, self.record.path, problem)
         about = self.record.attributes
         if changed := registry.changed(about.get("plugins", "{}"), about.get("plugin_sources", "{}")):
-            said = f"{self.record.path or 'the run'}: made with other plugins than are here: {'; '.join(changed)}"
+            said = f"{self.record.name}: made with other plugins than are here: {'; '.join(changed)}"
             warnings.warn(said, BnnzooWarning, stacklevel=2)
         return problem
 
@@ -188,7 +188,7 @@ class Predictor:
         numbers = [self._kept.get(np.ascontiguousarray(row).tobytes(), -1) for row in x]
         if -1 in numbers:
             count = len(self.record.array(CONSTANT_DATA, KEPT_ROWS))
-            run, row = self.record.path or "the run", numbers.index(-1) + 1
+            run, row = self.record.name, numbers.index(-1) + 1
             raise UsageError(
                 f"{run} keeps predictions at the {count} inputs that it was asked for, and no parameters: row {row} is "
                 "none of them; sample again with these inputs as --keep-at, or with --keep draws"

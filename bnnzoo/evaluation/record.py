@@ -34,6 +34,11 @@ class Record:
         self._file = None if path is None else path.absolute()
 
     @property
+    def name(self) -> str:
+        """What a message calls it: its file, or, of one in memory, the run."""
+        return "the run" if self.path is None else str(self.path)
+
+    @property
     def attributes(self) -> dict[str, Any]:
         """The root attributes of the file."""
         return {str(k): v.item() if getattr(v, "size", 0) == 1 else v for k, v in self.tree.attrs.items()}
@@ -52,12 +57,12 @@ class Record:
         """
         sizes = self.tree["posterior"].sizes if "posterior" in self.tree.children else {}
         if not sizes.get("draw", 0):
-            raise BnnzooError(f"{self.path}: no draws yet; bnnzoo resume {quoted(self.path)}")
+            raise BnnzooError(f"{self.name}: no draws yet; bnnzoo resume {quoted(self.path)}")
         return sizes["chain"], sizes["draw"]
 
     @functools.cached_property
     def _recipe(self) -> Recipe:
-        return recipe_from(str(self.attributes["recipe"]), source=f"{self.path}: recipe")
+        return recipe_from(str(self.attributes["recipe"]), source=f"{self.name}: recipe")
 
     @property
     def thin(self) -> int:
@@ -113,7 +118,7 @@ class Record:
         for name, values in (self.tree[group].data_vars if group in self.tree.children else {}).items():
             if values.dims != schema.SAMPLED or values.dtype.kind not in "biuf":
                 there = f"{values.dtype}{list(values.shape)}"
-                raise DamagedError(f"{self.path}: damaged: {group}/{ascii(name)[1:-1]} is {there}, not a number a draw")
+                raise DamagedError(f"{self.name}: damaged: {group}/{ascii(name)[1:-1]} is {there}, not a number a draw")
         return self.group(group)
 
     @property
@@ -133,7 +138,7 @@ class Record:
             return None
         logs = self.statistics["log_weight"]
         if np.isnan(logs).any() or not -np.inf < logs.max() < np.inf:
-            raise UsageError(f"{self.path}: damaged: sample_stats/log_weight holds what no weight is the logarithm of")
+            raise UsageError(f"{self.name}: damaged: sample_stats/log_weight holds what no weight is the logarithm of")
         return special.softmax(self.statistics["log_weight"].astype(np.float64).reshape(-1))
 
     @property
@@ -149,14 +154,14 @@ class Record:
         """
         found = self._read(self.tree[f"{group}/{name}"], name)
         if group in (schema.CONSTANT_DATA, schema.OBSERVED_DATA) and not np.isfinite(found).all():
-            raise UsageError(f"{self.path}: damaged: {group}/{name} holds numbers that are not finite")
+            raise UsageError(f"{self.name}: damaged: {group}/{name} holds numbers that are not finite")
         return found
 
     def _read(self, variable: Any, name: str) -> np.ndarray:
         try:
             return np.asarray(variable.values)
         except OSError as error:  # what is read is not what was written: HDF5's checksum
-            raise UsageError(f"{self.path}: damaged: {name} is not what was written") from error
+            raise UsageError(f"{self.name}: damaged: {name} is not what was written") from error
 
     @property
     def has_training_rows(self) -> bool:
