@@ -1,11 +1,12 @@
 """What the Hamiltonian samplers reach on a small network, against NumPyro's and BlackJAX's own programs.
 
-    python benchmarks/hamiltonian.py [--warmup 150] [--draws 100] [--repeats 5] [--only nuts 'NumPyro nuts']
+    python benchmarks/hamiltonian.py [--warmup 150] [--draws 100] [--repeats 5] [--only nuts hmc] [--gradients]
 
 A perceptron 10-50-1 (tanh, a learned noise scale: 602 parameters), 400 rows, four chains that begin at the same four
 untrained networks for everybody, a device a chain. All have the same log density. ESS is the least bulk ESS of the
 predictive means at 100 other inputs; seconds are of warm-up and sampling together, after a first run of each that
 compiled; repeats are interleaved, each with a seed of its own. Where `blackjax` is not installed its rows are left out.
+`--gradients` counts instead what `nuts` spends them on, a chain, with trees of so many doublings in warm-up at most.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from bnnzoo.models import Mlp
 from bnnzoo.posterior import NetworkPosterior
 from bnnzoo.posterior.likelihoods import Gaussian
 from bnnzoo.posterior.priors import Normal
-from bnnzoo.samplers import AbstractSampler, Hmc, Mclmc, Nuts
+from bnnzoo.samplers import AbstractSampler, Hmc, Mala, Mclmc, Nuts
 from bnnzoo.sampling import backend
 from bnnzoo.sampling.keys import Keys
 from bnnzoo.sampling.loop import Seconds, chunks
@@ -80,6 +81,28 @@ def by_loop(
         return Outcome(np.concatenate(parts, 1), time.perf_counter() - began)
 
     return run
+
+
+def gradients(posterior: NetworkPosterior, starts: np.ndarray, given: Any) -> None:
+    """Print how many gradients warm-up and sampling of `nuts` take, by the depth that trees have in warm-up."""
+    print("| warmup_tree_depth | warm-up | sampling | a draw |\n|---|---|---|---|")
+    for depth in (6, 7, 8, 10):
+        spent = {"warmup": 0.0, "sampling": 0.0}
+        for seed in range(given.repeats):
+            for chunk in chunks(
+                posterior,
+                Nuts(warmup_tree_depth=depth),
+                starts,
+                keys=Keys.of(seed),
+                num_warmup=given.warmup,
+                num_draws=given.draws,
+                keep_warmup=True,
+                placement=place("parallel", CHAINS),
+                seconds=Seconds(),
+            ):
+                spent[chunk.phase] += float(np.sum(chunk.stats["n_steps"])) / CHAINS / given.repeats
+        one = spent["sampling"] / given.draws
+        print(f"| {depth} | {spent['warmup']:.0f} | {spent['sampling']:.0f} | {one:.0f} |", flush=True)
 
 
 def by_numpyro(posterior: NetworkPosterior, starts: np.ndarray, given: Any) -> Method:
@@ -142,15 +165,20 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=100)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--only", nargs="+", metavar="METHOD")
+    parser.add_argument("--gradients", action="store_true")
     given = parser.parse_args()
     backend.prepare(CHAINS)
     posterior, others = problem()
     starts = np.stack([np.asarray(posterior.start(key=key)) for key in jax.random.split(jax.random.key(1), CHAINS)])
+    if given.gradients:
+        gradients(posterior, starts, given)
+        return
     methods: dict[str, Method] = {
         "NumPyro nuts": by_numpyro(posterior, starts, given),
         "nuts": by_loop(posterior, Nuts(), starts, given),
         "hmc": by_loop(posterior, Hmc(), starts, given),
         "mclmc, every 16th": by_loop(posterior, Mclmc(), starts, given, thin=16),
+        "mala, every 16th": by_loop(posterior, Mala(), starts, given, thin=16),
     }
     if importlib.util.find_spec("blackjax"):
         methods |= {f"BlackJAX {name}": by_blackjax(name, posterior, starts, given) for name in ("nuts", "hmc")}
