@@ -34,6 +34,8 @@ class Compared(NamedTuple):
     about: dict[str, str]
     estimates: dict[str, Estimate]
     numbers: dict[str, float]
+    warning: str = ""
+    """The verdict on a run that has not converged, or predicts what the data rule out."""
 
 
 class Difference(NamedTuple):
@@ -80,10 +82,13 @@ class Comparison(NamedTuple):
 
     @property
     def words(self) -> list[str]:
-        """Which run is better and by how much, a sentence a pair; then for which the evidence is, where it is known."""
+        """Which run is better and by how much, a sentence a pair; which has not converged; and for which the evidence
+        is, where it is known.
+        """
         pairs = itertools.groupby(self.paired, lambda one: (one.first, one.second))
         told = [_sentence(first, second, list(found)) for (first, second), found in pairs]
         known = [run for run in self.compared if "log_evidence" in run.numbers]
+        told += [f"{run.name}: {run.warning}" for run in self.compared if run.warning]
         return told + [_bayes_factor(*pair) for pair in itertools.combinations(known, 2)]
 
 
@@ -136,7 +141,9 @@ def compare(runs: Sequence[Run | str | Path], *, reference: Run | str | Path | N
             numbers |= {"log_evidence": one.log_evidence, "log_evidence_se": one.se}
             numbers["log_evidence_trusted"] = float(one.trusted)
         about = {key: run.attributes[key] for key in ("model", "sampler", "exactness")}
-        compared.append(Compared(name, about, estimates, numbers | _cost(run)))
+        doubtful = run.attributes.get("converged") == 0 or run.attributes.get("absurd")
+        warning = str(run.attributes["verdict"]) if doubtful else ""
+        compared.append(Compared(name, about, estimates, numbers | _cost(run), warning))
     pairs = itertools.combinations(compared, 2)
     return Comparison(compared, [one for first, second in pairs for one in _differences(first, second)])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
@@ -37,6 +38,8 @@ def sentences(findings: Sequence[Finding]) -> list[str]:
 
 
 def _measured(finding: Finding) -> str:
+    if math.isnan(finding.value):
+        return f"{finding.label} is not a number, where its limit is {finding.limit:g}"
     side = "at least" if finding.value < finding.limit else "trusted up to"
     # Three digits, or as many as tell the value from its limit.
     value = next(v for d in (3, 4, 5, 17) if (v := f"{finding.value:.{d}g}") != f"{finding.limit:.{d}g}" or d == 17)

@@ -24,7 +24,7 @@ def test_times_as_they_are_typed(text, wanted):
     assert duration.seconds(text) == wanted
 
 
-@pytest.mark.parametrize("text", ["", "5", "m", "0s", "-1m", "5 minutes", "1e3s", "٣s"])
+@pytest.mark.parametrize("text", ["", "5", "m", "0s", "-1m", "5 minutes", "1e3s", "٣s", "9" * 400 + "s"])
 def test_what_is_no_time(text):
     with pytest.raises(UsageError, match=r"--budget: must be a time such as 90s, 5m or 2h"):
         resolve("linear", "mala", options={"budget": text})
@@ -161,6 +161,15 @@ def test_of_draws_that_take_much_room_every_kth_is_looked_at(tmp_path, monkeypat
     assert ended(99, at=0) == ("draws", 1000, [])
 
 
+def test_the_verdict_of_a_large_run_is_by_every_kth_draw(tmp_path, monkeypatch):
+    looked = []
+    monkeypatch.setattr(ending, "_look", lambda _, every, __: looked.append(every))
+    monkeypatch.setattr(ending, "_BYTES", 1000)
+    for num_bytes, draws in ((1000, 5), (2500, 300), (2500, 299), (10**6, 10**5)):
+        ending.verdict(tmp_path / "run.nc", num_bytes, draws, None)
+    assert looked == [1, 3, 1000]  # of the third run too few are left
+
+
 def test_every_kth_draw_of_a_run_under_way(tmp_path):
     out = tmp_path / "run.nc"
     seen: list[Progress] = []
@@ -193,6 +202,10 @@ def test_what_follows_from_the_time(monkeypatch, data):
     assert planned("nuts", 1e-5, budget="1m", **{"sampler.max_tree_depth": 9}).sampler.max_tree_depth == 9
     assert planned("mala", 1e-5, budget="1m", warmup=7, thin=2).recipe.warmup == 7
     assert planned("mala", 1e-7, budget="1m").recipe.thin > planned("mala", 1e-5, budget="1m").recipe.thin
+    # The time is filled by as many draws as were asked for.
+    few, many = (planned("mala", 1e-5, budget="1m", draws=draws).recipe.thin for draws in (200, 2000))
+    assert few == pytest.approx(10 * many, rel=0.2)
+    assert few > planned("mala", 1e-5, budget="1m").recipe.thin > many
     assert planned("laplace", 1e-7, budget="1m").recipe.thin == 1
     assert "at most 15 gradients" in budget.sentence(slow)
     steep = {"likelihood": "gaussian", "likelihood.scale": 1e-4}

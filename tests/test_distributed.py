@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import functools
 import json
@@ -10,9 +11,11 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +24,8 @@ import tiny
 import bnnzoo
 from bnnzoo import store, zoo
 from bnnzoo.errors import InterruptedRunError
-from bnnzoo.sampling.processes import ALONE, Processes
+from bnnzoo.sampling import processes
+from bnnzoo.sampling.processes import ALONE, LostProcessError, Processes
 
 slow = functools.partial(pytest.param, marks=pytest.mark.slow)
 SHORT = ("--start-steps", "250", "--quiet")
@@ -96,6 +100,57 @@ def test_a_process_has_its_share_and_alone_has_all():
     assert ALONE.largest(3) == 3
     with ALONE.as_the_first(), ALONE.told_of_the_end(None):
         pass
+
+
+def side_by_side(monkeypatch: pytest.MonkeyPatch, *each: Callable[[Processes], Any]) -> list[Any]:
+    """What threads return or raise that exchange arrays as processes do."""
+    here, arrays = threading.local(), [np.zeros(0)] * len(each)
+    barrier = threading.Barrier(len(each), timeout=20)
+
+    def gathered(piece: np.ndarray) -> np.ndarray:
+        arrays[here.rank] = piece
+        barrier.wait()
+        found = np.stack(arrays)  # unequal sizes are an error here, and undefined elsewhere
+        barrier.wait()
+        return found
+
+    def run(rank: int) -> Any:
+        here.rank = rank
+        try:
+            return each[rank](Processes(len(each), rank))
+        except LostProcessError as error:
+            return error
+
+    monkeypatch.setattr(processes.multihost_utils, "process_allgather", gathered)
+    with concurrent.futures.ThreadPoolExecutor(len(each)) as pool:
+        return list(pool.map(run, range(len(each))))
+
+
+@pytest.mark.parametrize("size", [1, 2000, 5000, 3_000_000])
+def test_all_have_what_each_says(size, monkeypatch):
+    """In pieces, whatever the size."""
+    shares = [np.random.default_rng(rank).normal(size=(1, size)) for rank in (0, 1)]
+    found = side_by_side(monkeypatch, *(lambda own, share=share: own.everyones({"a": share}) for share in shares))
+    for one in found:
+        np.testing.assert_array_equal(one["a"], np.concatenate(shares))
+
+
+@pytest.mark.parametrize("draws", [1, 1000, 100_000])
+@pytest.mark.parametrize("fails", [0, 1])
+def test_a_goodbye_is_not_taken_for_draws(fails, draws, monkeypatch):
+    """A process that fails with an error of Python's parts; the others are in the middle of a chunk."""
+    ways = [lambda own: own.everyones(np.ones((1, draws))), lambda own: own.everyones(np.ones((1, draws)))]
+    ways[fails] = lambda own: own.part()
+    found = side_by_side(monkeypatch, *ways)
+    assert found[fails] is None
+    assert isinstance(found[1 - fails], LostProcessError)
+    assert side_by_side(monkeypatch, *[lambda own: own.part()] * 2) == [None, None]
+
+
+def test_what_is_said_at_different_places_is_not_mistaken(monkeypatch):
+    """The first says that it is well where another says how many rows it has."""
+    ways = (lambda own: own.firsts(0), lambda own: own.everyones(np.ones((1, 3))))
+    assert all(isinstance(one, LostProcessError) for one in side_by_side(monkeypatch, *ways))
 
 
 @pytest.mark.parametrize(

@@ -152,6 +152,25 @@ def test_one_screen():
     assert said[4:] == ["bnnzoo: a: warning: no"]
 
 
+@pytest.mark.parametrize(
+    ("codes", "ends", "says"),
+    [
+        ([-9, 143, 0], 0, ["killed by SIGKILL", "stopped by SIGTERM"]),
+        ([143] * 4, 1, ["stopped by SIGTERM"] * 3),
+        ([2], 2, []),
+    ],
+)
+def test_a_job_that_is_ended_from_outside_goes_on(codes, ends, says, tmp_path, monkeypatch):
+    """Killed, or told to end as batch systems do; an error of its own ends it."""
+    left, said = iter(codes), list[str]()
+    monkeypatch.setattr(Children, "_once", lambda *_: (next(left), "its last line"))
+    job = Job("a", resolve("linear", "mala"), tmp_path / "a.nc", tmp_path)
+    outcome = Children().run(job, lambda progress: said.append(progress.note))
+    assert outcome.code == ends
+    assert said == [f"{one}; going on from its last checkpoint" for one in says]
+    assert list(left) == []
+
+
 @pytest.mark.slow
 def test_a_kill_a_cancelled_sweep_and_the_same_command_again(tmp_path):
     """A killed run goes on by itself, a cancelled one with the command; what is complete is left as it is."""

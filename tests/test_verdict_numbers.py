@@ -14,6 +14,7 @@ from bnnzoo.evaluation import calibration, diagnostics, findings, loo, metrics
 from bnnzoo.evaluation.convergence import between_chains, convergence
 from bnnzoo.evaluation.metrics import Estimate
 from bnnzoo.evaluation.predictor import Predictor
+from bnnzoo.finding import sentence
 
 
 def test_the_numbers_of_a_calibration_of_intervals():
@@ -204,6 +205,10 @@ def test_what_is_at_its_limit_is_held_and_the_words_say_what_there_is():
         assert ("draws a chain" in words) == said
     told = findings.ran({**GOOD, "diverging": 0.0}, ()).words
     assert told == "Finished, every chain moved, no divergence."
+    laplace = {**GOOD, "exactness": "approximate", "diverging": 0.0}
+    assert findings.ran(laplace, ()).words.startswith("Finished, no divergence; ")
+    (none,) = findings.judged({**GOOD, "ebfmi": np.nan})
+    assert sentence(none) == "E-BFMI is not a number, where its limit is 0.3; energies mix slowly: reparametrise"
     assert "0.50% of steps diverging" in findings.ran({**GOOD, "diverging": 0.005}, ()).words
     assert "acceptance 0.70" in findings.ran({**GOOD, "acceptance_rate": 0.7}, ()).words
     biased = {**GOOD, "exactness": "biased"}

@@ -52,7 +52,7 @@ def _of_polars(column: Any) -> Any:
     import pandas as pd
 
     if column.dtype.is_numeric() and not column.dtype.is_decimal():
-        return column.to_numpy()
+        return (column.cast(float) if column.dtype.is_integer() and "128" in str(column.dtype) else column).to_numpy()
     if str(column.dtype).startswith("Enum"):
         return pd.Categorical(column.to_list(), list(column.dtype.categories))
     if str(column.dtype).startswith("Categorical"):

@@ -183,7 +183,7 @@ def _expanded(names: Sequence[str], table: Table) -> tuple[str, ...]:
     return tuple(
         part
         for name in names
-        for part in ([name] if name in table.names else [piece.strip() for piece in name.split(",")])
+        for part in ([name] if name in table.names else [piece.strip() for piece in name.split(",") if piece.strip()])
     )
 
 

@@ -129,7 +129,7 @@ def ran(diagnosis: Mapping[str, Any], found: Sequence[Finding]) -> Answer:
     against = sentences([finding for finding in found if finding.topic == "validity"])
     if against:
         return Answer(RAN, "no", _sentence(against))
-    good = ["finished, every chain moved"]
+    good = ["finished, every chain moved" if is_chain(diagnosis["exactness"]) else "finished"]
     if "acceptance_rate" in diagnosis:
         good.append(f"acceptance {diagnosis['acceptance_rate']:.2f}")
     if "sigma2" in diagnosis:

@@ -107,7 +107,7 @@ class Recording:
             }
         )
         num_bytes = recipe.chains * self._done * self._problem.posterior.layout.dim * 4
-        self._writer.update(ending.verdict(self._writer.out, num_bytes, None))
+        self._writer.update(ending.verdict(self._writer.out, num_bytes, self._done, None))
         self._writer.finish(complete=True)
         if regime:
             warnings.warn(f"regime: {regime}", BnnzooWarning, stacklevel=4)

@@ -23,6 +23,7 @@ from bnnzoo.progress import Progress
 
 ATTEMPTS = 4
 """How often a job is begun or gone on with while its process is killed: by the kernel for want of memory, say."""
+_TOLD = (128 + signal.SIGTERM, 128 + signal.SIGINT)
 _EVENT = '{"phase":'
 
 
@@ -50,14 +51,16 @@ class Children:
             if self._asked:
                 return Outcome(job.name, 128 + self._asked, time.perf_counter() - began, "not begun")
             code, said = self._once(job, tell)
-            if code >= 0 or self._asked:
+            # Also one that was told to end, as batch systems do: it has left what another can go on from.
+            ended = -code if code < 0 else code - 128 if code in _TOLD else 0
+            if not ended or self._asked:
                 break
-            killed = f"killed by {signal.Signals(-code).name}"
+            killed = f"{'killed' if code < 0 else 'stopped'} by {signal.Signals(ended).name}"
             if attempt < ATTEMPTS:
                 tell(Progress(SAID, 0, 0, note=f"{killed}; going on from its last checkpoint"))
             else:
                 said = f"{killed}, {ATTEMPTS} times"
-        if code < 0:
+        if code < 0 or code in _TOLD:
             code = 128 + self._asked if self._asked else 1
         return Outcome(job.name, code, time.perf_counter() - began, said)
 

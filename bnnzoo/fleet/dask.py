@@ -64,7 +64,8 @@ class DaskExecutor(AbstractExecutor):
                 for job in jobs
             }
             for future in as_completed(list(self._futures), loop=self._client.loop):
-                yield self._outcome(future, self._futures[future])
+                # Let go of: what it holds, a finished file perhaps, is kept by the worker as long as it is here.
+                yield self._outcome(future, self._futures.pop(future))
         finally:
             for sign in signs:
                 sign.unlink(missing_ok=True)
@@ -73,7 +74,7 @@ class DaskExecutor(AbstractExecutor):
     def stop(self, number: int) -> None:
         self._asked = number
         with suppress(Exception):  # a worker that is gone cannot be told, and need not be
-            self._client.cancel([future for future, job in self._futures.items() if job.name not in self._begun])
+            self._client.cancel([future for future, job in list(self._futures.items()) if job.name not in self._begun])
             self._client.run(_stop, self._fleet, number)
 
     def _outcome(self, future: Any, job: Job) -> Outcome:
@@ -90,7 +91,9 @@ class DaskExecutor(AbstractExecutor):
             return outcome._replace(content=None)
         if self._asked:
             return Outcome(job.name, 128 + self._asked, 0.0, "not begun")
-        error = future.exception() if future.status == "error" else "cancelled by the scheduler"
+        if future.status != "error":
+            return Outcome(job.name, 1, 0.0, "cancelled by the scheduler")
+        error = future.exception()
         return Outcome(job.name, 1, 0.0, f"on the worker: {' '.join(f'{type(error).__name__}: {error}'.split())}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
@@ -15,6 +16,6 @@ def seconds(text: str) -> float:
         ValueError: for any other text, or no time at all.
     """
     found = _TEXT.fullmatch(text)
-    if found is None or not float(found[1]):
+    if found is None or not 0 < float(found[1]) < math.inf:
         raise ValueError(f"must be a time such as 90s, 5m or 2h (got {text!r})")
     return float(found[1]) * _SECONDS[found[2]]

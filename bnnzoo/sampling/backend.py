@@ -70,13 +70,17 @@ def joined(coordinator: str | None = None, count: int | None = None, rank: int |
             f"--distributed: {' '.join(str(error).split())}; outside Slurm, Open MPI and Kubernetes say --coordinator, "
             "--processes and --rank, in each process"
         ) from error
+    lost = False
     try:
         with _no_stdout():
             yield
+    except LostProcessError:
+        lost = True  # and with it the others' end: they would wait for one another
+        raise
     finally:
         processes = Processes.here()
-        with contextlib.suppress(LostProcessError):
-            processes.largest(0)
+        if not lost:
+            processes.part()
         processes.take_leave()
 
 

@@ -73,7 +73,8 @@ def planned(
     if is_chain(sampler.stated_exactness):
         left = budget - warm * (recipe.warmup if "warmup" in recipe.where else lengths["warmup"])
         steps = max(left, (1 - _WARMUP_SHARE) * budget) / cold
-        lengths |= {"thin": int(np.clip(ceil(steps / _WANTED_DRAWS), 1, _MOST_THIN)), "draws": MOST_DRAWS}
+        wanted = recipe.draws if "draws" in recipe.where else _WANTED_DRAWS
+        lengths |= {"thin": int(np.clip(ceil(steps / wanted), 1, _MOST_THIN)), "draws": MOST_DRAWS}
     open_lengths: dict[str, Any] = {name: n for name, n in lengths.items() if name not in recipe.where}
     return problem.with_lengths(dataclasses.replace(recipe, **open_lengths), sampler)
 

@@ -243,7 +243,9 @@ class _Driver:
                 **self._seconds(),
             }
         )
-        self.writer.update(ending.verdict(self.writer.out, self._num_bytes(recipe.draws), self.job.own_model))
+        self.writer.update(
+            ending.verdict(self.writer.out, self._num_bytes(recipe.draws), recipe.draws, self.job.own_model)
+        )
         self.writer.finish(complete=True)
         tell(Progress("writing", 1, 1))
         if regime:

@@ -49,19 +49,21 @@ def is_enough(out: Path, every: int, model: AbstractModel | None) -> bool:
     return diagnosis["ess_bulk"] >= _ENOUGH and not any(finding.topic == "convergence" for finding in found)
 
 
-def verdict(out: Path, num_bytes: int, model: AbstractModel | None) -> Attributes:
+def verdict(out: Path, num_bytes: int, draws: int, model: AbstractModel | None) -> Attributes:
     """The root attributes that speak of convergence, of the parts of a run that has all its draws.
 
     Args:
-        num_bytes: what the draws take.
+        num_bytes: what the draws take. draws: of a chain.
         model: the model, where it is one that no registry knows.
 
     Returns:
         `verdict` (one line), `absurd` (of it, that chains stand still or predictions are far from the data: empty where
         they do not and are not), `converged` (1 or 0; `not-applicable` for draws that are no chain), and `rhat` and
-        `ess_bulk` of predictions. Nothing for a run too large to be read again, or whose judgement fails.
+        `ess_bulk` of predictions. Of a large run every k-th draw is looked at; nothing where these are too few, or
+        judging them fails.
     """
-    looked = _look(out, 1, model) if num_bytes <= _BYTES else None
+    every = 1 if num_bytes <= _BYTES else stride(num_bytes, draws)
+    looked = _look(out, every, model) if every else None
     return {} if looked is None else said(*looked)
 
 

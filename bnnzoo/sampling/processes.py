@@ -22,6 +22,7 @@ from bnnzoo.errors import BnnzooError, InterruptedRunError, UsageError
 T = TypeVar("T")
 
 _PIECES = (2**14, 2**22)
+_GONE = "another process of this run is gone: its own message says why"
 _ENOUGH = -1
 """The first process's word that there will be no more chunks."""
 
@@ -151,8 +152,14 @@ class Processes(NamedTuple):
                 raise InterruptedRunError(text, code - 128)
             raise UsageError(text) if code == UsageError.exit_code else BnnzooError(text)
 
+    def part(self) -> None:
+        """Wait until all have come to their end."""
+        if self.count > 1:
+            with contextlib.suppress(LostProcessError):  # whoever is lost will not be back
+                self._exchanged(b"", parting=True)
+
     def take_leave(self) -> None:
-        """Part from the others. The first keeps what they need for that, and goes once they are gone."""
+        """Let go of the others. The first keeps what they need for that, and goes once they are gone."""
         if not self.is_first:
             jax.distributed.shutdown()
         elif self.count > 1:
@@ -161,21 +168,32 @@ class Processes(NamedTuple):
                 client: Any = global_state.client
                 client.get_live_nodes(list(range(self.count)))
 
-    def _exchanged(self, mine: bytes) -> list[bytes]:
-        """Each process's bytes, of equal length."""
-        # As bytes: what JAX carries may lose 64 bits. In pieces of two sizes: each is compiled once.
-        size = _PIECES[len(mine) > _PIECES[0]]
-        pieces: list[list[bytes]] = []
-        for at in range(0, max(1, len(mine)), size):
-            piece = np.zeros(size, np.uint8)
-            part = np.frombuffer(mine[at : at + size], np.uint8)
-            piece[: len(part)] = part
-            try:
-                found = np.asarray(multihost_utils.process_allgather(piece))
-            except jax.errors.JaxRuntimeError as error:
-                raise LostProcessError("another process of this run is gone: its own message says why") from error
-            pieces.append([one[: len(part)].tobytes() for one in found])
-        return [b"".join(parts) for parts in zip(*pieces, strict=True)]
+    def _exchanged(self, mine: bytes, *, parting: bool = False) -> list[bytes]:
+        """Each process's bytes, of equal length.
+
+        What each says begins with why it says it, and how much: a process that ends with an error of its own would have
+        its goodbye taken for draws, or wait for those who wait for its draws.
+        """
+        header = np.array([parting, len(mine)], np.int64).tobytes()
+        said, small = header + mine, _PIECES[0]
+        pieces = [_gathered(said[:small], small)]
+        if any(one[: len(header)] != header for one in pieces[0]):
+            raise LostProcessError(_GONE)
+        # As many pieces as there are, of two sizes: each is compiled once.
+        size = _PIECES[len(said) > 2 * small]
+        pieces += [_gathered(said[at : at + size], size) for at in range(small, len(said), size)]
+        return [b"".join(parts)[len(header) :] for parts in zip(*pieces, strict=True)]
+
+
+def _gathered(part: bytes, size: int) -> list[bytes]:
+    """Each process's part, of equal length and no more than `size`; as bytes: what JAX carries may lose 64 bits."""
+    piece = np.zeros(size, np.uint8)
+    piece[: len(part)] = np.frombuffer(part, np.uint8)
+    try:
+        found = np.asarray(multihost_utils.process_allgather(piece))
+    except jax.errors.JaxRuntimeError as error:
+        raise LostProcessError(_GONE) from error
+    return [one[: len(part)].tobytes() for one in found]
 
 
 ALONE = Processes()
