@@ -421,3 +421,9 @@ def test_a_column_cannot_be_asked_for_and_dropped(tmp_path):
     assert load(path, drop=["a,"]).feature_names == ("b",)
     empty = table(tmp_path, "a,b,y", "1,2,", "2,3,")
     assert "name another --target" in message_of(load, empty)
+
+
+def test_what_is_said_of_the_targets_is_of_the_task_they_are_read_for(tmp_path):
+    path = table(tmp_path, "a,y", *(f"{i / 7},{i % 3}" for i in range(30)))
+    assert any("taken as classes" in note for note in load(path).notes)
+    assert not any("taken as" in note for note in load(path).as_task("regression").notes)

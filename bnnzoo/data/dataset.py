@@ -189,6 +189,9 @@ class Dataset:
                 raise UsageError(f"{self.name}: {y.shape[1]} targets; classification has one column of labels")
             labels, names = training_labels(y[:, 0], self.name, self.target_names[0])
             again = replace(self, y=labels, task="classification", class_names=names)
+        # What was said of the targets was of the task that they are no longer read for.
+        of_target = f"target {self.target_names[0]}: "
+        again = replace(again, notes=tuple(note for note in self.notes if not note.startswith(of_target)))
         return again if self.test is None else replace(again, test=self.test.as_task(task))
 
     def _as_rows(self, where: str) -> Dataset:
