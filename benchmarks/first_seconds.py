@@ -1,6 +1,6 @@
 """What a user waits for: whole processes, from the typed line to its end.
 
-    python benchmarks/first_seconds.py [--repeats 5]
+    python benchmarks/first_seconds.py [--repeats 5] [--only sample]
 
 Each command runs once before it is timed, so that what XLA compiled stands in the cache on disk, as in every start but
 the first; the cache is a folder of this script's own. Medians, in seconds; nothing else should run.
@@ -27,9 +27,10 @@ LINES: dict[str, tuple[list[str], float]] = {
     "bnnzoo zoo": (["zoo"], 0.25),
     "bnnzoo sample mlp nuts --help": (["sample", "mlp", "nuts", "--help"], 0.5),
     f"bnnzoo sample mdn penalty {' '.join(RUN)}": (["sample", "mdn", "penalty", *RUN, "-o", "run.nc", "--force"], 5),
+    "the same with --thin 1": (["sample", "mdn", "penalty", *RUN, "--thin", "1", "-o", "thin.nc", "--force"], 5),
     "bnnzoo.sample of 60 draws, from Python": ([], 5),
     "bnnzoo predict run.nc, five rows": (["predict", "run.nc", "--data", "five.csv"], 3),
-    "bnnzoo report run.nc": (["report", "run.nc", "--force"], 5),
+    "bnnzoo report run.nc": (["report", "run.nc", "-o", "report.html", "--force"], 5),
 }
 """What is typed, and the seconds it should take; without words it is the program in Python."""
 
@@ -48,14 +49,17 @@ def seconds(words: list[str], folder: Path) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=5)
-    repeats = parser.parse_args().repeats
+    parser.add_argument("--only", default="", metavar="TEXT", help="lines with this text, and the run they read")
+    given = parser.parse_args()
     print("| command | goal | first | later | largest |\n|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
-        (folder / "five.csv").write_text("x\n-0.5\n0.0\n0.25\n0.5\n1.0\n")
+        (folder / "five.csv").write_text("x0\n-0.5\n0.0\n0.25\n0.5\n1.0\n")
         for what, (words, goal) in LINES.items():
-            first, *later = [seconds(words, folder) for _ in range(1 + repeats)]
+            if given.only not in what and "run.nc" not in words:
+                continue
+            first, *later = [seconds(words, folder) for _ in range(1 + given.repeats)]
             numbers = (f"{each:.2f}" for each in (first, statistics.median(later), max(later)))
             print(f"| `{what}` | {goal:g} | {' | '.join(numbers)} |", flush=True)
 

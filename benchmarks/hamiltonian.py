@@ -87,7 +87,7 @@ def gradients(posterior: NetworkPosterior, starts: np.ndarray, given: Any) -> No
     """Print how many gradients warm-up and sampling of `nuts` take, by the depth that trees have in warm-up."""
     print("| warmup_tree_depth | warm-up | sampling | a draw |\n|---|---|---|---|")
     for depth in (6, 7, 8, 10):
-        spent = {"warmup": 0.0, "sampling": 0.0}
+        spent = {"warm-up": 0.0, "sampling": 0.0}
         for seed in range(given.repeats):
             for chunk in chunks(
                 posterior,
@@ -102,7 +102,7 @@ def gradients(posterior: NetworkPosterior, starts: np.ndarray, given: Any) -> No
             ):
                 spent[chunk.phase] += float(np.sum(chunk.stats["n_steps"])) / CHAINS / given.repeats
         one = spent["sampling"] / given.draws
-        print(f"| {depth} | {spent['warmup']:.0f} | {spent['sampling']:.0f} | {one:.0f} |", flush=True)
+        print(f"| {depth} | {spent['warm-up']:.0f} | {spent['sampling']:.0f} | {one:.0f} |", flush=True)
 
 
 def by_numpyro(posterior: NetworkPosterior, starts: np.ndarray, given: Any) -> Method:
