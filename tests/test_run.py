@@ -24,7 +24,7 @@ from bnnzoo.errors import BnnzooError, UsageError
 from bnnzoo.posterior import AbstractPosterior, backend
 from bnnzoo.posterior.layout import Block, Layout
 from bnnzoo.samplers import AbstractSampler, Mala, Penalty, RandomWalk, Sgld
-from bnnzoo.sampling import carry
+from bnnzoo.sampling import carry, judgement
 from bnnzoo.sampling.loop import Carry, Keys, carry_template, chunks
 from bnnzoo.sampling.placement import Placement, host_devices, place
 from bnnzoo.sampling.processes import Processes
@@ -389,6 +389,19 @@ def test_a_run_like_another_traces_no_step_again():
     del traced[:]
     tiny.run("random-walk", sampler_object=Counted(step_size=0.02), seed=5)
     assert not traced
+
+
+def test_a_last_look_is_traced_once(monkeypatch):
+    found, traced = tiny.problem("penalty"), list[int]()
+    inspect = type(found.sampler).inspect
+    monkeypatch.setattr(type(found.sampler), "inspect", lambda *a, **k: traced.append(1) or inspect(*a, **k))
+    thetas = np.zeros((2, found.posterior.layout.dim), np.float32)
+    start = lambda theta: found.sampler.init(found.posterior, theta, num_warmup=0, key=jax.random.key(0))  # noqa: E731
+    states = jax.vmap(start)(thetas)
+    for seed in (0, 1):
+        looked = judgement.inspected(found.sampler, found.posterior, states, key=jax.random.key(seed))
+        assert {len(values) for values in looked.values()} == {2}
+    assert len(traced) == 1
 
 
 def test_the_count_of_compilations_counts():

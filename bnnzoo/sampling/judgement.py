@@ -37,14 +37,14 @@ def inspected(
     """What the sampler sees in a last look at every chain [chain], one after the other: each may pass over all data."""
     if type(sampler).inspect is AbstractSampler.inspect:
         return {}
-
-    @eqx.filter_jit
-    def look(sampler: Any, posterior: Any, states: PyTree, keys: Any) -> dict[str, Any]:
-        return jax.lax.map(lambda one: sampler.inspect(posterior, one[0], key=one[1]), (states, keys))
-
     host = jax.tree.map(np.asarray, states)
     keys = jax.random.split(key, len(host.position))
-    return {name: np.asarray(v, np.float64).tolist() for name, v in look(sampler, posterior, host, keys).items()}
+    return {name: np.asarray(v, np.float64).tolist() for name, v in _look(sampler, posterior, host, keys).items()}
+
+
+@eqx.filter_jit  # not within: there it would be traced anew in every run
+def _look(sampler: Any, posterior: Any, states: PyTree, keys: Any) -> dict[str, Any]:
+    return jax.lax.map(lambda one: sampler.inspect(posterior, one[0], key=one[1]), (states, keys))
 
 
 def judged(
