@@ -278,7 +278,7 @@ def test_verdicts():
     ("change", "topic", "kind", "words"),
     [
         ({"rhat": 1.2}, "convergence", "rhat", "R-hat of predictive means 1.2, trusted up to 1.01"),
-        ({"rhat": float("nan")}, "convergence", "rhat", "R-hat of predictive means nan"),
+        ({"rhat": float("nan")}, "convergence", "rhat", "R-hat of predictive means is not a number"),
         ({"rhat": 1.2, "modes": 3}, "convergence", "rhat", "in 3 groups"),
         ({"lp_rhat": 1.2}, "convergence", "lp_rhat", "log density"),
         ({"ess_bulk": 20.0}, "convergence", "ess_bulk", "bulk ESS of predictive means 20, at least 400"),
