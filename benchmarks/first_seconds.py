@@ -1,6 +1,6 @@
 """What a user waits for: whole processes, from the typed line to its end.
 
-    python benchmarks/first_seconds.py [--repeats 5] [--only sample]
+    python benchmarks/first_seconds.py [--repeats 5]
 
 Each command runs once before it is timed, so that what XLA compiled stands in the cache on disk, as in every start but
 the first; the cache is a folder of this script's own. Medians, in seconds; nothing else should run.
@@ -49,17 +49,14 @@ def seconds(words: list[str], folder: Path) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--only", default="", metavar="TEXT", help="lines with this text, and the run they read")
-    given = parser.parse_args()
+    repeats = parser.parse_args().repeats
     print("| command | goal | first | later | largest |\n|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
         (folder / "five.csv").write_text("x0\n-0.5\n0.0\n0.25\n0.5\n1.0\n")
         for what, (words, goal) in LINES.items():
-            if given.only not in what and "run.nc" not in words:
-                continue
-            first, *later = [seconds(words, folder) for _ in range(1 + given.repeats)]
+            first, *later = [seconds(words, folder) for _ in range(1 + repeats)]
             numbers = (f"{each:.2f}" for each in (first, statistics.median(later), max(later)))
             print(f"| `{what}` | {goal:g} | {' | '.join(numbers)} |", flush=True)
 

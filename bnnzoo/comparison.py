@@ -34,8 +34,8 @@ class Compared(NamedTuple):
     about: dict[str, str]
     estimates: dict[str, Estimate]
     numbers: dict[str, float]
-    warning: str = ""
-    """The verdict on a run that has not converged, or predicts what the data rule out."""
+    doubt: str = ""
+    """As its record has it: the verdict, where that is against it."""
 
 
 class Difference(NamedTuple):
@@ -88,7 +88,7 @@ class Comparison(NamedTuple):
         pairs = itertools.groupby(self.paired, lambda one: (one.first, one.second))
         told = [_sentence(first, second, list(found)) for (first, second), found in pairs]
         known = [run for run in self.compared if "log_evidence" in run.numbers]
-        told += [f"{run.name}: {run.warning}" for run in self.compared if run.warning]
+        told += [f"{run.name}: {run.doubt}" for run in self.compared if run.doubt]
         return told + [_bayes_factor(*pair) for pair in itertools.combinations(known, 2)]
 
 
@@ -141,9 +141,7 @@ def compare(runs: Sequence[Run | str | Path], *, reference: Run | str | Path | N
             numbers |= {"log_evidence": one.log_evidence, "log_evidence_se": one.se}
             numbers["log_evidence_trusted"] = float(one.trusted)
         about = {key: run.attributes[key] for key in ("model", "sampler", "exactness")}
-        doubtful = run.attributes.get("converged") == 0 or run.attributes.get("absurd")
-        warning = str(run.attributes["verdict"]) if doubtful else ""
-        compared.append(Compared(name, about, estimates, numbers | _cost(run), warning))
+        compared.append(Compared(name, about, estimates, numbers | _cost(run), run.predictor.record.doubt))
     pairs = itertools.combinations(compared, 2)
     return Comparison(compared, [one for first, second in pairs for one in _differences(first, second)])
 

@@ -389,7 +389,7 @@ def test_a_difference_that_another_seed_would_not_give_is_none():
     comparison = Comparison([first, second], [found])
     assert comparison.words == ["a and b: no difference in nll beyond 2 standard errors"]
     assert comparison.differences[0]["mcse"] == pytest.approx(0.5)
-    doubtful = second._replace(warning="not converged: R-hat 2")
+    doubtful = second._replace(doubt="not converged: R-hat 2")
     assert Comparison([first, doubtful], [found]).words[1:] == ["b: not converged: R-hat 2"]
     for rows, says in ((3, "no difference"), (30, "is better")):
         influence = np.resize([-1.0, 1.0, 0.0], rows)

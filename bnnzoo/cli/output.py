@@ -78,8 +78,8 @@ def warn_of_convergence(run: Any) -> None:
     """Say so where a run's file says that its chains do not agree, stand still or predict what the data rule out:
     what is computed of it is no better than they.
     """
-    if run.attributes.get("converged") == 0 or run.attributes.get("absurd"):
-        print_warning(f"{run.path}: {run.attributes['verdict']}")
+    if doubt := run.predictor.record.doubt:
+        print_warning(f"{run.path}: {doubt}")
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

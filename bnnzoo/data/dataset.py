@@ -201,8 +201,7 @@ class Dataset:
         if self.x.ndim > 2 or self.encoding is not None:
             raise UsageError(f"{self.name}: a density is of columns of plain numbers, [N, D]")
         names = (*self.feature_names, *self.target_names)
-        rows = from_rows(np.concatenate([self.x, self.y], 1), name=self.name, names=names)
-        return replace(rows, notes=self.notes)
+        return from_rows(np.concatenate([self.x, self.y], 1), name=self.name, names=names)
 
 
 def _are_labels(y: NDArray[Any]) -> bool:

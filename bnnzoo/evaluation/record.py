@@ -44,6 +44,12 @@ class Record:
         return {str(k): v.item() if getattr(v, "size", 0) == 1 else v for k, v in self.tree.attrs.items()}
 
     @property
+    def doubt(self) -> str:
+        """The verdict on chains that do not agree, stand still or predict what the data rule out; empty on others."""
+        about = self.attributes
+        return str(about["verdict"]) if about.get("converged") == 0 or about.get("absurd") else ""
+
+    @property
     def names_a_model(self) -> bool:
         """Whether the file says what the model is; a posterior made in Python is beyond words."""
         return "signature" in self.tree.attrs
