@@ -1,4 +1,4 @@
-"""Strict arithmetic, checked shapes, and four host devices, for every test."""
+"""Strict arithmetic, checked shapes, four host devices and the cache of compiled programs, for every test."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from bnnzoo.sampling.backend import split_cpu
 
 pytest_plugins = ["share"]
 split_cpu(4)
+backend.keep_programs()  # what one test or worker has compiled no other compiles again
 jax.config.update("jax_numpy_rank_promotion", "allow")
 jax.local_devices()  # JAX starts here: a first test of one device would decide for all after it
 
