@@ -17,6 +17,8 @@ from bnnzoo.sampling.processes import LostProcessError, Processes
 
 _PATIENCE = 120
 """Seconds that processes wait for each other at their start."""
+_SILENCE = 30
+"""Seconds without a sign of life after which a process is lost; JAX's own 100 are long for what a checkpoint keeps."""
 _VERSIONS = ("bnnzoo", "jax", "jaxlib", "numpyro", "equinox", "numpy")
 
 
@@ -64,7 +66,9 @@ def joined(coordinator: str | None = None, count: int | None = None, rank: int |
     # SIGTERM is ours: JAX would take it, and only note that it came.
     jax.config.update("jax_enable_preemption_service", False)
     try:
-        jax.distributed.initialize(coordinator, count, rank, initialization_timeout=_PATIENCE)
+        jax.distributed.initialize(
+            coordinator, count, rank, initialization_timeout=_PATIENCE, heartbeat_timeout_seconds=_SILENCE
+        )
     except (RuntimeError, ValueError) as error:
         raise UsageError(
             f"--distributed: {' '.join(str(error).split())}; outside Slurm, Open MPI and Kubernetes say --coordinator, "
