@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import warnings
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -10,7 +14,7 @@ import pytest
 from test_data_load import message_of, write
 
 from bnnzoo.data import Signature, load, load_inputs, load_like, split
-from bnnzoo.errors import BnnzooWarning
+from bnnzoo.errors import BnnzooWarning, UsageError
 
 
 def table(folder: Path, header: str, *rows: str, name: str = "t.csv") -> str:
@@ -212,6 +216,48 @@ def test_lists_of_arrow_are_refused_by_name():
     for dtype, cells in ((pa.list_(pa.int64()), [[1], [2]]), (pa.struct([("p", pa.int64())]), [{"p": 1}, {"p": 2}])):
         frame = pd.DataFrame({"a": pd.Series(cells, dtype=pd.ArrowDtype(dtype)), "y": [1.5, 2.5]})
         assert "column a: neither numbers, text, booleans nor dates" in message_of(load, frame)
+
+
+DAY = dt.datetime(2024, 2, 27, 3)
+POLARS = {
+    "counts": ([3, 1, 2, None], "Int64", "float"),
+    "long counts": ([3, 1, 2, 9], "Int128", None),
+    "small": ([3, 1, 2, 9], "UInt8", "uint8"),
+    "single": ([0.5, 0.25, None, 0.1], "Float32", "float32"),
+    "money": ([Decimal("0.10"), None, Decimal("1.25"), Decimal("7")], None, None),
+    "truth": ([True, False, None, True], "Boolean", None),
+    "text": (["b", "a", None, "b"], "String", None),
+    "category": (["b", "a", None, "b"], "Categorical", "category"),
+    "date": ([(DAY + dt.timedelta(days=i)).date() for i in range(3)] + [None], "Date", None),
+    "moment": ([DAY + dt.timedelta(hours=i) for i in range(3)] + [None], "Datetime", None),
+    "list": ([[1], [2], [3], [4]], None, None),
+    "nothing": ([None] * 4, "Float64", None),
+}
+"""Cells, and what polars and pandas call their kind."""
+
+
+@pytest.mark.parametrize("kind", POLARS)
+@pytest.mark.parametrize("missing", ["median", "drop"])
+def test_polars_and_pandas_frames_are_one_table(kind, missing):
+    pl = pytest.importorskip("polars")
+    cells, of_polars, of_pandas = POLARS[kind]
+    rest = {"a": [1.5, 2.5, 4.0, 4.5], "y": [0.5, 1.5, 3.0, 2.0]}
+    one = pl.DataFrame({"v": pl.Series(cells, dtype=getattr(pl, of_polars) if of_polars else None), **rest})
+    other = pd.DataFrame({"v": pd.Series(cells, dtype=of_pandas), **rest})
+
+    def read(frame: Any) -> str:
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            try:
+                data = load(frame, missing=missing)
+            except UsageError as error:
+                return str(error)
+        told = [str(each.message) for each in said]
+        return repr((data.feature_names, data.x.tolist(), data.y.tolist(), data.notes, told))
+
+    found = read(one)
+    assert found == read(other)
+    assert found.startswith("data: column v: ") == (kind in ("list", "nothing"))
 
 
 # ---------------------------------------------------------------------------------------------- text as written
