@@ -72,6 +72,26 @@ def test_a_worker_that_is_killed(cluster, tmp_path):
     assert_uninterrupted(job.out, recipe)
 
 
+@pytest.mark.slow
+def test_the_command_of_the_docs(cluster, tmp_path):
+    """A seed on each worker; the same command again runs nothing, with the cluster or without."""
+    (tmp_path / "short.yaml").write_text(SHORT.format(thin=1))
+    words = ("zoo", "run", "linear.random-w*", "--config", "short.yaml", "--seeds", "0-1", "-o", "runs", "--json")
+    files = [tmp_path / "runs" / f"linear.random-walk,seed={seed}.nc" for seed in (0, 1)]
+    found, changed = [], []
+    for where in (("--scheduler", cluster[0]), ("--scheduler", cluster[0]), ()):
+        with start(*words, *where, folder=tmp_path) as process:
+            out, said = process.communicate(timeout=300)
+        assert process.returncode == 0, said
+        found.append([{key: value for key, value in row.items() if key != "seconds"} for row in json.loads(out)])
+        changed.append([run.stat().st_mtime_ns for run in files])
+    assert [row["recipe"] for row in found[0]] == [run.stem for run in files]
+    assert found[1:] == found[:1] * 2
+    assert changed[1:] == changed[:1] * 2
+    for run in files:
+        assert_uninterrupted(run, resolve(None, None, [read_layer(run.with_name(f"{run.name}.yaml"))]))
+
+
 def test_a_machine_that_does_not_share_the_folder(tmp_path, monkeypatch):
     """The file comes back as bytes; what failed there brings its reason and nothing else."""
     distributed = pytest.importorskip("distributed")
