@@ -26,9 +26,11 @@ from bnnzoo.samplers import (
     _local,
     _proposal,
     _training,
+    laplace,
     rejection,
 )
 from bnnzoo.samplers.laplace import LaplaceState
+from bnnzoo.sampling import backend
 
 ONE, KEY = jnp.ones(()), jax.random.key(0)
 
@@ -90,6 +92,18 @@ def test_the_slope_counts_in_the_evidence_up_to_where_the_mode_is_found_too_far(
         known = math.log(2 * math.pi) / 2 - (0 if counted else place**2 / 2)
         assert float(told["log_evidence"]) == pytest.approx(known, abs=1e-5)
         assert (sampler.findings(posterior, {"mode_distance": distance}) == ()) == counted
+
+
+def test_a_draw_of_laplace_is_as_many_deviations_from_the_mode_as_its_noise_is(monkeypatch):
+    eps = jnp.asarray([1.0, -2.0, 0.5])
+    monkeypatch.setattr(laplace, "standard_normal", lambda like, *, key: eps)
+    mode, factor = jnp.asarray([3.0, 4.0, -5.0]), _curvature.Diagonal(jnp.asarray([0.1, 0.2, 4.0]))
+    state = LaplaceState(jnp.zeros(3), mode, factor, _training.Adam.start(mode, 1))
+    after, told = Laplace().step(of_size(3), state, key=KEY)
+    np.testing.assert_allclose(after.position, [3.1, 3.6, -3.0], rtol=1e-6)
+    np.testing.assert_array_equal(after.mode, mode)
+    assert after.factor is factor
+    assert not bool(told["diverging"])
 
 
 def test_the_factor_of_laplace_is_the_best_that_is_affordable(monkeypatch):
@@ -359,6 +373,53 @@ def test_a_bound_that_was_searched_for_is_a_hundredth_above_what_was_found():
     stated = Rejection(proposal=Wide(), log_bound=3.0).init(posterior, jnp.zeros(1), num_warmup=0, key=KEY)
     assert float(stated.log_bound) == 3
     assert float(stated.excess) == -np.inf
+
+
+def test_a_bound_that_is_stated_has_the_precision_of_the_run():
+    with backend.arithmetic("float64"):
+        sampler, posterior = Rejection(proposal=Wide(), log_bound=3.0, block=8), parabolas([3.0], [1.0])
+
+        @jax.jit
+        def drawn(start: Any) -> Any:
+            state = sampler.init(posterior, start, num_warmup=0, key=KEY)
+            return state, *sampler.step(posterior, state, key=KEY)
+
+        state, after, told = drawn(jnp.zeros(1))
+        for one in (state.log_bound, state.excess, after.excess, told["log_bound"], told["log_excess"]):
+            assert jnp.asarray(one).dtype == np.float64
+        assert float(told["log_bound"]) == 3
+        assert float(told["lp"]) == pytest.approx(float(posterior.log_density(after.position)), rel=1e-9)
+
+
+class Halves(NormalPrior):
+    """Two rows that say nothing but on which side of the prior theta is."""
+
+    left: Any = np.float32(0.0)
+    right: Any = np.float32(0.0)
+
+    def sample_prior(self, *, key: Any) -> Any:
+        return jax.random.normal(key, (1,))
+
+    def log_likelihood(self, theta: Any, batch: Any) -> Any:
+        return batch + jnp.where(theta[0] < 0, self.left, self.right)
+
+
+def test_a_pilot_is_the_mean_of_what_proposals_are_accepted_with():
+    """One above the bound counts as accepted, one that is no number as refused."""
+
+    def pilot(left: float, right: float, count: int = 192) -> float:
+        posterior = Halves(np.zeros(2, np.float32), np.float32(0.5), left=np.float32(left), right=np.float32(right))
+        return float(rejection._pilot(Rejection(log_bound=1.0), posterior, count, KEY))
+
+    for each, known in ((-2.0, -3.0), (0.7, -0.3), (1.0, 0.0), (2.0, 0.0)):
+        assert pilot(each, each) == pytest.approx(known, abs=1e-5)
+    share = np.exp(pilot(1.0, -np.inf))
+    assert share * 192 == pytest.approx(round(share * 192), abs=1e-2)
+    assert 0.3 < share < 0.7
+    for nothing in (float("nan"), float("inf")):
+        known = share * np.exp(-3.0) + (nothing == np.inf) * (1 - share)
+        assert pilot(-2.0, nothing) == pytest.approx(np.log(known), abs=1e-4)
+    assert np.exp(pilot(float("nan"), float("nan"))) == 0
 
 
 class Torn(Parabolas):

@@ -97,6 +97,23 @@ def test_a_step_is_taken_up_to_a_thousand_times_the_energy_that_is_wanted():
         assert float(told["energy_error"]) == pytest.approx(0.0 if diverges else error, rel=1e-5)
 
 
+@pytest.mark.parametrize("slope", [float("nan"), float("inf"), 1e30])
+def test_a_step_that_ends_where_the_slope_is_no_number_is_not_taken(slope, monkeypatch):
+    """Though the densities are: the direction would be none, and where its square overflows neither."""
+    posterior, sampler = Flat(np.zeros(2, np.float32)), Mclmc(step_size=0.5)
+    state = sampler.init(posterior, jnp.zeros(4), num_warmup=0, key=jax.random.key(1))
+    for last in (0.0, slope):
+        slopes = iter([jnp.zeros(4), jnp.asarray([last, 1.0, 0.0, 0.0])])
+        monkeypatch.setattr(mclmc, "density", lambda p, t, left=slopes: (0.0 * t[0], jnp.zeros(2), next(left)))
+        new, told = sampler.step(posterior, state, key=KEY)
+        assert bool(told["diverging"]) == (last != 0)
+    np.testing.assert_array_equal(new.position, state.position)
+    np.testing.assert_array_equal(new.gradient, 0.0)
+    assert float(told["energy_error"]) == 0
+    assert float(jnp.linalg.norm(new.direction)) == pytest.approx(1, rel=1e-5)
+    assert not np.allclose(new.direction, state.direction)
+
+
 class Told(Mclmc):
     """Steps whose errors are told, and that go nowhere."""
 
@@ -228,6 +245,31 @@ def test_a_draw_from_a_conditional_that_is_no_number_is_not_made(monkeypatch):
     sampler.check(of_size(5, num_data=2, power=0.51))
     with pytest.raises(UsageError, match="too little"):
         sampler.check(of_size(5, num_data=2, power=0.5))
+
+
+class Edged(Parabolas):
+    """No prior above 100 and no likelihood below -100, of the last parameter."""
+
+    def log_prior(self, theta: Any) -> Any:
+        return jnp.where(theta[-1] > 100, -jnp.inf, super().log_prior(theta))
+
+    def log_likelihood(self, theta: Any, batch: Any) -> Any:
+        return jnp.where((theta[-1] < -100) & (batch[1] > 1), -jnp.inf, super().log_likelihood(theta, batch))
+
+
+@pytest.mark.parametrize(("drawn", "broken"), [(99.0, False), (101.0, True), (-99.0, False), (-101.0, True)])
+def test_a_draw_from_a_conditional_without_a_density_is_not_made(drawn, broken, monkeypatch):
+    posterior = Edged((np.ones(3, np.float32), np.float32([0, 1, 2])), layout=blocks_of(("a", 2), ("b", 2)))
+    known = _conjugate.Conjugate(slice(2, 4), slice(0, 0))
+    monkeypatch.setattr(gibbs, "conjugate", lambda posterior: known)
+    monkeypatch.setattr(gibbs, "draw_layer", lambda p, s, t, *, key: t.at[s].set(drawn))
+    sampler = Gibbs(conditionals="conjugate", step_size=1e-6)
+    state = sampler.init(posterior, 0.3 * jnp.ones(4), num_warmup=0, key=KEY)
+    after, told = sampler.step(posterior, state, key=jax.random.key(1))
+    assert bool(told["diverging"]) == broken
+    np.testing.assert_allclose(after.position[2:], 0.3 if broken else drawn, rtol=1e-5)
+    assert float(told["lp"]) == pytest.approx(float(posterior.log_density(after.position)), rel=1e-5)
+    assert np.isfinite(told["lp"])
 
 
 class Adapted(eqx.Module):

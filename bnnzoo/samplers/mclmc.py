@@ -105,8 +105,8 @@ class Mclmc(AbstractSampler[MclmcState]):
         u, gained = _turned(u, scale * gradient, _B * eps)
         change = posterior.likelihood_power * jnp.sum(log_likelihoods - state.log_likelihoods)
         error = kinetic + gained - (log_prior - state.log_prior + change)
-        within = jnp.square(error) <= _GUARD * self.energy_variance * dim
-        taken = within & jnp.all(jnp.isfinite(gradient)) & jnp.all(jnp.isfinite(u))
+        # Where the gradient or the direction is no number, neither is the kinetic energy.
+        taken = jnp.square(error) <= _GUARD * self.energy_variance * dim
         parts = {"log_prior": log_prior, "log_likelihoods": log_likelihoods, "gradient": gradient}
         moved = {"position": theta, "direction": u, **parts}
         fresh = _unit(standard_normal(u, key=fresh_key))

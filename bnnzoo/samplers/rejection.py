@@ -119,8 +119,9 @@ class Rejection(AbstractSampler[RejectionState]):
             )
             # The first in order: which one is taken must not depend on anything but acceptance.
             first = jnp.argmax(accepted)
+            more = jnp.where(accepted[first], first + 1, self.block)
             return (
-                tried + jnp.where(accepted[first], first + 1, self.block),
+                tried + more.astype(tried.dtype),  # under float64 JAX's integers are longer
                 accepted[first],
                 thetas[first],
                 log_ratios[first],
