@@ -26,6 +26,7 @@ from bnnzoo.samplers import (
     _local,
     _proposal,
     _training,
+    bbb,
     laplace,
     rejection,
 )
@@ -68,6 +69,31 @@ def test_the_average_of_a_constant_rate_is_of_the_larger_half():
     for schedule, num_warmup, first in (("constant", 5, 2), ("constant", 6, 3), ("cosine", 16, 14), ("cosine", 17, 14)):
         state = Bbb(schedule=schedule).init(posterior, jnp.zeros(1), num_warmup=num_warmup, key=KEY)
         assert float(state.first) == first
+
+
+@pytest.mark.parametrize(("weights", "shares"), [("uniform", (1.0, 1.0)), ("blundell", (4 / 3, 2 / 3))])
+@pytest.mark.parametrize("samples", [1, 3])
+def test_a_step_of_bbb_descends_by_a_share_of_the_kl_and_tells_the_bound_with_all_of_it(
+    samples, weights, shares, monkeypatch
+):
+    """By hand, of rows that are all alike, in two batches, with noise that is given: value, slope and where q drew."""
+    eps, power, c, m, scale = np.array([1.5, -2.0]), 0.7, 2.0, 0.5, 0.3
+    monkeypatch.setattr(bbb, "standard_normal", lambda like, *, key: jnp.asarray(eps, like.dtype))
+    posterior = parabolas([c] * 4, [m] * 4, dim=2, power=power)
+    sampler = Bbb(scale=scale, batch_size=2, samples=samples, kl_weights=weights)
+    start = sampler.init(posterior, jnp.asarray([0.4, -0.2]), num_warmup=9, key=KEY)
+    theta = np.array([0.4, -0.2]) + scale * eps
+    entropy = 2 * math.log(scale) + math.log(2 * math.pi) + 1
+    known = -power * 4 * c * np.sum((theta - m) ** 2) / 2 + entropy - theta @ theta / 2
+    for done, share in enumerate(shares):
+        state = eqx.tree_at(lambda s: s.adam.done, start, jnp.asarray(float(done)))
+        after, told = sampler.warmup_step(posterior, state, key=KEY)
+        assert float(told["elbo_estimate"]) == pytest.approx(known, rel=1e-5)
+        np.testing.assert_allclose(after.position, theta, rtol=1e-5)
+        slope = (share * theta + power * 4 * c * (theta - m)) / 4
+        wide = (slope * eps - share / scale / 4) * (1 - math.exp(-scale))
+        # Adam's first moment is a tenth of its first gradient.
+        np.testing.assert_allclose(after.adam.moments.mu, [0.1 * slope, 0.1 * wide], rtol=1e-4)
 
 
 @pytest.mark.parametrize(("sampler", "name"), [(Laplace(), "mode_distance"), (Bbb(), "mean_distance")])
@@ -312,6 +338,12 @@ def test_a_climb_takes_the_best_of_its_strides(monkeypatch):
         3 - np.cosh(3) ** 2 / 32 * np.tanh(3), abs=1e-3
     )
     assert climbed(lambda t: jnp.sum(t**2 / 2 - t**4 / 4), 0.1) == pytest.approx(0.1 + 2 * 0.099 / 0.97, rel=1e-4)
+
+
+def test_a_climb_has_sixty_steps():
+    """Up -exp(-t), which has no maximum: Newton's step is 1 everywhere, and the longest stride, 2, is best."""
+    found = _proposal.climbed(lambda t: -jnp.sum(jnp.exp(-t)), jnp.asarray([-80.0]))
+    np.testing.assert_allclose(found, -80.0 + 60 * 2, rtol=1e-4)
 
 
 def test_a_climb_on_a_plateau_stays_where_it_is():
