@@ -294,9 +294,12 @@ def test_barkers_test_is_not_asked_before_its_variance_is_known(seen, total, eno
     assert bool(MinibatchBarker(batch_size=2).enough(estimate, one / 2)) is enough
 
 
-@pytest.mark.parametrize("dof", [3, 400, 600, 10**4, 10**5, 10**6])
+@pytest.mark.parametrize("dof", [1, 3, 400, 600, 10**4, 10**5, 10**6])
 def test_the_tail_of_students_t_is_right_for_any_number_of_rows(dof):
     for t in (0.0, 0.5, 1.645, 3.0):
         one = jnp.ones(())
         estimate = Estimate(jnp.float32(2 * t), 4 * one, one, one, (dof + 1) * one, 10**7, jnp.asarray(1))
         assert float(jax.jit(_tail)(estimate, one)) == pytest.approx(stats.t.sf(t, dof), rel=2e-3)
+    # No doubt is left where there is no noise, or where the uniform number is 0.
+    assert float(jax.jit(_tail)(estimate._replace(sigma2=0 * one), one)) == 0
+    assert float(jax.jit(_tail)(estimate, 0 * one)) == 0

@@ -556,6 +556,11 @@ def test_a_step_is_bounded_by_the_steepest_mini_batch():
     assert Sgld(batch_size=4, sampling="disjoint").longest_step(posterior, at) == 0.01
     for c, longest in ((0.9, 0.1), (1.1, 0.01), (12.0, 0.01), (12.5, 0.001)):  # and a prior of curvature 1
         assert Sgld(batch_size=2).longest_step(parabolas([c] * 4, [0.0] * 4), at) == pytest.approx(longest), c
+    # Of the chains' places the first four are looked at: there, and not at 0, is the curvature of a quartic.
+    quartic = Quartics((np.ones(2, np.float32), np.zeros(2, np.float32)))
+    for place, longest in ((3, 1e-4), (4, 0.1)):
+        places = jnp.zeros((5, 1)).at[place].set(10.0)
+        assert Sgld(batch_size=2).longest_step(quartic, places) == pytest.approx(longest)
     assert Mala().longest_step(posterior, at) == np.inf
     # Where nothing is known nothing is bounded.
     assert Sgld(batch_size=1).longest_step(parabolas([float("nan")] * 3, [0.0] * 3), at) == np.inf
@@ -690,6 +695,9 @@ def test_the_estimate_from_some_of_the_rows_is_its_formula():
     broken = moments._replace(squares=jnp.asarray(jnp.nan), cubes=jnp.asarray(jnp.nan))
     whole = grown_estimate(broken, jnp.zeros(()), jnp.asarray(2), scale=jnp.asarray(3.0), total=5)
     assert (float(whole.sigma2), float(whole.skewness)) == (0.0, 0.0)
+    pair = Moments.nothing(jnp.float32).joined(jnp.asarray([1.0, 4.0]), jnp.ones(2, bool))
+    two = grown_estimate(pair, ONE, jnp.asarray(1), scale=ONE, total=8)
+    assert float(two.sigma2) == pytest.approx(4.5 / 2 * 6 / 8, rel=1e-5)
     single = Moments.nothing(jnp.float32).joined(jnp.asarray([2.0]), jnp.ones(1, bool))
     assert float(grown_estimate(single, ONE, jnp.asarray(1), scale=ONE, total=8).sigma2) == 0
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from gaussian_mean import NormalPrior
 from parabolas import Parabolas, of_size, parabolas
+from scipy import stats
 
 from bnnzoo.errors import UsageError
 from bnnzoo.posterior.layout import Block, Layout
@@ -94,6 +95,23 @@ def test_a_step_of_bbb_descends_by_a_share_of_the_kl_and_tells_the_bound_with_al
         wide = (slope * eps - share / scale / 4) * (1 - math.exp(-scale))
         # Adam's first moment is a tenth of its first gradient.
         np.testing.assert_allclose(after.adam.moments.mu, [0.1 * slope, 0.1 * wide], rtol=1e-4)
+    drawn, told = sampler.step(posterior, start, key=KEY)
+    np.testing.assert_allclose(drawn.position, theta, rtol=1e-5)
+    assert float(told["log_q"]) == pytest.approx(-eps @ eps / 2 - entropy + 1, rel=1e-5)
+
+
+def test_the_distance_of_a_mean_is_told_without_the_noise_of_the_pairs():
+    """Slopes 1 - t^2 in each of many parameters: of a pair m +- s eps, in units of q, s (1 - m^2 - s^2 eps^2)."""
+    dim, m, s = 10_000, 1.2, 1.5
+    posterior = given(lambda t: jnp.sum(t - t**3 / 3))
+    sampler = Bbb(scale=s)
+    state = sampler.init(posterior, jnp.full(dim, m), num_warmup=0, key=KEY)
+    found = float(sampler.inspect(posterior, state, key=KEY)["mean_distance"])
+    mean, variance = s * (1 - m**2 - s**2), 2 * s**6
+    # Of two pairs, the product of their slopes.
+    error = (dim * (2 * mean**2 * variance + variance**2)) ** 0.5
+    assert abs(found - dim * mean**2) < 4.89 * error
+    assert dim * variance / 2 > 4 * 4.89 * error
 
 
 @pytest.mark.parametrize(("sampler", "name"), [(Laplace(), "mode_distance"), (Bbb(), "mean_distance")])
@@ -325,6 +343,24 @@ def test_the_fit_at_a_mode_is_never_wider_than_the_prior():
     )
 
 
+def test_a_draw_of_a_gaussian_is_its_factor_times_noise(monkeypatch):
+    """And its density that of N(mean, F F'), of a factor that is not diagonal."""
+    mean, factor = np.array([0.5, -1.0, 2.0]), np.array([[2.0, 0.0, 0.0], [-1.0, 0.5, 0.0], [0.3, 0.7, 1.5]])
+    found = _proposal.Gaussian(jnp.asarray(mean, jnp.float32), jnp.asarray(factor, jnp.float32))
+    monkeypatch.setattr(_proposal, "standard_normal", lambda like, *, key: jnp.asarray([1.0, -2.0, 0.5], like.dtype))
+    value = found.sample(KEY)
+    np.testing.assert_allclose(value, mean + factor @ [1.0, -2.0, 0.5], rtol=1e-5)
+    known = stats.multivariate_normal.logpdf(np.asarray(value, float), mean, factor @ factor.T)
+    assert float(found.log_prob(value)) == pytest.approx(known, rel=1e-5)
+
+
+def test_no_curvature_of_a_fit_is_less_than_the_priors_least_or_a_millionth_of_the_largest():
+    for curvature, floor in (([1e8, 4.0, 5.0], 100.0), ([1e4, 4.0, 5.0], 0.0)):
+        posterior = given(lambda t, c=curvature: -jnp.sum(jnp.asarray(c) * t**2) / 2)
+        found = _proposal.laplace(posterior, jnp.zeros(3))
+        np.testing.assert_allclose(found.factor, np.diag(np.maximum(curvature, floor) ** -0.5), rtol=1e-4, atol=1e-7)
+
+
 def test_a_climb_takes_the_best_of_its_strides(monkeypatch):
     """One of Newton's steps: too short for the quartic, too long for the hill, turned round where it bends upwards."""
     monkeypatch.setattr(_proposal, "_ASCENT", 1)
@@ -338,6 +374,18 @@ def test_a_climb_takes_the_best_of_its_strides(monkeypatch):
         3 - np.cosh(3) ** 2 / 32 * np.tanh(3), abs=1e-3
     )
     assert climbed(lambda t: jnp.sum(t**2 / 2 - t**4 / 4), 0.1) == pytest.approx(0.1 + 2 * 0.099 / 0.97, rel=1e-4)
+    # The longer strides, of 12 and of 24, leave the numbers.
+    assert climbed(lambda t: jnp.sum(2 * jnp.log(t) - t), 6.0) == pytest.approx(3.0, rel=1e-4)
+
+    # The shortest is 2^-11: where that overshoots, the climb stays.
+    def kink(t: Any) -> Any:
+        return -1000 * jnp.sum(jnp.abs(t)) - jnp.sum(t**2) / 2
+
+    for place, there in ((0.3, 0.3 - 1000.3 / 2**11), (0.2, 0.2)):
+        assert climbed(kink, place) == pytest.approx(there, abs=1e-4)
+    # Along a line without curvature a step is by that of a millionth of the largest.
+    ramp = _proposal.climbed(lambda t: -(t[0] ** 2) / 2 + 1e-6 * t[1], jnp.zeros(2))
+    np.testing.assert_allclose(ramp, [0.0, 2.0], rtol=1e-4)
 
 
 def test_a_climb_has_sixty_steps():

@@ -149,4 +149,4 @@ def _more(sizes: Sizes, times: float, num_data: int) -> str:
     # Where none is used twice, what is left over of the data counts, too.
     left_over = 1 / num_data if sizes.disjoint else 0.0
     used = 1 / (left_over + (1 / sizes.used - left_over) / times)
-    return f"--sampler.num-batches {min(math.ceil(used / sizes.size), num_data // sizes.size)}"
+    return f"--sampler.num-batches {math.ceil(used / sizes.size)}"
