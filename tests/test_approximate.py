@@ -435,6 +435,43 @@ def test_a_kronecker_product_is_found_where_there_is_one():
     assert not np.allclose(found, np.diag(1 / np.diag(precision)), rtol=0.05, atol=0.01)
 
 
+@pytest.mark.parametrize("outputs", [2, 3])
+def test_a_kronecker_product_of_one_gradient_is_its_square(outputs):
+    """Sides longer than the rows: g g' of one datum and the prior, block by block, by the closed form."""
+    posterior = _network(outputs=outputs, hidden=(), rows=1, prior=Normal(0.8))
+    theta = 0.5 * jax.random.normal(jax.random.key(0), (posterior.layout.dim,))
+    slope = np.asarray(jax.grad(lambda t: posterior.log_likelihoods(t)[0])(theta), float)
+    wanted = np.zeros((posterior.layout.dim,) * 2)
+    for block in posterior.layout.blocks:
+        part = slope[block.start : block.stop]
+        wanted[block.start : block.stop, block.start : block.stop] = np.linalg.inv(
+            np.outer(part, part) + np.eye(block.size) / 0.64
+        )
+    make = lambda posterior, theta, kind: _curvature.kronecker(posterior, theta, "fisher")  # noqa: E731
+    np.testing.assert_allclose(_covariance(make, posterior, theta), wanted, rtol=1e-3, atol=1e-5)
+
+
+def test_a_kronecker_product_leaves_the_prior_beside_one_sharp_row():
+    """A precision of four million along one input, whose rounding errors are as large as the prior's."""
+    x, y = np.float32([[2.0, 0.0, 0.0]]), np.zeros((1, 1), np.float32)
+    network = Linear().build((3,), 1, key=jax.random.key(0))
+    posterior = NetworkPosterior.of(network, Gaussian(scale=1e-3), Normal(), x, y)
+    found = _covariance(_curvature.kronecker, posterior, jnp.zeros(4))
+    np.testing.assert_allclose(found, np.diag([1 / (4e6 + 1), 1.0, 1.0, 1 / (1e6 + 1)]), rtol=1e-3, atol=1e-9)
+
+
+@pytest.mark.parametrize(("outputs", "known"), [(2, 28), (3, 33), (4, 40)])
+def test_a_whole_matrix_is_summed_by_blocks_of_as_many_rows_as_parameters(outputs, known, monkeypatch):
+    """And no more: what bounds its memory. 27, 33 and 39 parameters, of data that give two, three and four rows."""
+    monkeypatch.setattr(_curvature, "_ELEMENTS", 1)
+    rows: list[int] = []
+    triangle = _curvature.triangle
+    monkeypatch.setattr(_curvature, "triangle", lambda block: rows.append(len(block)) or triangle(block))
+    posterior = _network(outputs=outputs)
+    jax.eval_shape(lambda theta: _curvature.full(posterior, theta, "ggn"), jnp.zeros(posterior.layout.dim))
+    assert set(rows) == {known}
+
+
 def test_a_learned_scale_has_its_exact_curvature():
     x = np.linspace(-1, 1, 30, dtype=np.float32)[:, None]
     y = x + 0.2 * np.random.default_rng(0).normal(size=x.shape).astype(np.float32)

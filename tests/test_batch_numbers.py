@@ -454,6 +454,19 @@ def test_an_anchor_goes_uphill_or_stays():
     np.testing.assert_allclose(found.point, 3 / 4.5, rtol=1e-5)
 
 
+def test_an_anchor_stays_where_a_step_is_as_high_as_it_began():
+    """The log density is -4 theta^2, of slope -8: with a precision of 4 or 4.5 of its own a step from 1 leads to -1, as
+    high as before, or to -7/9, which is higher."""
+    posterior, there = parabolas([7.0], [0.0]), jnp.asarray([1.0])
+    old = anchored(posterior, there, second=True)
+    for precision, point in ((4.0, 1.0), (4.5, -7 / 9), (3.9, 1.0)):
+        given = eqx.tree_at(lambda a: a.hessian, old, jnp.asarray([[1.0 - precision]]))
+        found = follow(given, posterior, there)
+        np.testing.assert_allclose(found.point, [point], rtol=1e-6)
+        np.testing.assert_allclose(found.hessian, [[-7.0]], rtol=1e-6)
+        np.testing.assert_allclose(found.gradient, [-7.0 * point], rtol=1e-6)
+
+
 def test_a_hessian_is_affordable_up_to_two_thousand_parameters():
     refuse_large("second", of_size(2000))
     refuse_large("first", of_size(2001))

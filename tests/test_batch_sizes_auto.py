@@ -48,6 +48,21 @@ def test_noise_that_is_not_used_asks_for_fewer_data():
     assert again(80, seen(0.0, 0.45)) == 40
 
 
+def test_of_data_that_are_used_once_few_more_take_much_noise_off():
+    """sigma2 goes with 1 / K - 1 / N: a quarter of it at K = 320 of 400 is at 376, of 1000 at 653; 16 times that of
+    640 of 1000 is at 100. K itself is the power of two that is near, of 40."""
+    for used, num_data, factor, disjoint, replacement in (
+        (320, 400, 1 / 4, 320, 400),
+        (320, 1000, 1 / 4, 640, 1000),
+        (640, 1000, 16, 160, 40),
+    ):
+        noise = (1 / used - 1 / num_data) * factor
+        assert 2**-0.75 <= disjoint * (noise + 1 / num_data) <= 2**0.75
+        found = seen(1.5, 0.53) if factor < 1 else seen(0.0, 0.45)
+        assert again(used, found, num_data=num_data, sampling="disjoint") == disjoint
+        assert again(used, found, num_data=num_data) == replacement
+
+
 def test_a_proposal_whose_noise_is_all_that_holds_it_counts_as_one_that_moves_a_little():
     """The acceptance is higher than the noise alone allows: l^2 is taken as 0.05, and K grows by 0.1 x 0.78 / 0.05."""
     assert (2 * ndtri(0.85 / 2)) ** 2 < 0.15
@@ -103,6 +118,10 @@ def test_a_size_is_cut_into_twenty_batches():
     assert split(7, disjoint=False) == Sizes(1, 7, False)
     assert split(442, disjoint=True).used <= 442
     assert whole(442) == Sizes(26, 17, True)
+    assert whole(1900) == Sizes(95, 20, True)
+    assert whole(1907) == Sizes(1907, 1, True)
+    assert whole(21 * 19) == Sizes(21, 19, True)
+    assert whole(21 * 22) == Sizes(21 * 22 // 14, 14, True)
 
 
 def test_what_is_given_stays_and_the_other_moves():

@@ -262,6 +262,14 @@ def test_a_climb_begins_where_a_parameter_is_a_hundredth_of_a_deviation_off():
         assert bool(jnp.any(_climb.climbed(posterior, start, _Scaled()) != start)) == moves
 
 
+def test_as_far_off_as_is_near_is_near(monkeypatch):
+    """Of four parameters, each one deviation off: four is the limit itself, where a parameter may be one off."""
+    posterior = given(lambda t: -jnp.sum(t**2) / 2)
+    for near, end in ((1.0, 1.0), (0.99, 0.0)):
+        monkeypatch.setattr(_climb, "_NEAR", near)
+        np.testing.assert_allclose(_climb.climbed(posterior, jnp.ones(4), _Scaled()), [end] * 4, atol=1e-6)
+
+
 def test_the_length_of_a_step_of_the_climb(monkeypatch):
     """The parabola's top, or as small a share as rises by a quarter of what the slope promises; or one slope."""
     monkeypatch.setattr(_climb, "_STEPS", 1)
@@ -274,6 +282,10 @@ def test_the_length_of_a_step_of_the_climb(monkeypatch):
     assert found == pytest.approx(0.1 + 0.099, rel=1e-4)
     found = float(_climb.climbed(double, jnp.asarray([0.1]), _Scaled(2.0))[0])
     assert found == pytest.approx(0.1 + 4 * 0.099, rel=1e-4)
+    straight = given(lambda t: 3 * jnp.sum(t))
+    for scale in (1.0, 2.0):
+        found = float(_climb.climbed(straight, jnp.asarray([0.5]), _Scaled(scale))[0])
+        assert found == pytest.approx(0.5 + 3 * scale**2, rel=1e-5)
 
 
 def test_a_step_of_the_climb_that_is_uphill_at_no_share_is_not_made():

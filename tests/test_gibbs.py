@@ -22,8 +22,8 @@ from bnnzoo.posterior.likelihoods import Gaussian, StudentT
 from bnnzoo.posterior.priors import FanIn, Hierarchical, Normal
 from bnnzoo.posterior.priors import Laplace as LaplacePrior
 from bnnzoo.recipe import resolve
-from bnnzoo.samplers import Gibbs
-from bnnzoo.samplers._conjugate import conjugate, draw_layer, is_affine
+from bnnzoo.samplers import Gibbs, _conjugate
+from bnnzoo.samplers._conjugate import conjugate, draw_layer, draw_scale, is_affine
 from bnnzoo.testing.targets import regression
 
 CHAINS = 10_000
@@ -198,6 +198,29 @@ def test_a_layer_of_many_data_is_drawn_from_its_law_in_float32():
     assert not agrees(scores(whitened[:, 0] + 0.5))
 
 
+def test_a_scale_that_targets_share_is_of_all_their_residuals():
+    """Two targets of eight rows are sixteen rows of one, and at half the power thirty-two."""
+    x, y = _rows(8)
+    y = np.concatenate([2 * y, 0.3 * y[::-1]], 1)
+    draw = eqx.filter_jit(lambda p, theta, key: draw_scale(p, conjugate(p).scale, theta, key=key))
+    theta = {1: jnp.asarray([0.6, -0.1, 0.4]), 2: jnp.asarray([0.6, 0.6, -0.1, -0.1, 0.4])}
+
+    def drawn(targets: int, x: np.ndarray, y: np.ndarray, power: float) -> np.ndarray:
+        network = Linear().build((1,), targets, key=jax.random.key(0))
+        posterior = NetworkPosterior.of(network, Gaussian(), Normal(), x, y, likelihood_power=power)
+        keys = jax.random.split(jax.random.key(1), 10)
+        values = np.array([draw(posterior, theta[targets], key) for key in keys])
+        np.testing.assert_array_equal(values[:, :-1], np.tile(theta[targets][:-1], (10, 1)))
+        return values[:, -1]
+
+    shared = drawn(2, x, y, 1.0)
+    stacked = np.tile(x, (2, 1)), y.T.reshape(-1, 1)
+    np.testing.assert_allclose(drawn(1, *stacked, 1.0), shared, rtol=1e-4, atol=1e-5)
+    twice = [np.tile(rows, (2, 1)) for rows in stacked]
+    np.testing.assert_allclose(drawn(1, *twice, 0.5), shared, rtol=1e-4, atol=1e-5)
+    assert np.abs(drawn(1, *stacked, 0.5) - shared).min() > 1e-3
+
+
 def test_where_no_proposal_of_a_scale_is_kept_it_stays():
     x, y = _rows(40)
     network = Linear().build((1,), 1, key=jax.random.key(0))
@@ -248,6 +271,29 @@ def test_what_is_not_conjugate_is_refused(likelihood, prior, network, said):
     with pytest.raises(UsageError, match=said):
         Gibbs(conditionals="conjugate").check(posterior)
     Gibbs().check(posterior)
+
+
+class Parabola(eqx.Module):
+    """height + w + bend w^2 of its only parameter."""
+
+    weight: Any
+    height: float = eqx.field(static=True)
+    bend: float = eqx.field(static=True)
+
+    def __call__(self, x: Any) -> Any:
+        return self.height + self.weight + self.bend * self.weight**2
+
+
+@pytest.mark.parametrize("height", [0.0, 99.0, -99.0, 1e5])
+def test_affine_is_what_bends_by_less_than_a_thousandth_of_one_and_the_outputs(height, monkeypatch):
+    """From w = 0 to 1 and -1, a second difference of twice the bend."""
+    monkeypatch.setattr(_conjugate, "standard_normal", lambda like, *, key: jnp.ones_like(like))
+    x, y = _rows(3)
+    for share, affine in ((0.97, True), (-0.97, True), (1.03, False), (-1.03, False)):
+        bend = share * 1e-3 * (2 + abs(height)) / 2
+        network = Parabola(jnp.zeros(1), height, bend)
+        posterior = NetworkPosterior.of(network, Gaussian(scale=1.0), Normal(scale=1e-9), x, y)
+        assert bool(is_affine.__wrapped__(posterior)) == affine
 
 
 @pytest.mark.parametrize(("count", "known"), [(5, 5), (8, 8), (100, 8)])

@@ -297,11 +297,37 @@ def _nearly(y: Any) -> None:
     numpyro.sample("y", dist.Normal(level + 1e-3 * jnp.sum(y), 1.0), obs=y)
 
 
+@pytest.mark.parametrize("later", [True, False])
+@pytest.mark.parametrize("rows", [2, 3, 5])
+def test_rows_of_which_one_half_alone_knows_of_others_are_one_datum(rows, later):
+    """A row knows of the one before it, or of the one after it: of two rows one knows nothing of the other."""
+
+    def model(y: Any) -> None:
+        level = numpyro.sample("level", dist.Normal(0, 1))
+        nothing = jnp.zeros(1)
+        other = jnp.concatenate([nothing, y[:-1]] if later else [y[1:], nothing])
+        numpyro.sample("y", dist.Normal(level * other, 1.0), obs=y)
+
+    y = np.arange(1.0, rows + 1, dtype=np.float32)
+    posterior = NumpyroPosterior.of(model, y)
+    assert not posterior.by_row
+    before = np.r_[0, y[:-1]] if later else np.r_[y[1:], 0]
+    known = np.sum(-0.5 * (y - 0.4 * before) ** 2 - 0.5 * np.log(2 * np.pi))
+    np.testing.assert_allclose(posterior.log_likelihoods(jnp.asarray([0.4])), [known], rtol=1e-5)
+
+
+def _by_its_ends(y: Any) -> None:
+    """A prior that knows how far the last row is from the first, as every other row from the first on does."""
+    level = numpyro.sample("level", dist.Normal(0, 1 + y[-1] - y[0]))
+    numpyro.sample("y", dist.Normal(level, 1.0), obs=y)
+
+
 def test_what_is_one_datum_and_what_has_none():
     y = np.float32([1.0, 2.0, 3.0, 4.0])
     assert not NumpyroPosterior.of(_of_two_lengths, y, y[:3]).by_row
     assert NumpyroPosterior.of(_of_two_lengths, y, y).by_row
     assert not NumpyroPosterior.of(_nearly, y).by_row
+    assert not NumpyroPosterior.of(_by_its_ends, y[:3]).by_row
     whole = NumpyroPosterior.of(_of_two_lengths, y, y[:3])
     assert [leaf.shape for leaf in whole.data] == [(1, 4), (1, 3)]
     with pytest.raises(UsageError, match="must be arguments of the model"):

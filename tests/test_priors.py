@@ -103,6 +103,16 @@ def test_the_density_of_a_hierarchical_prior(hyperprior):
 
 
 @pytest.mark.parametrize("hyperprior", HYPER)
+def test_the_scales_of_a_hierarchical_prior_are_a_half_at_a_given_network(hyperprior):
+    posterior = _hierarchical(hyperprior)
+    network = Mlp((3,)).build((2,), 1, key=jax.random.key(4))
+    theta = np.asarray(posterior.position(network))
+    assert len(theta) == 13 + 1 + 2
+    np.testing.assert_allclose(np.exp(theta[14:]), 0.5, rtol=1e-6)
+    np.testing.assert_array_equal(theta[:6], network.layers[0].weight.ravel())
+
+
+@pytest.mark.parametrize("hyperprior", HYPER)
 def test_the_draws_of_a_hierarchical_prior(hyperprior):
     posterior = _hierarchical(hyperprior)
     keys = jax.random.split(jax.random.key(1), 4000)

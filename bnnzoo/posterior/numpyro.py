@@ -115,18 +115,21 @@ class NumpyroPosterior(AbstractPosterior):
         if total < 2:
             return False
         theta = jnp.linspace(-1.0, 1.0, self.layout.dim)
-        kept = np.arange(0, total, 2)
+        halves = [np.arange(first, total, 2) for first in (0, 1)]
         try:
-            whole, part = (
-                self.log_likelihood(theta, self.data),
-                self.log_likelihood(theta, self.take(jnp.asarray(kept))),
-            )
-            priors = [self._densities(theta, rows)[0] for rows in (self.data, self.take(jnp.asarray(kept)))]
+            looks = [self.data, *(self.take(jnp.asarray(kept)) for kept in halves)]
+            whole, *parts = (self.log_likelihood(theta, rows) for rows in looks)
+            prior, *priors = (self._densities(theta, rows)[0] for rows in looks)
         except (ValueError, TypeError, KeyError):
             return False  # the model wants all rows: a latent a row, a length that is fixed
-        if part.shape != kept.shape or whole.shape != (total,):
+        if whole.shape != (total,):
             return False
-        return bool(np.allclose(whole[kept], part, rtol=1e-4, atol=1e-5) and np.allclose(*priors, rtol=1e-5, atol=1e-5))
+        return all(
+            part.shape == kept.shape
+            and np.allclose(whole[kept], part, rtol=1e-4, atol=1e-5)
+            and np.allclose(prior, own, rtol=1e-5, atol=1e-5)
+            for kept, part, own in zip(halves, parts, priors, strict=True)
+        )
 
     def _arguments(self, rows: tuple[Array | np.ndarray, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         left = iter(rows)
