@@ -173,6 +173,9 @@ def test_the_factor_of_laplace_is_the_best_that_is_affordable(monkeypatch):
     assert factor(10_000, 10, covariance="full") == "full"
     layout = Layout((Block("weight", (3, 5), 0), Block("bias", (3,), 15), Block("scale", (), 18)))
     assert _curvature.kronecker_work(layout, 7) == 7 * (15 * 8 + 3 * 4 + 1 * 2)
+    assert _curvature._block(1000, 10, 1) == 419  # of four million numbers, 2^22
+    assert _curvature._block(1000, 10, 420) == 420
+    assert _curvature._block(2**23, 1, 0) == 1
     np.testing.assert_allclose(_curvature._floored(jnp.asarray([-3.0, 0.0, 1e-5, 4.0])), [4e-6, 4e-6, 1e-5, 4.0])
 
 
