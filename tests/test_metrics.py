@@ -214,10 +214,34 @@ def test_ood_scores_and_their_summary():
     ):
         for end in ("", "_single"):
             np.testing.assert_allclose(found[f"ood_auroc_{name}{end}"], reference.roc_auc_score(outside, score))
+            passing, recall, _ = reference.roc_curve(1 - outside, -score)
+            np.testing.assert_allclose(found[f"ood_fpr95_{name}{end}"], passing[recall >= 0.95][0])
     np.testing.assert_allclose(found["test_max_probability"], sure.max(1).mean())
+    np.testing.assert_allclose(found["ood_max_probability"], unsure.max(1).mean())
     assert found["ood_auroc_mutual_information"] == found["ood_auroc_entropy"]
     assert found["ood_rows"] == 300
     assert "ood_auroc_mutual_information_single" not in found
+
+
+def test_the_unit_of_a_spread_is_the_training_targets_sd_as_the_network_sees_them(monkeypatch):
+    """One where they do not vary, or where there are none."""
+    scaler = Scaler(*(np.array(v, np.float32) for v in ([0], [1], [9, 7], [0.25, 1])))
+    monkeypatch.setattr(Predictor, "scaler", scaler)
+
+    def unit(**observed: np.ndarray) -> np.ndarray:
+        rows = xr.Dataset({name: (("row", "target"), values) for name, values in observed.items()})
+        predictor = Predictor(Record(xr.DataTree.from_dict({"/observed_data": rows}), None))
+        return np.broadcast_to(ood._target_sds(predictor), 2)
+
+    np.testing.assert_allclose(unit(y=np.array([[9.5, 7.0], [8.5, 7.0]])), [2, 1])
+    np.testing.assert_array_equal(unit(y=np.zeros((0, 2))), [1, 1])
+    np.testing.assert_array_equal(unit(), [1, 1])
+    moments = Moments(np.zeros((1, 2)), np.array([[1.0, 2.0]]), np.array([[3.0, 4.0]]), np.zeros(1))
+    found = ood.scores(moments, classify=False, single=False, unit=np.array([2.0, 1.0]))
+    assert {name: one.item() for name, one in found.items()} == pytest.approx(
+        {"sd": ((4 / 4 + 6) / 2) ** 0.5, "epistemic_sd": ((3 / 4 + 4) / 2) ** 0.5}
+    )
+    assert list(ood.scores(moments, classify=False, single=True)) == ["sd"]
 
 
 def test_noise_lies_where_there_are_no_data():

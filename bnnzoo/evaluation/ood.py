@@ -84,8 +84,8 @@ def _target_sds(predictor: Predictor) -> Float[np.ndarray, " target"] | float:
     """What the training targets vary by as the network sees them, which is 1 where they were standardised, and is
     taken for 1 where the file has none.
     """
-    y = predictor.record.group("observed_data").get("y", np.empty((0, 1)))
-    if not len(y):
+    y = predictor.record.group("observed_data").get("y")
+    if y is None or not len(y):
         return 1.0
     sds = predictor.scaler.scale_targets(y).std(0, dtype=np.float64)
     return np.where(sds > 0, sds, 1.0)
