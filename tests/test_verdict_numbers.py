@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import xarray as xr
 from scipy import stats
 
 from bnnzoo.data import Scaler
@@ -14,6 +15,7 @@ from bnnzoo.evaluation import calibration, diagnostics, findings, loo, metrics
 from bnnzoo.evaluation.convergence import between_chains, convergence
 from bnnzoo.evaluation.metrics import Estimate
 from bnnzoo.evaluation.predictor import Predictor
+from bnnzoo.evaluation.record import Record
 from bnnzoo.finding import sentence
 
 
@@ -232,6 +234,41 @@ def test_how_large_a_pareto_k_may_be():
     values = np.random.default_rng(0).normal(size=(2, 5000, 1))
     for count, known in ((10, 0.0), (12, 1 - 1 / np.log10(12)), (200, 1 - 1 / np.log10(200)), (10_000, 0.7)):
         assert loo.leave_one_out(values[:, : count // 2]).good_k == pytest.approx(known)
+
+
+def test_leave_one_out_of_a_run_is_of_at_most_two_thousand_rows_and_ten_draws_or_more():
+    """Rows evenly through the data; the first of them weighs the draws by a heavy tail."""
+    asked: list[Any] = []
+
+    def looked(chains: int, count: int, rows: int, power: float = 1.0, exactness: str = "exact") -> dict[str, Any]:
+        x = np.arange(float(rows))[:, None]
+        groups = {
+            "posterior": {"theta": (("chain", "draw"), np.zeros((chains, count)))},
+            "constant_data": {"x": (("row", "feature"), x)},
+            "observed_data": {"y": (("row", "target"), -x)},
+        }
+        tree = xr.DataTree.from_dict({f"/{name}": xr.Dataset(variables) for name, variables in groups.items()})
+        tree.attrs.update({"exactness": exactness, "likelihood_power": power})
+        values = np.random.default_rng(0).normal(size=(chains, count, min(rows, 2000)))
+        values[..., :1] = -1.5 * np.random.default_rng(1).exponential(size=(chains, count, 1))
+        predictor: Any = Predictor(Record(tree, None))
+        predictor.log_likelihoods = lambda *of: asked.append(of) or values
+        found = loo.estimates(predictor)
+        if found:
+            known = loo.leave_one_out(values, power=power)
+            assert found["loo_nll"].value == pytest.approx(-known.log_density.mean())
+            assert found["loo_pareto_k"].value == known.pareto_k.max()
+            assert found["loo_pareto_k_bad"].value == pytest.approx((known.pareto_k > known.good_k).mean())
+        return {name: one.value for name, one in found.items()}
+
+    first, half = looked(4, 250, 5), looked(4, 250, 5, power=0.5)
+    assert (first["loo_rows"], first["loo_pareto_k_bad"]) == (5, 0.2)
+    assert half["loo_nll"] != first["loo_nll"]
+    assert looked(2, 5, 2001)["loo_rows"] == 2000
+    x, y, kept = asked[-1]
+    np.testing.assert_array_equal(y, -x)
+    assert (x[0], x[-1], len(kept)) == (0, 2000, 5)
+    assert looked(2, 4, 5) == looked(4, 250, 5, exactness="approximate") == looked(4, 250, 0) == {}
 
 
 def test_smoothing_trusts_draws_that_repeat_less():
