@@ -205,6 +205,34 @@ def test_steps_between_draws_and_rows_to_look_at_are_of_a_run_that_names_its_mod
         assert record(about, constant_data=constant).has_rows == wanted
 
 
+def test_a_lighter_record_has_every_kth_draw_and_some_test_rows_evenly():
+    """Of one-dimensional labels too; what is no number a draw, the training rows and the attributes stay."""
+    draws = np.arange(14).reshape(2, 7)
+    groups = {
+        "posterior": {"theta": (("chain", "draw"), draws)},
+        "sample_stats": {"lp": (("chain", "draw"), -draws), "step_size": (("chain",), np.ones(2))},
+        "constant_data": {
+            "x": (("row", "feature"), np.ones((5, 3))),
+            "x_test": (("test_row", "feature"), np.arange(27).reshape(9, 3)),
+            "y_test": (("test_row",), np.arange(9)),
+        },
+    }
+    whole = record({"task": "classification"}, **groups)
+    for most, rows in ((3, [0, 4, 8]), (9, range(9)), (20, range(9)), (None, range(9))):
+        found = whole.lighter(3, most)
+        assert found.shape == (2, 3)
+        np.testing.assert_array_equal(found.group("posterior")["theta"], draws[:, ::3])
+        np.testing.assert_array_equal(found.group("sample_stats")["lp"], -draws[:, ::3])
+        np.testing.assert_array_equal(found.group("sample_stats")["step_size"], [1, 1])
+        x, y = found.test_rows()
+        np.testing.assert_array_equal(y, rows)
+        np.testing.assert_array_equal(x, 3 * y[:, None] + np.arange(3))
+        assert found.array("constant_data", "x").shape == (5, 3)
+        assert found.attributes == {"task": "classification"}
+    without = record({}, **{name: group for name, group in groups.items() if name == "posterior"})
+    assert without.lighter(7, 3).shape == (2, 1)
+
+
 def test_weights_of_draws_are_the_shares_of_what_their_logarithms_say():
     def weights(*logs: float) -> Any:
         return record({}, sample_stats={"log_weight": (("chain", "draw"), np.reshape(logs, (2, 2)))}).weights
