@@ -162,6 +162,8 @@ def test_what_a_posterior_is_that_says_nothing_of_itself():
     assert posterior.padded(5) is posterior
     with pytest.raises(UsageError, match="10 rows do not divide by data=3"):
         posterior.padded(3)
+    with pytest.raises(UsageError, match=r"^GaussianMean: has no draws of its prior .* such as nuts$"):
+        posterior.sample_prior(key=KEY)
     np.testing.assert_array_equal(posterior.minibatch(10, replace=False, key=KEY), np.arange(10.0))
     drawn = np.asarray(posterior.minibatch(10, key=KEY))
     assert len(np.unique(drawn)) < 10
