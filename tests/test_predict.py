@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import tracemalloc
 import warnings
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,11 +21,12 @@ from scipy import special, stats
 
 import bnnzoo
 from bnnzoo import zoo
+from bnnzoo.data import Scaler, Signature
 from bnnzoo.errors import BnnzooWarning, UsageError
 from bnnzoo.evaluation import predictive
 from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.evaluation.record import Record
-from bnnzoo.models import Linear
+from bnnzoo.models import Density, Linear
 from bnnzoo.posterior import NetworkPosterior, backend
 from bnnzoo.posterior.likelihoods import Bernoulli, Categorical, Gaussian, Heteroscedastic, Mixture, Poisson
 from bnnzoo.posterior.priors import Normal
@@ -262,6 +266,46 @@ def test_new_rows_are_drawn_of_a_density_alone(regression):
         run.predict(draws=3)
 
 
+def test_new_rows_are_of_draws_of_their_own_while_there_are_enough():
+    """Four draws of Gaussians at 0, 100, 200 and 300, of sd 1e-4, in units of 2 about 10."""
+    model, means = Density(1), 100.0 * np.arange(4)
+    outputs = np.stack([means, np.full(4, -30.0)], 1).astype(np.float32)
+    network = model.build((0,), 2, key=jax.random.key(0))
+    nothing = np.zeros((0, 1), np.float32)
+    posterior = NetworkPosterior.of(network, Mixture(1), Normal(), nothing[:, :0], nothing)
+    tree = xr.DataTree.from_dict(
+        {"/posterior": xr.Dataset({"outputs": (("chain", "draw", "output"), outputs.reshape(2, 2, 2))})}
+    )
+    tree.attrs["precision"] = "float32"
+    described = SimpleNamespace(
+        signature=Signature(("x0",), (1,), "float32", ("x0",), "density"),
+        scaler=Scaler(*(np.array([value], np.float32) for value in (0, 1, 10, 2))),
+        parts=SimpleNamespace(model=model),
+        inputs=lambda x, precision: model.arrange(x),
+    )
+    predictor = Predictor(Record(tree, None))
+    predictor._problem = SimpleNamespace(
+        kept_rows=None, network_posterior=posterior, require_description=lambda: described
+    )
+
+    def drawn(count: int, **how: int) -> list[int]:
+        """The numbers of the draws that rows are of."""
+        found = predictor.new_rows(count, **how)
+        assert list(found) == ["x0"]
+        numbers = (found["x0"].to_numpy() - 10) / 200
+        np.testing.assert_allclose(numbers, numbers.round(), atol=1e-4)
+        return numbers.round().astype(int).tolist()
+
+    assert len(drawn(1)) == 1
+    assert sorted(drawn(3)) in [[0, 1, 2], [0, 1, 3], [0, 2, 3], [1, 2, 3]]
+    assert sorted(drawn(8)) == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert len({tuple(drawn(4, seed=seed)) for seed in range(4)}) > 1
+    assert drawn(4, seed=1) == drawn(4, seed=1)
+    for wrong in (0, -1):
+        with pytest.raises(UsageError, match=rf"how many new rows, 1 or more \(got {wrong}\)"):
+            predictor.new_rows(wrong)
+
+
 def test_kept_predictions_are_found_by_their_inputs():
     """Those at which nothing was kept are refused by the number of their row, from 1."""
     tree = xr.DataTree.from_dict({"/constant_data": xr.Dataset({"x_kept": (("kept_row", "feature"), X)})})
@@ -403,6 +447,23 @@ def test_evaluate_twice_and_on_other_data(regression, tmp_path):
     pd.read_csv(path).drop(columns="price").to_csv(path, index=False)
     with pytest.raises(UsageError, match="price"):
         run.evaluate(path)
+
+
+def test_what_an_evaluation_replaces_is_closed(regression, tmp_path):
+    """Open, it would take its space on the disk for as long as the run is there."""
+    path = tmp_path / "copy.nc"
+    shutil.copyfile(regression[0].path, path)
+    run = bnnzoo.open(path)
+
+    def held() -> list[str]:
+        descriptors = [name for name in Path("/proc/self/fd").iterdir() if name.is_symlink()]
+        return [target for target in map(os.readlink, descriptors) if target.startswith(str(path))]
+
+    run.test_rows()
+    assert held() == [str(path)]
+    for _ in range(2):
+        run.evaluate()
+        assert held() == [str(path)]
 
 
 def test_classes(classification):
