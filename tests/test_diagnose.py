@@ -14,11 +14,11 @@ import xarray as xr
 
 import bnnzoo
 from bnnzoo import cli, zoo
-from bnnzoo.errors import InterruptedRunError, UsageError
+from bnnzoo.errors import BnnzooError, DamagedError, InterruptedRunError, UsageError
 from bnnzoo.evaluation.convergence import between_chains, convergence
 from bnnzoo.evaluation.diagnostics import of_quantities, of_statistics
 from bnnzoo.evaluation.findings import judged, verdict
-from bnnzoo.evaluation.record import Record
+from bnnzoo.evaluation.record import Record, evenly
 from bnnzoo.evaluation.weights import Weights
 from bnnzoo.finding import Finding, from_json, sentence, to_json
 from bnnzoo.recipe import as_dict
@@ -231,6 +231,91 @@ def test_a_lighter_record_has_every_kth_draw_and_some_test_rows_evenly():
         assert found.attributes == {"task": "classification"}
     without = record({}, **{name: group for name, group in groups.items() if name == "posterior"})
     assert without.lighter(7, 3).shape == (2, 1)
+
+
+def test_a_record_without_draws_says_what_to_type():
+    empty = {"posterior": {"theta": (("chain", "draw"), np.zeros((2, 0)))}}
+    for groups in ({}, empty):
+        with pytest.raises(BnnzooError, match=r"^the run: no draws yet; bnnzoo resume"):
+            _ = record({}, **groups).shape
+    assert Record(record({}).tree, Path("some/run.nc")).name == str(Path("some/run.nc"))
+
+
+def test_attributes_of_one_number_are_that_number():
+    found = record({"a": np.int64(3), "b": np.array([0.5]), "c": np.arange(2), "d": "text"}).attributes
+    assert [type(found[name]) for name in "abcd"] == [int, float, np.ndarray, str]
+    assert (found["a"], found["b"], found["d"]) == (3, 0.5, "text")
+
+
+def test_what_is_doubted_of_a_run_is_its_verdict():
+    def doubt(**about: Any) -> str:
+        return record({"verdict": "words", **about}).doubt
+
+    said = [doubt(converged=0), doubt(absurd="far"), doubt(converged=1, absurd="far"), doubt(converged=0, absurd="")]
+    assert said == ["words"] * 4
+    assert [doubt(converged=1, absurd=""), doubt(converged="not-applicable"), doubt()] == [""] * 3
+
+
+def test_a_statistic_is_a_number_a_draw():
+    def stats(group: str, *dims: str, values: Any) -> Record:
+        return record({}, **{group: {"a": (dims, values)}})
+
+    for values in (np.ones((2, 3)), np.ones((2, 3), bool), np.ones((2, 3), np.uint8)):
+        np.testing.assert_array_equal(stats("sample_stats", "chain", "draw", values=values).statistics["a"], values)
+    whole = stats("warmup_sample_stats", "chain", "draw", values=np.ones((2, 3)))
+    assert (list(whole.warmup_statistics), list(whole.statistics)) == (["a"], [])
+    for dims, values in ((("chain",), np.ones(2)), (("chain", "draw"), np.ones((2, 3), complex))):
+        with pytest.raises(DamagedError, match=r"damaged: sample_stats/a is .*, not a number a draw"):
+            _ = stats("sample_stats", *dims, values=values).statistics
+        with pytest.raises(DamagedError, match="warmup_sample_stats/a"):
+            _ = stats("warmup_sample_stats", *dims, values=values).warmup_statistics
+    about = {"statistics": json.dumps({"a": {"reduce": "mean"}, "b": {"reduce": "last"}})}
+    assert (record(about).averaged, record({}).averaged) == (["a"], [])
+
+
+def test_rows_of_a_record_are_finite_and_as_many_as_are_asked_for():
+    def rows(**more: Any) -> Record:
+        x = np.arange(18.0).reshape(9, 2)
+        return record({}, constant_data={"x": (("row", "f"), x), **more}, observed_data={"y": (("row",), x[:, 0])})
+
+    for most, wanted in (
+        (None, range(9)),
+        (3, [0, 4, 8]),
+        (8, [0, 1, 2, 3, 5, 6, 7, 8]),
+        (9, range(9)),
+        (99, range(9)),
+    ):
+        x, y = rows().training_rows(most)
+        np.testing.assert_array_equal(y, 2 * np.array(wanted))
+        np.testing.assert_array_equal(x, y[:, None] + [0, 1])
+    assert evenly(5, 1).tolist() == [0]
+    broken = (("row", "f"), np.where(np.arange(18.0).reshape(9, 2) == 7, np.nan, 0))
+    with pytest.raises(UsageError, match="damaged: constant_data/x holds numbers that are not finite"):
+        rows(x=broken).training_rows()
+    assert np.isnan(record({}, posterior={"x": broken}).array("posterior", "x")).sum() == 1
+    with pytest.raises(UsageError, match="kept no test rows"):
+        rows().test_rows()
+    where, x = rows().probes(4)
+    assert (where, x[:, 0].tolist()) == ("training row", [0, 2, 4, 6])
+    tests = {name: (("test_row", "f"), np.full((3, 2), value)) for name, value in (("x_test", 5.0), ("y_test", 6.0))}
+    where, x = rows(**tests).probes(2)
+    assert (where, x.tolist()) == ("test row", [[5, 5], [5, 5]])
+    np.testing.assert_array_equal(rows(**tests).test_rows(), np.stack([np.full((3, 2), 5.0), np.full((3, 2), 6.0)]))
+    named = {"signature": "", "recipe": json.dumps(as_dict(tiny.recipe("nuts", keep="predictions")))}
+    at = {"x_kept": (("kept_row", "f"), np.full((3, 2), 7.0)), **tests}
+    kept = record(named, constant_data=at)
+    where, x = kept.probes(1)
+    assert (where, x.tolist()) == ("kept row", [[7, 7]])
+    assert (kept.has_rows, kept.has_training_rows, record({}).has_training_rows) == (True, False, True)
+    assert record({}, constant_data=at).has_training_rows
+    rows().require_training_rows("this")
+
+
+def test_so_many_draws_are_kept_of_a_group_as_fill_thirty_two_megabytes():
+    """Two chains of sixteen draws, of four bytes a number: of 2^18 numbers a draw all, of more every second, and so on."""
+    whole = record({}, posterior={"theta": (("chain", "draw"), np.zeros((2, 16)))})
+    for numbers, step in ((1, 1), (2**18, 1), (2**18 + 1, 2), (3 * 2**18, 3), (3 * 2**18 + 1, 4), (2**40, 2**22)):
+        np.testing.assert_array_equal(whole.kept(numbers), np.arange(0, 16, step))
 
 
 def test_weights_of_draws_are_the_shares_of_what_their_logarithms_say():

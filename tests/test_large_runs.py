@@ -103,6 +103,38 @@ def test_what_blocks_of_parameters_do_is_the_same_piece_by_piece(length, monkeyp
     assert {name: bias[name] for name in known} == pytest.approx(known)
 
 
+def test_a_blocks_rhat_is_the_largest_of_fifty_of_its_weights():
+    """Four chains apart in one weight: of 99 every second but one is looked at, and never another block's."""
+    rng = np.random.default_rng(0)
+    thetas = rng.normal(size=(4, 50, 102))
+    looked = 3 + np.linspace(0, 98, 50).round().astype(int)
+
+    def rhats(*apart: int) -> list[bool]:
+        moved = thetas.copy()
+        moved[..., apart] += 9.0 * np.arange(4)[:, None, None]
+        found = weights.Weights.of(moved.reshape(200, 102), {"first": 3, "second": 99}, (4, 50))
+        np.testing.assert_array_equal(found.blocks["first"].chosen, moved[..., :3])
+        np.testing.assert_array_equal(found.blocks["second"].chosen, moved[..., looked])
+        return [row["rhat"] > 1.5 for row in found.rows()]
+
+    assert rhats() == [False, False]
+    assert rhats(2) == [True, False]
+    assert rhats(101) == rhats(3) == [False, True]
+    assert rhats(*sorted(set(range(3, 102)) - set(looked))) == [False, False]
+
+
+def test_a_chain_is_still_that_has_one_draw_for_half_of_its_length_and_for_ten():
+    def still(*lengths: int) -> int:
+        """Of a chain whose draws repeat so often, one after the other; beside one that always moves."""
+        draws = np.repeat(np.arange(len(lengths)), lengths)
+        both = np.stack([draws, np.arange(len(draws))]).reshape(-1, 1).astype(np.float32)
+        return weights.Weights.of(both, {"weight": 1}, (2, len(draws))).still_chains()
+
+    assert [still(20, *[1] * 20), still(*[1] * 20, 20), still(*[1] * 10, 20, *[1] * 10), still(40)] == [1] * 4
+    assert [still(19, 1, 19, 1), still(*[1] * 21, 19), still(19, *[1] * 21), still(*[1] * 40)] == [0] * 4
+    assert [still(1, 10), still(10), still(10, 1), still(9, 1), still(9), still(1)] == [1, 1, 1, 0, 0, 0]
+
+
 def test_of_a_large_run_every_kth_draw_is_judged(small, monkeypatch, tmp_path):
     """The gate's numbers are then of those draws, and the report says of how many it is made."""
     assert bnnzoo.open(small).diagnose()["draws_judged"] == 60

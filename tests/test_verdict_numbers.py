@@ -213,6 +213,8 @@ def test_what_is_at_its_limit_is_held_and_the_words_say_what_there_is():
     assert sentence(none) == "E-BFMI is not a number, where its limit is 0.3; energies mix slowly: reparametrise"
     assert "0.50% of steps diverging" in findings.ran({**GOOD, "diverging": 0.005}, ()).words
     assert "acceptance 0.70" in findings.ran({**GOOD, "acceptance_rate": 0.7}, ()).words
+    for held, words in ((1, "moved, regime ok, mean σ² 1.5."), (0, "moved, mean σ² 1.5.")):
+        assert findings.ran({**GOOD, "sigma2": 1.5, "regime_ok": held}, ()).words.endswith(words)
     biased = {**GOOD, "exactness": "biased"}
     assert "by an amount that no number here shows" in findings.ran(biased, ()).words
     measured = findings.ran({**biased, "variance_ratio": 1.25, "variance_ratio_se": 0.1}, ()).words

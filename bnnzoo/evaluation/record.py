@@ -143,9 +143,10 @@ class Record:
         if "log_weight" not in self.statistics:
             return None
         logs = self.statistics["log_weight"]
-        if np.isnan(logs).any() or not -np.inf < logs.max() < np.inf:
+        # Of numbers that hold a NaN it is the largest.
+        if not -np.inf < logs.max() < np.inf:
             raise UsageError(f"{self.name}: damaged: sample_stats/log_weight holds what no weight is the logarithm of")
-        return special.softmax(self.statistics["log_weight"].astype(np.float64).reshape(-1))
+        return special.softmax(logs.astype(np.float64).reshape(-1))
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -200,7 +201,7 @@ class Record:
     def training_rows(self, most: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Inputs and targets, or at most so many, evenly through the data."""
         x, y = self.array("constant_data", "x"), self.array("observed_data", "y")
-        if most is None or most >= len(x):
+        if most is None:
             return x, y
         chosen = evenly(len(x), most)
         return x[chosen], y[chosen]

@@ -95,5 +95,5 @@ class Weights:
         found, count = 0, self.moved.shape[1] + 1
         for moved in self.moved:
             longest = np.diff(np.concatenate([[-1], np.flatnonzero(moved), [count - 1]])).max()
-            found += int(count > 1 and longest >= max(count / 2, _STANDSTILL))
+            found += int(longest >= max(count / 2, _STANDSTILL))
         return found
