@@ -312,7 +312,7 @@ def test_rows_of_a_record_are_finite_and_as_many_as_are_asked_for():
 
 
 def test_so_many_draws_are_kept_of_a_group_as_fill_thirty_two_megabytes():
-    """Two chains of sixteen draws, of four bytes a number: of 2^18 numbers a draw all, of more every second, and so on."""
+    """Two chains of sixteen draws, four bytes a number: of 2^18 numbers a draw all, of more every second, and so on."""
     whole = record({}, posterior={"theta": (("chain", "draw"), np.zeros((2, 16)))})
     for numbers, step in ((1, 1), (2**18, 1), (2**18 + 1, 2), (3 * 2**18, 3), (3 * 2**18 + 1, 4), (2**40, 2**22)):
         np.testing.assert_array_equal(whole.kept(numbers), np.arange(0, 16, step))
