@@ -26,7 +26,7 @@ from bnnzoo.errors import BnnzooWarning, UsageError
 from bnnzoo.evaluation import predictive
 from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.evaluation.record import Record
-from bnnzoo.models import Density, Linear
+from bnnzoo.models import Cnn, Density, Linear
 from bnnzoo.posterior import NetworkPosterior, backend
 from bnnzoo.posterior.likelihoods import Bernoulli, Categorical, Gaussian, Heteroscedastic, Mixture, Poisson
 from bnnzoo.posterior.priors import Normal
@@ -266,16 +266,19 @@ def test_new_rows_are_drawn_of_a_density_alone(regression):
         run.predict(draws=3)
 
 
-def test_new_rows_are_of_draws_of_their_own_while_there_are_enough():
-    """Four draws of Gaussians at 0, 100, 200 and 300, of sd 1e-4, in units of 2 about 10."""
-    model, means = Density(1), 100.0 * np.arange(4)
-    outputs = np.stack([means, np.full(4, -30.0)], 1).astype(np.float32)
+def _gaussians(means: np.ndarray) -> Predictor:
+    """A density whose draws, of two chains, are Gaussians at `means` of sd 1e-4, in units of 2 about 10."""
+    model, count = Density(1), len(means)
+    outputs = np.stack([means, np.full(count, -30.0)], 1).astype(np.float32)
     network = model.build((0,), 2, key=jax.random.key(0))
     nothing = np.zeros((0, 1), np.float32)
     posterior = NetworkPosterior.of(network, Mixture(1), Normal(), nothing[:, :0], nothing)
-    tree = xr.DataTree.from_dict(
-        {"/posterior": xr.Dataset({"outputs": (("chain", "draw", "output"), outputs.reshape(2, 2, 2))})}
-    )
+    groups = {
+        "posterior": {"outputs": (("chain", "draw", "output"), outputs.reshape(2, count // 2, 2))},
+        "constant_data": {"x": (("row", "column"), np.arange(2001.0)[:, None])},
+        "observed_data": {"y": (("row", "column"), np.arange(2001.0)[:, None])},
+    }
+    tree = xr.DataTree.from_dict({f"/{name}": xr.Dataset(variables) for name, variables in groups.items()})
     tree.attrs["precision"] = "float32"
     described = SimpleNamespace(
         signature=Signature(("x0",), (1,), "float32", ("x0",), "density"),
@@ -287,6 +290,12 @@ def test_new_rows_are_of_draws_of_their_own_while_there_are_enough():
     predictor._problem = SimpleNamespace(
         kept_rows=None, network_posterior=posterior, require_description=lambda: described
     )
+    return predictor
+
+
+def test_new_rows_are_of_draws_of_their_own_while_there_are_enough():
+    """Four draws, of Gaussians far from one another."""
+    predictor = _gaussians(100.0 * np.arange(4))
 
     def drawn(count: int, **how: int) -> list[int]:
         """The numbers of the draws that rows are of."""
@@ -304,6 +313,57 @@ def test_new_rows_are_of_draws_of_their_own_while_there_are_enough():
     for wrong in (0, -1):
         with pytest.raises(UsageError, match=rf"how many new rows, 1 or more \(got {wrong}\)"):
             predictor.new_rows(wrong)
+
+
+def test_samples_are_at_least_a_thousand_a_row_and_of_every_draw_as_many():
+    for draws, samples in ((6, 1002), (8, 1000)):
+        predictor = _gaussians(100.0 * np.arange(draws))
+        ((rows, values),) = predictor.samples(np.zeros((3, 1), np.float32))
+        assert (rows, values.shape) == (slice(0, 3), (samples, 3, 1))
+        numbers = ((values[:, 0, 0] - 10) / 200).round().astype(int)
+        np.testing.assert_array_equal(np.bincount(numbers), np.full(draws, samples // draws))
+
+
+def test_the_best_draw_is_the_likeliest_of_two_thousand_training_rows(monkeypatch):
+    """Far out in the first row not one draw is as bad as another: sums over rows decide."""
+    predictor, asked = _gaussians(np.zeros(6)), []
+    each = np.array([[-3.0, -2.0, -5.0], [-4.0, -1.0, -2.0]])
+
+    def looked(x: Any, y: Any, kept: Any) -> Any:
+        asked.append((x, y, kept))
+        found = np.zeros((2, len(kept), len(x)))
+        found[..., 1:] = each[:, kept, None]
+        found[..., 0] = -10 * each[:, kept]
+        return found
+
+    monkeypatch.setattr(predictor, "log_likelihoods", looked)
+    assert predictor.best_draw() == 4
+    ((x, y, kept),) = asked
+    np.testing.assert_array_equal(x, y)
+    assert (len(x), x[0], x[-1], kept.tolist()) == (2000, 0, 2000, [0, 1, 2])
+
+
+def test_what_a_row_costs_is_what_its_layers_multiply_and_no_less_than_two_a_parameter():
+    """Of 36 pixels each of two filters of nine weights multiplies and adds."""
+    assert _gaussians(np.zeros(4)).row_cost == 2 * 2
+    model = Cnn((2,), hidden=())
+    x = np.zeros((3, 1, 6, 6), np.float32)
+    network = model.build((1, 6, 6), 2, key=jax.random.key(0))
+    posterior = NetworkPosterior.of(network, Categorical(), Normal(), x, np.zeros(3, np.int32))
+    predictor = _gaussians(np.zeros(4))
+    predictor._problem.network_posterior = posterior
+    predictor.__dict__["thetas"] = np.zeros((4, posterior.layout.dim), np.float32)
+    predictor._problem.require_description().inputs = lambda rows, precision: x[: len(rows)]
+    products = 2 * 36 * 9
+    assert 2 * products < predictor.row_cost < 4 * products
+
+
+def test_a_thousand_parameters_stand_for_all():
+    draws = np.random.default_rng(0).normal(size=(2, 3, 1500)).astype(np.float32)
+    groups = {"/posterior": xr.Dataset({"theta": (("chain", "draw", "place"), draws)})}
+    numbers, values = Predictor(Record(xr.DataTree.from_dict(groups), None)).some_parameters()
+    assert (len(numbers), numbers[0], numbers[-1]) == (1000, 0, 1499)
+    np.testing.assert_array_equal(values, draws[:, :, numbers])
 
 
 def test_kept_predictions_are_found_by_their_inputs():
