@@ -284,6 +284,16 @@ def test_smoothing_trusts_draws_that_repeat_less():
     assert loo._relative_ess(np.stack([draws[..., 0], slow[..., 0]], 2)) == pytest.approx(0.6, abs=0.1)
 
 
+def test_the_likelihood_of_fifty_rows_says_how_much_draws_repeat():
+    """Evenly from the first to the last: of 101 all others are of independent draws."""
+    rng = np.random.default_rng(0)
+    draws, slow = rng.normal(size=(4, 500, 101)), np.repeat(rng.normal(size=(4, 100, 101)), 5, 1)
+    looked = np.linspace(0, 100, 50).round().astype(int)
+    mixed = draws.copy()
+    mixed[..., looked] = slow[..., looked]
+    assert loo._relative_ess(mixed) == pytest.approx(0.2, abs=0.06)
+
+
 def test_two_rows_have_an_error_and_ties_count_as_inside():
     assert Estimate(1.0, np.array([1.0, -1.0])).se == pytest.approx(1.0)
     assert Estimate(np.inf, np.array([1.0, -1.0])).se is None
