@@ -292,6 +292,8 @@ def test_the_likelihood_of_fifty_rows_says_how_much_draws_repeat():
     mixed = draws.copy()
     mixed[..., looked] = slow[..., looked]
     assert loo._relative_ess(mixed) == pytest.approx(0.2, abs=0.06)
+    # Of two chains of four draws it is at most log10(8), ArviZ's bound; of shorter ones nothing is known.
+    assert loo._relative_ess(draws[:2, :4]) < 1.0 == loo._relative_ess(draws[:2, :3])
 
 
 def test_two_rows_have_an_error_and_ties_count_as_inside():
