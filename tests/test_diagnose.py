@@ -16,7 +16,7 @@ import bnnzoo
 from bnnzoo import cli, zoo
 from bnnzoo.errors import BnnzooError, DamagedError, InterruptedRunError, UsageError
 from bnnzoo.evaluation.convergence import between_chains, convergence
-from bnnzoo.evaluation.diagnostics import of_quantities, of_statistics
+from bnnzoo.evaluation.diagnostics import of_quantities, of_statistics, summary
 from bnnzoo.evaluation.findings import judged, verdict
 from bnnzoo.evaluation.record import Record, evenly
 from bnnzoo.evaluation.weights import Weights
@@ -114,7 +114,7 @@ def test_numbers_are_those_of_arviz():
     import arviz_stats
     from arviz_base import from_dict
 
-    values = np.cumsum(draws(), 1) / 20 + draws()
+    values = (np.cumsum(draws(), 1) / 20 + draws()) * [0.1, 1.0, 10.0]
     tree = from_dict({"posterior": {"f": values}})
     found = convergence(values)
     for key, wanted in (
@@ -122,6 +122,7 @@ def test_numbers_are_those_of_arviz():
         ("ess_bulk", arviz_stats.ess(tree)["f"].min()),
         ("ess_tail", arviz_stats.ess(tree, method="tail")["f"].min()),
         ("mcse", arviz_stats.mcse(tree)["f"].max()),
+        ("mcse_over_sd", (arviz_stats.mcse(tree)["f"] / values.std((0, 1))).max()),
     ):
         assert found[key] == pytest.approx(float(wanted)), key
 
@@ -316,6 +317,27 @@ def test_so_many_draws_are_kept_of_a_group_as_fill_thirty_two_megabytes():
     whole = record({}, posterior={"theta": (("chain", "draw"), np.zeros((2, 16)))})
     for numbers, step in ((1, 1), (2**18, 1), (2**18 + 1, 2), (3 * 2**18, 3), (3 * 2**18 + 1, 4), (2**40, 2**22)):
         np.testing.assert_array_equal(whole.kept(numbers), np.arange(0, 16, step))
+
+
+def test_a_run_in_a_dozen_numbers():
+    """Means of what has a limit, and of the acceptance; counts of what diverged, and of a draw's numbers."""
+    about = {"model": "mlp", "sampler": "s", "exactness": "exact", "draws_done": 3, "regime_ok": 1, "complete": 0}
+    about |= {f"seconds_{of}": seconds for of, seconds in (("compile", 1.256), ("warmup", 2.0), ("sampling", 3.0))}
+    about |= {"restarted": 0, "stuck_chains": "[]", "rhat": 1.5, "budget": 4.0}
+    limited = {"statistics": json.dumps({"sigma2": {"reduce": "mean", "limit": 2.0}, "lp": {"reduce": "last"}})}
+    step = ("chain", "draw")
+    posterior = {"w": ((*step, "i", "j"), np.zeros((2, 3, 4, 5))), "b": ((*step, "k"), np.zeros((2, 3, 2)))}
+    stats = {"acceptance_rate": (step, np.array([[0.1, 0.2, 0.3], [0.4, 0.5, 0.9]]))}
+    stats |= {"sigma2": (step, np.full((2, 3), 0.5)), "lp": (step, np.ones((2, 3)))}
+    found = summary(record(about | limited, posterior=posterior, sample_stats=stats))
+    known = {key: value for key, value in about.items() if key not in ("draws_done", "restarted", "stuck_chains")}
+    known |= {"chains": 2, "draws": 3, "parameters": 22, "divergences": 0, "seconds_compile": 1.26}
+    known |= {"ess_bulk": None, "verdict": None}
+    assert found == known | {"acceptance_rate": pytest.approx(0.4), "sigma2": 0.5}
+    # Of thinned draws it is the share of their steps.
+    stats["diverging"] = (step, np.array([[0.0, 1.0, 0.0], [0.2, 1.0, 0.0]]))
+    found = summary(record(about | {"stuck_chains": "[1]", "restarted": 1}, posterior=posterior, sample_stats=stats))
+    assert (found["divergences"], found["stuck_chains"], found["restarted"]) == (3, "[1]", 1)
 
 
 def test_weights_of_draws_are_the_shares_of_what_their_logarithms_say():

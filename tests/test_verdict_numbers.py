@@ -12,7 +12,7 @@ from scipy import stats
 
 from bnnzoo.data import Scaler
 from bnnzoo.evaluation import calibration, diagnostics, findings, loo, metrics
-from bnnzoo.evaluation.convergence import between_chains, convergence
+from bnnzoo.evaluation.convergence import between_chains, convergence, rhats
 from bnnzoo.evaluation.metrics import Estimate
 from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.evaluation.record import Record
@@ -39,6 +39,45 @@ def test_the_numbers_of_a_calibration_of_intervals():
     assert wide.direction == "intervals too wide: those of 20 % hold 100 %"
     narrow = calibration.of_intervals(np.array([0.1, 0.1, 0.9, 0.95])[:, None])
     assert narrow.direction == "intervals too narrow: those of 80 % hold 0 %"
+    assert (low.gap, wide.gap, narrow.gap) == (pytest.approx(0.45), pytest.approx(0.8), pytest.approx(0.8))
+    # Where both curves are off by the same, the width is told.
+    last = calibration.of_intervals(np.ones((3, 1)))
+    assert last.direction == "intervals too narrow: those of 100 % hold 0 %"
+
+
+@pytest.mark.parametrize(("a", "b"), [(1, 1), (1, 1.3), (1.3, 1), (0.8, 0.8), (1.3, 1.3), (5, 1), (1, 5)])
+def test_the_largest_distance_from_the_uniform_distribution_is_kolmogorovs(a, b):
+    for seed in range(5):
+        values = np.random.default_rng(seed).beta(a, b, 60)
+        known = stats.kstest(values, "uniform")
+        size, at = calibration._largest(values)
+        assert size == pytest.approx(known.statistic * known.statistic_sign)
+        assert at == known.statistic_location
+    assert calibration._largest(np.array([0.5])) == (0.5, 0.5)  # as far above as below
+
+
+def test_claims_of_what_hardly_happens_and_words_for_sums_that_turn():
+    """What is claimed as seldom as it happens has the spread of the claims; sums that turn are told by both halves."""
+    none = calibration._Cumulative.of(np.full(100, 0.02), np.zeros(100, bool))
+    assert none.spread == pytest.approx(np.sqrt(100 * 0.02 * 0.98) / 100)  # not that of what was seen, 100 * 0.02^2
+    assert none.gap == pytest.approx(0.02)
+
+    def direction(*right: int) -> str:
+        """Of claims of 64 rows each, with so many right."""
+        claimed = np.repeat(0.5 + 0.125 * np.arange(len(right)), 64)
+        happened = np.concatenate([np.arange(64) < count for count in right])
+        return calibration._Cumulative.of(claimed, happened).direction("under", "over", "p", "{:.2f} {:.2f}")
+
+    # Claimed are 32 and 40 of 64: 16 fewer and then 9 or 8 more; the other way round; and the same way.
+    assert direction(16, 49) == "over where p is up to 0.50, under above"
+    assert direction(16, 48) == "over: 0.56 0.50"
+    assert direction(48, 31) == "under where p is up to 0.50, over above"
+    assert direction(48, 32) == "under: 0.56 0.62"
+    assert direction(16, 24) == "over: 0.56 0.31"
+    assert direction(64, 64) == "under: 0.56 1.00"
+    # Claimed are 32, 40 and 48: the sum is farthest after two, and half of it is made up.
+    assert direction(16, 24, 64) == "over: 0.62 0.54"
+    assert direction(16, 24, 47) == "over: 0.62 0.45"
 
 
 def test_the_numbers_of_a_calibration_of_classes():
@@ -76,6 +115,15 @@ def test_what_never_moves_is_worth_no_draw():
     nothing = {"rhat": np.inf, "ess_bulk": 0.0, "ess_tail": 0.0, "mcse": np.inf, "mcse_over_sd": np.inf}
     assert convergence(np.ones((4, 20, 2))) == nothing
     assert convergence(np.random.default_rng(0).normal(size=(4, 3, 2))) == nothing
+    broken = np.random.default_rng(0).normal(size=(4, 20, 2))
+    broken[1, 3, 0] = np.nan
+    assert convergence(broken) == nothing
+    np.testing.assert_array_equal(rhats(np.random.default_rng(0).normal(size=(4, 3, 2))), [np.inf, np.inf])
+
+
+def test_numbers_of_float32_are_computed_in_float64():
+    values = (1e4 + np.random.default_rng(0).normal(size=(4, 50, 2))).astype(np.float32)
+    assert convergence(values) == convergence(values.astype(np.float64))
 
 
 def test_groups_of_chains_are_by_their_distance_and_through_one_another():
@@ -93,6 +141,14 @@ def test_groups_of_chains_are_by_their_distance_and_through_one_another():
     assert between_chains(still) == {"between_share": 1.0, "modes": 2}
     both = np.concatenate([at(0.0, 2.0), np.ones((2, 20, 1))], 2)
     assert between_chains(both)["between_share"] == pytest.approx(0.5)
+    # What moves alike in every chain has no share, and counts; in whatever units it is.
+    half = np.concatenate([at(0.0, 2.0), at(0.0, 0.0)], 2)
+    for scale in (1e-10, 1.0, 1e10):
+        assert between_chains(scale * half)["between_share"] == pytest.approx(0.25)
+        assert between_chains(scale * still) == {"between_share": pytest.approx(1.0), "modes": 2}
+        # The distance is a root mean square over predictions: of 1.4 and 0 and of 1.42 and 0 it is 0.99 and 1.004.
+        apart = [between_chains(scale * np.concatenate([at(0.0, far), at(0.0, 0.0)], 2)) for far in (1.4, 1.42)]
+        assert [one["modes"] for one in apart] == [1, 2]
 
 
 def test_the_last_look_is_told_by_its_mean_or_half_of_its_worst():
@@ -142,7 +198,11 @@ def test_weights_are_judged_by_their_tail():
     assert diagnostics.pareto_k(exponential[:36]) < np.inf
     assert diagnostics.pareto_k(exponential[:24]) == np.inf
     assert diagnostics.pareto_k(np.r_[exponential[:40], np.full(10, -np.inf)]) < np.inf
-    assert diagnostics.pareto_k(np.zeros(100)) == 0.0
+    assert diagnostics.pareto_k(np.zeros(100)) == diagnostics.pareto_k(np.zeros(25)) == 0.0
+    assert diagnostics.pareto_k(np.zeros(24)) == np.inf
+    # A light tail has a shape however short it is, unless its weights are as good as equal.
+    assert diagnostics.pareto_k(0.02 * exponential) == pytest.approx(0.02, abs=0.15)
+    assert diagnostics.pareto_k(0.02 * exponential) > 0 == diagnostics.pareto_k(1e-4 * exponential)
     assert diagnostics.pareto_k(np.r_[np.zeros(99), -np.inf]) == np.inf
     for span, finite in ((690.0, True), (710.0, False)):
         found = diagnostics.pareto_k(np.r_[np.full(79, -1.0), np.linspace(0, span, 21)])

@@ -128,7 +128,7 @@ class _Cumulative(NamedTuple):
         worst = int(np.argmax(np.abs(self.sums)))
         below, above = self.sums[worst], self.sums[-1] - self.sums[worst]
         name = {True: under, False: over}
-        if abs(above) <= abs(below) / 2 or below * above > 0:
+        if abs(above) <= abs(below) / 2:
             return f"{name[bool(below > 0)]}: {means.format(self.claimed.mean(), self.happened.mean())}"
         at = self.claimed[self.ends[worst]]
         return f"{name[bool(below > 0)]} where {claim} is up to {at:.2f}, {name[bool(above > 0)]} above"

@@ -65,9 +65,9 @@ def between_chains(values: Float[np.ndarray, "chain draw value"]) -> dict[str, i
     if not moving.any():
         return {"between_share": 0.0, "modes": 1}
     share = float(np.mean(between[moving] / (between + within)[moving]))
-    scale = np.maximum(within, np.finfo(float).eps * (between + within))[moving]
-    distance = np.mean((means[:, None, moving] - means[None, :, moving]) ** 2 / scale, 2) ** 0.5
+    scale = np.maximum(within, np.finfo(float).eps * between)[moving]
+    squares = np.mean((means[:, None, moving] - means[None, :, moving]) ** 2 / scale, 2)
     group = np.arange(len(means))
-    for i, j in np.argwhere(distance <= 1):
+    for i, j in np.argwhere(squares <= 1):
         group[group == group[j]] = group[i]
     return {"between_share": share, "modes": len(np.unique(group))}
