@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import types
 from typing import Any, NamedTuple
 
@@ -38,6 +39,9 @@ def test_a_verdict_says_which_way_and_how_much():
     assert "predictions are 30% ± 6% too narrow: take more --chains" in made(bias_sd=-0.3).verdict
     assert "would have stood out" in made(bias_sd=1.9 * 0.06).verdict
     assert "take more --chains" in made(bias_sd=2.0 * 0.06).verdict
+    assert "would have stood out" in made(bias_sd=-1.96 * 0.06).verdict
+    assert "no drift found" in made(bias_sd=0.0, bias_sd_se=0.0, bias_sd_seen=0.0).verdict
+    assert "too narrow" in made(bias_sd=0.0).verdict
 
 
 def test_what_is_judged_is_in_its_own_units(monkeypatch):
@@ -59,7 +63,7 @@ def test_what_is_judged_is_in_its_own_units(monkeypatch):
 def test_an_audit_takes_as_many_steps_as_there_is_time_for(allowed, steps, monkeypatch):
     """Two steps took two seconds, up to second 12; what compiled them is not counted."""
     asked: list[int] = []
-    posterior, kernel = target_regression().posterior, drift.Kernel(Penalty(), None, 0.0, 0.0)
+    posterior, kernel = target_regression().posterior, drift.Kernel(Penalty(), None, 0.0)
     monkeypatch.setattr(drift, "moved", lambda kernel, posterior, starts, *, steps, key: asked.append(steps))
     monkeypatch.setattr(audit, "time", types.SimpleNamespace(perf_counter=iter([10.0, 12.0]).__next__))
     assert audit._steps(kernel, posterior, None, until=12.0 + allowed) == steps
@@ -128,6 +132,22 @@ def test_starts_are_as_many_as_draws_are_worth_and_pilots_are_others(monkeypatch
         chosen("exact", 1, 50, 128, moved=False)
 
 
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"names_a_model": False}, "made in Python"),
+        ({"keeps_predictions": True}, "keeps predictions"),
+        ({"weights": np.ones(2) / 2}, "weighted"),
+    ],
+)
+def test_a_run_that_cannot_be_audited_says_why(change, why):
+    predictor: Any = Predictor.__new__(Predictor)
+    about = {"names_a_model": True, "keeps_predictions": False, "weights": None, "attributes": {}}
+    predictor.record = types.SimpleNamespace(**about | change)
+    with pytest.raises(UsageError, match=why):
+        audit.of_run(predictor)
+
+
 def test_what_is_watched_is_what_it_is_called():
     target = target_regression()
     posterior = target.posterior
@@ -163,6 +183,89 @@ def test_flipped_signs_judge_a_dozen_units_and_no_fewer():
     assert drift.compared({"f": np.zeros((3, 3))}, {"f": mixed}).p_value == 1
 
 
+def test_signs_are_flipped_unit_by_unit_and_what_is_as_far_counts():
+    """Against all 2^12 flips of a few functions, ties among them; the flips that are drawn have an error of 0.005."""
+    rng = np.random.default_rng(0)
+    signs = np.array(list(itertools.product([-1.0, 1.0], repeat=12)))
+
+    def exact(difference: np.ndarray) -> tuple[float, int, float]:
+        ranks = np.apply_along_axis(stats.rankdata, 0, np.abs(difference)) * np.sign(difference)
+        sizes = np.abs(signs @ ranks) / np.linalg.norm(ranks, axis=0)
+        scores = ranks.sum(0) / np.linalg.norm(ranks, axis=0)
+        worst = int(np.abs(scores).argmax())
+        return float(np.mean(sizes.max(1) >= np.abs(scores[worst]) - 1e-6)), worst, float(scores[worst])
+
+    equal = np.r_[-np.ones(10), np.ones(2)][:, None]
+    assert exact(equal)[0] == 2 * (1 + 12 + 66) / 4096  # at least ten alike of twelve
+    rose, fell, none = (rng.normal(mean, 1, (12, size)) for mean, size in ((0.5, 3), (-0.7, 2), (0.0, 3)))
+    fell[0, 1] = 0.0
+    for difference in (equal, rose, fell, none):
+        before = rng.normal(size=difference.shape)
+        split = lambda values: {"a": values[:, :1], "b": values[:, 1:]}  # noqa: E731
+        found = drift.compared(split(before), split(before + difference))
+        p, worst, score = exact(before + difference - before)
+        assert found.p_value == pytest.approx(p, abs=0.02)
+        assert (found.function, found.score) == ("ab"[min(worst, 1)], pytest.approx(score))
+    # What overflowed on the way moved farthest, and the way it went: ranks 11.5 twice against 5.5 ten times.
+    for sign in (-1.0, 1.0):
+        ends = -0.1 * sign * np.ones((12, 1))
+        ends[:2] = sign * np.inf
+        found = drift.compared({"a": np.zeros((12, 1))}, {"a": ends})
+        assert found.score == pytest.approx(sign * (23 - 55) / np.sqrt(567))
+    ends = np.r_[np.inf, -np.inf, -np.ones(10)][:, None]
+    assert drift.compared({"a": np.zeros((12, 1))}, {"a": ends}).score == pytest.approx(-55 / np.sqrt(567))
+
+
+@pytest.mark.parametrize("units", [1, 2, 8, 11])
+def test_few_units_are_judged_by_t_times_the_functions_that_move(units):
+    rng = np.random.default_rng(units)
+    before, difference = rng.normal(size=(units, 3)), rng.normal([0.6, 0.3, 0.0], 1.0, (units, 3)) * [1, 1, 0]
+    starts, ends = ({"a": values[:, 2:], "b": values[:, :2]} for values in (before, before + difference))
+    found = drift.compared(starts, ends)
+    p = 2 * stats.ttest_1samp(difference[:, :2], 0.0).pvalue.min() if units > 1 else 1.0
+    assert found.function == "b"
+    assert found.p_value == pytest.approx(min(1.0, p))
+    assert drift.compared({"a": before}, {"a": before}) == drift.Drift(1.0, "nothing moved", 0.0)
+
+
+@pytest.mark.parametrize("slope", [0.0, 0.6, 0.9])
+def test_the_width_is_what_the_equation_of_the_variances_says(slope):
+    """Var(after) = b^2 Var(before) + (1 - b^2) V, exactly: ends are b times the starts and what is orthogonal to them.
+
+    Each function has a mean and a variance of its own.
+    """
+    basis = np.linalg.qr(np.column_stack([np.ones(9), np.random.default_rng(0).normal(size=(9, 6))]))[0][:, 1:]
+    means, sds, v = np.array([50.0, -7.0, 3.0]), np.array([1.0, 3.0, 0.5]), 2.0
+    before = means + basis[:, :3] * sds
+    noise = np.sqrt((1 - slope**2) * v * np.sum(sds**2) / 3)
+    after = -2 * means + slope * basis[:, :3] * sds + noise * basis[:, 3:]
+    said = 1 + basis[:, 3:] * [4.0, 1.0, 2.0]
+    found = drift.width(said, before, after)
+    assert found.moved == pytest.approx(1 - slope)
+    assert found.log_ratio == pytest.approx(np.log(21 / (v * np.sum(sds**2))) / 2)
+    left = [drift.width(*(np.delete(of, i, 0) for of in (said, before, after))).log_ratio for i in range(9)]
+    assert found.error == pytest.approx(np.sqrt(8 / 9 * np.sum((left - np.mean(left)) ** 2)))
+    # In other units it is the same.
+    other = drift.width(1e-3 * said, 1e-3 * before, 1e-3 * after)
+    np.testing.assert_allclose(other, found, rtol=1e-6)
+
+
+def test_of_chains_that_forgot_less_than_a_thousandth_the_width_is_taken_as_if_they_had():
+    """Starts that do not move say that V is Var(before); ends that shrink, that it is a thousandth of theirs."""
+    rng = np.random.default_rng(0)
+    before = rng.normal(size=(20, 4))
+    total = lambda values: float(np.var(values, 0, ddof=1).sum())  # noqa: E731
+    assert drift.width(2 * before, before, before).log_ratio == pytest.approx(np.log(2))
+    # Ends 1 % wider: the variance of V is 1 + 0.0201 / 0.001 times that of the starts.
+    assert drift.width(before, before, 1.01 * before).log_ratio == pytest.approx(-np.log(1 + 20.1) / 2)
+    narrow = drift.width(before, before, 0.5 * before)
+    assert narrow.moved == pytest.approx(0.5)
+    assert narrow.log_ratio == pytest.approx(np.log(total(before) / (1e-3 * total(before) / 4)) / 2)
+    # What the run says of everything alike has no width to compare.
+    assert np.isnan(drift.width(0 * before, before, -before).log_ratio)
+    assert np.isnan(drift.width(before, before, 0 * before).log_ratio)
+
+
 def test_the_width_of_chains_that_hardly_moved():
     rng = np.random.default_rng(0)
     before = rng.normal(size=(20, 4))
@@ -174,7 +277,7 @@ def test_the_width_of_chains_that_hardly_moved():
     assert drift.width(0 * before, 0 * before, before).moved == 0
     two = drift.width(before[:2], before[:2], rng.normal(size=(2, 4)))
     assert np.isnan([two.log_ratio, two.error]).all()
-    assert 0 <= two.moved <= 1
+    assert drift.width(before[:2], before[:2], 0.25 * before[:2] + 5).moved == pytest.approx(0.75)
     three = drift.width(before[:3], before[:3], rng.normal(size=(3, 4)))
     assert np.isfinite([three.log_ratio, three.error]).all()
 
@@ -214,7 +317,14 @@ def test_a_control_variate_takes_the_place_of_many_rows_for_up_to_500_parameters
 
 @pytest.mark.parametrize(
     ("rate", "sigma2", "change", "rounds"),
-    [(0.9, 0.0, 0.3, 16), (0.9, 1.0, 0.3, 16), (0.9, 1.1, -0.3, 16), (0.75, 0.0, 0.1, 16), (0.3, 0.0, -0.8, 32)],
+    [
+        (0.9, 0.0, 0.3, 16),
+        (0.9, 1.0, 0.3, 16),
+        (0.9, 1.1, -0.3, 16),
+        (0.75, 0.0, 0.1, 16),
+        (0.375, 0.0, -0.65, 16),
+        (0.3, 0.0, -0.8, 32),
+    ],
 )
 def test_a_step_grows_while_enough_is_accepted_and_its_noise_is_at_most_one(rate, sigma2, change, rounds, monkeypatch):
     """By twice what is above 0.7, no more than 0.3, of its logarithm; from 0.3, and again after half of the rounds."""
@@ -224,11 +334,21 @@ def test_a_step_grows_while_enough_is_accepted_and_its_noise_is_at_most_one(rate
     assert kernel.acceptance == pytest.approx(rate)
 
 
+def test_the_shape_of_a_step_is_the_curvature_that_all_pilots_saw():
+    """C = F F' is the inverse of the mean of sum_i g_i g_i' + 1, where a datum's gradient at theta is x_i - theta."""
+    posterior, pilots = GaussianMean.of(10), np.array([[0.0], [0.5], [2.0]], np.float32)
+    sampler = Penalty(proposal="hmc", batch_size=10, num_batches=1, sampling="disjoint", step_size=1.0)
+    states = drift._settled(sampler, posterior, jnp.asarray(pilots), None, jax.random.key(0))
+    fisher = [np.sum((posterior.data - theta) ** 2) + 1 for theta in pilots[:, 0]]
+    np.testing.assert_allclose(states.preconditioner.factor, np.full((3, 1, 1), np.mean(fisher) ** -0.5), rtol=1e-5)
+    np.testing.assert_array_equal(states.position, pilots)
+
+
 def test_each_start_moves_from_where_it_is(monkeypatch):
     """So many steps, of one each."""
     told = {"acceptance_rate": jnp.asarray(0.25), "sigma2": jnp.asarray(0.0)}
     monkeypatch.setattr(Penalty, "step", lambda self, _, state, *, key: (replace(state, position=state[0] + 1), told))
-    kernel = drift.Kernel(Penalty(), At(jnp.full(1, 50.0)), 0.0, 0.0)
+    kernel = drift.Kernel(Penalty(), At(jnp.full(1, 50.0)), 0.0)
     starts = np.array([[1.0], [-3.0], [7.0]], np.float32)
     ends, acceptance = drift.moved(kernel, GaussianMean.of(10), starts, steps=4, key=jax.random.key(0))
     np.testing.assert_array_equal(ends, starts + 4)
@@ -245,7 +365,7 @@ def test_as_many_chains_are_stepped_together_as_fit(monkeypatch):
 
     monkeypatch.setattr(drift.jax.lax, "map", spied)
     posterior = GaussianMean(np.zeros(10, np.float32), layout=Layout((Block("theta", (2,), 0),)))
-    kernel = drift.Kernel(Penalty(batch_size=10, num_batches=1, sampling="disjoint"), At(jnp.zeros(2)), 0.0, 0.0)
+    kernel = drift.Kernel(Penalty(batch_size=10, num_batches=1, sampling="disjoint"), At(jnp.zeros(2)), 0.0)
     for elements, starts in ((60, 7), (60, 2), (10, 7)):
         monkeypatch.setattr(drift, "_ELEMENTS", elements)
         with pytest.raises(InterruptedError):

@@ -43,8 +43,6 @@ class Kernel(NamedTuple):
     sampler: Penalty
     state: Any
     """Of one chain; its position is replaced by a start."""
-    evaluations: float
-    """Rows that a step looks at."""
     acceptance: float
 
 
@@ -79,8 +77,7 @@ def kernel_for(posterior: AbstractPosterior, pilots: Float[np.ndarray, "pilot di
         log_eta += min(-0.3 if noisy else 0.3, 2 * (acceptance - _ACCEPTANCE))
         number += 1
     state = jax.tree.map(lambda leaf: leaf[0], states)
-    cost = sampler.evaluations(posterior, {"n_steps": (1 + LEAPFROGS) / 2})
-    return Kernel(sampler, state, float(cost), acceptance)
+    return Kernel(sampler, state, acceptance)
 
 
 def moved(
@@ -174,9 +171,10 @@ def compared(starts: Mapping[str, np.ndarray], ends: Mapping[str, np.ndarray], *
     worst = int(np.argmax(np.abs(scores)))
     units = len(difference)
     if units < _FEWEST_FLIPPED:
-        tests: Any = stats.ttest_1samp(difference, 0.0, axis=0)
-        p = np.nanmin(tests.pvalue) if units > 1 else 1.0
-        return Drift(float(min(1.0, p * len(names))), names[worst], float(scores[worst]))
+        # One unit has no spread to be judged by.
+        tests: Any = stats.ttest_1samp(difference, 0.0, axis=0) if units > 1 else None
+        p = 1.0 if tests is None else min(1.0, float(np.nanmin(tests.pvalue)) * len(names))
+        return Drift(p, names[worst], float(scores[worst]))
     signs = np.random.default_rng(seed).choice([-1.0, 1.0], size=(_FLIPS, units))
     largest = np.abs(signs @ ranks).max(1)
     p = (1 + np.sum(largest >= np.abs(scores[worst]) * (1 - 1e-9))) / (1 + _FLIPS)
