@@ -7,11 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import xarray as xr
 from scipy import special
 
+from bnnzoo.errors import UsageError
 from bnnzoo.evaluation import evidence
 from bnnzoo.evaluation.convergence import convergence
 from bnnzoo.evaluation.predictor import Predictor
+from bnnzoo.evaluation.record import Record
 
 
 def test_what_speaks_against_a_run_of_a_path():
@@ -70,6 +73,61 @@ def test_a_path_by_hand():
         evidence.integrated(powers, [*values, values[0]])
     assert evidence._every_second(4).tolist() == [0, 2, 3]
     assert evidence._every_second(5).tolist() == [0, 2, 4]
+
+
+def path(*powers: float, monkeypatch: Any, wide: float = 1.0, **about: Any) -> evidence.Evidence:
+    """Of runs with these powers in this order; their log-likelihoods are about 3 + power, of such an sd at 0."""
+    predictors = []
+    for power in powers:
+        predictor: Any = Predictor.__new__(Predictor)
+        attributes = {"likelihood_power": power, "exactness": "exact", "sampler": "swag", "converged": 1} | about
+        names = attributes.pop("names_a_model", True)
+        predictor.record = types.SimpleNamespace(name=f"{power:g}.nc", attributes=attributes, names_a_model=names)
+        noise = np.random.default_rng(int(100 * power)).normal(0, wide if power == 0 else 0.1, size=(2, 200))
+        predictor.draws = 3 + power + noise
+        predictors.append(predictor)
+    monkeypatch.setattr(evidence, "_check_same", lambda first, other: None)
+    monkeypatch.setattr(evidence, "_kept", lambda predictor: None)
+    monkeypatch.setattr(evidence, "_log_likelihoods", lambda predictor, kept: predictor.draws)
+    return evidence.of_path(predictors)
+
+
+def test_a_path_is_of_powers_from_0_to_1_in_any_order(monkeypatch):
+    found = path(1.0, 0.0, 0.5, monkeypatch=monkeypatch, wide=0.1)
+    assert found == path(0.0, 0.5, 1.0, monkeypatch=monkeypatch, wide=0.1)
+    assert (found.method, found.trusted) == ("thermodynamic integration", True)
+    assert found.log_evidence == pytest.approx(3.5, abs=0.05)
+    for powers in ((0.0, 1.0), (0.0, 0.5), (0.5, 0.7, 1.0), (0.0, 0.5, 0.9), (0.0, 0.5, 0.5, 1.0)):
+        with pytest.raises(UsageError, match="a path has 0 and 1, at least one between, and none twice"):
+            path(*powers, monkeypatch=monkeypatch)
+    for about, words in (({"names_a_model": False}, "no path"), ({"exactness": "approximate"}, "by swag are approx")):
+        with pytest.raises(UsageError, match=words):
+            path(0.0, 0.5, 1.0, monkeypatch=monkeypatch, **about)
+    against = path(0.0, 0.5, 1.0, monkeypatch=monkeypatch, wide=0.1, converged=0)
+    assert not against.trusted
+    assert "0.nc has not converged; 0.5.nc has not converged; 1.nc has not" in against.meaning
+
+
+def test_stepping_stones_take_the_place_of_an_integral_off_by_a_nat_and_by_five_errors(monkeypatch):
+    def method(discretisation: float | None, se: float) -> str:
+        made = evidence.Evidence(0.0, se, "integral", "", discretisation=discretisation)
+        monkeypatch.setattr(evidence, "integrated", lambda powers, values: made)
+        stones = lambda powers, values: evidence.Evidence(0.0, 0.1, "stones", "")  # noqa: E731
+        monkeypatch.setattr(evidence, "by_stepping_stones", stones)
+        return path(0.0, 0.5, 1.0, monkeypatch=monkeypatch).method
+
+    asked = [(1.0, 0.0), (1.01, 0.0), (1.5, 0.25), (1.5, 0.3), (1.5, 0.31), (None, 0.0)]
+    assert [method(*one) for one in asked] == ["integral", "stones", "stones", "integral", "integral", "integral"]
+
+
+def test_a_density_of_scaled_targets_is_one_of_targets_by_every_row_and_target():
+    def units(**about: Any) -> float:
+        tree = xr.DataTree.from_dict({"/constant_data": xr.Dataset({"y_sd": ("target", np.array([2.0, 3.0]))})})
+        tree.attrs.update({"rows": 5, "task": "regression"} | about)
+        return evidence._units(Record(tree, None))
+
+    assert units(signature="") == pytest.approx(-5 * (np.log(2) + np.log(3)))
+    assert units(signature="", task="classification") == units() == 0.0
 
 
 def test_a_scale_that_is_sampled_is_integrated_by_stepping_stones():

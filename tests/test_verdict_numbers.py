@@ -178,6 +178,39 @@ def test_how_far_predictions_are_from_the_data_is_in_the_datas_own_sds(monkeypat
     assert remoteness() == {}
 
 
+def test_remoteness_is_of_the_worst_target_above_or_below(monkeypatch):
+    monkeypatch.setattr(Predictor, "classifies", False)
+    monkeypatch.setattr(Predictor, "scaler", Scaler(*(np.array(v, np.float32) for v in ([0], [1], [0, 0], [1, 1]))))
+    predictor: Any = Predictor.__new__(Predictor)
+    y = np.array([[-2.0, 5.0], [2.0, 5.5]])
+    predictor.record = types.SimpleNamespace(names_a_model=True, weights=None, array=lambda group, name: y)
+    for means, known in (([-6.0, 5.25], 3.0), ([-6.0, 4.0], 5.0), ([1.0, 6.25], 4.0)):
+        found = diagnostics.against_data(predictor, {"predictive means": np.full((2, 3, 4, 2), means)}, 4)
+        assert found == {"remoteness": pytest.approx(known)}
+    for change in ({"names_a_model": False}, {"weights": np.ones(6) / 6}):
+        predictor.record = types.SimpleNamespace(**{"names_a_model": True, "weights": None} | change)
+        assert diagnostics.against_data(predictor, {}, 4) == {}
+
+
+def test_surprise_is_a_rows_loss_over_that_of_guessing(monkeypatch):
+    """Of three classes: log densities of all four rows, -8 on average over the draws; given, or taken anew."""
+    monkeypatch.setattr(Predictor, "classifies", True)
+    monkeypatch.setattr(Predictor, "signature", types.SimpleNamespace(class_names=("a", "b", "c")))
+    monkeypatch.setattr(diagnostics.effort, "density_rows", lambda predictor, probes: 4)
+    rows = np.zeros((4, 1)), np.zeros(4, int)
+    values = np.broadcast_to(np.array([-1.0, -2.0, -2.0, -3.0]), (2, 3, 4))
+    predictor: Any = Predictor.__new__(Predictor)
+    predictor.log_likelihoods = lambda x, y, kept: values[:, kept]
+    about: dict[str, Any] = {"names_a_model": True, "weights": None, "has_training_rows": True, "shape": (2, 3)}
+    predictor.record = types.SimpleNamespace(**about, training_rows=lambda count: rows)
+    wanted = {"surprise": pytest.approx(2 / np.log(3))}
+    assert diagnostics.against_data(predictor, {}, 4) == wanted
+    twice = {"the training rows' log density": np.full((2, 3), -16.0)}
+    assert diagnostics.against_data(predictor, twice, 4) == {"surprise": pytest.approx(4 / np.log(3))}
+    predictor.record.has_training_rows = False
+    assert diagnostics.against_data(predictor, twice, 4) == {}
+
+
 def test_weights_are_judged_by_their_tail():
     """Of draws that are exponential to the power k the tail's shape is k."""
     rng = np.random.default_rng(0)
