@@ -37,15 +37,23 @@ def test_the_numbers_of_each_estimate_of_the_evidence():
     assert (value, np.isnan(se)) == (-np.inf, True)
     assert np.isfinite(evidence._log_mean_exp(np.array([0.0, 1.0]))[1])
     # Two chains whose bound rose on the way; a half and a quarter of the proposals were accepted.
-    bound, tries = np.array([[1.0, 3.0], [1.0, 5.0]]), np.array([[1.0, 3.0], [4.0, 4.0]])
+    bound, tries = np.array([[1.0, 2.0, 3.0], [1.0, 1.0, 5.0]]), np.array([[1.0, 3.0, 2.0], [4.0, 4.0, 4.0]])
     found = evidence.of_acceptance(bound, tries, -7.0)
     assert found.log_evidence == pytest.approx((3 + np.log(0.5) + 5 + np.log(0.25)) / 2 - 7)
-    assert found.se == pytest.approx(np.sqrt(0.5 / 2 + 0.75 / 2) / 2)
-    assert "the share of 12 proposals" in found.meaning
+    assert found.se == pytest.approx(np.sqrt(0.5 / 3 + 0.75 / 3) / 2)
+    assert "the share of 18 proposals" in found.meaning
+    assert evidence.of_acceptance(bound, tries).log_evidence == pytest.approx(found.log_evidence + 7)
     modes = evidence._of_modes([1.0, 4.0, 2.0], -7.0, trusted=True)
     assert (modes.log_evidence, np.isnan(modes.se), modes.trusted) == (-3.0, True, True)
     assert "do not trust it" not in modes.meaning
     assert evidence.of_weights(np.log(weights), 7.0).log_evidence == pytest.approx(np.log(3) + 7)
+    assert "found a mode: do not trust it" in evidence._of_modes([1.0], 0.0, trusted=False).meaning
+    # Too few weights to have a tail; as many as have one.
+    few = evidence.of_weights(np.log(weights))
+    assert (few.log_evidence, few.trusted) == (pytest.approx(np.log(3)), False)
+    many = evidence.of_weights(0.1 * np.random.default_rng(0).normal(size=(4, 100)))
+    assert many.trusted
+    assert "trust" not in many.meaning
 
 
 def test_a_path_by_hand():
@@ -152,6 +160,9 @@ def test_a_scale_that_is_sampled_is_integrated_by_stepping_stones():
     few = evidence.by_stepping_stones(powers[[0, 10]], [1000 * rng.normal(size=(4, 1000)), values[10]])
     assert not few.trusted
     assert "do not trust it, give more powers" in few.meaning
+    still = evidence.by_stepping_stones(np.array([0.0, 0.5]), [np.zeros((2, 50)), np.zeros((2, 50))])
+    assert (still.log_evidence, still.trusted) == (0.0, False)
+    assert "its error is not known: do not trust it" in still.meaning
 
 
 @pytest.mark.parametrize(("tail", "told"), [(0.1, True), (5.0, False)])

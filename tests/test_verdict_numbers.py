@@ -224,6 +224,8 @@ def test_weights_are_judged_by_their_tail():
     assert f"{shares.sum() ** 2 / (shares**2).sum():.1f} of 4000 draws carry the weight" in heavy.advice
     (large,) = diagnostics.of_weights(1.2 * exponential - 400)
     assert large.advice == heavy.advice
+    (some,) = diagnostics.of_weights(np.r_[1.2 * exponential, -np.inf])
+    assert some.advice == heavy.advice.replace("4000", "4001")
     # Few draws are trusted less: 1 - 1 / log10(100) of a hundred.
     (few,) = diagnostics.of_weights(1.2 * exponential[:100])
     assert few.limit == pytest.approx(0.5)
@@ -233,6 +235,12 @@ def test_weights_are_judged_by_their_tail():
     assert diagnostics.pareto_k(np.r_[exponential[:40], np.full(10, -np.inf)]) < np.inf
     assert diagnostics.pareto_k(np.zeros(100)) == diagnostics.pareto_k(np.zeros(25)) == 0.0
     assert diagnostics.pareto_k(np.zeros(24)) == np.inf
+    # The tail is the largest fifth, or of many 3 sqrt(S), and where it begins: e^700 apart it has no shape.
+    for count, length in ((100, 20), (103, 21), (10_000, 300)):
+        rising = np.linspace(0.0, 600.0, length)
+        for at_the_next, finite in ((-1.0, True), (-200.0, False)):
+            values = np.r_[np.full(count - length - 1, -1e4), at_the_next, rising]
+            assert np.isfinite(diagnostics.pareto_k(values)) == finite, (count, at_the_next)
     # A light tail has a shape however short it is, unless its weights are as good as equal.
     assert diagnostics.pareto_k(0.02 * exponential) == pytest.approx(0.02, abs=0.15)
     assert diagnostics.pareto_k(0.02 * exponential) > 0 == diagnostics.pareto_k(1e-4 * exponential)

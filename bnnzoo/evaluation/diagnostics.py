@@ -236,7 +236,8 @@ def pareto_k(log_weights: Float[np.ndarray, "*draws"]) -> float:
     if finite.size < 25 or not 0 < tail[-1] - tail[0] < 700:
         return float("inf")
     # ArviZ takes what the weights are the inverse of, and gives no number where its fit wants a longer tail.
-    found = float(array_stats.psislw(-finite)[1])
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = float(array_stats.psislw(-finite)[1])
     return float("inf") if np.isnan(found) else found
 
 
