@@ -62,6 +62,7 @@ def test_a_file_whose_arrays_are_not_its_models_is_refused(group, change, said, 
     run, _ = regression
     old = {str(name): variable.values for name, variable in run.posterior[group].data_vars.items()}
     agreement.check(damaged(run, group), None, run.predictor._problem)
+    agreement.check(damaged(run, "constant_data", x_test=None, y_test=None), None, run.predictor._problem)
     with pytest.raises(DamagedError, match=f"the run: damaged: {said}"):
         agreement.check(damaged(run, group, **change(old)), None, run.predictor._problem)
 

@@ -338,6 +338,7 @@ def test_a_run_in_a_dozen_numbers():
     stats["diverging"] = (step, np.array([[0.0, 1.0, 0.0], [0.2, 1.0, 0.0]]))
     found = summary(record(about | {"stuck_chains": "[1]", "restarted": 1}, posterior=posterior, sample_stats=stats))
     assert (found["divergences"], found["stuck_chains"], found["restarted"]) == (3, "[1]", 1)
+    assert summary(record(about, posterior={"w": ((*step, "i"), np.zeros((1, 1, 4)))}))["parameters"] == 4
 
 
 def test_weights_of_draws_are_the_shares_of_what_their_logarithms_say():
