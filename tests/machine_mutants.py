@@ -5,7 +5,9 @@
 TABLE holds a mutant a line and is gone on with: those that stand in it are not run again, a larger sample begins with
 the smaller one's, and a change of a source leaves the sample of all the others as it is. Each runs in a process of its
 own, on a copy of the tree in a temporary folder, against tests of the default suite that `TESTS` names for its module,
-up to the first that fails; that test must pass without the mutant. Survivors that no test could notice are explained in
+up to the first that fails; that test must pass without the mutant. Those that reach the mutant's line come first, the
+quickest of them before the others: which do is looked up once (`reached.py`) and kept beside TABLE, as TABLE.reached;
+an old one makes nothing wrong, only slow. Survivors that no test could notice are explained in
 `equivalent_mutants.toml`. Exit 1 if another is left.
 
 mutmut and cosmic-ray do not fit: the one puts its own wrapper around each function, which Equinox's abstract methods
@@ -30,7 +32,7 @@ import tempfile
 import time
 import tomllib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -145,6 +147,19 @@ class Mutant(NamedTuple):
         return hashlib.sha256(json.dumps([seed, *self.name]).encode()).hexdigest()
 
 
+class Reached(NamedTuple):
+    """What `reached.py` writes: the seconds of tests, and by module and text of a line those that reach it."""
+
+    seconds: dict[str, float]
+    lines: dict[str, dict[str, list[str]]]
+
+    def first(self, mutant: Mutant, source: list[str]) -> list[str]:
+        """The tests that reach the mutant's line, or the next one above it that any reaches, the quickest first."""
+        lines = self.lines.get(mutant.module, {})
+        above = (lines.get(line.strip(), []) for line in reversed(source[: mutant.change.line]))
+        return sorted(next(filter(None, above), []), key=lambda name: self.seconds[name])
+
+
 class Tree:
     """A copy of the repository, in which one mutant at a time is made."""
 
@@ -160,9 +175,10 @@ class Tree:
         self.writes += 1
         os.utime(path, (self.writes, self.writes))
 
-    def pytest(self, tests: list[str], timeout: float) -> tuple[int | None, str]:
+    def pytest(self, tests: list[str], timeout: float, *options: str) -> tuple[int | None, str]:
         """The exit code, None if it took too long, and what was printed."""
-        words = ["-x", "-q", "-n", "0", "-p", "no:cacheprovider", "--tb=no", "--hypothesis-seed=0", *tests]
+        words = ["-q", "-n", "0", "-p", "no:cacheprovider", "-p", "reached", "--tb=no", "--hypothesis-seed=0"]
+        words += [*options, *tests]
         paths = os.pathsep.join([str(self.root), str(self.root / "tests")])
         process = subprocess.Popen(
             [sys.executable, "-m", "pytest", *words],
@@ -193,13 +209,48 @@ def every(only: str) -> Iterator[Mutant]:
                 alike[what] += 1
 
 
-def judged(mutant: Mutant, trees: queue.Queue[Tree], sound: set[str], timeout: float) -> dict[str, Any]:
+def digest() -> str:
+    """Of all sources and tests: what was seen to pass on the same ones needs no second look."""
+    files = sorted(path for folder in ("bnnzoo", "tests") for path in (ROOT / folder).rglob("*.py"))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
+
+
+def reached(modules: Iterable[str], trees: queue.Queue[Tree], pool: concurrent.futures.Executor) -> Reached:
+    """The tests that reach each line of some modules, as their own test files do when nothing is wrong."""
+
+    def of(name: str) -> Reached:
+        tree = trees.get()
+        try:
+            file = tree.root / "reached.json"
+            code, printed = tree.pytest([f"tests/test_{name}.py"], 3600.0, "--reached", str(file))
+            if code != 0:
+                raise RuntimeError(f"tests/test_{name}.py does not pass without a mutant:\n{printed}")
+            return Reached(**json.loads(file.read_text()))
+        finally:
+            trees.put(tree)
+
+    names = sorted({name for module in modules for name in TESTS[module].split()})
+    found = Reached({}, {})
+    for one in pool.map(of, names):
+        found.seconds.update(one.seconds)
+        for module, lines in one.lines.items():
+            for line, tests in lines.items():
+                found.lines.setdefault(module, {}).setdefault(line, []).extend(tests)
+    return found
+
+
+def judged(
+    mutant: Mutant, trees: queue.Queue[Tree], sound: set[str], reached: Reached, timeout: float
+) -> dict[str, Any]:
     """What stands of a mutant in the table; `sound` are tests that are known to pass without one."""
     tree, began = trees.get(), time.monotonic()
     try:
         source = (ROOT / "bnnzoo" / f"{mutant.module}.py").read_text()
         tree.write(mutant.module, mutant.change.made(source))
-        code, printed = tree.pytest([f"tests/test_{name}.py" for name in TESTS[mutant.module].split()], timeout)
+        first = tree.root / "first.json"
+        first.write_text(json.dumps(reached.first(mutant, source.splitlines())))
+        files = [f"tests/test_{name}.py" for name in TESTS[mutant.module].split()]
+        code, printed = tree.pytest(files, timeout, "-x", "--first", str(first))
         tree.write(mutant.module, source)
         found = re.search(r"^(?:FAILED|ERROR) (tests/.+?)(?: - .*)?$", printed, re.MULTILINE)
         by = found[1] if found else "tests/conftest.py"
@@ -255,11 +306,12 @@ def main() -> None:
     known = {tuple(row[key] for key in NAME): row for row in rows}
     chosen = mutants[: given.sample]
     sound, until = {row["by"] for row in rows if "by" in row}, time.monotonic() + 60 * given.minutes
+    beside = given.table.with_name(f"{given.table.name}.reached")
 
     def run(mutant: Mutant) -> None:
         if mutant.name in known or time.monotonic() > until:
             return
-        row = known[mutant.name] = judged(mutant, trees, sound, given.timeout)
+        row = known[mutant.name] = judged(mutant, trees, sound, seen, given.timeout)
         with given.table.open("a") as file:
             file.write(json.dumps(row) + "\n")
         print(f"{row['result']:<9}{row['module']}:{row['line']} {row['kind']} ({row['seconds']} s)", flush=True)
@@ -269,6 +321,13 @@ def main() -> None:
         for number in range(given.jobs):
             trees.put(Tree(Path(folder) / str(number)))
         try:
+            if not beside.exists():
+                looked = reached({mutant.module for mutant in mutants}, trees, pool)
+                beside.write_text(json.dumps({"tree": digest(), **looked._asdict()}))
+            kept = json.loads(beside.read_text())
+            if kept.pop("tree") == digest():
+                sound |= set(kept["seconds"])
+            seen = Reached(**kept)
             list(pool.map(run, chosen))
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
