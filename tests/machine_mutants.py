@@ -7,7 +7,7 @@ the smaller one's, and a change of a source leaves the sample of all the others 
 own, on a copy of the tree in a temporary folder, against tests of the default suite that `TESTS` names for its module,
 up to the first that fails; that test must pass without the mutant. Those that reach the mutant's line come first, the
 quickest of them before the others: which do is looked up once (`reached.py`) and kept beside TABLE, as TABLE.reached;
-an old one makes nothing wrong, only slow. Survivors that no test could notice are explained in
+old ones make nothing wrong, only slow. Survivors that no test could notice are explained in
 `equivalent_mutants.toml`. Exit 1 if another is left.
 
 mutmut and cosmic-ray do not fit: the one puts its own wrapper around each function, which Equinox's abstract methods
@@ -148,10 +148,12 @@ class Mutant(NamedTuple):
 
 
 class Reached(NamedTuple):
-    """What `reached.py` writes: the seconds of tests, and by module and text of a line those that reach it."""
+    """What `reached.py` wrote: the seconds of tests, and by module and text of a line those that reach it."""
 
     seconds: dict[str, float]
     lines: dict[str, dict[str, list[str]]]
+    sound: set[str]
+    """Those that passed on this very tree."""
 
     def first(self, mutant: Mutant, source: list[str]) -> list[str]:
         """The tests that reach the mutant's line, or the next one above it that any reaches, the quickest first."""
@@ -215,25 +217,34 @@ def digest() -> str:
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
 
 
-def reached(modules: Iterable[str], trees: queue.Queue[Tree], pool: concurrent.futures.Executor) -> Reached:
-    """The tests that reach each line of some modules, as their own test files do when nothing is wrong."""
+def reached(
+    folder: Path, modules: Iterable[str], trees: queue.Queue[Tree], pool: concurrent.futures.Executor
+) -> Reached:
+    """The tests that reach each line of some modules when nothing is wrong, a file of the folder for each test file."""
+    folder.mkdir(exist_ok=True)
+    now = digest()
 
-    def of(name: str) -> Reached:
+    def of(name: str) -> None:
+        file = folder / f"{name}.json"
+        if file.exists():
+            return
         tree = trees.get()
         try:
-            file = tree.root / "reached.json"
-            code, printed = tree.pytest([f"tests/test_{name}.py"], 3600.0, "--reached", str(file))
+            code, printed = tree.pytest([f"tests/test_{name}.py"], 3600.0, "--reached", str(tree.root / file.name))
             if code not in (0, 5):  # 5: all of its tests are long ones
                 raise RuntimeError(f"tests/test_{name}.py does not pass without a mutant:\n{printed}")
-            return Reached(**json.loads(file.read_text()))
+            file.write_text(json.dumps({"tree": now, **json.loads((tree.root / file.name).read_text())}))
         finally:
             trees.put(tree)
 
     names = sorted({name for module in modules for name in TESTS[module].split()})
-    found = Reached({}, {})
-    for one in pool.map(of, names):
-        found.seconds.update(one.seconds)
-        for module, lines in one.lines.items():
+    list(pool.map(of, names))
+    found = Reached({}, {}, set())
+    for one in (json.loads((folder / f"{name}.json").read_text()) for name in names):
+        found.seconds.update(one["seconds"])
+        if one["tree"] == now:
+            found.sound.update(one["seconds"])
+        for module, lines in one["lines"].items():
             for line, tests in lines.items():
                 found.lines.setdefault(module, {}).setdefault(line, []).extend(tests)
     return found
@@ -321,13 +332,8 @@ def main() -> None:
         for number in range(given.jobs):
             trees.put(Tree(Path(folder) / str(number)))
         try:
-            if not beside.exists():
-                looked = reached({mutant.module for mutant in mutants}, trees, pool)
-                beside.write_text(json.dumps({"tree": digest(), **looked._asdict()}))
-            kept = json.loads(beside.read_text())
-            if kept.pop("tree") == digest():
-                sound |= set(kept["seconds"])
-            seen = Reached(**kept)
+            seen = reached(beside, {mutant.module for mutant in mutants}, trees, pool)
+            sound |= seen.sound
             list(pool.map(run, chosen))
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)

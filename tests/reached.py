@@ -55,8 +55,9 @@ class Reached:
 
     def pytest_sessionfinish(self) -> None:
         self.coverage.stop()
-        data, lines = self.coverage.get_data(), {}
-        for path in map(Path, data.measured_files()):
+        lines = {}
+        data = self.coverage.get_data() if self.seconds else None  # which is refused where nothing ran
+        for path in map(Path, data.measured_files() if data else ()):
             text, tests = path.read_text().splitlines(), defaultdict[str, set[str]](set)
             for number, names in data.contexts_by_lineno(str(path)).items():
                 tests[text[number - 1].strip()].update(name for name in names if name)
