@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import equinox as eqx
+import jax
+import jax.numpy as jnp
 import pytest
+import tiny
+from jax.experimental.key_reuse._core import check_key_reuse
+from parabolas import Parabolas, parabolas
 
-pytestmark = pytest.mark.slow
+from bnnzoo.samplers import Gibbs, Importance, Penalty, RandomWalk, Rejection
+from bnnzoo.sampling import backend
 
 PROLOGUE = """
 import jax, tiny
@@ -49,17 +58,83 @@ def _run(program: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+class Drawn(Parabolas):
+    """One whose prior is drawn from, and whose likelihood has a bound."""
+
+    def sample_prior(self, *, key: Any) -> Any:
+        return jax.random.normal(key, (self.layout.dim,))
+
+    def log_likelihood_bounds(self, batch: Any) -> Any:
+        return 0.0 * batch[0]
+
+
+WAYS: dict[str, Any] = {
+    **{
+        f"penalty, {proposal}, {sampling}": Penalty(batch_size=2, num_batches=1, proposal=proposal, sampling=sampling)
+        for proposal in ("random-walk", "langevin", "hmc")
+        for sampling in ("replacement", "disjoint", "importance")
+    },
+    "gibbs by coordinates": Gibbs(blocks="coordinate"),
+    "rejection": Rejection(block=2),
+    "importance": Importance(),
+    "rejection from a fit": Rejection(block=2, proposal="gaussian"),
+    "importance from a fit": Importance(proposal="gaussian"),
+}
+
+
+def _look(sampler: Any, posterior: Any) -> None:
+    """At the programs of a start, a step of warm-up, the end of a window, and a step; none of them is run."""
+
+    def begin(key: Any) -> Any:
+        return sampler.init(posterior, jnp.zeros(posterior.layout.dim), num_warmup=4, key=key)
+
+    key = jax.random.key(0)
+    check_key_reuse(begin, key)
+    state = eqx.filter_eval_shape(begin, key)
+    for does in (sampler.warmup_step, functools.partial(sampler.settle, final=False), sampler.step):
+        check_key_reuse(lambda state, key, does=does: does(posterior, state, key=key), state, key)
+
+
+def _drawn() -> Drawn:
+    plain = parabolas([1.0, 2.0, 0.5, 0.3], [0.0, 1.0, 2.0, -1.0], dim=2)
+    return Drawn(plain.data, layout=plain.layout)
+
+
+@pytest.mark.parametrize("name", [*tiny.SAMPLERS, *WAYS])
+def test_no_step_of_a_sampler_uses_a_key_twice(name):
+    with backend.arithmetic("float32"):
+        if name in WAYS:
+            _look(WAYS[name], _drawn())
+        else:
+            _look(tiny.problem(name).sampler, tiny.problem(name).posterior)
+
+
+class Twice(RandomWalk):
+    def step(self, posterior: Any, state: Any, *, key: Any) -> Any:
+        state, stats = super().step(posterior, state, key=key)
+        return state, stats | {"again": jax.random.uniform(key)}
+
+
+def test_a_step_that_uses_its_key_twice_is_seen():
+    """The positive control."""
+    with pytest.raises(jax.errors.KeyReuseError):
+        _look(Twice(), _drawn())
+
+
+@pytest.mark.slow
 def test_no_sampler_uses_a_key_twice(tmp_path):
     done = _run(COMMANDS, tmp_path)
     assert done.returncode == 0, done.stderr
     assert len(list(tmp_path.glob("*.nc"))) >= 6
 
 
+@pytest.mark.slow
 def test_no_check_of_a_model_uses_a_key_twice(tmp_path):
     done = _run('assert cli.run(["check", "model", "mlp", "--model.hidden", "3"]) == 0', tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_a_key_that_is_used_twice_is_seen(tmp_path):
     """The positive control: the same loop with a sampler that draws from its step's key again."""
     done = _run(TWICE, tmp_path)
