@@ -211,6 +211,47 @@ def test_each_block_adapts_to_its_own_acceptance():
     assert rates[0] != rates[1]
 
 
+class Coupled(Parabolas):
+    """Rows (y - x'theta)^2 / 2, in which every block of theta meets every other."""
+
+    def log_likelihood(self, theta: Any, batch: Any) -> Any:
+        x, y = batch
+        return -((y - x @ theta) ** 2) / 2
+
+
+def test_a_block_is_judged_from_where_the_blocks_before_left_the_chain(monkeypatch):
+    """By hand, two blocks: what the second is accepted with depends on whether the first was. Their decisions are
+    independent: both, either one and none are seen, though one uniform number for both would never take one alone."""
+    x, y = np.array([[-1.8, -1.3, 1.2], [-0.5, -0.6, -1.2], [0.8, 0.6, -0.4]]), np.array([0.2, -1.0, 0.9])
+    layout = blocks_of(("a_weight", 2), ("b_weight", 1))
+    posterior = Coupled((np.float32(x), np.float32(y)), likelihood_power=np.float32(0.7), layout=layout)
+    here, noise, scales = np.array([-0.1, 0.7, -0.3]), np.array([1.5, -1.9, 1.6]), np.array([0.7, 1.1])
+
+    def density(theta: np.ndarray) -> float:
+        return float(-0.7 * np.sum((y - x @ theta) ** 2) / 2 - theta @ theta / 2)
+
+    moves = [scales[0] * noise * [1, 1, 0], scales[1] * noise * [0, 0, 1]]
+    first = np.exp(density(here + moves[0]) - density(here))
+    second = {
+        taken: np.exp(density(here + taken * moves[0] + moves[1]) - density(here + taken * moves[0]))
+        for taken in (False, True)
+    }
+    assert 0.2 < second[False] < first < second[True] < 0.8
+    monkeypatch.setattr(gibbs, "standard_normal", lambda like, *, key: jnp.asarray(noise, like.dtype))
+    sampler = Gibbs()
+    state = sampler.init(posterior, jnp.asarray(here, jnp.float32), num_warmup=0, key=KEY)
+    state = eqx.tree_at(lambda s: s.scales, state, jnp.asarray(scales, jnp.float32))
+    sweep = jax.jit(jax.vmap(lambda key: sampler._sweep(posterior, state, key=key)))
+    states, told, rates = sweep(jax.random.split(jax.random.key(1), 60))
+    moved = np.asarray(states.position != state.position)[:, [0, 2]]
+    for taken, position, rate, lp in zip(moved, states.position, rates, told["lp"], strict=True):
+        there = here + taken[0] * moves[0] + taken[1] * moves[1]
+        np.testing.assert_allclose(position, there, rtol=1e-5)
+        np.testing.assert_allclose(rate, [first, second[bool(taken[0])]], rtol=1e-4)
+        assert float(lp) == pytest.approx(density(there), rel=1e-4)
+    assert len(np.unique(moved, axis=0)) == 4
+
+
 def test_a_sweep_is_accepted_where_one_block_is():
     posterior = _three()
     sampler = Gibbs(step_size=0.8)
