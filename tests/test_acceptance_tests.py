@@ -210,6 +210,30 @@ def test_a_t_test_of_no_difference_stops_at_its_first_look_as_often_as_it_says()
     assert stats.binomtest(stopped, batches, wrong).pvalue < 1e-6
 
 
+@pytest.mark.parametrize("kind", [Austerity, Confidence])
+@pytest.mark.parametrize(("log_ratio", "u", "accepted"), [(-0.5, 0.7, False), (-0.5, 0.5, True), (0.2, 0.9, True)])
+def test_a_proposal_is_accepted_where_its_log_ratio_is_above_the_threshold(kind, log_ratio, u, accepted):
+    """Of 50 of 100 rows, and with what doubt: that of a t test, or of the bound."""
+    one = jnp.ones(())
+    estimate = Estimate(log_ratio * one, 0.09 * one, 0 * one, one, 50 * one, 100, jnp.asarray(1))
+    verdict = kind(error=0.3).judge(estimate, jnp.asarray(u))
+    assert (bool(verdict.accepted), float(verdict.rate)) == (accepted, float(accepted))
+    doubt = stats.t.sf(abs(log_ratio - np.log(u)) / 0.3, 49) if kind is Austerity else 0.3
+    assert float(verdict.error) == pytest.approx(doubt, rel=1e-4)
+
+
+@pytest.mark.parametrize("side", [1, -1])
+def test_a_decision_is_made_where_the_threshold_is_out_of_the_bounds_reach(side):
+    """On either side of it; how far the log ratio is from 0 says nothing."""
+    sampler, one, u = Confidence(error=0.2), jnp.ones(()), 0.02
+    reach = float(sampler._bound(Estimate(one, 0.04 * one, one, one, 50 * one, 100, jnp.asarray(2))))
+    assert 0.5 < reach < 2
+    for times, enough in ((1.02, True), (0.98, False)):
+        log_ratio = jnp.asarray(np.log(u) + side * times * reach, jnp.float32)
+        estimate = Estimate(log_ratio, 0.04 * one, one, one, 50 * one, 100, jnp.asarray(2))
+        assert bool(sampler.enough(estimate, jnp.asarray(u))) is enough
+
+
 def test_the_bound_is_bernsteins_and_serflings():
     rows, error, total = np.random.default_rng(0).gamma(1.0, size=30), 0.2, 100
     sampler = Confidence(error=error)
