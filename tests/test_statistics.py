@@ -48,6 +48,17 @@ def test_what_the_file_says_beside_them():
     assert reductions(bnnzoo.Penalty())["diverging"] == "mean"
 
 
+AVERAGED = {"acceptance_rate", "accepted", "diverging", "grown", "n_steps", "penalty", "regime_dof", "regime_skew"}
+AVERAGED |= {"rows_seen", "sigma2", "skew_bias", "test_error", "tree_depth"}
+
+
+def test_what_steps_are_counted_or_judged_by_is_averaged_and_what_a_draw_is_is_its_last():
+    """What a step cost, whether it was accepted, and what a verdict is about: of a thinned draw all its steps count."""
+    for name in registry.entries("samplers"):
+        for statistic, reduce in reductions(registry.load("samplers", name)).items():
+            assert reduce == ("mean" if statistic in AVERAGED else "last"), (name, statistic)
+
+
 class Named(NamedTuple):
     position: jax.Array
     step_size: jax.Array
