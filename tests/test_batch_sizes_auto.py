@@ -43,6 +43,18 @@ def test_noise_that_stops_the_step_size_asks_for_more_data():
     assert again(640, seen(1.5, 0.53), num_data=900) == 900
 
 
+def test_all_chains_are_heard():
+    """Sizes are of all of them: chains that differ count as their mean."""
+
+    def chains(sigma2: list[float], acceptance: list[float], skew_bias: list[float]) -> Seen:
+        return jax.vmap(Seen)(*(jnp.asarray(value) for value in ([100.0] * 4, sigma2, acceptance, skew_bias)))
+
+    mixed = chains([0.5, 3.0, 1.0, 1.5], [0.43, 0.63, 0.5, 0.56], [0.0] * 4)
+    assert again(640, mixed) == again(640, jax.tree.map(lambda v: v[::-1], mixed)) == 2560
+    for one_of_four, used in ((0.021, 160), (0.019, 40)):
+        assert again(80, chains([0.0] * 4, [0.45] * 4, [0.0, 0.0, 0.0, one_of_four])) == used
+
+
 def test_noise_that_is_not_used_asks_for_fewer_data():
     assert again(1280, seen(0.01, 0.45)) == 80
     assert again(80, seen(0.0, 0.45)) == 40
