@@ -33,6 +33,9 @@ from bnnzoo.samplers import (
     _influence,
     _preconditioner,
     _row_probabilities,
+    mala,
+    penalty,
+    random_walk,
     sms_ubu,
 )
 from bnnzoo.samplers._control_variate import anchored, drift, follow, refuse_large
@@ -506,6 +509,95 @@ def test_the_precision_of_a_window_is_fishers_or_the_hessian_where_that_is_conca
     plain = _preconditioner.or_diagonal(_preconditioner.identity("identity", theta), posterior, theta)
     np.testing.assert_allclose(plain.factor, np.diag(fisher) ** -0.5, rtol=1e-4)
     assert _preconditioner.or_diagonal(one, posterior, theta) is one
+
+
+FACTOR = np.array([[0.5, 0.3], [0.0, 0.2]])
+"""F of a covariance F F' that is not F' F."""
+SHAPE = _preconditioner.Preconditioner(jnp.asarray(FACTOR, jnp.float32), jnp.eye(2), jnp.ones(()))
+
+
+class Bowls(OneRow):
+    """-(y - x'theta)^4 / 4, which no leapfrog step solves."""
+
+    def log_likelihood(self, theta: Any, batch: Any) -> Any:
+        x, y = batch
+        return -((y - x @ theta) ** 4) / 4
+
+
+def _bowls() -> tuple[Bowls, Any, Any]:
+    """Four rows to the power 0.6, their log density and its slope, by hand."""
+    x, y = np.array([[1.0, 0.5], [-0.7, 1.0], [0.2, -1.1], [0.9, 0.4]]), np.array([0.8, -0.5, 1.2, 0.1])
+    posterior = Bowls((np.float32(x), np.float32(y)), likelihood_power=np.float32(0.6))
+
+    def density(theta: np.ndarray) -> float:
+        return float(-0.6 * np.sum((y - x @ theta) ** 4) / 4 - theta @ theta / 2)
+
+    return posterior, density, lambda theta: 0.6 * (y - x @ theta) ** 3 @ x - theta
+
+
+@pytest.mark.parametrize(("proposal", "leaps"), [("hmc", 3), ("hmc", 1), ("langevin", 1), ("random-walk", 0)])
+def test_a_proposal_goes_by_the_whole_of_its_shape(proposal, leaps, monkeypatch):
+    """Leapfrog steps of momentum, in theta of the mass (F F')^-1; and what their energy is off by."""
+    posterior, density, slope = _bowls()
+    sampler = Penalty(proposal=proposal, batch_size=2, num_batches=2, sampling="disjoint", step_size=0.3, num_steps=3)
+    here, eps = np.array([0.4, -0.6]), np.array([1.0, -0.4])
+    state = sampler.init(posterior, jnp.asarray(here, jnp.float32), num_warmup=0, key=KEY)
+    state = eqx.tree_at(lambda s: s.preconditioner, state, SHAPE)
+    monkeypatch.setattr(penalty, "standard_normal", lambda like, *, key: jnp.asarray(eps, like.dtype))
+    monkeypatch.setattr(jax.random, "randint", lambda *given, **more: jnp.asarray(leaps))
+    mass, velocity = np.linalg.inv(FACTOR @ FACTOR.T), FACTOR @ eps
+    there, eta = here + 0.3 * velocity * (leaps == 0), 0.6**0.5 if proposal == "langevin" else 0.3
+    for _ in range(leaps):
+        velocity = velocity + eta / 2 * FACTOR @ FACTOR.T @ slope(there)
+        there = there + eta * velocity
+        velocity = velocity + eta / 2 * FACTOR @ FACTOR.T @ slope(there)
+    found, ratio, number = jax.jit(lambda state: sampler._propose(posterior, state, key=KEY))(state)
+    np.testing.assert_allclose(found, there, rtol=1e-5)
+    assert float(ratio) == pytest.approx((eps @ eps - velocity @ mass @ velocity) / 2, rel=1e-4)
+    assert int(number) == leaps
+    _, told = jax.jit(lambda state: sampler.step(posterior, state, key=KEY))(state)
+    log_ratio = density(there) - density(here) + float(ratio)
+    assert float(told["acceptance_rate"]) == pytest.approx(np.exp(min(log_ratio, 0.0)), rel=1e-3)
+
+
+@pytest.mark.parametrize(("kind", "module"), [(Mala, mala), (RandomWalk, random_walk)], ids=["mala", "random-walk"])
+def test_a_step_on_all_rows_goes_by_the_whole_of_its_shape(kind, module, monkeypatch):
+    """theta + eta C grad + sqrt(2 eta) F eps, and the ratio of the densities N(theta + eta C grad, 2 eta C)."""
+    posterior, density, slope = _bowls()
+    here, eps, eta, cov = np.array([0.4, -0.6]), np.array([1.0, -0.4]), 0.3, FACTOR @ FACTOR.T
+    sampler = kind(step_size=eta)
+    state = sampler.init(posterior, jnp.asarray(here, jnp.float32), num_warmup=0, key=KEY)
+    state = eqx.tree_at(lambda s: s.preconditioner, state, SHAPE)
+    monkeypatch.setattr(module, "standard_normal", lambda like, *, key: jnp.asarray(eps, like.dtype))
+    monkeypatch.setattr(module, "metropolis", lambda ratio, *, key: (jnp.asarray(True), ratio, jnp.asarray(False)))
+    after, told = jax.jit(lambda state: sampler.step(posterior, state, key=KEY))(state)
+    there, ratio = here + eta * FACTOR @ eps, 0.0
+    if kind is Mala:
+        there = here + eta * cov @ slope(here) + (2 * eta) ** 0.5 * FACTOR @ eps
+        back = here - there - eta * cov @ slope(there)
+        ratio = eps @ eps / 2 - back @ np.linalg.solve(cov, back) / (4 * eta)
+    np.testing.assert_allclose(after.position, there, rtol=1e-5)
+    assert float(told["acceptance_rate"]) == pytest.approx(density(there) - density(here) + ratio, rel=1e-4)
+
+
+class InBlocks(OneRow):
+    """Sums over its rows four at a time."""
+
+    def sum_over_data(self, function: Any, *, rows: int, **more: Any) -> Any:
+        return super().sum_over_data(function, rows=4, **more)
+
+
+def test_a_row_that_two_blocks_hold_counts_once():
+    """Six rows in blocks of four: in the Fisher information and in the anchor's Hessian."""
+    rng = np.random.default_rng(1)
+    x, y = rng.normal(size=(6, 2)).astype(np.float32), rng.normal(size=6).astype(np.float32)
+    theta = jnp.asarray([0.3, -0.2])
+    slopes = (y - x @ np.array([0.3, -0.2]))[:, None] * x
+    for shape, known in (("dense", slopes.T @ slopes), ("diagonal", np.sum(slopes**2, 0))):
+        empty = _preconditioner.identity(shape, theta)
+        found = _preconditioner.update_precision(empty, InBlocks((x, y)), theta).precision
+        np.testing.assert_allclose(found, known + (np.eye(2) if shape == "dense" else 1.0), rtol=1e-4)
+    np.testing.assert_allclose(anchored(InBlocks((x, y)), theta, second=True).hessian, -x.T @ x, rtol=1e-4)
 
 
 class _Chains(eqx.Module):
