@@ -449,6 +449,23 @@ def test_the_pilot_is_a_langevin_chain_whose_later_half_counts(monkeypatch):
     np.testing.assert_allclose(found.factor @ found.factor.T, scatter / (len(kept) + 10 * dim), rtol=1e-3, atol=1e-5)
 
 
+def test_the_moments_of_the_pilot_are_in_units_of_the_fit_that_it_starts_from():
+    """A Gaussian N(m, F F') seen from itself is N(0, I): the same chain, mapped by F, whatever way F turns."""
+    centre, factor = np.array([3.0, -2.0]), np.array([[2.0, 0.0], [-1.5, 0.5]])
+
+    @jax.jit
+    def moments(centre: Any, factor: Any, inverse: Any) -> Any:
+        posterior = given(lambda t: -jnp.sum((inverse @ (t - centre)) ** 2) / 2)
+        found = _proposal._moments(posterior, _proposal.Gaussian(centre, factor), 40, key=KEY)
+        return found.mean, found.factor
+
+    plain, inner = moments(jnp.zeros(2), jnp.eye(2), jnp.eye(2))
+    assert abs(float(inner[1, 0])) > 0.01
+    mean, outer = moments(*(jnp.asarray(a, jnp.float32) for a in (centre, factor, np.linalg.inv(factor))))
+    np.testing.assert_allclose(mean, centre + factor @ plain, rtol=1e-3)
+    np.testing.assert_allclose(outer, factor @ inner, rtol=1e-3)
+
+
 class Wide(eqx.Module):
     """N(0, 4)."""
 
