@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -19,6 +20,7 @@ from bnnzoo.posterior.layout import Block, Layout
 from bnnzoo.samplers import (
     Bbb,
     Dropout,
+    Importance,
     Laplace,
     Rejection,
     Swag,
@@ -464,6 +466,22 @@ def test_the_moments_of_the_pilot_are_in_units_of_the_fit_that_it_starts_from():
     mean, outer = moments(*(jnp.asarray(a, jnp.float32) for a in (centre, factor, np.linalg.inv(factor))))
     np.testing.assert_allclose(mean, centre + factor @ plain, rtol=1e-3)
     np.testing.assert_allclose(outer, factor @ inner, rtol=1e-3)
+
+
+@pytest.mark.parametrize("kind", [Rejection(log_bound=3.0), Importance()], ids=["rejection", "importance"])
+def test_a_sampler_fits_its_proposal_as_it_was_asked_to(kind, monkeypatch):
+    """From its chain's start, so many times as wide, by a pilot of so many steps; and draws from that."""
+    asked: list[Any] = []
+    fit = _proposal.Gaussian(jnp.asarray([5.0]), jnp.asarray([[1e-4]]))
+    monkeypatch.setattr(_proposal, "fitted", lambda *given, **more: asked.append((*given, more)) or fit)
+    sampler = dataclasses.replace(kind, proposal="gaussian", proposal_scale=np.float32(3.0), pilot=123)
+    posterior = parabolas([1.0], [0.0])
+    state = sampler.init(posterior, jnp.asarray([0.8]), num_warmup=0, key=KEY)
+    ((name, of, start, more),) = asked
+    assert (name, of, float(start[0])) == ("gaussian", posterior, pytest.approx(0.8))
+    assert (float(more["scale"]), more["pilot"]) == (3.0, 123)
+    density = _proposal.density_of(sampler.proposal, state.fit)
+    assert float(_proposal.draw(posterior, density, key=KEY)[0]) == pytest.approx(5, abs=1e-3)
 
 
 class Wide(eqx.Module):
