@@ -484,6 +484,51 @@ def test_a_sampler_fits_its_proposal_as_it_was_asked_to(kind, monkeypatch):
     assert float(_proposal.draw(posterior, density, key=KEY)[0]) == pytest.approx(5, abs=1e-3)
 
 
+class Bounded(Parabolas):
+    """Rows whose likelihood is largest, e^b, at m: l = b - (theta - m)^2 / 2. The prior is drawn from."""
+
+    def sample_prior(self, *, key: Any) -> Any:
+        return jax.random.normal(key, (self.layout.dim,))
+
+    def log_likelihood(self, theta: Any, batch: Any) -> Any:
+        b, m = batch
+        return b - jnp.sum((theta - m[:, None]) ** 2, 1) / 2
+
+    def log_likelihood_bounds(self, batch: Any) -> Any:
+        return batch[0]
+
+
+def _bounded() -> Bounded:
+    return Bounded((np.float32([2.0, -3.0, 0.5]), np.float32([0.2, -0.4, 0.3])), likelihood_power=np.float32(0.6))
+
+
+def test_the_bound_is_raised_to_the_likelihoods_power():
+    """log k = beta sum_i b_i, which a proposal at all the m_i at once would reach."""
+    posterior, sampler = _bounded(), Rejection()
+    state = sampler.init(posterior, jnp.zeros(1), num_warmup=0, key=KEY)
+    for theta in (0.1, -0.7):
+        found = rejection._log_ratio(posterior, sampler._envelope(state), jnp.asarray([theta]))
+        assert float(found) == pytest.approx(-0.6 * np.sum((theta - np.array([0.2, -0.4, 0.3])) ** 2) / 2, rel=1e-4)
+
+
+def test_what_a_draw_by_rejection_tells_of_the_bound(monkeypatch):
+    """Its log to the likelihood's power, and by how much it was exceeded so far: of a thinned draw the last step speaks
+    for all. The second of two proposals that are looked at together, which is not taken, counts."""
+    proposals = jnp.asarray([[0.1], [0.3]]), jnp.asarray([-0.2, 0.4]), jnp.asarray([True, True])
+    monkeypatch.setattr(rejection, "_proposals", lambda *given, **more: proposals)
+    posterior, sampler = _bounded(), Rejection(block=2)
+    state = sampler.init(posterior, jnp.zeros(1), num_warmup=0, key=KEY)
+    step = jax.jit(lambda state: sampler.step(posterior, state, key=KEY))
+    for before, known in ((-jnp.inf, 0.4), (0.7, 0.7), (0.1, 0.4)):
+        after, told = step(eqx.tree_at(lambda s: s.excess, state, jnp.asarray(before)))
+        assert float(told["log_excess"]) == float(after.excess) == pytest.approx(known)
+    np.testing.assert_allclose(after.position, [0.1])
+    assert int(told["n_steps"]) == 1
+    assert float(told["log_bound"]) == pytest.approx(0.6 * (2.0 - 3.0 + 0.5), rel=1e-5)
+    # By the ratio that was told of the proposal: log prior - 0.2 + log k.
+    assert float(told["lp"]) == pytest.approx(-(0.1**2) / 2 - 0.2 - 0.3, rel=1e-5)
+
+
 class Wide(eqx.Module):
     """N(0, 4)."""
 
