@@ -10,6 +10,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 import pytest
 from gaussian_mean import NormalPrior
 from parabolas import Parabolas, of_size, parabolas
@@ -527,6 +528,21 @@ def test_what_a_draw_by_rejection_tells_of_the_bound(monkeypatch):
     assert float(told["log_bound"]) == pytest.approx(0.6 * (2.0 - 3.0 + 0.5), rel=1e-5)
     # By the ratio that was told of the proposal: log prior - 0.2 + log k.
     assert float(told["lp"]) == pytest.approx(-(0.1**2) / 2 - 0.2 - 0.3, rel=1e-5)
+
+
+def test_a_weight_is_of_the_whole_density_of_its_proposal():
+    """Of a density that is told parameter by parameter the sum; and what is told of a draw."""
+    plain = _bounded()
+    posterior = Bounded(plain.data, likelihood_power=plain.likelihood_power, layout=Layout((Block("theta", (3,), 0),)))
+    for proposal, sd in (("prior", 1.0), (dist.Normal(jnp.zeros(3), 2.0), 2.0)):
+        sampler = Importance(proposal=proposal)
+        state = sampler.init(posterior, jnp.zeros(3), num_warmup=0, key=KEY)
+        after, told = sampler.step(posterior, state, key=KEY)
+        theta, density = np.asarray(after.position, float), float(posterior.log_density(after.position))
+        # The prior has no constant here, and is not looked at where it is the proposal.
+        of_proposal = -theta @ theta / 2 if proposal == "prior" else stats.norm.logpdf(theta, scale=sd).sum()
+        assert float(told["lp"]) == pytest.approx(density, rel=1e-5)
+        assert float(told["log_weight"]) == pytest.approx(density - of_proposal, rel=1e-4)
 
 
 class Wide(eqx.Module):
