@@ -15,7 +15,7 @@ from jaxtyping import Array
 from scipy import stats
 
 from bnnzoo.posterior.layout import Block, Layout
-from bnnzoo.samplers import Penalty, _row_probabilities
+from bnnzoo.samplers import Penalty, _row_probabilities, penalty
 from bnnzoo.samplers._row_probabilities import RowProbabilities
 from bnnzoo.sampling import backend
 
@@ -87,6 +87,22 @@ def test_a_step_is_unbiased_over_all_batches(control_variate):
         found = jax.jit(jax.vmap(step))(jnp.asarray(every))
         whole = float(posterior.log_density(state.position) - posterior.log_density(proposal))
     _check_unbiased(np.asarray(found["delta"]), np.asarray(found["sigma2"]), chance, whole)
+
+
+@pytest.mark.parametrize("control_variate", ["none", "first"])
+def test_the_gradient_of_a_proposal_weighs_rows_by_how_often_they_come(control_variate, monkeypatch):
+    """By hand, without noise: a Langevin step along the slope that is right in the mean over batches."""
+    monkeypatch.setattr(penalty, "standard_normal", lambda like, *, key: 0 * like)
+    posterior, sampler = GaussianMean.of(N, ASYMMETRIC), _sampler(proposal="langevin", control_variate=control_variate)
+    state = sampler.init(posterior, jnp.asarray([0.9]), num_warmup=0, key=jax.random.key(0))
+    indices, plain = np.array([4, 4, 0, 1]), state.rows
+    rows = Given(plain.starts, plain.counts, plain.looks, jnp.asarray(indices))
+    state = eqx.tree_at(lambda s: (s.position, s.rows), state, (jnp.asarray([0.4]), rows))
+    x, weights = np.asarray(posterior.data), 1 / (N * SHARES[indices])
+    of_batch = lambda theta: N * np.mean(weights * (x[indices] - theta))  # noqa: E731
+    slope = of_batch(0.4) + (control_variate == "first") * (np.sum(x - 0.9) - of_batch(0.9))
+    found = sampler._propose(posterior, state, key=jax.random.key(1))[0]
+    assert float(found[0]) == pytest.approx(0.4 + 0.6 * (slope - 0.4), rel=1e-4)
 
 
 def _sampler(**more: Any) -> Penalty:
