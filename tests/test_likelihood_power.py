@@ -31,6 +31,7 @@ from bnnzoo.samplers import (
     Importance,
     Laplace,
     Mala,
+    Mclmc,
     MinibatchBarker,
     Penalty,
     Psgld,
@@ -87,6 +88,7 @@ STEPS = {
     "mala": Mala(step_size=0.05),
     "gibbs": Gibbs(step_size=0.6),
     "rejection": Rejection(block=8),
+    "mclmc": Mclmc(step_size=0.3),
     "penalty": Penalty(**NOISY),
     "penalty, first order": Penalty(**NOISY, control_variate="first"),
     "penalty, second order": Penalty(**DRIFTING, control_variate="second"),
@@ -115,7 +117,7 @@ def _stepped(sampler: Any, posterior: AbstractPosterior, *, warming: bool = Fals
 
         def one(state, key):
             state, stats = step(posterior, state, key=key)
-            told = [stats[name] for name in ("acceptance_rate", "n_steps") if name in stats]
+            told = [stats[name] for name in ("acceptance_rate", "n_steps", "energy_error") if name in stats]
             trained = [stats[name] for name in ("lp_estimate", "elbo_estimate") if name in stats and warming]
             return state, (state.position, told, trained)
 
