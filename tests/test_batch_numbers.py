@@ -334,6 +334,19 @@ def test_directions_are_made_of_as_many_rows_as_are_affordable(num_data, dim, kn
     assert found.shape == (3, dim)
 
 
+@pytest.mark.parametrize("order", [None, "first", "second"])
+def test_what_a_polynomial_knows_of_a_row_is_not_its_influence(order):
+    """By hand, of rows -c (theta - m)^2 / 2: beyond the slope c (m - 0.3) at the anchor, and beyond the bend."""
+    posterior = parabolas([1.0, 3.0], [1.1, 0.2], power=0.5)
+    anchor = order and anchored(posterior, jnp.asarray([0.3]), second=order == "second")
+    found = _influence._differences(posterior, at([0.4], anchor), jnp.asarray([1.0]))
+    known = [-c * ((1.0 - m) ** 2 - (0.4 - m) ** 2) / 2 for c, m in ((1.0, 1.1), (3.0, 0.2))]
+    if order:
+        known = [d - 0.6 * c * (m - 0.3) for d, (c, m) in zip(known, ((1.0, 1.1), (3.0, 0.2)), strict=True)]
+    known = np.zeros(2) if order == "second" else 0.5 * np.array(known)
+    np.testing.assert_allclose(found, known, atol=1e-6)
+
+
 def _influence_of(unseen: list[float], positions: list[list[float]]) -> Any:
     return _influence.Influence(jnp.ones(len(unseen)), jnp.asarray(unseen), jnp.asarray(positions))
 
