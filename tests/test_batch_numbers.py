@@ -164,6 +164,26 @@ def test_a_step_size_that_warm_up_found_is_not_the_one_that_was_given():
     assert Batched().findings(posterior, means) == ()
 
 
+def test_a_finding_is_of_the_sampler_as_it_is(monkeypatch):
+    """What it is asked by: the advice that it gives would else be of another sampler."""
+    asked: list[dict[str, Any]] = []
+    monkeypatch.setattr(penalty, "regime", lambda means, sizes, **more: asked.append({"sizes": sizes, **more}) or ())
+    plain = {"sizes": (50, 20, False), "num_data": 5000, "budget": 10_000, "tuned": False, "target_sigma2": 1.5}
+    plain |= {"pooled": True, "langevin": False, "importance": False}
+    for fields, other in (
+        ({}, {}),
+        ({"budget": 700}, {"budget": 700}),
+        ({"target_sigma2": 0.5}, {"target_sigma2": 0.5}),
+        ({"variance": "batch-means"}, {"pooled": False}),
+        ({"proposal": "langevin"}, {"langevin": True}),
+        ({"proposal": "hmc"}, {}),
+        ({"sampling": "importance"}, {"importance": True}),
+        ({"sampling": "disjoint", "batch_size": 30, "num_batches": 4}, {"sizes": (30, 4, True)}),
+    ):
+        Penalty(step_size=0.1, **fields).findings(GaussianMean(np.zeros(5000)), {"step_size": 0.1})
+        assert asked[-1] == plain | other
+
+
 def _tuned(sampler: Penalty, posterior: Any, sigma2: float, acceptance: float, *, final: bool = False) -> Penalty:
     state = sampler.init(posterior, jnp.zeros(1), num_warmup=9, key=KEY)
     told = {"sigma2": jnp.asarray(sigma2), "acceptance_rate": jnp.asarray(acceptance), "skew_bias": jnp.zeros(())}
