@@ -633,6 +633,39 @@ def test_a_row_that_two_blocks_hold_counts_once():
     np.testing.assert_allclose(anchored(InBlocks((x, y)), theta, second=True).hessian, -x.T @ x, rtol=1e-4)
 
 
+@pytest.mark.parametrize(
+    "sampler",
+    [Mala(), RandomWalk(), Penalty(batch_size=2, num_batches=2), Penalty(control_variate="first")],
+    ids=["mala", "random-walk", "penalty", "first order"],
+)
+def test_the_end_of_a_window_looks_where_the_chain_is_and_that_of_the_last_changes_nothing(sampler):
+    posterior, _, _ = _bowls()
+    x, y = (np.asarray(a, float) for a in posterior.data)
+    state = sampler.init(posterior, jnp.asarray([2.0, -3.0]), num_warmup=9, key=KEY)
+    state = eqx.tree_at(lambda s: s.position, state, jnp.asarray([0.4, -0.6]))
+    assert sampler.settle(posterior, state, final=True, key=KEY) is state
+    after = jax.jit(lambda state: sampler.settle(posterior, state, final=False, key=KEY))(state)
+    slopes = ((y - x @ [0.4, -0.6]) ** 3)[:, None] * x
+    np.testing.assert_allclose(after.preconditioner.precision, 0.6 * slopes.T @ slopes + np.eye(2), rtol=1e-4)
+    np.testing.assert_array_equal(after.preconditioner.factor, np.eye(2))
+    if getattr(after, "anchor", None) is not None:
+        np.testing.assert_array_equal(after.anchor.point, state.position)
+
+
+def test_the_shape_of_a_chain_with_an_anchor_is_of_the_anchors_hessian():
+    """Where the log density is a parabola, whatever the residuals where the chain is; the last window keeps both."""
+    rng = np.random.default_rng(1)
+    x, y = rng.normal(size=(6, 2)).astype(np.float32), rng.normal(size=6).astype(np.float32)
+    posterior, sampler = OneRow((x, y), likelihood_power=np.float32(0.5)), Penalty(control_variate="second")
+    state = sampler.init(posterior, jnp.asarray([2.0, -3.0]), num_warmup=9, key=KEY)
+    after = jax.jit(lambda state: sampler.settle(posterior, state, final=False, key=KEY))(state)
+    curvature = 0.5 * x.T @ x + np.eye(2)
+    np.testing.assert_allclose(after.preconditioner.precision, curvature, rtol=1e-4)
+    np.testing.assert_allclose(after.anchor.point, np.linalg.solve(curvature, 0.5 * x.T @ y), rtol=1e-3)
+    np.testing.assert_array_equal(after.position, state.position)
+    assert sampler.settle(posterior, state, final=True, key=KEY) is state
+
+
 class _Chains(eqx.Module):
     step_size: Any
     preconditioner: Any
