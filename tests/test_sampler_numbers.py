@@ -84,6 +84,44 @@ def test_the_direction_forgets_as_its_length_says():
         np.testing.assert_allclose(new.position, step_size * known, atol=1e-5)
 
 
+class Loose(Parabolas):
+    """Rows -(y - x'theta)^2 / 2, and no prior."""
+
+    def log_prior(self, theta: Any) -> Any:
+        return 0.0 * jnp.sum(theta)
+
+    def log_likelihood(self, theta: Any, batch: Any) -> Any:
+        x, y = batch
+        return -((y - x @ theta) ** 2) / 2
+
+
+def test_a_metric_is_a_unit_of_length():
+    """A step with the inverse mass s^2 is one without a metric on theta / s, and its energy error the same."""
+    rng, s = np.random.default_rng(2), np.float32([0.2, 3.0, 1.0])
+    x, y = rng.normal(size=(5, 3)).astype(np.float32), rng.normal(size=5).astype(np.float32)
+    layout, sampler, start = (
+        blocks_of(("a", 3)),
+        Mclmc(step_size=0.6, energy_variance=10.0),
+        jnp.asarray([0.3, -0.2, 1.0]),
+    )
+
+    @jax.jit
+    def stepped(x: Any, start: Any, inverse_mass: Any) -> Any:
+        posterior = Loose((x, y), layout=layout)
+        state = sampler.init(posterior, start, num_warmup=0, key=KEY)
+        state = eqx.tree_at(lambda s: s.metric.inverse_mass, state, inverse_mass)
+        after, told = sampler.step(posterior, state, key=jax.random.key(1))
+        return after.position, after.direction, told["energy_error"], told["diverging"]
+
+    position, direction, error, diverging = stepped(x * s, start, jnp.ones(3))
+    assert abs(float(error)) > 1e-3
+    assert not diverging
+    found = stepped(jnp.asarray(x), s * start, jnp.asarray(s**2))
+    np.testing.assert_allclose(found[0], s * position, rtol=1e-4)
+    np.testing.assert_allclose(found[1], direction, rtol=1e-4, atol=1e-5)
+    assert float(found[2]) == pytest.approx(float(error), rel=1e-2)
+
+
 def test_a_step_is_taken_up_to_a_thousand_times_the_energy_that_is_wanted():
     posterior, theta = parabolas([3.0], [1.0], dim=3), jnp.asarray([1.0, 2.0, -1.0])
     state = Mclmc(step_size=0.4).init(posterior, theta, num_warmup=0, key=KEY)
