@@ -411,6 +411,27 @@ def test_a_trajectory_has_a_step_size_near_its_own_and_tells_it_without_the_jitt
     assert float(stepped(KEY, 10, jitter=0.2)[1]["step_size"]) == 0.5
 
 
+def test_a_kernel_of_numpyros_has_the_fields_that_were_given(monkeypatch):
+    posterior, state = parabolas([1.0, 3.0], [0.5, -1.0], power=0.5), _numpyro.HamiltonianState(None, 10)
+    fixed = Hmc(step_size=0.3, num_steps=7, target_acceptance=0.6).kernel(posterior)
+    tree = Nuts(step_size=0.3, target_acceptance=0.6).kernel(posterior)
+    for made in (fixed, tree):
+        assert float(made._step_size) == pytest.approx(0.3)
+        assert float(made._target_accept_prob) == pytest.approx(0.6)
+        assert made._adapt_step_size
+        assert made._adapt_mass_matrix
+        assert not made._dense_mass
+        theta = jnp.asarray([0.7])
+        assert float(made._potential_fn(theta)) == pytest.approx(-float(posterior.log_density(theta)))
+    assert (fixed._num_steps, fixed._trajectory_length) == (7, None)
+    asked: list[dict[str, Any]] = []
+    told = {"n_steps": ONE, "lp": ONE}
+    monkeypatch.setattr(_numpyro, "step", lambda *given, **more: asked.append(more) or (state, told))
+    for sampler, jitter in ((Hmc(), 0.2), (Hmc(jitter=0.0), 0.0), (Hmc(jitter=0.5), 0.5), (Nuts(), 0.0)):
+        sampler.step(posterior, state, key=KEY)
+        assert float(asked[-1].get("jitter", 0.0)) == pytest.approx(jitter)
+
+
 def test_trees_are_as_deep_as_gradients_allow(monkeypatch):
     assert Hmc(num_steps=7).gradients == 7
     assert Nuts(max_tree_depth=3).gradients == 7
