@@ -613,6 +613,36 @@ def test_a_step_on_all_rows_goes_by_the_whole_of_its_shape(kind, module, monkeyp
     assert float(told["acceptance_rate"]) == pytest.approx(density(there) - density(here) + ratio, rel=1e-4)
 
 
+def test_what_is_lost_is_looked_at_in_the_units_of_the_whole_shape():
+    """By hand, of rows (y - x'theta)^2 / 2 and a shape F F': in its units curvatures are F' x x' F, slopes F' g."""
+    x, y, power = np.array([[1.0, 0.5], [-2.0, 3.0], [0.3, 0.1]]), np.array([2.0, -1.0, 4.0]), 0.5
+    unseen, theta = np.array([0.5, 0.2, 0.9]), np.array([0.3, -0.2])
+    posterior = OneRow((np.float32(x), np.float32(y)), likelihood_power=np.float32(power))
+    rows, state = _influence_of(unseen.tolist(), [theta.tolist()]), at(theta.tolist())
+
+    @jax.jit
+    def look(along: Any) -> Any:
+        directions = _influence._directions(posterior, state.position, SHAPE, rows)
+        share, total = _influence._share(posterior, state, rows, SHAPE, along)
+        return directions, share, total, _influence._shift(posterior, state, rows, SHAPE)
+
+    def bend(weights: Any, along: np.ndarray) -> float:
+        return float(power * np.sum(weights * (x @ FACTOR @ along) ** 2))
+
+    along = np.array([1.0, -2.0])
+    directions, share, total, shift = look(jnp.asarray(along, jnp.float32))
+    lost = FACTOR.T @ (x.T * unseen) @ x @ FACTOR
+    np.testing.assert_allclose(np.asarray(directions).T @ np.asarray(directions), lost, rtol=1e-4)
+    whole = bend(1.0, along) + float(np.sum((FACTOR @ along) ** 2))
+    np.testing.assert_allclose([share, total], [bend(unseen, along) / whole, whole], rtol=1e-4)
+    slopes = power * (y - x @ theta)[:, None] * x
+    push, slope = FACTOR.T @ (unseen @ slopes), FACTOR.T @ (slopes.sum(0) - theta)
+    most = bend(1.0, push) + float(np.sum((FACTOR @ push) ** 2))
+    part = bend(unseen, push) / most
+    known = abs(push @ push - part * (slope @ push)) / max(most, push @ push / 4) ** 0.5 / max(1 - part, 0.1)
+    assert float(shift) == pytest.approx(known, rel=1e-3)
+
+
 class InBlocks(OneRow):
     """Sums over its rows four at a time."""
 
