@@ -326,6 +326,18 @@ def test_a_draw_from_a_conditional_that_is_no_number_is_not_made(monkeypatch):
         sampler.check(of_size(5, num_data=2, power=0.5))
 
 
+def test_a_draw_from_a_conditional_has_numbers_of_its_own(monkeypatch):
+    """Not those by which a block before it was proposed and accepted: what it drew would depend on that."""
+    posterior, asked = _three(), []
+    monkeypatch.setattr(gibbs, "conjugate", lambda posterior: _conjugate.Conjugate(slice(4, 5), slice(0, 0)))
+    monkeypatch.setattr(gibbs, "draw_layer", lambda p, s, theta, *, key: asked.append(key) or theta)
+    sampler = Gibbs(conditionals="conjugate", blocks="coordinate")
+    state = sampler.init(posterior, 0.3 * jnp.ones(5), num_warmup=0, key=KEY)
+    sampler.step(posterior, state, key=jax.random.key(3))
+    used = [k for block in range(4) for k in jax.random.split(jax.random.fold_in(jax.random.key(3), block))]
+    assert not {str(jax.random.key_data(k)) for k in asked} & {str(jax.random.key_data(k)) for k in used}
+
+
 class Edged(Parabolas):
     """No prior above 100 and no likelihood below -100, of the last parameter."""
 
