@@ -14,8 +14,10 @@ from gaussian_mean import GaussianMean
 from numpyro.infer.hmc import HMC
 from parabolas import Flat, Parabolas, of_size, parabolas
 
+from bnnzoo import registry
 from bnnzoo.errors import UsageError
 from bnnzoo.posterior.layout import Block, Layout
+from bnnzoo.recipe import fields_of
 from bnnzoo.samplers import (
     Gibbs,
     Hmc,
@@ -54,6 +56,45 @@ def test_what_a_sampler_is_that_says_nothing_of_itself():
     assert sampler.smaller_steps == "use a smaller --sampler.step-size"
     assert Swag().smaller_steps == "use a smaller --sampler.learning-rate"
     assert Rejection().smaller_steps == "use --precision float64, or another sampler"
+
+
+GROWS = "step_size 0.01 > 0; batch_size 50 >= 2; control_variate none; target_acceptance 0.35 > 0, < 1"
+NOISY = (
+    "step_size 0.01 > 0; num_steps 10 >= 1; batch_size auto >= 1 | auto; num_batches auto >= 1 | auto; "
+    "budget 10000 >= 40; variance pooled; control_variate none; target_acceptance 0.45 > 0, < 1; "
+    "target_sigma2 1.5 > 0; preconditioner auto"
+)
+FIELDS = {
+    "random-walk": "step_size 0.01 > 0; target_acceptance 0.35 > 0, < 1; preconditioner auto",
+    "mala": "step_size 1e-04 > 0; target_acceptance 0.574 > 0, < 1; preconditioner auto",
+    "penalty": f"correction 3 >= 0, <= 3; proposal auto; sampling auto; {NOISY}",
+    "batched": f"correction 0; proposal random-walk; sampling replacement; {NOISY}",
+    "minibatch-barker": f"{GROWS}; preconditioner auto",
+    "austerity": f"{GROWS}; preconditioner auto; error 0.05 > 0, < 0.5",
+    "confidence": f"{GROWS}; preconditioner auto; error 0.1 > 0, < 1",
+    "gibbs": "blocks layer; conditionals metropolis; step_size 0.01 > 0; target_acceptance 0.35 > 0, < 1",
+    "hmc": "step_size 0.01 > 0; num_steps 32 >= 1; jitter 0.2 >= 0, < 1; target_acceptance 0.8 > 0, < 1",
+    "nuts": (
+        "step_size 0.01 > 0; max_tree_depth 10 >= 1, <= 15; warmup_tree_depth 7 >= 1, <= 15; "
+        "target_acceptance 0.8 > 0, < 1"
+    ),
+    "mclmc": "step_size 0.01 > 0; length 1.0 > 0; energy_variance 0.0005 > 0",
+    "rejection": (
+        "block 64 >= 1; max_proposals 1000000 >= 1, <= 1000000000; proposal prior; log_bound auto; "
+        "proposal_scale 1.1 > 0; pilot 4000 >= 100"
+    ),
+    "importance": "proposal prior; proposal_scale 1.1 > 0; pilot 4000 >= 100",
+}
+"""Defaults and limits, which all draws that nobody tuned depend on. To change one is to change what runs say."""
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_what_a_field_is_that_nobody_names_and_what_it_may_be(name):
+    found = []
+    for field in fields_of(registry.load("samplers", name)):
+        limits = field.allowed if any(sign in field.allowed for sign in "<>") else ""
+        found.append(f"{field.name} {field.default_text} {limits}".strip())
+    assert "; ".join(found) == FIELDS[name]
 
 
 def test_a_ratio_is_accepted_with_its_own_probability(monkeypatch):
