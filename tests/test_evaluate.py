@@ -6,6 +6,8 @@ import contextlib
 import json
 import shutil
 import warnings
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -17,9 +19,10 @@ import xarray as xr
 from scipy import special, stats
 
 import bnnzoo
-from bnnzoo import cli, store
+from bnnzoo import cli, comparison, store
 from bnnzoo.errors import UsageError
 from bnnzoo.evaluation import loo, predictive, scores
+from bnnzoo.evaluation.evidence import BOUND, Evidence
 from bnnzoo.evaluation.metrics import Estimate
 from bnnzoo.evaluation.record import Record
 from bnnzoo.models import Linear
@@ -372,6 +375,12 @@ def test_compare_says_which_is_better_and_by_how_much():
     assert words(nll=0.5, rmse=-0.4) == "b is better than a: nll lower by 0.5 ± 0.1; but rmse higher by 0.4 ± 0.1"
     assert words(nll=-0.5, accuracy=0.3) == "a is better than b: nll lower by 0.5 ± 0.1; accuracy higher by 0.3 ± 0.1"
     assert words(nll=0.1, crps=-0.2) == "a and b: no difference in nll, crps beyond 2 standard errors"
+    # Less is better, but of the share that is right; what is right at neither end does not say.
+    smaller = ("nll", "loo_nll", "rmse", "crps", "brier")
+    assert [words(**{name: -0.5}) for name in smaller] == [
+        f"a is better than b: {n} lower by 0.5 ± 0.1" for n in smaller
+    ]
+    assert words(accuracy=-0.5) == "b is better than a: accuracy higher by 0.5 ± 0.1"
 
 
 def test_a_difference_that_another_seed_would_not_give_is_none():
@@ -410,6 +419,29 @@ def test_distances_between_class_probabilities():
     assert found["agreement"] == np.mean(p.argmax(1) == q.argmax(1))
     wanted = np.mean([np.abs(a - b)[a > b].sum() for a, b in zip(p, q, strict=True)])
     assert found["total_variation"] == pytest.approx(wanted)
+
+
+def test_distances_are_in_the_references_sds_and_ratios_over_them():
+    """Of two targets, whose parts of a spread are no spread of their own; of one; and of densities."""
+
+    def frame(mean: Any, sd: Any, prefix: str = "") -> pd.DataFrame:
+        parts = {"mean": mean, "sd": sd, "aleatoric_sd": 9.0, "epistemic_sd": 7.0, "q05": 5.0}
+        return pd.DataFrame({f"{prefix}{name}": np.broadcast_to(values, 2) for name, values in parts.items()})
+
+    found, truth = frame([1.0, 2.0], [3.0, 4.0]), frame([3.0, 2.0], [2.0, 8.0])
+    known = {"mean_distance": (1 / 2) ** 0.5, "sd_ratio": (3 / 2 + 4 / 8) / 2}
+    assert comparison.distances(found, truth) == pytest.approx(known)
+    others = (
+        (frame([1.0, 2.0], [3.0, 4.0], "a_"), frame(0.0, 1.0, "b_")),
+        (
+            frame([3.0, 2.0], [2.0, 8.0], "a_"),
+            frame(6.0, 2.0, "b_"),
+        ),
+    )
+    known = {"mean_distance": ((1 + 0 + 9 + 9) / 4) ** 0.5, "sd_ratio": (3 / 2 + 4 / 8 + 1 / 2 + 1 / 2) / 4}
+    assert comparison.distances(*(pd.concat(both, axis=1) for both in others)) == pytest.approx(known)
+    densities = (pd.DataFrame({"log_density": values}) for values in ([1.0, -2.0], [4.0, 2.0]))
+    assert comparison.distances(*densities) == pytest.approx({"log_density_distance": (25 / 2) ** 0.5})
 
 
 def test_compare_refuses_other_data(folder, tmp_path, capsys):
