@@ -444,6 +444,56 @@ def test_distances_are_in_the_references_sds_and_ratios_over_them():
     assert comparison.distances(*densities) == pytest.approx({"log_density_distance": (25 / 2) ** 0.5})
 
 
+class Told(bnnzoo.Run):
+    """A run that says of itself what a test asks."""
+
+    def __init__(self, path: str, evidence: Evidence | None, **about: Any):
+        self.path, self._evidence = Path(path), evidence
+        costs = {"seconds_compile": 64.0, "seconds_warmup": 2.0, "seconds_sampling": 4.0, "target_evaluations": 7}
+        attributes = {"data_sha256": "", "model": "m", "sampler": "s", "exactness": "exact"} | costs | about
+        record = SimpleNamespace(attributes=attributes, require_training_rows=lambda what: None, doubt="")
+        self.predictor: Any = SimpleNamespace(record=record, table=lambda x: pd.DataFrame({"log_density": [0.0]}))
+
+    def test_rows(self, *of: Any, **how: Any) -> Any:
+        return np.zeros((2, 1)), np.zeros((2, 1))
+
+    def evidence(self, *others: Any) -> Evidence:
+        if self._evidence is None:
+            raise UsageError("does not tell")
+        return self._evidence
+
+    def diagnose(self) -> dict[str, Any]:
+        return {"rhat": 1.5, "ess_bulk": 20.0, "ess_tail": 3.0}
+
+
+@pytest.fixture
+def told(monkeypatch):
+    """Both rows' losses are 1 and 3; those with one row left out twice as much, where draws are the posterior's."""
+    nll = lambda by: Estimate(2.0 * by, by * np.array([-1.0, 1.0]))  # noqa: E731
+    looked = SimpleNamespace(estimates={"nll": nll(1), "epistemic": nll(5)})
+    monkeypatch.setattr(comparison.evaluate, "of_rows", lambda predictor, x, y: looked)
+    alone = lambda p: {"loo_nll": nll(2)} if p.record.attributes["exactness"] == "exact" else {}  # noqa: E731
+    monkeypatch.setattr(comparison.loo, "estimates", alone)
+
+
+def test_runs_are_compared_by_the_evidence_where_every_one_tells_more_than_a_bound(told):
+    exact = Told("a.nc", Evidence(-3.0, 0.3, "rejection", ""))
+    laplace = Told("b.nc", Evidence(-5.0, 0.4, "Laplace", "", trusted=False), exactness="approximate")
+    bound, silent = Told("c.nc", Evidence(-4.0, 0.1, BOUND, "")), Told("d.nc", None)
+
+    def compared(*runs: bnnzoo.Run) -> list[tuple[set[str], list[str]]]:
+        found = comparison.compare(runs)
+        return [({name for name in run.numbers if "evidence" in name}, list(run.estimates)) for run in found.compared]
+
+    both = {"log_evidence", "log_evidence_se", "log_evidence_trusted"}
+    assert compared(exact, exact) == [(both, ["nll", "loo_nll"])] * 2
+    assert compared(exact, laplace) == [(both, ["nll"])] * 2
+    for other in (bound, silent):
+        assert compared(exact, other) == compared(other, exact) == [(set(), ["nll"])] * 2
+    found = comparison.compare([exact, laplace]).compared[1].numbers
+    assert [found[name] for name in ("log_evidence", "log_evidence_se", "log_evidence_trusted")] == [-5.0, 0.4, 0.0]
+
+
 def test_compare_refuses_other_data(folder, tmp_path, capsys):
     assert cli.run(["compare", str(folder / "a.nc"), str(folder / "c.nc")]) == 2
     assert "c.nc: not trained on the rows of a.nc" in capsys.readouterr().err
