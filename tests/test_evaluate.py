@@ -494,6 +494,21 @@ def test_runs_are_compared_by_the_evidence_where_every_one_tells_more_than_a_bou
     assert [found[name] for name in ("log_evidence", "log_evidence_se", "log_evidence_trusted")] == [-5.0, 0.4, 0.0]
 
 
+def test_what_a_run_costs_is_its_warm_up_too_and_not_what_compiled_it(told):
+    found, none = comparison.compare([Told("a.nc", None), Told("b.nc", None, seconds_sampling=0.0)]).compared
+    costs = {"seconds": 6.0, "target_evaluations": 7.0, "rhat": 1.5, "ess_bulk": 20.0, "ess_per_second": 5.0}
+    assert found.numbers == costs
+    assert none.numbers == pytest.approx(costs | {"seconds": 2.0, "ess_per_second": np.nan}, nan_ok=True)
+
+
+def test_runs_of_one_name_are_told_apart_by_their_folders(told):
+    runs = [Told(path, None) for path in ("x/a.nc", "y/a.nc", "x/b.nc")]
+    assert [run.name for run in comparison.compare(runs).compared] == [str(runs[0].path), str(runs[1].path), "b.nc"]
+    # A reference is no run of its own, and names are told apart from its.
+    (one,) = comparison.compare(runs[:1], reference=runs[1]).compared
+    assert (one.name, one.numbers["log_density_distance"]) == (str(runs[0].path), 0.0)
+
+
 def test_compare_refuses_other_data(folder, tmp_path, capsys):
     assert cli.run(["compare", str(folder / "a.nc"), str(folder / "c.nc")]) == 2
     assert "c.nc: not trained on the rows of a.nc" in capsys.readouterr().err
