@@ -195,6 +195,36 @@ def test_regression_metrics_are_in_original_units():
     np.testing.assert_allclose(found["epistemic_sd"].value, 20 * 0.2**0.5, rtol=1e-6)
 
 
+def test_a_density_of_several_targets_has_the_unit_of_each():
+    """Of two rows of two targets; the units are 2 and 5."""
+    scaler = Scaler(*(np.array(v, np.float32) for v in ([0, 0], [1, 1], [10, -1], [2, 5])))
+    y = np.array([[12.0, 4.0], [8.0, -6.0]], np.float32)  # 1 and 1, -1 and -1 as the network sees them
+    mean = np.array([[0.5, 0.0], [-1.0, 2.0]])
+    parts = Moments(
+        mean, np.array([[1.0, 4.0], [1.0, 4.0]]), np.array([[3.0, 5.0], [1.0, 0.0]]), np.array([-1.0, -4.0])
+    )
+    found = {name: one.value for name, one in scores.regression(y, parts, scaler, ["a", "b"]).items()}
+    sds = np.sqrt([[4.0, 9.0], [2.0, 4.0]]) * [2, 5]
+    wanted = {
+        "nll": 2.5 + np.log(10),
+        "nll_moment": -stats.norm.logpdf(y, mean * [2, 5] + [10, -1], sds).sum(1).mean(),
+        "rmse": np.sqrt((1 + 25 + 0 + 225) / 4),
+        "mae": (1 + 5 + 0 + 15) / 4,
+        "aleatoric_sd": np.sqrt((4 * 1 + 25 * 4) / 2),
+        "epistemic_sd": np.sqrt((4 * 3 + 25 * 5 + 4 * 1) / 4),
+        "nll_standardised": 2.5,
+        "rmse_standardised": np.sqrt((0.25 + 1 + 0 + 9) / 4),
+        "a_rmse": np.sqrt(1 / 2),
+        "b_rmse": np.sqrt(250 / 2),
+        "a_mae": 1 / 2,
+        "b_mae": 10,
+    }
+    assert found.pop("nll_moment_standardised") == pytest.approx(wanted["nll_moment"] - np.log(10))
+    assert found == pytest.approx(wanted)
+    whole = {name: one.value for name, one in scores.density(parts, scaler).items()}
+    assert whole == pytest.approx({"nll": 2.5 + np.log(10), "nll_standardised": 2.5})
+
+
 # ---- out of distribution -------------------------------------------------------------------------
 
 
