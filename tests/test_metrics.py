@@ -295,6 +295,17 @@ def test_noise_reaches_as_far_beyond_each_feature_as_its_own_range_is():
     np.testing.assert_allclose(drawn.max(0), [14, 2], atol=0.05)
 
 
+def test_noise_in_place_of_images_of_numbers_is_as_dark_and_as_bright_as_all_of_them():
+    """Every pixel between the least and the most of any, whatever its own are."""
+    x = np.zeros((2, 1, 3, 3), np.float32)
+    x[1, 0, 0, 0], x[0, 0, 2, 2] = 4.0, -1.0
+    drawn = ood.noise(x, 500)
+    assert (drawn.shape, drawn.dtype) == ((500, 1, 3, 3), np.float32)
+    np.testing.assert_allclose(drawn.min(0), -1.0, atol=0.15)
+    np.testing.assert_allclose(drawn.max(0), 4.0, atol=0.15)
+    assert (drawn.min(), drawn.max()) == (pytest.approx(-1, abs=0.01), pytest.approx(4, abs=0.01))
+
+
 def test_noise_in_the_range_of_rows_that_no_file_has_is_refused():
     none = xr.Dataset({"x": (("row", "feature"), np.zeros((0, 2), np.float32))})
     record = Record(xr.DataTree.from_dict({"/constant_data": none}), None)
