@@ -23,7 +23,7 @@ import bnnzoo
 from bnnzoo import zoo
 from bnnzoo.data import Scaler, Signature
 from bnnzoo.errors import BnnzooWarning, UsageError
-from bnnzoo.evaluation import predictive
+from bnnzoo.evaluation import evaluate, predictive, scores
 from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.evaluation.record import Record
 from bnnzoo.models import Cnn, Density, Linear
@@ -341,6 +341,52 @@ def test_the_best_draw_is_the_likeliest_of_two_thousand_training_rows(monkeypatc
     ((x, y, kept),) = asked
     np.testing.assert_array_equal(x, y)
     assert (len(x), x[0], x[-1], kept.tolist()) == (2000, 0, 2000, [0, 1, 2])
+
+
+@pytest.fixture
+def of_two(monkeypatch) -> Predictor:
+    """Of a regression on two targets in units of 2 and 5 about 10 and -1: three rows, two chains of two draws."""
+    predictor = _gaussians(np.zeros(4))
+    described = predictor._problem.require_description()
+    described.signature = Signature(("x0",), (1,), "float32", ("a", "b"), "regression")
+    described.scaler = Scaler(*(np.array(v, np.float32) for v in ([0], [1], [10, -1], [2, 5])))
+    described.inputs = lambda x, precision: x
+    return predictor
+
+
+def test_a_table_of_several_targets_is_in_the_units_of_each(of_two, monkeypatch):
+    mean = np.array([[0.0, 1.0], [2.0, 3.0], [4.0, -1.0]])
+    variances = (np.tile(of_each, (3, 1)) for of_each in ([9.0, 16.0], [16.0, 144.0]))
+    parts = predictive.Moments(mean, *variances, np.zeros(3))
+    monkeypatch.setattr(Predictor, "moments", lambda self, x: parts)
+    quantiles = np.arange(18.0).reshape(3, 3, 2)
+    monkeypatch.setattr(Predictor, "quantiles", lambda self, x, seed: quantiles)
+    found = of_two.table(np.zeros((3, 1), np.float32))
+    names = ["mean", "sd", "aleatoric_sd", "epistemic_sd", "q05", "q50", "q95"]
+    assert list(found) == [f"{target}_{name}" for target in "ab" for name in names]
+    for target, wanted in (("a", (10, 10.0, 6.0, 8.0)), ("b", (4, 5 * 160**0.5, 20.0, 60.0))):
+        np.testing.assert_allclose(found.loc[0, [f"{target}_{name}" for name in names[:4]]].tolist(), wanted, rtol=1e-6)
+    np.testing.assert_allclose(found["b_mean"], [4, 14, -6])
+    np.testing.assert_array_equal(found[["a_q05", "a_q50", "a_q95"]], quantiles[..., 0].T)
+    np.testing.assert_array_equal(found[["b_q05", "b_q50", "b_q95"]], quantiles[..., 1].T)
+
+
+def test_a_log_density_of_several_targets_is_of_the_data_as_they_came(of_two, monkeypatch):
+    """Targets are seen in the units of the network; a density of both is smaller by the product of the units."""
+    asked: list[Any] = []
+
+    def density(posterior: Any, draws: Any, x: Any, y: Any) -> np.ndarray:
+        asked.append(y)
+        return np.outer(np.arange(1.0, 1 + len(draws)), np.arange(1.0, 1 + len(x))).astype(np.float32)
+
+    monkeypatch.setattr(predictive, "log_likelihoods", density)
+    x, y = np.zeros((3, 1), np.float32), np.array([[12.0, 4.0], [8.0, -1.0], [10.0, -6.0]], np.float32)
+    found = of_two.log_likelihoods(x, y, np.array([1]))
+    np.testing.assert_allclose(asked[0], [[1, 1], [-1, 0], [0, -1]])
+    np.testing.assert_allclose(found, np.array([[[1, 2, 3]], [[2, 4, 6]]]) - np.log(10), rtol=1e-5)
+    said = predictive.Moments(np.zeros((3, 2)), np.zeros((3, 2)), np.zeros((3, 2)), np.arange(3.0))
+    monkeypatch.setattr(Predictor, "moments", lambda self, x, y: said)
+    np.testing.assert_allclose(of_two.log_density(y), np.arange(3.0) - np.log(10), rtol=1e-6)
 
 
 def test_what_a_row_costs_is_what_its_layers_multiply_and_no_less_than_two_a_parameter():
