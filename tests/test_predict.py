@@ -389,6 +389,21 @@ def test_a_log_density_of_several_targets_is_of_the_data_as_they_came(of_two, mo
     np.testing.assert_allclose(of_two.log_density(y), np.arange(3.0) - np.log(10), rtol=1e-6)
 
 
+def test_rows_that_are_sampled_block_by_block_meet_their_own_targets(of_two, monkeypatch):
+    """Of counts, whose transforms are randomised by row."""
+    rng = np.random.default_rng(0)
+    values, y = rng.poisson(3, (50, 7, 2)).astype(np.float32), rng.poisson(3, (7, 2)).astype(np.float32)
+
+    def samples(self: Predictor, x: Any) -> Any:
+        yield from ((rows, values[:, rows]) for rows in (slice(0, 3), slice(3, 6), slice(6, 7)))
+
+    monkeypatch.setattr(Predictor, "samples", samples)
+    found = evaluate.drawn(of_two, np.zeros((7, 1), np.float32), y)
+    known = scores.drawn(values, y, np.random.default_rng(0).uniform(size=(7, 2)))
+    for one, other in zip(found, known, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
 def test_what_a_row_costs_is_what_its_layers_multiply_and_no_less_than_two_a_parameter():
     """Of 36 pixels each of two filters of nine weights multiplies and adds."""
     assert _gaussians(np.zeros(4)).row_cost == 2 * 2
