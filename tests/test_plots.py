@@ -11,10 +11,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
-from scipy import special
+from matplotlib.patches import Rectangle
+from scipy import special, stats
 
 from bnnzoo import plots
 from bnnzoo.errors import UsageError
+from bnnzoo.plots.steps import stretches
 
 RNG = np.random.default_rng(0)
 VALUES = {"a": RNG.normal(size=(4, 200)), "b": 3 + RNG.normal(size=(4, 200))}
@@ -271,3 +273,29 @@ def test_pictures_come_in_when_one_is_made_and_pyplot_never():
     also = "; import bnnzoo.report.pictures; print('bnnzoo.plots' in sys.modules, 'matplotlib.pyplot' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", code + also], capture_output=True, text=True, check=True)
     assert result.stdout.split() == ["False", "True", "False"]
+
+
+# ---- the numbers that are drawn ------------------------------------------------------------------
+
+
+def heights(area) -> tuple[float, float]:
+    """From where to where an area goes upwards."""
+    up = area.get_paths()[0].vertices[:, 1] if hasattr(area, "get_paths") else area.get_path().vertices[:, 1]
+    return up.min(), up.max()
+
+
+def grey(panel) -> list[list[float]]:
+    """The corners of what is shaded over a panel's whole width or height: left, bottom, right, top."""
+    boxes = (patch.get_bbox() for patch in panel.patches if isinstance(patch, Rectangle))
+    return [[float(value) for value in box.extents] for box in boxes]
+
+
+def test_the_numbers_of_steps_are_means_over_stretches_at_their_middles():
+    values = np.arange(480.0).reshape(2, 240)
+    at, means = stretches(values)
+    np.testing.assert_allclose(at, 0.5 + 2 * np.arange(120))
+    np.testing.assert_allclose(means, [at, 240 + at])
+    for draws, count in ((1, 1), (120, 120), (121, 60), (239, 119), (241, 80)):
+        at, means = stretches(np.zeros((1, draws)))
+        assert (len(at), means.shape) == (count, (1, count))
+        assert at[-1] <= draws - 1

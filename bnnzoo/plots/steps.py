@@ -102,7 +102,7 @@ def steps(statistics: Sequence[Statistic]) -> Picture:
 
 def stretches(values: Float[np.ndarray, "chain draw"]) -> tuple[np.ndarray, Float[np.ndarray, "chain stretch"]]:
     """Means over at most 120 stretches of equal length, and the draws at their middles."""
-    length = max(1, values.shape[1] // _POINTS)
+    length = max(1, -(-values.shape[1] // _POINTS))
     count = values.shape[1] // length
     means = values[:, : count * length].reshape(len(values), count, length).mean(2)
     return (np.arange(count) + 0.5) * length - 0.5, means
