@@ -290,6 +290,33 @@ def grey(panel) -> list[list[float]]:
     return [[float(value) for value in box.extents] for box in boxes]
 
 
+def test_the_intervals_of_a_band_are_those_of_their_quantiles():
+    one = one_band()
+    grid, sd = one.grid, one.said["sd"].to_numpy()
+    for of, wide, narrow, spread in (("predictive", 1.645, 0.674, sd), ("function", 2, 1, 0.1 * np.abs(grid))):
+        np.testing.assert_allclose(one.spread(of), spread)
+        for (_, low, high), z in zip(one.intervals(of), (wide, narrow), strict=True):
+            np.testing.assert_allclose([low, high], [grid - z * spread, grid + z * spread])
+    picture = band()
+    above, below = picture.figure.axes
+    for area, z in zip(above.collections, (1.645, 0.674), strict=True):
+        np.testing.assert_allclose(heights(area), [-2 - z * sd[0], 2 + z * sd[-1]], rtol=1e-6)
+    (mean,) = (line for line in above.get_lines() if line.get_label() == "mean")
+    np.testing.assert_array_equal(mean.get_ydata(), grid)
+    lines = {line.get_label(): line.get_ydata() for line in below.get_lines()}
+    np.testing.assert_array_equal(lines["total"], sd)
+    # Data lie from -1 to 1: beyond them it is grey, and told apart.
+    for panel in (above, below):
+        assert [(box[0], box[2]) for box in grey(panel)] == [(-2, -1), (1, 2)]
+    assert (
+        "over the data's range aleatoric 0.3, epistemic 0.05; outside it, on grey, aleatoric 0.3, epistemic 0.155"
+        in (picture.alt)
+    )
+    assert "over the data's range: a 0.304, b 0.912" in (
+        plots.bands([one, one_band("b", 3.0)], feature="x", target="y").alt
+    )
+
+
 def test_the_numbers_of_steps_are_means_over_stretches_at_their_middles():
     values = np.arange(480.0).reshape(2, 240)
     at, means = stretches(values)
