@@ -317,6 +317,31 @@ def test_the_intervals_of_a_band_are_those_of_their_quantiles():
     )
 
 
+def test_the_grey_of_coverage_holds_95_of_100_test_sets_at_every_level():
+    picture = plots.coverage({"y": (np.arange(40) + 0.5) / 40})
+    claimed = picture.table["interval"].to_numpy()
+    np.testing.assert_allclose(claimed, np.arange(1, 21) / 20)
+    for name, level in (("low", 0.025), ("high", 0.975)):
+        np.testing.assert_allclose(picture.table[name], stats.binom.ppf(level, 40, claimed) / 40)
+    inside = np.abs(2 * (np.arange(40) + 0.5) / 40 - 1)
+    np.testing.assert_allclose(picture.table["observed"], [np.mean(inside <= level) for level in claimed])
+
+
+def test_the_bars_of_a_reliability_diagram_are_wilsons():
+    """Of 10 rows at 0.75 of which 6 are right, and of 30 at 1 that all are."""
+    confidence, right = np.r_[np.full(10, 0.75), np.ones(30)], np.r_[np.arange(10) < 6, np.ones(30, bool)]
+    picture = plots.reliability(1 - right.astype(int), np.stack([confidence, 1 - confidence], 1))
+    above, below = picture.figure.axes
+    (bars,) = above.collections
+    for segment, (hits, rows, at) in zip(bars.get_segments(), ((6, 10, 0.75), (30, 30, 1.0)), strict=True):
+        known = stats.binomtest(hits, rows).proportion_ci(method="wilson")
+        np.testing.assert_allclose(segment[:, 0], at)
+        np.testing.assert_allclose(segment[:, 1], [known.low, known.high], atol=1e-4)
+    assert [(bar.get_x(), bar.get_height()) for bar in below.patches] == [(0.7, 10), (0.9, 30)]
+    assert picture.table["confidence from"].tolist() == [0.7, 0.9]
+    assert "the confidence is 93.8% and the accuracy 90.0%" in picture.alt
+
+
 def test_the_numbers_of_steps_are_means_over_stretches_at_their_middles():
     values = np.arange(480.0).reshape(2, 240)
     at, means = stretches(values)
