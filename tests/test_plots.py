@@ -342,6 +342,19 @@ def test_the_bars_of_a_reliability_diagram_are_wilsons():
     assert "the confidence is 93.8% and the accuracy 90.0%" in picture.alt
 
 
+def test_a_histogram_of_transforms_says_how_many_bins_chance_does_not_make():
+    """Of 100 rows ten bins hold ten each; one has none and another twenty. 95 % of counts are 5 to 16."""
+    rows = np.r_[np.repeat(np.arange(1, 10), 10), np.full(10, 9)] / 10 + 0.05
+    picture = plots.pit({"y": rows})
+    assert picture.table["rows"].tolist() == [0, *[10] * 8, 20]
+    np.testing.assert_allclose(picture.table["density"], [0, *[1] * 8, 2])
+    assert f"in 10 bins: 2 are outside the grey band, the mean is {rows.mean():.3f}, the standard" in picture.alt
+    assert [(box[1], box[3]) for box in grey(picture.figure.axes[0])] == [(0.5, 1.6)]
+    even = plots.pit({"y": (np.arange(40) + 0.5) / 40, "z": np.full(40, 0.1)})
+    assert "in 4 bins: of y 0 are outside the grey band" in even.alt
+    assert "of z 4 are outside the grey band" in even.alt
+
+
 def test_the_numbers_of_steps_are_means_over_stretches_at_their_middles():
     values = np.arange(480.0).reshape(2, 240)
     at, means = stretches(values)
