@@ -355,6 +355,25 @@ def test_a_histogram_of_transforms_says_how_many_bins_chance_does_not_make():
     assert "of z 4 are outside the grey band" in even.alt
 
 
+def test_shares_of_unfamiliar_rows_are_of_their_own_number():
+    """The bins are of all columns; what is beyond a hundredth's tail joins the last."""
+    near, far = np.repeat([1.0, 3.0], [30, 10]), np.r_[np.linspace(1, 6, 299), 1e6]
+    picture = plots.ood({"posterior": {"sd": (near, far)}, "best": {"sd": (near, near + 0)}}, name="noise")
+    table = picture.table
+    assert (table["from"].min(), table["to"].max()) == (1.0, pytest.approx(np.quantile(far, 0.99)))
+    shares = table.groupby(["of", "rows"])["share"]
+    np.testing.assert_allclose(shares.sum(), 1.0)
+    at = table[(table["from"] <= 1) & (table["of"] == "posterior")].set_index("rows")["share"]
+    assert at["test"] == 0.75
+    assert at["noise"] == pytest.approx(12 / 300)
+    last = table[(table["to"] == table["to"].max()) & (table["rows"] == "noise")].set_index("of")["share"]
+    assert (last["posterior"], last["best"]) == (pytest.approx(np.mean(far >= table["from"].max())), 0)
+    assert "40 test rows and 300 of noise" in picture.alt
+    assert f"of the target 1.5 on test rows and {far.mean():.3g} on noise (posterior)" in picture.alt
+    sure = plots.ood({"one": {"max_probability": (near / 4, near / 4)}}, name="noise").table
+    assert (sure["from"].min(), sure["to"].max()) == (0, 1)
+
+
 def test_the_numbers_of_steps_are_means_over_stretches_at_their_middles():
     values = np.arange(480.0).reshape(2, 240)
     at, means = stretches(values)
