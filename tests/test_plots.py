@@ -383,3 +383,14 @@ def test_the_numbers_of_steps_are_means_over_stretches_at_their_middles():
         at, means = stretches(np.zeros((1, draws)))
         assert (len(at), means.shape) == (count, (1, count))
         assert at[-1] <= draws - 1
+
+
+def test_the_parts_of_a_slice_are_named_by_what_they_hold():
+    picture = plots.slices([one_slice("u", 1), one_slice("v", -5)], value="y", interval="of y", held="held")
+    first, second, *_ = picture.figure.axes
+    assert [heights(area) for area in first.collections] == [(-2, 3), (-1, 2)]
+    assert [area.get_label() for area in first.collections] == ["90 %", "50 %"]
+    assert [heights(area) for area in second.collections] == [(-7, 2), (-6, 1)]
+    assert "It moves most along v, by 5" in picture.alt
+    last = picture.table[picture.table["at"] == 1].set_index("feature")
+    assert last.loc["v"].to_dict() == {"at": 1, "mean": -5, "q05": -7, "q25": -6, "q75": -4, "q95": -3}
