@@ -394,3 +394,16 @@ def test_the_parts_of_a_slice_are_named_by_what_they_hold():
     assert "It moves most along v, by 5" in picture.alt
     last = picture.table[picture.table["at"] == 1].set_index("feature")
     assert last.loc["v"].to_dict() == {"at": 1, "mean": -5, "q05": -7, "q25": -6, "q75": -4, "q95": -3}
+
+
+def test_where_a_loss_is_drawn_is_the_step_that_it_is_of():
+    """Two steps of warm-up; then every third is kept, and of many draws some are drawn."""
+    warmup, draws = np.array([[9.0, 8.0], [7.0, 6.0]]), 5 + np.zeros((2, 1199)) + [[0.0], [1.0]]
+    draws[:, 0] = 3.0
+    picture = plots.loss([plots.Descent("run", warmup, 5, 3, draws), plots.Descent("other", warmup, 3, 1, None)])
+    lines = [line for line in picture.figure.axes[0].get_lines() if line.get_linestyle() == "-"]
+    for line, values in zip(lines[:2], warmup, strict=True):
+        np.testing.assert_array_equal(np.array(line.get_data()), [[1, 2], values])
+    x, y = lines[2].get_data()
+    assert (len(x), x[0], x[-1], y[0], y[-1]) == (600, 5, 5 + 3 * 1198, 3, 5)
+    assert picture.table["loss"].tolist() == [pytest.approx(draws.mean()), 7.0]
