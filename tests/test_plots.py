@@ -407,3 +407,27 @@ def test_where_a_loss_is_drawn_is_the_step_that_it_is_of():
     x, y = lines[2].get_data()
     assert (len(x), x[0], x[-1], y[0], y[-1]) == (600, 5, 5 + 3 * 1198, 3, 5)
     assert picture.table["loss"].tolist() == [pytest.approx(draws.mean()), 7.0]
+
+
+def test_ranks_of_simulated_data_sets_say_how_many_bins_chance_does_not_make():
+    """Of 60 five bins hold twelve each, 99 % of counts being 5 to 20; the other quantity's are all in one."""
+    uniform = np.stack([(np.arange(60) + 0.5) / 60, np.full(60, 0.3)], 1)
+    picture = plots.sbc(["a", "b"], uniform)
+    assert picture.table["replicates"].tolist() == [12] * 5 + [0, 60, 0, 0, 0]
+    assert picture.table["from"].tolist() == pytest.approx([0, 0.2, 0.4, 0.6, 0.8] * 2)
+    assert (
+        "of the truth among the draws of 60 simulated data sets, for a, b, in 5 bins each; 5 of 10 bins are"
+        in picture.alt
+    )
+    low, high = stats.binom.ppf([0.005, 0.995], 60, 0.2) / 12
+    assert [(box[1], box[3]) for box in grey(picture.figure.axes[0])] == [(low, high)]
+
+
+def test_the_grey_of_ranks_is_of_as_many_draws_as_are_worth_one():
+    """Two chains of 100 draws worth 40: a bin of twenty a chain holds 98 % of the counts of a binomial variable."""
+    values = {"a": np.arange(200.0).reshape(100, 2).T}
+    picture = plots.rank(values, {"a": 40.0})
+    low, high = stats.binom.ppf([0.01, 0.99], 20, 1 / 4) * 4 / 20
+    assert grey(picture.figure.axes[0])[0][1::2] == [low, high]
+    np.testing.assert_allclose(picture.table["over uniform"], 1.0)
+    assert picture.table["chain"].tolist() == [0] * 4 + [1] * 4
