@@ -431,3 +431,20 @@ def test_the_grey_of_ranks_is_of_as_many_draws_as_are_worth_one():
     assert grey(picture.figure.axes[0])[0][1::2] == [low, high]
     np.testing.assert_allclose(picture.table["over uniform"], 1.0)
     assert picture.table["chain"].tolist() == [0] * 4 + [1] * 4
+
+
+def test_the_density_of_two_columns_is_drawn_across_and_up():
+    """A hill at 2 across and 5 up, twice as long across as up."""
+    across, up = np.linspace(-2, 6, 61), np.linspace(3, 7, 31)
+    density = np.exp(-0.5 * ((across[None] - 2) ** 2 + 4 * (up[:, None] - 5) ** 2)) / np.pi
+    picture = plots.density_of_two((across, up), density, np.array([[2.0, 5.0], [0.0, 4.5]]), columns=("a", "b"))
+    (panel,) = picture.figure.axes
+    assert (panel.get_xlabel(), panel.get_ylabel()) == ("a", "b")
+    for level in (0, 1, 2):
+        (box,) = (path.get_extents() for path in panel.collections[level].get_paths())
+        np.testing.assert_allclose([(box.x0 + box.x1) / 2, (box.y0 + box.y1) / 2], [2, 5], atol=0.01)
+        assert box.width == pytest.approx(2 * box.height, rel=0.05)
+    np.testing.assert_array_equal(np.array(panel.get_lines()[0].get_data()), [[2, 0], [5, 4.5]])
+    assert f"largest ({1 / np.pi:.3g}) at (2, 5)" in picture.alt
+    known = np.exp(-0.5 * ((picture.table["a"] - 2) ** 2 + 4 * (picture.table["b"] - 5) ** 2)) / np.pi
+    np.testing.assert_allclose(picture.table["density"], known)
