@@ -448,3 +448,21 @@ def test_the_density_of_two_columns_is_drawn_across_and_up():
     assert f"largest ({1 / np.pi:.3g}) at (2, 5)" in picture.alt
     known = np.exp(-0.5 * ((picture.table["a"] - 2) ** 2 + 4 * (picture.table["b"] - 5) ** 2)) / np.pi
     np.testing.assert_allclose(picture.table["density"], known)
+
+
+def test_what_a_chain_remembers_is_told_by_lag_and_averaged_over_chains():
+    """One chain alternates, the other stays for two draws: at lag 1 about -1 and 0, at lag 2 about 1 and -1."""
+    values = {"a": np.stack([np.tile([1.0, -1.0], 100), np.tile([1.0, 1.0, -1.0, -1.0], 50)])}
+    table = plots.autocorrelation(values, {"a": 33.0}).table
+    assert table["lag"].tolist() == list(range(101))
+    np.testing.assert_allclose(table["a"][:3], [1, -0.5, 0], atol=0.02)
+    assert "The fewest effective draws shown are 33 of 400" in plots.autocorrelation(values, {"a": 33.0}).alt
+
+
+def test_the_trace_of_the_worst_is_named_and_its_numbers_are_each_chains():
+    values = {"a": np.array([[1.0, 2.0, 3.0, 6.0], [5.0, 5.0, 5.0, 9.0]]), "b": np.zeros((2, 4))}
+    picture = plots.trace(values, {"a": 1.5, "b": 12.0})
+    assert "The largest R-hat shown is above 10, of b." in picture.alt
+    assert picture.figure.axes[0].get_title("left") == "a, R-hat 1.50"
+    known = [["a", 0, 3.0, 3.5**0.5, 1, 6], ["a", 1, 6.0, 3**0.5, 5, 9]]
+    assert picture.table.to_numpy()[:2].tolist() == [pytest.approx(row) for row in known]
