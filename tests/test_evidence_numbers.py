@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import types
+from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
+import tiny
 import xarray as xr
-from scipy import special
+from scipy import special, stats
 
 from bnnzoo.errors import UsageError
 from bnnzoo.evaluation import evidence
 from bnnzoo.evaluation.convergence import convergence
 from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.evaluation.record import Record
+from bnnzoo.models import Linear
+from bnnzoo.posterior import NetworkPosterior
+from bnnzoo.posterior.likelihoods import Gaussian
+from bnnzoo.posterior.priors import Normal
+from bnnzoo.recipe import as_dict
 
 
 def test_what_speaks_against_a_run_of_a_path():
@@ -81,6 +90,36 @@ def test_a_path_by_hand():
         evidence.integrated(powers, [*values, values[0]])
     assert evidence._every_second(4).tolist() == [0, 2, 3]
     assert evidence._every_second(5).tolist() == [0, 2, 4]
+
+
+@pytest.mark.parametrize(
+    ("change", "differs"),
+    [
+        ({"model": {"name": "mlp", "hidden": [3]}}, "model"),
+        ({"likelihood": {"name": "gaussian", "scale": 0.5}}, "likelihood"),
+        ({"prior": {"name": "normal", "scale": 2.0}}, "prior"),
+        ({"standardise": False}, "standardise"),
+        ({"stochastic": "last"}, "stochastic"),
+        ({"model": {"name": "mlp"}, "standardise": False}, "model and standardise"),
+    ],
+)
+def test_runs_of_a_path_draw_from_one_posterior_but_for_its_power(change, differs):
+    recipe = as_dict(tiny.recipe("nuts"))
+
+    def record(name: str, sha: str = "same", **more: Any) -> Record:
+        tree = xr.DataTree(xr.Dataset(attrs={"data_sha256": sha, "recipe": json.dumps(recipe | more)}))
+        return Record(tree, Path(name))
+
+    first = record("a.nc")
+    # How it is drawn from is of no account, nor where in the recipe that moves the rest to.
+    sampler = {"name": "mala", "step_size": 0.25}
+    evidence._check_same(first, record("b.nc", likelihood_power=0.5, seed=7, draws=3, thin=2, sampler=sampler))
+    with pytest.raises(UsageError, match=f"^b.nc: evidence: its {differs} differ from those of a.nc"):
+        evidence._check_same(first, record("b.nc", **change))
+    with pytest.raises(UsageError, match=r"^b\.nc: evidence: not trained on the rows of a\.nc"):
+        evidence._check_same(first, record("b.nc", sha="other"))
+    with pytest.raises(UsageError, match=r"^a\.nc: evidence: only a part is sampled"):
+        evidence._check_same(record("a.nc", stochastic="last"), record("b.nc", stochastic="last"))
 
 
 def path(*powers: float, monkeypatch: Any, wide: float = 1.0, **about: Any) -> evidence.Evidence:

@@ -21,7 +21,7 @@ from bnnzoo.evaluation.convergence import convergence
 from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.evaluation.record import Record
 from bnnzoo.posterior import NetworkPosterior, backend
-from bnnzoo.recipe import recipe_from
+from bnnzoo.recipe import as_dict, recipe_from
 
 BOUND = "evidence lower bound"
 """The method of what is too low by an unknown amount."""
@@ -318,14 +318,15 @@ def _densities(posterior: NetworkPosterior, thetas: Float[Array, "draw dim"]) ->
 def _check_same(first: Record, other: Record) -> None:
     if first.attributes["data_sha256"] != other.attributes["data_sha256"]:
         raise UsageError(f"{other.name}: evidence: not trained on the rows of {first.name}")
-    one, two = (recipe_from(record.attributes["recipe"]) for record in (first, other))
-    differing = [name for name in _TARGET if getattr(one, name) != getattr(two, name)]
+    # As dictionaries: a part also knows in which line of its file it stood.
+    one, two = (as_dict(recipe_from(record.attributes["recipe"])) for record in (first, other))
+    differing = [name for name in _TARGET if one.get(name) != two.get(name)]
     if differing:
         raise UsageError(
             f"{other.name}: evidence: its {' and '.join(differing)} differ from those of {first.name}; runs of a "
             "path differ in --likelihood-power alone"
         )
-    if one.stochastic != "all":
+    if one["stochastic"] != "all":
         raise UsageError(
             f"{first.name}: evidence: only a part is sampled, and the rest was trained anew for each power; a path "
             "needs --stochastic all"
