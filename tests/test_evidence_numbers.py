@@ -122,6 +122,23 @@ def test_runs_of_a_path_draw_from_one_posterior_but_for_its_power(change, differ
         evidence._check_same(record("a.nc", stochastic="last"), record("b.nc", stochastic="last"))
 
 
+def test_the_prior_of_a_draw_is_that_of_its_logarithm_where_it_is_a_scale():
+    """The density of log s under s ~ HalfNormal(1) has s as its Jacobian; two draws a chain are kept, in order."""
+    x = np.zeros((4, 2), np.float32)
+    posterior = NetworkPosterior.of(
+        Linear().build((2,), 1, key=jax.random.key(0)), Gaussian(), Normal(2.0), x, x[:, :1]
+    )
+    assert [block.name for block in posterior.layout.blocks] == ["weight", "bias", "likelihood_scale"]
+    draws = np.random.default_rng(0).normal(size=(10, 4)).astype(np.float32)
+    draws[:, 3] = np.exp(draws[:, 3])
+    predictor: Any = Predictor.__new__(Predictor)
+    predictor.record = types.SimpleNamespace(shape=(2, 5), attributes={"precision": "float32"})
+    predictor._problem, predictor.draws = types.SimpleNamespace(network_posterior=posterior), draws
+    found = evidence._log_priors(predictor, np.array([1, 4]))
+    known = stats.norm.logpdf(draws[:, :3], 0, 2).sum(1) + stats.halfnorm.logpdf(draws[:, 3]) + np.log(draws[:, 3])
+    np.testing.assert_allclose(found, known[np.array([[1, 4], [6, 9]])], rtol=1e-5)
+
+
 def path(*powers: float, monkeypatch: Any, wide: float = 1.0, **about: Any) -> evidence.Evidence:
     """Of runs with these powers in this order; their log-likelihoods are about 3 + power, of such an sd at 0."""
     predictors = []
