@@ -192,6 +192,57 @@ def test_remoteness_is_of_the_worst_target_above_or_below(monkeypatch):
         assert diagnostics.against_data(predictor, {}, 4) == {}
 
 
+def test_convergence_is_judged_by_means_spreads_densities_and_own_parameters(monkeypatch):
+    """Means are in the units of the data; a spread that is not finite is left out, with all of its row."""
+    means = np.arange(24.0).reshape(2, 3, 2, 2)
+    scales = means.copy()
+    scales[1, 2, 0, 1] = np.inf
+    each = np.arange(12.0).reshape(2, 3, 2).astype(np.float32)
+    own = {"likelihood_scale": np.ones((2, 3)), "bias": np.zeros((2, 3, 1)), "prior_scale": np.zeros((2, 3))}
+    asked: list[Any] = []
+
+    def judged(classifies: bool = False, **about: Any) -> dict[str, np.ndarray]:
+        told = {"exactness": "exact", "rows": True, "training": True} | about
+        monkeypatch.setattr(Predictor, "classifies", classifies)
+        monkeypatch.setattr(Predictor, "blocks", list(own))
+        monkeypatch.setattr(Predictor, "scaler", Scaler(*(np.array(v, np.float32) for v in ([0], [1], [9, 7], [2, 5]))))
+        monkeypatch.setattr(diagnostics.effort, "density_rows", lambda predictor, probes: 10 * probes)
+        predictor: Any = Predictor.__new__(Predictor)
+        predictor.functions, predictor.log_scales = lambda x: means, lambda x: scales
+        predictor.log_likelihoods = lambda *of: asked.append(of) or each
+        predictor.some_parameters = lambda: (np.arange(2), means[..., 0])
+        predictor.record = types.SimpleNamespace(
+            has_rows=told["rows"],
+            has_training_rows=told["training"],
+            attributes={"exactness": told["exactness"]},
+            shape=(2, 3),
+            probes=lambda count: ("test row", np.zeros((count, 1))),
+            training_rows=lambda most: (np.full((most, 1), 3.0), np.full((most, 1), 4.0)),
+            array=lambda group, name: own[name],
+        )
+        return diagnostics.quantities(predictor, 4)
+
+    found = judged()
+    wanted = {
+        "predictive means": means * [2, 5],
+        "predictive log sds": scales[:, :, 1:],
+        "the training rows' log density": each.astype(float).sum(2),
+        "likelihood_scale": own["likelihood_scale"],
+    }
+    assert list(found) == list(wanted)
+    for name, values in wanted.items():
+        np.testing.assert_allclose(found[name], values, err_msg=name)
+    ((x, y, kept),) = asked
+    assert (len(x), x[0, 0], y[0, 0], kept.tolist()) == (40, 3, 4, [0, 1, 2])
+    classes = judged(classifies=True, exactness="biased")
+    assert list(classes) == ["class probabilities", "the training rows' log density", "likelihood_scale"]
+    np.testing.assert_array_equal(classes["class probabilities"], means)
+    assert list(judged(training=False)) == ["predictive means", "predictive log sds", "likelihood_scale"]
+    assert list(judged(exactness="approximate")) == ["predictive means"]
+    assert list(judged(exactness="noise-corrected")) == list(wanted)
+    np.testing.assert_array_equal(judged(rows=False)["the parameters"], means[..., 0])
+
+
 def test_surprise_is_a_rows_loss_over_that_of_guessing(monkeypatch):
     """Of three classes: log densities of all four rows, -8 on average over the draws; given, or taken anew."""
     monkeypatch.setattr(Predictor, "classifies", True)
