@@ -243,6 +243,41 @@ def test_convergence_is_judged_by_means_spreads_densities_and_own_parameters(mon
     np.testing.assert_array_equal(judged(rows=False)["the parameters"], means[..., 0])
 
 
+def test_a_diagnosis_looks_at_some_draws_and_at_the_steps_of_all(monkeypatch):
+    """Ten draws of every second step, of which five are judged: no energies of successive steps."""
+    energy = np.random.default_rng(0).normal(size=(2, 10))
+    diverging = np.zeros((2, 10))
+    diverging[0, 1] = 1.0
+    about = {"exactness": "exact", "complete": 1, "draws_requested": 12, "regime_ok": 1, "regime": "fine"}
+    inspected = {"inspected": '{"unseen": [0.5]}'}
+
+    def predictor(count: int, **more: Any) -> Any:
+        found: Any = Predictor.__new__(Predictor)
+        stats = {"energy": energy, "diverging": diverging, "sigma2": energy**2}
+        known = {"shape": (2, count), "attributes": about | inspected, "statistics": stats, "averaged": ["sigma2"]}
+        found.record = types.SimpleNamespace(**known | {"thin": 2, "weights": None} | more)
+        return found
+
+    whole, looked = predictor(10), predictor(5, weights=np.array([0.5, 0.5] + [0.0] * 8))
+    rows = [{"rhat": 1.1}, {"rhat": 1.3}, {"rhat": 1.2}]
+    looked.weights = types.SimpleNamespace(rows=lambda: rows, still_chains=lambda: 1)
+    values = np.random.default_rng(1).normal(size=(2, 5, 3))
+    monkeypatch.setattr(diagnostics.effort, "for_diagnosis", lambda predictor, probes: looked)
+    monkeypatch.setattr(diagnostics, "quantities", lambda predictor, probes: {"f": values})
+    against = lambda predictor, judged, probes: {"remoteness": float(predictor is looked)}  # noqa: E731
+    monkeypatch.setattr(diagnostics, "against_data", against)
+    found = diagnostics.of_run(whole)
+    assert (found["draws"], found["draws_judged"], found["draws_requested"], found["chains"]) == (10, 5, 12, 2)
+    assert (found["rhat"], found["weights_ess"]) == (convergence(values)["rhat"], 2)
+    assert (found["weights_rhat"], found["still_chains"], found["remoteness"]) == (1.3, 1, 1)
+    assert found["diverging"] == 1 / 20
+    assert found["sigma2"] == pytest.approx(np.mean(energy**2))
+    assert "ebfmi" not in found
+    assert (found["unseen"], found["regime_ok"], found["regime"]) == (0.5, 1, "fine")
+    whole.record.thin = 1
+    assert diagnostics.of_run(whole)["ebfmi"] > 1
+
+
 def test_surprise_is_a_rows_loss_over_that_of_guessing(monkeypatch):
     """Of three classes: log densities of all four rows, -8 on average over the draws; given, or taken anew."""
     monkeypatch.setattr(Predictor, "classifies", True)
