@@ -56,6 +56,16 @@ def test_the_largest_distance_from_the_uniform_distribution_is_kolmogorovs(a, b)
     assert calibration._largest(np.array([0.5])) == (0.5, 0.5)  # as far above as below
 
 
+def test_of_several_curves_the_interval_holds_them_all_and_the_surest_is_named():
+    """The largest gap is of one that may be chance, and another is surely off."""
+    curves = [calibration.Calibration(0.10, 0.0, 0.3, "chance"), calibration.Calibration(0.09, 0.05, 0.13, "sure")]
+    for some in (curves, curves[::-1]):
+        assert calibration._worst(some) == calibration.Calibration(0.10, 0.05, 0.3, "sure")
+    # Where none is surely off, the largest gap.
+    none = [calibration.Calibration(0.05, 0.0, 0.2, "less"), curves[0]]
+    assert calibration._worst(none).direction == "chance"
+
+
 def test_claims_of_what_hardly_happens_and_words_for_sums_that_turn():
     """What is claimed as seldom as it happens has the spread of the claims; sums that turn are told by both halves."""
     none = calibration._Cumulative.of(np.full(100, 0.02), np.zeros(100, bool))
