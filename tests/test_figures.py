@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+import tiny
+import xarray as xr
 
 import bnnzoo
 from bnnzoo import cli, zoo
-from bnnzoo.data import load
+from bnnzoo.data import Scaler, Signature, load
 from bnnzoo.errors import UsageError
-from bnnzoo.recipe import read_layer, resolve
+from bnnzoo.evaluation import evaluate as evaluation
+from bnnzoo.evaluation.convergence import convergence
+from bnnzoo.evaluation.ood import OodScores
+from bnnzoo.evaluation.predictive import Moments
+from bnnzoo.evaluation.predictor import Predictor
+from bnnzoo.evaluation.record import Record
+from bnnzoo.recipe import as_dict, read_layer, resolve
+from bnnzoo.report import figures, pictures
+from bnnzoo.report.bands import around, bands
+from bnnzoo.report.density import density
 from bnnzoo.report.expression import evaluate
+from bnnzoo.report.probes import probed
+from bnnzoo.report.truth import curves
 
 SHORT = {"warmup": 0, "draws": 60, "chains": 2, "sampler.step_size": 0.05}
 
@@ -155,3 +170,81 @@ def test_an_expression_is_arithmetic_and_nothing_else():
         with pytest.raises(UsageError, match="neither a file nor an expression"):
             evaluate(bad, x)
     assert np.isinf(evaluate("9**9**9**9", x)).all()
+
+
+# ---- the arrays behind a picture -----------------------------------------------------------------
+
+SKEWED = np.array([[0.0, 1.0, 5.0], [10.0, 2.0, 5.0], [1.0, 30.0, 5.0]])
+"""Three rows of three features, whose medians are not their means; the last never varies."""
+
+
+def said(monkeypatch: pytest.MonkeyPatch, **parts: Any) -> Any:
+    """A predictor that says what a test asks."""
+    for name, value in parts.items():
+        monkeypatch.setattr(Predictor, name, value)
+    found: Any = Predictor.__new__(Predictor)
+    rows = SKEWED, np.stack([SKEWED[:, 0], 100 + SKEWED[:, 1]], 1)
+    found.record = SimpleNamespace(
+        training_rows=lambda: rows,
+        require_training_rows=lambda what: None,
+        array=lambda group, name: rows[0],
+        weights=None,
+        names_a_model=True,
+    )
+    return found
+
+
+def of_two_targets(monkeypatch: pytest.MonkeyPatch, features: int = 3) -> Any:
+    """a is twice the first feature, b 100 less three times the second; sds are 1, 2 and 3 of a, 10 more of b."""
+
+    def means(x: np.ndarray) -> np.ndarray:
+        return np.stack([2 * x[:, 0], 100 - 3 * x[:, min(1, features - 1)]], 1).astype(float)
+
+    def table(self: Predictor, x: np.ndarray) -> pd.DataFrame:
+        columns = {f"{target}_mean": means(x)[:, i] for i, target in enumerate("ab")}
+        for i, target in enumerate("ab"):
+            columns |= {f"{target}_{name}sd": np.full(len(x), 10 * i + sd) for sd, name in SDS}
+        return pd.DataFrame(columns)
+
+    def quantiles(self: Predictor, x: np.ndarray, levels: Any) -> np.ndarray:
+        return means(x) + 100 * np.array(levels)[:, None, None]
+
+    names = tuple(f"x{i}" for i in range(features))
+    return said(
+        monkeypatch,
+        signature=Signature(names, (features,), "float32", ("a", "b"), "regression"),
+        table=table,
+        quantiles=quantiles,
+        moments=lambda self, x: Moments(means(x), np.ones((len(x), 2)), np.ones((len(x), 2)), np.zeros(len(x))),
+    )
+
+
+SDS = ((1.0, ""), (2.0, "aleatoric_"), (3.0, "epistemic_"))
+
+
+def test_even_points_are_about_the_middle_of_a_range():
+    np.testing.assert_allclose(around(np.array([10.0, 0.0, 1.0]), 1.6, 5), [-3, 1, 5, 9, 13])
+    np.testing.assert_allclose(around(np.full(3, 7.0), 1.0, 3), [6.5, 7, 7.5])
+
+
+def test_a_band_is_of_the_target_that_was_asked_for(monkeypatch):
+    """Its data, its quantiles and its sds; over all runs' data and 60 % of their half range beyond."""
+    predictor = of_two_targets(monkeypatch, features=1)
+    for target, mean, sd, y in (("a", 2.0, 0, [0, 10, 1]), ("b", -3.0, 10, [101, 102, 130])):
+        picture = bands({"run": predictor}, target=target, truth="x")
+        table = picture.table
+        np.testing.assert_allclose(table["x0"], np.linspace(-3, 13, 161))
+        np.testing.assert_allclose(table["mean"], (100 if sd else 0) + mean * table["x0"], rtol=1e-5, atol=1e-5)
+        for name in ("q05", "q25", "q75", "q95"):
+            np.testing.assert_allclose(table[name] - table["mean"], int(name[1:]), rtol=1e-4)
+        for number, name in SDS:
+            np.testing.assert_array_equal(table[f"{name}sd"], sd + number)
+        above = picture.figure.axes[0]
+        (data,) = (line for line in above.get_lines() if line.get_label() == "training data")
+        np.testing.assert_array_equal(np.array(data.get_data()), [SKEWED[:, 0], y])
+        assert (above.get_ylabel(), picture.figure.axes[1].get_ylabel()) == (target, f"sd of {target}")
+    other = of_two_targets(monkeypatch, features=1)
+    other.record.training_rows = lambda: (SKEWED[:, :1] - 10, SKEWED[:, :2])
+    wider = bands({"one": predictor, "two": other}).table
+    for name in ("one", "two"):
+        np.testing.assert_allclose(wider[wider["run"] == name]["x0"], np.linspace(-16, 16, 161), atol=1e-9)
