@@ -248,3 +248,65 @@ def test_a_band_is_of_the_target_that_was_asked_for(monkeypatch):
     wider = bands({"one": predictor, "two": other}).table
     for name in ("one", "two"):
         np.testing.assert_allclose(wider[wider["run"] == name]["x0"], np.linspace(-16, 16, 161), atol=1e-9)
+
+
+def test_slices_hold_the_other_inputs_at_their_medians(monkeypatch):
+    """Medians are 1, 2 and 5; a goes by the first alone, b by the second."""
+    predictor = of_two_targets(monkeypatch)
+    for target, feature in (("a", 0), ("b", 1)):
+        picture = pictures.slices(predictor, target=target)
+        table = picture.table.set_index("feature")
+        at = {i: np.linspace(SKEWED[:, i].min(), SKEWED[:, i].max(), 41) for i in (0, 1)}
+        for i in (0, 1):
+            np.testing.assert_allclose(table.loc[f"x{i}", "at"], at[i])
+        held = 2.0 if target == "a" else 94.0
+        np.testing.assert_allclose(table.loc[f"x{1 - feature}", "mean"], held)
+        moved = 2 * at[0] if target == "a" else 100 - 3 * at[1]
+        np.testing.assert_allclose(table.loc[f"x{feature}", "mean"], moved, rtol=1e-5)
+        np.testing.assert_allclose(table.loc["x2", "mean"], held)
+        for name in ("q05", "q25", "q75", "q95"):
+            np.testing.assert_allclose(table[name] - table["mean"], int(name[1:]), rtol=1e-4)
+        assert f"It moves most along x{feature}, by" in picture.alt
+        assert picture.figure.axes[1].get_xlabel() == "x1"
+
+
+def test_slices_of_classes_are_means_over_the_weighted_draws(monkeypatch):
+    """Of two chains of two draws, one of no weight: a tenth of the draw's number and of the feature's share."""
+    values = np.array([[0.0, 1.0], [2.0, 3.0]])
+
+    def functions(self: Predictor, x: np.ndarray) -> np.ndarray:
+        p = (values[..., None] + x[:, 0] / 10) / 10
+        return np.stack([1 - p, p], -1)
+
+    predictor = said(
+        monkeypatch,
+        signature=Signature(("x0", "x1", "x2"), (3,), "float32", ("y",), "classification", ("no", "yes")),
+        functions=functions,
+        moments=lambda self, x: Moments(functions(self, x).mean((0, 1)), x[:, :1], x[:, :1], x[:, 0]),
+    )
+    for weights, mean in ((None, 1.5), (np.array([0.25, 0.25, 0.5, 0.0]), 1.25)):
+        predictor.record.weights = weights
+        for target, turned in (("yes", False), ("no", True)):
+            table = pictures.slices(predictor, target=target).table.set_index("feature").loc["x0"]
+            known = (mean + np.linspace(0, 1, 41)) / 10
+            np.testing.assert_allclose(table["mean"], 1 - known if turned else known, rtol=1e-6)
+            most = (3.0 if weights is None else 2.0) + np.linspace(0, 1, 41)
+            last = 1 - table["q05"] if turned else table["q95"]
+            assert (last <= most / 10 + 1e-6).all()
+            assert (last >= most / 10 - 0.02).all()
+
+
+def test_of_many_features_the_six_that_move_a_prediction_most_are_drawn(monkeypatch):
+    """Upwards or downwards from where it is at the medians."""
+    bends = np.array([0.1, 6.0, -5.0, 0.2, 4.0, 3.0, -2.0, 1.0])
+    rows = np.stack([np.zeros(8), np.ones(8)])
+    predictor = of_two_targets(monkeypatch, features=8)
+    predictor.record.array = lambda group, name: rows
+    monkeypatch.setattr(
+        Predictor,
+        "moments",
+        lambda self, x: Moments(((x - 0.5) ** 2 @ bends)[:, None], x[:, :1], x[:, :1], x[:, 0]),
+    )
+    picture = pictures.slices(predictor)
+    assert picture.table["feature"].unique().tolist() == ["x1", "x2", "x4", "x5", "x6", "x7"]
+    assert "; the 6 of 8 that move it most" in picture.alt
