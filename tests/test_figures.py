@@ -310,3 +310,12 @@ def test_of_many_features_the_six_that_move_a_prediction_most_are_drawn(monkeypa
     picture = pictures.slices(predictor)
     assert picture.table["feature"].unique().tolist() == ["x1", "x2", "x4", "x5", "x6", "x7"]
     assert "; the 6 of 8 that move it most" in picture.alt
+
+
+def test_a_true_curve_of_a_file_is_in_order_and_of_its_target(tmp_path, monkeypatch):
+    predictor = of_two_targets(monkeypatch, features=1)
+    known = pd.DataFrame({"b": [5.0, 4.0, 6.0], "x0": [2.0, 1.0, 3.0], "a": [20.0, 10.0, 30.0]})
+    known.to_csv(tmp_path / "known.csv", index=False)
+    for target, y in ((0, [10, 20, 30]), (1, [4, 5, 6])):
+        (curve,) = curves(predictor, tmp_path / "known.csv", np.zeros(1), target)
+        np.testing.assert_array_equal(np.array(curve), [[1, 2, 3], y])
