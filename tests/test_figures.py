@@ -319,3 +319,28 @@ def test_a_true_curve_of_a_file_is_in_order_and_of_its_target(tmp_path, monkeypa
     for target, y in ((0, [10, 20, 30]), (1, [4, 5, 6])):
         (curve,) = curves(predictor, tmp_path / "known.csv", np.zeros(1), target)
         np.testing.assert_array_equal(np.array(curve), [[1, 2, 3], y])
+
+
+def test_the_loss_of_a_run_begins_after_its_warm_up():
+    """Of 20 steps, every third of those after it; a density rather than an estimate; nothing, where none is kept."""
+
+    def descent(draws: dict[str, Any], warmup: dict[str, Any], **words: Any) -> Any:
+        step = ("chain", "draw")
+        groups = {"posterior": {"theta": (step, np.zeros((2, 4)))}}
+        groups["sample_stats"] = {name: (step, np.array(values)) for name, values in draws.items()}
+        groups["warmup_sample_stats"] = {name: (step, np.array(values)) for name, values in warmup.items()}
+        tree = xr.DataTree.from_dict({f"/{name}": xr.Dataset(variables) for name, variables in groups.items()})
+        tree.attrs.update(words)
+        return figures._descent("run", Predictor(Record(tree, None)))
+
+    named = {"signature": "", "recipe": json.dumps(as_dict(tiny.recipe("nuts", thin=3, warmup=20)))}
+    lp, estimate = -np.arange(8.0).reshape(2, 4), np.ones((2, 4))
+    found = descent({"lp": lp, "lp_estimate": estimate}, {"lp_estimate": estimate}, **named)
+    assert (found.name, found.first, found.thin) == ("run", 23, 3)
+    np.testing.assert_array_equal(found.draws, -lp)
+    np.testing.assert_array_equal(found.warmup, -estimate)
+    bare = descent({"lp": lp}, {})
+    assert (bare.first, bare.thin, bare.warmup) == (1, 1, None)
+    assert descent({"accepted": lp}, {"lp": lp}).draws is None
+    with pytest.raises(UsageError, match="run: has no log density of its steps"):
+        descent({"accepted": lp}, {"accepted": lp})
