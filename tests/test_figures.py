@@ -344,3 +344,32 @@ def test_the_loss_of_a_run_begins_after_its_warm_up():
     assert descent({"accepted": lp}, {"lp": lp}).draws is None
     with pytest.raises(UsageError, match="run: has no log density of its steps"):
         descent({"accepted": lp}, {"accepted": lp})
+
+
+def test_the_predictions_that_are_shown_are_the_worst_a_middling_and_the_best(monkeypatch):
+    """Of two rows of two targets, in their own units: chains are 3, 0, 9 and 1 sds apart."""
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(4, 200, 2, 2)) + np.arange(4)[:, None, None, None] * np.array([[3.0, 0.0], [9.0, 1.0]])
+    predictor = said(
+        monkeypatch,
+        signature=Signature(("x0",), (1,), "float32", ("a", "b"), "regression"),
+        scaler=Scaler(*(np.array(v, np.float32) for v in ([0], [1], [10, 1000], [2, 5]))),
+        functions=lambda self, x: values,
+    )
+    predictor.record.probes = lambda count: ("test row", np.zeros((2, 1)))
+    shown, rhat, ess = probed(predictor)
+    assert (
+        list(shown)
+        == list(rhat)
+        == list(ess)
+        == [
+            "mean of a at test row 1",
+            "mean of b at test row 1",
+            "mean of b at test row 0",
+        ]
+    )
+    for name, (row, target) in zip(shown, ((1, 0), (1, 1), (0, 1)), strict=True):
+        known = values[..., row, target] * (2, 5)[target] + (10, 1000)[target]
+        np.testing.assert_allclose(shown[name], known, rtol=1e-5)
+        told = convergence(shown[name][..., None])
+        assert (rhat[name], ess[name]) == pytest.approx((told["rhat"], told["ess_bulk"]), rel=1e-3)
