@@ -373,3 +373,29 @@ def test_the_predictions_that_are_shown_are_the_worst_a_middling_and_the_best(mo
         np.testing.assert_allclose(shown[name], known, rtol=1e-5)
         told = convergence(shown[name][..., None])
         assert (rhat[name], ess[name]) == pytest.approx((told["rhat"], told["ess_bulk"]), rel=1e-3)
+
+
+def test_the_bands_of_a_density_are_of_its_weighted_draws_and_its_axes_in_their_order(monkeypatch):
+    """Four draws whose densities are 1, 2, 3 and 100 everywhere; the last has no weight."""
+    heights = np.array([[1.0, 2.0], [3.0, 100.0]])
+    signature = Signature(("a",), (1,), "float32", ("a",), "density")
+    predictor = said(
+        monkeypatch,
+        signature=signature,
+        log_likelihoods=lambda self, x, y, kept: np.log(heights)[:, kept, None] + 0 * x[:, 0],
+        log_density=lambda self, rows: -rows[:, 0].astype(float) if rows.shape[1] == 1 else rows @ [0.0, -1.0],
+    )
+    predictor.record.shape = (2, 2)
+    for weights, high in ((None, 85.45), (np.array([0.1, 0.1, 0.8, 0.0]), 3.0)):
+        predictor.record.weights = weights
+        predictor.record.training_rows = lambda: (SKEWED[:, :1], SKEWED[:, :1])
+        table = density(predictor).table
+        np.testing.assert_allclose(table["a"], np.linspace(-2, 12, 301), atol=1e-6)
+        np.testing.assert_allclose(table["density"], np.exp(-table["a"]), rtol=1e-5)
+        np.testing.assert_allclose(table["q95"], high, rtol=1e-4)
+    monkeypatch.setattr(Predictor, "signature", signature._replace(target_names=("a", "b"), shape=(2,)))
+    predictor.record.training_rows = lambda: (SKEWED[:, :2], SKEWED[:, :2])
+    table = density(predictor).table
+    assert (table["a"].min(), table["a"].max()) == (-2, 12)
+    assert (table["b"].min(), table["b"].max()) == pytest.approx((15.5 - 1.4 * 14.5, 15.5 + 1.4 * 14.5))
+    np.testing.assert_allclose(table["density"], np.exp(-table["b"]), rtol=1e-4)
