@@ -399,3 +399,16 @@ def test_the_bands_of_a_density_are_of_its_weighted_draws_and_its_axes_in_their_
     assert (table["a"].min(), table["a"].max()) == (-2, 12)
     assert (table["b"].min(), table["b"].max()) == pytest.approx((15.5 - 1.4 * 14.5, 15.5 + 1.4 * 14.5))
     np.testing.assert_allclose(table["density"], np.exp(-table["b"]), rtol=1e-4)
+
+
+def test_of_many_targets_those_that_are_most_off_are_drawn(monkeypatch):
+    even = (np.arange(50) + 0.5) / 50
+    powers = [1.0, 4.0, 1.1, 0.2, 3.0, 2.0, 0.3, 1.2]
+    pit = np.stack([even**power for power in powers], 1)
+    names = tuple(f"y{power}" for power in powers)
+    predictor = said(monkeypatch, signature=Signature(("x0",), (1,), "float32", names, "regression"))
+    predictor.record.test_rows = lambda: (np.zeros((50, 1)), np.zeros((50, 8)))
+    monkeypatch.setattr(evaluation, "drawn", lambda predictor, x, y: SimpleNamespace(pit=pit))
+    found = pictures._pits(predictor)
+    assert list(found) == ["y4.0", "y0.2", "y3.0", "y2.0", "y0.3", "y1.2"]
+    np.testing.assert_array_equal(found["y0.2"], pit[:, 3])
