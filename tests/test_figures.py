@@ -412,3 +412,18 @@ def test_of_many_targets_those_that_are_most_off_are_drawn(monkeypatch):
     found = pictures._pits(predictor)
     assert list(found) == ["y4.0", "y0.2", "y3.0", "y2.0", "y0.3", "y1.2"]
     np.testing.assert_array_equal(found["y0.2"], pit[:, 3])
+
+
+def test_scores_of_test_rows_are_never_those_of_unfamiliar_ones(monkeypatch):
+    """Neither in the picture of one run, beside its best draw, nor in that of several."""
+    parts = [{"sd": np.full(4, value), "epistemic_sd": np.full(4, value / 10)} for value in (1.0, 5.0)]
+    parts += [{"sd": np.full(4, value)} for value in (2.0, 7.0)]
+    monkeypatch.setattr(figures.ood_scores, "of_run", lambda predictor, spec, inside: OodScores("far.csv", *parts))
+    predictor = said(monkeypatch, signature=SimpleNamespace(task="regression"), test_rows=lambda self: (SKEWED, SKEWED))
+    alone = pictures.ood(predictor).alt
+    assert (
+        "of the target 1 on test rows and 5 on far (posterior), 2 on test rows and 7 on far (single best draw)" in alone
+    )
+    assert "0.1 on test rows and 0.5 on far (posterior)." in alone
+    both = figures.ood({"one": predictor, "two": predictor}).alt
+    assert "1 on test rows and 5 on far (one), 1 on test rows and 5 on far (two)." in both
