@@ -16,7 +16,11 @@ from scipy import stats
 from bnnzoo.errors import UsageError
 from bnnzoo.evaluation import audit, diagnostics, drift
 from bnnzoo.evaluation.predictor import Predictor
+from bnnzoo.models import Linear
+from bnnzoo.posterior import NetworkPosterior
 from bnnzoo.posterior.layout import Block, Layout
+from bnnzoo.posterior.likelihoods import Gaussian
+from bnnzoo.posterior.priors import Normal
 from bnnzoo.samplers import Penalty
 from bnnzoo.samplers.kernel import replace
 from bnnzoo.testing.targets import regression as target_regression
@@ -102,6 +106,66 @@ def test_an_audit_takes_half_of_what_the_run_took(seconds, until, monkeypatch):
     with pytest.raises(InterruptedError):
         audit.of_run(predictor, seconds=seconds)
     assert taken == [until]
+
+
+def test_an_audit_starts_from_the_draws_and_holds_against_them_what_the_run_says(monkeypatch):
+    """Of a linearised network the run says what that predicts; chains and their ends are of the network itself."""
+    told: dict[str, Any] = {}
+    draws = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0], [7.0, 8.0]], np.float32)
+    modes = np.full((4, 2), 50.0, np.float32)
+    target = target_regression().posterior
+    own = types.SimpleNamespace(unconstrained=lambda draw: draw + 100)
+    predictor: Any = Predictor.__new__(Predictor)
+    predictor.record = types.SimpleNamespace(
+        names_a_model=True,
+        keeps_predictions=False,
+        weights=None,
+        attributes={"seconds_sampling": 10.0, "precision": "float32"},
+        probes=lambda count: ("test row", np.zeros((count, 1))),
+        group=lambda name: {"group": name},
+    )
+    predictor.model, predictor.inputs = None, lambda x: x + 1
+    predictor.draws, predictor.thetas = draws, np.concatenate([draws, modes], 1)
+    predictor._problem = types.SimpleNamespace(network_posterior=target)
+
+    def predicted(posterior: Any, thetas: np.ndarray, x: np.ndarray) -> np.ndarray:
+        assert posterior is target
+        np.testing.assert_array_equal(x, np.ones((10, 1)))
+        return thetas.sum(1)[:, None, None].astype(float)
+
+    def functions(posterior: Any, predicting: Any, thetas: np.ndarray, x: Any, centre: np.ndarray) -> Any:
+        assert (posterior, predicting) == (own, target)
+        told["centre"] = centre
+        return thetas
+
+    def kernel_for(posterior: Any, pilots: np.ndarray, *, key: Any) -> str:
+        told["pilots"], told["tune"] = pilots, key
+        return "kernel"
+
+    def moved(kernel: Any, posterior: Any, starts: np.ndarray, *, steps: int, key: Any) -> Any:
+        assert (kernel, steps) == ("kernel", 16)
+        told["move"] = key
+        return -starts, 0.6
+
+    monkeypatch.setattr(audit, "Problem", types.SimpleNamespace(restored=lambda *_: own_problem))
+    own_problem = types.SimpleNamespace(network_posterior=own)
+    monkeypatch.setattr(audit, "_chosen", lambda predictor, most: (np.array([0, 2]), np.array([1, 3])))
+    monkeypatch.setattr(audit.predictive, "functions", predicted)
+    monkeypatch.setattr(audit, "functions", functions)
+    monkeypatch.setattr(audit, "_steps", lambda kernel, posterior, starts, *, until: 16)
+    monkeypatch.setattr(drift, "kernel_for", kernel_for)
+    monkeypatch.setattr(drift, "moved", moved)
+    monkeypatch.setattr(audit, "judged", lambda *given, seed: told.update(given=(*given, seed)) or made())
+    assert audit.of_run(predictor, chains=2, seed=3) == made()
+    said, before, after, steps, acceptance, _, theirs, seed = told["given"]
+    np.testing.assert_array_equal(said[:, 0, 0], [103, 111])
+    np.testing.assert_array_equal(before, draws[[0, 2]] + 100)
+    np.testing.assert_array_equal(after, -before)
+    np.testing.assert_array_equal(told["pilots"], draws[[1, 3]] + 100)
+    assert told["centre"].item() == (3 + 4 + 7 + 8) / 2
+    assert (steps, acceptance, theirs, seed) == (16, 0.6, 10.0, 3)
+    keys = [jax.random.key_data(told[name]).tolist() for name in ("tune", "move")]
+    assert keys[0] != keys[1]
 
 
 def test_starts_are_as_many_as_draws_are_worth_and_pilots_are_others(monkeypatch):
