@@ -233,6 +233,18 @@ def test_what_is_watched_is_what_it_is_called():
         np.testing.assert_allclose(found[name], values, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
+def test_the_noise_is_watched_where_it_is_learned():
+    """By its logarithm, as it is sampled."""
+    x = np.random.default_rng(1).normal(size=(4, 2)).astype(np.float32)
+    line = Linear().build((2,), 1, key=jax.random.key(0))
+    posterior = NetworkPosterior.of(line, Gaussian(), Normal(), x, x[:, :1])
+    thetas = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
+    found = audit.functions(posterior, posterior, thetas, x, np.zeros((4, 1)))
+    np.testing.assert_array_equal(found["the likelihood's own parameters"], thetas[:, 3:])
+    fit = stats.norm.logpdf(x[:, 0], found["predictive means"], np.exp(thetas[:, 3:].astype(float))).sum(1)
+    np.testing.assert_allclose(found["the training rows' log density"][:, 0], fit, rtol=1e-4)
+
+
 def test_flipped_signs_judge_a_dozen_units_and_no_fewer():
     """All of them fall: of 12 no more than the flips can tell, of 11 what a t test says."""
     before = np.zeros((12, 3))
