@@ -124,6 +124,19 @@ def test_standard_errors_are_those_of_new_rows():
         assert said == pytest.approx(spread, rel=0.3), name
 
 
+@pytest.mark.parametrize(("few", "many"), [(3, 30), (30, 3)])
+def test_the_error_of_an_auroc_is_delongs_however_few_of_a_kind_there_are(few, many):
+    """Of each kind the variance of its rows' shares of the other kind that they are told from, over their number."""
+    rng = np.random.default_rng(few)
+    positive = rng.permutation(np.r_[np.ones(few, bool), np.zeros(many, bool)])
+    ranks = rng.integers(0, 9, few + many) + 2.0 * positive
+    over = np.sign(ranks[positive][:, None] - ranks[~positive]) / 2 + 0.5
+    found = metrics.auroc(ranks, positive)
+    assert found.value == pytest.approx(over.mean())
+    known = over.mean(1).var() / few + over.mean(0).var() / many
+    assert found.se == pytest.approx(np.sqrt(known * (few + many) / (few + many - 1)))
+
+
 def test_the_error_of_a_share_is_wilsons():
     """Also where all rows agree: 31 of 31 inside an interval do not say that all are."""
     all_inside = metrics.coverage(np.full((31, 1), 0.5), 0.9)
