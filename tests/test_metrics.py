@@ -287,6 +287,49 @@ def test_the_unit_of_a_spread_is_the_training_targets_sd_as_the_network_sees_the
     assert list(ood.scores(moments, classify=False, single=True)) == ["sd"]
 
 
+@pytest.mark.parametrize("task", ["regression", "classification", "density"])
+def test_unfamiliar_rows_are_scored_by_all_draws_and_by_the_best(task, monkeypatch):
+    """A row's own number is in its moments; of the best draw alone they are twice as large."""
+    inside, outside = np.array([[0.1], [0.3]], np.float32), np.array([[0.2], [0.25], [0.4]], np.float32)
+
+    def moments(self: Predictor, x: np.ndarray, y: np.ndarray | None = None, *, draw: int | None = None) -> Moments:
+        assert draw in (None, 4)
+        assert (y is x) if task == "density" else y is None
+        values = (1.0 if draw is None else 2.0) * x.astype(float)
+        mean = np.hstack([values, 1 - values]) if task == "classification" else values
+        return Moments(mean, 4 * values, 5 * values, -values[:, 0] if task == "density" else np.full(len(x), 77.0))
+
+    for name, value in {"classifies": task == "classification", "is_density": task == "density"}.items():
+        monkeypatch.setattr(Predictor, name, value)
+    monkeypatch.setattr(Predictor, "moments", moments)
+    monkeypatch.setattr(Predictor, "best_draw", lambda self: 4)
+    monkeypatch.setattr(Predictor, "signature", None)
+    monkeypatch.setattr(ood, "_target_sds", lambda predictor: 2.0)
+    monkeypatch.setattr(ood, "load_inputs", lambda spec, like, unseen: outside)
+    found = ood.of_run(Predictor.__new__(Predictor), "far.csv", inside)
+    assert found.name == "far.csv"
+    of_draws = {
+        "regression": {"sd": lambda v: np.sqrt(9 * v) / 2, "epistemic_sd": lambda v: np.sqrt(5 * v) / 2},
+        "classification": {
+            "max_probability": lambda v: np.maximum(v, 1 - v),
+            "entropy": lambda v: stats.entropy(np.stack([v, 1 - v], 1), axis=1),
+            "mutual_information": lambda v: 5 * v,
+        },
+        "density": {"nll": lambda v: v},
+    }[task]
+    for said, x, times in (
+        (found.inside, inside, 1),
+        (found.outside, outside, 1),
+        (found.single_inside, inside, 2),
+        (found.single_outside, outside, 2),
+    ):
+        spread = () if times == 1 else ("epistemic_sd", "mutual_information")
+        known = {name: score(times * x[:, 0].astype(float)) for name, score in of_draws.items() if name not in spread}
+        assert list(said) == list(known)
+        for name, values in known.items():
+            np.testing.assert_allclose(said[name], values, rtol=1e-6, err_msg=name)
+
+
 def test_noise_lies_where_there_are_no_data():
     rng = np.random.default_rng(0)
     images = rng.integers(0, 17, (20, 8, 8)).astype(np.uint8)
