@@ -9,18 +9,22 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 import tiny
+import xarray as xr
 
 import bnnzoo
 from bnnzoo import cli, zoo
 from bnnzoo.evaluation import findings
 from bnnzoo.evaluation.metrics import Estimate
+from bnnzoo.evaluation.record import Record
 from bnnzoo.finding import Finding
 from bnnzoo.recipe import resolve
+from bnnzoo.report import page
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
 GOOD = {
@@ -218,6 +222,34 @@ def test_an_unfinished_run(chunk, tmp_path):
     else:
         assert "no draws yet" in page.words
         assert drawn == set()
+
+
+def made_record(**about: Any) -> Record:
+    """Of a file with two chains of three draws, and two test rows."""
+    draws = {"theta": (("chain", "draw"), np.zeros((2, 3)))}
+    rows = {"x_test": (("test_row",), np.zeros(2)), "y_test": (("test_row",), np.zeros(2))}
+    tree = xr.DataTree.from_dict({"/posterior": xr.Dataset(draws), "/constant_data": xr.Dataset(rows)})
+    usual = {"exactness": "exact", "complete": 1, "draws_done": 3, "draws_requested": 9, "likelihood_power": 1.0}
+    tree.attrs.update({"bnnzoo_version": "1.2", **usual, **about})
+    return Record(tree, None)
+
+
+def test_a_number_stands_beside_its_errors_over_rows_and_over_draws():
+    """In that order; what is not known is left empty, and of what the numbers are is said where it is not all."""
+    estimates = {"nll": Estimate(-1.5, np.array([-1.0, 1.0]), 0.25), "loo_nll": Estimate(2.0)}
+    estimates["rmse"] = Estimate(3.0, None, 0.5)
+    whole = made_record()
+    text = page._metrics(estimates, whole, whole)
+    assert re.findall(r"<th [^>]*>([^<]*)<", text) == ["", "value", "± s.e.", "± MC"]
+    cells = [re.findall(r"<td[^>]*>([^<]*)<", row) for row in text.split("<tr>")[2:]]
+    assert cells == [["nll", "−1.5", "1", "0.25"], ["loo_nll", "2", "", ""], ["rmse", "3", "", "0.5"]]
+    assert "<p>" not in text
+    some = page._metrics(estimates, whole.lighter(2, 1), whole)
+    assert "From 2 of 3 draws a chain and 1 of 2 test rows" in some
+    biased = made_record(exactness="biased", regime_ok=0)
+    said = "<p>loo_: the sampler is biased, and its draws with it; the run did not hold its regime.</p>"
+    assert said in page._metrics(estimates, biased, biased)
+    assert "loo_:" not in page._metrics({"nll": Estimate(1.0)}, biased, biased)
 
 
 # ---- the answers ---------------------------------------------------------------------------------
