@@ -252,6 +252,15 @@ def test_a_number_stands_beside_its_errors_over_rows_and_over_draws():
     assert "loo_:" not in page._metrics({"nll": Estimate(1.0)}, biased, biased)
 
 
+def test_the_subtitle_says_what_is_unusual_of_a_run():
+    assert page._subtitle(made_record()) == "2 chains of 3 draws · exact · bnnzoo 1.2"
+    odd = made_record(complete=0, likelihood_power=0.25, recipe="data: houses.csv\nmodel: linear\nsampler: nuts\n")
+    wanted = (
+        "data houses.csv · 2 chains of 3 draws · unfinished: 9 were asked for · exact · likelihood to the power 0.25"
+    )
+    assert page._subtitle(odd) == f"{wanted} · bnnzoo 1.2"
+
+
 # ---- the answers ---------------------------------------------------------------------------------
 
 
