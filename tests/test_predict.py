@@ -404,6 +404,46 @@ def test_rows_that_are_sampled_block_by_block_meet_their_own_targets(of_two, mon
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.parametrize("has_training_rows", [True, False])
+def test_what_an_evaluation_keeps_is_of_the_test_rows_and_of_the_training_rows_densities(
+    of_two, has_training_rows, monkeypatch
+):
+    """Of as many draws as fit of the larger: three test rows of two targets are six numbers, four training rows 4."""
+    asked: dict[str, Any] = {}
+    x, y, x_test = np.ones((4, 1), np.float32), np.ones((4, 2), np.float32), np.full((3, 1), 7.0, np.float32)
+
+    def sample_each(self: Predictor, x: Any, kept: Any, *, seed: int) -> np.ndarray:
+        asked["test"] = (x, kept, seed)
+        return np.zeros((2, len(kept), 3, 2))
+
+    def log_likelihoods(self: Predictor, *of: Any) -> np.ndarray:
+        asked["training"] = of
+        return np.ones((2, len(of[2]), 4))
+
+    def kept(numbers: int) -> np.ndarray:
+        asked["numbers"] = numbers
+        return np.array([0, 3])
+
+    of_two.record = SimpleNamespace(
+        training_rows=lambda most: (x[:most], y[:most]),
+        has_training_rows=has_training_rows,
+        kept=kept,
+        attributes={"seed": 11},
+    )
+    monkeypatch.setattr(Predictor, "sample_each", sample_each)
+    monkeypatch.setattr(Predictor, "log_likelihoods", log_likelihoods)
+    found = evaluate.groups(of_two, x_test)
+    assert list(found) == ["posterior_predictive", "log_likelihood"][: 1 + has_training_rows]
+    for group, values in found.items():
+        assert values["y"].shape == ((2, 2, 3, 2) if group == "posterior_predictive" else (2, 2, 4))
+        assert values["draw"].tolist() == [0, 3]
+    assert (asked["test"][0] is x_test, asked["test"][1].tolist(), asked["test"][2]) == (True, [0, 3], 11)
+    assert asked["numbers"] == 6
+    if has_training_rows:
+        np.testing.assert_array_equal(asked["training"][0], x)
+        np.testing.assert_array_equal(asked["training"][1], y)
+
+
 def test_what_a_row_costs_is_what_its_layers_multiply_and_no_less_than_two_a_parameter():
     """Of 36 pixels each of two filters of nine weights multiplies and adds."""
     assert _gaussians(np.zeros(4)).row_cost == 2 * 2
