@@ -7,7 +7,7 @@ import functools
 import itertools
 import os
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -24,12 +24,13 @@ from bnnzoo.errors import BnnzooError, UsageError
 from bnnzoo.posterior import AbstractPosterior, backend
 from bnnzoo.posterior.layout import Block, Layout
 from bnnzoo.samplers import AbstractSampler, Mala, Penalty, RandomWalk, Sgld
-from bnnzoo.sampling import carry, judgement
+from bnnzoo.samplers.statistics import ACCEPTANCE_RATE
+from bnnzoo.sampling import carry, judgement, loop
 from bnnzoo.sampling.loop import Carry, Keys, carry_template, chunks
 from bnnzoo.sampling.placement import Placement, host_devices, place
 from bnnzoo.sampling.processes import Processes
 from bnnzoo.sampling.stuck import STUCK_STEPS
-from bnnzoo.sampling.warmup import windows
+from bnnzoo.sampling.warmup import StepSize, windows
 from bnnzoo.sampling.worker import worker
 from bnnzoo.store import checkpoint
 from bnnzoo.store.writer import Store
@@ -268,6 +269,117 @@ def test_windows_end_where_warm_up_ends(num_warmup):
     assert list(ends) == sorted(set(ends))
     assert not ends or (ends[0] > 0 and ends[-1] == num_warmup)
     assert bool(ends) == bool(num_warmup)
+
+
+def test_windows_are_ten_short_ones_and_a_long_last_one():
+    assert windows(1000) == (50, 100, 150, 200, 250, 300, 350, 400, 450, 500, 1000)
+    assert windows(200) == (10, 20, 30, 40, 50, 60, 70, 80, 90, 100, 200)
+    assert [windows(steps) for steps in (199, 40, 39, 1)] == [(99, 199), (20, 40), (39,), (1,)]
+
+
+class _Stepping(NamedTuple):
+    step_size: Any
+
+
+def test_the_step_size_goes_where_the_tightest_limit_lets_it_and_ends_at_the_average_of_its_path():
+    """The moves by hand: of the limit whose mean, which forgets after ten steps, is least; bounded by a factor e."""
+    headrooms = np.random.default_rng(0).normal(size=(25, 2)) * [0.5, 0.3] + [0.1, -0.1]
+    headrooms[0], headrooms[4] = (3.0, 2.0), (-30.0, 1.0)
+    warmup, state = StepSize(gain=0.8), _Stepping(jnp.float32(0.05))
+    tuning = warmup.init(state, 2)
+    mean, path = np.zeros(2), [np.log(0.05)]
+    for step, headroom in enumerate(headrooms, start=1):
+        tuning, state = warmup.update(tuning, state, jnp.asarray(headroom, jnp.float32))
+        mean = mean + (headroom - mean) * max(1 / step, 0.1)
+        path.append(path[-1] + np.clip(0.8 * step**-0.6 * min(mean), -1, 1))
+        np.testing.assert_allclose(np.log(state.step_size), path[-1], atol=1e-4)
+    assert {-1.0, 1.0} <= set(np.diff(path).round(6))
+    average = np.average(path[1:], weights=np.arange(1, 26))
+    assert abs(average - path[-1]) > 0.1
+    np.testing.assert_allclose(np.log(warmup.final(tuning, state).step_size), average, atol=1e-4)
+    # Without limits there is nothing to adapt, nor a step size to be had.
+    still = warmup.init(_Breaks, 0)
+    assert warmup.update(still, _Breaks, jnp.zeros(0)) == (still, _Breaks)
+    assert warmup.final(still, _Breaks) is _Breaks
+
+
+class _Told(NamedTuple):
+    position: Any
+    step_size: Any
+    begun: Any
+    """The number of steps of warm-up and the key that it began with."""
+    settled: Any
+    """Whether the window was the last, and the key, of the last time that it settled."""
+
+
+class _Witness(AbstractSampler[Any]):
+    """Writes down what it is told, and with which keys."""
+
+    exactness = "biased"
+    statistics = (ACCEPTANCE_RATE,)
+    told: Any = eqx.field(static=True, default=())
+
+    def init(self, posterior: Any, theta: Any, *, num_warmup: int, key: Any) -> Any:
+        began = jnp.append(jax.random.key_data(key), jnp.uint32(num_warmup))
+        return _Told(theta, jnp.float32(0.5), began, jnp.zeros(3, jnp.uint32))
+
+    def step(self, posterior: Any, state: Any, *, key: Any) -> Any:
+        return state, {"key": jax.random.key_data(key), "acceptance_rate": jnp.ones(())}
+
+    def settle(self, posterior: Any, state: Any, *, final: bool, key: Any) -> Any:
+        return state._replace(settled=jnp.append(jax.random.key_data(key), jnp.uint32(final)))
+
+    def tune(self, posterior: Any, states: Any, *, final: bool, key: Any, num_steps: int) -> Any:
+        settled = tuple(map(bool, states.settled[:, 2]))
+        told = (num_steps, final, tuple(jax.random.key_data(key).tolist()), settled)
+        return dataclasses.replace(self, told=(*self.told, told)), states
+
+    def headroom(self, stats: Any) -> Any:
+        return stats["acceptance_rate"][None]
+
+
+def _words(key: Any, *numbers: int) -> tuple[int, ...]:
+    """Of the key that comes of folding the numbers in, one after the other."""
+    return tuple(jax.random.key_data(functools.reduce(jax.random.fold_in, numbers, key)).tolist())
+
+
+def test_what_a_sampler_is_told_when_and_with_which_keys(monkeypatch):
+    """Every key of a run, by hand: none serves twice. Two windows, at whose ends tuning begins anew."""
+    behind, keys = list[Any](), Keys.of(0)
+    monkeypatch.setattr(loop, "restarted", lambda _, carry, *, key: behind.append(_words(key)) or carry)
+    how = {"num_warmup": 45, "num_draws": 3, "thin": 2, "keep_warmup": True, "chunk_seconds": ONE_BY_ONE}
+    found = {chunk.next_step: chunk for chunk in _toy_run(Toy(), _Witness(), **how)}
+    assert behind == [_words(keys.restart, 22)]  # never at the end of the last window
+    told = tuple((end, end == 45, _words(keys.tune, end), (end == 45,) * 2) for end in (22, 45))
+    assert [found[step].sampler.told for step in (21, 22, 44, 45, 51)] == [(), told[:1], told[:1], told, told]
+    used = [*behind, *(one[2] for one in told)]
+    for chain in range(2):
+        for end in (22, 45):
+            settled = found[end].carry.states.settled[chain].tolist()
+            assert settled == [*_words(keys.settle, end, chain), end == 45]
+        assert found[51].carry.states.begun[chain].tolist() == [*_words(keys.states, chain), 45]
+        steps = np.concatenate([chunk.stats["key"][chain] for chunk in found.values()])
+        # Of the two steps to a draw the last one's.
+        numbers = [*range(45), 46, 48, 50]
+        np.testing.assert_array_equal(steps, [_words(keys.chain, chain, number) for number in numbers])
+        used += [_words(keys.states, chain), *(_words(keys.settle, end, chain) for end in (22, 45))]
+        used += map(tuple, steps.tolist())
+    assert len(set(used)) == len(used) == 1 + 2 + 2 * (1 + 2 + 48)
+    for end, count in ((22, 21), (45, 22)):
+        assert found[end - 1].carry.tuning.count.tolist() == [count] * 2
+        assert found[end].carry.tuning.count.tolist() == [0, 0]
+        states, tuning = found[end].carry.states, found[end].carry.tuning
+        np.testing.assert_allclose(np.exp(tuning.log_step), states.step_size, rtol=1e-5)
+
+
+def test_the_keys_of_a_seed_are_always_the_same_nine():
+    """Another number is another run, and so is another generator: neither may come of a setting of JAX."""
+    numbers = {"positions": 0, "states": 4, "tune": 1, "settle": 2, "chain": 3, "fixed": 5}
+    numbers |= {"transport": 6, "restart": 7, "noise": 8}
+    with jax.default_prng_impl("rbg"):
+        found = Keys.of(3)._asdict()
+    root = jax.random.key(3, impl="threefry2x32")
+    assert {name: _words(key) for name, key in found.items()} == {n: _words(root, i) for n, i in numbers.items()}
 
 
 # ---- placement -----------------------------------------------------------------------------------
