@@ -35,9 +35,11 @@ from bnnzoo.samplers import (
     rejection,
 )
 from bnnzoo.samplers.laplace import LaplaceState
-from bnnzoo.sampling import backend
+from bnnzoo.sampling import backend, start, transport
+from bnnzoo.sampling.placement import Placement
 
 ONE, KEY = jnp.ones(()), jax.random.key(0)
+VECTORIZED = Placement("vectorized", None)
 
 # ---- training ------------------------------------------------------------------------------------
 
@@ -66,6 +68,81 @@ def test_adam_without_warm_up_takes_one_step_and_none_that_is_no_number():
     np.testing.assert_array_equal(kept, start)
     assert all(not np.any(leaf) for leaf in jax.tree.leaves(same.moments))
     assert float(same.done) == 1
+
+
+class OneEach(NormalPrior):
+    """A parameter a row, that the row alone has something to say of: l_i = -(theta_i - 1)^2 / 2."""
+
+    layout: Layout = eqx.field(static=True, default=Layout((Block("theta", (40,), 0),)))
+
+    def log_likelihood(self, theta: Any, batch: Any) -> Any:
+        return -((theta[batch.astype(jnp.int32)] - 1) ** 2) / 2
+
+    def start(self, *, key: Any) -> Any:
+        return 5 + jnp.linspace(1, 40, 40) * jax.random.normal(key, (40,))
+
+
+def _trained(*, most_steps: int = 500, **how: Any) -> list[start.Trained]:
+    posterior = OneEach(np.arange(40, dtype=np.float32), likelihood_power=np.float32(0.5))
+    thetas = np.zeros((3, 40), np.float32)
+    return list(start.train(posterior, thetas, placement=VECTORIZED, key=KEY, most_steps=most_steps, **how))
+
+
+def test_a_start_is_the_best_of_what_was_trained_on_some_rows_and_judged_on_the_others():
+    """What the rows that are held out speak of does not move: no look but the first is better, and patience ends."""
+    (found,) = _trained(held_out=0.25)
+    moved = found.positions != 0
+    assert moved.sum(1).tolist() == [30] * 3
+    assert not np.array_equal(moved[0], moved[1])  # each chain holds out rows of its own
+    assert found.losses.tolist() == [0.5] * 3  # nats a row, of the likelihood alone
+    assert found.steps.tolist() == [150] * 3  # two looks of fifty steps without an improvement, a fifth of them all
+    early, *_ = _trained(held_out=0.25, steps_a_look=50)
+    np.testing.assert_array_equal(found.positions, early.positions)
+    assert early.steps.tolist() == [50] * 3
+
+
+def test_a_start_on_all_rows_is_judged_by_the_density_that_it_climbs():
+    (found,) = _trained(held_out=0.0)
+    assert found.steps.tolist() == [500] * 3
+    assert np.all(found.positions > 0.2)  # with half of each likelihood the mode is at a third
+    known = 0.5 * np.sum((found.positions - 1) ** 2, 1) / 2 + np.sum(found.positions**2, 1) / 2
+    np.testing.assert_allclose(found.losses, known / 40, rtol=1e-5)
+
+
+def test_how_fast_a_start_is_trained_and_how_many_rows_judge_it():
+    rates = [float(start._learning_rate(jnp.asarray(step), jnp.asarray(100))) for step in (0, 50, 100, 110)]
+    np.testing.assert_allclose(rates, [5e-3, 0.51 * 5e-3, 1e-4, 1e-4], rtol=1e-5)
+    assert [start.num_held_out(rows, 0.1) for rows in (99, 100, 20_480, 20_490, 10**6)] == [0, 10, 2048, 2048, 2048]
+
+
+class Whole(Parabolas):
+    """Of which no part can be had."""
+
+    def minibatch(self, size: int, *, replace: bool = True, key: Any) -> Any:
+        raise UsageError("no mini-batches")
+
+
+@pytest.mark.parametrize("kind", [Parabolas, Whole])
+def test_the_way_from_the_prior_goes_down_the_density_of_the_posterior(kind):
+    """Of rows that are all alike any batch says what all say, to the likelihood's power, with a share of the prior."""
+    posterior = kind((np.full(300, 2.0, np.float32), np.full(300, 0.5, np.float32)), likelihood_power=np.float32(0.25))
+    for theta in (jnp.asarray([1.5]), jnp.asarray([-3.0])):
+        found = transport._loss(posterior, theta, key=KEY)
+        assert float(found) == pytest.approx(-float(posterior.log_density(theta)) / 300, rel=1e-5)
+    assert transport.evaluations(posterior, 3) == 30 * (128 if kind is Parabolas else 300) + 600
+
+
+def test_the_way_from_the_prior_is_in_steps_of_its_spread_that_fall_by_a_thousand():
+    posterior = OneEach(np.arange(40, dtype=np.float32), likelihood_power=np.float32(0.5))
+    spread = transport._spread(posterior, KEY)
+    np.testing.assert_allclose(spread, np.linspace(1, 40, 40), rtol=0.45)  # of 64 draws
+    wide = jnp.asarray([1.0, 7.0] * 20)
+    far, keys = jnp.full((2, 40), 3.0), jax.random.split(KEY, 2)
+    state = jax.vmap(lambda theta: transport._Moving(theta, transport._ADAM.init(theta)))(far)
+    for first, rate in ((0, 0.1), (9, 0.1 * 1e-3**0.9)):
+        moved = transport._advance(posterior, wide, VECTORIZED, state, keys, *map(np.int32, (first, first + 1, 10)))
+        # Adam's first step is one of its rate, whatever the slope.
+        np.testing.assert_allclose(far - moved.theta, rate * jnp.broadcast_to(wide, (2, 40)), rtol=1e-2)
 
 
 def test_the_average_of_a_constant_rate_is_of_the_larger_half():
