@@ -9,17 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
 
 import bnnzoo
 from bnnzoo import zoo
-from bnnzoo.data import Scaler, from_arrays
+from bnnzoo.data import Scaler, from_arrays, load
 from bnnzoo.errors import BnnzooError, UsageError
 from bnnzoo.federated import Coordinator, Party, chains, read_log, show_log, strata
 from bnnzoo.federated.lines import LocalLine
 from bnnzoo.federated.messages import Request, Terms
-from bnnzoo.federated.scaling import moments, scaler_of
+from bnnzoo.federated.scaling import moment_shapes, moments, scaler_of
 from bnnzoo.federated.strata import Stratum
 from bnnzoo.posterior.backend import arithmetic
 from bnnzoo.sampling.keys import Keys
@@ -332,6 +333,32 @@ def test_the_scaler_is_that_of_the_rows_together():
     right = Scaler.fit(whole, True)
     for field in dataclasses.fields(right):
         assert np.allclose(getattr(found, field.name), getattr(right, field.name), rtol=1e-6), field.name
+
+
+@pytest.mark.parametrize("standardise", [True, False])
+@pytest.mark.filterwarnings("ignore:.*the same in every row")
+@pytest.mark.parametrize("task", ["classification", "regression", "density"])
+def test_the_scaler_is_that_of_the_rows_together_whatever_they_are(task, standardise):
+    """Pictures of whole numbers with labels; a column that says nothing; rows that are inputs and targets at once."""
+    rng, counts = np.random.default_rng(0), (5, 9)
+    columns = [np.column_stack([np.full(rows, 3.7), 9 * rng.normal(size=rows)]) for rows in counts]
+    if task == "classification":
+        pictures = [rng.integers(9, 200, size=(rows, 4, 3), dtype=np.uint8) for rows in counts]
+        parts: list[Any] = [(x, np.arange(len(x)) % 2) for x in pictures]
+        whole: Any = tuple(map(np.concatenate, zip(*parts, strict=True)))
+    elif task == "regression":
+        parts = [(x, rng.normal(size=len(x))) for x in columns]
+        whole = tuple(map(np.concatenate, zip(*parts, strict=True)))
+    else:
+        parts = [pd.DataFrame(x, columns=["a", "b"]) for x in columns]
+        whole = pd.concat(parts)
+    sets, together = [load(part, task=task) for part in parts], load(whole, task=task)
+    offers = [{"rows": one.num_data, **moments(one)} for one in sets]
+    assert {name: np.shape(values) for name, values in moments(sets[0]).items()} == moment_shapes(together.signature)
+    found = scaler_of(offers, together.signature, standardise=standardise, scales_targets=task != "classification")
+    for field in dataclasses.fields(found):
+        known = getattr(Scaler.fit(together, standardise), field.name)
+        np.testing.assert_allclose(getattr(found, field.name), known, rtol=1e-5, err_msg=field.name)
 
 
 @pytest.mark.filterwarnings("ignore::bnnzoo.BnnzooWarning")

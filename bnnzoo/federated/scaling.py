@@ -13,9 +13,9 @@ _POWERS = {"sum": 1, "square": 2}
 
 
 def moments(rows: Dataset) -> dict[str, Any]:
-    """Sums and sums of squares: of each input column, of all pixels together; and of the targets of a regression."""
+    """Sums and sums of squares: of each input column, of all pixels together; and of targets that are no labels."""
     inputs = rows.x if rows.x.ndim == 2 else rows.x.reshape(-1)
-    columns = {"x": inputs} | ({"y": rows.y} if rows.task == "regression" else {})
+    columns = {"x": inputs} | ({"y": rows.y} if rows.task != "classification" else {})
     return {
         f"{name}_{what}": np.sum(values.astype(np.float64) ** power, 0).tolist()
         for name, values in columns.items()
@@ -26,7 +26,7 @@ def moments(rows: Dataset) -> dict[str, Any]:
 def moment_shapes(like: Signature) -> dict[str, tuple[int, ...]]:
     """Of the moments of such rows, by their names."""
     columns = {"x": () if len(like.shape) > 1 else like.shape}
-    if like.task == "regression":
+    if like.task != "classification":
         columns["y"] = (len(like.target_names),)
     return {f"{name}_{what}": shape for name, shape in columns.items() for what in _POWERS}
 
@@ -46,7 +46,7 @@ def scaler_of(
     y = np.zeros(len(like.target_names)), np.ones(len(like.target_names))
     if standardise:
         x = _moments(offers, "x", rows * (int(np.prod(like.shape)) if images else 1))
-        if like.task == "regression" and scales_targets:
+        if like.task != "classification" and scales_targets:
             y = _moments(offers, "y", rows)
     return Scaler(*(np.asarray(values, np.float32) for values in (*x, *y)))
 
@@ -64,4 +64,4 @@ def _moments(offers: Sequence[Mapping[str, Any]], name: str, count: int) -> tupl
     first, second = (np.sum([offer[f"{name}_{what}"] for offer in offers], 0) / count for what in _POWERS)
     variance = second - first**2
     is_constant = variance <= 1e-12 * second
-    return first, np.sqrt(np.where(is_constant, 1.0, variance))
+    return np.asarray(first), np.asarray(np.sqrt(np.where(is_constant, 1.0, variance)))
