@@ -8,21 +8,26 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
+from parabolas import parabolas
 from scipy import stats
 
 import bnnzoo
 from bnnzoo import zoo
 from bnnzoo.data import Scaler, from_arrays, load
 from bnnzoo.errors import BnnzooError, UsageError
-from bnnzoo.federated import Coordinator, Party, chains, read_log, show_log, strata
+from bnnzoo.federated import Coordinator, Party, chains, guard, read_log, show_log, strata
 from bnnzoo.federated.lines import LocalLine
 from bnnzoo.federated.messages import Request, Terms
 from bnnzoo.federated.scaling import moment_shapes, moments, scaler_of
 from bnnzoo.federated.strata import Stratum
 from bnnzoo.posterior.backend import arithmetic
+from bnnzoo.samplers import Penalty, _noise
+from bnnzoo.samplers._regime import LEAST_ACCEPTANCE, MOST_SIGMA2, MOST_SKEW_BIAS
 from bnnzoo.sampling.keys import Keys
 
 NOISE, Z = 0.5, 4.89
@@ -116,6 +121,133 @@ def test_all_rows_leave_no_noise():
     assert np.all(found.sigma2 == 0)
     assert np.all(found.skewness == 0)
     assert np.allclose(found.mean, sums[:, :, 0].sum(0))
+
+
+# ---- a step --------------------------------------------------------------------------------------
+
+
+PLAN = [Stratum(60, 20, False, 0.0), Stratum(30, 10, True, 0.4)]
+
+
+def _chains(ask: Any = lambda *_: np.zeros((2, 3, 3)), **fields: Any) -> chains.Chains:
+    """Of N(0, I) by the prior, and the likelihood's square root."""
+    sampler = Penalty(**{"step_size": 0.3, "proposal": "random-walk", **fields})
+    return chains.Chains(
+        parabolas([1.0], [0.0], dim=2, power=0.5), sampler, PLAN, ask, np.array([[0.5, -1.0]] * 3), Keys.of(5)
+    )
+
+
+@pytest.mark.parametrize("correction", [0, 1, 3])
+def test_a_step_is_accepted_with_what_the_sums_are_worth(correction):
+    """By hand: each party's variance has a penalty of its own, and its known noise half of its variance."""
+    rng, asked = np.random.default_rng(4), list[Any]()
+    d = [rng.normal(0.01, 0.1, size=(3, one.used)) for one in PLAN]
+    sums = np.array([strata.power_sums(values, np.zeros(3)) for values in d])
+    made = _chains(lambda *words: asked.append(words) or sums, correction=correction)
+    told, moved = made.step(7), np.asarray(made.positions, float)
+    ((number, key, here, there),) = asked
+    assert (number, key) == (7, tuple(np.asarray(jax.random.key_data(jax.random.fold_in(Keys.of(5).settle, 7)))))
+    scale = 0.5 * np.array([60, 30])
+    variances = scale[:, None] ** 2 * [v.var(1, ddof=1) / len(v[0]) for v in d] * [[1], [1 - 10 / 30]]
+    known, dofs = (0.5 * 30 / 10 * 0.4) ** 2, np.array([19, 9])
+    each = [
+        _noise.noise_penalty(jnp.float32(v), dof, correction)
+        for v, dof in zip(variances.T.ravel(), [19, 9] * 3, strict=True)
+    ]
+    penalty = np.reshape(each, (3, 2)).sum(1) + known / 2 if correction else np.zeros(3)
+    mean = sum(s * v.mean(1) for s, v in zip(scale, d, strict=True))
+    prior = ((here**2).sum(1) - (there**2).sum(1)) / 2
+    rate = np.exp(np.minimum(prior + mean - penalty, 0))
+    assert np.any((rate > 0.05) & (rate < 0.95))
+    known_of = {"acceptance_rate": rate, "penalty": penalty, "delta": -prior - mean, "step_size": [0.3] * 3}
+    known_of |= {"sigma2": variances.sum(0) + known, "regime_dof": (variances > dofs[:, None] / 4).any(0)}
+    known_of |= {"var_dof": variances.sum(0) ** 2 / (variances**2 / dofs[:, None]).sum(0)}
+    thirds = [((v - v.mean(1, keepdims=True)) ** 3).mean(1) / len(v[0]) ** 2 for v in d]
+    third = scale**3 @ (np.array(thirds) * [[1], [(1 - 10 / 30) * (1 - 20 / 30)]])
+    known_of |= {"delta_skew": third / known_of["sigma2"] ** 1.5, "skew_bias": rate * np.abs(third) / 6}
+    for name, values in known_of.items():
+        np.testing.assert_allclose(told[name], values, rtol=1e-3, atol=1e-5, err_msg=name)
+    np.testing.assert_allclose(moved, np.where(told["accepted"][:, None], there, here))
+    if correction:
+        free = _chains(lambda *_: sums, correction=correction).step(7, penalised=False)
+        np.testing.assert_allclose(free["acceptance_rate"], np.exp(np.minimum(prior + mean, 0)), rtol=1e-4)
+        assert not free["penalty"].any()
+
+
+def test_a_step_is_proposed_in_the_shape_that_warm_up_found():
+    asked = list[Any]()
+    for factor in (np.eye(2), np.array([[2.0, 0.0], [1.5, 0.5]])):
+        made = _chains(lambda *words: asked.append(words) or np.zeros((2, 3, 3)))
+        made.factor = jnp.asarray(factor, jnp.float32)
+        made.step(3)
+    plain, shaped = (there - here for _, _, here, there in asked)
+    assert len(np.unique(plain)) == 6  # each chain has noise of its own
+    np.testing.assert_allclose(shaped, plain @ factor.T, rtol=1e-5)
+
+
+def test_what_limits_the_step_size_over_parties():
+    """Of the last window the acceptance that the parties' own noise leaves, and the noise of batches without theirs."""
+    made = _chains(target_acceptance=0.6, target_sigma2=2.0)
+    known = (0.5 * 30 / 10 * 0.4) ** 2
+    assert made.known == pytest.approx(known)
+    told = {"acceptance_rate": np.array([0.2, 0.4, 0.9]), "sigma2": np.array([1.0, 100.0, np.nan])}
+    np.testing.assert_allclose(made._headroom(told, False), [0.5 / 0.6 - 1], rtol=1e-6)
+    left = 2 * stats.norm.sf((known / 4) ** 0.5)  # of what noise costs: erfc(sigma / sqrt 8)
+    noise = 1 - ((1.0 - known) / 2 + 10 + 10) / 3
+    np.testing.assert_allclose(made._headroom(told, True), [0.5 / (0.6 * left) - 1, noise], rtol=1e-6)
+
+
+def test_the_shape_of_proposals_is_that_of_where_chains_were_and_its_diagonal_where_that_was_little():
+    made, seen = _chains(), np.random.default_rng(0).normal(size=(4, 3, 2)) @ [[1.0, 0.8], [0.0, 0.3]]
+    made._reshape(seen)
+    covariance = np.cov(seen.reshape(12, 2).T)
+    mixed = (12 / 20 * covariance + np.diag(np.diag(covariance))) / (12 / 20 + 1)
+    np.testing.assert_allclose(made.factor @ made.factor.T, mixed, rtol=1e-4)
+    assert float(made.step_size) == pytest.approx(2.38 / 2**0.5)
+
+
+def test_chains_arrive_without_the_penalty_and_end_with_it(monkeypatch):
+    """Two windows: at the end of the first proposals take the shape of its later half; the second tunes the size."""
+    steps, shapes, said = list[Any](), list[Any](), list[int]()
+    made = _chains(target_acceptance=0.5)
+
+    def step(number: int, *, penalised: bool = True) -> chains.Stats:
+        steps.append((number, penalised, float(made.step_size)))
+        made.positions = jnp.full((3, 2), float(number))
+        return {"acceptance_rate": np.full(3, 0.4), "sigma2": np.full(3, 0.1)}
+
+    reshape = made._reshape
+    monkeypatch.setattr(made, "step", step)
+    monkeypatch.setattr(made, "_reshape", lambda seen: shapes.append(seen) or reshape(seen + np.eye(3, 2)))
+    made.warm_up(45, lambda number, rate: said.append(number) or said.append(round(rate, 3)))
+    assert [one[:2] for one in steps] == [(number, number >= 22) for number in range(45)]
+    (seen,) = shapes
+    np.testing.assert_array_equal(seen, np.broadcast_to(np.arange(11, 22.0)[:, None, None], (11, 3, 2)))
+    sizes = [one[2] for one in steps]
+    assert sizes[0] == pytest.approx(0.3)
+    assert sizes[22] == pytest.approx(2.38 / 2**0.5)
+    assert np.all(np.diff(sizes[:22]) < 0)  # too few were accepted
+    # Not so of what the parties' noise leaves; and it ends at the average of its path.
+    assert sizes[22] < float(made.step_size) < sizes[44]
+    assert said == [part for number in range(45) for part in (number + 1, 0.4)]
+
+
+def test_the_guard_of_a_run_over_parties():
+    """Of the worst chain, without what parties added; a number that is none holds nothing."""
+    right = {"sigma2": 2.0, "regime_dof": 0.01, "skew_bias": MOST_SKEW_BIAS, "acceptance_rate": LEAST_ACCEPTANCE}
+    means = {
+        name: np.array([0.5 * value if name != "acceptance_rate" else 0.9, value]) for name, value in right.items()
+    }
+    means["sigma2"] = means["sigma2"] / 2 * MOST_SIGMA2 + 0.7
+    assert guard.findings(means, 0.7) == ()
+    for name, kind in (("sigma2", "sigma2"), ("regime_dof", "regime_dof"), ("skew_bias", "skewness")):
+        for worst in (means[name] * [1, 1.001], np.array([np.nan, 0.0])):
+            (found,) = guard.findings({**means, name: worst}, 0.7)
+            assert found.kind == kind
+    (found,) = guard.findings(means, 0.6999)
+    assert found.value == pytest.approx(MOST_SIGMA2 + 0.0001)
+    (found,) = guard.findings({**means, "acceptance_rate": means["acceptance_rate"] * [1, 0.999]}, 0.7)
+    assert (found.kind, found.limit) == ("acceptance", LEAST_ACCEPTANCE)
 
 
 # ---- the law -------------------------------------------------------------------------------------
@@ -292,6 +424,32 @@ def test_the_same_request_is_answered_by_the_same_bits_and_another_by_other_nois
     assert len(np.unique(sums[:, 0])) > 595
 
 
+@pytest.mark.parametrize("part", ["agreement", "step", "key", "here", "there"])
+def test_a_request_that_differs_in_anything_is_answered_by_another_batch(part):
+    one = Request("a", 3, (1, 2), np.zeros((2, 3), np.float32), np.ones((2, 3), np.float32))
+    other = {"agreement": "b", "step": 4, "key": (1, 3), "here": one.here + 1, "there": one.there + 1}[part]
+    secret = b"s" * 32
+    assert one.digest(secret) == Request.of(one.words()).digest(secret) != one._replace(**{part: other}).digest(secret)
+    assert one.digest(b"t" * 32) != one.digest(secret)
+
+
+def test_what_parties_send_is_of_their_own_rows_in_the_scaling_of_all(tmp_path):
+    """All rows of each, and so the sums of powers of their differences, by hand: from here to there."""
+    made = Coordinator(parties(tmp_path, sizes=ROWS, sampling="disjoint"))
+    recipe = zoo.recipe_of("linear", "penalty", data=None, in_memory=True, **{**OPTIONS, "standardise": True})
+    here, there = np.random.default_rng(1).normal(size=(2, 4, 3)).astype(np.float32)
+    with arithmetic("float32"):
+        _, agreements = made._agree(recipe, None)
+        sums = made._sums(agreements, 0, (1, 2), here, there)
+    x, y = (np.concatenate(parts).astype(float) for parts in zip(*tables(), strict=True))
+    for (own_x, own_y), found in zip(tables(), sums, strict=True):
+        design = np.column_stack([(own_x - x.mean(0)) / x.std(0), np.ones(len(own_x))])
+        target = (own_y - y.mean()) / y.std()
+        at = [stats.norm.logpdf(target, theta @ design.T, NOISE) for theta in (here.astype(float), there.astype(float))]
+        d = at[1] - at[0]
+        np.testing.assert_allclose(found, np.stack([(d**power).sum(1) for power in (1, 2, 3)], 1), rtol=1e-3)
+
+
 def test_a_party_refuses_in_words(tmp_path):
     party = parties(tmp_path)["a"]
     for question in ("sums", "rows"):
@@ -359,6 +517,43 @@ def test_the_scaler_is_that_of_the_rows_together_whatever_they_are(task, standar
     for field in dataclasses.fields(found):
         known = getattr(Scaler.fit(together, standardise), field.name)
         np.testing.assert_allclose(getattr(found, field.name), known, rtol=1e-5, err_msg=field.name)
+
+
+@pytest.mark.filterwarnings("ignore::bnnzoo.BnnzooWarning")
+def test_a_kept_draw_is_of_its_last_step_and_the_file_counts_them_all(tmp_path, monkeypatch):
+    told, step = list[Any](), chains.Chains.step
+
+    def heard(self: chains.Chains, number: int, **how: Any) -> chains.Stats:
+        found = step(self, number, **how)
+        told.append({**found, "number": number, "position": np.asarray(self.positions)})
+        return found
+
+    monkeypatch.setattr(chains.Chains, "step", heard)
+    two = {name: Party(tables()[i], tmp_path / name, batch_size=20 + i) for i, name in enumerate("ab")}
+    run = _short(Coordinator(two), tmp_path / "run.nc", warmup=20, draws=6, thin=2)
+    assert [one["number"] for one in told] == list(range(32))
+    pairs = [told[number : number + 2] for number in range(20, 32, 2)]
+    np.testing.assert_array_equal(_draws(run), np.stack([pair[1]["position"] for pair in pairs], 1))
+    averaged = {
+        "accepted",
+        "acceptance_rate",
+        "sigma2",
+        "penalty",
+        "diverging",
+        "regime_dof",
+        "regime_skew",
+        "skew_bias",
+    }
+    for name, values in run.posterior["sample_stats"].data_vars.items():
+        steps = np.array([[one[name] for one in pair] for pair in pairs], float)
+        kept = (steps.mean(1) if name in averaged else steps[:, 1]).T
+        np.testing.assert_allclose(values, kept, rtol=1e-5, err_msg=str(name))
+    about = run.attributes
+    assert about["target_evaluations"] == 2 * (20 + 21) * (20 + 6 * 2) * 3
+    assert (about["rows"], about["complete"]) == (60 + 240, 1)
+    assert about["draws_done"] == about["draws_requested"] == 6
+    np.testing.assert_allclose(json.loads(about["tuned"])["step_size"], told[-1]["step_size"])
+    assert json.loads(about["federated"])["b"] == {"rows": 240, "used": 21, "disjoint": False, "noise_sd": 0.0}
 
 
 @pytest.mark.filterwarnings("ignore::bnnzoo.BnnzooWarning")
