@@ -120,6 +120,11 @@ def test_who_is_left_behind():
     assert left_behind(np.array([0.0, np.nan, -5, -np.inf]), 3).tolist() == [False, True, False, True]
     assert left_behind(np.array([0.0, -1e6]), 3).tolist() == [False, False]
     assert left_behind(np.array([-1e6]), 3).tolist() == [False]
+    # Of nine chains the third best is what the others are held to.
+    ahead = [0.0, -1, -2, -3, -4, -5, -6, -7]
+    for dim in (0, 1, 50):
+        for below, behind in ((10 + 2 * dim, False), (10.1 + 2 * dim, True)):
+            assert left_behind(np.array([*ahead, -2 - below]), dim).tolist() == [False] * 8 + [behind]
 
 
 class _State(NamedTuple):
@@ -143,6 +148,17 @@ def test_a_chain_left_behind_begins_again_where_another_is_and_is_counted():
     assert not {2, 5} & set(source.tolist())
     np.testing.assert_array_equal(after.states.position, position[source])
     assert restarted(posterior, after, key=jax.random.key(0)) is after
+
+
+def test_chains_left_behind_begin_again_at_many_places():
+    position = jnp.where(jnp.arange(64) < 32, jnp.linspace(-1, 1, 64), 50.0)[:, None]
+    carry = _Carry(_State(position, jnp.arange(64)), jnp.arange(64, dtype=jnp.int32))
+    after = restarted(Spiked(), carry, key=jax.random.key(0))
+    source = np.asarray(after.states.step_size)
+    np.testing.assert_array_equal(source[:32], np.arange(32))
+    assert source[32:].max() < 32
+    assert len(set(source[32:].tolist())) > 12  # of 32 places, drawn 32 times
+    assert after.restarted.tolist() == [*range(32), *range(33, 65)]  # a count stays with its chain
 
 
 # ---- whole runs ------------------------------------------------------------------------------------------------------
@@ -281,3 +297,9 @@ def test_a_run_says_how_many_chains_began_again(tmp_path):
         )
     assert made.attributes["restarted"] == 0
     assert "restarted" not in made.summary()
+    # In the first of eleven windows; what is counted there is not forgotten in the others.
+    start = np.array([[0.0], [1e6], [0.5], [-0.5]])
+    with backend.arithmetic("float32"):
+        made = bnnzoo.sample(Spiked(), RandomWalk(), out=tmp_path / "far.nc", chains=4, warmup=200, draws=5, init=start)
+    assert made.attributes["restarted"] == made.summary()["restarted"] == 1
+    assert np.abs(made.posterior["posterior"]["theta"].values).max() < 10
