@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
+import jax
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,6 +14,7 @@ import tiny
 import bnnzoo
 from bnnzoo import store, zoo
 from bnnzoo.errors import UsageError
+from bnnzoo.finding import Finding
 from bnnzoo.progress import Progress
 from bnnzoo.recipe import duration, read_layer, recipe_from, resolve
 from bnnzoo.samplers import Sgld
@@ -219,6 +222,92 @@ def test_what_follows_from_the_time(monkeypatch, data):
     assert planned("psgld", 1e-7, budget="1m", **steep).sampler.step_size == Sgld().step_size
     gentle = {"likelihood": "gaussian", "likelihood.scale": 3.0}
     assert planned("sgld", 1e-7, budget="1m", **gentle).sampler.step_size == Sgld().step_size
+
+
+def _problem(data, sampler="mala", **options):
+    frame = pd.DataFrame({"a": data[0][:, 0], "b": data[0][:, 1], "y": data[1]})
+    recipe = zoo.recipe_of("linear", sampler, data=None, in_memory=True, **options)
+    return zoo.Problem.of(recipe, zoo.load_asked(recipe, frame))
+
+
+def test_the_lengths_of_a_budget_by_hand(monkeypatch, data):
+    """A step takes half as long again as the gradients of its 72 rows: 1.08 ms; the start is paid for first."""
+
+    def lengths(started, row=1e-5, **options):
+        monkeypatch.setattr(budget, "seconds_a_row", lambda *_: row)
+        problem, thetas = _problem(data, budget="1m", **options), np.zeros((4, 3), np.float32)
+        found = budget.planned(problem, place("vectorized", 4), thetas, started=started).recipe
+        return found.warmup, found.thin, found.draws
+
+    assert lengths(0.0) == (20_000, 36, 2000)  # of 22 222 steps at most so many; 38.4 s for a thousand draws
+    assert lengths(30.0) == (11_111, 17, 2000)
+    assert lengths(42.0) == lengths(59.0) == (6666, 11, 2000)  # never less than 18 s
+    assert lengths(42.0, warmup=1000) == (1000, 16, 2000)
+    assert lengths(42.0, warmup=16_000) == (16_000, 10, 2000)  # draws have 10.8 s in any case
+    assert lengths(42.0, draws=200) == (6666, 51, 200)
+    assert lengths(0.0, row=1e-12) == (20_000, 1000, 2000)  # 20 us a step at least
+    assert lengths(0.0, row=1.0) == (300, 1, 2000)
+
+
+def test_the_steps_of_training_that_a_budget_leaves_time_for(monkeypatch, data):
+    """By the second look, of fifty steps: the first compiles."""
+    clock, asked = [0.0], []
+
+    def training(*looks):
+        def train(*_, most_steps, held_out, steps_a_look, **__):
+            asked.append((most_steps, held_out, steps_a_look))
+            for seconds in looks:
+                clock[0] += seconds
+                yield None if seconds is None else seconds
+
+        monkeypatch.setattr(budget, "train", train)
+        how = {"most": 5000, "share": 0.25, "key": jax.random.key(0)}
+        return budget.training_steps(problem, place("vectorized", 4), **how)
+
+    monkeypatch.setattr(budget, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    problem = _problem(data, budget="40s", start_held_out=0.2)
+    assert training(100.0, 0.5) == 1000  # 10 s, of 10 ms each
+    assert training(100.0, 0.05) == 5000
+    assert training(100.0, 50.0) == 250
+    assert training(100.0) == 5000  # it ended before
+    assert set(asked) == {(5000, 0.2, 50)}
+    training(100.0, 0.5)
+    planned = budget.with_start(problem, place("vectorized", 4), key=jax.random.key(0))
+    assert planned.recipe.start_steps == 1600  # four tenths of the budget
+    for other in (_problem(data, budget="40s", init="prior"), _problem(data, draws=5)):
+        assert budget.with_start(other, place("vectorized", 4), key=jax.random.key(0)) is other
+
+
+def test_the_ladder_ends_before_the_last_draw():
+    assert [budget.ladder(draws) for draws in (100, 101, 800)] == [[], [100], [100, 200, 400]]
+    assert budget.ladder(2000) == [100, 200, 400, 800, 1600]
+
+
+@pytest.mark.parametrize(
+    ("exactness", "ess", "topics", "enough", "converged"),
+    [
+        ("exact", 400.0, (), True, 1),
+        ("exact", 399.9, (), False, 1),
+        ("exact", float("nan"), (), False, 1),
+        ("exact", 9000.0, ("convergence",), False, 0),
+        ("biased", 9000.0, ("validity", "calibration"), True, 1),
+        ("approximate", 9000.0, (), False, "not-applicable"),
+    ],
+)
+def test_a_run_has_enough_by_all_that_the_gate_asks_of_convergence(
+    exactness, ess, topics, enough, converged, monkeypatch, tmp_path
+):
+    found = tuple(Finding(topic, "rhat", "label", 2.0, 1.01, "advice") for topic in topics)
+    diagnosis = {"exactness": exactness, "ess_bulk": ess, "rhat": 1.0, "inspected": {}}
+    monkeypatch.setattr(ending, "_look", lambda *_: (diagnosis, found))
+    monkeypatch.setattr(ending.findings, "bias", lambda *_: "")
+    assert ending.is_enough(tmp_path / "run.nc", 1, None) == enough
+    said = ending.verdict(tmp_path / "run.nc", 1, 1000, None)
+    assert said["converged"] == converged
+    assert ("rhat" in said) == (exactness != "approximate")
+    monkeypatch.setattr(ending, "_look", lambda *_: None)
+    assert not ending.is_enough(tmp_path / "run.nc", 1, None)
+    assert ending.verdict(tmp_path / "run.nc", 1, 1000, None) == {}
 
 
 def test_a_budget_that_was_interrupted_goes_on(data, tmp_path):
