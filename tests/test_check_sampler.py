@@ -21,10 +21,10 @@ from bnnzoo.errors import UsageError
 from bnnzoo.posterior.hyperparameter import number
 from bnnzoo.samplers import AbstractSampler, Mala, Penalty, RandomWalk
 from bnnzoo.testing import TARGETS, Row, SamplerReport, assert_exact, check_sampler
-from bnnzoo.testing.sampler import statistics
+from bnnzoo.testing.sampler import LEVEL, _num_tests, statistics
 from bnnzoo.testing.targets import HIDDEN, NETWORK_AT, NETWORK_CORRELATION, NETWORK_MEAN, NETWORK_SD, NOISE
 
-ONE_DIMENSION = ("gaussian", "skewed")
+ONE_DIMENSION, LARGER = ("gaussian", "skewed"), ("correlated-gaussian", "regression", "network")
 
 # ---- the targets are what they say ---------------------------------------------------------------
 
@@ -292,6 +292,13 @@ def test_too_few_draws_decide_nothing():
     assert all(row.passed for row in report.rows)
     assert not report.passed
     assert "mix too slowly" in report.verdict
+    # The chance of a false alarm is divided among three tests, of each two-sided over 32 chains.
+    assert [row.statistic for row in report.rows] == ["mean", "variance", "distribution"]
+    wanted = [stats.t.isf(LEVEL / 3 / 2, 31)] * 2 + [stats.kstwo.isf(LEVEL / 3, 32) * 32**0.5]
+    assert [row.threshold for row in report.rows] == pytest.approx(wanted)
+    counts = {name: _num_tests(TARGETS[name]()) for name in ("skewed", *LARGER)}
+    assert counts == {"skewed": 3, "correlated-gaussian": 7, "regression": 12, "network": 14}
+    assert LEVEL == 1e-6
 
 
 # ---- what the report says ------------------------------------------------------------------------
