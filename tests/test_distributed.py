@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import dataclasses
 import functools
 import json
 import os
@@ -17,14 +18,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 import tiny
 
 import bnnzoo
 from bnnzoo import store, zoo
-from bnnzoo.errors import InterruptedRunError
-from bnnzoo.sampling import processes
+from bnnzoo.errors import BnnzooError, InterruptedRunError, UsageError
+from bnnzoo.sampling import launch, processes
 from bnnzoo.sampling.processes import ALONE, LostProcessError, Processes
 
 slow = functools.partial(pytest.param, marks=pytest.mark.slow)
@@ -124,6 +126,92 @@ def side_by_side(monkeypatch: pytest.MonkeyPatch, *each: Callable[[Processes], A
     monkeypatch.setattr(processes.multihost_utils, "process_allgather", gathered)
     with concurrent.futures.ThreadPoolExecutor(len(each)) as pool:
         return list(pool.map(run, range(len(each))))
+
+
+def said(act: Callable[[], Any]) -> Any:
+    """What it returns, or which error it ends with."""
+    try:
+        return act()
+    except BnnzooError as error:
+        return f"{type(error).__name__} {error.exit_code}: {error}"
+
+
+def test_a_tree_of_many_kinds_is_exchanged_leaf_by_leaf(monkeypatch):
+    trees = [
+        {
+            "bytes": np.array([[True, False, True]]) ^ bool(rank),
+            "key": jax.random.split(jax.random.key(rank, impl="threefry2x32"), 1),
+            "number": np.array([[rank + 0.5]]),
+            "part": (np.full((1, 2, 3), rank, np.int32), np.full((1, 0), 7.0)),
+        }
+        for rank in (0, 1)
+    ]
+    for found in side_by_side(monkeypatch, *(lambda own, tree=tree: own.everyones(tree) for tree in trees)):
+        for leaf, *each in zip(*map(jax.tree.leaves, (found, *trees)), strict=True):
+            is_key = jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+            words = [np.asarray(jax.random.key_data(one) if is_key else one) for one in (leaf, *each)]
+            assert words[0].dtype == words[1].dtype
+            np.testing.assert_array_equal(words[0], np.concatenate(words[1:]))
+    firsts = side_by_side(monkeypatch, *(lambda own, n=n: own.firsts((n, n / 4, np.full(2, n))) for n in (3, 5)))
+    for count, share, array in firsts:
+        assert (count, share, type(count), type(share)) == (3, 0.75, int, float)
+        assert array.tolist() == [3, 3]
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        ([(5, 0), (9, 0)], [5, 5]),  # the first's word
+        ([(5, 0), (9, 15)], ["InterruptedRunError 143: another process of this run was asked to stop"] * 2),
+        ([(5, 2), (9, 0)], ["InterruptedRunError 130: another process of this run was asked to stop"] * 2),
+        ([(-1, 0), (9, 15)], [0, 0]),  # there is nothing left to stop
+    ],
+)
+def test_how_processes_meet_before_a_chunk(asked, found, monkeypatch):
+    acts = [lambda own, a=a: said(lambda: own.meet(a[0], leaving=a[1])) for a in asked]
+    assert side_by_side(monkeypatch, *acts) == found
+
+
+@pytest.mark.parametrize(
+    ("error", "found"),
+    [
+        (UsageError("wrong"), "UsageError 2: the first process of this run ended"),
+        (BnnzooError("broken"), "BnnzooError 1: the first process of this run ended"),
+        (InterruptedRunError("stopped", 15), "InterruptedRunError 143: the first process of this run ended"),
+    ],
+)
+def test_what_ends_the_first_ends_all_alike(error, found, monkeypatch):
+    def act(own: Processes) -> Any:
+        def body() -> str:
+            with own.as_the_first():
+                if own.is_first:
+                    raise error
+            return "went on"
+
+        return said(body)
+
+    first, other = side_by_side(monkeypatch, act, act)
+    assert str(error) in first
+    assert other.startswith(found)
+
+
+def test_processes_that_would_run_different_things_are_told_so(monkeypatch, tmp_path):
+    same, out = tiny.problem("mala"), tmp_path / "run.nc"
+    store.parts_folder(out).mkdir()
+    recipe = dataclasses.replace(same.recipe, seed=9)
+    rows = dataclasses.replace(same.train, y=same.train.y + 1)
+    differ = "UsageError 2: the processes of this run differ in recipe, data or checkpoint"
+    for other, place, step, words in (
+        (same, out, 3, ""),
+        (dataclasses.replace(same, recipe=recipe), out, 3, differ),
+        (dataclasses.replace(same, train=rows), out, 3, differ),
+        (same, out, 4, differ),
+        (same, tmp_path / "else.nc", 3, "process 1 of 2 does not see it"),
+    ):
+        each = ((same, out, 3), (other, place, step))
+        acts = [lambda own, a=a: said(lambda: launch._same_everywhere(a[0], a[1], own, step=a[2]) or "") for a in each]
+        for one in side_by_side(monkeypatch, *acts):
+            assert words in one if words else one == ""
 
 
 @pytest.mark.parametrize("size", [1, 2000, 5000, 3_000_000])
