@@ -43,7 +43,8 @@ def test_chains_lie_side_by_side(folder, tmp_path):
     about = both.attributes
     assert json.loads(about["seeds"]) == [0, 1, 2]
     assert about["draws_done"] == 15
-    assert about["target_evaluations"] == sum(run.attributes["target_evaluations"] for run in runs)
+    for name in ("target_evaluations", "seconds_compile", "seconds_warmup", "seconds_sampling"):
+        assert about[name] == sum(run.attributes[name] for run in runs) > runs[0].attributes[name]
     assert about["rhat"] == both.diagnose()["rhat"]
     assert about["rhat"] not in [run.attributes["rhat"] for run in runs]
 
@@ -120,6 +121,18 @@ def test_what_was_wrong_with_a_run_is_wrong_with_the_whole(folder, tmp_path):
     assert "mean sigma2 (chains 0, 2, 4, 5, 6, 7) 9" in about["verdict"]
     both.save(tmp_path / "both.nc")
     assert bnnzoo.open(tmp_path / "both.nc").findings() == both.findings()
+
+
+def test_what_is_of_one_run_alone_is_said_of_none(folder, tmp_path):
+    def told(restarted):
+        of_one = {"ended": "budget", "stops": "[100]", "inexact_resume": "jax was 1", "inspected": '{"unseen": [0.1]}'}
+        return lambda file: file.attrs.update({**of_one, "tuned": '{"batch_size": 7}', "restarted": restarted})
+
+    paths = [changed(folder / f"{seed}.nc", tmp_path / f"{seed}.nc", told(seed + 2)) for seed in (0, 1)]
+    about = bnnzoo.concat(paths).attributes
+    assert about["restarted"] == 2 + 3
+    assert about["tuned"] == "{}"
+    assert not {"ended", "stops", "inexact_resume", "inspected"} & set(about)
 
 
 def test_what_cannot_be_joined(folder, tmp_path):
