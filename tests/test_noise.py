@@ -8,6 +8,8 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+import tiny
+from scipy import stats
 
 from bnnzoo import zoo
 from bnnzoo.assembly import Problem
@@ -15,6 +17,7 @@ from bnnzoo.data import from_arrays
 from bnnzoo.errors import InterruptedRunError
 from bnnzoo.recipe import resolve
 from bnnzoo.sampling import budget, noise, origin
+from bnnzoo.sampling.keys import Keys
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.uniform(-2, 2, size=(300, 1)).astype(np.float32)
@@ -93,6 +96,44 @@ def test_compiling_is_not_of_the_budget_and_large_networks_are_not_compared(monk
     found, notes, spent = chosen(problem(0.3 * np.exp(X)))
     assert (found, spent.evaluations) == ("gaussian", 0)
     assert "no time to compare" in notes[0]
+
+
+def test_a_level_by_row_is_taken_where_it_is_surely_better(monkeypatch):
+    """By two standard errors of eight networks, whose tenths of the rows overlap in what they are trained on."""
+    of, asked = problem(0.3), list[Any]()
+    training, held = of.posterior.num_data, 54
+    assert held == int(0.2 * training)
+    spread = np.array([1.0, -1.0] * 4)
+    limit = stats.t.ppf(stats.norm.cdf(2), 7) * spread.std(ddof=1) * (1 / 8 + held / (training - held)) ** 0.5
+
+    def found(gain: float) -> str:
+        def trained(candidate: Problem, thetas: Any, *more: Any) -> Any:
+            asked.append((more[-1], candidate.recipe.start_steps, len(thetas)))
+            by_row = candidate.resolved()["likelihood"]["name"] == "heteroscedastic"
+            return SimpleNamespace(losses=3.0 - (gain + spread) * by_row)
+
+        monkeypatch.setattr(origin, "trained", trained)
+        return chosen(of)[0]
+
+    steps = iter([900, 700] * 2)
+    monkeypatch.setattr(budget, "training_steps", lambda *_, most, **__: min(most, next(steps)))
+    assert [found(1.001 * limit), found(0.999 * limit)] == ["heteroscedastic", "gaussian"]
+    # The same rows are held out of both, and both are trained as long as the slower one can be.
+    assert {(tuple(jax.random.key_data(key).tolist()), *more) for key, *more in asked} == {((0, 0), 700, 8)}
+
+
+def test_runs_that_differ_in_their_seed_alone_choose_by_the_same_networks(monkeypatch, tmp_path):
+    keys = []
+
+    def stopped(*_: Any, key: Any, **__: Any) -> None:
+        keys.append(jax.random.key_data(key).tolist())
+        raise InterruptedRunError("heard", 2)
+
+    monkeypatch.setattr(noise, "chosen", stopped)
+    for seed in (1, 2):
+        with pytest.raises(InterruptedRunError, match="heard"):
+            zoo.run_recipe(tiny.recipe("mala", seed=seed, split_seed=7), out=tmp_path / "run.nc")
+    assert keys == [jax.random.key_data(Keys.of(7).noise).tolist()] * 2
 
 
 def test_a_signal_ends_the_choice():
