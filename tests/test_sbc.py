@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from bnnzoo.models import Linear
 from bnnzoo.posterior.likelihoods import Gaussian
 from bnnzoo.samplers import AbstractSampler, Mala
-from bnnzoo.testing import check_calibration
+from bnnzoo.testing import calibration, check_calibration
 from bnnzoo.testing.calibration import LEVEL, _tested
 
 
@@ -49,6 +49,29 @@ def test_a_right_model_is_calibrated():
     assert report.uniform.shape == (128, 4)
     assert all(quantity.independent for quantity in report.quantities)
     assert str(report).splitlines()[-1] == "calibrated: 4 quantities over 128 replicates"
+
+
+def test_a_rank_is_how_many_draws_are_lower_and_chance_decides_between_equals(monkeypatch):
+    """Of three draws a replicate: the truth between them, below or above all, and equal to all of them."""
+    drawn = np.arange(3.0)[None, :, None] + np.zeros((400, 3, 4))
+    truth = np.array([1.5, -1.0, 9.0, 0.0]) + np.zeros((400, 1, 4))
+    drawn[:, :, 3] = 0
+    monkeypatch.setattr(calibration, "_run", lambda *_: (None, None))
+    monkeypatch.setattr(calibration, "_all_quantities", lambda *_: np.concatenate([truth, drawn], 1))
+    report = check_calibration(Linear(), Mala(), likelihood=Gaussian(0.5), replicates=400, draws=3)
+    ranks = (4 * report.uniform).astype(int)
+    assert [set(ranks[:, i].tolist()) for i in range(4)] == [{2}, {0}, {3}, {0, 1, 2, 3}]
+    assert np.all(np.bincount(ranks[:, 3]) > 60)
+    assert np.ptp(4 * report.uniform[:, 0]) > 0.9  # uniform between its neighbours
+    assert {quantity.limit for quantity in report.quantities} == {1e-5 / 8}
+
+
+def test_how_far_neighbouring_draws_depend_on_each_other():
+    values = np.zeros((2, 4, 2))
+    values[0, :, 0] = [1, -1, 1, -1]
+    values[:, :, 1] = [[3, 5, 5, 3], [0, 0, 1, 1]]
+    # (-1 - 1 - 1) / 4 and of a chain that stands still 1; (-1 + 1 - 1) / 4 and (1 - 1 + 1) / 4.
+    np.testing.assert_allclose(calibration._dependence(values), [(-0.75 + 1) / 2, 0.0])
 
 
 def test_a_sampler_that_returns_the_prior_is_found_by_the_likelihood_alone():
