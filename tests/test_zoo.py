@@ -25,7 +25,7 @@ from bnnzoo.posterior.likelihoods import Gaussian
 from bnnzoo.posterior.priors import Normal
 from bnnzoo.recipe import Recipe, recipe_from
 from bnnzoo.samplers import AbstractSampler, RandomWalk
-from bnnzoo.sampling import backend, ending
+from bnnzoo.sampling import backend, ending, provenance
 
 
 @pytest.fixture(scope="session")
@@ -172,6 +172,19 @@ def test_another_environment_does_not_resume_silently(whole, tmp_path, monkeypat
     found = zoo.resume(out, allow_inexact=True)
     assert "jax was 0.0.1" in found.attributes["inexact_resume"]
     tiny.assert_same_bits(groups(found), groups(whole("random-walk")))
+
+
+def test_what_would_change_the_draws_of_a_run_that_goes_on():
+    about = {"device": "cpu x 4", "placement": "parallel on 4", "precision": "float32"}
+    packages = ("bnnzoo", "jax", "jaxlib", "numpyro", "equinox", "numpy")
+    now = {**about, "versions": json.dumps(dict.fromkeys(packages, "2"))}
+    assert set(backend.versions()) == set(packages)
+    assert provenance.differences(now, now) == []
+    for name, value in about.items():
+        assert provenance.differences({**now, name: "another"}, now) == [f"{name} was another, is {value}"]
+    for name in packages:
+        then = {**now, "versions": json.dumps({**dict.fromkeys(packages, "2"), name: "1"})}
+        assert provenance.differences(then, now) == [f"{name} was 1, is 2"]
 
 
 # ---- the file ------------------------------------------------------------------------------------
