@@ -156,6 +156,18 @@ def test_the_end_of_a_path_to_the_prior_is_no_damage():
     assert "likelihood_power" in attributes.fault(ATTRIBUTES | {"likelihood_power": -0.1})
 
 
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [("model", "mlp"), ("sampler", "nuts"), ("seed", 4), ("precision", "float64"), ("likelihood_power", 0.6)],
+)
+def test_an_attribute_that_is_not_its_recipes_is_named(name, other):
+    recipe = "model: linear\nsampler: mala\nseed: 3\nlikelihood_power: 0.5\n"
+    about = ATTRIBUTES | {"recipe": recipe, "signature": "{}"}
+    assert attributes.contradiction(about) == ""
+    assert attributes.contradiction(about | {name: other}) == f"its attribute {name} is not that of its recipe"
+    assert attributes.contradiction({**about, name: other, "signature": ""}) == ""  # of a posterior made by hand
+
+
 def test_an_unfinished_run_is_readable_at_any_moment(out):
     writer = Store(out)
     writer.claim(force=False)
