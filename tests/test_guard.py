@@ -118,6 +118,15 @@ def test_one_chain_does_not_hide_among_four():
     assert every.label == "mean sigma2"
 
 
+def test_chains_of_fewer_than_four_hundred_steps_are_judged_together():
+    sampler, posterior = Penalty(batch_size=5, num_batches=20), GaussianMean.of(1000)
+    one, half = _means(sigma2=[0.2, 7.0, 0.2, 0.2]), _means(sigma2=[2.2, 2.2, 1.7, 2.2])
+    assert judgement.judged(sampler, posterior, one, num_steps=399) == ()
+    assert [found.value for found in judgement.judged(sampler, posterior, one, num_steps=400)] == [7.0]
+    (found,) = judgement.judged(sampler, posterior, half, num_steps=399)
+    assert (found.label, found.value) == ("mean sigma2", pytest.approx(2.075))
+
+
 def test_a_look_at_one_chain_counts_half_and_that_of_all_whole():
     """A look is noisy: of four chains of a right run one is often above the limit; of a wrong one all are."""
     sampler, posterior, most = Penalty(batch_size=5, num_batches=20), GaussianMean.of(1000), MOST_UNSEEN
