@@ -25,7 +25,7 @@ from bnnzoo.posterior import AbstractPosterior, backend
 from bnnzoo.posterior.layout import Block, Layout
 from bnnzoo.samplers import AbstractSampler, Mala, Penalty, RandomWalk, Sgld
 from bnnzoo.samplers.statistics import ACCEPTANCE_RATE
-from bnnzoo.sampling import carry, judgement, loop
+from bnnzoo.sampling import carry, judgement, loop, origin
 from bnnzoo.sampling.loop import Carry, Keys, carry_template, chunks
 from bnnzoo.sampling.placement import Placement, host_devices, place
 from bnnzoo.sampling.processes import Processes
@@ -763,6 +763,60 @@ def test_a_cache_that_has_grown_too_large_loses_its_oldest_programs(tmp_path, mo
     backend._bound(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["new"]
     backend._bound(tmp_path / "nowhere")
+
+
+def test_how_many_rows_make_a_chunk(monkeypatch):
+    """Half a second at first, eight times the last one at most; twice as long after 500 s, and twenty times at most."""
+    clock = [100.0]
+    monkeypatch.setattr(loop, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    pace = loop._Pace(0.5, 1000)
+
+    def after(seconds: float, left: int = 10**6) -> int:
+        clock[0] += seconds
+        pace.took(pace.last)
+        return pace.next(left)
+
+    assert pace.next(10**6) == 1
+    assert after(0.001) == 8
+    assert after(0.008) == 64
+    assert after(0.64) == 50  # of 10 ms each
+    assert after(0.5, left=7) == 7
+    assert after(7.0) == 1  # never none
+    clock[0] = pace.since = 100.0 + 499.99
+    assert after(0.01) == 8
+    assert after(0.08) == 64
+    assert after(0.64) == 100
+    clock[0] = pace.since = 100.0 + 500_000
+    assert after(1.0) == 800
+    assert after(8.0) == 1000
+    assert after(5.0) == 1000  # no more than the buffer holds
+    pace.most = 10**6
+    assert after(10.0) == 1000
+
+
+class _Edged(Toy):
+    """The fourth of five rows has no density where theta[0] > 1, and the prior no slope where theta[1] is 0."""
+
+    def __init__(self) -> None:
+        self.data, self.kind, self.dim = np.arange(5.0, dtype=np.float32), "edged", 2
+        self.likelihood_power = np.float32(1.0)
+
+    def log_prior(self, theta: Float[Array, " dim"]) -> Float[Array, ""]:
+        return -jnp.sqrt(theta[1])
+
+    def log_likelihood(self, theta: Float[Array, " dim"], batch: Any) -> Float[Array, " batch"]:
+        return jnp.where((batch == 3) & (theta[0] > 1), -jnp.inf, -(theta[0] ** 2))
+
+
+def test_a_start_that_cannot_be_is_named_by_its_chain_and_row_or_parameter():
+    placement, right = Placement("vectorized", None), [0.5, 1.0]
+    origin.check_start(_Edged(), placement, np.array([right, right], np.float32))
+    with pytest.raises(UsageError, match=r"^chain 2: the log density is -inf at the start, at training row 4; check"):
+        origin.check_start(_Edged(), placement, np.array([right, right, [2.0, 1.0]], np.float32))
+    with pytest.raises(UsageError, match=r"^chain 1: the log density is nan at the start, in the prior; check"):
+        origin.check_start(_Edged(), placement, np.array([right, [0.5, -1.0]], np.float32))
+    with pytest.raises(UsageError, match=r"^chain 1: the gradient by theta\[1\] is not finite at the start; use"):
+        origin.check_start(_Edged(), placement, np.array([right, [0.5, 0.0], right], np.float32))
 
 
 def test_a_run_that_ends_in_warm_up_draws_nothing(monkeypatch):
