@@ -77,6 +77,22 @@ def test_a_test_set_of_its_own_wins():
     assert (train.num_data, train.test) == (5, None)
 
 
+@pytest.mark.parametrize("labels", [[2.0, 1.0, 2.0], [1.0, 1.0, 1.0]])
+def test_a_test_set_of_its_own_has_the_classes_of_the_training_set(labels):
+    """Its rows may lack a class, or have but one."""
+    counts = replace(numbered(6, [0.0, 1.0, 2.0, 0.0, 1.0, 5.0]), test=numbered(3, labels))
+    read = counts.as_task("classification")
+    assert read.test.signature == read.signature
+    assert (read.test.y.tolist(), read.test.y.dtype) == ([int(label) for label in labels], np.int32)
+    names = np.array(["lo", "mid", "high"])
+    own = numbered(3, names[[2, 1, 2]])
+    train, test = split(replace(numbered(6, np.tile(names, 2)), test=own), test_fraction=0.1, seed=0)
+    assert train.class_names == test.class_names == ("high", "lo", "mid")
+    assert test.y.tolist() == [0, 2, 0]
+    with pytest.raises(UsageError, match="arrays: test rows: row 2: label 3, but the model knows the 4 classes"):
+        replace(counts, test=numbered(3, [1.0, 3.0, 1.0])).as_task("classification")
+
+
 @pytest.mark.parametrize("test_fraction", [-0.1, 1.0, 1.5, float("nan")])
 def test_bad_fractions(test_fraction):
     with pytest.raises(UsageError, match="test fraction"):

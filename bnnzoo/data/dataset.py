@@ -14,7 +14,7 @@ from pydantic import FailFast, TypeAdapter
 
 from bnnzoo.data.check import check_column_names, finite_float32, refuse_coarse
 from bnnzoo.data.encoding import Encoding
-from bnnzoo.data.targets import MOST_CLASSES, MOST_INFERRED_CLASSES, training_labels
+from bnnzoo.data.targets import MOST_CLASSES, MOST_INFERRED_CLASSES, recoded, training_labels
 from bnnzoo.errors import UsageError
 
 Task = Literal["regression", "classification", "density"]
@@ -192,7 +192,10 @@ class Dataset:
         # What was said of the targets was of the task that they are no longer read for.
         of_target = f"target {self.target_names[0]}: "
         again = replace(again, notes=tuple(note for note in self.notes if not note.startswith(of_target)))
-        return again if self.test is None else replace(again, test=self.test.as_task(task))
+        if self.test is None or task != "classification":
+            return again if self.test is None else replace(again, test=self.test.as_task(task))
+        codes = recoded(self.test.y, (), again.class_names, f"{self.name}: test rows")  # they may lack a class
+        return replace(again, test=replace(self.test, y=codes, task=again.task, class_names=again.class_names))
 
     def _as_rows(self, where: str) -> Dataset:
         """Inputs and targets side by side."""

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from bnnzoo.data.dataset import Dataset
+from bnnzoo.data.targets import recoded
 from bnnzoo.errors import UsageError
 
 
@@ -23,7 +24,7 @@ def split(dataset: Dataset, *, test_fraction: float, seed: int) -> tuple[Dataset
     if test_fraction == 0:
         return _filled(replace(dataset, test=None), None)
     if dataset.test is not None:
-        return _filled(replace(dataset, test=None), dataset.test)
+        return _filled(replace(dataset, test=None), _alike(dataset.test, dataset))
     num_test = math.ceil(test_fraction * dataset.num_data)
     num_train = dataset.num_data - num_test
     if num_train < 1:
@@ -52,6 +53,14 @@ def split(dataset: Dataset, *, test_fraction: float, seed: int) -> tuple[Dataset
         stratify=stratify,
     )
     return _filled(dataset.take(np.concatenate([train_rows, lone])), dataset.take(test_rows))
+
+
+def _alike(test: Dataset, train: Dataset) -> Dataset:
+    """A test set with the codes of the training set's classes: its own rows may lack one."""
+    if test.class_names == train.class_names:
+        return test
+    y = recoded(test.y, test.class_names, train.class_names, f"{train.name}: test rows")
+    return replace(test, y=y, class_names=train.class_names)
 
 
 def _filled(train: Dataset, test: Dataset | None) -> tuple[Dataset, Dataset | None]:

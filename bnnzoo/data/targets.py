@@ -122,6 +122,11 @@ def check_labels(
     return codes_of(*_distinct(y), class_names, where, column)
 
 
+def recoded(y: NDArray[Any], own: Sequence[str], class_names: Sequence[str], where: str) -> Int[np.ndarray, " row"]:
+    """Codes into `class_names` of a data set's targets: codes into its `own` names, or numbers [N, 1] without any."""
+    return check_labels(np.asarray(own)[y] if own else y[:, 0], class_names, where)
+
+
 def _distinct(y: NDArray[Any]) -> tuple[tuple[str, ...], Int[np.ndarray, " row"]]:
     """The labels that occur, as they are written, in order: numbers by value, text by letter; and the rows' codes."""
     is_text = y.dtype.kind in "OU"
