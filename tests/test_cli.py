@@ -9,6 +9,8 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,7 +19,8 @@ import tiny
 import xarray as xr
 
 import bnnzoo
-from bnnzoo import cli, store
+from bnnzoo import cli, store, zoo
+from bnnzoo.evaluation.findings import Limits
 
 LONG = {"warmup": 400, "draws": 300, "thin": 100, "checkpoint_every": 0}
 """A run of a second or two of sampling, in parts."""
@@ -124,6 +127,170 @@ def test_what_is_no_run(command, tmp_path, capsys):
     (tmp_path / "text.nc").write_text("text")
     assert call(command, tmp_path / "text.nc") == 2
     assert "Traceback" not in capsys.readouterr().err
+
+
+# ---- what is told, and to whom --------------------------------------------------------------------
+
+FOUND = {"exactness": "exact"}
+ANSWERS: dict[str, Any] = {
+    "audit": SimpleNamespace(record=dict, passed=True),
+    "estimates": {},
+    "predict": pd.DataFrame({"mean": [1.0]}),
+    "predict_to": None,
+    "report": None,
+    "plot_to": [],
+    "evidence": SimpleNamespace(record=dict),
+    "diagnose": FOUND,
+    "findings": (),
+    "blocks": [],
+    "summary": {},
+}
+
+
+class Asked:
+    """A run that has not converged, and keeps what it is asked."""
+
+    path, loo_caveat = "run.nc", ""
+    predictor = SimpleNamespace(
+        record=SimpleNamespace(doubt="not converged"), signature=SimpleNamespace(target_names=())
+    )
+
+    def __init__(self) -> None:
+        self.asked: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        def answer(*arguments: Any, **named: Any) -> Any:
+            self.asked[name] = arguments, named
+            return ANSWERS[name]
+
+        return answer
+
+
+PICTURES = "--format pdf --format svg --only band --range -1 2 --band function --truth --overlay --ood k.npz --force"
+
+
+@pytest.mark.parametrize(
+    ("words", "name", "arguments", "named"),
+    [
+        ("audit run.nc", "audit", (), {"chains": 128, "seconds": None, "seed": 0}),
+        ("audit run.nc --chains 40 --seconds 5 --seed 7", "audit", (), {"chains": 40, "seconds": 5.0, "seed": 7}),
+        (
+            "evaluate run.nc --data t.csv --ood noise --unseen zero --quiet",
+            "estimates",
+            ("t.csv",),
+            {"ood": "noise", "unseen": "zero", "observer": None, "save": True},
+        ),
+        (
+            "predict run.nc --data t.csv --unseen zero --seed 3",
+            "predict",
+            ("t.csv",),
+            {"draws": None, "seed": 3, "unseen": "zero"},
+        ),
+        (
+            "predict run.nc --draws 5 --seed 3 --force -o p.csv",
+            "predict_to",
+            (None, Path("p.csv")),
+            {"draws": 5, "seed": 3, "force": True, "unseen": None},
+        ),
+        ("report run.nc --force -o r.html", "report", (Path("r.html"),), {"force": True}),
+        (
+            f"plot run.nc -o p {PICTURES}",
+            "plot_to",
+            (Path("p"),),
+            {
+                "others": [],
+                "formats": ["pdf", "svg"],
+                "names": ["band"],
+                "ood": "k.npz",
+                "force": True,
+                "range": (-1.0, 2.0),
+                "band": "function",
+                "truth": "data",
+                "overlay": True,
+            },
+        ),
+        (
+            "diagnose run.nc --rhat 2 --ess 3 --diverging 0.4 --ebfmi 0.5",
+            "findings",
+            (FOUND, Limits(rhat=2.0, ess=3.0, diverging=0.4, ebfmi=0.5)),
+            {},
+        ),
+        ("diagnose run.nc", "findings", (FOUND, Limits()), {}),
+        ("evidence run.nc", "evidence", (), {}),
+    ],
+)
+def test_a_run_is_asked_what_the_command_says(words, name, arguments, named, monkeypatch, capsys):
+    """And whatever is computed of draws that do not agree comes with a warning."""
+    run = Asked()
+    monkeypatch.setattr(zoo, "open", lambda path: run)
+    monkeypatch.setattr(store.reading, "check", lambda path: None)
+    assert call(*words.split()) == 0
+    assert run.asked[name] == (arguments, named)
+    says_so_itself = words.startswith(("audit", "diagnose"))
+    assert (capsys.readouterr().err == "bnnzoo: warning: run.nc: not converged\n") != says_so_itself
+
+
+def test_a_run_that_goes_on_or_is_joined_warns_and_takes_its_options(tmp_path, monkeypatch, capsys):
+    run, told = Asked(), list[Any]()
+    monkeypatch.setattr(zoo, "open", lambda path: run)
+    monkeypatch.setattr(store.reading, "check", lambda path: None)
+    monkeypatch.setattr(store, "resumable", lambda path, part: told.append((path, part)))
+    monkeypatch.setattr(zoo, "resume", lambda path, *, observer, stop, **how: told.append(how) or run)
+    monkeypatch.setattr("bnnzoo.joining.concat", lambda runs: told.append(runs) or run)
+    monkeypatch.setitem(ANSWERS, "save", None)
+    assert call("resume", "run.nc", "--from-part", 3, "--break-lock", "--quiet") == 0
+    assert call("resume", "run.nc", "--allow-inexact-resume", "--quiet") == 0
+    assert call("merge", "a.nc", "b.nc", "-o", tmp_path / "all.nc", "--force") == 0
+    how = {"allow_inexact": False, "from_part": 3, "break_lock": True}
+    assert told[:2] == [(Path("run.nc"), 3), how]
+    assert told[2:4] == [(Path("run.nc"), None), {"allow_inexact": True, "from_part": None, "break_lock": False}]
+    assert told[4] == [Path("a.nc"), Path("b.nc")]
+    assert run.asked["save"] == ((tmp_path / "all.nc",), {"force": True})
+    assert capsys.readouterr().err == 3 * "bnnzoo: warning: run.nc: not converged\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "function", "named"),
+    [
+        (
+            "check sampler mala --target skewed --chains 40 --warmup 7 --draws 11 --seed 5 --sampler.step-size 0.25",
+            "check_sampler",
+            {"targets": ("skewed",), "chains": 40, "warmup": 7, "draws": 11, "seed": 5},
+        ),
+        (
+            "check model mlp --sbc --sampler mala --input 3 --replicates 40 --warmup 7 --thin 9 --seed 5",
+            "check_calibration",
+            {"input_shape": (3,), "replicates": 40, "warmup": 7, "thin": 9, "seed": 5},
+        ),
+        ("check model mlp --input 3 --input 2,4 --seed 5", "check_model", {"inputs": [(3,), (2, 4)], "seed": 5}),
+    ],
+)
+def test_a_check_is_the_one_that_was_asked_for(words, function, named, monkeypatch, capsys):
+    told: list[Any] = []
+    report = SimpleNamespace(passed=False, verdict="biased")
+
+    def check(*parts: Any, **options: Any) -> Any:
+        told.extend([[type(part).__name__ for part in parts], parts[0], options])
+        return report
+
+    monkeypatch.setattr(f"bnnzoo.testing.{function}", check)
+    assert call(*words.split(), "--quiet") == 3
+    kind, name = words.split()[1:3]
+    assert capsys.readouterr().err == f"bnnzoo: {kind} {name}: biased\n"
+    assert told[0] == {"sampler": ["Mala"], "model": ["Mlp", "Mala"] if "--sbc" in words else ["Mlp"]}[kind]
+    assert {name: value for name, value in told[2].items() if name != "observer"} == named
+    assert getattr(told[1], "step_size", 0.25) == 0.25
+
+
+def test_a_party_keeps_to_what_it_was_told(monkeypatch, tmp_path):
+    told: list[Any] = []
+    monkeypatch.setattr("bnnzoo.federated.Party", lambda *given, **named: told.append((given, named)))
+    monkeypatch.setattr("bnnzoo.federated.security", lambda *files, listening: (files, listening))
+    monkeypatch.setattr("bnnzoo.federated.serve", lambda party, at, *, listening, ready: told.append((at, listening)))
+    words = "--data a.csv --batch-size 50 --sampling disjoint --noise-sd 0.5 --target u --target v --task regression"
+    assert call("party", "serve", tmp_path, *words.split(), "--listen", "tls://h:1", "--tls-cert", "c") == 0
+    named = {"batch_size": 50, "sampling": "disjoint", "noise_sd": 0.5, "target": ["u", "v"], "task": "regression"}
+    assert told == [(("a.csv", tmp_path), named), ("tls://h:1", ((None, Path("c"), None), True))]
 
 
 # ---- signals, kills, a full disk -----------------------------------------------------------------
