@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 from test_data_load import message_of, write
 
-from bnnzoo.data import Signature, load, load_inputs, load_like, split
+from bnnzoo.data import Signature, delimited, load, load_inputs, load_like, split
 from bnnzoo.errors import BnnzooWarning, UsageError
 
 
@@ -44,6 +44,67 @@ def test_labels_of_rows_left_out_keep_their_classes_and_rows_their_numbers(tmp_p
     assert "every row has a missing cell, in a (1), k (1); fill some in, or" in message_of(load_like, gaps, like)
     unknown = table(tmp_path, "a,k", ",hi", "1,lo", "2,", "3,top")
     assert "row 4, column k: label top, but" in message_of(load_like, unknown, like)
+
+
+def test_gaps_are_filled_by_medians_of_the_training_rows():
+    """Those of numbers, dates and truth; text has none. A gap where training saw none is filled, and not told."""
+    frame = pd.DataFrame(
+        {
+            "c": ["a", "b", None, "a"],
+            "v": [10.0, None, 1.0, 2.0],
+            "d": ["2024-01-03", None, "2024-01-01", "2024-01-02"],
+            "t": [True, None, True, False],
+            "w": [5.0, 6.0, 8.0, 9.0],
+            "y": [0.5, 1.5, 2.5, 3.5],
+        }
+    )
+    data, _ = split(load(frame, missing="median"), test_fraction=0.0, seed=0)
+    gaps = ("c is missing", "v", "v is missing", "d", "d is missing", "t", "t is missing", "w")
+    assert data.feature_names == ("c=a", "c=b", *gaps)
+    filled = [
+        [1, 0, 0, 10, 0, 2, 0, 1, 0, 5],
+        [0, 1, 0, 2, 1, 1, 1, 1, 1, 6],
+        [0, 0, 1, 1, 0, 0, 0, 1, 0, 8],
+        [1, 0, 0, 2, 0, 1, 0, 0, 0, 9],
+    ]
+    np.testing.assert_array_equal(data.x, filled)
+    like = Signature.from_json(data.signature.to_json())
+    none = frame.assign(**dict.fromkeys("cvdtw"))
+    np.testing.assert_array_equal(load_inputs(none, like), 4 * [[0, 0, 1, 2, 1, 1, 1, 1, 1, 7]])
+    np.testing.assert_array_equal(load_like(frame, like).x, filled)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_medians_are_of_the_training_rows_alone(seed):
+    values = np.where(np.arange(12) % 4 == 1, np.nan, np.arange(12.0) ** 2)
+    data = load(pd.DataFrame({"v": values, "y": np.arange(12) + 0.5}), missing="median")
+    parts = split(data, test_fraction=0.5, seed=seed)
+    median = np.nanmedian(values[(parts[0].y[:, 0] - 0.5).astype(int)])
+    assert median != np.nanmedian(values)
+    for part in parts:
+        raw = values[(part.y[:, 0] - 0.5).astype(int)]
+        np.testing.assert_array_equal(part.x[:, 0], np.where(np.isnan(raw), median, raw))
+
+
+def test_a_hundred_levels_are_a_category_and_one_more_is_none():
+    frame = pd.DataFrame({"c": [f"c{i}" for i in range(100)] + ["c0"] * 10, "y": np.arange(110) / 7})
+    assert load(frame).x.shape == (110, 100)
+    frame.loc[109, "c"] = "c100"
+    assert "column c: text with 101 levels, no categories" in message_of(load, frame)
+
+
+def test_what_was_asked_for_of_levels_is_remembered_and_can_be_asked_anew():
+    frame = pd.DataFrame({"c": ["a", "b", "a"], "y": [1.5, 2, 4]})
+    new = pd.DataFrame({"c": ["z", "b"], "y": [1.5, 2]})
+    for asked in ("zero", "error"):
+        like = Signature.from_json(load(frame, unseen=asked).signature.to_json())
+        for read in (load_inputs, load_like):
+            for unseen in (None, "error", "zero"):
+                if (unseen or asked) == "error":
+                    assert "level 'z' was not seen" in message_of(read, new, like, unseen=unseen)
+                else:
+                    x = read(new, like, unseen=unseen)
+                    np.testing.assert_array_equal(getattr(x, "x", x), [[0, 0], [0, 1]])
 
 
 # ---------------------------------------------------------------------------------------------- targets
@@ -196,11 +257,90 @@ def test_arrays_are_no_columns_of_text(tmp_path):
         ([f"{hour % 12:02}:30" for hour in range(24)] + ["24:00"], "not a time of day ('24:00')"),
         (["True"] * 5 + ["False"] * 5 + ["Ture"], "not a boolean ('Ture')"),
         (["2024-01-02"] * 3 + ["2024-01-"], "not a date ('2024-01-')"),
+        ([""] * 3 + ["1", "2", "red"], "not a number ('red')"),
     ],
 )
 def test_what_half_the_cells_are_the_others_are_mistakes(tmp_path, cells, problem):
     path = table(tmp_path, "v,y", *(f"{cell},{i}.5" for i, cell in enumerate(cells)))
     assert f"row {len(cells)}, column v: {problem}" in message_of(load, path)
+
+
+@pytest.mark.parametrize(
+    ("cells", "numbers"),
+    [
+        (["10:00:36", "10:30", "0:06", "23:59:59.5"], [10.01, 10.5, 0.1, 24 - 0.5 / 3600]),
+        (["2024-03-17 17:00+02:00", "2024-03-17 17:00+01:00", "2024-03-18T17:00-01"], [0, 1 / 24, 27 / 24]),
+        (["2024-03-02", "2024-02-28 06:00", "2024-03-01 12:00"], [2.75, 0, 2.25]),
+        (["2024/3/2", "2024-02-28", "2024/03/01"], [3, 0, 2]),
+        (["2024-03", "2024-01", "2023-12"], [91, 31, 0]),
+        (["1969-12-31 18:00", "1970-01-02", "1970-01-02 06:00"], [0, 1.25, 1.5]),
+        (["\u22121.5", "+2", ".5e1", "-3."], [-1.5, 2, 5, -3]),
+        (["TRUE", "false", "True", "FALSE"], [1, 0, 1, 0]),
+    ],
+)
+def test_what_a_cell_says_is_this_number(tmp_path, cells, numbers):
+    path = table(tmp_path, "v,y", *(f"{cell},{i}.5" for i, cell in enumerate(cells)))
+    frame = pd.DataFrame({"v": cells, "y": np.arange(len(cells)) + 0.5})
+    for spec in (path, frame):
+        np.testing.assert_allclose(load(spec).x[:, 0], numbers, rtol=1e-6)
+
+
+def test_moments_of_a_zone_are_counted_as_time_goes():
+    """Over the night in which the clocks of Berlin go forward; a note names the first day, before 1970 too."""
+    moments = pd.to_datetime(["2024-03-30 12:00", "2024-03-31 12:00", "2024-04-01 12:00"]).tz_localize("Europe/Berlin")
+    data = load(pd.DataFrame({"t": moments, "y": [1.5, 2, 4]}))
+    np.testing.assert_allclose(24 * data.x[:, 0], [0, 23, 47], rtol=1e-6)
+    old = load(pd.DataFrame({"t": ["1969-12-31 18:00", "1970-01-02"], "y": [1.5, 2]}))
+    assert [data.notes[0][-10:], old.notes[0][-10:]] == ["2024-03-30", "1969-12-31"]
+
+
+@pytest.mark.parametrize("dtype", ["Int64", "Float64", "boolean", "int64[pyarrow]"])
+def test_gaps_of_any_type_of_numbers_are_gaps(dtype):
+    frame = pd.DataFrame({"v": pd.array([1, None, 0, 1], dtype=dtype), "y": [1.5, 2, 4, 3]})
+    data, _ = split(load(frame, missing="median"), test_fraction=0.0, seed=0)
+    np.testing.assert_array_equal(data.x, [[1, 0], [1, 1], [0, 0], [1, 0]])
+    np.testing.assert_array_equal(load(frame, missing="drop").x, [[1], [0], [1]])
+
+
+GAPS = ("nan", "+nan", "-nan", "NA", "n/a", "#N/A", "#na", "NULL", "None", "<NA>", "NaT")
+
+
+@pytest.mark.parametrize("gap", GAPS)
+def test_words_for_nothing_are_gaps_whatever_their_case(tmp_path, gap):
+    for cell in (gap, gap.upper(), gap.lower()):
+        path = table(tmp_path, "v,c,y", "1,a,1.5", f"{cell},{cell},2", "3,b,4")
+        frame = pd.DataFrame({"v": ["1", cell, "3"], "c": ["a", cell, "b"], "y": [1.5, 2, 4]})
+        for spec in (path, frame):
+            data, _ = split(load(spec, missing="median"), test_fraction=0.0, seed=0)
+            assert data.feature_names == ("v", "v is missing", "c=a", "c=b", "c is missing")
+            np.testing.assert_array_equal(data.x, [[1, 0, 1, 0, 0], [2, 1, 0, 0, 1], [3, 0, 0, 1, 0]])
+
+
+def test_truth_and_numbers_are_taken_for_each_other_where_training_saw_one():
+    for trained in ([True, False, True], ["true", "False", "TRUE"], [1.0, 0.0, 5.0]):
+        like = load(pd.DataFrame({"v": trained, "y": [1.5, 2, 4]})).signature
+        for new in ([True, False, True], ["true", "FALSE", "True"], [1, 0, 1], [1.0, 0.0, 1.0], ["1", "0", "1"]):
+            x = load_inputs(pd.DataFrame({"v": new}), like)
+            np.testing.assert_array_equal(x[:, 0], [1, 0, 1])
+
+
+def test_categories_keep_their_order_and_those_that_no_row_has_are_none():
+    pl = pytest.importorskip("polars")
+    cells, order = ["mid", "low", "mid"], ["none", "mid", "low", "high"]
+    rest = {"y": [1.5, 2, 4]}
+    for frame in (
+        pd.DataFrame({"v": pd.Categorical(cells, order), **rest}),
+        pl.DataFrame({"v": pl.Series(cells, dtype=pl.Enum(order)), **rest}),
+    ):
+        data = load(frame)
+        assert data.feature_names == ("v=mid", "v=low")
+        np.testing.assert_array_equal(data.x, [[1, 0], [0, 1], [1, 0]])
+
+
+def test_numbers_as_text_are_not_known_by_value_where_one_is_written_otherwise():
+    like = load(pd.DataFrame({"v": pd.Categorical(["01", "2", "01"]), "y": [1.5, 2, 4]})).signature
+    assert "level '1' was not seen in training" in message_of(load_inputs, pd.DataFrame({"v": ["1", "x"]}), like)
+    np.testing.assert_array_equal(load_inputs(pd.DataFrame({"v": ["01", "2"]}), like), [[1, 0], [0, 1]])
 
 
 @pytest.mark.parametrize(
@@ -314,6 +454,16 @@ def test_lines_that_end_in_two_carriage_returns_are_whole(tmp_path):
     np.testing.assert_array_equal(quoted.x[:, 0], [1, 2, 3, 4])
 
 
+def test_the_last_cell_of_the_last_line_may_be_missing(tmp_path):
+    path = table(tmp_path, "y\ta", "1.5\t1", "2.5\t2", "3.5\t", name="t.tsv")
+    np.testing.assert_array_equal(load(path, target="y", missing="drop").x, [[1], [2]])
+
+
+def test_spaces_before_quotes_are_none_of_the_cell(tmp_path):
+    path = table(tmp_path, "a,c,y", '1, "p, q",2.5', '2,  "r",3')
+    assert load(path).feature_names == ("a", "c=p, q", "c=r")
+
+
 @pytest.mark.parametrize(
     "first",
     ["5.1,3.5,1.4,0.2,Iris-setosa", "5,3,1,0,Iris-setosa", "7,Iris-setosa", "-1,x", "1,3,red", "3,4,red", "2.0,b"],
@@ -323,6 +473,19 @@ def test_a_file_without_a_header_is_refused(tmp_path, first):
     number = first.split(",")[0]
     message = message_of(load, path)
     assert f"{path}: no header line: the first line holds numbers ({number}); put a line of column names" in message
+
+
+@pytest.mark.parametrize("chunk", [7, 16, 64])
+def test_rows_are_counted_alike_wherever_the_pieces_of_a_file_end(tmp_path, monkeypatch, chunk):
+    """A long file is looked through in pieces."""
+    monkeypatch.setattr(delimited, "_CHUNK", chunk)
+    rows = [f"{i % 9},{i * i}.25,{i}.5" for i in range(40)]
+    np.testing.assert_array_equal(load(table(tmp_path, "a,b,y", *rows)).x[:, 1], np.arange(40.0) ** 2 + 0.25)
+    for row in (0, 17, 39):
+        short = [*rows[:row], "1,2", *rows[row + 1 :]]
+        assert f"row {row + 1}: 2 fields, but the header has 3" in message_of(load, table(tmp_path, "a,b,y", *short))
+        wrong = [*rows[:row], "1,red,2.5", *rows[row + 1 :]]
+        assert f"row {row + 1}, column b: not a number ('red')" in message_of(load, table(tmp_path, "a,b,y", *wrong))
 
 
 @pytest.mark.parametrize("header", ["0,1,2", "1,2,k", "k,2019,2020,2021", "0,kind,1", "7,a"])
@@ -412,13 +575,19 @@ TEXTS = (
     ["12_345", "12_346"],
     ["10 marbles 20", "12 mayor 99"],
     ["?", "a", "b"],
+    ["?", "?", "2"],
+    ["yes", "no"],
+    ["#1", "a #2"],
+    *(["a", word, "b"] for word in ("missing", "unknown", "-", "no", "nil", "n.a.")),
 )
 
 
 @pytest.mark.parametrize("cells", TEXTS)
-def test_what_is_text_stays_text(cells):
-    found = load(pd.DataFrame({"t": cells, "y": np.arange(len(cells)) + 0.5}))
-    assert set(found.feature_names) == {f"t={cell}" for cell in cells}
+def test_what_is_text_stays_text(tmp_path, cells):
+    frame = pd.DataFrame({"t": cells, "y": np.arange(len(cells)) + 0.5})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    for spec in (frame, tmp_path / "t.csv"):
+        assert set(load(spec).feature_names) == {f"t={cell}" for cell in cells}
 
 
 def test_whole_numbers_of_an_array_are_classes_where_they_are_few():
