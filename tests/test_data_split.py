@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bnnzoo.data import Scaler, from_arrays, registered, split
+from bnnzoo.data import Scaler, from_arrays, load, registered, split
 from bnnzoo.errors import UsageError
 
 
@@ -147,6 +147,16 @@ def test_scaler_statistics():
         np.testing.assert_array_equal(values, expected)
 
 
+def test_the_rows_of_a_density_are_scaled_as_inputs_and_as_targets():
+    rows = load(np.array([[1.0, 5.0], [3.0, 5.0]]))
+    scaler = Scaler.fit(rows, standardise=True)
+    for mean, sd in ((scaler.x_mean, scaler.x_sd), (scaler.y_mean, scaler.y_sd)):
+        assert (mean.tolist(), sd.tolist()) == ([2, 5], [1, 1])
+    np.testing.assert_array_equal(scaler.apply(rows).y, [[-1, 0], [1, 0]])
+    plain = Scaler.fit(rows, standardise=False)
+    assert (plain.y_mean.tolist(), plain.y_sd.tolist()) == ([0, 0], [1, 1])
+
+
 @pytest.mark.parametrize("constant", [0.1, 1e30, -3.3e-39, 1e-45])
 def test_constant_columns_are_only_centred(constant):
     data = from_arrays(np.full((30, 1), constant), np.full(30, constant))
@@ -252,6 +262,37 @@ def test_density_sets_hold_their_known_best_nll():
     sd = 0.2 + 0.1 * np.tanh(2 * (x - 1))
     nll = 0.5 * ((y - np.tanh(2 * (x + 1)) + np.tanh(2 * (x - 1)) + 1) / sd) ** 2 + np.log(sd) + 0.5 * np.log(2 * np.pi)
     assert abs(nll.mean() + 0.57052) < 5 * nll.std() / np.sqrt(5000)
+
+
+def test_the_truth_of_synthetic_data_is_what_their_noise_is_about():
+    for name, sd in (
+        ("linear_line", lambda x: 0.5),
+        ("tutorial_sine", lambda x: 1.0),
+        ("mdn_sine", lambda x: 0.1 + 0.3 * np.abs(x)),
+        ("mdn_bump", lambda x: 0.2 + 0.1 * np.tanh(2 * (x - 1))),
+        ("mdn_branches", lambda x: 0.15),
+    ):
+        data = getattr(registered, name)()
+        x, y = data.x.astype(float), data.y.astype(float)
+        residuals = y - data.truth(x)
+        nearest = np.take_along_axis(residuals, np.abs(residuals).argmin(1)[:, None], 1)
+        assert abs(np.mean((nearest / sd(x)) ** 2) - 1) < 4 * np.sqrt(2 / len(x)), name
+
+
+def test_the_moons_face_one_another():
+    """Each point is off the nearer half circle by the noise; the one about (0, 0) is the upper, the other the lower."""
+    for data in (registered.two_moons(), registered.two_moons().test):
+        assert data.feature_names == data.target_names == ("a", "b")
+        off = np.stack([np.hypot(data.x[:, 0], data.x[:, 1]), np.hypot(data.x[:, 0] - 1, data.x[:, 1] - 0.5)], 1) - 1
+        lower = np.abs(off).argmin(1)
+        assert 0.08 < np.abs(off).min(1).std() / np.sqrt(1 - 2 / np.pi) < 0.11
+        for number, height in ((0, 2 / np.pi), (1, 0.5 - 2 / np.pi)):
+            assert abs(data.x[lower == number, 1].mean() - height) < 0.2
+
+
+def test_tumours_are_benign_where_it_says_so():
+    data = registered.breast_cancer()
+    assert (data.target_names, data.class_names, data.y.sum()) == (("benign",), ("0", "1"), 357)
 
 
 def test_digits_fill_the_byte():

@@ -13,8 +13,9 @@ import pandas as pd
 import pytest
 from test_data_load import message_of, write
 
-from bnnzoo.data import Signature, delimited, load, load_inputs, load_like, split
+from bnnzoo.data import Signature, delimited, from_arrays, load, load_asked, load_inputs, load_like, split
 from bnnzoo.errors import BnnzooWarning, UsageError
+from bnnzoo.recipe import resolve
 
 
 def table(folder: Path, header: str, *rows: str, name: str = "t.csv") -> str:
@@ -72,6 +73,7 @@ def test_gaps_are_filled_by_medians_of_the_training_rows():
     none = frame.assign(**dict.fromkeys("cvdtw"))
     np.testing.assert_array_equal(load_inputs(none, like), 4 * [[0, 0, 1, 2, 1, 1, 1, 1, 1, 7]])
     np.testing.assert_array_equal(load_like(frame, like).x, filled)
+    np.testing.assert_array_equal(load_inputs(load(frame, missing="median"), like), filled)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -506,6 +508,71 @@ def test_the_labels_of_a_parquet_files_rows_are_no_column(tmp_path):
         found = load(tmp_path / "t.parquet")
         assert (found.feature_names, found.target_names) == (("size",), ("price",))
         np.testing.assert_array_equal(found.y[:, 0], frame[" price "].astype(np.float32))
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "parquet", "pandas", "polars"])
+def test_columns_are_those_of_their_names_wherever_they_stand(tmp_path, kind):
+    frame = pd.DataFrame(
+        {"b": [1.5, 2.5, 4], "u": [10.5, 20, 40], "y": [0.5, 3.5, 2.5], "a": [7.5, 8, 6], "z": [0] * 3}
+    )
+    path = tmp_path / f"t.{kind}"
+    if kind == "parquet":
+        frame.to_parquet(path)
+    elif kind in ("csv", "tsv"):
+        frame.to_csv(path, index=False, sep="," if kind == "csv" else "\t")
+    spec = {"pandas": frame, "polars": pytest.importorskip("polars").DataFrame(frame.to_dict("list"))}.get(kind, path)
+    data = load(spec, target=["y", "b"], columns=["a", "u"])
+    assert (data.feature_names, data.target_names) == (("u", "a"), ("y", "b"))
+    np.testing.assert_array_equal(data.x, frame[["u", "a"]])
+    np.testing.assert_array_equal(data.y, frame[["y", "b"]])
+    again = load_like(spec, data.signature)
+    np.testing.assert_array_equal(again.x, data.x)
+    np.testing.assert_array_equal(again.y, data.y)
+    assert load(spec, drop="z").target_names == ("a",)
+    rows = load(spec, task="density", columns=["a", "b"])
+    assert rows.feature_names == rows.target_names == ("b", "a")
+    np.testing.assert_array_equal(rows.x, frame[["b", "a"]])
+
+
+def test_all_that_a_recipe_says_of_a_table_is_done(tmp_path):
+    path = table(tmp_path, "c,a,k,b", "red,1,3,7", "blue,2,5,8", "red,,3,9", "red,4,3,7.5")
+    said = {"data": path, "target": "k", "task": "classification", "missing": "drop", "unseen": "zero"}
+    for chosen in ({"columns": "c,a"}, {"drop": "b"}):
+        data = load_asked(resolve("mlp", "nuts", [], {**said, **chosen}))
+        assert (data.feature_names, data.target_names) == (("c=blue", "c=red", "a"), ("k",))
+        assert (data.class_names, data.y.tolist()) == (("3", "5"), [0, 1, 0])
+        assert data.left_out == "1 of 4 rows left out: missing cells in a (1)"
+        assert data.encoding.unseen == "zero"
+        numbers = data.as_task("regression")
+        np.testing.assert_array_equal(numbers.y, [[3], [5], [3]])
+        assert numbers.left_out == data.left_out
+
+
+def test_rows_of_a_density_that_were_left_out_are_told(tmp_path):
+    data = load(table(tmp_path, "a,b", "1.5,2", ",3", "3.5,4.5"), task="density", missing="drop")
+    np.testing.assert_array_equal(data.x, [[1.5, 2], [3.5, 4.5]])
+    assert data.left_out == "1 of 3 rows left out: missing cells in a (1)"
+
+
+def test_targets_in_as_many_columns_as_rows_keep_their_rows():
+    x, y = pd.DataFrame({"a": [1.0, 2], "c": ["r", "b"]}), np.array([[1.5, 2], [3, 4.5]])
+    data = load((x, y))
+    assert data.target_names == ("y0", "y1")
+    np.testing.assert_array_equal(data.y, y)
+    assert list(x) == ["a", "c"]
+
+
+def test_a_digest_is_of_inputs_and_targets_and_their_forms():
+    rows = np.arange(12.0).reshape(4, 3)
+    one = from_arrays(rows, [1.5, 2, 4, 3])
+    assert one.sha256() == from_arrays(rows.copy(), [1.5, 2, 4, 3]).sha256()
+    others = (
+        from_arrays(rows, [1.5, 2, 3, 4]),
+        from_arrays(rows[:, ::-1], [1.5, 2, 4, 3]),
+        from_arrays(rows.reshape(4, 3, 1), [1.5, 2, 4, 3]),
+        one.take([1, 0, 2, 3]),
+    )
+    assert len({data.sha256() for data in (one, *others)}) == 5
 
 
 def test_other_targets_are_no_inputs():
