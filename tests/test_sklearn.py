@@ -165,3 +165,96 @@ def test_columns_may_be_called_as_nothing_else_is(monkeypatch):
         with pytest.raises(Asked) as caught:
             BayesianRegressor().fit(frame, pd.Series([1.5, 2, 3, 4], name="price"))
         assert caught.value.args[0][:2] == ("x", "y")
+
+
+# ---- arithmetic, on predictors with answers of their own -------------------------------------------
+
+
+def estimator_of(cls, monkeypatch, **predictor):
+    """A fitted estimator whose predictor says these things."""
+    estimator = cls(seed=5)
+    estimator.run_ = types.SimpleNamespace(predictor=types.SimpleNamespace(**predictor))
+    monkeypatch.setattr(estimator, "_inputs", lambda X: X)
+    return estimator
+
+
+@pytest.mark.parametrize("flat", [False, True])
+def test_predictions_are_in_the_units_of_the_targets(flat, monkeypatch):
+    moments = types.SimpleNamespace(
+        mean=np.array([[0.5, -1], [2, 3]]),
+        aleatoric=np.array([[9, 1], [0.25, 4]]),
+        epistemic=np.array([[16, 3], [0.75, 5]]),
+    )
+    scaler = types.SimpleNamespace(y_mean=np.float32([1, -5]), y_sd=np.float32([2, 10]))
+    quantiles = np.arange(12.0).reshape(3, 2, 2)  # quantile, row, target
+    asked = []
+
+    def found(x, levels, *, seed):
+        asked.append((levels, seed))
+        return quantiles
+
+    estimator = estimator_of(
+        BayesianRegressor,
+        monkeypatch,
+        moments=lambda x: moments,
+        scaler=scaler,
+        quantiles=found,
+        samples=lambda x, seed: iter([(None, quantiles[:, :1]), (None, quantiles[:, 1:])]),
+    )
+    estimator._flat = flat
+    of = (lambda values: values[:, 0]) if flat else (lambda values: values)
+    mean, sd = estimator.predict(np.zeros((2, 1)), return_std=True)
+    np.testing.assert_allclose(mean, of(np.array([[2, -15], [5, 25]])))
+    np.testing.assert_allclose(sd, of(np.array([[10, 20], [2, 30]])))
+    np.testing.assert_array_equal(estimator.predict(np.zeros((2, 1))), mean)
+    by_row = np.moveaxis(quantiles, 0, -1)  # row, target, quantile
+    np.testing.assert_array_equal(estimator.predict_quantiles(np.zeros((2, 1)), [0.1, 0.5, 0.8]), of(by_row))
+    assert asked == [((0.1, 0.5, 0.8), 5)]
+    samples = estimator.sample_y(np.zeros((2, 1)), 3)
+    np.testing.assert_array_equal(np.sort(samples, -1), of(by_row))  # each draw once
+    assert estimator.sample_y(np.zeros((2, 1)), 5).shape == (*of(by_row).shape[:-1], 5)
+
+
+def test_chances_are_those_of_the_classes_as_they_are_named(monkeypatch):
+    chances = np.array([[0.2, 0.1, 0.7], [0.5, 0.3, 0.2]])
+    moments, signature = types.SimpleNamespace(mean=chances), types.SimpleNamespace(class_names=("9", "10", "2"))
+    estimator = estimator_of(BayesianClassifier, monkeypatch, moments=lambda x: moments, signature=signature)
+    estimator.classes_ = np.array([2.0, 9.0, 10.0])
+    x = np.zeros((2, 1))
+    np.testing.assert_allclose(estimator.predict_proba(x), chances[:, [2, 0, 1]])
+    np.testing.assert_array_equal(estimator.predict(x), [2.0, 9.0])
+    drawn = estimator.sample_y(x, 20_000, random_state=3)
+    shares = np.stack([(drawn == label).mean(1) for label in estimator.classes_], 1)
+    np.testing.assert_allclose(shares, chances[:, [2, 0, 1]], atol=0.015)
+    np.testing.assert_array_equal(drawn, estimator.sample_y(x, 20_000, random_state=3))
+    assert not np.array_equal(drawn, estimator.sample_y(x, 20_000, random_state=4))
+
+
+def test_all_that_an_estimator_was_told_is_asked_for(monkeypatch):
+    """By its name; what it does with the cells of tables is said where there is one."""
+
+    class Asked(Exception):
+        pass
+
+    def sample(model, sampler, *, data, out, **options):
+        raise Asked(model, sampler, options)
+
+    monkeypatch.setattr(zoo, "sample", sample)
+    told = {
+        **{"likelihood": "student-t", "prior": {"name": "normal", "scale": 2.0}, "chains": 3, "warmup": 7, "draws": 11},
+        **{"thin": 2, "budget": "3s", "until": "converged", "seed": 5, "init": "prior", "start_steps": 4},
+        **{"start_held_out": 0.25, "standardise": False, "stochastic": "last", "likelihood_power": 0.5},
+        **{"chain_method": "sequential", "mesh": "chains=1", "precision": "float64"},
+    }
+    cells = {"missing": "median", "unseen": "zero"}
+    assert told.keys() | cells.keys() | {"model", "sampler"} == BayesianRegressor().get_params().keys()
+    rows = np.array([[1.0, 2], [2, 5], [3, 1], [4, 4]])
+    frame = pd.DataFrame({"a": rows[:, 0], "c": list("rbrb")})
+    for cls, task, y in (
+        (BayesianRegressor, "regression", [1.5, 2, 4, 3]),
+        (BayesianClassifier, "classification", [0, 1] * 2),
+    ):
+        for x, more in ((rows, {}), (frame, cells)):
+            with pytest.raises(Asked) as caught:
+                cls("mlp", "mala", **told, **(more or {"unseen": "zero"})).fit(x, y)
+            assert caught.value.args == ("mlp", "mala", {**told, **more, "task": task, "test_fraction": 0})
