@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from bnnzoo.data import Dataset, check_labels, from_arrays, load, load_inputs, load_like
+from bnnzoo.data.check import is_coarse
 from bnnzoo.errors import NotFoundError, UsageError
 
 GOOD = "x1,x2,y\n1,2,0.5\n3,4,1.5\n5,6,2.5\n"
@@ -354,6 +355,20 @@ def test_bad_arrays(x, y, part):
     assert part in message_of(from_arrays, x, y)
 
 
+@pytest.mark.parametrize(("steps", "coarse"), [(19, True), (21, False)])
+def test_numbers_are_too_close_together_by_their_standard_deviation(steps, coarse):
+    """Floats next to 2**30 are 128 apart: half of that is lost of these, of a standard deviation of 64 a step."""
+    values = 2.0**30 + 64 + np.array([0, 128.0 * steps] * 10)
+    for more in ([], [np.nan], [np.inf, np.nan]):
+        assert is_coarse(np.append(values, more)) == coarse
+    assert not is_coarse(values[:1])
+    if coarse:
+        assert "y: float32 cannot hold these numbers" in message_of(from_arrays, np.arange(20.0), values)
+        assert "x: column x0: float32 cannot hold" in message_of(from_arrays, values, np.arange(20.0))
+    else:
+        assert from_arrays(values, values).num_data == 20
+
+
 def test_one_hot_labels_are_refused():
     message = message_of(from_arrays, np.ones((3, 1)), np.eye(3), task="classification")
     assert "y.argmax(1)" in message
@@ -406,6 +421,9 @@ def npz(folder: Path, **arrays) -> Path:
 def test_npz(tmp_path):
     data = load(str(npz(tmp_path, x=np.ones((4, 2)), y=np.arange(4.0))))
     assert (data.task, data.feature_names, data.target_names) == ("regression", ("x0", "x1"), ("y",))
+    for name in ("x", "y"):
+        alone = load(npz(tmp_path, **{name: np.arange(8.0).reshape(4, 2)}))
+        assert (alone.task, alone.x.shape, alone.target_names) == ("density", (4, 2), ("x0", "x1"))
     labelled = load(str(npz(tmp_path, x=np.zeros((4, 2, 2), np.uint8), y=np.asarray([0, 1, 1, 0]))))
     assert (labelled.task, labelled.x.dtype) == ("classification", np.uint8)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import warnings
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -73,7 +74,10 @@ def test_gaps_are_filled_by_medians_of_the_training_rows():
     none = frame.assign(**dict.fromkeys("cvdtw"))
     np.testing.assert_array_equal(load_inputs(none, like), 4 * [[0, 0, 1, 2, 1, 1, 1, 1, 1, 7]])
     np.testing.assert_array_equal(load_like(frame, like).x, filled)
-    np.testing.assert_array_equal(load_inputs(load(frame, missing="median"), like), filled)
+    raw = load(frame, missing="median")
+    np.testing.assert_array_equal(load_inputs(raw, like), filled)
+    _, own = split(replace(raw, test=raw.take([1, 2])), test_fraction=0.1, seed=0)
+    np.testing.assert_array_equal(own.x, filled[1:3])
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -207,6 +211,8 @@ def test_data_sets_of_another_task_are_read_for_the_models():
     np.testing.assert_array_equal(load_like(digits, like).y[:, 0], digits.y)
     numbers = load("digits", task="regression")
     np.testing.assert_array_equal(load_like(numbers, digits.signature).y, digits.y)
+    few, most = (load((np.ones((4, 1)), np.array(names))) for names in (["v", "w"] * 2, ["u", "v", "w", "v"]))
+    assert load_like(few, most.signature).y.tolist() == [1, 2, 1, 2]
     rows = load(np.arange(6.0).reshape(3, 2))
     regression = load((np.ones((3, 2)), np.array([1.5, 2.5, 3.5]))).signature
     assert "no inputs, all columns are modelled" in message_of(load_like, rows, regression)
@@ -259,7 +265,7 @@ def test_arrays_are_no_columns_of_text(tmp_path):
         ([f"{hour % 12:02}:30" for hour in range(24)] + ["24:00"], "not a time of day ('24:00')"),
         (["True"] * 5 + ["False"] * 5 + ["Ture"], "not a boolean ('Ture')"),
         (["2024-01-02"] * 3 + ["2024-01-"], "not a date ('2024-01-')"),
-        ([""] * 3 + ["1", "2", "red"], "not a number ('red')"),
+        (["na"] * 3 + ["1", "2", "red"], "not a number ('red')"),
     ],
 )
 def test_what_half_the_cells_are_the_others_are_mistakes(tmp_path, cells, problem):
