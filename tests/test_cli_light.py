@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 
 import pytest
 from rich.text import Text
 
 from bnnzoo import cli, registry
+from bnnzoo.cli.output import print_json, print_record, print_rows
 from bnnzoo.cli.part_command import split_fields
-from bnnzoo.cli.progress_bar import PlainLines
+from bnnzoo.cli.progress_bar import Pace, PlainLines, in_words
 from bnnzoo.errors import BnnzooWarning, GateError
+from bnnzoo.finding import Finding, from_json, sentences, to_json
+from bnnzoo.near import near_names
 from bnnzoo.progress import Progress
+from bnnzoo.shell import quoted
 
 HEAVY = ("jax", "numpy", "equinox", "numpyro", "xarray", "scipy", "pandas")
 
@@ -231,3 +237,99 @@ def test_plain_progress_lines():
         "bnnzoo: sampling 50/100, 10/s, acceptance 0.70, 5 s left",
         "bnnzoo: sampling 100/100, 14.3/s, acceptance 0.70",
     ]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (6.0, "6 s"),
+        (59.2, "60 s"),
+        (60.0, "1 min 0 s"),
+        (125.4, "2 min 5 s"),
+        (3599.7, "1 h 0 min"),
+        (2 * 3600 + 2 * 60 + 20, "2 h 2 min"),
+    ],
+)
+def test_what_is_left_is_the_rest_at_this_pace(seconds, words):
+    said = in_words(Progress("sampling", 30, 90, 0.5), 60 / seconds)
+    assert said == f"sampling 30/90, {60 / seconds:.3g}/s, acceptance 0.50, {words} left"
+
+
+def test_a_pace_is_that_of_the_phase():
+    """Where a run goes on, what was done before is not of this pace; nor is another phase."""
+    now = [0.0]
+    pace = Pace(lambda: now[0])
+    found = []
+    for second, phase, done in ((3, "warm-up", 0), (5, "warm-up", 30), (9, "sampling", 400), (11, "sampling", 420)):
+        now[0] = float(second)
+        found.append(pace.update(Progress(phase, done, 1000)))
+    assert [None if math.isnan(rate) else rate for rate in found] == [None, 15.0, None, 10.0]
+    assert in_words(Progress("compile", 0, 0), math.nan) == "compile"
+    assert in_words(Progress("warm-up", 5, 10, note="128 rows"), math.nan) == "warm-up 5/10, 128 rows"
+
+
+def test_results_as_json_and_as_lines(capsys):
+    values = {
+        "mean": 1.5,
+        "none": None,
+        "bad": [math.nan, -math.inf, 2],
+        "file": Path("a/b.nc"),
+        "ok": True,
+        "inner": {"x": (1, math.inf)},
+        "bell": "a\x07b",
+    }
+    print_json(values)
+    out = capsys.readouterr().out
+    assert json.loads(out) == {
+        "mean": 1.5,
+        "none": None,
+        "bad": [None, None, 2],
+        "file": "a/b.nc",
+        "ok": True,
+        "inner": {"x": [1, None]},
+        "bell": "a\x07b",
+    }
+    assert "\x07" not in out
+    print_record({"a": 1 / 3, "long": ["x", 2], "none": None, "ok": False, "empty": [], "bell": "\x07"})
+    wanted = ["a      0.3333", "long   x", "       2", "ok     no", "empty", "bell   \\u0007"]
+    assert capsys.readouterr().out.splitlines() == wanted
+    print_rows([{"name": "a", "value": 1234567.0}, {"value": 2, "more": True}])
+    assert capsys.readouterr().out.splitlines() == ["name  value      more", "a     1.235e+06", "      2          yes"]
+
+
+def test_advice_in_common_is_given_once_after_the_last():
+    def finding(kind: str, value: float, limit: float, advice: str = "") -> Finding:
+        return Finding("convergence", kind, kind, value, limit, advice)
+
+    found = [
+        finding("rhat", 1.2, 1.01, "draw more"),
+        finding("sigma2", 6.3, 2, "use more batches"),
+        finding("ess", 20.0, 400, "draw more"),
+        finding("close", 1.01004, 1.01),
+        finding("none", math.nan, 1.01),
+    ]
+    assert sentences(found) == [
+        "rhat 1.2, trusted up to 1.01",
+        "sigma2 6.3, trusted up to 2; use more batches",
+        "ess 20, at least 400; draw more",
+        "close 1.01004, trusted up to 1.01",
+        "none is not a number, where its limit is 1.01",
+    ]
+    again = from_json(to_json(found))
+    assert again[:4] == tuple(found[:4])
+    assert again[4].kind == "none"
+
+
+def test_near_names_are_nearest_first_whatever_their_case():
+    known = ["step-size", "num_steps", "StepSize", "step_sizes", "hidden"]
+    assert near_names("STEP_SIZE", known, 1) == ["step-size"]
+    assert near_names("step_size", known)[:2] == ["step-size", "step_sizes"]
+    assert near_names("zzz", known) == []
+    assert near_names("a_b", ["a-b", "A_B", "a_b"], 2) == ["a-b", "A_B"]
+
+
+@pytest.mark.parametrize(
+    ("path", "words"), [("run.nc", "run.nc"), ("-o.nc", "./-o.nc"), ("my run.nc", "'my run.nc'"), ("-a b", "'./-a b'")]
+)
+def test_a_file_can_be_pasted_whatever_its_name(path, words):
+    assert quoted(path) == quoted(Path(path)) == words
