@@ -9,13 +9,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from bnnzoo import cli
-from bnnzoo.cli.zoo import runnable
-from bnnzoo.recipe import shipped_names
+from bnnzoo.cli.zoo import _recipes, runnable
+from bnnzoo.recipe import Layer, read_layer, shipped_names
 
 
 def test_the_list_has_the_shipped_recipes_that_name_all_they_need(capsys):
@@ -37,6 +38,23 @@ def test_a_pair_without_a_file_can_be_run_too():
 def test_what_cannot_be_run_is_refused(words, said, capsys):
     assert cli.run(["zoo", "run", *words]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_the_runs_of_a_sweep_have_its_values_and_their_names(tmp_path):
+    """An option of the command is above every sweep of it, and seeds come last in a name."""
+    path = tmp_path / "r.yaml"
+    path.write_text("model: linear\nsampler: mala\ndraws: 9\nsweep: {seed: [7, 8], chains: [1, 2]}\n")
+
+    def found(seeds: list[int], seed: int | None = None, over: Sequence[Layer] = ()) -> dict[str, tuple[int, int, int]]:
+        recipes = _recipes([str(path)], over, {"data": None, "seed": seed}, seeds)
+        return {name: (recipe.chains, recipe.seed, recipe.draws) for name, recipe in recipes.items()}
+
+    assert found([]) == {f"r,chains={c},seed={seed}": (c, seed, 9) for c in (1, 2) for seed in (7, 8)}
+    assert found([0]) == {f"r,chains={c},seed=0": (c, 0, 9) for c in (1, 2)}
+    assert found([], seed=5) == {f"r,chains={c}": (c, 5, 9) for c in (1, 2)}
+    over = tmp_path / "over.yaml"
+    over.write_text("draws: 4\nsweep: {thin: [2]}\n")
+    assert found([], 5, [read_layer(over)]) == {f"r,chains={c},thin=2": (c, 5, 4) for c in (1, 2)}
 
 
 def test_a_run_of_two_where_one_fails(tmp_path, capsys):

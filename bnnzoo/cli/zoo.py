@@ -229,7 +229,8 @@ def _recipes(
         layers = [*([] if sampler else [read_layer(name)]), *over]
         said = {key for key, value in options.items() if value is not None}  # an option is above every recipe
         sweep = {key: values for layer in layers for key, values in layer.sweep.items() if key not in said}
-        by_seed = tuple(Value(number, "--seeds") for number in seeds) or sweep.pop("seed", ())
+        own = sweep.pop("seed", ())
+        by_seed = tuple(Value(number, "--seeds") for number in seeds) or own
         sweep |= {"seed": by_seed} if by_seed else {}  # the last: what remains of a name is what seeds share
         one = [dataclasses.replace(layer, sweep={}) for layer in layers]
         for point in points(sweep):
