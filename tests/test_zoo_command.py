@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 
 from bnnzoo import cli
+from bnnzoo.cli.fleet_runs import _RowsNow, compared, next_command, print_runs
 from bnnzoo.cli.zoo import _recipes, runnable
-from bnnzoo.recipe import Layer, read_layer, shipped_names
+from bnnzoo.recipe import Layer, read_layer, resolve, shipped_names
 
 
 def test_the_list_has_the_shipped_recipes_that_name_all_they_need(capsys):
@@ -55,6 +56,53 @@ def test_the_runs_of_a_sweep_have_its_values_and_their_names(tmp_path):
     over = tmp_path / "over.yaml"
     over.write_text("draws: 4\nsweep: {thin: [2]}\n")
     assert found([], 5, [read_layer(over)]) == {f"r,chains={c},thin=2": (c, 5, 4) for c in (1, 2)}
+
+
+@pytest.mark.parametrize(
+    ("folder", "names", "words"),
+    [
+        ("runs", ["a,seed=0", "a,seed=1", "b"], "bnnzoo merge runs/a,seed=*.nc -o runs/a.nc"),
+        ("my runs", ["a,seed=0", "a,seed=1"], "bnnzoo merge 'my runs/a',seed=*.nc -o 'my runs/a'.nc"),
+        ("runs", ["a,seed=0", "b,seed=0"], "bnnzoo compare runs/a,seed=0.nc runs/b,seed=0.nc"),
+        ("runs", ["a", "b!"], "bnnzoo report runs/a.nc -o report.html"),
+        ("runs", ["a,seed=0", "a,seed=1!", "b"], "bnnzoo compare runs/a,seed=0.nc runs/b.nc"),
+        ("runs", ["a!"], ""),
+    ],
+)
+def test_what_one_does_next_is_with_runs_that_are_there(folder, names, words):
+    """Those with a ! have failed."""
+    rows = [{"recipe": name.rstrip("!"), **({"error": "exit code 2"} if "!" in name else {})} for name in names]
+    assert next_command(Path(folder), rows) == words
+
+
+def test_a_table_of_runs_has_the_columns_that_one_of_them_has(capsys):
+    good = {"recipe": "a", "sampler": "nuts", "nll": 1.23456, "nll_standardised": 0.512345, "accuracy": 1.0, "draws": 9}
+    print_runs([good, {"recipe": "b", "sampler": "mala", "error": "exit code 2: gone"}])
+    assert capsys.readouterr().out.splitlines() == [
+        "recipe  sampler  NLL     accuracy  error",
+        "a       nuts     0.5123  1",
+        "b       mala                       exit code 2: gone",
+    ]
+    assert compared([Path("gone.nc")]) == compared([Path("gone.nc")] * 5) == []
+
+
+def test_rows_are_read_anew_for_every_word_that_decides_them(tmp_path):
+    """The rows of several jobs are read once: whatever says which they are tells one job's from another's."""
+    path = tmp_path / "t.csv"
+    path.write_text(
+        "\n".join(["a,b,y,z", *(f"{i % 9}.5,{'' if i % 7 == 3 else i % 5},{i % 4}.25,{i % 3}" for i in range(40))])
+    )
+    said = {"data": str(path), "target": "y", "columns": "a,b,z", "missing": "median", "test_fraction": 0.25}
+    rows, kept = [], _RowsNow()
+    for more in (
+        *({}, {"target": "z"}, {"columns": "a,b"}, {"columns": None, "drop": "z"}, {"missing": "drop"}),
+        *({"test_fraction": 0.5}, {"split_seed": 4}),
+    ):
+        recipe = resolve("linear", "mala", [], {name: v for name, v in {**said, **more}.items() if v is not None})
+        rows.append(kept.sha256(recipe, "regression"))
+        assert rows[-1] == _RowsNow().sha256(recipe, "regression")
+    assert rows[2] == rows[3]
+    assert len(set(rows)) == len(rows) - 1
 
 
 def test_a_run_of_two_where_one_fails(tmp_path, capsys):
