@@ -12,11 +12,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from bnnzoo import assembly
+from bnnzoo.data import from_arrays, split
 from bnnzoo.models import Cnn, Linear, Mlp
 from bnnzoo.posterior import Data, NetworkPosterior, passes
 from bnnzoo.posterior.layout import Layout
 from bnnzoo.posterior.likelihoods import Categorical, Gaussian
 from bnnzoo.posterior.priors import Hierarchical, Normal
+from bnnzoo.recipe import Part, resolve
 
 
 def linear_posterior(rows: int = 10, **more: Any) -> NetworkPosterior:
@@ -28,6 +31,41 @@ def linear_posterior(rows: int = 10, **more: Any) -> NetworkPosterior:
 
 
 THETA = jnp.asarray([0.3, -0.8, 0.1], jnp.float32)
+
+
+def test_a_problem_is_of_the_rows_units_and_precision_that_were_asked_for():
+    """The split has a seed of its own; another likelihood changes nothing else; counts stay counts."""
+    rng = np.random.default_rng(0)
+    x, counts = rng.normal(size=(30, 2)) * [1, 50] + [3, -100], rng.poisson(6, 30)
+    asked = {"split_seed": 3, "seed": 1, "test_fraction": 0.2, "likelihood_power": 0.5, "keep": "predictions"}
+
+    def problem(y: Any, **more: Any) -> assembly.Problem:
+        data = from_arrays(x, y, task="regression")
+        return assembly.Problem.of(resolve("linear", "mala", [], {**asked, **more}, in_memory=True), data)
+
+    one = problem(20 * rng.normal(size=30) + 7, precision="float64")
+    rows = np.arange(30.0)
+    train, test = (part.x[:, 0].astype(int) for part in split(from_arrays(rows, rows), test_fraction=0.2, seed=3))
+    assert one.train is not None
+    assert one.test is not None
+    np.testing.assert_array_equal(one.train.x, x[train].astype(np.float32))
+    np.testing.assert_array_equal(one.test.x, x[test].astype(np.float32))
+    for scaled, given in ((one.posterior.data.x, one.train.x), (one.posterior.data.y, one.train.y)):
+        assert scaled.dtype == np.float64
+        np.testing.assert_allclose(scaled, (given - given.mean(0)) / given.std(0), atol=1e-5)
+    assert (one.posterior.likelihood_power, one.num_kept) == (0.5, 7)  # six rows and the noise
+    other = one.with_likelihood("heteroscedastic")
+    assert other.train is one.train
+    assert other.test is one.test
+    assert other.kept_rows is one.kept_rows
+    np.testing.assert_array_equal(one.kept_rows, one.test.x)
+    assert (other.posterior.likelihood_power, other.num_kept) == (0.5, 12)
+    assert (other.recipe.seed, other.recipe.likelihood) == (1, Part("heteroscedastic"))
+    for likelihood, are_counts in (("poisson", True), ("gaussian", False)):
+        found = problem(counts, likelihood=likelihood, keep="draws")
+        assert np.array_equal(np.asarray(found.posterior.data.y)[:, 0], counts[train]) == are_counts
+        assert np.asarray(found.posterior.data.x).dtype == np.float32
+        assert found.kept_rows is None
 
 
 def test_log_density_is_prior_plus_power_times_likelihood():
