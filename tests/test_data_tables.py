@@ -80,6 +80,22 @@ def test_gaps_are_filled_by_medians_of_the_training_rows():
     np.testing.assert_array_equal(own.x, filled[1:3])
 
 
+def test_a_median_of_zero_is_one():
+    frame = pd.DataFrame({"v": [-1.0, None, 0, 1], "y": [0.5, 1.5, 2.5, 3.5]})
+    data, _ = split(load(frame, missing="median"), test_fraction=0.0, seed=0)
+    like = Signature.from_json(data.signature.to_json())
+    np.testing.assert_array_equal(load_inputs(frame, like), [[-1, 0], [0, 1], [0, 0], [1, 0]])
+
+
+@pytest.mark.filterwarnings("ignore:.*rows left out:bnnzoo.errors.BnnzooWarning")
+def test_a_level_never_seen_in_a_row_left_out_is_no_fault():
+    frame = pd.DataFrame({"c": ["r", "b", "r"], "a": [1.0, 2, 4], "y": [0.5, 1.5, 2.5]})
+    like = load(frame, missing="drop").signature
+    new = frame.assign(c=["r", "z", "b"])
+    np.testing.assert_array_equal(load_like(new.assign(a=[1, None, 4]), like).x, [[0, 1, 1], [1, 0, 4]])
+    assert "row 2, column c: level 'z' was not seen" in message_of(load_like, new, like)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_medians_are_of_the_training_rows_alone(seed):
     values = np.where(np.arange(12) % 4 == 1, np.nan, np.arange(12.0) ** 2)
