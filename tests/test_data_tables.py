@@ -92,7 +92,9 @@ def test_a_level_never_seen_in_a_row_left_out_is_no_fault():
     frame = pd.DataFrame({"c": ["r", "b", "r"], "a": [1.0, 2, 4], "y": [0.5, 1.5, 2.5]})
     like = load(frame, missing="drop").signature
     new = frame.assign(c=["r", "z", "b"])
-    np.testing.assert_array_equal(load_like(new.assign(a=[1, None, 4]), like).x, [[0, 1, 1], [1, 0, 4]])
+    found = load_like(new.assign(a=[1, None, 4]), like)
+    np.testing.assert_array_equal(found.x, [[0, 1, 1], [1, 0, 4]])
+    np.testing.assert_array_equal(found.y, [[0.5], [2.5]])
     assert "row 2, column c: level 'z' was not seen" in message_of(load_like, new, like)
 
 
