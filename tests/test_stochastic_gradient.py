@@ -6,6 +6,7 @@ towards the posterior fails here.
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import equinox as eqx
@@ -15,13 +16,15 @@ import numpy as np
 import pytest
 from gaussian_mean import GaussianMean, Z, agrees, evolve, scores
 from jaxtyping import Array, Float
-from scipy import linalg
+from parabolas import parabolas
+from scipy import linalg, stats
 
 from bnnzoo.errors import UsageError
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.layout import Block, Layout
 from bnnzoo.samplers import Psgld, Sghmc, Sgld, SmsUbu
 from bnnzoo.samplers._schedule import scheduled
+from bnnzoo.samplers.sms_ubu import SmsUbuState
 
 N, CHAINS = 1000, 20_000
 
@@ -119,6 +122,31 @@ def test_the_stationary_variance_of_sgld_with_control_variates(order):
     assert abs(values.mean()) < Z * (wanted / CHAINS) ** 0.5
     assert abs(_z_of_variance(values, wanted)) < Z
     assert abs(_z_of_variance(values, wrong)) > 2 * Z
+
+
+@pytest.mark.parametrize("kind", [Sgld, Sghmc, Psgld])
+def test_a_step_is_its_formula_in_each_of_two_parameters(kind, monkeypatch):
+    """By hand, of all rows and with noise that is given: slopes of 1 and 40, momenta and noises of their own."""
+    eps, c, eta, power = np.array([1.5, -0.5]), 0.5, 0.02, 0.7
+    monkeypatch.setattr(sys.modules[kind.__module__], "standard_normal", lambda like, *, key: jnp.asarray(eps))
+    posterior = parabolas([1.0, 3.0], [0.2, -0.4], dim=2, power=power)
+    sampler = kind(step_size=eta, batch_size=2, sampling="disjoint", **({"momentum": c} if kind is Sghmc else {}))
+    theta = np.array([0.3, -7.0])
+    slope = -theta - power * (theta - 0.2 + 3 * (theta + 0.4))
+    state = sampler.init(posterior, jnp.asarray(theta, jnp.float32), num_warmup=0, key=jax.random.key(0))
+    after, told = sampler.step(posterior, state, key=jax.random.key(1))
+    if kind is Sghmc:  # it begins with the momentum eps
+        h = (2 * eta) ** 0.5
+        kicked = eps + h * slope
+        renewed = c * kicked + (1 - c**2) ** 0.5 * eps
+        np.testing.assert_allclose(after.momentum, renewed, rtol=1e-5)
+        wanted = theta + h / 2 * (kicked + renewed)
+    else:
+        own = eta / (0.01 + np.abs(slope) / 2) if kind is Psgld else eta
+        wanted = theta + own * slope + (2 * own) ** 0.5 * eps
+    np.testing.assert_allclose(after.position, wanted, rtol=1e-5)
+    density = -theta @ theta / 2 - power * np.sum((theta - 0.2) ** 2 + 3 * (theta + 0.4) ** 2) / 2
+    assert float(told["lp_estimate"]) == pytest.approx(density, rel=1e-5)
 
 
 def test_psgld_takes_each_parameters_own_step():
