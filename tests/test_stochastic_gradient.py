@@ -149,6 +149,20 @@ def test_a_step_is_its_formula_in_each_of_two_parameters(kind, monkeypatch):
     assert float(told["lp_estimate"]) == pytest.approx(density, rel=1e-5)
 
 
+def test_every_chain_begins_with_a_momentum_and_an_order_of_its_own():
+    """The momentum is a draw of N(0, I), so that a chain that begins at a draw of the target stays in its law."""
+    posterior, keys = GaussianMean.of(100), jax.random.split(jax.random.key(0), 2000)
+    for sampler in (Sghmc(batch_size=10), SmsUbu(batch_size=10)):
+        start = jax.vmap(lambda key, s=sampler: s.init(posterior, jnp.zeros(3), num_warmup=0, key=key))
+        states = start(keys)
+        momenta = np.asarray(states.momentum, float)
+        assert stats.kstest(momenta.ravel(), "norm").pvalue > 1e-6
+        assert np.abs(np.corrcoef(momenta.T) - np.eye(3)).max() < Z / len(keys) ** 0.5
+        if isinstance(states, SmsUbuState):
+            batch = jax.vmap(lambda state, s=sampler: s._next_batch(posterior, state))
+            assert len(np.unique(np.sort(batch(jax.tree.map(lambda a: a[:20], states)), 1), axis=0)) == 20
+
+
 def test_psgld_takes_each_parameters_own_step():
     posterior, root, damping, length = GaussianMean.of(40), 0.3, 0.1, 0.4
 
