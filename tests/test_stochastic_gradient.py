@@ -262,8 +262,10 @@ def test_the_anchor_moves_in_warm_up_alone():
     state, _ = sampler.step(posterior, state, key=jax.random.key(1))
     assert state.anchor is not None
     assert state.anchor.point == 1.0 != state.position
-    state = sampler.settle(posterior, state, final=True, key=jax.random.key(2))
-    np.testing.assert_array_equal(state.anchor.point, state.position)
+    for final in (False, True):
+        state = sampler.settle(posterior, state, final=final, key=jax.random.key(2))
+        np.testing.assert_array_equal(state.anchor.point, state.position)
+        state, _ = sampler.step(posterior, state, key=jax.random.key(3))
 
 
 def test_schedules():
