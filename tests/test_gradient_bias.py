@@ -64,6 +64,18 @@ def test_the_estimate_is_of_the_error_that_is_there():
     assert abs(heavy - 1 - noise * 1.5 / (2 * 0.5 * (1 - LENGTH / 2))) < 4 * error < 1.0
 
 
+@pytest.mark.parametrize("kind", [Sgld, Sghmc, Psgld])
+def test_the_estimate_is_of_the_noise_that_a_control_variate_leaves(kind):
+    """Of rows whose slopes differ by a constant it leaves none; the chain without one is far from that."""
+    posterior = GaussianMean.of(N)
+    fields: Any = {"step_size": LENGTH * posterior.sd**2 * (0.01 if kind is Psgld else 1), "batch_size": 10}
+    (left, error), (plain, _) = (
+        _inspected(kind(control_variate=order, **fields), posterior, chains=2) for order in ("first", "none")
+    )
+    assert error < 1e-3
+    assert plain > 1.1 > left
+
+
 def test_the_estimate_is_of_the_last_step():
     """At the end of a cycle, whose last step hardly moves, and not of the next cycle's first, which is its longest."""
     posterior = GaussianMean.of(N)
