@@ -762,6 +762,11 @@ def test_a_step_is_bounded_by_the_steepest_mini_batch():
     for place, longest in ((3, 1e-4), (4, 0.1)):
         places = jnp.zeros((5, 1)).at[place].set(10.0)
         assert Sgld(batch_size=2).longest_step(quartic, places) == pytest.approx(longest)
+    # Psgld's own steps count: at a slope of 400 a datum, G is 1 / (damping + 400), of a curvature of 1 + 3200.
+    steep = parabolas([800.0] * 4, [0.5] * 4)
+    for damping, longest in ((0.01, 0.01), (2000.0, 0.1)):
+        assert Psgld(batch_size=2, damping=damping).longest_step(steep, at) == pytest.approx(longest), damping
+    assert Sgld(batch_size=2).longest_step(steep, at) == pytest.approx(1e-4)
     assert Mala().longest_step(posterior, at) == np.inf
     # Where nothing is known nothing is bounded.
     assert Sgld(batch_size=1).longest_step(parabolas([float("nan")] * 3, [0.0] * 3), at) == np.inf
