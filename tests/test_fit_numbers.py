@@ -17,11 +17,16 @@ from parabolas import Parabolas, of_size, parabolas
 from scipy import stats
 
 from bnnzoo.errors import UsageError
-from bnnzoo.posterior.layout import Block, Layout
+from bnnzoo.models import Linear, Mlp
+from bnnzoo.posterior import NetworkPosterior
+from bnnzoo.posterior.layout import Block, Layout, network_layout
+from bnnzoo.posterior.likelihoods import Categorical, Gaussian
+from bnnzoo.posterior.priors import Normal
 from bnnzoo.samplers import (
     Bbb,
     Dropout,
     Importance,
+    Ensemble,
     Laplace,
     Rejection,
     Swag,
@@ -37,6 +42,8 @@ from bnnzoo.samplers import (
 from bnnzoo.samplers.laplace import LaplaceState
 from bnnzoo.sampling import backend, start, transport
 from bnnzoo.sampling.placement import Placement
+from bnnzoo.samplers.swag import SwagState
+from bnnzoo.sampling import backend
 
 ONE, KEY = jnp.ones(()), jax.random.key(0)
 VECTORIZED = Placement("vectorized", None)
@@ -178,6 +185,24 @@ def test_a_step_of_bbb_descends_by_a_share_of_the_kl_and_tells_the_bound_with_al
     drawn, told = sampler.step(posterior, start, key=KEY)
     np.testing.assert_allclose(drawn.position, theta, rtol=1e-5)
     assert float(told["log_q"]) == pytest.approx(-eps @ eps / 2 - entropy + 1, rel=1e-5)
+
+
+@pytest.mark.parametrize("sampler", [Bbb(), Dropout(rate=0.5), Laplace(), Swag(rank=2)])
+def test_a_draw_knows_nothing_of_the_draw_before_it(sampler):
+    """The same noise, from wherever the last draw was: draws are independent, and dropped units come back."""
+    network = Linear().build((3,), 1, key=KEY)
+    x = np.eye(3, dtype=np.float32)
+    posterior = NetworkPosterior.of(network, Gaussian(scale=0.5), Normal(), x, x[:, :1])
+    init = jax.jit(lambda theta: sampler.init(posterior, theta, num_warmup=0, key=KEY))
+    state = init(jnp.asarray([0.4, -0.2, 0.7, 0.1]))
+    if isinstance(state, SwagState):
+        state = eqx.tree_at(lambda s: s.variance, state, jnp.ones(4))
+    step = jax.jit(lambda state, key: sampler.step(posterior, state, key=key)[0])
+    keys = jax.random.split(KEY, 4)
+    first = [step(state, key).position for key in keys]
+    assert len(np.unique(first, axis=0)) > 1
+    away = eqx.tree_at(lambda s: s.position, state, jnp.asarray([5.0, 0.0, -7.0, 9.0]))
+    np.testing.assert_array_equal([step(away, key).position for key in keys], first)
 
 
 def test_the_distance_of_a_mean_is_told_without_the_noise_of_the_pairs():
