@@ -205,6 +205,38 @@ def test_a_draw_knows_nothing_of_the_draw_before_it(sampler):
     np.testing.assert_array_equal([step(away, key).position for key in keys], first)
 
 
+def test_local_noise_has_the_noise_scale_that_was_drawn(monkeypatch):
+    """By hand: a network without spread, and a learned scale whose spread is 0.3 about 0.5, in slope and value."""
+    monkeypatch.setattr(bbb, "standard_normal", lambda like, *, key: jnp.full_like(like, 1.5))
+    x = np.linspace(-1, 1, 5, dtype=np.float32)[:, None]
+    posterior = NetworkPosterior.of(
+        Linear().build((1,), 1, key=KEY), Gaussian(), Normal(), x, 2 * x, likelihood_power=0.7
+    )
+    mean, scale = jnp.asarray([0.4, -0.1, math.log(0.5)]), jnp.asarray([0.0, 0.0, 0.3])
+
+    def fit(wide: Any) -> Any:
+        return Bbb(reparameterisation="local")._fit(posterior, mean, wide, posterior.data, None, key=KEY)[1]
+
+    value, slope = jax.jit(jax.value_and_grad(fit))(scale)
+    u = math.log(0.5) + 0.3 * 1.5
+    squares = np.mean((2 * x - 0.4 * x + 0.1).astype(float) ** 2)
+    known = 0.7 * (-squares / 2 * math.exp(-2 * u) - u - math.log(2 * math.pi) / 2)
+    assert float(value) == pytest.approx(known, rel=1e-5)
+    assert float(slope[2]) == pytest.approx(0.7 * 1.5 * (squares * math.exp(-2 * u) - 1), rel=1e-4)
+
+
+def test_local_noise_is_of_inputs_as_the_network_takes_them():
+    """Bytes are scaled on the device, here too."""
+    network = Linear().build((2,), 1, key=KEY)
+    x = np.array([[10, 200], [90, 3]], np.uint8)
+    posterior = NetworkPosterior.of(
+        network, Gaussian(0.5), Normal(), x, np.zeros((2, 1)), input_mean=80.0, input_sd=60.0
+    )
+    mean = jnp.asarray([0.4, -0.2, 0.1])
+    found = _local.outputs(posterior, mean, 0 * mean, mean, jnp.asarray(x), key=KEY)
+    np.testing.assert_allclose(found[:, 0], (x.astype(float) - 80) / 60 @ [0.4, -0.2] + 0.1, rtol=1e-5)
+
+
 def test_the_distance_of_a_mean_is_told_without_the_noise_of_the_pairs():
     """Slopes 1 - t^2 in each of many parameters: of a pair m +- s eps, in units of q, s (1 - m^2 - s^2 eps^2)."""
     dim, m, s = 10_000, 1.2, 1.5
