@@ -435,6 +435,31 @@ def test_a_step_of_the_climb_that_is_uphill_at_no_share_is_not_made():
     assert abs(float(_climb.climbed(kink, jnp.asarray([0.2]), _Scaled())[0])) < 0.01
 
 
+def test_the_descent_of_swag_has_momentum():
+    """By hand: v <- 0.5 v + g, theta <- theta - 0.02 v, g the slope of minus the log density a datum."""
+    c, m, power, theta, velocity = 2.0, 0.5, 0.7, np.array([0.4, -3.0]), np.zeros(2)
+    posterior = parabolas([c] * 4, [m] * 4, dim=2, power=power)
+    sampler = Swag(learning_rate=0.02, momentum=0.5)
+    state = sampler.init(posterior, jnp.asarray(theta, jnp.float32), num_warmup=20, key=KEY)
+    for _ in range(4):
+        state, _ = sampler.warmup_step(posterior, state, key=KEY)
+        velocity = 0.5 * velocity + power * c * (theta - m) + theta / 4
+        theta = theta - 0.02 * velocity
+        np.testing.assert_allclose(state.position, theta, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [Laplace, Ensemble, Dropout])
+def test_training_goes_downhill_by_adam(kind):
+    """Its first step is the learning rate in every parameter; training, not what follows it, is what is looked at."""
+    posterior = parabolas([2.0] * 8, [0.5] * 8, dim=2)
+    fields = {"curvature": "hessian"} if kind is Laplace else {}
+    sampler = kind(learning_rate=0.02, batch_size=8, **fields)
+    state = sampler.init(posterior, jnp.asarray([0.4, 1.7]), num_warmup=1000, key=KEY)
+    for wanted in ([0.42, 1.68], [0.44, 1.66]):
+        state, _ = sampler.warmup_step(posterior, state, key=KEY)
+        np.testing.assert_allclose(state.position, wanted, atol=1e-3)
+
+
 def test_a_snapshot_is_due_at_every_interval_of_the_second_half():
     posterior = parabolas([1.0] * 4, [0.5] * 4)
     sampler = Swag(interval=2, rank=2)
