@@ -460,6 +460,19 @@ def test_training_goes_downhill_by_adam(kind):
         np.testing.assert_allclose(state.position, wanted, atol=1e-3)
 
 
+@pytest.mark.parametrize("num_warmup", [0, 5])
+def test_the_curvature_of_laplace_is_that_at_the_mode(num_warmup):
+    """Of -cosh t, whose curvature is 1 at its top and 1.5 where the climb begins."""
+    posterior = given(lambda t: -jnp.sum(jnp.cosh(t)))
+    sampler = Laplace(covariance="diagonal", curvature="hessian")
+    start = jnp.asarray([math.acosh(1.5), -math.acosh(1.5)])
+    state = sampler.init(posterior, start, num_warmup=num_warmup, key=KEY)
+    state = sampler.settle(posterior, state, final=True, key=KEY)
+    np.testing.assert_allclose(state.mode, 0.0, atol=1e-2)
+    np.testing.assert_array_equal(state.position, state.mode)
+    np.testing.assert_allclose(state.factor.scale, 1.0, rtol=1e-3)
+
+
 def test_a_snapshot_is_due_at_every_interval_of_the_second_half():
     posterior = parabolas([1.0] * 4, [0.5] * 4)
     sampler = Swag(interval=2, rank=2)
