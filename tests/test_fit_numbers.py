@@ -473,6 +473,16 @@ def test_the_curvature_of_laplace_is_that_at_the_mode(num_warmup):
     np.testing.assert_allclose(state.factor.scale, 1.0, rtol=1e-3)
 
 
+def test_layers_are_dropped_independently_of_one_another():
+    """Two layers with as many inputs: which of them are dropped agrees in half the places."""
+    sampler, keys = Dropout(rate=0.5), jax.random.split(KEY, 200)
+    layout = network_layout(Mlp((20, 20)).build((2,), 1, key=KEY))
+    drawn = jax.vmap(lambda key: sampler._drop(layout, jnp.ones(layout.dim), key=key))(keys)
+    values = layout.unflatten(drawn)
+    one, other = (np.asarray(values[name])[:, 0] > 0 for name in ("layers_1_weight", "layers_2_weight"))
+    assert abs((one == other).mean() - 0.5) < 4.89 * 0.5 / one.size**0.5
+
+
 def test_a_snapshot_is_due_at_every_interval_of_the_second_half():
     posterior = parabolas([1.0] * 4, [0.5] * 4)
     sampler = Swag(interval=2, rank=2)
