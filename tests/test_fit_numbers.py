@@ -483,6 +483,42 @@ def test_layers_are_dropped_independently_of_one_another():
     assert abs((one == other).mean() - 0.5) < 4.89 * 0.5 / one.size**0.5
 
 
+class Powered(NormalPrior):
+    """A log-likelihood that is given, of one row, to a power."""
+
+    function: Any = eqx.field(static=True, default=None)
+
+    def log_prior(self, theta: Any) -> Any:
+        return 0.0 * jnp.sum(theta)
+
+    def log_likelihood(self, theta: Any, batch: Any) -> Any:
+        return self.function(theta) + 0.0 * batch
+
+
+@pytest.mark.parametrize("power", [0.1, 10.0])
+def test_a_climb_goes_by_the_power(power, monkeypatch):
+    """A tenth of a likelihood to the power of ten is that likelihood: as many halvings of a step from 2.89."""
+    monkeypatch.setattr(_climb, "_STEPS", 1)
+    hill = Powered(
+        np.zeros(1, np.float32),
+        likelihood_power=np.float32(power),
+        function=lambda t: -jnp.sum(jnp.logaddexp(t, -t)) / power,
+    )
+    found = float(_climb.climbed(hill, jnp.asarray([2.89]), _Scaled())[0])
+    assert found == pytest.approx(2.89 - np.cosh(2.89) ** 2 / 2**5 * np.tanh(2.89), abs=1e-3)
+
+
+def test_the_curvature_of_a_learned_scale_goes_by_the_power():
+    """By hand, of u = log s: beta sum 2 r^2 e^-2u of the rows, and 2 e^2u of its prior; two targets have two."""
+    x, u = np.zeros((3, 1), np.float32), np.array([0.2, -0.4])
+    y = np.array([[1.0, 0.5], [-2.0, 0.3], [0.5, -0.1]], np.float32)
+    network = Linear().build((1,), 2, key=KEY)
+    posterior = NetworkPosterior.of(network, Gaussian().of_targets(2), Normal(), x, y, likelihood_power=0.25)
+    base = jax.jit(lambda theta: _curvature._base(posterior, theta))(jnp.asarray([0.0] * 4 + [*u], jnp.float32))
+    rows = 0.25 * np.sum(2 * y.astype(float) ** 2, 0) * np.exp(-2 * u)
+    np.testing.assert_allclose(base, [1.0] * 4 + [*(rows + 2 * np.exp(2 * u))], rtol=1e-4)
+
+
 def test_a_snapshot_is_due_at_every_interval_of_the_second_half():
     posterior = parabolas([1.0] * 4, [0.5] * 4)
     sampler = Swag(interval=2, rank=2)
