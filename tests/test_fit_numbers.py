@@ -519,6 +519,27 @@ def test_the_curvature_of_a_learned_scale_goes_by_the_power():
     np.testing.assert_allclose(base, [1.0] * 4 + [*(rows + 2 * np.exp(2 * u))], rtol=1e-4)
 
 
+@pytest.mark.parametrize("elements", [2**22, 1])
+def test_a_kronecker_product_is_of_the_gradients_of_all_rows(elements, monkeypatch):
+    """Two layers, several outputs and rows, by NumPy: L (x) R / trace and the prior, in one block of rows or many."""
+    monkeypatch.setattr(_curvature, "_ELEMENTS", elements)
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(7, 4)).astype(np.float32), rng.integers(0, 3, 7)
+    network = Mlp((2,)).build((4,), 3, key=KEY)
+    posterior = NetworkPosterior.of(network, Categorical(), Normal(0.8), x, y, likelihood_power=0.5)
+    theta = jnp.asarray(rng.normal(size=posterior.layout.dim), jnp.float32)
+    slopes = np.asarray(jax.jit(jax.jacobian(posterior.log_likelihoods))(theta), float)
+    wanted = np.zeros((posterior.layout.dim,) * 2)
+    for block in posterior.layout.blocks:
+        rows = slopes[:, block.start : block.stop].reshape(7, block.shape[0], -1)
+        left, right = np.einsum("iab,icb->ac", rows, rows), np.einsum("iab,iac->bc", rows, rows)
+        product = 0.5 * np.kron(left, right) / np.trace(left) + np.eye(block.size) / 0.64
+        wanted[block.start : block.stop, block.start : block.stop] = np.linalg.inv(product)
+    made = jax.jit(lambda theta: jax.vmap(_curvature.kronecker(posterior, theta, "fisher").draw)(jnp.eye(len(theta))))
+    factor = made(theta)
+    np.testing.assert_allclose(np.asarray(factor, float).T @ factor, wanted, rtol=2e-3, atol=1e-5)
+
+
 def test_a_snapshot_is_due_at_every_interval_of_the_second_half():
     posterior = parabolas([1.0] * 4, [0.5] * 4)
     sampler = Swag(interval=2, rank=2)
