@@ -318,6 +318,18 @@ def test_rows_of_which_one_half_alone_knows_of_others_are_one_datum(rows, later)
     np.testing.assert_allclose(posterior.log_likelihoods(jnp.asarray([0.4])), [known], rtol=1e-5)
 
 
+@pytest.mark.parametrize("tie", [lambda u: u, jax.nn.relu, lambda u: jax.nn.relu(-u)])
+def test_rows_that_one_of_three_parameters_ties_together_are_one_datum(tie):
+    """The one in the middle, and also if only values of one sign tie: a row and the one before it, by a factor."""
+
+    def model(y: Any) -> None:
+        a, b, c = (numpyro.sample(name, dist.Normal(0, 1)) for name in "abc")
+        before = jnp.concatenate([jnp.zeros(1), y[:-1]])
+        numpyro.sample("y", dist.Normal(a + tie(b) * before + c, 1.0), obs=y)
+
+    assert not NumpyroPosterior.of(model, np.arange(1.0, 7.0, dtype=np.float32)).by_row
+
+
 def _by_its_ends(y: Any) -> None:
     """A prior that knows how far the last row is from the first, as every other row from the first on does."""
     level = numpyro.sample("level", dist.Normal(0, 1 + y[-1] - y[0]))
