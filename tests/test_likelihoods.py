@@ -205,6 +205,25 @@ def test_the_learned_scale_is_half_normal_on_its_own_scale(kind):
     np.testing.assert_allclose(np.trapezoid(density, grid), 1.0, atol=1e-4)
 
 
+@pytest.mark.parametrize("kind", [Gaussian, StudentT])
+def test_each_target_has_a_learned_scale_of_its_own(kind):
+    """Of three targets: a place and a prior for each, drawn apart, and each its own target's."""
+    (parameter,) = kind().of_targets(3).parameters()
+    assert parameter.shape == (3,)
+    assert kind(scale=0.5).of_targets(3).parameters() == ()
+    u = np.array([-1.0, 0.3, 0.8])
+    found = parameter.log_prior(jnp.asarray(u, jnp.float32))
+    np.testing.assert_allclose(found, np.sum(stats.halfnorm.logpdf(np.exp(u)) + u), rtol=1e-5)
+    drawn = np.asarray(jax.vmap(parameter.draw)(jax.random.split(jax.random.key(0), 2000)))
+    assert np.abs(np.corrcoef(drawn.T) - np.eye(3)).max() < 5 / 2000**0.5
+    assert stats.kstest(np.exp(drawn[:, 2]), stats.halfnorm.cdf).pvalue > 1e-6
+    fixed = kind().of_targets(3).with_parameters({"scale": jnp.asarray([0.3, 2.0, 1.0])})
+    law = stats.norm if kind is Gaussian else stats.t(4)
+    wanted = np.sum(law.logpdf(np.array([1.0, -2.0, 0.5]) / [0.3, 2.0, 1.0]) - np.log([0.3, 2.0, 1.0]))
+    found = fixed.log_prob(jnp.zeros(3), jnp.asarray([1.0, -2.0, 0.5]))
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+
+
 def test_a_learned_scale_is_set_by_its_value():
     fixed = Gaussian().with_parameters({"scale": jnp.asarray(0.3)})
     found = fixed.log_prob(jnp.zeros(1), jnp.ones(1))
