@@ -24,7 +24,7 @@ from bnnzoo.posterior import NetworkPosterior
 from bnnzoo.posterior.layout import network_layout
 from bnnzoo.posterior.likelihoods import Categorical, Gaussian
 from bnnzoo.posterior.numpyro import NumpyroPosterior
-from bnnzoo.posterior.priors import Hierarchical, Normal, ScaleMixture
+from bnnzoo.posterior.priors import FanIn, Hierarchical, Normal, ScaleMixture
 from bnnzoo.posterior.priors import Laplace as LaplacePrior
 from bnnzoo.progress import Progress
 from bnnzoo.recipe import Recipe
@@ -219,6 +219,10 @@ def test_the_kl_is_its_closed_form_or_has_it_as_its_mean():
 
     known = np.sum(np.log(1 / np.asarray(scale)) + (np.asarray(scale) ** 2 + np.asarray(mean) ** 2) / 2 - 1 / 2)
     np.testing.assert_allclose(costs(posterior, scale, keys[:3]), known, rtol=1e-5)
+    sd = np.asarray(FanIn(0.7).distribution(posterior.layout).scale, float)
+    by_layer = np.sum(np.log(sd / scale) + (np.asarray(scale) ** 2 + np.asarray(mean) ** 2) / sd**2 / 2 - 1 / 2)
+    narrow = dataclasses.replace(posterior, prior=FanIn(0.7))
+    np.testing.assert_allclose(costs(narrow, scale, keys[:3]), by_layer, rtol=1e-5)
     same = dataclasses.replace(posterior, prior=ScaleMixture(wide=1.0, narrow=1.0))
     sampled = np.asarray(costs(same, scale, keys), float)
     error = sampled.std() / len(sampled) ** 0.5
