@@ -62,6 +62,24 @@ def test_chains_start_apart_and_biases_stay():
     np.testing.assert_array_equal(one.hidden.bias, net().hidden.bias)
 
 
+def test_new_weights_have_the_law_of_those_that_were_given():
+    """Mean and standard deviation of each matrix are its own, and no two are drawn alike."""
+    one, two = eqx.nn.Linear(50, 40, key=jax.random.key(0)), eqx.nn.Linear(50, 40, key=jax.random.key(1))
+    moments = ((0.3, 0.02), (-2.0, 5.0))
+    given = [
+        eqx.tree_at(lambda n: n.weight, n, (n.weight - n.weight.mean()) / n.weight.std() * sd + mean)
+        for n, (mean, sd) in zip((one, two), moments, strict=True)
+    ]
+    model = Own(eqx.nn.Sequential([given[0], eqx.nn.Lambda(lambda x: x[:1].repeat(50)), given[1]]))
+    made = model.build((50,), 40, key=jax.random.key(2))
+    scaled = []
+    for layer, (mean, sd) in zip((made[0], made[2]), moments, strict=True):
+        scaled.append((np.asarray(layer.weight, float) - mean) / sd)
+        assert abs(scaled[-1].mean()) < 5 / 2000**0.5
+        assert abs(scaled[-1].std() - 1) < 5 / 4000**0.5
+    assert abs(np.corrcoef(scaled[0].ravel(), scaled[1].ravel())[0, 1]) < 5 / 2000**0.5
+
+
 def test_a_network_of_another_shape_is_refused(data):
     with pytest.raises(UsageError, match=r"Net: gives \[3\] for one input, and the likelihood takes \[1\]"):
         bnnzoo.sample(net(3), "mala", data=data, **SHORT)
