@@ -109,6 +109,28 @@ def test_a_last_layer_is_drawn_from_its_regression_on_the_features(prior, target
         assert max(abs(one["variance"]) for one in _whitened(found, mean, wrong)) > Z
 
 
+@pytest.mark.parametrize("rows", [7, 8, 1024])
+def test_a_last_layer_has_every_row_once(rows, monkeypatch):
+    """In blocks that overlap, by NumPy: without noise the draw is the mean, and noises give the factor's columns."""
+    monkeypatch.setattr(_conjugate, "_ROWS", rows)
+    noises = jnp.eye(7, 6, k=-1)
+    monkeypatch.setattr(_conjugate, "standard_normal", lambda like, *, key: noises[jax.random.key_data(key)[1]])
+    x, y = _rows(30, inputs=2)
+    y = np.concatenate([y, -2 * y], 1)
+    network, noise = Linear().build((2,), 2, key=jax.random.key(1)), np.array([0.5, 0.2])
+    posterior = NetworkPosterior.of(network, Gaussian().of_targets(2), Normal(0.8), x, y, likelihood_power=0.7)
+    theta = jnp.asarray([0.3, -0.8, 0.1, 0.5, -0.2, 0.7, *np.log(noise)], jnp.float32)
+    draw = jax.jit(jax.vmap(lambda number: draw_layer(posterior, slice(0, 6), theta, key=jax.random.key(number))[:6]))
+    mean, *ends = np.asarray(draw(jnp.arange(7)), float)
+    factor = np.array(ends) - mean
+    design = np.column_stack([x, np.ones(30)]).astype(float)
+    for target, places in enumerate(([0, 1, 4], [2, 3, 5])):
+        covariance = np.linalg.inv(0.7 / noise[target] ** 2 * design.T @ design + np.eye(3) / 0.64)
+        known = covariance @ design.T @ y[:, target] * 0.7 / noise[target] ** 2
+        np.testing.assert_allclose(mean[places], known, rtol=1e-4)
+        np.testing.assert_allclose((factor.T @ factor)[np.ix_(places, places)], covariance, rtol=1e-3, atol=1e-7)
+
+
 def _scale_moments(x: np.ndarray, y: np.ndarray, halfnormal: bool) -> tuple[float, float]:
     """Mean and sd of log s given the data, weights integrated out, by quadrature over log s."""
     design = np.column_stack([x, np.ones(len(x))]).astype(float)
