@@ -20,6 +20,7 @@ from bnnzoo.posterior.layout import Layout
 from bnnzoo.posterior.likelihoods import Categorical, Gaussian
 from bnnzoo.posterior.priors import Hierarchical, Normal
 from bnnzoo.recipe import Part, resolve
+from bnnzoo.samplers._training import batch, loss
 
 
 def linear_posterior(rows: int = 10, **more: Any) -> NetworkPosterior:
@@ -203,6 +204,13 @@ def test_rows_that_fill_a_mesh_do_not_count():
     np.testing.assert_array_equal(longer.data.x[10:], np.repeat(posterior.data.x[9:], 2, 0))
     theta = jnp.asarray([0.3, -0.8, 0.1])
     np.testing.assert_allclose(longer.log_density(theta), posterior.log_density(theta), rtol=1e-6)
+    wholes = longer.all_rows(), longer.minibatch(10, replace=False, key=jax.random.key(0))
+    for rows in (*wholes, batch(longer, 12, key=jax.random.key(0))):
+        np.testing.assert_array_equal(rows.x, posterior.data.x)
+    drawn = longer.minibatch(400, key=jax.random.key(0)).x
+    assert len(np.unique(drawn, axis=0)) == 10
+    assert np.sum(drawn == posterior.data.x[9]) / 2 < 80  # of 400, where 40 are expected
+    np.testing.assert_allclose(loss(longer, theta, longer.all_rows()), -posterior.log_density(theta) / 10, rtol=1e-5)
 
 
 def test_what_the_file_holds_goes_back_to_theta():
