@@ -220,6 +220,12 @@ def test_what_the_file_holds_goes_back_to_theta():
     flat = np.concatenate([np.ravel(natural[block.name]) for block in posterior.layout.blocks])
     np.testing.assert_allclose(posterior.unconstrained(flat), theta, rtol=1e-6)
     assert flat[-1] == pytest.approx(np.exp(-1.5))
+    layered = NetworkPosterior.of(posterior.network_at(jnp.asarray(theta)), Gaussian(), Hierarchical(), *posterior.data)
+    theta = np.append(theta, np.float32(0.4))
+    natural = layered.natural(theta[None])
+    flat = np.concatenate([np.ravel(natural[block.name]) for block in layered.layout.blocks])
+    assert flat[-1] == pytest.approx(np.exp(0.4))
+    np.testing.assert_allclose(layered.unconstrained(flat), theta, rtol=1e-6)
 
 
 def test_a_draw_of_the_prior_is_of_independent_parameters():
@@ -242,6 +248,15 @@ def test_a_draw_and_its_mode_predict_by_the_tangent():
         _, found = posterior.predictive(jnp.concatenate([mode + step * away, mode]), jnp.asarray(x))
         _, slope = jax.jvp(lambda theta: posterior.outputs(theta, jnp.asarray(x)), (mode,), (away,))
         np.testing.assert_allclose(found, there + step * slope, rtol=1e-4, atol=1e-5)
+
+
+def test_a_draw_with_its_mode_predicts_with_the_noise_of_the_draw():
+    posterior = linear_posterior(likelihood=Gaussian())
+    draw, mode = jnp.append(THETA, 0.3), jnp.append(-THETA, 2.0)
+    likelihood, outputs = posterior.predictive(jnp.concatenate([draw, mode]), jnp.asarray(posterior.data.x))
+    assert isinstance(likelihood, Gaussian)
+    assert float(likelihood.scale) == pytest.approx(0.3)
+    np.testing.assert_allclose(outputs, posterior.outputs(draw, jnp.asarray(posterior.data.x)), rtol=1e-5, atol=1e-6)
 
 
 def test_a_learned_scale_starts_at_a_half():
