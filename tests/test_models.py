@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from contextlib import nullcontext
 from typing import Any
 
 import jax
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from bnnzoo.errors import UsageError
-from bnnzoo.models import Cnn, Linear, Mdn, Mlp, Resnet
+from bnnzoo.models import Autoregressive, Cnn, Linear, Mdn, Mlp, Resnet, size
 from bnnzoo.posterior.layout import network_layout
 from bnnzoo.posterior.likelihoods import Mixture
 
@@ -40,13 +41,63 @@ def test_mlp(hidden):
     assert network(jnp.zeros(3)).shape == (2,)
 
 
+@pytest.mark.parametrize("model", [Mlp, Mdn, Autoregressive])
 @pytest.mark.parametrize("activation", ["tanh", "relu", "gelu", "silu", "softplus"])
-def test_activations_are_between_the_layers(activation):
-    network: Any = Mlp((4,), activation).build((2,), 1, key=KEY)
+def test_activations_are_between_the_layers(activation, model):
+    network: Any = model((4,), activation).build((2,), 2, key=KEY)
     x = jnp.asarray([0.3, -1.2])
     first, last = network.layers
     function = jnp.tanh if activation == "tanh" else getattr(jax.nn, activation)
     np.testing.assert_allclose(network(x), last(function(first(x))), rtol=1e-6)
+
+
+def _pooled(image: np.ndarray) -> np.ndarray:
+    """Means of squares of two by two, and of pairs where there is one row or column; what is over is left out."""
+    channels, height, width = image.shape
+    h, w = min(2, height), min(2, width)
+    return np.array(
+        [
+            [
+                [image[c, i * h : i * h + h, j * w : j * w + w].mean() for j in range(width // w)]
+                for i in range(height // h)
+            ]
+            for c in range(channels)
+        ]
+    )
+
+
+@pytest.mark.parametrize("shape", [(1, 7, 6), (2, 1, 5)])
+def test_cnn_is_its_layers_one_after_the_other(shape):
+    network: Any = Cnn((2, 3), hidden=(4,), activation="relu").build(shape, 5, key=KEY)
+    image = np.asarray(jax.random.normal(KEY, shape))
+    found = network(jnp.asarray(image))
+    for layer in network.convolutions:
+        image = _pooled(np.maximum(layer(jnp.asarray(image)), 0))
+    first, last = network.dense.layers
+    hidden = np.maximum(first.weight @ image.ravel() + first.bias, 0)
+    np.testing.assert_allclose(found, last.weight @ hidden + last.bias, rtol=1e-4, atol=1e-6)
+
+
+def _normed(image: np.ndarray) -> np.ndarray:
+    """Two groups of channels, each with mean 0 and variance 1; then what is negative is 0."""
+    groups = image.reshape(2, -1)
+    centred = groups - groups.mean(1, keepdims=True)
+    return np.maximum(centred / np.sqrt(centred.var(1, keepdims=True) + 1e-5), 0).reshape(image.shape)
+
+
+def test_resnet_is_its_layers_one_after_the_other():
+    network: Any = Resnet((4, 8), groups=2, activation="relu").build((1, 7, 6), 5, key=KEY)
+    image = jax.random.normal(KEY, (1, 7, 6))
+    x = np.asarray(network.stem(image))
+    for number, stage in enumerate(network.stages):
+        x = _pooled(x) if number else x
+        for block in stage:
+            inner = x
+            for layer in block.convolutions:
+                inner = np.asarray(layer(jnp.asarray(_normed(inner))))
+            x = inner + (x if block.skip is None else np.asarray(block.skip(jnp.asarray(x))))
+    known = network.last.weight @ _normed(x).mean((1, 2)) + network.last.bias
+    np.testing.assert_allclose(network(image), known, rtol=1e-3, atol=1e-5)
 
 
 def test_mdn_brings_its_mixture():
