@@ -100,6 +100,24 @@ def test_resnet_is_its_layers_one_after_the_other():
     np.testing.assert_allclose(network(image), known, rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("model", "shape"),
+    [
+        (Linear(), (3,)),
+        (Mlp((3, 3)), (3,)),
+        (Mdn((3, 3)), (3,)),
+        (Cnn((2, 2), hidden=(3, 3)), (2, 4, 4)),
+        (Resnet((4, 8), blocks=2, groups=2), (2, 4, 4)),
+        (Autoregressive((3, 3)), (3,)),
+    ],
+)
+def test_every_array_of_a_network_is_drawn_by_itself(model, shape):
+    """From one key two arrays would be alike but for their size: the ratio of the first two numbers tells."""
+    arrays = [np.ravel(leaf) for leaf in jax.tree.leaves(model.build(shape, 3, key=KEY)) if leaf.size > 1]
+    ratios = np.sort([a[0] / a[1] for a in arrays])
+    assert np.diff(ratios).min() > 1e-4
+
+
 def test_mdn_brings_its_mixture():
     model = Mdn((6,), components=3)
     likelihood = model.own_likelihood()
