@@ -25,8 +25,8 @@ from bnnzoo.posterior.priors import Normal
 from bnnzoo.samplers import (
     Bbb,
     Dropout,
-    Importance,
     Ensemble,
+    Importance,
     Laplace,
     Rejection,
     Swag,
@@ -40,10 +40,9 @@ from bnnzoo.samplers import (
     rejection,
 )
 from bnnzoo.samplers.laplace import LaplaceState
+from bnnzoo.samplers.swag import SwagState
 from bnnzoo.sampling import backend, start, transport
 from bnnzoo.sampling.placement import Placement
-from bnnzoo.samplers.swag import SwagState
-from bnnzoo.sampling import backend
 
 ONE, KEY = jnp.ones(()), jax.random.key(0)
 VECTORIZED = Placement("vectorized", None)

@@ -17,7 +17,7 @@ import tiny
 from jax.experimental.key_reuse._core import check_key_reuse
 from parabolas import Parabolas, parabolas
 
-from bnnzoo.samplers import Gibbs, Importance, Penalty, RandomWalk, Rejection
+from bnnzoo.samplers import Bbb, Dropout, Gibbs, Importance, Penalty, RandomWalk, Rejection, Sgld, Swag
 from bnnzoo.sampling import backend
 
 PROLOGUE = """
@@ -80,10 +80,17 @@ WAYS: dict[str, Any] = {
     "rejection from a fit": Rejection(block=2, proposal="gaussian"),
     "importance from a fit": Importance(proposal="gaussian"),
 }
+OF_NETWORKS: dict[str, Any] = {
+    "sgld, exploring": Sgld(batch_size=3, schedule="cyclical", exploration=0.5, cycle=4),
+    "bbb, local": Bbb(batch_size=3, samples=2, reparameterisation="local"),
+    "bbb, partition": Bbb(batch_size=3, sampling="partition"),
+    "dropout of two masks": Dropout(batch_size=4, masks=2),
+    "swag of rank 2": Swag(batch_size=3, rank=2),
+}
 
 
 def _look(sampler: Any, posterior: Any) -> None:
-    """At the programs of a start, a step of warm-up, the end of a window, and a step; none of them is run."""
+    """At the programs of a start, steps, the ends of windows and a look between them; none of them is run."""
 
     def begin(key: Any) -> Any:
         return sampler.init(posterior, jnp.zeros(posterior.layout.dim), num_warmup=4, key=key)
@@ -91,7 +98,8 @@ def _look(sampler: Any, posterior: Any) -> None:
     key = jax.random.key(0)
     check_key_reuse(begin, key)
     state = eqx.filter_eval_shape(begin, key)
-    for does in (sampler.warmup_step, functools.partial(sampler.settle, final=False), sampler.step):
+    ends = (functools.partial(sampler.settle, final=final) for final in (False, True))
+    for does in (sampler.warmup_step, *ends, sampler.step, sampler.inspect):
         check_key_reuse(lambda state, key, does=does: does(posterior, state, key=key), state, key)
 
 
@@ -100,11 +108,13 @@ def _drawn() -> Drawn:
     return Drawn(plain.data, layout=plain.layout)
 
 
-@pytest.mark.parametrize("name", [*tiny.SAMPLERS, *WAYS])
+@pytest.mark.parametrize("name", [*tiny.SAMPLERS, *WAYS, *OF_NETWORKS])
 def test_no_step_of_a_sampler_uses_a_key_twice(name):
     with backend.arithmetic("float32"):
         if name in WAYS:
             _look(WAYS[name], _drawn())
+        elif name in OF_NETWORKS:
+            _look(OF_NETWORKS[name], tiny.problem("sgld").posterior)
         else:
             _look(tiny.problem(name).sampler, tiny.problem(name).posterior)
 
