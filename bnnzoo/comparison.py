@@ -158,9 +158,8 @@ def distances(found: pd.DataFrame, truth: pd.DataFrame) -> dict[str, float]:
             "agreement": float(np.mean(p.argmax(1) == q.argmax(1))),
             "total_variation": float(np.mean(np.abs(p - q).sum(1)) / 2),
         }
-    sds = [str(name) for name in truth if str(name) == "sd" or str(name).endswith("_sd")]
-    sds = [name for name in sds if not name.endswith(("aleatoric_sd", "epistemic_sd"))]
-    means = [name.removesuffix("sd") + "mean" for name in sds]
+    means = [str(name) for name in truth if str(name) == "mean" or str(name).endswith("_mean")]
+    sds = [name.removesuffix("mean") + "sd" for name in means]
     sd = truth[sds].to_numpy(np.float64)
     distance = (found[means].to_numpy(np.float64) - truth[means].to_numpy(np.float64)) / sd
     return {

@@ -23,7 +23,7 @@ from bnnzoo.shell import quoted
 from bnnzoo.store import schema
 
 _SUMS = ("seconds_compile", "seconds_warmup", "seconds_sampling", "target_evaluations", "restarted")
-_OF_ONE = ("tuned", "inspected", "stops", "ended", "inexact_resume")
+_OF_ONE = ("tuned", "inspected", "stops", "ended")
 """Attributes that say how one of the runs went: of several there is none."""
 _MADE_BY = ("versions", "plugins", "plugin_sources")
 _OF_ROWS = ("data_sha256", "signature", "federated")
@@ -170,6 +170,8 @@ def _attributes(runs: Sequence[Run], draws: int) -> dict[str, Any]:
         joined |= of_all(name, sum)
     for name in _MADE_BY:
         joined |= of_all(name, _all_of)
+    if inexact := dict.fromkeys(one["inexact_resume"] for one in every if "inexact_resume" in one):
+        joined |= {"inexact_resume": "; ".join(inexact)}
     joined |= {"findings": to_json(found), "regime": sentence(found[0]) if found else ""}
     joined |= {"regime_ok": 0} if found else {}
     return first | joined

@@ -432,11 +432,8 @@ def test_distances_are_in_the_references_sds_and_ratios_over_them():
     known = {"mean_distance": (1 / 2) ** 0.5, "sd_ratio": (3 / 2 + 4 / 8) / 2}
     assert comparison.distances(found, truth) == pytest.approx(known)
     others = (
-        (frame([1.0, 2.0], [3.0, 4.0], "a_"), frame(0.0, 1.0, "b_")),
-        (
-            frame([3.0, 2.0], [2.0, 8.0], "a_"),
-            frame(6.0, 2.0, "b_"),
-        ),
+        (frame([1.0, 2.0], [3.0, 4.0], "a_"), frame(0.0, 1.0, "an_epistemic_")),
+        (frame([3.0, 2.0], [2.0, 8.0], "a_"), frame(6.0, 2.0, "an_epistemic_")),
     )
     known = {"mean_distance": ((1 + 0 + 9 + 9) / 4) ** 0.5, "sd_ratio": (3 / 2 + 4 / 8 + 1 / 2 + 1 / 2) / 4}
     assert comparison.distances(*(pd.concat(both, axis=1) for both in others)) == pytest.approx(known)

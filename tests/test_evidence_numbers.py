@@ -114,7 +114,7 @@ def test_runs_of_a_path_draw_from_one_posterior_but_for_its_power(change, differ
     # How it is drawn from is of no account, nor where in the recipe that moves the rest to.
     sampler = {"name": "mala", "step_size": 0.25}
     evidence._check_same(first, record("b.nc", likelihood_power=0.5, seed=7, draws=3, thin=2, sampler=sampler))
-    with pytest.raises(UsageError, match=f"^b.nc: evidence: its {differs} differ from those of a.nc"):
+    with pytest.raises(UsageError, match=f"^b.nc: evidence: not of the {differs} of a.nc"):
         evidence._check_same(first, record("b.nc", **change))
     with pytest.raises(UsageError, match=r"^b\.nc: evidence: not trained on the rows of a\.nc"):
         evidence._check_same(first, record("b.nc", sha="other"))

@@ -125,14 +125,26 @@ def test_what_was_wrong_with_a_run_is_wrong_with_the_whole(folder, tmp_path):
 
 def test_what_is_of_one_run_alone_is_said_of_none(folder, tmp_path):
     def told(restarted):
-        of_one = {"ended": "budget", "stops": "[100]", "inexact_resume": "jax was 1", "inspected": '{"unseen": [0.1]}'}
+        of_one = {"ended": "budget", "stops": "[100]", "inspected": '{"unseen": [0.1]}'}
         return lambda file: file.attrs.update({**of_one, "tuned": '{"batch_size": 7}', "restarted": restarted})
 
     paths = [changed(folder / f"{seed}.nc", tmp_path / f"{seed}.nc", told(seed + 2)) for seed in (0, 1)]
     about = bnnzoo.concat(paths).attributes
     assert about["restarted"] == 2 + 3
     assert about["tuned"] == "{}"
-    assert not {"ended", "stops", "inexact_resume", "inspected"} & set(about)
+    assert not {"ended", "stops", "inspected"} & set(about)
+
+
+def test_that_one_went_on_elsewhere_is_said_of_all(folder, tmp_path):
+    def told(difference):
+        return lambda file: file.attrs.update({"inexact_resume": difference})
+
+    plain = folder / "0.nc"
+    assert "inexact_resume" not in bnnzoo.concat([plain, folder / "1.nc"]).attributes
+    moved = changed(folder / "1.nc", tmp_path / "1.nc", told("jax was 1"))
+    assert bnnzoo.concat([plain, moved]).attributes["inexact_resume"] == "jax was 1"
+    again = changed(folder / "2.nc", tmp_path / "2.nc", told("jax was 2"))
+    assert bnnzoo.concat([moved, plain, again]).attributes["inexact_resume"] == "jax was 1; jax was 2"
 
 
 def test_what_cannot_be_joined(folder, tmp_path):

@@ -323,8 +323,8 @@ def _check_same(first: Record, other: Record) -> None:
     differing = [name for name in _TARGET if one.get(name) != two.get(name)]
     if differing:
         raise UsageError(
-            f"{other.name}: evidence: its {' and '.join(differing)} differ from those of {first.name}; runs of a "
-            "path differ in --likelihood-power alone"
+            f"{other.name}: evidence: not of the {' and '.join(differing)} of {first.name}; runs of a path differ in "
+            "--likelihood-power alone"
         )
     if one["stochastic"] != "all":
         raise UsageError(
