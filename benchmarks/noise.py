@@ -5,25 +5,22 @@
 An MLP 784-100-10 (79 510 parameters), 60 000 images, batch 256, one chain, in a scan written by hand. Then the noise
 alone, in a scan of two steps a turn, as `jax.random.normal` makes it (a pass of Threefry a number, of whose two words
 it keeps their exclusive or) and from both words of a pass: for this step and the next one, or for the two halves of
-one step, by the inverse distribution function or by Box and Muller's transform. Last, steps by hand with Threefry in a
-loop of five turns, as JAX compiles it for a CPU, and with its rounds written out, as bnnzoo does: the same numbers.
-Medians of interleaved repeats.
+one step, by the inverse distribution function or by Box and Muller's transform. Medians of interleaved repeats.
 """
 
 from __future__ import annotations
 
 import argparse
-import functools
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend.random import threefry2x32_p
 from jaxtyping import Array, Float, PRNGKeyArray, UInt32
-from overhead import classifier, hand_random_walk, regression
+from overhead import classifier
 
 from bnnzoo.posterior import NetworkPosterior
 from bnnzoo.sampling import backend
@@ -138,68 +135,14 @@ def compare(steps: dict[str, Callable[[Vector, PRNGKeyArray], Vector]], per: int
     print()
 
 
-def random_walk(posterior: NetworkPosterior) -> Callable[[Vector, PRNGKeyArray], Vector]:
-    """A Metropolis step that knows no statistics, on 1000 rows and 20 parameters, from a place where it moves."""
-
-    def step(theta: Vector, key: PRNGKeyArray) -> Vector:
-        return hand_random_walk(posterior, 0.01, (theta, posterior.log_density(theta)), key)[0]
-
-    return step
-
-
-class Turn(NamedTuple):
-    """A step of one chain, from a position of so many parameters, so many times."""
-
-    dim: int
-    num_steps: int
-    step: Callable[[Vector, PRNGKeyArray], Vector]
-
-    def compiled(self, chains: int) -> Callable[[], Any]:
-        """A scan of the steps of all chains."""
-        keys = jax.random.split(jax.random.key(0), (self.num_steps, chains))
-        theta, step = jnp.zeros((chains, self.dim)), jax.vmap(self.step)
-        scan = jax.jit(lambda theta, keys: jax.lax.scan(lambda t, k: (step(t, k), None), theta, keys)[0])
-        return functools.partial(scan.lower(theta, keys).compile(), theta, keys)
-
-
-def written_out(turns: dict[str, Turn], repeats: int) -> None:
-    """Print a row for each step and number of chains: microseconds a chain-step by either, and their ratio."""
-    cases = [(name, chains) for name in turns for chains in (1, 4)]
-    # Which rounds a program has is decided when it is lowered: JAX's until `arithmetic` is entered first.
-    with jax.threefry_partitionable(True):
-        looped = [turns[name].compiled(chains) for name, chains in cases]
-    with backend.arithmetic("float32"):
-        out = [turns[name].compiled(chains) for name, chains in cases]
-    print("| step | chains | a loop, us | written out, us | ratio |\n|---|---|---|---|---|")
-    for (name, chains), *pair in zip(cases, looped, out, strict=True):
-        took = np.empty((1 + repeats, 2))
-        for repeat, kind in np.ndindex(took.shape):
-            began = time.perf_counter()
-            jax.block_until_ready(pair[kind]())
-            took[repeat, kind] = (time.perf_counter() - began) / turns[name].num_steps / chains
-        by_loop, by_rounds = np.median(took[1:], 0)
-        ratio = np.median(took[1:, 1] / took[1:, 0])
-        print(f"| {name} | {chains} | {1e6 * by_loop:.4g} | {1e6 * by_rounds:.4g} | {ratio:.2f} |", flush=True)
-    print()
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--steps", type=int, default=400)
     arguments = parser.parse_args()
     backend.prepare()
-    linear = jax.device_put(regression())
-    posterior = jax.device_put(classifier())
-    steps = arguments.steps
-    turns = {
-        "random walk, 20 parameters": Turn(20, 50 * steps, random_walk(linear)),
-        "noise of 79 510 parameters": Turn(DIM, steps, lambda theta, key: theta + jax.random.normal(key, theta.shape)),
-        "SGLD, MLP 784-100-10": Turn(DIM, steps, parts(posterior)["the step"]),
-    }
-    written_out(turns, arguments.repeats)
     with backend.arithmetic("float32"):
-        compare(parts(posterior), 1, arguments.steps, arguments.repeats)
+        compare(parts(jax.device_put(classifier())), 1, arguments.steps, arguments.repeats)
         compare(noises(), 2, arguments.steps, arguments.repeats)
 
 

@@ -12,8 +12,6 @@ from typing import Literal
 import jax
 import platformdirs
 
-from bnnzoo.posterior import threefry
-
 _CACHE_BYTES = 2 * 2**30
 _MAPS, _MOST_MAPS = Path("/proc/self/maps"), Path("/proc/sys/vm/max_map_count")
 
@@ -70,7 +68,6 @@ def arithmetic(precision: Literal["float32", "float64"]) -> Iterator[None]:
 
     Random numbers are those that can be made piece by piece, whatever the environment says: others are other draws.
     """
-    threefry.write_out_rounds()
     precise, wide = jax.default_matmul_precision("highest"), jax.enable_x64(precision == "float64")
     with precise, wide, jax.threefry_partitionable(True):
         yield
