@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from importlib.metadata import version
 
 os.environ.setdefault("JAX_NUM_CPU_DEVICES", "4")
 
@@ -18,10 +19,18 @@ from bnnzoo.posterior import backend
 from bnnzoo.sampling.backend import split_cpu
 
 pytest_plugins = ["share"]
-split_cpu(4)
-backend.keep_programs()  # what one test or worker has compiled no other compiles again
-jax.config.update("jax_numpy_rank_promotion", "allow")
-jax.local_devices()  # JAX starts here: a first test of one device would decide for all after it
+COMPILED_QUICKLY = "--xla_backend_optimization_level=1 --xla_cpu_use_fusion_emitters=false"
+"""Half the time to compile, a tenth more to run; jaxlib 0.10 alone is known to have both, another would abort."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Half of the default suite's time is XLA compiling. The slow tests and the mutants compile as a user does."""
+    if "not slow" in config.getoption("markexpr") and version("jaxlib").startswith("0.10."):
+        os.environ.setdefault("XLA_FLAGS", COMPILED_QUICKLY)
+    split_cpu(4)
+    backend.keep_programs()  # what one test or worker has compiled no other compiles again
+    jax.config.update("jax_numpy_rank_promotion", "allow")
+    jax.local_devices()  # JAX starts here: a first test of one device would decide for all after it
 
 
 @pytest.fixture(autouse=True)

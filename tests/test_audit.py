@@ -75,7 +75,7 @@ def test_few_units_are_judged_too():
     assert np.mean(np.array(right) >= 0.01) > 0.95
 
 
-@pytest.mark.parametrize("ratio", [0.5, 1.0, 2.0])
+@pytest.mark.parametrize("ratio", [0.5, pytest.param(1.0, marks=pytest.mark.slow), 2.0])
 @pytest.mark.parametrize("slope", [0.0, 0.7])
 def test_the_width_and_its_error(ratio, slope):
     """Chains that keep N(0, 1) and forget all or three tenths, from starts half, just and twice as wide."""

@@ -160,6 +160,7 @@ def test_a_wrong_model_is_found(wrong):
     assert CHECKS[check][1] in str(report)
 
 
+@pytest.mark.slow
 def test_a_deep_network_is_not_blamed_for_its_depth():
     report = check_model(Mlp(hidden=(50,) * 30, activation="relu"), inputs=[(5,)])
     assert report.passed, str(report)

@@ -49,7 +49,12 @@ def statistics(theta: np.ndarray, mean: np.ndarray, covariance: np.ndarray) -> n
     return averages.mean(0) / (averages.std(0, ddof=1) / len(averages) ** 0.5)
 
 
-@pytest.mark.parametrize("sampler", SAMPLERS)
+NUMPYROS = ("hmc", "nuts")
+
+
+@pytest.mark.parametrize(
+    "sampler", [pytest.param(name, marks=pytest.mark.slow) if name in NUMPYROS else name for name in SAMPLERS]
+)
 def test_moments_are_those_of_the_closed_form(sampler, data, tmp_path):
     path, table = data
     fields = dict(SAMPLERS[sampler])

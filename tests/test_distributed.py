@@ -269,6 +269,7 @@ def test_two_processes_draw_what_one_draws(words, tmp_path):
     assert {k: v for k, v in of_one.items() if k not in clock} == {k: v for k, v in of_two.items() if k not in clock}
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_leaves_a_run_that_goes_on_in_one(tmp_path):
     out, whole = tmp_path / "run.nc", tmp_path / "whole.nc"
     words = ("sample", "mlp", "random-walk", *LONG)

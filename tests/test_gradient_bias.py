@@ -133,6 +133,7 @@ def test_rows_left_over_of_a_sweep_are_noise_that_does_not_cancel(rows, size, le
     assert float(found) == pytest.approx(_swept(length, 10 * length, 0.9, rows, size), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_symmetric_sweeps_measure_what_rows_left_over_do():
     posterior, length = GaussianMean.of(149), 0.01
     wanted = _swept(length, length * 149**2 / 50 * (1 - 50 / 149) * 149 / 148 / 150, 0.9, 149, 50)

@@ -29,7 +29,7 @@ PLUS |= {name: ["--warmup", "0", "--sampler.step-size", "0.001"] for name in tin
 PLUS |= {"hmc": ["--sampler.num-steps", "2"], "nuts": ["--sampler.max-tree-depth", "3"]}
 PAIRS = [(model, sampler) for model in DATA for sampler in tiny.SAMPLERS]
 PAIRS.remove(("density", "dropout"))  # there is no unit to drop
-BY_DEFAULT = [(model, "penalty") for model in ("linear", "mlp", "mdn")]
+BY_DEFAULT = [(model, "penalty") for model in ("mlp", "mdn")]
 
 
 def _check(model, sampler, out, capsys, *more):
