@@ -20,11 +20,11 @@ from bnnzoo.sampling.backend import split_cpu
 
 pytest_plugins = ["share"]
 COMPILED_QUICKLY = "--xla_backend_optimization_level=1 --xla_cpu_use_fusion_emitters=false"
-"""Half the time to compile, a tenth more to run; jaxlib 0.10 alone is known to have both, another would abort."""
+"""Sooner compiled, a little slower to run; jaxlib 0.10 has both, 0.12 aborts where it is told of one."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Half of the default suite's time is XLA compiling. The slow tests and the mutants compile as a user does."""
+    """Much of the default suite's time is XLA compiling. The slow tests and the mutants compile as a user does."""
     if "not slow" in config.getoption("markexpr") and version("jaxlib").startswith("0.10."):
         os.environ.setdefault("XLA_FLAGS", COMPILED_QUICKLY)
     split_cpu(4)
