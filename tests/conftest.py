@@ -24,7 +24,7 @@ COMPILED_QUICKLY = "--xla_backend_optimization_level=1 --xla_cpu_use_fusion_emit
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Much of the default suite's time is XLA compiling. The slow tests and the mutation gate compile as a user does."""
+    """XLA's compiling is much of the default suite's time. Slow tests and the mutation gate compile as a user does."""
     if "not slow" in config.getoption("markexpr") and version("jaxlib").startswith("0.10."):
         os.environ.setdefault("XLA_FLAGS", COMPILED_QUICKLY)
     split_cpu(4)
