@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.samplers import _gaussian
 
 S = TypeVar("S")
 
@@ -52,7 +53,7 @@ def density(
 
 def standard_normal(like: Float[Array, " dim"], *, key: PRNGKeyArray) -> Float[Array, " dim"]:
     """eps ~ N(0, I), shaped like a position and of its type."""
-    return jax.random.normal(key, like.shape, like.dtype)
+    return _gaussian.standard_normal(like.shape, like.dtype, key=key)
 
 
 def replace(state: S, **values: Any) -> S:
