@@ -5,7 +5,8 @@
 An MLP 784-100-10 (79 510 parameters), 60 000 images, batch 256, one chain, in a scan written by hand. Then the noise
 alone, in a scan of two steps a turn, as `jax.random.normal` makes it (a pass of Threefry a number, of whose two words
 it keeps their exclusive or) and from both words of a pass: for this step and the next one, or for the two halves of
-one step, by the inverse distribution function or by Box and Muller's transform. Medians of interleaved repeats.
+one step, by the inverse distribution function or by Box and Muller; and as the samplers make it, from hashed
+counters. The step by hand has `jax.random.normal`, and once the samplers' noise. Medians of interleaved repeats.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, UInt32
 from overhead import classifier
 
 from bnnzoo.posterior import NetworkPosterior
+from bnnzoo.samplers import standard_normal
 from bnnzoo.sampling import backend
 
 BATCH, ETA, DIM = 256, 1e-6, 79_510
@@ -30,11 +32,19 @@ Vector = Float[Array, " dim"]
 Pair = Callable[[PRNGKeyArray, int], tuple[Vector, Vector]]
 
 
+def normal(key: PRNGKeyArray) -> Vector:
+    return jax.random.normal(key, (DIM,))
+
+
+def hashed(key: PRNGKeyArray) -> Vector:
+    return standard_normal(jnp.zeros(DIM), key=key)
+
+
 def parts(posterior: NetworkPosterior) -> dict[str, Callable[[Vector, PRNGKeyArray], Vector]]:
     """The step, and the step without one of its parts."""
 
     def step(
-        theta: Vector, key: PRNGKeyArray, *, gather: bool = True, gradient: bool = True, noise: bool = True
+        theta: Vector, key: PRNGKeyArray, *, gather: bool = True, gradient: bool = True, noise: Any = normal
     ) -> Any:
         key_batch, key_noise = jax.random.split(key)
         moved = theta
@@ -47,13 +57,14 @@ def parts(posterior: NetworkPosterior) -> dict[str, Callable[[Vector, PRNGKeyArr
             cost = lambda t: posterior.log_prior(t) + scale * posterior.log_likelihood(t, rows).sum()  # noqa: E731
             moved = moved + ETA * jax.grad(cost)(theta)
         if noise:
-            moved = moved + (2 * ETA) ** 0.5 * jax.random.normal(key_noise, theta.shape)
+            moved = moved + (2 * ETA) ** 0.5 * noise(key_noise)
         return moved
 
     return {
         "the step": step,
-        "without noise": lambda theta, key: step(theta, key, noise=False),
-        "without noise, rows side by side": lambda theta, key: step(theta, key, noise=False, gather=False),
+        "with noise from hashed counters": lambda theta, key: step(theta, key, noise=hashed),
+        "without noise": lambda theta, key: step(theta, key, noise=None),
+        "without noise, rows side by side": lambda theta, key: step(theta, key, noise=None, gather=False),
         "noise alone": lambda theta, key: step(theta, key, gradient=False),
     }
 
@@ -91,9 +102,13 @@ def noises() -> dict[str, Callable[[Vector, PRNGKeyArray], Vector]]:
     def two_steps(theta: Vector, pair: tuple[Vector, Vector]) -> Vector:
         return 0.999 * (0.999 * theta + pair[0]) + pair[1]
 
-    def apart(key: PRNGKeyArray, count: int) -> tuple[Vector, Vector]:
-        now, then = jax.random.split(key)
-        return jax.random.normal(now, (count,)), jax.random.normal(then, (count,))
+    def apart(way: Callable[[PRNGKeyArray], Vector]) -> Pair:
+        def two(key: PRNGKeyArray, count: int) -> tuple[Vector, Vector]:
+            del count
+            now, then = jax.random.split(key)
+            return way(now), way(then)
+
+        return two
 
     def halves(pair: Pair) -> Pair:
         def joined(key: PRNGKeyArray, count: int) -> tuple[Vector, Vector]:
@@ -103,7 +118,8 @@ def noises() -> dict[str, Callable[[Vector, PRNGKeyArray], Vector]]:
         return joined
 
     ways: dict[str, Pair] = {
-        "jax.random.normal": apart,
+        "jax.random.normal": apart(normal),
+        "hashed counters": apart(hashed),
         "both words, two steps, inverse": inverse,
         "both words, two steps, Box-Muller": box_muller,
         "both words, two halves, inverse": halves(inverse),

@@ -20,7 +20,7 @@ _DENOMINATOR = (1.0, 1.24054884, 0.397562891, 0.0322136545, 0.000431396834)
 def standard_normal(shape: tuple[int, ...], dtype: Any, *, key: PRNGKeyArray) -> Float[Array, "..."]:
     """Independent draws of N(0, 1), up to 6.2 in absolute value, on a grid of 2^-31 in probability.
 
-    Number i of a key is a hash of i, of which one bit is the sign and 31 are the probability of a larger absolute value.
+    Number i of a key is a hash of i: one bit is the sign, 31 are the probability of a larger absolute value.
     Small probabilities keep their digits as floats, so that the tails are as fine as their float32.
     In double precision, where speed is not what was asked for, it is `jax.random.normal`.
     """
@@ -40,14 +40,14 @@ def standard_normal(shape: tuple[int, ...], dtype: Any, *, key: PRNGKeyArray) ->
 def hashed(count: int, *, key: PRNGKeyArray) -> UInt32[Array, " count"]:
     """A word for each of 0, 1, ..., count - 1: different ones, as a key's function of them can be undone.
 
-    Wellons' `triple32`, an avalanche of three products, with a word of the key before its first and one before its
-    second. The words of the key are Threefry's: JAX's own checks see that the key is used, and keys that differ in one
-    bit have unrelated ones.
+    Wellons' `triple32`, an avalanche of three products, with a word of the key added before the first and one after it.
+    The words of the key are Threefry's: JAX's own checks see that the key is used, and keys that differ in one bit have
+    unrelated ones.
     """
     first, second = jax.random.bits(key, (2,), jnp.uint32)
     x = lax.iota(jnp.uint32, count) + first
-    x = (x ^ (x >> 17)) * jnp.uint32(0xED5AD4BB)
-    x = ((x ^ (x >> 11)) + second) * jnp.uint32(0xAC4C1B51)
+    x = (x ^ (x >> 17)) * jnp.uint32(0xED5AD4BB) + second
+    x = (x ^ (x >> 11)) * jnp.uint32(0xAC4C1B51)
     x = (x ^ (x >> 15)) * jnp.uint32(0x31848BAB)
     return x ^ (x >> 14)
 
