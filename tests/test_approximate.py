@@ -602,6 +602,7 @@ def test_predictions_from_the_file_are_linearised(tmp_path):
     np.testing.assert_allclose(other.functions(x)[..., 0], plain, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_an_unfinished_run_and_its_rest_are_linearised(tmp_path):
     out = tmp_path / "run.nc"
     seen: list[Progress] = []

@@ -155,7 +155,9 @@ def test_what_is_given_stays_and_the_other_moves():
     assert then(Sizes(32, 20, False), 3000, "auto", size=1600, fewest=2) == Sizes(1600, 2, False)
 
 
-@pytest.mark.parametrize(("name", "value"), [("batch_size", 30), ("num_batches", 7)])
+@pytest.mark.parametrize(
+    ("name", "value"), [("batch_size", 30), pytest.param("num_batches", 7, marks=pytest.mark.slow)]
+)
 def test_warm_up_keeps_the_size_that_is_given(name, value):
     sampler = Penalty(sampling="replacement", **{name: value})
     found = tiny.run("penalty", sampler_object=sampler, num_warmup=200, num_draws=20)
@@ -238,6 +240,7 @@ def test_control_variates_need_fewer_data(chosen):
     assert few == 40 < many
 
 
+@pytest.mark.slow
 def test_what_was_chosen_is_in_the_file_and_survives_an_interruption(tmp_path):
     options = {**AUTO, "warmup": 60, "draws": 10}
     whole = zoo.run_recipe(tiny.recipe("penalty", **options), out=tmp_path / "whole.nc")

@@ -149,6 +149,7 @@ def test_a_run_that_was_stopped_where_it_looks_looks_when_it_goes_on(tmp_path, m
     assert len(asked) == 1
 
 
+@pytest.mark.slow
 def test_of_draws_that_take_much_room_every_kth_is_looked_at(tmp_path, monkeypatch):
     """The file names the stops where the run was asked, and no others."""
     a_draw = tiny.CHAINS * tiny.problem("random-walk").posterior.layout.dim * 4
@@ -310,6 +311,7 @@ def test_a_run_has_enough_by_all_that_the_gate_asks_of_convergence(
     assert ending.verdict(tmp_path / "run.nc", 1, 1000, None) == {}
 
 
+@pytest.mark.slow
 def test_a_budget_that_was_interrupted_goes_on(data, tmp_path):
     out, path = tmp_path / "run.nc", tmp_path / "data.npz"
     np.savez(path, x=data[0], y=data[1])

@@ -141,6 +141,7 @@ WRONG = {
 }
 
 
+@pytest.mark.slow
 def test_the_model_that_the_wrong_ones_are_made_from_passes():
     report = check_model(Model(), inputs=[(3,)])
     assert report.passed, str(report)

@@ -247,7 +247,9 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name == "no penalty" else name for name in WRONG]
+)
 def test_a_wrong_sampler_fails_with_the_sign_of_its_bias(name):
     sampler, sign, size = WRONG[name]
     report = check_sampler(sampler, targets=["gaussian"])

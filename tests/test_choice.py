@@ -107,6 +107,7 @@ def test_one_command_from_a_table_to_an_answer(table, capsys):
     assert "gone.nc: no such run" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_same_from_python(table, tmp_path):
     random = np.random.default_rng(0)
     x = random.normal(size=(60, 2)).astype(np.float32)

@@ -42,7 +42,7 @@ def test_a_constant_is_seen(lowered):
     assert largest(lowered) == 3 * ROWS
 
 
-@pytest.mark.parametrize("sampler", ["mala", "penalty", slow("sgld"), slow("laplace"), slow("nuts")])
+@pytest.mark.parametrize("sampler", ["mala", slow("penalty"), slow("sgld"), slow("laplace"), slow("nuts")])
 def test_data_are_arguments(sampler, lowered):
     """From the check of the start to predictions; what is left are tables of a few hundred numbers."""
     rng = np.random.default_rng(0)

@@ -13,6 +13,7 @@ from bnnzoo.errors import InterruptedRunError
 from bnnzoo.sampling import budget, origin, start
 
 
+@pytest.mark.slow
 def test_gradients_of_warmup_and_draws_are_those_that_were_taken(tmp_path):
     """Trees of `nuts` are not as deep in warm-up as later, and a kept draw is of several steps.
 
@@ -50,6 +51,7 @@ def test_the_start_counts_whatever_the_posterior(tmp_path, monkeypatch):
     assert by_hand["target_evaluations"] == 2 * trained + 2 * 5 * problem.posterior.num_data
 
 
+@pytest.mark.slow
 def test_the_way_from_the_prior_is_part_of_the_start(tmp_path, monkeypatch):
     """Its time is of warm-up and of the budget, and a run that goes on does not forget it."""
     clock, planned = [0.0], []

@@ -43,6 +43,7 @@ def test_the_likelihood_is_the_mixture_of_the_parameters_alone():
     np.testing.assert_allclose(posterior.log_likelihoods(theta), wanted, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_table_of_targets_alone(table, tmp_path, capsys):
     out, everything = tmp_path / "run.nc", ["--target", "a", "--target", "b"]
     words = ["--data", str(table), *everything, "--quiet", "-o", str(out), "--init", "prior", "--chains", "2"]

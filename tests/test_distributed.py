@@ -337,6 +337,7 @@ def test_a_budget_ends_all_at_the_same_draw(tmp_path):
     assert bnnzoo.open(out).attributes["ended"] in ("budget", "draws")
 
 
+@pytest.mark.slow
 def test_what_the_first_refuses_all_do(tmp_path):
     out = tmp_path / "run.nc"
     out.write_bytes(b"mine")

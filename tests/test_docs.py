@@ -71,7 +71,9 @@ def test_console_blocks(page, block, tmp_path, monkeypatch, capfd):
             assert (err if wrong else out) == expected
 
 
-@pytest.mark.parametrize("name", [pytest.param("python", marks=pytest.mark.slow), "teaching", "evidence"])
+@pytest.mark.parametrize(
+    "name", [*(pytest.param(name, marks=pytest.mark.slow) for name in ("python", "evidence")), "teaching"]
+)
 def test_python_page(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     page = types.ModuleType(f"docs_{name}")

@@ -128,6 +128,7 @@ def test_laplace_is_exact_where_the_posterior_is_gaussian():
 
 
 @pytest.mark.filterwarnings("ignore:regime")
+@pytest.mark.slow
 def test_a_laplace_run_that_found_no_mode_is_not_trusted(tmp_path):
     words = {"model.hidden": "4", "likelihood.scale": "learned", "draws": 5}
     found = zoo.run_recipe(tiny.recipe("laplace", "mlp", warmup=5, **words), out=tmp_path / "run.nc").evidence()
@@ -194,6 +195,7 @@ def test_bayes_by_backprop_is_below_by_a_divergence(tmp_path):
     assert "a lower bound" in found.meaning
 
 
+@pytest.mark.slow
 def test_what_does_not_tell_says_what_to_type(tmp_path, capsys):
     out = tmp_path / "walk.nc"
     options = {**LINE, "warmup": 20, "draws": 20}
@@ -246,6 +248,7 @@ def test_a_path_is_no_better_than_its_runs(tmp_path, capsys):
         assert f"{path}: not converged" in said.err
 
 
+@pytest.mark.slow
 def test_compare_shows_the_evidence_where_every_run_has_one(tmp_path, capsys):
     rng = np.random.default_rng(6)
     x = rng.uniform(-1, 1, size=(8, 1))
@@ -286,6 +289,7 @@ def test_an_infinite_loss_is_no_tie():
 
 
 @pytest.mark.filterwarnings("ignore:.*different in every row:bnnzoo.errors.BnnzooWarning")
+@pytest.mark.slow
 def test_a_reference_is_compared_on_encoded_rows(tmp_path):
     """Test rows are what the columns became: levels, and seconds counted from the first."""
     rng = np.random.default_rng(7)

@@ -352,6 +352,7 @@ def _draws(run: bnnzoo.Run) -> np.ndarray:
 
 
 @pytest.mark.filterwarnings("ignore::bnnzoo.BnnzooWarning")
+@pytest.mark.slow
 def test_a_party_that_restarts_or_is_late_changes_no_bit(tmp_path):
     make = lambda name, i: lambda: Party(tables()[i], tmp_path / name, batch_size=20, noise_sd=0.1)  # noqa: E731
     first = _short(Coordinator({"a": make("a", 0)(), "b": make("b", 1)()}), tmp_path / "1.nc")

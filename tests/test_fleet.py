@@ -252,6 +252,7 @@ def test_a_run_of_other_rows_is_not_taken_for_one_of_these(tmp_path):
         assert missing_of(jobs, force=False) == jobs[1:]
 
 
+@pytest.mark.slow
 def test_a_run_without_test_rows_has_a_row_without_scores(tmp_path):
     one = Job("one", tiny.recipe("random-walk", test_fraction=0), tmp_path / "one.nc", tmp_path, False)
     bnnzoo.zoo.run_recipe(one.recipe, out=one.out)
@@ -279,6 +280,7 @@ def test_a_folder_that_cannot_be_made(tmp_path):
         Room().prepare([job], force=False)
 
 
+@pytest.mark.slow
 def test_runs_that_were_stopped_are_held_to_their_rows_too(tmp_path):
     table = tmp_path / "t.csv"
     lines = ["a,b", *(f"{i % 9},{i % 7 + 0.5}" for i in range(40))]

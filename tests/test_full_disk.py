@@ -41,7 +41,7 @@ from bnnzoo.__main__ import main
 main()
 """
 CASES = [(words, limit) for words, limits in LIMITS.items() for limit in limits]
-BY_DEFAULT = {("evaluate run.nc --quiet", 32 * K), ("predict run.nc --data x.csv -o out.nc", 0), ("sample", 2 * K)}
+BY_DEFAULT = {("evaluate run.nc --quiet", 32 * K), ("sample", 2 * K)}
 
 
 def params(cases):

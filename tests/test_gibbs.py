@@ -182,7 +182,8 @@ def test_each_target_has_a_noise_scale_of_its_own():
     assert not found["diverging"].any()
 
 
-@pytest.mark.parametrize("prior", [pytest.param("normal", marks=pytest.mark.slow), "laplace"])
+@pytest.mark.slow
+@pytest.mark.parametrize("prior", ["normal", "laplace"])
 def test_two_targets_of_a_run_have_two_scales(prior, tmp_path):
     """Noise of 1 and 0.1 beside it, in units of the targets; only the scales are conjugate under laplace."""
     rng = np.random.default_rng(3)

@@ -147,6 +147,7 @@ def test_that_one_went_on_elsewhere_is_said_of_all(folder, tmp_path):
     assert bnnzoo.concat([moved, plain, again]).attributes["inexact_resume"] == "jax was 1; jax was 2"
 
 
+@pytest.mark.slow
 def test_what_cannot_be_joined(folder, tmp_path):
     with pytest.raises(UsageError, match="one run; give two"):
         bnnzoo.concat([folder / "0.nc"])
@@ -209,6 +210,7 @@ def test_runs_of_other_rows_are_not_joined(one, other, folder, tmp_path):
     bnnzoo.concat([first, changed(folder / "1.nc", tmp_path / "same.nc", one)])
 
 
+@pytest.mark.slow
 def test_what_was_evaluated_is_joined_where_it_is_of_the_same_draws(folder, tmp_path, monkeypatch):
     files = [Path(shutil.copy(folder / f"{seed}.nc", tmp_path)) for seed in range(3)]
     monkeypatch.setattr(record, "_GROUP_BYTES", 20_000)

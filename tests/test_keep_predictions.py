@@ -69,6 +69,7 @@ def test_it_is_the_run_that_keeps_draws(kind, table, tmp_path):
     assert kept.diagnose()["rhat_of"] or kept.attributes["exactness"] == "approximate"
 
 
+@pytest.mark.slow
 def test_stopped_it_resumes_to_the_same_bits(table, tmp_path):
     asked = recipe(table, "a learned scale", keep="predictions", keep_warmup=True)
     whole = zoo.run_recipe(asked, out=tmp_path / "whole.nc")
@@ -90,6 +91,7 @@ def test_chains_of_several_seeds_are_joined(table, tmp_path):
     assert joined.predict(joined.posterior["constant_data"]["x_kept"].values[:2]).shape[0] == 2
 
 
+@pytest.mark.slow
 def test_what_needs_parameters_says_so(table, tmp_path):
     run = zoo.run_recipe(recipe(table, "a learned scale", keep="predictions"), out=tmp_path / "run.nc")
     with pytest.raises(UsageError, match=r"row 2 is none of them; sample again with these inputs as --keep-at"):

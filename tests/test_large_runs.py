@@ -135,6 +135,7 @@ def test_a_chain_is_still_that_has_one_draw_for_half_of_its_length_and_for_ten()
     assert [still(1, 10), still(10), still(10, 1), still(9, 1), still(9), still(1)] == [1, 1, 1, 0, 0, 0]
 
 
+@pytest.mark.slow
 def test_of_a_large_run_every_kth_draw_is_judged(small, monkeypatch, tmp_path):
     """The gate's numbers are then of those draws, and the report says of how many it is made."""
     assert bnnzoo.open(small).diagnose()["draws_judged"] == 60

@@ -100,7 +100,7 @@ def test_chains_on_a_mesh_are_bit_for_bit_the_parallel_ones(sampler, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:regime")
-@pytest.mark.parametrize("sampler", ["mala", "penalty", *map(slow, MORE)])
+@pytest.mark.parametrize("sampler", ["mala", *map(slow, ("penalty", *MORE))])
 def test_rows_on_two_devices_give_the_same_draws_but_for_rounding(sampler, tmp_path):
     alone = drawn(tmp_path / "a.nc", sampler, None, warmup=WARMUP.get(sampler, 20))
     split = drawn(tmp_path / "b.nc", sampler, "chains=2,data=2", warmup=WARMUP.get(sampler, 20))

@@ -59,6 +59,7 @@ def python(packages: Sequence[Path], *words: str) -> subprocess.CompletedProcess
 # ---- what is written -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_every_kind_works_at_once(tmp_path, capsys):
     for kind, name in NAMES.items():
         assert cli.run(["new", kind, name, "--into", str(tmp_path)]) == 0

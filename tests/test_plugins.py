@@ -435,6 +435,7 @@ def test_a_plugin_that_was_edited_is_another_one(site, tmp_path):
         zoo.resume(stopped, allow_inexact=True)
 
 
+@pytest.mark.slow
 def test_what_a_plugin_prints_while_it_works_is_no_result(site, tmp_path):
     """And what it raises names it, with file and line."""
     _walk(site, "good", source="print('imported')\n")

@@ -163,6 +163,7 @@ def test_plot_writes_what_was_asked_for(good, tmp_path, capsys):
     assert not (tmp_path / "none").exists()
 
 
+@pytest.mark.slow
 def test_a_run_that_never_accepted_and_has_few_draws(tmp_path):
     recipe = tiny.recipe("penalty", warmup=0, draws=8, **{"sampler.step_size": 3.0})
     with pytest.warns(bnnzoo.BnnzooWarning, match="regime"):
@@ -177,6 +178,7 @@ def test_a_run_that_never_accepted_and_has_few_draws(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_a_biased_sampler_classifying_in_two_chains(tmp_path):
     recipe = tiny.recipe(
         "sgld", data="breast-cancer", likelihood=None, draws=30, **{"likelihood.scale": None, "chains": 2}
