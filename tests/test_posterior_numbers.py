@@ -58,6 +58,28 @@ def test_a_pass_is_over_blocks_of_as_many_rows_as_its_widest_value_allows(monkey
     assert sizes(2**21, 500) == [500]
 
 
+@pytest.mark.parametrize(("rows", "blocks"), [(500, [100, 200]), (400, [200]), (201, [1, 200]), (200, [200]), (7, [7])])
+def test_values_and_gradient_come_of_one_sweep(rows, blocks, monkeypatch):
+    """In blocks of 200 rows; none is computed again, as the derivative of a checkpointed pass would."""
+    rng = np.random.default_rng(0)
+    data, theta = rng.normal(size=(500, 7)), rng.normal(size=7)
+    seen: list[int] = []
+
+    def function(theta: Any, batch: Any) -> Any:
+        seen.append(len(batch))
+        return jnp.tanh(batch @ theta)
+
+    monkeypatch.setattr(passes, "_BLOCK_ELEMENTS", 1400)
+    sweep = lambda data, theta: passes.each_and_gradient(data, rows, function, theta)  # noqa: E731
+    jaxpr = str(jax.make_jaxpr(sweep)(data.astype(np.float32), theta.astype(np.float32)))
+    assert sorted(set(seen) - {509}) == blocks
+    assert jaxpr.count("tanh") == len(blocks)
+    values, gradient = sweep(data.astype(np.float32), jnp.asarray(theta, jnp.float32))
+    known = np.tanh(data[:rows] @ theta)
+    np.testing.assert_allclose(values, known, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(gradient, (1 - known**2) @ data[:rows], rtol=1e-3, atol=1e-4)
+
+
 def test_the_widest_value_of_a_row():
     x, y = np.zeros((5, 3), np.float32), np.zeros((5, 2), np.float32)
     assert passes._widest((x, y), lambda batch: jnp.sum(batch[0], 1)) == 3

@@ -84,6 +84,15 @@ class AbstractPosterior(eqx.Module):
         # Without the barrier XLA would compute the network again wherever the values are used.
         return jax.lax.optimization_barrier(self.over_data(lambda batch: self.log_likelihood(theta, batch)))
 
+    def log_likelihoods_and_gradient(
+        self, theta: Float[Array, " dim"]
+    ) -> tuple[Float[Array, " num_data"], Float[Array, " dim"]]:
+        """log p(y_i | x_i, theta) of every datum, and the gradient of their sum, of one sweep in bounded memory."""
+        # As above.
+        return jax.lax.optimization_barrier(
+            passes.each_and_gradient(self.data, self.num_data, self.log_likelihood, theta)
+        )
+
     def log_density(self, theta: Float[Array, " dim"]) -> Float[Array, ""]:
         """The log posterior density up to a constant, over all data."""
         return self.log_prior(theta) + self.likelihood_power * jnp.sum(self.log_likelihoods(theta))

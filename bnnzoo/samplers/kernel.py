@@ -42,12 +42,9 @@ def density(
 
     A difference of two densities is summed from those of the data: of two float32 totals it would be rounding.
     """
-
-    def log_density(t):
-        log_prior, log_likelihoods = posterior.log_prior(t), posterior.log_likelihoods(t)
-        return log_prior + posterior.likelihood_power * jnp.sum(log_likelihoods), (log_prior, log_likelihoods)
-
-    gradient, (log_prior, log_likelihoods) = jax.grad(log_density, has_aux=True)(theta)
+    log_prior, slope = jax.value_and_grad(posterior.log_prior)(theta)
+    log_likelihoods, rise = posterior.log_likelihoods_and_gradient(theta)
+    gradient = slope + posterior.likelihood_power * rise
     return log_prior, log_likelihoods, gradient
 
 
