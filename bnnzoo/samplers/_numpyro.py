@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -14,6 +15,7 @@ from numpyro.infer.hmc import HMC
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.hyperparameter import Number
 from bnnzoo.samplers.base import AbstractSampler, Stats
+from bnnzoo.samplers.kernel import density
 from bnnzoo.samplers.statistics import ACCEPTANCE_RATE, DIVERGING, ENERGY, LOG_DENSITY, N_STEPS, STEP_SIZE, Statistic
 
 STATISTICS = (ACCEPTANCE_RATE, LOG_DENSITY, DIVERGING, STEP_SIZE, N_STEPS, ENERGY)
@@ -81,9 +83,22 @@ def step(
     return HamiltonianState(new._replace(rng_key=state.inner.rng_key), state.num_warmup), stats
 
 
-def potential(posterior: AbstractPosterior):
-    """-log p(theta | data), the energy of a position."""
-    return lambda theta: -posterior.log_density(theta)
+def potential(posterior: AbstractPosterior) -> Callable[[Float[Array, " dim"]], Float[Array, ""]]:
+    """-log p(theta | data), the energy of a position; its gradient is of the sweep that gives its value."""
+
+    @jax.custom_vjp
+    def energy(theta: Float[Array, " dim"]) -> Float[Array, ""]:
+        return -posterior.log_density(theta)
+
+    def forth(theta: Float[Array, " dim"]) -> tuple[Float[Array, ""], Float[Array, " dim"]]:
+        log_prior, log_likelihoods, gradient = density(posterior, theta)
+        return -(log_prior + posterior.likelihood_power * jnp.sum(log_likelihoods)), -gradient
+
+    def back(gradient: Float[Array, " dim"], change: Float[Array, ""]) -> tuple[Float[Array, " dim"]]:
+        return (change * gradient,)
+
+    energy.defvjp(forth, back)
+    return energy
 
 
 def _strong(state: Any) -> Any:
