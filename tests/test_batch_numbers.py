@@ -29,6 +29,7 @@ from bnnzoo.samplers import (
     Sghmc,
     Sgld,
     SmsUbu,
+    Swag,
     _gradient_noise,
     _influence,
     _preconditioner,
@@ -767,6 +768,10 @@ def test_a_step_is_bounded_by_the_steepest_mini_batch():
     for damping, longest in ((0.01, 0.01), (2000.0, 0.1)):
         assert Psgld(batch_size=2, damping=damping).longest_step(steep, at) == pytest.approx(longest), damping
     assert Sgld(batch_size=2).longest_step(steep, at) == pytest.approx(1e-4)
+    # Momentum multiplies a rate by ten, and the loss is a datum's: 5 and half of the priors 1.
+    for momentum, longest in ((0.0, 0.01), (0.9, 0.001)):
+        swag = Swag(batch_size=1, momentum=momentum)
+        assert swag.longest_step(parabolas([5.0, 5.0], [1.0, -1.0]), at) == pytest.approx(longest), momentum
     assert Mala().longest_step(posterior, at) == np.inf
     # Where nothing is known nothing is bounded.
     assert Sgld(batch_size=1).longest_step(parabolas([float("nan")] * 3, [0.0] * 3), at) == np.inf

@@ -216,9 +216,12 @@ def test_what_follows_from_the_time(monkeypatch, data):
     for name in ("sgld", "sghmc", "sms-ubu"):
         bounded = planned(name, 1e-7, budget="1m", **steep)
         assert 0 < bounded.sampler.step_size < 1e-7
-        assert f"of size {bounded.sampler.step_size:g}, then draws" in budget.sentence(bounded)
+        assert f", step size {bounded.sampler.step_size:g}, then draws" in budget.sentence(bounded)
         asked = planned(name, 1e-7, budget="1m", **steep, **{"sampler.step_size": 1e-3})
         assert asked.sampler.step_size == np.float32(1e-3)
+    swag = planned("swag", 1e-7, budget="1m", **steep)
+    assert 0 < swag.sampler.learning_rate < 1e-6
+    assert f", learning rate {swag.sampler.learning_rate:g}, then draws" in budget.sentence(swag)
     # Its steps are in units of the gradients.
     assert planned("psgld", 1e-7, budget="1m", **steep).sampler.step_size == Sgld().step_size
     gentle = {"likelihood": "gaussian", "likelihood.scale": 3.0}

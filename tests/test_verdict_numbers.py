@@ -169,6 +169,9 @@ def test_the_last_look_is_told_by_its_mean_or_half_of_its_worst():
     assert diagnostics.of_last_look("{}") == {}
 
 
+RECORD: dict[str, Any] = {"names_a_model": True, "weights": None, "has_training_rows": False}
+
+
 def test_how_far_predictions_are_from_the_data_is_in_the_datas_own_sds(monkeypatch):
     """Targets of mean 10 and sd 0.25, predicted as 11.5 or, in a third of all draws, 1000; one never varies."""
     monkeypatch.setattr(Predictor, "classifies", False)
@@ -179,7 +182,7 @@ def test_how_far_predictions_are_from_the_data_is_in_the_datas_own_sds(monkeypat
 
     def remoteness(*targets: float) -> dict[str, float]:
         y = np.stack([np.array(targets), np.full(len(targets), 7.0)], 1)
-        predictor.record = types.SimpleNamespace(names_a_model=True, weights=None, array=lambda group, name: y)
+        predictor.record = types.SimpleNamespace(**RECORD, array=lambda group, name: y)
         return diagnostics.against_data(predictor, {"predictive means": above}, 4)
 
     assert remoteness(9.75, 10.25) == {"remoteness": pytest.approx(6.0)}
@@ -193,13 +196,36 @@ def test_remoteness_is_of_the_worst_target_above_or_below(monkeypatch):
     monkeypatch.setattr(Predictor, "scaler", Scaler(*(np.array(v, np.float32) for v in ([0], [1], [0, 0], [1, 1]))))
     predictor: Any = Predictor.__new__(Predictor)
     y = np.array([[-2.0, 5.0], [2.0, 5.5]])
-    predictor.record = types.SimpleNamespace(names_a_model=True, weights=None, array=lambda group, name: y)
+    predictor.record = types.SimpleNamespace(**RECORD, array=lambda group, name: y)
     for means, known in (([-6.0, 5.25], 3.0), ([-6.0, 4.0], 5.0), ([1.0, 6.25], 4.0)):
         found = diagnostics.against_data(predictor, {"predictive means": np.full((2, 3, 4, 2), means)}, 4)
         assert found == {"remoteness": pytest.approx(known)}
     for change in ({"names_a_model": False}, {"weights": np.ones(6) / 6}):
-        predictor.record = types.SimpleNamespace(**{"names_a_model": True, "weights": None} | change)
+        predictor.record = types.SimpleNamespace(**RECORD | change)
         assert diagnostics.against_data(predictor, {}, 4) == {}
+
+
+def test_one_chain_of_four_that_left_the_data_is_seen(monkeypatch):
+    """Its predictions, or the noise it believes in: a row under N(0, 2^2) has log density -log 2 - log(2 pi e) / 2."""
+    monkeypatch.setattr(Predictor, "classifies", False)
+    monkeypatch.setattr(Predictor, "scaler", Scaler(*(np.array(v, np.float32) for v in ([0], [1], [0], [0.5]))))
+    monkeypatch.setattr(diagnostics.effort, "density_rows", lambda predictor, probes: 2)
+    predictor: Any = Predictor.__new__(Predictor)
+    y = np.array([[-1.0], [1.0]])
+    rows = {"has_training_rows": True, "training_rows": lambda most: (y, y)}
+    predictor.record = types.SimpleNamespace(**RECORD | rows, array=lambda group, name: y)
+    means, density = np.zeros((4, 5, 3, 1)), np.full((4, 5), 2 * -3.0)
+    means[2, :3], density[1, :3] = 7.0, 2 * -50.0
+    found = diagnostics.against_data(
+        predictor, {"predictive means": means, "the training rows' log density": density}, 4
+    )
+    guessed = -np.log(2) - np.log(2 * np.pi * np.e) / 2
+    assert found == {"remoteness": pytest.approx(7.0), "deficit": pytest.approx(50 + guessed)}
+    density[3] = np.nan
+    found = diagnostics.against_data(
+        predictor, {"predictive means": means, "the training rows' log density": density}, 4
+    )
+    assert not found["deficit"] <= 100
 
 
 def test_convergence_is_judged_by_means_spreads_densities_and_own_parameters(monkeypatch):

@@ -113,27 +113,35 @@ def against_data(
     Python.
 
     `remoteness` of a regression: the median over draws and rows of the distance between a predictive mean and the mean
-    of the training targets, in their standard deviations; a target that never varies has none. `surprise` of a
+    of the training targets, in their standard deviations, of the chain where it is largest; a target that never varies
+    has none. `deficit` of it: how many nats a training row is less likely than under a Gaussian of the targets' mean
+    and standard deviation, the median over draws of the means over rows, of the chain where it is most. `surprise` of a
     classification: the mean negative log probability of training rows' labels over that of guessing.
     """
     record = predictor.record
     if not record.names_a_model or record.weights is not None:
         return {}
-    if predictor.classifies:
-        if not record.has_training_rows:
-            return {}
+    density = None
+    if record.has_training_rows:
         x, y = record.training_rows(effort.density_rows(predictor, num_probes))
         density = quantities.get(_DENSITY)
         if density is None:
             density = predictor.log_likelihoods(x, y, np.arange(record.shape[1])).sum(2, dtype=np.float64)
-        return {"surprise": float(-np.mean(density) / len(x) / np.log(len(predictor.signature.class_names)))}
+        density = density / len(x)
+    if predictor.classifies:
+        guessing = np.log(len(predictor.signature.class_names))
+        return {} if density is None else {"surprise": float(-np.mean(density) / guessing)}
     targets = record.array("observed_data", "y").astype(np.float64)
-    varied = targets.std(0) > 0 if len(targets) else np.zeros(1, bool)
-    if not varied.any():
+    spread = targets.std(0) if len(targets) else np.zeros(1)
+    if not (spread > 0).any():
         return {}
     means = quantities[_MEANS] + predictor.scaler.y_mean.astype(np.float64)
-    distances = np.abs(means - targets.mean(0))[..., varied] / targets.std(0)[varied]
-    return {"remoteness": float(np.max(np.median(distances, (0, 1, 2))))}
+    distances = np.abs(means - targets.mean(0)) / np.where(spread > 0, spread, np.inf)
+    found = {"remoteness": float(np.max(np.median(distances, (1, 2))))}
+    if density is not None and (spread > 0).all():
+        guessed = -np.sum(np.log(spread / predictor.scaler.y_sd) + np.log(2 * np.pi * np.e) / 2)
+        found["deficit"] = float(np.max(guessed - np.median(density, 1)))
+    return found
 
 
 def blocks(predictor: Predictor) -> list[dict[str, Any]]:

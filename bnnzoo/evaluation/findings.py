@@ -85,6 +85,7 @@ def judged(
         ("convergence", "ebfmi", "E-BFMI", limits.ebfmi, "energies mix slowly: reparametrise"),
         ("validity", "still_chains", "chains that stood still for half of the draws", 0, f"use {smaller}"),
         ("validity", "remoteness", "distance of predictions from the data in sds", limits.absurd, f"use {smaller}"),
+        ("validity", "deficit", "nats that a row is less likely than by guessing", limits.absurd, f"use {smaller}"),
         ("validity", "surprise", "surprise at the labels over that of guessing", limits.absurd, f"use {smaller}"),
         ("validity", "diverging", "share of diverging steps", limits.diverging, "use a smaller step size"),
         ("validity", "draws", "finished draws a chain", diagnosis["draws_requested"], "bnnzoo resume"),

@@ -7,10 +7,14 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 _PAIRS = 64
 """Pairs of mini-batches that are looked at: a variance from so many is known to 18 %."""
+_STABLE = 0.5
+STARTS = 4
+"""Of how many chains curvatures are looked at: for a large network each costs as much as hundreds of steps."""
 _BATCHES, _ITERATIONS = 4, 10
 """Of the power iteration: what it misses is less than the factor that a step keeps from what is unstable."""
 
@@ -71,6 +75,16 @@ def greatest_curvature(
         return jnp.linalg.norm(jax.lax.fori_loop(0, _ITERATIONS, bent, jax.random.normal(key_start, theta.shape)))
 
     return jnp.max(jax.lax.map(of_batch, jax.random.split(key, _BATCHES)))
+
+
+def power_of_ten(steepest: Float[np.ndarray, " start"]) -> float:
+    """The power of ten that times the greatest of these curvatures is at most a half: 2 would be unstable.
+
+    A curvature that is no number, or none, bounds nothing.
+    """
+    with np.errstate(divide="ignore"):
+        power = np.floor(np.log10(_STABLE / np.asarray(steepest, float)))
+    return float(10.0 ** np.min(power, initial=np.inf, where=np.isfinite(power)))
 
 
 def jackknife(

@@ -18,16 +18,12 @@ from bnnzoo.errors import UsageError
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.hyperparameter import Number, number
 from bnnzoo.samplers._control_variate import ORDER, Anchor, Order, anchored, follow, refuse_large
-from bnnzoo.samplers._gradient_noise import gradient_noise, greatest_curvature, jackknife
+from bnnzoo.samplers._gradient_noise import STARTS, gradient_noise, greatest_curvature, jackknife, power_of_ten
 from bnnzoo.samplers._schedule import Schedule, scheduled
 from bnnzoo.samplers.base import AbstractSampler, Stats
 from bnnzoo.samplers.statistics import DIVERGING, LOG_DENSITY_ESTIMATE, STEP_SIZE, Statistic
 
 S = TypeVar("S")
-
-_STABLE = 0.5
-_STARTS = 4
-"""At most so many are looked at: for a large network each costs as much as hundreds of steps."""
 
 
 class AbstractStochasticGradientSampler(AbstractSampler[S]):
@@ -40,7 +36,7 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
     """
 
     statistics: ClassVar[tuple[Statistic, ...]] = (LOG_DENSITY_ESTIMATE, DIVERGING, STEP_SIZE)
-    finds_step_size: ClassVar[bool] = False
+    given_step: ClassVar[str] = "step_size"
 
     step_size: Annotated[Number, Gt(0), Doc("eta; a budget bounds it, nothing adapts it")] = number(1e-5)
     batch_size: Annotated[int, Ge(1), Doc("data a step, n")] = 50
@@ -136,9 +132,7 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
 
             return jax.lax.map(one, thetas)
 
-        with np.errstate(divide="ignore"):
-            power = np.floor(np.log10(_STABLE / np.asarray(curvatures(self, posterior, thetas[:_STARTS]), float)))
-        return float(10.0 ** np.min(power, initial=np.inf, where=np.isfinite(power)))
+        return power_of_ten(np.asarray(curvatures(self, posterior, thetas[:STARTS])))
 
     def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> float:
         """A gradient a datum, and its derivatives at the anchor."""

@@ -33,8 +33,8 @@ class AbstractSampler(eqx.Module, Generic[S]):
     """What the draws are worth; an entry's exactness is held equal to it."""
     statistics: ClassVar[tuple[Statistic, ...]] = ()
     """What its steps report, in the order of their pictures."""
-    finds_step_size: ClassVar[bool] = True
-    """Whether warm-up does; where not, a run that is planned for a budget bounds `step_size` by `longest_step`."""
+    given_step: ClassVar[str] = ""
+    """The field of a step size that warm-up does not find: `longest_step` bounds it where a budget plans the run."""
 
     @abc.abstractmethod
     def init(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from annotated_types import Ge, Gt, Lt
 from jaxtyping import Array, Float, PRNGKeyArray
 from typing_extensions import Doc
@@ -16,6 +17,7 @@ from bnnzoo.finding import Finding
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.hyperparameter import Number, number
 from bnnzoo.samplers import _training
+from bnnzoo.samplers._gradient_noise import STARTS, greatest_curvature, power_of_ten
 from bnnzoo.samplers.base import Stats
 from bnnzoo.samplers.kernel import choose, standard_normal
 from bnnzoo.samplers.statistics import DIVERGING, LOG_DENSITY_ESTIMATE, Statistic
@@ -49,6 +51,7 @@ class Swag(_training.AbstractTrainedSampler[SwagState]):
     """
 
     statistics: ClassVar[tuple[Statistic, ...]] = (LOG_DENSITY_ESTIMATE, DIVERGING, Statistic("snapshots"))
+    given_step: ClassVar[str] = "learning_rate"
 
     learning_rate: Annotated[Number, Gt(0), Doc("of the descent, on the mean loss of a datum; constant")] = number(5e-3)
     momentum: Annotated[Number, Ge(0), Lt(1), Doc("of the descent")] = number(0.9)
@@ -87,6 +90,23 @@ class Swag(_training.AbstractTrainedSampler[SwagState]):
     def _size(self, posterior: AbstractPosterior) -> int:
         """Data a step: the draws' width is the noise of the batches, and a batch of all data has none."""
         return min(self.batch_size, max(1, posterior.num_data // 2))
+
+    def longest_step(self, posterior: AbstractPosterior, thetas: Float[Array, "chain dim"]) -> float:
+        """As of the stochastic-gradient samplers, of the rate that momentum makes of it: rate / (1 - momentum)."""
+        key = jax.random.key(0)
+
+        @eqx.filter_jit
+        def curvatures(self: Any, posterior: AbstractPosterior, thetas: Float[Array, "chain dim"]) -> Array:
+            def gradient(theta: Float[Array, " dim"], key: PRNGKeyArray) -> Float[Array, " dim"]:
+                rows = posterior.minibatch(self._size(posterior), key=key)
+                return jax.grad(lambda t: _training.loss(posterior, t, rows))(theta)
+
+            def one(theta: Float[Array, " dim"]) -> Float[Array, ""]:
+                return greatest_curvature(gradient, theta, jnp.ones(()), key=key) / (1 - self.momentum)
+
+            return jax.lax.map(one, thetas)
+
+        return power_of_ten(np.asarray(curvatures(self, posterior, thetas[:STARTS])))
 
     def warmup_evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> float:
         del means

@@ -117,7 +117,8 @@ def sentence(problem: Problem) -> str:
     """What a plan has chosen, in words."""
     recipe, sampler = problem.recipe, cast(Any, problem.sampler)
     trajectory = f" of at most {sampler.gradients} gradients" if sampler.gradients > 1 else ""
-    trajectory += "" if sampler.finds_step_size else f" of size {float(sampler.step_size):g}"
+    given = sampler.given_step
+    trajectory += f", {given.replace('_', ' ')} {float(getattr(sampler, given)):g}" if given else ""
     how = "until it has converged" if recipe.until == "converged" else "until then"
     return (
         f"budget {recipe.budget}: {recipe.warmup} steps of warm-up{trajectory}, then draws, {recipe.thin} "
@@ -138,8 +139,7 @@ def words(problem: Problem) -> dict[str, Any]:
     shortest: Any = problem.sampler.within(1.0)
     names = [field.name for field in dataclasses.fields(shortest)]
     fitted = {name for name in names if getattr(shortest, name) != getattr(problem.sampler, name)}
-    fitted |= set() if problem.sampler.finds_step_size else {"step_size"}
-    void = fitted - recipe.sampler.fields.keys()
+    void = (fitted | {problem.sampler.given_step}) - recipe.sampler.fields.keys()
     sampler = {name: value for name, value in written["sampler"].items() if name not in void}
     lengths = {"warmup", "thin", "draws"} - recipe.where.keys()
     return {**{name: value for name, value in written.items() if name not in lengths}, "sampler": sampler}
@@ -180,8 +180,8 @@ def _fitted(
 ) -> AbstractSampler:
     """The sampler with trajectories short enough, and a stable step where it finds none, but for what was asked for."""
     sampler: Any = problem.sampler.within(gradients)
-    if not sampler.finds_step_size:
+    if given := sampler.given_step:
         longest = placement.processes.firsts(sampler.longest_step(problem.posterior, jnp.asarray(thetas)))
-        sampler = dataclasses.replace(sampler, step_size=longest) if longest < sampler.step_size else sampler
+        sampler = dataclasses.replace(sampler, **{given: longest}) if longest < getattr(sampler, given) else sampler
     asked: Mapping[str, Any] = problem.recipe.sampler.fields
     return dataclasses.replace(sampler, **{name: getattr(problem.sampler, name) for name in asked})

@@ -71,7 +71,9 @@ def said(diagnosis: Mapping[str, Any], found: Sequence[Finding]) -> Attributes:
     """The same of a run that was looked at already."""
     exactness = str(diagnosis["exactness"])
     converged: int | str = int(not any(finding.topic == "convergence" for finding in found))
-    wrong = [sentence(finding) for finding in found if finding.kind in ("remoteness", "surprise", "still_chains")]
+    wrong = [
+        sentence(finding) for finding in found if finding.kind in ("remoteness", "deficit", "surprise", "still_chains")
+    ]
     return {
         "verdict": findings.verdict(exactness, found, findings.bias(diagnosis)),
         "absurd": "; ".join(wrong),
