@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from bnnzoo import signals, streams
+from bnnzoo import collector, signals, streams
 
 
 def main() -> None:
     """Run the command line."""
     streams.secure()
     signals.take_over()
+    collector.spare()
     from bnnzoo import cli
 
     cli.main()

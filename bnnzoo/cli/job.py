@@ -14,7 +14,7 @@ import time
 from _thread import start_new_thread
 from contextlib import suppress
 
-from bnnzoo import signals, streams
+from bnnzoo import collector, signals, streams
 from bnnzoo.cli.signals import Stop, stop_signals
 from bnnzoo.errors import BusyError, UsageError
 from bnnzoo.fleet import Job
@@ -29,6 +29,7 @@ def main() -> None:
     """Run the job of this process."""
     streams.secure()
     signals.take_over()
+    collector.spare()
     job: Job = pickle.load(sys.stdin.buffer)
     start_new_thread(_end_with_our_parent, ())
     from bnnzoo import cli
