@@ -25,6 +25,7 @@ from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.evaluation.record import Record
 from bnnzoo.finding import Finding
 from bnnzoo.models import AbstractModel
+from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.progress import Observer, Progress
 from bnnzoo.store.atomic import check_free, copy_whole, write_whole
 
@@ -40,7 +41,9 @@ class Run:
     `path` is its file, None for one only in memory.
     """
 
-    def __init__(self, posterior: xr.DataTree, path: Path | None, *, model: AbstractModel | None = None):
+    def __init__(
+        self, posterior: xr.DataTree, path: Path | None, *, model: AbstractModel | AbstractPosterior | None = None
+    ):
         self.path = path
         self._file = None if path is None else path.absolute()
         self.predictor = Predictor(Record(posterior, path), model)

@@ -218,12 +218,13 @@ def open(path: str | Path, *, model: eqx.Module | None = None) -> Run:
     """A run from its file, or from its parts while it is unfinished.
 
     Args:
-        model: the network of your own that the run is of: the file holds its draws, but not its code.
+        model: the network or the posterior of your own that the run is of: the file holds its draws, but not its code.
 
     Raises:
         UsageError: if there is none.
     """
-    return Run(store.open_tree(Path(path)), Path(path), model=_own(model))
+    own = model if isinstance(model, AbstractPosterior) else _own(model)
+    return Run(store.open_tree(Path(path)), Path(path), model=own)
 
 
 def resolved_recipe(recipe: Recipe, dataset: Dataset | None = None) -> str:
@@ -257,7 +258,7 @@ def _run_by_hand(
     with _jax_for(recipe):
         problem = Problem.by_hand(recipe, posterior, sampler)
         launch(problem, out, force=force, starts=None if named else init, tell=_one_voice(observer))
-    return open(out)
+    return open(out, model=posterior)
 
 
 def _own(model: eqx.Module | None) -> AbstractModel | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
@@ -14,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
 from bnnzoo import registry
+from bnnzoo.assembly.by_hand import predicted
 from bnnzoo.assembly.parts import Parts, check_likelihood, make_parts, named, named_task
 from bnnzoo.data import Dataset, Scaler, Signature, load_asked, load_inputs, split
 from bnnzoo.errors import NotFoundError, UsageError
@@ -52,19 +54,19 @@ class Description(NamedTuple):
 
     def inputs(self, x: Shaped[np.ndarray, "row ..."], precision: str) -> Shaped[np.ndarray, "row ..."]:
         """Rows in original units as the posterior takes them."""
-        return _precise(self.parts.model.arrange(self.scaler.scale_inputs(x)), precision)
+        return precise(self.parts.model.arrange(self.scaler.scale_inputs(x)), precision)
 
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """What is to be drawn from, and by which sampler. A posterior made by hand has no description and no rows."""
+    """What is to be drawn from, and by which sampler. A posterior made by hand has no description."""
 
     recipe: Recipe
     posterior: AbstractPosterior
     sampler: AbstractSampler
     description: Description | None = None
     train: Dataset | None = None
-    """The training rows in original units; None where the posterior only predicts."""
+    """The training rows in original units; None where the posterior only predicts, or, made by hand, does not."""
     test: Dataset | None = None
     kept_rows: Shaped[np.ndarray, "row ..."] | None = None
     """The inputs, in original units, at which predictions are kept instead of draws of the parameters."""
@@ -118,7 +120,10 @@ class Problem:
             UsageError: if the posterior was made by hand: no file can say what it is; or the file is damaged.
         """
         if "signature" not in attributes:
-            raise UsageError("the run is of a posterior made in Python: its file holds the draws, but not the model")
+            raise UsageError(
+                "the run is of a posterior made in Python: its file holds the draws, but not the model; open it in "
+                "Python with bnnzoo.open(path, model=posterior), the one that was sampled"
+            )
         recipe = recipe_from(str(attributes["recipe"]))
         try:
             signature = Signature.from_json(str(attributes["signature"]))
@@ -155,13 +160,16 @@ class Problem:
 
     @classmethod
     def by_hand(cls, recipe: Recipe, posterior: AbstractPosterior, sampler: AbstractSampler) -> Problem:
-        """A posterior that no recipe describes; of the recipe its lengths and seeds count.
+        """A posterior that no recipe describes; of the recipe its lengths and seeds count. One that predicts has rows.
 
         Raises:
             UsageError: if the sampler cannot run on it.
         """
         sampler.check(posterior)
-        return cls(recipe, posterior, sampler)
+        train = None
+        with contextlib.suppress(UsageError):  # what cannot be predicted is said where it is asked for
+            train = predicted(posterior)[1]
+        return cls(recipe, posterior, sampler, train=train)
 
     def with_fixed(self, fixed: Mapping[str, Array | np.ndarray]) -> Problem:
         """The same with trained values of what is not sampled."""
@@ -320,7 +328,7 @@ def _posterior(
         NetworkPosterior.of,
         likelihood=parts.likelihood,
         prior=parts.prior,
-        y=_precise(y, recipe.precision),
+        y=precise(y, recipe.precision),
         likelihood_power=recipe.likelihood_power,
         sampled=lambda leaf: any(leaf is one for one in chosen),
     )
@@ -328,7 +336,7 @@ def _posterior(
     images = signature.dtype == "uint8"
     posterior = make(
         network,
-        x=_precise(x, recipe.precision),
+        x=precise(x, recipe.precision),
         input_mean=float(scaler.x_mean) if images else 0.0,
         input_sd=float(scaler.x_sd) if images else 1.0,
     )
@@ -341,5 +349,6 @@ def _posterior(
     return dataclasses.replace(make(last, x=np.asarray(posterior.features(features))), layout=posterior.layout)
 
 
-def _precise(array: np.ndarray, precision: str) -> np.ndarray:
+def precise(array: np.ndarray, precision: str) -> np.ndarray:
+    """The array, where it is of real numbers in that precision."""
     return array.astype(precision) if np.issubdtype(array.dtype, np.floating) else array

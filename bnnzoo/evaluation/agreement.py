@@ -10,47 +10,55 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Float
 
-from bnnzoo.assembly import Problem
+from bnnzoo.assembly import Known
 from bnnzoo.data import Signature
-from bnnzoo.errors import DamagedError
+from bnnzoo.errors import DamagedError, UsageError
 from bnnzoo.posterior import NetworkPosterior
-from bnnzoo.samplers import AbstractSampler
+from bnnzoo.posterior.predicting import Predicting
 from bnnzoo.store import schema
 
 
-def check(tree: xr.DataTree, path: Path | None, problem: Problem) -> None:
+def check(tree: xr.DataTree, path: Path | None, known: Known) -> None:
     """Compare names, types and shapes. No array is read but those of few numbers.
 
     Raises:
         DamagedError: naming the file and the variable.
+        UsageError: where a posterior was given that is not the one that was sampled.
     """
+    given = bool(known.data_sha256)
+    if given and tree.attrs.get("data_sha256") != known.data_sha256:
+        raise UsageError(f"{path or 'the run'}: of other data than the posterior that was given; give the one sampled")
     if schema.POSTERIOR not in tree.children:
         return  # no draws yet
     posterior = tree[schema.POSTERIOR]
     lead = tuple(posterior.sizes.get(name, 0) for name in schema.SAMPLED)
-    blocks = {block.name: block for block in problem.posterior.layout.blocks}
+    blocks = {block.name: block for block in known.posterior.layout.blocks}
     held = {str(name) for name in posterior.data_vars}
-    if held != set(blocks):
+    if given and not held >= set(blocks):
+        odd = sorted(set(blocks) - held)[0]
+        raise UsageError(
+            f"{path or 'the run'}: has no site {odd}, and the posterior that was given has; give the one sampled"
+        )
+    if not given and held != set(blocks):
         odd = sorted(held ^ set(blocks))[0]
         raise _damaged(path, f"posterior/{odd}", "is not in it" if odd in blocks else "is no parameter of its model")
     shapes: dict[str, tuple[Any, ...]] = {f"posterior/{name}": (*lead, *block.shape) for name, block in blocks.items()}
     if schema.SAMPLE_STATS in tree.children:
         shapes |= {f"{schema.SAMPLE_STATS}/{name}": lead for name in tree[schema.SAMPLE_STATS].data_vars}
-    if problem.description is not None:
-        shapes |= _rows(tree, path, problem.description.signature)
-        points = {f"constant_data/{schema.LINEARISED_AT}{n}": (lead[0], *b.shape) for n, b in blocks.items()}
-        # All blocks have a point or none has: half of one says nothing.
-        if any(_variable(tree, name) is not None for name in points):
-            if type(problem.sampler).linearised_at is AbstractSampler.linearised_at:
-                raise _damaged(path, next(iter(points)), "is of another sampler")
-            shapes |= points
+    shapes |= _rows(tree, path, known.signature)
+    points = {f"constant_data/{schema.LINEARISED_AT}{n}": (lead[0], *b.shape) for n, b in blocks.items()}
+    # All blocks have a point or none has: half of one says nothing.
+    if any(_variable(tree, name) is not None for name in points):
+        if not known.linearised:
+            raise _damaged(path, next(iter(points)), "is of another sampler")
+        shapes |= points
     for name, shape in shapes.items():
         found = _variable(tree, name)
         if found is None:
             raise _damaged(path, name, "is not in it")
         right = found.dtype.kind in "biuf"
         if name.startswith(f"{schema.POSTERIOR}/"):
-            right = found.dtype == problem.recipe.precision
+            right = found.dtype == known.precision
         if found.shape != shape or not right:
             raise _damaged(path, name, f"is {found.dtype}{list(found.shape)}, not {list(shape)}")
         # Values are taken by their place: one that was turned round may have the right shape all the same.
@@ -58,7 +66,7 @@ def check(tree: xr.DataTree, path: Path | None, problem: Problem) -> None:
             raise _damaged(path, name, f"has the dimensions {', '.join(map(str, found.dims))}, not chain, draw first")
 
 
-def check_finite(draws: Float[np.ndarray, "some dim"], posterior: NetworkPosterior | None, path: Path | None) -> None:
+def check_finite(draws: Float[np.ndarray, "some dim"], posterior: Predicting | None, path: Path | None) -> None:
     """A run keeps no weight of a network that is not finite, and no scale that is none.
 
     (On its natural scale one may be 0 or infinite: it has left the numbers there are. Of a posterior that is not known,
@@ -67,7 +75,7 @@ def check_finite(draws: Float[np.ndarray, "some dim"], posterior: NetworkPosteri
     Raises:
         DamagedError: naming the file.
     """
-    if posterior is None:
+    if not isinstance(posterior, NetworkPosterior):
         return
     weights = draws[:, : posterior.layout.network.dim]
     with np.errstate(all="ignore"):

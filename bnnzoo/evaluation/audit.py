@@ -17,7 +17,8 @@ from bnnzoo.errors import UsageError
 from bnnzoo.evaluation import diagnostics, drift, predictive
 from bnnzoo.evaluation.convergence import convergence
 from bnnzoo.evaluation.predictor import Predictor
-from bnnzoo.posterior import NetworkPosterior, backend
+from bnnzoo.posterior import AbstractPosterior, NetworkPosterior, backend
+from bnnzoo.posterior.predicting import Predicting
 
 LEVEL = 1e-3
 """Chance that draws of the posterior fail."""
@@ -100,7 +101,11 @@ def of_run(predictor: Predictor, *, chains: int = 128, seconds: float | None = N
     """
     began, record = time.perf_counter(), predictor.record
     if not record.names_a_model:
-        raise UsageError("audit: the run is of a posterior made in Python: its file does not hold the data")
+        raise UsageError(
+            "audit: the run is of a posterior made in Python, and chains start from parameters of a model by name; run "
+            "nuts on it with another seed, and look whether they agree"
+        )
+    assert not isinstance(predictor.model, AbstractPosterior)  # the file names a model
     if record.keeps_predictions:
         raise UsageError("audit: the run keeps predictions: there are no parameters from which chains could start")
     if record.weights is not None:
@@ -172,7 +177,7 @@ def _steps(kernel: drift.Kernel, posterior: NetworkPosterior, starts: Any, *, un
 
 def functions(
     posterior: NetworkPosterior,
-    predicting: NetworkPosterior,
+    predicting: Predicting,
     thetas: Float[np.ndarray, "unit dim"],
     x: Any,
     centre: Float[np.ndarray, "row value"],

@@ -82,10 +82,10 @@ def quantities(predictor: Predictor, num_probes: int) -> dict[str, Float[np.ndar
     The mean (less the training targets', beside which float32 would lose how little it moves) and the log standard
     deviation, or the probability of every class, at the first test rows (training rows where there are none); the log
     density of (at most 500) training rows; the likelihood's own parameters. A mean can agree between chains that
-    disagree about the noise. Of a posterior made in Python, or of rows that no file has, its parameters (at most 1000).
+    disagree about the noise. Of a model that is not known, or of rows that no file has, its parameters (at most 1000).
     """
     record = predictor.record
-    if not record.has_rows:
+    if not predictor.has_rows:
         return {"the parameters": predictor.some_parameters()[1]}
     probes = record.probes(num_probes)[1]
     if predictor.classifies:
@@ -109,8 +109,8 @@ def quantities(predictor: Predictor, num_probes: int) -> dict[str, Float[np.ndar
 def against_data(
     predictor: Predictor, quantities: Mapping[str, Float[np.ndarray, "chain draw *value"]], num_probes: int
 ) -> dict[str, float]:
-    """How far predictions are from the data on the data's own scale; nothing of weighted draws or a posterior made in
-    Python.
+    """How far predictions are from the data on the data's own scale; nothing of weighted draws or a model that is
+    not known.
 
     `remoteness` of a regression: the median over draws and rows of the distance between a predictive mean and the mean
     of the training targets, in their standard deviations, of the chain where it is largest; a target that never varies
@@ -119,7 +119,7 @@ def against_data(
     classification: the mean negative log probability of training rows' labels over that of guessing.
     """
     record = predictor.record
-    if not record.names_a_model or record.weights is not None:
+    if not predictor.predicts or record.weights is not None:
         return {}
     density = None
     if record.has_training_rows:

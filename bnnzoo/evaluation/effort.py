@@ -31,7 +31,7 @@ _PAGE_PASSES = 8
 
 def for_diagnosis(predictor: Predictor, num_probes: int = PROBES) -> Predictor:
     """The draws by which convergence is judged."""
-    rows = 2 * num_probes + _LEAST_DENSITY_ROWS if predictor.record.has_rows else 0
+    rows = 2 * num_probes + _LEAST_DENSITY_ROWS if predictor.has_rows else 0
     every = _stride(predictor, rows, fewest=_LEAST_DRAWS, most_bytes=_DIAGNOSIS_BYTES)
     return predictor if every == 1 else predictor.lighter(every)
 
@@ -45,7 +45,7 @@ def density_rows(predictor: Predictor, num_probes: int) -> int:
 def for_a_page(predictor: Predictor) -> Predictor:
     """The draws and the test rows of which a report is made."""
     record = predictor.record
-    if not record.has_rows:
+    if not predictor.has_rows:
         every = _stride(predictor, 0, fewest=_LEAST_DRAWS, most_bytes=_PAGE_BYTES)
         return predictor if every == 1 else predictor.lighter(every)
     chains, count = record.shape

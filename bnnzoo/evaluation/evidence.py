@@ -303,6 +303,7 @@ def _log_likelihoods(predictor: Predictor, kept: Int[np.ndarray, " kept"]) -> Fl
 def _log_priors(predictor: Predictor, kept: Int[np.ndarray, " kept"]) -> Float[np.ndarray, "chain kept"]:
     """The log prior density of each kept draw as it was sampled: of log scales where the file has scales."""
     posterior, (chains, count) = predictor.posterior, predictor.record.shape
+    assert isinstance(posterior, NetworkPosterior)  # bbb, whose bound this is, is of no other
     draws = predictor.draws[(count * np.arange(chains)[:, None] + kept).reshape(-1)]
     thetas = np.stack([posterior.unconstrained(draw) for draw in draws])
     with backend.arithmetic(predictor.precision):

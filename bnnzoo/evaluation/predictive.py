@@ -19,8 +19,7 @@ from scipy import special
 
 from bnnzoo.evaluation import metrics
 from bnnzoo.evaluation.draws import Draws, cuts
-from bnnzoo.posterior import NetworkPosterior
-from bnnzoo.posterior.likelihoods import AbstractLikelihood
+from bnnzoo.posterior.predicting import Predicting, Says, Task
 
 _SAMPLE_ELEMENTS = _INPUT_ELEMENTS = 2**22
 _BATCHES = 20
@@ -81,7 +80,7 @@ def batches(num_chains: int, num_draws: int) -> list[slice]:
 
 
 def sums(
-    posterior: NetworkPosterior,
+    posterior: Predicting,
     draws: Draws | Float[np.ndarray, "draw dim"],
     x: Shaped[np.ndarray, "row ..."],
     y: Shaped[np.ndarray, "row ..."] | None = None,
@@ -134,13 +133,13 @@ def sums(
         for join, total, one in zip(joins, totals, found, strict=True):
             total[number if apart else 0] = one if apart or number == 0 else join(total[0], one)
     centre = np.concatenate([np.asarray(c)[:count] for c, (_, count) in zip(centres, blocks, strict=True)])
-    classify = posterior.likelihood.task == "classification"
+    classify = posterior.task == "classification"
     shares = np.array([weights[part].sum() for part in parts])
     return Sums(classify, centre, shares if apart else shares.sum(keepdims=True), *totals)
 
 
 def moments(
-    posterior: NetworkPosterior,
+    posterior: Predicting,
     draws: Float[np.ndarray, "draw dim"],
     x: Shaped[np.ndarray, "row ..."],
     y: Shaped[np.ndarray, "row ..."] | None = None,
@@ -180,7 +179,7 @@ def _row_blocks(num_rows: int, row_size: int) -> Iterator[tuple[Int[np.ndarray, 
 
 
 def samples(
-    posterior: NetworkPosterior,
+    posterior: Predicting,
     draws: Float[np.ndarray, "draw dim"],
     x: Shaped[np.ndarray, "row ..."],
     *,
@@ -202,21 +201,21 @@ def samples(
 
 
 def functions(
-    posterior: NetworkPosterior, draws: Float[np.ndarray, "draw dim"], x: Shaped[np.ndarray, "row ..."]
+    posterior: Predicting, draws: Float[np.ndarray, "draw dim"], x: Shaped[np.ndarray, "row ..."]
 ) -> Float[np.ndarray, "draw row value"]:
     """What each draw predicts: the mean of its distribution, or its class probabilities. Convergence is judged here."""
     return _by_rows(lambda d, rows: _functions(posterior, d, rows), draws, x)
 
 
 def log_scales(
-    posterior: NetworkPosterior, draws: Float[np.ndarray, "draw dim"], x: Shaped[np.ndarray, "row ..."]
+    posterior: Predicting, draws: Float[np.ndarray, "draw dim"], x: Shaped[np.ndarray, "row ..."]
 ) -> Float[np.ndarray, "draw row value"]:
     """The logarithm of the standard deviation that each draw predicts, of a regression."""
     return _by_rows(lambda d, rows: _log_scales(posterior, d, rows), draws, x)
 
 
 def log_likelihoods(
-    posterior: NetworkPosterior,
+    posterior: Predicting,
     draws: Float[np.ndarray, "draw dim"],
     x: Shaped[np.ndarray, "row ..."],
     y: Shaped[np.ndarray, "row ..."],
@@ -236,32 +235,32 @@ def _by_rows(
     return np.concatenate(found, 1)
 
 
-def _centre(likelihood: AbstractLikelihood, outputs: Float[Array, "row output"]) -> Float[Array, "row value"]:
+def _centre(task: Task, likelihood: Says, outputs: Float[Array, "row output"]) -> Float[Array, "row value"]:
     """The mean of one draw's distribution of each row, or its class probabilities."""
-    if likelihood.task == "classification":
+    if task == "classification":
         return jax.vmap(likelihood.class_probabilities)(outputs)
     return jax.vmap(lambda output: likelihood.distribution(output).mean)(outputs)
 
 
 @eqx.filter_jit
 def _centre_of(
-    posterior: NetworkPosterior, draw: Float[Array, " dim"], x: Shaped[Array, "row ..."]
+    posterior: Predicting, draw: Float[Array, " dim"], x: Shaped[Array, "row ..."]
 ) -> Float[Array, "row value"]:
     """Where sums are taken about: one draw's mean, so that float32 keeps the variance between draws."""
-    mean = _centre(*posterior.predictive(draw, x))
-    return jnp.zeros_like(mean) if posterior.likelihood.task == "classification" else mean
+    mean = _centre(posterior.task, *posterior.predictive(draw, x))
+    return jnp.zeros_like(mean) if posterior.task == "classification" else mean
 
 
 @eqx.filter_jit
 def _functions(
-    posterior: NetworkPosterior, draws: Float[Array, "draw dim"], x: Shaped[Array, "row ..."]
+    posterior: Predicting, draws: Float[Array, "draw dim"], x: Shaped[Array, "row ..."]
 ) -> Float[Array, "draw row value"]:
-    return jax.lax.map(lambda draw: _centre(*posterior.predictive(draw, x)), draws)
+    return jax.lax.map(lambda draw: _centre(posterior.task, *posterior.predictive(draw, x)), draws)
 
 
 @eqx.filter_jit
 def _log_scales(
-    posterior: NetworkPosterior, draws: Float[Array, "draw dim"], x: Shaped[Array, "row ..."]
+    posterior: Predicting, draws: Float[Array, "draw dim"], x: Shaped[Array, "row ..."]
 ) -> Float[Array, "draw row value"]:
     def one(draw: Float[Array, " dim"]) -> Float[Array, "row value"]:
         likelihood, outputs = posterior.predictive(draw, x)
@@ -272,7 +271,7 @@ def _log_scales(
 
 @eqx.filter_jit
 def _accumulate(
-    posterior: NetworkPosterior,
+    posterior: Predicting,
     draws: Float[Array, "draw dim"],
     weights: Float[Array, " draw"],
     x: Shaped[Array, "row ..."],
@@ -283,11 +282,11 @@ def _accumulate(
 
     One draw a step: a convolution whose kernels differ within a batch is slow on most devices.
     """
-    classify = posterior.likelihood.task == "classification"
+    classify = posterior.task == "classification"
 
     def one(draw: Float[Array, " dim"]) -> tuple[Array, Array, Array, Array]:
         likelihood, outputs = posterior.predictive(draw, x)
-        mean = _centre(likelihood, outputs)
+        mean = _centre(posterior.task, likelihood, outputs)
         if classify:
             log_mean = jnp.log(jnp.maximum(mean, jnp.finfo(mean.dtype).tiny))
             aleatoric, square = -jnp.sum(mean * log_mean, 1, keepdims=True), mean[:, :0]
@@ -313,7 +312,7 @@ def _accumulate(
 
 @eqx.filter_jit
 def _samples(
-    posterior: NetworkPosterior,
+    posterior: Predicting,
     draws: Float[Array, "draw dim"],
     first: Int[Array, ""] | np.int32,
     x: Shaped[Array, "row ..."],
@@ -341,7 +340,7 @@ def _samples(
 
 @eqx.filter_jit
 def _log_likelihoods(
-    posterior: NetworkPosterior, draws: Float[Array, "draw dim"], x: Any, y: Any
+    posterior: Predicting, draws: Float[Array, "draw dim"], x: Any, y: Any
 ) -> Float[Array, "draw row"]:
     def one(draw: Float[Array, " dim"]) -> Array:
         likelihood, outputs = posterior.predictive(draw, x)

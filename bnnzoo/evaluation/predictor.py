@@ -14,7 +14,7 @@ import pandas as pd
 from jaxtyping import Float, Int, Shaped
 
 from bnnzoo import registry
-from bnnzoo.assembly import Problem
+from bnnzoo.assembly import Known
 from bnnzoo.data import Scaler, Signature, Unseen, load_like
 from bnnzoo.errors import BnnzooWarning, UsageError
 from bnnzoo.evaluation import agreement, metrics, predictive
@@ -23,7 +23,8 @@ from bnnzoo.evaluation.predictive import Moments, Sums
 from bnnzoo.evaluation.record import Record, evenly
 from bnnzoo.evaluation.weights import Weights
 from bnnzoo.models import AbstractModel
-from bnnzoo.posterior import NetworkPosterior, backend
+from bnnzoo.posterior import AbstractPosterior, backend
+from bnnzoo.posterior.predicting import Predicting
 from bnnzoo.store.schema import CONSTANT_DATA, KEPT_ROWS, linearised_points
 
 QUANTILES = (0.05, 0.5, 0.95)
@@ -38,35 +39,47 @@ _PARAMETERS = 1000
 
 
 class Predictor:
-    """What a run's draws predict. Of a posterior made in Python there are the draws alone: the rest is refused.
+    """What a run's draws predict. Where the model is neither in the file nor given, all but the draws is refused.
 
     Inputs `x` are rows as `load_inputs` returns them, targets `y` as `load_like` does, both in original units.
 
     Raises:
-        UsageError: on first use, if the file names no model.
+        UsageError: on first use, if the model is not known, or says nothing of new inputs.
         BnnzooError: if there are no draws yet.
     """
 
-    def __init__(self, record: Record, model: AbstractModel | None = None):
+    def __init__(self, record: Record, model: AbstractModel | AbstractPosterior | None = None):
         self.record = record
         self.model = model
 
+    @property
+    def predicts(self) -> bool:
+        """Whether the model is known: the file names it, or it was given and says something of the file's rows."""
+        given = isinstance(self.model, AbstractPosterior) and "data_sha256" in self.record.attributes
+        return given or self.record.names_a_model
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether there are any at which the model can be looked at."""
+        record = self.record
+        return self.predicts and (record.has_training_rows or record.has_test_rows or record.keeps_predictions)
+
     @functools.cached_property
-    def _problem(self) -> Problem:
+    def _known(self) -> Known:
         # Here the first computation begins: opening a file alone leaves JAX as it is.
         backend.keep_programs()
         with backend.arithmetic(self.precision):
             group = self.record.group("constant_data")
             try:
-                problem = Problem.restored(self.record.attributes, group, model=self.model)
+                known = Known.of(self.record.attributes, group, self.model)
             except UsageError as error:
                 raise UsageError(f"{self.record.name}: {error}") from error
-        agreement.check(self.record.tree, self.record.path, problem)
+        agreement.check(self.record.tree, self.record.path, known)
         about = self.record.attributes
         if changed := registry.changed(about.get("plugins", "{}"), about.get("plugin_sources", "{}")):
             said = f"{self.record.name}: made with other plugins than are here: {'; '.join(changed)}"
             warnings.warn(said, BnnzooWarning, stacklevel=2)
-        return problem
+        return known
 
     @property
     def precision(self) -> Any:
@@ -76,7 +89,7 @@ class Predictor:
     @property
     def signature(self) -> Signature:
         """What rows look like: shape and names of features and targets, the task."""
-        return self._problem.require_description().signature
+        return self._known.signature
 
     @property
     def classifies(self) -> bool:
@@ -91,18 +104,18 @@ class Predictor:
     @property
     def scaler(self) -> Scaler:
         """Between original units and those that the network sees."""
-        return self._problem.require_description().scaler
+        return self._known.scaler
 
     @property
-    def posterior(self) -> NetworkPosterior:
-        """The posterior that predicts: linear in theta where a draw is followed by the point to be linear at."""
-        return self._problem.network_posterior
+    def posterior(self) -> Predicting:
+        """What predicts; of a network linear in theta where a draw is followed by the point to be linear at."""
+        return self._known.posterior
 
     @property
     def blocks(self) -> list[str]:
         """The blocks of theta in order: the layout of the model knows it, the file does not."""
-        if self.record.names_a_model:
-            return [block.name for block in self._problem.posterior.layout.blocks]
+        if self.predicts:
+            return [block.name for block in self.posterior.layout.blocks]
         return self.record.variables
 
     @functools.cached_property
@@ -123,7 +136,7 @@ class Predictor:
     @property
     def _check_finite(self) -> Callable[[Float[np.ndarray, "some dim"]], None]:
         """Refuses draws that no run keeps. Bound to nothing that holds draws: they go with their last reader."""
-        posterior = self._problem.network_posterior if self.record.names_a_model else None
+        posterior = self.posterior if self.predicts else None
         return functools.partial(agreement.check_finite, posterior=posterior, path=self.record.path)
 
     @functools.cached_property
@@ -141,8 +154,8 @@ class Predictor:
     def lighter(self, every: int, most_rows: int | None = None) -> Predictor:
         """The same of every k-th draw of each chain, and of at most so many test rows."""
         found = Predictor(self.record.lighter(every, most_rows), self.model)
-        if self.record.names_a_model:
-            found._problem = self._problem
+        if self.predicts:
+            found._known = self._known
         return found
 
     @functools.cached_property
@@ -172,14 +185,14 @@ class Predictor:
 
     def inputs(self, x: Shaped[np.ndarray, "row ..."]) -> Shaped[np.ndarray, "row ..."]:
         """Rows as `posterior` takes them."""
-        if self._problem.kept_rows is not None:
+        if self._known.kept_rows is not None:
             return self._numbers(x)
-        return self._problem.require_description().inputs(x, self.precision)
+        return self._known.inputs(x)
 
     @functools.cached_property
     def _kept(self) -> dict[bytes, int]:
         """The number of each input at which predictions were kept, by its bytes."""
-        rows = self._problem.kept_rows
+        rows = self._known.kept_rows
         assert rows is not None
         return {np.ascontiguousarray(row).tobytes(): number for number, row in enumerate(rows)}
 
@@ -300,8 +313,8 @@ class Predictor:
 
     def _sample(self, thetas: Any, x: Any, **how: Any) -> Shaped[np.ndarray, "draw row ..."]:
         """`predictive.samples`: targets of `x`, or of a density whole rows."""
-        model = self._problem.require_description().parts.model
-        return predictive.samples(self.posterior, thetas, x, arrange=model.arrange if self.is_density else None, **how)
+        arrange = self._known.arrange if self.is_density else None
+        return predictive.samples(self.posterior, thetas, x, arrange=arrange, **how)
 
     def log_likelihoods(
         self,

@@ -184,11 +184,6 @@ class Record:
         """Whether the draws are predictions at some inputs, not parameters."""
         return self.names_a_model and self._recipe.keep == "predictions"
 
-    @property
-    def has_rows(self) -> bool:
-        """Whether there are any at which a model can be looked at."""
-        return self.names_a_model and (self.has_training_rows or self.has_test_rows or self.keeps_predictions)
-
     def require_training_rows(self, what: str) -> None:
         """Refuse what cannot be done without them.
 

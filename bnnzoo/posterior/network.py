@@ -17,6 +17,7 @@ from bnnzoo.posterior.base import AbstractPosterior, Data
 from bnnzoo.posterior.hyperparameter import Number
 from bnnzoo.posterior.layout import Block, Layout, named_leaves, network_layout
 from bnnzoo.posterior.likelihoods import AbstractLikelihood, Parameter
+from bnnzoo.posterior.predicting import Task
 from bnnzoo.posterior.priors import AbstractPrior
 
 
@@ -101,6 +102,11 @@ class NetworkPosterior(AbstractPosterior):
         # Copies of the last row: whatever is computed of them and thrown away is finite.
         longer = jax.tree.map(lambda a: np.concatenate([a, np.repeat(np.asarray(a)[-1:], missing, 0)]), self.data)
         return dataclasses.replace(self, data=longer, _rows=self.num_data)
+
+    @property
+    def task(self) -> Task:
+        """What its targets are."""
+        return self.likelihood.task
 
     def network_at(self, theta: Float[Array, " dim"]) -> PyTree:
         """The network with `theta`'s weights."""

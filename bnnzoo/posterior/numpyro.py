@@ -61,7 +61,7 @@ class NumpyroPosterior(AbstractPosterior):
         discrete = [s["name"] for s in sites if not s["is_observed"] and s["fn"].support.is_discrete]
         if discrete:
             raise UsageError(f"site {discrete[0]} is discrete: marginalise it out, no gradient leads through it")
-        observed = [site for site in sites if _is_observation(site)]
+        observed = [site for site in sites if is_observation(site)]
         if not observed:
             raise UsageError("the model observes nothing: give a site obs=..., and the data as arguments")
         for number, leaf in enumerate(jax.tree.leaves((args, kwargs))):
@@ -134,12 +134,13 @@ class NumpyroPosterior(AbstractPosterior):
             for kept, part, own in zip(halves, parts, priors, strict=True)
         )
 
-    def _arguments(self, rows: tuple[Array | np.ndarray, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def arguments(self, rows: tuple[Array | np.ndarray, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The model's arguments, with these in place of `data`."""
         left = iter(rows)
         leaves = [next(left) if row else other for row, other in zip(self._is_row, self.others, strict=True)]
         return jax.tree.unflatten(self._tree, leaves)
 
-    def _trace(
+    def sites_at(
         self, theta: Float[Array, " dim"], rows: tuple[Array | np.ndarray, ...]
     ) -> tuple[dict[str, Any], list[Array]]:
         """The model's sites at a position, and the log determinants of the sites' transformations."""
@@ -155,7 +156,7 @@ class NumpyroPosterior(AbstractPosterior):
             determinants.append(jnp.sum(jnp.asarray(transform.log_abs_det_jacobian(u, value))))
             return value
 
-        args, kwargs = self._arguments(rows)
+        args, kwargs = self.arguments(rows)
         model = handlers.substitute(handlers.seed(self.model, 0), substitute_fn=constrained)
         return handlers.trace(model).get_trace(*args, **kwargs), determinants
 
@@ -163,7 +164,7 @@ class NumpyroPosterior(AbstractPosterior):
         self, theta: Float[Array, " dim"], rows: tuple[Array | np.ndarray, ...]
     ) -> tuple[Float[Array, ""], list[Float[Array, "..."]]]:
         """log prior of the unconstrained position, and the log density of each observed site."""
-        sites, determinants = self._trace(theta, rows)
+        sites, determinants = self.sites_at(theta, rows)
         prior = jnp.sum(jnp.asarray(determinants))
         observed: list[Array] = []
         for site in sites.values():
@@ -171,7 +172,7 @@ class NumpyroPosterior(AbstractPosterior):
                 continue
             density = jnp.asarray(site["fn"].log_prob(site["value"]))
             density = density if site["scale"] is None else site["scale"] * density
-            if _is_observation(site):
+            if is_observation(site):
                 observed.append(density)
             else:
                 prior = prior + jnp.sum(density)
@@ -221,7 +222,7 @@ def _natural(posterior: NumpyroPosterior, draws: Float[Array, "draw dim"]) -> di
     """Latent and deterministic sites of each draw."""
 
     def one(theta: Float[Array, " dim"]) -> dict[str, Array]:
-        sites, _ = posterior._trace(theta, posterior._whole())
+        sites, _ = posterior.sites_at(theta, posterior._whole())
         kept = [s for s in sites.values() if s["type"] == "deterministic" or s["name"] in names]
         return {site["name"]: jnp.asarray(site["value"]) for site in kept}
 
@@ -229,7 +230,7 @@ def _natural(posterior: NumpyroPosterior, draws: Float[Array, "draw dim"]) -> di
     return jax.lax.map(one, draws, batch_size=64)
 
 
-def _is_observation(site: Mapping[str, Any]) -> bool:
+def is_observation(site: Mapping[str, Any]) -> bool:
     """Whether a site is data; `numpyro.factor` is none, its terms count as prior."""
     return site["type"] == "sample" and site["is_observed"] and not isinstance(site["fn"], Unit)
 

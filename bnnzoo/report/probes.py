@@ -37,7 +37,7 @@ def probed(predictor: Predictor) -> tuple[dict[str, np.ndarray], dict[str, float
 def _values(predictor: Predictor) -> tuple[Float[np.ndarray, "chain draw value"], list[str]]:
     """What convergence is judged by, in original units, and what each value is."""
     record = predictor.record
-    if not record.names_a_model:
+    if not predictor.predicts:
         numbers, values = predictor.some_parameters()
         return values, [f"parameter {index}" for index in numbers]
     like = predictor.signature

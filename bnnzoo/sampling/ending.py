@@ -16,6 +16,7 @@ from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.evaluation.record import Record
 from bnnzoo.finding import Finding, sentence
 from bnnzoo.models import AbstractModel
+from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.store import Attributes
 from bnnzoo.store.schema import SAMPLE_STATS
 
@@ -38,7 +39,7 @@ def stride(num_bytes: int, draws: int) -> int:
     return every if draws // every >= _FEWEST else 0
 
 
-def is_enough(out: Path, every: int, model: AbstractModel | None) -> bool:
+def is_enough(out: Path, every: int, model: AbstractModel | AbstractPosterior | None) -> bool:
     """Whether a run under way has converged, by every k-th draw so far: as the gate has it, and an ESS of 400."""
     looked = _look(out, every, model)
     if looked is None:
@@ -49,12 +50,12 @@ def is_enough(out: Path, every: int, model: AbstractModel | None) -> bool:
     return diagnosis["ess_bulk"] >= _ENOUGH and not any(finding.topic == "convergence" for finding in found)
 
 
-def verdict(out: Path, num_bytes: int, draws: int, model: AbstractModel | None) -> Attributes:
+def verdict(out: Path, num_bytes: int, draws: int, model: AbstractModel | AbstractPosterior | None) -> Attributes:
     """The root attributes that speak of convergence, of the parts of a run that has all its draws.
 
     Args:
         num_bytes: what the draws take. draws: of a chain.
-        model: the model, where it is one that no registry knows.
+        model: the model, where it is one that no registry knows; a posterior made by hand.
 
     Returns:
         `verdict` (one line), `absurd` (of it, that chains stand still or predictions are far from the data: empty where
@@ -82,7 +83,9 @@ def said(diagnosis: Mapping[str, Any], found: Sequence[Finding]) -> Attributes:
     }
 
 
-def _look(out: Path, every: int, model: AbstractModel | None) -> tuple[dict[str, Any], tuple[Finding, ...]] | None:
+def _look(
+    out: Path, every: int, model: AbstractModel | AbstractPosterior | None
+) -> tuple[dict[str, Any], tuple[Finding, ...]] | None:
     """Diagnosis and findings of every k-th draw of the parts so far; None where they cannot be read, or judged."""
     try:
         tree = store.open_parts(out, every=every)

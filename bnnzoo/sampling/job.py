@@ -40,11 +40,12 @@ class Job:
         return self.problem.recipe
 
     @property
-    def own_model(self) -> AbstractModel | None:
-        """The model, where it is one that no registry knows."""
+    def own_model(self) -> AbstractModel | AbstractPosterior | None:
+        """The model, where it is one that no registry knows; the posterior, where it was made by hand."""
         description = self.problem.description
-        is_own = description is not None and self.recipe.model.name.startswith(PREFIX)
-        return description.parts.model if description is not None and is_own else None
+        if description is None:
+            return self.posterior
+        return description.parts.model if self.recipe.model.name.startswith(PREFIX) else None
 
     def chunks(
         self,

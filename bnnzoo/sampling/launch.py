@@ -15,6 +15,7 @@ from jaxtyping import Array, Float
 
 from bnnzoo import store
 from bnnzoo.assembly import Problem
+from bnnzoo.assembly.by_hand import as_they_are
 from bnnzoo.errors import BnnzooWarning, UsageError
 from bnnzoo.models import AbstractModel
 from bnnzoo.progress import Observer, Progress
@@ -185,11 +186,12 @@ def _same_everywhere(problem: Problem, out: Path, processes: Processes, *, step:
 def _rows(
     problem: Problem, fixed: Mapping[str, np.ndarray]
 ) -> tuple[dict[str, list[str]], dict[str, dict[str, np.ndarray]]]:
-    """The dimensions and the groups of the data, for the file; none of a posterior made by hand."""
-    if problem.train is None or problem.description is None:
+    """The dimensions and the groups of the data, for the file; none of a posterior that has no rows."""
+    if problem.train is None:
         return {}, {}
-    groups = train_groups(problem.train, problem.test, problem.description.scaler, fixed, problem.kept_rows)
-    return row_dims(problem.train, problem.description.scaler), groups
+    scaler = as_they_are(problem.train) if problem.description is None else problem.description.scaler
+    groups = train_groups(problem.train, problem.test, scaler, fixed, problem.kept_rows)
+    return row_dims(problem.train, scaler), groups
 
 
 def _bytes(problem: Problem) -> int:

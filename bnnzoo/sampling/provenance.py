@@ -78,16 +78,17 @@ def _called(kind: str, name: str) -> str:
 
 
 def _words(problem: Problem) -> Attributes:
-    if problem.train is None or problem.description is None:
-        return {"recipe": "", "model": type(problem.posterior).__name__, "sampler": type(problem.sampler).__name__}
+    rows = problem.train
+    of_rows = {} if rows is None else {"task": rows.task, "rows": rows.num_data, "data_sha256": rows.sha256()}
+    if problem.description is None:
+        made = {"recipe": "", "model": type(problem.posterior).__name__, "sampler": type(problem.sampler).__name__}
+        return made | of_rows
     likelihood = problem.description.parts.likelihood
     return {
         "model": _called("models", problem.recipe.model.name),
         "sampler": _called("samplers", problem.recipe.sampler.name),
         "recipe": to_yaml(problem.resolved()),
-        "task": problem.description.signature.task,
         "likelihood": registry.name_of("likelihoods", likelihood) or type(likelihood).__name__.casefold(),
-        "rows": problem.train.num_data,
         "signature": problem.description.signature.to_json(),
-        "data_sha256": problem.train.sha256(),
+        **of_rows,
     }

@@ -1,0 +1,43 @@
+"""The rows of a posterior made in Python, and what predicts for others like them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bnnzoo.data import Dataset, Scaler
+from bnnzoo.data.dataset import as_inputs, from_arrays, from_rows
+from bnnzoo.errors import UsageError
+from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.posterior.numpyro import NumpyroPosterior
+from bnnzoo.posterior.site import Site
+
+
+def predicted(posterior: AbstractPosterior) -> tuple[Site, Dataset]:
+    """What predicts of a posterior made in Python, and its rows.
+
+    Raises:
+        UsageError: where nothing does, with what to do instead; or the rows are none that a file holds.
+    """
+    if not isinstance(posterior, NumpyroPosterior):
+        raise UsageError(
+            f"{type(posterior).__name__}: a posterior made in Python says nothing of new inputs; write it as a NumPyro "
+            "model (bnnzoo.NumpyroPosterior.of), or sample a network with data="
+        )
+    site = Site.of(posterior)
+    x, y, name = site.x(posterior), site.y(posterior), getattr(posterior.model, "__name__", "model")
+    features = tuple(column for one in site.inputs for column in one.columns) if x.ndim < 3 else ()
+    targets = site.observed.columns
+    if site.num_classes:
+        if not site.inputs:
+            raise UsageError(f"site {site.name}: labels without inputs: there is nothing to predict them from")
+        classes = tuple(map(str, range(site.num_classes)))
+        inputs = as_inputs(x, "x", features)
+        return site, Dataset(inputs, y.reshape(-1).astype(np.int32), "classification", features, targets, classes, name)
+    if not site.inputs:
+        return site, from_rows(y, name=name, names=targets)
+    return site, from_arrays(x, y, task="regression", name=name, feature_names=features, target_names=targets)
+
+
+def as_they_are(rows: Dataset) -> Scaler:
+    """The scaler of such rows: the posterior sees them as they are."""
+    return Scaler.fit(rows, standardise=False)
