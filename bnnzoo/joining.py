@@ -67,6 +67,11 @@ def concat(runs: Sequence[Run | str | Path]) -> Run:
 
 def _check(runs: Sequence[Run]) -> None:
     first, *others = runs
+    for run in runs:
+        if not run.attributes["recipe"]:
+            raise UsageError(
+                f"{run.path}: of a posterior made in Python, and no recipe says so: sample more chains of it"
+            )
     clocked = all("budget" in run.attributes for run in runs)
     about = _asked(first, clocked=clocked)
     for run in runs:

@@ -11,7 +11,6 @@ import xarray as xr
 import bnnzoo
 from bnnzoo.errors import DamagedError
 from bnnzoo.evaluation import agreement
-from bnnzoo.samplers import Mala
 
 SHORT: dict[str, Any] = {"chains": 2, "warmup": 100, "draws": 150, "init": "prior", "chain_method": "vectorized"}
 
@@ -61,27 +60,24 @@ def damaged(run: bnnzoo.Run, group: str, **change: Any) -> xr.DataTree:
 def test_a_file_whose_arrays_are_not_its_models_is_refused(group, change, said, regression):
     run, _ = regression
     old = {str(name): variable.values for name, variable in run.posterior[group].data_vars.items()}
-    agreement.check(damaged(run, group), None, run.predictor._problem)
-    agreement.check(damaged(run, "constant_data", x_test=None, y_test=None), None, run.predictor._problem)
+    agreement.check(damaged(run, group), None, run.predictor._known)
+    agreement.check(damaged(run, "constant_data", x_test=None, y_test=None), None, run.predictor._known)
     with pytest.raises(DamagedError, match=f"the run: damaged: {said}"):
-        agreement.check(damaged(run, group, **change(old)), None, run.predictor._problem)
+        agreement.check(damaged(run, group, **change(old)), None, run.predictor._known)
 
 
-def test_of_a_mode_all_is_there_or_nothing(regression, monkeypatch):
-    run, problem = regression[0], regression[0].predictor._problem
-    monkeypatch.setattr(Mala, "linearised_at", lambda self, state: state.position)
+def test_of_a_mode_all_is_there_or_nothing(regression):
+    run, known = regression[0], regression[0].predictor._known._replace(linearised=True)
     points = {
         f"linearised_at_{block.name}": np.zeros((2, *block.shape), np.float32)
-        for block in problem.posterior.layout.blocks
+        for block in known.posterior.layout.blocks
     }
-    agreement.check(damaged(run, "constant_data", **points), None, problem)
-    agreement.check(run.posterior, None, problem)
+    agreement.check(damaged(run, "constant_data", **points), None, known)
+    agreement.check(run.posterior, None, known)
     with pytest.raises(DamagedError, match="constant_data/linearised_at_bias is not in it"):
-        agreement.check(damaged(run, "constant_data", **points | {"linearised_at_bias": None}), None, problem)
+        agreement.check(damaged(run, "constant_data", **points | {"linearised_at_bias": None}), None, known)
     with pytest.raises(DamagedError, match="constant_data/linearised_at_bias is"):
-        agreement.check(
-            damaged(run, "constant_data", **points | {"linearised_at_bias": np.zeros((3, 1))}), None, problem
-        )
+        agreement.check(damaged(run, "constant_data", **points | {"linearised_at_bias": np.zeros((3, 1))}), None, known)
 
 
 def test_draws_that_no_run_keeps_are_refused(regression):

@@ -95,7 +95,7 @@ def test_an_audit_takes_half_of_what_the_run_took(seconds, until, monkeypatch):
     predictor.model, predictor.inputs = None, lambda x: x
     predictor.draws = predictor.thetas = np.zeros((2, 1), np.float32)
     posterior = types.SimpleNamespace(unconstrained=lambda draw: draw)
-    predictor._problem = types.SimpleNamespace(network_posterior=target_regression().posterior)
+    predictor._known = types.SimpleNamespace(posterior=target_regression().posterior)
     restored = types.SimpleNamespace(restored=lambda *_: types.SimpleNamespace(network_posterior=posterior))
     monkeypatch.setattr(audit, "Problem", restored)
     monkeypatch.setattr(audit, "_chosen", lambda predictor, most: (np.arange(2), np.arange(2)))
@@ -126,7 +126,7 @@ def test_an_audit_starts_from_the_draws_and_holds_against_them_what_the_run_says
     )
     predictor.model, predictor.inputs = None, lambda x: x + 1
     predictor.draws, predictor.thetas = draws, np.concatenate([draws, modes], 1)
-    predictor._problem = types.SimpleNamespace(network_posterior=target)
+    predictor._known = types.SimpleNamespace(posterior=target)
 
     def predicted(posterior: Any, thetas: np.ndarray, x: np.ndarray) -> np.ndarray:
         assert posterior is target

@@ -18,6 +18,7 @@ from bnnzoo.errors import BnnzooError, DamagedError, InterruptedRunError, UsageE
 from bnnzoo.evaluation.convergence import between_chains, convergence
 from bnnzoo.evaluation.diagnostics import of_quantities, of_statistics, summary
 from bnnzoo.evaluation.findings import judged, verdict
+from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.evaluation.record import Record, evenly
 from bnnzoo.evaluation.weights import Weights
 from bnnzoo.finding import Finding, from_json, sentence, to_json
@@ -203,7 +204,7 @@ def test_steps_between_draws_and_rows_to_look_at_are_of_a_run_that_names_its_mod
     tests = {**none, "x_test": (("test_row", "feature"), np.zeros((3, 2)))}
     known = [(named, some, True), (named, none, False), (named, tests, True), ({}, some, False), ({}, none, False)]
     for about, constant, wanted in known:
-        assert record(about, constant_data=constant).has_rows == wanted
+        assert Predictor(record(about, constant_data=constant)).has_rows == wanted
 
 
 def test_a_lighter_record_has_every_kth_draw_and_some_test_rows_evenly():
@@ -307,7 +308,7 @@ def test_rows_of_a_record_are_finite_and_as_many_as_are_asked_for():
     kept = record(named, constant_data=at)
     where, x = kept.probes(1)
     assert (where, x.tolist()) == ("kept row", [[7, 7]])
-    assert (kept.has_rows, kept.has_training_rows, record({}).has_training_rows) == (True, False, True)
+    assert (Predictor(kept).has_rows, kept.has_training_rows, record({}).has_training_rows) == (True, False, True)
     assert record({}, constant_data=at).has_training_rows
     rows().require_training_rows("this")
 

@@ -24,7 +24,11 @@ def sized(chains: int, count: int, *, row_bytes: int = 4, row_cost: float = 1.0,
     """A predictor that knows its sizes alone, and says what it was made lighter to."""
     found: Any = Predictor.__new__(Predictor)
     found.record = types.SimpleNamespace(
-        shape=(chains, count), has_rows=held >= 0, has_test_rows=held > 0, array=lambda group, name: np.zeros(held)
+        shape=(chains, count),
+        names_a_model=held >= 0,
+        has_training_rows=True,
+        has_test_rows=held > 0,
+        array=lambda group, name: np.zeros(held),
     )
     found.draws, found.row_cost = Sized(chains * count, row_bytes), row_cost
     found.lighter = lambda *how: lightened(found, *how)

@@ -200,6 +200,7 @@ def test_remoteness_is_of_the_worst_target_above_or_below(monkeypatch):
     for means, known in (([-6.0, 5.25], 3.0), ([-6.0, 4.0], 5.0), ([1.0, 6.25], 4.0)):
         found = diagnostics.against_data(predictor, {"predictive means": np.full((2, 3, 4, 2), means)}, 4)
         assert found == {"remoteness": pytest.approx(known)}
+    predictor.model = None
     for change in ({"names_a_model": False}, {"weights": np.ones(6) / 6}):
         predictor.record = types.SimpleNamespace(**RECORD | change)
         assert diagnostics.against_data(predictor, {}, 4) == {}
@@ -241,6 +242,7 @@ def test_convergence_is_judged_by_means_spreads_densities_and_own_parameters(mon
         told = {"exactness": "exact", "rows": True, "training": True} | about
         monkeypatch.setattr(Predictor, "classifies", classifies)
         monkeypatch.setattr(Predictor, "blocks", list(own))
+        monkeypatch.setattr(Predictor, "has_rows", told["rows"])
         monkeypatch.setattr(Predictor, "scaler", Scaler(*(np.array(v, np.float32) for v in ([0], [1], [9, 7], [2, 5]))))
         monkeypatch.setattr(diagnostics.effort, "density_rows", lambda predictor, probes: 10 * probes)
         predictor: Any = Predictor.__new__(Predictor)
@@ -248,7 +250,6 @@ def test_convergence_is_judged_by_means_spreads_densities_and_own_parameters(mon
         predictor.log_likelihoods = lambda *of: asked.append(of) or each
         predictor.some_parameters = lambda: (np.arange(2), means[..., 0])
         predictor.record = types.SimpleNamespace(
-            has_rows=told["rows"],
             has_training_rows=told["training"],
             attributes={"exactness": told["exactness"]},
             shape=(2, 3),

@@ -55,8 +55,9 @@ class Predictor:
     @property
     def predicts(self) -> bool:
         """Whether the model is known: the file names it, or it was given and says something of the file's rows."""
-        given = isinstance(self.model, AbstractPosterior) and "data_sha256" in self.record.attributes
-        return given or self.record.names_a_model
+        if self.record.names_a_model:
+            return True
+        return isinstance(self.model, AbstractPosterior) and "data_sha256" in self.record.attributes
 
     @property
     def has_rows(self) -> bool:

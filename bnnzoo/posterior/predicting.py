@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import numpyro.distributions as dist
 from jaxtyping import Array, Float, PRNGKeyArray, Shaped
@@ -12,6 +12,7 @@ from bnnzoo.posterior.layout import Layout
 Task = Literal["regression", "classification"]
 
 
+@runtime_checkable
 class Says(Protocol):
     """What outputs say of a target, by one draw; every likelihood does."""
 
@@ -26,6 +27,7 @@ class Says(Protocol):
     def class_probabilities(self, output: Shaped[Array, " output"]) -> Float[Array, " classes"]: ...
 
 
+@runtime_checkable
 class Predicting(Protocol):
     """A model that predicts: a network's posterior, or the observed site of a NumPyro model."""
 

@@ -221,7 +221,7 @@ class _OneRow(dist.Distribution):
 
 def _arguments(posterior: NumpyroPosterior) -> list[Argument]:
     """Those with a row for each datum, in the order of the posterior's `data`."""
-    marks: tuple[Any, ...] = tuple(object() for _ in posterior.data)
+    marks = tuple(np.zeros(0) for _ in posterior.data)  # to be told apart by identity
     args, kwargs = posterior.arguments(marks)
     bound = inspect.signature(posterior.model).bind(*args, **kwargs).arguments
     paths = {id(leaf): path for path, leaf in jax.tree_util.tree_flatten_with_path(dict(bound))[0]}
