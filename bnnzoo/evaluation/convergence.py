@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import arviz_stats  # noqa: F401 (the accessor `azstats`)
 import numpy as np
 import xarray as xr
-from arviz_stats.base import array_stats  # pyright: ignore[reportPrivateImportUsage]
 from jaxtyping import Float
+
+# ArviZ is imported where it computes: it takes half a second, and a prediction needs none of it.
 
 FEWEST = 4
 """Of fewer draws a chain nothing is said."""
@@ -22,6 +22,8 @@ def rhats(values: Float[np.ndarray, "chain draw value"]) -> Float[np.ndarray, " 
         values = values[0, : 2 * half].reshape(2, half, -1)
     if values.shape[1] < FEWEST:
         return np.full(values.shape[2], np.inf)
+    from arviz_stats.base import array_stats  # pyright: ignore[reportPrivateImportUsage]
+
     with np.errstate(divide="ignore", invalid="ignore"):
         found = np.asarray(array_stats.rhat(np.asarray(values, float), chain_axis=0, draw_axis=1))
     return np.where(np.isnan(found), np.inf, found)
@@ -39,6 +41,8 @@ def convergence(values: Float[np.ndarray, "chain draw value"]) -> dict[str, floa
         values = values[:, :, np.ptp(values, axis=(0, 1)) != 0]
     if not values.shape[2] or values.shape[1] < FEWEST or not np.isfinite(values).all():
         return {"rhat": np.inf, "ess_bulk": 0.0, "ess_tail": 0.0, "mcse": np.inf, "mcse_over_sd": np.inf}
+    import arviz_stats  # noqa: F401 (the accessor `azstats`)
+
     found = xr.Dataset({"f": (("chain", "draw", "value"), values)}).azstats
     with np.errstate(divide="ignore", invalid="ignore"):
         mcse = np.asarray(found.mcse()["f"].values)

@@ -7,7 +7,6 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
-from arviz_stats.base.array import array_stats
 from jaxtyping import Float, Shaped
 
 from bnnzoo.evaluation import effort
@@ -243,6 +242,8 @@ def pareto_k(log_weights: Float[np.ndarray, "*draws"]) -> float:
     # Fewer than 25 have no tail to fit, equal ones no shape, and beyond e^700 the smallest is 0 to a float.
     if finite.size < 25 or not 0 < tail[-1] - tail[0] < 700:
         return float("inf")
+    from arviz_stats.base import array_stats  # pyright: ignore[reportPrivateImportUsage]
+
     # ArviZ takes what the weights are the inverse of, and gives no number where its fit wants a longer tail.
     with np.errstate(over="ignore", invalid="ignore"):
         found = float(array_stats.psislw(-finite)[1])

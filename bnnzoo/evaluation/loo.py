@@ -6,7 +6,6 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from arviz_stats.base.array import array_stats
 from jaxtyping import Float
 from scipy import special
 
@@ -87,6 +86,8 @@ def _smoothed(log_ratios: Float[np.ndarray, " draw"], efficiency: float) -> tupl
     # Of chains that stand still all are the same, to the bit, and tell nothing.
     if 0 < np.ptp(log_ratios) < diagnostics.EVEN:
         return log_ratios, 0.0
+    from arviz_stats.base import array_stats  # pyright: ignore[reportPrivateImportUsage]
+
     smooth: Any = array_stats.psislw
     try:
         with np.errstate(all="ignore"):
@@ -105,6 +106,8 @@ def _relative_ess(values: Float[np.ndarray, "chain draw row"], most: int = 50) -
     likelihood = np.exp(some - some.max((0, 1)))
     if values.shape[1] < 4:
         return 1.0
+    from arviz_stats.base import array_stats  # pyright: ignore[reportPrivateImportUsage]
+
     with np.errstate(all="ignore"):
         found = np.asarray(array_stats.ess(np.moveaxis(likelihood, 2, 0), method="mean", relative=True))
     found = found[np.isfinite(found) & (found > 0)]
