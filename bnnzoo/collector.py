@@ -1,4 +1,4 @@
-"""Python's garbage collector in a process that is one command: imports and traces make few cycles and much that stays."""
+"""The garbage collector in a process that is one command: imports and traces make few cycles and much that stays."""
 
 from __future__ import annotations
 
