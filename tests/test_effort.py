@@ -30,6 +30,7 @@ def sized(chains: int, count: int, *, row_bytes: int = 4, row_cost: float = 1.0,
         has_test_rows=held > 0,
         array=lambda group, name: np.zeros(held),
     )
+    found.model = None
     found.draws, found.row_cost = Sized(chains * count, row_bytes), row_cost
     found.lighter = lambda *how: lightened(found, *how)
     return found

@@ -105,7 +105,6 @@ def of_run(predictor: Predictor, *, chains: int = 128, seconds: float | None = N
             "audit: the run is of a posterior made in Python, and chains start from parameters of a model by name; run "
             "nuts on it with another seed, and look whether they agree"
         )
-    assert not isinstance(predictor.model, AbstractPosterior)  # the file names a model
     if record.keeps_predictions:
         raise UsageError("audit: the run keeps predictions: there are no parameters from which chains could start")
     if record.weights is not None:
@@ -116,6 +115,7 @@ def of_run(predictor: Predictor, *, chains: int = 128, seconds: float | None = N
     x = predictor.inputs(record.probes(_PROBES)[1])
     with backend.arithmetic(predictor.precision):
         groups = (record.group("constant_data"), record.group("observed_data"))
+        assert not isinstance(predictor.model, AbstractPosterior)  # the file names a model
         posterior = Problem.restored(record.attributes, *groups, predictor.model).network_posterior
         said = predictive.functions(predictor.posterior, predictor.thetas[starts], x)
         thetas = [np.stack([posterior.unconstrained(d) for d in predictor.draws[kept]]) for kept in (starts, pilots)]
