@@ -133,7 +133,7 @@ def test_the_prior_of_a_draw_is_that_of_its_logarithm_where_it_is_a_scale():
     draws[:, 3] = np.exp(draws[:, 3])
     predictor: Any = Predictor.__new__(Predictor)
     predictor.record = types.SimpleNamespace(shape=(2, 5), attributes={"precision": "float32"})
-    predictor._problem, predictor.draws = types.SimpleNamespace(network_posterior=posterior), draws
+    predictor._known, predictor.draws = types.SimpleNamespace(posterior=posterior), draws
     found = evidence._log_priors(predictor, np.array([1, 4]))
     known = stats.norm.logpdf(draws[:, :3], 0, 2).sum(1) + stats.halfnorm.logpdf(draws[:, 3]) + np.log(draws[:, 3])
     np.testing.assert_allclose(found, known[np.array([[1, 4], [6, 9]])], rtol=1e-5)

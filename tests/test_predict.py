@@ -280,15 +280,14 @@ def _gaussians(means: np.ndarray) -> Predictor:
     }
     tree = xr.DataTree.from_dict({f"/{name}": xr.Dataset(variables) for name, variables in groups.items()})
     tree.attrs["precision"] = "float32"
-    described = SimpleNamespace(
+    predictor = Predictor(Record(tree, None))
+    predictor._known = SimpleNamespace(
+        posterior=posterior,
+        kept_rows=None,
         signature=Signature(("x0",), (1,), "float32", ("x0",), "density"),
         scaler=Scaler(*(np.array([value], np.float32) for value in (0, 1, 10, 2))),
-        parts=SimpleNamespace(model=model),
-        inputs=lambda x, precision: model.arrange(x),
-    )
-    predictor = Predictor(Record(tree, None))
-    predictor._problem = SimpleNamespace(
-        kept_rows=None, network_posterior=posterior, require_description=lambda: described
+        arrange=model.arrange,
+        inputs=model.arrange,
     )
     return predictor
 
@@ -347,10 +346,10 @@ def test_the_best_draw_is_the_likeliest_of_two_thousand_training_rows(monkeypatc
 def of_two(monkeypatch) -> Predictor:
     """Of a regression on two targets in units of 2 and 5 about 10 and -1: three rows, two chains of two draws."""
     predictor = _gaussians(np.zeros(4))
-    described = predictor._problem.require_description()
-    described.signature = Signature(("x0",), (1,), "float32", ("a", "b"), "regression")
-    described.scaler = Scaler(*(np.array(v, np.float32) for v in ([0], [1], [10, -1], [2, 5])))
-    described.inputs = lambda x, precision: x
+    known = predictor._known
+    known.signature = Signature(("x0",), (1,), "float32", ("a", "b"), "regression")
+    known.scaler = Scaler(*(np.array(v, np.float32) for v in ([0], [1], [10, -1], [2, 5])))
+    known.inputs = lambda x: x
     return predictor
 
 
@@ -452,9 +451,9 @@ def test_what_a_row_costs_is_what_its_layers_multiply_and_no_less_than_two_a_par
     network = model.build((1, 6, 6), 2, key=jax.random.key(0))
     posterior = NetworkPosterior.of(network, Categorical(), Normal(), x, np.zeros(3, np.int32))
     predictor = _gaussians(np.zeros(4))
-    predictor._problem.network_posterior = posterior
+    predictor._known.posterior = posterior
     predictor.__dict__["thetas"] = np.zeros((4, posterior.layout.dim), np.float32)
-    predictor._problem.require_description().inputs = lambda rows, precision: x[: len(rows)]
+    predictor._known.inputs = lambda rows: x[: len(rows)]
     products = 2 * 36 * 9
     assert 2 * products < predictor.row_cost < 4 * products
 
@@ -471,7 +470,7 @@ def test_kept_predictions_are_found_by_their_inputs():
     """Those at which nothing was kept are refused by the number of their row, from 1."""
     tree = xr.DataTree.from_dict({"/constant_data": xr.Dataset({"x_kept": (("kept_row", "feature"), X)})})
     predictor = Predictor(Record(tree, None))
-    predictor._problem = SimpleNamespace(kept_rows=X)
+    predictor._known = SimpleNamespace(kept_rows=X)
     np.testing.assert_array_equal(predictor.inputs(X[[3, 1, 1, 4]]), [3, 1, 1, 4])
     with pytest.raises(UsageError, match=r"at the 5 inputs that it was asked for, .*: row 3 is none of them"):
         predictor.inputs(np.concatenate([X[:2], X[:2] + 1]))
