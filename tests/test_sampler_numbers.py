@@ -117,7 +117,7 @@ def test_the_direction_forgets_as_its_length_says():
         sampler = Mclmc(step_size=step_size, length=length)
         state = sampler.init(posterior, theta, num_warmup=0, key=jax.random.key(1))
         new, _ = sampler.step(posterior, state, key=jax.random.key(2))
-        noise = jax.random.normal(jax.random.split(jax.random.key(2))[0], (4,))
+        noise = kernel.standard_normal(theta, key=jax.random.split(jax.random.key(2))[0])
         strength = np.sqrt(np.expm1(2 * step_size / (length * 2)) / 4)
         known = np.asarray(state.direction) + strength * np.asarray(noise)
         known /= np.linalg.norm(known)
