@@ -44,7 +44,9 @@ def written(path: Path, rows: int, columns: int) -> Path:
 @pytest.mark.slow
 def test_a_long_table_costs_less_than_four_times_pandas_time_and_three_times_its_memory(tmp_path):
     path = written(tmp_path / "long.csv", 1_000_000, 20)
-    pandas, ours = cost("pandas", path), cost("bnnzoo", path)
+    # Seconds of work vary by half on a machine that others use: the least of three, in turn.
+    each = [(cost("pandas", path), cost("bnnzoo", path)) for _ in range(3)]
+    pandas, ours = (np.min(found, axis=0) for found in zip(*each, strict=True))
     assert ours[0] < 4 * pandas[0]
     assert ours[1] < 3 * pandas[1]
 

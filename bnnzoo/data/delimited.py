@@ -10,6 +10,7 @@ import codecs
 import csv
 import io
 import itertools
+import os
 import re
 import warnings
 from collections.abc import Collection, Iterator, Sequence
@@ -47,7 +48,7 @@ class DelimitedTable:
         self._check_names()
         if not self._raw[self._start : self._start + _CHUNK].strip() and not self._raw[self._start :].strip():
             raise UsageError(f"{self.where}: a header but no data rows; add at least one")
-        plain = b'"' not in self._raw and self._raw.count(b"\r") == self._raw.count(b"\r\n")
+        plain = b'"' not in self._raw and _only_ends_lines(self._raw)
         self._lines = self._check_lines() if plain else None
         self._num_rows = self._check_records() if self._lines is None else len(self._lines)
 
@@ -160,15 +161,17 @@ class DelimitedTable:
     def _check_lines(self) -> Int[np.ndarray, " row"]:
         """Where each row begins, in text without quotes, all rows having as many fields as the header."""
         characters = np.frombuffer(self._raw, np.uint8, offset=self._start)
-        starts, separators, before = [np.zeros(1, np.int64)], [], 0
+        starts, separators, open_line = [np.zeros(1, np.int64)], [], 0
         for first in range(0, len(characters), _CHUNK):
             piece = characters[first : first + _CHUNK]
-            marks = np.cumsum(piece == ord(self._delimiter), dtype=np.int32)
             ends = np.flatnonzero(piece == ord("\n"))
+            # Each sum begins at the end of the line before, which is no separator.
+            found = np.add.reduceat((piece == ord(self._delimiter)).view(np.int8), np.r_[0, ends], dtype=np.int32)
+            found[0] += open_line
+            open_line = found[-1]
             starts.append(first + ends + 1)
-            separators.append(before + marks[ends].astype(np.int64))
-            before += int(marks[-1])
-        counts = np.diff(np.concatenate([*separators, [before]]), prepend=0)
+            separators.append(found[:-1])
+        counts = np.concatenate([*separators, [open_line]])
         lines = self._start + np.concatenate(starts)
         wrong = np.flatnonzero(counts != len(self.names) - 1)
         if wrong.size:
@@ -215,7 +218,7 @@ def _text_of(path: Path) -> tuple[bytes, int]:
     """The bytes of a file of UTF-8 text, and how many of them are a byte-order mark."""
     where = str(path)
     try:
-        raw = path.read_bytes()
+        raw = _without_closing_lines(path)
     except OSError as error:
         raise UsageError(f"{where}: cannot be read ({error.strerror})") from error
     for magic, what in _OTHERS.items():
@@ -240,11 +243,31 @@ def _text_of(path: Path) -> tuple[bytes, int]:
         raw = raw.replace(b"\r", b"\n")
     if b"\r\r\n" in raw:  # CRLF that was written through a text file of Windows
         raw = re.sub(rb"\r+\n", b"\n", raw)
-    # The closing blank lines are no rows.
     raw = raw.rstrip(b"\r\n")
     if not raw[start : start + _CHUNK].strip() and not raw[start:].strip():
         raise UsageError(f"{where}: the file is empty; it needs a header line and data rows")
     return raw, start
+
+
+def _without_closing_lines(path: Path) -> bytes:
+    """What a file holds but its closing blank lines, which are no rows: to strip them from the text would copy it."""
+    with path.open("rb") as file:
+        if not file.seekable():
+            return file.read()
+        end = file.seek(0, os.SEEK_END)
+        while end:
+            first = max(0, end - _CHUNK)
+            file.seek(first)
+            end = first + len(file.read(end - first).rstrip(b"\r\n"))
+            if end > first:
+                break
+        file.seek(0)
+        return file.read(end)
+
+
+def _only_ends_lines(raw: bytes) -> bool:
+    """Whether each carriage return is part of a line's end."""
+    return b"\r" not in raw or raw.count(b"\r") == raw.count(b"\r\n")
 
 
 def _line_place(raw: bytes, position: int) -> str:
