@@ -10,6 +10,7 @@ arrays of numbers. Whatever else is there is refused, through h5py's low-level c
 from __future__ import annotations
 
 import stat
+import traceback
 import zlib
 from math import prod
 from pathlib import Path
@@ -51,10 +52,12 @@ def check(path: Path) -> None:
         # Opened as everybody opens it: HDF5 refuses a file that is open in another way.
         with h5py.File(path, "r") as file:
             _Walk(found.st_size).go(file.id)
-    except _Refused as error:
-        raise UsageError(f"{path}: not a file that bnnzoo wrote: {error}") from None
     # Damage makes HDF5 fail in every way it knows.
     except Exception as error:
+        # The steps of the walk hold HDF5's objects, some of which it cannot let go of once the process ends.
+        traceback.clear_frames(error.__traceback__)
+        if isinstance(error, _Refused):
+            raise UsageError(f"{path}: not a file that bnnzoo wrote: {error}") from None
         raise UsageError(f"{path}: not a NetCDF file of bnnzoo, or damaged ({_short(error)})") from error
 
 
