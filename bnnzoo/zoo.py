@@ -76,6 +76,9 @@ def sample(
         options: the keys of a recipe file, which are the command line's options: `chains`, `warmup`, `draws`, `thin`,
             `seed`, `init`, `likelihood`, `prior`, `test_fraction`, ...
 
+    Warns:
+        BnnzooWarning: where the run's verdict is that it has not converged, or that it predicts nothing.
+
     Raises:
         UsageError: for anything wrong that can be found before the run.
     """
@@ -91,7 +94,7 @@ def sample(
         return run
     target = Path(out)
     if isinstance(model, AbstractPosterior):
-        return _run_by_hand(model, sampler, out=target, force=force, observer=observer, **options)
+        return _told(_run_by_hand(model, sampler, out=target, force=force, observer=observer, **options))
     own = None
     if isinstance(model, eqx.Module) and registry.name_of("models", model) is None:
         own = model if isinstance(model, AbstractModel) else Own(model)
@@ -105,7 +108,15 @@ def sample(
     recipe = recipe_of(model, sampler, layers, data=spec, in_memory=in_memory, **options)
     if in_memory and dataset is None:
         dataset = load_asked(recipe, data)
-    return run_recipe(recipe, out=target, force=force, observer=observer, dataset=dataset, model=own)
+    return _told(run_recipe(recipe, out=target, force=force, observer=observer, dataset=dataset, model=own))
+
+
+def _told(run: Run) -> Run:
+    """The run, with the warning that the command line ends with where there is one."""
+    if doubt := run.predictor.record.doubt:
+        said = f"{run.attributes['model']} by {run.attributes['sampler']}: {doubt}"
+        warnings.warn(said, BnnzooWarning, stacklevel=3)
+    return run
 
 
 def recipe_of(

@@ -505,3 +505,13 @@ def test_double_precision(tmp_path):
     assert run.attributes["precision"] == "float64"
     assert np.isfinite(run.evaluate()["nll"])
     assert not jax.config.jax_enable_x64
+
+
+def test_python_is_warned_of_a_run_that_has_not_converged_and_of_no_other():
+    """As the command line ends: a verdict that stands in the file alone is read by nobody."""
+    with pytest.warns(bnnzoo.BnnzooWarning, match="^linear by random-walk: not converged: R-hat"):
+        bnnzoo.sample("linear", "random-walk", chains=2, warmup=2, draws=20, thin=1, init="prior")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run = bnnzoo.sample("linear", "nuts", chains=4, warmup=300, draws=1500, thin=1)
+    assert run.attributes["converged"] == 1

@@ -18,6 +18,7 @@ from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.plots import Picture, Slice
 from bnnzoo.report.bands import LEVELS, around, bands, has_band, regression, target_index
 from bnnzoo.report.density import density
+from bnnzoo.report.once import once
 from bnnzoo.report.probes import probed
 
 _MOST_SLICES = 6
@@ -208,6 +209,7 @@ def _test(predictor: Predictor) -> tuple[np.ndarray, np.ndarray]:
     return x[:_MOST_ROWS], y[:_MOST_ROWS]
 
 
+@once
 def _pits(predictor: Predictor) -> dict[str, np.ndarray]:
     """The probability integral transform of each target, as they are judged: of many, those that are most off."""
     found, names = evaluate.drawn(predictor, *_test(predictor)).pit, predictor.signature.target_names

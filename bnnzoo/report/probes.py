@@ -8,10 +8,12 @@ from jaxtyping import Float
 
 from bnnzoo.evaluation.convergence import FEWEST, rhats
 from bnnzoo.evaluation.predictor import Predictor
+from bnnzoo.report.once import once
 
 _PROBES = 50
 
 
+@once
 def probed(predictor: Predictor) -> tuple[dict[str, np.ndarray], dict[str, float], dict[str, float]]:
     """Three predictions at the probe inputs of `Run.diagnose`, [chain, draw] each, their R-hat and bulk ESS.
 
