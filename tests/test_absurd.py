@@ -51,6 +51,7 @@ def test_a_run_that_predicts_as_the_data_are_says_nothing_of_it(tmp_path):
     assert run.attributes["absurd"] == ""
 
 
+@pytest.mark.slow
 def test_targets_far_from_zero_are_not_far_from_their_predictions(tmp_path):
     """An air pressure: its mean is some 600 of its standard deviations."""
     rng = np.random.default_rng(0)
@@ -82,6 +83,7 @@ def test_a_lone_chain_that_is_stuck_at_its_last_draw_is_whole_and_named(tmp_path
         bnnzoo.sample(Spiked(), RandomWalk(step_size=2.0), out=tmp_path / "more.nc", draws=100_000, **arguments)
 
 
+@pytest.mark.slow
 def test_the_command_says_so_too_and_is_done(tmp_path):
     out = tmp_path / "run.nc"
     words = tiny.words("random-walk", chains=1, warmup=0, draws=1000, **{"sampler.step_size": 1e8})

@@ -585,6 +585,7 @@ def _by_hand(run: bnnzoo.Run, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.asarray(plain), np.asarray(linear)
 
 
+@pytest.mark.slow
 def test_predictions_from_the_file_are_linearised(tmp_path):
     run = zoo.run_recipe(_laplace_recipe(), out=tmp_path / "run.nc")
     run = bnnzoo.open(run.path)
@@ -630,6 +631,7 @@ def test_a_linear_network_is_its_own_linearisation():
     np.testing.assert_allclose(outputs, posterior.outputs(theta, x), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_last_layer_is_its_own_linearisation(tmp_path):
     run = zoo.run_recipe(_laplace_recipe(stochastic="last", init="map"), out=tmp_path / "run.nc")
     x = run.posterior["constant_data"]["x_test"].values[:6]

@@ -232,6 +232,7 @@ def test_warm_up_chooses_sizes_and_then_freezes_them(chosen):
     assert len(np.unique(values["step_size"])) == 1
 
 
+@pytest.mark.slow
 def test_control_variates_need_fewer_data(chosen):
     posterior = tiny.problem("penalty").posterior
     sampler = Penalty(control_variate="second", proposal="langevin")

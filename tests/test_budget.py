@@ -133,6 +133,7 @@ def test_a_run_until_converged_needs_no_budget(data, tmp_path):
     assert run.attributes["draws_done"] < 3000
 
 
+@pytest.mark.slow
 def test_a_run_that_was_stopped_where_it_looks_looks_when_it_goes_on(tmp_path, monkeypatch):
     """And ends at the draw where it ends without the signal."""
     out, asked, at = tmp_path / "run.nc", [], [0]

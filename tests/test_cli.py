@@ -371,6 +371,7 @@ def _killed_and_resumed(out: Path, environment: dict[str, str], whole: dict[str,
     tiny.assert_same_bits(draws(out), whole)
 
 
+@pytest.mark.slow
 def test_a_killed_run_resumes_to_the_same_bits(whole, environment, tmp_path):
     out = tmp_path / "run.nc"
     _killed_and_resumed(out, environment, whole, lambda process: wait_for(lambda: sampling(out), process))
@@ -393,6 +394,7 @@ def test_a_run_killed_at_any_time_resumes_to_the_same_bits(whole, environment, t
         _killed_and_resumed(out, environment, whole, wait)
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_a_message_and_loses_nothing(whole, environment, tmp_path):
     """No file may grow beyond 64 KiB; the parts fit, the file built from them does not."""
     out = tmp_path / "run.nc"

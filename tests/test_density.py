@@ -119,6 +119,7 @@ def line():
     return rows, bnnzoo.sample("density", "random-walk", data=rows, **words)
 
 
+@pytest.mark.slow
 def test_the_predictive_density_and_its_draws_are_in_the_units_of_the_data(line, tmp_path, capsys):
     _, run = line
     grid = np.linspace(0, 200, 4001, dtype=np.float32)

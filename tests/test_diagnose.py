@@ -378,6 +378,7 @@ def folder(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_chains_that_disagree_about_the_noise_have_not_converged(folder):
     """Predictive means are what they were: two of four chains take the noise for three times as large."""
 

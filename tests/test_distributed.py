@@ -241,6 +241,7 @@ def test_what_is_said_at_different_places_is_not_mistaken(monkeypatch):
     assert all(isinstance(one, LostProcessError) for one in side_by_side(monkeypatch, *ways))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [

@@ -82,6 +82,7 @@ def test_copies_are_as_many_as_the_weights_say():
     assert np.abs(counts - 1000 * weights / weights.sum()).max() <= 1
 
 
+@pytest.mark.slow
 def test_a_run_with_log_weights_predicts_by_them(folder, tmp_path):
     """All the weight on one draw: predictions, metrics and ESS are that draw's."""
     path = tmp_path / "weighted.nc"

@@ -145,6 +145,7 @@ def rejected(tmp_path_factory):
     return bnnzoo.sample("linear", "rejection", **LINE, draws=4000, out=out)
 
 
+@pytest.mark.slow
 def test_a_run_by_rejection(rejected, capsys):
     found = rejected.evidence()
     assert z(found) < Z
@@ -180,6 +181,7 @@ def test_importance_in_the_units_of_the_data(tmp_path):
     assert z(run.evidence(), truth + 8 * np.log(Y.std())) > Z
 
 
+@pytest.mark.slow
 def test_bayes_by_backprop_is_below_by_a_divergence(tmp_path):
     options = {**LINE, "data": (X[:, None] + 0.3, Y[:, None])}
     sampler = {"name": "bbb", "learning_rate": 0.02}

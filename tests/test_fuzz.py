@@ -238,6 +238,7 @@ def test_a_file_that_nobody_changed_is_taken(door, worker):
     assert found["code"] == 0, found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("door", COMMANDS)
 def test_some_changed_files(door, worker):
     fuzz(worker, door, {"run": 40}.get(door, 25))

@@ -161,6 +161,7 @@ def test_a_noise_scale_is_drawn_by_rejection_and_the_joint_law_kept():
     assert not found["diverging"].any()
 
 
+@pytest.mark.slow
 def test_each_target_has_a_noise_scale_of_its_own():
     """As the assembly puts two targets together: under a normal prior each is a regression of its own, with its own
     noise. The positive control: the law of one scale for both, which is neither's."""

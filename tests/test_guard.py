@@ -165,6 +165,7 @@ class Outliers(OneRow):
         return cls((x.astype(np.float32), (x @ [0.5, 1.0] + noise).astype(np.float32)))
 
 
+@pytest.mark.slow
 def test_outliers_move_the_mean_as_far_as_the_look_says():
     """The shift of the chains' mean, measured, against what one look at all rows predicts of it."""
     found = {}

@@ -236,6 +236,7 @@ def test_warm_up_is_joined_as_long_as_it_was(tmp_path):
     assert both.sizes["chain"] == 2 * tiny.CHAINS
 
 
+@pytest.mark.slow
 def test_the_command(folder, tmp_path, capsys):
     """`merge` writes what `concat` joins, once, and says what it is; files that cannot be joined leave none."""
     words = ["merge", *(str(folder / f"{seed}.nc") for seed in range(3)), "-o", str(tmp_path / "all.nc")]

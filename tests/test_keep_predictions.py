@@ -83,6 +83,7 @@ def test_stopped_it_resumes_to_the_same_bits(table, tmp_path):
                 np.testing.assert_array_equal(values, again.posterior[group][name], err_msg=str(name))
 
 
+@pytest.mark.slow
 def test_chains_of_several_seeds_are_joined(table, tmp_path):
     asked = recipe(table, "a learned scale", keep="predictions")
     runs = [zoo.run_recipe(dataclasses.replace(asked, seed=seed), out=tmp_path / f"{seed}.nc") for seed in range(2)]
@@ -135,6 +136,7 @@ def test_a_damaged_file_is_refused(change, table, tmp_path):
         zoo.open(path).evaluate(save=False)
 
 
+@pytest.mark.slow
 def test_the_command_line_keeps_and_predicts(table, tmp_path, capsys):
     out, at = tmp_path / "run.nc", table.with_name("at.csv")
     words = tiny.words("mala", data=table, keep="predictions", keep_at=at, test_fraction=0)

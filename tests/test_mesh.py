@@ -182,6 +182,7 @@ def test_a_mesh_that_does_not_fit_says_why(mesh, message, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_from_the_command_line(tmp_path):
     words = ["sample", "linear", "mala", "--init", "prior", "--warmup", "50", "--draws", "50", "--json"]
     command = [sys.executable, "-m", "bnnzoo", *words, "--mesh", "chains=2,data=3", "-o", str(tmp_path / "run.nc")]

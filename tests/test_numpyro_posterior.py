@@ -96,6 +96,7 @@ def test_mini_batches_of_everything_are_refused(tmp_path):
     assert not (tmp_path / "run.nc").exists()
 
 
+@pytest.mark.slow
 def test_eight_schools_by_nuts(tmp_path):
     posterior = bnnzoo.NumpyroPosterior.of(eight_schools, SIGMA, Y)
     run = bnnzoo.sample(posterior, bnnzoo.Nuts(max_tree_depth=5), chains=4, warmup=200, draws=500, init="prior", seed=1)

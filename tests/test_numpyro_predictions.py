@@ -146,6 +146,7 @@ def test_another_posterior_is_not_taken_for_the_one_that_was_sampled(regression)
         bnnzoo.open(run.path, model=NumpyroPosterior.of(renamed, *_rows(40))).predict(_rows(7)[0])
 
 
+@pytest.mark.slow
 def test_class_probabilities_are_the_mean_of_the_draws(tmp_path):
     rng = np.random.default_rng(0)
     x, y = _rows(60)[0], rng.integers(0, 3, 60)
@@ -183,6 +184,7 @@ def test_labels_of_a_coin_may_be_of_any_type(kind):
     assert (rows.class_names, rows.y.tolist()) == (("0", "1"), (y > 0).astype(int).tolist())
 
 
+@pytest.mark.slow
 def test_several_arguments_are_columns_side_by_side(tmp_path):
     rng = np.random.default_rng(0)
     group, x = rng.integers(0, 4, 50), rng.normal(size=50).astype(np.float32)
@@ -217,6 +219,7 @@ def test_targets_of_a_row_may_depend_on_each_other():
     assert rows.target_names == ("y0", "y1")
 
 
+@pytest.mark.slow
 def test_a_model_without_inputs_is_a_density():
     """p(y) = N(m, 0.25 + v), in closed form; its rows are drawn from it."""
     y = (1 + 0.5 * np.random.default_rng(0).normal(size=50)).astype(np.float32)

@@ -533,6 +533,7 @@ def test_several_targets_have_a_prefix():
     assert run.posterior["posterior_predictive"]["y"].shape == (2, 20, 6, 2)
 
 
+@pytest.mark.slow
 def test_slices_are_the_same_however_many_features_are_looked_at_at_once(monkeypatch, tmp_path):
     run = zoo.run_recipe(tiny.recipe("random-walk"), out=tmp_path / "run.nc")
     whole = run.plot("slices")

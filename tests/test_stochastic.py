@@ -326,6 +326,7 @@ def _largest(theta: np.ndarray, mean: np.ndarray, covariance: np.ndarray) -> flo
     return float(np.abs(averages.mean(0) / (averages.std(0, ddof=1) / CHAINS**0.5)).max())
 
 
+@pytest.mark.slow
 def test_the_last_layer_is_a_linear_regression_on_the_features(tmp_path):
     rng = np.random.default_rng(5)
     x = rng.normal(size=(ROWS, INPUTS))

@@ -76,8 +76,12 @@ def _check_resume(recipe: Recipe, whole: bnnzoo.Run, polls: tuple[int, ...], fol
         assert not store.parts_folder(out).exists()
 
 
+# `test_run` has that each sampler goes on bit for bit; this is of what a file keeps, by a kernel of ours and one of NumPyro.
 @pytest.mark.filterwarnings("ignore:regime")  # so few steps of bbb find no best mean
-@tiny.EACH
+@pytest.mark.parametrize(
+    "sampler",
+    [name if name in ("penalty", "nuts") else pytest.param(name, marks=pytest.mark.slow) for name in tiny.SAMPLERS],
+)
 def test_an_interrupted_run_resumes_to_the_same_bits(sampler, whole, tmp_path):
     """Stopped in warm-up, and while sampling."""
     _check_resume(tiny.recipe(sampler), whole(sampler), (3, 7), tmp_path)
