@@ -76,7 +76,7 @@ def _check_resume(recipe: Recipe, whole: bnnzoo.Run, polls: tuple[int, ...], fol
         assert not store.parts_folder(out).exists()
 
 
-# `test_run` has that each sampler goes on bit for bit; this is of what a file keeps, by a kernel of ours and one of NumPyro.
+# `test_run` has every sampler go on bit for bit; this is of what a file keeps, by a kernel of ours and one of NumPyro.
 @pytest.mark.filterwarnings("ignore:regime")  # so few steps of bbb find no best mean
 @pytest.mark.parametrize(
     "sampler",
