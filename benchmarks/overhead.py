@@ -1,15 +1,16 @@
 """What the loop costs: chunks, statistics, thinning and storing against a hand-written scan of the same kernel.
 
-    python benchmarks/overhead.py [--repeats 5] [--seconds 6]
+    python benchmarks/overhead.py [--parallel] [--repeats 5] [--seconds 6]
 
 Two kernels: SGLD on an MLP 784-100-10 (60 000 images, batch 256; 1 and 4 chains), and random-walk Metropolis on a
 regression with 20 parameters and 1000 data. For each the time a chain-step takes
 
     hand    in a hand-written `jax.lax.scan` under `jax.vmap`, which keeps every `thin`-th position and nothing else
-    loop    in `bnnzoo.run.chunks`, vectorised, with all statistics
+    loop    in `bnnzoo.sampling.loop.chunks`, vectorised, with all statistics
     stored  in the same with every chunk written to part files
 
-interleaved, medians over the repeats; only the ratios to `hand` mean anything.
+interleaved, medians over the repeats; only the ratios to `hand` mean anything. With `--parallel` the CPU is split and
+each chain has a device, as `sample` has it; the hand-written scan, one program on one of them, is slower for it.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from bnnzoo.posterior.priors import Normal
 from bnnzoo.samplers import AbstractSampler, RandomWalk, Sgld
 from bnnzoo.sampling import backend
 from bnnzoo.sampling.loop import Keys, chunks
-from bnnzoo.sampling.placement import Placement
+from bnnzoo.sampling.placement import Method, place
 from bnnzoo.store.writer import Store
 
 
@@ -90,7 +91,14 @@ def hand_scan(step: Callable[..., Any], num_chains: int, draws: int, thin: int) 
 
 
 def bnnzoo_run(
-    posterior: NetworkPosterior, sampler: AbstractSampler, thetas: Any, draws: int, thin: int, *, store: bool
+    posterior: NetworkPosterior,
+    sampler: AbstractSampler,
+    thetas: Any,
+    draws: int,
+    thin: int,
+    *,
+    method: Method,
+    store: bool,
 ) -> float:
     """Seconds that sampling takes, after compilation."""
     from bnnzoo.sampling.loop import Seconds
@@ -109,7 +117,7 @@ def bnnzoo_run(
             num_warmup=0,
             num_draws=draws,
             thin=thin,
-            placement=Placement("vectorized", None),
+            placement=place(method, len(thetas)),
             seconds=seconds,
         )
         for chunk in stream:
@@ -128,6 +136,7 @@ def compare(
     thin: int,
     repeats: int,
     seconds: float,
+    method: Method,
     cached: bool,
 ) -> None:
     """Print one row: microseconds a chain-step by hand, and the two ratios to it."""
@@ -147,8 +156,9 @@ def compare(
     rows = {"hand": [], "loop": [], "stored": []}
     for _ in range(repeats):
         rows["hand"].append(by_hand(draws))
-        rows["loop"].append(bnnzoo_run(posterior, sampler, theta, draws, thin, store=False))
-        rows["stored"].append(bnnzoo_run(posterior, sampler, theta, draws, thin, store=True))
+        for what in ("loop", "stored"):
+            took = bnnzoo_run(posterior, sampler, theta, draws, thin, method=method, store=what == "stored")
+            rows[what].append(took)
     medians = {key: float(np.median(value)) for key, value in rows.items()}
     micro = 1e6 * medians["hand"] / (draws * thin * num_chains)
     ratios = {key: float(np.median(np.array(rows[key]) / np.array(rows["hand"]))) for key in ("loop", "stored")}
@@ -167,9 +177,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=6.0)
+    parser.add_argument("--parallel", action="store_true")
     arguments = parser.parse_args()
-    backend.prepare()
-    common = {"repeats": arguments.repeats, "seconds": arguments.seconds}
+    backend.prepare(4 if arguments.parallel else 1)
+    method = "parallel" if arguments.parallel else "vectorized"
+    common: dict[str, Any] = {"repeats": arguments.repeats, "seconds": arguments.seconds, "method": method}
     print("| kernel | chains | thin | hand, us a chain-step | loop / hand | stored / hand |")
     print("|---|---|---|---|---|---|")
     with backend.arithmetic("float32"):
