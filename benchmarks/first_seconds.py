@@ -1,9 +1,11 @@
 """What a user waits for: whole processes, from the typed line to its end.
 
     python benchmarks/first_seconds.py [--repeats 5]
+    python benchmarks/first_seconds.py --profile       # where three of them spend their time
 
 Each command runs once before it is timed, so that what XLA compiled stands in the cache on disk, as in every start but
-the first; the cache is a folder of this script's own. Medians, in seconds; nothing else should run.
+the first; the cache is a folder of this script's own. Medians, in seconds; nothing else should run. A profile is of the
+main thread: what the chains do it waits for. Python's profiler makes the process slower: only the shares mean anything.
 """
 
 from __future__ import annotations
@@ -35,6 +37,40 @@ LINES: dict[str, tuple[list[str], float]] = {
 """What is typed, and the seconds it should take; without words it is the program in Python."""
 
 
+PROFILED = """
+import cProfile, pstats, sys
+from time import perf_counter
+began, profile = perf_counter(), cProfile.Profile()
+profile.enable()
+from bnnzoo import cli
+code = cli.run(sys.argv[1:])
+profile.disable()
+took = {("", ""): perf_counter() - began}
+for (file, _, name), (*_, seconds, _) in pstats.Stats(profile).stats.items():
+    took[file.rpartition("/")[2], name] = seconds
+print(*(f"{file}\\t{name}\\t{seconds}" for (file, name), seconds in took.items()), sep="\\n")
+sys.exit(code)
+"""
+PARTS = {
+    "importing": ("<frozen importlib._bootstrap>", "_find_and_load"),
+    "tracing": ("partial_eval.py", "trace_to_jaxpr"),
+    "lowering": ("mlir.py", "lower_jaxpr_to_module"),
+    "programs from the cache": ("compiler.py", "compile_or_get_cached"),
+    "pictures": ("figure.py", "savefig"),
+}
+"""The function that each part of a process is the time in, with all that it calls."""
+
+
+def profile(words: list[str], folder: Path) -> dict[str, float]:
+    """The shares of a process's time."""
+    command = [sys.executable, "-c", PROFILED, *words]
+    lines = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout.splitlines()
+    rows = [line.split("\t") for line in lines if line.count("\t") == 2]
+    took = {(file, name): float(seconds) for file, name, seconds in rows}
+    shares = {part: took.get(place, 0.0) / took["", ""] for part, place in PARTS.items()}
+    return {**shares, "the rest": 1 - sum(shares.values())}
+
+
 def seconds(words: list[str], folder: Path) -> float:
     """Of one process; it ends the script if it fails."""
     command = [str(COMMAND), *words] if words else [sys.executable, "-c", PYTHON]
@@ -46,17 +82,35 @@ def seconds(words: list[str], folder: Path) -> float:
     return took
 
 
+def print_profiles(folder: Path) -> None:
+    """A column a command, a row a part."""
+    typed = [words for words, _ in LINES.values() if words and "--help" not in words]
+    last = {words[0]: words for words in typed if words[0] in ("sample", "predict", "report")}
+    seconds([*last["sample"][:-3], "-o", "run.nc", "--force"], folder)
+    found = {}
+    for kind, words in last.items():
+        seconds(words, folder)
+        found[kind] = profile(words, folder)
+    print(f"| | {' | '.join(found)} |\n|---|{'---|' * len(found)}")
+    for part in found["sample"]:
+        print(f"| {part} | {' | '.join(f'{100 * shares[part]:.0f} %' for shares in found.values())} |")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=5)
-    repeats = parser.parse_args().repeats
-    print("| command | goal | first | later | largest |\n|---|---|---|---|---|")
+    parser.add_argument("--profile", action="store_true")
+    given = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
         (folder / "five.csv").write_text("x0\n-0.5\n0.0\n0.25\n0.5\n1.0\n")
+        if given.profile:
+            print_profiles(folder)
+            return
+        print("| command | goal | first | later | largest |\n|---|---|---|---|---|")
         for what, (words, goal) in LINES.items():
-            first, *later = [seconds(words, folder) for _ in range(1 + repeats)]
+            first, *later = [seconds(words, folder) for _ in range(1 + given.repeats)]
             numbers = (f"{each:.2f}" for each in (first, statistics.median(later), max(later)))
             print(f"| `{what}` | {goal:g} | {' | '.join(numbers)} |", flush=True)
 
