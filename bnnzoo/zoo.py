@@ -82,19 +82,29 @@ def sample(
     Raises:
         UsageError: for anything wrong that can be found before the run.
     """
-    if out is None:
+    if out is not None:
+        run = _sample(model, sampler, data=data, out=Path(out), force=force, observer=observer, **options)
+    else:
         folder = Path(tempfile.mkdtemp(prefix="bnnzoo-"))
         try:
-            run = sample(model, sampler, data=data, out=folder / "run.nc", observer=observer, **options)
+            run = _sample(model, sampler, data=data, out=folder / "run.nc", force=force, observer=observer, **options)
         except BaseException:
             with contextlib.suppress(OSError):
                 folder.rmdir()  # but for what an interrupted run left
             raise
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
-        return run
-    target = Path(out)
+    if doubt := run.predictor.record.doubt:
+        said = f"{run.attributes['model']} by {run.attributes['sampler']}: {doubt}"
+        warnings.warn(said, BnnzooWarning, stacklevel=2)
+    return run
+
+
+def _sample(
+    model: Any, sampler: Any, *, data: Any, out: Path, force: bool, observer: Observer | None, **options: Any
+) -> Run:
+    """`sample` into a file."""
     if isinstance(model, AbstractPosterior):
-        return _told(_run_by_hand(model, sampler, out=target, force=force, observer=observer, **options))
+        return _run_by_hand(model, sampler, out=out, force=force, observer=observer, **options)
     own = None
     if isinstance(model, eqx.Module) and registry.name_of("models", model) is None:
         own = model if isinstance(model, AbstractModel) else Own(model)
@@ -108,15 +118,7 @@ def sample(
     recipe = recipe_of(model, sampler, layers, data=spec, in_memory=in_memory, **options)
     if in_memory and dataset is None:
         dataset = load_asked(recipe, data)
-    return _told(run_recipe(recipe, out=target, force=force, observer=observer, dataset=dataset, model=own))
-
-
-def _told(run: Run) -> Run:
-    """The run, with the warning that the command line ends with where there is one."""
-    if doubt := run.predictor.record.doubt:
-        said = f"{run.attributes['model']} by {run.attributes['sampler']}: {doubt}"
-        warnings.warn(said, BnnzooWarning, stacklevel=3)
-    return run
+    return run_recipe(recipe, out=out, force=force, observer=observer, dataset=dataset, model=own)
 
 
 def recipe_of(
@@ -292,7 +294,7 @@ def _one_voice(observer: Observer | None) -> Observer:
 def _tell_of_data(rows: Dataset, observer: Observer | None, tell: Observer) -> None:
     """What was chosen in reading them; that some were left out also where nobody listens."""
     if rows.left_out and observer is None:
-        warnings.warn(f"{rows.name}: {rows.left_out}", BnnzooWarning, stacklevel=4)
+        warnings.warn(f"{rows.name}: {rows.left_out}", BnnzooWarning, stacklevel=5)
     for note in (*filter(None, [rows.left_out]), *rows.notes):
         tell(Progress("note", 0, 0, note=note))
 
