@@ -80,6 +80,34 @@ def test_gaps_are_filled_by_medians_of_the_training_rows():
     np.testing.assert_array_equal(own.x, filled[1:3])
 
 
+def test_columns_of_codes_are_categories_where_that_is_asked_for(tmp_path):
+    """Whole numbers, digits with zeros before them, and text that is half numbers; new rows may have numbers."""
+    path = table(tmp_path, "month,zip,code,y", "1,01,1,3.5", "2,1,2,4.5", "10,01,x,5.5", "2,1,3,6.5")
+    assert "column code: not a number ('x')" in (said := message_of(load, path))
+    assert said.endswith("--drop code; if its cells are codes, --categories code")
+    data = load(path, categories="month,zip,code")
+    levels = {"month": ["1", "10", "2"], "zip": ["01", "1"], "code": ["1", "2", "3", "x"]}
+    names = [f"{column}={level}" for column, several in levels.items() for level in several]
+    assert list(data.feature_names) == names
+    expected = np.array([[1, 0, 0, 1, 0, 1, 0, 0, 0], [0, 0, 1, 0, 1, 0, 1, 0, 0], [0, 1, 0, 1, 0, 0, 0, 0, 1]])
+    np.testing.assert_array_equal(data.x[:3], expected)
+    new = pd.DataFrame({"month": [10.0, 1.0], "zip": ["1", "01"], "code": [2, 3]})
+    found = load_inputs(new, Signature.from_json(data.signature.to_json()))
+    np.testing.assert_array_equal(found, [[0, 1, 0, 0, 1, 0, 1, 0, 0], [1, 0, 0, 1, 0, 0, 0, 1, 0]])
+    frame = pd.DataFrame({"month": [1, 2, 10], "y": [0.5, 1.5, 2.5]})
+    assert load(frame, categories=["month"]).feature_names == ("month=1", "month=10", "month=2")
+
+
+def test_only_an_input_can_be_made_a_category(tmp_path):
+    path = table(tmp_path, "a,b,y", "1,2,0.5", "2,1,1.5")
+    assert "no column named c" in message_of(load, path, categories="c")
+    assert "column y is asked for as a category and is the target; --task classification" in message_of(
+        load, path, categories="y"
+    )
+    for other in ({"drop": "a"}, {"columns": "b"}, {"task": "density"}):
+        assert "column a is asked for as a category and is no input" in message_of(load, path, categories="a", **other)
+
+
 def test_a_median_of_zero_is_one():
     frame = pd.DataFrame({"v": [-1.0, None, 0, 1], "y": [0.5, 1.5, 2.5, 3.5]})
     data, _ = split(load(frame, missing="median"), test_fraction=0.0, seed=0)

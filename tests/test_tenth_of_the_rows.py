@@ -34,7 +34,7 @@ def test_the_penalty_with_control_variates_is_as_wide_as_nuts(exact):
 
 
 def test_without_the_penalty_it_is_wider(exact):
-    """The control: the same batches, naively, with steps and thinning that let it mix: half as wide again everywhere."""
+    """The control: the same batches, naively, by steps and thinning that let it mix: half as wide again."""
     naive = TENTH | {"correction": 0, "control_variate": "none", "proposal": "random-walk", "target_sigma2": 6.0}
     run = bnnzoo.sample(NETWORK, naive, data="mdn-bump", warmup=3000, thin=600)
     assert (spread(run) / exact > 1 + 2 * TOLERANCE).all()

@@ -30,7 +30,7 @@ COLUMNS = {
 }
 """The table's columns: the first of these numbers that a row has. All others are in the JSON."""
 
-_OF_ROWS = ("data", "target", "columns", "drop", "missing", "unseen", "test_fraction", "split_seed")
+_OF_ROWS = ("data", "target", "columns", "drop", "categories", "missing", "unseen", "test_fraction", "split_seed")
 """What of a recipe, beside the task, says which rows train."""
 
 MOST_COMPARED = 4

@@ -231,7 +231,8 @@ class _Reader(NamedTuple):
                 reason = ": a decimal comma or a thousands separator" if decimal else ": more than digits and a point"
             else:
                 reason = ""
-            fault = Fault(about, f"{problem} ({quoted(text)}){reason}", cure, row + 1, rows.size)
+            coded = problem == "not a number" and not reason
+            fault = Fault(about, f"{problem} ({quoted(text)}){reason}", cure, row + 1, rows.size, coded=coded)
             self.faults.add(self.name, fault)
 
 

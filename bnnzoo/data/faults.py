@@ -18,6 +18,7 @@ class Fault(NamedTuple):
     about: what such columns have in common; a line of the message tells of all of them.
     problem: of this column. row: where it shows first, from 1; 0 for the column as a whole. count: in how many rows.
     cure: what to do; NAME stands for the column.
+    coded: whether its cells may be codes, and the column one of categories.
     """
 
     about: str
@@ -25,14 +26,19 @@ class Fault(NamedTuple):
     cure: str
     row: int = 0
     count: int = 1
+    coded: bool = False
 
 
 @dataclass
 class Faults:
-    """The faults of one table, by column; `where` (a file name) opens every line. `trained`: its columns are set."""
+    """The faults of one table, by column; `where` (a file name) opens every line.
+
+    trained: its columns are set. inputs: those that may be made categories.
+    """
 
     where: str
     trained: bool = False
+    inputs: frozenset[str] = frozenset()
     by_column: dict[str, Fault] = field(default_factory=dict)
 
     def add(self, column: str, fault: Fault) -> None:
@@ -57,11 +63,13 @@ class Faults:
             place = f"row {first.row}, column {column}" if first.row else f"column {column}"
             return f"{self.where}: {place}: {first.problem}{and_more(first.count - 1)}; {self._cure(first, column)}"
         named = [f"{name} ({_briefly(fault)})" for name, fault in found.items()]
-        return f"{self.where}: {len(named)} columns {about}: {listed(named)}; {self._cure(first, 'NAME')}"
+        return f"{self.where}: {len(named)} columns {about}: {listed(named)}; {self._cure(first, *found)}"
 
-    def _cure(self, fault: Fault, column: str) -> str:
+    def _cure(self, fault: Fault, *columns: str) -> str:
         cure = fault.cure.replace(", or --drop NAME", "") if self.trained else fault.cure
-        return cure.replace("NAME", column)
+        if fault.coded and self.inputs.issuperset(columns):
+            cure += "; if its cells are codes, --categories NAME"
+        return cure.replace("NAME", columns[0] if len(columns) == 1 else "NAME")
 
 
 def listed(names: Iterable[str]) -> str:

@@ -45,6 +45,7 @@ def load(
     task: str | None = None,
     columns: Sequence[str] = (),
     drop: Sequence[str] = (),
+    categories: Sequence[str] = (),
     missing: Missing = "error",
     unseen: Unseen = "error",
 ) -> Dataset:
@@ -59,6 +60,7 @@ def load(
             one of them, and regression otherwise; of arrays the dtype of y decides.
         columns: the columns of a table that are inputs; all but the targets unless given.
         drop: columns of a table to leave out.
+        categories: inputs of a table whose cells are codes, whatever they hold: one input a level.
         missing: what to do with missing cells of a table: say so and stop, leave out the row, or fill in the
             column's median.
         unseen: what `load_inputs` and `load_like` do with a level of a text column that is not in this table.
@@ -68,7 +70,7 @@ def load(
     """
     task = check_task(task)
     targets = _names(target)
-    choice = tabular.Choice(targets, _names(columns), _names(drop), missing, unseen)
+    choice = tabular.Choice(targets, _names(columns), _names(drop), _names(categories), missing, unseen)
     kind = ""
     if _is_table_and_targets(spec):
         spec, names, kind = tabular.joined(*spec, task=task)
@@ -108,6 +110,7 @@ def load_asked(recipe: Recipe, spec: Spec = None) -> Dataset:
         task=recipe.task,
         columns=recipe.columns,
         drop=recipe.drop,
+        categories=recipe.categories,
         missing=recipe.missing,
         unseen=recipe.unseen,
     )

@@ -31,6 +31,7 @@ class Choice(NamedTuple):
     target: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
     drop: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
     missing: Missing = "error"
     unseen: Unseen = "error"
 
@@ -43,10 +44,12 @@ def training_set(table: Table, choice: Choice, task: str | None, name: str, kind
     """
     chosen = check_task(task)
     features, targets = _chosen(table, choice, chosen)
+    categories = _categories(table, choice.categories, features, targets)
     check_column_names(table.names, table.where, [*features, *targets])
     chosen = chosen if features else "density"
-    faults = Faults(table.where)
-    cells = _read(table, [*features, *targets], [""] * len(features) + [kind] * len(targets), faults)
+    faults = Faults(table.where, inputs=frozenset(features))
+    kinds = ["text" if name in categories else "" for name in features] + [kind] * len(targets)
+    cells = _read(table, [*features, *targets], kinds, faults)
     split = len(features)
     missing = MISSING_CURE if choice.missing == "error" else ""
     check_cells(cells[:split], faults, table.shown, missing=missing)
@@ -176,6 +179,18 @@ def _chosen(table: Table, choice: Choice, task: str | None) -> tuple[tuple[str, 
             "or ask for --task density"
         )
     return features, targets
+
+
+def _categories(table: Table, names: Sequence[str], features: Sequence[str], targets: Sequence[str]) -> tuple[str, ...]:
+    """The names of the inputs that are categories because the user says so."""
+    categories = _expanded(names, table)
+    _find(categories, table)
+    for name in categories:
+        if name not in features:
+            what = "is the target" if name in targets and features else "is no input"
+            cure = "--task classification takes its cells as classes" if name in targets and features else "take it in"
+            raise UsageError(f"{table.where}: column {name} is asked for as a category and {what}; {cure}")
+    return categories
 
 
 def _expanded(names: Sequence[str], table: Table) -> tuple[str, ...]:

@@ -30,6 +30,9 @@ class Recipe:
     task: Annotated[Literal["regression", "classification", "density"] | None, Doc("from the data unless given")] = None
     columns: Annotated[tuple[str, ...], Doc("an input column; repeatable; all but the targets unless given")] = ()
     drop: Annotated[tuple[str, ...], Doc("a column to leave out; repeatable")] = ()
+    categories: Annotated[
+        tuple[str, ...], Doc("an input column whose cells are codes and no amounts: one input a level; repeatable")
+    ] = ()
     missing: Annotated[
         Literal["error", "drop", "median"],
         Doc("cells that are missing: an error, leave out the row, or fill in the column's median"),
