@@ -761,3 +761,17 @@ def test_what_is_said_of_the_targets_is_of_the_task_they_are_read_for(tmp_path):
     path = table(tmp_path, "a,y", *(f"{i / 7},{i % 3}" for i in range(30)))
     assert any("taken as classes" in note for note in load(path).notes)
     assert not any("taken as" in note for note in load(path).as_task("regression").notes)
+
+
+def test_arrays_say_which_task_few_whole_numbers_were_taken_for(tmp_path):
+    x, y = np.arange(30.0), np.arange(30) % 3
+    taken = {"classes": (y, y.astype(np.uint8)[:, None]), "numbers": (y.astype(float),)}
+    for what, several in taken.items():
+        for each in several:
+            assert [f"3 whole numbers from 0 to 2, taken as {what}" in note for note in load((x, each)).notes] == [True]
+    np.savez(path := tmp_path / "t.npz", x=x, y=y)
+    (note,) = load(path).notes
+    assert note.startswith("target y: ")
+    assert note.endswith("--task regression takes them as numbers")
+    for silent in (load((x, y), task="classification"), load((x, y + 0.5)), load((x, np.stack([y, y], 1)))):
+        assert silent.notes == ()

@@ -14,7 +14,7 @@ from pydantic import FailFast, TypeAdapter
 
 from bnnzoo.data.check import check_column_names, finite_float32, refuse_coarse
 from bnnzoo.data.encoding import Encoding
-from bnnzoo.data.targets import MOST_CLASSES, MOST_INFERRED_CLASSES, recoded, training_labels
+from bnnzoo.data.targets import MOST_CLASSES, MOST_INFERRED_CLASSES, note_of_numbers, recoded, training_labels
 from bnnzoo.errors import UsageError
 
 Task = Literal["regression", "classification", "density"]
@@ -250,6 +250,8 @@ def from_arrays(
     if chosen is None:
         chosen = "classification" if _are_labels(targets) else "regression"
     num_targets = targets.size // targets.shape[0]
+    open_ = task is None and num_targets == 1 and targets.dtype.kind in "iuf"
+    note = note_of_numbers((*target_names, "y")[0], targets, chosen) if open_ else ""
     if chosen == "classification":
         if num_targets != 1:
             raise UsageError(f"{prefix}y has shape {list(targets.shape)}; labels must be [N] (one-hot: y.argmax(1))")
@@ -277,6 +279,7 @@ def from_arrays(
         target_names=outputs,
         class_names=class_names,
         name=name,
+        notes=(note,) if note else (),
     )
 
 

@@ -87,13 +87,18 @@ def _note(target: Cells, task: str, names: Sequence[str]) -> str:
     """Which task a column of few whole numbers was taken for, and what changes that."""
     if target.kind != "number":
         return f"target {target.name}: classification with the classes {listed(names)}" if names else ""
-    present = np.unique(target.numbers)
+    return note_of_numbers(target.name, target.numbers, task)
+
+
+def note_of_numbers(name: str, numbers: NDArray[Any], task: str) -> str:
+    """Likewise, of a target's numbers, whole or not."""
+    present = np.unique(numbers)
     if not 1 < present.size <= MOST_INFERRED_CLASSES or not np.all(present == np.floor(present)):
         return ""
     what = f"{present.size} whole numbers from {int(present[0])} to {int(present[-1])}"
     if task == "classification":
-        return f"target {target.name}: {what}, taken as classes; --task regression takes them as numbers"
-    return f"target {target.name}: {what}, taken as numbers; --task classification takes them as classes"
+        return f"target {name}: {what}, taken as classes; --task regression takes them as numbers"
+    return f"target {name}: {what}, taken as numbers; --task classification takes them as classes"
 
 
 def training_labels(y: NDArray[Any], where: str, column: str = "") -> tuple[Int[np.ndarray, " row"], tuple[str, ...]]:
