@@ -9,7 +9,7 @@ import pytest
 import xarray as xr
 
 import bnnzoo
-from bnnzoo.errors import DamagedError
+from bnnzoo.errors import DamagedError, UsageError
 from bnnzoo.evaluation import agreement
 
 SHORT: dict[str, Any] = {"chains": 2, "warmup": 100, "draws": 150, "init": "prior", "chain_method": "vectorized"}
@@ -64,6 +64,20 @@ def test_a_file_whose_arrays_are_not_its_models_is_refused(group, change, said, 
     agreement.check(damaged(run, "constant_data", x_test=None, y_test=None), None, run.predictor._known)
     with pytest.raises(DamagedError, match=f"the run: damaged: {said}"):
         agreement.check(damaged(run, group, **change(old)), None, run.predictor._known)
+
+
+def test_a_posterior_that_was_given_may_know_fewer_sites_and_no_others(regression):
+    """The file of a NumPyro model also has what is computed of its sites; the error names what the file lacks."""
+    run = regression[0]
+    tree, known = run.posterior, run.predictor._known
+    given = known._replace(data_sha256=tree.attrs["data_sha256"])
+    old = {str(name): variable.values for name, variable in tree["posterior"].data_vars.items()}
+    more, fewer = damaged(run, "posterior", a=old["bias"]), damaged(run, "posterior", weight=None)
+    for changed in (more, fewer):
+        changed.attrs.update(tree.attrs)
+    agreement.check(more, None, given)
+    with pytest.raises(UsageError, match="the run: has no site weight, and the posterior that was given has"):
+        agreement.check(fewer, None, given)
 
 
 def test_of_a_mode_all_is_there_or_nothing(regression):

@@ -183,6 +183,18 @@ def test_each_target_has_a_noise_scale_of_its_own():
     assert not found["diverging"].any()
 
 
+def test_scales_of_two_targets_are_drawn_each_of_its_own_key():
+    """With one and the same residuals the two laws are the same, and the draws are not."""
+    x, y = _rows(8)
+    network = Linear().build((1,), 2, key=jax.random.key(0))
+    posterior = NetworkPosterior.of(network, Gaussian().of_targets(2), Normal(), x, np.concatenate([y, y], 1))
+    scale = conjugate(posterior).scale
+    theta = jnp.asarray([0.6, 0.6, -0.1, -0.1, 0.0, 0.0])
+    drawn = [draw_scale(posterior, scale, theta, key=key)[scale] for key in jax.random.split(jax.random.key(2), 3)]
+    values = np.concatenate(drawn)
+    assert len(set(values.tolist())) == 6
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("prior", ["normal", "laplace"])
 def test_two_targets_of_a_run_have_two_scales(prior, tmp_path):
