@@ -1,6 +1,6 @@
 """What the penalty's guard catches, and what it lets pass: its operating curve over targets on which few rows decide.
 
-    python benchmarks/guard.py [--chains 64] [--blocks 5] [--sampling replacement|importance] [--only rare,outlier]
+    python benchmarks/guard.py [--chains 64] [--blocks 5] [--sampling replacement|importance] [--only rare,outlier] [--skip 0]
 
 Linear and logistic regressions whose posterior is known (in closed form, or by importance sampling from its Gaussian
 approximation), the proposals shaped by it and the step size such that the mean sigma2, a step counting at most ten
@@ -12,6 +12,7 @@ than a tenth off, or a mean more than a quarter of a standard deviation, and *ri
 from __future__ import annotations
 
 import argparse
+import itertools
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -301,10 +302,12 @@ def main() -> None:
     parser.add_argument("--blocks", type=int, default=16)
     parser.add_argument("--sampling", default="replacement", choices=["replacement", "importance"])
     parser.add_argument("--only", default="", help="kinds of rows, with commas between")
+    parser.add_argument("--skip", type=int, default=0, help="settings that an earlier table has already")
     given = parser.parse_args()
     print(f"| rows | variance | mean's error | {' | '.join(LOOKED)} | | alarms | by |\n{'|---' * (6 + len(LOOKED))}|")
     counts = {name: [0, 0] for name in ("right", "between", "wrong")}
-    for setting in settings(given.sampling, tuple(filter(None, given.only.split(",")))):
+    chosen = settings(given.sampling, tuple(filter(None, given.only.split(","))))
+    for setting in itertools.islice(chosen, given.skip, None):
         found = measured(setting, chains=given.chains, blocks=given.blocks)
         raised = [alarm for alarm in found["alarms"] if alarm]
         counts[found["class"]][0] += len(raised)
