@@ -1,6 +1,6 @@
 """What the penalty's guard catches, and what it lets pass: its operating curve over targets on which few rows decide.
 
-    python benchmarks/guard.py [--chains 64] [--blocks 5] [--sampling replacement|importance] [--only rare,outlier] [--skip 0]
+    python benchmarks/guard.py [--chains 64] [--blocks 5] [--sampling replacement|importance] [--only rare,t] [--skip 0]
 
 Linear and logistic regressions whose posterior is known (in closed form, or by importance sampling from its Gaussian
 approximation), the proposals shaped by it and the step size such that the mean sigma2, a step counting at most ten
