@@ -98,6 +98,52 @@ def test_columns_of_codes_are_categories_where_that_is_asked_for(tmp_path):
     assert load(frame, categories=["month"]).feature_names == ("month=1", "month=10", "month=2")
 
 
+def test_codes_are_known_by_value_where_tables_write_them_beside_gaps(tmp_path):
+    """1.0 of one table is 1 of another; 01 is another code than 1."""
+    like = load(table(tmp_path, "a,y", "1.0,3.5", "2.0,4.5", "1.0,5.5"), categories="a").signature
+    for new in ("1", "1.0"):
+        np.testing.assert_array_equal(load_inputs(table(tmp_path, "a", new), like), [[1, 0]])
+    like = load(table(tmp_path, "a,y", "01,3.5", "2.0,4.5", "01,5.5"), categories="a").signature
+    assert "level '1' was not seen" in message_of(load_inputs, table(tmp_path, "a", "1"), like)
+
+
+def test_labels_that_float64_cannot_tell_apart_are_refused(tmp_path):
+    path = table(tmp_path, "a,y", f"1,{2**53}", f"2,{2**53 + 1}", f"3,{2**53 + 2}")
+    assert "column y: whole numbers from 2^53 on cannot be told apart" in message_of(load, path, task="classification")
+    path = table(tmp_path, "a,y", f"1,{2**53 - 1}", f"2,{2**53 - 2}")
+    assert load(path, task="classification").class_names == (str(2**53 - 2), str(2**53 - 1))
+
+
+def test_a_comma_within_columns_of_another_separator_is_none(tmp_path):
+    for mark in ";|":
+        rows = (f"1,5{mark}100", f"2,5{mark}150", f"3,5{mark}170")
+        assert f"columns are separated by {mark!r}; separate columns by a comma" in message_of(
+            load, table(tmp_path, f"size{mark}price, EUR", *rows)
+        )
+    good = table(tmp_path, "a;b,y", "p;q,1.5", "p,2.5", "q,3.5")
+    assert load(good).target_names == ("y",)
+
+
+def test_a_column_that_no_training_row_has_has_no_median():
+    frame = pd.DataFrame({"a": np.arange(20.0) / 2, "b": [None] * 19 + [3.0], "y": np.arange(20) + 0.5})
+    data = load(frame, missing="median")
+    said = [message_of(split, data, test_fraction=0.5, seed=seed) for seed in range(8) if _held_out(data, seed)]
+    assert said
+    for each in said:
+        assert each.startswith("column b: every cell is missing in the training rows, and there is no median; --drop b")
+
+
+def _held_out(data, seed: int) -> bool:
+    """Whether the last row is one to test on."""
+    plain = replace(data, x=data.x[:, :1], encoding=None, feature_names=("a",))
+    return 9.5 in split(plain, test_fraction=0.5, seed=seed)[1].x
+
+
+def test_a_series_of_targets_may_be_called_0():
+    frame = pd.DataFrame(np.arange(12.0).reshape(4, 3) + 0.5)
+    assert load((frame[[1, 2]], frame[0])).target_names == ("0",)
+
+
 def test_only_an_input_can_be_made_a_category(tmp_path):
     path = table(tmp_path, "a,b,y", "1,2,0.5", "2,1,1.5")
     assert "no column named c" in message_of(load, path, categories="c")

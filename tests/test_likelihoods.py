@@ -6,10 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
+import pandas as pd
 import pytest
 import tiny
 from scipy import special, stats
 
+import bnnzoo
 from bnnzoo import assembly
 from bnnzoo.assembly.parts import check_likelihood
 from bnnzoo.errors import UsageError
@@ -318,3 +320,18 @@ def test_a_law_without_mean_or_variance_is_refused_before_a_run(law, said):
     with pytest.raises(UsageError, match=said):
         check_likelihood(_Law(law), 1, targets)
     check_likelihood(_Law("gumbel"), 1, targets)
+
+
+def test_what_is_no_count_is_said_with_its_row_of_the_table_wherever_the_split_puts_it():
+    frame = pd.DataFrame({"a": np.arange(60) % 7, "y": [3 + i % 5 - (i == 57) * 6 for i in range(60)]})
+    for seed in range(4):
+        with pytest.raises(UsageError, match=r"data: likelihood poisson: row 58, target 1: not a count \(-1\)"):
+            bnnzoo.sample("linear", "nuts", data=frame, task="regression", likelihood="poisson", split_seed=seed)
+
+
+def test_what_is_no_count_is_not_scored(tmp_path):
+    frame = pd.DataFrame({"a": np.arange(60) % 7, "y": np.arange(60) % 5})
+    lengths = {"chains": 2, "warmup": 20, "draws": 20, "init": "prior", "out": tmp_path / "run.nc"}
+    run = bnnzoo.sample("linear", "random-walk", data=frame, task="regression", likelihood="poisson", **lengths)
+    with pytest.raises(UsageError, match=r"row 2, target 1: not a count \(2.5\)"):
+        run.evaluate(pd.DataFrame({"a": [1, 2], "y": [3, 2.5]}))

@@ -93,6 +93,11 @@ class Problem:
             dataset = load_asked(recipe)
         dataset = dataset.as_task(recipe.task or named_task(recipe))
         parts = make_parts(recipe, dataset.task, len(dataset.target_names), model)
+        for rows in filter(None, (dataset, dataset.test)):  # before the split, which would count them otherwise
+            try:
+                parts.likelihood.check(rows.y, len(dataset.target_names))
+            except UsageError as error:
+                raise UsageError(f"{rows.name}: {error}") from None
         train, test = split(dataset, test_fraction=recipe.test_fraction, seed=recipe.split_seed)
         scaler = _fit_scaler(train, parts.likelihood, standardise=recipe.standardise)
         kept_rows = _kept_rows(recipe, train.signature, test)

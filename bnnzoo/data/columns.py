@@ -283,7 +283,11 @@ def places_of(texts: Sequence[str], known: Sequence[str]) -> list[int]:
     """
     place = {text: i for i, text in enumerate(known)}
     values = {_value(text): i for text, i in place.items()}
-    plain = None not in values and all(known[i] in (as_text(value), str(value == 1)) for value, i in values.items())
+    # 1 and 1.0, as tables write whole numbers beside gaps; not 01, which is a code.
+    plain = None not in values and all(
+        known[i] in (as_text(value), str(value == 1)) or re.fullmatch(r"-?(0|[1-9][0-9]*)\.0+", known[i])
+        for value, i in values.items()
+    )
     of_value = values if plain and len(values) == len(place) else {}
     return [place.get(text, of_value.get(_value(text), -1)) for text in texts]
 

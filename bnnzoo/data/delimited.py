@@ -29,6 +29,8 @@ DELIMITERS = {".csv": ",", ".tsv": "\t"}
 
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _CHUNK = 2**22
+_LOOKED_AT = 20
+"""Rows that are looked at for another separator."""
 _OTHERS = {
     b"\x1f\x8b": "packed by gzip; unpack it first (gunzip)",
     b"PK\x03\x04": "a zip archive or a spreadsheet, not text; save the table as CSV",
@@ -129,7 +131,19 @@ class DelimitedTable:
             raise UsageError(f"{self.where}: the first line is empty; the header with the column names belongs there")
         if names[0].startswith("#") and len(names) != self._fields_of_next(consumed):
             raise UsageError(f"{self.where}: the first line is a remark; leave such lines out, the header is the first")
+        for mark in ";|":
+            if self._is_of(mark, start, consumed):
+                wanted = "comma" if self._delimiter == "," else "tab"
+                raise UsageError(f"{self.where}: columns are separated by {mark!r}; separate columns by a {wanted}")
         return names, consumed
+
+    def _is_of(self, mark: str, start: int, after: int) -> bool:
+        """Whether the header and each of the first rows have another mark equally often, and at least once."""
+        text = io.BytesIO(self._raw)
+        text.seek(after)
+        lines = [self._raw[start:after], *itertools.islice(text, _LOOKED_AT)]
+        counts = {line.count(mark.encode()) for line in lines}
+        return len(lines) > 1 and len(counts) == 1 and 0 not in counts
 
     def _fields_of_next(self, start: int) -> int:
         line = self._raw[start:].partition(b"\n")[0].decode("utf-8", "replace")

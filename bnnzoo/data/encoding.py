@@ -20,6 +20,7 @@ from pydantic import FailFast
 from bnnzoo.data.check import did_you_mean, is_coarse
 from bnnzoo.data.columns import Cells, Kind, places_of, quoted
 from bnnzoo.data.faults import Fault, Faults
+from bnnzoo.errors import UsageError
 
 Missing = Literal["error", "drop", "median"]
 Unseen = Literal["error", "zero"]
@@ -145,6 +146,14 @@ class Encoding:
             return self
         from sklearn.impute import SimpleImputer
 
+        place = 0
+        for column in self.columns:
+            if column.kind != "text" and np.isnan(x[:, place]).all():
+                raise UsageError(
+                    f"column {column.name}: every cell is missing in the training rows, and there is no median; "
+                    f"--drop {column.name}, or another --split-seed"
+                )
+            place += len(column.inputs)
         medians = iter(np.asarray(SimpleImputer(strategy="median", keep_empty_features=True).fit(x).statistics_))
         columns = []
         for column in self.columns:

@@ -300,8 +300,8 @@ def joined(x: Any, y: Any, task: str | None) -> tuple[Any, tuple[str, ...], str]
     else:
         array, given = getattr(y, "array", np.asarray(y)), getattr(y, "name", None)
         several = array.T if array.ndim == 2 else [array]
-        name = str(given or "y")
-        while not given and _clashes(name, len(several), inputs.names):
+        name = "y" if given is None else str(given)
+        while given is None and _clashes(name, len(several), inputs.names):
             name += "_"  # one that has no name takes one that is free
         columns = {name if len(several) == 1 else f"{name}{i}": column for i, column in enumerate(several)}
         if task in (None, "classification") and pd.api.types.infer_dtype(array, skipna=True) == "string":

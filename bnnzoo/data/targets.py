@@ -17,6 +17,8 @@ from bnnzoo.errors import UsageError
 
 MOST_INFERRED_CLASSES = 20
 MOST_CLASSES = 1000
+_LARGEST_LABEL = 2**53
+"""From here on numbers of a table are not kept apart."""
 
 
 class Targets(NamedTuple):
@@ -79,6 +81,10 @@ def _labels(target: Cells, where: str) -> tuple[Int[np.ndarray, " row"], tuple[s
         names, codes = target.levels, target.numbers.astype(np.int32)
         _check_several(names, where, target.name)
         return codes, names
+    if target.kind == "number" and np.nanmax(np.abs(target.numbers), initial=0) >= _LARGEST_LABEL:
+        raise UsageError(
+            f"{where}: column {target.name}: whole numbers from 2^53 on cannot be told apart; write labels as text"
+        )
     values = target.numbers.astype(bool) if target.kind == "boolean" else target.numbers
     return training_labels(values, where, target.name)
 

@@ -23,7 +23,7 @@ from bnnzoo.evaluation.predictive import Moments, Sums
 from bnnzoo.evaluation.record import Record, evenly
 from bnnzoo.evaluation.weights import Weights
 from bnnzoo.models import AbstractModel
-from bnnzoo.posterior import AbstractPosterior, backend
+from bnnzoo.posterior import AbstractPosterior, NetworkPosterior, backend
 from bnnzoo.posterior.predicting import Predicting
 from bnnzoo.store.schema import CONSTANT_DATA, KEPT_ROWS, linearised_points
 
@@ -182,6 +182,8 @@ class Predictor:
         if data is None:
             return self.record.test_rows()
         test = load_like(data, like, unseen=unseen)
+        if isinstance(posterior := self.posterior, NetworkPosterior):
+            posterior.likelihood.check(test.y, len(like.target_names))
         return test.x, test.y
 
     def inputs(self, x: Shaped[np.ndarray, "row ..."]) -> Shaped[np.ndarray, "row ..."]:
