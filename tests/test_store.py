@@ -312,6 +312,28 @@ def test_a_host_whose_locks_are_not_seen_is_seen_by_its_card(out):
     Store(out).reopen(2)
 
 
+@pytest.mark.parametrize("make", [os.mkfifo, lambda card: card.symlink_to("/dev/zero")])
+def test_a_card_that_is_no_file_is_none_and_never_read(out, make):
+    """A pipe that nobody writes to would be waited for, and what has no end read for ever."""
+    writer = started(out)
+    writer.release()
+    make(writer.folder / "owner.json")
+    again = Store(out)
+    again.reopen(2)
+    again.release()
+
+
+def test_a_run_whose_rhat_is_infinite_goes_on(out):
+    """As of chains that stand still: the words that count are read again as they were written."""
+    writer = started(out)
+    writer.update({"rhat": np.inf, "draws_done": 8})
+    writer.release()
+    again = Store(out)
+    again.reopen(2)
+    again.finish(complete=True)
+    assert open_tree(out).attrs["rhat"] == np.inf
+
+
 def test_a_writer_gives_signs_of_life(out, monkeypatch):
     monkeypatch.setattr(lock, "BEAT", 0.01)
     writer = started(out)

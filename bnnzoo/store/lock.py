@@ -12,6 +12,7 @@ import json
 import os
 import platform
 import secrets
+import stat
 import threading
 import time
 from contextlib import suppress
@@ -28,6 +29,9 @@ BEAT = 10.0
 """Seconds between two signs of life."""
 STALE = 60.0
 """Seconds without one after which an owner is taken for gone, where the operating system cannot say."""
+
+_LARGEST_CARD = 10_000
+"""Bytes; of more it is none of ours."""
 
 
 class Owner(NamedTuple):
@@ -161,8 +165,11 @@ class RunLock:
         Less than 0 by a clock that is ahead of ours.
         """
         try:
-            age = time.time() - self._card.lstat().st_mtime
-            owner = Owner(**json.loads(self._card.read_bytes()[:10_000]))
+            card = self._card.lstat()
+            if not stat.S_ISREG(card.st_mode) or card.st_size > _LARGEST_CARD:
+                return None, 0.0
+            age = time.time() - card.st_mtime
+            owner = Owner(**json.loads(self._card.read_bytes()))
             known = all(isinstance(value, kind) for value, kind in zip(owner, (str, str, str, int), strict=True))
             return (owner if known else None), age
         except (OSError, ValueError, TypeError):

@@ -18,7 +18,8 @@ _Dims = dict[str, list[Annotated[str, Field(pattern=r"^[^/.\x00-\x1f][^/\x00-\x1
 
 
 class _Words(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+    # An R-hat may be infinite, as of chains that stand still; JSON's null would be read as damage.
+    model_config = ConfigDict(extra="forbid", strict=True, ser_json_inf_nan="constants")
 
 
 class Header(_Words):
