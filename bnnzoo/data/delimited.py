@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_COMMA_IN_NUMBER = re.compile(rb"[+-]?[0-9]*,[0-9]+|[^,]*")
 _CHUNK = 2**22
 _LOOKED_AT = 20
 """Rows that are looked at for another separator."""
@@ -138,12 +139,15 @@ class DelimitedTable:
         return names, consumed
 
     def _is_of(self, mark: str, start: int, after: int) -> bool:
-        """Whether the header and each of the first rows have another mark equally often, and at least once."""
+        """Whether the header and the first rows have another mark equally often, and between its marks a row has commas
+        in numbers alone: 1,5 and no `Homo|sapiens,1.5`, which is two cells.
+        """
         text = io.BytesIO(self._raw)
         text.seek(after)
         lines = [self._raw[start:after], *itertools.islice(text, _LOOKED_AT)]
         counts = {line.count(mark.encode()) for line in lines}
-        return len(lines) > 1 and len(counts) == 1 and 0 not in counts
+        cells = (cell.strip() for line in lines[1:] for cell in line.split(mark.encode()))
+        return len(lines) > 1 and len(counts) == 1 and 0 not in counts and all(map(_COMMA_IN_NUMBER.fullmatch, cells))
 
     def _fields_of_next(self, start: int) -> int:
         line = self._raw[start:].partition(b"\n")[0].decode("utf-8", "replace")
