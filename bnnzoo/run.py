@@ -79,7 +79,7 @@ class Run:
         """
         check_free(Path(path), force=force, cure="another path, or force=True")
         if self._file is None:
-            write_whole(Path(path), lambda file: file.write(self.posterior.to_netcdf(engine="h5netcdf")))
+            store.write_tree(Path(path), self.posterior)
             return
         if not self.attributes["complete"]:
             raise UsageError(f"{self.path}: the run is not finished: resume it first")

@@ -8,14 +8,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 import h5py
 import numpy as np
+from pydantic import ValidationError
 
 from bnnzoo.store import npz, parts
 from bnnzoo.store.checkpoint import load, save
+from bnnzoo.store.words import Manifest
 
 T = TypeVar("T")
 Change = Sequence[Any]
@@ -83,6 +86,7 @@ def change_run_file(path: Path, change: Change) -> None:
     """attribute OBJECT NAME VALUE, json NAME PATH VALUE, recipe LINE VALUE, array NAME N, gone NAME, twin NAME."""
     kind, *rest = change
     with h5py.File(path, "r+") as file:
+        file.attrs.pop("digests", None)  # whoever changes words does not leave the old ones' digests
         names: list[str] = []
         file.visit(lambda name: names.append(name))
         if kind == "attribute":
@@ -173,7 +177,16 @@ def seal(folder: Path, checkpoint: Any) -> None:
             if "bytes" in entry:
                 entry["bytes"] = path.stat().st_size
     (folder / "p000.json").write_text(json.dumps(words))
+    seal_words(folder)
     save(folder, checkpoint, run=words["header"])
+
+
+def seal_words(folder: Path) -> None:
+    """Write the manifest's digest of itself anew, where its words are a manifest's."""
+    with suppress(ValidationError):
+        words = Manifest.model_validate_json((folder / "p000.json").read_bytes())
+        words.seal = parts.seal(words)
+        parts.write_words(folder / "p000.json", words)
 
 
 def checkpoint_of(folder: Path) -> Any:

@@ -12,11 +12,11 @@ from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import pytest
-from annotated_types import Ge, Gt, Le
+from annotated_types import Ge, Gt, Le, Lt
 from typing_extensions import Doc
 
 from bnnzoo import plugin, registry
-from bnnzoo.errors import NotFoundError, UsageError
+from bnnzoo.errors import BnnzooError, NotFoundError, UsageError
 from bnnzoo.recipe import (
     Layer,
     Part,
@@ -478,6 +478,37 @@ def test_names_of_columns_are_what_is_written(tmp_path):
     found = resolve("mlp", "nuts", [read_layer(path)], {})
     assert (found.target, found.drop, found.data, found.seed) == (("1.10",), ("007", "1e3"), "010", 7)
     assert recipe_from(to_yaml(as_dict(found))).target == found.target
+
+
+@dataclasses.dataclass
+class Narrow:
+    step_size: Annotated[float, Gt(0)] = 0.1
+    share: Annotated[float, Lt(1)] = 0.5
+
+
+@pytest.mark.parametrize(
+    ("field", "raw", "said"),
+    [
+        ("step_size", "1e-50", "must be 0, or from 1.2e-38 to 3.4e+38 in size (got 1e-50)"),
+        ("step_size", 1e300, "must be 0, or from 1.2e-38 to 3.4e+38 in size (got 1e+300)"),
+        ("share", 0.999999999999, "must be < 1 in single precision (got 0.999999999999, which is 1.0 there)"),
+    ],
+)
+def test_a_number_that_single_precision_does_not_hold_is_a_line(field, raw, said):
+    """Samplers compute with it there: the file would say what no recipe may."""
+    with pytest.raises(UsageError) as caught:
+        build(Narrow, Part("narrow", {field: raw}), "sampler")
+    assert str(caught.value) == f"sampler.{field}: {said}"
+    assert build(Narrow, Part("narrow", {"share": 2.0**-126}), "sampler").share == 2.0**-126
+
+
+def test_a_field_may_not_be_called_as_the_part_is():
+    @dataclasses.dataclass
+    class Named:
+        name: str = "x"
+
+    with pytest.raises(BnnzooError, match="Named: a field is called name"):
+        fields_of(Named)
 
 
 def test_a_number_that_no_machine_counts_to_is_a_line():

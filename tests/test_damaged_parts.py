@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import mutations
 import numpy as np
 import pytest
 import tiny
@@ -64,10 +65,13 @@ def manifest(folder: Path) -> dict[str, Any]:
 
 
 def says(change: Callable[[dict[str, Any]], Any], name: str = "p000.json") -> Callable[[Path], None]:
+    """Other words, by somebody who also writes the manifest's digest of itself."""
+
     def make(folder: Path) -> None:
         words = json.loads((folder / name).read_text())
         change(words)
         (folder / name).write_text(json.dumps(words))
+        mutations.seal_words(folder)
 
     return make
 
@@ -106,6 +110,7 @@ def sealed(name: str, make: Callable[[Path], Any]) -> Callable[[Path], None]:
         part = next(part for part in words["parts"] if part["file"] == name)
         part["bytes"], part["sha256"] = (folder / name).stat().st_size, npz.sha256(folder / name)
         (folder / "p000.json").write_text(json.dumps(words))
+        mutations.seal_words(folder)
 
     return change
 

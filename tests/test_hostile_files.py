@@ -17,9 +17,10 @@ import h5py
 import numpy as np
 import pytest
 import tiny
-from hostile import HOSTILE, SECRET
+from hostile import HOSTILE, SECRET, edited
 
 from bnnzoo import zoo
+from bnnzoo.errors import UsageError
 from bnnzoo.store import walk
 
 
@@ -109,8 +110,74 @@ def test_every_command_that_opens_a_run_goes_through_the_same_door(command, fini
 
 def test_a_long_file_of_ours_is_taken(finished, monkeypatch):
     """However many draws it has: each array's dimensions have names, which lie outside the array."""
-    monkeypatch.setattr(walk, "_MOST_TEXT", finished.stat().st_size // 16)
+    monkeypatch.setattr(walk, "_MOST_TEXT", finished.stat().st_size // 10)
     walk.check(finished)
+
+
+def _arrays(path: Path) -> dict[str, bytes]:
+    """Everything that a run's file says, by name."""
+    found: dict[str, bytes] = {}
+    tree = zoo.store.open_tree(path)
+    for group in tree.subtree:
+        about = {f"{group.path} {name}": value for name, value in group.attrs.items()}
+        for name, values in group.variables.items():
+            about[f"{group.path}/{name}"] = values.values.tobytes()
+            about[f"{group.path}/{name} dims"] = values.dims
+        found |= {name: repr(value).encode() for name, value in about.items()}
+    tree.close()
+    return found
+
+
+def test_a_lost_bit_is_seen_wherever_it_lies(finished, tmp_path):
+    """In the draws, in what says where they are, and in the words; where nobody looks it does no harm."""
+    content, right = finished.read_bytes(), _arrays(finished)
+    path, refused = tmp_path / "run.nc", 0
+    places = range(7, len(content), len(content) // 150)
+    for number, place in enumerate(places):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 1 << number % 8]) + content[place + 1 :])
+        try:
+            found = _arrays(path)
+        except (UsageError, OSError):  # at the door, or by the checksum of what is read
+            refused += 1
+        else:
+            assert found == right, place
+    assert refused > 0.5 * len(places)
+
+
+def _pieces_missing(file: h5py.File, _: Path) -> None:
+    """An array of two pieces of which one was never written: HDF5 reads it as zeros."""
+    dataset = file["posterior"].create_dataset("out", (8,), "f4", chunks=(4,))
+    dataset[:4] = 1.0
+
+
+def test_an_array_without_one_of_its_pieces_is_refused(finished, tmp_path):
+    path = tmp_path / "run.nc"
+    shutil.copy(finished, path)
+    edited(_pieces_missing)(path)
+    with pytest.raises(UsageError, match="posterior/out has 1 of its 2 pieces"):
+        zoo.store.open_tree(path)
+
+
+def test_many_packed_pieces_are_looked_at_once(finished, tmp_path):
+    path = tmp_path / "run.nc"
+    shutil.copy(finished, path)
+    with h5py.File(path, "r+") as file:
+        file["posterior"].create_dataset("out", data=np.zeros((20_000, 4), "f4"), chunks=(1, 4), compression="gzip")
+    started = time.process_time()
+    walk.check(path)
+    assert time.process_time() - started < 3
+
+
+def test_words_that_were_changed_are_named(finished, tmp_path):
+    path = tmp_path / "run.nc"
+    shutil.copy(finished, path)
+    with h5py.File(path, "r+") as file:
+        file.attrs["title"] = "a stranger's own does no harm"
+    zoo.store.open_tree(path).close()
+    with h5py.File(path, "r+") as file:
+        file.attrs["device"] = "another"
+    with pytest.raises(UsageError, match="damaged: its attribute device is not what was written"):
+        zoo.store.open_tree(path)
 
 
 def test_a_refusal_imports_nothing_heavy(finished, tmp_path):

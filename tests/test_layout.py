@@ -70,9 +70,15 @@ def test_names_of_any_tree():
         ({"a": {"b": jnp.zeros(2)}, "a_b": jnp.zeros(2)}, "two parameters of the network are called a_b"),
         ({"a": jnp.zeros(2, complex)}, "parameter a is complex"),
         ({"likelihood_scale": jnp.zeros(2)}, "likelihood_scale is a parameter of the network and one beside it"),
+        ({"a/b": jnp.zeros(2)}, "a parameter is called 'a/b': a name is of letters that show"),
+        ({".a": jnp.zeros(2)}, "is called '.a'"),
+        ({"a\nb": jnp.zeros(2)}, r"is called 'a\\nb'"),
+        ({"a" * 181: jnp.zeros(2)}, "a parameter has a name of 181 letters; 180 are the most"),
+        ({"chain": jnp.zeros(2)}, "is called chain, as a dimension of the file is"),
+        ({"a": jnp.zeros((2, 2)), "a_dim_1": jnp.zeros(2)}, "a_dim_1 is called like a dimension of a"),
     ],
 )
-def test_a_network_whose_parameters_cannot_be_told_apart_is_refused(network, said):
+def test_a_network_whose_parameters_no_file_can_name_is_refused(network, said):
     with pytest.raises(UsageError, match=said):
         NetworkPosterior.of(network, Gaussian(), Normal(), np.zeros((3, 2)), np.zeros((3, 2)))
 

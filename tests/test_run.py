@@ -647,6 +647,24 @@ def test_a_sampler_without_statistics_runs():
     assert tiny.joined(found)["theta"][0, :, 0].tolist() == [6, 7, 8, 9, 10, 11]
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("a/b", 0.0, "is called 'a/b'"),
+        ("draw", 0.0, "is called draw, as a dimension of the file is"),
+        ("", 0.0, "has no name"),
+        ("phase", 1j, "is complex"),
+    ],
+)
+def test_a_statistic_that_no_file_can_hold_is_refused(name, value, said):
+    class Odd(_Breaks):
+        def step(self, posterior: Any, state: Any, *, key: Any) -> Any:
+            return super().step(posterior, state, key=key)[0], {name: jnp.asarray(value)}
+
+    with pytest.raises(UsageError, match=f"Odd: a statistic of its step {said}"):
+        list(_toy_run(Toy(), Odd(after=100), num_draws=6))
+
+
 @pytest.mark.parametrize("thin", [1, 3])
 def test_a_thousand_rejections_in_a_row_of_every_chain_end_the_run(thin):
     found = []

@@ -29,6 +29,7 @@ from bnnzoo.store import (
     lock,
     netcdf,
     open_tree,
+    parts,
     parts_folder,
     refuse_existing,
     refuse_other,
@@ -469,8 +470,46 @@ def test_damaged_parts_are_a_message(out):
     with pytest.raises(UsageError, match=r"p000\.json: damaged"):
         open_tree(out)
     (writer.folder / "p000.json").unlink()
-    with pytest.raises(UsageError, match="no such run"):
+    with pytest.raises(UsageError, match=r"p000\.json: damaged \(No such file"):
         open_tree(out)
+
+
+def test_what_no_reader_would_take_is_not_written(out):
+    writer = started(out)
+    with pytest.raises(BnnzooError, match="would be a file that nobody can read: its attribute target_evaluations"):
+        writer.update({"target_evaluations": np.nan})
+    assert open_tree(out).attrs["target_evaluations"] == 0.0
+
+
+def test_draws_without_their_manifest_are_not_taken_for_nothing(out):
+    started(out).release()
+    (parts_folder(out) / "p000.json").unlink()
+    with pytest.raises(UsageError, match="an unfinished run is here"):
+        refuse_existing(out)
+    with pytest.raises(UsageError, match="an unfinished run is here"):
+        Store(out).claim(force=False)
+    assert [path.name for path in parts_folder(out).glob("p000-*")]
+
+
+def test_what_is_half_removed_is_no_run(out, monkeypatch):
+    """A kill while parts are removed: the manifest says that they are to go, and goes last."""
+    started(out).release()
+    folder, removed = parts_folder(out), []
+
+    def unlink(path: Path, missing_ok: bool = False) -> None:
+        if len(removed) == 2:
+            raise KeyboardInterrupt
+        removed.append(path.name)
+        os.unlink(path)
+
+    monkeypatch.setattr(Path, "unlink", unlink)
+    with pytest.raises(KeyboardInterrupt):
+        parts.clear(folder)
+    monkeypatch.undo()
+    assert list(folder.glob("p000-*")), "the control: something is left"
+    assert not parts.holds_run(folder)
+    parts.clear(folder)
+    assert not [path.name for path in folder.iterdir() if path.name.startswith(("p000", "."))]
 
 
 # ---- adding groups -------------------------------------------------------------------------------

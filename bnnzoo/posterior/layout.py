@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Inexact, Int, PyTree
 
+from bnnzoo import naming
 from bnnzoo.errors import UsageError
 
 
@@ -46,6 +47,18 @@ class Layout(eqx.Module):
     """Which part of `theta: Float[Array, " dim"]` is which parameter. Static: it never enters a computation."""
 
     blocks: tuple[Block, ...] = eqx.field(static=True)
+
+    def __check_init__(self) -> None:
+        """The blocks are a file's variables.
+
+        Raises:
+            UsageError: where one has a name that no variable can have.
+        """
+        for block in self.blocks:
+            if reason := naming.fault(block.name):
+                raise UsageError(f"a parameter {reason}")
+        if reason := naming.clash({block.name: len(block.shape) for block in self.blocks}):
+            raise UsageError(f"a parameter that {reason}; give it another name")
 
     @property
     def dim(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import reprlib
+import struct
 import types
 import typing
 from collections.abc import Callable, Iterable
@@ -21,6 +22,8 @@ REQUIRED = dataclasses.MISSING
 _WORDS = {int: "an integer", float: "a number", bool: "true or false", str: "text"}
 _MOST_WHOLE = 2**53
 """Beyond this a number of anything is a slip of the keyboard, and to a float like its neighbours."""
+_SMALLEST, _LARGEST = 2.0**-126, (2 - 2.0**-23) * 2.0**127
+"""Of single precision; smaller ones are zero to XLA."""
 _TRUTHS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
 
@@ -119,9 +122,13 @@ class Accepts(NamedTuple):
     def _within(self, value: Any) -> Any:
         if isinstance(value, float) and not math.isfinite(value):
             raise ValueError(f"must be finite (got {value})")
+        ways = " or ".join([" and ".join(self.limits), *map(str, self.choices)])
         if isinstance(value, int | float) and not all(_holds(bound, value) for bound in self.bounds):
-            ways = [" and ".join(self.limits), *map(str, self.choices)]
-            raise ValueError(f"must be {' or '.join(ways)} (got {value})")
+            raise ValueError(f"must be {ways} (got {value})")
+        if isinstance(value, float):
+            single = _single(value)
+            if not all(_holds(bound, single) for bound in self.bounds):
+                raise ValueError(f"must be {ways} in single precision (got {value}, which is {single} there)")
         return value
 
 
@@ -131,6 +138,8 @@ def fields_of(cls: type) -> list[Field]:
         hints = typing.get_type_hints(cls, include_extras=True)
     except Exception as error:
         raise BnnzooError(f"{cls.__module__}:{cls.__qualname__}: its annotations cannot be read: {error}") from error
+    if any(field.name == "name" for field in dataclasses.fields(cls)):
+        raise BnnzooError(f"{cls.__module__}:{cls.__qualname__}: a field is called name, as the part is in a recipe")
     return [
         Field(field.name, accepts.type, _default(field), accepts.allowed, _help(hints[field.name]), accepts)
         for field in dataclasses.fields(cls)
@@ -198,6 +207,17 @@ def _holds(bound: Any, value: Any) -> bool:
         Le: lambda: value <= bound.le,
     }
     return tests[type(bound)]()
+
+
+def _single(value: float) -> float:
+    """The number as samplers and likelihoods hold it.
+
+    Raises:
+        ValueError: where single precision has none like it.
+    """
+    if abs(value) > _LARGEST or 0 < abs(value) < _SMALLEST:
+        raise ValueError(f"must be 0, or from {_SMALLEST:.2g} to {_LARGEST:.2g} in size (got {value})")
+    return struct.unpack("f", struct.pack("f", value))[0]
 
 
 def _scalar(kind: type, raw: str | int | float) -> Any:

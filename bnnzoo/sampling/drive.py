@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import math
 import signal
 import time
 import warnings
@@ -262,7 +263,11 @@ class _Driver:
         looks = sampler.evaluations(job.posterior, means) * recipe.draws * recipe.thin
         looks += sampler.warmup_evaluations(job.posterior, warm) * recipe.warmup
         start = self.writer.run.header.attributes["target_evaluations"]
-        return float(start) + float(looks * recipe.chains)
+        total = float(start) + float(looks * recipe.chains)
+        if not (math.isfinite(total) and total >= 0):
+            warnings.warn(f"{recipe.sampler.name}: says that it looked at {total} rows; not counted", BnnzooWarning, 2)
+            return 0.0
+        return total
 
     def _num_bytes(self, draws: int) -> int:
         problem = self.job.problem

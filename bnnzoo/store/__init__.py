@@ -1,7 +1,7 @@
 """A run on disk."""
 
 from bnnzoo.store.checkpoint import Checkpoint
-from bnnzoo.store.netcdf import add_groups, refuse_other, write_table
+from bnnzoo.store.netcdf import add_groups, refuse_other, write_table, write_tree
 from bnnzoo.store.parts import parts_folder
 from bnnzoo.store.reading import (
     attributes_of,
@@ -37,4 +37,5 @@ __all__ = [
     "refuse_other",
     "resumable",
     "write_table",
+    "write_tree",
 ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
@@ -20,6 +22,8 @@ from pydantic import (
 
 from bnnzoo.finding import Finding
 from bnnzoo.recipe import recipe_from
+
+DIGESTS = "digests"
 
 _Count = Annotated[int, Field(ge=0, lt=2**53)]
 _Seed = Annotated[int, Field(ge=0, lt=2**32)]
@@ -102,6 +106,7 @@ class _Root(BaseModel):
     seeds: Json[Annotated[list[_Seed], FailFast()]] = []
     federated: Json[Annotated[dict[str, dict[str, Any]], _Few]] = {}
     asked_again: Json[Annotated[dict[str, _Count], _Few]] = {}
+    digests: Json[Annotated[dict[str, str], _Few]] = {}
 
 
 def fault(attributes: Mapping[str, Any]) -> str:
@@ -110,14 +115,31 @@ def fault(attributes: Mapping[str, Any]) -> str:
     long = {name: len(text) for name, text in values.items() if isinstance(text, str) and name != "signature"}
     if sum(long.values()) > _MOST_TEXT:
         longest = max(long, key=long.__getitem__)
-        return f"its attribute {ascii(longest)[1:81]}: {long[longest]} letters"
+        return f"its attribute {ascii(longest[:80])[1:-1]}: {long[longest]} letters"
     try:
         _Root.model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(word)[:80] for word in first["loc"])
         return f"its attribute {ascii(where)[1:-1]}: {ascii(first['msg'])[1:-1]}"
+    return _changed(values)
+
+
+def sealed(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Root attributes, with a digest of each: HDF5 keeps their texts where no checksum of its own covers them."""
+    return {**attributes, DIGESTS: json.dumps({name: _digest(value) for name, value in attributes.items()})}
+
+
+def _changed(values: Mapping[str, Any]) -> str:
+    """Which attribute is not the one that was sealed; a stranger's own may be there too."""
+    for name, digest in json.loads(values.get(DIGESTS, "{}")).items():
+        if name not in values or _digest(values[name]) != digest:
+            return f"its attribute {ascii(name[:80])[1:-1]} is not what was written"
     return ""
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(_plain(value)).encode()).hexdigest()[:16]
 
 
 def contradiction(attributes: Mapping[str, Any]) -> str:

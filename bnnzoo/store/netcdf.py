@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import h5netcdf
 import h5py
@@ -14,6 +14,7 @@ import numpy as np
 
 from bnnzoo.errors import BnnzooError, DamagedError
 from bnnzoo.store.atomic import OvertakenError, replacing
+from bnnzoo.store.attributes import sealed
 from bnnzoo.store.parts import Unfinished
 from bnnzoo.store.schema import (
     POSTERIOR,
@@ -25,7 +26,12 @@ from bnnzoo.store.schema import (
     dims_of,
 )
 
+if TYPE_CHECKING:
+    import xarray as xr
+
 _CHUNK_BYTES = 2**18
+_FORMAT = ("v110", "v110")
+"""HDF5 1.10's way to write a file, the first in which whatever says where the arrays are has a checksum too."""
 
 
 def build(run: Unfinished, out: Path, attributes: Attributes) -> None:
@@ -121,6 +127,26 @@ def _add(path: Path, source: Any, groups: Mapping[str, Group], dims: Dims, coord
             ) from error
 
 
+def write_tree(path: Path, tree: xr.DataTree) -> None:
+    """A finished run that was only in memory, as `build` would have written it.
+
+    Raises:
+        BnnzooError: when the disk refuses; what was there is untouched.
+    """
+    with replacing(path) as disk, _hdf5(disk, "w") as file:
+        file.attrs.update(sealed({str(name): value for name, value in tree.attrs.items()}))
+        for name, node in tree.children.items():
+            group, held = file.create_group(name), node.to_dataset(inherit=False)
+            dims = {str(key): [str(dim) for dim in values.dims] for key, values in held.data_vars.items()}
+            _write_static(group, _arrays(held.data_vars), dims, _arrays(held.coords))
+            for key, values in held.data_vars.items():
+                group.variables[str(key)].attrs.update(values.attrs)
+
+
+def _arrays(variables: Mapping[Any, xr.DataArray]) -> dict[str, np.ndarray]:
+    return {str(name): values.to_numpy() for name, values in variables.items()}
+
+
 def write_table(path: Path, columns: Group, dim: str) -> None:
     """A file of columns of one dimension, such as predictions.
 
@@ -184,7 +210,7 @@ def _hdf5(file: Any, mode: str, without: Iterable[str] = ()) -> Iterator[Any]:
     """An open file as an h5netcdf file, without these groups; raises OSError where the disk refused a write."""
     disk = _Disk(file)
     try:
-        with h5py.File(disk, mode, track_order=True) as handle:
+        with h5py.File(disk, mode, track_order=True, libver=_FORMAT) as handle:
             for name in set(without) & set(handle):
                 del handle[name]
             written = h5netcdf.File(handle, mode="a")
@@ -219,10 +245,13 @@ def _write_static(group: Any, values: Group, dims: Dims, coords: Group | None = 
         for dim, size in zip(names, array.shape, strict=True):
             if dim not in group.dimensions:
                 group.dimensions[dim] = size
-        text = array.dtype.kind in "UOT"
-        kind = h5py.string_dtype() if text else array.dtype
+        text, truth = array.dtype.kind in "UOT", array.dtype.kind == "b"
+        array = array.astype(object if text else "i1") if text or truth else array
         how = {} if text else _summed(array.shape, array.dtype.itemsize)
-        group.create_variable(name, tuple(names), kind, data=array.astype(object) if text else array, **how)
+        kind = h5py.string_dtype() if text else array.dtype
+        variable = group.create_variable(name, tuple(names), kind, data=array, **how)
+        if truth:
+            variable.attrs["dtype"] = "bool"  # how xarray says it
     for name, array in (coords or {}).items():
         group.create_variable(name, (name,), data=array, **_summed(array.shape, array.dtype.itemsize))
 

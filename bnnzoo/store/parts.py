@@ -13,6 +13,7 @@ are as the manifest has them. HDF5 appended in place would be unreadable after a
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -32,6 +33,8 @@ from bnnzoo.store.words import Header, Manifest, Part, Static
 
 HEADER, MANIFEST = "header.json", "p000.json"
 _OURS = re.compile(r"^(header\.json|p000\.json|(p000|data|checkpoint)(-\d{6,9})?\.npz|\..*\.tmp)$")
+_DRAWS = re.compile(r"^p000-\d{6,9}\.npz$")
+_CLEARING = ".clearing.tmp"
 _MOST_JSON = 2**26
 # fmt: off
 _FIXED = frozenset({
@@ -165,16 +168,25 @@ def parts_folder(out: Path) -> Path:
 
 
 def holds_run(folder: Path) -> bool:
-    """Whether a folder holds an unfinished run: one that came as far as its manifest."""
-    return os.path.lexists(folder / MANIFEST)
+    """Whether a folder holds an unfinished run: one that came as far as its manifest, also where that was lost."""
+    if os.path.lexists(folder / MANIFEST):
+        return True
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return False
+    return _CLEARING not in names and any(map(_DRAWS.match, names))
 
 
 def clear(folder: Path, *, but: Collection[str] = ()) -> None:
     """Remove the files of a run from its folder, but for its lock and those named `but`; strangers' files stay.
 
-    The manifest goes first: a kill on the way leaves nothing that looks like a run.
+    What was a manifest says meanwhile that they are to go, and goes last: a kill on the way leaves nothing that looks
+    like a run.
     """
-    for path in sorted(folder.iterdir(), key=lambda path: path.name != MANIFEST):
+    if MANIFEST not in but and os.path.lexists(folder / MANIFEST):
+        (folder / MANIFEST).replace(folder / _CLEARING)
+    for path in sorted(folder.iterdir(), key=lambda path: path.name == _CLEARING):
         if _OURS.match(path.name) and path.name not in but:
             path.unlink(missing_ok=True)
 
@@ -197,6 +209,11 @@ def load(folder: Path) -> Unfinished:
     if reason := _contradiction(run):
         raise UsageError(f"{folder / MANIFEST}: damaged: {reason}; put it back from a copy, or start with --force")
     return run
+
+
+def seal(manifest: Manifest) -> str:
+    """The digest of a manifest's words, but for itself."""
+    return hashlib.sha256(manifest.model_dump_json(exclude={"seal"}).encode()).hexdigest()
 
 
 def _contradiction(run: Unfinished) -> str:
@@ -222,7 +239,7 @@ def _contradiction(run: Unfinished) -> str:
         for dim, size in zip(names, shape, strict=True):
             if sizes.setdefault((group, dim), size) != size:
                 return f"the dimension {ascii(dim)[1:-1]} has two sizes"
-    return ""
+    return "" if manifest.seal == seal(manifest) else "its words are not those that were written"
 
 
 def part_name(number: int) -> str:

@@ -69,7 +69,7 @@ def attributes_of(path: Path) -> dict[str, Any]:
         return dict(_checked(parts.load(parts_folder(path))).attributes)
     check(path)
     with h5py.File(path, "r") as file:
-        return {str(name): _attribute(file, name) for name in file.attrs}
+        return {str(name): _attribute(file, name) for name in file.attrs if name != attributes.DIGESTS}
 
 
 def identity_of(path: Path) -> str:
@@ -165,6 +165,7 @@ def open_tree(path: Path) -> xr.DataTree:
         return _tree_of_parts(parts.load(parts_folder(path)))
     try:
         tree = xr.open_datatree(path, engine="h5netcdf", phony_dims="sort")
+        tree.attrs.pop(attributes.DIGESTS, None)  # the file's own affair
         for group in tree.subtree:
             for name, values in group.variables.items():
                 if len(values.dims) != len(values.shape):

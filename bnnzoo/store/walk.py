@@ -126,16 +126,44 @@ class _Walk:
         filters = [made.get_filter(i)[0] for i in range(made.get_nfilters())]
         if not set(filters) <= set(_FILTERS) or len(filters) != len(set(filters)):
             raise _Refused(f"{_shown(where)} is packed in a way that bnnzoo does not read")
-        if h5z.FILTER_DEFLATE in filters:
-            self._chunks(dataset, kind.get_size() * prod(made.get_chunk()), where)
+        if made.get_layout() == h5d.CHUNKED:
+            chunks = self._chunks(dataset, where)
+            if h5z.FILTER_DEFLATE in filters:
+                self._inflated(dataset, chunks, kind.get_size() * prod(made.get_chunk()), where)
         self._attributes(dataset, where)
 
-    def _chunks(self, dataset: Any, most: int, where: str) -> None:
-        """HDF5 inflates a chunk to whatever comes out of it: look first that it is no more than the chunk."""
-        if most > 2**28 or dataset.get_num_chunks() > _MOST_CHUNKS:
+    def _chunks(self, dataset: Any, where: str) -> list[Any]:
+        """Where the pieces of an array begin, and lie: each is there, in a place of its own, with all its filters.
+
+        HDF5 reads one that its index does not have as zeros.
+        """
+        if dataset.get_num_chunks() > _MOST_CHUNKS:
             raise _Refused(f"{_shown(where)} is in chunks as bnnzoo never writes them")
-        for index in range(dataset.get_num_chunks()):
-            _, packed = dataset.read_direct_chunk(dataset.get_chunk_info(index).chunk_offset)
+        lengths, sizes = dataset.shape, dataset.get_create_plist().get_chunk()
+        wanted = prod(-(-length // size) for length, size in zip(lengths, sizes, strict=True))
+        found: list[Any] = []
+        dataset.chunk_iter(found.append)
+        begins = {chunk.chunk_offset for chunk in found}
+        for begin in begins:
+            if any(at >= length or at % size for at, length, size in zip(begin, lengths, sizes, strict=True)):
+                raise _Refused(f"{_shown(where)} has a piece where none belongs")
+        if not len(begins) == len(found) == wanted:
+            raise _Refused(f"{_shown(where)} has {len(begins)} of its {wanted} pieces")
+        if any(chunk.filter_mask for chunk in found):
+            raise _Refused(f"{_shown(where)} has pieces that are packed in another way than it says")
+        end = 0
+        for place, size in sorted((chunk.byte_offset, chunk.size) for chunk in found):
+            if place < end or place + size > self.size:
+                raise _Refused(f"{_shown(where)} has pieces that lie in each other, or beyond the end of the file")
+            end = place + size
+        return found
+
+    def _inflated(self, dataset: Any, chunks: list[Any], most: int, where: str) -> None:
+        """HDF5 inflates a chunk to whatever comes out of it: look first that it is no more than the chunk."""
+        if most > 2**28:
+            raise _Refused(f"{_shown(where)} is in chunks as bnnzoo never writes them")
+        for chunk in chunks:
+            _, packed = dataset.read_direct_chunk(chunk.chunk_offset)
             if len(zlib.decompressobj().decompress(packed, most + 8)) > most + 4:
                 raise _Refused(f"{_shown(where)} unpacks to more than it says")
 

@@ -60,3 +60,5 @@ class Manifest(_Words):
     parts: list[Part] = []
     attributes: Attributes = {}
     """Root attributes that change while the run goes on."""
+    seal: Annotated[str, Field(pattern=r"^([0-9a-f]{64})?$")] = ""
+    """The digest of all the rest."""

@@ -13,6 +13,7 @@ from bnnzoo.errors import BnnzooError, BusyError, UsageError
 from bnnzoo.shell import quoted
 from bnnzoo.store import checkpoint, netcdf, npz, parts, reading
 from bnnzoo.store.atomic import check_free
+from bnnzoo.store.attributes import fault, sealed
 from bnnzoo.store.checkpoint import Checkpoint
 from bnnzoo.store.lock import RunLock
 from bnnzoo.store.parts import HEADER, MANIFEST, Header, Manifest, Part, Static, Unfinished, parts_folder
@@ -145,8 +146,14 @@ class Store:
         return np.concatenate([groups[group][name] for _, groups in self.run.parts() if group in groups], 1)
 
     def update(self, attributes: Attributes) -> None:
-        """Set root attributes."""
+        """Set root attributes.
+
+        Raises:
+            BnnzooError: for what no reader would take; what is on disk is as it was.
+        """
         self._lock.check()
+        if reason := fault(self.run.attributes | attributes):
+            raise BnnzooError(f"{self.out}: would be a file that nobody can read: {reason}")
         self.run.manifest.attributes.update(attributes)
         self._publish()
 
@@ -156,7 +163,7 @@ class Store:
         A file that is not of a complete run does not take the place of one that is.
         """
         if complete or not reading.is_complete(self.out):
-            netcdf.build(self.run, self.out, {**self.run.attributes, "complete": int(complete)})
+            netcdf.build(self.run, self.out, sealed({**self.run.attributes, "complete": int(complete)}))
         if complete:
             parts.clear(self.folder)
         self.release()
@@ -166,6 +173,7 @@ class Store:
         self._lock.release(remove=not parts.holds_run(self.folder))
 
     def _publish(self) -> None:
+        self.run.manifest.seal = parts.seal(self.run.manifest)
         parts.write_words(self.folder / MANIFEST, self.run.manifest)
 
 
