@@ -20,7 +20,7 @@ from bnnzoo.errors import UsageError
 from bnnzoo.models import Linear, Mlp
 from bnnzoo.posterior import NetworkPosterior
 from bnnzoo.posterior.layout import Block, Layout, network_layout
-from bnnzoo.posterior.likelihoods import Categorical, Gaussian
+from bnnzoo.posterior.likelihoods import Categorical, Gaussian, Heteroscedastic
 from bnnzoo.posterior.priors import Normal
 from bnnzoo.samplers import (
     Bbb,
@@ -119,6 +119,55 @@ def test_how_fast_a_start_is_trained_and_how_many_rows_judge_it():
     rates = [float(start._learning_rate(jnp.asarray(step), jnp.asarray(100))) for step in (0, 50, 100, 110)]
     np.testing.assert_allclose(rates, [5e-3, 0.51 * 5e-3, 1e-4, 1e-4], rtol=1e-5)
     assert [start.num_held_out(rows, 0.1) for rows in (99, 100, 20_480, 20_490, 10**6)] == [0, 10, 2048, 2048, 2048]
+
+
+def _steep(likelihood: Any) -> NetworkPosterior:
+    """A curve that takes a network long, without noise."""
+    x = np.linspace(-1, 1, 300, dtype=np.float32)[:, None]
+    network = eqx.nn.MLP(1, likelihood.num_outputs(1), 16, 2, jnp.tanh, key=jax.random.key(0))
+    return NetworkPosterior.of(network, likelihood, Normal(), x, np.exp(2 * x) / 3 * np.sin(6 * x))
+
+
+def test_rows_count_by_their_variance_until_half_way():
+    posterior = _steep(Heteroscedastic())
+    theta = posterior.start(key=jax.random.key(1))
+    batch = posterior.take(jnp.arange(50))
+    sd = jax.nn.softplus(posterior.outputs(theta, batch.x)[:, 1]) + 1e-4
+    np.testing.assert_allclose(posterior.noise_widths(theta, batch), sd, rtol=1e-5)
+    for share, power in ((0.0, 2.0), (0.25, 1.0), (0.5, 0.0), (0.9, 0.0)):
+        found = start._weights(posterior, theta, batch, jnp.asarray(share))
+        np.testing.assert_allclose(found, sd**power / jnp.mean(sd**power), rtol=1e-4)
+    assert start._weights(_steep(Gaussian()), theta, batch, jnp.zeros(())) is None
+    assert Parabolas((np.zeros(2), np.zeros(2))).noise_widths(theta, batch) is None
+
+
+def test_the_noise_of_several_targets_is_their_geometric_mean():
+    x, y = np.ones((3, 1), np.float32), np.zeros((3, 2), np.float32)
+    posterior = NetworkPosterior.of(eqx.nn.Linear(1, 4, key=jax.random.key(0)), Heteroscedastic(), Normal(), x, y)
+    theta = jnp.zeros(8).at[6].set(1.0).at[7].set(-1.0)  # the outputs are the biases
+    sds = np.log1p(np.exp([1.0, -1.0])) + 1e-4
+    np.testing.assert_allclose(
+        posterior.noise_widths(theta, posterior.all_rows()), [np.sqrt(sds.prod())] * 3, rtol=1e-4
+    )
+
+
+def test_a_network_that_says_its_noise_learns_the_mean_first(monkeypatch):
+    """The control: where all rows count alike at once, what is not fitted yet is taken for noise."""
+    posterior = _steep(Heteroscedastic())
+    thetas = np.stack([posterior.start(key=jax.random.key(i)) for i in range(4)])
+
+    def errors() -> float:
+        *_, found = start.train(posterior, thetas, placement=VECTORIZED, key=KEY, most_steps=2000)
+        means = jax.vmap(lambda theta: posterior.outputs(theta, jnp.asarray(posterior.data.x)))(found.positions)[..., 0]
+        return float(np.sqrt(np.mean((means - posterior.data.y[:, 0]) ** 2)))
+
+    counted = errors()
+    monkeypatch.setattr(start, "_BY_VARIANCE", 1e-9)
+    jax.clear_caches()  # or the program would be the same
+    alike = errors()
+    monkeypatch.undo()
+    jax.clear_caches()
+    assert counted < 0.7 * alike, (counted, alike)
 
 
 class Whole(Parabolas):

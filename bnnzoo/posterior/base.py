@@ -124,6 +124,11 @@ class AbstractPosterior(eqx.Module):
         """What outputs say of a target, with `theta`'s own parameters, of a posterior that has them."""
         raise NotImplementedError(f"{type(self).__name__} has no outputs")
 
+    def noise_widths(self, theta: Float[Array, " dim"], batch: Any) -> Float[Array, " batch"] | None:
+        """The standard deviation of each row's noise, up to a factor; None where it is not a row's own."""
+        del theta, batch
+        return None
+
     def fixed_prior(self) -> AbstractPrior | None:
         """The prior of the network's blocks in closed form; None where it is not known, or its scales are sampled."""
         return None

@@ -45,6 +45,8 @@ class AbstractLikelihood(eqx.Module):
     task: ClassVar[Literal["regression", "classification"]]
     scales_targets: ClassVar[bool] = False
     """Whether the targets may be standardised (counts and labels may not)."""
+    noise_by_row: ClassVar[bool] = False
+    """Whether the outputs say how wide the targets' noise is, so that what a network does not fit can pass for it."""
 
     @abc.abstractmethod
     def num_outputs(self, num_targets: int) -> int:
@@ -191,6 +193,7 @@ class Mixture(AbstractLikelihood):
 
     task: ClassVar[Literal["regression", "classification"]] = "regression"
     scales_targets: ClassVar[bool] = True
+    noise_by_row: ClassVar[bool] = True
 
     components: Annotated[int, Ge(1), Doc("number of Gaussians; 1 is the heteroscedastic Gaussian")] = 2
 
@@ -216,6 +219,7 @@ class MixturePerTarget(AbstractLikelihood):
 
     task: ClassVar[Literal["regression", "classification"]] = "regression"
     scales_targets: ClassVar[bool] = True
+    noise_by_row: ClassVar[bool] = True
 
     components: Annotated[int, Ge(1), Doc("number of Gaussians of each target")] = 2
 
@@ -236,6 +240,7 @@ class Heteroscedastic(AbstractLikelihood):
 
     task: ClassVar[Literal["regression", "classification"]] = "regression"
     scales_targets: ClassVar[bool] = True
+    noise_by_row: ClassVar[bool] = True
 
     def num_outputs(self, num_targets: int) -> int:
         return 2 * num_targets

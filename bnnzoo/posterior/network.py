@@ -130,6 +130,13 @@ class NetworkPosterior(AbstractPosterior):
         """A function of one input, such as a network without its last layer, at every datum."""
         return self.over_data(lambda batch: jax.vmap(function)(self.inputs(jnp.asarray(batch.x))))
 
+    def noise_widths(self, theta: Float[Array, " dim"], batch: Data) -> Float[Array, " batch"] | None:
+        if not self.likelihood.noise_by_row:
+            return None
+        outputs = self.outputs(theta, jnp.asarray(batch.x))
+        variances = jax.vmap(lambda output: self.likelihood.distribution(output).variance)(outputs)
+        return jnp.exp(jnp.mean(jnp.log(variances), axis=1) / 2)  # of several targets the geometric mean
+
     def fixed_prior(self) -> AbstractPrior | None:
         return None if self.prior.parameters(self.layout.network) else self.prior
 

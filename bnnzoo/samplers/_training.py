@@ -77,12 +77,19 @@ def batch(posterior: AbstractPosterior, size: int, *, key: PRNGKeyArray) -> Any:
 
 
 def loss(
-    posterior: AbstractPosterior, theta: Float[Array, " dim"], rows: Any, *, seen: Float[Array, " dim"] | None = None
+    posterior: AbstractPosterior,
+    theta: Float[Array, " dim"],
+    rows: Any,
+    *,
+    seen: Float[Array, " dim"] | None = None,
+    weights: Float[Array, " batch"] | None = None,
 ) -> Float[Array, ""]:
     """Minus the log posterior density for each datum, as a mini-batch estimates it.
 
     Args:
         seen: the parameters that the likelihood sees, where they are not `theta` itself.
+        weights: what each row counts; 1 unless given.
     """
-    mean = jnp.mean(posterior.log_likelihood(theta if seen is None else seen, rows))
+    each = posterior.log_likelihood(theta if seen is None else seen, rows)
+    mean = jnp.mean(each if weights is None else weights * each)
     return -posterior.likelihood_power * mean - posterior.log_prior(theta) / posterior.num_data
