@@ -476,6 +476,22 @@ def test_kept_predictions_are_found_by_their_inputs():
         predictor.inputs(np.concatenate([X[:2], X[:2] + 1]))
 
 
+def test_quantiles_are_of_a_rows_inputs_wherever_it_stands(regression):
+    """Rows that differ keep noise of their own: one for all would make the errors of their coverage one error."""
+    predictor = regression[0].predictor
+    x = np.random.default_rng(0).normal(size=(6, *predictor.signature.shape)).astype(np.float32)
+    x[0] = 0
+    order = np.array([3, 0, 0, 5, 3, 1])
+    whole, some, zero = (predictor.quantiles(rows)[:, :, 0] for rows in (x, x[order], -x[:1]))
+    np.testing.assert_allclose(some, whole[:, order], rtol=1e-5)
+    np.testing.assert_array_equal(some[:, 1], some[:, 2])
+    np.testing.assert_allclose(zero[:, 0], whole[:, 0], rtol=1e-5)
+    ((_, alike),) = predictor.samples(x[[0, 0]], np.zeros(2, np.uint32))
+    ((_, apart),) = predictor.samples(x[[0, 0]])
+    np.testing.assert_array_equal(alike[:, 0], alike[:, 1])
+    assert abs(np.corrcoef(apart[:, 0, 0], apart[:, 1, 0])[0, 1]) < 0.5
+
+
 def test_columns_are_matched_by_name(regression, tmp_path):
     run, folder = regression
     table = _table(folder, 10, seed=9)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import warnings
+import zlib
 from collections.abc import Callable, Iterator
 from numbers import Integral
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 import pandas as pd
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Float, Int, Shaped, UInt32
 
 from bnnzoo import registry
 from bnnzoo.assembly import Known
@@ -262,21 +263,25 @@ class Predictor:
             return predictive.moments(self.posterior, self.thetas[draw : draw + 1], inputs, target)
 
     def samples(
-        self, x: Shaped[np.ndarray, "row ..."], *, seed: int = 0
+        self, x: Shaped[np.ndarray, "row ..."], numbers: UInt32[np.ndarray, " row"] | None = None, *, seed: int = 0
     ) -> Iterator[tuple[slice, Float[np.ndarray, "sample row target"]]]:
-        """Blocks of rows: samples of their predictive distribution in original units, at least 1000 a row."""
+        """Blocks of rows: samples of their predictive distribution in original units, at least 1000 a row.
+
+        Rows of one of the `numbers` have the same noise; each has its own unless they are given.
+        """
         inputs, key, weights = self.inputs(x), jax.random.key(seed), self.record.weights
+        numbers = np.arange(len(x), dtype=np.uint32) if numbers is None else numbers
         index = predictive.copies(len(self.thetas), weights, least=_LEAST_SAMPLES)
         for rows in predictive.blocks(len(inputs), len(index) * len(self.signature.target_names)):
-            draw = functools.partial(self._sample, first_row=rows.start, key=key)
+            draw = functools.partial(self._sample, numbers=numbers[rows], key=key)
             drawn = self._over(index, lambda thetas, first, x=inputs[rows], of=draw: of(thetas, x, first_draw=first))
             yield rows, self.scaler.unscale_targets(drawn)
 
     def quantiles(
         self, x: Shaped[np.ndarray, "row ..."], levels: tuple[float, ...] = QUANTILES, *, seed: int = 0
     ) -> Float[np.ndarray, "quantile row target"]:
-        """Quantiles of the predictive distribution in original units."""
-        blocks = self.samples(x, seed=seed)
+        """Quantiles of the predictive distribution in original units, the same for equal rows wherever they stand."""
+        blocks = self.samples(x, _of_content(x), seed=seed)
         return np.concatenate([metrics.quantiles(np.sort(values, 0), levels) for _, values in blocks], 1)
 
     def sample_each(
@@ -374,3 +379,8 @@ class Predictor:
                 for name, array in values.items()
             }
         )
+
+
+def _of_content(x: Shaped[np.ndarray, "row ..."]) -> UInt32[np.ndarray, " row"]:
+    """A number for each row, of its inputs alone. Rows that differ need noise of their own, or errors would add up."""
+    return np.array([zlib.crc32((row + 0).tobytes()) for row in x], np.uint32)  # + 0: -0.0 and 0.0 are equal
