@@ -632,6 +632,12 @@ def test_columns_are_those_of_their_names_wherever_they_stand(tmp_path, kind):
     np.testing.assert_array_equal(rows.x, frame[["b", "a"]])
 
 
+def test_truth_beside_gaps_is_of_its_column_wherever_that_stands(tmp_path):
+    like = load(table(tmp_path, "a,b,y", "True,False,1.5", ",True,2.5", "False,False,3.5"), missing="median").signature
+    new = table(tmp_path, "b,a", "False,True", "True,", ",False")
+    np.testing.assert_array_equal(load_inputs(new, like), [[1, 0, 0], [np.nan, 1, 1], [0, 0, np.nan]])
+
+
 def test_all_that_a_recipe_says_of_a_table_is_done(tmp_path):
     path = table(tmp_path, "c,a,k,b", "red,1,3,7", "blue,2,5,8", "red,,3,9", "red,4,3,7.5")
     said = {"data": path, "target": "k", "task": "classification", "missing": "drop", "unseen": "zero"}

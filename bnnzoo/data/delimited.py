@@ -63,7 +63,7 @@ class DelimitedTable:
         # pandas infers the types of a long file piece by piece: numbers in some are no longer as written.
         mixed = [i for i in places if found[i].dtype == object]
         if mixed:
-            found[mixed] = self._converted(mixed, mixed)
+            found[mixed] = self._converted(mixed, mixed)[mixed]
         return found[places].set_axis(list(names), axis=1)
 
     def _converted(self, places: list[int], texts: list[int]) -> Any:
