@@ -109,6 +109,8 @@ def test_codes_are_known_by_value_where_tables_write_them_beside_gaps(tmp_path):
 
 def test_labels_that_float64_cannot_tell_apart_are_refused(tmp_path):
     path = table(tmp_path, "a,y", f"1,{2**53}", f"2,{2**53 + 1}", f"3,{2**53 + 2}")
+    assert f"row 1, column y: {2**53} and another" in message_of(load, path, task="classification")
+    path = table(tmp_path, "a,y", f"1,{2**53}", f"2,{2**53 + 2}", f"3,{2**53 + 4}")
     assert "column y: whole numbers from 2^53 on cannot be told apart" in message_of(load, path, task="classification")
     path = table(tmp_path, "a,y", f"1,{2**53 - 1}", f"2,{2**53 - 2}")
     assert load(path, task="classification").class_names == (str(2**53 - 2), str(2**53 - 1))

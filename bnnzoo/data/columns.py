@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
+from bnnzoo.data.check import lost_digits, merged
 from bnnzoo.data.faults import Fault, Faults
 
 Kind = Literal["number", "boolean", "date", "time", "text"]
@@ -28,6 +29,8 @@ _NUMBER = re.compile(
     r"(?=.{1,400}\Z)(?:[+\u2212-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+\u2212-]?inf(?:inity)?)",
     re.IGNORECASE,
 )
+_LONG = re.compile(r"([+\u2212-]?[0-9]{16,400})(?:\.0*)?")
+"""Whole numbers that float64 may not hold."""
 _BOOLEAN = re.compile(r"true|false", re.IGNORECASE)
 _TIME = re.compile(r"(?:[01]?[0-9]|2[0-3]):[0-5][0-9](?::[0-5][0-9](?:\.[0-9]+)?)?")
 _DATE = re.compile(
@@ -103,6 +106,7 @@ def interpret(name: str, series: Any, faults: Faults, *, shown: Callable[[int], 
     if found and kind in ("", found, "number" if found == "boolean" else found):
         if found == "date":
             return Cells(name, "date", _days(series), zoned=getattr(dtype, "tz", None) is not None)
+        _refuse_merged(name, _whole(series), faults)
         return Cells(name, kind or found, _floats(series))  # type: ignore[arg-type]
     try:
         codes, uniques = pd.factorize(series)
@@ -143,6 +147,24 @@ def _floats(series: Any) -> Float[np.ndarray, " row"]:
     return series.to_numpy(dtype=np.float64, na_value=np.nan)
 
 
+def _whole(series: Any) -> NDArray[Any]:
+    """The numbers of a column of whole ones, 0 where they are missing: float64 might not hold them."""
+    import pandas as pd
+
+    if not pd.api.types.is_integer_dtype(series.dtype):
+        return np.zeros(0, np.int64)
+    return series.fillna(0).to_numpy(np.uint64 if "u" in str(series.dtype).casefold() else np.int64)
+
+
+def _refuse_merged(name: str, whole: NDArray[Any], faults: Faults) -> None:
+    rows = merged(whole)
+    if rows.size:
+        about = "of whole numbers beyond 2^53, of which different ones would become one"
+        cure = "subtract a constant, write text (id123), or --drop NAME"
+        cure = "round them to what float64 holds" if faults.trained else cure
+        faults.add(name, Fault(about, lost_digits(whole[rows[0]]), cure, int(rows[0]) + 1, rows.size, coded=True))
+
+
 class _Reader(NamedTuple):
     """Distinct texts and the rows that hold them (`codes`, -1 where a cell is missing)."""
 
@@ -158,6 +180,8 @@ class _Reader(NamedTuple):
         if kind == "number":
             if kind_known and present and all(_BOOLEAN.fullmatch(text) for text in present):
                 return self._numbers("number", _BOOLEAN, _truth, _NOT_A_NUMBER_CURE, "not a number")
+            whole = [int(found[1].replace("\u2212", "-")) if (found := _LONG.fullmatch(t)) else 0 for t in self.texts]
+            _refuse_merged(self.name, np.array([*whole, 0], object)[self.codes], self.faults)
             return self._numbers("number", _NUMBER, _number, _NOT_A_NUMBER_CURE, "not a number")
         if kind == "boolean":
             cure = "write True or False, leave a cell that is missing empty, or --drop NAME"

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import FailFast, TypeAdapter
 
-from bnnzoo.data.check import check_column_names, finite_float32, refuse_coarse
+from bnnzoo.data.check import check_column_names, finite_float32, refuse_coarse, refuse_merged
 from bnnzoo.data.encoding import Encoding
 from bnnzoo.data.targets import MOST_CLASSES, MOST_INFERRED_CLASSES, note_of_numbers, recoded, training_labels
 from bnnzoo.errors import UsageError
@@ -311,6 +311,8 @@ def as_inputs(x: ArrayLike, where: str = "x", feature_names: Sequence[str] = ())
         check_column_names(feature_names, where)
     if array.dtype == np.uint8 and array.ndim > 2:
         return np.ascontiguousarray(array)
+    for number, column in enumerate(array.T if array.ndim == 2 else ()):
+        refuse_merged(column, where, feature_names[number] if feature_names else str(number + 1))
     return finite_float32(array, where, feature_names if array.ndim == 2 else ())
 
 

@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bnnzoo.data.frames import shown_cell
 from bnnzoo.errors import UsageError
 
 if TYPE_CHECKING:
@@ -22,6 +23,14 @@ def _labels_of_rows(schema: Any) -> set[str]:
         return {name for name in schema.pandas_metadata["index_columns"] if isinstance(name, str)}
     except (TypeError, KeyError, ValueError):  # not by pandas
         return set()
+
+
+def _with_gaps() -> dict[Any, Any]:
+    """What whole numbers become that beside gaps would be of float64, and lose digits."""
+    import pandas as pd
+    import pyarrow as pa
+
+    return {pa.int64(): pd.Int64Dtype(), pa.uint64(): pd.UInt64Dtype()}
 
 
 class ParquetTable:
@@ -57,13 +66,15 @@ class ParquetTable:
         try:
             with pq.ParquetFile(self._path, page_checksum_verification=True) as file:
                 written = [self._written[name] for name in names]
-                return file.read(columns=written).to_pandas(ignore_metadata=True)[written].set_axis(list(names), axis=1)
+                table = file.read(columns=written)
+                frame = table.to_pandas(ignore_metadata=True, types_mapper=_with_gaps().get)
+                return frame[written].set_axis(list(names), axis=1)
         except self._errors as error:
             raise self._damaged() from error
 
     def shown(self, row: int, name: str) -> str:
         """The text of a cell; `row` counts from 0."""
-        return str(self.frame([name])[name].iloc[row])
+        return shown_cell(self.frame([name])[name], row)
 
     def _damaged(self) -> UsageError:
         return UsageError(f"{self.where}: not a Parquet file, or a damaged one; write it again")
