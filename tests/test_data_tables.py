@@ -634,6 +634,31 @@ def test_columns_are_those_of_their_names_wherever_they_stand(tmp_path, kind):
     np.testing.assert_array_equal(rows.x, frame[["b", "a"]])
 
 
+@pytest.mark.parametrize(
+    ("cells", "types", "said"),
+    [
+        ([2932897, 1, 2], ["int32", "date32"], "date32[day], with a cell that cannot be read (year 10000"),
+        ([1, 2, 3], ["int64", "time64[ns]"], "time64[ns], with a cell that cannot be read (Value 1"),
+        ([b"a", b"\xff", b"c"], ["binary", "string"], "string, with a cell that cannot be read (In chunk 0: Invalid"),
+    ],
+)
+def test_a_column_of_parquet_that_cannot_be_read_is_named_with_its_type(tmp_path, cells, types, said):
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    first, second = (pa.type_for_alias(name) for name in types)
+    column = pa.array(cells, first).view(second)
+    pq.write_table(pa.table({"size": [1.0, 2, 3], "a": column, "y": [0.5, 1.5, 2.5]}), path := tmp_path / "t.parquet")
+    assert f"t.parquet: column a: of the type {said}" in message_of(load, path)
+    assert load(path, drop="a").feature_names == ("size",)
+
+
+def test_a_type_that_no_reader_of_parquet_knows_is_not_called_damage(tmp_path):
+    pl = pytest.importorskip("polars")
+    pl.DataFrame({"a": pl.Series([1, 2], dtype=pl.Int128), "y": [0.5, 1.5]}).write_parquet(tmp_path / "t.parquet")
+    assert "t.parquet: a column of a type that pyarrow cannot read (Integers" in message_of(
+        load, tmp_path / "t.parquet"
+    )
+
+
 def test_truth_beside_gaps_is_of_its_column_wherever_that_stands(tmp_path):
     like = load(table(tmp_path, "a,b,y", "True,False,1.5", ",True,2.5", "False,False,3.5"), missing="median").signature
     new = table(tmp_path, "b,a", "False,True", "True,", ",False")

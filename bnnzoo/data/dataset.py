@@ -266,8 +266,8 @@ def from_arrays(
     is_features = inputs.ndim == 2
     if is_features:
         names = names or tuple(f"x{i}" for i in range(inputs.shape[1]))
-        for name_of, column in zip(names, np.asarray(x).reshape(inputs.shape).T, strict=True):
-            refuse_coarse(column, f"{prefix}x: column {name_of}")
+        for label, column in zip(names, np.asarray(x).reshape(inputs.shape).T, strict=True):
+            refuse_coarse(column, f"{prefix}x: column {label}")
     outputs = tuple(target_names) or (("y",) if num_targets == 1 else tuple(f"y{i}" for i in range(num_targets)))
     if len(outputs) != num_targets:
         raise UsageError(f"{prefix}{len(outputs)} target names for {num_targets} targets")

@@ -291,7 +291,8 @@ def _only_ends_lines(raw: bytes) -> bool:
 
 def _are_long(numbers: pd.Series) -> bool:
     """Whether these are whole numbers, some of more digits than float64 holds."""
-    present = numbers[np.isfinite(numbers)].to_numpy()
+    present = numbers.to_numpy()
+    present = present[np.isfinite(present)]
     return bool(np.max(np.abs(present), initial=0) >= 2**53) and np.array_equal(present, np.floor(present))
 
 

@@ -54,23 +54,40 @@ class ParquetTable:
                 self._written = {name.strip(): name for name in columns}
                 self.names = tuple(name.strip() for name in columns)
                 num_rows = file.metadata.num_rows
+        except pa.ArrowNotImplementedError as error:
+            raise UsageError(
+                f"{self.where}: a column of a type that pyarrow cannot read ({error}); write it as another type"
+            ) from error
         except self._errors as error:
             raise self._damaged() from error
         if not num_rows:
             raise UsageError(f"{self.where}: no data rows; add at least one")
 
     def frame(self, names: Sequence[str], _written: Collection[str] = (), /) -> pd.DataFrame:
-        """The columns `names`."""
+        """The columns `names`.
+
+        Raises:
+            UsageError: naming a column that pandas has no cells for, and its type.
+        """
+        import pandas as pd
         import pyarrow.parquet as pq
 
         try:
             with pq.ParquetFile(self._path, page_checksum_verification=True) as file:
-                written = [self._written[name] for name in names]
-                table = file.read(columns=written)
-                frame = table.to_pandas(ignore_metadata=True, types_mapper=_with_gaps().get)
-                return frame[written].set_axis(list(names), axis=1)
+                table = file.read(columns=[self._written[name] for name in names])
         except self._errors as error:
             raise self._damaged() from error
+        return pd.DataFrame({name: self._converted(name, table.column(self._written[name])) for name in names})
+
+    def _converted(self, name: str, column: Any) -> pd.Series:
+        try:
+            column.validate(full=True)  # text that is no UTF-8
+            return column.to_pandas(types_mapper=_with_gaps().get)
+        except self._errors as error:
+            raise UsageError(
+                f"{self.where}: column {name}: of the type {column.type}, with a cell that cannot be read ({error}); "
+                "write it as numbers, text, or dates of the years 1 to 9999, or leave the column out"
+            ) from error
 
     def shown(self, row: int, name: str) -> str:
         """The text of a cell; `row` counts from 0."""
