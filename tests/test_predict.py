@@ -492,6 +492,21 @@ def test_quantiles_are_of_a_rows_inputs_wherever_it_stands(regression):
     assert abs(np.corrcoef(apart[:, 0, 0], apart[:, 1, 0])[0, 1]) < 0.5
 
 
+def test_what_is_too_far_for_float32_is_named_as_it_was_written(tmp_path):
+    frame = pd.DataFrame({"a": [1e-30, 2e-30, 3e-30], "b": [1.0, 3, 2], "y": [1e-20, 2e-20, 3e-20]})
+    run = bnnzoo.sample("linear", "mala", data=frame, out=tmp_path / "run.nc", test_fraction=0.0, **SHORT)
+    (path := tmp_path / "new.csv").write_text("b,a,y\n1,1e-30,1e-20\n2,1e20,1e25\n")
+    said = r": row 2, column a: 1e\+20 is too far from the training rows, of mean 2e-30 and sd 8.16e-31,"
+    for predict in (run.predict, run.functions, run.predictor.test_rows):
+        for spec, where in ((path, "new.csv"), (pd.read_csv(path), "data")):
+            with pytest.raises(UsageError, match=where + said):
+                predict(spec)
+    path.write_text("b,a,y\n1,1e-30,1e-20\n2,1e-30,1e25\n")
+    with pytest.raises(UsageError, match=r"new.csv: row 2, column y: .* is too far"):
+        run.predictor.test_rows(path)
+    assert len(run.predict(path)) == 2
+
+
 def test_columns_are_matched_by_name(regression, tmp_path):
     run, folder = regression
     table = _table(folder, 10, seed=9)

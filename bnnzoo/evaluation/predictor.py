@@ -7,6 +7,7 @@ import warnings
 import zlib
 from collections.abc import Callable, Iterator
 from numbers import Integral
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -16,7 +17,8 @@ from jaxtyping import Float, Int, Shaped, UInt32
 
 from bnnzoo import registry
 from bnnzoo.assembly import Known
-from bnnzoo.data import Scaler, Signature, Unseen, load_like
+from bnnzoo.data import Scaler, Signature, Unseen, load_inputs, load_like
+from bnnzoo.data.frames import is_frame
 from bnnzoo.errors import BnnzooWarning, UsageError
 from bnnzoo.evaluation import agreement, metrics, predictive
 from bnnzoo.evaluation.draws import Draws, cuts
@@ -183,9 +185,20 @@ class Predictor:
         if data is None:
             return self.record.test_rows()
         test = load_like(data, like, unseen=unseen)
+        self.scaler.refuse_far(test.x, test.y, like, _name_of(data))
         if isinstance(posterior := self.posterior, NetworkPosterior):
             posterior.likelihood.check(test.y, len(like.target_names))
         return test.x, test.y
+
+    def rows_of(self, spec: Any, *, unseen: Unseen | None = None) -> Shaped[np.ndarray, "row ..."]:
+        """Inputs to predict for, in original units, of what `load_inputs` takes.
+
+        Raises:
+            UsageError: as `load_inputs`, or for a number that is too far from those of training.
+        """
+        x = load_inputs(spec, self.signature, unseen=unseen)
+        self.scaler.refuse_far(x, None, self.signature, _name_of(spec))
+        return x
 
     def inputs(self, x: Shaped[np.ndarray, "row ..."]) -> Shaped[np.ndarray, "row ..."]:
         """Rows as `posterior` takes them."""
@@ -379,6 +392,11 @@ class Predictor:
                 for name, array in values.items()
             }
         )
+
+
+def _name_of(spec: Any) -> str:
+    """What messages call the rows that somebody gave."""
+    return str(spec) if isinstance(spec, str | Path) else "data" if is_frame(spec) else "x"
 
 
 def _of_content(x: Shaped[np.ndarray, "row ..."]) -> UInt32[np.ndarray, " row"]:
