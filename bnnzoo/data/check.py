@@ -107,13 +107,15 @@ def lost_digits(number: Any) -> str:
     return f"{number} and another whole number beyond 2^53 would become one"
 
 
-def refuse_merged(values: NDArray[Any], where: str, column: str = "") -> None:
-    """Raise if float64 made one of different whole numbers of this column."""
-    rows = merged(values)
-    if rows.size:
-        row, more = int(rows[0]), and_more(rows.size - 1)
-        place = f"{where}: row {row + 1}" + (f", column {column}" if column else "")
-        raise UsageError(f"{place}: {lost_digits(values[row])}{more}; subtract a constant, or leave the column out")
+def refuse_merged(values: NDArray[Any], where: str, columns: Sequence[str] = ()) -> None:
+    """Raise if float64 made one of different whole numbers of a column; `values` [N] are one without a name."""
+    for number, column in enumerate({1: [values], 2: values.T}.get(values.ndim, ())):
+        rows = merged(column)
+        if rows.size:
+            row, more = int(rows[0]), and_more(rows.size - 1)
+            name = f", column {columns[number] if columns else number + 1}" if values.ndim == 2 else ""
+            problem = f"{where}: row {row + 1}{name}: {lost_digits(column[row])}{more}"
+            raise UsageError(f"{problem}; subtract a constant, or leave the column out")
 
 
 def refuse_coarse(values: NDArray[Any], where: str) -> None:
