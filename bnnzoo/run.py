@@ -13,7 +13,7 @@ import xarray as xr
 from jaxtyping import Float
 
 from bnnzoo import store
-from bnnzoo.data import Unseen, load_inputs
+from bnnzoo.data import Unseen
 from bnnzoo.errors import UsageError
 from bnnzoo.evaluation import audit, diagnostics, evaluate, evidence, findings, loo, metrics, ood
 from bnnzoo.evaluation.audit import Audit
@@ -113,7 +113,7 @@ class Run:
             raise UsageError("predict: give --data FILE, what to predict for, or --draws N, how many new rows to draw")
         if draws is not None:
             return self.predictor.new_rows(draws, seed=seed)
-        return self.predictor.table(load_inputs(x, self.predictor.signature, unseen=unseen), seed=seed)
+        return self.predictor.table(self.predictor.rows_of(x, unseen=unseen), seed=seed)
 
     def predict_to(
         self,
@@ -140,7 +140,7 @@ class Run:
 
     def functions(self, x: Any) -> Float[np.ndarray, "chain draw row value"]:
         """What each draw predicts of the inputs `x`, in the units the network sees: what convergence is judged by."""
-        return self.predictor.functions(load_inputs(x, self.predictor.signature))
+        return self.predictor.functions(self.predictor.rows_of(x))
 
     def diagnose(self, *, num_probes: int = 50) -> dict[str, Any]:
         """Whether the run has converged and was right: numbers over predictions at the first test rows, see

@@ -26,7 +26,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_y, check_is_fitted, column_or_1d, validate_data
 
 from bnnzoo import zoo
-from bnnzoo.data import from_arrays, load_inputs
+from bnnzoo.data import from_arrays
 from bnnzoo.data.check import is_coarse
 from bnnzoo.data.columns import as_text
 from bnnzoo.data.frames import is_frame
@@ -136,7 +136,7 @@ class _Bayesian(BaseEstimator):
         else:
             X = validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite=self._finite())
             X = self._framed(X)
-        return load_inputs(X, self.run_.predictor.signature)
+        return self.run_.predictor.rows_of(X)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -86,6 +86,15 @@ def test_columns_of_codes_are_categories_where_that_is_asked_for(tmp_path):
     assert "column code: not a number ('x')" in (said := message_of(load, path))
     assert said.endswith("--drop code; if its cells are codes, --categories code")
     data = load(path, categories="month,zip,code")
+    twice = load(table(tmp_path, "a,y", "1,1.5", "1.0,2.5", "2,3.5", "1.00,4.5", name="a.csv"), categories="a")
+    assert twice.feature_names == ("a=1", "a=2")
+    np.testing.assert_array_equal(twice.x, [[1, 0], [1, 0], [0, 1], [1, 0]])
+    truth = load(table(tmp_path, "a,y", "True,1.5", "false,2.5", "true,3.5", name="a.csv"), categories="a")
+    np.testing.assert_array_equal(truth.x, [[1, 0], [0, 1], [1, 0]])
+    for written in (("01", "1"), ("1.5", "1.50"), ("1", "1.0", "01"), ("1", "x", "1.0")):
+        rows = [f"{text},{i}.5" for i, text in enumerate(written)]
+        other = load(table(tmp_path, "a,y", *rows, name="a.csv"), categories="a")
+        assert other.feature_names == tuple(f"a={text}" for text in sorted(written))
     levels = {"month": ["1", "10", "2"], "zip": ["01", "1"], "code": ["1", "2", "3", "x"]}
     names = [f"{column}={level}" for column, several in levels.items() for level in several]
     assert list(data.feature_names) == names
@@ -109,6 +118,8 @@ def test_codes_are_known_by_value_where_tables_write_them_beside_gaps(tmp_path):
 
 def test_labels_that_float64_cannot_tell_apart_are_refused(tmp_path):
     path = table(tmp_path, "a,y", f"1,{2**53}", f"2,{2**53 + 1}", f"3,{2**53 + 2}")
+    assert f"row 1, column y: {2**53} and another" in message_of(load, path, task="classification")
+    path = table(tmp_path, "a,y", f"1,{2**53}", f"2,{2**53 + 2}", f"3,{2**53 + 4}")
     assert "column y: whole numbers from 2^53 on cannot be told apart" in message_of(load, path, task="classification")
     path = table(tmp_path, "a,y", f"1,{2**53 - 1}", f"2,{2**53 - 2}")
     assert load(path, task="classification").class_names == (str(2**53 - 2), str(2**53 - 1))
@@ -130,7 +141,7 @@ def test_a_column_that_no_training_row_has_has_no_median():
     said = [message_of(split, data, test_fraction=0.5, seed=seed) for seed in range(8) if _held_out(data, seed)]
     assert said
     for each in said:
-        assert each.startswith("column b: every cell is missing in the training rows, and there is no median; --drop b")
+        assert each.startswith("data: column b: every cell is missing in the training rows, and there is no median")
 
 
 def _held_out(data, seed: int) -> bool:
@@ -142,6 +153,31 @@ def _held_out(data, seed: int) -> bool:
 def test_a_series_of_targets_may_be_called_0():
     frame = pd.DataFrame(np.arange(12.0).reshape(4, 3) + 0.5)
     assert load((frame[[1, 2]], frame[0])).target_names == ("0",)
+
+
+def test_too_many_or_too_long_levels_are_told_with_their_cure(tmp_path):
+    long = table(tmp_path, "a,y", "x" * 201 + ",1.5", "b,2.5", name="a.csv")
+    said = "column a: text with a level of 201 letters, no categories; --drop a, or write its content as numbers"
+    assert message_of(load, long).endswith(said)
+    codes = table(tmp_path, "a,b,y", *(f"{i},{i % 7}.5,{i % 5}.5" for i in range(200)), name="a.csv")
+    said = "column a: text with 200 levels, no categories; --drop a, or leave it out of --categories, as numbers"
+    assert message_of(load, codes, categories="a").endswith(said)
+
+
+@pytest.mark.parametrize("dtype", ["object", "string", "category", "Int64", "datetime64[s]"])
+def test_a_cell_that_is_none_is_an_empty_one(dtype):
+    cells = ["2024-01-01", None] if dtype == "datetime64[s]" else [1, None] if dtype == "Int64" else ["x", None]
+    frame = pd.DataFrame({"a": pd.Series(cells, dtype=dtype), "y": [1.5, 2.5]})
+    assert "data: row 2, column a: an empty cell; " in message_of(load, frame)
+
+
+def test_an_array_of_targets_is_not_called_x():
+    x, fields = np.arange(4.0), np.zeros(4, [("a", float)])
+    for y in (fields, np.ones(4) * 1j):
+        said = message_of(load, (x, y))
+        assert said.startswith("y has dtype ")
+        assert "x." not in said
+    assert message_of(load, (x, fields)).endswith("give it as a data frame")
 
 
 def test_only_an_input_can_be_made_a_category(tmp_path):
@@ -630,6 +666,37 @@ def test_columns_are_those_of_their_names_wherever_they_stand(tmp_path, kind):
     rows = load(spec, task="density", columns=["a", "b"])
     assert rows.feature_names == rows.target_names == ("b", "a")
     np.testing.assert_array_equal(rows.x, frame[["b", "a"]])
+
+
+@pytest.mark.parametrize(
+    ("cells", "types", "said"),
+    [
+        ([2932897, 1, 2], ["int32", "date32"], "date32[day], with a cell that cannot be read (year 10000"),
+        ([1, 2, 3], ["int64", "time64[ns]"], "time64[ns], with a cell that cannot be read (Value 1"),
+        ([b"a", b"\xff", b"c"], ["binary", "string"], "string, with a cell that cannot be read (In chunk 0: Invalid"),
+    ],
+)
+def test_a_column_of_parquet_that_cannot_be_read_is_named_with_its_type(tmp_path, cells, types, said):
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    first, second = (pa.type_for_alias(name) for name in types)
+    column = pa.array(cells, first).view(second)
+    pq.write_table(pa.table({"size": [1.0, 2, 3], "a": column, "y": [0.5, 1.5, 2.5]}), path := tmp_path / "t.parquet")
+    assert f"t.parquet: column a: of the type {said}" in message_of(load, path)
+    assert load(path, drop="a").feature_names == ("size",)
+
+
+def test_a_type_that_no_reader_of_parquet_knows_is_not_called_damage(tmp_path):
+    pl = pytest.importorskip("polars")
+    pl.DataFrame({"a": pl.Series([1, 2], dtype=pl.Int128), "y": [0.5, 1.5]}).write_parquet(tmp_path / "t.parquet")
+    assert "t.parquet: a column of a type that pyarrow cannot read (Integers" in message_of(
+        load, tmp_path / "t.parquet"
+    )
+
+
+def test_truth_beside_gaps_is_of_its_column_wherever_that_stands(tmp_path):
+    like = load(table(tmp_path, "a,b,y", "True,False,1.5", ",True,2.5", "False,False,3.5"), missing="median").signature
+    new = table(tmp_path, "b,a", "False,True", "True,", ",False")
+    np.testing.assert_array_equal(load_inputs(new, like), [[1, 0, 0], [np.nan, 1, 1], [0, 0, np.nan]])
 
 
 def test_all_that_a_recipe_says_of_a_table_is_done(tmp_path):

@@ -476,6 +476,37 @@ def test_kept_predictions_are_found_by_their_inputs():
         predictor.inputs(np.concatenate([X[:2], X[:2] + 1]))
 
 
+def test_quantiles_are_of_a_rows_inputs_wherever_it_stands(regression):
+    """Rows that differ keep noise of their own: one for all would make the errors of their coverage one error."""
+    predictor = regression[0].predictor
+    x = np.random.default_rng(0).normal(size=(6, *predictor.signature.shape)).astype(np.float32)
+    x[0] = 0
+    order = np.array([3, 0, 0, 5, 3, 1])
+    whole, some, zero = (predictor.quantiles(rows)[:, :, 0] for rows in (x, x[order], -x[:1]))
+    np.testing.assert_allclose(some, whole[:, order], rtol=1e-5)
+    np.testing.assert_array_equal(some[:, 1], some[:, 2])
+    np.testing.assert_allclose(zero[:, 0], whole[:, 0], rtol=1e-5)
+    ((_, alike),) = predictor.samples(x[[0, 0]], np.zeros(2, np.uint32))
+    ((_, apart),) = predictor.samples(x[[0, 0]])
+    np.testing.assert_array_equal(alike[:, 0], alike[:, 1])
+    assert abs(np.corrcoef(apart[:, 0, 0], apart[:, 1, 0])[0, 1]) < 0.5
+
+
+def test_what_is_too_far_for_float32_is_named_as_it_was_written(tmp_path):
+    frame = pd.DataFrame({"a": [1e-30, 2e-30, 3e-30], "b": [1.0, 3, 2], "y": [1e-20, 2e-20, 3e-20]})
+    run = bnnzoo.sample("linear", "mala", data=frame, out=tmp_path / "run.nc", test_fraction=0.0, **SHORT)
+    (path := tmp_path / "new.csv").write_text("b,a,y\n1,1e-30,1e-20\n2,1e20,1e25\n")
+    said = r": row 2, column a: 1e\+20 is too far from the training rows, of mean 2e-30 and sd 8.16e-31,"
+    for predict in (run.predict, run.functions, run.predictor.test_rows):
+        for spec, where in ((path, "new.csv"), (pd.read_csv(path), "data")):
+            with pytest.raises(UsageError, match=where + said):
+                predict(spec)
+    path.write_text("b,a,y\n1,1e-30,1e-20\n2,1e-30,1e25\n")
+    with pytest.raises(UsageError, match=r"new.csv: row 2, column y: .* is too far"):
+        run.predictor.test_rows(path)
+    assert len(run.predict(path)) == 2
+
+
 def test_columns_are_matched_by_name(regression, tmp_path):
     run, folder = regression
     table = _table(folder, 10, seed=9)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import numpy as np
+from jaxtyping import Int
 from numpy.typing import NDArray
 
 from bnnzoo.errors import UsageError
@@ -92,8 +93,34 @@ def is_coarse(values: NDArray[Any], *, share: float = 0.05, origin: Literal["zer
         return bool(np.max(moved, initial=0.0, where=np.isfinite(moved)) > share * exact.std())
 
 
+def merged(values: NDArray[Any]) -> Int[np.ndarray, " some"]:
+    """The places of whole numbers that float64 makes one with others of them: only beyond 2^53 it does."""
+    if values.dtype.kind not in "iuO" or not values.size or max(-int(values.min()), int(values.max())) <= 2**53:
+        return np.zeros(0, np.int64)
+    distinct, place = np.unique(values, return_inverse=True)
+    equal = np.diff(distinct.astype(np.float64)) == 0
+    return np.flatnonzero((np.append(equal, False) | np.append(False, equal))[place.reshape(-1)])
+
+
+def lost_digits(number: Any) -> str:
+    """What is wrong with a number that `merged` found."""
+    return f"{number} and another whole number beyond 2^53 would become one"
+
+
+def refuse_merged(values: NDArray[Any], where: str, columns: Sequence[str] = ()) -> None:
+    """Raise if float64 made one of different whole numbers of a column; `values` [N] are one without a name."""
+    for number, column in enumerate({1: [values], 2: values.T}.get(values.ndim, ())):
+        rows = merged(column)
+        if rows.size:
+            row, more = int(rows[0]), and_more(rows.size - 1)
+            name = f", column {columns[number] if columns else number + 1}" if values.ndim == 2 else ""
+            problem = f"{where}: row {row + 1}{name}: {lost_digits(column[row])}{more}"
+            raise UsageError(f"{problem}; subtract a constant, or leave the column out")
+
+
 def refuse_coarse(values: NDArray[Any], where: str) -> None:
     """Raise if the differences between these numbers would be lost in float32."""
+    refuse_merged(values, where)
     if is_coarse(values):
         raise UsageError(
             f"{where}: float32 cannot hold these numbers: they are near {np.mean(values):.6g} and their sd is "

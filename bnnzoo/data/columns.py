@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
+from bnnzoo.data.check import lost_digits, merged
 from bnnzoo.data.faults import Fault, Faults
 
 Kind = Literal["number", "boolean", "date", "time", "text"]
@@ -28,6 +29,8 @@ _NUMBER = re.compile(
     r"(?=.{1,400}\Z)(?:[+\u2212-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+\u2212-]?inf(?:inity)?)",
     re.IGNORECASE,
 )
+_LONG = re.compile(r"([+\u2212-]?[0-9]{16,400})(?:\.0*)?")
+"""Whole numbers that float64 may not hold."""
 _BOOLEAN = re.compile(r"true|false", re.IGNORECASE)
 _TIME = re.compile(r"(?:[01]?[0-9]|2[0-3]):[0-5][0-9](?::[0-5][0-9](?:\.[0-9]+)?)?")
 _DATE = re.compile(
@@ -103,6 +106,7 @@ def interpret(name: str, series: Any, faults: Faults, *, shown: Callable[[int], 
     if found and kind in ("", found, "number" if found == "boolean" else found):
         if found == "date":
             return Cells(name, "date", _days(series), zoned=getattr(dtype, "tz", None) is not None)
+        _refuse_merged(name, _whole(series), faults)
         return Cells(name, kind or found, _floats(series))  # type: ignore[arg-type]
     try:
         codes, uniques = pd.factorize(series)
@@ -143,6 +147,24 @@ def _floats(series: Any) -> Float[np.ndarray, " row"]:
     return series.to_numpy(dtype=np.float64, na_value=np.nan)
 
 
+def _whole(series: Any) -> NDArray[Any]:
+    """The numbers of a column of whole ones, 0 where they are missing: float64 might not hold them."""
+    import pandas as pd
+
+    if not pd.api.types.is_integer_dtype(series.dtype):
+        return np.zeros(0, np.int64)
+    return series.fillna(0).to_numpy(np.uint64 if "u" in str(series.dtype).casefold() else np.int64)
+
+
+def _refuse_merged(name: str, whole: NDArray[Any], faults: Faults) -> None:
+    rows = merged(whole)
+    if rows.size:
+        about = "of whole numbers beyond 2^53, of which different ones would become one"
+        cure = "subtract a constant, write text (id123), or --drop NAME"
+        cure = "round them to what float64 holds" if faults.trained else cure
+        faults.add(name, Fault(about, lost_digits(whole[rows[0]]), cure, int(rows[0]) + 1, rows.size, coded=True))
+
+
 class _Reader(NamedTuple):
     """Distinct texts and the rows that hold them (`codes`, -1 where a cell is missing)."""
 
@@ -158,6 +180,8 @@ class _Reader(NamedTuple):
         if kind == "number":
             if kind_known and present and all(_BOOLEAN.fullmatch(text) for text in present):
                 return self._numbers("number", _BOOLEAN, _truth, _NOT_A_NUMBER_CURE, "not a number")
+            whole = [int(found[1].replace("\u2212", "-")) if (found := _LONG.fullmatch(t)) else 0 for t in self.texts]
+            _refuse_merged(self.name, np.array([*whole, 0], object)[self.codes], self.faults)
             return self._numbers("number", _NUMBER, _number, _NOT_A_NUMBER_CURE, "not a number")
         if kind == "boolean":
             cure = "write True or False, leave a cell that is missing empty, or --drop NAME"
@@ -282,14 +306,34 @@ def places_of(texts: Sequence[str], known: Sequence[str]) -> list[int]:
     A text is the one that is written so; where all that are known are numbers or truths, the one of its value.
     """
     place = {text: i for i, text in enumerate(known)}
-    values = {_value(text): i for text, i in place.items()}
-    # 1 and 1.0, as tables write whole numbers beside gaps; not 01, which is a code.
-    plain = None not in values and all(
-        known[i] in (as_text(value), str(value == 1)) or re.fullmatch(r"-?(0|[1-9][0-9]*)\.0+", known[i])
-        for value, i in values.items()
+    of_value = {value: i for i, value in enumerate(values_of(known) or ())}
+    of_value = of_value if len(of_value) == len(place) else {}
+    return [place.get(text, -1 if (value := _value(text)) is None else of_value.get(value, -1)) for text in texts]
+
+
+def values_of(levels: Sequence[str]) -> list[float] | None:
+    """The value of each level, where all are numbers or truths as tables write them: 1 or 1.0 and not 01, a code."""
+    values = [value for text in levels if (value := _value(text)) is not None]
+    plain = len(values) == len(levels) and all(
+        _BOOLEAN.fullmatch(text)
+        or text == as_text(value)
+        or (abs(value) < 2**53 and re.fullmatch(r"-?(0|[1-9][0-9]*)\.0+", text))
+        for text, value in zip(levels, values, strict=True)
     )
-    of_value = values if plain and len(values) == len(place) else {}
-    return [place.get(text, of_value.get(_value(text), -1)) for text in texts]
+    return values if plain else None
+
+
+def one_level_a_value(cells: Cells) -> Cells:
+    """A column of text whose levels of equal value, 1 and 1.0, are one: the first of them."""
+    values = values_of(cells.levels) or []
+    first = {value: level for level, value in zip(reversed(cells.levels), reversed(values), strict=False)}
+    if len(first) == len(values):
+        return cells
+    levels = tuple(level for level in cells.levels if level in set(first.values()))
+    codes = np.array([*(levels.index(first[value]) for value in values), np.nan])
+    return cells._replace(
+        numbers=codes[np.where(cells.is_missing, len(values), np.nan_to_num(cells.numbers)).astype(int)], levels=levels
+    )
 
 
 def _value(text: str) -> float | None:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import FailFast, TypeAdapter
 
-from bnnzoo.data.check import check_column_names, finite_float32, refuse_coarse
+from bnnzoo.data.check import check_column_names, finite_float32, refuse_coarse, refuse_merged
 from bnnzoo.data.encoding import Encoding
 from bnnzoo.data.targets import MOST_CLASSES, MOST_INFERRED_CLASSES, note_of_numbers, recoded, training_labels
 from bnnzoo.errors import UsageError
@@ -266,8 +266,8 @@ def from_arrays(
     is_features = inputs.ndim == 2
     if is_features:
         names = names or tuple(f"x{i}" for i in range(inputs.shape[1]))
-        for name_of, column in zip(names, np.asarray(x).reshape(inputs.shape).T, strict=True):
-            refuse_coarse(column, f"{prefix}x: column {name_of}")
+        for label, column in zip(names, np.asarray(x).reshape(inputs.shape).T, strict=True):
+            refuse_coarse(column, f"{prefix}x: column {label}")
     outputs = tuple(target_names) or (("y",) if num_targets == 1 else tuple(f"y{i}" for i in range(num_targets)))
     if len(outputs) != num_targets:
         raise UsageError(f"{prefix}{len(outputs)} target names for {num_targets} targets")
@@ -311,20 +311,22 @@ def as_inputs(x: ArrayLike, where: str = "x", feature_names: Sequence[str] = ())
         check_column_names(feature_names, where)
     if array.dtype == np.uint8 and array.ndim > 2:
         return np.ascontiguousarray(array)
+    refuse_merged(array, where, feature_names)
     return finite_float32(array, where, feature_names if array.ndim == 2 else ())
 
 
 def label_array(values: ArrayLike, where: str) -> NDArray[Any]:
     """`values` as an array [N, ...], N >= 1, of numbers, or of text."""
-    array = np.asarray(values) if not np.ma.is_masked(values) else None
-    texts = array is not None and array.ndim > 0 and array.size and all(isinstance(v, str) for v in array.flat)
-    return array if texts and array is not None else numeric_array(values, where)
+    array = None if np.ma.is_masked(values) else np.asarray(values)
+    if array is not None and array.ndim and array.size and all(isinstance(v, str) for v in array.flat):
+        return array
+    return numeric_array(values, where)
 
 
 def numeric_array(values: ArrayLike, where: str) -> NDArray[Any]:
     """`values` as an array [N, ...], N >= 1, of booleans, whole numbers or floats and nothing else."""
     if hasattr(values, "toarray"):
-        raise UsageError(f"{where} is a sparse matrix; give x.toarray()")
+        raise UsageError(f"{where} is a sparse matrix; give it as an array, by .toarray()")
     if np.ma.is_masked(values):
         raise UsageError(f"{where} is a masked array; fill in or drop the masked entries")
     try:
@@ -334,7 +336,8 @@ def numeric_array(values: ArrayLike, where: str) -> NDArray[Any]:
     if array.dtype.kind in "mM":
         raise UsageError(f"{where} holds dates; give them as a column of a data frame, or as numbers")
     if array.dtype.kind not in "biuf":
-        raise UsageError(f"{where} has dtype {array.dtype}, not numbers; convert it with x.astype('float32')")
+        cure = "give it as a data frame" if array.dtype.names else "convert it, by .astype('float32')"
+        raise UsageError(f"{where} has dtype {array.dtype}, not numbers; {cure}")
     if array.ndim == 0:
         raise UsageError(f"{where} is a single number; it must have one row a datum")
     if array.shape[0] == 0:

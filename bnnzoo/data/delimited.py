@@ -60,10 +60,11 @@ class DelimitedTable:
         place = {name: i for i, name in enumerate(self.names)}
         places = [place[name] for name in names]
         found = self._converted(places, [place[name] for name in written])
-        # pandas infers the types of a long file piece by piece: numbers in some are no longer as written.
-        mixed = [i for i in places if found[i].dtype == object]
+        # pandas infers the types of a long file piece by piece: numbers in some are no longer as written. Nor are whole
+        # ones beside a gap, from 2^53 on.
+        mixed = [i for i in places if found[i].dtype == object or (found[i].dtype == float and _are_long(found[i]))]
         if mixed:
-            found[mixed] = self._converted(mixed, mixed)
+            found[mixed] = self._converted(mixed, mixed)[mixed]
         return found[places].set_axis(list(names), axis=1)
 
     def _converted(self, places: list[int], texts: list[int]) -> Any:
@@ -286,6 +287,13 @@ def _without_closing_lines(path: Path) -> bytes:
 def _only_ends_lines(raw: bytes) -> bool:
     """Whether each carriage return is part of a line's end."""
     return b"\r" not in raw or raw.count(b"\r") == raw.count(b"\r\n")
+
+
+def _are_long(numbers: pd.Series) -> bool:
+    """Whether these are whole numbers, some of more digits than float64 holds."""
+    present = numbers.to_numpy()
+    present = present[np.isfinite(present)]
+    return bool(np.max(np.abs(present), initial=0) >= 2**53) and np.array_equal(present, np.floor(present))
 
 
 def _line_place(raw: bytes, position: int) -> str:

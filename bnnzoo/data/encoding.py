@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pydantic import FailFast
 
 from bnnzoo.data.check import did_you_mean, is_coarse
-from bnnzoo.data.columns import Cells, Kind, places_of, quoted
+from bnnzoo.data.columns import Cells, Kind, places_of, quoted, values_of
 from bnnzoo.data.faults import Fault, Faults
 from bnnzoo.errors import UsageError
 
@@ -62,6 +62,14 @@ class Column:
         return (*own, f"{self.name} is missing") if self.was_missing else own
 
 
+def _no_categories(levels: Sequence[str]) -> str:
+    """What levels are, where they are none of a category."""
+    letters = max(map(len, levels), default=0)
+    if len(levels) > MOST_LEVELS:
+        return f"text with {len(levels)} levels"
+    return f"text with a level of {letters} letters" if letters > MOST_LETTERS else ""
+
+
 @dataclass(frozen=True)
 class Encoding:
     """The columns that are inputs, in the table's order, and what to do with cells that training did not see."""
@@ -75,12 +83,10 @@ class Encoding:
         """The encoding of a training table; medians are still to come, see `filled`."""
         columns = []
         for column in cells:
-            if len(column.levels) > MOST_LEVELS or any(len(level) > MOST_LETTERS for level in column.levels):
-                problem = f"text with {len(column.levels)} levels"
-                fault = Fault(
-                    _NO_CATEGORIES, f"{problem}, no categories", "--drop NAME, or write its content as numbers"
-                )
-                faults.add(column.name, fault)
+            if problem := _no_categories(column.levels):
+                taken = values_of(column.levels) is not None
+                cure = "leave it out of --categories, as numbers" if taken else "write its content as numbers"
+                faults.add(column.name, Fault(_NO_CATEGORIES, f"{problem}, no categories", f"--drop NAME, or {cure}"))
             if column.kind == "number" and is_coarse(column.numbers, share=_COARSE, origin="smallest"):
                 about, problem = "too small for float32", "its numbers are too close to 0 for float32"
                 faults.add(column.name, Fault(about, problem, "rescale the column, or --drop NAME"))
@@ -140,8 +146,12 @@ class Encoding:
         encoder = OneHotEncoder(categories=levels, handle_unknown="ignore", sparse_output=False, dtype=kind)
         return np.asarray(encoder.fit_transform(np.stack([np.nan_to_num(c.numbers, nan=-1.0) for c in cells], 1)))
 
-    def filled(self, x: Float[np.ndarray, "row feature"]) -> Encoding:
-        """This encoding with the medians of these training inputs, in which nan stands for what is missing."""
+    def filled(self, x: Float[np.ndarray, "row feature"], where: str) -> Encoding:
+        """This encoding with the medians of these training inputs, in which nan stands for what is missing.
+
+        Raises:
+            UsageError: naming a column that no training row of `where` has.
+        """
         if self.missing != "median":
             return self
         from sklearn.impute import SimpleImputer
@@ -150,8 +160,8 @@ class Encoding:
         for column in self.columns:
             if column.kind != "text" and np.isnan(x[:, place]).all():
                 raise UsageError(
-                    f"column {column.name}: every cell is missing in the training rows, and there is no median; "
-                    f"--drop {column.name}, or another --split-seed"
+                    f"{where}: column {column.name}: every cell is missing in the training rows, and there is no "
+                    f"median; --drop {column.name}, or another --split-seed"
                 )
             place += len(column.inputs)
         medians = iter(np.asarray(SimpleImputer(strategy="median", keep_empty_features=True).fit(x).statistics_))

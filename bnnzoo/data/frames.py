@@ -43,16 +43,26 @@ class FrameTable:
 
     def shown(self, row: int, name: str) -> str:
         """The text of a cell; `row` counts from 0."""
-        value = self.frame([name])[name].iloc[row]
-        return "nan" if value is None else str(value)
+        return shown_cell(self.frame([name])[name], row)
+
+
+def shown_cell(series: Any, row: int) -> str:
+    """The text of a cell of a column of pandas: nothing where there is none, and nan of floats alone."""
+    value = series.iloc[row]
+    return "" if series.isna().iloc[row] and series.dtype.kind != "f" else str(value)
 
 
 def _of_polars(column: Any) -> Any:
     """A polars column as what pandas makes a column of."""
     import pandas as pd
 
+    # As NumPy's numbers these would lose digits.
+    if column.dtype.is_integer() and "128" in str(column.dtype):
+        return pd.Series(column.to_list(), dtype=object)
+    if column.dtype.is_integer() and column.null_count():
+        return pd.arrays.IntegerArray(column.fill_null(0).to_numpy(writable=True), column.is_null().to_numpy())
     if column.dtype.is_numeric() and not column.dtype.is_decimal():
-        return (column.cast(float) if column.dtype.is_integer() and "128" in str(column.dtype) else column).to_numpy()
+        return column.to_numpy()
     if str(column.dtype).startswith("Enum"):
         return pd.Categorical(column.to_list(), list(column.dtype.categories))
     if str(column.dtype).startswith("Categorical"):

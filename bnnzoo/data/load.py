@@ -304,7 +304,7 @@ def _encoded(x: NDArray[Any], like: Signature, encoding: Encoding, where: str, u
         )
     rows = x.reshape(-1, 1) if x.ndim == 1 else x
     _check_shape(rows.shape[1:], (len(names),), where)
-    frame = pd.DataFrame(rows.astype(np.float64), columns=pd.Index(names))
+    frame = pd.DataFrame(rows, columns=pd.Index(names))
     return tabular.new_inputs(FrameTable(frame, where), like, unseen)
 
 

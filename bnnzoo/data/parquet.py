@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bnnzoo.data.frames import shown_cell
 from bnnzoo.errors import UsageError
 
 if TYPE_CHECKING:
@@ -22,6 +23,14 @@ def _labels_of_rows(schema: Any) -> set[str]:
         return {name for name in schema.pandas_metadata["index_columns"] if isinstance(name, str)}
     except (TypeError, KeyError, ValueError):  # not by pandas
         return set()
+
+
+def _with_gaps() -> dict[Any, Any]:
+    """What whole numbers become that beside gaps would be of float64, and lose digits."""
+    import pandas as pd
+    import pyarrow as pa
+
+    return {pa.int64(): pd.Int64Dtype(), pa.uint64(): pd.UInt64Dtype()}
 
 
 class ParquetTable:
@@ -45,25 +54,44 @@ class ParquetTable:
                 self._written = {name.strip(): name for name in columns}
                 self.names = tuple(name.strip() for name in columns)
                 num_rows = file.metadata.num_rows
+        except pa.ArrowNotImplementedError as error:
+            raise UsageError(
+                f"{self.where}: a column of a type that pyarrow cannot read ({error}); write it as another type"
+            ) from error
         except self._errors as error:
             raise self._damaged() from error
         if not num_rows:
             raise UsageError(f"{self.where}: no data rows; add at least one")
 
     def frame(self, names: Sequence[str], _written: Collection[str] = (), /) -> pd.DataFrame:
-        """The columns `names`."""
+        """The columns `names`.
+
+        Raises:
+            UsageError: naming a column that pandas has no cells for, and its type.
+        """
+        import pandas as pd
         import pyarrow.parquet as pq
 
         try:
             with pq.ParquetFile(self._path, page_checksum_verification=True) as file:
-                written = [self._written[name] for name in names]
-                return file.read(columns=written).to_pandas(ignore_metadata=True)[written].set_axis(list(names), axis=1)
+                table = file.read(columns=[self._written[name] for name in names])
         except self._errors as error:
             raise self._damaged() from error
+        return pd.DataFrame({name: self._converted(name, table.column(self._written[name])) for name in names})
+
+    def _converted(self, name: str, column: Any) -> pd.Series:
+        try:
+            column.validate(full=True)  # text that is no UTF-8
+            return column.to_pandas(types_mapper=_with_gaps().get)
+        except self._errors as error:
+            raise UsageError(
+                f"{self.where}: column {name}: of the type {column.type}, with a cell that cannot be read ({error}); "
+                "write it as numbers, text, or dates of the years 1 to 9999, or leave the column out"
+            ) from error
 
     def shown(self, row: int, name: str) -> str:
         """The text of a cell; `row` counts from 0."""
-        return str(self.frame([name])[name].iloc[row])
+        return shown_cell(self.frame([name])[name], row)
 
     def _damaged(self) -> UsageError:
         return UsageError(f"{self.where}: not a Parquet file, or a damaged one; write it again")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -73,6 +74,17 @@ class Scaler:
             return y
         return _scale(y, self.y_mean, self.y_sd, "standardised y")
 
+    def refuse_far(self, x: NDArray[Any], y: NDArray[Any] | None, like: Signature, where: str) -> None:
+        """Hold rows in original units to what float32 can hold in the network's, before they meet it.
+
+        Raises:
+            UsageError: naming the first cell that is too far from the training rows.
+        """
+        if x.ndim == 2:
+            _refuse_far(x, self.x_mean, self.x_sd, where, like.feature_names)
+        if y is not None and like.task == "regression":
+            _refuse_far(y, self.y_mean, self.y_sd, where, like.target_names)
+
     def unscale_targets(self, y: ArrayLike) -> NDArray[np.float32]:
         """Targets or predictions [..., T] in the original units."""
         values = np.asarray(y, dtype=np.float64)
@@ -90,6 +102,21 @@ class Scaler:
 
 def _scale(values: NDArray[Any], mean: NDArray[np.float32], sd: NDArray[np.float32], where: str) -> NDArray[np.float32]:
     return finite_float32((values.astype(np.float64) - mean) / sd, where)
+
+
+def _refuse_far(
+    values: NDArray[Any], mean: NDArray[np.float32], sd: NDArray[np.float32], where: str, names: Sequence[str]
+) -> None:
+    ends = np.stack([values.min(0, initial=np.inf), values.max(0, initial=-np.inf)])
+    wide = np.isfinite(ends).all(0) & (np.abs((ends - mean.astype(np.float64)) / sd) > np.finfo(np.float32).max).any(0)
+    for column in np.flatnonzero(wide)[:1]:
+        away = np.abs((values[:, column].astype(np.float64) - mean[column]) / sd[column])
+        row = int(np.argmax(away > np.finfo(np.float32).max))
+        raise UsageError(
+            f"{where}: row {row + 1}, column {names[column]}: {values[row, column]!s} is too far from the "
+            f"training rows, of mean {mean[column]:.3g} and sd {sd[column]:.3g}, for float32; correct it, or leave the "
+            "row out"
+        )
 
 
 def _divides(sd: NDArray[np.float32]) -> NDArray[np.bool_]:

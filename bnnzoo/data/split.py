@@ -67,7 +67,7 @@ def _filled(train: Dataset, test: Dataset | None) -> tuple[Dataset, Dataset | No
     """Both with what is missing filled in by medians of the training rows, where that was asked for."""
     if train.encoding is None:
         return train, test
-    encoding = train.encoding.filled(train.x)
+    encoding = train.encoding.filled(train.x, train.name)
     both = [rows and replace(rows, x=encoding.fill(rows.x), encoding=encoding) for rows in (train, test)]
     assert both[0] is not None
     return both[0], both[1]

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
 from bnnzoo.data.check import check_column_names, did_you_mean
-from bnnzoo.data.columns import Cells, interpret
+from bnnzoo.data.columns import Cells, interpret, one_level_a_value
 from bnnzoo.data.dataset import Dataset, Signature, check_task, from_rows
 from bnnzoo.data.encoding import MISSING_CURE, Encoding, Missing, Unseen, check_cells
 from bnnzoo.data.faults import Faults, listed
@@ -59,6 +59,7 @@ def training_set(table: Table, choice: Choice, task: str | None, name: str, kind
     if choice.missing == "drop" and not faults.by_column:
         keep, left_out = _complete(cells, table.where, "--missing median, or --drop a column")
         cells = [_kept(column, keep) for column in cells]
+    cells[:split] = [one_level_a_value(column) for column in cells[:split]]
     encoding = Encoding.of(cells[:split], choice.missing, choice.unseen, faults)
     faults.check()
     check_column_names(encoding.inputs, f"{table.where}: inputs")

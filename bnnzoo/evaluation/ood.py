@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Shaped
 
-from bnnzoo.data import Unseen, load_inputs
+from bnnzoo.data import Unseen
 from bnnzoo.evaluation import metrics
 from bnnzoo.evaluation.metrics import Estimate
 from bnnzoo.evaluation.predictive import Moments
@@ -67,7 +67,7 @@ def of_run(
         predictor.record.require_training_rows("noise in their range")
         outside = noise(predictor.record.array("constant_data", "x"), len(inside))
     else:
-        outside = load_inputs(spec, predictor.signature, unseen=unseen)
+        outside = predictor.rows_of(spec, unseen=unseen)
     unit = 1.0 if predictor.classifies or predictor.is_density else _target_sds(predictor)
     found = []
     for draw in (None, predictor.best_draw()):

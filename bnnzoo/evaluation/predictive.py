@@ -183,21 +183,21 @@ def samples(
     draws: Float[np.ndarray, "draw dim"],
     x: Shaped[np.ndarray, "row ..."],
     *,
-    first_row: int = 0,
+    numbers: UInt32[np.ndarray, " row"] | None = None,
     first_draw: int = 0,
     arrange: Callable[[Any], Any] | None = None,
     key: PRNGKeyArray,
 ) -> Shaped[np.ndarray, "draw row ..."]:
     """One target a draw and row, from p(y | x, theta_s): samples of the predictive distribution.
 
-    A sample depends on the numbers of its draw and row, from `first_draw` and `first_row` on, not on others.
+    A sample depends on the numbers of its draw, from `first_draw` on, and of its row, not on others.
 
     Args:
+        numbers: of the rows, their places unless given; equal ones have the same noise.
         arrange: of a density, how a row becomes the network's input: then whole rows are drawn, whatever `x` holds.
     """
-    numbers = np.arange(first_row, first_row + len(x), dtype=np.uint32)
-    first = np.int32(first_draw)
-    return _by_rows(lambda d, rows, n: _samples(posterior, d, first, rows, n, arrange, key), draws, x, numbers)
+    noise, first = np.arange(len(x), dtype=np.uint32) if numbers is None else numbers, np.int32(first_draw)
+    return _by_rows(lambda d, rows, n: _samples(posterior, d, first, rows, n, arrange, key), draws, x, noise)
 
 
 def functions(

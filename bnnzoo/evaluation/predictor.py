@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import functools
 import warnings
+import zlib
 from collections.abc import Callable, Iterator
 from numbers import Integral
+from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 import pandas as pd
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Float, Int, Shaped, UInt32
 
 from bnnzoo import registry
 from bnnzoo.assembly import Known
-from bnnzoo.data import Scaler, Signature, Unseen, load_like
+from bnnzoo.data import Scaler, Signature, Unseen, load_inputs, load_like
+from bnnzoo.data.frames import is_frame
 from bnnzoo.errors import BnnzooWarning, UsageError
 from bnnzoo.evaluation import agreement, metrics, predictive
 from bnnzoo.evaluation.draws import Draws, cuts
@@ -182,9 +185,20 @@ class Predictor:
         if data is None:
             return self.record.test_rows()
         test = load_like(data, like, unseen=unseen)
+        self.scaler.refuse_far(test.x, test.y, like, _name_of(data))
         if isinstance(posterior := self.posterior, NetworkPosterior):
             posterior.likelihood.check(test.y, len(like.target_names))
         return test.x, test.y
+
+    def rows_of(self, spec: Any, *, unseen: Unseen | None = None) -> Shaped[np.ndarray, "row ..."]:
+        """Inputs to predict for, in original units, of what `load_inputs` takes.
+
+        Raises:
+            UsageError: as `load_inputs`, or for a number that is too far from those of training.
+        """
+        x = load_inputs(spec, self.signature, unseen=unseen)
+        self.scaler.refuse_far(x, None, self.signature, _name_of(spec))
+        return x
 
     def inputs(self, x: Shaped[np.ndarray, "row ..."]) -> Shaped[np.ndarray, "row ..."]:
         """Rows as `posterior` takes them."""
@@ -262,21 +276,25 @@ class Predictor:
             return predictive.moments(self.posterior, self.thetas[draw : draw + 1], inputs, target)
 
     def samples(
-        self, x: Shaped[np.ndarray, "row ..."], *, seed: int = 0
+        self, x: Shaped[np.ndarray, "row ..."], numbers: UInt32[np.ndarray, " row"] | None = None, *, seed: int = 0
     ) -> Iterator[tuple[slice, Float[np.ndarray, "sample row target"]]]:
-        """Blocks of rows: samples of their predictive distribution in original units, at least 1000 a row."""
+        """Blocks of rows: samples of their predictive distribution in original units, at least 1000 a row.
+
+        Rows of one of the `numbers` have the same noise; each has its own unless they are given.
+        """
         inputs, key, weights = self.inputs(x), jax.random.key(seed), self.record.weights
+        numbers = np.arange(len(x), dtype=np.uint32) if numbers is None else numbers
         index = predictive.copies(len(self.thetas), weights, least=_LEAST_SAMPLES)
         for rows in predictive.blocks(len(inputs), len(index) * len(self.signature.target_names)):
-            draw = functools.partial(self._sample, first_row=rows.start, key=key)
+            draw = functools.partial(self._sample, numbers=numbers[rows], key=key)
             drawn = self._over(index, lambda thetas, first, x=inputs[rows], of=draw: of(thetas, x, first_draw=first))
             yield rows, self.scaler.unscale_targets(drawn)
 
     def quantiles(
         self, x: Shaped[np.ndarray, "row ..."], levels: tuple[float, ...] = QUANTILES, *, seed: int = 0
     ) -> Float[np.ndarray, "quantile row target"]:
-        """Quantiles of the predictive distribution in original units."""
-        blocks = self.samples(x, seed=seed)
+        """Quantiles of the predictive distribution in original units, the same for equal rows wherever they stand."""
+        blocks = self.samples(x, _of_content(x), seed=seed)
         return np.concatenate([metrics.quantiles(np.sort(values, 0), levels) for _, values in blocks], 1)
 
     def sample_each(
@@ -374,3 +392,13 @@ class Predictor:
                 for name, array in values.items()
             }
         )
+
+
+def _name_of(spec: Any) -> str:
+    """What messages call the rows that somebody gave."""
+    return str(spec) if isinstance(spec, str | Path) else "data" if is_frame(spec) else "x"
+
+
+def _of_content(x: Shaped[np.ndarray, "row ..."]) -> UInt32[np.ndarray, " row"]:
+    """A number for each row, of its inputs alone. Rows that differ need noise of their own, or errors would add up."""
+    return np.array([zlib.crc32((row + 0).tobytes()) for row in x], np.uint32)  # + 0: -0.0 and 0.0 are equal
