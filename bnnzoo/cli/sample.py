@@ -64,13 +64,15 @@ def _sample(
     """
     with observer(quiet=quiet) as watch, together.joined(rest):
         from bnnzoo import zoo
+        from bnnzoo.evaluation import evaluate
 
         with stop_signals() as stop:
             run = zoo.run_recipe(recipe, out=out, force=force, observer=watch, stop=stop, dataset=dataset)
         stop.refuse_more(out)
         if not together.is_first():
             return
-        scores = run.estimates(observer=watch, save=True) if chosen and recipe.test_fraction else {}
+        # Of the test rows alone: what it takes to score the others, and to keep it in the file, is the word `evaluate`.
+        scores = evaluate.of_rows(run.predictor, *run.test_rows()).estimates if chosen and recipe.test_fraction else {}
     _report(run, json=json, scores={name: scores[name] for name in _SCORES if name in scores})
 
 
