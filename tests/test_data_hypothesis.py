@@ -20,7 +20,7 @@ from bnnzoo.errors import UsageError
 pytestmark = pytest.mark.filterwarnings("ignore:.*in every row")
 
 SETTINGS = settings(
-    max_examples=150,
+    max_examples=100,
     deadline=None,
     derandomize=True,
     database=None,

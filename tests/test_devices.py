@@ -63,7 +63,7 @@ def test_chains_that_factorise_at_once_do_not_wait_for_ever():
         "mesh = jax.sharding.Mesh(jax.devices(), ('chain',))",
         "run = jax.jit(jax.shard_map(one, mesh=mesh, in_specs=P('chain'), out_specs=P('chain'), check_vma=False))",
         "a = jax.random.normal(jax.random.key(0), (12, 60, 60))",
-        "for _ in range(50): jax.block_until_ready(run(a))",
+        "for _ in range(20): jax.block_until_ready(run(a))",
         "print('done')",
     )
     assert (code, out) == (0, "done\n"), err

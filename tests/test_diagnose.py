@@ -365,40 +365,39 @@ def tampered(path: Path, change: Callable[[dict[str, np.ndarray]], None]) -> dic
     return bnnzoo.Run(xr.DataTree.from_dict(whole), None).diagnose()
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """A regression with a learned scale, and three classes."""
-    folder = tmp_path_factory.mktemp("judged")
+def judged_run(folder: Path, name: str) -> Path:
+    """Of a regression with a learned scale, or of three classes."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(120, 2))
-    targets = {"line": x @ [1.0, -0.5] + 0.5 * rng.normal(size=120), "classes": rng.integers(0, 3, 120)}
+    y = {"line": x @ [1.0, -0.5] + 0.5 * rng.normal(size=120), "classes": rng.integers(0, 3, 120)}[name]
     options: Any = {"chains": 4, "warmup": 200, "draws": 1000, "init": "prior", "chain_method": "vectorized"}
-    for name, y in targets.items():
-        bnnzoo.sample("linear", "nuts", data=(x, y), out=folder / f"{name}.nc", **options)
-    return folder
+    bnnzoo.sample("linear", "nuts", data=(x, y), out=folder / f"{name}.nc", **options)
+    return folder / f"{name}.nc"
 
 
 @pytest.mark.slow
-def test_chains_that_disagree_about_the_noise_have_not_converged(folder):
+def test_chains_that_disagree_about_the_noise_have_not_converged(tmp_path):
     """Predictive means are what they were: two of four chains take the noise for three times as large."""
 
     def louder(posterior: dict[str, np.ndarray]) -> None:
         posterior["likelihood_scale"][:2] *= 3
 
-    before, after = (tampered(folder / "line.nc", change) for change in (lambda posterior: None, louder))
+    path = judged_run(tmp_path, "line")
+    before, after = (tampered(path, change) for change in (lambda posterior: None, louder))
     assert judged(before) == ()
     assert {finding.kind for finding in judged(after)} >= {"rhat", "ess_bulk"}
     assert after["mcse"] == pytest.approx(before["mcse"])
     assert after["rhat_of"] in ("predictive log sds", "likelihood_scale", "the training rows' log density")
 
 
-def test_every_class_is_judged(folder):
+def test_every_class_is_judged(tmp_path):
     """Two classes apart in two chains, the third as it was."""
 
     def apart(posterior: dict[str, np.ndarray]) -> None:
         posterior["bias"][:2, :, 0] += 2.0
 
-    before, after = (tampered(folder / "classes.nc", change) for change in (lambda posterior: None, apart))
+    path = judged_run(tmp_path, "classes")
+    before, after = (tampered(path, change) for change in (lambda posterior: None, apart))
     assert judged(before) == ()
     assert any(finding.kind == "rhat" for finding in judged(after))
 

@@ -188,11 +188,14 @@ def test_laplace_goes_by_the_power():
     theta = jnp.asarray([0.4, -0.3])
     for covariance in ("full", "diagonal", "kronecker"):
         sampler = Laplace(covariance=covariance)
-        drawn = lambda p, s=sampler: s.init(p, theta, num_warmup=0, key=jax.random.key(1)).factor.draw(jnp.ones(2))  # noqa: E731
-        _same(drawn, NETWORKS)
+        drawn = eqx.filter_jit(
+            lambda p, s: s.init(p, theta, num_warmup=0, key=jax.random.key(1)).factor.draw(jnp.ones(2))
+        )
+        _same(lambda p, drawn=drawn, s=sampler: drawn(p, s), NETWORKS)
 
 
 def test_the_weights_of_importance_go_by_the_power():
+    @eqx.filter_jit
     def weights(posterior):
         sampler = Importance()
         state = sampler.init(posterior, jnp.zeros(2), num_warmup=0, key=jax.random.key(1))

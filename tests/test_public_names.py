@@ -21,7 +21,7 @@ assert not [name for name in names if "bnnzoo." + name in sys.modules]
 
 def test_every_name_is_one_object_in_any_order():
     names = list(bnnzoo.__all__)
-    for seed in (None, 0, 1):
+    for seed in (None, 0):
         if seed is not None:
             random.Random(seed).shuffle(names)
         subprocess.run([sys.executable, "-c", CHECK.format(names=names)], check=True)
