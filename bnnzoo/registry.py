@@ -22,6 +22,7 @@ from bnnzoo.discovery import (
     Registered,
     canonical,
     checked_name,
+    is_of_keyboard,
     loaded,
     one_line,
     place,
@@ -205,9 +206,9 @@ def load(kind: str, name: str) -> Any:
     origin = f"{singular(kind)} {entry.name!r} is from {entry.distribution} {entry.version} ({entry.target}), which"
     try:
         thing = _imported(entry)
-    except KeyboardInterrupt:
-        raise
     except BaseException as error:
+        if is_of_keyboard(error):
+            raise
         raise UsageError(f"{origin} fails to import: {one_line(error)}") from error
     if fault := _fault(entry, thing):
         raise UsageError(f"{origin} {fault}")
@@ -222,9 +223,9 @@ def failures() -> list[str]:
             what = f"{singular(kind)} {entry.full_name} ({entry.target})"
             try:
                 fault = _fault(entry, _imported(entry))
-            except KeyboardInterrupt:
-                raise
             except BaseException as error:
+                if is_of_keyboard(error):
+                    raise
                 found.append(f"{place(error, entry.declared)}: {what}: {one_line(error)}")
             else:
                 found += [f"{entry.declared}: {what} {fault}"] if fault else []
