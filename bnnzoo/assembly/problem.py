@@ -18,7 +18,7 @@ from bnnzoo import registry
 from bnnzoo.assembly.by_hand import predicted
 from bnnzoo.assembly.parts import Parts, check_likelihood, make_parts, named, named_task
 from bnnzoo.data import Dataset, Scaler, Signature, load_asked, load_inputs, split
-from bnnzoo.errors import NotFoundError, UsageError
+from bnnzoo.errors import DamagedError, NotFoundError, UsageError
 from bnnzoo.models import AbstractModel, size
 from bnnzoo.models.own import PREFIX as OWN
 from bnnzoo.posterior import AbstractPosterior, NetworkPosterior, stochastic
@@ -122,7 +122,8 @@ class Problem:
             model: the model, where it is one that no registry knows.
 
         Raises:
-            UsageError: if the posterior was made by hand: no file can say what it is; or the file is damaged.
+            UsageError: if the posterior was made by hand: no file can say what it is.
+            DamagedError: if the file is damaged.
         """
         if "signature" not in attributes:
             raise UsageError(
@@ -146,7 +147,7 @@ class Problem:
                     raise ValueError("it keeps predictions at no input")
         except (LookupError, TypeError, ValueError) as error:
             reason = ascii(" ".join(str(error).split())[:200])[1:-1]
-            raise UsageError(
+            raise DamagedError(
                 f"the file does not say what its data are as this version reads it ({type(error).__name__}: {reason}); "
                 "it is damaged, or of another version of bnnzoo"
             ) from error
@@ -158,7 +159,7 @@ class Problem:
         fixed = fixed_leaves(constant)
         problem = _described(recipe, description, train, fixed=fixed, kept_rows=kept_rows)
         if observed is None and fixed.keys() != named_leaves(problem.network_posterior.network).keys():
-            raise UsageError("the file is damaged: what is fixed in it is not what its recipe leaves out of sampling")
+            raise DamagedError("the file is damaged: what is fixed in it is not what its recipe leaves out of sampling")
         if train is None and problem.outputs is not None:
             return dataclasses.replace(problem, posterior=problem.outputs.table())
         return problem
