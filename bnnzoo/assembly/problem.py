@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -19,7 +19,7 @@ from bnnzoo.assembly.by_hand import predicted
 from bnnzoo.assembly.parts import Parts, check_likelihood, make_parts, named, named_task
 from bnnzoo.data import Dataset, Scaler, Signature, load_asked, load_inputs, split
 from bnnzoo.errors import DamagedError, NotFoundError, UsageError
-from bnnzoo.models import AbstractModel, size
+from bnnzoo.models import AbstractModel, form, size
 from bnnzoo.models.own import PREFIX as OWN
 from bnnzoo.posterior import AbstractPosterior, NetworkPosterior, stochastic
 from bnnzoo.posterior.layout import named_leaves
@@ -37,7 +37,7 @@ class Description(NamedTuple):
     signature: Signature
     scaler: Scaler
 
-    def network(self, *, key: PRNGKeyArray) -> Callable[[Array], Array]:
+    def network(self, *, key: PRNGKeyArray) -> Any:
         """The network at an initialisation of its own."""
         num_outputs = self.parts.likelihood.num_outputs(self.num_targets)
         return self.parts.model.build(self.example.shape[1:], num_outputs, key=key)
@@ -316,7 +316,10 @@ def _posterior(
     """
     parts, signature, scaler = description
     size.check(recipe.model.name, lambda: description.network(key=jax.random.key(0)))
-    network = stochastic.with_leaves(description.network(key=jax.random.key(0)), fixed)
+    network = description.network(key=jax.random.key(0))
+    num_outputs = parts.likelihood.num_outputs(description.num_targets)
+    form.check(parts.model, network, description.example.shape[1:], num_outputs, type(parts.likelihood).__name__)
+    network = stochastic.with_leaves(network, fixed)
     if train is None:
         x, y = description.example[:0], np.zeros((0,), np.float32)
     else:

@@ -213,7 +213,10 @@ def _exit_code(error: BaseException, arguments: Sequence[str]) -> int:
     if hasattr(error, "format_message") and hasattr(error, "exit_code"):
         _say(_usage(error, arguments))
         return getattr(error, "exit_code", 2)
-    _say(f"internal error: {one_line(error)} ({_DEBUG})")
+    from bnnzoo import registry
+
+    others = registry.in_use()
+    _say(f"internal error{f', with {others}' if others else ''}: {one_line(error)} ({_DEBUG})")
     return 1
 
 
