@@ -14,12 +14,23 @@ from bnnzoo.cli.output import echo, print_json, print_rows, printable, with_erro
 def compare(
     runs: Annotated[
         list[Path],
-        typer.Argument(metavar="RUN...", help="two or more runs", show_default=False, callback=common.checked),
+        typer.Argument(
+            metavar="RUN...",
+            help="two or more runs",
+            show_default=False,
+            parser=common.file,
+            callback=common.checked,
+        ),
     ],
     reference: Annotated[
         Path | None,
         typer.Option(
-            "--reference", metavar="RUN", help="a run to take as the truth", show_default=False, callback=common.checked
+            "--reference",
+            metavar="RUN",
+            help="a run to take as the truth",
+            show_default=False,
+            parser=common.file,
+            callback=common.checked,
         ),
     ] = None,
     json: common.Json = False,

@@ -90,7 +90,13 @@ def predict(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", metavar="FILE", help="the .csv or .nc file to write; CSV on stdout unless given"),
+        typer.Option(
+            "--out",
+            "-o",
+            parser=common.file,
+            metavar="FILE",
+            help="the .csv or .nc file to write; CSV on stdout unless given",
+        ),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", metavar="INT", min=0, help="of what is drawn")] = 0,
     unseen: Unseen = None,

@@ -25,7 +25,7 @@ _SCORES = ("rmse", "accuracy", "nll", "coverage_90", "ece")
 
 def _extras(*, hidden: bool) -> list[inspect.Parameter]:
     """The options of `sample` beside the recipe; `show` takes them too, so that only the word changes."""
-    out = typer.Option("--out", "-o", metavar="FILE", help="the file to write", rich_help_panel="Output", hidden=hidden)
+    out = common.out("FILE", "the file to write", rich_help_panel="Output", hidden=hidden)
     found = [parameter("out", Path, out, Path("run.nc"))]
     for name, text in {
         "force": "replace an existing file",

@@ -97,7 +97,7 @@ def run(
     ],
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", metavar="DIR", help="keep each run as DIR/NAME.nc", show_default=False),
+        common.out("DIR", "keep each run as DIR/NAME.nc", parser=common.folder),
     ] = None,
     data: Annotated[
         str | None,
