@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 
 import pluggy
 
-from bnnzoo.errors import BnnzooError, UsageError
+from bnnzoo import signals
+from bnnzoo.errors import BnnzooError, UsageError, words_of
 from bnnzoo.hookspecs import API_VERSION, Entry, Hooks
 from bnnzoo.near import near_names
 
@@ -93,9 +94,9 @@ def loaded() -> Loaded:
             given = _entries_of(point, distribution, version)
             _refuse_twice(given, offered)
             error = where = trace = ""
-        except KeyboardInterrupt:
-            raise
         except BaseException as failure:
+            if is_of_keyboard(failure):
+                raise
             given, error, trace = [], one_line(failure), traceback.format_exc()
             where = place(failure, point.value)
         counts = {kind: sum(entry.kind == kind for entry in given) for kind in offered}
@@ -292,8 +293,13 @@ def _with_conflicts(plugin: Plugin, offered: dict[str, list[Registered]]) -> Plu
     return plugin._replace(error="; ".join(taken))
 
 
+def is_of_keyboard(error: BaseException) -> bool:
+    """Whether it is a person's Ctrl-C, not raised by a stranger's code: the command line takes those over."""
+    return isinstance(error, KeyboardInterrupt) and not signals.taken_over()
+
+
 def one_line(error: BaseException) -> str:
-    text = " ".join(str(error).split())
+    text = " ".join(words_of(error).split())
     name = type(error).__name__
     if isinstance(error, PluginError):
         return text

@@ -41,5 +41,13 @@ class InterruptedRunError(BnnzooError):
         self.exit_code = 128 + signal_number
 
 
+def words_of(error: BaseException) -> str:
+    """What an exception says: also a stranger's, which may fail at that too."""
+    try:
+        return str(error)
+    except BaseException as another:
+        return f"(what it says cannot be read: {type(another).__name__})"
+
+
 class BnnzooWarning(UserWarning):
     """A warning the command line prints as `bnnzoo: warning: MESSAGE`, also with --quiet."""

@@ -6,13 +6,13 @@ import dataclasses
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
 
 from bnnzoo import registry, zoo
-from bnnzoo.errors import UsageError
+from bnnzoo.errors import DamagedError, UsageError
 from bnnzoo.finding import from_json, sentence, to_json
 from bnnzoo.recipe import as_dict, build, recipe_from, to_yaml, written
 from bnnzoo.run import Run
@@ -40,27 +40,36 @@ def concat(runs: Sequence[Run | str | Path]) -> Run:
 
     Raises:
         UsageError: for fewer than two, runs of different recipes or rows, an unfinished one, or ones that trained what
-            they did not sample each for itself.
+            they did not sample each for itself, or do not hold the same variables.
+        DamagedError: naming the file, where one is not what was written.
     """
     opened = [run if isinstance(run, Run) else zoo.open(run) for run in runs]
     if len(opened) < 2:
         raise UsageError("one run; give two or more to join")
     _check(opened)
     trees = [run.posterior for run in opened]
+    for name in {name for tree in trees for name in tree.children if name not in schema.DIMS}:
+        for run in opened[1:]:
+            _check_alike(name, run, opened[0])
     draws = min(tree[schema.POSTERIOR].sizes[schema.DRAW] for tree in trees)
     cut = any(tree[schema.POSTERIOR].sizes[schema.DRAW] > draws for tree in trees)
     groups = {}
     for name in trees[0].children:
         # What `evaluate` added to some of them only is left out, and what it added of other draws.
-        found = [tree[name].to_dataset() for tree in trees if name in tree.children]
+        found = [_read(run, name) for run in opened if name in run.posterior.children]
         if name in (schema.POSTERIOR, schema.SAMPLE_STATS):
             groups[name] = _joined([one[{schema.DRAW: slice(-draws, None)}] for one in found], np.arange(draws))
-        elif len(found) == len(trees) and _of_same_draws(found) and not (cut and name in schema.DIMS):
+        elif name not in schema.DIMS or (len(found) == len(trees) and _of_same_draws(found) and not cut):
             groups[name] = _joined(found, _draws(found[0]))
     joined = xr.DataTree.from_dict(groups)
     joined.attrs = _attributes(opened, draws)
     run = Run(joined, None, model=opened[0].predictor.model)
-    diagnosis = run.diagnose()
+    try:
+        diagnosis = run.diagnose()
+    except DamagedError:
+        for one in opened:  # which of them: a run in memory has no name
+            one.diagnose()
+        raise
     joined.attrs |= ending.said(diagnosis, run.findings(diagnosis))
     return run
 
@@ -117,9 +126,55 @@ def _seeds(run: Run) -> list[int]:
 
 def _constant(run: Run) -> dict[str, np.ndarray]:
     """Its constant_data; a posterior made by hand has none."""
-    tree = run.posterior
-    held = tree[schema.CONSTANT_DATA].data_vars if schema.CONSTANT_DATA in tree.children else {}
-    return {str(name): values.to_numpy() for name, values in held.items()}
+    return run.predictor.record.group(schema.CONSTANT_DATA)
+
+
+def _check_alike(group: str, run: Run, first: Run) -> None:
+    """Refuse a group that does not hold the variables that the first run's does: none is left out in silence."""
+    here, there = (_described(one, group) for one in (run, first))
+    for name in sorted(here.keys() | there.keys()):
+        one, other = here.get(name), there.get(name)
+        if one != other:
+            said = f"{group}/{ascii(name)[1:-1]} is {one or 'not in it'}, and {other or 'not'} in {first.path}"
+            raise UsageError(
+                f"{run.path}: {said}; join runs that one version of bnnzoo made, or put back what was changed"
+            )
+    held, wanted = (one.predictor.record.group(group) for one in (run, first))
+    for name in held:
+        if not here[name].chains and not np.array_equal(held[name], wanted[name]):
+            raise UsageError(f"{run.path}: {group}/{ascii(name)[1:-1]} is not that of {first.path}")
+
+
+class _Described(NamedTuple):
+    """What a variable is like, whatever the number of chains and draws."""
+
+    dtype: str
+    sizes: tuple[tuple[str, int], ...]
+    chains: bool
+
+    def __str__(self) -> str:
+        return f"{self.dtype}{[size for _, size in self.sizes]}"
+
+
+def _described(run: Run, group: str) -> dict[str, _Described]:
+    held = run.posterior[group].data_vars if group in run.posterior.children else {}
+    return {
+        str(name): _Described(
+            str(values.dtype),
+            tuple((str(dim), size) for dim, size in values.sizes.items() if dim not in schema.SAMPLED),
+            schema.CHAIN in values.dims,
+        )
+        for name, values in held.items()
+    }
+
+
+def _read(run: Run, group: str) -> xr.Dataset:
+    """A group of a run, whole.
+
+    Raises:
+        DamagedError: naming the file, where it is not what was written.
+    """
+    return run.posterior[group].to_dataset().copy(data=run.predictor.record.group(group))
 
 
 def _equal(one: schema.Group, other: schema.Group) -> bool:

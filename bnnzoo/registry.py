@@ -22,6 +22,7 @@ from bnnzoo.discovery import (
     Registered,
     canonical,
     checked_name,
+    is_of_keyboard,
     loaded,
     one_line,
     place,
@@ -44,11 +45,13 @@ __all__ = [
     "canonical",
     "changed",
     "checked_name",
+    "described",
     "entries",
     "failures",
     "find",
     "full_name",
     "get",
+    "in_use",
     "load",
     "not_found",
     "plugins",
@@ -64,6 +67,7 @@ _BASES = {
     "priors": ("bnnzoo.posterior.priors", "AbstractPrior"),
 }
 """What the entries of a kind derive from: text, so that nothing of it is imported before it is used."""
+_in_use: list[Registered] = []
 
 
 def entries(kind: str) -> dict[str, Registered]:
@@ -205,13 +209,31 @@ def load(kind: str, name: str) -> Any:
     origin = f"{singular(kind)} {entry.name!r} is from {entry.distribution} {entry.version} ({entry.target}), which"
     try:
         thing = _imported(entry)
-    except KeyboardInterrupt:
-        raise
     except BaseException as error:
+        if is_of_keyboard(error):
+            raise
         raise UsageError(f"{origin} fails to import: {one_line(error)}") from error
     if fault := _fault(entry, thing):
         raise UsageError(f"{origin} {fault}")
+    if entry.distribution != OWN and entry not in _in_use:
+        _in_use.append(entry)
     return thing
+
+
+def in_use() -> str:
+    """The strangers' parts that this process has loaded, to say beside what went wrong; empty where there are none."""
+    return ", ".join(f"{singular(one.kind)} {one.name} of {one.distribution} {one.version}" for one in _in_use)
+
+
+def described(kind: str, part: object) -> str:
+    """A part in a message: by its name, and the package that offers it where that is not ours."""
+    name = name_of(kind, part)
+    entry = None if name is None else get(kind, name)
+    if entry is None:
+        return f"{singular(kind)} {type(part).__name__}"
+    return f"{singular(kind)} {entry.name}" + (
+        "" if entry.distribution == OWN else f" of {entry.distribution} {entry.version} ({entry.target})"
+    )
 
 
 def failures() -> list[str]:
@@ -222,9 +244,9 @@ def failures() -> list[str]:
             what = f"{singular(kind)} {entry.full_name} ({entry.target})"
             try:
                 fault = _fault(entry, _imported(entry))
-            except KeyboardInterrupt:
-                raise
             except BaseException as error:
+                if is_of_keyboard(error):
+                    raise
                 found.append(f"{place(error, entry.declared)}: {what}: {one_line(error)}")
             else:
                 found += [f"{entry.declared}: {what} {fault}"] if fault else []
@@ -239,6 +261,7 @@ def plugins() -> list[Plugin]:
 def reset() -> None:
     """Forget what was loaded: the next call looks at the environment and the distributions again."""
     loaded.cache_clear()
+    _in_use.clear()
 
 
 def _imported(entry: Registered) -> Any:
@@ -262,6 +285,8 @@ def _fault(entry: Registered, thing: Any) -> str:
     module, name = _BASES[entry.kind]
     if not (isinstance(thing, type) and issubclass(thing, getattr(importlib.import_module(module), name))):
         return f"is no subclass of bnnzoo.{name}"
+    if lacks := sorted(getattr(thing, "__abstractmethods__", ())):
+        return f"lacks what bnnzoo.{name} leaves to it: {', '.join(lacks)}"
     stated = getattr(thing, "exactness", "")
     if entry.kind == "samplers" and stated != entry.exactness:
         return f"is listed as {entry.exactness}, and its class says {stated or 'nothing'}"

@@ -12,7 +12,7 @@ import pandas as pd
 import xarray as xr
 from jaxtyping import Float
 
-from bnnzoo import store
+from bnnzoo import paths, store
 from bnnzoo.data import Unseen
 from bnnzoo.errors import UsageError
 from bnnzoo.evaluation import audit, diagnostics, evaluate, evidence, findings, loo, metrics, ood
@@ -77,15 +77,16 @@ class Run:
         Raises:
             UsageError: if it exists and `force` is not given, or the run is not finished.
         """
-        check_free(Path(path), force=force, cure="another path, or force=True")
+        path = paths.named(path)
+        check_free(path, force=force, cure="another path, or force=True")
         if self._file is None:
-            store.write_tree(Path(path), self.posterior)
+            store.write_tree(path, self.posterior)
             return
         if not self.attributes["complete"]:
             raise UsageError(f"{self.path}: the run is not finished: resume it first")
         if not self._file.exists():
             raise UsageError(f"{self.path}: no longer there; open the run where it is now")
-        copy_whole(self._file, Path(path))
+        copy_whole(self._file, path)
 
     def summary(self) -> dict[str, Any]:
         """The run in a dozen numbers."""
@@ -130,7 +131,7 @@ class Run:
         Raises:
             UsageError: for another kind of file, one that exists, or a name that NetCDF has no room for.
         """
-        out = _free(out, (".csv", ".nc"), "predictions go to a .csv or a .nc file", force)
+        out = _free(out, (".csv", ".nc"), "predictions go to a .csv or a .nc file", force, read=(self._file, data))
         frame = self.predict(data, draws=draws, seed=seed, unseen=unseen)
         if out.suffix == ".csv":
             write_whole(out, lambda file: file.write(frame.to_csv(index=False).encode()))
@@ -314,7 +315,9 @@ class Run:
         from bnnzoo.report import figures
 
         runs = _named([self, *others])
-        return figures.write(runs, Path(out), formats=formats, names=names, ood=ood, force=force, band=band)
+        out = paths.named(out, folder=True)
+        paths.refuse_read(out, [*(run._file for run in (self, *others)), ood, band.get("truth")])
+        return figures.write(runs, out, formats=formats, names=names, ood=ood, force=force, band=band)
 
     def report(self, out: str | Path, *, force: bool = False) -> Path:
         """Write the run as one HTML page that needs nothing else.
@@ -324,7 +327,7 @@ class Run:
         """
         from bnnzoo.report import page
 
-        out = _free(out, (".html", ".htm"), "a report goes to a .html file", force)
+        out = _free(out, (".html", ".htm"), "a report goes to a .html file", force, read=(self._file,))
         text = page.page(self.predictor)
         write_whole(out, lambda file: file.write(text.encode()))
         return out
@@ -348,11 +351,12 @@ def _write_netcdf(out: Path, columns: Mapping[str, np.ndarray]) -> None:
     store.write_table(out, columns, dim)
 
 
-def _free(out: str | Path, suffixes: tuple[str, ...], where: str, force: bool) -> Path:
-    """A path to write to."""
-    out = Path(out)
+def _free(out: str | Path, suffixes: tuple[str, ...], where: str, force: bool, *, read: Sequence[Any]) -> Path:
+    """A path to write to, which is none of the files that are read."""
+    out = paths.named(out)
     if out.suffix not in suffixes:
         raise UsageError(f"{out}: {where}")
+    paths.refuse_read(out, read)
     check_free(out, force=force)
     store.check_room(out, 0)
     return out

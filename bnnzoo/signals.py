@@ -33,6 +33,11 @@ def take_over() -> None:
     start_new_thread(_listen, (told,))
 
 
+def taken_over() -> bool:
+    """Whether they are: then no KeyboardInterrupt comes from a keyboard."""
+    return take_over.cache_info().currsize > 0
+
+
 @contextmanager
 def received_by(receiver: Receiver) -> Iterator[None]:
     """Inside the block signals that the process has taken over go to `receiver`."""

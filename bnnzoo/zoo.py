@@ -15,7 +15,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Array, Float
 
-from bnnzoo import registry, store
+from bnnzoo import paths, registry, store
 from bnnzoo.assembly import Problem
 from bnnzoo.choice import chosen
 from bnnzoo.data import Dataset, load_asked
@@ -83,7 +83,7 @@ def sample(
         UsageError: for anything wrong that can be found before the run.
     """
     if out is not None:
-        run = _sample(model, sampler, data=data, out=Path(out), force=force, observer=observer, **options)
+        run = _sample(model, sampler, data=data, out=paths.named(out), force=force, observer=observer, **options)
     else:
         folder = Path(tempfile.mkdtemp(prefix="bnnzoo-"))
         try:
@@ -173,6 +173,7 @@ def run_recipe(
         UsageError: before anything is compiled or written.
         InterruptedRunError: when `stop` said so.
     """
+    paths.refuse_read(out, [recipe.data, recipe.keep_at])
     with _jax_for(recipe):
         tell = _one_voice(observer)
         tell(Progress("start", 0, 1, note="reading data"))
@@ -207,7 +208,7 @@ def resume(
         UsageError: if there is nothing to resume, or this machine would not give the same draws and `allow_inexact`
             is not given.
     """
-    out = Path(path)
+    out = paths.named(path)
     unfinished, saved = store.resumable(out, from_part)
     attributes = unfinished.attributes
     if "signature" not in attributes:
@@ -237,7 +238,8 @@ def open(path: str | Path, *, model: eqx.Module | None = None) -> Run:
         UsageError: if there is none.
     """
     own = model if isinstance(model, AbstractPosterior) else _own(model)
-    return Run(store.open_tree(Path(path)), Path(path), model=own)
+    path = paths.named(path)
+    return Run(store.open_tree(path), path, model=own)
 
 
 def resolved_recipe(recipe: Recipe, dataset: Dataset | None = None) -> str:

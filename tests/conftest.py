@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from importlib.metadata import version
 
 os.environ.setdefault("JAX_NUM_CPU_DEVICES", "4")
@@ -15,6 +16,7 @@ hook.__enter__()
 import jax
 import pytest
 
+from bnnzoo import registry
 from bnnzoo.posterior import backend
 from bnnzoo.sampling.backend import split_cpu
 
@@ -40,3 +42,18 @@ def _flags_restored():
     before = jax.config.jax_enable_x64
     yield
     jax.config.update("jax_enable_x64", before)
+
+
+@pytest.fixture
+def site(tmp_path, monkeypatch):
+    """A folder where distributions can be put, seen by this process."""
+    for variable in ("BNNZOO_PLUGINS", "BNNZOO_DISABLE_PLUGINS", "BNNZOO_STRICT_PLUGINS"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    modules = set(sys.modules)
+    registry.reset()
+    yield tmp_path
+    registry.reset()
+    for name in set(sys.modules) - modules:
+        if name.split("_")[0] in ("one", "two", "broken", "good"):
+            del sys.modules[name]

@@ -56,7 +56,14 @@ BROKEN = {
 """What can be wrong with a plugin: its module, and what the one-line report must say."""
 
 
-THING = "from bnnzoo import AbstractSampler\n\n\nclass Thing(AbstractSampler):\n    exactness = 'exact'\n"
+THING = """
+from bnnzoo import AbstractSampler
+
+class Thing(AbstractSampler):
+    exactness = 'exact'
+    def init(self, posterior, theta, *, num_warmup, key): ...
+    def step(self, posterior, state, *, key): ...
+"""
 
 
 def install(site: Path, distribution: str, source: str, version: str = "0.2") -> str:

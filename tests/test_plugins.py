@@ -21,21 +21,6 @@ from bnnzoo.errors import BnnzooWarning, InterruptedRunError, NotFoundError, Usa
 from bnnzoo.recipe import as_dict, read_layer, recipe_from, resolve, shipped_names, to_yaml
 
 
-@pytest.fixture
-def site(tmp_path, monkeypatch):
-    """A folder where distributions can be put, seen by this process."""
-    for variable in ("BNNZOO_PLUGINS", "BNNZOO_DISABLE_PLUGINS", "BNNZOO_STRICT_PLUGINS"):
-        monkeypatch.delenv(variable, raising=False)
-    monkeypatch.syspath_prepend(tmp_path)
-    modules = set(sys.modules)
-    registry.reset()
-    yield tmp_path
-    registry.reset()
-    for name in set(sys.modules) - modules:
-        if name.split("_")[0] in ("one", "two", "broken", "good"):
-            del sys.modules[name]
-
-
 def _errors() -> dict[str, str]:
     return {plugin.distribution: plugin.error for plugin in registry.plugins() if plugin.version == "0.2"}
 

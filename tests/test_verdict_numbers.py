@@ -167,6 +167,9 @@ def test_the_last_look_is_told_by_its_mean_or_half_of_its_worst():
     wanted = {"unseen": 0.25, "unseen_shift": 0.25, "variance_ratio": 1.2, "variance_ratio_se": 1.3 / 3}
     assert found == pytest.approx(wanted)
     assert diagnostics.of_last_look("{}") == {}
+    alone = diagnostics.of_last_look('{"variance_ratio": [1.0, 2.0]}')
+    assert alone == {"variance_ratio": 1.5}
+    assert findings.bias(alone).endswith("direction is 1.5 times the posterior's")
 
 
 RECORD: dict[str, Any] = {"names_a_model": True, "weights": None, "has_training_rows": False}

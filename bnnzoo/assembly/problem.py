@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -18,8 +18,8 @@ from bnnzoo import registry
 from bnnzoo.assembly.by_hand import predicted
 from bnnzoo.assembly.parts import Parts, check_likelihood, make_parts, named, named_task
 from bnnzoo.data import Dataset, Scaler, Signature, load_asked, load_inputs, split
-from bnnzoo.errors import NotFoundError, UsageError
-from bnnzoo.models import AbstractModel, size
+from bnnzoo.errors import DamagedError, NotFoundError, UsageError
+from bnnzoo.models import AbstractModel, form, size
 from bnnzoo.models.own import PREFIX as OWN
 from bnnzoo.posterior import AbstractPosterior, NetworkPosterior, stochastic
 from bnnzoo.posterior.layout import named_leaves
@@ -37,7 +37,7 @@ class Description(NamedTuple):
     signature: Signature
     scaler: Scaler
 
-    def network(self, *, key: PRNGKeyArray) -> Callable[[Array], Array]:
+    def network(self, *, key: PRNGKeyArray) -> Any:
         """The network at an initialisation of its own."""
         num_outputs = self.parts.likelihood.num_outputs(self.num_targets)
         return self.parts.model.build(self.example.shape[1:], num_outputs, key=key)
@@ -122,7 +122,8 @@ class Problem:
             model: the model, where it is one that no registry knows.
 
         Raises:
-            UsageError: if the posterior was made by hand: no file can say what it is; or the file is damaged.
+            UsageError: if the posterior was made by hand: no file can say what it is.
+            DamagedError: if the file is damaged.
         """
         if "signature" not in attributes:
             raise UsageError(
@@ -146,7 +147,7 @@ class Problem:
                     raise ValueError("it keeps predictions at no input")
         except (LookupError, TypeError, ValueError) as error:
             reason = ascii(" ".join(str(error).split())[:200])[1:-1]
-            raise UsageError(
+            raise DamagedError(
                 f"the file does not say what its data are as this version reads it ({type(error).__name__}: {reason}); "
                 "it is damaged, or of another version of bnnzoo"
             ) from error
@@ -158,7 +159,7 @@ class Problem:
         fixed = fixed_leaves(constant)
         problem = _described(recipe, description, train, fixed=fixed, kept_rows=kept_rows)
         if observed is None and fixed.keys() != named_leaves(problem.network_posterior.network).keys():
-            raise UsageError("the file is damaged: what is fixed in it is not what its recipe leaves out of sampling")
+            raise DamagedError("the file is damaged: what is fixed in it is not what its recipe leaves out of sampling")
         if train is None and problem.outputs is not None:
             return dataclasses.replace(problem, posterior=problem.outputs.table())
         return problem
@@ -315,7 +316,10 @@ def _posterior(
     """
     parts, signature, scaler = description
     size.check(recipe.model.name, lambda: description.network(key=jax.random.key(0)))
-    network = stochastic.with_leaves(description.network(key=jax.random.key(0)), fixed)
+    network = description.network(key=jax.random.key(0))
+    num_outputs = parts.likelihood.num_outputs(description.num_targets)
+    form.check(parts.model, network, description.example.shape[1:], num_outputs, type(parts.likelihood).__name__)
+    network = stochastic.with_leaves(network, fixed)
     if train is None:
         x, y = description.example[:0], np.zeros((0,), np.float32)
     else:

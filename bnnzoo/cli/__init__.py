@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import logging
 import os
 import sys
@@ -19,7 +20,8 @@ from typer.core import TyperGroup
 from bnnzoo import signals, streams
 from bnnzoo.cli.output import bounded, printable, results_apart
 from bnnzoo.cli.part_command import SETTINGS
-from bnnzoo.errors import BnnzooError, BnnzooWarning
+from bnnzoo.discovery import is_of_keyboard, one_line
+from bnnzoo.errors import BnnzooError, BnnzooWarning, words_of
 from bnnzoo.near import near_names
 
 COMMANDS = {
@@ -47,6 +49,7 @@ COMMANDS = {
 `add_to(app)`, and its name here."""
 
 
+_DEBUG = "run again with --debug for the traceback"
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 
 
@@ -64,17 +67,37 @@ class _Commands(TyperGroup):
                 part = typer.Typer()
                 import_module(f"bnnzoo.cli.{home}").add_to(part)
                 found = typer.main.get_group(part).commands
-                _keep_results_apart(found)
+                _keep_apart(found)
                 self.commands.update(found)
         return super().get_command(ctx, cmd_name)
 
 
-def _keep_results_apart(commands: Mapping[str, Any]) -> None:
-    """Whatever a command runs that prints: its own results are alone on stdout."""
+class _Raised(Exception):
+    """What the work of a command raised. The parser would take some for its own: exits, interrupts, ends of files."""
+
+    def __init__(self, cause: BaseException):
+        super().__init__()
+        self.cause = cause
+
+
+def _keep_apart(commands: Mapping[str, Any]) -> None:
+    """Whatever a command runs: its results are alone on stdout, and the parser catches nothing of what it raises."""
     for command in commands.values():
         if command.callback is not None:
-            command.callback = results_apart()(command.callback)
-        _keep_results_apart(getattr(command, "commands", {}))
+            command.callback = _apart(command.callback)
+        _keep_apart(getattr(command, "commands", {}))
+
+
+def _apart(work: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(work)
+    def apart(*words: Any, **more: Any) -> Any:
+        try:
+            with results_apart():
+                return work(*words, **more)
+        except BaseException as error:
+            raise _Raised(error) from error
+
+    return apart
 
 
 app = typer.Typer(
@@ -135,7 +158,15 @@ def run(arguments: Sequence[str]) -> int:
 
     def command() -> int:
         found: Any = typer.main.get_command(app)
-        return found.main(list(arguments) or ["--help"], prog_name="bnnzoo", standalone_mode=False) or 0
+        try:
+            return found.main(list(arguments) or ["--help"], prog_name="bnnzoo", standalone_mode=False) or 0
+        except _Raised as raised:
+            cause = raised.cause
+        except SystemExit as error:  # completion ends so
+            if _broken_pipe(error) or _plugin_of(error):
+                raise
+            return error.code if isinstance(error.code, int) else int(error.code is not None)
+        raise cause
 
     return guarded(command, arguments, debug="--debug" in arguments)
 
@@ -149,23 +180,29 @@ def guarded(work: Callable[[], int], arguments: Sequence[str] = (), *, debug: bo
         try:
             return work()
         except BaseException as error:
-            # The parser and Rich make a SystemExit of a broken pipe.
-            hidden = isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError)
-            cause = error.__context__ if hidden and error.__context__ is not None else error
-            if debug and not isinstance(cause, SystemExit):
+            cause = _broken_pipe(error) or error
+            if debug:
                 traceback.print_exception(cause)
             return _exit_code(cause, arguments)
+
+
+def _broken_pipe(error: BaseException) -> BrokenPipeError | None:
+    """The parser and Rich make a SystemExit of one."""
+    hidden = error.__context__ if isinstance(error, SystemExit) else None
+    return hidden if isinstance(hidden, BrokenPipeError) else None
 
 
 def _exit_code(error: BaseException, arguments: Sequence[str]) -> int:
     """Say what happened, and with which code to leave."""
     if isinstance(error, BnnzooError):
-        _say(str(error))
-        return error.exit_code
+        _say(words_of(error))
+        return error.exit_code or 1  # a stranger's class says any
     if isinstance(error, BrokenPipeError) and streams.has_no_reader():
         return 0  # whoever read us has read enough
-    if isinstance(error, SystemExit):
-        return error.code if isinstance(error.code, int) else int(error.code is not None)
+    plugin = _plugin_of(error)
+    if plugin and not is_of_keyboard(error):
+        _say(f"{plugin}: {one_line(error)} ({_DEBUG})")
+        return 1
     if isinstance(error, KeyboardInterrupt) or type(error).__name__ == "Abort":
         _say("interrupted")
         return 130
@@ -176,12 +213,10 @@ def _exit_code(error: BaseException, arguments: Sequence[str]) -> int:
     if hasattr(error, "format_message") and hasattr(error, "exit_code"):
         _say(_usage(error, arguments))
         return getattr(error, "exit_code", 2)
-    text = " ".join(str(error).split())
-    where = ""
-    with suppress(Exception):  # of plugins that cannot be listed
-        where = _plugin_of(error)
-    where = where or "internal error"
-    _say(f"{where}: {type(error).__name__}: {text} (run again with --debug for the traceback)")
+    from bnnzoo import registry
+
+    others = registry.in_use()
+    _say(f"internal error{f', with {others}' if others else ''}: {one_line(error)} ({_DEBUG})")
     return 1
 
 
@@ -190,10 +225,11 @@ def _plugin_of(error: BaseException) -> str:
     from bnnzoo import registry
 
     packages = {}
-    for kind in registry.KINDS:
-        for entry in registry.entries(kind).values():
-            if entry.distribution != registry.OWN:
-                packages[entry.target.partition(":")[0].partition(".")[0]] = f"{entry.distribution} {entry.version}"
+    with suppress(Exception):  # of plugins that cannot be listed
+        for kind in registry.KINDS:
+            for entry in registry.entries(kind).values():
+                if entry.distribution != registry.OWN:
+                    packages[entry.target.partition(":")[0].partition(".")[0]] = f"{entry.distribution} {entry.version}"
     for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
         if found := packages.get(str(frame.f_globals.get("__name__", "")).partition(".")[0]):
             return f"plugin {found} ({frame.f_code.co_filename}:{line})"

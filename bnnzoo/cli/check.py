@@ -13,6 +13,7 @@ from annotated_types import Ge, Le
 from typing_extensions import Doc
 
 from bnnzoo import registry
+from bnnzoo.cli import common_options as common
 from bnnzoo.cli.options import option, parameter
 from bnnzoo.cli.output import echo, print_json
 from bnnzoo.cli.part_command import SETTINGS, add_command
@@ -123,8 +124,8 @@ def _calibrate(
     from bnnzoo.store.atomic import check_free
     from bnnzoo.testing import check_calibration
 
-    if settings.out:
-        format_of(Path(settings.out))
+    if settings.out is not None:
+        format_of(common.file(settings.out))
         check_free(Path(settings.out), force=settings.force)
         check_room(Path(settings.out), 0)
     backend.prepare()

@@ -8,18 +8,29 @@ from typing import Annotated
 import typer
 
 from bnnzoo.cli import common_options as common
-from bnnzoo.cli.output import echo, print_json, print_rows, printable, with_error
+from bnnzoo.cli.output import echo, print_json, print_rows, with_error
 
 
 def compare(
     runs: Annotated[
         list[Path],
-        typer.Argument(metavar="RUN...", help="two or more runs", show_default=False, callback=common.checked),
+        typer.Argument(
+            metavar="RUN...",
+            help="two or more runs",
+            show_default=False,
+            parser=common.file,
+            callback=common.checked,
+        ),
     ],
     reference: Annotated[
         Path | None,
         typer.Option(
-            "--reference", metavar="RUN", help="a run to take as the truth", show_default=False, callback=common.checked
+            "--reference",
+            metavar="RUN",
+            help="a run to take as the truth",
+            show_default=False,
+            parser=common.file,
+            callback=common.checked,
         ),
     ] = None,
     json: common.Json = False,
@@ -53,7 +64,7 @@ def compare(
         )
         echo("")
         for sentence in found.words:
-            echo(printable(sentence))
+            echo(sentence)
 
 
 def add_to(app: typer.Typer) -> None:

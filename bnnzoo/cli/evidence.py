@@ -18,6 +18,7 @@ def evidence(
             metavar="RUN...",
             help="one run, or several that differ in --likelihood-power alone",
             show_default=False,
+            parser=common.file,
             callback=common.checked,
         ),
     ],

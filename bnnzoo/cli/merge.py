@@ -9,15 +9,25 @@ import typer
 
 from bnnzoo.cli import common_options as common
 from bnnzoo.cli.output import print_json, print_record, warn_of_convergence
+from bnnzoo.paths import refuse_read
 from bnnzoo.shell import quoted
 
 
 def merge(
     runs: Annotated[
         list[Path],
-        typer.Argument(metavar="RUN...", help="two or more finished runs", show_default=False, callback=common.checked),
+        typer.Argument(
+            metavar="RUN...",
+            help="two or more finished runs",
+            show_default=False,
+            parser=common.file,
+            callback=common.checked,
+        ),
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="the file to write", show_default=False)],
+    out: Annotated[
+        Path,
+        common.out("FILE", "the file to write"),
+    ],
     force: common.Force = False,
     json: common.Json = False,
     debug: common.Debug = False,
@@ -35,6 +45,7 @@ def merge(
     from bnnzoo.store import check_room
     from bnnzoo.store.atomic import check_free
 
+    refuse_read(out, runs)
     check_free(out, force=force)
     check_room(out, 0)
     from bnnzoo import joining, zoo

@@ -28,7 +28,14 @@ def new(
     ],
     name: Annotated[str, typer.Argument(metavar="NAME", help="what it will be called in the zoo", show_default=False)],
     into: Annotated[
-        Path, typer.Option("--into", metavar="DIR", help="where the package's folder is made", show_default="here")
+        Path,
+        typer.Option(
+            "--into",
+            parser=common.folder,
+            metavar="DIR",
+            help="where the package's folder is made",
+            show_default="here",
+        ),
     ] = Path(),
     debug: common.Debug = False,
 ) -> None:

@@ -11,9 +11,11 @@ from typing import Any
 import typer
 
 from bnnzoo import registry
+from bnnzoo.cli.common_options import file
 from bnnzoo.cli.options import option, parameter
 from bnnzoo.cli.part_command import add_command
 from bnnzoo.cli.part_options import PartOptions, part_options
+from bnnzoo.paths import refuse_read
 from bnnzoo.recipe import PARTS, RUN_FIELDS, Layer, part_names, read_layer, resolve
 
 Body = Callable[..., None]
@@ -38,10 +40,12 @@ def add_recipe_command(
     def run(**given: Any) -> None:
         model, sampler, fields = (given.pop(word) for word in ("model", "sampler", "fields"))
         if of_run is not None and model and model.endswith(".nc") and not sampler:
-            of_run(Path(model))
+            of_run(file(model))
             return
-        layers = [read(source) for source in given.pop("config") or []]
+        configs = given.pop("config") or []
+        layers = [read(source) for source in configs]
         rest = {key: given.pop(key) for key in list(given) if key in own}
+        refuse_read(rest["out"], configs)
         options, dataset = {**given, **fields}, None
         names = part_names(model, sampler, layers, options)
         is_open = not names["model"] and not names["sampler"] and _names_data(layers, options)

@@ -53,11 +53,19 @@ def plot(
             metavar="RUN...",
             help="run.nc; while it is unfinished, the same name; several in one figure",
             show_default=False,
+            parser=common.file,
             callback=common.checked,
         ),
     ],
     out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="DIR", help="the folder to write into; or FILE.png, for one picture")
+        Path,
+        typer.Option(
+            "--out",
+            "-o",
+            parser=common.folder,
+            metavar="DIR",
+            help="the folder to write into; or FILE.png, for one picture",
+        ),
     ],
     format: Annotated[
         list[str] | None,
@@ -136,7 +144,7 @@ def plot(
 
 def report(
     run: common.Run,
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="the .html file to write")],
+    out: Annotated[Path, common.out("FILE", "the .html file to write")],
     force: common.Force = False,
     debug: common.Debug = False,
 ) -> None:

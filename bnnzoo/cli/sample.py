@@ -12,7 +12,7 @@ import typer
 from bnnzoo.cli import common_options as common
 from bnnzoo.cli import distributed as together
 from bnnzoo.cli.options import parameter
-from bnnzoo.cli.output import echo, print_json, print_record, printable, warn_of_convergence, with_error
+from bnnzoo.cli.output import echo, print_json, print_record, warn_of_convergence, with_error
 from bnnzoo.cli.progress_bar import observer
 from bnnzoo.cli.recipe_command import add_recipe_command
 from bnnzoo.cli.signals import stop_signals
@@ -25,7 +25,7 @@ _SCORES = ("rmse", "accuracy", "nll", "coverage_90", "ece")
 
 def _extras(*, hidden: bool) -> list[inspect.Parameter]:
     """The options of `sample` beside the recipe; `show` takes them too, so that only the word changes."""
-    out = typer.Option("--out", "-o", metavar="FILE", help="the file to write", rich_help_panel="Output", hidden=hidden)
+    out = common.out("FILE", "the file to write", rich_help_panel="Output", hidden=hidden)
     found = [parameter("out", Path, out, Path("run.nc"))]
     for name, text in {
         "force": "replace an existing file",
@@ -95,7 +95,7 @@ def _show(recipe: Recipe, dataset: Any, chosen: bool, **_: Any) -> None:
 def _show_run(path: Path) -> None:
     from bnnzoo import store
 
-    echo(printable(store.open_tree(path).attrs["recipe"]), nl=False)
+    echo(store.open_tree(path).attrs["recipe"], nl=False)
 
 
 def resume(

@@ -212,7 +212,7 @@ def of_last_look(inspected: str) -> dict[str, float]:
 
     `unseen` and `unseen_shift` are what is judged, the mean or half of the worst; `variance_ratio`, the variance
     of an average direction over the posterior's that a sampler without an accept step estimates of itself, is the
-    mean, and `variance_ratio_se` its standard error.
+    mean, and `variance_ratio_se` its standard error, where the sampler says one.
     """
     seen = json.loads(inspected)
     found = {}
@@ -220,8 +220,9 @@ def of_last_look(inspected: str) -> dict[str, float]:
         if name in seen:
             found[name] = float(np.maximum(np.mean(seen[name]), np.max(seen[name]) / 2))
     if "variance_ratio" in seen:
-        errors = np.asarray(seen["variance_ratio_se"], float)
         found["variance_ratio"] = float(np.mean(seen["variance_ratio"]))
+    if "variance_ratio_se" in seen:
+        errors = np.asarray(seen["variance_ratio_se"], float)
         found["variance_ratio_se"] = float(np.sum(errors**2) ** 0.5 / len(errors))
     return found
 

@@ -107,9 +107,10 @@ def bias(diagnosis: Mapping[str, Any]) -> str:
     """What a sampler without an accept step measured of its own bias; empty where none did."""
     if "variance_ratio" not in diagnosis:
         return ""
+    error = f" ± {diagnosis['variance_ratio_se']:.1g}" if "variance_ratio_se" in diagnosis else ""
     return (
         "by its step size, curvature and gradient noise the variance of an average direction is "
-        f"{diagnosis['variance_ratio']:.3g} ± {diagnosis['variance_ratio_se']:.1g} times the posterior's"
+        f"{diagnosis['variance_ratio']:.3g}{error} times the posterior's"
     )
 
 

@@ -19,7 +19,7 @@ from bnnzoo import registry
 from bnnzoo.assembly import Known
 from bnnzoo.data import Scaler, Signature, Unseen, load_inputs, load_like
 from bnnzoo.data.frames import is_frame
-from bnnzoo.errors import BnnzooWarning, UsageError
+from bnnzoo.errors import BnnzooWarning, DamagedError, UsageError
 from bnnzoo.evaluation import agreement, metrics, predictive
 from bnnzoo.evaluation.draws import Draws, cuts
 from bnnzoo.evaluation.predictive import Moments, Sums
@@ -77,7 +77,8 @@ class Predictor:
             try:
                 known = Known.of(self.record.attributes, group, self.model)
             except UsageError as error:
-                raise UsageError(f"{self.record.name}: {error}") from error
+                kind = DamagedError if isinstance(error, DamagedError) else UsageError
+                raise kind(f"{self.record.name}: {error}") from error
         agreement.check(self.record.tree, self.record.path, known)
         about = self.record.attributes
         if changed := registry.changed(about.get("plugins", "{}"), about.get("plugin_sources", "{}")):

@@ -145,7 +145,7 @@ class Record:
         logs = self.statistics["log_weight"]
         # Of numbers that hold a NaN it is the largest.
         if not -np.inf < logs.max() < np.inf:
-            raise UsageError(f"{self.name}: damaged: sample_stats/log_weight holds what no weight is the logarithm of")
+            raise DamagedError(f"{self.name}: damaged: sample_stats/log_weight holds no logarithm of a weight")
         return special.softmax(logs.astype(np.float64).reshape(-1))
 
     @property
@@ -157,18 +157,18 @@ class Record:
         """One variable; of the data only numbers that are finite.
 
         Raises:
-            UsageError: naming the file, where they are not, or cannot be read.
+            DamagedError: naming the file, where they are not, or cannot be read.
         """
         found = self._read(self.tree[f"{group}/{name}"], name)
         if group in (schema.CONSTANT_DATA, schema.OBSERVED_DATA) and not np.isfinite(found).all():
-            raise UsageError(f"{self.name}: damaged: {group}/{name} holds numbers that are not finite")
+            raise DamagedError(f"{self.name}: damaged: {group}/{name} holds numbers that are not finite")
         return found
 
     def _read(self, variable: Any, name: str) -> np.ndarray:
         try:
             return np.asarray(variable.values)
         except OSError as error:  # what is read is not what was written: HDF5's checksum
-            raise UsageError(f"{self.name}: damaged: {name} is not what was written") from error
+            raise DamagedError(f"{self.name}: damaged: {name} is not what was written") from error
 
     @property
     def has_training_rows(self) -> bool:

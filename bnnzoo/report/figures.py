@@ -9,7 +9,7 @@ from typing import Any
 
 from bnnzoo import plots
 from bnnzoo.data.check import did_you_mean
-from bnnzoo.errors import BnnzooError, UsageError
+from bnnzoo.errors import BnnzooError, DamagedError, UsageError
 from bnnzoo.evaluation import ood as ood_scores
 from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.plots import Descent, Picture
@@ -93,10 +93,14 @@ def write(
     force: bool,
     band: Mapping[str, Any],
 ) -> list[dict[str, Any]]:
-    """Draw into the folder `out`, or into a file of that name; everything wrong is found before anything is drawn.
+    """Draw into the folder `out`, or into a file of that name; everything wrong is found before anything is written.
 
     Args:
         band: the options of the picture `band` that were asked for: what it cannot do is then an error.
+
+    Raises:
+        DamagedError: of a run whose arrays are not what was written; there are then no pictures.
+        UsageError: for anything wrong with what was asked for.
     """
     for format in formats or ():
         if format not in plots.FORMATS:
@@ -113,7 +117,7 @@ def write(
     for path in [path for found in paths.values() for path in found]:
         check_free(path, force=force)
     rows: list[dict[str, Any]] = []
-    for name, found in _drawn(runs, chosen, {"band": band, "ood": {"spec": ood}}):
+    for name, found in list(_drawn(runs, chosen, {"band": band, "ood": {"spec": ood}})):
         if isinstance(found, BnnzooError):
             if in_file or (name == "band" and band):
                 raise found
@@ -130,6 +134,8 @@ def _drawn(
     for name in names:
         try:
             yield name, picture(runs, name, **options.get(name, {}))
+        except DamagedError:
+            raise
         except BnnzooError as error:
             yield name, error
 

@@ -39,13 +39,11 @@ def page(predictor: Predictor) -> str:
     """The report as HTML. What the run lacks is said on it.
 
     Raises:
-        DamagedError: of a run whose arrays are not what its words promise there is none.
+        DamagedError: of a run whose arrays are not what was written, or what its words promise, there is none.
     """
     about = predictor.record.attributes
     diagnosis = _attempt(lambda: diagnostics.of_run(predictor))
     looked = _attempt(lambda: effort.for_a_page(predictor))
-    if isinstance(looked, DamagedError):
-        raise looked
     # A run without draws has nothing to choose from: each section says so.
     whole, predictor = predictor.record, predictor if isinstance(looked, BnnzooError) else looked
     record = predictor.record
@@ -81,9 +79,11 @@ def _evaluation(predictor: Predictor) -> Evaluation:
 
 
 def _attempt(make: Callable[[], T]) -> T | BnnzooError:
-    """What it gives, or what it says why not."""
+    """What it gives, or what it says why not; of a damaged run nothing can be said."""
     try:
         return make()
+    except DamagedError:
+        raise
     except BnnzooError as error:
         return error
 

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from bnnzoo import plots
-from bnnzoo.errors import BnnzooError, UsageError
+from bnnzoo.errors import BnnzooError, DamagedError, UsageError
 from bnnzoo.evaluation import evaluate, findings, metrics, predictive
 from bnnzoo.evaluation import ood as ood_scores
 from bnnzoo.evaluation.calibration import of_intervals
@@ -195,10 +195,16 @@ PICTURES = {
 
 
 def draw(predictor: Predictor) -> Iterator[tuple[str, Picture | BnnzooError]]:
-    """All pictures by name, or of one that this run does not have, the reason."""
+    """All pictures by name, or of one that this run does not have, the reason.
+
+    Raises:
+        DamagedError: of a run whose arrays are not what was written.
+    """
     for name, drawing in PICTURES.items():
         try:
             yield name, drawing.make(predictor)
+        except DamagedError:
+            raise
         except BnnzooError as error:
             yield name, error
 

@@ -18,6 +18,7 @@ from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.outputs import Outputs
 from bnnzoo.samplers.base import AbstractSampler, Stats
 from bnnzoo.samplers.statistics import Reduce, reductions
+from bnnzoo.sampling import form
 from bnnzoo.sampling.placement import Placement
 from bnnzoo.sampling.warmup import AbstractWarmup
 
@@ -66,7 +67,9 @@ class Setup(eqx.Module):
         """The chains' first states."""
 
         def one(setup: Setup, theta: Array, key: PRNGKeyArray) -> PyTree:
-            return setup.sampler.init(setup.posterior, theta, num_warmup=num_warmup, key=key)
+            state = setup.sampler.init(setup.posterior, theta, num_warmup=num_warmup, key=key)
+            form.check_state(setup.sampler, state, theta)
+            return state
 
         return self.placement.all_chains(one, self, thetas, keys)
 
@@ -89,12 +92,19 @@ class Setup(eqx.Module):
 
     def one_step(self, phase: Phase, carry: Carry, key: PRNGKeyArray) -> tuple[Carry, Stats]:
         """One step of one chain."""
+        state, stats = self.stepped(phase, carry.states, key)
         if phase == "sampling":
-            state, stats = self.sampler.step(self.posterior, carry.states, key=key)
             return carry._replace(states=state), stats
-        state, stats = self.sampler.warmup_step(self.posterior, carry.states, key=key)
         tuning, state = self.warmup.update(carry.tuning, state, self.sampler.headroom(stats))
         return Carry(state, tuning, carry.restarted), stats
+
+    def stepped(self, phase: Phase, state: PyTree, key: PRNGKeyArray) -> tuple[PyTree, Stats]:
+        """One step of the sampler, which is a stranger's code: what it gives is looked at while it is traced."""
+        trains = phase == "warm-up" and type(self.sampler).warmup_step is not AbstractSampler.warmup_step
+        step = self.sampler.warmup_step if trains else self.sampler.step
+        given = step(self.posterior, state, key=key)
+        form.check_step(self.sampler, step.__name__, state, given)
+        return given
 
     def statistics(self, phase: Phase, states: PyTree) -> dict[str, jax.ShapeDtypeStruct]:
         """Shapes and types of what a step of one chain reports; nothing is computed."""
@@ -110,8 +120,7 @@ class Setup(eqx.Module):
 @eqx.filter_jit  # never run: so that JAX remembers what it has traced, here and in the next run
 def _reported(setup: Setup, phase: Phase, states: PyTree) -> Stats:
     """What the first chain's step reports."""
-    step = setup.sampler.step if phase == "sampling" else setup.sampler.warmup_step
-    return step(setup.posterior, jax.tree.map(lambda a: a[0], states), key=jax.random.key(0))[1]
+    return setup.stepped(phase, jax.tree.map(lambda a: a[0], states), jax.random.key(0))[1]
 
 
 first_states = eqx.filter_jit(Setup.first_states)

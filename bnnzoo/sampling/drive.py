@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from bnnzoo import store
-from bnnzoo.errors import BnnzooError, BnnzooWarning, InterruptedRunError
+from bnnzoo.errors import BnnzooError, BnnzooWarning, InterruptedRunError, words_of
 from bnnzoo.evaluation import diagnostics
 from bnnzoo.finding import sentence, to_json
 from bnnzoo.progress import Observer, Progress
@@ -79,7 +79,9 @@ def _drive(driver: _Driver, thetas: Any, tell: Observer, stop: Stop | None) -> N
         place = writer.folder if store.is_complete(writer.out) else writer.out
         kept = f"the {done} draws before are in {place}" if done else "no draws were kept"
         cure = f"; go on with: bnnzoo resume {quoted(writer.out)}" if isinstance(error, LostProcessError) else ""
-        raise type(error)(f"{error}; {kept}{cure}") from error
+        # A plugin's own class may be made of something else than a message.
+        ours = next(kind for kind in type(error).__mro__ if kind.__module__.startswith("bnnzoo."))
+        raise ours(f"{words_of(error)}; {kept}{cure}") from error
     driver.finish(tell)
 
 

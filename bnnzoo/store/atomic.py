@@ -64,6 +64,8 @@ def check_free(path: Path, *, force: bool, cure: str = "another -o, or --force")
         there = path.exists()
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror or error}; use another -o") from error
+    if not there and path.is_symlink():
+        raise UsageError(f"{path}: is a link to nothing; use another -o, or remove it")
     if there and not path.is_file():
         raise UsageError(f"{path}: is {'a folder' if path.is_dir() else 'no regular file'}; use another -o")
     if there and not force:

@@ -1,0 +1,39 @@
+"""What a model builds, held to what a posterior takes, before anything is compiled: strangers write them too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from bnnzoo import registry
+from bnnzoo.discovery import one_line
+from bnnzoo.errors import UsageError
+
+
+def check(model: Any, network: Any, input_shape: tuple[int, ...], num_outputs: int, likelihood: str) -> None:
+    """Refuse a network of another number of outputs: it would be broadcast against the targets. It is traced, not run.
+
+    Raises:
+        UsageError: naming the model, what it gave, and what is wanted.
+    """
+    if not callable(network):
+        given = "nothing" if network is None else f"a {type(network).__name__}"
+        raise _fault(model, f"build gives {given}, and must give a network: an eqx.Module to call with one input")
+    try:
+        outputs = eqx.filter_eval_shape(network, jax.ShapeDtypeStruct(input_shape, jnp.float32))
+    except Exception as error:
+        said = f"its network cannot take one input of shape {list(input_shape)}: {one_line(error)}"
+        raise _fault(model, said) from error
+    wanted = f"and the likelihood {likelihood} takes [{num_outputs}]"
+    if not hasattr(outputs, "shape"):
+        raise _fault(model, f"its network gives a {type(outputs).__name__} for one input, {wanted}")
+    if outputs.shape != (num_outputs,) or not jnp.issubdtype(outputs.dtype, jnp.floating):
+        given = f"{outputs.dtype}{list(outputs.shape)} for one input of shape {list(input_shape)}"
+        raise _fault(model, f"its network gives {given}, {wanted}: build was asked for {num_outputs} outputs")
+
+
+def _fault(model: Any, what: str) -> UsageError:
+    return UsageError(f"{registry.described('models', model)}: {what}")

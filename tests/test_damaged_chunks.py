@@ -1,0 +1,110 @@
+"""A finished run of which a disk has changed a byte in an array: an error of every command, and nothing is left."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import h5py
+import pytest
+import tiny
+
+from bnnzoo import cli, zoo
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> list[Path]:
+    """Runs of two seeds."""
+    folder = tmp_path_factory.mktemp("finished")
+    for seed in (0, 1):
+        run = zoo.run_recipe(tiny.recipe("mala", seed=seed, keep_warmup=True), out=folder / f"{seed}.nc")
+        run.evaluate()
+    return [folder / "0.nc", folder / "1.nc"]
+
+
+def damage(path: Path, name: str) -> None:
+    """Change a byte in the middle of an array's first chunk."""
+    with h5py.File(path) as file:
+        array = file[name]
+        assert isinstance(array, h5py.Dataset)
+        chunk = array.id.get_chunk_info(0)
+    with open(path, "r+b") as content:
+        content.seek(chunk.byte_offset + chunk.size // 2)
+        byte = content.read(1)[0]
+        content.seek(-1, 1)
+        content.write(bytes([byte ^ 1]))
+
+
+def refused(folder: Path, capsys, name: str, *words: str) -> None:
+    """With 2, one line that names the file and the array, and no file more than there were."""
+    before = {path: path.read_bytes() for path in folder.rglob("*")}
+    capsys.readouterr()
+    assert cli.run([str(word) for word in words]) == 2
+    out, said = capsys.readouterr()
+    assert out == ""
+    lines = [line for line in said.splitlines() if not line.startswith("bnnzoo: warning: ")]
+    assert len(lines) == 1
+    assert "run.nc: " in lines[0]
+    assert f"damaged: {name.partition('/')[2]} is not what was written" in lines[0]
+    assert {path: path.read_bytes() for path in folder.rglob("*")} == before
+
+
+ARRAYS = ("posterior/weight", "sample_stats/lp", "constant_data/x_test", "observed_data/y")
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    # Pictures show no training targets.
+    [(c, n) for c in ("report", "plot", "merge") for n in ARRAYS if (c, n) != ("plot", "observed_data/y")],
+)
+def test_an_array_that_is_not_what_was_written(name, command, finished, tmp_path, capsys):
+    run = Path(shutil.copy(finished[0], tmp_path / "run.nc"))
+    damage(run, name)
+    words = {
+        "report": ["report", run, "-o", tmp_path / "page.html"],
+        "plot": ["plot", run, "-o", tmp_path / "pictures"],
+        "merge": ["merge", finished[1], run, "-o", tmp_path / "all.nc"],
+    }[command]
+    refused(tmp_path, capsys, name, *words)
+
+
+def test_of_several_files_the_damaged_one_is_named(finished, tmp_path, capsys):
+    run = Path(shutil.copy(finished[0], tmp_path / "run.nc"))
+    with h5py.File(run, "r+") as file:
+        file["posterior/weight"][0, 0, 0] = float("nan")
+    assert cli.run(["merge", str(finished[1]), str(run), "-o", str(tmp_path / "all.nc")]) == 2
+    assert f"bnnzoo: {run}: damaged: posterior holds numbers that are not finite\n" in capsys.readouterr().err
+    assert not (tmp_path / "all.nc").exists()
+
+
+def _without(name: str) -> Callable[[h5py.File], None]:
+    return lambda file: file.__delitem__(name)
+
+
+def _changed(file: h5py.File) -> None:
+    file["constant_data/x"][0, 0] += 1
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (_without("sample_stats/lp"), "sample_stats/lp is not in it, and float32[] in"),
+        (_without("warmup_sample_stats/lp"), "warmup_sample_stats/lp is not in it, and float32[] in"),
+        (_without("sample_stats"), "is not in it"),
+        (_without("observed_data"), "observed_data/y is not in it"),
+        (_changed, "constant_data/x is not that of"),
+    ],
+)
+@pytest.mark.parametrize("turned", [False, True])
+def test_nothing_is_left_out_in_silence(change, said, turned, finished, tmp_path, capsys):
+    run = Path(shutil.copy(finished[0], tmp_path / "run.nc"))
+    with h5py.File(run, "r+") as file:
+        change(file)
+    files = [str(finished[1]), str(run)]
+    assert cli.run(["merge", *(reversed(files) if turned else files), "-o", str(tmp_path / "all.nc")]) == 2
+    message = capsys.readouterr().err
+    assert all(file in message for file in files)
+    assert "is not that of" in message or "not in" in message
+    assert turned or said in message
+    assert not (tmp_path / "all.nc").exists()

@@ -1,0 +1,193 @@
+"""What a plugin's code does while a command runs: what it raises, and what it gives that is not what it must give."""
+
+from __future__ import annotations
+
+import fake_plugins
+import pytest
+import tiny
+
+from bnnzoo import cli, registry, signals
+
+SAMPLER = """
+from typing import NamedTuple
+import typer
+from jax import Array
+from bnnzoo import AbstractSampler
+from bnnzoo.errors import BnnzooError, UsageError
+
+class State(NamedTuple):
+    position: Array
+
+class Mute(Exception):
+    def __str__(self): raise SystemExit(0)
+    __repr__ = __str__
+
+class Said(UsageError):
+    def __init__(self, one, two): pass
+    def __str__(self): raise RuntimeError
+
+class NotWell(BnnzooError):
+    exit_code = 0
+    def __str__(self): return "no"
+
+class Thing(AbstractSampler):
+    exactness = 'exact'
+
+    def __check_init__(self):
+        {construction}
+
+    def init(self, posterior, theta, *, num_warmup, key):
+        {init}
+        return State(theta)
+
+    def step(self, posterior, state, *, key):
+        {step}
+        return state, {{}}
+"""
+
+
+def install(site, source: str = SAMPLER, **places: str) -> None:
+    """A package that offers the sampler `fresh`; a statement for each place."""
+    fake_plugins.install_good(site, "good", "fresh")
+    places = dict.fromkeys(("construction", "init", "step"), "pass") | places
+    (site / "good_target.py").write_text(source.format(**places))
+
+
+def sample(site, *more: str) -> int:
+    """A short run of it."""
+    return cli.run([*tiny.words("fresh"), "-o", str(site / "run.nc"), *more])
+
+
+@pytest.mark.parametrize("place", ["construction", "init", "step"])
+@pytest.mark.parametrize(
+    "raised",
+    ["SystemExit(0)", "KeyboardInterrupt", "GeneratorExit", "EOFError", "typer.Exit()", "typer.Abort()", "Mute()"],
+)
+def test_what_a_part_raises_is_a_failure_of_its_plugin(site, place, raised, capsys, monkeypatch):
+    """Whatever the parser or the interpreter would make of it."""
+    monkeypatch.setattr(signals, "taken_over", lambda: True)
+    install(site, **{place: f"raise {raised}"})
+    assert sample(site) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("bnnzoo: plugin good 0.2 (")
+    assert "good_target.py:" in line
+    assert raised.split("(")[0].removeprefix("typer.") in line
+    assert "--debug" in line
+    assert not (site / "run.nc").exists()
+
+
+def test_an_error_class_of_a_plugins_own_is_no_success(site, capsys):
+    install(site, construction="raise NotWell")
+    assert sample(site) == 1
+    assert capsys.readouterr().err == "bnnzoo: no\n"
+
+
+def test_an_error_class_of_a_plugins_own_need_not_be_made_of_a_message(site, capsys):
+    install(site, init="raise Said(1, 2)")
+    assert sample(site) == 2
+    assert "what it says cannot be read: RuntimeError" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("raised", ["KeyboardInterrupt", "GeneratorExit", "Mute()"])
+def test_what_is_raised_while_it_is_imported_breaks_no_command(site, raised, capsys, monkeypatch):
+    monkeypatch.setattr(signals, "taken_over", lambda: True)
+    mute = "class Mute(Exception):\n    def __str__(self): raise SystemExit(0)\n\n"
+    fake_plugins.install(site, "broken", f"{mute}raise {raised}\n")
+    install(site, mute + f"raise {raised}\n")
+    assert cli.run(["plugins"]) == 0
+    assert cli.run(["list", "samplers"]) == 0
+    assert raised.split("(")[0] in capsys.readouterr().out
+    assert sample(site) == 2
+    assert f"sampler 'fresh' is from good 0.2 (good_target:Thing), which fails to import: {raised.split('(')[0]}" in (
+        capsys.readouterr().err
+    )
+    registry.reset()
+    assert cli.run(["plugins", "--check"]) == 3
+
+
+def test_a_keyboards_interrupt_is_none_of_a_plugins(site, capsys):
+    """In Python, where nobody has taken the signals over."""
+    install(site, init="raise KeyboardInterrupt")
+    assert sample(site) == 130
+    assert capsys.readouterr().err == "bnnzoo: interrupted\n"
+
+
+@pytest.mark.parametrize(
+    ("places", "said"),
+    [
+        ({"init": "return None"}, "init gives nothing, and must give a state with the attribute position"),
+        ({"init": "return State(theta[:2])"}, "init gives a position float32[2], and must give float32[11]"),
+        ({"step": "return state"}, "step gives a State, and must give two things"),
+        ({"step": "return None"}, "step gives nothing, and must give two things"),
+        ({"step": "return state, None"}, "step gives nothing for statistics"),
+        ({"step": "return state, {'lp': 'x'}"}, "step gives a str for the statistic 'lp', and must give an array"),
+        ({"step": "return (state, state), {}"}, "step gives a tuple of 2, not the state that it was given: a State"),
+        ({"step": "return State(state.position[0]), {}"}, "step makes float32[] of the float32[11] of a state"),
+    ],
+)
+def test_what_a_sampler_gives_is_looked_at(site, places, said, capsys):
+    install(site, **places)
+    assert sample(site) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"bnnzoo: sampler fresh of good 0.2 (good_target:Thing): {said}")
+    assert not (site / "run.nc").exists()
+
+
+def test_what_a_class_leaves_out_is_said(site, capsys):
+    install(site)
+    target = site / "good_target.py"
+    target.write_text(target.read_text().replace("def step(", "def stride(").replace("def init(", "def begin("))
+    assert sample(site) == 2
+    said = "lacks what bnnzoo.AbstractSampler leaves to it: init, step\n"
+    assert f"sampler 'fresh' is from good 0.2 (good_target:Thing), which {said}" in capsys.readouterr().err
+    assert cli.run(["plugins", "--check"]) == 3
+    assert f"sampler good:fresh (good_target:Thing) {said}" in capsys.readouterr().out
+
+
+MODEL = """
+import equinox as eqx
+import jax
+from bnnzoo.models import AbstractModel
+
+class Net(eqx.Module):
+    weight: jax.Array
+    def __call__(self, x):
+        {call}
+
+class Thing(AbstractModel):
+    def build(self, input_shape, num_outputs, *, key):
+        {build}
+"""
+
+
+@pytest.mark.parametrize(
+    ("places", "said"),
+    [
+        ({"call": "return (self.weight @ x).repeat(3)"}, "its network gives float32[3] for one input of shape [10]"),
+        ({"call": "return (self.weight @ x)[0]"}, "its network gives float32[] for one input of shape [10]"),
+        ({"call": "return self.weight @ x, 1"}, "its network gives a tuple for one input"),
+        ({"call": "return self.weight.T @ x"}, "its network cannot take one input of shape [10]: TypeError: "),
+        ({"build": "return None"}, "build gives nothing, and must give a network"),
+        ({"build": "return key"}, "build gives a "),
+    ],
+)
+def test_a_network_of_other_outputs_is_not_held_against_the_targets(site, places, said, capsys):
+    """It would be broadcast."""
+    hook = fake_plugins.GOOD.format(name="fresh", module="good").replace(', "exact"', "")
+    fake_plugins.install(site, "good", hook.replace("bnnzoo_samplers", "bnnzoo_models"))
+    build = "return Net(jax.random.normal(key, (num_outputs, *input_shape)))"
+    good = {"call": "return self.weight @ x", "build": build}
+    (site / "good_target.py").write_text(MODEL.format(**good | places))
+    words = tiny.words("random-walk")
+    words[words.index("linear")] = "fresh"
+    assert cli.run([*words, "-o", str(site / "run.nc")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"bnnzoo: model fresh of good 0.2 (good_target:Thing): {said}")
+    assert "build" in places or "cannot take" in line or "the likelihood Gaussian takes [1]" in line
+
+
+def test_an_internal_error_says_which_plugins_were_there(site, capsys):
+    """Where none of their code is on the way: what JAX says of what it was given."""
+    install(site, step="return State(state.position), {'position': key}")
+    assert sample(site) == 1
+    assert "fresh of good 0.2" in capsys.readouterr().err
