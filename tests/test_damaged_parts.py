@@ -21,7 +21,9 @@ from test_hostile_files import refused
 
 import bnnzoo
 from bnnzoo import store, zoo
+from bnnzoo.assembly import Problem
 from bnnzoo.errors import InterruptedRunError, UsageError
+from bnnzoo.sampling import carry
 from bnnzoo.store import npz
 
 
@@ -428,3 +430,16 @@ def test_a_lie_is_found_before_anything_is_written(case, run):
     with pytest.raises(UsageError, match=r"damaged|the file does not say what its data are"):
         zoo.resume(run)
     assert {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix in (".npz", ".json")} == before
+
+
+def test_the_advice_of_a_damaged_checkpoint_can_be_typed(stopped):
+    unfinished, saved = store.resumable(stopped)
+    problem = Problem.of(recipe())
+    carry.check(saved, unfinished, problem)
+    with pytest.raises(UsageError, match=r"its checkpoint's next step and .* cannot be") as caught:
+        carry.check(saved._replace(next_step=-1), unfinished, problem)
+    advised = re.search(r"bnnzoo resume .*run\.nc --from-part (\d+), or start", str(caught.value))
+    assert advised, caught.value
+    assert store.resumable(stopped, int(advised[1]))[1].num_parts == int(advised[1]) < saved.num_parts
+    with pytest.raises(UsageError, match="cannot be this run's; start the run again with --force"):
+        carry.check(saved._replace(next_step=-1, num_parts=0), unfinished, problem)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -687,3 +688,11 @@ def test_what_is_added_goes_to_the_file_that_a_link_stands_for_and_keeps_its_mod
     assert link.is_symlink()
     assert "extra" in xr.open_datatree(out, engine="h5netcdf").children
     assert stat.S_IMODE(out.stat().st_mode) == 0o600
+
+
+def test_a_folder_that_was_removed_is_not_another_processs(out):
+    store = Store(out)
+    store.claim(force=False)
+    shutil.rmtree(parts_folder(out))
+    with pytest.raises(BnnzooError, match=r"run\.nc\.parts: was removed while the run was written"):
+        store._lock.check()

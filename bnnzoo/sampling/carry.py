@@ -15,7 +15,7 @@ from bnnzoo.errors import UsageError
 from bnnzoo.recipe import Part, fields_of
 from bnnzoo.recipe.parts import validate
 from bnnzoo.shell import quoted
-from bnnzoo.store import Checkpoint, schema
+from bnnzoo.store import Checkpoint, checkpoint, schema
 from bnnzoo.store.parts import Unfinished
 
 
@@ -83,9 +83,13 @@ def check(saved: Checkpoint, run: Unfinished, problem: Problem) -> None:
         "sums of statistics": any(len(sums) != recipe.chains for sums in saved.totals.values()),
     }
     if reasons := [name for name, is_wrong in wrong.items() if is_wrong]:
+        fewer = min(saved.num_parts, len(manifest.parts) + 1) - 1
+        earlier = next(checkpoint.whole(run.folder, run=manifest.header, most_parts=fewer), None)
+        cure = "start the run again with --force"
+        if earlier is not None:
+            cure = f"go back with: bnnzoo resume {quoted(run.out)} --from-part {earlier.num_parts}, or {cure}"
         raise UsageError(
-            f"{run.folder}: damaged: its checkpoint's {' and '.join(reasons)} cannot be this run's; go back with "
-            f"bnnzoo resume {quoted(run.out)} --from-part N, or start the run again with --force"
+            f"{run.folder}: damaged: its checkpoint's {' and '.join(reasons)} cannot be this run's; {cure}"
         )
 
 

@@ -92,8 +92,10 @@ class RunLock:
         """To be called before a write.
 
         Raises:
-            BnnzooError: if the lock was broken, and the run is another's.
+            BnnzooError: if the lock was broken, and the run is another's; or its folder was removed.
         """
+        if not self.folder.is_dir():
+            raise BnnzooError(f"{self.folder}: was removed while the run was written; start it again with --force")
         other, _ = self._other()
         if other is None or other.token != self.owner.token:
             raise BnnzooError(f"{self.out}: another process took this run over; nothing more is written here")
