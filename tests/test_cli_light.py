@@ -13,7 +13,7 @@ import pytest
 from rich.text import Text
 
 from bnnzoo import cli, registry
-from bnnzoo.cli.output import print_json, print_record, print_rows
+from bnnzoo.cli.output import echo, print_json, print_record, print_rows, print_table, print_warning
 from bnnzoo.cli.part_command import split_fields
 from bnnzoo.cli.progress_bar import Pace, PlainLines, in_words
 from bnnzoo.errors import BnnzooWarning, GateError
@@ -333,3 +333,19 @@ def test_near_names_are_nearest_first_whatever_their_case():
 )
 def test_a_file_can_be_pasted_whatever_its_name(path, words):
     assert quoted(path) == quoted(Path(path)) == words
+
+
+FORGED = "a\nbnnzoo: warning: all is well \x1b[2J\r\u202e"
+
+
+def test_what_a_stranger_calls_a_thing_forges_no_line(capsys):
+    """Neither on stdout, nor among the messages."""
+    print_table(("name", FORGED), [(FORGED, "b")])
+    print_record({FORGED: FORGED, "more": [FORGED, "c"]})
+    print_rows([{"metric": FORGED}])
+    print_warning(FORGED)
+    echo(FORGED.replace("\n", " "))
+    out, err = capsys.readouterr()
+    assert len(out.splitlines()) == 2 + 3 + 2 + 1
+    assert len(err.splitlines()) == 1
+    assert (out + err).replace("\n", "").isprintable()

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from bnnzoo.cli import common_options as common
-from bnnzoo.cli.output import echo, print_json, print_rows, printable, with_error
+from bnnzoo.cli.output import echo, print_json, print_rows, with_error
 
 
 def compare(
@@ -64,7 +64,7 @@ def compare(
         )
         echo("")
         for sentence in found.words:
-            echo(printable(sentence))
+            echo(sentence)
 
 
 def add_to(app: typer.Typer) -> None:

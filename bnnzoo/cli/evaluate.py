@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from bnnzoo.cli import common_options as common
-from bnnzoo.cli.output import echo, print_json, print_rows, print_warning, printable, warn_of_convergence
+from bnnzoo.cli.output import echo, print_json, print_rows, print_warning, warn_of_convergence
 from bnnzoo.cli.progress_bar import observer
 from bnnzoo.shell import quoted
 
@@ -122,7 +122,7 @@ def predict(
     opened = zoo.open(run)
     if out is None:
         found = opened.predict(data, draws=draws, seed=seed, unseen=unseen)
-        echo(printable(found.to_csv(index=False)), nl=False)
+        echo(found.to_csv(index=False), nl=False)
     else:
         opened.predict_to(data, out, draws=draws, seed=seed, force=force, unseen=unseen)
     warn_of_convergence(opened)

@@ -23,11 +23,11 @@ _results: list[TextIO | None] = []
 
 
 def echo(text: object = "", *, nl: bool = True) -> None:
-    """Print a result."""
+    """Print a result, of one line or several."""
     if not _results:
-        typer.echo(text, nl=nl)
+        typer.echo(_lines(text), nl=nl)
     elif (stdout := _results[-1]) is not None:  # closed by who started us
-        typer.echo(text, file=stdout, nl=nl)
+        typer.echo(_lines(text), file=stdout, nl=nl)
 
 
 @contextmanager
@@ -42,11 +42,15 @@ def results_apart() -> Iterator[None]:
 
 
 def printable(text: str) -> str:
-    """Text whose characters that move a cursor, ring a bell or turn the line round are written as escapes."""
+    """Text on one line, whoever's: characters that end it, move a cursor, ring a bell or turn it round are escaped."""
     if text.isprintable():
         return text
     # Astral and lone surrogates are escaped as JSON does it, so that JSON stays JSON.
-    return "".join(c if c == "\n" or c.isprintable() else json.dumps(c)[1:-1] for c in text)
+    return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
+
+
+def _lines(text: object) -> str:
+    return "\n".join(map(printable, str(text).split("\n")))
 
 
 def bounded(line: str) -> str:
@@ -56,7 +60,7 @@ def bounded(line: str) -> str:
 
 def print_json(value: Any) -> None:
     """One JSON value; NaN and infinities, which JSON lacks, become null."""
-    echo(printable(json.dumps(_plain(value), ensure_ascii=False, allow_nan=False)))
+    echo(json.dumps(_plain(value), ensure_ascii=False, allow_nan=False))
 
 
 def print_record(values: Mapping[str, Any]) -> None:
@@ -66,7 +70,7 @@ def print_record(values: Mapping[str, Any]) -> None:
     for key, value in known.items():
         lines = [_text(item) for item in value] if isinstance(value, list | tuple) else [_text(value)]
         for index, line in enumerate(lines or [""]):
-            echo(f"{key if index == 0 else '':<{width}}  {line}".rstrip())
+            echo(f"{printable(str(key)) if index == 0 else '':<{width}}  {line}".rstrip())
 
 
 def print_warning(text: str) -> None:
@@ -84,6 +88,7 @@ def warn_of_convergence(run: Any) -> None:
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Columns that fit their widest cell."""
+    header, rows = [printable(name) for name in header], [[printable(cell) for cell in row] for row in rows]
     widths = [max(len(row[column]) for row in [header, *rows]) for column in range(len(header))]
     for row in [header, *rows]:
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]

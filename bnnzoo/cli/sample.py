@@ -12,7 +12,7 @@ import typer
 from bnnzoo.cli import common_options as common
 from bnnzoo.cli import distributed as together
 from bnnzoo.cli.options import parameter
-from bnnzoo.cli.output import echo, print_json, print_record, printable, warn_of_convergence, with_error
+from bnnzoo.cli.output import echo, print_json, print_record, warn_of_convergence, with_error
 from bnnzoo.cli.progress_bar import observer
 from bnnzoo.cli.recipe_command import add_recipe_command
 from bnnzoo.cli.signals import stop_signals
@@ -93,7 +93,7 @@ def _show(recipe: Recipe, dataset: Any, chosen: bool, **_: Any) -> None:
 def _show_run(path: Path) -> None:
     from bnnzoo import store
 
-    echo(printable(store.open_tree(path).attrs["recipe"]), nl=False)
+    echo(store.open_tree(path).attrs["recipe"], nl=False)
 
 
 def resume(

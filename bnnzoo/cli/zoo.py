@@ -16,7 +16,7 @@ from bnnzoo import registry, signals
 from bnnzoo.cli import common_options as common
 from bnnzoo.cli.fleet_runs import Room, compared, missing_of, next_command, print_runs, row_of
 from bnnzoo.cli.fleet_screen import fleet_screen
-from bnnzoo.cli.output import echo, print_json, print_table, printable
+from bnnzoo.cli.output import echo, print_json, print_table
 from bnnzoo.cli.part_command import SETTINGS
 from bnnzoo.errors import BnnzooError, InterruptedRunError, NotFoundError, UsageError
 from bnnzoo.fleet import AbstractExecutor, DaskExecutor, Job, LocalExecutor, Outcome, points, seeds_of
@@ -167,7 +167,7 @@ def run(
     else:
         print_runs(rows)
         for sentence in ["", *sentences] if sentences else []:
-            echo(printable(sentence))
+            echo(sentence)
         if out is not None and (words := next_command(out, rows)):
             echo(f"\nnext  {words}")
     failed = [row["recipe"] for row in rows if "error" in row]
