@@ -41,9 +41,9 @@ def damaged(run: bnnzoo.Run, group: str, **change: Any) -> xr.DataTree:
     [
         ("posterior", lambda old: {"bias": None}, "posterior/bias is not in it"),
         ("posterior", lambda old: {"a": old["bias"], "z": old["bias"]}, "posterior/a is no parameter of its model"),
-        ("posterior", lambda old: {"bias": old["bias"][..., None]}, r"posterior/bias is float32.*, not \[2, 150, 1\]"),
+        ("posterior", lambda old: {"bias": old["bias"][..., None]}, r"posterior/bias is .*, not float32\[2, 150, 1\]"),
         ("posterior", lambda old: {"bias": old["bias"].astype(float)}, "posterior/bias is float64"),
-        ("sample_stats", lambda old: {"lp": old["lp"][..., None]}, r"sample_stats/lp is .* not \[2, 150\]"),
+        ("sample_stats", lambda old: {"lp": old["lp"][..., None]}, r"sample_stats/lp is .* not numbers \[2, 150\]"),
         ("sample_stats", lambda old: {"lp": old["lp"].astype("S3")}, r"sample_stats/lp is \|S3"),
         ("observed_data", lambda old: {"y": old["y"][:-1]}, "observed_data/y is"),
         ("constant_data", lambda old: {"x": None}, "constant_data/x is not in it"),

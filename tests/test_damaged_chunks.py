@@ -11,6 +11,8 @@ import pytest
 import tiny
 
 from bnnzoo import cli, zoo
+from bnnzoo.errors import DamagedError
+from bnnzoo.run import Run
 
 
 @pytest.fixture(scope="module")
@@ -108,3 +110,10 @@ def test_nothing_is_left_out_in_silence(change, said, turned, finished, tmp_path
     assert "is not that of" in message or "not in" in message
     assert turned or said in message
     assert not (tmp_path / "all.nc").exists()
+
+
+def test_numbers_of_another_precision_are_called_so(finished, tmp_path):
+    tree = zoo.open(finished[0]).posterior.load().copy()
+    tree["posterior"]["weight"] = tree["posterior"]["weight"].astype("float64")
+    with pytest.raises(DamagedError, match=r"posterior/weight is float64\[4, 20, 1, 10\], not float32\[4, 20, 1, 10\]"):
+        Run(tree, tmp_path / "run.nc").diagnose()

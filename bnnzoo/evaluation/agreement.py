@@ -56,13 +56,13 @@ def check(tree: xr.DataTree, path: Path | None, known: Known) -> None:
         found = _variable(tree, name)
         if found is None:
             raise _damaged(path, name, "is not in it")
-        right = found.dtype.kind in "biuf"
-        if name.startswith(f"{schema.POSTERIOR}/"):
-            right = found.dtype == known.precision
+        drawn = name.startswith(f"{schema.POSTERIOR}/")
+        right = found.dtype == known.precision if drawn else found.dtype.kind in "biuf"
         if found.shape != shape or not right:
-            raise _damaged(path, name, f"is {found.dtype}{list(found.shape)}, not {list(shape)}")
+            wanted = f"{known.precision if drawn else 'numbers '}{list(shape)}"
+            raise _damaged(path, name, f"is {found.dtype}{list(found.shape)}, not {wanted}")
         # Values are taken by their place: one that was turned round may have the right shape all the same.
-        if name.startswith(f"{schema.POSTERIOR}/") and found.dims[:2] != schema.SAMPLED:
+        if drawn and found.dims[:2] != schema.SAMPLED:
             raise _damaged(path, name, f"has the dimensions {', '.join(map(str, found.dims))}, not chain, draw first")
 
 
