@@ -25,4 +25,4 @@ def fault(name: str) -> str:
 def clash(ranks: Mapping[str, int]) -> str:
     """Which variable is called like a dimension of another, given how many each has; empty where none is."""
     dims = {f"{name}_dim_{i}": name for name, rank in ranks.items() for i in range(rank)}
-    return next((f"{name} is called like a dimension of {dims[name]}" for name in ranks if name in dims), "")
+    return next((f"is called {name}, like a dimension of {dims[name]}" for name in ranks if name in dims), "")

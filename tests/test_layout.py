@@ -75,7 +75,7 @@ def test_names_of_any_tree():
         ({"a\nb": jnp.zeros(2)}, r"is called 'a\\nb'"),
         ({"a" * 181: jnp.zeros(2)}, "a parameter has a name of 181 letters; 180 are the most"),
         ({"chain": jnp.zeros(2)}, "is called chain, as a dimension of the file is"),
-        ({"a": jnp.zeros((2, 2)), "a_dim_1": jnp.zeros(2)}, "a_dim_1 is called like a dimension of a"),
+        ({"a": jnp.zeros((2, 2)), "a_dim_1": jnp.zeros(2)}, "a parameter is called a_dim_1, like a dimension of a"),
     ],
 )
 def test_a_network_whose_parameters_no_file_can_name_is_refused(network, said):

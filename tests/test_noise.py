@@ -99,12 +99,12 @@ def test_compiling_is_not_of_the_budget_and_large_networks_are_not_compared(monk
 
 
 def test_a_level_by_row_is_taken_where_it_is_surely_better(monkeypatch):
-    """By two standard errors of eight networks, whose tenths of the rows overlap in what they are trained on."""
+    """By two standard errors of ten networks, whose tenths of the rows overlap in what they are trained on."""
     of, asked = problem(0.3), list[Any]()
     training, held = of.posterior.num_data, 54
     assert held == int(0.2 * training)
-    spread = np.array([1.0, -1.0] * 4)
-    limit = stats.t.ppf(stats.norm.cdf(2), 7) * spread.std(ddof=1) * (1 / 8 + held / (training - held)) ** 0.5
+    spread = np.array([1.0, -1.0] * 5)
+    limit = stats.t.ppf(stats.norm.cdf(2), 9) * spread.std(ddof=1) * (1 / 10 + held / (training - held)) ** 0.5
 
     def found(gain: float) -> str:
         def trained(candidate: Problem, thetas: Any, *more: Any) -> Any:
@@ -119,7 +119,7 @@ def test_a_level_by_row_is_taken_where_it_is_surely_better(monkeypatch):
     monkeypatch.setattr(budget, "training_steps", lambda *_, most, **__: min(most, next(steps)))
     assert [found(1.001 * limit), found(0.999 * limit)] == ["heteroscedastic", "gaussian"]
     # The same rows are held out of both, and both are trained as long as the slower one can be.
-    assert {(tuple(jax.random.key_data(key).tolist()), *more) for key, *more in asked} == {((0, 0), 700, 8)}
+    assert {(tuple(jax.random.key_data(key).tolist()), *more) for key, *more in asked} == {((0, 0), 700, 10)}
 
 
 def test_runs_that_differ_in_their_seed_alone_choose_by_the_same_networks(monkeypatch, tmp_path):

@@ -661,7 +661,7 @@ def test_a_statistic_that_no_file_can_hold_is_refused(name, value, said):
         def step(self, posterior: Any, state: Any, *, key: Any) -> Any:
             return super().step(posterior, state, key=key)[0], {name: jnp.asarray(value)}
 
-    with pytest.raises(UsageError, match=f"Odd: a statistic of its step {said}"):
+    with pytest.raises(BnnzooError, match=f"Odd.*: step gives a statistic that {said}"):
         list(_toy_run(Toy(), Odd(after=100), num_draws=6))
 
 

@@ -58,7 +58,7 @@ class Layout(eqx.Module):
             if reason := naming.fault(block.name):
                 raise UsageError(f"a parameter {reason}")
         if reason := naming.clash({block.name: len(block.shape) for block in self.blocks}):
-            raise UsageError(f"a parameter that {reason}; give it another name")
+            raise UsageError(f"a parameter {reason}; give it another name")
 
     @property
     def dim(self) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from math import prod
 from typing import Any, Literal, NamedTuple
 
@@ -12,8 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, PyTree, UInt32
 
-from bnnzoo import naming
-from bnnzoo.errors import UsageError
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.outputs import Outputs
 from bnnzoo.samplers.base import AbstractSampler, Stats
@@ -249,7 +246,6 @@ class Rows(NamedTuple):
         """A power of two of rows, bounded in bytes, whatever the number of draws: a longer run compiles nothing new."""
         (num_chains, dim), how = eqx.filter_eval_shape(setup.kept, carry.states).shape, reductions(setup.sampler)
         steps = setup.statistics(phase, carry.states)
-        _check_statistics(setup.sampler, steps)
         means = {n for n in steps if how.get(n) == "mean"}
         types = {n: jnp.zeros(()).dtype if n in means and not _real(s.dtype) else s.dtype for n, s in steps.items()}
         shapes = {n: ((num_chains, *s.shape), types[n]) for n, s in steps.items()}
@@ -273,20 +269,6 @@ class Rows(NamedTuple):
         values |= {n: values[n] > 0 for n in self.answers}
         num_chains, dim = self.position
         return values.pop(_POSITION, np.zeros((num_chains, 0, dim), np.float32)), values
-
-
-def _check_statistics(sampler: AbstractSampler, steps: Mapping[str, Any]) -> None:
-    """What a step reports will be variables of the file.
-
-    Raises:
-        UsageError: where one cannot be.
-    """
-    for name, value in steps.items():
-        reason = naming.fault(name) or ("is complex" if jnp.issubdtype(value.dtype, jnp.complexfloating) else "")
-        if reason:
-            raise UsageError(f"{type(sampler).__name__}: a statistic of its step {reason}")
-    if reason := naming.clash({name: len(value.shape) for name, value in steps.items()}):
-        raise UsageError(f"{type(sampler).__name__}: a statistic that {reason}")
 
 
 def _real(dtype: Any) -> bool:

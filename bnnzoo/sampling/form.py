@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from bnnzoo import registry
+from bnnzoo import naming, registry
 from bnnzoo.errors import BnnzooError
 
 
@@ -25,7 +25,7 @@ def check_state(sampler: Any, state: Any, theta: Any) -> None:
 
 
 def check_step(sampler: Any, method: str, state: Any, given: Any) -> None:
-    """Refuse a step that gives anything but a state like the one it was given, and statistics.
+    """Refuse a step that gives anything but a state like the one it was given, and statistics that a file can hold.
 
     Raises:
         BnnzooError: naming the sampler, the method, and what is wrong.
@@ -38,6 +38,11 @@ def check_step(sampler: Any, method: str, state: Any, given: Any) -> None:
     for name, value in stats.items():
         if not (isinstance(name, str) and hasattr(value, "dtype")):
             raise _fault(sampler, method, f"gives {_words(value)} for the statistic {name!r}, and must give an array")
+        reason = naming.fault(name) or ("is complex" if jnp.issubdtype(value.dtype, jnp.complexfloating) else "")
+        if reason:
+            raise _fault(sampler, method, f"gives a statistic that {reason}")
+    if reason := naming.clash({name: jnp.ndim(value) for name, value in stats.items()}):
+        raise _fault(sampler, method, f"gives a statistic that {reason}")
     before = jax.tree.structure(state)
     if jax.tree.structure(after) != before:
         raise _fault(sampler, method, f"gives {_words(after)}, not the state that it was given: {_words(state)}")

@@ -19,8 +19,10 @@ from bnnzoo.sampling.processes import Processes
 from bnnzoo.sampling.start import num_held_out
 
 BY_ROW = "heteroscedastic"
-_NETWORKS, _MOST_STEPS, _SHARE = 8, 2000, 0.08
-"""Networks a likelihood, each judged by its own tenth of the rows, and the share of the budget for one likelihood."""
+_NETWORKS, _MOST_STEPS, _SHARE = 10, 2000, 0.08
+"""Networks a likelihood, each judged by its own tenth of the rows, and the share of the budget for one likelihood. As
+many as the chains of `small-table`: what trains them is then the program that trains the chains' starts.
+"""
 
 
 def is_open(problem: Problem) -> bool:
