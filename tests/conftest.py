@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from importlib.metadata import version
 
 os.environ.setdefault("JAX_NUM_CPU_DEVICES", "4")
+# Where in the source an operation was traced is looked up for each; no test reads it in a program.
+os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
 
 from jaxtyping import install_import_hook
 
@@ -33,6 +36,15 @@ def pytest_configure(config: pytest.Config) -> None:
     backend.keep_programs()  # what one test or worker has compiled no other compiles again
     jax.config.update("jax_numpy_rank_promotion", "allow")
     jax.local_devices()  # JAX starts here: a first test of one device would decide for all after it
+    gc.set_threshold(
+        200_000, 20, 50
+    )  # traces make few cycles; with Python's 700 looking for them is a tenth of the time
+
+
+def pytest_collection_finish() -> None:
+    """What is there by now stays: no collection looks through it again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -305,7 +305,7 @@ def test_unfamiliar_rows_are_scored_by_all_draws_and_by_the_best(task, monkeypat
     monkeypatch.setattr(Predictor, "best_draw", lambda self: 4)
     monkeypatch.setattr(Predictor, "signature", None)
     monkeypatch.setattr(ood, "_target_sds", lambda predictor: 2.0)
-    monkeypatch.setattr(ood, "load_inputs", lambda spec, like, unseen: outside)
+    monkeypatch.setattr(Predictor, "rows_of", lambda self, spec, unseen: outside)
     found = ood.of_run(Predictor.__new__(Predictor), "far.csv", inside)
     assert found.name == "far.csv"
     of_draws = {
