@@ -14,7 +14,7 @@ from scipy import stats
 
 from bnnzoo import zoo
 from bnnzoo.errors import UsageError
-from bnnzoo.evaluation import evaluate, loo, table
+from bnnzoo.evaluation import evaluate, loo
 from bnnzoo.evaluation.evidence import BOUND, Evidence
 from bnnzoo.evaluation.metrics import Estimate, flat
 from bnnzoo.run import Run
@@ -127,7 +127,7 @@ def compare(runs: Sequence[Run | str | Path], *, reference: Run | str | Path | N
                 f"{name}: not tested on the rows of {names[0]}; use the same --test-fraction, --split-seed"
             )
     inputs = tests[0][0]
-    truth = None if reference is None else table.of_rows(known[-1].predictor, inputs)
+    truth = None if reference is None else known[-1].predictor.table(inputs)
     known_evidence, compared = _evidence(opened), []
     left_out = [loo.estimates(run.predictor) for run in opened] if known_evidence else []
     for i, (name, run) in enumerate(zip(names, opened, strict=False)):
@@ -135,7 +135,7 @@ def compare(runs: Sequence[Run | str | Path], *, reference: Run | str | Path | N
         estimates = {metric: scores[metric] for metric in METRICS if metric in scores}
         if left_out and all("loo_nll" in one for one in left_out):
             estimates["loo_nll"] = left_out[i]["loo_nll"]
-        numbers = {} if truth is None else distances(table.of_rows(run.predictor, inputs), truth)
+        numbers = {} if truth is None else distances(run.predictor.table(inputs), truth)
         if known_evidence:
             one = known_evidence[i]
             numbers |= {"log_evidence": one.log_evidence, "log_evidence_se": one.se}
@@ -147,7 +147,7 @@ def compare(runs: Sequence[Run | str | Path], *, reference: Run | str | Path | N
 
 
 def distances(found: pd.DataFrame, truth: pd.DataFrame) -> dict[str, float]:
-    """How far predictions are from those of a reference, both as `table.of_rows` makes them."""
+    """How far predictions are from those of a reference, both as `Predictor.table` returns them."""
     if "log_density" in truth:
         gap = found["log_density"].to_numpy(np.float64) - truth["log_density"].to_numpy(np.float64)
         return {"log_density_distance": float(np.sqrt(np.mean(gap**2)))}

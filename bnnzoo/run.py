@@ -15,7 +15,7 @@ from jaxtyping import Float
 from bnnzoo import paths, store
 from bnnzoo.data import Unseen
 from bnnzoo.errors import UsageError
-from bnnzoo.evaluation import audit, diagnostics, evaluate, evidence, findings, loo, metrics, ood, table
+from bnnzoo.evaluation import audit, diagnostics, evaluate, evidence, findings, loo, metrics, ood
 from bnnzoo.evaluation.audit import Audit
 from bnnzoo.evaluation.evidence import Evidence
 from bnnzoo.evaluation.findings import Limits
@@ -114,7 +114,7 @@ class Run:
             raise UsageError("predict: give --data FILE, what to predict for, or --draws N, how many new rows to draw")
         if draws is not None:
             return self.predictor.new_rows(draws, seed=seed)
-        return table.of_rows(self.predictor, self.predictor.rows_of(x, unseen=unseen), seed=seed)
+        return self.predictor.table(self.predictor.rows_of(x, unseen=unseen), seed=seed)
 
     def predict_to(
         self,

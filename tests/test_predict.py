@@ -23,7 +23,7 @@ import bnnzoo
 from bnnzoo import zoo
 from bnnzoo.data import Scaler, Signature
 from bnnzoo.errors import BnnzooWarning, UsageError
-from bnnzoo.evaluation import evaluate, predictive, scores, table
+from bnnzoo.evaluation import evaluate, predictive, scores
 from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.evaluation.record import Record
 from bnnzoo.models import Cnn, Density, Linear
@@ -360,7 +360,7 @@ def test_a_table_of_several_targets_is_in_the_units_of_each(of_two, monkeypatch)
     monkeypatch.setattr(Predictor, "moments", lambda self, x: parts)
     quantiles = np.arange(18.0).reshape(3, 3, 2)
     monkeypatch.setattr(Predictor, "quantiles", lambda self, x, seed: quantiles)
-    found = table.of_rows(of_two, np.zeros((3, 1), np.float32))
+    found = of_two.table(np.zeros((3, 1), np.float32))
     names = ["mean", "sd", "aleatoric_sd", "epistemic_sd", "q05", "q50", "q95"]
     assert list(found) == [f"{target}_{name}" for target in "ab" for name in names]
     for target, wanted in (("a", (10, 10.0, 6.0, 8.0)), ("b", (4, 5 * 160**0.5, 20.0, 60.0))):

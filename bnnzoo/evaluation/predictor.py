@@ -368,6 +368,32 @@ class Predictor:
         values = [self.log_likelihoods(x, y, piece).sum(2, dtype=np.float64) for piece in pieces]
         return int(np.argmax(np.concatenate(values, 1)))
 
+    def table(self, x: Shaped[np.ndarray, "row ..."], *, seed: int = 0) -> pd.DataFrame:
+        """The predictive distribution in original units, a row each: see `Run.predict`."""
+        if self.is_density:
+            return pd.DataFrame({"log_density": self.log_density(x)})
+        moments, like = self.moments(x), self.signature
+        if self.classifies:
+            columns = {f"p_{name}": moments.mean[:, c] for c, name in enumerate(like.class_names)}
+            likeliest = np.asarray(like.class_names)[moments.mean.argmax(1)]
+            return pd.DataFrame({**columns, "entropy": metrics.entropy(moments.mean), "predicted": likeliest})
+        scale = self.scaler.y_sd
+        values = {
+            "mean": self.scaler.unscale_targets(moments.mean),
+            "sd": np.sqrt(moments.aleatoric + moments.epistemic) * scale,
+            "aleatoric_sd": np.sqrt(moments.aleatoric) * scale,
+            "epistemic_sd": np.sqrt(moments.epistemic) * scale,
+        }
+        quantiles = self.quantiles(x, seed=seed)
+        values |= {f"q{round(100 * q):02d}": quantiles[i] for i, q in enumerate(QUANTILES)}
+        return pd.DataFrame(
+            {
+                (f"{target}_{name}" if len(like.target_names) > 1 else name): array[:, i]
+                for i, target in enumerate(like.target_names)
+                for name, array in values.items()
+            }
+        )
+
 
 def _name_of(spec: Any) -> str:
     """What messages call the rows that somebody gave."""

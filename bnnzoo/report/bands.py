@@ -13,7 +13,6 @@ from jaxtyping import Float
 
 from bnnzoo import plots
 from bnnzoo.errors import UsageError
-from bnnzoo.evaluation import table
 from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.plots import Band, Of, Picture
 from bnnzoo.report import truth as known
@@ -110,9 +109,9 @@ def around(x: Float[np.ndarray, " row"], factor: float, points: int) -> Float[np
 def regression(predictor: Predictor, x: Float[np.ndarray, "row feature"], index: int) -> pd.DataFrame:
     """mean, sd, its parts and the quantiles of one target."""
     inputs, targets = x.astype(np.float32), predictor.signature.target_names
-    found = table.of_rows(predictor, inputs)
+    table = predictor.table(inputs)
     prefix = f"{targets[index]}_" if len(targets) > 1 else ""
-    columns = {name: found[f"{prefix}{name}"].to_numpy() for name in ("mean", "sd", "aleatoric_sd", "epistemic_sd")}
+    columns = {name: table[f"{prefix}{name}"].to_numpy() for name in ("mean", "sd", "aleatoric_sd", "epistemic_sd")}
     quantiles = predictor.quantiles(inputs, LEVELS)
     levels = {f"q{round(100 * q):02d}": quantiles[i, :, index] for i, q in enumerate(LEVELS)}
     return pd.DataFrame(columns | levels)
