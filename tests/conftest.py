@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import sys
 from importlib.metadata import version
@@ -47,10 +48,14 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+_TESTS = itertools.count()
+
+
 @pytest.fixture(autouse=True)
 def _flags_restored():
     """A test that turns on double precision leaves none behind; nor do programs pile up."""
-    backend.forget_programs()
+    if next(_TESTS) % 10 == 0:  # it reads some ten thousand lines
+        backend.forget_programs()
     before = jax.config.jax_enable_x64
     yield
     jax.config.update("jax_enable_x64", before)

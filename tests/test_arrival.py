@@ -164,6 +164,7 @@ def test_chains_left_behind_begin_again_at_many_places():
 # ---- whole runs ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_sixty_four_chains_from_a_wide_prior_agree(monkeypatch):
     """Positive control: with neither transport nor restarts chains that see batches of these rows do not."""
     posterior = line(1500, 5, 25.0)

@@ -132,7 +132,7 @@ def test_a_lost_bit_is_seen_wherever_it_lies(finished, tmp_path):
     """In the draws, in what says where they are, and in the words; where nobody looks it does no harm."""
     content, right = finished.read_bytes(), _arrays(finished)
     path, refused = tmp_path / "run.nc", 0
-    places = range(7, len(content), len(content) // 60)
+    places = range(7, len(content), len(content) // 40)
     for number, place in enumerate(places):
         path.write_bytes(content[:place] + bytes([content[place] ^ 1 << number % 8]) + content[place + 1 :])
         try:

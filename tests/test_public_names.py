@@ -21,10 +21,8 @@ assert not [name for name in names if "bnnzoo." + name in sys.modules]
 
 def test_every_name_is_one_object_in_any_order():
     names = list(bnnzoo.__all__)
-    for seed in (None, 0):
-        if seed is not None:
-            random.Random(seed).shuffle(names)
-        subprocess.run([sys.executable, "-c", CHECK.format(names=names)], check=True)
+    random.Random(0).shuffle(names)
+    subprocess.run([sys.executable, "-c", CHECK.format(names=names)], check=True)
 
 
 def test_the_module_first_and_then_the_name():

@@ -106,7 +106,7 @@ def test_a_signal_while_all_is_imported(delay, name, tmp_path):
     ("command", "name"),
     [
         (command, name)
-        if (command, name) in {("evaluate", "SIGTERM"), ("check", "SIGINT"), ("zoo", "SIGTERM")}
+        if (command, name) in {("evaluate", "SIGTERM"), ("check", "SIGINT")}
         else pytest.param(command, name, marks=pytest.mark.slow)
         for command in LOOKING
         for name in CODES
@@ -210,6 +210,7 @@ def test_what_is_half_written_goes(tmp_path):
 # ---- two runs with one file ----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_of_two_runs_with_one_file_one_is_refused_at_once(tmp_path):
     """While the first one still trains its start: before it has anything to show."""
     words = ("sample", "mlp", "nuts", "--start-steps", 10_000_000, "--start-held-out", 0, "-o", "run.nc", "--quiet")

@@ -305,7 +305,7 @@ def _cycles(etas: np.ndarray, noise: float, exploration: float, draws: int) -> n
     return np.array(found)
 
 
-@pytest.mark.parametrize("size", [40, 10])
+@pytest.mark.parametrize("size", [40, pytest.param(10, marks=pytest.mark.slow)])
 def test_cyclical_sgld_explores_without_noise_and_draws_from_the_rest(size):
     """Its law at the first draw of a cycle, and at its last; the positive control has noise everywhere."""
     posterior, cycle, share = GaussianMean.of(40), 10, 0.4

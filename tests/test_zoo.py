@@ -511,6 +511,7 @@ def test_double_precision(tmp_path):
     assert not jax.config.jax_enable_x64
 
 
+@pytest.mark.slow
 def test_python_is_warned_of_a_run_that_has_not_converged_and_of_no_other():
     """As the command line ends: a verdict that stands in the file alone is read by nobody."""
     with pytest.warns(bnnzoo.BnnzooWarning, match="^linear by random-walk: not converged: R-hat"):

@@ -105,6 +105,7 @@ def test_rows_are_read_anew_for_every_word_that_decides_them(tmp_path):
     assert len(set(rows)) == len(rows) - 1
 
 
+@pytest.mark.slow
 def test_a_run_of_two_where_one_fails(tmp_path, capsys):
     """Each in a process of its own; the other's row is there, and the exit code says that not all went well."""
     words = ["zoo", "run", "linear.ensemble", "airfoil-ensemble", "-o", str(tmp_path), "--quiet"]
