@@ -37,9 +37,8 @@ def pytest_configure(config: pytest.Config) -> None:
     backend.keep_programs()  # what one test or worker has compiled no other compiles again
     jax.config.update("jax_numpy_rank_promotion", "allow")
     jax.local_devices()  # JAX starts here: a first test of one device would decide for all after it
-    gc.set_threshold(
-        200_000, 20, 50
-    )  # traces make few cycles; with Python's 700 looking for them is a tenth of the time
+    # Traces make few cycles: with Python's 700, looking for them is a tenth of the time.
+    gc.set_threshold(200_000, 20, 50)
 
 
 def pytest_collection_finish() -> None:
