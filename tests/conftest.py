@@ -11,6 +11,8 @@ from importlib.metadata import version
 os.environ.setdefault("JAX_NUM_CPU_DEVICES", "4")
 # Where in the source an operation was traced is looked up for each; no test reads it in a program.
 os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
+# What else is installed beside the zoo has tests of its own, and rules that are not the zoo's.
+os.environ.setdefault("BNNZOO_PLUGINS", "bnnzoo")
 
 from jaxtyping import install_import_hook
 
