@@ -51,7 +51,7 @@ COLUMNS = ("table", "rows", "what", "seed", "rmse", "nll", "coverage_90", "rhat"
 
 def tables(folder: Path, into: Path) -> Iterator[Path]:
     """The tables as CSV files with a header."""
-    for path in sorted([*folder.glob("**/*.csv"), *folder.glob("*/data.txt")]):
+    for path in sorted([*folder.glob("**/*.csv"), *folder.glob("**/data.txt")]):
         if path.suffix == ".csv":
             yield path
         else:

@@ -6,13 +6,13 @@ import contextlib
 import dataclasses
 import functools
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray, Shaped
+from jaxtyping import Array, Float, PRNGKeyArray, Shaped, UInt
 
 from bnnzoo import registry
 from bnnzoo.assembly.by_hand import predicted
@@ -29,6 +29,9 @@ from bnnzoo.recipe import Part, Recipe, as_dict, recipe_from, written
 from bnnzoo.samplers import AbstractSampler
 from bnnzoo.store.schema import KEPT_ROWS, fixed_leaves
 
+_QUICKLY_COMPILED = {"xla_backend_optimization_level": 0}
+"""For a program that runs once: random numbers for many arrays take seconds to compile well."""
+
 
 class Description(NamedTuple):
     """What a recipe and its data come to besides the posterior: enough to predict in the data's own units."""
@@ -39,8 +42,12 @@ class Description(NamedTuple):
 
     def network(self, *, key: PRNGKeyArray) -> Any:
         """The network at an initialisation of its own."""
-        num_outputs = self.parts.likelihood.num_outputs(self.num_targets)
-        return self.parts.model.build(self.example.shape[1:], num_outputs, key=key)
+        return self.parts.model.build(*self.sizes, key=key)
+
+    @property
+    def sizes(self) -> tuple[tuple[int, ...], int]:
+        """What a model is built for: the shape of one input, and the number of outputs."""
+        return self.example.shape[1:], self.parts.likelihood.num_outputs(self.num_targets)
 
     @property
     def example(self) -> np.ndarray:
@@ -226,19 +233,10 @@ class Problem:
 
     def initial_positions(self, *, trained: bool, key: PRNGKeyArray) -> Float[Array, "chain dim"]:
         """Where training starts (each chain's own initialisation of the network), or draws of the prior."""
-        description = self.description
-
-        @eqx.filter_jit
-        def positions(posterior: AbstractPosterior, chains: Array) -> Float[Array, "chain dim"]:
-            def one(chain: Array) -> Float[Array, " dim"]:
-                own = jax.random.fold_in(key, chain)
-                if trained and description is not None and isinstance(posterior, NetworkPosterior):
-                    return posterior.position(description.network(key=own))
-                return posterior.start(key=own)
-
-            return jax.vmap(one)(chains)
-
-        return positions(self.posterior, jnp.arange(self.recipe.chains, dtype=jnp.uint32))
+        description, chains = self.description, jnp.arange(self.recipe.chains, dtype=jnp.uint32)
+        if not trained or description is None:
+            return _positions(self.posterior, None, (), key, chains)
+        return _positions(self.posterior, description.parts.model, description.sizes, key, chains)
 
     def resolved(self) -> dict[str, Any]:
         """The recipe with every field of every part written out: what the file stores and a repeat needs."""
@@ -256,6 +254,26 @@ class Problem:
             fields["likelihood"] = _written("likelihood", name, parts.likelihood)
         whole: Any = {**fields, "task": signature.task, "init": recipe.init or "map"}
         return as_dict(dataclasses.replace(recipe, **whole))
+
+
+# That Equinox passes on what JAX's jit takes its types do not say.
+@functools.partial(cast(Any, eqx.filter_jit), compiler_options=_QUICKLY_COMPILED)
+def _positions(
+    posterior: AbstractPosterior,
+    model: AbstractModel | None,
+    sizes: tuple[Any, ...],
+    key: PRNGKeyArray,
+    chains: UInt[Array, " chain"],
+) -> Float[Array, "chain dim"]:
+    """Each chain's own network of the model, built for `sizes`; without a model its own draw of the prior."""
+
+    def one(chain: UInt[Array, ""]) -> Float[Array, " dim"]:
+        own = jax.random.fold_in(key, chain)
+        if model is not None and isinstance(posterior, NetworkPosterior):
+            return posterior.position(model.build(*sizes, key=own))
+        return posterior.start(key=own)
+
+    return jax.vmap(one)(chains)
 
 
 def _written(kind: str, name: str, part: object) -> Part:
@@ -317,8 +335,7 @@ def _posterior(
     parts, signature, scaler = description
     size.check(recipe.model.name, lambda: description.network(key=jax.random.key(0)))
     network = description.network(key=jax.random.key(0))
-    num_outputs = parts.likelihood.num_outputs(description.num_targets)
-    form.check(parts.model, network, description.example.shape[1:], num_outputs, type(parts.likelihood).__name__)
+    form.check(parts.model, network, *description.sizes, type(parts.likelihood).__name__)
     network = stochastic.with_leaves(network, fixed)
     if train is None:
         x, y = description.example[:0], np.zeros((0,), np.float32)
