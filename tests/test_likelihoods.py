@@ -132,7 +132,7 @@ def test_no_output_makes_a_target_likelier_than_its_bound(likelihood, size, targ
 def test_a_likelihood_of_one_number_a_target_is_refused(monkeypatch):
     """Its mean over the targets would be another posterior."""
     monkeypatch.setattr(Gaussian, "log_prob", lambda self, output, y: dist.Normal(output, self.scale).log_prob(y))
-    with pytest.raises(UsageError, match=r"likelihood Gaussian: log_prob .* of shape \(1,\) .* take \.to_event\(1\)"):
+    with pytest.raises(UsageError, match=r"likelihood gaussian: log_prob .* of shape \(1,\) .* take \.to_event\(1\)"):
         assembly.Problem.of(tiny.recipe("mala"))
 
 
@@ -146,7 +146,7 @@ def test_a_likelihood_of_one_number_a_target_is_refused(monkeypatch):
 def test_a_likelihood_without_class_probabilities_is_refused(method, said, monkeypatch):
     monkeypatch.setattr(Categorical, "class_probabilities", method)
     words = {"data": "digits", "likelihood": "categorical", "likelihood.scale": None}
-    with pytest.raises(UsageError, match=f"likelihood Categorical: .*{said}"):
+    with pytest.raises(UsageError, match=f"likelihood categorical: .*{said}"):
         assembly.Problem.of(tiny.recipe("mala", **words))
 
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 import pytest
 from scipy import stats
 
+from bnnzoo.assembly.parts import check_prior
 from bnnzoo.errors import UsageError
 from bnnzoo.models import Mlp
 from bnnzoo.posterior import NetworkPosterior
 from bnnzoo.posterior.layout import Block, Layout
 from bnnzoo.posterior.likelihoods import Gaussian
-from bnnzoo.posterior.priors import FanIn, Hierarchical, Laplace, Normal, ScaleMixture
+from bnnzoo.posterior.priors import AbstractPrior, FanIn, Hierarchical, Laplace, Normal, ScaleMixture
 
 LAYOUT = Layout((Block("weight", (3, 4), 0), Block("bias", (3,), 12)))
 SD = np.concatenate([np.full(12, 0.8 / 2), np.full(3, 0.8)])
@@ -130,3 +132,44 @@ def test_the_draws_of_a_hierarchical_prior(hyperprior):
 def test_a_hierarchical_prior_has_no_density_without_its_scales():
     with pytest.raises(UsageError, match="its scales are sampled with the weights"):
         Hierarchical().log_prob(jnp.zeros(15), LAYOUT)
+
+
+class _Odd(AbstractPrior):
+    """Wrong in the one method that is named."""
+
+    wrong: str = "nothing"
+
+    def distribution(self, layout):
+        laws = {
+            "a column": lambda: dist.Normal(jnp.zeros((layout.dim, 1)), 1.0),
+            "another length": lambda: dist.Normal(jnp.zeros(3), 1.0),
+            "one vector": lambda: dist.Normal(jnp.zeros(layout.dim), 1.0).to_event(1),
+            "none": lambda: None,
+        }
+        return laws.get(self.wrong, lambda: dist.Normal(jnp.zeros(layout.dim), 1.0))()
+
+    def sample(self, layout, *, key):
+        return jnp.zeros(2) if self.wrong == "draws" else super().sample(layout, key=key)
+
+
+class _OddDensity(_Odd):
+    def log_prob(self, theta, layout):
+        return self.distribution(layout).log_prob(theta)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (_Odd("a column"), r"prior _Odd: distribution gives a Normal of batch shape \(5, 1\)"),
+        (_Odd("another length"), r"of batch shape \(3,\) and event shape \(\), and must give"),
+        (_Odd("one vector"), r"of batch shape \(\) and event shape \(5,\)"),
+        (_Odd("none"), "distribution gives a NoneType"),
+        (_Odd("draws"), r"sample gives an array of shape \(2,\), and must give one of shape \(5,\)"),
+        (_OddDensity(), r"log_prob gives an array of shape \(5,\), and must give one of shape \(\)"),
+    ],
+)
+def test_a_prior_that_would_be_broadcast_is_refused_before_a_run(wrong, said):
+    layout = Layout((Block("weight", (5,), 0, "network"),))
+    with pytest.raises(UsageError, match=said):
+        check_prior(wrong, layout)
+    check_prior(_Odd(), layout)

@@ -14,6 +14,7 @@ from bnnzoo.data.dataset import Task
 from bnnzoo.errors import UsageError
 from bnnzoo.models import AbstractModel
 from bnnzoo.models.own import PREFIX as OWN
+from bnnzoo.posterior.layout import Layout
 from bnnzoo.posterior.likelihoods import AbstractLikelihood
 from bnnzoo.posterior.priors import AbstractPrior
 from bnnzoo.recipe import Part, Recipe, build_all
@@ -79,16 +80,49 @@ def named_task(recipe: Recipe) -> str | None:
     return registry.load("likelihoods", recipe.likelihood.name).task
 
 
+def check_prior(prior: AbstractPrior, layout: Layout) -> None:
+    """Refuse a prior whose methods give what is no density of the parameters, each counted once. Nothing is computed.
+
+    Args:
+        layout: of the network's sampled parameters.
+
+    Raises:
+        UsageError: which method gives what, and what it must give.
+    """
+    name = registry.described("priors", prior)
+    start = {p.name: p.natural(jnp.full(p.shape, p.start)) for p in prior.parameters(layout)}
+    used = prior.with_parameters(start)
+    if type(used).log_prob is AbstractPrior.log_prob:
+        law = used.distribution(layout)
+        shapes = getattr(law, "batch_shape", None), getattr(law, "event_shape", None)
+        if shapes not in (((), ()), ((layout.dim,), ())):
+            # Of any other shape it would be broadcast against the parameters: another posterior, without a word.
+            raise UsageError(
+                f"{name}: distribution gives a {type(law).__name__} of batch shape {shapes[0]} and event shape "
+                f"{shapes[1]}, and must give a distribution of one number, of batch shape () or {(layout.dim,)}"
+            )
+    theta = jax.ShapeDtypeStruct((layout.dim,), "f4")
+    density = jax.eval_shape(lambda at: used.log_prob(at, layout), theta)
+    drawn = jax.eval_shape(lambda key: used.sample(layout, key=key), jax.random.key(0))
+    for method, given, wanted in (("log_prob", density, ()), ("sample", drawn, (layout.dim,))):
+        shape = getattr(given, "shape", None)
+        if shape != wanted:
+            of = f"an array of shape {shape}" if shape is not None else f"a {type(given).__name__}"
+            raise UsageError(f"{name}: {method} gives {of}, and must give one of shape {wanted}")
+
+
 def check_likelihood(likelihood: AbstractLikelihood, num_targets: int, targets: np.ndarray) -> None:
     """Refuse a likelihood whose methods give what no sampler or prediction can use. Nothing is computed.
 
     Raises:
         UsageError: which method gives what, and what it must give.
     """
-    name = f"likelihood {type(likelihood).__name__}"
+    name = registry.described("likelihoods", likelihood)
     start = {p.name: p.natural(jnp.full(p.shape, p.start)) for p in likelihood.parameters()}
     used, output = likelihood.with_parameters(start), jax.ShapeDtypeStruct((likelihood.num_outputs(num_targets),), "f4")
     found = jax.eval_shape(used.log_prob, output, jax.ShapeDtypeStruct(targets.shape[1:], targets.dtype))
+    if not hasattr(found, "shape"):
+        raise UsageError(f"{name}: log_prob gives a {type(found).__name__} for one row, and must give one number")
     if found.shape != ():
         # A mean over the targets in place of their sum is another posterior.
         raise UsageError(

@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, Shaped, UInt
 
 from bnnzoo import registry
 from bnnzoo.assembly.by_hand import predicted
-from bnnzoo.assembly.parts import Parts, check_likelihood, make_parts, named, named_task
+from bnnzoo.assembly.parts import Parts, check_likelihood, check_prior, make_parts, named, named_task
 from bnnzoo.data import Dataset, Scaler, Signature, load_asked, load_inputs, split
 from bnnzoo.errors import DamagedError, NotFoundError, UsageError
 from bnnzoo.models import AbstractModel, form, size
@@ -366,6 +366,7 @@ def _posterior(
         input_mean=float(scaler.x_mean) if images else 0.0,
         input_sd=float(scaler.x_sd) if images else 1.0,
     )
+    check_prior(parts.prior, posterior.layout.network)
     if not fixed or train is None or split is None:
         return posterior
     features, last = split

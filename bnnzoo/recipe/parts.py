@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from numbers import Integral, Real
 from typing import Any
 
-from bnnzoo.errors import UsageError
+from bnnzoo.errors import UsageError, words_of
 from bnnzoo.near import near_names
 from bnnzoo.recipe.fields import REQUIRED, Field, fields_of
 
@@ -37,7 +37,7 @@ def build(cls: type, part: Part, prefix: str) -> Any:
     try:
         return cls(**values)
     except ValueError as error:
-        raise UsageError(_blame(str(error), part, prefix)) from error
+        raise UsageError(_blame(words_of(error), part, prefix)) from error
 
 
 def build_all(wanted: Iterable[tuple[type, Part, str]]) -> list[Any]:
