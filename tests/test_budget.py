@@ -50,6 +50,7 @@ def test_data_of_ones_own_get_a_budget_unless_a_length_is_said():
     assert asked() == (None, None)  # the shipped example has lengths of its own
     assert resolve("mlp", "ensemble", options={"data": "houses.csv"}).budget is None  # as has the shipped recipe
     assert resolve("mlp", "mala", options={"budget": "5m"}).until == "converged"
+    assert resolve("mlp", "mala", options={"budget": "10s"}).until == "converged"
 
 
 @pytest.mark.parametrize("more", [{}, {"data": "houses.csv", "draws": 100}])
@@ -117,6 +118,12 @@ def test_its_recipe_in_counts_repeats_it(run, data, tmp_path):
     recipe = recipe_from(run.attributes["recipe"].replace("data: null", f"data: {path}"))
     again = zoo.run_recipe(recipe, out=tmp_path / "again.nc")
     tiny.assert_same_bits(*({name: v.values for name, v in r.posterior["posterior"].items()} for r in (again, run)))
+
+
+def test_a_budget_of_seconds_is_not_spent_on_looks():
+    """Each takes about a second; who asks for them gets them."""
+    assert resolve("mlp", "mala", options={"budget": "9.9s"}).until == "budget"
+    assert resolve("mlp", "mala", options={"budget": "3s", "until": "converged"}).until == "converged"
 
 
 def test_without_convergence_the_time_ends_it(data, tmp_path):

@@ -29,6 +29,12 @@ def rhats(values: Float[np.ndarray, "chain draw value"]) -> Float[np.ndarray, " 
     return np.where(np.isnan(found), np.inf, found)
 
 
+def worst_rhat(values: Float[np.ndarray, "chain draw value"]) -> float:
+    """The largest R-hat of those that move, of what `convergence` can judge; else infinite."""
+    moving = _moving(values)
+    return np.inf if moving is None else float(np.max(rhats(moving)))
+
+
 def convergence(values: Float[np.ndarray, "chain draw value"]) -> dict[str, float]:
     """The worst rank-normalised split R-hat, bulk and tail ESS over `values`, and the worst MCSE, also in their sd.
 
@@ -36,24 +42,29 @@ def convergence(values: Float[np.ndarray, "chain draw value"]) -> dict[str, floa
     draw (a probability that rounds to one) is left out. Nothing that moves, a value that is not finite, or fewer than
     four draws count as not converged: an infinite R-hat.
     """
-    values = np.asarray(values, float)
-    with np.errstate(invalid="ignore"):
-        values = values[:, :, np.ptp(values, axis=(0, 1)) != 0]
-    if not values.shape[2] or values.shape[1] < FEWEST or not np.isfinite(values).all():
+    if (moving := _moving(values)) is None:
         return {"rhat": np.inf, "ess_bulk": 0.0, "ess_tail": 0.0, "mcse": np.inf, "mcse_over_sd": np.inf}
     import arviz_stats  # noqa: F401 (the accessor `azstats`)
 
-    found = xr.Dataset({"f": (("chain", "draw", "value"), values)}).azstats
+    found = xr.Dataset({"f": (("chain", "draw", "value"), moving)}).azstats
     with np.errstate(divide="ignore", invalid="ignore"):
         mcse = np.asarray(found.mcse()["f"].values)
     bulk, tail = (float(np.min(found.ess(method=method)["f"].values)) for method in ("bulk", "tail"))
     return {
-        "rhat": float(np.max(rhats(values))),
+        "rhat": float(np.max(rhats(moving))),
         "ess_bulk": bulk,
         "ess_tail": tail,
         "mcse": float(np.max(mcse)),
-        "mcse_over_sd": float(np.max(mcse / values.std((0, 1)))),
+        "mcse_over_sd": float(np.max(mcse / moving.std((0, 1)))),
     }
+
+
+def _moving(values: Float[np.ndarray, "chain draw value"]) -> Float[np.ndarray, "chain draw moving"] | None:
+    """The values that are not the same in every draw; None where there is none, one is not finite, or draws are few."""
+    values = np.asarray(values, float)
+    with np.errstate(invalid="ignore"):
+        moving = values[:, :, np.ptp(values, axis=(0, 1)) != 0]
+    return moving if moving.shape[2] and moving.shape[1] >= FEWEST and np.isfinite(moving).all() else None
 
 
 def between_chains(values: Float[np.ndarray, "chain draw value"]) -> dict[str, int | float]:

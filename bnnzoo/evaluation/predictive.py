@@ -22,6 +22,8 @@ from bnnzoo.evaluation.draws import Draws, cuts
 from bnnzoo.posterior.predicting import Predicting, Says, Task
 
 _SAMPLE_ELEMENTS = _INPUT_ELEMENTS = 2**22
+_AT_ONCE = 512
+"""Draws of one compiled program. It is of any number of them then: runs that a clock ends have each another."""
 _BATCHES = 20
 """Into how many batches of consecutive draws sums are kept apart, for errors of the Monte Carlo."""
 
@@ -99,7 +101,7 @@ def sums(
     """
     parts = batches(1, len(draws)) if parts is None else parts
     weights = np.ones(len(draws)) if weights is None else weights
-    length = max(part.stop - part.start for part in parts)
+    length = _filled(max(part.stop - part.start for part in parts))
     blocks = list(_row_blocks(len(x), int(np.prod(x.shape[1:]))))
     inputs = [jnp.asarray(x[block]) for block, _ in blocks]
     targets = [None if y is None else jnp.asarray(y[block]) for block, _ in blocks]
@@ -197,21 +199,21 @@ def samples(
         arrange: of a density, how a row becomes the network's input: then whole rows are drawn, whatever `x` holds.
     """
     noise, first = np.arange(len(x), dtype=np.uint32) if numbers is None else numbers, np.int32(first_draw)
-    return _by_rows(lambda d, rows, n: _samples(posterior, d, first, rows, n, arrange, key), draws, x, noise)
+    return _by_rows(lambda d, at, rows, n: _samples(posterior, d, first + at, rows, n, arrange, key), draws, x, noise)
 
 
 def functions(
     posterior: Predicting, draws: Float[np.ndarray, "draw dim"], x: Shaped[np.ndarray, "row ..."]
 ) -> Float[np.ndarray, "draw row value"]:
     """What each draw predicts: the mean of its distribution, or its class probabilities. Convergence is judged here."""
-    return _by_rows(lambda d, rows: _functions(posterior, d, rows), draws, x)
+    return _by_rows(lambda d, _, rows: _functions(posterior, d, rows), draws, x)
 
 
 def log_scales(
     posterior: Predicting, draws: Float[np.ndarray, "draw dim"], x: Shaped[np.ndarray, "row ..."]
 ) -> Float[np.ndarray, "draw row value"]:
     """The logarithm of the standard deviation that each draw predicts, of a regression."""
-    return _by_rows(lambda d, rows: _log_scales(posterior, d, rows), draws, x)
+    return _by_rows(lambda d, _, rows: _log_scales(posterior, d, rows), draws, x)
 
 
 def log_likelihoods(
@@ -221,18 +223,28 @@ def log_likelihoods(
     y: Shaped[np.ndarray, "row ..."],
 ) -> Float[np.ndarray, "draw row"]:
     """log p(y_i | x_i, theta_s), for ArviZ's group `log_likelihood`."""
-    return _by_rows(lambda d, *rows: _log_likelihoods(posterior, d, *rows), draws, x, y)
+    return _by_rows(lambda d, _, *rows: _log_likelihoods(posterior, d, *rows), draws, x, y)
 
 
 def _by_rows(
     function: Callable[..., Array], draws: Float[np.ndarray, "draw dim"], *arrays: Shaped[np.ndarray, "row ..."]
 ) -> Shaped[np.ndarray, "draw row ..."]:
-    """`function(draws, *rows)` [draw, row, ...], block of rows after block."""
-    whole = jnp.asarray(draws)
-    found = []
+    """`function(draws, number of the first, *rows)` [draw, row, ...], block of rows and of draws after block."""
+    length, found = min(_AT_ONCE, _filled(len(draws))), []
     for block, count in _row_blocks(len(arrays[0]), int(np.prod(arrays[0].shape[1:]))):
-        found.append(np.asarray(function(whole, *(jnp.asarray(a[block]) for a in arrays)))[:, :count])
+        rows, values = [jnp.asarray(a[block]) for a in arrays], []
+        for start in range(0, len(draws), length):
+            piece = draws[np.minimum(np.arange(start, start + length), len(draws) - 1)]
+            value = np.asarray(function(jnp.asarray(piece), np.int32(start), *rows))
+            values.append(value[: len(draws) - start, :count])
+        found.append(np.concatenate(values))
     return np.concatenate(found, 1)
+
+
+def _filled(count: int) -> int:
+    """A number of three binary digits and zeros, by a quarter larger at most: few numbers are few programs."""
+    step = 1 << max(0, count.bit_length() - 3)
+    return -(-count // step) * step
 
 
 def _centre(task: Task, likelihood: Says, outputs: Float[Array, "row output"]) -> Float[Array, "row value"]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float
 
-from bnnzoo.evaluation.convergence import convergence
+from bnnzoo.evaluation.convergence import worst_rhat
 from bnnzoo.evaluation.draws import Draws, cuts
 from bnnzoo.evaluation.record import evenly
 
@@ -41,8 +41,8 @@ class Block:
             "norm": float(norm.mean()),
             "mean": mean,
             "sd": float(max(self.squares.mean() / self.size - mean**2, 0.0) ** 0.5),
-            "rhat": convergence(self.chosen)["rhat"],
-            "rhat_norm": convergence(norm[:, :, None])["rhat"],
+            "rhat": worst_rhat(self.chosen),
+            "rhat_norm": worst_rhat(norm[:, :, None]),
         }
 
 

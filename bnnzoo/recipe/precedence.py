@@ -7,6 +7,7 @@ class, once that is imported.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -20,6 +21,8 @@ from bnnzoo.recipe.recipe import PARTS, RUN_FIELDS, Recipe
 from bnnzoo.recipe.shipped_files import offered, recipes_of, shipped
 
 BUDGET = "2m"
+_WORTH_A_LOOK = 10.0
+"""Seconds of a budget under which a run is not asked under way whether it has converged."""
 
 
 def resolve(
@@ -124,10 +127,17 @@ def _budgeted(values: dict[str, Any], asked: Part, *, own_data: bool) -> list[st
     if own_data and not {"warmup", "draws", "budget"} & set(asked.fields):
         values["budget"] = BUDGET
     if values.get("budget"):
-        values["until"] = values.get("until") or "converged"
+        values["until"] = values.get("until") or ("budget" if _is_short(values["budget"]) else "converged")
     elif values.get("until") == "budget":
         return [f"{asked.where.get('until', 'until')}: budget: there is none; add --budget 5m, or leave --until out"]
     return []
+
+
+def _is_short(budget: str) -> bool:
+    """Whether looks under way, of about a second each, would take as long as they can save."""
+    with contextlib.suppress(ValueError):  # said of the field itself
+        return duration.seconds(budget) < _WORTH_A_LOOK
+    return False
 
 
 def _absent(parts: Mapping[str, Part], layers: list[Layer]) -> list[str]:
