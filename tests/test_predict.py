@@ -166,6 +166,31 @@ def test_blocks_cover_every_row_once(monkeypatch):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
 
 
+def test_any_number_of_draws_is_predicted_by_one_program(monkeypatch):
+    """A clock ends runs at another draw each time. Each draw has its own prediction and noise, in whatever block."""
+    traced, centre = [], predictive._centre
+    monkeypatch.setattr(predictive, "_centre", lambda *given: traced.append(0) or centre(*given))
+    posterior, x, key = _posterior(Gaussian(0.5)), X[:4], jax.random.key(1)
+    draws = _draws(posterior, 1300)
+    found = predictive.functions(posterior, draws, x)
+    programs = len(traced)
+    assert programs > 0
+    np.testing.assert_allclose(found, _outputs(posterior, draws)[:, :4], rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(predictive.functions(posterior, draws[:1030], x), found[:1030])
+    assert len(traced) == programs
+    np.testing.assert_array_equal(predictive.functions(posterior, draws[:9], x), found[:9])
+    drawn = predictive.samples(posterior, draws, x, key=key)
+    for first in (511, 512, 1299):
+        alone = predictive.samples(posterior, draws[first : first + 1], x, first_draw=first, key=key)
+        np.testing.assert_array_equal(alone[0], drawn[first])
+    assert len(np.unique(drawn)) > 5190
+
+
+@pytest.mark.parametrize(("count", "filled"), [(1, 1), (7, 7), (9, 10), (17, 20), (65, 80), (81, 96), (448, 448)])
+def test_few_numbers_of_draws_are_compiled(count, filled):
+    assert predictive._filled(count) == filled
+
+
 def test_blocks_are_of_four_million_numbers():
     """Of four a row, and of inputs of a million each; no block is longer than the others need it to be."""
     assert [b.stop - b.start for b in predictive.blocks(3 * 2**20, 4)] == [2**20] * 3
