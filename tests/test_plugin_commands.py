@@ -12,7 +12,6 @@ import fake_plugins
 import pytest
 from rich.text import Text
 
-import bnnzoo
 from bnnzoo import cli, registry
 from bnnzoo.errors import BnnzooWarning
 
@@ -225,4 +224,3 @@ def test_a_conflict_is_warned_of_where_names_are_looked_up(site):
     install(site, name="sample")
     with pytest.warns(BnnzooWarning, match="command 'sample' is a built-in name and stays so: write good:sample"):
         registry.entries("models")
-    assert bnnzoo.sample is not None
