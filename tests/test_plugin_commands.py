@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import fake_plugins
@@ -224,3 +225,37 @@ def test_a_conflict_is_warned_of_where_names_are_looked_up(site):
     install(site, name="sample")
     with pytest.warns(BnnzooWarning, match="command 'sample' is a built-in name and stays so: write good:sample"):
         registry.entries("models")
+
+
+# ---- the example of docs/plugins.md, typed out ---------------------------------------------------
+
+PAGE = (Path(__file__).parent.parent / "docs" / "plugins.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.filterwarnings("ignore::bnnzoo.errors.BnnzooWarning")
+def test_the_command_of_the_page_on_plugins_works_as_printed(site, tmp_path, monkeypatch, capsys):
+    section = PAGE[PAGE.index("## A command\n") : PAGE.index("## What it is made of")]
+    files = dict(re.findall(r"`bnnzoo-draws/([\w/.]+)`[^`]*\n```\w+\n(.*?)^```", section, re.MULTILINE | re.DOTALL))
+    assert list(files) == ["pyproject.toml", "bnnzoo_draws/__init__.py", "bnnzoo_draws/commands.py"]
+    project = tomllib.loads(files["pyproject.toml"])["project"]
+    fake_plugins.install(site, project["name"], "")
+    (site / "bnnzoo_draws.py").unlink()
+    (site / "bnnzoo_draws").mkdir()
+    for name in list(files)[1:]:
+        (site / name).write_text(files[name])
+    (point,) = project["entry-points"]["bnnzoo"].items()
+    (next(site.glob("*.dist-info")) / "entry_points.txt").write_text("[bnnzoo]\n{} = {}\n".format(*point))
+
+    monkeypatch.chdir(tmp_path)
+    quick = "--data linear-line --warmup 0 --draws 10 --init prior --seed 1 --quiet -o run.nc"
+    assert cli.run(["sample", "linear", "random-walk", *quick.split()]) == 0
+    capsys.readouterr()
+    commands = re.findall(r"^    bnnzoo (.*)$", section, re.MULTILINE)
+    assert commands == ["draws run.nc", "draws run.nc --total"]
+    for command in commands:
+        assert cli.run(command.split()) == 0
+    (printed,) = re.findall(r"^```text\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
+    assert capsys.readouterr().out == printed
+    assert "Print how many draws a run has." in help_text(capsys)
+    for name in [name for name in sys.modules if name.startswith("bnnzoo_draws")]:
+        monkeypatch.delitem(sys.modules, name)
