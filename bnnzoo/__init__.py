@@ -16,11 +16,27 @@ __all__ = sorted(_HOME_OF)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME_OF:
-        raise AttributeError(f"module 'bnnzoo' has no attribute {name!r}")
-    value = getattr(import_module(_HOME_OF[name]), name)
+    value = getattr(import_module(_HOME_OF[name]), name) if name in _HOME_OF else _from_another_package(name)
     globals()[name] = value  # the second access meets the same object, whatever was imported in between
     return value
+
+
+def _from_another_package(name: str) -> Any:
+    """Return a class that was taken out of this package, from the package that has it.
+
+    Raises:
+        AttributeError: naming that package, where it is not installed.
+    """
+    distribution = import_module("bnnzoo.plugin").CLASSES_ELSEWHERE.get(name)
+    if distribution is None:
+        raise AttributeError(f"module 'bnnzoo' has no attribute {name!r}")
+    module = distribution.replace("-", "_")
+    try:
+        return getattr(import_module(module), name)
+    except ModuleNotFoundError as error:
+        if error.name != module:
+            raise
+        raise AttributeError(f"bnnzoo.{name} is in the package {distribution}: pip install {distribution}") from error
 
 
 def __dir__() -> list[str]:

@@ -18,11 +18,9 @@ from bnnzoo.posterior.likelihoods import AbstractLikelihood as AbstractLikelihoo
 from bnnzoo.posterior.numpyro import NumpyroPosterior as NumpyroPosterior
 from bnnzoo.posterior.priors import AbstractPrior as AbstractPrior
 from bnnzoo.run import Run as Run
-from bnnzoo.samplers.austerity import Austerity as Austerity
 from bnnzoo.samplers.base import AbstractSampler as AbstractSampler
 from bnnzoo.samplers.base import Stats as Stats
 from bnnzoo.samplers.bbb import Bbb as Bbb
-from bnnzoo.samplers.confidence import Confidence as Confidence
 from bnnzoo.samplers.dropout import Dropout as Dropout
 from bnnzoo.samplers.ensemble import Ensemble as Ensemble
 from bnnzoo.samplers.gibbs import Gibbs as Gibbs
@@ -35,7 +33,6 @@ from bnnzoo.samplers.kernel import standard_normal as standard_normal
 from bnnzoo.samplers.laplace import Laplace as Laplace
 from bnnzoo.samplers.mala import Mala as Mala
 from bnnzoo.samplers.mclmc import Mclmc as Mclmc
-from bnnzoo.samplers.minibatch_barker import MinibatchBarker as MinibatchBarker
 from bnnzoo.samplers.nuts import Nuts as Nuts
 from bnnzoo.samplers.penalty import Batched as Batched
 from bnnzoo.samplers.penalty import Penalty as Penalty

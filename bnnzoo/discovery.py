@@ -29,13 +29,15 @@ GROUP = OWN = "bnnzoo"
 KINDS = ("models", "samplers", "datasets", "likelihoods", "priors")
 RECIPES = "configs"
 """The kind that is read, not imported."""
+COMMANDS = "commands"
+"""The kind that the command line runs; no part of a recipe."""
 EXACTNESS = ("exact", "noise-corrected", "biased", "approximate")
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _RECIPE_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
 _TARGET = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 _RECIPE_TARGET = re.compile(r"[^\W\d]\w*:([\w-]+/)*[\w.-]+\.yaml")
-_HOOKS = {f"bnnzoo_{kind}": kind for kind in KINDS} | {"bnnzoo_recipes": RECIPES}
+_HOOKS = {f"bnnzoo_{kind}": kind for kind in KINDS} | {"bnnzoo_recipes": RECIPES, "bnnzoo_commands": COMMANDS}
 _Point = Any
 """An entry point: importlib.metadata's, or its backport's where something such as Dask has put that in its place."""
 

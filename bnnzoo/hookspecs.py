@@ -1,4 +1,4 @@
-"""What a plugin may offer: six hooks, each returning a list of `Entry`. Text: nothing is imported until it is used."""
+"""The seven hooks of a plugin, each returning a list of `Entry`. Text: nothing is imported until it is used."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Entry(NamedTuple):
 
     `target` is "package.module:Attribute", imported only when the entry is used; of a recipe, "package:file.yaml", a
     path below the package's folder. `exactness` is for samplers: "exact", "noise-corrected", "biased" or
-    "approximate", as the class itself says.
+    "approximate", as the class itself says. `summary` is one line; `bnnzoo list` and `bnnzoo --help` show it.
     """
 
     name: str
@@ -58,4 +58,9 @@ class Hooks:
     @hookspec
     def bnnzoo_recipes(self) -> list[Entry]:
         """Recipe files: what `--config NAME` and `bnnzoo zoo run NAME` find; without a summary, their first comment."""
+        ...
+
+    @hookspec
+    def bnnzoo_commands(self) -> list[Entry]:
+        """Commands of `bnnzoo`: a `typer.Typer` becomes a group of commands, a function a single one."""
         ...

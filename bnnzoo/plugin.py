@@ -13,9 +13,39 @@ _HERE = Path(__file__).parent
 RECIPES = next((f for f in (_HERE / "_zoo_configs", _HERE.parent / "zoo_configs") if f.is_dir()), _HERE)
 
 ELSEWHERE: dict[str, dict[str, str]] = {
-    "samplers": dict.fromkeys(("adjusted-mclmc", "blackjax-nuts", "blackjax-hmc", "barker"), "bnnzoo-blackjax")
+    "samplers": {
+        **dict.fromkeys(("adjusted-mclmc", "blackjax-nuts", "blackjax-hmc", "barker"), "bnnzoo-blackjax"),
+        **dict.fromkeys(("austerity", "confidence", "minibatch-barker"), "bnnzoo-minibatch-tests"),
+    },
+    "commands": {"party": "bnnzoo-federated"},
 }
-"""What other packages offer, so that an error can say which one to install."""
+"""Names that other packages offer, so that an error can say which one to install."""
+
+CLASSES_ELSEWHERE = dict.fromkeys(("Austerity", "Confidence", "MinibatchBarker"), "bnnzoo-minibatch-tests")
+"""Classes that can be imported from `bnnzoo` where the package that has them is installed."""
+
+COMMANDS = {
+    "sample": "sample",
+    "resume": "sample",
+    "show": "sample",
+    "evaluate": "evaluate",
+    "predict": "evaluate",
+    "diagnose": "diagnose",
+    "audit": "audit",
+    "evidence": "evidence",
+    "compare": "compare",
+    "merge": "merge",
+    "plot": "report",
+    "report": "report",
+    "check": "check",
+    "new": "new",
+    "list": "catalogue",
+    "info": "catalogue",
+    "plugins": "catalogue",
+    "zoo": "zoo",
+}
+"""Each command and the module of `bnnzoo.cli` that adds it, in the order of --help. A new command is one file with an
+`add_to(app)`, and its name here."""
 
 
 @hookimpl
@@ -70,24 +100,6 @@ def bnnzoo_samplers() -> list[Entry]:
             "batched",
             "bnnzoo.samplers.penalty:Batched",
             "the penalty method without its penalty, to compare with",
-            "biased",
-        ),
-        Entry(
-            "minibatch-barker",
-            "bnnzoo.samplers.minibatch_barker:MinibatchBarker",
-            "Barker's test on batches that grow until their noise fits into it",
-            "noise-corrected",
-        ),
-        Entry(
-            "austerity",
-            "bnnzoo.samplers.austerity:Austerity",
-            "Metropolis by a sequential t test on a growing batch, to compare with",
-            "biased",
-        ),
-        Entry(
-            "confidence",
-            "bnnzoo.samplers.confidence:Confidence",
-            "Metropolis by a concentration bound on a growing batch, to compare with",
             "biased",
         ),
         Entry(
@@ -219,3 +231,8 @@ def bnnzoo_priors() -> list[Entry]:
 @hookimpl
 def bnnzoo_recipes() -> list[Entry]:
     return [Entry(path.stem, f"bnnzoo:{path.name}", "") for path in sorted(RECIPES.glob("*.yaml"))]
+
+
+@hookimpl
+def bnnzoo_commands() -> list[Entry]:
+    return [Entry(name, f"bnnzoo.cli.{module}:add_to", "") for name, module in COMMANDS.items()]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
+import inspect
 import json
 import re
 import warnings
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bnnzoo.discovery import (
+    COMMANDS,
     EXACTNESS,
     KINDS,
     OWN,
@@ -35,6 +37,8 @@ from bnnzoo.near import near_names
 from bnnzoo.plugin import ELSEWHERE
 
 __all__ = [
+    "COMMANDS",
+    "ELSEWHERE",
     "EXACTNESS",
     "KINDS",
     "OWN",
@@ -239,7 +243,7 @@ def described(kind: str, part: object) -> str:
 def failures() -> list[str]:
     """What is listed and cannot be used, a line each: file, line, what it is and why. Imports everything."""
     found = [f"{p.where}: {report(p)}" for p in loaded().plugins if p.traceback]
-    for kind in KINDS:
+    for kind in (*KINDS, COMMANDS):
         for entry in loaded().offered[kind]:
             what = f"{singular(kind)} {entry.full_name} ({entry.target})"
             try:
@@ -280,6 +284,8 @@ def _is(entry: Registered, cls: type) -> bool:
 
 def _fault(entry: Registered, thing: Any) -> str:
     """Why what an entry names is not what it is listed as; empty where it is."""
+    if entry.kind == COMMANDS:
+        return "" if _is_command(thing) else f"is neither a Typer app nor a function (it is {type(thing).__name__})"
     if entry.kind not in _BASES:
         return "" if callable(thing) else f"is no function (it is {type(thing).__name__})"
     module, name = _BASES[entry.kind]
@@ -291,6 +297,13 @@ def _fault(entry: Registered, thing: Any) -> str:
     if entry.kind == "samplers" and stated != entry.exactness:
         return f"is listed as {entry.exactness}, and its class says {stated or 'nothing'}"
     return ""
+
+
+def _is_command(thing: Any) -> bool:
+    """Whether it can be a command: a Typer app or a function."""
+    from typer import Typer
+
+    return inspect.isroutine(thing) or isinstance(thing, Typer)
 
 
 def _by_name(kind: str) -> dict[str, list[Registered]]:

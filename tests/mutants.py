@@ -425,14 +425,6 @@ def _all_seen(patch: Patch) -> None:
     patch.setattr(_influence, "seen", lambda d, drawn, *, disjoint: d)
 
 
-def _noise_on_top(patch: Patch) -> None:
-    from bnnzoo.samplers import _correction, minibatch_barker
-
-    right = _correction.barker_rate
-    for module in (_correction, minibatch_barker):
-        patch.setattr(module, "barker_rate", lambda log_ratio, sigma2: right(log_ratio, 0 * sigma2))
-
-
 def _sees_itself(patch: Patch) -> None:
     import numpy as np
 
@@ -445,29 +437,7 @@ def _sees_itself(patch: Patch) -> None:
     patch.setattr(Masked, "mask", property(mask))
 
 
-def _parties(wrong: Callable[[Any, Any], Any]) -> Callable[[Patch], None]:
-    """`wrong(right change, strata)`."""
-
-    def make(patch: Patch) -> None:
-        from bnnzoo.federated import chains, strata
-
-        right = strata.stratified
-        for module in (strata, chains):
-            patch.setattr(module, "stratified", lambda sums, plan, power=1.0: wrong(right(sums, plan, power), plan))
-
-    return make
-
-
-def _no_shares(found: Any, plan: Any) -> Any:
-    """The parties' variances weigh alike: each is taken for that of the mean party."""
-    rows = [one.rows for one in plan]
-    scale = [(sum(rows) / len(rows) / count) ** 2 for count in rows]
-    return found._replace(parts=found.parts * [[factor] for factor in scale])
-
-
 POWER = "tests/test_likelihood_power.py::test_"
-BARKER = "tests/test_acceptance_tests.py::test_barkers_acceptance_is_kept_under_normal_noise"
-STRATA = "tests/test_federated.py::test_the_change_and_its_noise_are_unbiased[False]"
 LOSS = f"{POWER}the_training_loss_is_the_log_density_for_each_datum"
 ROWS_DRAWN = "tests/test_row_probabilities.py::test_rows_come_as_often_as_their_probabilities_say"
 SEES = "tests/test_autoregressive.py::test_the_outputs_of_a_column_see_the_columns_before_it[hidden1]"
@@ -499,8 +469,6 @@ MUTANTS = (
     Mutant("no finite-population factor", _difference(_infinite_population), (ESTIMATE,)),
     Mutant("reversed proposal ratio", _ratio(lambda q: -q), (DRIFT, SKEWED)),
     Mutant("no proposal ratio", _ratio(lambda q: 0 * q), (DRIFT,)),
-    Mutant("parties: noise not in sigma2", _parties(lambda found, plan: found._replace(known=0.0)), (STRATA,)),
-    Mutant("parties: variances not by their rows", _parties(_no_shares), (STRATA,)),
     Mutant("drift and acceptance on one batch", _one_batch, (OWN_KEY, SKEWED)),
     Mutant("MALA: reversed proposal ratio", _mala, (MALA,)),
     Mutant("SGLD: noise of half the variance", _noise_of_sgld(0.5**0.5), (FORMULA,)),
@@ -531,7 +499,6 @@ MUTANTS = (
     ),
     Mutant("Gibbs: adapts for ever", _gibbs_for_ever, ("tests/test_run.py::test_a_step_of_gibbs_adapts_nothing",)),
     Mutant("importance sampling of rows: weights forgotten", _forgotten_weights, (ROWS_DRAWN,)),
-    Mutant("Barker: the noise comes on top", _noise_on_top, (BARKER,)),
     Mutant("autoregression: a column sees itself", _sees_itself, (SEES,)),
     Mutant("proposals: no density in the weight", _without_density, (WEIGHTED, KEPT)),
     Mutant("path of powers: trapezoids alone", _trapezoids_alone, (CORRECTED,)),

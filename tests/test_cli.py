@@ -282,17 +282,6 @@ def test_a_check_is_the_one_that_was_asked_for(words, function, named, monkeypat
     assert getattr(told[1], "step_size", 0.25) == 0.25
 
 
-def test_a_party_keeps_to_what_it_was_told(monkeypatch, tmp_path):
-    told: list[Any] = []
-    monkeypatch.setattr("bnnzoo.federated.Party", lambda *given, **named: told.append((given, named)))
-    monkeypatch.setattr("bnnzoo.federated.security", lambda *files, listening: (files, listening))
-    monkeypatch.setattr("bnnzoo.federated.serve", lambda party, at, *, listening, ready: told.append((at, listening)))
-    words = "--data a.csv --batch-size 50 --sampling disjoint --noise-sd 0.5 --target u --target v --task regression"
-    assert call("party", "serve", tmp_path, *words.split(), "--listen", "tls://h:1", "--tls-cert", "c") == 0
-    named = {"batch_size": 50, "sampling": "disjoint", "noise_sd": 0.5, "target": ["u", "v"], "task": "regression"}
-    assert told == [(("a.csv", tmp_path), named), ("tls://h:1", ((None, Path("c"), None), True))]
-
-
 # ---- signals, kills, a full disk -----------------------------------------------------------------
 
 

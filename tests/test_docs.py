@@ -19,10 +19,14 @@ import typer
 
 from bnnzoo import cli, registry
 from bnnzoo.cli import app
+from bnnzoo.hookspecs import Hooks
 from bnnzoo.recipe import fields_of
+from bnnzoo.samplers import minibatch
 
 ROOT = Path(__file__).parent.parent
-PAGES = sorted(page for place in ("*.md", "docs/*.md", "plugins/*/README.md") for page in ROOT.glob(place))
+PAGES = sorted(
+    page for place in ("*.md", "docs/*.md", "plugins/*/README.md", "plugins/*/docs/*.md") for page in ROOT.glob(place)
+)
 TEXT = {page: page.read_text(encoding="utf-8") for page in PAGES}
 ALL = "\n".join(text for page, text in TEXT.items() if page.parent.name == "docs")
 
@@ -97,7 +101,7 @@ def test_every_command_and_option_is_on_its_page():
         if name == "show":  # it takes the options of sample, so that only the word changes
             assert {p.name for p in command.params} == {p.name for p in commands()["sample"].params}
             continue
-        parts = command.commands.values() if name in ("check", "party") else [command]
+        parts = command.commands.values() if name == "check" else [command]
         options = [o for c in parts for p in c.params for o in [*p.opts, *p.secondary_opts] if o.startswith("-")]
         missing = [o for o in options if o not in ("--help", "-h") and f"`{o}`" not in sections[name]]
         assert not missing, name
@@ -131,7 +135,9 @@ def test_exactness_is_said_right():
 
 
 def test_commands_named_in_the_docs_exist():
-    known = {*commands(), "COMMAND", "--help"}
+    known = {*commands(), *registry.ELSEWHERE[registry.COMMANDS], "COMMAND", "--help", "--no-plugins", "--debug"}
+    # Those of an example that offers a command.
+    known |= set(re.findall(r'def bnnzoo_commands\(.*\n    return \[Entry\("([\w-]+)"', page_of("plugins.md")))
     for page, text in TEXT.items():
         for word in re.findall(r"(?:^ {4}|^\$ |^|`)bnnzoo (?!:)([\w-]+)", text, re.MULTILINE):
             assert word in known, f"{page.name}: bnnzoo {word}"
@@ -155,6 +161,20 @@ def test_every_page_is_on_the_index():
     linked = set(_LINK.findall(page_of("index.md")))
     pages = {page.name for page in ROOT.glob("docs/*.md")} - {"index.md"}
     assert pages <= linked
+
+
+def test_every_hook_is_on_the_pages_of_plugins_and_of_the_map():
+    hooks = [name for name in vars(Hooks) if name.startswith("bnnzoo_")]
+    assert len(hooks) == 7
+    for hook in hooks:
+        assert f"| `{hook}` |" in page_of("plugins.md")
+        assert hook in page_of("design.md")
+
+
+def test_every_public_tool_for_mini_batches_is_on_the_page_of_plugins():
+    for name in minibatch.__all__:
+        assert getattr(minibatch, name) is not None
+        assert f"`{name}`" in page_of("plugins.md")
 
 
 def test_the_layers_of_the_map_are_those_of_the_contract():

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,7 +17,11 @@ METHODS = sorted({entry.target.partition(":")[0] for entry in bnnzoo_samplers()}
 
 def imported(module: str) -> set[str]:
     """The modules that a module's file imports from, `from package import module` spelt out."""
-    tree = ast.parse((ROOT / f"{module.replace('.', '/')}.py").read_text("utf-8"))
+    return imported_by(ROOT / f"{module.replace('.', '/')}.py")
+
+
+def imported_by(path: Path) -> set[str]:
+    tree = ast.parse(path.read_text("utf-8"))
     found: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -38,3 +44,28 @@ def test_every_method_is_found_by_its_entry():
         assert getattr(samplers, name).__module__ == module
     with pytest.raises(AttributeError, match="Nothing"):
         _ = samplers.Nothing
+
+
+PLUGIN_FILES = sorted(ROOT.glob("plugins/bnnzoo-*/bnnzoo_*/*.py")) + sorted(ROOT.glob("plugins/bnnzoo-*/*.py"))
+
+
+def test_plugins_import_no_private_name():
+    assert len(PLUGIN_FILES) > 20
+    for path in PLUGIN_FILES:
+        names = {name for name in imported_by(path) if name.partition(".")[0] == "bnnzoo"}
+        private = sorted(name for name in names if any(part.startswith("_") for part in name.split(".")))
+        assert not private, path
+
+
+def test_classes_of_another_package_are_found_in_it_or_say_which_it_is(monkeypatch):
+    import bnnzoo
+
+    monkeypatch.setitem(sys.modules, "bnnzoo_minibatch_tests", SimpleNamespace(Confidence="the class"))
+    monkeypatch.delitem(vars(bnnzoo), "Confidence", raising=False)
+    assert bnnzoo.Confidence == "the class"
+    monkeypatch.delitem(vars(bnnzoo), "Confidence")
+    monkeypatch.setitem(sys.modules, "bnnzoo_minibatch_tests", None)
+    with pytest.raises(AttributeError, match=r"bnnzoo\.Confidence is in the package bnnzoo-minibatch-tests: pip"):
+        _ = bnnzoo.Confidence
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        _ = bnnzoo.Nothing

@@ -22,9 +22,7 @@ from bnnzoo.posterior.layout import Block, Layout
 from bnnzoo.posterior.likelihoods import Gaussian
 from bnnzoo.posterior.priors import Normal
 from bnnzoo.samplers import (
-    Austerity,
     Bbb,
-    Confidence,
     Dropout,
     Ensemble,
     Gibbs,
@@ -32,7 +30,6 @@ from bnnzoo.samplers import (
     Laplace,
     Mala,
     Mclmc,
-    MinibatchBarker,
     Penalty,
     Psgld,
     RandomWalk,
@@ -94,10 +91,6 @@ STEPS = {
     "penalty, second order": Penalty(**DRIFTING, control_variate="second"),
     "penalty, langevin": Penalty(**DRIFTING),
     "penalty, importance": Penalty(**NOISY, sampling="importance"),
-    "minibatch-barker": MinibatchBarker(step_size=0.4, **BATCH),
-    "minibatch-barker, first order": MinibatchBarker(step_size=0.4, **BATCH, control_variate="first"),
-    "austerity": Austerity(step_size=0.4, **BATCH),
-    "confidence": Confidence(step_size=0.4, **BATCH),
     "sgld": Sgld(step_size=0.05, **BATCH),
     "sgld, first order": Sgld(step_size=0.05, **BATCH, control_variate="first"),
     "sghmc": Sghmc(step_size=0.05, **BATCH),

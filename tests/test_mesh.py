@@ -27,8 +27,8 @@ from bnnzoo.recipe.mesh import Axes, axes
 from bnnzoo.sampling.placement import Placement, place_run
 
 slow = functools.partial(pytest.param, marks=pytest.mark.slow)
-MORE = ("random-walk", "hmc", "nuts", "sgld", "gibbs", "bbb", "swag", "laplace", "austerity")
-"""One of each way to look at rows: all of them, mini-batches, growing batches, curvature."""
+MORE = ("random-walk", "hmc", "nuts", "sgld", "gibbs", "bbb", "swag", "laplace", *tiny.GROWING[1:2])
+"""One of each way to read rows: all, mini-batches, curvature, and growing batches where their plugin is loaded."""
 
 
 WARMUP = {"hmc": 0, "nuts": 0}

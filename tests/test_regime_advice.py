@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 from test_posterior import linear_posterior
 
-from bnnzoo.samplers import Confidence, MinibatchBarker, Swag, _regime
+from bnnzoo.samplers import Swag, _regime
 from bnnzoo.samplers._batch_sizes import Seen, Sizes, at_start, resized
-from bnnzoo.samplers._growing_batch import Estimate as Growing
 from bnnzoo.samplers._noise import Difference
 from bnnzoo.samplers.metric import Metric, rescaled, shared
 
@@ -90,22 +89,6 @@ def test_a_step_tells_how_far_skewed_noise_biases_it():
     assert {name: float(told(4.0, -0.03)[name]) for name in known} == pytest.approx(known)
 
 
-def test_the_bound_beyond_half_of_the_rows_and_a_decision_of_all():
-    sampler, one = Confidence(error=0.2), jnp.ones(())
-    level = np.log(5 * 1 * 2 / np.float32(0.2))
-
-    def bound(seen: float) -> float:
-        return float(sampler._bound(Growing(one, 4 * one, one, 3 * one, seen * one, 100, jnp.asarray(1))))
-
-    for seen, ratio in ((50.0, 1 - 49 / 100), (80.0, 0.2 * (1 + 1 / 80))):
-        spread = np.sqrt(2 * ratio * 4 / (1 - seen / 100) * (1 - 1 / seen) * level)
-        assert bound(seen) == pytest.approx(spread + (7 / 3 + 3 / 2**0.5) * 3 * level / seen, rel=1e-5)
-    for seen, error in ((99.0, 0.2), (100.0, 0.0)):
-        verdict = sampler.judge(Growing(one, one, one, one, seen * one, 100, jnp.asarray(1)), one / 2)
-        assert float(verdict.error) == pytest.approx(error)
-        assert bool(verdict.accepted)
-
-
 def test_a_window_of_warm_up_weighs_its_steps_by_their_number():
     seen = Seen.nothing(jnp.zeros(3))
     for sigma2 in (1.0, 4.0, 100.0, float("nan")):
@@ -162,12 +145,6 @@ def test_swag_asks_for_as_many_snapshots_as_it_keeps_and_never_takes_all_rows():
     assert "at least --warmup 30" in found.advice
     assert sampler.warmup_evaluations(posterior, {}) == 5
     assert sampler.warmup_evaluations(linear_posterior(1), {}) == 1
-
-
-def test_barkers_findings_begin_beyond_their_limits():
-    sampler, posterior = MinibatchBarker(), linear_posterior()
-    means = {"test_error": 0.004, "acceptance_rate": 0.01, "step_size": 0.1}
-    assert sampler.findings(posterior, means) == ()
 
 
 @pytest.mark.parametrize("given", [{"size": 128}, {"batches": 50}])

@@ -58,7 +58,6 @@ def test_what_a_sampler_is_that_says_nothing_of_itself():
     assert Rejection().smaller_steps == "use --precision float64, or another sampler"
 
 
-GROWS = "step_size 0.01 > 0; batch_size 50 >= 2; control_variate none; target_acceptance 0.35 > 0, < 1"
 NOISY = (
     "step_size 0.01 > 0; num_steps 10 >= 1; batch_size auto >= 1 | auto; num_batches auto >= 1 | auto; "
     "budget 10000 >= 40; variance pooled; control_variate none; target_acceptance 0.45 > 0, < 1; "
@@ -69,9 +68,6 @@ FIELDS = {
     "mala": "step_size 1e-04 > 0; target_acceptance 0.574 > 0, < 1; preconditioner auto",
     "penalty": f"correction 3 >= 0, <= 3; proposal auto; sampling auto; {NOISY}",
     "batched": f"correction 0; proposal random-walk; sampling replacement; {NOISY}",
-    "minibatch-barker": f"{GROWS}; preconditioner auto",
-    "austerity": f"{GROWS}; preconditioner auto; error 0.05 > 0, < 0.5",
-    "confidence": f"{GROWS}; preconditioner auto; error 0.1 > 0, < 1",
     "gibbs": "blocks layer; conditionals metropolis; step_size 0.01 > 0; target_acceptance 0.35 > 0, < 1",
     "hmc": "step_size 0.01 > 0; num_steps 32 >= 1; jitter 0.2 >= 0, < 1; target_acceptance 0.8 > 0, < 1",
     "nuts": (

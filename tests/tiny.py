@@ -26,7 +26,8 @@ EACH = pytest.mark.parametrize(
     "sampler", [name if name in BY_DEFAULT else pytest.param(name, marks=pytest.mark.slow) for name in SAMPLERS]
 )
 """Every sampler of the zoo; those of a kind with another one only under `-m slow`."""
-GROWING = ("minibatch-barker", "austerity", "confidence")
+GROWING = tuple(name for name in ("minibatch-barker", "austerity", "confidence") if name in SAMPLERS)
+"""Samplers of the plugin bnnzoo-minibatch-tests, where `BNNZOO_PLUGINS` names it."""
 MINI_BATCH = (*GROWING, "penalty", "batched", "sgld", "sghmc", "psgld", "sms-ubu")
 METROPOLIS = (*GROWING, "random-walk", "mala", "penalty", "batched", "gibbs")
 

@@ -17,59 +17,55 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from bnnzoo import signals, streams
+from bnnzoo import registry, signals, streams
+from bnnzoo.cli import common_options as common
 from bnnzoo.cli.output import bounded, printable, results_apart
 from bnnzoo.cli.part_command import SETTINGS
+from bnnzoo.cli.plugin_commands import plugin_command, plugin_commands
 from bnnzoo.discovery import is_of_keyboard, one_line
 from bnnzoo.errors import BnnzooError, BnnzooWarning, words_of
 from bnnzoo.near import near_names
-
-COMMANDS = {
-    "sample": "sample",
-    "resume": "sample",
-    "show": "sample",
-    "evaluate": "evaluate",
-    "predict": "evaluate",
-    "diagnose": "diagnose",
-    "audit": "audit",
-    "evidence": "evidence",
-    "compare": "compare",
-    "merge": "merge",
-    "plot": "report",
-    "report": "report",
-    "check": "check",
-    "new": "new",
-    "list": "catalogue",
-    "info": "catalogue",
-    "plugins": "catalogue",
-    "zoo": "zoo",
-    "party": "party",
-}
-"""Each command and the module of this folder that has it, in the order of --help. A new command is one file with an
-`add_to(app)`, and its name here."""
-
+from bnnzoo.plugin import COMMANDS
 
 _DEBUG = "run again with --debug for the traceback"
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 
 
 class _Commands(TyperGroup):
-    """Imports a command's module when it is named: `bnnzoo list` pays for `list` alone."""
+    """Imports a command's module when it is named: `bnnzoo list` pays for `list` alone, and loads no plugin for it."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        # Before --help lists the commands of plugins, and before one of them is looked up.
+        if "--no-plugins" in args:
+            os.environ["BNNZOO_DISABLE_PLUGINS"] = "1"
+            registry.reset()
+        return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: Any) -> list[str]:
         del ctx
-        return list(COMMANDS)
+        deferred = plugin_commands(_prepare_plugin_command)
+        self.commands.update(deferred)
+        return [*COMMANDS, *deferred]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        # A name that nobody has is compared with all.
-        for home in {COMMANDS[cmd_name]} if cmd_name in COMMANDS else dict.fromkeys(COMMANDS.values()):
-            if cmd_name not in self.commands:
-                part = typer.Typer()
-                import_module(f"bnnzoo.cli.{home}").add_to(part)
-                found = typer.main.get_group(part).commands
-                _keep_apart(found)
-                self.commands.update(found)
+        if cmd_name not in self.commands:
+            if cmd_name in COMMANDS:
+                self._import(COMMANDS[cmd_name])
+            elif command := plugin_command(cmd_name, _prepare_plugin_command):
+                self.commands[cmd_name] = command
+            else:  # The parser compares an unknown name with all commands.
+                self.list_commands(ctx)
+                for home in dict.fromkeys(COMMANDS.values()):
+                    self._import(home)
         return super().get_command(ctx, cmd_name)
+
+    def _import(self, home: str) -> None:
+        """Import a module of this folder, and add its commands."""
+        part = typer.Typer()
+        import_module(f"bnnzoo.cli.{home}").add_to(part)
+        commands = typer.main.get_group(part).commands
+        _wrap(commands, _results_apart)
+        self.commands.update(commands)
 
 
 class _Raised(Exception):
@@ -80,24 +76,41 @@ class _Raised(Exception):
         self.cause = cause
 
 
-def _keep_apart(commands: Mapping[str, Any]) -> None:
-    """Whatever a command runs: its results are alone on stdout, and the parser catches nothing of what it raises."""
+def _wrap(commands: Mapping[str, Any], wrapper: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    """Wrap the work of every command, and of those below it."""
     for command in commands.values():
         if command.callback is not None:
-            command.callback = _apart(command.callback)
-        _keep_apart(getattr(command, "commands", {}))
+            command.callback = wrapper(command.callback)
+        _wrap(getattr(command, "commands", {}), wrapper)
 
 
-def _apart(work: Callable[..., Any]) -> Callable[..., Any]:
+def _outside_the_parser(work: Callable[..., Any]) -> Callable[..., Any]:
+    """The parser catches nothing of what the work raises."""
+
     @functools.wraps(work)
-    def apart(*words: Any, **more: Any) -> Any:
+    def guarded_work(*words: Any, **more: Any) -> Any:
         try:
-            with results_apart():
-                return work(*words, **more)
+            return work(*words, **more)
         except BaseException as error:
             raise _Raised(error) from error
 
-    return apart
+    return guarded_work
+
+
+def _results_apart(work: Callable[..., Any]) -> Callable[..., Any]:
+    """The work's results are alone on stdout, and the parser catches nothing of what it raises."""
+
+    @functools.wraps(work)
+    def quiet_work(*words: Any, **more: Any) -> Any:
+        with results_apart():
+            return work(*words, **more)
+
+    return _outside_the_parser(quiet_work)
+
+
+def _prepare_plugin_command(command: Any) -> None:
+    """What a plugin's command prints are its results: nothing is redirected."""
+    _wrap({"": command}, _outside_the_parser)
 
 
 app = typer.Typer(
@@ -124,6 +137,8 @@ def _bnnzoo(
         bool,
         typer.Option("--version", callback=_print_version, is_eager=True, help="print the version and leave"),
     ] = False,
+    no_plugins: common.NoPlugins = False,
+    debug: common.Debug = False,
 ) -> None:
     """A zoo of Bayesian neural networks: any model with any sampler, one command, one file.
 
@@ -133,7 +148,7 @@ def _bnnzoo(
       bnnzoo evaluate run.nc
       bnnzoo list
     """
-    del show_version
+    del show_version, no_plugins, debug
 
 
 def main() -> None:
@@ -213,8 +228,6 @@ def _exit_code(error: BaseException, arguments: Sequence[str]) -> int:
     if hasattr(error, "format_message") and hasattr(error, "exit_code"):
         _say(_usage(error, arguments))
         return getattr(error, "exit_code", 2)
-    from bnnzoo import registry
-
     others = registry.in_use()
     _say(f"internal error{f', with {others}' if others else ''}: {one_line(error)} ({_DEBUG})")
     return 1
@@ -222,11 +235,9 @@ def _exit_code(error: BaseException, arguments: Sequence[str]) -> int:
 
 def _plugin_of(error: BaseException) -> str:
     """The plugin whose code raised, with file and line; empty where none's did."""
-    from bnnzoo import registry
-
     packages = {}
     with suppress(Exception):  # of plugins that cannot be listed
-        for kind in registry.KINDS:
+        for kind in (*registry.KINDS, registry.COMMANDS):
             for entry in registry.entries(kind).values():
                 if entry.distribution != registry.OWN:
                     packages[entry.target.partition(":")[0].partition(".")[0]] = f"{entry.distribution} {entry.version}"
@@ -238,7 +249,8 @@ def _plugin_of(error: BaseException) -> str:
 
 def _usage(error: Any, arguments: Sequence[str]) -> str:
     """A usage error of the argument parser, in our words. Its classes are not public, hence by shape."""
-    message = " ".join(error.format_message().split()).rstrip(".")
+    # Empty where a group without a command has printed its help instead (`no_args_is_help`).
+    message = " ".join(error.format_message().split()).rstrip(".") or "Missing command"
     if hasattr(error, "possibilities") and hasattr(error, "option_name"):
         near = near_names(error.option_name, error.possibilities or [], 1)
         message = f"No such option: {error.option_name}" + (f" (did you mean {near[0]}?)" if near else "")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
 from typing import Annotated, Any
 
 import typer
@@ -36,8 +35,7 @@ def list_(
       bnnzoo list
       bnnzoo list samplers --json
     """
-    del debug
-    _without_plugins(no_plugins)
+    del debug, no_plugins
     kinds = [*registry.KINDS, registry.RECIPES] if kind is None else [_kind(kind)]
     rows = [row for each in kinds for row in _rows(each)]
     if json:
@@ -165,12 +163,6 @@ def _print_fields(prefix: str, cls: type[Any]) -> None:
 
 def _range(field: Field) -> str:
     return field.allowed if field.accepts.scalars or field.accepts.items else ""
-
-
-def _without_plugins(asked: bool) -> None:
-    if asked:
-        os.environ["BNNZOO_DISABLE_PLUGINS"] = "1"
-        registry.reset()
 
 
 def add_to(app: typer.Typer) -> None:

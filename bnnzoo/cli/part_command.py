@@ -8,7 +8,6 @@ value (an option with a dot always has one), Click reads the rest, and then the 
 from __future__ import annotations
 
 import inspect
-import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -43,9 +42,6 @@ def add_command(
     class PartCommand(TyperCommand):
         def make_context(self, info_name: Any, args: list[str], parent: Any = None, **extra: Any) -> Any:
             words, fields = split_fields(args)
-            if "--no-plugins" in words:
-                os.environ["BNNZOO_DISABLE_PLUGINS"] = "1"
-                registry.reset()
             completing = bool(extra.get("resilient_parsing"))
             if completing or not set(words).isdisjoint(SETTINGS["help_option_names"]):
                 # Resilient: half a line is enough to see which parts are meant.

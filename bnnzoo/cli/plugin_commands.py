@@ -1,0 +1,82 @@
+"""Commands of plugins: text in `--help`, imported when they run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import typer
+from rich.markup import escape
+from typer.core import TyperCommand
+
+from bnnzoo import registry
+from bnnzoo.cli.output import printable
+from bnnzoo.discovery import is_of_keyboard, one_line
+from bnnzoo.errors import NotFoundError, UsageError
+
+PANEL = "Commands of plugins"
+
+Prepare = Callable[[Any], None]
+"""Changes a command in place before it runs."""
+
+
+class DeferredCommand(TyperCommand):
+    """A command with the name and the summary of its entry, which stands for the real one until it is run."""
+
+    def __init__(self, name: str, entry: registry.Registered, prepare: Prepare):
+        # A plugin's summary must neither end a line nor be read as markup.
+        summary = escape(printable(" ".join(entry.summary.split())))
+        super().__init__(name, help=summary, rich_markup_mode="rich", rich_help_panel=PANEL)
+        self._prepare = prepare
+
+    def make_context(self, info_name: Any, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        """Import the real command and make its context; the parser runs the command of the context."""
+        assert self.name is not None
+        command = _imported(self.name)
+        self._prepare(command)
+        return command.make_context(info_name, args, parent, **extra)
+
+
+def plugin_commands(prepare: Prepare) -> dict[str, DeferredCommand]:
+    """Return the commands of all plugins by the names that reach them, nothing of them imported."""
+    return {
+        name: DeferredCommand(name, entry, prepare)
+        for name, entry in registry.entries(registry.COMMANDS).items()
+        if entry.distribution != registry.OWN
+    }
+
+
+def plugin_command(name: str, prepare: Prepare) -> DeferredCommand | None:
+    """Return the plugin's command of a name, which may be `distribution:name`, or None.
+
+    Raises:
+        NotFoundError: naming the two packages that offer the name, or the package that has it and is not installed.
+    """
+    entry = registry.get(registry.COMMANDS, name)
+    if entry is not None and entry.distribution != registry.OWN:
+        return DeferredCommand(name, entry, prepare)
+    if name in registry.ELSEWHERE[registry.COMMANDS]:
+        raise NotFoundError(registry.not_found(registry.COMMANDS, name))
+    return None
+
+
+def _imported(name: str) -> Any:
+    """Return the command that an entry names, as the parser takes it.
+
+    Raises:
+        UsageError: where it cannot be imported, is no command, or has a signature that no command can have.
+    """
+    target = registry.load(registry.COMMANDS, name)
+    app = typer.Typer(add_completion=False)
+    try:
+        if isinstance(target, typer.Typer):
+            app.add_typer(target, name=name)
+        else:
+            app.command(name)(target)
+        return typer.main.get_group(app).commands[name]
+    except BaseException as error:
+        if is_of_keyboard(error):
+            raise
+        entry = registry.find(registry.COMMANDS, name)
+        origin = f"command {entry.name!r} is from {entry.distribution} {entry.version} ({entry.target})"
+        raise UsageError(f"{origin}, which cannot be made a command: {one_line(error)}") from error

@@ -1,0 +1,77 @@
+"""Asking all parties, and those again that did not answer: a restart or a late answer changes no bit of a chain."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from bnnzoo.errors import BnnzooError
+from bnnzoo_federated.lines import Line
+from bnnzoo_federated.messages import REFUSED, Words, printable
+
+Answer = TypeVar("Answer")
+
+_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
+
+
+class Asking:
+    """The lines to all parties, by name.
+
+    `again` counts how often each was asked anew.
+    """
+
+    def __init__(self, lines: Mapping[str, Line], *, patience: float, limit: float):
+        """Ask nobody yet.
+
+        Args:
+            patience: seconds after which an answer is late, and the question is asked again.
+            limit: seconds after which a party that has not answered ends the run.
+        """
+        self.lines, self.patience, self.limit = dict(lines), patience, limit
+        self.again = dict.fromkeys(lines, 0)
+
+    def all(self, question: str, words: Mapping[str, Words], read: Callable[[str, Words], Answer]) -> dict[str, Answer]:
+        """The answers to one question of the parties that `words` names, in its order.
+
+        Args:
+            words: what each is told.
+            read: makes of a party's name and words its answer; a ValueError where they are none.
+
+        Raises:
+            BnnzooError: where one refuses, answers what is no answer, or does not within the limit.
+        """
+        answers: dict[str, Answer] = {}
+        until, pause = time.monotonic() + self.limit, _PAUSE
+        while True:
+            waiting = {
+                name: self.lines[name].begin(question, told) for name, told in words.items() if name not in answers
+            }
+            late: dict[str, str] = {}
+            for name, wait in waiting.items():
+                try:
+                    answers[name] = _read(name, question, wait(self.patience), read)
+                except OSError as error:
+                    late[name] = str(error) or type(error).__name__
+                except BnnzooError as error:
+                    raise BnnzooError(f"party {name}: {error}") from error
+            if not late:
+                return {name: answers[name] for name in words}
+            name, why = next(iter(late.items()))
+            if time.monotonic() > until:
+                raise BnnzooError(f"party {name}: no answer for {self.limit:g} s ({why}); start it again, and the run")
+            for name in late:
+                self.again[name] += 1
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+def _read(name: str, question: str, words: Words, read: Callable[[str, Words], Answer]) -> Answer:
+    try:
+        if REFUSED not in words:
+            return read(name, words)
+    except ValueError as error:
+        raise BnnzooError(
+            f"its answer to {question} is none: {error}; serve it with this version of bnnzoo, if it is to be trusted"
+        ) from error
+    raise BnnzooError(printable(words[REFUSED]))

@@ -1,0 +1,153 @@
+"""Chains whose log-likelihood is at the parties: the steps, and warm-up of their size and shape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from scipy.special import erfc
+
+from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.samplers import Penalty
+from bnnzoo.samplers.minibatch import MOST_SKEW_OF_A_STEP
+from bnnzoo.sampling.keys import Keys, by_chain
+from bnnzoo.sampling.warmup import StepSize, StepSizeTuning, windows
+from bnnzoo_federated.messages import POWERS
+from bnnzoo_federated.strata import Stratum, degrees, stratified
+from bnnzoo_federated.walk import decide, penalties, propose
+
+Positions = Float[np.ndarray, "chain dim"]
+Ask = Callable[[int, tuple[int, int], Positions, Positions], Float[np.ndarray, "party chain power"]]
+"""The parties' sums for a step, its key and two positions of each chain."""
+Stats = dict[str, np.ndarray]
+
+
+class _Tuned(NamedTuple):
+    """What warm-up's adaptation takes for a state."""
+
+    step_size: Array
+
+
+class Chains:
+    """All chains of a run, at one step."""
+
+    def __init__(
+        self,
+        posterior: AbstractPosterior,
+        sampler: Penalty,
+        strata: Sequence[Stratum],
+        ask: Ask,
+        starts: Float[Array | np.ndarray, "chain dim"],
+        keys: Keys,
+    ):
+        """Begin at `starts`.
+
+        Args:
+            posterior: without rows; of it the prior counts.
+            sampler: its step size, its targets and the terms of its penalty count.
+        """
+        self.posterior, self.sampler, self.strata, self._ask = posterior, sampler, strata, ask
+        self.positions = jnp.asarray(starts, jnp.float32)
+        self.step_size = jnp.asarray(sampler.step_size, jnp.float32)
+        self.factor = jnp.eye(self.positions.shape[1], dtype=jnp.float32)
+        self._keys, self._key = by_chain(keys.chain, len(self.positions)), keys.settle
+
+    def step(self, number: int, *, penalised: bool = True) -> Stats:
+        """One step of all chains, and what it tells.
+
+        With u the penalty's series of an estimated variance and its degrees of freedom, and t^2 the variance of the
+        parties' noise, which is known, a step is accepted with probability min(1, exp(-delta - sum_k u_k - t^2/2)):
+        the parties' estimates are independent, so that the product of what is right for each is right for all.
+        """
+        count = jnp.asarray(number, jnp.uint32)
+        there = propose(self.positions, self.step_size, self.factor, self._keys, count)
+        first, second = np.asarray(jax.random.key_data(jax.random.fold_in(self._key, count))).tolist()
+        sums = self._ask(number, (first, second), np.asarray(self.positions), np.asarray(there))
+        assert sums.shape == (len(self.strata), len(self.positions), POWERS)
+        change = stratified(sums, self.strata, float(self.posterior.likelihood_power))
+        dofs = degrees(self.strata)[:, None]
+        penalty = np.zeros(len(self.positions))
+        if self.sampler.correction and penalised:
+            with np.errstate(over="ignore", invalid="ignore"):
+                series = np.asarray(penalties(change.parts, dofs[:, 0], self.sampler.correction), float)
+                penalty = series.sum(0) + change.known / 2
+        found = decide(self.posterior, self.positions, there, change.mean - penalty, self._keys, count)
+        self.positions = found.positions
+        rate, sigma2 = np.asarray(found.rate), change.sigma2
+        skew_bias = np.abs(change.third) / 6
+        stats = {
+            "acceptance_rate": rate,
+            "accepted": np.asarray(found.accepted),
+            "diverging": np.asarray(found.diverging),
+            "step_size": np.full(len(rate), np.asarray(self.step_size)),
+            "delta": -np.asarray(found.log_prior_change) - change.mean,
+            "sigma2": sigma2,
+            "penalty": penalty,
+            "var_dof": change.dof(self.strata),
+            "delta_skew": change.skewness,
+            "regime_dof": (change.parts > dofs / 4).any(0),
+            "regime_skew": skew_bias > MOST_SKEW_OF_A_STEP,
+            "skew_bias": rate * skew_bias,
+        }
+        return {name: v.astype(np.float32) if v.dtype.kind == "f" else v for name, v in stats.items()}
+
+    def warm_up(self, num_steps: int, tell: Callable[[int, float], None]) -> None:
+        """Find the size and the shape of the proposal.
+
+        In the windows but the last the chains arrive: they accept without the penalty, whose noise far from the
+        posterior would refuse everything, and the spread of their positions becomes the shape of the next window's
+        proposals. In the last one only the step size is adapted, with the penalty.
+        """
+        first, ends = 0, windows(num_steps)
+        for end in ends:
+            final, seen = end == ends[-1], []
+            state = _Tuned(self.step_size)
+            tuning = StepSize().init(state, 2 if final else 1)
+            for number in range(first, end):
+                stats = self.step(number, penalised=final)
+                tuning, state = _adapt(tuning, state, jnp.asarray(self._headroom(stats, final), jnp.float32))
+                self.step_size = state.step_size
+                seen.append(np.asarray(self.positions))
+                tell(number + 1, float(stats["acceptance_rate"].mean()))
+            self.step_size = StepSize().final(tuning, state).step_size
+            if not final:
+                self._reshape(np.stack(seen[len(seen) // 2 :]))
+            first = end
+
+    def _headroom(self, stats: Stats, final: bool) -> Float[np.ndarray, " constraint"]:
+        """Acceptance above what the parties' own noise leaves of its target; sigma2 of batches below its own."""
+        known = self.known if final else 0.0
+        target = float(self.sampler.target_acceptance) * float(erfc((known / 8) ** 0.5))
+        acceptance = stats["acceptance_rate"].mean() / target - 1
+        if not final:
+            return np.array([acceptance])
+        sigma2 = np.nan_to_num(stats["sigma2"], nan=np.inf) - known
+        return np.array([acceptance, 1 - np.minimum(sigma2 / float(self.sampler.target_sigma2), 10).mean()])
+
+    @property
+    def known(self) -> float:
+        """The variance of the parties' own noise."""
+        still = np.zeros((len(self.strata), 1, POWERS))
+        return stratified(still, self.strata, float(self.posterior.likelihood_power)).known
+
+    def _reshape(self, seen: Float[np.ndarray, "step chain dim"]) -> None:
+        """Propose in the shape of where the chains were, shrunk to its diagonal where they were in few places."""
+        dim = seen.shape[2]
+        covariance = np.atleast_2d(np.cov(seen.reshape(-1, dim).astype(np.float64), rowvar=False))
+        spread = np.diag(np.maximum(np.diag(covariance), np.finfo(np.float32).eps))
+        weight = seen.shape[1] * seen.shape[0] / (10 * dim)
+        mixed = (weight * covariance + spread) / (weight + 1)
+        self.factor = jnp.asarray(np.linalg.cholesky(mixed), jnp.float32)
+        self.step_size = jnp.asarray(2.38 / dim**0.5, jnp.float32)
+
+
+@eqx.filter_jit
+def _adapt(
+    tuning: StepSizeTuning, state: _Tuned, headroom: Float[Array, " constraint"]
+) -> tuple[StepSizeTuning, _Tuned]:
+    return StepSize().update(tuning, state, headroom)

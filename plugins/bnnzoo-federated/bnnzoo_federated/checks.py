@@ -1,0 +1,83 @@
+"""What the answers of a party must be: none of it is computed with before it was looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from bnnzoo.data import Signature
+from bnnzoo_federated.messages import FINGERPRINT_LENGTH, POWERS, UNKNOWN, Terms, Words
+from bnnzoo_federated.scaling import moment_shapes
+
+
+def offer(answer: Words) -> Words:
+    """An offer.
+
+    Raises:
+        ValueError: saying what is wrong with it.
+    """
+    text = answer.get("signature")
+    try:
+        shapes = moment_shapes(Signature.from_json(text if isinstance(text, str) else ""))
+    except ValueError:
+        raise ValueError("signature: names no columns") from None
+    _named(answer, {*Terms._fields, "signature", *shapes})
+    terms = Terms.of(answer)
+    most = terms.rows if terms.sampling == "disjoint" else np.inf
+    right = {
+        "rows": type(terms.rows) is int and terms.rows >= 1,
+        "sampling": terms.sampling in ("replacement", "disjoint"),
+        "batch_size": type(terms.batch_size) is int and type(terms.rows) is int and 2 <= terms.batch_size <= most,
+        "noise_sd": type(terms.noise_sd) is float and 0 <= terms.noise_sd < np.inf,
+        "fingerprint": isinstance(terms.fingerprint, str) and len(terms.fingerprint) == FINGERPRINT_LENGTH,
+    }
+    if wrong := [name for name, is_right in right.items() if not is_right]:
+        raise ValueError(f"{', '.join(wrong)}: not what an offer holds")
+    for name, shape in shapes.items():
+        if not np.isfinite(_numbers(name, answer[name], shape)).all():
+            raise ValueError(f"{name}: not all finite")
+    return answer
+
+
+def agreed(answer: Words, agreement: str) -> None:
+    """That it agreed to this.
+
+    Raises:
+        ValueError: if it says anything else.
+    """
+    if answer != {"agreed": agreement}:
+        raise ValueError("not the agreement that it was told")
+
+
+def sums(answer: Words, agreement: str, chains: int, used: int) -> Float[np.ndarray, "chain power"] | None:
+    """The sums, or None of a party that has not heard of the agreement.
+
+    They need not be finite: where a position has no likelihood they are not, and the step is refused.
+
+    Raises:
+        ValueError: saying what is wrong with them.
+    """
+    if answer == {UNKNOWN: agreement}:
+        return None
+    _named(answer, {"used", "sums"})
+    if type(answer["used"]) is not int or answer["used"] != used:
+        raise ValueError(f"used: not the {used} rows of its offer")
+    return _numbers("sums", answer["sums"], (chains, POWERS))
+
+
+def _named(answer: Words, names: Set[str]) -> None:
+    if set(answer) != names:
+        raise ValueError(f"holds other than {', '.join(sorted(names))}")
+
+
+def _numbers(name: str, value: Any, shape: tuple[int, ...]) -> np.ndarray:
+    try:
+        found = np.array(value)
+    except ValueError:  # rows of different lengths
+        found = np.array(None)
+    if found.dtype.kind not in "iuf" or found.shape != shape:
+        raise ValueError(f"{name}: not {' x '.join(map(str, shape)) or 'a'} number{'s' if shape else ''}")
+    return found.astype(float)

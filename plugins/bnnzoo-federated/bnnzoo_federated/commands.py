@@ -1,0 +1,97 @@
+"""bnnzoo party: serve rows that stay here, and show what left."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from bnnzoo.cli import common_options as common
+from bnnzoo.cli.output import echo, print_json
+
+app = typer.Typer(
+    help="Serve rows that stay here to a coordinator, or show what left.",
+    rich_markup_mode="rich",
+)
+
+_Folder = Annotated[
+    Path, typer.Argument(metavar="FOLDER", help="folder of the party: its log and its secret", show_default=False)
+]
+
+
+@app.command()
+def serve(
+    folder: _Folder,
+    data: Annotated[str, typer.Option("--data", help="the party's rows, as of bnnzoo sample", show_default=False)],
+    batch_size: Annotated[
+        int, typer.Option("--batch-size", min=2, help="rows a step whose sums leave", show_default=False)
+    ],
+    listen: Annotated[
+        str, typer.Option("--listen", help="address at which it is asked; port 0 takes a free one")
+    ] = "tcp://127.0.0.1:0",
+    target: Annotated[
+        list[str] | None, typer.Option("--target", help="a target column; repeatable; the last unless given")
+    ] = None,
+    task: Annotated[
+        Literal["regression", "classification"] | None,
+        typer.Option("--task", help="from the data unless given", show_default=False),
+    ] = None,
+    sampling: Annotated[
+        Literal["replacement", "disjoint"], typer.Option("--sampling", help="may a row be used twice in a step")
+    ] = "replacement",
+    noise_sd: Annotated[
+        float,
+        typer.Option("--noise-sd", min=0, help="sd of normal noise added to the sum of differences"),
+    ] = 0.0,
+    tls_ca: Annotated[
+        Path | None, typer.Option("--tls-ca", help="for tls:// addresses: the certificate authority")
+    ] = None,
+    tls_cert: Annotated[
+        Path | None, typer.Option("--tls-cert", help="for tls:// addresses: the party's certificate")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option("--tls-key", help="for tls:// addresses: the party's key")] = None,
+    debug: common.Debug = False,
+) -> None:
+    """Serve rows that stay here to a coordinator (`bnnzoo_federated.Coordinator`), which gets sums over batches.
+
+    Prints the address, and answers until it is stopped. Start it again after a crash: the run goes on.
+
+    \b
+    Examples:
+      bnnzoo party serve a --data a.csv --batch-size 50 --listen tcp://127.0.0.1:8801
+      bnnzoo party serve a --data a.csv --batch-size 50 --sampling disjoint --noise-sd 0.5
+    """
+    del debug
+    from bnnzoo_federated import Party, security
+    from bnnzoo_federated import serve as serve_party
+
+    listening = security(tls_ca, tls_cert, tls_key, listening=True)
+    party = Party(
+        data,
+        folder,
+        batch_size=batch_size,
+        sampling=sampling,
+        noise_sd=noise_sd,
+        target=target or (),
+        task=task,
+    )
+    serve_party(party, listen, listening=listening, ready=lambda address: echo(address))
+
+
+@app.command()
+def log(folder: _Folder, json: common.Json = False, debug: common.Debug = False) -> None:
+    """Show what left a party: how often, under which names, in which shapes.
+
+    \b
+    Examples:
+      bnnzoo party log a
+      bnnzoo party log a --json
+    """
+    del debug
+    from bnnzoo_federated.log import read_log, show_log
+
+    if json:
+        print_json(list(read_log(folder)))
+    else:
+        echo(show_log(folder))

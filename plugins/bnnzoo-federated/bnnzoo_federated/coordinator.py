@@ -1,0 +1,226 @@
+"""The coordinator: a run of the noise penalty over the rows of parties, none of which it sees."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from bnnzoo import zoo
+from bnnzoo.assembly import Problem
+from bnnzoo.data import Scaler, Signature, load_like
+from bnnzoo.errors import BnnzooError, UsageError
+from bnnzoo.posterior.backend import arithmetic, keep_programs
+from bnnzoo.progress import Observer, Progress
+from bnnzoo.recipe import Recipe, as_dict, to_yaml
+from bnnzoo.run import Run
+from bnnzoo.samplers import Penalty
+from bnnzoo.sampling.keys import Keys
+from bnnzoo_federated import checks
+from bnnzoo_federated.asking import Asking
+from bnnzoo_federated.chains import Chains, Positions
+from bnnzoo_federated.lines import DaskLine, Line, LocalLine
+from bnnzoo_federated.messages import Agreement, Request, Terms, Words
+from bnnzoo_federated.party import Party
+from bnnzoo_federated.recording import Recording
+from bnnzoo_federated.scaling import no_rows, scaler_of
+from bnnzoo_federated.strata import Stratum
+
+_RESTARTS = 10
+
+
+class Coordinator:
+    """Asks parties for sums over batches of their rows, and runs chains by them."""
+
+    def __init__(self, parties: Mapping[str, Party | Line | str], *, patience: float = 30.0, limit: float = 600.0):
+        """Name the parties; none is asked yet.
+
+        Args:
+            parties: each by a name; in this process, a line to it, or the address at which it is served.
+            patience: seconds after which an answer is late, and the question is asked again.
+            limit: seconds after which a party that has not answered ends the run.
+        """
+        self._asking = Asking({name: _line(one) for name, one in parties.items()}, patience=patience, limit=limit)
+
+    def sample(
+        self,
+        model: Any,
+        sampler: str | Mapping[str, Any] = "penalty",
+        *,
+        out: str | Path,
+        test: Any = None,
+        starts: Float[Any, "chain dim"] | None = None,
+        force: bool = False,
+        observer: Observer | None = None,
+        **options: Any,
+    ) -> Run:
+        """Run chains, and return the run: a file as any other, but for the training rows.
+
+        Args:
+            model: a name, or a mapping of a name and fields.
+            sampler: `penalty`, with `step_size`, `correction`, `target_acceptance` and `target_sigma2`; what a batch
+                is, is up to each party, and the proposal is a random walk.
+            out: the NetCDF file.
+            test: rows that are no party's, to evaluate on and to judge convergence by: what `--data` takes.
+            starts: where the chains begin; draws of the prior unless given.
+            options: `chains`, `warmup`, `draws`, `thin`, `seed`, `likelihood`, `prior`, `standardise`,
+                `likelihood_power`, as of `bnnzoo.sample`.
+
+        Raises:
+            UsageError: for what can be found wrong before the run; parties whose rows differ in their columns.
+            BnnzooError: where a party refuses, or does not answer in time; the draws before are kept.
+        """
+        keep_programs()
+        words = {"init": "prior", **options}
+        recipe = zoo.recipe_of(model, _random_walk(sampler), data=None, in_memory=True, **words)
+        _check(recipe, options)
+        # Where no lengths are given a run has a budget of time; here it has the lengths that are the fields' defaults.
+        recipe = dataclasses.replace(recipe, test_fraction=0.0, budget=None, until=None)
+        with arithmetic("float32"):
+            problem, agreements = self._agree(recipe, test)
+            self._run(problem, agreements, Path(out), starts, force, observer or (lambda _: None))
+        return zoo.open(out)
+
+    def _agree(self, recipe: Recipe, test: Any) -> tuple[Problem, dict[str, Agreement]]:
+        """What each computes with, once every party has said what it has, and taken it."""
+        offers = self._asking.all(
+            "offer", {name: {} for name in self._asking.lines}, lambda _, answer: checks.offer(answer)
+        )
+        first, *others = offers
+        text = offers[first]["signature"]
+        for name in others:
+            if offers[name]["signature"] != text:
+                raise UsageError(
+                    f"parties {first} and {name}: their columns differ: {text}, {offers[name]['signature']}"
+                )
+        like = Signature.from_json(text)
+        recipe = dataclasses.replace(recipe, task=like.task)
+        problem = _without_rows(recipe, like, Scaler.fit(no_rows(like), False))
+        description = problem.require_description()
+        scaler = scaler_of(
+            list(offers.values()),
+            like,
+            standardise=recipe.standardise,
+            scales_targets=description.parts.likelihood.scales_targets,
+        )
+        problem = dataclasses.replace(
+            _without_rows(recipe, like, scaler), test=None if test is None else load_like(test, like)
+        )
+        scaling = {field.name: getattr(scaler, field.name).tolist() for field in dataclasses.fields(scaler)}
+        words = to_yaml(problem.resolved())
+        agreements = {name: Agreement(words, text, scaling, Terms.of(offer)) for name, offer in offers.items()}
+        self._tell(agreements)
+        return problem, agreements
+
+    def _tell(self, agreements: Mapping[str, Agreement]) -> None:
+        told = {name: one._asdict() for name, one in agreements.items()}
+        self._asking.all("agree", told, lambda name, answer: checks.agreed(answer, agreements[name].name))
+
+    def _run(
+        self,
+        problem: Problem,
+        agreements: Mapping[str, Agreement],
+        out: Path,
+        starts: Any,
+        force: bool,
+        tell: Observer,
+    ) -> None:
+        recipe, sampler, keys = problem.recipe, problem.sampler, Keys.of(problem.recipe.seed)
+        assert isinstance(sampler, Penalty)
+        if starts is None:
+            starts = problem.initial_positions(trained=False, key=keys.positions)
+        wanted = (recipe.chains, problem.posterior.layout.dim)
+        if np.shape(starts) != wanted:
+            raise UsageError(f"starts: has shape {list(np.shape(starts))}, not {list(wanted)}")
+
+        strata = {name: Stratum.of(one.terms) for name, one in agreements.items()}
+        ask = partial(self._sums, agreements)
+        chains = Chains(problem.posterior, sampler, list(strata.values()), ask, starts, keys)
+        with Recording(problem, strata, out, force=force) as recording:
+            began = time.perf_counter()
+            chains.warm_up(
+                recipe.warmup,
+                lambda done, rate: tell(Progress("warmup", done, recipe.warmup, acceptance=rate)),
+            )
+            recording.warmed_up(chains, time.perf_counter() - began)
+            for draw in range(recipe.draws):
+                first = recipe.warmup + draw * recipe.thin
+                stats = [chains.step(first + i) for i in range(recipe.thin)]
+                recording.add(chains.positions, stats)
+                tell(Progress("sampling", draw + 1, recipe.draws))
+            recording.finish(self._asking.again)
+
+    def _sums(
+        self,
+        agreements: Mapping[str, Agreement],
+        step: int,
+        key: tuple[int, int],
+        here: Positions,
+        there: Positions,
+    ) -> Float[np.ndarray, "party chain power"]:
+        """The parties' sums; one that was started again is told the agreement first, as often as that happens."""
+
+        def read(name: str, answer: Words) -> Float[np.ndarray, "chain power"] | None:
+            return checks.sums(answer, agreements[name].name, len(here), agreements[name].terms.batch_size)
+
+        asked = {name: Request(one.name, step, key, here, there).words() for name, one in agreements.items()}
+        answers: dict[str, Float[np.ndarray, "chain power"] | None] = dict.fromkeys(agreements)
+        left = list(agreements)
+        for _ in range(_RESTARTS):
+            answers |= self._asking.all("sums", {name: asked[name] for name in left}, read)
+            if not (left := [name for name, answer in answers.items() if answer is None]):
+                return np.array(list(answers.values()))
+            self._tell({name: agreements[name] for name in left})
+        raise BnnzooError(
+            f"party {left[0]}: was started again {_RESTARTS} times in one step; see why, and start the run again"
+        )
+
+
+def _line(party: Party | Line | str) -> Line:
+    if isinstance(party, str):
+        return DaskLine(party)
+    return LocalLine(party) if isinstance(party, Party) else party
+
+
+def _check(recipe: Recipe, options: Mapping[str, Any]) -> None:
+    """Refuse what a coordinator without rows cannot do."""
+    refused = {
+        "init": recipe.init != "prior",
+        "stochastic": recipe.stochastic != "all",
+        "budget": options.get("budget") is not None,
+        "until": options.get("until") is not None,
+        "keep_warmup": recipe.keep_warmup,
+        "keep": recipe.keep != "draws",
+        "precision": recipe.precision != "float32",
+    }
+    if wrong := [name for name, is_refused in refused.items() if is_refused]:
+        raise UsageError(f"{', '.join(wrong)}: not with rows at parties; leave it out")
+
+
+def _random_walk(sampler: str | Mapping[str, Any]) -> dict[str, Any]:
+    """The penalty's fields, with what is up to the parties left open."""
+    given = {"name": sampler} if isinstance(sampler, str) else dict(sampler)
+    if given["name"] != "penalty":
+        raise UsageError(f"sampler {given['name']}: it asks for more than sums of differences; use penalty")
+    fixed = {
+        **dict.fromkeys(("batch_size", "num_batches", "sampling"), "auto"),
+        **{"proposal": "random-walk", "control_variate": "none", "variance": "pooled"},
+    }
+    if wrong := [name for name, value in fixed.items() if given.get(name, value) != value]:
+        raise UsageError(
+            f"sampler.{', sampler.'.join(wrong)}: batches are the parties' affair, and the proposal is a random walk; "
+            "leave it out"
+        )
+    return {**given, **fixed}
+
+
+def _without_rows(recipe: Recipe, like: Signature, scaler: Scaler) -> Problem:
+    scaling: Words = {field.name: getattr(scaler, field.name) for field in dataclasses.fields(scaler)}
+    attributes = {"recipe": to_yaml(as_dict(recipe)), "signature": like.to_json()}
+    return Problem.restored(attributes, scaling)

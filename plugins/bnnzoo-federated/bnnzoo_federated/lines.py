@@ -1,0 +1,123 @@
+"""Lines from a coordinator to its parties: into this process, or over Dask's communications into others."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from bnnzoo.errors import BnnzooError, UsageError
+from bnnzoo_federated.messages import Words, printable
+from bnnzoo_federated.plain import communications, take_words_only
+
+Wait = Callable[[float], Words]
+"""Waits at most so many seconds for an answer. Raises an OSError (a TimeoutError is one) where none came, and a
+BnnzooError where none can come."""
+
+
+@runtime_checkable
+class Line(Protocol):
+    """How a party is asked."""
+
+    def begin(self, question: str, words: Words) -> Wait:
+        """Send a question, and return what waits for its answer."""
+        ...
+
+
+class LocalLine:
+    """To a party in this process, for simulation: the same questions, the same answers."""
+
+    def __init__(self, party: Any):
+        self._party = party
+
+    def begin(self, question: str, words: Words) -> Wait:
+        return lambda _: self._party.answer(question, words)
+
+
+class DaskLine:
+    """To a party that another process serves (`bnnzoo_federated.serve`), over `dask.distributed`'s communications.
+
+    One thread runs the event loop of all lines. Where a connection breaks or an answer is late it is closed, and the
+    next question opens another.
+    """
+
+    _loop: asyncio.AbstractEventLoop | None = None
+    _starting = threading.Lock()
+
+    def __init__(self, address: str, *, connection: dict[str, Any] | None = None):
+        """A line to an address such as tcp://host:8801.
+
+        Args:
+            connection: Dask's arguments of a connection, `Security(...).get_connection_args("client")` for tls://.
+        """
+        self.address = address
+        self._dask = communications()
+        self._connection = connection or {}
+        self._comm: Any = None
+
+    def begin(self, question: str, words: Words) -> Wait:
+        future = asyncio.run_coroutine_threadsafe(self._ask(question, words), self._running())
+
+        def wait(seconds: float) -> Words:
+            try:
+                return future.result(seconds)
+            except TimeoutError:
+                future.cancel()
+                raise TimeoutError(f"no answer in {seconds:g} s") from None
+
+        return wait
+
+    async def _ask(self, question: str, words: Words) -> Words:
+        take_words_only()
+        # Taken while it is in use: an answer that comes late belongs to no question any more, and goes with its
+        # connection.
+        comm, self._comm = self._comm, None
+        try:
+            if comm is None:
+                comm = await self._dask.connect(self.address, deserialize=False, **self._connection)
+            await comm.write({"question": question, "words": words})
+            answer = await comm.read()
+            if not isinstance(answer, dict):
+                raise TypeError("no mapping of names")
+        except BaseException as error:
+            if comm is not None:
+                comm.abort()
+            if isinstance(error, OSError) or not isinstance(error, Exception):
+                raise
+            raise BnnzooError(
+                f"{self.address}: no party is heard there ({type(error).__name__}: {printable(error)}); "
+                "give the address that `bnnzoo party serve` printed"
+            ) from error
+        self._comm = comm
+        return answer
+
+    @classmethod
+    def _running(cls) -> asyncio.AbstractEventLoop:
+        with cls._starting:
+            if cls._loop is None:
+                cls._loop = asyncio.new_event_loop()
+                threading.Thread(target=cls._loop.run_forever, name="bnnzoo-lines", daemon=True).start()
+            return cls._loop
+
+
+def security(ca: Path | None, cert: Path | None, key: Path | None, *, listening: bool = False) -> dict[str, Any]:
+    """Dask's arguments for tls:// addresses, of a connection or of a listener; none without certificates.
+
+    Raises:
+        UsageError: where some of the three are missing.
+    """
+    given = [path for path in (ca, cert, key) if path is not None]
+    if not given:
+        return {}
+    if len(given) < 3:
+        raise UsageError("--tls-ca, --tls-cert and --tls-key go together; give all three")
+    communications()
+    from distributed import Security
+
+    names = ("tls_worker_cert", "tls_worker_key") if listening else ("tls_client_cert", "tls_client_key")
+    made = Security(
+        require_encryption=True, tls_ca_file=str(ca), **dict(zip(names, (str(cert), str(key)), strict=True))
+    )
+    return made.get_listen_args("worker") if listening else made.get_connection_args("client")

@@ -1,0 +1,151 @@
+"""What left a party: a line of JSON for each answer, on the disk before it is sent, never changed."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import warnings
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from io import FileIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel, NonNegativeInt
+
+from bnnzoo.errors import BnnzooWarning, DamagedError, UsageError
+from bnnzoo.store.atomic import sync_folder
+from bnnzoo.testing.table import aligned
+from bnnzoo_federated.messages import Words, printable
+
+FILE = "sent.jsonl"
+_BLOCK = 4096
+
+
+class _Sent(BaseModel):
+    """An array of an answer."""
+
+    shape: list[NonNegativeInt]
+    values: Any
+
+
+class _Line(BaseModel):
+    """An answer, as the log holds it."""
+
+    at: str
+    question: str
+    step: int | None = None
+    sent: dict[str, _Sent]
+    kept: str = ""
+
+
+class Log:
+    """The file `sent.jsonl` of a party's folder, which only grows."""
+
+    def __init__(self, folder: Path):
+        self.path = folder / FILE
+        self.path.touch()
+        sync_folder(folder)
+
+    def add(self, question: str, answer: Words, *, step: Any, kept: str = "") -> None:
+        """Write down an answer. What is not in the file has not left.
+
+        Args:
+            kept: what an error said, which is in the log alone.
+
+        Raises:
+            OSError: where the disk refuses; the file is as it was.
+        """
+        about = {"step": step} if isinstance(step, int) else {}
+        sent = {name: {"shape": list(np.shape(value)), "values": value} for name, value in answer.items()}
+        line = {"at": datetime.now(UTC).isoformat(timespec="milliseconds"), "question": question, **about, "sent": sent}
+        try:
+            self._append(json.dumps(line | ({"kept": kept} if kept else {})) + "\n")
+        except OSError as error:
+            warnings.warn(
+                f"{self.path}: cannot be written: {error.strerror or error}; the answer was not sent, make room",
+                BnnzooWarning,
+                stacklevel=3,
+            )
+            raise
+
+    def _append(self, text: str) -> None:
+        # Without a buffer: what it held would be written when the file is closed, after all.
+        with self.path.open("r+b", buffering=0) as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # another process may serve the same folder
+            end = _end(file)
+            file.truncate(end)
+            file.seek(end)
+            left = memoryview(text.encode())
+            try:
+                while left:
+                    left = left[file.write(left) :]
+                os.fsync(file.fileno())
+            except BaseException:
+                file.truncate(end)
+                raise
+
+
+def _end(file: FileIO) -> int:
+    """Where the last whole line ends: what a kill left half written was not sent."""
+    at = file.seek(0, os.SEEK_END)
+    while at:
+        start = max(0, at - _BLOCK)
+        file.seek(start)
+        if (found := file.read(at - start).rfind(b"\n")) >= 0:
+            return start + found + 1
+        at = start
+    return 0
+
+
+def read_log(folder: str | Path) -> Iterator[dict[str, Any]]:
+    """The lines of a party's log: at, question, what it was about, and `sent`: name to shape and values.
+
+    A line torn by a kill is left out: its answer was not sent. `kept`, where there is one, is why an answer was
+    refused, which was not sent either.
+
+    Raises:
+        UsageError: if there is none, or a line is damaged.
+    """
+    path = Path(folder) / FILE
+    if not path.exists():
+        raise UsageError(f"{path}: no such log; give the folder of a party")
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if line.endswith(b"\n"):
+                yield _read(path, number, line)
+
+
+def _read(path: Path, number: int, line: bytes) -> dict[str, Any]:
+    try:
+        return _Line.model_validate(json.loads(line)).model_dump(exclude_unset=True)
+    except (ValueError, RecursionError):
+        raise DamagedError(f"{path}: line {number} is damaged; without it the rest can be read") from None
+
+
+def show_log(folder: str | Path) -> str:
+    """What left a party, as a table: for each question how often it was answered and what each answer held.
+
+    Then, of the last answer that an error kept from being one, why.
+
+    Raises:
+        UsageError: if there is no log, or a line of it is damaged.
+    """
+    counts: dict[tuple[str, str, str], list[int]] = {}
+    answers: dict[str, int] = {}
+    kept = []
+    for line in read_log(folder):
+        answers[line["question"]] = answers.get(line["question"], 0) + 1
+        if "kept" in line:
+            about = " ".join(map(printable, (line["at"], f"{line['question']}:", line["kept"])))
+            kept = [f"last error, which was not sent: {about}"]
+        for name, value in line["sent"].items():
+            row = (printable(line["question"]), printable(name), str(value["shape"]))
+            found = counts.setdefault(row, [0, 0])
+            found[0] += 1
+            found[1] += int(np.prod(value["shape"], dtype=int))
+    rows = [("question", "sent", "shape", "answers", "numbers or texts")]
+    rows += [(*key, str(times), str(numbers)) for key, (times, numbers) in counts.items()]
+    return "\n".join([*aligned(rows), f"{sum(answers.values())} answers left {folder}", *kept])

@@ -1,0 +1,144 @@
+"""The file of a run over parties: that of any run, with no training rows in it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from jaxtyping import Array, Float
+
+from bnnzoo import store
+from bnnzoo.assembly import Problem
+from bnnzoo.errors import BnnzooError, BnnzooWarning
+from bnnzoo.finding import sentence, to_json
+from bnnzoo.recipe import to_yaml
+from bnnzoo.samplers import statistics
+from bnnzoo.sampling import ending, judgement, provenance
+from bnnzoo.sampling.placement import place
+from bnnzoo.store.schema import row_dims, train_groups
+from bnnzoo_federated import guard
+from bnnzoo_federated.chains import Chains, Stats
+from bnnzoo_federated.scaling import no_rows
+from bnnzoo_federated.strata import Stratum
+
+_DRAWS, _SECONDS = 1000, 30.0
+"""Draws, and seconds, after which those so far are written down."""
+
+
+class Recording:
+    """Draws on their way into `out`: parts while it goes on, the file at its end; as a context, at any end."""
+
+    def __init__(self, problem: Problem, strata: Mapping[str, Stratum], out: Path, *, force: bool):
+        self._problem, self._strata, self._chains = problem, strata, None
+        self._draws: list[np.ndarray] = []
+        self._stats: list[Stats] = []
+        self._totals: judgement.Totals = {}
+        self._reduce = statistics.reductions(problem.sampler)
+        self._done, self._seconds = 0, {"compile": 0.0, "warmup": 0.0, "sampling": 0.0}
+        self._began = self._written = time.perf_counter()
+        self._writer = store.Store(out)
+        self._writer.claim(force=force)
+
+    def __enter__(self) -> Recording:
+        problem, recipe = self._problem, self._problem.recipe
+        description = problem.require_description()
+        placement = place("vectorized", recipe.chains)
+        rows = sum(one.rows for one in self._strata.values())
+        attributes = provenance.attributes(problem, placement) | {
+            "recipe": to_yaml(problem.resolved()),
+            "model": recipe.model.name,
+            "sampler": recipe.sampler.name,
+            "task": description.signature.task,
+            "likelihood": problem.resolved()["likelihood"]["name"],
+            "rows": rows,
+            "signature": description.signature.to_json(),
+            "statistics": json.dumps(statistics.attributes(problem.sampler)),
+            "federated": json.dumps({name: one._asdict() for name, one in self._strata.items()}),
+        }
+        none = no_rows(description.signature)
+        groups = train_groups(none, problem.test, description.scaler, {})
+        self._writer.create(attributes, row_dims(none, description.scaler), groups)
+        return self
+
+    def warmed_up(self, chains: Chains, seconds: float) -> None:
+        """Warm-up is over: from here on draws count."""
+        self._chains = chains
+        self._seconds["warmup"] = seconds
+        self._began = time.perf_counter()
+
+    def add(self, positions: Float[Array, "chain dim"], steps: Sequence[Stats]) -> None:
+        """A draw of each chain, and what the steps to it told."""
+        self._draws.append(np.asarray(positions))
+        self._stats.append({name: self._reduced(name, [step[name] for step in steps]) for name in steps[0]})
+        if len(self._draws) >= _DRAWS or time.perf_counter() - self._written > _SECONDS:
+            self._write()
+
+    def finish(self, again: Mapping[str, int]) -> None:
+        """All draws are there: judge them, and make the file.
+
+        Args:
+            again: how often each party was asked anew.
+        """
+        self._write()
+        assert self._chains is not None
+        means = {name: np.array(sums) / self._done for name, sums in self._totals.items()}
+        found = guard.findings(means, self._chains.known)
+        regime = sentence(found[0]) if found else ""
+        recipe = self._problem.recipe
+        step_size = [float(str(np.asarray(self._chains.step_size)))] * recipe.chains
+        looks = 2.0 * sum(one.used for one in self._strata.values())
+        steps = recipe.warmup + recipe.draws * recipe.thin
+        self._writer.update(
+            {
+                "regime_ok": judgement.regime_ok(self._problem.sampler, found),
+                "regime": regime,
+                "findings": to_json(found),
+                "tuned": json.dumps({"step_size": step_size} if recipe.warmup else {}),
+                "target_evaluations": looks * steps * recipe.chains,
+                "asked_again": json.dumps(dict(again)),
+                **self._counts(),
+            }
+        )
+        num_bytes = recipe.chains * self._done * self._problem.posterior.layout.dim * 4
+        self._writer.update(ending.verdict(self._writer.out, num_bytes, self._done, None))
+        self._writer.finish(complete=True)
+        if regime:
+            warnings.warn(f"regime: {regime}", BnnzooWarning, stacklevel=4)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if kind is not None:
+            with contextlib.suppress(BnnzooError):  # the first error is the one to tell
+                self._write()
+                self._writer.update(self._counts())
+                if self._done:
+                    self._writer.finish(complete=False)
+        self._writer.release()
+
+    def _write(self) -> None:
+        if not self._draws:
+            return
+        draws = self._problem.posterior.natural(np.stack(self._draws, 1))
+        stats = {name: np.stack([one[name] for one in self._stats], 1) for name in self._stats[0]}
+        self._writer.append({"posterior": draws, "sample_stats": stats})
+        judgement.add(self._totals, stats)
+        self._done += len(self._draws)
+        self._draws, self._stats = [], []
+        self._written = time.perf_counter()
+        self._seconds["sampling"] = self._written - self._began
+
+    def _reduced(self, name: str, values: Sequence[np.ndarray]) -> np.ndarray:
+        """A statistic of the steps to a draw, as its sampler declares."""
+        how = self._reduce.get(name, "last")
+        if len(values) == 1 or how == "last":
+            return values[-1]
+        return np.stack(values).mean(0, dtype=np.float64).astype(np.float32)
+
+    def _counts(self) -> dict[str, Any]:
+        return {"draws_done": self._done, **{f"seconds_{name}": value for name, value in self._seconds.items()}}

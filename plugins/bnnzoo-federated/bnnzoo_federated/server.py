@@ -1,0 +1,58 @@
+"""A party in a process of its own: it listens, answers a party's three questions, and does nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from bnnzoo_federated.party import Party
+from bnnzoo_federated.plain import communications, take_words_only
+
+
+def serve(
+    party: Party,
+    address: str,
+    *,
+    listening: dict[str, Any] | None = None,
+    ready: Callable[[str], None] | None = None,
+) -> None:
+    """Answer for a party until the process ends, over `dask.distributed`'s communications and nothing else of Dask.
+
+    A Dask worker runs what its scheduler sends; this runs what is in `Party`, and reads plain words.
+
+    Args:
+        address: where, such as tcp://127.0.0.1:8801; port 0 takes a free one.
+        listening: Dask's arguments of a listener, for tls://: see `security`.
+        ready: is told the address once the party can be asked.
+    """
+    dask = communications()
+    asyncio.run(_serve(dask, party, address, listening or {}, ready))
+
+
+async def _serve(
+    dask: Any, party: Party, address: str, listening: dict[str, Any], ready: Callable[[str], None] | None
+) -> None:
+    async def answer(comm: Any) -> None:
+        try:
+            while True:
+                message = await comm.read()
+                # One question at a time: a party has one log.
+                await comm.write(party.answer(message["question"], message["words"]))
+        except Exception:
+            comm.abort()  # it was closed, or speaks another language
+
+    async def greet(comm: Any) -> None:
+        try:
+            await dask_greets(comm)
+        except Exception as error:
+            comm.abort()
+            raise dask.CommClosedError("it speaks another language") from error
+
+    take_words_only()
+    listener = dask.listen(address, answer, deserialize=False, **listening)
+    dask_greets, listener.on_connection = listener.on_connection, greet
+    async with listener:
+        if ready is not None:
+            ready(listener.contact_address)
+        await asyncio.Event().wait()

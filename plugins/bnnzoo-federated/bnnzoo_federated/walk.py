@@ -1,0 +1,74 @@
+"""The coordinator's half of a step: where the chains propose to go, and whether they do."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Key
+
+from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.samplers.kernel import choose, metropolis, standard_normal
+from bnnzoo.samplers.minibatch import noise_penalty
+
+
+class Decision(NamedTuple):
+    """Of each chain."""
+
+    positions: Float[Array, "chain dim"]
+    accepted: Bool[Array, " chain"]
+    rate: Float[Array, " chain"]
+    diverging: Bool[Array, " chain"]
+    log_prior_change: Float[Array, " chain"]
+
+
+@eqx.filter_jit
+def propose(
+    positions: Float[Array, "chain dim"],
+    step_size: Float[Array, ""],
+    factor: Float[Array, "dim dim"],
+    keys: Key[Array, " chain"],
+    step: Array,
+) -> Float[Array, "chain dim"]:
+    """theta + eta F eps, with F F' the shape of the proposal's covariance."""
+
+    def one(position: Array, key: Array) -> Array:
+        key_propose, _ = jax.random.split(jax.random.fold_in(key, step))
+        return position + step_size * (factor @ standard_normal(position, key=key_propose))
+
+    return jax.vmap(one)(positions, keys)
+
+
+@eqx.filter_jit
+def penalties(
+    variances: Float[Array | np.ndarray, "party chain"], dofs: Float[Array | np.ndarray, " party"], terms: int
+) -> Float[Array, "party chain"]:
+    """The penalty of each party's estimated variance."""
+
+    def one(variance: Array, dof: Array) -> Array:
+        return noise_penalty(variance, dof, terms)
+
+    return jax.vmap(jax.vmap(one, (0, None)))(jnp.asarray(variances, jnp.float32), jnp.asarray(dofs, jnp.float32))
+
+
+@eqx.filter_jit
+def decide(
+    posterior: AbstractPosterior,
+    here: Float[Array, "chain dim"],
+    there: Float[Array, "chain dim"],
+    gain: Float[Array | np.ndarray, " chain"],
+    keys: Key[Array, " chain"],
+    step: Array,
+) -> Decision:
+    """Accept with probability min(1, p(theta')/p(theta) e^gain), `gain` what the parties' sums are worth."""
+
+    def one(here: Array, there: Array, gain: Array, key: Array) -> Decision:
+        _, key_accept = jax.random.split(jax.random.fold_in(key, step))
+        prior = posterior.log_prior(there) - posterior.log_prior(here)
+        accepted, rate, diverging = metropolis(prior + gain, key=key_accept)
+        return Decision(choose(accepted, there, here), accepted, rate, diverging, prior)
+
+    return jax.vmap(one)(here, there, jnp.asarray(gain, here.dtype), keys)

@@ -1,0 +1,38 @@
+"""Checked shapes, four host devices and the zoo's known posteriors, for every test of this plugin."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+os.environ.setdefault("JAX_NUM_CPU_DEVICES", "4")
+
+from jaxtyping import install_import_hook
+
+hook = install_import_hook(["bnnzoo", "bnnzoo_federated"], "beartype.beartype")
+hook.__enter__()
+
+import pytest
+
+from bnnzoo import registry
+from bnnzoo.posterior import backend
+from bnnzoo.sampling.backend import split_cpu
+
+# Posteriors with known answers (`gaussian_mean.py`, `parabolas.py`) are those of the zoo's own tests.
+sys.path.append(str(Path(__file__).parents[3] / "tests"))
+
+
+def pytest_configure() -> None:
+    split_cpu(4)
+    backend.keep_programs()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _this_plugin_alone():
+    """Whatever else is installed has tests of its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BNNZOO_PLUGINS", "bnnzoo-federated")
+        registry.reset()
+        yield
+    registry.reset()

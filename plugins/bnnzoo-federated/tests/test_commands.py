@@ -1,0 +1,76 @@
+"""`bnnzoo party`: found by the hook, imported when it is run, and nothing of JAX before that."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import bnnzoo_federated
+import numpy as np
+import pytest
+from bnnzoo_federated import Party
+
+from bnnzoo import cli, registry
+
+
+def call(*words: Any) -> int:
+    return cli.run([str(word) for word in words])
+
+
+def test_a_party_keeps_to_what_it_was_told(monkeypatch, tmp_path):
+    told: list[Any] = []
+    monkeypatch.setattr("bnnzoo_federated.Party", lambda *given, **named: told.append((given, named)))
+    monkeypatch.setattr("bnnzoo_federated.security", lambda *files, listening: (files, listening))
+    monkeypatch.setattr("bnnzoo_federated.serve", lambda party, at, *, listening, ready: told.append((at, listening)))
+    words = "--data a.csv --batch-size 50 --sampling disjoint --noise-sd 0.5 --target u --target v --task regression"
+    assert call("party", "serve", tmp_path, *words.split(), "--listen", "tls://h:1", "--tls-cert", "c") == 0
+    named = {"batch_size": 50, "sampling": "disjoint", "noise_sd": 0.5, "target": ["u", "v"], "task": "regression"}
+    assert told == [(("a.csv", tmp_path), named), ("tls://h:1", ((None, Path("c"), None), True))]
+
+
+def test_help_shows_party_and_imports_neither_jax_nor_dask():
+    code = (
+        "import sys\nfrom bnnzoo import cli\n"
+        "code = cli.run(['--help'])\n"
+        "heavy = {'jax', 'numpy', 'distributed', 'bnnzoo_federated.commands'}\n"
+        "print(code, sorted(heavy & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr.splitlines() == ["0 []"]
+    assert "Serve rows that stay here to a coordinator" in done.stdout
+
+
+def test_party_is_of_this_package():
+    entry = registry.find(registry.COMMANDS, "party")
+    assert (entry.distribution, entry.target) == ("bnnzoo-federated", "bnnzoo_federated.commands:app")
+    assert registry.failures() == []
+
+
+def test_every_public_name_is_there():
+    assert all(getattr(bnnzoo_federated, name) for name in bnnzoo_federated.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        _ = bnnzoo_federated.Nothing
+
+
+def test_the_log_of_a_party_as_a_table_and_as_json(tmp_path, capsys):
+    party = Party((np.zeros((4, 1)), np.arange(4.0)), tmp_path / "a", batch_size=2)
+    party.answer("offer", {})
+    assert call("party", "log", tmp_path / "a") == 0
+    out = capsys.readouterr().out
+    assert out.startswith("question")
+    assert out.endswith(f"1 answers left {tmp_path / 'a'}\n")
+    assert call("party", "log", tmp_path / "a", "--json") == 0
+    (line,) = json.loads(capsys.readouterr().out)
+    assert line["sent"]["rows"]["values"] == 4
+
+
+def test_wrong_usage_of_party_is_one_line(tmp_path, capsys):
+    assert call("party", "serve", tmp_path / "a") == 2
+    assert capsys.readouterr().err == "bnnzoo: Missing option '--data'; try bnnzoo party serve --help\n"
+    assert call("party", "log", tmp_path / "nowhere") == 2
+    assert capsys.readouterr().err.startswith(f"bnnzoo: {tmp_path / 'nowhere' / 'sent.jsonl'}: no such log")
+    assert call("party") == 2
+    assert capsys.readouterr().err == "bnnzoo: Missing command; try bnnzoo party --help\n"

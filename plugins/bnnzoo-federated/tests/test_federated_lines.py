@@ -1,0 +1,229 @@
+"""What comes to a coordinator over a line: it runs no code, and is looked at before it is believed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from bnnzoo_federated import Coordinator, DaskLine, Party
+from bnnzoo_federated.lines import LocalLine
+from test_federated import OPTIONS, Unreliable, _draws, _short, parties, tables
+
+from bnnzoo.errors import BnnzooError
+
+# ---- code ----------------------------------------------------------------------------------------
+
+
+class _Code:
+    """What a pickle can do to who opens it."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (str(self.path),)
+
+
+@pytest.fixture
+def impostor():
+    """Starts listeners that are no parties: at their address, whatever they are asked, `answer` is said."""
+    distributed = pytest.importorskip("distributed")
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, daemon=True).start()
+    listening = []
+
+    async def listen(answer: Any, greeting: dict[str, Any]) -> str:
+        async def handle(comm: Any) -> None:
+            await comm.read()
+            await comm.write(answer)
+
+        listener = distributed.comm.listen("tcp://127.0.0.1:0", handle)
+        listener.on_connection = partial(listener.on_connection, handshake_overrides=greeting)
+        await listener.start()
+        listening.append(listener)
+        return listener.contact_address
+
+    yield lambda answer, **greeting: asyncio.run_coroutine_threadsafe(listen(answer, greeting), loop).result(10)
+    for listener in listening:
+        loop.call_soon_threadsafe(listener.stop)
+    loop.call_soon_threadsafe(loop.stop)
+
+
+async def _as_dask_reads(address: str) -> Any:
+    from distributed.comm import connect
+
+    comm = await connect(address, deserialize=False)
+    try:
+        await comm.write({})
+        return await comm.read()
+    finally:
+        comm.abort()
+
+
+@pytest.mark.parametrize("at", ["answer", "greeting", "words"])
+def test_an_answer_runs_no_code(impostor, at, tmp_path):
+    protocol = pytest.importorskip("distributed.protocol")
+    made = tmp_path / "made"
+    code = protocol.ToPickle(_Code(made))
+    if at == "words":
+        address = impostor({"__Enum__": True, "__module__": "os", "__name__": "environ", "name": "clear"})
+    else:
+        address = impostor({"x": code}) if at == "answer" else impostor({}, x=code)
+    said = "holds|signature" if at == "words" else "no party is heard there"
+    with pytest.raises(BnnzooError, match=rf"^party a: .*({said})"):
+        _short(Coordinator({"a": address}, limit=1.0), tmp_path / "run.nc")
+    assert not made.exists()
+    if at != "words":  # the positive control: what Dask's own reading does
+        asyncio.run(_as_dask_reads(address))
+        assert made.exists()
+
+
+def test_dask_itself_goes_on_in_the_same_process(impostor):
+    """`DaskExecutor` needs pickles, of functions and of what they return."""
+    distributed = pytest.importorskip("distributed")
+    assert DaskLine(impostor({"rows": 3})).begin("offer", {})(5.0) == {"rows": 3}
+    cluster = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "protocol": "tcp://"}
+    with distributed.Client(**cluster, dashboard_address=":0", set_as_default=False) as client:
+        assert client.submit(lambda path: path / "b", Path("a")).result(20) == Path("a") / "b"
+
+
+def test_where_no_party_listens_is_said(impostor, tmp_path):
+    line = DaskLine("nonsense://127.0.0.1:1")
+    with pytest.raises(BnnzooError, match=r"party a: nonsense://.*bnnzoo party serve"):
+        _short(Coordinator({"a": line}), tmp_path / "run.nc")
+    with pytest.raises(BnnzooError, match=r"party a: tcp://.*no mapping"):
+        _short(Coordinator({"a": impostor([1, 2])}), tmp_path / "run.nc")
+
+
+# ---- lies ----------------------------------------------------------------------------------------
+
+
+class Lying:
+    """A line to a party whose answers to one question are changed on the way."""
+
+    def __init__(self, party: Party, question: str, change: Any):
+        self.line, self.question, self.change = LocalLine(party), question, change
+
+    def begin(self, question: str, words: Any) -> Any:
+        def wait(seconds: float) -> Any:
+            answer = self.line.begin(question, words)(seconds)
+            return self.change(answer) if question == self.question else answer
+
+        return wait
+
+
+@pytest.mark.parametrize(
+    ("question", "change", "said"),
+    [
+        ("offer", {"rows": 0}, "rows: not what an offer holds"),
+        ("offer", {"rows": True}, "rows, batch_size"),
+        ("offer", {"rows": "60"}, "rows, batch_size"),
+        ("offer", {"batch_size": 1}, "batch_size: not"),
+        ("offer", {"sampling": "all"}, "sampling: not"),
+        ("offer", {"noise_sd": float("nan")}, "noise_sd: not"),
+        ("offer", {"noise_sd": -1.0}, "noise_sd: not"),
+        ("offer", {"fingerprint": ""}, "fingerprint: not"),
+        ("offer", {"signature": "{"}, "signature: names no columns"),
+        ("offer", {"signature": 3}, "signature: names no columns"),
+        ("offer", {"x_sum": [1.0]}, "x_sum: not 2 numbers"),
+        ("offer", {"x_sum": [1.0, float("inf")]}, "x_sum: not all finite"),
+        ("offer", {"y_square": ["1"]}, "y_square: not 1 numbers"),
+        ("offer", {"more": 1}, "holds other than"),
+        ("agree", {"agreed": "another"}, "not the agreement that it was told"),
+        ("sums", {"sums": [[1.0, 2.0, 3.0]]}, "sums: not 3 x 3 numbers"),
+        ("sums", {"sums": [[1.0, 2.0, 3.0], [1.0], [1.0, 2.0, 3.0]]}, "sums: not 3 x 3 numbers"),
+        ("sums", {"sums": [["1", "2", "3"]] * 3}, "sums: not 3 x 3 numbers"),
+        ("sums", {"sums": [[10**400] * 3] * 3}, "sums: not 3 x 3 numbers"),
+        ("sums", {"used": 39}, "used: not the 40 rows of its offer"),
+        ("sums", {"unknown": "x"}, "holds other than"),
+    ],
+)
+def test_what_is_no_answer_is_refused_by_the_name_of_the_party(question, change, said, tmp_path):
+    made: dict[str, Any] = dict(parties(tmp_path))
+    made["b"] = Lying(Party(tables()[0], tmp_path / "x", batch_size=40), question, lambda answer: {**answer, **change})
+    with pytest.raises(BnnzooError, match=f"^party b: its answer to {question} is none: {said}"):
+        _short(Coordinator(made), tmp_path / "run.nc")
+
+
+def test_a_refusal_cannot_write_to_the_terminal_as_it_likes(tmp_path):
+    line = Lying(Party(tables()[0], tmp_path / "x", batch_size=40), "offer", lambda _: {"refused": "\x1b[2J" * 999})
+    with pytest.raises(BnnzooError) as error:
+        _short(Coordinator({"a": line}), tmp_path / "run.nc")
+    assert str(error.value).isprintable()
+    assert len(str(error.value)) < 600
+
+
+@pytest.mark.filterwarnings("ignore::bnnzoo.BnnzooWarning")
+def test_a_step_to_where_nothing_has_a_likelihood_is_refused(tmp_path):
+    """Sums that are not finite end no run."""
+    first = []
+
+    def change(answer: Any) -> Any:
+        if first:
+            answer = {**answer, "sums": [[float("-inf"), float("inf"), float("-inf")], [float("nan")] * 3, [0.0] * 3]}
+        first.append(answer)
+        return answer
+
+    line = Lying(Party(tables()[0], tmp_path / "x", batch_size=40), "sums", change)
+    run = _short(Coordinator({"a": line}), tmp_path / "run.nc", warmup=0, draws=5)
+    draws = _draws(run)
+    assert np.all(draws[:2] == draws[:2, :1])
+    assert np.any(draws[2] != draws[2, :1])
+
+
+# ---- parties that are started again --------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"batch_size": 10}, "batch_size"),
+        ({"sampling": "disjoint"}, "sampling"),
+        ({"noise_sd": 3.0}, "noise_sd"),
+        ({"secret": b"another secret of 32 bytes      "}, "fingerprint"),
+        ({"data": (tables()[0][0][::-1], tables()[0][1])}, "fingerprint"),
+        ({"data": (tables()[0][0], tables()[0][1] + 1)}, "fingerprint"),
+        ({"data": (tables()[0][0][:30], tables()[0][1][:30]), "batch_size": 10}, "rows, batch_size, fingerprint"),
+    ],
+)
+def test_a_party_that_is_started_again_as_another_ends_the_run(more, said, tmp_path):
+    starts: list[Any] = [{}, more]
+    settings = {"data": tables()[0], "batch_size": 20}
+    line = Unreliable(lambda: Party(folder=tmp_path / "a", **{**settings, **starts.pop(0)}), {9: "killed"})
+    with pytest.raises(BnnzooError, match=f"^party a: agree: {said}: not as in its offer; start the party as it was"):
+        _short(Coordinator({"a": line}), tmp_path / "run.nc", warmup=0)
+
+
+def test_a_fingerprint_tells_nothing_without_the_secret(tmp_path):
+    first, again, other = (
+        Party(tables()[0], tmp_path / folder, batch_size=20).answer("offer", {})["fingerprint"] for folder in "aab"
+    )
+    assert first == again != other
+
+
+@pytest.mark.filterwarnings("ignore::bnnzoo.BnnzooWarning")
+def test_a_party_that_restarts_again_while_it_is_told_changes_no_bit(tmp_path):
+    make = partial(Party, tables()[0], tmp_path / "a", batch_size=20)
+    first = _short(Coordinator({"a": make()}), tmp_path / "1.nc", warmup=0)
+    # 9: sums, killed; 10: sums, unknown; 11: agree, killed once it has agreed; 12: agree; 13: sums, killed; and so on.
+    line = Unreliable(make, {9: "killed", 11: "killed", 13: "killed", 15: "killed", 16: "forgets"})
+    again = _short(Coordinator({"a": line}), tmp_path / "2.nc", warmup=0)
+    assert np.array_equal(_draws(first), _draws(again))
+
+
+def test_a_party_that_restarts_for_ever_ends_the_run(tmp_path):
+    class Forgetful(LocalLine):
+        def begin(self, question: str, words: Any) -> Any:
+            if question == "sums":
+                self._party._agreed.clear()
+            return super().begin(question, words)
+
+    line = Forgetful(Party(tables()[0], tmp_path / "a", batch_size=20))
+    with pytest.raises(BnnzooError, match="party a: was started again 10 times in one step"):
+        Coordinator({"a": line}).sample("linear", out=tmp_path / "run.nc", chains=2, warmup=0, draws=2, **OPTIONS)

@@ -1,0 +1,164 @@
+"""A party at bad times: rows that an error quotes, a disk that is full, a secret that is none."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import stat
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from bnnzoo_federated import Coordinator, Party, read_log, show_log
+from bnnzoo_federated.messages import Request
+from test_federated import _draws, _short, tables
+
+from bnnzoo.errors import BnnzooError, BnnzooWarning, UsageError
+
+VALUE = 123.456
+
+
+# ---- refusals ------------------------------------------------------------------------------------
+
+
+def test_a_refusal_holds_no_row_and_the_log_says_why(tmp_path):
+    x, y = tables()[0]
+    y[:], y[2] = 1, VALUE
+    party = Party((x, y), tmp_path / "a", batch_size=20)
+    with pytest.raises(BnnzooError) as error:
+        Coordinator({"a": party}).sample("linear", out=tmp_path / "run.nc", likelihood="poisson")
+    assert str(error.value) == "party a: agree: UsageError; the party's own log says why"
+    *_, last = read_log(tmp_path / "a")
+    assert last["sent"] == {"refused": {"shape": [], "values": str(error.value).removeprefix("party a: ")}}
+    assert str(VALUE) in last["kept"]
+    assert f"agree: {last['kept']}" in show_log(tmp_path / "a").splitlines()[-1]
+
+
+POSITIONS: dict[str, Any] = Request("x", 0, (1, 2), np.zeros((2, 3)), np.zeros((2, 3))).words()
+
+
+@pytest.mark.parametrize(
+    ("question", "words", "kind"),
+    [
+        ("sums", {**POSITIONS, "step": float("inf")}, "OverflowError"),
+        ("sums", {**POSITIONS, "step": float("nan")}, "ValueError"),
+        ("sums", {**POSITIONS, "chains": 7}, "ValueError"),
+        ("sums", {**POSITIONS, "here": None}, "TypeError"),
+        ("sums", {}, "KeyError"),
+        ("agree", {"recipe": 1}, "TypeError"),
+        ("agree", {"recipe": "", "signature": "", "scaling": {}, "terms": ()}, "_Refusal"),
+        ("rows", {}, "KeyError"),
+        ("\x1b[2J", {}, "KeyError"),
+    ],
+)
+def test_whatever_it_is_asked_a_party_goes_on(question, words, kind, tmp_path):
+    party = Party(tables()[0], tmp_path / "a", batch_size=20)
+    said = party.answer(question, words)["refused"]
+    assert said.isprintable()
+    if kind != "_Refusal":
+        assert said.endswith(f"{kind}; the party's own log says why")
+    assert "rows" in party.answer("offer", {})
+
+
+# ---- the log -------------------------------------------------------------------------------------
+
+
+class Full:
+    """No file grows beyond so many bytes."""
+
+    def __init__(self, size: int):
+        self.size = size
+
+    def __enter__(self) -> None:
+        self.before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (self.size, self.before[1]))
+
+    def __exit__(self, *_: object) -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, self.before)
+
+
+@pytest.mark.parametrize("room", [0, 1, 300])
+def test_an_answer_that_cannot_be_written_down_is_not_sent(room, tmp_path):
+    party = Party(tables()[0], tmp_path / "a", batch_size=20)
+    party.answer("sums", {"step": 0})
+    log = tmp_path / "a" / "sent.jsonl"
+    before = log.read_bytes()
+    with (
+        Full(len(before) + room),
+        pytest.warns(BnnzooWarning, match="the answer was not sent"),
+        pytest.raises(OSError, match="too large"),
+    ):
+        party.answer("offer", {"step": 1})
+    assert log.read_bytes() == before
+    party.answer("offer", {"step": 2})
+    assert [line["step"] for line in read_log(tmp_path / "a")] == [0, 2]
+    assert show_log(tmp_path / "a").splitlines()[-2].startswith("2 answers left")
+
+
+@pytest.mark.parametrize("torn", [b'{"at": "2026', b"\0" * 9000, b'{"at": 1}'])
+def test_a_line_that_a_kill_left_half_written_is_taken_back(torn, tmp_path):
+    party = Party(tables()[0], tmp_path / "a", batch_size=20)
+    log = tmp_path / "a" / "sent.jsonl"
+    for step in range(3):
+        party.answer("offer", {"step": step})
+        with log.open("ab") as file:
+            file.write(torn)
+        assert [line["step"] for line in read_log(tmp_path / "a")] == list(range(step + 1))
+    log.write_bytes(log.read_bytes().replace(b'"step": 1', b'"step"; 1'))
+    with pytest.raises(UsageError, match=r"sent\.jsonl: line 2 is damaged"):
+        show_log(tmp_path / "a")
+
+
+def test_an_answer_is_on_the_disk_before_it_is_sent(tmp_path, monkeypatch):
+    party, synced = Party(tables()[0], tmp_path / "a", batch_size=20), []
+    log = tmp_path / "a" / "sent.jsonl"
+    monkeypatch.setattr(os, "fsync", lambda _: synced.append(log.read_bytes()))
+    party.answer("offer", {"step": 5})
+    assert [json.loads(text)["step"] for text in synced] == [5]
+
+
+@pytest.mark.filterwarnings("ignore::bnnzoo.BnnzooWarning")
+def test_a_run_goes_on_once_there_is_room(tmp_path, monkeypatch):
+    first = _short(Coordinator({"a": Party(tables()[0], tmp_path / "a", batch_size=20)}), tmp_path / "1.nc", warmup=0)
+    party, real, failing = Party(tables()[0], tmp_path / "a", batch_size=20), os.fsync, [5, 6, 20]
+    calls = iter(range(999))
+
+    def fsync(descriptor: int) -> None:
+        if os.fstat(descriptor).st_ino == (tmp_path / "a" / "sent.jsonl").stat().st_ino and next(calls) in failing:
+            raise OSError(28, "No space left on device")
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    again = _short(Coordinator({"a": party}), tmp_path / "2.nc", warmup=0)
+    assert json.loads(again.attributes["asked_again"]) == {"a": 3}
+    assert np.array_equal(_draws(first), _draws(again))
+
+
+# ---- the secret ----------------------------------------------------------------------------------
+
+
+def test_a_secret_is_32_bytes_for_the_party_alone(tmp_path):
+    def make(**more: Any) -> Party:
+        return Party(tables()[0], tmp_path / "a", batch_size=20, **more)
+
+    make()
+    path = tmp_path / "a" / "secret"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    kept = path.read_bytes()
+    assert len(kept) == 32
+    make()
+    assert path.read_bytes() == kept
+    for wrong in (b"", kept[:31]):
+        path.write_bytes(wrong)
+        with pytest.raises(UsageError, match=rf"a/secret: holds {len(wrong)} bytes, a secret 32; put back"):
+            make()
+        with pytest.raises(UsageError, match=f"^secret: holds {len(wrong)} bytes, a secret 32"):
+            make(secret=wrong)
+
+
+def test_a_secret_that_finds_no_room_is_not_there(tmp_path):
+    with Full(5), pytest.raises(BnnzooError, match="secret: cannot be written"):
+        Party(tables()[0], tmp_path / "a", batch_size=20)
+    assert not [path for path in Path(tmp_path / "a").iterdir() if "secret" in path.name]

@@ -1,0 +1,57 @@
+"""Metropolis by a concentration bound: decide where the bound lets no doubt."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+import jax.numpy as jnp
+from annotated_types import Gt, Lt
+from jaxtyping import Array, Bool, Float
+from typing_extensions import Doc
+
+from bnnzoo.posterior.hyperparameter import Number, number
+from bnnzoo.samplers.base import Exactness
+from bnnzoo_minibatch_tests.growing_batch import Estimate
+from bnnzoo_minibatch_tests.sequential_test import AbstractSequentialTest, Verdict
+
+_KAPPA = 7 / 3 + 3 / 2**0.5
+
+
+class Confidence(AbstractSequentialTest):
+    """Draws near the posterior: Metropolis whose decision waits for a concentration bound on a growing batch.
+
+    Bardenet, Doucet and Holmes 2014 (ICML), with the empirical bound of Bernstein and Serfling for rows of which none
+    comes twice (Bardenet and Maillard 2015, arXiv 1309.4029, theorem 3). Metropolis accepts where the log ratio
+    D > log u. At the j-th look, at K rows of N,
+
+        c = s sqrt(2 r l / K) + (7/3 + 3/sqrt(2)) R l / K,   l = log(5 / error_j),   error_j = error / (j (j + 1)),
+
+    s the standard deviation and R the range of the terms N beta d_i, r = 1 - (K - 1)/N, or (1 - K/N)(1 + 1/K) beyond
+    N/2. Where |D_batch - log u| >= c the decision is made, and else n more rows are taken, at the latest all. Biased: a
+    decision is wrong with probability `error` at most if R is the range over all rows; that would be a pass over them,
+    and R here is the range of the rows that were seen. `test_error` is `error`, or 0 where all rows were seen.
+    """
+
+    exactness: ClassVar[Exactness] = "biased"
+
+    error: Annotated[Number, Gt(0), Lt(1), Doc("of a decision: what the bounds of all its looks allow together")] = (
+        number(0.1)
+    )
+
+    def enough(self, estimate: Estimate, u: Float[Array, ""]) -> Bool[Array, ""]:
+        return jnp.abs(estimate.log_ratio - jnp.log(u)) >= self._bound(estimate)
+
+    def judge(self, estimate: Estimate, u: Float[Array, ""]) -> Verdict:
+        accepted = estimate.log_ratio > jnp.log(u)
+        error = jnp.where(estimate.seen < estimate.total, jnp.asarray(self.error, u.dtype), 0.0)
+        return Verdict(accepted, accepted.astype(u.dtype), error)
+
+    def _bound(self, estimate: Estimate) -> Float[Array, ""]:
+        seen, total = estimate.seen, estimate.total
+        looks = estimate.looks.astype(seen.dtype)
+        level = jnp.log(5 * looks * (looks + 1) / self.error)
+        # sigma2 is s^2 / K (1 - K / N), of a variance over K - 1; the bound's is over K.
+        left = 1 - seen / total
+        ratio = jnp.where(2 * seen <= total, 1 - (seen - 1) / total, left * (1 + 1 / seen))
+        variance = estimate.sigma2 / jnp.maximum(left, 1e-12) * (1 - 1 / seen)
+        return jnp.sqrt(2 * ratio * variance * level) + _KAPPA * estimate.width * level / seen

@@ -1,0 +1,68 @@
+"""Barker's test on mini-batches, whose noise is a part of the test's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from bnnzoo.finding import Finding
+from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.samplers.base import Exactness
+from bnnzoo.samplers.minibatch import LEAST_ACCEPTANCE
+from bnnzoo_minibatch_tests.correction import ERROR, barker_rate
+from bnnzoo_minibatch_tests.growing_batch import Estimate
+from bnnzoo_minibatch_tests.sequential_test import AbstractSequentialTest, Verdict
+
+MOST_ERROR = 0.004
+"""Mean error of the acceptance probability. Of its log odds it is up to four times that, which is then what the penalty
+is allowed of its log ratio (`bnnzoo.samplers.minibatch.MOST_SKEW_BIAS`)."""
+
+_FEWEST = 50
+"""Rows before which the test is not asked: sigma2 is an estimate, and to stop where it comes out small is to choose
+batches whose spread is too small. From here on that is one or two per cent of the log odds."""
+
+
+class MinibatchBarker(AbstractSequentialTest):
+    """Draws from the posterior, to the order of the noise's normality, looking at a batch that grows until it suffices.
+
+    Seita, Pan, Chen and Canny 2017 (arXiv 1610.06848). Barker (1965) accepts with probability 1 / (1 + e^-D), D the
+    log ratio: where D + X > 0 with a logistic X. The noise of a batch's estimate of D, of variance sigma2 < 1, is
+    taken as a part of X,
+
+        accept where D_batch + X_nc + X_corr > 0,   X_nc ~ N(0, 1 - sigma2),   N(0, 1) + X_corr logistic,
+
+    and rows are added until there are 50 and sigma2 < 1. With X_nc and X_corr averaged over, that is an acceptance
+    probability (`correction.py`). Exact for normal noise of known variance, but for the correction's own error, 2e-7
+    of a probability. `test_error` is that and, to leading order, the error by the noise's skewness,
+    |skewness| sigma^3 / 6 times 1/8, the largest third derivative of 1 / (1 + e^-D).
+    """
+
+    exactness: ClassVar[Exactness] = "noise-corrected"
+
+    def enough(self, estimate: Estimate, u: Float[Array, ""]) -> Bool[Array, ""]:
+        del u
+        return (estimate.sigma2 < 1) & (estimate.seen >= min(_FEWEST, estimate.total))
+
+    def judge(self, estimate: Estimate, u: Float[Array, ""]) -> Verdict:
+        rate = barker_rate(estimate.log_ratio, estimate.sigma2)
+        skewed = jnp.abs(estimate.skewness) * estimate.sigma2**1.5 / 6
+        return Verdict(u < rate, rate, ERROR + skewed / 8)
+
+    def findings(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> tuple[Finding, ...]:
+        del posterior
+        found: list[Finding] = []
+        if not means["test_error"] <= MOST_ERROR:
+            advice = (
+                f"use a larger --sampler.batch-size than {self.batch_size}, or a higher --sampler.target-acceptance"
+            )
+            label = "mean error of the acceptance by skewed differences"
+            found.append(Finding("validity", "skewness", label, means["test_error"], MOST_ERROR, advice))
+        if means["acceptance_rate"] < LEAST_ACCEPTANCE:
+            advice = f"use a --sampler.step-size below {means['step_size']:.2g}"
+            found.append(
+                Finding("validity", "acceptance", "acceptance", means["acceptance_rate"], LEAST_ACCEPTANCE, advice)
+            )
+        return tuple(found)

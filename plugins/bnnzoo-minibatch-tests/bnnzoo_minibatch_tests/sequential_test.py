@@ -1,0 +1,170 @@
+"""What the acceptance tests on growing batches share: the proposal, the batch, what is told of a step."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from annotated_types import Ge, Gt, Lt
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from typing_extensions import Doc
+
+from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.posterior.hyperparameter import Number, number
+from bnnzoo.samplers.base import Stats
+from bnnzoo.samplers.kernel import choose, replace, standard_normal
+from bnnzoo.samplers.minibatch import (
+    ORDER,
+    AbstractPreconditionedSampler,
+    Anchor,
+    Order,
+    Preconditioner,
+    PreconditionerShape,
+    anchor_at,
+    identity_preconditioner,
+    next_anchor,
+    refuse_large_hessian,
+    update_precision,
+)
+from bnnzoo.samplers.statistics import LOG_DENSITY_ESTIMATE, METROPOLIS, Statistic
+from bnnzoo_minibatch_tests.growing_batch import Estimate, Moments, estimated, grown
+
+
+class SequentialState(eqx.Module):
+    position: Float[Array, " dim"]
+    step_size: Float[Array, ""]
+    preconditioner: Preconditioner
+    anchor: Anchor | None
+
+
+class Verdict(NamedTuple):
+    accepted: Bool[Array, ""]
+    rate: Float[Array, ""]
+    """The probability that it was accepted, given the batch."""
+    error: Float[Array, ""]
+    """How wrong the test may be, as it says itself."""
+
+
+class AbstractSequentialTest(AbstractPreconditionedSampler[SequentialState]):
+    """Random-walk proposals theta' = theta + eta F eps, judged on a batch that grows until the test is sure.
+
+    The rows of a step are in random order, fresh at every step and the same for both points; the test looks at the
+    first n of them, then at n more, and at the latest at all, where there is no noise.
+    """
+
+    statistics: ClassVar[tuple[Statistic, ...]] = (
+        *METROPOLIS,
+        Statistic("sigma2", "mean", "σ² of the log ratio"),
+        Statistic("rows_seen", "mean", "rows that a step looks at"),
+        Statistic("grown", "mean"),
+        Statistic("test_error", "mean", "error of the test"),
+        Statistic("delta"),
+        LOG_DENSITY_ESTIMATE,
+    )
+
+    step_size: Annotated[Number, Gt(0), Doc("eta: the proposal's standard deviation")] = number(0.01)
+    batch_size: Annotated[int, Ge(2), Doc("rows that a batch begins with, and grows by")] = 50
+    control_variate: Annotated[Order, Doc("order of the Taylor polynomial taken off the differences")] = "none"
+    target_acceptance: Annotated[Number, Gt(0), Lt(1), Doc("acceptance that warm-up tunes eta to")] = number(0.35)
+    preconditioner: Annotated[PreconditionerShape, Doc("shape of the proposal's covariance")] = "auto"
+
+    @abc.abstractmethod
+    def enough(self, estimate: Estimate, u: Float[Array, ""]) -> Bool[Array, ""]:
+        """Whether the test can be made on what was seen; `u` is uniform on [0, 1), one for a step."""
+
+    @abc.abstractmethod
+    def judge(self, estimate: Estimate, u: Float[Array, ""]) -> Verdict:
+        """Whether the proposal is accepted, given a log ratio that is a number."""
+
+    def init(
+        self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
+    ) -> SequentialState:
+        del key
+        order = self.control_variate
+        return SequentialState(
+            theta,
+            jnp.asarray(self.step_size, theta.dtype),
+            identity_preconditioner(self.preconditioner if num_warmup else "identity", theta),
+            None if order == "none" else anchor_at(posterior, theta, second=order == "second"),
+        )
+
+    def settle(
+        self, posterior: AbstractPosterior, state: SequentialState, *, final: bool, key: PRNGKeyArray
+    ) -> SequentialState:
+        del key
+        if final:
+            return state
+        anchor = None if state.anchor is None else next_anchor(state.anchor, posterior, state.position)
+        shape = update_precision(state.preconditioner, posterior, state.position)
+        return replace(state, preconditioner=shape, anchor=anchor)
+
+    def step(
+        self, posterior: AbstractPosterior, state: SequentialState, *, key: PRNGKeyArray
+    ) -> tuple[SequentialState, Stats]:
+        key_propose, key_batch, key_accept = jax.random.split(key, 3)
+        eps = standard_normal(state.position, key=key_propose)
+        proposal = state.position + state.step_size * state.preconditioner.correlate(eps)
+        u = jax.random.uniform(key_accept, dtype=eps.dtype)
+        estimate, here, there = self.look(posterior, state, proposal, u, key=key_batch)
+
+        diverging = ~jnp.isfinite(estimate.log_ratio)
+        verdict = self.judge(estimate, u)
+        accepted = verdict.accepted & ~diverging
+        state = replace(state, position=choose(accepted, proposal, state.position))
+        return state, {
+            "lp_estimate": jnp.where(accepted, there, here),
+            "accepted": accepted,
+            "acceptance_rate": jnp.where(diverging, 0.0, verdict.rate),
+            "diverging": diverging,
+            "step_size": state.step_size,
+            "sigma2": estimate.sigma2,
+            "rows_seen": estimate.seen,
+            "grown": estimate.looks > 1,
+            "test_error": jnp.where(diverging, 0.0, verdict.error),
+            "delta": -estimate.log_ratio,
+        }
+
+    def look(
+        self,
+        posterior: AbstractPosterior,
+        state: SequentialState,
+        proposal: Float[Array, " dim"],
+        u: Float[Array, ""],
+        *,
+        key: PRNGKeyArray,
+    ) -> tuple[Estimate, Float[Array, ""], Float[Array, ""]]:
+        """What the batch says of a proposal when it is enough, and estimates of the log density here and there."""
+        total, power, dtype = posterior.num_data, posterior.likelihood_power, state.position.dtype
+        prior_here, prior_there = posterior.log_prior(state.position), posterior.log_prior(proposal)
+        scale = jnp.asarray(power, dtype) * float(total)
+        polynomial = jnp.zeros((), dtype)
+        if state.anchor is not None:
+            polynomial = power * state.anchor.whole_part(state.position, proposal)
+        known = prior_there - prior_here + polynomial
+
+        def difference(rows: Any) -> tuple[Float[Array, " block"], Float[Array, " block"]]:
+            here = posterior.log_likelihood(state.position, rows)
+            d = posterior.log_likelihood(proposal, rows) - here
+            if state.anchor is not None:
+                d = d - state.anchor.batch_part(posterior, state.position, proposal, rows)
+            return d, here
+
+        def told(moments: Moments, looks: Int[Array, ""]) -> Estimate:
+            return estimated(moments, known, looks, scale=scale, total=total)
+
+        size = min(self.batch_size, total)
+        moments, mean, looks = grown(posterior, size, difference, lambda m, j: self.enough(told(m, j), u), key=key)
+        estimate = told(moments, looks)
+        here = prior_here + scale * mean
+        return estimate, here, here + estimate.log_ratio
+
+    def check(self, posterior: AbstractPosterior) -> None:
+        refuse_large_hessian(self.control_variate, posterior)
+
+    def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> float:
+        """Two likelihoods a datum, and its derivatives along the move at the anchor."""
+        return means.get("rows_seen", float(posterior.num_data)) * (2.0 + ORDER[self.control_variate])

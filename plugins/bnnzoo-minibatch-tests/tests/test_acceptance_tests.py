@@ -1,0 +1,337 @@
+"""Acceptance tests on growing batches: Barker's with its correction, and two that decide on few rows."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from bnnzoo_minibatch_tests import Austerity, Confidence, MinibatchBarker, correction
+from bnnzoo_minibatch_tests.austerity import _tail
+from bnnzoo_minibatch_tests.correction import ERROR, LOG_ODDS_ERROR, barker_rate
+from bnnzoo_minibatch_tests.growing_batch import Estimate, Moments, estimated, grown
+from bnnzoo_minibatch_tests.sequential_test import AbstractSequentialTest, Verdict
+from gaussian_mean import GaussianMean, Z, agrees, from_exact_draws, scores
+from scipy import special, stats
+
+from bnnzoo.sampling import backend
+
+N = 200
+PLACES = [0.0, 0.4, 1.5, 4.0, 8.0]
+
+
+# ---- the correction variable ---------------------------------------------------------------------
+
+
+def _normal_sum(x: np.ndarray, table: np.ndarray) -> np.ndarray:
+    return (special.ndtr(x[:, None] - table[:, 0]) + special.ndtr(x[:, None] + table[:, 0])) @ table[:, 1] / 2
+
+
+def _off(x: np.ndarray, found: np.ndarray) -> tuple[float, float]:
+    """The largest error of a probability, and of its log odds."""
+    error = np.abs(found - special.expit(x))
+    return float(error.max()), float((error / special.expit(x) / special.expit(-x)).max())
+
+
+def test_the_correction_makes_a_normal_logistic_to_the_stated_error():
+    x, table = -np.linspace(0, 12, 5001), correction._TABLE
+    assert (table[:, 1] > 0).all()
+    assert table[:, 1].sum() == pytest.approx(1, abs=1e-8)
+    probability, log_odds = _off(x, _normal_sum(x, table))
+    assert 0.8 * ERROR < probability <= ERROR
+    assert 0.8 * LOG_ODDS_ERROR < log_odds <= LOG_ODDS_ERROR
+    # The positive control: a normal correction of the right variance.
+    plain = special.ndtr(x * 3**0.5 / np.pi)
+    assert _off(x, plain)[0] > 1000 * ERROR
+
+
+@pytest.mark.parametrize(("precision", "bound"), [("float64", 2 * LOG_ODDS_ERROR), ("float32", 2e-4)])
+@pytest.mark.parametrize("sigma2", [0.0, 0.3, 0.95])
+def test_barkers_acceptance_is_kept_under_normal_noise(precision, bound, sigma2):
+    """E rate(D + noise) = 1 / (1 + e^-D), by Gauss and Hermite's quadrature."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(160)
+    with backend.arithmetic(precision):
+        rate = jax.jit(jax.vmap(barker_rate, in_axes=(0, None)))
+
+        def mean(place: float, assumed: float) -> float:
+            values = np.asarray(rate(jnp.asarray(place + sigma2**0.5 * nodes), jnp.asarray(assumed)), float)
+            return float(values @ weights / weights.sum())
+
+        # Near sigma2 = 1 the rate is steep: the quadrature is of the smoothed one.
+        for place in PLACES:
+            wanted = special.expit(-place)
+            if sigma2 < 0.9:
+                assert abs(mean(-place, sigma2) / wanted - 1) <= bound
+            if sigma2 > 0:
+                assert abs(mean(-4.0, 0.0) / special.expit(-4.0) - 1) > 0.05  # noise that is not taken off
+
+
+def test_noise_that_comes_on_top_of_barkers_is_noticed(monkeypatch):
+    """The positive control of the test above."""
+    wrong = lambda log_ratio, sigma2: correction.barker_rate(log_ratio, 0 * sigma2)  # noqa: E731
+    monkeypatch.setitem(test_barkers_acceptance_is_kept_under_normal_noise.__globals__, "barker_rate", wrong)
+    with pytest.raises(AssertionError):
+        test_barkers_acceptance_is_kept_under_normal_noise("float32", 2e-4, 0.3)
+
+
+def test_the_rate_is_a_step_function_of_the_table_where_the_noise_is_all_of_the_normal():
+    table = correction._TABLE
+    with backend.arithmetic("float64"):
+        for place in (-3.05, 0.11, 2.5):
+            known = np.sum(table[:, 1] * ((place > table[:, 0]) + (place > -table[:, 0]) * 1.0)) / 2
+            assert float(barker_rate(jnp.asarray(place), jnp.asarray(1.0))) == pytest.approx(known, abs=1e-12)
+
+
+# ---- the growing batch ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("total", "size"), [(1, 1), (7, 3), (50, 50), (64, 10), (130, 40)])
+def test_a_batch_that_grows_to_the_end_has_seen_every_row_once(total, size):
+    values = np.random.default_rng(0).gamma(2.0, size=total)
+    posterior = GaussianMean(values)
+    never = lambda moments, looks: jnp.asarray(False)  # noqa: E731
+    look = jax.jit(lambda key: grown(posterior, size, lambda rows: (rows, 2 * rows), never, key=key))
+    found, mean, looks = look(jax.random.key(3))
+    centred = values - values.mean()
+    known = (total, values.mean(), np.sum(centred**2), np.sum(centred**3), values.min(), values.max())
+    np.testing.assert_allclose(found, known, rtol=1e-4, atol=1e-4)
+    assert float(mean) == pytest.approx(2 * values.mean())
+    assert int(looks) == -(-total // size)
+
+
+def test_a_batch_stops_growing_where_it_is_enough():
+    posterior = GaussianMean(np.arange(30.0))
+    enough = lambda moments, looks: moments.count >= 15  # noqa: E731
+    found, _, looks = grown(posterior, 10, lambda rows: (rows, rows), enough, key=jax.random.key(0))
+    assert (int(found.count), int(looks)) == (20, 2)
+
+
+def test_the_estimate_and_its_variance_are_unbiased_over_all_batches():
+    values, used, scale = np.array([0.3, -1.0, 2.0, 0.7, 5.0, -0.4, 1.1]), 4, 3.0
+    with backend.arithmetic("float64"):
+
+        def one(batch: np.ndarray) -> Estimate:
+            moments = Moments.nothing(float).joined(jnp.asarray(batch), jnp.ones(used, bool))
+            return estimated(moments, jnp.asarray(0.5), jnp.asarray(1), scale=jnp.asarray(scale), total=len(values))
+
+        found = [one(np.array(batch)) for batch in itertools.combinations(values, used)]
+    ratios, sigma2 = (np.array([float(getattr(e, name)) for e in found]) for name in ("log_ratio", "sigma2"))
+    assert ratios.mean() == pytest.approx(0.5 + scale * values.mean())
+    assert sigma2.mean() == pytest.approx(ratios.var())
+    # The positive control: without the rows that are left.
+    assert sigma2.mean() / (1 - used / len(values)) > 2 * ratios.var()
+
+
+# ---- the law of the chain ------------------------------------------------------------------------
+
+
+class Uncorrected(MinibatchBarker):
+    """A wrong test: of a normal variable in place of a logistic one."""
+
+    def judge(self, estimate: Estimate, u: Any) -> Verdict:
+        rate = jax.scipy.special.ndtr(estimate.log_ratio / jnp.sqrt(1 - estimate.sigma2))
+        return Verdict(u < rate, rate, rate)
+
+
+def _law(sampler: type[AbstractSequentialTest], size: int, *, chains: int = 3000, **more: Any) -> tuple[Any, Any]:
+    """Scores of ends of chains from exact draws, and the means of the statistics."""
+    posterior = GaussianMean.of(N)
+    made = sampler(step_size=1.5 * posterior.sd, batch_size=size, preconditioner="identity", **more)
+    values, means = from_exact_draws(made, posterior, chains=chains, steps=20)
+    return scores(values), means
+
+
+LONG = [pytest.param(size, 30_000, marks=pytest.mark.slow) for size in (20, 60, 150)]
+
+
+@pytest.mark.parametrize(("size", "chains"), [(60, 3000), *LONG])
+def test_minibatch_barker_keeps_the_posterior(size, chains):
+    found, means = _law(MinibatchBarker, size, chains=chains)
+    assert agrees(found)
+    assert 0 < means["sigma2"] < 1
+    assert means["rows_seen"] < N
+    assert means["grown"] == 1 if size < 50 else 0 < means["grown"] < 1
+    assert not MinibatchBarker(batch_size=size).findings(GaussianMean.of(N), means)
+
+
+def test_a_normal_variable_for_a_logistic_one_is_seen():
+    """The positive control of the law; noise that is not taken off is seen by the quadrature above."""
+    found, _ = _law(Uncorrected, 60)
+    assert found["variance"] < -2 * Z
+
+
+@pytest.mark.slow
+def test_austerity_widens_the_posterior_and_with_all_rows_it_does_not():
+    wide, means = _law(Austerity, 50, error=0.3)
+    assert wide["variance"] > 2 * Z
+    assert means["rows_seen"] < N / 2
+    right, means = _law(Austerity, 50, error=1e-7)
+    assert agrees(right)
+    assert means["rows_seen"] > N / 2
+
+
+@pytest.mark.slow
+def test_the_confidence_test_is_wide_where_its_bound_is_no_bound():
+    right, _ = _law(Confidence, 50)
+    assert agrees(right)
+    wide, _ = _law(NoRange, 50, error=0.9)
+    assert wide["variance"] > 2 * Z
+
+
+class NoRange(Confidence):
+    """A wrong bound: a tenth of it."""
+
+    def _bound(self, estimate: Estimate) -> Any:
+        return super()._bound(estimate) / 10
+
+
+# ---- when the tests stop -------------------------------------------------------------------------
+
+
+def _looks(sampler: AbstractSequentialTest, posterior: GaussianMean, above: float, batches: int) -> Estimate:
+    """What tests know when they stop, [batch], each of a move whose log ratio is `above` the threshold."""
+    state = sampler.init(posterior, jnp.asarray([posterior.mean]), num_warmup=0, key=jax.random.key(0))
+    move = jnp.asarray([posterior.mean + 1.2 * posterior.sd])
+    ratio = posterior.log_density(move) - posterior.log_density(state.position)
+    u = jnp.exp(ratio - above)
+
+    @eqx.filter_jit
+    @jax.vmap
+    def one(key):
+        return sampler.look(posterior, state, move, u, key=key)[0]._replace(total=jnp.asarray(posterior.num_data))
+
+    return one(jax.random.split(jax.random.key(1), batches))
+
+
+def test_a_t_test_of_no_difference_stops_at_its_first_look_as_often_as_it_says():
+    """2 x error of batches, of which one half decides wrongly: half of the rows are seen, which halves the variance."""
+    batches, error = 2000, 0.1
+    found = _looks(Austerity(batch_size=500, error=error), GaussianMean.of(1000), 0.0, batches)
+    stopped = int(np.sum(np.asarray(found.looks) == 1))
+    assert stats.binomtest(stopped, batches, 2 * error).pvalue > 1e-6
+    # The positive control: the variance of rows of which one may come twice.
+    wrong = 2 * stats.t.sf(stats.t.isf(error, 499) * 2**0.5, 499)
+    assert stats.binomtest(stopped, batches, wrong).pvalue < 1e-6
+
+
+@pytest.mark.parametrize("kind", [Austerity, Confidence])
+@pytest.mark.parametrize(("log_ratio", "u", "accepted"), [(-0.5, 0.7, False), (-0.5, 0.5, True), (0.2, 0.9, True)])
+def test_a_proposal_is_accepted_where_its_log_ratio_is_above_the_threshold(kind, log_ratio, u, accepted):
+    """Of 50 of 100 rows, and with what doubt: that of a t test, or of the bound."""
+    one = jnp.ones(())
+    estimate = Estimate(log_ratio * one, 0.09 * one, 0 * one, one, 50 * one, 100, jnp.asarray(1))
+    verdict = kind(error=0.3).judge(estimate, jnp.asarray(u))
+    assert (bool(verdict.accepted), float(verdict.rate)) == (accepted, float(accepted))
+    doubt = stats.t.sf(abs(log_ratio - np.log(u)) / 0.3, 49) if kind is Austerity else 0.3
+    assert float(verdict.error) == pytest.approx(doubt, rel=1e-4)
+
+
+@pytest.mark.parametrize("side", [1, -1])
+def test_a_decision_is_made_where_the_threshold_is_out_of_the_bounds_reach(side):
+    """On either side of it; how far the log ratio is from 0 says nothing."""
+    sampler, one, u = Confidence(error=0.2), jnp.ones(()), 0.02
+    reach = float(sampler._bound(Estimate(one, 0.04 * one, one, one, 50 * one, 100, jnp.asarray(2))))
+    assert 0.5 < reach < 2
+    for times, enough in ((1.02, True), (0.98, False)):
+        log_ratio = jnp.asarray(np.log(u) + side * times * reach, jnp.float32)
+        estimate = Estimate(log_ratio, 0.04 * one, one, one, 50 * one, 100, jnp.asarray(2))
+        assert bool(sampler.enough(estimate, jnp.asarray(u))) is enough
+
+
+def test_the_bound_is_bernsteins_and_serflings():
+    rows, error, total = np.random.default_rng(0).gamma(1.0, size=30), 0.2, 100
+    sampler = Confidence(error=error)
+    with backend.arithmetic("float64"):
+        moments = Moments.nothing(float).joined(jnp.asarray(rows), jnp.ones(30, bool))
+        seen = estimated(moments, jnp.zeros(()), jnp.asarray(3), scale=jnp.asarray(100.0), total=total)
+        found = float(sampler._bound(seen))
+    level = np.log(5 * 3 * 4 / np.float32(error))
+    spread = rows.std() * np.sqrt(2 * (1 - 29 / 100) * level / 30)
+    known = 100 * (spread + (7 / 3 + 3 / 2**0.5) * np.ptp(rows) * level / 30)
+    assert found == pytest.approx(known, rel=1e-6)
+
+
+@pytest.mark.slow
+def test_the_bound_holds_as_often_as_it_says():
+    """D lies just above the threshold: a decision before all rows are seen is wrong half of the time."""
+    found = _looks(Confidence(batch_size=40, error=0.1), GaussianMean.of(400), 1e-4, 500)
+    early = np.mean(np.asarray(found.seen) < 400)
+    assert early < 0.02
+    found = _looks(NoRange(batch_size=40, error=0.1), GaussianMean.of(400), 1e-4, 500)
+    assert np.mean(np.asarray(found.seen) < 400) > 0.1
+
+
+# ---- what a run is told --------------------------------------------------------------------------
+
+
+def test_the_error_that_barkers_test_tells_is_that_of_skewed_noise():
+    """Noise of a gamma law's shape: at D = 0 the acceptance is off by what is told, and nowhere by more."""
+    shape, sigma2 = 400.0, 0.8
+    noise = np.linspace(-8, 9, 4001)
+    weights = stats.gamma.pdf(shape + noise * shape**0.5, shape)
+    noise, weights = noise * sigma2**0.5, weights / weights.sum()
+    zero, one = jnp.zeros(()), jnp.ones(())
+    estimate = Estimate(zero, sigma2 * one, 2 / shape**0.5 * one, one, one, 2, jnp.asarray(1))
+    told = float(MinibatchBarker().judge(estimate, one / 2).error)
+    with backend.arithmetic("float64"):
+        rate = jax.jit(jax.vmap(lambda x: barker_rate(x, jnp.asarray(sigma2))))
+        places = np.linspace(-6, 6, 25)
+        off = np.array([np.asarray(rate(jnp.asarray(d + noise))) @ weights - special.expit(d) for d in places])
+    assert np.abs(off).max() <= 1.05 * told
+    assert abs(off[12]) == pytest.approx(told, rel=0.1)
+
+
+def test_barkers_findings():
+    sampler, posterior = MinibatchBarker(), GaussianMean.of(N)
+    means = {"test_error": 0.001, "acceptance_rate": 0.3, "step_size": 0.1}
+    assert sampler.findings(posterior, means) == ()
+    for name, value, kind in (("test_error", 0.01, "skewness"), ("acceptance_rate", 0.001, "acceptance")):
+        (found,) = sampler.findings(posterior, {**means, name: value})
+        assert found.kind == kind
+    assert sampler.findings(posterior, {**means, "test_error": float("nan")})
+
+
+def test_barkers_test_accepts_nothing_that_has_no_probability():
+    """Not where the uniform number is 0 either, as one in eight million is."""
+    zero, one = jnp.zeros(()), jnp.ones(())
+    for log_ratio, accepted in ((-1e4, False), (-3.0, True)):
+        estimate = Estimate(log_ratio * one, one / 2, zero, one, 100 * one, 100, jnp.asarray(1))
+        verdict = MinibatchBarker().judge(estimate, zero)
+        assert (float(verdict.rate) > 0) == accepted
+        assert bool(verdict.accepted) == accepted
+
+
+@pytest.mark.parametrize("order", ["first", "second"])
+def test_a_control_variate_takes_the_noise_off(order):
+    """A Gaussian mean's differences are linear in theta up to a constant: no noise is left at first order."""
+    posterior = GaussianMean.of(N)
+    sampler = MinibatchBarker(step_size=posterior.sd, control_variate=order)
+    state = sampler.init(posterior, jnp.asarray([0.1]), num_warmup=0, key=jax.random.key(0))
+    _, stats_ = eqx.filter_jit(sampler.step)(posterior, state, key=jax.random.key(1))
+    assert float(stats_["sigma2"]) < 1e-4
+    assert float(stats_["rows_seen"]) == 50
+
+
+@pytest.mark.parametrize(
+    ("seen", "total", "enough"), [(6, 100, False), (49, 100, False), (50, 100, True), (8, 8, True)]
+)
+def test_barkers_test_is_not_asked_before_its_variance_is_known(seen, total, enough):
+    """To stop at the first small estimate of sigma2 is to choose batches that look narrower than the data."""
+    one = jnp.ones(())
+    estimate = Estimate(one, one / 10, one, one, seen * one, total, jnp.asarray(3))
+    assert bool(MinibatchBarker(batch_size=2).enough(estimate, one / 2)) is enough
+
+
+@pytest.mark.parametrize("dof", [1, 3, 400, 600, 10**4, 10**5, 10**6])
+def test_the_tail_of_students_t_is_right_for_any_number_of_rows(dof):
+    for t in (0.0, 0.5, 1.645, 3.0):
+        one = jnp.ones(())
+        estimate = Estimate(jnp.float32(2 * t), 4 * one, one, one, (dof + 1) * one, 10**7, jnp.asarray(1))
+        assert float(jax.jit(_tail)(estimate, one)) == pytest.approx(stats.t.sf(t, dof), rel=2e-3)
+    # No doubt is left where there is no noise, or where the uniform number is 0.
+    assert float(jax.jit(_tail)(estimate._replace(sigma2=0 * one), one)) == 0
+    assert float(jax.jit(_tail)(estimate, 0 * one)) == 0
