@@ -77,8 +77,11 @@ def judged(
     apart = "" if few_modes else f"the chains are in {diagnosis.get('modes')} groups that predict differently; "
     least = limits.ess * diagnosis["chains"]
     smaller = "a smaller step size, or a longer --warmup"
+    stuck = "use a smaller step size, a longer --warmup, or another sampler such as nuts"
     checks: list[tuple[Topic, str, str, float, str]] = [
         ("convergence", "rhat", f"R-hat of {diagnosis['rhat_of']}", limits.rhat, apart + longer),
+        ("convergence", "rhat_combination", _combination(diagnosis), _combination_limit(diagnosis, limits), apart + longer),
+        ("convergence", "unmoving", f"sampled parameters that never move ({diagnosis.get('unmoving_of')})", 0, stuck),
         ("convergence", "lp_rhat", "R-hat of the log density", limits.rhat, apart + longer),
         ("convergence", "ess_bulk", f"bulk ESS of {diagnosis['ess_bulk_of']}", least, longer),
         ("convergence", "ess_tail", f"tail ESS of {diagnosis['ess_tail_of']}", least, longer),
@@ -101,6 +104,15 @@ def judged(
         if not (value >= limit if kind in floors else value <= limit):
             found.append(Finding(topic, kind, label, value, limit, advice))
     return (*of_sampler, *found)
+
+
+def _combination(diagnosis: Mapping[str, Any]) -> str:
+    return f"R-hat of a combination of what is tested, most of all {diagnosis.get('rhat_combination_of')},"
+
+
+def _combination_limit(diagnosis: Mapping[str, Any], limits: Limits) -> float:
+    """The limit of every R-hat, or what chance explains of this one, where that is more."""
+    return max(limits.rhat, diagnosis.get("rhat_combination_limit", limits.rhat))
 
 
 def bias(diagnosis: Mapping[str, Any]) -> str:

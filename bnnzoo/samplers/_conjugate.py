@@ -14,6 +14,7 @@ from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from bnnzoo.posterior import AbstractPosterior, NetworkPosterior
+from bnnzoo.posterior.affine import is_affine_along
 from bnnzoo.posterior.likelihoods import Gaussian
 from bnnzoo.samplers._log_scale import draw_log_scale
 from bnnzoo.samplers._triangle import joined, over_data
@@ -55,16 +56,14 @@ def conjugate(posterior: AbstractPosterior) -> Conjugate:
 
 
 @eqx.filter_jit
-def is_affine(posterior: AbstractPosterior) -> Bool[Array, ""]:
+def is_affine(posterior: NetworkPosterior) -> Bool[Array, ""]:
     """Whether outputs are affine in the parameters of the last layer: by a second difference, on a few rows."""
     layer = conjugate(posterior).layer
     key_theta, key_move = jax.random.split(jax.random.key(0))
     theta = posterior.start(key=key_theta)
     move = jnp.zeros_like(theta).at[layer].set(standard_normal(theta[layer], key=key_move))
     rows = jnp.asarray(posterior.take(jnp.arange(min(8, posterior.num_data))).x)
-    there, middle, back = (posterior.outputs(theta + step * move, rows) for step in (1.0, 0.0, -1.0))
-    size = 1 + jnp.max(jnp.abs(jnp.stack([there, middle, back])))
-    return jnp.max(jnp.abs(there - 2 * middle + back)) < 1e-3 * size
+    return is_affine_along(posterior, theta, move, rows)
 
 
 def draw_layer(
