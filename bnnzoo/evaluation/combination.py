@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from scipy import linalg, special, stats
 
 FALSE_ALARM = 1e-3
@@ -20,6 +20,12 @@ FEWEST_DRAWS = 80
 """Draws of a chain below which nothing is tested: its quarters are compared."""
 _MOST_COLUMNS, _MOST_ROWS = 200, 8000
 """Quantities, evenly spaced, and draws of all chains that are looked at."""
+_DRAWS_A_QUANTITY = 5
+_ROUNDING = 1e-8
+"""Variance below which a direction is rounding, over the largest."""
+_CUT = 10.0
+_KNOWN, _LOST = 6.0, 2.0
+"""Effective draws for one degree of freedom of a standard error, and those that the means of parts take with them."""
 
 
 class Combination(NamedTuple):
@@ -51,29 +57,31 @@ def worst_combination(
     if len(columns) < 2:
         return None
     columns = columns[np.linspace(0, len(columns) - 1, min(len(columns), _MOST_COLUMNS)).round().astype(int)]
-    z = _normal_scores(thinned[:, : 2 * half, columns])
+    z = _standardised(thinned[:, : 2 * half, columns])
     halves = z[:, :half], z[:, half:]
     found = [_measured(*pair, false_alarm / 2) for pair in (halves, halves[::-1])]
     worst = max(found, key=lambda c: (c.rhat - 1) / (c.limit - 1))
     return worst._replace(column=int(columns[worst.column]))
 
 
-def rhat_and_limit(z: Float[np.ndarray, "chain draw"], false_alarm: float) -> tuple[float, float]:
-    """The split R-hat of one quantity with normal tails, and the largest that chance explains.
+def rhat_and_limit(values: Float[np.ndarray, "chain draw"], false_alarm: float) -> tuple[float, float]:
+    """The rank-normalised split R-hat of one quantity, and the largest that chance explains.
 
     R-hat^2 is about 1 + (F - 1) / n, F the variance of the halves' means over the square of its standard error and n
-    the effective draws of a half. In chains that have mixed F (k - 1) has a chi-squared law with k - 1 degrees of
-    freedom, k the number of halves.
+    the effective draws of a half. In chains that have mixed F has an F law: of k - 1 degrees of freedom, k the number
+    of halves, and of those with which the standard error is known, of which there are a few in a hundred effective
+    draws. Both numbers were set by simulation (benchmarks/combination.py).
     """
-    parts = _split(z[..., None])[..., 0]
+    parts = _split(_normal_scores(values)[..., None])[..., 0]
     count, length = parts.shape
     within = parts.var(1, ddof=1).mean()
     between = parts.mean(1).var(ddof=1)
     if not within > 0:
         return np.inf, 1.0
     effective = min(_effective(parts), float(length))
-    f = stats.chi2.isf(false_alarm, count - 1) / (count - 1)
-    return float(np.sqrt((length - 1) / length + between / within)), float(np.sqrt(1 + max(f - 1, 0.0) / effective))
+    f = stats.f.isf(false_alarm, count - 1, max(count * effective / _KNOWN, 2.0))
+    limit = np.sqrt(1 + max(f - 1, 0.0) / max(effective - _LOST, 1.0))
+    return float(np.sqrt((length - 1) / length + between / within)), float(limit)
 
 
 def _measured(
@@ -92,24 +100,22 @@ def _measured(
 def _worst_direction(parts: Float[np.ndarray, "part draw value"]) -> Float[np.ndarray, " value"]:
     """The a that maximises a' B a / a' W a, B the covariance of the parts' means and W the one within them.
 
-    W is shrunk towards its diagonal by p / (p + n), p quantities and n effective draws: what n draws do not tell of p
-    quantities would else be taken for directions without variance.
+    Among the leading principal components of W, as many as the effective draws tell: of n draws an inverse of W is
+    known for n / 5 quantities.
     """
     means = parts.mean(1)
     centred = parts - means[:, None]
     flat = centred.reshape(-1, parts.shape[2])
-    scale = np.maximum(flat.std(0), 1e-12)
-    flat, means = flat / scale, (means - means.mean(0)) / scale
-    within = flat.T @ flat / len(flat)
     # As of a first-order autoregression: a rough number is enough here.
-    lag = np.einsum("cdv,cdv->v", centred[:, 1:], centred[:, :-1]) / np.einsum("cdv,cdv->v", centred, centred)
-    effective = max(len(flat) * float(np.median((1 - lag) / (1 + lag))), 1.0)
-    size = within.shape[0]
-    shrinkage = size / (size + effective)
-    within = (1 - shrinkage) * within + (shrinkage + 1e-6) * np.eye(size)
-    between = means.T @ means
-    _, vectors = linalg.eigh(between, within, subset_by_index=[size - 1, size - 1])
-    return vectors[:, 0] / scale
+    variance = np.einsum("cdv,cdv->v", centred, centred)
+    lag = np.einsum("cdv,cdv->v", centred[:, 1:], centred[:, :-1]) / np.maximum(variance, 1e-300)
+    effective = len(flat) * float(np.median((1 - lag) / np.maximum(1 + lag, 1e-3)))
+    sizes, vectors = linalg.eigh(flat.T @ flat / len(flat))
+    usable = int((sizes > _ROUNDING * sizes[-1]).sum())
+    count = min(usable, max(2, int(effective / _DRAWS_A_QUANTITY)))
+    white = vectors[:, -count:] / np.sqrt(sizes[-count:])
+    *_, directions = np.linalg.svd((means - means.mean(0)) @ white, full_matrices=False)
+    return white @ directions[0]
 
 
 def _effective(parts: Float[np.ndarray, "part draw"]) -> float:
@@ -129,8 +135,14 @@ def _split(values: Float[np.ndarray, "chain draw value"]) -> Float[np.ndarray, "
     return values[:, : 2 * half].reshape(2 * chains, half, size)
 
 
-def _normal_scores(values: Float[np.ndarray, "chain draw value"]) -> Float[np.ndarray, "chain draw value"]:
-    """Each quantity by the normal scores of its ranks over all draws: heavy tails have a variance then."""
-    flat = values.reshape(-1, values.shape[2])
-    order: Int[np.ndarray, "draw value"] = stats.rankdata(flat, axis=0)
-    return special.ndtri((order - 0.375) / (len(flat) + 0.25)).reshape(values.shape)
+def _standardised(values: Float[np.ndarray, "chain draw value"]) -> Float[np.ndarray, "chain draw value"]:
+    """Each quantity in units of its spread, with the far ends of heavy tails cut off: they need no variance then."""
+    low, centre, high = np.quantile(values, [0.25, 0.5, 0.75], axis=(0, 1))
+    spread = np.where(high > low, (high - low) / 1.349, values.std((0, 1)))
+    return np.clip((values - centre) / np.maximum(spread, 1e-300), -_CUT, _CUT)
+
+
+def _normal_scores(values: Float[np.ndarray, "chain draw"]) -> Float[np.ndarray, "chain draw"]:
+    """The normal scores of the ranks over all draws."""
+    ranks = stats.rankdata(values).reshape(values.shape)
+    return special.ndtri((ranks - 0.375) / (values.size + 0.25))

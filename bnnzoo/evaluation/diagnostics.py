@@ -263,7 +263,8 @@ def of_last_look(inspected: str) -> dict[str, float]:
 
     `unseen` and `unseen_shift` are what is judged, the mean or half of the worst; `variance_ratio`, the variance
     of an average direction over the posterior's that a sampler without an accept step estimates of itself, is the
-    mean, and `variance_ratio_se` its standard error, where the sampler says one.
+    mean, and `variance_ratio_se` its standard error, where the sampler says one; `unbiased_step_size` is the step size
+    at which that ratio would hardly be more than 1, the least of all chains.
     """
     seen = json.loads(inspected)
     found = {}
@@ -272,6 +273,8 @@ def of_last_look(inspected: str) -> dict[str, float]:
             found[name] = float(np.maximum(np.mean(seen[name]), np.max(seen[name]) / 2))
     if "variance_ratio" in seen:
         found["variance_ratio"] = float(np.mean(seen["variance_ratio"]))
+    if "unbiased_step_size" in seen:
+        found["unbiased_step_size"] = float(np.min(seen["unbiased_step_size"]))
     if "variance_ratio_se" in seen:
         errors = np.asarray(seen["variance_ratio_se"], float)
         found["variance_ratio_se"] = float(np.sum(errors**2) ** 0.5 / len(errors))
