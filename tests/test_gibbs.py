@@ -145,7 +145,7 @@ def _scale_moments(x: np.ndarray, y: np.ndarray, halfnormal: bool) -> tuple[floa
     return mean, float((weight @ (grid - mean) ** 2) ** 0.5)
 
 
-def test_a_noise_scale_is_drawn_by_rejection_and_the_joint_law_kept():
+def test_a_noise_scale_is_drawn_from_its_conditional_and_the_joint_law_kept():
     """Eight rows, where the prior of the scale counts; without it (the positive control) the mean is elsewhere."""
     x, y = _rows(8)
     y = 2 * y
@@ -257,14 +257,41 @@ def test_a_scale_that_targets_share_is_of_all_their_residuals():
     assert np.abs(drawn(1, *stacked, 0.5) - shared).min() > 1e-3
 
 
-def test_where_no_proposal_of_a_scale_is_kept_it_stays():
+def test_a_scale_far_from_its_prior_is_drawn():
+    """Residuals of a thousand under a half-normal prior of 1: all mass is where a proposal without the prior never is."""
     x, y = _rows(40)
     network = Linear().build((1,), 1, key=jax.random.key(0))
     posterior = NetworkPosterior.of(network, Gaussian(), Normal(scale=1e-3), x, 1000 * y)
-    values, found = _ends(Gibbs(conditionals="conjugate"), posterior, steps=1, chains=10)
-    starts = _starts(jax.random.split(jax.random.key(5), 10), 3, 1)
-    np.testing.assert_array_equal(values[:, 2], np.asarray(starts)[:, 2])
-    assert np.isfinite(found["lp"]).all()
+    values, found = _ends(Gibbs(conditionals="conjugate"), posterior, steps=1, chains=1000)
+    grid = np.linspace(-2, 8, 20_001)
+    logs = -39 * grid - np.sum((1000.0 * y) ** 2) / 2 * np.exp(-2 * grid) - np.exp(2 * grid) / 2
+    weight = np.exp(logs - logs.max())
+    weight /= weight.sum()
+    mean = float(weight @ grid)
+    sd = float((weight @ (grid - mean) ** 2) ** 0.5)
+    assert abs(values[:, 2].mean() - mean) < Z * sd / 1000**0.5
+    assert abs(values[:, 2].mean() + sd - mean) > Z * sd / 1000**0.5
+    assert len(np.unique(values[:, 2])) > 950
+    assert not found["diverging"].any()
+
+
+def test_a_conditional_that_cannot_be_drawn_counts_as_a_rejection():
+    """Targets without noise and weights held at them: the scale's conditional has no mode."""
+    x = np.zeros((5, 1), np.float32)
+    network = Linear().build((1,), 1, key=jax.random.key(0))
+    posterior = NetworkPosterior.of(network, Gaussian(), LaplacePrior(), x, np.zeros((5, 1), np.float32))
+    sampler = Gibbs(conditionals="conjugate", blocks="array", step_size=1e-30)
+    theta = jnp.asarray([0.3, 0.0, -1.0])
+
+    @eqx.filter_jit
+    def sweep(posterior, theta):
+        state = sampler.init(posterior, theta, num_warmup=0, key=jax.random.key(0))
+        return sampler.step(posterior, state, key=jax.random.key(1))
+
+    state, stats = sweep(posterior, theta)
+    assert float(state.position[2]) == -1.0
+    assert bool(stats["diverging"])
+    assert float(stats["acceptance_rate"]) < 0.7
 
 
 def test_metropolis_goes_on_elsewhere():

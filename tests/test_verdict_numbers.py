@@ -248,6 +248,7 @@ def test_convergence_is_judged_by_means_spreads_densities_and_own_parameters(mon
         monkeypatch.setattr(Predictor, "has_rows", told["rows"])
         monkeypatch.setattr(Predictor, "scaler", Scaler(*(np.array(v, np.float32) for v in ([0], [1], [9, 7], [2, 5]))))
         monkeypatch.setattr(diagnostics.effort, "density_rows", lambda predictor, probes: 10 * probes)
+        monkeypatch.setattr(diagnostics, "probe_inputs", lambda record, count: np.zeros((count, 1)))
         predictor: Any = Predictor.__new__(Predictor)
         predictor.functions, predictor.log_scales = lambda x: means, lambda x: scales
         predictor.log_likelihoods = lambda *of: asked.append(of) or each
@@ -256,7 +257,6 @@ def test_convergence_is_judged_by_means_spreads_densities_and_own_parameters(mon
             has_training_rows=told["training"],
             attributes={"exactness": told["exactness"]},
             shape=(2, 3),
-            probes=lambda count: ("test row", np.zeros((count, 1))),
             training_rows=lambda most: (np.full((most, 1), 3.0), np.full((most, 1), 4.0)),
             array=lambda group, name: own[name],
         )
@@ -295,12 +295,15 @@ def test_a_diagnosis_looks_at_some_draws_and_at_the_steps_of_all(monkeypatch):
         found: Any = Predictor.__new__(Predictor)
         stats = {"energy": energy, "diverging": diverging, "sigma2": energy**2}
         known = {"shape": (2, count), "attributes": about | inspected, "statistics": stats, "averaged": ["sigma2"]}
-        found.record = types.SimpleNamespace(**known | {"thin": 2, "weights": None} | more)
+        found.record = types.SimpleNamespace(**known | {"thin": 2, "weights": None, "keeps_predictions": False} | more)
         return found
 
     whole, looked = predictor(10), predictor(5, weights=np.array([0.5, 0.5] + [0.0] * 8))
     rows = [{"rhat": 1.1}, {"rhat": 1.3}, {"rhat": 1.2}]
-    looked.weights = types.SimpleNamespace(rows=lambda: rows, still_chains=lambda: 1)
+    changes = np.full((2, 1), 2, np.uint8)
+    looked.weights = types.SimpleNamespace(rows=lambda: rows, still_chains=lambda: 1, changes=changes)
+    monkeypatch.setattr(Predictor, "blocks", ["weight"])
+    monkeypatch.setattr(diagnostics.identified, "identified_weights", lambda predictor: None)
     values = np.random.default_rng(1).normal(size=(2, 5, 3))
     monkeypatch.setattr(diagnostics.effort, "for_diagnosis", lambda predictor, probes: looked)
     monkeypatch.setattr(diagnostics, "quantities", lambda predictor, probes: {"f": values})

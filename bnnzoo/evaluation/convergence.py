@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import xarray as xr
 from jaxtyping import Float
@@ -35,7 +37,19 @@ def worst_rhat(values: Float[np.ndarray, "chain draw value"]) -> float:
     return np.inf if moving is None else float(np.max(rhats(moving)))
 
 
+class Extremes(NamedTuple):
+    """The worst of several quantities, and which of them has the largest R-hat and the smallest ESS."""
+
+    numbers: dict[str, float]
+    places: dict[str, int]
+
+
 def convergence(values: Float[np.ndarray, "chain draw value"]) -> dict[str, float]:
+    """The numbers of `extremes`."""
+    return extremes(values).numbers
+
+
+def extremes(values: Float[np.ndarray, "chain draw value"]) -> Extremes:
     """The worst rank-normalised split R-hat, bulk and tail ESS over `values`, and the worst MCSE, also in their sd.
 
     Vehtari, Gelman, Simpson, Carpenter and Buerkner 2021, Bayesian Analysis 16(2). A value that is the same in every
@@ -43,20 +57,25 @@ def convergence(values: Float[np.ndarray, "chain draw value"]) -> dict[str, floa
     four draws count as not converged: an infinite R-hat.
     """
     if (moving := _moving(values)) is None:
-        return {"rhat": np.inf, "ess_bulk": 0.0, "ess_tail": 0.0, "mcse": np.inf, "mcse_over_sd": np.inf}
+        nothing = {"rhat": np.inf, "ess_bulk": 0.0, "ess_tail": 0.0, "mcse": np.inf, "mcse_over_sd": np.inf}
+        return Extremes(nothing, dict.fromkeys(("rhat", "ess_bulk", "ess_tail"), 0))
     import arviz_stats  # noqa: F401 (the accessor `azstats`)
 
     found = xr.Dataset({"f": (("chain", "draw", "value"), moving)}).azstats
     with np.errstate(divide="ignore", invalid="ignore"):
         mcse = np.asarray(found.mcse()["f"].values)
-    bulk, tail = (float(np.min(found.ess(method=method)["f"].values)) for method in ("bulk", "tail"))
-    return {
-        "rhat": float(np.max(rhats(moving))),
-        "ess_bulk": bulk,
-        "ess_tail": tail,
+    bulk, tail = (np.asarray(found.ess(method=method)["f"].values) for method in ("bulk", "tail"))
+    each = rhats(moving)
+    numbers = {
+        "rhat": float(np.max(each)),
+        "ess_bulk": float(np.min(bulk)),
+        "ess_tail": float(np.min(tail)),
         "mcse": float(np.max(mcse)),
         "mcse_over_sd": float(np.max(mcse / moving.std((0, 1)))),
     }
+    places = {"rhat": np.argmax(each), "ess_bulk": np.argmin(bulk), "ess_tail": np.argmin(tail)}
+    numbered = np.flatnonzero(np.ptp(np.asarray(values, float), axis=(0, 1)) != 0)
+    return Extremes(numbers, {key: int(numbered[place]) for key, place in places.items()})
 
 
 def _moving(values: Float[np.ndarray, "chain draw value"]) -> Float[np.ndarray, "chain draw moving"] | None:

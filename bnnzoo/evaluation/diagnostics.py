@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Shaped
 
-from bnnzoo.evaluation import effort
-from bnnzoo.evaluation.convergence import between_chains, convergence
+from bnnzoo.evaluation import effort, identified
+from bnnzoo.evaluation.combination import worst_combination
+from bnnzoo.evaluation.convergence import between_chains, convergence, extremes
 from bnnzoo.evaluation.predictor import Predictor
+from bnnzoo.evaluation.probing import probe_inputs
 from bnnzoo.evaluation.record import Record
 from bnnzoo.finding import Finding
 
-_MEANS, _DENSITY = "predictive means", "the training rows' log density"
+_MEANS, _DENSITY, _WEIGHTS = "predictive means", "the training rows' log density", "weights"
 
 
 def summary(record: Record) -> dict[str, Any]:
@@ -44,8 +47,8 @@ def summary(record: Record) -> dict[str, Any]:
 
 
 def of_run(predictor: Predictor, *, num_probes: int = effort.PROBES) -> dict[str, Any]:
-    """Every number below. Weights are told of, and not judged: a network's symmetries make their R-hat large
-    without harm.
+    """Every number below. Weights are tested where no symmetry of the network lets them change places (`identified`);
+    elsewhere their R-hat is reported only.
     """
     # Draws that left the data overflow; the numbers then say so.
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
@@ -56,7 +59,11 @@ def _of_run(predictor: Predictor, num_probes: int) -> dict[str, Any]:
     record = predictor.record
     chains, count = record.shape
     about, looked = record.attributes, effort.for_diagnosis(predictor, num_probes)
-    judged, weights = quantities(looked, num_probes), looked.weights
+    judged, names = quantities(looked, num_probes), dict[str, list[str]]()
+    if is_chain(about["exactness"]):
+        names = {name: identified.names_of(name, v.shape[2:]) for name, v in judged.items() if name in looked.blocks}
+        if (weights := identified.identified_weights(looked)) is not None:
+            judged, names = judged | {_WEIGHTS: weights.values}, names | {_WEIGHTS: weights.names}
     return {
         "exactness": about["exactness"],
         "complete": about["complete"],
@@ -64,10 +71,9 @@ def _of_run(predictor: Predictor, num_probes: int) -> dict[str, Any]:
         "draws": count,
         "draws_requested": about["draws_requested"],
         "draws_judged": looked.record.shape[1],
-        **of_quantities(judged, exactness=about["exactness"], weights=looked.record.weights),
+        **of_quantities(judged, exactness=about["exactness"], weights=looked.record.weights, names=names),
         **against_data(looked, judged, num_probes),
-        "weights_rhat": max(row["rhat"] for row in weights.rows()),
-        "still_chains": weights.still_chains(),
+        **of_parameters(looked),
         **of_statistics(record.statistics, averaged=record.averaged, thin=record.thin),
         "regime_ok": about["regime_ok"],
         "regime": about.get("regime", ""),
@@ -75,18 +81,34 @@ def _of_run(predictor: Predictor, num_probes: int) -> dict[str, Any]:
     }
 
 
+def of_parameters(predictor: Predictor) -> dict[str, Any]:
+    """Chains and parameters that stand still, and the largest R-hat of a weight.
+
+    `unmoving` counts the sampled parameters that never move in some chain, `unmoving_of` names some of them;
+    `weights_rhat` is reported and not tested. Where predictions are kept there are no parameters.
+    """
+    found: dict[str, Any] = {"still_chains": predictor.weights.still_chains()}
+    if predictor.record.keeps_predictions:
+        return found
+    found["weights_rhat"] = max(row["rhat"] for row in predictor.weights.rows())
+    still = identified.unmoving(predictor) if is_chain(predictor.record.attributes["exactness"]) else None
+    if still is not None:
+        found |= {"unmoving": len(still.names), "unmoving_of": identified.listed(still.names)}
+    return found
+
+
 def quantities(predictor: Predictor, num_probes: int) -> dict[str, Float[np.ndarray, "chain draw *value"]]:
-    """What convergence is judged by, by name; first what is predicted, in original units.
+    """The quantities whose convergence is tested, by name; first what is predicted, in original units.
 
     The mean (less the training targets', beside which float32 would lose how little it moves) and the log standard
-    deviation, or the probability of every class, at the first test rows (training rows where there are none); the log
-    density of (at most 500) training rows; the likelihood's own parameters. A mean can agree between chains that
-    disagree about the noise. Of a model that is not known, or of rows that no file has, its parameters (at most 1000).
+    deviation, or the probability of every class, at rows that span the inputs (`probing`); the log density of (at most
+    500) training rows; the likelihood's and the prior's own parameters. A mean can agree between chains that disagree
+    about the noise. Of a model that is not known, or of rows that no file has, its parameters (at most 1000).
     """
     record = predictor.record
     if not predictor.has_rows:
         return {"the parameters": predictor.some_parameters()[1]}
-    probes = record.probes(num_probes)[1]
+    probes = probe_inputs(record, num_probes)
     if predictor.classifies:
         found = {"class probabilities": predictor.functions(probes)}
     else:
@@ -101,7 +123,7 @@ def quantities(predictor: Predictor, num_probes: int) -> dict[str, Float[np.ndar
         rows = record.training_rows(effort.density_rows(predictor, num_probes))
         values = predictor.log_likelihoods(*rows, np.arange(record.shape[1]))
         found[_DENSITY] = values.sum(2, dtype=np.float64)
-    own = [name for name in predictor.blocks if name.startswith("likelihood_")]
+    own = [name for name in predictor.blocks if name.startswith(("likelihood_", "prior_"))]
     return found | {name: record.array("posterior", name) for name in own}
 
 
@@ -158,27 +180,56 @@ def of_quantities(
     *,
     exactness: str,
     weights: Float[np.ndarray, " sample"] | None = None,
+    names: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """The worst R-hat and ESS over all quantities and whose they are; of the first, the MCSE and what chains share.
 
     What never moves is left out, but not all of it. Of draws of an approximation R-hat and ESS would say nothing: they
-    are not numbers then. Weighted draws count as 1 / sum_s w_s^2.
+    are not numbers then. Weighted draws count as 1 / sum_s w_s^2. `rhat_combination` is the R-hat of the linear
+    combination of all quantities that mixes worst (`combination`), with the largest that chance explains.
+
+    Args:
+        names: of each element of a quantity, where elements have names of their own.
     """
     flat = {name: np.asarray(v, float).reshape(*v.shape[:2], -1) for name, v in quantities.items()}
     moving = {name: values for name, values in flat.items() if values.size and np.ptp(values, axis=(0, 1)).any()}
     first = next(iter(flat))
-    each = {name: convergence(values) for name, values in (moving or {first: flat[first]}).items()}
+    each = {name: extremes(values) for name, values in (moving or {first: flat[first]}).items()}
     found: dict[str, Any] = {}
     for key, sign in (("rhat", 1), ("ess_bulk", -1), ("ess_tail", -1)):
-        badness = {name: np.nan_to_num(sign * numbers[key], nan=np.inf) for name, numbers in each.items()}
+        badness = {name: np.nan_to_num(sign * worst.numbers[key], nan=np.inf) for name, worst in each.items()}
         worst = max(badness, key=lambda name: badness[name])
-        found |= {key: each[worst][key], f"{key}_of": worst}
-    found |= {key: each.get(first, {}).get(key, 0.0) for key in ("mcse", "mcse_over_sd")}
-    if not is_chain(exactness):
+        found |= {key: each[worst].numbers[key], f"{key}_of": _named(worst, each[worst].places[key], names)}
+    found |= {key: each[first].numbers[key] if first in each else 0.0 for key in ("mcse", "mcse_over_sd")}
+    if is_chain(exactness):
+        found |= _of_combination(moving, names)
+    else:
         found = {key: "" if key.endswith("_of") else np.nan for key in found}
     if weights is not None:
         found["weights_ess"] = float(1 / np.sum(weights**2))
     return {"judged": int(is_chain(exactness)), **found, **between_chains(flat[first])}
+
+
+def _of_combination(
+    moving: Mapping[str, Float[np.ndarray, "chain draw value"]], names: Mapping[str, Sequence[str]]
+) -> dict[str, Any]:
+    if not moving or (worst := worst_combination(np.concatenate(list(moving.values()), 2))) is None:
+        return {}
+    column = worst.column
+    for name, values in moving.items():
+        if column < values.shape[2]:
+            break
+        column -= values.shape[2]
+    return {
+        "rhat_combination": worst.rhat,
+        "rhat_combination_limit": worst.limit,
+        "rhat_combination_of": _named(name, column, names),
+    }
+
+
+def _named(quantity: str, place: int, names: Mapping[str, Sequence[str]]) -> str:
+    """A quantity in words: the name of the element where elements have names."""
+    return names[quantity][place] if quantity in names else quantity
 
 
 def of_statistics(
@@ -212,7 +263,8 @@ def of_last_look(inspected: str) -> dict[str, float]:
 
     `unseen` and `unseen_shift` are what is judged, the mean or half of the worst; `variance_ratio`, the variance
     of an average direction over the posterior's that a sampler without an accept step estimates of itself, is the
-    mean, and `variance_ratio_se` its standard error, where the sampler says one.
+    mean, and `variance_ratio_se` its standard error, where the sampler says one; `unbiased_step_size` is the step size
+    at which that ratio would hardly be more than 1, the least of all chains.
     """
     seen = json.loads(inspected)
     found = {}
@@ -221,6 +273,8 @@ def of_last_look(inspected: str) -> dict[str, float]:
             found[name] = float(np.maximum(np.mean(seen[name]), np.max(seen[name]) / 2))
     if "variance_ratio" in seen:
         found["variance_ratio"] = float(np.mean(seen["variance_ratio"]))
+    if "unbiased_step_size" in seen:
+        found["unbiased_step_size"] = float(np.min(seen["unbiased_step_size"]))
     if "variance_ratio_se" in seen:
         errors = np.asarray(seen["variance_ratio_se"], float)
         found["variance_ratio_se"] = float(np.sum(errors**2) ** 0.5 / len(errors))

@@ -45,6 +45,8 @@ class Limits(NamedTuple):
     """The largest R-hat of what convergence is judged by (Vehtari et al. 2021 ask for as much)."""
     ess: float = 100.0
     """The smallest bulk and tail ESS of the same, a chain."""
+    variance_ratio: float = 1.1
+    """The largest variance of an average direction, over the posterior's, that a sampler predicts of itself."""
     diverging: float = 0.01
     """The largest share of diverging steps."""
     ebfmi: float = 0.3
@@ -77,8 +79,17 @@ def judged(
     apart = "" if few_modes else f"the chains are in {diagnosis.get('modes')} groups that predict differently; "
     least = limits.ess * diagnosis["chains"]
     smaller = "a smaller step size, or a longer --warmup"
+    unbiased = (
+        f"use --sampler.step-size {diagnosis.get('unbiased_step_size', 0):.2g}, or leave step size, batch size and "
+        "control variate to be chosen (auto)"
+    )
+    combined = f"R-hat of a combination of what is tested, most of all {diagnosis.get('rhat_combination_of')},"
+    stuck = "use a smaller step size, a longer --warmup, or another sampler such as nuts"
     checks: list[tuple[Topic, str, str, float, str]] = [
         ("convergence", "rhat", f"R-hat of {diagnosis['rhat_of']}", limits.rhat, apart + longer),
+        ("convergence", "rhat_combination", combined, _combination_limit(diagnosis, limits), apart + longer),
+        ("convergence", "unmoving", f"sampled parameters that never move ({diagnosis.get('unmoving_of')})", 0, stuck),
+        ("convergence", "variance_ratio", "predicted variance over the posterior's", limits.variance_ratio, unbiased),
         ("convergence", "lp_rhat", "R-hat of the log density", limits.rhat, apart + longer),
         ("convergence", "ess_bulk", f"bulk ESS of {diagnosis['ess_bulk_of']}", least, longer),
         ("convergence", "ess_tail", f"tail ESS of {diagnosis['ess_tail_of']}", least, longer),
@@ -101,6 +112,11 @@ def judged(
         if not (value >= limit if kind in floors else value <= limit):
             found.append(Finding(topic, kind, label, value, limit, advice))
     return (*of_sampler, *found)
+
+
+def _combination_limit(diagnosis: Mapping[str, Any], limits: Limits) -> float:
+    """The limit of every R-hat, or what chance explains of this one, where that is more."""
+    return max(limits.rhat, round(diagnosis.get("rhat_combination_limit", limits.rhat), 3))
 
 
 def bias(diagnosis: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""What the parameters do over the draws, block by block: seen in one pass, told of, and not judged."""
+"""Statistics of the parameters over the draws, block by block, in one pass."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, UInt8
 
 from bnnzoo.evaluation.convergence import worst_rhat
 from bnnzoo.evaluation.draws import Draws, cuts
@@ -52,6 +52,8 @@ class Weights:
 
     blocks: dict[str, Block]
     moved: Bool[np.ndarray, "chain step"]
+    changes: UInt8[np.ndarray, "chain dim"]
+    """How often each parameter differs from the draw before; 2 stands for twice or more."""
 
     @classmethod
     def of(
@@ -69,6 +71,7 @@ class Weights:
         chosen = {name: span.start + evenly(span.stop - span.start, _SOME) for name, span in spans.items()}
         some = {name: np.empty((count, len(index))) for name, index in chosen.items()}
         moved, last = np.zeros(count, bool), None
+        changes = np.zeros((shape[0], draws[0:1].shape[1]), np.uint8)
         for piece in cuts(draws, count):
             thetas = draws[piece]
             for number, (name, span) in enumerate(spans.items()):
@@ -76,15 +79,20 @@ class Weights:
                 squares[number, piece] = np.einsum("ij,ij->i", values, values, dtype=np.float64)
                 totals[number, piece] = np.sum(values, 1, dtype=np.float64)
                 some[name][piece] = thetas[:, chosen[name]]
-            moved[piece.start + 1 : piece.stop] = (thetas[1:] != thetas[:-1]).any(1)
-            if last is not None:
-                moved[piece.start] = (thetas[0] != last).any()
+            before = thetas[:-1] if last is None else np.concatenate([last[None], thetas[:-1]])
+            differs = thetas[len(thetas) - len(before) :] != before
+            steps = np.arange(piece.stop - len(before), piece.stop)
+            moved[steps] = differs.any(1)
+            # The first draw of a chain has none before it.
+            for chain in np.unique(steps // shape[1]):
+                own = differs[(steps // shape[1] == chain) & (steps % shape[1] > 0)]
+                changes[chain] = np.minimum(changes[chain] + np.minimum(own.sum(0), 2), 2)
             last = thetas[-1].copy()
         found = {
             name: Block(size, squares[i].reshape(shape), totals[i].reshape(shape), some[name].reshape(*shape, -1))
             for i, (name, size) in enumerate(sizes.items())
         }
-        return cls(found, moved.reshape(shape)[:, 1:])
+        return cls(found, moved.reshape(shape)[:, 1:], changes)
 
     def rows(self) -> list[dict[str, Any]]:
         """A row for each block."""

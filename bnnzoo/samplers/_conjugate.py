@@ -11,18 +11,17 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 from jax.scipy.linalg import solve_triangular
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from bnnzoo.posterior import AbstractPosterior, NetworkPosterior
+from bnnzoo.posterior.affine import is_affine_along
 from bnnzoo.posterior.likelihoods import Gaussian
+from bnnzoo.samplers._log_scale import draw_log_scale
 from bnnzoo.samplers._triangle import joined, over_data
-from bnnzoo.samplers.kernel import choose, standard_normal
+from bnnzoo.samplers.kernel import standard_normal
 
 _ROWS = 1024
 """Rows whose derivatives are looked at together."""
-_TRIES = 64
-"""Proposals of a noise scale; after them it stays. How likely that is depends on the other parameters alone, so that
-the conditional is kept all the same."""
 
 
 class Conjugate(NamedTuple):
@@ -57,16 +56,14 @@ def conjugate(posterior: AbstractPosterior) -> Conjugate:
 
 
 @eqx.filter_jit
-def is_affine(posterior: AbstractPosterior) -> Bool[Array, ""]:
+def is_affine(posterior: NetworkPosterior) -> Bool[Array, ""]:
     """Whether outputs are affine in the parameters of the last layer: by a second difference, on a few rows."""
     layer = conjugate(posterior).layer
     key_theta, key_move = jax.random.split(jax.random.key(0))
     theta = posterior.start(key=key_theta)
     move = jnp.zeros_like(theta).at[layer].set(standard_normal(theta[layer], key=key_move))
     rows = jnp.asarray(posterior.take(jnp.arange(min(8, posterior.num_data))).x)
-    there, middle, back = (posterior.outputs(theta + step * move, rows) for step in (1.0, 0.0, -1.0))
-    size = 1 + jnp.max(jnp.abs(jnp.stack([there, middle, back])))
-    return jnp.max(jnp.abs(there - 2 * middle + back)) < 1e-3 * size
+    return is_affine_along(posterior, theta, move, rows)
 
 
 def draw_layer(
@@ -110,11 +107,11 @@ def draw_layer(
 def draw_scale(
     posterior: NetworkPosterior, scale: slice, theta: Float[Array, " dim"], *, key: PRNGKeyArray
 ) -> Float[Array, " dim"]:
-    """theta with each noise scale s drawn from its conditional given the rest, by rejection.
+    """theta with each noise scale s drawn from its conditional given the rest.
 
     Under s ~ HalfNormal(1), and with S the sum of the squares of the residuals that s is of, K in number (N for each
-    target's own), the precision h = s^-2 has the density h^(beta K / 2 - 3/2) exp(-beta S h / 2) exp(-1 / (2 h)): a
-    draw of a gamma law is kept with probability exp(-s^2 / 2). Given the rest, targets' scales are independent.
+    target's own), u = log s has the density exp(-(beta K - 1) u - beta S e^(-2u) / 2 - e^(2u) / 2): `_log_scale`. Given
+    the rest, targets' scales are independent. A scale that cannot be drawn is not a number.
     """
     number = scale.stop - scale.start
 
@@ -122,28 +119,15 @@ def draw_scale(
         residuals = jnp.asarray(batch.y) - posterior.outputs(theta, jnp.asarray(batch.x))
         return jnp.sum(residuals.reshape(len(residuals), number, -1) ** 2, 2)
 
-    power = jnp.asarray(posterior.likelihood_power, theta.dtype)
-    shape = (power * posterior.num_data * (prod(posterior.data.y.shape[1:]) // number) - 1) / 2
-    rates = power * jnp.sum(posterior.over_data(squares), 0) / 2
+    likelihood_power = jnp.asarray(posterior.likelihood_power, theta.dtype)
+    power = likelihood_power * posterior.num_data * (prod(posterior.data.y.shape[1:]) // number) - 1
+    rates = likelihood_power * jnp.sum(posterior.over_data(squares), 0) / 2
 
-    def one(rate: Float[Array, ""], now: Float[Array, ""], key: PRNGKeyArray) -> Float[Array, ""]:
-        def searching(carry: tuple[Array, Array, Array]) -> Bool[Array, ""]:
-            tried, kept, _ = carry
-            return ~kept & (tried < _TRIES)
-
-        def propose(carry: tuple[Array, Array, Array]) -> tuple[Int[Array, ""], Bool[Array, ""], Float[Array, ""]]:
-            tried, _, _ = carry
-            key_gamma, key_keep = jax.random.split(jax.random.fold_in(key, tried))
-            square = rate / jax.random.gamma(key_gamma, shape, dtype=theta.dtype)
-            kept = jax.random.exponential(key_keep, dtype=theta.dtype) > square / 2
-            return tried + 1, kept, jnp.log(square) / 2
-
-        start = (jnp.zeros((), jnp.int32), jnp.zeros((), bool), jnp.zeros((), theta.dtype))
-        _, kept, value = jax.lax.while_loop(searching, propose, start)
-        return choose(kept, value, now)
+    def draw(rate: Float[Array, ""], key: PRNGKeyArray) -> Float[Array, ""]:
+        return draw_log_scale(power, rate, key=key)[0]
 
     keys = jax.random.split(key, number) if number > 1 else key[None]
-    return theta.at[scale].set(jax.vmap(one)(rates, theta[scale], keys))
+    return theta.at[scale].set(jax.vmap(draw)(rates, keys))
 
 
 def _prior(posterior: NetworkPosterior, theta: Float[Array, " dim"]) -> dist.Distribution:

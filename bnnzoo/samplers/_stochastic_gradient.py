@@ -16,14 +16,20 @@ from typing_extensions import Doc
 
 from bnnzoo.errors import UsageError
 from bnnzoo.posterior import AbstractPosterior
-from bnnzoo.posterior.hyperparameter import Number, number
+from bnnzoo.posterior.hyperparameter import Number, as_number, number
+from bnnzoo.samplers._auto_steps import TARGET, choose_fields
 from bnnzoo.samplers._control_variate import ORDER, Anchor, Order, anchored, follow, refuse_large
-from bnnzoo.samplers._gradient_noise import STARTS, gradient_noise, greatest_curvature, jackknife, power_of_ten
+from bnnzoo.samplers._gradient_noise import gradient_noise, jackknife
 from bnnzoo.samplers._schedule import Schedule, scheduled
 from bnnzoo.samplers.base import AbstractSampler, Stats
 from bnnzoo.samplers.statistics import DIVERGING, LOG_DENSITY_ESTIMATE, STEP_SIZE, Statistic
 
 S = TypeVar("S")
+
+_STEP_SIZE, _ROWS = 1e-5, 50
+"""Of a sampler for which nothing was chosen."""
+_PARTS = np.logspace(-8, 1, 181, dtype=np.float32)
+"""Parts of a step size among which the largest is searched for that would hardly be biased."""
 
 
 class AbstractStochasticGradientSampler(AbstractSampler[S]):
@@ -33,15 +39,22 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
     every datum's Taylor polynomial at an anchor off and adds their sum over all data (first order: Baker et al. 2019,
     Stat. Comput. 29, 599): unbiased as before, with the noise of what the polynomial misses. The anchor is the chain's
     position at the end of warm-up's windows (at second order a Newton step further), at the start without warm-up.
+
+    With a step size of one's own, or without warm-up, `auto` is a batch of 50 rows without a control variate, and a
+    step size of 1e-5.
     """
 
     statistics: ClassVar[tuple[Statistic, ...]] = (LOG_DENSITY_ESTIMATE, DIVERGING, STEP_SIZE)
-    given_step: ClassVar[str] = "step_size"
 
-    step_size: Annotated[Number, Gt(0), Doc("eta; a budget bounds it, nothing adapts it")] = number(1e-5)
-    batch_size: Annotated[int, Ge(1), Doc("data a step, n")] = 50
+    step_size: Annotated[
+        Number | Literal["auto"], Gt(0), Doc("eta; auto: chosen by a pilot run so that the predicted bias is small")
+    ] = eqx.field(converter=as_number, default="auto")
+    batch_size: Annotated[int | Literal["auto"], Ge(1), Doc("data a step, n; auto: chosen with the step size")] = "auto"
     sampling: Annotated[Literal["replacement", "disjoint"], Doc("may a datum be twice in a batch")] = "replacement"
-    control_variate: Annotated[Order, Doc("order of the Taylor polynomial taken off the gradients")] = "none"
+    control_variate: Annotated[
+        Order | Literal["auto"],
+        Doc("order of the Taylor polynomial taken off the gradients; auto: none or first, chosen with the step size"),
+    ] = "auto"
     schedule: Annotated[Schedule, Doc("of the step size")] = "constant"
     decay: Annotated[Number, Gt(0), Le(1), Doc("exponent of a decreasing step size")] = number(0.55)
     delay: Annotated[Number, Gt(0), Doc("steps before a decreasing step size falls")] = number(1000.0)
@@ -49,14 +62,28 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
 
     def eta(self, count: UInt32[Array, ""], like: Float[Array, " dim"]) -> Float[Array, ""]:
         """The step size of a step."""
-        eta = jnp.asarray(self.step_size, like.dtype)
+        eta = jnp.asarray(_STEP_SIZE if isinstance(self.step_size, str) else self.step_size, like.dtype)
         return scheduled(self.schedule, eta, count, decay=self.decay, delay=self.delay, cycle=self.cycle)
+
+    @property
+    def rows(self) -> int:
+        """Rows of a mini-batch."""
+        return _ROWS if isinstance(self.batch_size, str) else self.batch_size
+
+    @property
+    def order(self) -> Order:
+        """The order of the control variate."""
+        return "none" if self.control_variate == "auto" else self.control_variate
+
+    def choose(self, posterior: AbstractPosterior, thetas: Float[Array, "chain dim"]) -> dict[str, Any]:
+        """What a pilot run chooses where the step size is `auto`; with a step size of one's own nothing is chosen."""
+        return choose_fields(self, posterior, thetas) if isinstance(self.step_size, str) else {}
 
     def anchor(self, posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Anchor | None:
         """The anchor of a chain at `theta`; None without a control variate."""
-        if self.control_variate == "none":
+        if self.order == "none":
             return None
-        return anchored(posterior, theta, second=self.control_variate == "second")
+        return anchored(posterior, theta, second=self.order == "second")
 
     def settle(self, posterior: AbstractPosterior, state: S, *, final: bool, key: PRNGKeyArray) -> S:
         del final, key
@@ -67,13 +94,13 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
 
     def batch(self, posterior: AbstractPosterior, *, key: PRNGKeyArray) -> Any:
         """The mini-batch of a step."""
-        return posterior.minibatch(self.batch_size, replace=self.sampling == "replacement", key=key)
+        return posterior.minibatch(self.rows, replace=self.sampling == "replacement", key=key)
 
     def gradient(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], anchor: Anchor | None, batch: Any
     ) -> tuple[Float[Array, ""], Float[Array, " dim"]]:
         """The log posterior density that a batch sees, and the estimate of its gradient."""
-        scale = posterior.likelihood_power * (posterior.num_data / self.batch_size)
+        scale = posterior.likelihood_power * (posterior.num_data / self.rows)
 
         def log_density(t: Float[Array, " dim"]) -> Float[Array, ""]:
             return posterior.log_prior(t) + scale * jnp.sum(posterior.log_likelihood(t, batch))
@@ -103,6 +130,7 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
         """How biased the chain is: `variance_ratio` by the step size, curvature and gradient noise where it ended.
 
         By the means of curvature and noise over theta's coordinates: of an average direction, not of the worst.
+        `unbiased_step_size` is the largest at which the same formula gives no more than `TARGET`.
         """
         known: Any = state
         # Of the step that was made last: the count is of steps made, and a new cycle's step would be its longest.
@@ -114,38 +142,25 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
         def ratio(curvature: Float[Array, ""], variance: Float[Array, ""]) -> Float[Array, ""]:
             return self.variance_ratio(eta * curvature, eta * variance, num_data=posterior.num_data)
 
-        value, error = jackknife(ratio, gradient_noise(gradient, known.position, metric, key=key))
-        return {"variance_ratio": value, "variance_ratio_se": error}
-
-    def longest_step(self, posterior: AbstractPosterior, thetas: Float[Array, "chain dim"]) -> float:
-        """The power of ten that times the greatest curvature of a mini-batch is at most a half: 2 would be unstable."""
-        key = jax.random.key(0)
-
-        @eqx.filter_jit
-        def curvatures(self: Any, posterior: AbstractPosterior, thetas: Float[Array, "chain dim"]) -> Array:
-            def gradient(theta: Float[Array, " dim"], key: PRNGKeyArray) -> Float[Array, " dim"]:
-                return self.gradient(posterior, theta, None, self.batch(posterior, key=key))[1]
-
-            def one(theta: Float[Array, " dim"]) -> Float[Array, ""]:
-                metric = self.metric(self.init(posterior, theta, num_warmup=0, key=key))
-                return greatest_curvature(gradient, theta, metric, key=key)
-
-            return jax.lax.map(one, thetas)
-
-        return power_of_ten(np.asarray(curvatures(self, posterior, thetas[:STARTS])))
+        noise = gradient_noise(gradient, known.position, metric, key=key)
+        value, error = jackknife(ratio, noise)
+        curvature, variance = (jnp.mean(each) for each in noise)
+        shorter = jax.vmap(lambda part: ratio(part * curvature, part * variance))(_PARTS)
+        within = jnp.max(jnp.where(shorter <= TARGET, _PARTS, 0.0))
+        return {"variance_ratio": value, "variance_ratio_se": error, "unbiased_step_size": within * eta}
 
     def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> float:
         """A gradient a datum, and its derivatives at the anchor."""
         del posterior
-        return self.batch_size * (1.0 + ORDER[self.control_variate]) * means.get("n_steps", 1.0)
+        return self.rows * (1.0 + ORDER[self.order]) * means.get("n_steps", 1.0)
 
     def check(self, posterior: AbstractPosterior) -> None:
-        if self.sampling == "disjoint" and self.batch_size > posterior.num_data:
+        if self.sampling == "disjoint" and self.rows > posterior.num_data:
             raise UsageError(
-                f"--sampler.batch-size: {self.batch_size} different data a batch, but there are {posterior.num_data}; "
+                f"--sampler.batch-size: {self.rows} different data a batch, but there are {posterior.num_data}; "
                 f"use at most {posterior.num_data}, or --sampler.sampling replacement"
             )
-        refuse_large(self.control_variate, posterior)
+        refuse_large(self.order, posterior)
 
 
 def langevin_variance_ratio(length: Float[Array, ""], noise: Float[Array, ""]) -> Float[Array, ""]:

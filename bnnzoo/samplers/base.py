@@ -6,7 +6,7 @@ import abc
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import ClassVar, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -118,6 +118,15 @@ class AbstractSampler(eqx.Module, Generic[S]):
         """The longest step size that is stable at these positions, for a sampler that does not find its own."""
         del posterior, thetas
         return math.inf
+
+    def choose(self, posterior: AbstractPosterior, thetas: Float[Array, "chain dim"]) -> dict[str, Any]:
+        """Values of the fields that this sampler chooses by the problem, before the first step of a run with warm-up.
+
+        Args:
+            thetas: the initial positions.
+        """
+        del posterior, thetas
+        return {}
 
     def linearised_at(self, state: S) -> Float[Array, " dim"] | None:
         """Where predictions take the network as linear in theta; None, as for most, where they do not."""

@@ -41,8 +41,9 @@ class Gibbs(AbstractSampler[GibbsState]):
     t^-0.6 (acceptance - target) (Robbins and Monro 1951), then they are fixed.
 
     `conditionals: conjugate` draws what has a known conditional from that (Geman and Geman 1984), after the others:
-    the last layer under Gaussian noise and a normal prior, a multivariate normal; and the noise's scale, by rejection
-    from a gamma law of its precision (`_conjugate`). A draw is accepted with probability 1.
+    the last layer under Gaussian noise and a normal prior, a multivariate normal; and the noise's scale, whose square
+    has a generalised inverse Gaussian law (`_conjugate`). A draw is accepted with probability 1; one that is not finite
+    is a rejection, counted as such and as `diverging`.
     """
 
     exactness: ClassVar[Exactness] = "exact"
@@ -105,10 +106,6 @@ class Gibbs(AbstractSampler[GibbsState]):
             raise UsageError(
                 f"--sampler.conditionals conjugate: the outputs are not affine in {first} and the rest of its layer; "
                 "use --sampler.conditionals metropolis"
-            )
-        if known.scale.stop and posterior.likelihood_power * posterior.num_data <= 1:
-            raise UsageError(
-                "--sampler.conditionals conjugate: one datum tells too little of a noise scale; use metropolis"
             )
 
     def warmup_step(

@@ -87,11 +87,11 @@ class SmsUbu(AbstractStochasticGradientSampler[SmsUbuState]):
         return SmsUbuState(position, momentum, state.count + 1, state.anchor, state.seed), stats
 
     def _next_batch(self, posterior: AbstractPosterior, state: SmsUbuState) -> Any:
-        batches = posterior.num_data // self.batch_size
+        batches = posterior.num_data // self.rows
         sweep, place = state.count // (2 * batches), state.count % (2 * batches)
         number = jnp.where(place < batches, place, 2 * batches - 1 - place)
         key = jax.random.fold_in(jax.random.key(state.seed), sweep)
-        rows = distinct_indices(self.batch_size, posterior.num_data, start=number * self.batch_size, key=key)
+        rows = distinct_indices(self.rows, posterior.num_data, start=number * self.rows, key=key)
         return jax.lax.optimization_barrier(posterior.take(rows))
 
     def _flow(
@@ -141,7 +141,7 @@ class SmsUbu(AbstractStochasticGradientSampler[SmsUbuState]):
 
             N / (N - n) sum_k (B_k - b)(B_k - b)' + M (N - M n) / (N - n) b b'
         """
-        size, left = self.batch_size, num_data - self.batch_size
+        size, left = self.rows, num_data - self.rows
         batches = num_data // size
         if not left:
             return jnp.zeros(())
@@ -167,9 +167,9 @@ class SmsUbu(AbstractStochasticGradientSampler[SmsUbuState]):
 
     def check(self, posterior: AbstractPosterior) -> None:
         super().check(posterior)
-        if self.batch_size > posterior.num_data:
+        if self.rows > posterior.num_data:
             raise UsageError(
-                f"--sampler.batch-size: {self.batch_size} different data a batch, but there are {posterior.num_data}; "
+                f"--sampler.batch-size: {self.rows} different data a batch, but there are {posterior.num_data}; "
                 f"use at most {posterior.num_data}"
             )
 

@@ -10,6 +10,7 @@ import dataclasses
 import time
 from collections.abc import Mapping
 from math import ceil
+from types import MappingProxyType
 from typing import Any, cast
 
 import equinox as eqx
@@ -47,12 +48,18 @@ FEWEST_DRAWS = 20
 
 
 def planned(
-    problem: Problem, placement: Placement, thetas: Float[Array | np.ndarray, "chain dim"], *, started: float
+    problem: Problem,
+    placement: Placement,
+    thetas: Float[Array | np.ndarray, "chain dim"],
+    *,
+    started: float,
+    chosen: Mapping[str, Any] = MappingProxyType({}),
 ) -> Problem:
     """The problem with every length that its recipe leaves open, for the recipe's budget; itself where it has none.
 
     Args:
         started: seconds that the start took.
+        chosen: fields of the sampler that it chose itself.
     """
     recipe = problem.recipe
     if recipe.budget is None:
@@ -63,9 +70,10 @@ def planned(
     sampler = _fitted(problem, placement, thetas, gradients=_affordable(problem, budget, row))
     trajectory = sampler.gradients
     means = {"n_steps": float(trajectory)}
+    used: AbstractSampler = dataclasses.replace(sampler, **chosen)
     warm, cold = (
         max(_STEP_SECONDS, _OVERHEAD * row * evaluations(problem.posterior, means))
-        for evaluations in (sampler.warmup_evaluations, sampler.evaluations)
+        for evaluations in (used.warmup_evaluations, used.evaluations)
     )
     most = max(_MOST_WARMUP_TRAJECTORIES, _MOST_WARMUP // trajectory)
     lengths = {"warmup": int(np.clip(_WARMUP_SHARE * budget / warm, _FEWEST_WARMUP, most))}

@@ -303,7 +303,10 @@ class _Driver:
 
 
 def tuned_fields(asked: AbstractSampler, used: AbstractSampler) -> dict[str, Any]:
-    """Static fields that `tune` changed."""
+    """Fields that `choose` or `tune` changed: those that are static, and numbers in place of `auto`."""
     names = [f.name for f in dataclasses.fields(asked)]
     pairs = [(name, getattr(asked, name), getattr(used, name)) for name in names]
-    return {name: new for name, old, new in pairs if isinstance(new, int | str | bool) and old != new}
+    static = {name: new for name, old, new in pairs if isinstance(new, int | str | bool) and old != new}
+    # As short as a float32 can be written: read again, it is the same.
+    numbers = {name: float(str(new)) for name, old, new in pairs if isinstance(old, str) and isinstance(new, np.floating)}
+    return static | numbers

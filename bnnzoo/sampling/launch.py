@@ -96,12 +96,15 @@ def _begin(
     origin.check_start(problem.posterior, placement, thetas)
     with spent.timed():
         thetas = origin.brought_near(problem, placement, thetas, key=keys.transport, **how)
-    problem = budget.planned(problem, placement, thetas, started=spent.seconds)
+        chosen = origin.choose_fields(problem, placement, thetas)
+    if chosen:
+        tell(Progress("note", 0, 0, note=origin.words_of(problem, chosen)))
+    problem = budget.planned(problem, placement, thetas, started=spent.seconds, chosen=chosen)
     if recipe.budget:
         tell(Progress("note", 0, 0, note=budget.sentence(problem)))
         if check_room and writer is not None:
             store.check_room(writer.out, _bytes(problem))
-    job = Job(problem, problem.sampler, placement, keys)
+    job = Job(problem, dataclasses.replace(problem.sampler, **chosen), placement, keys)
     if writer is None:
         job.follow(thetas, resume=None, stop=stop)
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
 import equinox as eqx
@@ -114,6 +114,26 @@ def brought_near(
     last = _last(stream, "bringing the chains near the posterior", transport.num_steps(recipe.warmup), tell, stop)
     spent.evaluations += float(recipe.chains * transport.evaluations(posterior, recipe.warmup))
     return placement.processes.everyones(last)
+
+
+def choose_fields(
+    problem: Problem, placement: Placement, thetas: Float[Array | np.ndarray, "chain dim"]
+) -> dict[str, Any]:
+    """Fields that the sampler chooses by the problem, the same in every process; none without a warm-up."""
+    if not problem.recipe.warmup:
+        return {}
+    with placement.within():
+        chosen = problem.sampler.choose(problem.posterior, jnp.asarray(thetas))
+    words = {name: value for name, value in chosen.items() if isinstance(value, str)}
+    numbers = {name: value for name, value in chosen.items() if name not in words}
+    return words | placement.processes.firsts(numbers)
+
+
+def words_of(problem: Problem, chosen: Mapping[str, Any]) -> str:
+    """A sentence about what a sampler chose."""
+    fields = ", ".join(f"{name.replace('_', ' ')} {value:g}" if not isinstance(value, str) else
+                       f"{name.replace('_', ' ')} {value}" for name, value in chosen.items())
+    return f"{problem.recipe.sampler.name}: chosen by a pilot run: {fields}"
 
 
 def check_start(posterior: AbstractPosterior, placement: Placement, thetas: Any) -> None:

@@ -1,0 +1,162 @@
+"""Sampled parameters whose own values can be tested: those that no symmetry of a network lets change places."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from jaxtyping import Array, Bool, Float, Int, Shaped
+
+from bnnzoo.evaluation.combination import FALSE_ALARM, FEWEST_DRAWS, rhat_and_limit
+from bnnzoo.evaluation.draws import cuts
+from bnnzoo.evaluation.predictor import Predictor
+from bnnzoo.evaluation.record import evenly
+from bnnzoo.posterior import AbstractPosterior, NetworkPosterior, backend
+from bnnzoo.posterior.affine import is_affine_along
+from bnnzoo.posterior.layout import Block
+
+_ALL_UP_TO, _EVENLY, _WORST = 100, 50, 20
+"""Weights up to which all are tested; of more, so many evenly spaced ones, and of the others that chance does not
+explain so many at most."""
+_ROWS = 8
+_NAMED = 3
+
+
+class Named(NamedTuple):
+    """Parameters over the draws, each with the name that a person would write."""
+
+    names: list[str]
+    values: Float[np.ndarray, "chain draw value"]
+
+
+def identified_weights(predictor: Predictor) -> Named | None:
+    """The network's weights where its outputs are affine in all of them; None elsewhere.
+
+    With a last layer on fixed features, as with no hidden layer, the likelihood of all but mixtures has no symmetry
+    under which weights could change places: chains that sample the posterior agree on each of them.
+    """
+    if not predictor.predicts or predictor.record.keeps_predictions or not predictor.record.has_training_rows:
+        return None
+    posterior = predictor.posterior
+    if not isinstance(posterior, NetworkPosterior) or not posterior.layout.network.dim:
+        return None
+    inputs = predictor.inputs(predictor.record.array("constant_data", "x")[:_ROWS])
+    with backend.arithmetic(predictor.precision):
+        if not bool(_affine(posterior, inputs)) or _is_mixture(posterior, inputs):
+            return None
+    dim = posterior.layout.network.dim
+    numbers = np.arange(dim) if dim <= _ALL_UP_TO else _many(predictor, dim)
+    return Named([posterior.layout.name_of(int(i)) for i in numbers], _columns(predictor, numbers))
+
+
+def names_of(block: str, shape: Sequence[int]) -> list[str]:
+    """Names of a block's elements, in their order."""
+    size = int(np.prod(shape, dtype=int))
+    return [parameter_name(Block(block, tuple(shape), 0), i) for i in range(size)]
+
+
+def parameter_name(block: Block, index: int) -> str:
+    """The element of a block at a place in the flattened block: `weight[0, 3]`."""
+    place = np.unravel_index(index, block.shape)
+    return f"{block.name}[{', '.join(str(int(i)) for i in place)}]" if block.shape else block.name
+
+
+def unmoving(predictor: Predictor) -> Named | None:
+    """Parameters that changed at most once over the draws of some chain: sampled, they would change with every move.
+
+    Of a posterior that is not a network's a block is only listed where all of it stands still: on the natural scale
+    some numbers are constant by definition (the diagonal of a correlation matrix). None with too few draws to tell.
+    """
+    record = predictor.record
+    chains, draws = record.shape
+    if record.keeps_predictions or draws < FEWEST_DRAWS // 10:
+        return None
+    by_element = predictor.predicts and isinstance(predictor.posterior, NetworkPosterior)
+    still = (predictor.weights.changes < 2).any(0)
+    names: list[str] = []
+    stop = 0
+    for name, width in zip(predictor.blocks, predictor.draws.widths, strict=True):
+        places = np.flatnonzero(still[stop : stop + width])
+        stop += width
+        if by_element:
+            block = Block(name, record.tree["posterior"][name].shape[2:], 0)
+            names += [parameter_name(block, int(place)) for place in places]
+        elif width and len(places) == width:
+            names.append(name)
+    return Named(names, np.empty((chains, draws, 0)))
+
+
+def listed(names: Sequence[str]) -> str:
+    """A few names in words."""
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
+
+
+@eqx.filter_jit
+def _affine(posterior: NetworkPosterior, inputs: Shaped[Array, "row ..."]) -> Bool[Array, ""]:
+    key_theta, key_move, key_other = jax.random.split(jax.random.key(0), 3)
+    own = jnp.arange(posterior.layout.dim) < posterior.layout.network.dim
+
+    def random(key: Array) -> Float[Array, " dim"]:
+        return jnp.where(own, jax.random.normal(key, own.shape), 0.0).astype(posterior.dtype)
+
+    theta, rows = random(key_theta), jnp.asarray(inputs)
+    moves = jnp.stack([random(key_move), random(key_other)])
+    return jnp.all(jax.lax.map(lambda move: is_affine_along(posterior, theta, move, rows), moves))
+
+
+def _is_mixture(posterior: AbstractPosterior, inputs: Shaped[np.ndarray, "row ..."]) -> bool:
+    """Whether a target's distribution has components that can change places."""
+    theta = jnp.zeros((posterior.layout.dim,), posterior.dtype)
+    output = jax.eval_shape(lambda t: posterior.outputs(t, jnp.asarray(inputs)), theta)
+    law = posterior.likelihood_at(theta).distribution(jnp.zeros(output.shape[1:], output.dtype))
+    while isinstance(law, dist.Independent):
+        law = law.base_dist
+    if isinstance(law, dist.MixtureSameFamily | dist.MixtureGeneral):
+        return law.mixture_size > 1
+    return False
+
+
+def _many(predictor: Predictor, dim: int) -> Int[np.ndarray, " weight"]:
+    """Evenly spaced weights, and those whose R-hat chance does not explain, however many weights there are."""
+    even = evenly(dim, _EVENLY)
+    if predictor.record.shape[1] < FEWEST_DRAWS:
+        return even
+    suspects = np.argsort(_rough_rhats(predictor, dim))[::-1][:_WORST]
+    values = _columns(predictor, suspects)
+    apart = []
+    for number, column in zip(suspects, np.moveaxis(values, 2, 0), strict=True):
+        rhat, limit = rhat_and_limit(column, FALSE_ALARM / dim)
+        apart += [number] if rhat > limit else []
+    return np.unique(np.concatenate([even, np.array(apart, int)]))
+
+
+def _columns(predictor: Predictor, numbers: Int[np.ndarray, " value"]) -> Float[np.ndarray, "chain draw value"]:
+    draws = predictor.draws
+    values = [draws[piece][:, numbers] for piece in cuts(draws, len(draws))]
+    return np.concatenate(values).reshape(*predictor.record.shape, -1)
+
+
+def _rough_rhats(predictor: Predictor, dim: int) -> Float[np.ndarray, " weight"]:
+    """Variance between the halves of chains over that within, of every weight; read once, a piece at a time."""
+    (chains, count), draws = predictor.record.shape, predictor.draws
+    total, square, number = (np.zeros((2 * chains, n)) for n in (dim, dim, 1))
+    reference = np.asarray(draws[0:1][:, :dim], float)
+    for piece in cuts(draws, chains * count):
+        values = np.asarray(draws[piece][:, :dim], float) - reference
+        chain, draw = np.divmod(np.arange(piece.start, piece.stop), count)
+        part = 2 * chain + (draw >= count // 2)
+        for p in np.unique(part):
+            own = values[part == p]
+            total[p] += own.sum(0)
+            square[p] += np.einsum("ij,ij->j", own, own)
+            number[p] += len(own)
+    means = total / number
+    within = (square / number - means**2).mean(0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.nan_to_num(means.var(0) / within, nan=0.0)

@@ -1,0 +1,120 @@
+"""The inputs at which convergence is tested: ordinary rows, and rows that span what the data can tell apart."""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Float, Int, Shaped
+
+from bnnzoo.evaluation.record import Record, evenly
+from bnnzoo.store import schema
+
+_CANDIDATES = 2000
+"""Rows of each kind (evenly through the data, far from its mean) among which those that span are searched for."""
+_FEATURES = 500
+"""Features whose extreme rows are candidates too, and that a candidate is described by: of more, evenly spaced ones."""
+_PIECE = 2**22
+"""Numbers that are worked on at once."""
+_FAR = 1e15
+"""Standard deviations beyond which a number is as far as can be."""
+
+
+def probe_inputs(record: Record, count: int) -> Shaped[np.ndarray, "row ..."]:
+    """Choose `count` inputs of the file, or all where there are fewer; the same for the same file.
+
+    Half of them are evenly spaced test rows (training rows where there are none). The others span the inputs of all
+    rows: by QR decomposition with pivoting of the standardised inputs and a constant, the row farthest from the span
+    of those before it comes next. So a feature that a few rows alone have is among the probes.
+    """
+    if record.keeps_predictions:
+        return record.array("constant_data", schema.KEPT_ROWS)[:count]
+    test = record.array("constant_data", "x_test") if record.has_test_rows else None
+    train = record.array("constant_data", "x") if record.has_training_rows else None
+    groups = [rows for rows in (test, train) if rows is not None and len(rows)]
+    if sum(map(len, groups)) <= count:
+        return np.concatenate(groups)
+    first = groups[0]
+    ordinary = evenly(len(first), max(1, count - count // 2))
+    x = groups[0] if len(groups) == 1 else np.concatenate(groups)
+    spanning = spanning_rows(x, count - len(ordinary), taken=ordinary)
+    return np.concatenate([first[ordinary], x[spanning]])
+
+
+def spanning_rows(
+    x: Shaped[np.ndarray, "row ..."], count: int, *, taken: Int[np.ndarray, " some"]
+) -> Int[np.ndarray, " chosen"]:
+    """Choose `count` rows, none of them of `taken`, by QR decomposition with pivoting; NaN counts as the mean.
+
+    Where the rows span everything before there are enough, it starts again with those that are left.
+    """
+    flat = x.reshape(len(x), -1)
+    flat = flat[:, evenly(flat.shape[1], _FEATURES)]
+    mean, sd = _moments(flat)
+    candidates = np.setdiff1d(_candidates(flat, mean, sd), taken)
+    z = np.hstack([_standardised(flat[candidates], mean, sd), np.ones((len(candidates), 1))])
+    chosen: list[int] = []
+    rest = z.copy()
+    for _ in range(min(count, len(candidates))):
+        size = np.einsum("ij,ij->i", rest, rest)
+        size[chosen] = -1.0
+        if size.max() <= 1e-8 * max(1.0, float(np.einsum("ij,ij->i", z, z).max())):
+            rest = z.copy()
+            size = np.einsum("ij,ij->i", rest, rest)
+            size[chosen] = -1.0
+        row = int(size.argmax())
+        chosen.append(row)
+        if size[row] > 0:
+            direction = rest[row] / size[row] ** 0.5
+            rest -= np.outer(rest @ direction, direction)
+    return candidates[chosen]
+
+
+def _candidates(
+    flat: Shaped[np.ndarray, "row feature"], mean: Float[np.ndarray, " feature"], sd: Float[np.ndarray, " feature"]
+) -> Int[np.ndarray, " candidate"]:
+    """Rows evenly through the data, those farthest from its mean, and the extreme rows of every feature."""
+    rows = len(flat)
+    if rows <= 2 * _CANDIDATES:
+        return np.arange(rows)
+    size = np.empty(rows)
+    highest = np.full(flat.shape[1], -1.0)
+    extreme = np.zeros(flat.shape[1], int)
+    for piece in _pieces(flat):
+        z = np.abs(_standardised(flat[piece], mean, sd))
+        size[piece] = np.einsum("ij,ij->i", z, z)
+        at = z.argmax(0)
+        here = z[at, np.arange(z.shape[1])]
+        extreme = np.where(here > highest, at + piece.start, extreme)
+        highest = np.maximum(highest, here)
+    far = np.sort(np.argpartition(size, -_CANDIDATES)[-_CANDIDATES:])
+    return np.unique(np.concatenate([evenly(rows, _CANDIDATES), far, extreme]))
+
+
+def _moments(
+    flat: Shaped[np.ndarray, "row feature"],
+) -> tuple[Float[np.ndarray, " feature"], Float[np.ndarray, " feature"]]:
+    """Mean and standard deviation of each feature over the numbers that are finite."""
+    number, total, square = (np.zeros(flat.shape[1]) for _ in range(3))
+    reference = np.nan_to_num(flat[:1].astype(float), nan=0.0, posinf=0.0, neginf=0.0)
+    for piece in _pieces(flat):
+        values = flat[piece].astype(float) - reference
+        finite = np.isfinite(values)
+        values = np.where(finite, values, 0.0)
+        number += finite.sum(0)
+        total += values.sum(0)
+        square += np.einsum("ij,ij->j", values, values)
+    number = np.maximum(number, 1)
+    variance = np.maximum(square / number - (total / number) ** 2, 0.0)
+    return reference[0] + total / number, np.sqrt(variance)
+
+
+def _standardised(
+    rows: Shaped[np.ndarray, "row feature"], mean: Float[np.ndarray, " feature"], sd: Float[np.ndarray, " feature"]
+) -> Float[np.ndarray, "row feature"]:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        z = (rows.astype(float) - mean) / np.where(sd > 0, sd, np.inf)
+    return np.clip(np.nan_to_num(z, nan=0.0, posinf=_FAR, neginf=-_FAR), -_FAR, _FAR)
+
+
+def _pieces(flat: Shaped[np.ndarray, "row feature"]) -> list[slice]:
+    length = max(1, _PIECE // max(1, flat.shape[1]))
+    return [slice(start, min(len(flat), start + length)) for start in range(0, len(flat), length)]

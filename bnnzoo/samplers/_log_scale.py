@@ -1,0 +1,93 @@
+"""Exact draws of a noise scale: a generalised inverse Gaussian law of s^2, by tangents to its log density in log s."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+_MOST_TRIES = 1000
+"""A proposal is kept with probability 1 - 1/e or more (below), so that so many fail with probability e^-1000."""
+_HALVINGS = 20
+"""Of the interval in which a tangent's place is searched for: where exactly it is changes the efficiency alone."""
+
+
+def draw_log_scale(
+    power: Float[Array, ""], rate: Float[Array, ""], *, key: PRNGKeyArray
+) -> tuple[Float[Array, ""], Int[Array, ""]]:
+    """Draw u = log s from the density proportional to exp(-power u - rate e^(-2u) - e^(2u) / 2).
+
+    With the mode m, w = 2 (u - m), a = rate e^(-2m) and b = e^(2m) / 2 the log density is, up to a constant,
+
+        psi(w) = -a (e^-w - 1 + w) - b (e^w - 1 - w)
+
+    which is concave with its maximum 0 at 0. The proposal's density is proportional to e^hat, hat the least of 0 and
+    the tangents at the two places where psi is about -1. Devroye 2014, Statistics and Computing 24, 239: a proposal is
+    kept with probability 1 - 1/e or more, whatever the parameters.
+
+    Returns:
+        The draw and the number of proposals. The draw is not a number where the density has no mode or is not finite
+        (residuals that are all 0, or not finite).
+    """
+    # v = e^(2m) solves v^2 + power v = 2 rate; each root is written in the form that does not cancel.
+    root = jnp.hypot(power, jnp.sqrt(8 * rate))
+    square = jnp.where(power > 0, 4 * rate / (power + root), (root - power) / 2)
+    a, b = rate / square, square / 2
+    proper = jnp.isfinite(a + b) & (a > 0) & (b > 0)
+    right, left = _tangent(a, b), _tangent(b, a)
+    # The tangents meet 0 at these distances from the mode; beyond, the proposal falls exponentially.
+    near_right, near_left = (place - level / slope for place, level, slope in (right, left))
+    tail_right, tail_left = -1 / right[2], -1 / left[2]
+    middle = near_right + near_left
+    total = middle + tail_right + tail_left
+
+    def propose(carry: tuple[Array, Array, Array]) -> tuple[Int[Array, ""], Bool[Array, ""], Float[Array, ""]]:
+        tried, _, _ = carry
+        key_part, key_tail, key_keep = jax.random.split(jax.random.fold_in(key, tried), 3)
+        place = total * jax.random.uniform(key_part, dtype=rate.dtype)
+        depth, patience = (jax.random.exponential(k, dtype=rate.dtype) for k in (key_tail, key_keep))
+        in_middle, in_right = place < middle, place < middle + tail_right
+        w = jnp.where(
+            in_middle,
+            place - near_left,
+            jnp.where(in_right, near_right + depth * tail_right, -near_left - depth * tail_left),
+        )
+        hat = jnp.where(in_middle, 0.0, -depth)
+        kept = patience > hat - _psi(w, a, b)
+        return tried + 1, kept, (jnp.log(square) + w) / 2
+
+    def searching(carry: tuple[Array, Array, Array]) -> Bool[Array, ""]:
+        tried, kept, _ = carry
+        return proper & ~kept & (tried < _MOST_TRIES)
+
+    start = (jnp.zeros((), jnp.int32), jnp.zeros((), bool), jnp.full((), jnp.nan, rate.dtype))
+    tried, kept, value = jax.lax.while_loop(searching, propose, start)
+    return jnp.where(kept, value, jnp.nan), tried
+
+
+def _tangent(
+    a: Float[Array, ""], b: Float[Array, ""]
+) -> tuple[Float[Array, ""], Float[Array, ""], Float[Array, ""]]:
+    """The place w > 0 where psi is about -1, with psi and its derivative there; the other side has a and b exchanged."""
+    # Beyond each of these one of the two terms alone is below -1.
+    by_b, by_a = jnp.sqrt(2 / b), jnp.maximum(jnp.sqrt(3 / a), 3 / a)
+    interval = (jnp.zeros_like(a), jnp.minimum(by_b, by_a))
+
+    def halve(_: Int[Array, ""], interval: tuple[Array, Array]) -> tuple[Array, Array]:
+        low, high = interval
+        half = (low + high) / 2
+        beyond = _psi(half, a, b) < -1
+        return jnp.where(beyond, low, half), jnp.where(beyond, half, high)
+
+    _, place = jax.lax.fori_loop(0, _HALVINGS, halve, interval)
+    return place, _psi(place, a, b), a * jnp.expm1(-place) - b * jnp.expm1(place)
+
+
+def _psi(w: Float[Array, ""], a: Float[Array, ""], b: Float[Array, ""]) -> Float[Array, ""]:
+    return -a * _beyond_linear(-w) - b * _beyond_linear(w)
+
+
+def _beyond_linear(w: Float[Array, ""]) -> Float[Array, ""]:
+    """e^w - 1 - w, by its series where that cancels."""
+    series = w * w / 2 * (1 + w / 3 * (1 + w / 4 * (1 + w / 5 * (1 + w / 6))))
+    return jnp.where(jnp.abs(w) < 0.25, series, jnp.expm1(w) - w)
