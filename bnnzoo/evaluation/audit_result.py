@@ -10,6 +10,7 @@ import numpy as np
 
 from bnnzoo.evaluation import drift
 from bnnzoo.evaluation.bias import Biases
+from bnnzoo.evaluation.estimands import PREDICTIONS
 
 LEVEL = 1e-3
 """Probability that draws of the posterior are called drifted."""
@@ -44,7 +45,8 @@ class Audit:
         drifted: the function with the strongest evidence of drift. `score` is its test statistic, about a standard
             normal variable of right draws, and negative where the function fell on the exact chains.
         bias_sd: bias of the sd of predictions between draws, (run - exact) / exact: 0.1 is a tenth too wide.
-            `bias_sd_se` is its standard error.
+            `bias_sd_se` is its standard error. `bias_sd_lowest`, `bias_sd_highest`: the same of the single prediction
+            where it is lowest and highest, at rows and half way between them, where a gap may lie.
         bias_bound: no bias of a mean (in sds) or of an sd (relative) is larger, at 95 % confidence each.
             `bias_bound_of` names the function whose bound it is.
         detectable: the smallest bias that is found with 95 % probability, in any of the functions.
@@ -60,6 +62,8 @@ class Audit:
     score: float
     bias_sd: float
     bias_sd_se: float
+    bias_sd_lowest: float
+    bias_sd_highest: float
     bias_bound: float
     bias_bound_of: str
     detectable: float
@@ -87,6 +91,8 @@ class Audit:
         p = f"p = {self.p:.1g}" if self.p > _LEAST_P else f"p < {_LEAST_P:g}"
         if self.outcome == "drifted":
             way = "fell" if self.score < 0 else "rose"
+            if np.isfinite(self.bias_sd_lowest):
+                width += f", each input's by {self.bias_sd_lowest:+.0%} to {self.bias_sd_highest:+.0%}"
             return (
                 f"drifted: the draws are not the posterior's: on exact chains from them {self.drifted} {way} "
                 f"({p}){width}"
@@ -131,14 +137,13 @@ def decide(
 
     Args:
         biases: of the functions that vary, by name.
-        pooled_sd: the bias of the sd of all predictions together, and its standard error.
+        pooled_sd: the bias of the sd of all predictions at the rows together, and its standard error.
     """
     p, name, score = test.p_value, test.function, test.score
-    testable = sum(int(one.testable.sum()) for one in biases.values())
+    tests = sum(int(one.testable.sum()) for one in biases.values())
     for of, one in biases.items():
         largest = int(np.argmax(np.abs(one.scores)))
-        # The same correction for all functions, each of which has corrected for its own values alone.
-        here = min(1.0, one.p_value * testable / max(1, int(one.testable.sum())))
+        here = one.p_value(tests)
         if here < p:
             means = len(one.values) // 2
             p, score = here, -float(one.scores[largest])
@@ -150,6 +155,13 @@ def decide(
     detectable = max((float(np.max(one.detectable)) for one in biases.values()), default=np.inf)
     worst = biases.get(bound_of)
     by_draws = worst is not None and bool(np.nansum(worst.run_errors**2) > np.nansum(worst.exact_errors**2))
+    sds = [
+        float(bias)
+        for of, one in biases.items()
+        if of in PREDICTIONS
+        for bias in one.values[len(one.values) // 2 :]
+        if np.isfinite(bias)
+    ]
     enough = effort.chains >= drift.FEWEST_FLIPPED and max(bound, detectable) <= tolerance
     return Audit(
         outcome="drifted" if p < LEVEL else "passed" if enough else "undecided",
@@ -158,6 +170,8 @@ def decide(
         score=score,
         bias_sd=pooled_sd[0],
         bias_sd_se=pooled_sd[1],
+        bias_sd_lowest=min(sds, default=np.nan),
+        bias_sd_highest=max(sds, default=np.nan),
         bias_bound=bound,
         bias_bound_of=bound_of,
         detectable=detectable,

@@ -76,13 +76,12 @@ class Biases:
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(self.testable & (self.errors > 0), self.values / self.errors, 0.0)
 
-    @property
-    def p_value(self) -> float:
-        """The probability that right draws have a score as large as the largest (t, Bonferroni)."""
+    def p_value(self, tests: int) -> float:
+        """The probability that any of so many tests of right draws has a score as large as the largest (Bonferroni)."""
         if not self.testable.any():
             return 1.0
         largest = float(np.max(np.abs(self.scores)))
-        return min(1.0, 2 * float(stats.t.sf(largest, self.freedom)) * int(self.testable.sum()))
+        return min(1.0, 2 * float(stats.t.sf(largest, self.freedom)) * tests)
 
 
 def run_moments(values: Float[np.ndarray, "chain draw value"]) -> Moments:

@@ -28,6 +28,8 @@ _SECOND_ORDER_UP_TO = 500
 """Parameters up to which a control variate takes the place of all rows: its Hessian is one pass for each."""
 _PILOTS, _ROUNDS, _STEPS_A_ROUND = 16, 16, 4
 _ACCEPTANCE = 0.7
+_SHORTEST = 1 / 8
+"""The shortest step over the longest; the logarithm of a step is uniform between the two."""
 _FLIPS = 9_999
 FEWEST_FLIPPED = 12
 """Units below which flipped signs could never be as rare as the level asks."""
@@ -145,7 +147,13 @@ def _moved(
 
         def step(i: Array, carry: tuple[Any, Array, Array]) -> tuple[Any, Array, Array]:
             state, rate, sigma2 = carry
-            state, told = sampler.step(posterior, state, key=jax.random.fold_in(key, i))
+            key_size, key_step = jax.random.split(jax.random.fold_in(key, i))
+            # Independent of the position, so that the step stays reversible: where the posterior is narrow, only
+            # short steps are accepted, and a chain would stand still without them.
+            factor = _SHORTEST ** jax.random.uniform(key_size, (), position.dtype)
+            shorter = replace(state, step_size=state.step_size * factor)
+            moved, told = sampler.step(posterior, shorter, key=key_step)
+            state = replace(moved, step_size=state.step_size)
             return state, rate + told["acceptance_rate"], sigma2 + jnp.minimum(told["sigma2"], 10.0)
 
         zero = jnp.zeros((), position.dtype)

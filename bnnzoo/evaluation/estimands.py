@@ -17,6 +17,8 @@ from bnnzoo.posterior.likelihoods import Mixture, MixturePerTarget
 from bnnzoo.posterior.predicting import Predicting
 
 MEANS, LOG_ODDS = "predictive means", "log odds of the classes"
+BETWEEN = "{} between the rows"
+PREDICTIONS = (MEANS, LOG_ODDS, BETWEEN.format(MEANS), BETWEEN.format(LOG_ODDS))
 LOG_SDS, OWN, WEIGHTS = "predictive log sds", "parameters of likelihood and prior", "weights"
 _PROBES = 10
 _MOST_WEIGHTS = 200
@@ -32,11 +34,20 @@ def probe_rows(predictor: Predictor) -> Shaped[np.ndarray, "probe ..."]:
     return rows[evenly(len(rows), _PROBES)]
 
 
+def halfway(rows: Shaped[np.ndarray, "probe ..."]) -> Shaped[np.ndarray, "pair ..."]:
+    """Inputs half way between distant probes, where a gap in the data may lie; none of whole numbers or images."""
+    if rows.ndim != 2 or not np.issubdtype(rows.dtype, np.floating):
+        return rows[:0]
+    half = len(rows) // 2
+    return (rows[:half] + rows[half : 2 * half]) / 2
+
+
 class Estimands:
     """The functions of theta that an audit checks, by name, each an array [draw, value].
 
-    Predictions at the probes: means and log sds, or log odds of the classes. The parameters of likelihood and prior as
-    they are sampled. The weights (at most 200), where the outputs are linear in them and the data identify each.
+    Predictions at the probes: means and log sds, or log odds of the classes; and half way between probes. The
+    parameters of likelihood and prior as they are sampled. The weights (at most 200), where the outputs are linear in
+    them and the data identify each.
     """
 
     def __init__(
@@ -53,6 +64,7 @@ class Estimands:
             example: draws on their natural scale, by which linear outputs are recognised.
         """
         self._posterior, self._predicting, self._x = posterior, predicting, x
+        self._between = halfway(x)
         blocks = posterior.layout.blocks
         network = sum(block.size for block in blocks if block.owner == "network")
         linear = is_linear(posterior, example, x)
@@ -61,20 +73,21 @@ class Estimands:
 
     @property
     def first(self) -> str:
-        """The name of the predictions."""
+        """The name of the predictions at the probes."""
         return LOG_ODDS if self._posterior.task == "classification" else MEANS
+
+    @property
+    def between(self) -> str:
+        """The name of those between them."""
+        return BETWEEN.format(self.first)
 
     def __call__(self, draws: Float[np.ndarray, "draw both"]) -> dict[str, Float[np.ndarray, "draw value"]]:
         """The values at draws on their natural scale, each perhaps followed by its mode."""
-        count = len(draws)
-        means = predictive.functions(self._predicting, draws, self._x).astype(float)
-        if self._posterior.task == "classification":
-            # The probability of one of two classes is that of the other.
-            chances = np.clip(means[..., 1:] if means.shape[2] == 2 else means, _SMALLEST_PROBABILITY, 1)
-            means = np.log(chances) - np.log(np.clip(1 - chances, _SMALLEST_PROBABILITY, 1))
-        found = {self.first: means.reshape(count, -1)}
+        found = {self.first: self._predictions(draws, self._x)}
+        if len(self._between):
+            found[self.between] = self._predictions(draws, self._between)
         if self._posterior.task != "classification":
-            scales = predictive.log_scales(self._predicting, draws, self._x).reshape(count, -1).astype(float)
+            scales = predictive.log_scales(self._predicting, draws, self._x).reshape(len(draws), -1).astype(float)
             # Heavy tails have no variance.
             found[LOG_SDS] = scales[:, np.isfinite(scales).all(0)]
         if self._own:
@@ -84,6 +97,16 @@ class Estimands:
         if len(self._weights):
             found[WEIGHTS] = draws[:, self._weights].astype(float)
         return found
+
+    def _predictions(
+        self, draws: Float[np.ndarray, "draw both"], x: Shaped[np.ndarray, "row ..."]
+    ) -> Float[np.ndarray, "draw value"]:
+        means = predictive.functions(self._predicting, draws, x).astype(float)
+        if self._posterior.task == "classification":
+            # The probability of one of two classes is that of the other.
+            chances = np.clip(means[..., 1:] if means.shape[2] == 2 else means, _SMALLEST_PROBABILITY, 1)
+            means = np.log(chances) - np.log(np.clip(1 - chances, _SMALLEST_PROBABILITY, 1))
+        return means.reshape(len(draws), -1)
 
 
 def is_linear(
