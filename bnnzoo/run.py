@@ -16,7 +16,7 @@ from bnnzoo import paths, store
 from bnnzoo.data import Unseen
 from bnnzoo.errors import UsageError
 from bnnzoo.evaluation import audit, diagnostics, evaluate, evidence, findings, loo, metrics, ood
-from bnnzoo.evaluation.audit import Audit
+from bnnzoo.evaluation.audit_result import TOLERANCE, Audit
 from bnnzoo.evaluation.evidence import Evidence
 from bnnzoo.evaluation.findings import Limits
 from bnnzoo.evaluation.metrics import Estimate
@@ -249,17 +249,25 @@ class Run:
         """
         return ood.of_run(self.predictor, spec, self.predictor.test_rows(data, unseen=unseen)[0], unseen=unseen)
 
-    def audit(self, *, chains: int = 128, seconds: float | None = None, seed: int = 0) -> Audit:
-        """Exact chains from the run's draws: do predictions drift away from what the run says? For any sampler.
+    def audit(
+        self,
+        *,
+        chains: int = 128,
+        seconds: float | None = None,
+        tolerance: float = TOLERANCE,
+        seed: int = 0,
+    ) -> Audit:
+        """Compare the draws with exact chains that start from them: passed, drifted or undecided. For any sampler.
 
         Args:
-            chains: short chains, at most: fewer where the draws are worth fewer independent ones.
-            seconds: what it may take, about; unless given, half of what the run took.
+            chains: exact chains, at most: fewer where the draws are worth fewer independent ones.
+            seconds: time to take, about; by default half of the run's, and at least 20.
+            tolerance: the largest bias that may be left open in a run that passes: of a mean in sds, of an sd relative.
 
         Raises:
             UsageError: of a posterior made in Python, or weighted draws.
         """
-        return audit.of_run(self.predictor, chains=chains, seconds=seconds, seed=seed)
+        return audit.of_run(self.predictor, chains=chains, seconds=seconds, tolerance=tolerance, seed=seed)
 
     def evidence(self, *others: Run) -> Evidence:
         """log p(D) with its standard error, how it was found, and in one line what that makes of the number.

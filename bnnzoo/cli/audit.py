@@ -13,25 +13,36 @@ from bnnzoo.errors import GateError
 
 def audit(
     run: common.Run,
-    chains: Annotated[int, typer.Option("--chains", min=2, help="short chains, at most")] = 128,
+    chains: Annotated[int, typer.Option("--chains", min=2, help="number of exact chains, at most")] = 128,
     seconds: Annotated[
         float | None,
         typer.Option(
             "--seconds",
             min=0,
             metavar="S",
-            help="what it may take, about; half of what the run took unless given",
+            help="time to take, about; by default half of the run's, and at least 20",
             show_default=False,
         ),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="of the chains")] = 0,
-    gate: Annotated[bool, typer.Option("--gate", help="leave with 3 if something drifts")] = False,
+    tolerance: Annotated[
+        float,
+        typer.Option(
+            "--tolerance",
+            min=0,
+            help="largest bias left open in a run that passes: of a mean in sds, of an sd relative",
+        ),
+    ] = 0.15,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="seed of the chains")] = 0,
+    gate: Annotated[bool, typer.Option("--gate", help="exit with 3 unless the run passed")] = False,
     json: common.Json = False,
     debug: common.Debug = False,
 ) -> None:
-    """Check a run's draws by exact chains that start from them: where they are right, predictions stay as they are.
+    """Check a run's draws by exact chains that start from them: are they the posterior's? For any sampler.
 
-    For any sampler, approximations too.
+    \b
+    passed     every bias of predictions, noise and linear weights is within --tolerance
+    drifted    the draws are not the posterior's
+    undecided  neither can be shown with so many draws and steps
 
     \b
     Examples:
@@ -42,10 +53,10 @@ def audit(
     del debug
     from bnnzoo import zoo
 
-    found = zoo.open(run).audit(chains=chains, seconds=seconds, seed=seed)
-    (print_json if json else print_record)(found.record())
-    if gate and not found.passed:
-        raise GateError(found.verdict)
+    result = zoo.open(run).audit(chains=chains, seconds=seconds, tolerance=tolerance, seed=seed)
+    (print_json if json else print_record)(result.record())
+    if gate and not result.passed:
+        raise GateError(result.verdict)
 
 
 def add_to(app: typer.Typer) -> None:

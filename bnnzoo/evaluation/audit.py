@@ -1,105 +1,63 @@
-"""The audit of a run: exact chains from its draws, and whether predictions drift away from what the run says."""
+"""The audit of a run: do exact chains that start at its draws stay where the run says the posterior is?"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 
 from bnnzoo.assembly import Problem
 from bnnzoo.errors import UsageError
-from bnnzoo.evaluation import diagnostics, drift, predictive
+from bnnzoo.evaluation import bias, diagnostics, drift, effort
+from bnnzoo.evaluation.audit_result import TOLERANCE, Audit, Effort, decide
+from bnnzoo.evaluation.bias import Biases
 from bnnzoo.evaluation.convergence import convergence
+from bnnzoo.evaluation.estimands import Estimands, probe_rows, varying
 from bnnzoo.evaluation.predictor import Predictor
+from bnnzoo.evaluation.record import evenly
 from bnnzoo.posterior import AbstractPosterior, NetworkPosterior, backend
 from bnnzoo.posterior.predicting import Predicting
 
-LEVEL = 1e-3
-"""Chance that draws of the posterior fail."""
-SHARE = 0.5
-"""Of the time that the run took, what an audit takes by itself."""
-_PROBES = 10
-FEWEST_STEPS, MOST_STEPS = 8, 256
-_LIMIT = 1.96
-"""Standard errors beyond which a bias is told even if nothing else drifts."""
-_SEEN = _LIMIT + 1.645
-"""Standard errors of a bias that is beyond that in 95 % of all repeats."""
+SHARE, LEAST_SECONDS = 0.5, 20.0
+"""Time of the exact chains by default: this fraction of the run's time, but at least so many seconds."""
+FEWEST_STEPS, FIRST_STEPS, MOST_STEPS = 8, 32, 512
+_SNAPSHOTS = 32
+"""Snapshots of the exact chains in the later half of their steps, by which means and sds are estimated."""
+_MOST_DRAWS = 8000
+"""Draws of a run, evenly through it, by which its means and sds are computed."""
+_DENSITY_DRAWS = 1000
+"""Draws whose log density says, beside the other functions, how many are independent."""
+_MARGIN = 4.5
+"""Standard errors within the tolerance at which more steps are no longer needed."""
+_PILOTS = 16
+
+Values = dict[str, Float[np.ndarray, "*lead value"]]
 
 
-@dataclass(frozen=True)
-class Audit:
-    """What an audit found.
-
-    Attributes:
-        p: of no drift; below `level` the draws are not the posterior's.
-        drifted: what moved most, and `score`, by how much and which way, about a standard normal variable if nothing
-            drifts.
-        bias_sd: of the sd of predictions between draws, (run - exact) / exact: 0.1 is a tenth too wide. `bias_sd_se`:
-            its standard error; `bias_sd_seen`: a bias that would be two standard errors in 95 % of all repeats.
-        moved: 1 - the slope of predictions at the end on those at the start: near 0 the chains hardly moved, and say
-            little.
-        chains, steps: short chains, and steps of each; `acceptance` of them.
-        cost: seconds over those of the run.
-    """
-
-    p: float
-    drifted: str
-    score: float
-    bias_sd: float
-    bias_sd_se: float
-    bias_sd_seen: float
-    moved: float
-    chains: int
-    steps: int
-    acceptance: float
-    cost: float
-    seconds: float
-    level: float = LEVEL
-
-    @property
-    def passed(self) -> bool:
-        return self.p >= self.level
-
-    @property
-    def verdict(self) -> str:
-        """One line."""
-        width = "of a width that so few starts do not tell"
-        if np.isfinite(self.bias_sd_se):
-            width = f"{abs(self.bias_sd):.0%} ± {self.bias_sd_se:.0%} too {'wide' if self.bias_sd > 0 else 'narrow'}"
-        if not self.passed:
-            way = "fell" if self.score < 0 else "rose"
-            return (
-                f"not the posterior: on exact chains from the draws {self.drifted} {way} (p = {self.p:.1g}); "
-                f"predictions are {width}"
-            )
-        where = f"(p = {self.p:.2g}) in {self.chains} exact chains of {self.steps} steps; predictions are {width}"
-        if abs(self.bias_sd) > _LIMIT * self.bias_sd_se:
-            return f"no drift that chance does not make {where}: take more --chains to tell"
-        seen = f", a bias of {self.bias_sd_seen:.0%} would have stood out with 95 % power"
-        return f"no drift found {where}{seen if np.isfinite(self.bias_sd_seen) else ''}"
-
-    def record(self) -> dict[str, Any]:
-        """All numbers and the verdict, flat."""
-        return {"verdict": self.verdict, "passed": self.passed, **asdict(self)}
-
-
-def of_run(predictor: Predictor, *, chains: int = 128, seconds: float | None = None, seed: int = 0) -> Audit:
-    """Start exact chains from thinned draws of a run and test whether anything drifts.
+def of_run(
+    predictor: Predictor,
+    *,
+    chains: int = 128,
+    seconds: float | None = None,
+    tolerance: float = TOLERANCE,
+    seed: int = 0,
+) -> Audit:
+    """Start exact chains from thinned draws of a run; test for drift, and bound the bias of means and sds.
 
     Args:
-        chains: short chains, at most: fewer where the draws are worth fewer independent ones.
-        seconds: what it may take, about; unless given, half of what the run took.
+        chains: exact chains, at most: fewer where the draws are worth fewer independent ones.
+        seconds: time to take, about; by default the chains take half of the run's, and at least 20.
+        tolerance: the largest bias that may be left open in a run that passes.
 
     Raises:
         UsageError: of a posterior made in Python, a run that kept predictions, weighted draws, or fewer than two draws.
     """
-    began, record = time.perf_counter(), predictor.record
+    record = predictor.record
     if not record.names_a_model:
         raise UsageError(
             "audit: the run is of a posterior made in Python, and chains start from parameters of a model by name; run "
@@ -109,125 +67,201 @@ def of_run(predictor: Predictor, *, chains: int = 128, seconds: float | None = N
         raise UsageError("audit: the run keeps predictions: there are no parameters from which chains could start")
     if record.weights is not None:
         raise UsageError("audit: the draws are weighted: chains would start from draws of the prior")
-    theirs = sum(float(value) for name, value in record.attributes.items() if name.startswith("seconds_"))
-    allowed = SHARE * theirs if seconds is None else seconds
-    starts, pilots = _chosen(predictor, chains)
-    x = predictor.inputs(record.probes(_PROBES)[1])
+    x = predictor.inputs(probe_rows(predictor))
+    looked = _light(predictor)
     with backend.arithmetic(predictor.precision):
         groups = (record.group("constant_data"), record.group("observed_data"))
         assert not isinstance(predictor.model, AbstractPosterior)  # the file names a model
         posterior = Problem.restored(record.attributes, *groups, predictor.model).network_posterior
-        said = predictive.functions(predictor.posterior, predictor.thetas[starts], x)
-        thetas = [np.stack([posterior.unconstrained(d) for d in predictor.draws[kept]]) for kept in (starts, pilots)]
-        key_tune, key_move = jax.random.split(jax.random.key(seed))
-        kernel = drift.kernel_for(posterior, thetas[1], key=key_tune)
-        steps = _steps(kernel, posterior, thetas[0], until=began + allowed)
-        ends, acceptance = drift.moved(kernel, posterior, thetas[0], steps=steps, key=key_move)
-        centre = predictive.functions(predictor.posterior, predictor.draws[pilots], x).mean(0)
-        before, after = (functions(posterior, predictor.posterior, t, x, centre) for t in (thetas[0], ends))
-    return judged(said, before, after, steps, acceptance, began, theirs, seed=seed)
+        return of_draws(
+            posterior,
+            looked.thetas[:].reshape(*looked.record.shape, -1),
+            x,
+            predicting=predictor.posterior,
+            are_chains=diagnostics.is_chain(record.attributes["exactness"]),
+            chains=chains,
+            seconds=seconds,
+            run_seconds=sum(float(v) for name, v in record.attributes.items() if name.startswith("seconds_")),
+            tolerance=tolerance,
+            seed=seed,
+        )
 
 
-def judged(
-    said: Float[np.ndarray, "unit row value"],
-    before: Mapping[str, Float[np.ndarray, "unit _"]],
-    after: Mapping[str, Float[np.ndarray, "unit _"]],
-    steps: int,
-    acceptance: float,
-    began: float,
-    theirs: float,
+def of_draws(
+    posterior: NetworkPosterior,
+    draws: Float[np.ndarray, "chain draw both"],
+    x: Shaped[np.ndarray, "probe ..."],
     *,
-    seed: int,
+    predicting: Predicting | None = None,
+    are_chains: bool = True,
+    chains: int = 128,
+    seconds: float | None = None,
+    run_seconds: float = 0.0,
+    tolerance: float = TOLERANCE,
+    seed: int = 0,
 ) -> Audit:
-    """What starts and ends say.
+    """Audit draws of a posterior, on their natural scale.
 
     Args:
-        said: what the run predicts by each start: of Laplace the linearised network. before, after: `functions`.
-        began: by `time.perf_counter`. theirs: the seconds that the run took.
+        draws: each followed by the point where its predictions are linear, if they are.
+        x: inputs, as the network takes them, at which predictions are compared.
+        predicting: makes the predictions; the posterior itself unless given.
+        are_chains: whether the draws of a chain depend on each other.
+
+    Raises:
+        UsageError: if all draws are the same.
     """
-    found, units = drift.compared(before, after, seed=seed), len(said)
-    width = drift.width(said.reshape(units, -1), before["predictive means"], after["predictive means"])
-    seconds = time.perf_counter() - began
-    return Audit(
-        p=found.p_value,
-        drifted=found.function,
-        score=found.score,
-        bias_sd=float(np.expm1(width.log_ratio)),
-        bias_sd_se=float(np.exp(width.log_ratio) * width.error),
-        bias_sd_seen=_SEEN * width.error,
-        moved=width.moved,
-        chains=units,
-        steps=steps,
-        acceptance=acceptance,
-        cost=seconds / theirs if theirs else np.inf,
-        seconds=seconds,
-    )
+    began, dim = time.perf_counter(), posterior.layout.dim
+    until, least = (-np.inf, max(SHARE * run_seconds, LEAST_SECONDS)) if seconds is None else (began + seconds, 0.0)
+    flat = draws.reshape(-1, draws.shape[2])
+    predicting = posterior if predicting is None else predicting
+    estimands = Estimands(posterior, predicting, x, flat[evenly(len(flat), _PILOTS)][:, :dim])
+    run = {name: values.reshape(*draws.shape[:2], -1) for name, values in estimands(flat).items()}
+    starts, pilots = _select(posterior, draws[..., :dim], run, are_chains=are_chains, most=chains)
+    starts, pilots = (np.stack([posterior.unconstrained(d[:dim]) for d in flat[some]]) for some in (starts, pilots))
+    key_tune, key_move = jax.random.split(jax.random.key(seed))
+    kernel = drift.kernel_for(posterior, pilots, key=key_tune)
+    before = functions(posterior, estimands, starts)
+    moments = {name: bias.run_moments(values) for name, values in run.items()}
+    pace = _seconds_a_step(kernel, posterior, starts)
+    until = max(until, time.perf_counter() + least)
+    ends, later, biases, rates, steps = starts, {}, {}, [], 0
+    following = _first_steps(pace, until)
+    while following:
+        key, snapshots = jax.random.fold_in(key_move, steps), min(_SNAPSHOTS, following)
+        path = list(drift.trace(kernel, posterior, ends, steps=following, snapshots=snapshots, key=key))
+        values = [estimands(_natural(posterior, positions)) for positions, _ in path]
+        later = {name: np.stack([one[name] for one in values]) for name in values[0]}
+        ends, steps = path[-1][0], steps + following
+        rates += [rate for _, rate in path]
+        biases = _biases(moments, run, before, later)
+        affordable = steps < MOST_STEPS and time.perf_counter() + steps * pace < until
+        following = steps if affordable and _more_steps_help(biases, tolerance) else 0
+    centre = {name: np.mean(values, (0, 1)) for name, values in run.items()}
+    after = functions(posterior, estimands, ends)
+    test = drift.compared(with_spreads(before, centre), with_spreads(after, centre), seed=seed)
+    first, taken = estimands.first, time.perf_counter() - began
+    pooled = bias.pooled_sd(moments[first], before[first], later[first])
+    cost = taken / run_seconds if run_seconds else np.inf
+    spent = Effort(len(starts), steps, float(np.mean(rates)), taken, cost)
+    return decide(test, biases, pooled, bias.forgotten(before[first], after[first]), spent, tolerance=tolerance)
 
 
-def _steps(kernel: drift.Kernel, posterior: NetworkPosterior, starts: Any, *, until: float) -> int:
-    """So many steps as there is time for, a power of two: they depend on the machine's speed, on no result."""
+def _biases(moments: Mapping[str, bias.Moments], run: Values, starts: Values, later: Values) -> dict[str, Biases]:
+    """The biases of all functions that vary, by name."""
+    found = {}
+    for name, some in varying(run, later).items():
+        if len(some):
+            known = bias.Moments(*(np.asarray(values)[some] for values in moments[name]))
+            found[name] = bias.estimate(known, starts[name][:, some], later[name][..., some])
+    return found
+
+
+def _seconds_a_step(kernel: drift.Kernel, posterior: NetworkPosterior, starts: Any) -> float:
     key = jax.random.key(0)
     drift.moved(kernel, posterior, starts, steps=1, key=key)  # compiles
     tick = time.perf_counter()
     drift.moved(kernel, posterior, starts, steps=2, key=key)
-    tock = time.perf_counter()
-    affordable = max(1.0, 2 * (until - tock) / (tock - tick))
-    return int(np.clip(2 ** int(np.log2(affordable)), FEWEST_STEPS, MOST_STEPS))
+    return (time.perf_counter() - tick) / 2
+
+
+def _first_steps(pace: float, until: float) -> int:
+    """Steps of the first round, a power of two: they depend on the machine's speed, on no result."""
+    affordable = max(1.0, (until - time.perf_counter()) / pace) if pace else float(FIRST_STEPS)
+    return int(np.clip(2 ** int(np.log2(affordable)), FEWEST_STEPS, FIRST_STEPS))
+
+
+def _more_steps_help(biases: Mapping[str, Biases], tolerance: float) -> bool:
+    """Whether the exact chains' errors are too large, and not hidden by those of the run's own draws."""
+    for one in biases.values():
+        known = np.isfinite(one.exact_errors)
+        total, exact, run = one.errors[known], one.exact_errors[known], one.run_errors[known]
+        if np.any((_MARGIN * total > tolerance) & (exact > run / 2)):
+            return True
+    return False
+
+
+def _natural(posterior: NetworkPosterior, thetas: Float[np.ndarray, "unit dim"]) -> Float[np.ndarray, "unit dim"]:
+    """Positions on their natural scale, as a file holds them."""
+    natural = posterior.natural(thetas)
+    flat = np.concatenate([natural[b.name].reshape(len(thetas), -1) for b in posterior.layout.blocks], 1)
+    return flat.astype(thetas.dtype)
 
 
 def functions(
-    posterior: NetworkPosterior,
-    predicting: Predicting,
-    thetas: Float[np.ndarray, "unit dim"],
-    x: Any,
-    centre: Float[np.ndarray, "row value"],
-) -> dict[str, Float[np.ndarray, "unit _"]]:
-    """The test functions of each position: predictions at the probes, their squares, densities, noise."""
-    natural = posterior.natural(thetas)
-    flat = np.concatenate([natural[b.name].reshape(len(thetas), -1) for b in posterior.layout.blocks], 1)
-    means = predictive.functions(predicting, flat.astype(thetas.dtype), x)
-    squares = (means.astype(float) - centre) ** 2
-
-    @jax.jit
-    def densities(thetas: jax.Array) -> jax.Array:
-        def one(theta: jax.Array) -> jax.Array:
-            return jnp.stack([jnp.sum(posterior.log_likelihoods(theta)), posterior.log_prior(theta)])
-
-        return jax.lax.map(one, thetas)
-
-    density = np.asarray(densities(jnp.asarray(thetas)), float)
-    found = {
-        "predictive means": means.reshape(len(thetas), -1),
-        "the spread of predictive means": squares.reshape(len(thetas), -1),
+    posterior: NetworkPosterior, estimands: Estimands, thetas: Float[np.ndarray, "unit dim"]
+) -> dict[str, Float[np.ndarray, "unit value"]]:
+    """The test functions at each position: the estimands, and the log densities of training rows, prior and both."""
+    density = densities(posterior, thetas)
+    return estimands(_natural(posterior, thetas)) | {
         "the training rows' log density": density[:, :1],
         "the log prior": density[:, 1:],
         "the log posterior": density.sum(1, keepdims=True),
     }
-    own = [i for b in posterior.layout.blocks if b.name.startswith("likelihood_") for i in range(b.start, b.stop)]
-    return found | ({"the likelihood's own parameters": thetas[:, own]} if own else {})
 
 
-def _chosen(predictor: Predictor, most: int) -> tuple[Int[np.ndarray, " start"], Int[np.ndarray, " pilot"]]:
-    """Draws to start from, as independent as they are, evenly through all chains; and others to tune with.
+def densities(posterior: NetworkPosterior, thetas: Float[np.ndarray, "unit dim"]) -> Float[np.ndarray, "unit two"]:
+    """The log-likelihood of the training rows and the log prior density of each position."""
+
+    @jax.jit
+    def found(thetas: jax.Array) -> jax.Array:
+        def both(theta: jax.Array) -> jax.Array:
+            return jnp.stack([jnp.sum(posterior.log_likelihoods(theta)), posterior.log_prior(theta)])
+
+        return jax.lax.map(both, thetas)
+
+    return np.asarray(found(jnp.asarray(thetas)), float)
+
+
+def with_spreads(
+    values: Mapping[str, Float[np.ndarray, "unit value"]], centre: Mapping[str, Float[np.ndarray, " value"]]
+) -> dict[str, Float[np.ndarray, "unit value"]]:
+    """The test functions and the squares of those that have a centre, about it: these drift where an sd is wrong."""
+    spreads = {f"the spread of {name}": (values[name] - middle) ** 2 for name, middle in centre.items()}
+    return dict(values) | spreads
+
+
+def _light(predictor: Predictor) -> Predictor:
+    """The same run with at most 8000 draws, evenly through each chain."""
+    looked = effort.for_diagnosis(predictor)
+    chains, count = looked.record.shape
+    every = -(-chains * count // _MOST_DRAWS)
+    return looked if every == 1 else looked.lighter(every)
+
+
+def _select(
+    posterior: NetworkPosterior,
+    draws: Float[np.ndarray, "chain draw dim"],
+    run: Values,
+    *,
+    are_chains: bool,
+    most: int,
+) -> tuple[Int[np.ndarray, " start"], Int[np.ndarray, " pilot"]]:
+    """Select starts, as independent as the draws are and evenly through all chains; and others to tune with.
+
+    A value that is the same in every draw, such as a noise scale that is not sampled, says nothing about their number.
 
     Raises:
         UsageError: if there are fewer than two different draws.
     """
-    chains, count = predictor.record.shape
+    chains, count = draws.shape[:2]
     total = chains * count
-    if not predictor.weights.moved.any():
+    if np.all(draws == draws[:, :1]):
         # Each chain is one draw: an ensemble.
-        starts = count * np.arange(chains)
         if chains < 2:
             raise UsageError("audit: all draws are the same; take more --chains")
-        return starts[:most], starts
-    worth = total
-    if diagnostics.is_chain(predictor.record.attributes["exactness"]):
-        judged = diagnostics.quantities(predictor, _PROBES).values()
-        # At half of the effective number neighbours are all but independent.
-        worth = int(min(convergence(values.reshape(chains, count, -1))["ess_bulk"] for values in judged) / 2)
-    number = min(most, total, max(worth, 2))
+        members = count * np.arange(chains)
+        return members[:most], members
+    effective = float(total)
+    if are_chains:
+        some = draws[:, :: -(-total // _DENSITY_DRAWS)]
+        thetas = np.stack([posterior.unconstrained(draw) for draw in some.reshape(-1, some.shape[2])])
+        watched = [*run.values(), densities(posterior, thetas).reshape(*some.shape[:2], -1)]
+        moving = [values for values in watched if values.shape[2] and np.ptp(values, axis=(0, 1)).any()]
+        effective = min((convergence(values)["ess_bulk"] for values in moving), default=0.0)
+    # At half of the effective number neighbours are all but independent.
+    number = int(min(most, total, max(effective / 2, 2)))
     starts = ((np.arange(number) + 0.5) * total / number).astype(int)
     rest = np.setdiff1d(np.arange(total), starts)
     pool = rest if len(rest) else starts
-    return starts, pool[np.linspace(0, len(pool) - 1, min(16, len(pool))).round().astype(int)]
+    return starts, pool[evenly(len(pool), _PILOTS)]

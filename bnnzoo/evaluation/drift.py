@@ -6,7 +6,7 @@ of the two change sign together with probability one half: a test for which no a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -28,11 +28,11 @@ _SECOND_ORDER_UP_TO = 500
 """Parameters up to which a control variate takes the place of all rows: its Hessian is one pass for each."""
 _PILOTS, _ROUNDS, _STEPS_A_ROUND = 16, 16, 4
 _ACCEPTANCE = 0.7
+_SHORTEST = 1 / 8
+"""The shortest step over the longest; the logarithm of a step is uniform between the two."""
 _FLIPS = 9_999
-_FEWEST_FLIPPED = 12
+FEWEST_FLIPPED = 12
 """Units below which flipped signs could never be as rare as the level asks."""
-_LEAST_FORGOTTEN = 1e-3
-"""Share of a variance that chains must have forgotten to tell what the posterior's is."""
 _ELEMENTS = 2**24
 """Rows times parameters times chains that are stepped together, at most."""
 
@@ -91,6 +91,27 @@ def moved(
     return np.asarray(ends), float(np.mean(np.asarray(rates)))
 
 
+def trace(
+    kernel: Kernel,
+    posterior: AbstractPosterior,
+    starts: Float[np.ndarray, "unit dim"],
+    *,
+    steps: int,
+    snapshots: int,
+    key: PRNGKeyArray,
+) -> Iterator[tuple[Float[np.ndarray, "unit dim"], float]]:
+    """Yield the positions of all chains, and their mean acceptance, at evenly spaced numbers of steps.
+
+    Args:
+        steps: of each chain in all; a multiple of `snapshots`.
+    """
+    positions = starts
+    for number in range(snapshots):
+        here = jax.random.fold_in(key, number)
+        positions, acceptance = moved(kernel, posterior, positions, steps=steps // snapshots, key=here)
+        yield positions, acceptance
+
+
 def _settled(sampler: Penalty, posterior: AbstractPosterior, positions: Array, states: Any, key: PRNGKeyArray) -> Any:
     """States of all pilots that share what they saw of the curvature; one anchor for all."""
     keys = jax.random.split(key, len(positions))
@@ -126,7 +147,13 @@ def _moved(
 
         def step(i: Array, carry: tuple[Any, Array, Array]) -> tuple[Any, Array, Array]:
             state, rate, sigma2 = carry
-            state, told = sampler.step(posterior, state, key=jax.random.fold_in(key, i))
+            key_size, key_step = jax.random.split(jax.random.fold_in(key, i))
+            # Independent of the position, so that the step stays reversible: where the posterior is narrow, only
+            # short steps are accepted, and a chain would stand still without them.
+            factor = _SHORTEST ** jax.random.uniform(key_size, (), position.dtype)
+            shorter = replace(state, step_size=state.step_size * factor)
+            moved, told = sampler.step(posterior, shorter, key=key_step)
+            state = replace(moved, step_size=state.step_size)
             return state, rate + told["acceptance_rate"], sigma2 + jnp.minimum(told["sigma2"], 10.0)
 
         zero = jnp.zeros((), position.dtype)
@@ -170,7 +197,7 @@ def compared(starts: Mapping[str, np.ndarray], ends: Mapping[str, np.ndarray], *
     scores = ranks.sum(0)
     worst = int(np.argmax(np.abs(scores)))
     units = len(difference)
-    if units < _FEWEST_FLIPPED:
+    if units < FEWEST_FLIPPED:
         # One unit has no spread to be judged by.
         tests: Any = stats.ttest_1samp(difference, 0.0, axis=0) if units > 1 else None
         p = 1.0 if tests is None else min(1.0, float(np.nanmin(tests.pvalue)) * len(names))
@@ -179,46 +206,3 @@ def compared(starts: Mapping[str, np.ndarray], ends: Mapping[str, np.ndarray], *
     largest = np.abs(signs @ ranks).max(1)
     p = (1 + np.sum(largest >= np.abs(scores[worst]) * (1 - 1e-9))) / (1 + _FLIPS)
     return Drift(float(p), names[worst], float(scores[worst]))
-
-
-class Width(NamedTuple):
-    """The logarithm of (sd of what a run says / sd of the posterior), its standard error, and how far chains came."""
-
-    log_ratio: float
-    error: float
-    moved: float
-    """1 - the slope of ends on starts."""
-
-
-def width(
-    said: Float[np.ndarray, "unit value"],
-    before: Float[np.ndarray, "unit value"],
-    after: Float[np.ndarray, "unit value"],
-) -> Width:
-    """How much wider the run's predictions are than the posterior's, over all functions; jackknife error over units.
-
-    Where ends are b times the starts and fresh noise, Var(after) = b^2 Var(before) + (1 - b^2) V with V the posterior's
-    variance: V is what that equation says, b the slope of ends on starts. Not their correlation, which starts that are
-    too wide make larger.
-    """
-    everyone = np.ones(len(said), bool)
-    slope = _slope(before, after)
-    if len(said) < 3:
-        return Width(np.nan, np.nan, 1 - slope)
-
-    def log_ratio(keep: np.ndarray) -> float:
-        theirs, start, end = (float(np.var(of[keep], axis=0, ddof=1).sum()) for of in (said, before, after))
-        forgotten = max(1 - _slope(before[keep], after[keep]) ** 2, _LEAST_FORGOTTEN)
-        exact = max((end - (1 - forgotten) * start) / forgotten, _LEAST_FORGOTTEN * end)
-        return 0.5 * float(np.log(theirs) - np.log(exact)) if min(theirs, exact) > 0 else np.nan
-
-    units = np.arange(len(said))
-    left = np.array([log_ratio(units != unit) for unit in units])
-    return Width(log_ratio(everyone), float(np.sqrt((len(said) - 1) * np.var(left))), 1 - slope)
-
-
-def _slope(before: Float[np.ndarray, "unit value"], after: Float[np.ndarray, "unit value"]) -> float:
-    """Of ends on starts, one for all functions: 1 where nothing moved, 0 where all is forgotten."""
-    start, end = (np.asarray(values, float) - np.mean(values, 0, dtype=float) for values in (before, after))
-    spread = float(np.sum(start**2))
-    return float(np.clip(np.sum(start * end) / spread, 0.0, 1.0)) if spread > 0 else 1.0

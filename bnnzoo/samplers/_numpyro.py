@@ -35,6 +35,13 @@ class HamiltonianState(eqx.Module):
 class AbstractHamiltonianSampler(AbstractSampler[HamiltonianState]):
     """A kernel of NumPyro's as a sampler."""
 
+    chain_state: ClassVar[tuple[str, ...]] = tuple(
+        f"inner.{name}"
+        for name in (
+            *("i", "z_grad", "potential_energy", "energy", "r", "trajectory_length", "num_steps"),
+            *("accept_prob", "mean_accept_prob", "diverging"),
+        )
+    )
     statistics: ClassVar[tuple[Statistic, ...]] = STATISTICS
 
     @abc.abstractmethod

@@ -36,6 +36,10 @@ class AbstractSampler(eqx.Module, Generic[S]):
     given_step: ClassVar[str] = ""
     """The field of a step size that warm-up does not find: `longest_step` bounds it where a budget plans the run."""
 
+    chain_state: ClassVar[tuple[str, ...]] = ()
+    """The fields of the state, beside the position, that a step after warm-up changes: momenta, counters, cached
+    densities, as paths such as `inner.momentum`. `check sampler` refuses a change of any other: it is adaptation."""
+
     @abc.abstractmethod
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray

@@ -47,6 +47,7 @@ class Gibbs(AbstractSampler[GibbsState]):
     """
 
     exactness: ClassVar[Exactness] = "exact"
+    chain_state: ClassVar[tuple[str, ...]] = ("log_prior", "log_likelihoods")
     statistics: ClassVar[tuple[Statistic, ...]] = (LOG_DENSITY, *METROPOLIS)
 
     blocks: Annotated[Blocks, Doc("what moves together: a layer, one array (weights or bias), or one number")] = "layer"

@@ -41,6 +41,7 @@ class Psgld(AbstractStochasticGradientSampler[PsgldState]):
     """
 
     exactness: ClassVar[Exactness] = "biased"
+    chain_state: ClassVar[tuple[str, ...]] = ("count",)
 
     alpha: Annotated[Number, Gt(0), Lt(1), Doc("share of v that a step of warm-up keeps")] = number(0.99)
     damping: Annotated[Number, Gt(0), Doc("added to sqrt(v): bounds the step of parameters without gradients")] = (

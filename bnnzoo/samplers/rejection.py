@@ -65,6 +65,7 @@ class Rejection(AbstractSampler[RejectionState]):
     """
 
     exactness: ClassVar[Exactness] = "exact"
+    chain_state: ClassVar[tuple[str, ...]] = ("excess",)
     statistics: ClassVar[tuple[Statistic, ...]] = (
         *(LOG_DENSITY, ACCEPTED, DIVERGING, N_STEPS),
         Statistic("log_bound"),

@@ -42,6 +42,7 @@ class Sghmc(AbstractStochasticGradientSampler[SghmcState]):
     """
 
     exactness: ClassVar[Exactness] = "biased"
+    chain_state: ClassVar[tuple[str, ...]] = ("momentum", "count")
 
     momentum: Annotated[Number, Ge(0), Lt(1), Doc("c: share of the momentum that a step keeps")] = number(0.9)
 

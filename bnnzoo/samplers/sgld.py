@@ -39,6 +39,7 @@ class Sgld(AbstractStochasticGradientSampler[SgldState]):
     """
 
     exactness: ClassVar[Exactness] = "biased"
+    chain_state: ClassVar[tuple[str, ...]] = ("count",)
     statistics: ClassVar[tuple[Statistic, ...]] = (*AbstractStochasticGradientSampler.statistics, N_STEPS)
 
     exploration: Annotated[

@@ -59,6 +59,7 @@ class SmsUbu(AbstractStochasticGradientSampler[SmsUbuState]):
     """
 
     exactness: ClassVar[Exactness] = "biased"
+    chain_state: ClassVar[tuple[str, ...]] = ("momentum", "count")
 
     sampling: Annotated[Literal["symmetric"], Doc("each row once forwards, once backwards")] = "symmetric"
     momentum: Annotated[Number, Gt(0), Lt(1), Doc("c: share of the momentum that a step keeps")] = number(0.9)

@@ -28,6 +28,7 @@ from bnnzoo.sampling import backend
 from bnnzoo.sampling.keys import Keys
 from bnnzoo.sampling.loop import chunks
 from bnnzoo.sampling.placement import place
+from bnnzoo.testing.chain_state import adaptation
 from bnnzoo.testing.sampler_report import Outcome, Row, SamplerReport
 from bnnzoo.testing.targets import TARGETS, Target
 
@@ -144,13 +145,15 @@ def _check(
     sums: dict[str, float] = {}
     rows: list[Row] = []
     taken, looked, stopped, enough = 0, 0, "", False
-    used, states = sampler, None
+    used, states, first_states = sampler, None, None
     try:
         for chunk in stream:
             if chunk.phase == "warm-up":
                 tell(Progress(f"{target.name}, warm-up", chunk.next_step, warmup))
                 continue
             used, taken, states = chunk.sampler, taken + chunk.draws.shape[1], chunk.carry.states
+            # Buffers are donated to the next chunk.
+            first_states = _on_host(states) if first_states is None else first_states
             values.append(target.look(chunk.draws))
             for name, value in chunk.stats.items():
                 sums[name] = sums.get(name, 0.0) + float(np.sum(value, dtype=np.float64)) / chains
@@ -168,8 +171,10 @@ def _check(
         if sums.get("accepted") == 0 == sums.get("acceptance_rate"):
             # Of its own accord a run of the zoo stops at a chunk's end only, and that depends on the clock.
             stopped = f"no proposal accepted for {taken} steps"
-        elif first:
-            stopped = _unkeyed(used, target.posterior, states, keys.settle)
+        else:
+            stopped = adaptation(used, first_states, _on_host(states))
+            if first and not stopped:
+                stopped = _step_fault(used, target.posterior, states, keys.settle)
     except BnnzooError as error:
         stopped = str(error)
     means = {name: total / max(taken, 1) for name, total in sums.items()}
@@ -191,23 +196,35 @@ def _check(
     return outcome, rows
 
 
-def _unkeyed(sampler: AbstractSampler, posterior: AbstractPosterior, states: Any, key: PRNGKeyArray) -> str:
-    """How the randomness of a step is not its key's; empty where it is.
+def _on_host(states: Any) -> Any:
+    """A copy of the states that later chunks do not overwrite."""
+    return jax.tree.map(lambda leaf: jax.random.clone(leaf) if _is_key(leaf) else np.array(leaf), states)
+
+
+def _is_key(leaf: Any) -> bool:
+    return jax.dtypes.issubdtype(getattr(leaf, "dtype", np.float32), jax.dtypes.prng_key)
+
+
+def _step_fault(sampler: AbstractSampler, posterior: AbstractPosterior, states: Any, key: PRNGKeyArray) -> str:
+    """The fault of a step: its randomness is not its key's, or it changes what warm-up tuned; empty if it is right.
 
     Steps are of all chains where they ended, with many keys: of a right sampler some proposal is accepted.
     """
 
     @eqx.filter_jit
-    def positions(sampler: Any, posterior: AbstractPosterior, states: Any) -> Float[Array, "key chain dim"]:
-        def step(state: Any, key: PRNGKeyArray) -> Array:
-            return sampler.step(posterior, state, key=key)[0].position
+    def stepped(sampler: Any, posterior: AbstractPosterior, states: Any) -> tuple[Any, Float[Array, "key chain dim"]]:
+        def step(state: Any, key: PRNGKeyArray) -> Any:
+            return sampler.step(posterior, state, key=key)[0]
 
-        def one(key: PRNGKeyArray) -> Array:
+        def all_chains(key: PRNGKeyArray) -> Any:
             return jax.vmap(step, in_axes=(0, None))(states, key)
 
-        return jax.lax.map(one, jax.random.split(key, _OTHER_KEYS))
+        keys = jax.random.split(key, _OTHER_KEYS)
+        return all_chains(keys[0]), jax.lax.map(lambda key: all_chains(key).position, keys)
 
-    once, again = (np.asarray(positions(sampler, posterior, states)) for _ in range(2))
+    (after, once), (_, again) = (_on_host(stepped(sampler, posterior, states)) for _ in range(2))
+    if fault := adaptation(sampler, _on_host(states), after):
+        return fault
     if not np.array_equal(once, again, equal_nan=True):
         return "two steps from one state with one key differ: all randomness must come from the key"
     if sampler.stated_exactness != "approximate" and np.array_equal(once, np.broadcast_to(once[:1], once.shape)):

@@ -22,6 +22,7 @@ class Rwm(AbstractSampler):
     """Draws from the posterior by random-walk Metropolis (Metropolis et al. 1953)."""
 
     exactness: ClassVar[str] = "exact"
+    chain_state: ClassVar[tuple[str, ...]] = ("lp",)
     statistics: ClassVar[tuple[Statistic, ...]] = (LOG_DENSITY, *METROPOLIS)
 
     step_size: Annotated[float, Gt(0), Doc("eta: the proposal's standard deviation")] = number(0.1)

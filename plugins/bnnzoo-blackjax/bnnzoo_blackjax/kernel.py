@@ -59,6 +59,7 @@ class AbstractKernel(AbstractSampler[KernelState]):
     matrix: the mean over chains of the variances they saw in a window.
     """
 
+    chain_state: ClassVar[tuple[str, ...]] = ("inner",)
     statistics: ClassVar[tuple[Statistic, ...]] = (*_REPORTED.values(), LOG_DENSITY, STEP_SIZE)
 
     step_size: eqx.AbstractVar[Any]

@@ -33,6 +33,8 @@ class TemplateName(AbstractSampler[TemplateNameState]):
     """Draws from the posterior by random-walk Metropolis (Metropolis et al. 1953)."""
 
     exactness: ClassVar[Literal["exact", "noise-corrected", "biased", "approximate"]] = "exact"
+    # Beside the position, what a step after warm-up changes; `check sampler` refuses a change of any other field.
+    chain_state: ClassVar[tuple[str, ...]] = ("log_density",)
     statistics: ClassVar[tuple[Statistic, ...]] = (
         Statistic("lp", label="log posterior"),
         Statistic("acceptance_rate", "mean", label="acceptance"),

@@ -1,0 +1,182 @@
+"""The result of an audit: passed, drifted or undecided, with the numbers that decide and one line that says so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from bnnzoo.evaluation import drift
+from bnnzoo.evaluation.bias import Biases
+from bnnzoo.evaluation.estimands import PREDICTIONS
+
+LEVEL = 1e-3
+"""Probability that draws of the posterior are called drifted."""
+TOLERANCE = 0.15
+"""The largest bias that an audit may leave open and still pass: of a mean in the posterior's sd, of an sd relative."""
+_LEAST_P = 1e-6
+"""Smaller p-values are not stated: no tail is known so well."""
+
+
+class Effort(NamedTuple):
+    """The exact chains of an audit: how many, and the steps and acceptance rate of each; and their time."""
+
+    chains: int
+    steps: int
+    acceptance: float
+    seconds: float
+    cost: float
+    """The same over the seconds of the run."""
+
+
+Outcome = Literal["passed", "drifted", "undecided"]
+
+
+@dataclass(frozen=True)
+class Audit:
+    """The result of an audit.
+
+    Attributes:
+        outcome: `passed`: every bias is within `tolerance`; `drifted`: the draws are not the posterior's; `undecided`:
+            neither can be shown.
+        p: probability of such a drift, or bias, of right draws; below `level` they have drifted.
+        drifted: the function with the strongest evidence of drift. `score` is its test statistic, about a standard
+            normal variable of right draws, and negative where the function fell on the exact chains.
+        bias_sd: bias of the sd of predictions between draws, (run - exact) / exact: 0.1 is a tenth too wide.
+            `bias_sd_se` is its standard error. `bias_sd_lowest`, `bias_sd_highest`: the same of the single prediction
+            where it is lowest and highest, at rows and half way between them, where a gap may lie.
+        bias_bound: no bias of a mean (in sds) or of an sd (relative) is larger, at 95 % confidence each.
+            `bias_bound_of` names the function whose bound it is.
+        detectable: the smallest bias that is found with 95 % probability, in any of the functions.
+        limited_by: `draws` where the run's own Monte Carlo error limits the power, else `chains`.
+        moved: fraction of the starts that the exact chains have forgotten; near 0 they hardly moved.
+        chains, steps, acceptance: number of exact chains, and steps and acceptance rate of each.
+        cost: seconds divided by those of the run.
+    """
+
+    outcome: Outcome
+    p: float
+    drifted: str
+    score: float
+    bias_sd: float
+    bias_sd_se: float
+    bias_sd_lowest: float
+    bias_sd_highest: float
+    bias_bound: float
+    bias_bound_of: str
+    detectable: float
+    limited_by: Literal["draws", "chains"]
+    moved: float
+    chains: int
+    steps: int
+    acceptance: float
+    cost: float
+    seconds: float
+    tolerance: float = TOLERANCE
+    level: float = LEVEL
+
+    @property
+    def passed(self) -> bool:
+        return self.outcome == "passed"
+
+    @property
+    def verdict(self) -> str:
+        """One line."""
+        width = ""
+        if np.isfinite(self.bias_sd_se):
+            side = "wide" if self.bias_sd > 0 else "narrow"
+            width = f"; predictions are {abs(self.bias_sd):.0%} ± {self.bias_sd_se:.0%} too {side}"
+        p = f"p = {self.p:.1g}" if self.p > _LEAST_P else f"p < {_LEAST_P:g}"
+        if self.outcome == "drifted":
+            way = "fell" if self.score < 0 else "rose"
+            if np.isfinite(self.bias_sd_lowest):
+                width += f", each input's by {self.bias_sd_lowest:+.0%} to {self.bias_sd_highest:+.0%}"
+            return (
+                f"drifted: the draws are not the posterior's: on exact chains from them {self.drifted} {way} "
+                f"({p}){width}"
+            )
+        power = f"a bias of {self.detectable:.0%} is found with 95 % probability"
+        if self.outcome == "passed":
+            return (
+                f"passed: no bias exceeds {self.bias_bound:.0%} of an sd (limit {self.tolerance:.0%}); {power}, by "
+                f"{self.chains} exact chains of {self.steps} steps{width}"
+            )
+        if not np.isfinite(self.bias_bound):
+            return (
+                f"undecided: {self.chains} independent draws say nothing about {self.bias_bound_of}; "
+                f"{_REMEDIES[self.limited_by]}"
+            )
+        return (
+            f"undecided: a bias of {self.bias_bound:.0%} of an sd is not excluded (limit {self.tolerance:.0%}), "
+            f"the largest of {self.bias_bound_of}; {power}{width}; {_REMEDIES[self.limited_by]}"
+        )
+
+    def record(self) -> dict[str, Any]:
+        """All numbers and the verdict, flat."""
+        return {"verdict": self.verdict, **asdict(self)}
+
+
+_REMEDIES = {
+    "draws": "sample more --draws, or from more --chains",
+    "chains": "give the audit more --seconds, or more --chains",
+}
+
+
+def decide(
+    test: drift.Drift,
+    biases: Mapping[str, Biases],
+    pooled_sd: tuple[float, float],
+    moved: float,
+    effort: Effort,
+    *,
+    tolerance: float = TOLERANCE,
+) -> Audit:
+    """Return `drifted` if the test or a bias is significant, `passed` if all biases are within the tolerance.
+
+    Args:
+        biases: of the functions that vary, by name.
+        pooled_sd: the bias of the sd of all predictions at the rows together, and its standard error.
+    """
+    p, name, score = test.p_value, test.function, test.score
+    tests = sum(int(one.testable.sum()) for one in biases.values())
+    for of, one in biases.items():
+        largest = int(np.argmax(np.abs(one.scores)))
+        here = one.p_value(tests)
+        if here < p:
+            means = len(one.values) // 2
+            p, score = here, -float(one.scores[largest])
+            name = of if largest < means else f"the spread of {of}"
+    p = min(1.0, 2 * p)  # two tests: of drift, and of bias
+    bounds = {of: float(np.max(one.bounds)) for of, one in biases.items()}
+    bound_of = max(bounds, key=lambda of: bounds[of]) if bounds else "the predictions"
+    bound = bounds.get(bound_of, np.inf)
+    detectable = max((float(np.max(one.detectable)) for one in biases.values()), default=np.inf)
+    worst = biases.get(bound_of)
+    by_draws = worst is not None and bool(np.nansum(worst.run_errors**2) > np.nansum(worst.exact_errors**2))
+    sds = [
+        float(bias)
+        for of, one in biases.items()
+        if of in PREDICTIONS
+        for bias in one.values[len(one.values) // 2 :]
+        if np.isfinite(bias)
+    ]
+    enough = effort.chains >= drift.FEWEST_FLIPPED and max(bound, detectable) <= tolerance
+    return Audit(
+        outcome="drifted" if p < LEVEL else "passed" if enough else "undecided",
+        p=p,
+        drifted=name,
+        score=score,
+        bias_sd=pooled_sd[0],
+        bias_sd_se=pooled_sd[1],
+        bias_sd_lowest=min(sds, default=np.nan),
+        bias_sd_highest=max(sds, default=np.nan),
+        bias_bound=bound,
+        bias_bound_of=bound_of,
+        detectable=detectable,
+        limited_by="draws" if by_draws or effort.chains < drift.FEWEST_FLIPPED else "chains",
+        moved=moved,
+        tolerance=tolerance,
+        **effort._asdict(),
+    )

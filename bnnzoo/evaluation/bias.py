@@ -1,0 +1,199 @@
+"""The bias of a run's means and standard deviations, estimated from exact chains that start at its draws."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float
+from scipy import stats
+
+from bnnzoo.evaluation.convergence import FEWEST
+
+FEWEST_ESS = 100.0
+"""Effective draws of the run below which the error of its mean is too uncertain for a test."""
+_LEAST_FORGOTTEN = 1e-3
+"""Smallest forgotten fraction of a start; a chain that moved less says nothing about the posterior."""
+_FEWEST_UNITS = 4
+_MOST_GROUPS = 64
+"""Groups of exact chains that the jackknife leaves out, one at a time."""
+_CONFIDENCE = 0.95
+
+
+class Moments(NamedTuple):
+    """The mean and standard deviation of each function by a run's draws, with their Monte Carlo errors."""
+
+    mean: Float[np.ndarray, " value"]
+    mean_error: Float[np.ndarray, " value"]
+    sd: Float[np.ndarray, " value"]
+    sd_error: Float[np.ndarray, " value"]
+    ess: Float[np.ndarray, " value"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Biases:
+    """The bias of each function's mean and sd: (run - exact) / exact sd, and (run - exact) / exact.
+
+    Attributes:
+        values: the biases of all means, then of all sds; not a number where they cannot be estimated.
+        run_errors, exact_errors: standard errors from the run's draws and from the exact chains.
+        units: exact chains, which the t distribution of a bias counts.
+        testable: biases of which a test keeps its level.
+    """
+
+    values: Float[np.ndarray, " bias"]
+    run_errors: Float[np.ndarray, " bias"]
+    exact_errors: Float[np.ndarray, " bias"]
+    units: int
+    testable: Bool[np.ndarray, " bias"]
+
+    @property
+    def errors(self) -> Float[np.ndarray, " bias"]:
+        """The standard errors of the biases."""
+        return np.hypot(self.run_errors, self.exact_errors)
+
+    @property
+    def freedom(self) -> int:
+        """The degrees of freedom of the jackknife."""
+        return min(self.units, _MOST_GROUPS) - 1
+
+    @property
+    def bounds(self) -> Float[np.ndarray, " bias"]:
+        """The end farther from 0 of each bias's 90 % interval, in size: the bias is beyond it with 5 % probability."""
+        margins = float(stats.t.ppf(_CONFIDENCE, self.freedom)) * self.errors
+        return np.nan_to_num(np.abs(self.values) + margins, nan=np.inf)
+
+    @property
+    def detectable(self) -> Float[np.ndarray, " bias"]:
+        """The bias that is significant at the level 0.05 in 95 % of all repeats."""
+        factors = stats.t.ppf((1 + _CONFIDENCE) / 2, self.freedom) + stats.t.ppf(_CONFIDENCE, self.freedom)
+        return np.nan_to_num(float(factors) * self.errors, nan=np.inf)
+
+    @property
+    def scores(self) -> Float[np.ndarray, " bias"]:
+        """Each bias in its standard errors; 0 where it is not testable."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(self.testable & (self.errors > 0), self.values / self.errors, 0.0)
+
+    def p_value(self, tests: int) -> float:
+        """The probability that any of so many tests of right draws has a score as large as the largest (Bonferroni)."""
+        if not self.testable.any():
+            return 1.0
+        largest = float(np.max(np.abs(self.scores)))
+        return min(1.0, 2 * float(stats.t.sf(largest, self.freedom)) * tests)
+
+
+def run_moments(values: Float[np.ndarray, "chain draw value"]) -> Moments:
+    """The moments of a run's draws. Chains whose draws are all alike count as one draw each."""
+    values = np.asarray(values, float)
+    if np.all(values == values[:, :1]):
+        values = values[:, 0][None]
+    with np.errstate(invalid="ignore"):
+        mean, sd = values.mean((0, 1)), values.std((0, 1), ddof=1)
+    count = values.shape[0] * values.shape[1]
+    if values.shape[1] < FEWEST:
+        error = np.full_like(mean, np.inf)
+        return Moments(mean, error, sd, error, np.zeros_like(mean))
+    import arviz_stats  # noqa: F401 (the accessor `azstats`)
+    import xarray as xr
+
+    dataset = xr.Dataset({"f": (("chain", "draw", "value"), values)}).azstats
+    with np.errstate(divide="ignore", invalid="ignore"):
+        errors = [np.asarray(dataset.mcse(method=method)["f"].values) for method in ("mean", "sd")]
+        ess = np.asarray(dataset.ess(method="bulk")["f"].values)
+    # A value that is the same in every draw has no error, and as many effective draws as there are.
+    still = sd == 0
+    errors = [np.where(still, 0.0, error) for error in errors]
+    return Moments(mean, errors[0], sd, errors[1], np.where(still, count, ess))
+
+
+def estimate(
+    run: Moments,
+    starts: Float[np.ndarray, "unit value"],
+    later: Float[np.ndarray, "snapshot unit value"],
+) -> Biases:
+    """Estimate the biases of a run's moments.
+
+    A chain that keeps the posterior, with mean m and variance V, forgets its start X: after some steps its values have
+    the mean m + b (E X - m) and the variance V + b^2 (Var X - V), where b is the slope of later values on starts. These
+    two equations give m and V. Their errors come from a jackknife over the chains.
+
+    Args:
+        starts: values at the run's draws from which the chains start.
+        later: values of the same chains at later steps, averaged over.
+    """
+    units, count = starts.shape
+    if units < _FEWEST_UNITS:
+        unknown = np.full(2 * count, np.nan)
+        return Biases(unknown, unknown, unknown, max(units, 2), np.zeros(2 * count, bool))
+    starts, later = np.asarray(starts, float), np.asarray(later, float)
+    with np.errstate(all="ignore"):
+        mean, sd = _exact_moments(starts, later)
+        values = _relative(run.mean, run.sd, mean, sd)
+        groups = np.arange(units) * min(units, _MOST_GROUPS) // units
+        left_out = np.array(
+            [
+                _relative(run.mean, run.sd, *_exact_moments(starts[groups != group], later[:, groups != group]))
+                for group in np.unique(groups)
+            ]
+        )
+        exact_errors = np.sqrt((len(left_out) - 1) * np.var(left_out, 0))
+        run_errors = np.concatenate([run.mean_error / sd, run.sd_error / sd])
+    testable = np.isfinite(values) & np.isfinite(run_errors) & np.isfinite(exact_errors)
+    testable &= np.tile((run.ess >= FEWEST_ESS) & (run.sd > 0), 2) & (units >= _MOST_GROUPS // 2)
+    return Biases(values, run_errors, exact_errors, units, testable)
+
+
+def pooled_sd(
+    run: Moments,
+    starts: Float[np.ndarray, "unit value"],
+    later: Float[np.ndarray, "snapshot unit value"],
+) -> tuple[float, float]:
+    """The bias of the root of the functions' total variance, (run - exact) / exact, and its standard error."""
+
+    def total(part: Bool[np.ndarray, " unit"]) -> float:
+        return float(np.sqrt(np.sum(_exact_moments(starts[part], later[:, part])[1] ** 2)))
+
+    units = len(starts)
+    theirs = float(np.sqrt(np.sum(run.sd**2)))
+    if units < _FEWEST_UNITS:
+        return np.nan, np.nan
+    starts, later = np.asarray(starts, float), np.asarray(later, float)
+    groups = np.arange(units) * min(units, _MOST_GROUPS) // units
+    with np.errstate(all="ignore"):
+        ratio = theirs / total(np.ones(units, bool))
+        ratios = np.array([theirs / total(groups != group) for group in np.unique(groups)])
+        # The functions' errors added up: those of predictions at neighbouring rows are dependent.
+        run_error = ratio * float(np.sum(run.sd * run.sd_error)) / theirs**2 if theirs else np.nan
+    return ratio - 1, float(np.hypot(run_error, np.sqrt((len(ratios) - 1) * np.var(ratios))))
+
+
+def forgotten(starts: Float[np.ndarray, "unit value"], later: Float[np.ndarray, "unit value"]) -> float:
+    """One less the slope of later values on starts, over all functions: 0 where nothing moved."""
+    start, end = (np.asarray(values, float) - np.mean(values, 0, dtype=float) for values in (starts, later))
+    spread = float(np.sum(start**2))
+    return 1 - float(np.clip(np.sum(start * end) / spread, 0.0, 1.0)) if spread > 0 else 0.0
+
+
+def _relative(
+    mean: Float[np.ndarray, " value"],
+    sd: Float[np.ndarray, " value"],
+    exact_mean: Float[np.ndarray, " value"],
+    exact_sd: Float[np.ndarray, " value"],
+) -> Float[np.ndarray, " bias"]:
+    return np.concatenate([(mean - exact_mean) / exact_sd, sd / exact_sd - 1])
+
+
+def _exact_moments(
+    starts: Float[np.ndarray, "unit value"], later: Float[np.ndarray, "snapshot unit value"]
+) -> tuple[Float[np.ndarray, " value"], Float[np.ndarray, " value"]]:
+    """The posterior's mean and sd of each function, by the two equations of `estimate`."""
+    centred = starts - starts.mean(0)
+    variance = np.sum(centred**2, 0)
+    products = np.einsum("uv,suv->v", centred, later) / len(later)
+    slope = np.clip(np.where(variance > 0, products / np.where(variance > 0, variance, 1.0), 0.0), 0.0, 1.0)
+    mean = (later.mean((0, 1)) - slope * starts.mean(0)) / np.maximum(1 - slope, _LEAST_FORGOTTEN)
+    spread = later.var(1, ddof=1).mean(0)
+    exact = (spread - slope**2 * starts.var(0, ddof=1)) / np.maximum(1 - slope**2, _LEAST_FORGOTTEN)
+    return mean, np.sqrt(np.maximum(exact, _LEAST_FORGOTTEN * spread))

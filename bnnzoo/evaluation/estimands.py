@@ -1,0 +1,141 @@
+"""The functions of the parameters whose posterior an audit checks: predictions, noise, and what the data identify."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Int, Shaped
+
+from bnnzoo.evaluation import predictive
+from bnnzoo.evaluation.predictor import Predictor
+from bnnzoo.evaluation.record import evenly
+from bnnzoo.posterior import NetworkPosterior
+from bnnzoo.posterior.likelihoods import Mixture, MixturePerTarget
+from bnnzoo.posterior.predicting import Predicting
+
+MEANS, LOG_ODDS = "predictive means", "log odds of the classes"
+BETWEEN = "{} between the rows"
+PREDICTIONS = (MEANS, LOG_ODDS, BETWEEN.format(MEANS), BETWEEN.format(LOG_ODDS))
+LOG_SDS, OWN, WEIGHTS = "predictive log sds", "parameters of likelihood and prior", "weights"
+_PROBES = 10
+_MOST_WEIGHTS = 200
+_SMALLEST_PROBABILITY = 1e-6
+"""Log odds beyond it are rounding in float32."""
+_CURVED = 1e-3
+"""Distance from linear, relative to the change of the outputs, that float32 does not explain."""
+
+
+def probe_rows(predictor: Predictor) -> Shaped[np.ndarray, "probe ..."]:
+    """The inputs at which predictions are checked: ten, evenly through the rows."""
+    rows = predictor.record.probes(np.iinfo(np.int32).max)[1]
+    return rows[evenly(len(rows), _PROBES)]
+
+
+def halfway(rows: Shaped[np.ndarray, "probe ..."]) -> Shaped[np.ndarray, "pair ..."]:
+    """Inputs half way between distant probes, where a gap in the data may lie; none of whole numbers or images."""
+    if rows.ndim != 2 or not np.issubdtype(rows.dtype, np.floating):
+        return rows[:0]
+    half = len(rows) // 2
+    return (rows[:half] + rows[half : 2 * half]) / 2
+
+
+class Estimands:
+    """The functions of theta that an audit checks, by name, each an array [draw, value].
+
+    Predictions at the probes: means and log sds, or log odds of the classes; and half way between probes. The
+    parameters of likelihood and prior as they are sampled. The weights (at most 200), where the outputs are linear in
+    them and the data identify each.
+    """
+
+    def __init__(
+        self,
+        posterior: NetworkPosterior,
+        predicting: Predicting,
+        x: Shaped[np.ndarray, "probe ..."],
+        example: Float[np.ndarray, "draw dim"],
+    ):
+        """
+        Args:
+            predicting: makes the predictions; of a Laplace approximation from draws that modes follow.
+            x: inputs as the network takes them.
+            example: draws on their natural scale, by which linear outputs are recognised.
+        """
+        self._posterior, self._predicting, self._x = posterior, predicting, x
+        self._between = halfway(x)
+        blocks = posterior.layout.blocks
+        network = sum(block.size for block in blocks if block.owner == "network")
+        linear = is_linear(posterior, example, x)
+        self._weights = evenly(network, _MOST_WEIGHTS) if linear else np.arange(0)
+        self._own = [block for block in blocks if block.owner != "network"]
+
+    @property
+    def first(self) -> str:
+        """The name of the predictions at the probes."""
+        return LOG_ODDS if self._posterior.task == "classification" else MEANS
+
+    @property
+    def between(self) -> str:
+        """The name of those between them."""
+        return BETWEEN.format(self.first)
+
+    def __call__(self, draws: Float[np.ndarray, "draw both"]) -> dict[str, Float[np.ndarray, "draw value"]]:
+        """The values at draws on their natural scale, each perhaps followed by its mode."""
+        found = {self.first: self._predictions(draws, self._x)}
+        if len(self._between):
+            found[self.between] = self._predictions(draws, self._between)
+        if self._posterior.task != "classification":
+            scales = predictive.log_scales(self._predicting, draws, self._x).reshape(len(draws), -1).astype(float)
+            # Heavy tails have no variance.
+            found[LOG_SDS] = scales[:, np.isfinite(scales).all(0)]
+        if self._own:
+            parameters = self._posterior.own_parameters()
+            parts = [parameters[b.name].unconstrained(draws[:, b.start : b.stop]) for b in self._own]
+            found[OWN] = np.concatenate([np.asarray(part, float) for part in parts], 1)
+        if len(self._weights):
+            found[WEIGHTS] = draws[:, self._weights].astype(float)
+        return found
+
+    def _predictions(
+        self, draws: Float[np.ndarray, "draw both"], x: Shaped[np.ndarray, "row ..."]
+    ) -> Float[np.ndarray, "draw value"]:
+        means = predictive.functions(self._predicting, draws, x).astype(float)
+        if self._posterior.task == "classification":
+            # The probability of one of two classes is that of the other.
+            chances = np.clip(means[..., 1:] if means.shape[2] == 2 else means, _SMALLEST_PROBABILITY, 1)
+            means = np.log(chances) - np.log(np.clip(1 - chances, _SMALLEST_PROBABILITY, 1))
+        return means.reshape(len(draws), -1)
+
+
+def is_linear(
+    posterior: NetworkPosterior, draws: Float[np.ndarray, "draw dim"], x: Shaped[np.ndarray, "row ..."]
+) -> bool:
+    """Whether the outputs are linear in the weights, and no exchange of weights leaves the likelihood as it is.
+
+    Compares the outputs half way between two draws with the mean of those at the draws.
+    """
+    likelihood = posterior.likelihood
+    if len(draws) < 2 or (isinstance(likelihood, Mixture | MixturePerTarget) and likelihood.components > 1):
+        return False
+    count = len(draws) // 2
+    ends = draws[: 2 * count].reshape(2, count, -1)[:, :4, : posterior.layout.dim]
+    stacked = jnp.asarray(np.concatenate([*ends, ends.mean(0)]), posterior.dtype)
+    outputs = np.asarray(jax.lax.map(lambda theta: posterior.outputs(theta, jnp.asarray(x)), stacked), float)
+    one, other, middle = outputs.reshape(3, -1)
+    change = np.max(np.abs(one - other))
+    rounding = 1e-5 * np.max(np.abs(outputs))
+    return bool(np.max(np.abs(middle - (one + other) / 2)) <= _CURVED * change + rounding)
+
+
+def varying(
+    run: dict[str, Float[np.ndarray, "..."]], later: dict[str, Float[np.ndarray, "..."]]
+) -> dict[str, Int[np.ndarray, " value"]]:
+    """The values of each function that vary, in the run or on the exact chains: no constant of the model."""
+
+    def moves(values: Float[Any, "..."]) -> Any:
+        flat = np.asarray(values).reshape(-1, np.shape(values)[-1])
+        return np.ptp(flat, axis=0) > 0
+
+    return {name: np.flatnonzero(moves(run[name]) | moves(later[name])) for name in run}

@@ -1,0 +1,56 @@
+"""The parts of a sampler's state that its steps change: nothing but the position and the declared chain state may."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from bnnzoo.samplers import AbstractSampler
+
+
+def adaptation(sampler: AbstractSampler, before: Any, after: Any) -> str:
+    """Why the sampler still adapts after warm-up; empty if only the position and its `chain_state` have changed.
+
+    Args:
+        before, after: states of one chain or of all, with steps of sampling between them.
+    """
+    changed = [name for name in changed_fields(before, after) if not _is_declared(name, sampler.chain_state)]
+    if not changed:
+        return ""
+    listed = ", ".join(f"state.{name}" for name in changed)
+    declared = ", ".join(repr(name) for name in (*sampler.chain_state, *changed))
+    return (
+        f"a step after warm-up changes {listed}: adapt in warmup_step or settle only; or, for a part of the chain such "
+        f"as a momentum or a cached density, declare it: chain_state = ({declared},)"
+    )
+
+
+def changed_fields(before: Any, after: Any) -> list[str]:
+    """The leaves that differ in any bit, as paths such as `inner.momentum`; the position is left out."""
+    old, new = (jax.tree_util.tree_leaves_with_path(state) for state in (before, after))
+    positions = before.position, after.position
+    return [
+        _name(path)
+        for (path, one), (_, other) in zip(old, new, strict=True)
+        if not (one is positions[0] and other is positions[1]) and not _same_bits(one, other)
+    ]
+
+
+def _is_declared(name: str, declared: Sequence[str]) -> bool:
+    """Whether the name, or a part of the state that it lies in, is among the declared ones."""
+    return any(name == one or name.startswith(f"{one}.") for one in declared)
+
+
+def _name(path: tuple[Any, ...]) -> str:
+    return ".".join(str(getattr(key, "name", getattr(key, "key", getattr(key, "idx", key)))) for key in path)
+
+
+def _same_bits(one: Any, other: Any) -> bool:
+    arrays = []
+    for leaf in (one, other):
+        is_key = hasattr(leaf, "dtype") and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+        arrays.append(np.asarray(jax.random.key_data(leaf) if is_key else leaf))
+    return arrays[0].tobytes() == arrays[1].tobytes()
