@@ -93,7 +93,8 @@ class ZeroInflatedPoisson(AbstractLikelihood):
         log_extra, log_counted = jax.nn.log_sigmoid(logit), jax.nn.log_sigmoid(-logit)
         # Beyond e^80 no zero is counted in any precision, and the gradient of infinity would be none.
         zero = jnp.logaddexp(log_extra, log_counted - jnp.exp(jnp.minimum(log_rate, 80.0)))
-        counted = jax.vmap(lambda f, y: Poisson().log_prob(f[None], y[None]))(log_rate, jnp.maximum(target, 1))
+        of_one = jax.vmap(lambda f, y: Poisson().log_prob(f[None], y[None]))
+        counted = of_one(jnp.where(target == 0, 0.0, log_rate), jnp.maximum(target, 1))
         return jnp.sum(jnp.where(target == 0, zero, log_counted + counted))
 
     def exposed(self, output: Float[Array, " output"], log_exposure: Float[Array, ""]) -> Float[Array, " output"]:
@@ -132,18 +133,16 @@ def _below_peak(
     """The log probability at `_peak` less that at the mean exp(output), of counts of one or more."""
     count = jnp.maximum(target, 1.0)
     away = jnp.where(target == 0, 0.0, output) - jnp.log(count)
-    total = size + count
-    of_size, of_count = size / total, count / total
-    # log(1 + share (e^away - 1)), by the first form near the peak and by the second where e^away may overflow.
-    near = jnp.clip(away, -1.0, 1.0)
-    up = jnp.where(
-        jnp.abs(away) < 1,
-        jnp.log1p(of_count * jnp.expm1(near)),
-        jnp.logaddexp(jnp.log(of_size), jnp.log(of_count) + away),
-    )
-    down = jnp.where(
-        jnp.abs(away) < 1,
-        jnp.log1p(of_size * jnp.expm1(-near)),
-        jnp.logaddexp(jnp.log(of_count), jnp.log(of_size) - away),
-    )
-    return size * up + count * down
+    of_size, of_count = size / (size + count), count / (size + count)
+    return size * _log_mean_exp(of_size, of_count, away) + count * _log_mean_exp(of_count, of_size, -away)
+
+
+def _log_mean_exp(
+    rest: Float[Array, "..."], share: Float[Array, "..."], exponent: Float[Array, "..."]
+) -> Float[Array, "..."]:
+    """log(rest + share e^exponent) of shares that add up to 1, with all digits where it is near 0."""
+    change = share * jnp.expm1(jnp.minimum(exponent, 80.0))
+    is_near = (change > -0.5) & (change < 1)
+    tiny = jnp.finfo(share.dtype).tiny
+    far = jnp.logaddexp(jnp.log(jnp.maximum(rest, tiny)), jnp.log(jnp.maximum(share, tiny)) + exponent)
+    return jnp.where(is_near, jnp.log1p(jnp.where(is_near, change, 0.0)), far)
