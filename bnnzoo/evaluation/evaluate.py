@@ -52,6 +52,8 @@ def of_rows(predictor: Predictor, x: Shaped[np.ndarray, "row ..."], y: Shaped[np
 def drawn(predictor: Predictor, x: Shaped[np.ndarray, "row ..."], y: Shaped[np.ndarray, "row ..."]) -> scores.Drawn:
     """Quantiles, CRPS and PIT of regression rows, from samples of their predictive distribution."""
     uniform = np.random.default_rng(0).uniform(size=y.shape)
+    if predictor.is_density:
+        return scores.drawn_alike(predictor.density_samples(), y, uniform)
     parts = [scores.drawn(values, y[rows], uniform[rows]) for rows, values in predictor.samples(x)]
     quantiles, crps, pit = zip(*parts, strict=True)
     return scores.Drawn(np.concatenate(quantiles, 1), np.concatenate(crps), np.concatenate(pit))

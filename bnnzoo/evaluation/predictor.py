@@ -35,6 +35,8 @@ QUANTILES = (0.05, 0.5, 0.95)
 
 _LEAST_SAMPLES = 1000
 """Quantiles are of at least so many samples, several a draw where there are few draws."""
+_DENSITY_SAMPLES = 2**17
+"""Samples of a density that all rows are judged by: they move a distribution function by 0.0014 at most."""
 _BEST_OF_ROWS = 2000
 """Of how many training rows the likelihood decides which draw is best, where the file has no log density."""
 _PARAMETERS = 1000
@@ -290,6 +292,19 @@ class Predictor:
             draw = functools.partial(self._sample, numbers=numbers[rows], key=key)
             drawn = self._over(index, lambda thetas, first, x=inputs[rows], of=draw: of(thetas, x, first_draw=first))
             yield rows, self.scaler.unscale_targets(drawn)
+
+    def density_samples(self, *, seed: int = 0) -> Float[np.ndarray, "sample column"]:
+        """Rows from the predictive distribution of a density, in original units, as many from each draw.
+
+        A density has no inputs: the rows that are judged by these samples share them.
+        """
+        index = predictive.copies(len(self.thetas), self.record.weights)
+        each = -(-_DENSITY_SAMPLES // len(index))
+        x = self.inputs(np.zeros((each, len(self.signature.target_names)), np.float32))
+        with backend.arithmetic(self.precision):
+            key = jax.random.key(seed)
+        drawn = self._over(index, lambda thetas, first: self._sample(thetas, x, first_draw=first, key=key))
+        return self.scaler.unscale_targets(drawn.reshape(-1, drawn.shape[-1]))
 
     def quantiles(
         self, x: Shaped[np.ndarray, "row ..."], levels: tuple[float, ...] = QUANTILES, *, seed: int = 0
