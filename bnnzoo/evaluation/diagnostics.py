@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Shaped
 
-from bnnzoo.evaluation import effort
+from bnnzoo.evaluation import effort, noise_scale
 from bnnzoo.evaluation.convergence import between_chains, convergence
 from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.evaluation.record import Record
 from bnnzoo.finding import Finding
 
-_MEANS, _DENSITY = "predictive means", "the training rows' log density"
+_MEANS, _LOG_SDS, _DENSITY = "predictive means", "predictive log sds", "the training rows' log density"
 
 
 def summary(record: Record) -> dict[str, Any]:
@@ -66,6 +66,7 @@ def _of_run(predictor: Predictor, num_probes: int) -> dict[str, Any]:
         "draws_judged": looked.record.shape[1],
         **of_quantities(judged, exactness=about["exactness"], weights=looked.record.weights),
         **against_data(looked, judged, num_probes),
+        **noise_scale.of_run(looked, judged.get(_LOG_SDS)),
         "weights_rhat": max(row["rhat"] for row in weights.rows()),
         "still_chains": weights.still_chains(),
         **of_statistics(record.statistics, averaged=record.averaged, thin=record.thin),
@@ -96,7 +97,7 @@ def quantities(predictor: Predictor, num_probes: int) -> dict[str, Float[np.ndar
     if not predictor.classifies:
         scales = predictor.log_scales(probes)
         # Heavy tails may have no variance: then there is nothing to compare.
-        found["predictive log sds"] = scales[..., np.isfinite(scales).all((0, 1, 3)), :]
+        found[_LOG_SDS] = scales[..., np.isfinite(scales).all((0, 1, 3)), :]
     if record.has_training_rows:
         rows = record.training_rows(effort.density_rows(predictor, num_probes))
         values = predictor.log_likelihoods(*rows, np.arange(record.shape[1]))
