@@ -19,9 +19,12 @@ from bnnzoo.evaluation.evidence import BOUND, Evidence
 from bnnzoo.evaluation.metrics import Estimate, flat
 from bnnzoo.run import Run
 
-METRICS = ("nll", "rmse", "crps", "coverage_90", "accuracy", "brier", "ece")
+METRICS = ("nll_rounded", "nll", "rmse", "crps", "coverage_90", "accuracy", "brier", "ece")
 """What is compared, of what a run's task has."""
-_BETTER = {"nll": "lower", "loo_nll": "lower", "rmse": "lower", "crps": "lower", "brier": "lower", "accuracy": "higher"}
+_BETTER = {
+    **dict.fromkeys(("nll_rounded", "nll", "loo_nll", "rmse", "crps", "brier"), "lower"),
+    "accuracy": "higher",
+}
 """Metrics that say by themselves which run predicts better; the first that a run has decides."""
 _CLEAR = 2.0
 """Standard errors that a difference must be of."""
@@ -130,10 +133,10 @@ def compare(runs: Sequence[Run | str | Path], *, reference: Run | str | Path | N
     truth = None if reference is None else known[-1].predictor.table(inputs)
     known_evidence, compared = _evidence(opened), []
     left_out = [loo.estimates(run.predictor) for run in opened] if known_evidence else []
+    scores = _comparable([evaluate.of_rows(run.predictor, *tests[0]).estimates for run in opened])
     for i, (name, run) in enumerate(zip(names, opened, strict=False)):
-        scores = evaluate.of_rows(run.predictor, *tests[0]).estimates
-        estimates = {metric: scores[metric] for metric in METRICS if metric in scores}
-        if left_out and all("loo_nll" in one for one in left_out):
+        estimates = {metric: scores[i][metric] for metric in METRICS if metric in scores[i]}
+        if "nll_rounded" not in scores[i] and left_out and all("loo_nll" in one for one in left_out):
             estimates["loo_nll"] = left_out[i]["loo_nll"]
         numbers = {} if truth is None else distances(run.predictor.table(inputs), truth)
         if known_evidence:
@@ -144,6 +147,19 @@ def compare(runs: Sequence[Run | str | Path], *, reference: Run | str | Path | N
         compared.append(Compared(name, about, estimates, numbers | _cost(run), run.predictor.record.doubt))
     pairs = itertools.combinations(compared, 2)
     return Comparison(compared, [one for first, second in pairs for one in _differences(first, second)])
+
+
+def _comparable(scores: Sequence[dict[str, Estimate]]) -> list[dict[str, Estimate]]:
+    """The metrics of each run that compare: on rounded targets the probability of what was rounded, no density.
+
+    A density that is narrower than the step between values has no upper limit. Where one run cannot tell that
+    probability, neither is compared.
+    """
+    rounded = ["nll_rounded" in one for one in scores]
+    if not any(rounded):
+        return list(scores)
+    left_out = {"nll"} if all(rounded) else {"nll", "nll_rounded"}
+    return [{name: estimate for name, estimate in one.items() if name not in left_out} for one in scores]
 
 
 def distances(found: pd.DataFrame, truth: pd.DataFrame) -> dict[str, float]:

@@ -199,7 +199,7 @@ def bnnzoo_datasets() -> list[Entry]:
 
 @hookimpl
 def bnnzoo_likelihoods() -> list[Entry]:
-    here = "bnnzoo.posterior.likelihoods"
+    here, counts = "bnnzoo.posterior.likelihoods", "bnnzoo.posterior.counts"
     return [
         Entry("gaussian", f"{here}:Gaussian", "Gaussian noise of one scale, fixed or learned"),
         Entry("student-t", f"{here}:StudentT", "Student's t about the output: noise with outliers"),
@@ -209,6 +209,8 @@ def bnnzoo_likelihoods() -> list[Entry]:
         Entry("categorical", f"{here}:Categorical", "one of C classes, by softmax"),
         Entry("bernoulli", f"{here}:Bernoulli", "labels 0 and 1, by the logistic function"),
         Entry("poisson", f"{here}:Poisson", "counts; the outputs are log rates"),
+        Entry("negative-binomial", f"{counts}:NegativeBinomial", "counts that spread more than Poisson's"),
+        Entry("zero-inflated-poisson", f"{counts}:ZeroInflatedPoisson", "counts with more zeros than Poisson's"),
     ]
 
 

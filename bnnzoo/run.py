@@ -15,7 +15,7 @@ from jaxtyping import Float
 from bnnzoo import paths, store
 from bnnzoo.data import Unseen
 from bnnzoo.errors import UsageError
-from bnnzoo.evaluation import audit, diagnostics, evaluate, evidence, findings, loo, metrics, ood
+from bnnzoo.evaluation import audit, counts, diagnostics, evaluate, evidence, findings, loo, metrics, ood
 from bnnzoo.evaluation.audit_result import TOLERANCE, Audit
 from bnnzoo.evaluation.evidence import Evidence
 from bnnzoo.evaluation.findings import Limits
@@ -218,6 +218,19 @@ class Run:
     def loo_caveat(self) -> str:
         """Why the `loo_` metrics of this run are not quite what they are called; empty where they are."""
         return loo.caveat(self.predictor.record)
+
+    def caveats(self, estimates: Mapping[str, Estimate]) -> dict[str, str]:
+        """What to know of the metrics of an evaluation, by name: `loo_caveat`, `nll_caveat`, `counts_caveat`.
+
+        Args:
+            estimates: what `estimates` returned.
+        """
+        found = {
+            "loo_caveat": self.loo_caveat if "loo_nll" in estimates else "",
+            "nll_caveat": evaluate.rounding_caveat(self.predictor, estimates),
+            "counts_caveat": counts.caveat(self.predictor, estimates),
+        }
+        return {name: text for name, text in found.items() if text}
 
     def test_rows(self, data: Any = None) -> tuple[np.ndarray, np.ndarray]:
         """Inputs, what columns of a table became, and targets of the test rows, or of `data`, in original units.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 from typing import Any
 
@@ -35,7 +36,7 @@ def chosen(of: Problem, **how: Any) -> tuple[str, list[str], origin.Spent]:
     """The likelihood, what was said of it, and what it took."""
     notes: list[str] = []
     spent = origin.Spent()
-    found = noise.chosen(
+    found, comparison = noise.select_likelihood(
         of,
         tell=lambda progress: notes.append(progress.note) if progress.phase == "note" else None,
         stop=how.get("stop"),
@@ -43,6 +44,8 @@ def chosen(of: Problem, **how: Any) -> tuple[str, list[str], origin.Spent]:
         key=jax.random.key(0),
     )
     assert found.recipe.budget == of.recipe.budget
+    if how.get("counted", True):
+        assert (comparison is None) == (not spent.evaluations)
     return found.resolved()["likelihood"]["name"], notes, spent
 
 
@@ -98,28 +101,61 @@ def test_compiling_is_not_of_the_budget_and_large_networks_are_not_compared(monk
     assert "no time to compare" in notes[0]
 
 
-def test_a_level_by_row_is_taken_where_it_is_surely_better(monkeypatch):
-    """By two standard errors of ten networks, whose tenths of the rows overlap in what they are trained on."""
-    of, asked = problem(0.3), list[Any]()
-    training, held = of.posterior.num_data, 54
-    assert held == int(0.2 * training)
-    spread = np.array([1.0, -1.0] * 5)
-    limit = stats.t.ppf(stats.norm.cdf(2), 9) * spread.std(ddof=1) * (1 / 10 + held / (training - held)) ** 0.5
+GAINS = 0.2 + 0.01 * np.arange(10)
+OUTLIER = np.where(np.arange(10) == 3, 3.9, GAINS)
 
-    def found(gain: float) -> str:
-        def trained(candidate: Problem, thetas: Any, *more: Any) -> Any:
-            asked.append((more[-1], candidate.recipe.start_steps, len(thetas)))
-            by_row = candidate.resolved()["likelihood"]["name"] == "heteroscedastic"
-            return SimpleNamespace(losses=3.0 - (gain + spread) * by_row)
 
-        monkeypatch.setattr(origin, "trained", trained)
-        return chosen(of)[0]
+@pytest.mark.parametrize(
+    ("gain", "wanted"),
+    [
+        (GAINS, "heteroscedastic"),
+        (OUTLIER, "heteroscedastic"),
+        (np.where(np.arange(10) == 3, -3.9, GAINS), "gaussian"),
+        (np.where(np.arange(10) < 2, -0.01, GAINS), "heteroscedastic"),
+        (np.where(np.arange(10) < 3, -0.21, GAINS), "gaussian"),
+        (np.zeros(10), "gaussian"),
+        (np.where(np.arange(10) == 3, np.nan, GAINS), "gaussian"),
+    ],
+    ids=["all better", "all better, one by far", "one far worse", "two little worse", "three worse", "equal", "nan"],
+)
+def test_the_selection_goes_by_ranks_of_paired_differences(gain, wanted, monkeypatch):
+    """A single network far off decides nothing: ten better of ten are selected whatever their spread."""
+    asked = list[Any]()
 
-    steps = iter([900, 700] * 2)
+    def trained(candidate: Problem, thetas: Any, *more: Any) -> Any:
+        asked.append((more[-1], candidate.recipe.start_steps, len(thetas)))
+        by_row = candidate.resolved()["likelihood"]["name"] == "heteroscedastic"
+        return SimpleNamespace(losses=-1.2 - gain * by_row)
+
+    steps = iter([900, 700])
+    monkeypatch.setattr(origin, "trained", trained)
     monkeypatch.setattr(budget, "training_steps", lambda *_, most, **__: min(most, next(steps)))
-    assert [found(1.001 * limit), found(0.999 * limit)] == ["heteroscedastic", "gaussian"]
+    found, notes, _ = chosen(problem(0.3), counted=False)
+    assert found == wanted
+    p = 1.0 if np.isnan(gain).any() or not gain.any() else stats.wilcoxon(gain, alternative="greater").pvalue
+    assert f"in {np.sum(gain > 0)} of 10 pairs" in notes[0]
+    assert f"p = {p:.2g}" in notes[0]
     # The same rows are held out of both, and both are trained as long as the slower one can be.
     assert {(tuple(jax.random.key_data(key).tolist()), *more) for key, *more in asked} == {((0, 0), 700, 10)}
+
+
+def test_the_comparison_is_stored_in_the_file():
+    compared = noise.Comparison(np.full(10, -1.2), np.full(10, -1.2) - OUTLIER)
+    words = json.loads(compared.to_json())
+    assert words["one_level"] == [-1.2] * 10
+    np.testing.assert_allclose(words["by_row"], -1.2 - OUTLIER)
+    assert words["p"] <= words["limit"] == 0.005
+
+
+def test_overlapping_rows_make_false_choices_no_more_often_than_stated():
+    """Differences that share the training rows: the correlation of Nadeau and Bengio, no true gain."""
+    random = np.random.default_rng(0)
+    shared = (1 / 9) / (1 + 1 / 9)
+    gains = shared**0.5 * random.normal(size=(800, 1)) + (1 - shared) ** 0.5 * random.normal(size=(800, 10))
+    false = np.mean([noise.Comparison(gain, np.zeros(10)).prefers_by_row for gain in gains])
+    assert false < 0.05
+    found = [noise.Comparison(gain + 2.0, np.zeros(10)).prefers_by_row for gain in gains[:100]]
+    assert np.mean(found) > 0.95
 
 
 def test_runs_that_differ_in_their_seed_alone_choose_by_the_same_networks(monkeypatch, tmp_path):
@@ -129,7 +165,7 @@ def test_runs_that_differ_in_their_seed_alone_choose_by_the_same_networks(monkey
         keys.append(jax.random.key_data(key).tolist())
         raise InterruptedRunError("heard", 2)
 
-    monkeypatch.setattr(noise, "chosen", stopped)
+    monkeypatch.setattr(noise, "select_likelihood", stopped)
     for seed in (1, 2):
         with pytest.raises(InterruptedRunError, match="heard"):
             zoo.run_recipe(tiny.recipe("mala", seed=seed, split_seed=7), out=tmp_path / "run.nc")

@@ -80,6 +80,20 @@ def named_task(recipe: Recipe) -> str | None:
     return registry.load("likelihoods", recipe.likelihood.name).task
 
 
+def check_exposure(likelihood: AbstractLikelihood, column: str) -> None:
+    """Refuse an exposure beside a likelihood that has no rates.
+
+    Raises:
+        UsageError: naming the likelihoods that have.
+    """
+    if type(likelihood).exposed is AbstractLikelihood.exposed:
+        name = registry.described("likelihoods", likelihood)
+        raise UsageError(
+            f"--exposure {column}: {name} has no rate to multiply by it; use --likelihood poisson, "
+            "negative-binomial or zero-inflated-poisson"
+        )
+
+
 def check_prior(prior: AbstractPrior, layout: Layout) -> None:
     """Refuse a prior whose methods give what is no density of the parameters, each counted once. Nothing is computed.
 

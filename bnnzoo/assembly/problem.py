@@ -16,8 +16,9 @@ from jaxtyping import Array, Float, PRNGKeyArray, Shaped, UInt
 
 from bnnzoo import registry
 from bnnzoo.assembly.by_hand import predicted
-from bnnzoo.assembly.parts import Parts, check_likelihood, check_prior, make_parts, named, named_task
+from bnnzoo.assembly.parts import Parts, check_exposure, check_likelihood, check_prior, make_parts, named, named_task
 from bnnzoo.data import Dataset, Scaler, Signature, load_asked, load_inputs, split
+from bnnzoo.data.targets import TAKEN_AS_NUMBERS
 from bnnzoo.errors import DamagedError, NotFoundError, UsageError
 from bnnzoo.models import AbstractModel, form, size
 from bnnzoo.models.own import PREFIX as OWN
@@ -47,7 +48,9 @@ class Description(NamedTuple):
     @property
     def sizes(self) -> tuple[tuple[int, ...], int]:
         """What a model is built for: the shape of one input, and the number of outputs."""
-        return self.example.shape[1:], self.parts.likelihood.num_outputs(self.num_targets)
+        width, *rest = self.example.shape[1:]
+        inputs = (width - bool(self.signature.exposure), *rest)
+        return inputs, self.parts.likelihood.num_outputs(self.num_targets)
 
     @property
     def example(self) -> np.ndarray:
@@ -100,6 +103,10 @@ class Problem:
             dataset = load_asked(recipe)
         dataset = dataset.as_task(recipe.task or named_task(recipe))
         parts = make_parts(recipe, dataset.task, len(dataset.target_names), model)
+        if dataset.signature.exposure:
+            check_exposure(parts.likelihood, dataset.signature.exposure)
+        if recipe.likelihood is not None and recipe.likelihood.name:
+            dataset = dataclasses.replace(dataset, notes=tuple(n for n in dataset.notes if TAKEN_AS_NUMBERS not in n))
         for rows in filter(None, (dataset, dataset.test)):  # before the split, which would count them otherwise
             try:
                 parts.likelihood.check(rows.y, len(dataset.target_names))
@@ -357,6 +364,7 @@ def _posterior(
         y=precise(y, recipe.precision),
         likelihood_power=recipe.likelihood_power,
         sampled=lambda leaf: any(leaf is one for one in chosen),
+        has_exposure=bool(signature.exposure),
     )
     # Byte images stay bytes on the device, a quarter of the memory: the network's input is scaled there.
     images = signature.dtype == "uint8"

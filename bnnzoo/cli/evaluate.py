@@ -22,7 +22,7 @@ Unseen = Annotated[
     ),
 ]
 
-_FIRST = ("nll", "rmse", "accuracy", "crps", "brier", "coverage_90", "ece", "rows")
+_FIRST = ("nll", "nll_rounded", "rmse", "accuracy", "crps", "brier", "coverage_90", "ece", "rows")
 """What most people ask for, of a regression or a classification; `--all` and `--json` have the rest."""
 
 
@@ -59,11 +59,11 @@ def evaluate(
         opened = zoo.open(run)
         estimates = opened.estimates(data, ood=ood, observer=watch, save=True, unseen=unseen)
     warn_of_convergence(opened)
-    caveat = opened.loo_caveat if "loo_nll" in estimates else ""
-    if caveat:
+    caveats = opened.caveats(estimates)
+    for caveat in caveats.values():
         print_warning(caveat)
     if json:
-        print_json({**flat(estimates), **({"loo_caveat": caveat} if caveat else {})})
+        print_json({**flat(estimates), **caveats})
         return
     first = {*_FIRST, *(f"{target}_rmse" for target in opened.predictor.signature.target_names)}
     shown = {name: e for name, e in estimates.items() if every or name in first or "ood" in name}

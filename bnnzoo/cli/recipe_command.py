@@ -115,7 +115,7 @@ def _argument(metavar: str, kind: str) -> Any:
 
 def _options() -> list[inspect.Parameter]:
     """The options that do not depend on a part."""
-    of_tables = ["target", "task", "columns", "drop", "categories", "missing", "unseen"]
+    of_tables = ["target", "task", "columns", "drop", "categories", "missing", "unseen", "exposure"]
     data = ["data", *of_tables, "test_fraction", "split_seed", "standardise"]
     config = typer.Option(
         "--config",

@@ -38,6 +38,11 @@ class Signature(NamedTuple):
         """0 for regression."""
         return len(self.class_names)
 
+    @property
+    def exposure(self) -> str:
+        """The name of the input that rates are multiplied by, the last; empty where there is none."""
+        return "" if self.encoding is None else self.encoding.exposure
+
     def to_json(self) -> str:
         """What a run's file keeps of it: all."""
         encoding = None if self.encoding is None else self.encoding.words()
@@ -53,6 +58,8 @@ class Signature(NamedTuple):
         found = TypeAdapter(cls).validate_json(text, strict=True)
         if found.encoding is not None and found.encoding.inputs != found.feature_names:
             raise ValueError("its encoding makes other inputs than it names")
+        if found.encoding is not None and any(column.exposure for column in found.encoding.columns[:-1]):
+            raise ValueError("its exposure is not the last column")
         whole = (len(found.feature_names),) if found.feature_names or len(found.shape) == 1 else found.shape
         labelled = bool(found.class_names) == (found.task == "classification") and len(found.class_names) != 1
         labelled = labelled and (found.task != "density" or found.feature_names == found.target_names)

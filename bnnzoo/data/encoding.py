@@ -44,7 +44,8 @@ class Column:
 
     origin: of dates, the first day, in days since 1970; of numbers whose differences float32 would lose, the smallest.
     median: what fills a missing cell. was_missing: whether an
-    input says where cells are missing. zoned: of dates, whether they have a time zone.
+    input says where cells are missing. zoned: of dates, whether they have a time zone. exposure: whether rates are
+    multiplied by it; it is the last column, and is neither scaled nor filled in.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Column:
     median: float | None = None
     was_missing: bool = False
     zoned: bool = False
+    exposure: bool = False
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -79,10 +81,15 @@ class Encoding:
     unseen: Unseen = "error"
 
     @classmethod
-    def of(cls, cells: Sequence[Cells], missing: Missing, unseen: Unseen, faults: Faults) -> Encoding:
+    def of(
+        cls, cells: Sequence[Cells], missing: Missing, unseen: Unseen, faults: Faults, exposure: str = ""
+    ) -> Encoding:
         """The encoding of a training table; medians are still to come, see `filled`."""
         columns = []
         for column in cells:
+            if column.name == exposure:
+                columns.append(Column(exposure, exposure=True))
+                continue
             if problem := _no_categories(column.levels):
                 taken = values_of(column.levels) is not None
                 cure = "leave it out of --categories, as numbers" if taken else "write its content as numbers"
@@ -106,6 +113,11 @@ class Encoding:
     def is_plain(self) -> bool:
         """Whether every column is an input as it is."""
         return self.columns == Encoding.of_numbers(self.inputs).columns
+
+    @property
+    def exposure(self) -> str:
+        """The name of the column that rates are multiplied by; empty where there is none."""
+        return self.columns[-1].name if self.columns and self.columns[-1].exposure else ""
 
     def agrees(self, other: Encoding) -> bool:
         """Whether the other makes the same inputs of a table, but for medians."""
@@ -168,7 +180,8 @@ class Encoding:
         columns = []
         for column in self.columns:
             first, *_ = [next(medians) for _ in column.inputs]
-            columns.append(column if column.kind == "text" else replace(column, median=float(first)))
+            is_filled = column.kind != "text" and not column.exposure
+            columns.append(replace(column, median=float(first)) if is_filled else column)
         return replace(self, columns=tuple(columns))
 
     def fill(self, x: Float[np.ndarray, "row feature"]) -> Float[np.ndarray, "row feature"]:
@@ -211,6 +224,25 @@ class Encoding:
         plain = vars(Column(""))
         columns = [{k: v for k, v in vars(column).items() if v != plain[k]} for column in self.columns]
         return {"columns": columns, "missing": self.missing, "unseen": self.unseen}
+
+
+def check_exposure(column: Cells, faults: Faults, shown: Shown, *, missing: str) -> None:
+    """Add to `faults` the cells of an exposure that are not positive and finite in float32.
+
+    Missing cells too, whose cure is `missing`, unless that is empty: an exposure has no median to be filled in.
+    """
+    with np.errstate(invalid="ignore", over="ignore"):
+        values = column.numbers.astype(np.float32)
+    bad: NDArray[np.bool_] = (values <= 0) | np.isinf(values)
+    if bad.any():
+        row = int(np.argmax(bad))
+        problem = f"an exposure must be positive and finite (got {shown(row, column.name).strip()})"
+        cure = "correct it, or leave the row out"
+        faults.add(column.name, Fault("that are no exposure", problem, cure, row + 1, int(bad.sum())))
+    if missing and column.is_missing.any():
+        row, count = int(np.argmax(column.is_missing)), int(column.is_missing.sum())
+        problem = "an exposure is missing, and never filled in"
+        faults.add(column.name, Fault("with missing exposures", problem, missing, row + 1, count))
 
 
 def check_cells(

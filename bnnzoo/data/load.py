@@ -48,6 +48,7 @@ def load(
     categories: Sequence[str] = (),
     missing: Missing = "error",
     unseen: Unseen = "error",
+    exposure: str | None = None,
 ) -> Dataset:
     """The data set `spec` names: a registered name, a file, an IDX folder, a data frame, a pair (x, y) of arrays,
     or one array of rows without inputs.
@@ -64,19 +65,22 @@ def load(
         missing: what to do with missing cells of a table: say so and stop, leave out the row, or fill in the
             column's median.
         unseen: what `load_inputs` and `load_like` do with a level of a text column that is not in this table.
+        exposure: a column of positive numbers that the rates of counts are multiplied by.
 
     Raises:
         UsageError: for anything wrong with the data, all columns of a table at once.
     """
     task = check_task(task)
     targets = _names(target)
-    choice = tabular.Choice(targets, _names(columns), _names(drop), _names(categories), missing, unseen)
+    choice = tabular.Choice(
+        targets, _names(columns), _names(drop), _names(categories), missing, unseen, exposure or ""
+    )
     kind = ""
     if _is_table_and_targets(spec):
         spec, names, kind = tabular.joined(*spec, task=task)
         if absent := [name for name in targets if name not in names]:
             raise UsageError(f"y: no column named {absent[0]}; {did_you_mean(absent[0], names)}")
-        left = tuple(name for name in names if targets and name not in (*targets, *choice.columns))
+        left = tuple(name for name in names if targets and name not in (*targets, *choice.columns, choice.exposure))
         choice = choice._replace(target=targets or names, drop=(*choice.drop, *left))
     source = _source(spec)
     if isinstance(source, Table):
@@ -113,6 +117,7 @@ def load_asked(recipe: Recipe, spec: Spec = None) -> Dataset:
         categories=recipe.categories,
         missing=recipe.missing,
         unseen=recipe.unseen,
+        exposure=recipe.exposure,
     )
 
 

@@ -32,7 +32,7 @@ class Scaler:
     def fit(cls, train: Dataset, standardise: bool) -> Scaler:
         """Means and population standard deviations of the training rows, of all pixels together for images.
 
-        Constant columns get sd 1. Without `standardise` nothing is changed, except that uint8 images are
+        Constant columns get sd 1, and an exposure keeps its units. Without `standardise` nothing is changed, except that uint8 images are
         divided by 255 (x_mean 0, x_sd 255).
         """
         is_bytes = train.x.dtype == np.uint8
@@ -44,6 +44,8 @@ class Scaler:
             x_mean, x_sd = _byte_moments(train.x)
         elif standardise:
             x_mean, x_sd = _moments(train.x if train.x.ndim == 2 else train.x.reshape(-1), f"{train.name}: inputs")
+        if train.signature.exposure:
+            x_mean[-1], x_sd[-1] = 0.0, 1.0
         if standardise and train.task != "classification":
             y_mean, y_sd = _moments(train.y, f"{train.name}: targets")
         return cls(*(np.asarray(values, dtype=np.float32) for values in (x_mean, x_sd, y_mean, y_sd)))

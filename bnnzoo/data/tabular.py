@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from bnnzoo.data.check import check_column_names, did_you_mean
 from bnnzoo.data.columns import Cells, interpret, one_level_a_value
 from bnnzoo.data.dataset import Dataset, Signature, check_task, from_rows
-from bnnzoo.data.encoding import MISSING_CURE, Encoding, Missing, Unseen, check_cells
+from bnnzoo.data.encoding import MISSING_CURE, Encoding, Missing, Unseen, check_cells, check_exposure
 from bnnzoo.data.faults import Faults, listed
 from bnnzoo.data.frames import FrameTable, is_frame
 from bnnzoo.data.readers import Table
@@ -34,6 +34,7 @@ class Choice(NamedTuple):
     categories: tuple[str, ...] = ()
     missing: Missing = "error"
     unseen: Unseen = "error"
+    exposure: str = ""
 
 
 def training_set(table: Table, choice: Choice, task: str | None, name: str, kind: str = "") -> Dataset:
@@ -52,19 +53,22 @@ def training_set(table: Table, choice: Choice, task: str | None, name: str, kind
     cells = _read(table, [*features, *targets], kinds, faults)
     split = len(features)
     missing = MISSING_CURE if choice.missing == "error" else ""
-    check_cells(cells[:split], faults, table.shown, missing=missing)
     no_median = "" if choice.missing == "drop" else "--missing drop leaves such rows out"
+    inputs = split - bool(choice.exposure)
+    check_cells(cells[:inputs], faults, table.shown, missing=missing)
+    for exposure in cells[inputs:split]:
+        check_exposure(exposure, faults, table.shown, missing=no_median)
     check_cells(cells[split:], faults, table.shown, missing=no_median, empty="name another --target")
     left_out = ""
     if choice.missing == "drop" and not faults.by_column:
         keep, left_out = _complete(cells, table.where, "--missing median, or --drop a column")
         cells = [_kept(column, keep) for column in cells]
     cells[:split] = [one_level_a_value(column) for column in cells[:split]]
-    encoding = Encoding.of(cells[:split], choice.missing, choice.unseen, faults)
+    encoding = Encoding.of(cells[:split], choice.missing, choice.unseen, faults, choice.exposure)
     faults.check()
     check_column_names(encoding.inputs, f"{table.where}: inputs")
     found = targets_of(cells[split:], chosen, table.where)
-    _warn(cells[:split] if features else cells, table.where)
+    _warn(cells[:inputs] if features else cells, table.where)
     if features and found.task == "regression":
         _warn_of_targets(cells[split:], table.where)
     notes = (*filter(None, [found.note]), *_encoding_notes(encoding))
@@ -120,6 +124,11 @@ def _new_rows(
     encoding = like.encoding or Encoding.of_numbers(like.feature_names)
     encoding = encoding if unseen is None else replace(encoding, unseen=unseen)
     features = [column.name for column in encoding.columns]
+    if encoding.exposure and encoding.exposure not in table.names:
+        raise UsageError(
+            f"{table.where}: no column named {encoding.exposure}, the exposure that rates are multiplied by; add it "
+            "(1 in every row for rates per unit)"
+        )
     _find([*features, *targets], table)
     check_column_names(table.names, table.where, [*features, *targets])
     faults = Faults(table.where, trained=True)
@@ -128,11 +137,14 @@ def _new_rows(
     inputs, outputs = cells[: len(features)], cells[len(features) :]
     leave_out = encoding.missing == "drop" and bool(targets)
     cure = "leave such rows out" if encoding.missing == "drop" else "fill them in, or train with --missing median"
-    if encoding.missing != "median" and not leave_out:
-        check_cells(inputs, faults, table.shown, missing=cure, trained=True)
-    else:
-        check_cells(inputs, faults, table.shown, missing="", trained=True)
     absent = "" if leave_out else "leave such rows out"
+    plain = len(inputs) - bool(encoding.exposure)
+    for exposure in inputs[plain:]:
+        check_exposure(exposure, faults, table.shown, missing=absent)
+    if encoding.missing != "median" and not leave_out:
+        check_cells(inputs[:plain], faults, table.shown, missing=cure, trained=True)
+    else:
+        check_cells(inputs[:plain], faults, table.shown, missing="", trained=True)
     check_cells(outputs, faults, table.shown, missing=absent, trained=True)
     complete = ~np.any([column.is_missing for column in cells], 0)
     inputs = encoding.held_to(inputs, faults, complete if leave_out else np.ones_like(complete))
@@ -166,7 +178,10 @@ def _chosen(table: Table, choice: Choice, task: str | None) -> tuple[tuple[str, 
             raise UsageError(f"{where}: column {name} is the target and dropped; it can be one of the two")
         if name in columns:
             raise UsageError(f"{where}: column {name} is asked for and dropped; it can be one of the two")
-    left = [name for name in table.names if name not in set(drop)]
+    exposure = (choice.exposure,) if choice.exposure else ()
+    if exposure:
+        _check_exposed(choice.exposure, table, target, drop, task)
+    left = [name for name in table.names if name not in {*drop, *exposure}]
     if not left:
         raise UsageError(f"{where}: every column is dropped; keep some")
     wanted = set(columns or left)
@@ -179,7 +194,19 @@ def _chosen(table: Table, choice: Choice, task: str | None) -> tuple[tuple[str, 
             f"{where}: no columns left for features beside the target {', '.join(targets)}; add one, "
             "or ask for --task density"
         )
-    return features, targets
+    return (*features, *exposure) if features else (), targets
+
+
+def _check_exposed(
+    exposure: str, table: Table, target: Sequence[str], drop: Sequence[str], task: str | None
+) -> None:
+    """Refuse an exposure that is no input column of a regression."""
+    _find([exposure], table)
+    if task in ("density", "classification"):
+        raise UsageError(f"{table.where}: --exposure {exposure} is for counts, and --task {task} has none; drop one")
+    for names, what in ((target, "the target"), (drop, "dropped")):
+        if exposure in names:
+            raise UsageError(f"{table.where}: column {exposure} is the exposure and {what}; it can be one of the two")
 
 
 def _categories(table: Table, names: Sequence[str], features: Sequence[str], targets: Sequence[str]) -> tuple[str, ...]:

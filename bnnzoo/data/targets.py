@@ -19,6 +19,10 @@ MOST_INFERRED_CLASSES = 20
 MOST_CLASSES = 1000
 _LARGEST_LABEL = 2**53
 """From here on numbers of a table are not kept apart."""
+_TAIL = 0.25
+"""Skewness from which a distribution has a right tail; that of Poisson with mean 16."""
+TAKEN_AS_NUMBERS = "taken as numbers"
+"""Part of the note of a choice that naming a likelihood makes superfluous."""
 
 
 class Targets(NamedTuple):
@@ -97,14 +101,36 @@ def _note(target: Cells, task: str, names: Sequence[str]) -> str:
 
 
 def note_of_numbers(name: str, numbers: NDArray[Any], task: str) -> str:
-    """Likewise, of a target's numbers, whole or not."""
+    """Return the task that whole numbers were taken for and the options that change it; empty for other numbers."""
     present = np.unique(numbers)
-    if not 1 < present.size <= MOST_INFERRED_CLASSES or not np.all(present == np.floor(present)):
+    if present.size < 2 or not np.all(present == np.floor(present)):
         return ""
-    what = f"{present.size} whole numbers from {int(present[0])} to {int(present[-1])}"
+    few, counts = present.size <= MOST_INFERRED_CLASSES, looks_like_counts(numbers)
+    if not (few or counts):
+        return ""
+    what = f"{f'{present.size} ' if few else ''}whole numbers from {int(present[0])} to {int(present[-1])}"
+    as_counts = "--likelihood poisson or negative-binomial"
     if task == "classification":
-        return f"target {name}: {what}, taken as classes; --task regression takes them as numbers"
-    return f"target {name}: {what}, taken as numbers; --task classification takes them as classes"
+        others = ["--task regression takes them as numbers", *([f"{as_counts} as counts"] if counts else [])]
+        return f"target {name}: {what}, taken as classes; {', '.join(others)}"
+    if not few:
+        return f"target {name}: {what}, {TAKEN_AS_NUMBERS}; {as_counts} takes them as counts"
+    others = ["--task classification takes them as classes", *([f"{as_counts} as counts"] if counts else [])]
+    return f"target {name}: {what}, {TAKEN_AS_NUMBERS}; {', '.join(others)}"
+
+
+def looks_like_counts(numbers: NDArray[Any]) -> bool:
+    """Whether numbers may be counts: whole, not negative, with a long right tail that begins near zero.
+
+    Rounded amounts (prices in hundreds) have a common divisor, and years or labels no tail to the right.
+    """
+    values = np.asarray(numbers, np.float64).reshape(-1)
+    if np.unique(values).size < 3 or values.min() < 0 or values.max() >= _LARGEST_LABEL:
+        return False
+    if not np.array_equal(values, np.floor(values)) or values.min() > values.mean() / 2:
+        return False
+    skewness = np.mean((values - values.mean()) ** 3) / values.std() ** 3
+    return bool(skewness > _TAIL and np.gcd.reduce(values.astype(np.int64)) == 1)
 
 
 def training_labels(y: NDArray[Any], where: str, column: str = "") -> tuple[Int[np.ndarray, " row"], tuple[str, ...]]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Shaped
 
-from bnnzoo.evaluation import effort, identified
+from bnnzoo.evaluation import effort, identified, noise_scale
 from bnnzoo.evaluation.combination import worst_combination
 from bnnzoo.evaluation.convergence import between_chains, convergence, extremes
 from bnnzoo.evaluation.predictor import Predictor
@@ -18,7 +18,8 @@ from bnnzoo.evaluation.probing import probe_inputs
 from bnnzoo.evaluation.record import Record
 from bnnzoo.finding import Finding
 
-_MEANS, _DENSITY, _WEIGHTS = "predictive means", "the training rows' log density", "weights"
+_MEANS, _LOG_SDS = "predictive means", "predictive log sds"
+_DENSITY, _WEIGHTS = "the training rows' log density", "weights"
 
 
 def summary(record: Record) -> dict[str, Any]:
@@ -73,6 +74,7 @@ def _of_run(predictor: Predictor, num_probes: int) -> dict[str, Any]:
         "draws_judged": looked.record.shape[1],
         **of_quantities(judged, exactness=about["exactness"], weights=looked.record.weights, names=names),
         **against_data(looked, judged, num_probes),
+        **noise_scale.of_run(looked, judged.get(_LOG_SDS)),
         **of_parameters(looked),
         **of_statistics(record.statistics, averaged=record.averaged, thin=record.thin),
         "regime_ok": about["regime_ok"],
@@ -118,7 +120,7 @@ def quantities(predictor: Predictor, num_probes: int) -> dict[str, Float[np.ndar
     if not predictor.classifies:
         scales = predictor.log_scales(probes)
         # Heavy tails may have no variance: then there is nothing to compare.
-        found["predictive log sds"] = scales[..., np.isfinite(scales).all((0, 1, 3)), :]
+        found[_LOG_SDS] = scales[..., np.isfinite(scales).all((0, 1, 3)), :]
     if record.has_training_rows:
         rows = record.training_rows(effort.density_rows(predictor, num_probes))
         values = predictor.log_likelihoods(*rows, np.arange(record.shape[1]))

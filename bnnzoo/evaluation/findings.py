@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from bnnzoo.evaluation import calibration
+from bnnzoo.evaluation import calibration, noise_scale
 from bnnzoo.evaluation.calibration import Calibration
 from bnnzoo.evaluation.diagnostics import is_chain
 from bnnzoo.evaluation.metrics import Estimate
@@ -98,6 +98,7 @@ def judged(
         ("validity", "remoteness", "distance of predictions from the data in sds", limits.absurd, f"use {smaller}"),
         ("validity", "deficit", "nats that a row is less likely than by guessing", limits.absurd, f"use {smaller}"),
         ("validity", "surprise", "surprise at the labels over that of guessing", limits.absurd, f"use {smaller}"),
+        ("validity", "noise_largest", "largest noise scale drawn, in sds of the target", noise_scale.LARGEST, longer),
         ("validity", "diverging", "share of diverging steps", limits.diverging, "use a smaller step size"),
         ("validity", "draws", "finished draws a chain", diagnosis["draws_requested"], "bnnzoo resume"),
     ]
@@ -152,6 +153,7 @@ def ran(diagnosis: Mapping[str, Any], found: Sequence[Finding]) -> Answer:
         good.append(f"acceptance {diagnosis['acceptance_rate']:.2f}")
     if "sigma2" in diagnosis:
         good.append(f"{'regime ok, ' if diagnosis['regime_ok'] == 1 else ''}mean σ² {diagnosis['sigma2']:.2g}")
+    good += filter(None, [noise_scale.remark(diagnosis)])
     if "diverging" in diagnosis:
         share = diagnosis["diverging"]
         good.append("no divergence" if not share else f"{share:.2%} of steps diverging")
@@ -186,6 +188,11 @@ def calibrated(curve: Calibration, rows: int) -> Answer:
     if curve.high > calibration.COARSEST:
         return Answer(CALIBRATED, "unsure", f"Too few test rows to tell: {words}.")
     return Answer(CALIBRATED, "yes", _sentence([words]))
+
+
+def with_caveat(answer: Answer, caveat: str) -> Answer:
+    """The answer "no" for a test that rejects what the answer did not see; its words first."""
+    return answer._replace(says="no", words=_sentence([caveat, answer.words[:1].lower() + answer.words[1:]]))
 
 
 def knows(scores: Mapping[str, Estimate]) -> Answer:

@@ -66,6 +66,8 @@ def of_run(
     if isinstance(spec, str) and spec == "noise":
         predictor.record.require_training_rows("noise in their range")
         outside = noise(predictor.record.array("constant_data", "x"), len(inside))
+        if predictor.signature.exposure:  # no input of the network, and positive
+            outside[:, -1] = inside[:, -1]
     else:
         outside = predictor.rows_of(spec, unseen=unseen)
     unit = 1.0 if predictor.classifies or predictor.is_density else _target_sds(predictor)

@@ -19,6 +19,7 @@ from scipy import special
 
 from bnnzoo.evaluation import metrics
 from bnnzoo.evaluation.draws import Draws, cuts
+from bnnzoo.posterior import interval
 from bnnzoo.posterior.predicting import Predicting, Says, Task
 
 _SAMPLE_ELEMENTS = _INPUT_ELEMENTS = 2**22
@@ -224,6 +225,26 @@ def log_likelihoods(
 ) -> Float[np.ndarray, "draw row"]:
     """log p(y_i | x_i, theta_s), for ArviZ's group `log_likelihood`."""
     return _by_rows(lambda d, _, *rows: _log_likelihoods(posterior, d, *rows), draws, x, y)
+
+
+@eqx.filter_jit
+def log_intervals(
+    posterior: Predicting,
+    draws: Float[Array | np.ndarray, "draw dim"],
+    log_weights: Float[Array | np.ndarray, " draw"],
+    x: Shaped[Array | np.ndarray, "row ..."],
+    low: Float[Array | np.ndarray, "row target"],
+    high: Float[Array | np.ndarray, "row target"],
+) -> Float[Array, " row"]:
+    """log sum_s w_s P(low < y < high | x, theta_s) of each row."""
+
+    def add(total: Float[Array, " row"], draw: tuple[Array, Array]) -> tuple[Float[Array, " row"], None]:
+        likelihood, outputs = posterior.predictive(draw[0], jnp.asarray(x))
+        found = jax.vmap(lambda o, a, b: interval.log_interval(likelihood.distribution(o), a, b))(outputs, low, high)
+        return jnp.logaddexp(total, found + draw[1]), None
+
+    weights = jnp.asarray(log_weights, jnp.result_type(draws))
+    return jax.lax.scan(add, jnp.full(len(x), -jnp.inf, weights.dtype), (jnp.asarray(draws), weights))[0]
 
 
 def _by_rows(

@@ -17,7 +17,7 @@ from jaxtyping import Float, Int, Shaped, UInt32
 
 from bnnzoo import registry
 from bnnzoo.assembly import Known
-from bnnzoo.data import Scaler, Signature, Unseen, load_inputs, load_like
+from bnnzoo.data import Scaler, Signature, Unseen, load_inputs, load_like, rounding
 from bnnzoo.data.frames import is_frame
 from bnnzoo.errors import BnnzooWarning, DamagedError, UsageError
 from bnnzoo.evaluation import agreement, metrics, predictive
@@ -27,6 +27,7 @@ from bnnzoo.evaluation.record import Record, evenly
 from bnnzoo.evaluation.weights import Weights
 from bnnzoo.models import AbstractModel
 from bnnzoo.posterior import AbstractPosterior, NetworkPosterior, backend
+from bnnzoo.posterior.likelihoods import AbstractLikelihood
 from bnnzoo.posterior.predicting import Predicting
 from bnnzoo.store.schema import CONSTANT_DATA, KEPT_ROWS, linearised_points
 
@@ -35,6 +36,8 @@ QUANTILES = (0.05, 0.5, 0.95)
 
 _LEAST_SAMPLES = 1000
 """Quantiles are of at least so many samples, several a draw where there are few draws."""
+_DENSITY_SAMPLES = 2**17
+"""Samples of a density that all rows are judged by: they move a distribution function by 0.0014 at most."""
 _BEST_OF_ROWS = 2000
 """Of how many training rows the likelihood decides which draw is best, where the file has no log density."""
 _PARAMETERS = 1000
@@ -105,6 +108,29 @@ class Predictor:
     def is_density(self) -> bool:
         """Whether there are no inputs: what is modelled are whole rows."""
         return self.signature.task == "density"
+
+    @property
+    def has_continuous_targets(self) -> bool:
+        """Whether a density of numbers is predicted, given inputs: neither counts nor labels."""
+        if self.signature.task != "regression" or not isinstance(self.posterior, NetworkPosterior):
+            return False
+        return self.posterior.likelihood.scales_targets
+
+    @property
+    def has_counts(self) -> bool:
+        """Whether counts are predicted, by a likelihood with rates."""
+        if self.signature.task != "regression" or not isinstance(self.posterior, NetworkPosterior):
+            return False
+        return type(self.posterior.likelihood).exposed is not AbstractLikelihood.exposed
+
+    @functools.cached_property
+    def rounding_steps(self) -> Float[np.ndarray, " target"]:
+        """The step of each training target that is rounded, in original units; 0 of others."""
+        y = self.record.group("observed_data").get("y")
+        count = len(self.signature.target_names)
+        if y is None or self.signature.task != "regression" or not len(y):
+            return np.zeros(count)
+        return np.array([rounding.step_of(column) for column in y.T])
 
     @property
     def scaler(self) -> Scaler:
@@ -291,6 +317,19 @@ class Predictor:
             drawn = self._over(index, lambda thetas, first, x=inputs[rows], of=draw: of(thetas, x, first_draw=first))
             yield rows, self.scaler.unscale_targets(drawn)
 
+    def density_samples(self, *, seed: int = 0) -> Float[np.ndarray, "sample column"]:
+        """Rows from the predictive distribution of a density, in original units, as many from each draw.
+
+        A density has no inputs: the rows that are judged by these samples share them.
+        """
+        index = predictive.copies(len(self.thetas), self.record.weights)
+        each = -(-_DENSITY_SAMPLES // len(index))
+        x = self.inputs(np.zeros((each, len(self.signature.target_names)), np.float32))
+        with backend.arithmetic(self.precision):
+            key = jax.random.key(seed)
+        drawn = self._over(index, lambda thetas, first: self._sample(thetas, x, first_draw=first, key=key))
+        return self.scaler.unscale_targets(drawn.reshape(-1, drawn.shape[-1]))
+
     def quantiles(
         self, x: Shaped[np.ndarray, "row ..."], levels: tuple[float, ...] = QUANTILES, *, seed: int = 0
     ) -> Float[np.ndarray, "quantile row target"]:
@@ -332,6 +371,22 @@ class Predictor:
     def log_density(self, rows: Float[np.ndarray, "row column"]) -> Float[np.ndarray, " row"]:
         """log of the posterior predictive density of a density's rows, in original units."""
         return self.moments(rows, rows).log_density - np.sum(np.log(self.scaler.y_sd.astype(np.float64)))
+
+    def log_rounded(
+        self, x: Shaped[np.ndarray, "row ..."], y: Float[np.ndarray, "row target"]
+    ) -> Float[np.ndarray, " row"]:
+        """The log predictive probability of the interval that was rounded to each row's targets."""
+        half = self.rounding_steps / 2
+        inputs, low, high = self.inputs(x), self.scaler.scale_targets(y - half), self.scaler.scale_targets(y + half)
+        weights = self.record.weights
+        total, count = np.full(len(x), -np.inf), len(self.thetas)
+        logs = np.full(count, -np.log(count)) if weights is None else np.log(np.maximum(weights, 1e-300))
+        with backend.arithmetic(self.precision):
+            for cut in cuts(self.thetas, count):
+                some = np.arange(count)[cut]
+                found = predictive.log_intervals(self.posterior, self.thetas[some], logs[some], inputs, low, high)
+                total = np.logaddexp(total, found)
+        return total
 
     def _sample(self, thetas: Any, x: Any, **how: Any) -> Shaped[np.ndarray, "draw row ..."]:
         """`predictive.samples`: targets of `x`, or of a density whole rows."""

@@ -46,6 +46,27 @@ def drawn(
     return Drawn(metrics.quantiles(ordered, QUANTILES), np.asarray(crps), pit)
 
 
+def drawn_alike(
+    samples: Float[np.ndarray, "sample target"],
+    y: Float[np.ndarray, "row target"],
+    uniform: Float[np.ndarray, "row target"],
+) -> Drawn:
+    """Quantiles, CRPS and PIT of rows that have the same predictive distribution: those of a density."""
+    ordered, count = np.sort(samples, 0), len(samples)
+    quantiles = metrics.quantiles(ordered[:, None], QUANTILES)
+    crps, pit = np.empty(y.shape), np.empty(y.shape)
+    for target, values in enumerate(ordered.T.astype(np.float64)):
+        at = y[:, target].astype(np.float64)
+        below, up_to = np.searchsorted(values, at, "left"), np.searchsorted(values, at, "right")
+        pit[:, target] = (below + uniform[:, target] * (up_to - below)) / count
+        sums = np.concatenate([[0.0], np.cumsum(values)])
+        distance = ((2 * below - count) * at + sums[-1] - 2 * sums[below]) / count
+        # Half the mean distance of two samples, from their order.
+        spread = np.sum((2 * np.arange(1, count + 1) - count - 1) * values) / count**2
+        crps[:, target] = distance - spread
+    return Drawn(np.broadcast_to(quantiles, (len(QUANTILES), *y.shape)), crps, pit)
+
+
 def classification(labels: Shaped[np.ndarray, " row"], moments: Moments) -> dict[str, Estimate]:
     """Metrics of class probabilities."""
     return {

@@ -22,6 +22,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 from typing_extensions import Doc
 
 from bnnzoo.errors import UsageError
+from bnnzoo.posterior.count_targets import check_counts
 from bnnzoo.posterior.hyperparameter import Number, as_number, number
 
 
@@ -68,6 +69,10 @@ class AbstractLikelihood(eqx.Module):
         """p(class | output); for classification only."""
         raise NotImplementedError(f"{type(self).__name__} has no classes")
 
+    def exposed(self, output: Float[Array, " output"], log_exposure: Float[Array, ""]) -> Float[Array, " output"]:
+        """The output with the logarithm of an exposure added to its log rates; for counts only."""
+        raise NotImplementedError(f"{type(self).__name__} has no rates")
+
     def upper_bound(self, target: Shaped[Array, "*target"]) -> Float[Array, ""]:
         """The largest log p(target | output) over all outputs and parameters; infinite where there is none."""
         del target
@@ -111,11 +116,11 @@ def exp(u: Any) -> Any:
     return np.exp(u) if isinstance(u, np.ndarray) else jnp.exp(u)
 
 
-def _learned_scale(targets: int) -> tuple[Parameter, ...]:
-    """A scale with the prior HalfNormal(1), as its logarithm; of several targets one each."""
+def half_normal(name: str, targets: int) -> tuple[Parameter, ...]:
+    """A positive parameter with the prior HalfNormal(1), as its logarithm; of several targets one each."""
     shape = () if targets == 1 else (targets,)
     draw = functools.partial(_log_of_half_normal, shape=shape)
-    return (Parameter("scale", shape, float(np.log(0.5)), exp, _half_normal_of_log, draw),)
+    return (Parameter(name, shape, float(np.log(0.5)), exp, _half_normal_of_log, draw),)
 
 
 class Gaussian(AbstractLikelihood):
@@ -141,7 +146,7 @@ class Gaussian(AbstractLikelihood):
         return jnp.asarray(jnp.inf) if isinstance(self.scale, str) else self.log_prob(target, target)
 
     def parameters(self) -> tuple[Parameter, ...]:
-        return _learned_scale(self._targets) if isinstance(self.scale, str) else ()
+        return half_normal("scale", self._targets) if isinstance(self.scale, str) else ()
 
     def of_targets(self, count: int) -> AbstractLikelihood:
         return dataclasses.replace(self, _targets=count)
@@ -176,7 +181,7 @@ class StudentT(AbstractLikelihood):
         return jnp.asarray(jnp.inf) if isinstance(self.scale, str) else self.log_prob(target, target)
 
     def parameters(self) -> tuple[Parameter, ...]:
-        return _learned_scale(self._targets) if isinstance(self.scale, str) else ()
+        return half_normal("scale", self._targets) if isinstance(self.scale, str) else ()
 
     def of_targets(self, count: int) -> AbstractLikelihood:
         return dataclasses.replace(self, _targets=count)
@@ -326,12 +331,9 @@ class Poisson(AbstractLikelihood):
     def upper_bound(self, target: Shaped[Array, "*target"]) -> Float[Array, ""]:
         return jnp.sum(jnp.where(target > 0, _poisson_peak(target), 0))
 
+    def exposed(self, output: Float[Array, " output"], log_exposure: Float[Array, ""]) -> Float[Array, " output"]:
+        return output + log_exposure
+
     def check(self, targets: np.ndarray, num_targets: int) -> None:
         del num_targets
-        bad = np.argwhere((targets < 0) | (targets != np.round(targets)))
-        if len(bad):
-            row, column = bad[0]
-            raise UsageError(
-                f"likelihood poisson: row {row + 1}, target {column + 1}: not a count ({targets[row, column]:g}); "
-                "use --likelihood gaussian for real numbers"
-            )
+        check_counts(targets, "poisson")

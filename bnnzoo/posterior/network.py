@@ -41,6 +41,8 @@ class NetworkPosterior(AbstractPosterior):
     _tree: Any = eqx.field(static=True)
     _rows: int | None = eqx.field(static=True, default=None)
     """How many of the data's rows are the posterior's, where there are more than those."""
+    has_exposure: bool = eqx.field(static=True, default=False)
+    """Whether the last input is an exposure: not the network's, its logarithm is added to the log rates."""
 
     @classmethod
     def of(
@@ -55,6 +57,7 @@ class NetworkPosterior(AbstractPosterior):
         input_mean: float = 0.0,
         input_sd: float = 1.0,
         sampled: Callable[[Any], bool] = eqx.is_inexact_array,
+        has_exposure: bool = False,
     ) -> NetworkPosterior:
         """Put a posterior together.
 
@@ -62,6 +65,7 @@ class NetworkPosterior(AbstractPosterior):
             x: inputs, one row a datum; integers (images) are turned into `(x - input_mean) / input_sd` on the device.
             y: targets `[num_data, target]` for regression, labels `[num_data]` for classification.
             sampled: which leaves of the network are sampled; the others stay as they are.
+            has_exposure: whether the last column of x is an exposure, a positive number that rates are multiplied by.
 
         Raises:
             UsageError: where two parameters have one name, or one is not of real numbers.
@@ -89,6 +93,7 @@ class NetworkPosterior(AbstractPosterior):
             input_sd=np.float32(input_sd),
             layout=Layout(tuple(blocks)),
             _tree=jax.tree.structure(chosen),
+            has_exposure=has_exposure,
         )
 
     @property
@@ -122,13 +127,27 @@ class NetworkPosterior(AbstractPosterior):
         )
 
     def outputs(self, theta: Float[Array, " dim"], x: Shaped[Array, "batch ..."]) -> Float[Array, "batch output"]:
-        """The network's outputs for a batch of inputs."""
-        return jax.vmap(self.network_at(theta))(self.inputs(x))
+        """The network's outputs for a batch of inputs, with the exposure in their log rates where there is one."""
+        return self.with_exposure(jax.vmap(self.network_at(theta))(self.inputs(x)), x)
+
+    def with_exposure(
+        self, outputs: Float[Array, "batch output"], x: Shaped[Array, "batch ..."]
+    ) -> Float[Array, "batch output"]:
+        """A network's outputs for a batch of inputs, with the logarithm of the exposure added to their log rates."""
+        if not self.has_exposure:
+            return outputs
+        return jax.vmap(self.likelihood.exposed)(outputs, jnp.log(x[:, -1]))
 
     @eqx.filter_jit
     def features(self, function: Callable[[Array], Array]) -> Float[Array, "num_data feature"]:
-        """A function of one input, such as a network without its last layer, at every datum."""
-        return self.over_data(lambda batch: jax.vmap(function)(self.inputs(jnp.asarray(batch.x))))
+        """A function of one input, such as a network without its last layer, at every datum; then the exposure."""
+
+        def of(batch: Data) -> Float[Array, "batch feature"]:
+            x = jnp.asarray(batch.x)
+            values = jax.vmap(function)(self.inputs(x))
+            return jnp.concatenate([values, x[:, -1:]], 1) if self.has_exposure else values
+
+        return self.over_data(of)
 
     def noise_widths(self, theta: Float[Array, " dim"], batch: Data) -> Float[Array, " batch"] | None:
         if not self.likelihood.noise_by_row:
@@ -141,7 +160,9 @@ class NetworkPosterior(AbstractPosterior):
         return None if self.prior.parameters(self.layout.network) else self.prior
 
     def inputs(self, x: Shaped[Array, "batch ..."]) -> Float[Array, "batch ..."]:
-        """A batch of inputs as the network takes them."""
+        """A batch of inputs as the network takes them, without the exposure."""
+        if self.has_exposure:
+            x = x[:, :-1]
         if jnp.issubdtype(x.dtype, jnp.floating):
             return x
         return (x.astype(self.dtype) - self.input_mean) / self.input_sd

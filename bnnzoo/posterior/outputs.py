@@ -59,6 +59,7 @@ class Outputs(eqx.Module):
             input_sd=np.float32(1),
             layout=self.layout,
             _tree=jax.tree.structure(chosen),
+            has_exposure=False,  # the outputs have it
         )
 
     def natural(self, kept: Float[np.ndarray, "*lead value"]) -> dict[str, np.ndarray]:

@@ -40,6 +40,10 @@ class Recipe:
     unseen: Annotated[
         Literal["error", "zero"], Doc("levels of text that training did not see: an error, or none of the known ones")
     ] = "error"
+    exposure: Annotated[
+        str | None,
+        Doc("a column that counts are proportional to, such as the time observed: its logarithm is added to log rates"),
+    ] = None
     test_fraction: Annotated[float, Ge(0), Lt(1), Doc("share of the rows kept for testing")] = 0.1
     split_seed: Annotated[int, Ge(0), Le(2**32 - 1), Doc("seed of the split into training and test rows")] = 0
     standardise: Annotated[bool, Doc("inputs and regression targets to mean 0 and variance 1")] = True

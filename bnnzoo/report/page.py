@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from bnnzoo import plots
 from bnnzoo.errors import BnnzooError, DamagedError
-from bnnzoo.evaluation import diagnostics, effort, evaluate, findings, loo, ood
+from bnnzoo.evaluation import counts, diagnostics, effort, evaluate, findings, loo, ood
 from bnnzoo.evaluation.evaluate import Evaluation
 from bnnzoo.evaluation.findings import Answer
 from bnnzoo.evaluation.metrics import Estimate
@@ -99,7 +99,9 @@ def _answers(
     if isinstance(evaluation, BnnzooError):
         found.append(findings.unknown(findings.CALIBRATED, evaluation))
     else:
-        found.append(findings.calibrated(evaluation.calibration, int(evaluation.estimates["rows"].value)))
+        answer = findings.calibrated(evaluation.calibration, int(evaluation.estimates["rows"].value))
+        caveat = counts.caveat(predictor, evaluation.estimates)
+        found.append(findings.with_caveat(answer, caveat) if caveat else answer)
     novelty = _attempt(lambda: ood.of_run(predictor, "noise", predictor.test_rows()[0]).estimates())
     if isinstance(novelty, BnnzooError):
         found.append(findings.unknown(findings.KNOWS, novelty))

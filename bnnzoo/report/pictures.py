@@ -61,6 +61,8 @@ def slices(predictor: Predictor, *, target: str | None = None) -> Picture:
         raise UsageError(f"slices are for at most {_MOST_FEATURES} features; here are {x.shape[1]}")
     middle = np.median(x, axis=0)
     grids = np.stack([around(column, 1.0, 41) for column in x.astype(float).T])
+    if like.exposure:  # never below the smallest, which rounding could make 0
+        grids[-1] = np.maximum(grids[-1], x[:, -1].min())
 
     def points(feature: int) -> Float[np.ndarray, "point feature"]:
         found = np.tile(middle, (grids.shape[1], 1))

@@ -60,7 +60,7 @@ def outputs(
         ]
         return jax.tree.unflatten(tree, layers)(x)
 
-    return jax.vmap(one)(posterior.inputs(x), jax.random.split(key, x.shape[0]))
+    return posterior.with_exposure(jax.vmap(one)(posterior.inputs(x), jax.random.split(key, x.shape[0])), x)
 
 
 def _is_dense(part: Any) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 from bnnzoo import store
 from bnnzoo.discovery import one_line
 from bnnzoo.errors import BnnzooWarning
-from bnnzoo.evaluation import diagnostics, findings
+from bnnzoo.evaluation import diagnostics, findings, noise_scale
 from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.evaluation.record import Record
 from bnnzoo.finding import Finding, sentence
@@ -75,8 +75,9 @@ def said(diagnosis: Mapping[str, Any], found: Sequence[Finding]) -> Attributes:
     wrong = [
         sentence(finding) for finding in found if finding.kind in ("remoteness", "deficit", "surprise", "still_chains")
     ]
+    verdict = findings.verdict(exactness, found, findings.bias(diagnosis))
     return {
-        "verdict": findings.verdict(exactness, found, findings.bias(diagnosis)),
+        "verdict": "; ".join(filter(None, [verdict, noise_scale.remark(diagnosis)])),
         "absurd": "; ".join(wrong),
         "converged": converged if diagnostics.is_chain(exactness) else "not-applicable",
         **({k: float(diagnosis[k]) for k in ("rhat", "ess_bulk")} if diagnostics.is_chain(exactness) else {}),

@@ -83,7 +83,8 @@ def _begin(
     """Find where the chains start, then drive them; follow, where another process writes what they draw."""
     keys, spent = Keys.of(problem.recipe.seed), origin.Spent()
     # By networks of the split's seed: runs that differ in their seed alone are of one posterior.
-    problem = noise.chosen(problem, tell=tell, stop=stop, spent=spent, key=Keys.of(problem.recipe.split_seed).noise)
+    noise_key = Keys.of(problem.recipe.split_seed).noise
+    problem, compared = noise.select_likelihood(problem, tell=tell, stop=stop, spent=spent, key=noise_key)
     recipe = problem.recipe
     placement = place_run(recipe, problem.posterior, problem.sampler)
     problem = budget.with_start(problem, placement, key=keys.positions)
@@ -109,6 +110,7 @@ def _begin(
         job.follow(thetas, resume=None, stop=stop)
         return
     attributes = provenance.attributes(problem, placement) | {"target_evaluations": spent.evaluations}
+    attributes |= {} if compared is None else {"noise_comparison": compared.to_json()}
     writer.create(attributes, *_rows(problem, fixed))
     drive(job, writer, thetas, started=spent.seconds, tell=tell, stop=stop)
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import PRNGKeyArray
+from jaxtyping import Float, PRNGKeyArray
 from scipy import stats
 
 from bnnzoo.assembly import Problem
@@ -23,6 +25,11 @@ _NETWORKS, _MOST_STEPS, _SHARE = 10, 2000, 0.08
 """Networks a likelihood, each judged by its own tenth of the rows, and the share of the budget for one likelihood. As
 many as the chains of `small-table`: what trains them is then the program that trains the chains' starts.
 """
+_LEVEL = 0.005
+"""The largest p value at which a level by row is selected.
+
+The tenths of the rows overlap in what they train on, which widens the differences by (1 + 10 / 9)^(1/2) (Nadeau and
+Bengio 2003): the true level is about 0.04."""
 
 
 def is_open(problem: Problem) -> bool:
@@ -39,21 +46,73 @@ def is_open(problem: Problem) -> bool:
     )
 
 
-def chosen(problem: Problem, *, tell: Observer, stop: Stop | None, spent: origin.Spent, key: PRNGKeyArray) -> Problem:
-    """The problem with a noise level by row where trained networks predict held-out rows better by that; else itself.
+class Comparison(NamedTuple):
+    """Paired losses of networks under both likelihoods, and what follows from them."""
 
-    The same rows are held out of both, so that the difference is not one between rows; it counts where it is as sure as
-    two standard errors of many networks: where either would do, the simpler one is taken.
+    one_level: Float[np.ndarray, " network"]
+    """Mean negative log density of each network's held-out rows with one noise level, in nats."""
+    by_row: Float[np.ndarray, " network"]
+    """The same, of the same rows, with a noise level by row."""
+
+    @property
+    def gain(self) -> Float[np.ndarray, " network"]:
+        """Nats a held-out row by which a noise level by row is better."""
+        return self.one_level - self.by_row
+
+    @property
+    def p(self) -> float:
+        """The one-sided p value of Wilcoxon's signed-rank test that the gain is positive; exact.
+
+        Ranks, not means: a single network that predicts its rows badly decides nothing.
+        """
+        if not np.isfinite(self.gain).any() or np.isnan(self.gain).any():
+            return 1.0
+        return float(stats.wilcoxon(self.gain, alternative="greater", method="exact").pvalue)
+
+    @property
+    def prefers_by_row(self) -> bool:
+        """Whether a noise level by row predicts held-out rows better beyond doubt."""
+        return self.p <= _LEVEL
+
+    @property
+    def sentence(self) -> str:
+        """What was compared, and why the choice fell so."""
+        better, count = int(np.sum(self.gain > 0)), len(self.gain)
+        choice = "a noise level by row" if self.prefers_by_row else "one noise level"
+        side = "at most" if self.prefers_by_row else "above"
+        return (
+            f"{choice}: in {better} of {count} pairs of trained networks a level by row predicts held-out rows better, "
+            f"median gain {np.median(self.gain):.2g} nats a row (signed-rank test: p = {self.p:.2g}, {side} the limit "
+            f"of {_LEVEL:g}); --likelihood gaussian or {BY_ROW} decides"
+        )
+
+    def to_json(self) -> str:
+        """The comparison as a file's attribute holds it."""
+        losses = {"one_level": self.one_level.tolist(), "by_row": self.by_row.tolist()}
+        found = {name: [v if np.isfinite(v) else None for v in values] for name, values in losses.items()}
+        return json.dumps({**found, "p": self.p, "limit": _LEVEL})
+
+
+def select_likelihood(
+    problem: Problem, *, tell: Observer, stop: Stop | None, spent: origin.Spent, key: PRNGKeyArray
+) -> tuple[Problem, Comparison | None]:
+    """Select a noise level by row where trained networks predict held-out rows better by that; else one level.
+
+    The same rows are held out of both, so that the difference is not one between rows. Where either would do, the
+    simpler one is taken.
+
+    Returns:
+        the problem under the selected likelihood, and the comparison; None where nothing was compared.
 
     Raises:
         InterruptedRunError: when `stop` said so.
     """
     if not is_open(problem):
-        return problem
+        return problem, None
     try:
         rival = problem.with_likelihood(BY_ROW)
     except UsageError:  # a sampler for one level of noise alone
-        return problem
+        return problem, None
     placement = place("auto", _NETWORKS)
     level, by_row = problem.whole(_NETWORKS), rival.whole(_NETWORKS)
     steps = _MOST_STEPS
@@ -63,7 +122,7 @@ def chosen(problem: Problem, *, tell: Observer, stop: Stop | None, spent: origin
         if steps <= budget.FEWEST_START_STEPS:
             note = f"one noise level: the budget leaves no time to compare; --likelihood gaussian or {BY_ROW} decides"
             tell(Progress("note", 0, 0, note=note))
-            return problem
+            return problem, None
     losses = []
     for candidate in (level, by_row):
         candidate = candidate.with_lengths(dataclasses.replace(candidate.recipe, start_steps=steps), candidate.sampler)
@@ -72,14 +131,6 @@ def chosen(problem: Problem, *, tell: Observer, stop: Stop | None, spent: origin
         with spent.timed():
             losses.append(origin.trained(candidate, thetas, placement, what, tell, stop, spent, key).losses)
     # Machines round differently, and all processes draw from one posterior.
-    one, many = Processes.here().firsts(np.asarray(losses, np.float64))
-    gain = one - many
-    # Tenths of the same rows, drawn anew, overlap in what they train on: Nadeau and Bengio 2003, Mach. Learn. 52.
-    total = problem.posterior.num_data
-    held = num_held_out(total, problem.recipe.start_held_out)
-    se = gain.std(ddof=1) * (1 / _NETWORKS + held / (total - held)) ** 0.5
-    shown = gain.mean() > stats.t.ppf(stats.norm.cdf(2), _NETWORKS - 1) * se
-    found, why = (rival, "a noise level by row") if shown else (problem, "one noise level")
-    numbers = f"{one.mean():.3g} nats a held-out row with one level, {many.mean():.3g} by row"
-    tell(Progress("note", 0, 0, note=f"{why}: {numbers}; --likelihood gaussian or {BY_ROW} decides"))
-    return found
+    comparison = Comparison(*Processes.here().firsts(np.asarray(losses, np.float64)))
+    tell(Progress("note", 0, 0, note=comparison.sentence))
+    return rival if comparison.prefers_by_row else problem, comparison

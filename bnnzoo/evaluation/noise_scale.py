@@ -1,0 +1,73 @@
+"""How wide the noise is that a run has learned: beside the target's spread, and beside the step of a rounded one.
+
+A density has no upper limit where a target repeats itself: the noise scale shrinks, and with it the score loses its
+meaning, while every predicted mean may be wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from bnnzoo.evaluation.predictor import Predictor
+
+SMALL = 0.01
+"""Noise below this part of the target's standard deviation is named in the verdict."""
+LARGEST = 10.0
+"""A noise scale beyond so many standard deviations of the target is of no posterior."""
+_FEWEST_ROWS = 20
+"""Training rows of which fewer leave the noise scale to the prior."""
+
+
+def of_run(predictor: Predictor, log_sds: Float[np.ndarray, "chain draw row target"] | None) -> dict[str, Any]:
+    """Return the noise scale of the target that has least of it, and its largest draw; nothing of counts and classes.
+
+    `noise_scale` is the median over draws and rows of the predicted standard deviation of the noise, in the data's
+    units; `noise_over_sd` the same in standard deviations of the training targets; `noise_largest`, where one scale is
+    learned for all rows, its largest draw in the same. `noise_step` is the step of a rounded target, or 0.
+
+    Args:
+        log_sds: what each draw predicts at some rows, in the units the network sees.
+    """
+    if log_sds is None or not log_sds.size or not predictor.has_continuous_targets:
+        return {}
+    targets = predictor.record.array("observed_data", "y").astype(np.float64)
+    spread = targets.std(0) if len(targets) else np.zeros(1)
+    if not (spread > 0).all():
+        return {}
+    scale = np.exp(np.median(log_sds.astype(np.float64), (0, 1, 2))) * predictor.scaler.y_sd
+    least = int(np.argmin(scale / spread))
+    found: dict[str, Any] = {
+        "noise_scale": float(scale[least]),
+        "noise_over_sd": float(scale[least] / spread[least]),
+        "noise_of": predictor.signature.target_names[least],
+        "noise_step": float(predictor.rounding_steps[least]),
+    }
+    if "likelihood_scale" in predictor.blocks and len(targets) >= _FEWEST_ROWS:
+        drawn = predictor.record.array("posterior", "likelihood_scale").astype(np.float64)
+        drawn = drawn.reshape(*drawn.shape[:2], -1) * predictor.scaler.y_sd / spread
+        found["noise_largest"] = float(drawn.max())
+    return found
+
+
+def remark(diagnosis: Mapping[str, Any]) -> str:
+    """Return a sentence on noise too narrow for a density to be a score; empty where it is wide enough."""
+    if "noise_scale" not in diagnosis:
+        return ""
+    scale, step = float(diagnosis["noise_scale"]), float(diagnosis["noise_step"])
+    percent = 100 * float(diagnosis["noise_over_sd"])
+    named = f"the noise scale of {diagnosis['noise_of']} is {scale:.2g} ({percent:.2g} % of its sd)"
+    if 0 < scale < step / 2:
+        return f"{named}, less than half the step of {step:g} between its values: {NO_SCORE}"
+    if percent < 100 * SMALL:
+        return f"{named}: the data look free of noise, and nll measures how exactly they are repeated"
+    return ""
+
+
+NO_SCORE = (
+    "a density is no score there, nll_rounded is; or use --task classification, or a count likelihood (--likelihood "
+    "poisson)"
+)

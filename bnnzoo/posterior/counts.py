@@ -1,0 +1,148 @@
+"""Likelihoods of counts that spread more than Poisson's: negative binomial, and Poisson with extra zeros.
+
+The outputs begin with one log rate for each target. The log densities are written about their maxima, as that of
+`Poisson` is: in single precision large counts keep their digits, and gradients stay finite.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from annotated_types import Gt
+from jaxtyping import Array, Float, Shaped
+from typing_extensions import Doc
+
+from bnnzoo.posterior.count_targets import check_counts
+from bnnzoo.posterior.hyperparameter import Number, as_number
+from bnnzoo.posterior.likelihoods import AbstractLikelihood, Parameter, Poisson, half_normal
+
+_LEAST_DISPERSION = 1e-30
+"""Below it the distribution is Poisson's to every digit, and 1 / dispersion would overflow."""
+
+
+class NegativeBinomial(AbstractLikelihood):
+    """Counts with mean m = exp(output) and variance m + dispersion m^2: Poisson with a gamma-distributed rate."""
+
+    task: ClassVar[Literal["regression", "classification"]] = "regression"
+
+    dispersion: Annotated[
+        Number | Literal["learned"],
+        Gt(0),
+        Doc("variance is mean + dispersion mean^2; or `learned` for each target, with a HalfNormal(1) prior"),
+    ] = eqx.field(converter=as_number, default="learned")
+    _targets: int = eqx.field(static=True, default=1)
+
+    def num_outputs(self, num_targets: int) -> int:
+        return num_targets
+
+    def distribution(self, output: Float[Array, " output"]) -> dist.Distribution:
+        size = 1 / jnp.maximum(jnp.asarray(self.dispersion, output.dtype), _LEAST_DISPERSION)
+        return dist.NegativeBinomial2(jnp.exp(output), jnp.broadcast_to(size, output.shape)).to_event(1)
+
+    def log_prob(self, output: Float[Array, " output"], target: Shaped[Array, "*target"]) -> Float[Array, ""]:
+        size = 1 / jnp.maximum(jnp.asarray(self.dispersion, output.dtype), _LEAST_DISPERSION)
+        some = _peak(target, size) - _below_peak(output, target, size)
+        return jnp.sum(jnp.where(target == 0, -size * jnp.logaddexp(0.0, output - jnp.log(size)), some))
+
+    def exposed(self, output: Float[Array, " output"], log_exposure: Float[Array, ""]) -> Float[Array, " output"]:
+        return output + log_exposure
+
+    def upper_bound(self, target: Shaped[Array, "*target"]) -> Float[Array, ""]:
+        if isinstance(self.dispersion, str):
+            return Poisson().upper_bound(target)  # the limit of no dispersion is the most concentrated
+        return jnp.sum(jnp.where(target > 0, _peak(target, 1 / jnp.maximum(self.dispersion, _LEAST_DISPERSION)), 0))
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        return half_normal("dispersion", self._targets) if isinstance(self.dispersion, str) else ()
+
+    def of_targets(self, count: int) -> AbstractLikelihood:
+        return dataclasses.replace(self, _targets=count)
+
+    def with_parameters(self, values: Mapping[str, Array]) -> AbstractLikelihood:
+        return NegativeBinomial(values["dispersion"], self._targets) if "dispersion" in values else self
+
+    def check(self, targets: np.ndarray, num_targets: int) -> None:
+        del num_targets
+        check_counts(targets, "negative-binomial")
+
+
+class ZeroInflatedPoisson(AbstractLikelihood):
+    """Counts that are 0 with an extra probability, and Poisson otherwise (Lambert 1992).
+
+    Outputs: a log rate for each target, then for each the logit of the probability of an extra zero.
+    """
+
+    task: ClassVar[Literal["regression", "classification"]] = "regression"
+
+    def num_outputs(self, num_targets: int) -> int:
+        return 2 * num_targets
+
+    def distribution(self, output: Float[Array, " output"]) -> dist.Distribution:
+        log_rate, logit = jnp.split(output, 2)
+        return dist.ZeroInflatedDistribution(dist.Poisson(jnp.exp(log_rate)), gate_logits=logit).to_event(1)
+
+    def log_prob(self, output: Float[Array, " output"], target: Shaped[Array, "*target"]) -> Float[Array, ""]:
+        log_rate, logit = jnp.split(output, 2)
+        log_extra, log_counted = jax.nn.log_sigmoid(logit), jax.nn.log_sigmoid(-logit)
+        # Beyond e^80 no zero is counted in any precision, and the gradient of infinity would be none.
+        zero = jnp.logaddexp(log_extra, log_counted - jnp.exp(jnp.minimum(log_rate, 80.0)))
+        of_one = jax.vmap(lambda f, y: Poisson().log_prob(f[None], y[None]))
+        counted = of_one(jnp.where(target == 0, 0.0, log_rate), jnp.maximum(target, 1))
+        return jnp.sum(jnp.where(target == 0, zero, log_counted + counted))
+
+    def exposed(self, output: Float[Array, " output"], log_exposure: Float[Array, ""]) -> Float[Array, " output"]:
+        log_rate, logit = jnp.split(output, 2)
+        return jnp.concatenate([log_rate + log_exposure, logit])
+
+    def upper_bound(self, target: Shaped[Array, "*target"]) -> Float[Array, ""]:
+        return Poisson().upper_bound(target)
+
+    def check(self, targets: np.ndarray, num_targets: int) -> None:
+        del num_targets
+        check_counts(targets, "zero-inflated-poisson")
+
+
+def _stirling_error(z: Float[Array, "..."]) -> Float[Array, "..."]:
+    """log z! - (z + 1/2) log z + z - log(2 pi) / 2 of positive z; from ten on by its series."""
+    large, small = jnp.maximum(z, 10.0), jnp.minimum(z, 10.0)
+    series = (1 / 12 - (1 / 360 - 1 / 1260 / large**2) / large**2) / large
+    direct = jax.scipy.special.gammaln(small + 1) - (small + 0.5) * jnp.log(small) + small - jnp.log(2 * jnp.pi) / 2
+    return jnp.where(z < 10, direct, series)
+
+
+def _peak(target: Shaped[Array, "*target"], size: Float[Array, "..."]) -> Float[Array, "*target"]:
+    """The log probability of a count of one or more at the mean that makes it likeliest, the count itself.
+
+    Loader's saddle-point expansion (2000), in which large terms have cancelled.
+    """
+    count = jnp.maximum(target, 1.0)
+    errors = _stirling_error(size + count) - _stirling_error(size) - _stirling_error(count)
+    return errors + (jnp.log(size / (size + count)) - jnp.log(2 * jnp.pi * count)) / 2
+
+
+def _below_peak(
+    output: Float[Array, " output"], target: Shaped[Array, "*target"], size: Float[Array, "..."]
+) -> Float[Array, "*target"]:
+    """The log probability at `_peak` less that at the mean exp(output), of counts of one or more."""
+    count = jnp.maximum(target, 1.0)
+    away = jnp.where(target == 0, 0.0, output) - jnp.log(count)
+    of_size, of_count = size / (size + count), count / (size + count)
+    return size * _log_mean_exp(of_size, of_count, away) + count * _log_mean_exp(of_count, of_size, -away)
+
+
+def _log_mean_exp(
+    rest: Float[Array, "..."], share: Float[Array, "..."], exponent: Float[Array, "..."]
+) -> Float[Array, "..."]:
+    """log(rest + share e^exponent) of shares that add up to 1, with all digits where it is near 0."""
+    change = share * jnp.expm1(jnp.minimum(exponent, 80.0))
+    is_near = (change > -0.5) & (change < 1)
+    tiny = jnp.finfo(share.dtype).tiny
+    far = jnp.logaddexp(jnp.log(jnp.maximum(rest, tiny)), jnp.log(jnp.maximum(share, tiny)) + exponent)
+    return jnp.where(is_near, jnp.log1p(jnp.where(is_near, change, 0.0)), far)
