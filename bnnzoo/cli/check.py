@@ -179,7 +179,8 @@ class _Check(NamedTuple):
             "debug": "show tracebacks and the warnings of libraries",
         }
         for name, text in flags.items():
-            flag = typer.Option(f"--{name.replace('_', '-')}", help=text, rich_help_panel="Output")
+            spellings = [f"--{name.replace('_', '-')}", *(["-q"] if name == "quiet" else [])]
+            flag = typer.Option(*spellings, help=text, rich_help_panel="Output")
             own.append(parameter(name, bool, flag, False))
         return own
 
@@ -190,7 +191,11 @@ class _Check(NamedTuple):
 
     def run(self, *, name: str, fields: dict[str, str], quiet: bool, json: bool, **given: Any) -> None:
         """The command, with what was given: `fields` are the part's, the rest this command's own."""
-        own = {key: value for key, value in given.items() if value is not None and key not in ("no_plugins", "debug")}
+        own = {
+            key: value
+            for key, value in given.items()
+            if value is not None and key not in ("no_plugins", "debug", "words")
+        }
         settings = build(self.settings, _part("", own, "--"), "")
         chosen = _part(name, {key.partition(".")[2]: value for key, value in fields.items()}, f"--{self.kind}.")
         part = build(registry.load(f"{self.kind}s", name), chosen, self.kind)

@@ -118,11 +118,12 @@ def predict(
     """
     del debug
     from bnnzoo import zoo
+    from bnnzoo.evaluation.csv import csv_text
 
     opened = zoo.open(run)
     if out is None:
         found = opened.predict(data, draws=draws, seed=seed, unseen=unseen)
-        echo(found.to_csv(index=False), nl=False)
+        echo(csv_text(found), nl=False)
     else:
         opened.predict_to(data, out, draws=draws, seed=seed, force=force, unseen=unseen)
     warn_of_convergence(opened)

@@ -11,6 +11,7 @@ from jaxtyping import Float, Shaped
 
 from bnnzoo.evaluation import effort
 from bnnzoo.evaluation.convergence import between_chains, convergence
+from bnnzoo.evaluation.noise_scales import noise_scales
 from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.evaluation.record import Record
 from bnnzoo.finding import Finding
@@ -33,6 +34,7 @@ def summary(record: Record) -> dict[str, Any]:
         "predictions" if record.keeps_predictions else "parameters": sum(
             variable[0, 0].size for variable in posterior.data_vars.values()
         ),
+        **noise_scales(record),
         **means,
         "divergences": int(np.sum(np.asarray(stats["diverging"]) > 0)) if "diverging" in stats else 0,
         **{key: about[key] for key in ("restarted", "stuck_chains") if about.get(key) not in (None, 0, "[]")},

@@ -23,6 +23,7 @@ from typing_extensions import Doc
 
 from bnnzoo.errors import UsageError
 from bnnzoo.posterior.hyperparameter import Number, as_number, number
+from bnnzoo.recipe import TargetUnits
 
 
 class Parameter(NamedTuple):
@@ -127,6 +128,7 @@ class Gaussian(AbstractLikelihood):
     scale: Annotated[
         Number | Literal["learned"],
         Gt(0),
+        TargetUnits(),
         Doc("noise standard deviation, or `learned` for each target, with a HalfNormal(1) prior"),
     ] = eqx.field(converter=as_number, default="learned")
     _targets: int = eqx.field(static=True, default=1)
@@ -160,6 +162,7 @@ class StudentT(AbstractLikelihood):
     scale: Annotated[
         Number | Literal["learned"],
         Gt(0),
+        TargetUnits(),
         Doc("scale of the noise, or `learned` for each target, HalfNormal(1); its sd is scale sqrt(df / (df - 2))"),
     ] = eqx.field(converter=as_number, default="learned")
     _targets: int = eqx.field(static=True, default=1)
