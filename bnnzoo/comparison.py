@@ -19,9 +19,12 @@ from bnnzoo.evaluation.evidence import BOUND, Evidence
 from bnnzoo.evaluation.metrics import Estimate, flat
 from bnnzoo.run import Run
 
-METRICS = ("nll", "rmse", "crps", "coverage_90", "accuracy", "brier", "ece")
+METRICS = ("nll", "rmse", "rmse_standardised", "crps", "crps_standardised", "coverage_90", "accuracy", "brier", "ece")
 """What is compared, of what a run's task has."""
-_BETTER = {"nll": "lower", "loo_nll": "lower", "rmse": "lower", "crps": "lower", "brier": "lower", "accuracy": "higher"}
+_BETTER = {
+    **dict.fromkeys(("nll", "loo_nll", "rmse", "rmse_standardised", "crps", "crps_standardised", "brier"), "lower"),
+    "accuracy": "higher",
+}
 """Metrics that say by themselves which run predicts better; the first that a run has decides."""
 _CLEAR = 2.0
 """Standard errors that a difference must be of."""
@@ -133,6 +136,8 @@ def compare(runs: Sequence[Run | str | Path], *, reference: Run | str | Path | N
     for i, (name, run) in enumerate(zip(names, opened, strict=False)):
         scores = evaluate.of_rows(run.predictor, *tests[0]).estimates
         estimates = {metric: scores[metric] for metric in METRICS if metric in scores}
+        if "rmse" in estimates:  # of a single target the two are multiples of each other
+            estimates.pop("rmse_standardised", None)
         if left_out and all("loo_nll" in one for one in left_out):
             estimates["loo_nll"] = left_out[i]["loo_nll"]
         numbers = {} if truth is None else distances(run.predictor.table(inputs), truth)

@@ -15,8 +15,8 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, Shaped, UInt
 
 from bnnzoo import registry
-from bnnzoo.assembly.by_hand import predicted
 from bnnzoo.assembly import units
+from bnnzoo.assembly.by_hand import predicted
 from bnnzoo.assembly.parts import Parts, check_likelihood, check_prior, make_parts, named, named_task
 from bnnzoo.data import Dataset, Scaler, Signature, load_asked, load_inputs, split
 from bnnzoo.errors import DamagedError, NotFoundError, UsageError

@@ -34,8 +34,11 @@ def add_command(
     doc: str | None,
     named: Named,
 ) -> None:
-    """Add a command; `run` gets its parameters by keyword, `fields`, such as {"sampler.step_size": "1e-3"}, and `words`,
-    the arguments as they were typed.
+    """Add a command.
+
+    Args:
+        run: gets its parameters by keyword, `fields`, such as {"sampler.step_size": "1e-3"}, and `words`, the arguments
+            as they were typed.
     """
     taken: dict[str, str] = {}
     typed: list[str] = []

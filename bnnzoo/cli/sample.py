@@ -20,7 +20,7 @@ from bnnzoo.cli.signals import stop_signals
 from bnnzoo.recipe import Recipe
 from bnnzoo.shell import quoted
 
-_SCORES = ("rmse", "accuracy", "nll", "coverage_90", "ece")
+_SCORES = ("rmse", "rmse_standardised", "accuracy", "nll", "coverage_90", "ece")
 """On the test rows, where the choice was ours: error, and whether its size was known beforehand."""
 
 
@@ -84,7 +84,10 @@ def _sample(
             return
         # Of the test rows alone: what it takes to score the others, and to keep it in the file, is the word `evaluate`.
         scores = evaluate.of_rows(run.predictor, *run.test_rows()).estimates if chosen and recipe.test_fraction else {}
-    _report(run, json=json, scores={name: scores[name] for name in _SCORES if name in scores})
+    shown = {name: scores[name] for name in _SCORES if name in scores}
+    if "rmse" in shown:
+        shown.pop("rmse_standardised", None)
+    _report(run, json=json, scores=shown)
 
 
 def _show(recipe: Recipe, dataset: Any, chosen: bool, **_: Any) -> None:
