@@ -15,8 +15,10 @@ from bnnzoo.posterior import NetworkPosterior as NetworkPosterior
 from bnnzoo.posterior.hyperparameter import number as number
 from bnnzoo.posterior.layout import Layout as Layout
 from bnnzoo.posterior.likelihoods import AbstractLikelihood as AbstractLikelihood
+from bnnzoo.posterior.likelihoods import Parameter as Parameter
 from bnnzoo.posterior.numpyro import NumpyroPosterior as NumpyroPosterior
 from bnnzoo.posterior.priors import AbstractPrior as AbstractPrior
+from bnnzoo.recipe import TargetUnits as TargetUnits
 from bnnzoo.run import Run as Run
 from bnnzoo.samplers.base import AbstractSampler as AbstractSampler
 from bnnzoo.samplers.base import Stats as Stats

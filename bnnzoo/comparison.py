@@ -19,10 +19,11 @@ from bnnzoo.evaluation.evidence import BOUND, Evidence
 from bnnzoo.evaluation.metrics import Estimate, flat
 from bnnzoo.run import Run
 
-METRICS = ("nll_rounded", "nll", "rmse", "crps", "coverage_90", "accuracy", "brier", "ece")
-"""What is compared, of what a run's task has."""
+_LOWER_IS_BETTER = ("nll_rounded", "nll", "rmse", "rmse_standardised", "crps", "crps_standardised", "brier")
+METRICS = (*_LOWER_IS_BETTER[:-1], "coverage_90", "accuracy", "brier", "ece")
+"""Metrics that are compared, where a run's task has them."""
 _BETTER = {
-    **dict.fromkeys(("nll_rounded", "nll", "loo_nll", "rmse", "crps", "brier"), "lower"),
+    **dict.fromkeys((*_LOWER_IS_BETTER, "loo_nll"), "lower"),
     "accuracy": "higher",
 }
 """Metrics that say by themselves which run predicts better; the first that a run has decides."""
@@ -136,7 +137,9 @@ def compare(runs: Sequence[Run | str | Path], *, reference: Run | str | Path | N
     scores = _comparable([evaluate.of_rows(run.predictor, *tests[0]).estimates for run in opened])
     for i, (name, run) in enumerate(zip(names, opened, strict=False)):
         estimates = {metric: scores[i][metric] for metric in METRICS if metric in scores[i]}
-        if "nll_rounded" not in scores[i] and left_out and all("loo_nll" in one for one in left_out):
+        if "rmse" in estimates:  # with a single target the two are multiples of each other
+            estimates.pop("rmse_standardised", None)
+        if "nll_rounded" not in scores[i] and left_out and all("loo_nll" in loo_scores for loo_scores in left_out):
             estimates["loo_nll"] = left_out[i]["loo_nll"]
         numbers = {} if truth is None else distances(run.predictor.table(inputs), truth)
         if known_evidence:

@@ -17,6 +17,7 @@ from bnnzoo.data import Unseen
 from bnnzoo.errors import UsageError
 from bnnzoo.evaluation import audit, counts, diagnostics, evaluate, evidence, findings, loo, metrics, ood
 from bnnzoo.evaluation.audit_result import TOLERANCE, Audit
+from bnnzoo.evaluation.csv import csv_text
 from bnnzoo.evaluation.evidence import Evidence
 from bnnzoo.evaluation.findings import Limits
 from bnnzoo.evaluation.metrics import Estimate
@@ -134,7 +135,7 @@ class Run:
         out = _free(out, (".csv", ".nc"), "predictions go to a .csv or a .nc file", force, read=(self._file, data))
         frame = self.predict(data, draws=draws, seed=seed, unseen=unseen)
         if out.suffix == ".csv":
-            write_whole(out, lambda file: file.write(frame.to_csv(index=False).encode()))
+            write_whole(out, lambda file: file.write(csv_text(frame).encode()))
         else:
             _write_netcdf(out, {str(name): values.to_numpy() for name, values in frame.items()})
         return out

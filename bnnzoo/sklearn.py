@@ -63,6 +63,7 @@ class _Bayesian(BaseEstimator):
         start_steps: int | None = None,
         start_held_out: float | None = None,
         standardise: bool = True,
+        units: str = "standardised",
         stochastic: str = "all",
         likelihood_power: float = 1.0,
         missing: str = "error",
@@ -86,6 +87,7 @@ class _Bayesian(BaseEstimator):
         self.start_steps = start_steps
         self.start_held_out = start_held_out
         self.standardise = standardise
+        self.units = units
         self.stochastic = stochastic
         self.likelihood_power = likelihood_power
         self.missing = missing

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from bnnzoo import paths, registry, store
-from bnnzoo.assembly import Problem
+from bnnzoo.assembly import Problem, units
 from bnnzoo.choice import chosen
 from bnnzoo.data import Dataset, load_asked
 from bnnzoo.errors import BnnzooWarning, UsageError
@@ -103,8 +103,10 @@ def _sample(
     model: Any, sampler: Any, *, data: Any, out: Path, force: bool, observer: Observer | None, **options: Any
 ) -> Run:
     """`sample` into a file."""
+    given = {"model": model, "sampler": sampler, "data": data, **options, "out": out}
+    started_by = store.Command.of_keywords(given)
     if isinstance(model, AbstractPosterior):
-        return _run_by_hand(model, sampler, out=out, force=force, observer=observer, **options)
+        return _run_by_hand(model, sampler, out=out, force=force, observer=observer, started_by=started_by, **options)
     own = None
     if isinstance(model, eqx.Module) and registry.name_of("models", model) is None:
         own = model if isinstance(model, AbstractModel) else Own(model)
@@ -118,7 +120,9 @@ def _sample(
     recipe = recipe_of(model, sampler, layers, data=spec, in_memory=in_memory, **options)
     if in_memory and dataset is None:
         dataset = load_asked(recipe, data)
-    return run_recipe(recipe, out=out, force=force, observer=observer, dataset=dataset, model=own)
+    return run_recipe(
+        recipe, out=out, force=force, observer=observer, dataset=dataset, model=own, started_by=started_by
+    )
 
 
 def recipe_of(
@@ -161,10 +165,12 @@ def run_recipe(
     stop: Stop | None = None,
     dataset: Dataset | None = None,
     model: AbstractModel | None = None,
+    started_by: store.Command | None = None,
 ) -> Run:
     """Run a recipe into `out`.
 
     Args:
+        started_by: the command or the call, for messages that ask to start the run again.
         stop: polled between chunks; a signal number ends the run with a checkpoint.
         dataset: data in memory, instead of the recipe's.
         model: a model that no registry knows, instead of the recipe's.
@@ -180,10 +186,13 @@ def run_recipe(
         problem = Problem.of(recipe, dataset, model)
         if problem.train is not None:
             _tell_of_data(problem.train, observer, tell)
+            parts, _, scaler = problem.require_description()
+            for note in units.sentences(parts.likelihood, scaler, recipe, problem.train.target_names):
+                tell(Progress("note", 0, 0, note=note))
         if problem.train is not None and problem.train.num_data < _FEW_ROWS:
             few = f"only {problem.train.num_data} training rows: what is predicted is mostly the prior's"
             tell(Progress("note", 0, 0, note=few))
-        launch(problem, out, force=force, tell=tell, stop=stop)
+        launch(problem, out, force=force, started_by=started_by, tell=tell, stop=stop)
     return open(out, model=model)
 
 
@@ -199,6 +208,8 @@ def resume(
 ) -> Run:
     """Go on with an unfinished run from its checkpoint: the result equals that of an uninterrupted run, bit for bit.
 
+    Where the run is finished and a killed process left its parts, the file is read to its end and the parts removed.
+
     Args:
         from_part: go back to the newest checkpoint of at most so many parts: where a later part is damaged.
         break_lock: take the run over from a process that holds it without a sign of life.
@@ -209,6 +220,8 @@ def resume(
             is not given.
     """
     out = paths.named(path)
+    if from_part is None and store.remove_leftovers(out):
+        return open(out, model=model)
     unfinished, saved = store.resumable(out, from_part)
     attributes = unfinished.attributes
     if "signature" not in attributes:
@@ -259,6 +272,7 @@ def _run_by_hand(
     out: Path,
     force: bool,
     observer: Observer | None,
+    started_by: store.Command,
     init: Literal["map", "prior"] | Float[Array | np.ndarray, "chain dim"] = "map",
     **options: Any,
 ) -> Run:
@@ -272,7 +286,8 @@ def _run_by_hand(
     recipe = resolve(type(posterior).__name__, type(sampler).__name__, [], words)
     with _jax_for(recipe):
         problem = Problem.by_hand(recipe, posterior, sampler)
-        launch(problem, out, force=force, starts=None if named else init, tell=_one_voice(observer))
+        starts = None if isinstance(init, str) else init
+        launch(problem, out, force=force, starts=starts, started_by=started_by, tell=_one_voice(observer))
     return open(out, model=posterior)
 
 

@@ -83,7 +83,7 @@ def test_list_json_is_flat_rows(capsys):
 @pytest.mark.parametrize("word", ["models", "model", "Samplers", "configs"])
 def test_list_a_kind(word, capsys):
     assert cli.run(["list", word]) == 0
-    assert capsys.readouterr().out.startswith("kind")
+    assert capsys.readouterr().out.startswith("name")
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_an_interrupt_outside_of_a_run(capsys, monkeypatch):
 def test_a_reader_that_leaves_is_no_error():
     command = f"{sys.executable} -m bnnzoo list | head -1"
     result = subprocess.run(command, shell=True, capture_output=True, text=True, check=True)
-    assert result.stdout.startswith("kind")
+    assert result.stdout.startswith("models:")
     assert result.stderr == ""
 
 

@@ -316,6 +316,8 @@ def test_a_finished_file_is_not_hidden_by_what_was_left_beside_it(whole, tmp_pat
     whole.save(out)
     (tmp_path / "run.nc.parts").mkdir()
     assert bnnzoo.open(out).attributes["complete"] == 1
+    assert zoo.resume(out).attributes["complete"] == 1
+    assert not (tmp_path / "run.nc.parts").exists()
     with pytest.raises(UsageError, match="finished; nothing to resume"):
         zoo.resume(out)
     with pytest.raises(UsageError, match="exists; use another -o, or --force"):
@@ -348,7 +350,7 @@ def test_a_folder_that_a_kill_left_at_the_start_keeps_nobody_away(tmp_path):
     out = tmp_path / "run.nc"
     store.parts_folder(out).mkdir()
     (store.parts_folder(out) / "lock").touch()
-    with pytest.raises(UsageError, match="stopped before it had begun; nothing to resume: start it again"):
+    with pytest.raises(UsageError, match="stopped before it had begun; nothing to resume; start it again"):
         zoo.resume(out)
     zoo.run_recipe(tiny.recipe("random-walk"), out=out)
     assert [path.name for path in tmp_path.iterdir()] == ["run.nc"]

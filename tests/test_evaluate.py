@@ -236,14 +236,30 @@ def test_each_of_several_targets_has_its_own_errors(tmp_path, capsys):
         np.testing.assert_allclose(found[f"{name}_rmse"], np.sqrt(np.mean(gap**2)), rtol=1e-4)
         np.testing.assert_allclose(found[f"{name}_mae"], np.mean(np.abs(gap)), rtol=1e-4)
         assert {f"{name}_rmse_se", f"{name}_rmse_mcse", f"{name}_crps_se", f"{name}_coverage_90_se"} <= set(found)
-    np.testing.assert_allclose(found["rmse"], np.sqrt(np.mean(np.square(each))), rtol=1e-4)
-    for metric in ("crps", "coverage_90"):
-        both = [found[f"metres_{metric}"], found[f"degrees_{metric}"]]
-        np.testing.assert_allclose(np.mean(both), found[metric], rtol=1e-5)
+    # Over both there is no error in metres or degrees, but one in units of the training targets' sds.
+    assert not {"rmse", "mae", "crps", "width_90", "aleatoric_sd", "epistemic_sd"} & set(found)
+    sds = run.posterior["observed_data"]["y"].to_numpy().astype(np.float64).std(0)
+    np.testing.assert_allclose(found["rmse_standardised"], np.sqrt(np.mean(np.square(each / sds))), rtol=1e-4)
+    np.testing.assert_allclose(found["degrees_rmse_standardised"], each[1] / sds[1], rtol=1e-4)
+    crps, coverage = ([found[f"{name}_{m}"] for name in ("metres", "degrees")] for m in ("crps", "coverage_90"))
+    np.testing.assert_allclose(np.mean(crps / sds), found["crps_standardised"], rtol=1e-4)
+    np.testing.assert_allclose(np.mean(coverage), found["coverage_90"], rtol=1e-5)
     assert cli.run(["evaluate", str(tmp_path / "run.nc"), "--quiet"]) == 0
-    shown = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
-    assert {"rmse", "metres_rmse", "degrees_rmse"} <= set(shown)
-    assert "metres_mae" not in shown
+    shown = [line.split() for line in capsys.readouterr().out.splitlines() if line]
+    assert {"nll", "rmse_standardised", "coverage_90", "metres", "degrees"} <= {words[0] for words in shown}
+    assert ["target", "rmse", "rmse_standardised", "mae", "crps", "coverage_90"] in shown
+
+
+def test_errors_of_several_targets_are_standardised_also_where_the_targets_are_not(tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 2))
+    y = np.column_stack([3 * x[:, 0], 0.1 * x[:, 1]]) + rng.normal(size=(60, 2)) * [1, 0.01]
+    options = {**SHORT, "test_fraction": 0.5, "standardise": False}
+    run = bnnzoo.sample("linear", "mala", data=(x, y), out=tmp_path / "run.nc", **options)
+    found, sds = run.evaluate(save=False), run.posterior["observed_data"]["y"].to_numpy().astype(np.float64).std(0)
+    names = run.predictor.signature.target_names
+    each = [found[f"{name}_rmse"] / sd for name, sd in zip(names, sds, strict=True)]
+    np.testing.assert_allclose(found["rmse_standardised"], np.sqrt(np.mean(np.square(each))), rtol=1e-4)
 
 
 def test_one_row_has_no_error_over_rows(folder):

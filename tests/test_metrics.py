@@ -198,7 +198,7 @@ def test_regression_metrics_are_in_original_units():
     mean, aleatoric, epistemic = 0.1 * rng.normal(size=(30, 1)), np.full((30, 1), 0.8), np.full((30, 1), 0.2)
     inside = (y - 100) / 20
     density = stats.norm.logpdf(inside, mean, 1.0)[:, 0]
-    found = scores.regression(y, Moments(mean, aleatoric, epistemic, density), scaler, ["y"])
+    found = scores.regression(y, Moments(mean, aleatoric, epistemic, density), scaler, ["y"], np.array([20.0]))
     wanted = -stats.norm.logpdf(y, 100 + 20 * mean, 20.0).mean()
     np.testing.assert_allclose(found["nll"].value, wanted, rtol=1e-5)
     np.testing.assert_allclose(found["nll_moment"].value, wanted, rtol=1e-5)
@@ -216,19 +216,22 @@ def test_a_density_of_several_targets_has_the_unit_of_each():
     parts = Moments(
         mean, np.array([[1.0, 4.0], [1.0, 4.0]]), np.array([[3.0, 5.0], [1.0, 0.0]]), np.array([-1.0, -4.0])
     )
-    found = {name: one.value for name, one in scores.regression(y, parts, scaler, ["a", "b"]).items()}
+    found = {
+        name: one.value for name, one in scores.regression(y, parts, scaler, ["a", "b"], np.array([2.0, 5.0])).items()
+    }
     sds = np.sqrt([[4.0, 9.0], [2.0, 4.0]]) * [2, 5]
     wanted = {
         "nll": 2.5 + np.log(10),
         "nll_moment": -stats.norm.logpdf(y, mean * [2, 5] + [10, -1], sds).sum(1).mean(),
-        "rmse": np.sqrt((1 + 25 + 0 + 225) / 4),
-        "mae": (1 + 5 + 0 + 15) / 4,
-        "aleatoric_sd": np.sqrt((4 * 1 + 25 * 4) / 2),
-        "epistemic_sd": np.sqrt((4 * 3 + 25 * 5 + 4 * 1) / 4),
+        "mae_standardised": (0.5 + 1 + 0 + 3) / 4,
+        "aleatoric_sd_standardised": np.sqrt((1 + 4) / 2),
+        "epistemic_sd_standardised": np.sqrt((3 + 5 + 1 + 0) / 4),
         "nll_standardised": 2.5,
         "rmse_standardised": np.sqrt((0.25 + 1 + 0 + 9) / 4),
         "a_rmse": np.sqrt(1 / 2),
         "b_rmse": np.sqrt(250 / 2),
+        "a_rmse_standardised": np.sqrt(1 / 8),
+        "b_rmse_standardised": np.sqrt(10 / 2),
         "a_mae": 1 / 2,
         "b_mae": 10,
     }

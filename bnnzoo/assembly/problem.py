@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, Shaped, UInt
 
 from bnnzoo import registry
+from bnnzoo.assembly import units
 from bnnzoo.assembly.by_hand import predicted
 from bnnzoo.assembly.parts import Parts, check_exposure, check_likelihood, check_prior, make_parts, named, named_task
 from bnnzoo.data import Dataset, Scaler, Signature, load_asked, load_inputs, split
@@ -340,6 +341,7 @@ def _posterior(
         UsageError: if the recipe's `stochastic` names no parameter.
     """
     parts, signature, scaler = description
+    likelihood = units.in_network_units(parts.likelihood, scaler, recipe.units)
     size.check(recipe.model.name, lambda: description.network(key=jax.random.key(0)))
     network = description.network(key=jax.random.key(0))
     form.check(parts.model, network, *description.sizes, type(parts.likelihood).__name__)
@@ -350,7 +352,7 @@ def _posterior(
         parts.likelihood.check(train.y, description.num_targets)
         scaled = scaler.apply(train)
         x, y = parts.model.arrange(scaled.x), scaled.y
-        check_likelihood(parts.likelihood, description.num_targets, y)
+        check_likelihood(likelihood, description.num_targets, y)
     split = parts.model.split(network)
     try:
         names = stochastic.sampled_names(recipe.stochastic, network, split and split[1])
@@ -359,7 +361,7 @@ def _posterior(
     chosen = [leaf for name, leaf in named_leaves(network).items() if name in names]
     make = functools.partial(
         NetworkPosterior.of,
-        likelihood=parts.likelihood,
+        likelihood=likelihood,
         prior=parts.prior,
         y=precise(y, recipe.precision),
         likelihood_power=recipe.likelihood_power,

@@ -11,6 +11,7 @@ from bnnzoo import registry
 from bnnzoo.cli import common_options as common
 from bnnzoo.cli.output import echo, print_json, print_table
 from bnnzoo.errors import GateError, NotFoundError, UsageError
+from bnnzoo.near import near_names
 from bnnzoo.recipe import Field, broken_recipes, fields_of, shipped, shipped_names
 
 
@@ -30,22 +31,27 @@ def list_(
 ) -> None:
     """List what is in the zoo. Nothing of it is imported.
 
+    Without KIND the recipes are only counted; --json lists them too.
+
     \b
     Examples:
       bnnzoo list
+      bnnzoo list configs
       bnnzoo list samplers --json
     """
     del debug, no_plugins
     kinds = [*registry.KINDS, registry.RECIPES] if kind is None else [_kind(kind)]
-    rows = [row for each in kinds for row in _rows(each)]
     if json:
-        print_json(rows)
-        return
-    header = ("kind", "name", "exactness", "from", "summary")
-    cells = [[r["kind"], r["name"], r["exactness"], r["distribution"], r["summary"]] for r in rows]
-    # A column that says nothing for this kind is left out.
-    used = [i for i in range(len(header)) if i in (0, 1, 4) or any(row[i] for row in cells)]
-    print_table([header[i] for i in used], [[row[i] for i in used] for row in cells])
+        print_json([row for each in kinds for row in _rows(each)])
+    elif kind is not None:
+        _print_rows(_rows(kinds[0]))
+    else:
+        for each in registry.KINDS:
+            echo(f"{each}:")
+            _print_rows(_rows(each), indent="  ")
+            echo("")
+        echo(f"{registry.RECIPES}: {len(registry.entries(registry.RECIPES))} recipes; bnnzoo list {registry.RECIPES}")
+        echo("\nbnnzoo show NAME describes any of them.")
 
 
 def info(
@@ -62,19 +68,46 @@ def info(
     """
     del debug
     kind = _kind(kind)
+    describe(kind, name)
+
+
+def describe(kind: str, name: str) -> None:
+    """Print what one entry of the zoo is, and its options; of a recipe its text."""
     if kind == registry.RECIPES:
-        found = shipped(name)
-        if found is None:
+        path = shipped(name)
+        if path is None:
             raise NotFoundError(registry.not_found(registry.RECIPES, name))
-        echo(found.read_text(encoding="utf-8"), nl=False)
+        echo(path.read_text(encoding="utf-8"), nl=False)
         return
     entry = registry.find(kind, name)
     thing = registry.load(kind, name)
-    said = f" ({entry.exactness})" if entry.exactness else ""
-    echo(f"{registry.singular(kind)} {entry.name}{said}, from {entry.distribution} {entry.version}\n")
+    exactness = f" ({entry.exactness})" if entry.exactness else ""
+    echo(f"{registry.singular(kind)} {entry.name}{exactness}, from {entry.distribution} {entry.version}\n")
     echo(inspect.getdoc(thing) or entry.summary)
     if isinstance(thing, type):
         _print_fields(registry.singular(kind), thing)
+
+
+def show_by_name(name: str) -> None:
+    """Print every entry of that name: `laplace` is a sampler and a prior.
+
+    Raises:
+        NotFoundError: with the near names of all kinds.
+    """
+    kinds = [kind for kind in registry.KINDS if registry.get(kind, name)]
+    if kinds:
+        for number, kind in enumerate(kinds):
+            echo("\n" if number else "", nl=False)
+            describe(kind, name)
+        if shipped(name):
+            echo(f"\nrecipe: bnnzoo info config {name}")
+    elif shipped(name):
+        describe(registry.RECIPES, name)
+    else:
+        known = {each: kind for kind in (registry.RECIPES, *registry.KINDS) for each in registry.entries(kind)}
+        near = [f"{each} (a {registry.singular(known[each])})" for each in near_names(name, known)]
+        remedy = f"did you mean {' or '.join(near)}?" if near else "see bnnzoo list"
+        raise NotFoundError(f"show: nothing in the zoo is called {name!r}; {remedy}")
 
 
 def plugins(
@@ -141,6 +174,17 @@ def _rows(kind: str) -> list[dict[str, str]]:
         }
         for name, entry in registry.entries(kind).items()
     ]
+
+
+def _print_rows(rows: list[dict[str, str]], *, indent: str = "") -> None:
+    """A table of entries, without the columns that say nothing."""
+    columns = {"name": "name", "exactness": "exactness", "distribution": "from", "summary": "summary"}
+    if all(row["distribution"] == registry.OWN for row in rows):
+        del columns["distribution"]
+    if not any(row["exactness"] for row in rows):
+        del columns["exactness"]
+    header, *others = columns.values()
+    print_table([indent + header, *others], [[indent + r["name"], *(r[c] for c in [*columns][1:])] for r in rows])
 
 
 def _kind(word: str) -> str:

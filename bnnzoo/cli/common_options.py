@@ -56,7 +56,7 @@ _ABOUT: Any = {"metavar": "RUN", "help": "run.nc; while it is unfinished, the sa
 Run = Annotated[Path, typer.Argument(parser=file, callback=checked, **_ABOUT)]
 Unfinished = Annotated[Path, typer.Argument(parser=file, **_ABOUT)]
 Json = Annotated[bool, typer.Option("--json", help="print one JSON value on stdout")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="no progress; warnings are still shown")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="no progress; warnings are still shown")]
 Force = Annotated[bool, typer.Option("--force", help="replace an existing file")]
 Debug = Annotated[bool, typer.Option("--debug", help="show tracebacks and the warnings of libraries")]
 NoPlugins = Annotated[bool, typer.Option("--no-plugins", help="load nothing but the zoo itself")]

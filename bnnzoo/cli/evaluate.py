@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from bnnzoo.cli import common_options as common
-from bnnzoo.cli.output import echo, print_json, print_rows, print_warning, warn_of_convergence
+from bnnzoo.cli.output import echo, print_json, print_rows, print_warning, warn_of_convergence, with_error
 from bnnzoo.cli.progress_bar import observer
 from bnnzoo.shell import quoted
+
+if TYPE_CHECKING:
+    from bnnzoo.evaluation.metrics import Estimate
 
 Unseen = Annotated[
     Literal["error", "zero"] | None,
@@ -23,7 +27,10 @@ Unseen = Annotated[
 ]
 
 _FIRST = ("nll", "nll_rounded", "rmse", "accuracy", "crps", "brier", "coverage_90", "ece", "rows")
-"""What most people ask for, of a regression or a classification; `--all` and `--json` have the rest."""
+"""The metrics of a regression or a classification that are shown first; `--all` and `--json` have the rest."""
+_FIRST_OF_SEVERAL = ("rmse_standardised", "crps_standardised")
+_BY_TARGET = ("rmse", "rmse_standardised", "mae", "crps", "coverage_90")
+"""With several targets the columns of a table with one row for each target."""
 
 
 def evaluate(
@@ -65,11 +72,29 @@ def evaluate(
     if json:
         print_json({**flat(estimates), **caveats})
         return
-    first = {*_FIRST, *(f"{target}_rmse" for target in opened.predictor.signature.target_names)}
-    shown = {name: e for name, e in estimates.items() if every or name in first or "ood" in name}
+    _print_estimates(run, estimates, opened.predictor.signature.target_names, every=every)
+
+
+def _print_estimates(run: Path, estimates: Mapping[str, Estimate], targets: Sequence[str], *, every: bool) -> None:
+    """Print a table of metrics, and with several targets one of targets."""
+    several = targets if len(targets) > 1 else ()
+    by_target = {f"{target}_{metric}" for target in several for metric in _BY_TARGET} & set(estimates)
+    first = {*_FIRST, *(_FIRST_OF_SEVERAL if several else ())}
+    shown = {
+        name: e for name, e in estimates.items() if name not in by_target and (every or name in first or "ood" in name)
+    }
     rows = [{"metric": name, "value": e.value, "se": e.se, "mcse": e.mcse} for name, e in shown.items()]
     print_rows([{key: value for key, value in row.items() if value is not None} for row in rows])
-    if left := len(estimates) - len(shown):
+    if by_target:
+        echo("")
+        print_rows(
+            [
+                {"target": target}
+                | {m: with_error(estimates[f"{target}_{m}"]) for m in _BY_TARGET if f"{target}_{m}" in by_target}
+                for target in several
+            ]
+        )
+    if left := len(estimates) - len(shown) - len(by_target):
         typer.echo(f"bnnzoo: {left} more: bnnzoo evaluate {quoted(run)} --all", err=True)
 
 
@@ -118,11 +143,12 @@ def predict(
     """
     del debug
     from bnnzoo import zoo
+    from bnnzoo.evaluation.csv import csv_text
 
     opened = zoo.open(run)
     if out is None:
         found = opened.predict(data, draws=draws, seed=seed, unseen=unseen)
-        echo(found.to_csv(index=False), nl=False)
+        echo(csv_text(found), nl=False)
     else:
         opened.predict_to(data, out, draws=draws, seed=seed, force=force, unseen=unseen)
     warn_of_convergence(opened)

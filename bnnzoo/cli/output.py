@@ -64,13 +64,19 @@ def print_json(value: Any) -> None:
 
 
 def print_record(values: Mapping[str, Any]) -> None:
-    """`key  value`, one a line; a list goes on over several lines. What is None is not there."""
-    known = {key: value for key, value in values.items() if value is not None}
+    """`key  value`, one a line; a list goes on over several lines. Unknown values and those that do not apply to the
+    run are left out.
+    """
+    known = {key: value for key, value in values.items() if not _is_absent(value)}
     width = max((len(str(key)) for key in known), default=0)
     for key, value in known.items():
         lines = [_text(item) for item in value] if isinstance(value, list | tuple) else [_text(value)]
         for index, line in enumerate(lines or [""]):
             echo(f"{printable(str(key)) if index == 0 else '':<{width}}  {line}".rstrip())
+
+
+def _is_absent(value: Any) -> bool:
+    return value is None or (isinstance(value, str) and value == "not-applicable")
 
 
 def print_warning(text: str) -> None:
@@ -103,13 +109,18 @@ def print_rows(rows: Sequence[Mapping[str, Any]]) -> None:
 
 def with_error(estimate: Estimate) -> str:
     """1.23 ± 0.04: a number and its standard error over rows."""
-    return f"{estimate.value:.4g}" + ("" if estimate.se is None else f" ± {estimate.se:.2g}")
+    return number(estimate.value) + ("" if estimate.se is None else f" ± {estimate.se:.2g}")
+
+
+def number(value: float) -> str:
+    """A number of a summary or a table, with four significant digits; plain from 0.0001 to a million in size."""
+    return f"{value:.0f}" if 10_000 <= abs(value) < 1_000_000 else f"{value:.4g}"
 
 
 def _text(value: Any) -> str:
     value = _number(value)
     if isinstance(value, float):
-        return f"{value:.4g}"
+        return number(value)
     if isinstance(value, bool):
         return "yes" if value else "no"
     return printable(str(value))

@@ -33,14 +33,22 @@ def add_command(
     doc: str | None,
     named: Named,
 ) -> None:
-    """Add a command; `run` gets its parameters by keyword, and `fields`, such as {"sampler.step_size": "1e-3"}."""
+    """Add a command.
+
+    Args:
+        run: gets its parameters by keyword, `fields`, such as {"sampler.step_size": "1e-3"}, and `words`, the arguments
+            as they were typed.
+    """
     taken: dict[str, str] = {}
+    typed: list[str] = []
 
     def run_with_fields(**given: Any) -> None:
-        run(**given, fields=taken)
+        run(**given, fields=dict(taken), words=list(typed))
 
     class PartCommand(TyperCommand):
         def make_context(self, info_name: Any, args: list[str], parent: Any = None, **extra: Any) -> Any:
+            taken.clear()
+            typed[:] = args
             words, fields = split_fields(args)
             completing = bool(extra.get("resilient_parsing"))
             if completing or not set(words).isdisjoint(SETTINGS["help_option_names"]):

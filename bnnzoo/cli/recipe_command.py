@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import typer
 
 from bnnzoo import registry
-from bnnzoo.cli.common_options import file
 from bnnzoo.cli.options import option, parameter
 from bnnzoo.cli.part_command import add_command
 from bnnzoo.cli.part_options import PartOptions, part_options
@@ -27,20 +25,21 @@ def add_recipe_command(
     name: str,
     body: Body,
     extras: Sequence[inspect.Parameter],
-    of_run: Callable[[Path], None] | None = None,
+    by_name: Callable[[str], None] | None = None,
 ) -> None:
     """Add a command that takes a recipe; `extras` are the body's own options.
 
     Args:
-        of_run: what the command does with a run's file in the place of MODEL, if it takes one.
+        by_name: the command's work for a run's file, or for one name without an option, where it takes these.
     """
     own = {extra.name for extra in extras}
     read = functools.cache(read_layer)  # a pipe can be read once
 
     def run(**given: Any) -> None:
-        model, sampler, fields = (given.pop(word) for word in ("model", "sampler", "fields"))
-        if of_run is not None and model and model.endswith(".nc") and not sampler:
-            of_run(file(model))
+        model, sampler, fields, words = (given.pop(word) for word in ("model", "sampler", "fields", "words"))
+        alone = model and not sampler and (model.endswith(".nc") or not _has_options(given, fields, own))
+        if by_name is not None and alone:
+            by_name(model)
             return
         configs = given.pop("config") or []
         layers = [read(source) for source in configs]
@@ -61,7 +60,7 @@ def add_recipe_command(
 
             # Before JAX is imported: what is wrong with the data is said at once.
             dataset = load_asked(recipe)
-        body(recipe, dataset, is_open, **rest)
+        body(recipe, dataset, is_open, words=words, **rest)
 
     parameters = [
         parameter("model", str | None, _argument("MODEL", "models")),
@@ -70,6 +69,11 @@ def add_recipe_command(
         *extras,
     ]
     add_command(app, name, run, parameters, body.__doc__, lambda given: _named(given, read))
+
+
+def _has_options(given: Mapping[str, Any], fields: Mapping[str, str], own: Collection[str]) -> bool:
+    """Whether an option of the recipe was given."""
+    return bool(fields) or any(value is not None for name, value in given.items() if name not in own)
 
 
 def _names_data(layers: Sequence[Layer], options: Mapping[str, Any]) -> bool:
@@ -116,7 +120,7 @@ def _argument(metavar: str, kind: str) -> Any:
 def _options() -> list[inspect.Parameter]:
     """The options that do not depend on a part."""
     of_tables = ["target", "task", "columns", "drop", "categories", "missing", "unseen", "exposure"]
-    data = ["data", *of_tables, "test_fraction", "split_seed", "standardise"]
+    data = ["data", *of_tables, "test_fraction", "split_seed", "standardise", "units"]
     config = typer.Option(
         "--config",
         metavar="FILE|NAME",

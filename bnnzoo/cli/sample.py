@@ -11,6 +11,7 @@ import typer
 
 from bnnzoo.cli import common_options as common
 from bnnzoo.cli import distributed as together
+from bnnzoo.cli.catalogue import show_by_name
 from bnnzoo.cli.options import parameter
 from bnnzoo.cli.output import echo, print_json, print_record, warn_of_convergence, with_error
 from bnnzoo.cli.progress_bar import observer
@@ -19,7 +20,7 @@ from bnnzoo.cli.signals import stop_signals
 from bnnzoo.recipe import Recipe
 from bnnzoo.shell import quoted
 
-_SCORES = ("rmse", "accuracy", "nll", "coverage_90", "ece")
+_SCORES = ("rmse", "rmse_standardised", "accuracy", "nll", "coverage_90", "ece")
 """On the test rows, where the choice was ours: error, and whether its size was known beforehand."""
 
 
@@ -36,6 +37,7 @@ def _extras(*, hidden: bool) -> list[inspect.Parameter]:
     }.items():
         flag = typer.Option(
             f"--{name.replace('_', '-')}",
+            *(["-q"] if name == "quiet" else []),
             help=text,
             rich_help_panel="Output",
             hidden=hidden and name not in ("no_plugins", "debug"),
@@ -65,22 +67,37 @@ def _sample(
     with observer(quiet=quiet) as watch, together.joined(rest):
         from bnnzoo import zoo
         from bnnzoo.evaluation import evaluate
+        from bnnzoo.store import Command
 
         with stop_signals() as stop:
-            run = zoo.run_recipe(recipe, out=out, force=force, observer=watch, stop=stop, dataset=dataset)
+            run = zoo.run_recipe(
+                recipe,
+                out=out,
+                force=force,
+                observer=watch,
+                stop=stop,
+                dataset=dataset,
+                started_by=Command.of_words(rest["words"]),
+            )
         stop.refuse_more(out)
         if not together.is_first():
             return
         # Of the test rows alone: what it takes to score the others, and to keep it in the file, is the word `evaluate`.
         scores = evaluate.of_rows(run.predictor, *run.test_rows()).estimates if chosen and recipe.test_fraction else {}
-    _report(run, json=json, scores={name: scores[name] for name in _SCORES if name in scores})
+    shown = {name: scores[name] for name in _SCORES if name in scores}
+    if "rmse" in shown:
+        shown.pop("rmse_standardised", None)
+    _report(run, json=json, scores=shown)
 
 
 def _show(recipe: Recipe, dataset: Any, chosen: bool, **_: Any) -> None:
-    """Print the recipe that `sample` would run, or that a run's file is of, as YAML; --config takes it back.
+    """Print the recipe that `sample` would run, or that of a run's file, as YAML, which --config reads again.
+
+    With one name and no option, describe what the zoo has under it: a model, a sampler, a prior, a data set, a recipe.
 
     \b
     Examples:
+      bnnzoo show mdn
       bnnzoo show mdn penalty
       bnnzoo show run.nc
       bnnzoo show mlp nuts --data houses.csv > houses.yaml
@@ -92,10 +109,13 @@ def _show(recipe: Recipe, dataset: Any, chosen: bool, **_: Any) -> None:
     echo(zoo.resolved_recipe(recipe, dataset), nl=False)
 
 
-def _show_run(path: Path) -> None:
-    from bnnzoo import store
+def _show_name(name: str) -> None:
+    if name.endswith(".nc"):
+        from bnnzoo import store
 
-    echo(store.open_tree(path).attrs["recipe"], nl=False)
+        echo(store.open_tree(common.file(name)).attrs["recipe"], nl=False)
+    else:
+        show_by_name(name)
 
 
 def resume(
@@ -136,6 +156,13 @@ def resume(
     del debug
     from bnnzoo import store
 
+    if from_part is None and store.remove_leftovers(run):
+        from bnnzoo import zoo
+
+        if not quiet:
+            typer.echo(f"bnnzoo: note: {run}: was finished already; the parts left beside it are removed", err=True)
+        _report(zoo.open(run), json=json)
+        return
     store.resumable(run, from_part)  # before JAX is imported
     where = {"distributed": distributed, "coordinator": coordinator, "processes": processes, "rank": rank}
     with observer(quiet=quiet) as watch, together.joined(where):
@@ -167,4 +194,4 @@ def add_to(app: typer.Typer) -> None:
     """Add these commands."""
     add_recipe_command(app, "sample", _sample, [*_extras(hidden=False), *together.parameters(hidden=False)])
     app.command()(resume)
-    add_recipe_command(app, "show", _show, [*_extras(hidden=True), *together.parameters(hidden=True)], _show_run)
+    add_recipe_command(app, "show", _show, [*_extras(hidden=True), *together.parameters(hidden=True)], _show_name)

@@ -72,9 +72,7 @@ def load(
     """
     task = check_task(task)
     targets = _names(target)
-    choice = tabular.Choice(
-        targets, _names(columns), _names(drop), _names(categories), missing, unseen, exposure or ""
-    )
+    choice = tabular.Choice(targets, _names(columns), _names(drop), _names(categories), missing, unseen, exposure or "")
     kind = ""
     if _is_table_and_targets(spec):
         spec, names, kind = tabular.joined(*spec, task=task)

@@ -13,6 +13,7 @@ from jaxtyping import Float, Shaped
 from bnnzoo.evaluation import effort, identified, noise_scale
 from bnnzoo.evaluation.combination import worst_combination
 from bnnzoo.evaluation.convergence import between_chains, convergence, extremes
+from bnnzoo.evaluation.noise_scales import noise_scales
 from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.evaluation.probing import probe_inputs
 from bnnzoo.evaluation.record import Record
@@ -37,6 +38,7 @@ def summary(record: Record) -> dict[str, Any]:
         "predictions" if record.keeps_predictions else "parameters": sum(
             variable[0, 0].size for variable in posterior.data_vars.values()
         ),
+        **noise_scales(record),
         **means,
         "divergences": int(np.sum(np.asarray(stats["diverging"]) > 0)) if "diverging" in stats else 0,
         **{key: about[key] for key in ("restarted", "stuck_chains") if about.get(key) not in (None, 0, "[]")},

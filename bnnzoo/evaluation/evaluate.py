@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Shaped
+from jaxtyping import Float, Shaped
 
 from bnnzoo.data import rounding
 from bnnzoo.evaluation import calibration, counts, metrics, noise_scale, scores
@@ -14,7 +14,6 @@ from bnnzoo.evaluation.calibration import Calibration
 from bnnzoo.evaluation.metrics import Estimate
 from bnnzoo.evaluation.predictive import Moments
 from bnnzoo.evaluation.predictor import Predictor
-
 
 _UNEVEN = 0.1
 """Nats a row by which a density may differ from the probability of a step, divided by the step."""
@@ -31,13 +30,14 @@ def of_rows(predictor: Predictor, x: Shaped[np.ndarray, "row ..."], y: Shaped[np
     """The metrics of the predictions at `x` of the targets `y`, with their errors over rows and over draws."""
 
     names = predictor.signature.target_names
+    target_sd = _target_sd(predictor)
 
     def score(moments: Moments) -> dict[str, Estimate]:
         if predictor.classifies:
             return scores.classification(y, moments)
         if predictor.is_density:
             return scores.density(moments, predictor.scaler)
-        return scores.regression(y, moments, predictor.scaler, names)
+        return scores.regression(y, moments, predictor.scaler, names, target_sd)
 
     sums = predictor.sums(x, y)
     moments = sums.moments()
@@ -50,7 +50,7 @@ def of_rows(predictor: Predictor, x: Shaped[np.ndarray, "row ..."], y: Shaped[np
         distance, p = metrics.pit_uniformity(rows.pit)
         found |= counts.of_rows(predictor, x, y, moments)
         found |= _rounded(predictor, x, y, found["nll"])
-        found |= scores.sampled(rows, names) | {"pit_ks": Estimate(distance), "pit_p": Estimate(p)}
+        found |= scores.sampled(rows, names, target_sd) | {"pit_ks": Estimate(distance), "pit_p": Estimate(p)}
         curve = calibration.of_intervals(rows.pit, names)
     gaps = {"calibration_gap": curve.gap, "calibration_gap_low": curve.low, "calibration_gap_high": curve.high}
     return Evaluation(found | {name: Estimate(value) for name, value in gaps.items()}, curve)
@@ -87,6 +87,15 @@ def rounding_caveat(predictor: Predictor, estimates: Mapping[str, Estimate]) -> 
     names = ", ".join(predictor.signature.target_names)
     steps = ", ".join(f"{step:g}" for step in predictor.rounding_steps)
     return f"nll: the values of {names} repeat in steps of {steps}: {noise_scale.NO_SCORE}"
+
+
+def _target_sd(predictor: Predictor) -> Float[np.ndarray, " target"]:
+    """The standard deviations of the training targets: the scaler's, or the rows' own where targets are not scaled."""
+    sd = predictor.scaler.y_sd.astype(np.float64)
+    if len(sd) == 1 or predictor.classifies or np.any(sd != 1) or not predictor.record.has_training_rows:
+        return sd
+    own = predictor.record.array("observed_data", "y").std(0, dtype=np.float64)
+    return np.where(own > 0, own, 1.0)
 
 
 def drawn(predictor: Predictor, x: Shaped[np.ndarray, "row ..."], y: Shaped[np.ndarray, "row ..."]) -> scores.Drawn:

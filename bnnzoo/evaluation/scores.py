@@ -84,11 +84,19 @@ def classification(labels: Shaped[np.ndarray, " row"], moments: Moments) -> dict
 
 
 def regression(
-    y: Float[np.ndarray, "row target"], moments: Moments, scaler: Scaler, names: Sequence[str]
+    y: Float[np.ndarray, "row target"],
+    moments: Moments,
+    scaler: Scaler,
+    names: Sequence[str],
+    target_sd: Float[np.ndarray, " target"],
 ) -> dict[str, Estimate]:
     """Metrics of a density, its mean and its variances: in original units and, `_standardised`, the network's.
 
-    Of several targets, whose `names` these are, also each one's own errors: their units may differ.
+    Several targets may have different units, so that a mean over them has none. Their errors are therefore in the
+    original units for each target, and over all targets in units of each one's sd.
+
+    Args:
+        target_sd: the standard deviations of the training targets.
     """
     scale = scaler.y_sd.astype(np.float64)
     inside = scaler.scale_targets(y)
@@ -97,18 +105,47 @@ def regression(
     nll = metrics.negative_log_likelihood(moments.log_density)
     gaussian = metrics.gaussian_negative_log_likelihood(inside, moments.mean, variance)
     centre = scaler.unscale_targets(moments.mean)
-    return {
+    densities = {
         "nll": nll._replace(value=nll.value + jacobian),
         "nll_moment": gaussian._replace(value=gaussian.value + jacobian),
+        "nll_standardised": nll,
+        "nll_moment_standardised": gaussian,
+    }
+    if len(names) == 1:
+        return {
+            **densities,
+            **_errors(y, centre, moments, scale),
+            "rmse_standardised": metrics.rmse(inside, moments.mean),
+        }
+    y, centre = np.asarray(y, np.float64), np.asarray(centre, np.float64)
+    together = _errors(y / target_sd, centre / target_sd, moments, scale / target_sd)
+    return {
+        **densities,
+        **{f"{name}_standardised": estimate for name, estimate in together.items()},
+        **_by_target(names, "rmse", lambda of: metrics.rmse(y[:, of], centre[:, of])),
+        **_by_target(
+            names, "rmse_standardised", lambda of: metrics.rmse((y / target_sd)[:, of], (centre / target_sd)[:, of])
+        ),
+        **_by_target(names, "mae", lambda of: metrics.mae(y[:, of], centre[:, of])),
+    }
+
+
+def _errors(
+    y: Float[np.ndarray, "row target"],
+    centre: Float[np.ndarray, "row target"],
+    moments: Moments,
+    scale: Float[np.ndarray, " target"],
+) -> dict[str, Estimate]:
+    """Errors of the predictive mean and the two parts of the predictive sd, over rows and targets.
+
+    Args:
+        scale: the units of `y`, as multiples of those of `moments`.
+    """
+    return {
         "rmse": metrics.rmse(y, centre),
         "mae": metrics.mae(y, centre),
         "aleatoric_sd": metrics.root_mean(np.mean(moments.aleatoric * scale**2, 1)),
         "epistemic_sd": metrics.root_mean(np.mean(moments.epistemic * scale**2, 1)),
-        "nll_standardised": nll,
-        "nll_moment_standardised": gaussian,
-        "rmse_standardised": metrics.rmse(inside, moments.mean),
-        **_by_target(names, "rmse", lambda of: metrics.rmse(y[:, of], centre[:, of])),
-        **_by_target(names, "mae", lambda of: metrics.mae(y[:, of], centre[:, of])),
     }
 
 
@@ -119,14 +156,19 @@ def density(moments: Moments, scaler: Scaler) -> dict[str, Estimate]:
     return {"nll": nll._replace(value=nll.value + jacobian), "nll_standardised": nll}
 
 
-def sampled(found: Drawn, names: Sequence[str]) -> dict[str, Estimate]:
-    """CRPS, and coverage and width of central intervals; of several targets each one's CRPS and 90 % coverage too."""
+def sampled(found: Drawn, names: Sequence[str], target_sd: Float[np.ndarray, " target"]) -> dict[str, Estimate]:
+    """CRPS, and coverage and width of central intervals.
+
+    Of several targets CRPS and width are in units of each one's sd, and each target has its own CRPS and 90 % coverage.
+    """
     at = dict(zip(QUANTILES, found.quantiles, strict=True))
-    scores = {"crps": metrics.mean(found.crps.mean(1))}
+    several = len(names) > 1
+    unit, end = (target_sd, "_standardised") if several else (np.ones(1), "")
+    scores = {f"crps{end}": metrics.mean((found.crps / unit).mean(1))}
     for level in LEVELS:
         low, high = at[(1 - level / 100) / 2], at[(1 + level / 100) / 2]
         scores[f"coverage_{level}"] = metrics.coverage(found.pit, level / 100)
-        scores[f"width_{level}"] = metrics.mean(np.mean(high - low, 1, dtype=np.float64))
+        scores[f"width_{level}{end}"] = metrics.mean(np.mean((high - low) / unit, 1, dtype=np.float64))
     scores |= _by_target(names, "crps", lambda of: metrics.mean(found.crps[:, of].mean(1)))
     return scores | _by_target(names, "coverage_90", lambda of: metrics.coverage(found.pit[:, of], 0.9))
 

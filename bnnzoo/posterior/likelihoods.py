@@ -24,6 +24,7 @@ from typing_extensions import Doc
 from bnnzoo.errors import UsageError
 from bnnzoo.posterior.count_targets import check_counts
 from bnnzoo.posterior.hyperparameter import Number, as_number, number
+from bnnzoo.recipe import TargetUnits
 
 
 class Parameter(NamedTuple):
@@ -132,6 +133,7 @@ class Gaussian(AbstractLikelihood):
     scale: Annotated[
         Number | Literal["learned"],
         Gt(0),
+        TargetUnits(),
         Doc("noise standard deviation, or `learned` for each target, with a HalfNormal(1) prior"),
     ] = eqx.field(converter=as_number, default="learned")
     _targets: int = eqx.field(static=True, default=1)
@@ -165,6 +167,7 @@ class StudentT(AbstractLikelihood):
     scale: Annotated[
         Number | Literal["learned"],
         Gt(0),
+        TargetUnits(),
         Doc("scale of the noise, or `learned` for each target, HalfNormal(1); its sd is scale sqrt(df / (df - 2))"),
     ] = eqx.field(converter=as_number, default="learned")
     _targets: int = eqx.field(static=True, default=1)

@@ -1,6 +1,6 @@
 """What is asked for: options and recipe files become one recipe, as text until it runs."""
 
-from bnnzoo.recipe.fields import Field, fields_of
+from bnnzoo.recipe.fields import Field, TargetUnits, fields_of
 from bnnzoo.recipe.layers import Layer, Value, read_layer
 from bnnzoo.recipe.parts import Part, build, build_all, plain, written
 from bnnzoo.recipe.precedence import broken_recipes, part_names, recipe_from, resolve
@@ -14,6 +14,7 @@ __all__ = [
     "Layer",
     "Part",
     "Recipe",
+    "TargetUnits",
     "Value",
     "as_dict",
     "broken_recipes",

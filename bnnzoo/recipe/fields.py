@@ -27,6 +27,17 @@ _SMALLEST, _LARGEST = 2.0**-126, (2 - 2.0**-23) * 2.0**127
 _TRUTHS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
 
+class TargetUnits:
+    """Marks a likelihood's field that is measured in the units of the target: `Annotated[float, TargetUnits()]`.
+
+    With `--units data` its value is divided by the standard deviation of each target, and of several targets becomes
+    an array [target].
+    """
+
+
+_UNITS_HELP = "in units of the target's standard deviation, or with --units data in the data's"
+
+
 class Field(NamedTuple):
     """One option of a part, in words and as its type."""
 
@@ -36,6 +47,7 @@ class Field(NamedTuple):
     allowed: str
     help: str
     accepts: Accepts
+    in_target_units: bool = False
 
     @property
     def default_text(self) -> str:
@@ -141,7 +153,15 @@ def fields_of(cls: type) -> list[Field]:
     if any(field.name == "name" for field in dataclasses.fields(cls)):
         raise BnnzooError(f"{cls.__module__}:{cls.__qualname__}: a field is called name, as the part is in a recipe")
     return [
-        Field(field.name, accepts.type, _default(field), accepts.allowed, _help(hints[field.name]), accepts)
+        Field(
+            field.name,
+            accepts.type,
+            _default(field),
+            accepts.allowed,
+            _help(hints[field.name]),
+            accepts,
+            _is_in_target_units(hints[field.name]),
+        )
         for field in dataclasses.fields(cls)
         if field.init and not field.name.startswith("_")
         for accepts in [accepts_of(hints[field.name])]
@@ -265,4 +285,9 @@ def _default(field: dataclasses.Field[Any]) -> Any:
 
 def _help(annotation: Any) -> str:
     metadata = getattr(annotation, "__metadata__", ())
-    return next((note.documentation for note in metadata if isinstance(note, Doc)), "")
+    words = next((note.documentation for note in metadata if isinstance(note, Doc)), "")
+    return "; ".join(filter(None, [words, _UNITS_HELP if _is_in_target_units(annotation) else ""]))
+
+
+def _is_in_target_units(annotation: Any) -> bool:
+    return any(isinstance(note, TargetUnits) for note in getattr(annotation, "__metadata__", ()))

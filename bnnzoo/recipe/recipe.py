@@ -47,6 +47,10 @@ class Recipe:
     test_fraction: Annotated[float, Ge(0), Lt(1), Doc("share of the rows kept for testing")] = 0.1
     split_seed: Annotated[int, Ge(0), Le(2**32 - 1), Doc("seed of the split into training and test rows")] = 0
     standardise: Annotated[bool, Doc("inputs and regression targets to mean 0 and variance 1")] = True
+    units: Annotated[
+        Literal["standardised", "data"],
+        Doc("units of --likelihood.scale: multiples of the target's standard deviation, or the data's own units"),
+    ] = "standardised"
     likelihood_power: Annotated[float, Ge(0), Doc("power of the likelihood; 1 is the posterior, 0 the prior")] = 1.0
     stochastic: Annotated[
         str,

@@ -109,7 +109,9 @@ def _noise_of(sampler: Any, size: int, num_data: int) -> float:
 
 
 @eqx.filter_jit
-def _pilot(sampler: Any, posterior: AbstractPosterior, thetas: Float[Array, "chain dim"], key: PRNGKeyArray) -> Measured:
+def _pilot(
+    sampler: Any, posterior: AbstractPosterior, thetas: Float[Array, "chain dim"], key: PRNGKeyArray
+) -> Measured:
     """Curvature and noise where short runs from `thetas` end, each with its anchor where it began."""
 
     def gradient(theta: Float[Array, " dim"], anchor: Any, key: PRNGKeyArray) -> Float[Array, " dim"]:

@@ -65,9 +65,7 @@ def draw_log_scale(
     return jnp.where(kept, value, jnp.nan), tried
 
 
-def _tangent(
-    a: Float[Array, ""], b: Float[Array, ""]
-) -> tuple[Float[Array, ""], Float[Array, ""], Float[Array, ""]]:
+def _tangent(a: Float[Array, ""], b: Float[Array, ""]) -> tuple[Float[Array, ""], Float[Array, ""], Float[Array, ""]]:
     """The place w > 0 where psi is about -1, with psi and its derivative there; the other side has a and b exchanged."""
     # Beyond each of these one of the two terms alone is below -1.
     by_b, by_a = jnp.sqrt(2 / b), jnp.maximum(jnp.sqrt(3 / a), 3 / a)

@@ -38,12 +38,14 @@ def launch(
     *,
     force: bool = False,
     starts: Float[Array | np.ndarray, "chain dim"] | None = None,
+    started_by: store.Command | None = None,
     tell: Observer,
     stop: Stop | None = None,
 ) -> None:
     """Run a problem into `out`, from its start.
 
     Args:
+        started_by: the command or the call, for messages that ask to start the run again.
         starts: where the chains begin, instead of the recipe's `init`.
 
     Raises:
@@ -61,7 +63,7 @@ def launch(
             if not force:
                 store.check_room(out, _bytes(problem))
             writer = store.Store(out)
-            writer.claim(force=force)
+            writer.claim(force=force, started_by=started_by)
     try:
         with processes.as_the_first():
             _same_everywhere(problem, out, processes)

@@ -1,6 +1,8 @@
 """A run on disk."""
 
 from bnnzoo.store.checkpoint import Checkpoint
+from bnnzoo.store.command import Command
+from bnnzoo.store.leftovers import remove_leftovers
 from bnnzoo.store.netcdf import add_groups, refuse_other, write_table, write_tree
 from bnnzoo.store.parts import parts_folder
 from bnnzoo.store.reading import (
@@ -20,6 +22,7 @@ from bnnzoo.store.writer import Store, check_room, discard, refuse_existing
 __all__ = [
     "Attributes",
     "Checkpoint",
+    "Command",
     "Store",
     "add_groups",
     "attributes_of",
@@ -35,6 +38,7 @@ __all__ = [
     "parts_folder",
     "refuse_existing",
     "refuse_other",
+    "remove_leftovers",
     "resumable",
     "write_table",
     "write_tree",

@@ -53,6 +53,11 @@ class RunLock:
         self._lock = FileLock(folder / "lock", timeout=0, thread_local=False)
         self._stop = threading.Event()
 
+    @property
+    def is_held(self) -> bool:
+        """Whether this process holds the lock."""
+        return self._lock.is_locked
+
     def acquire(self, *, break_stale: bool = False) -> None:
         """Take the lock.
 
@@ -106,7 +111,7 @@ class RunLock:
         Args:
             remove: leave no file of the lock, nor the folder if nothing else is in it.
         """
-        if not self._lock.is_locked:
+        if not self.is_held:
             return
         self._stop.set()
         other, _ = self._other()

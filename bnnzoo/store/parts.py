@@ -5,6 +5,7 @@
     run.nc.parts/p000-000012.npz   the draws and statistics of one chunk
     run.nc.parts/p000.json         the manifest: which of these count, their digests, what each must hold
     run.nc.parts/checkpoint.npz    see checkpoint.py
+    run.nc.parts/command.json      the command that started the run, see command.py
     run.nc.parts/lock, owner.json  see lock.py
 
 Each is whole or absent, and nothing that the manifest names is written twice: whenever the writer is killed, the files
@@ -25,14 +26,14 @@ from pydantic import BaseModel, ValidationError
 
 from bnnzoo.errors import UsageError
 from bnnzoo.shell import quoted
-from bnnzoo.store import checkpoint, npz
+from bnnzoo.store import checkpoint, command, npz
 from bnnzoo.store.atomic import write_whole
 from bnnzoo.store.npz import Declared
 from bnnzoo.store.schema import POSTERIOR, SAMPLE_STATS, WARMUP, Attributes, dims_of
 from bnnzoo.store.words import Header, Manifest, Part, Static
 
 HEADER, MANIFEST = "header.json", "p000.json"
-_OURS = re.compile(r"^(header\.json|p000\.json|(p000|data|checkpoint)(-\d{6,9})?\.npz|\..*\.tmp)$")
+_OURS = re.compile(r"^(header\.json|p000\.json|command\.json|(p000|data|checkpoint)(-\d{6,9})?\.npz|\..*\.tmp)$")
 _DRAWS = re.compile(r"^p000-\d{6,9}\.npz$")
 _CLEARING = ".clearing.tmp"
 _MOST_JSON = 2**26
@@ -103,8 +104,8 @@ class Unfinished(NamedTuple):
         """
         for static in self.manifest.static:
             if reason := _difference(self.folder / static.file, static.sha256):
-                again = "put it back from a copy, or start the run again with --force"
-                raise UsageError(f"{self.folder / static.file}: damaged ({reason}); {again}")
+                cure = f"put it back from a copy, or {command.again(self.folder, force=True)}"
+                raise UsageError(f"{self.folder / static.file}: damaged ({reason}); {cure}")
             npz.check(self.folder / static.file, _shapes(static))
         for number, part in enumerate(self.manifest.parts[:num_parts]):
             if reason := _difference(self.folder / part.file, part.sha256, part.bytes):
@@ -122,14 +123,16 @@ class Unfinished(NamedTuple):
         run, newest = self.manifest.header, self.folder / checkpoint.NEWEST
         if num_parts is None:
             if not os.path.lexists(newest):
-                raise UsageError(f"{self.out}: stopped before its first checkpoint; start it again with --force")
+                cure = command.again(self.folder, force=True)
+                raise UsageError(f"{self.out}: stopped before its first checkpoint; {cure}")
             try:
                 return checkpoint.load(newest, run=run)
             except UsageError as error:
                 raise UsageError(f"{error}; {self._cure(len(self.manifest.parts))}") from error
         found = next(checkpoint.whole(self.folder, run=run, most_parts=num_parts), None)
         if found is None:
-            raise UsageError(f"{self.out}: no checkpoint of {num_parts} parts or fewer; start it again with --force")
+            cure = command.again(self.folder, force=True)
+            raise UsageError(f"{self.out}: no checkpoint of {num_parts} parts or fewer; {cure}")
         return found
 
     @property
@@ -141,7 +144,7 @@ class Unfinished(NamedTuple):
         """What can still be done where part `number` is damaged."""
         found = next(checkpoint.whole(self.folder, run=self.manifest.header, most_parts=number), None)
         if found is None:
-            return "no checkpoint before it is whole: start the run again with --force"
+            return f"no checkpoint before it is complete; {command.again(self.folder, force=True)}"
         return f"go back to the last whole state with: bnnzoo resume {quoted(self.out)} --from-part {found.num_parts}"
 
     def _naming_cure(self, number: int, look: Callable[[Path, Mapping[str, Declared]], T]) -> T:

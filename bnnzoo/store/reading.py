@@ -12,7 +12,7 @@ import h5py
 import numpy as np
 
 from bnnzoo.errors import UsageError
-from bnnzoo.store import attributes, checkpoint, parts, walk
+from bnnzoo.store import attributes, checkpoint, command, parts, walk
 from bnnzoo.store.checkpoint import Checkpoint
 from bnnzoo.store.parts import Unfinished, parts_folder
 from bnnzoo.store.schema import OBSERVED_DATA, POSTERIOR, SAMPLE_STATS, SAMPLED, dims_of
@@ -139,13 +139,14 @@ def resumable(path: Path, from_part: int | None = None) -> tuple[Unfinished, Che
         if path.exists():
             raise UsageError(f"{path}: finished; nothing to resume")
         if folder.is_dir() and not folder.is_symlink():
-            raise UsageError(f"{path}: stopped before it had begun; nothing to resume: start it again")
+            cure = command.again(folder, force=False)
+            raise UsageError(f"{path}: stopped before it had begun; nothing to resume; {cure}")
         raise UsageError(f"{path}: no such run")
     unfinished = parts.load(folder)
     if not checkpoint.any_in(folder) and is_complete(path):
         raise UsageError(
-            f"{path}: finished; the run that was to replace it was stopped before its first checkpoint: "
-            f"start that again with --force, or remove {folder.name}"
+            f"{path}: finished; the run that was to replace it was stopped before its first checkpoint; "
+            f"remove {folder.name}, or {command.again(folder, force=True)}"
         )
     saved = _checked(unfinished).checkpoint(from_part)
     unfinished.check(saved.num_parts)

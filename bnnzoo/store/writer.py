@@ -11,10 +11,11 @@ import numpy as np
 
 from bnnzoo.errors import BnnzooError, BusyError, UsageError
 from bnnzoo.shell import quoted
-from bnnzoo.store import checkpoint, netcdf, npz, parts, reading
+from bnnzoo.store import checkpoint, command, netcdf, npz, parts, reading
 from bnnzoo.store.atomic import check_free
 from bnnzoo.store.attributes import fault, sealed
 from bnnzoo.store.checkpoint import Checkpoint
+from bnnzoo.store.command import COMMAND, Command
 from bnnzoo.store.lock import RunLock
 from bnnzoo.store.parts import HEADER, MANIFEST, Header, Manifest, Part, Static, Unfinished, parts_folder
 from bnnzoo.store.schema import Attributes, Dims, Group
@@ -42,8 +43,11 @@ class Store:
         """How many parts count."""
         return len(self.run.manifest.parts)
 
-    def claim(self, *, force: bool) -> None:
+    def claim(self, *, force: bool, started_by: Command | None = None) -> None:
         """Be the only process that starts a run here: said before anything takes long, to both of two.
+
+        Args:
+            started_by: the command of the run, to be typed again should the run be killed before its first checkpoint.
 
         Raises:
             UsageError: if the file or its parts exist and `force` is not given, it is a folder, or another process
@@ -53,6 +57,8 @@ class Store:
         try:
             self._lock.acquire()
             refuse_existing(self.out, force=force)  # another process may have been faster
+            if started_by is not None:
+                command.write(self.folder, started_by)
         except BnnzooError:
             self.release()
             raise
@@ -71,7 +77,7 @@ class Store:
             variable_attributes: attributes of variables of sample_stats, by name.
         """
         self._lock.check()
-        parts.clear(self.folder)
+        parts.clear(self.folder, but={COMMAND})
         arrays = parts.flat(static)
         npz.write(self.folder / "data.npz", arrays)
         header = Header(
@@ -109,7 +115,8 @@ class Store:
         self._publish()
         checkpoint.forget(self.folder, beyond=num_parts)
         manifest = self.run.manifest
-        parts.clear(self.folder, but={HEADER, MANIFEST, *(known.file for known in [*manifest.static, *manifest.parts])})
+        kept = {HEADER, MANIFEST, COMMAND, *(known.file for known in [*manifest.static, *manifest.parts])}
+        parts.clear(self.folder, but=kept)
 
     def append(self, groups: Mapping[str, Group]) -> None:
         """Write one chunk as a part, then the manifest that makes it count."""
@@ -170,7 +177,10 @@ class Store:
 
     def release(self) -> None:
         """Let another process go on with this run; of one that is done, or not begun, nothing stays."""
-        self._lock.release(remove=not parts.holds_run(self.folder))
+        gone = not parts.holds_run(self.folder)
+        if gone and self._lock.is_held:
+            (self.folder / COMMAND).unlink(missing_ok=True)
+        self._lock.release(remove=gone)
 
     def _publish(self) -> None:
         self.run.manifest.seal = parts.seal(self.run.manifest)

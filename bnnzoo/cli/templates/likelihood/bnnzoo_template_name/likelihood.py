@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 import numpyro.distributions as dist
 from annotated_types import Gt
-from bnnzoo import AbstractLikelihood, number
+from bnnzoo import AbstractLikelihood, TargetUnits, number
 from jaxtyping import Array, Float
 from typing_extensions import Doc
 
@@ -15,7 +15,8 @@ class TemplateName(AbstractLikelihood):
     task: ClassVar[Literal["regression", "classification"]] = "regression"
     scales_targets: ClassVar[bool] = True
 
-    scale: Annotated[float, Gt(0), Doc("scale of the noise, in the units that the network sees")] = number(0.3)
+    # TargetUnits: with --units data the value is divided by the standard deviation of each target.
+    scale: Annotated[float, Gt(0), TargetUnits(), Doc("scale of the noise")] = number(0.3)
 
     def num_outputs(self, num_targets: int) -> int:
         return num_targets

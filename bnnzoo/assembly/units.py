@@ -1,0 +1,67 @@
+"""Likelihood fields that are measured in the units of the target, such as the scale of the noise."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float
+
+from bnnzoo.data import Scaler
+from bnnzoo.posterior.likelihoods import AbstractLikelihood
+from bnnzoo.recipe import Field, Recipe, fields_of
+
+_MOST_TARGETS = 4
+"""Targets that a sentence names."""
+
+
+def fields_in_target_units(likelihood: type) -> list[Field]:
+    """The fields that a likelihood marks with `TargetUnits`."""
+    return [field for field in fields_of(likelihood) if field.in_target_units]
+
+
+def in_network_units(likelihood: AbstractLikelihood, scaler: Scaler, units: str) -> AbstractLikelihood:
+    """The likelihood with its fields in the units that the network sees.
+
+    Args:
+        units: those in which they were given, `data` or `standardised`. Of several targets each has its own sd, and a
+            field becomes an array [target].
+    """
+    if units == "standardised" or np.all(scaler.y_sd == 1):
+        return likelihood
+    values = _fixed(likelihood)
+    scaled = {name: (np.float64(value) / scaler.y_sd).astype(np.float32) for name, value in values.items()}
+    single = len(scaler.y_sd) == 1
+    return dataclasses.replace(likelihood, **{name: v[0] if single else v for name, v in scaled.items()})
+
+
+def sentences(likelihood: AbstractLikelihood, scaler: Scaler, recipe: Recipe, targets: Sequence[str]) -> list[str]:
+    """One sentence for each fixed field: its value in the units of the data and as a multiple of the target's sd."""
+    if np.all(scaler.y_sd == 1):
+        return []
+    found: list[str] = []
+    for name, value in _fixed(likelihood).items():
+        option = f"--likelihood.{name.replace('_', '-')}"
+        if recipe.units == "data":
+            others = _listed(value / np.float64(scaler.y_sd), targets)
+            found.append(f"{option} {value:g} is in the data's units: {others} times the standard deviation")
+        else:
+            others = _listed(value * np.float64(scaler.y_sd), targets)
+            cure = f"for {value:g} in the data's units add --units data"
+            found.append(f"{option} {value:g} is a multiple of the target's standard deviation: {others}; {cure}")
+    return found
+
+
+def _fixed(likelihood: AbstractLikelihood) -> dict[str, float]:
+    """The marked fields that hold a number; another may be `learned`."""
+    values = {field.name: getattr(likelihood, field.name) for field in fields_in_target_units(type(likelihood))}
+    return {name: float(value) for name, value in values.items() if not isinstance(value, str)}
+
+
+def _listed(values: Float[np.ndarray, " target"], targets: Sequence[str]) -> str:
+    """The value of a single target; of several the first few, with their names."""
+    if len(values) == 1:
+        return f"{values[0]:.4g}"
+    named = [f"{value:.4g} ({target})" for value, target in zip(values, targets, strict=True)]
+    return ", ".join([*named[:_MOST_TARGETS], *(["..."] if len(named) > _MOST_TARGETS else [])])

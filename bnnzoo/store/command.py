@@ -1,0 +1,98 @@
+"""The command that started a run, so that a run without a checkpoint can be started again."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+
+from bnnzoo.errors import UsageError
+from bnnzoo.store import npz
+from bnnzoo.store.atomic import write_whole
+
+COMMAND = "command.json"
+_MOST_BYTES = 2**16
+_PIPES = ("/dev/fd/", "/proc/", "/dev/stdin", "-")
+"""Inputs that were read once: a command that names one cannot be repeated."""
+
+
+class Command(BaseModel):
+    """A call of `bnnzoo sample` or of `bnnzoo.sample`.
+
+    Words and values are stored, not text: whatever a folder holds, the command that is shown is one of bnnzoo.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    folder: str
+    """The working directory, to which relative paths refer."""
+    words: list[str] = []
+    """Arguments of `bnnzoo sample`."""
+    keywords: dict[str, JsonValue] = {}
+    """Arguments of `bnnzoo.sample`; null for an object that no text repeats, such as an array."""
+
+    @classmethod
+    def of_words(cls, words: Sequence[str]) -> Command | None:
+        """The command with these arguments; None where one of them is a pipe, which is empty by now."""
+        values = [word.rpartition("=")[2] for word in words]
+        return None if any(value.startswith(_PIPES[:3]) for value in values) else cls(folder=_here(), words=[*words])
+
+    @classmethod
+    def of_keywords(cls, keywords: Mapping[str, Any]) -> Command:
+        """The call of `bnnzoo.sample` with these arguments; those that are None were not given."""
+        return cls(folder=_here(), keywords={k: _literal(v) for k, v in keywords.items() if v is not None})
+
+    def text(self, *, force: bool) -> str:
+        """The command as it is typed.
+
+        Args:
+            force: with the option that replaces an unfinished run.
+        """
+        if self.words:
+            words = [*self.words, *(["--force"] if force and "--force" not in self.words else [])]
+            command = shlex.join(["bnnzoo", "sample", *words])
+            return command if self.folder == _here() else f"cd {shlex.quote(self.folder)} && {command}"
+        keywords = self.keywords | ({"force": True} if force else {})
+        given = [f"{name}={name if value is None else repr(value)}" for name, value in keywords.items()]
+        return f"bnnzoo.sample({', '.join(given)})"
+
+
+def write(folder: Path, command: Command) -> None:
+    """Write the command into the folder of a run's parts."""
+    write_whole(folder / COMMAND, lambda file: file.write(command.model_dump_json().encode()))
+
+
+def again(folder: Path, *, force: bool) -> str:
+    """The end of a message that asks to start the run of this folder again."""
+    with suppress(UsageError, OSError, ValidationError):
+        if npz.check_regular(folder / COMMAND) <= _MOST_BYTES:
+            command = Command.model_validate_json((folder / COMMAND).read_bytes())
+            if command.words or all(name.isidentifier() for name in command.keywords):
+                return f"start it again with: {command.text(force=force)}"
+    return "start it again" + (" with --force" if force else "")
+
+
+def _here() -> str:
+    with suppress(OSError):  # a folder that was removed
+        return os.getcwd()
+    return ""
+
+
+def _literal(value: Any) -> JsonValue:
+    """A value that its text repeats; None of any other."""
+    if isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, Mapping):
+        values = {str(key): _literal(item) for key, item in value.items()}
+        return None if None in values.values() else dict(values)
+    if isinstance(value, list | tuple) and len(value) <= 20:
+        items = [_literal(item) for item in value]
+        return None if None in items else items
+    return None

@@ -1,0 +1,100 @@
+"""Parts that a process left beside the finished file: it was killed after it published the file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from bnnzoo.errors import BnnzooError, DamagedError, UsageError
+from bnnzoo.shell import quoted
+from bnnzoo.store import parts, reading
+from bnnzoo.store.parts import parts_folder
+from bnnzoo.store.schema import POSTERIOR
+from bnnzoo.store.writer import Store
+
+_READ_BYTES = 2**24
+
+
+def remove_leftovers(out: Path) -> bool:
+    """Remove the parts of a run whose file is complete, once the file has been read to its end.
+
+    Returns:
+        whether there were any. Parts of another run, which is to replace the file, stay.
+
+    Raises:
+        DamagedError: if the file cannot be read and the parts are no longer complete.
+        BusyError: if another process is writing the run.
+    """
+    folder = parts_folder(out)
+    if folder.is_symlink() or not folder.is_dir() or not reading.is_complete(out):
+        return False
+    holds_run = parts.holds_run(folder)
+    if holds_run and not _is_of(out, folder):
+        return False
+    try:
+        _read_to_the_end(out)
+    except (UsageError, OSError) as error:
+        if holds_run:
+            return False  # `resume` builds the file again from the parts
+        reason = " ".join(str(error).split())[:200].removeprefix(f"{out}: ")
+        raise DamagedError(
+            f"{out}: damaged, and its parts are gone: {reason}; put it back from a copy, or start it again with --force"
+        ) from error
+    writer = Store(out)
+    writer.claim(force=True)
+    try:
+        parts.clear(folder)
+    finally:
+        writer.release()
+    if folder.is_dir():
+        raise UsageError(f"{folder}: holds files that are not bnnzoo's; the run in {quoted(out)} is finished")
+    return True
+
+
+def _is_of(out: Path, folder: Path) -> bool:
+    """Whether the parts are those from which the file was built.
+
+    Seconds and sums among the attributes tell two runs of one recipe apart.
+    """
+    try:
+        run = parts.load(folder)
+        held = reading.attributes_of(out)
+    except BnnzooError:
+        return False
+    if run.draws.get(POSTERIOR, 0) != held["draws_done"]:
+        return False
+    of_file = {name: _plain(value) for name, value in held.items()}
+    wanted = {name: _plain(value) for name, value in run.attributes.items()} | {"complete": 1}
+    return all(name in of_file and _equal(of_file[name], value) for name, value in wanted.items())
+
+
+def _equal(one: Any, other: Any) -> bool:
+    return one == other or (one != one and other != other)  # both are NaN
+
+
+def _plain(value: Any) -> Any:
+    """An attribute as both a file and a manifest hold it."""
+    return value.item() if isinstance(value, np.generic | np.ndarray) and value.size == 1 else value
+
+
+def _read_to_the_end(out: Path) -> None:
+    """Read every array of a finished file; HDF5 compares each chunk with its checksum.
+
+    Raises:
+        UsageError, OSError: where the file is not what was written.
+    """
+    reading.check(out)
+
+    def read(name: str, item: Any) -> None:
+        del name
+        if isinstance(item, h5py.Dataset) and item.ndim:
+            row = max(1, item.dtype.itemsize * int(np.prod(item.shape[1:])))
+            step = max(1, _READ_BYTES // row)
+            for start in range(0, item.shape[0], step):
+                item[start : start + step]
+
+    with h5py.File(out, "r") as file:
+        file.visititems(read)

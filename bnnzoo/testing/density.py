@@ -1,0 +1,153 @@
+"""A density against its own draws: integrals on a grid, and tests of the draws."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from scipy import stats
+
+from bnnzoo.testing.part_report import NOT_APPLICABLE
+
+POINTS = {1: 20_001, 2: 601}
+"""Grid points on each axis, by the number of axes."""
+LEVEL = 1e-6
+"""Probability of a false alarm of one test of draws."""
+_TOLERANCE = 5e-3
+"""Tolerance of integrals, whose own error is below a tenth of it for densities without narrow peaks."""
+_MOST_COUNTS = 2_000
+
+
+class Grid(NamedTuple):
+    """Points over the support of a law of one or two numbers, with the weights of an integral or a sum."""
+
+    axes: tuple[Float[np.ndarray, " point"], ...]
+    steps: tuple[Float[np.ndarray, " point"], ...]
+    """The weight of each point on its axis; ones for whole numbers."""
+    is_discrete: bool
+
+    @classmethod
+    def about(cls, draws: Float[np.ndarray, "draw number"]) -> Grid:
+        """A grid for the law of these draws: whole numbers, or all real numbers about their middle."""
+        is_discrete = bool(np.all(draws == np.round(draws)))
+        axes, steps = zip(*(_axis(column, is_discrete, draws.shape[1]) for column in draws.T), strict=True)
+        return cls(axes, steps, is_discrete)
+
+    @property
+    def points(self) -> Float[np.ndarray, "all number"]:
+        """Every point, the last axis running fastest."""
+        return np.stack([axis.ravel() for axis in np.meshgrid(*self.axes, indexing="ij")], 1).astype(np.float32)
+
+    def masses(self, log_density: Float[np.ndarray, " all"]) -> Float[np.ndarray, "..."]:
+        """The probability of each cell, by axis."""
+        shape = tuple(map(len, self.axes))
+        with np.errstate(over="ignore"):
+            density = np.exp(log_density.astype(np.float64)).reshape(shape)
+        for number, step in enumerate(self.steps):
+            density = density * step.reshape([-1 if axis == number else 1 for axis in range(len(shape))])
+        return density
+
+
+def _axis(
+    values: Float[np.ndarray, " draw"], is_discrete: bool, num_axes: int
+) -> tuple[Float[np.ndarray, " point"], Float[np.ndarray, " point"]]:
+    if is_discrete:
+        low, high = values.min(), values.max()
+        spread = 2 * (high - low) + 30
+        points = np.arange(0.0 if low >= 0 else low - spread, min(high + spread, low + _MOST_COUNTS / num_axes))
+        return points, np.ones_like(points)
+    low, middle, high = np.quantile(values, (0.25, 0.5, 0.75))
+    scale = 2 * (high - low)
+    count = POINTS[num_axes]
+    t = (np.arange(count) + 0.5) * 2 / count - 1
+    # The whole line: heavy tails count too.
+    return middle + scale * t / (1 - t**2), scale * (1 + t**2) / (1 - t**2) ** 2 * 2 / count
+
+
+def reason_against_grid(draws: Float[np.ndarray, "draw number"]) -> str:
+    """The reason why no grid describes the law of these draws; empty where one does."""
+    if not np.isfinite(draws).all():
+        return "a draw is not finite"
+    repeated = any(len(np.unique(column)) < 0.9 * len(column) for column in draws.T)
+    if repeated and not np.all(draws == np.round(draws)):
+        return f"{NOT_APPLICABLE}the draws repeat values and are not whole numbers: neither a density nor counts"
+    return ""
+
+
+def normalisation(grid: Grid, log_density: Float[np.ndarray, " all"]) -> str:
+    """A sentence where the density does not integrate to one."""
+    if np.isnan(log_density).any():
+        return f"log_prob is NaN at {grid.points[np.isnan(log_density)][0].tolist()}"
+    total = float(grid.masses(log_density).sum())
+    what = "probabilities sum to" if grid.is_discrete else "the density integrates to"
+    return "" if abs(total - 1) < _TOLERANCE else f"{what} {total:.4g}, not to 1"
+
+
+def moments(
+    grid: Grid, log_density: Float[np.ndarray, " all"], mean: Float[np.ndarray, " number"], variance: np.ndarray
+) -> str:
+    """A sentence where mean or variance are not those of the density; what is infinite is not compared."""
+    masses = grid.masses(log_density)
+    masses = masses / masses.sum()
+    for axis, points in enumerate(grid.axes):
+        marginal = masses.sum(tuple(i for i in range(masses.ndim) if i != axis))
+        centre = float(marginal @ points)
+        spread = float(marginal @ (points - centre) ** 2)
+        for name, claim, value, scale in (
+            ("mean", mean[axis], centre, spread**0.5),
+            ("variance", variance[axis], spread, spread),
+        ):
+            if np.isfinite(claim) and not abs(claim - value) <= 10 * _TOLERANCE * scale + 1e-6:
+                return f"its {name} is {claim:.4g}, that of log_prob {value:.4g}"
+    return ""
+
+
+def agreement(
+    grid: Grid,
+    log_density: Float[np.ndarray, " all"],
+    draws: Float[np.ndarray, "draw number"],
+    of_draws: Float[np.ndarray, " draw"],
+) -> str:
+    """A sentence where draws do not have the density: each number's law, and the mean log density over draws.
+
+    Args:
+        of_draws: the log density of each draw.
+    """
+    masses = grid.masses(log_density)
+    masses = masses / masses.sum()
+    for axis, points in enumerate(grid.axes):
+        marginal = masses.sum(tuple(i for i in range(masses.ndim) if i != axis))
+        p = _tested(points, marginal, draws[:, axis], is_discrete=grid.is_discrete)
+        if not p > LEVEL:
+            mean, sd = float(marginal @ points), float(draws[:, axis].mean())
+            return f"draws do not have the density of log_prob (p = {p:.1g}): their mean is {sd:.4g}, its is {mean:.4g}"
+    values = log_density.reshape(masses.shape).astype(np.float64)
+    expected = float(np.sum(np.where(masses > 0, masses * np.where(masses > 0, values, 0), 0)))
+    error = float(of_draws.std(dtype=np.float64) / len(of_draws) ** 0.5)
+    gap = float(of_draws.mean(dtype=np.float64)) - expected
+    if abs(gap) > 6 * error + _TOLERANCE:
+        return f"the mean log_prob over draws is off by {gap:.3g}, {abs(gap) / max(error, 1e-12):.0f} standard errors"
+    return ""
+
+
+def _tested(
+    points: Float[np.ndarray, " point"],
+    masses: Float[np.ndarray, " point"],
+    values: Float[np.ndarray, " draw"],
+    *,
+    is_discrete: bool,
+) -> float:
+    """The p value of Kolmogorov and Smirnov's test, or of Pearson's for whole numbers."""
+    if not is_discrete:
+        ends = (points[1:] + points[:-1]) / 2
+        return float(stats.kstest(np.interp(values, ends, np.cumsum(masses)[:-1]), "uniform").pvalue)
+    counts = np.array([np.sum(values == point) for point in points], float)
+    expected = masses * len(values)
+    order = np.argsort(-expected)
+    large = order[expected[order] >= 10]
+    left = np.setdiff1d(order, large)
+    seen = np.append(counts[large], counts[left].sum())
+    wanted = np.append(expected[large], max(expected[left].sum(), 1e-9))
+    statistic = float(np.sum((seen - wanted) ** 2 / np.maximum(wanted, 1.0)))
+    return float(stats.chi2.sf(statistic, max(1, len(seen) - 1)))

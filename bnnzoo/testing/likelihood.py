@@ -1,0 +1,265 @@
+"""A likelihood held to what samplers, predictions and scores take for granted of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bnnzoo import registry
+from bnnzoo.assembly.parts import check_likelihood as check_shapes
+from bnnzoo.errors import UsageError
+from bnnzoo.posterior.likelihoods import AbstractLikelihood
+from bnnzoo.sampling import backend
+from bnnzoo.testing import density, own_parameters
+from bnnzoo.testing.own_parameters import attempt
+from bnnzoo.testing.part_report import NOT_APPLICABLE, PartReport, PartResult
+
+CHECKS = {
+    "fields": ("the class and its fields are described, and defaults are in range", "add a docstring and Doc(...)"),
+    "num_outputs": ("a positive number of outputs for any number of targets", "return an int >= 1"),
+    "shapes": (
+        "log_prob, mean and variance of one row, or probabilities of classes, have the right shapes",
+        "end the distribution of several targets with .to_event(1)",
+    ),
+    "float32": ("float32 outputs give float32 numbers", "compute in the precision of the output"),
+    "normalised": ("exp(log_prob) sums or integrates to 1 over targets", "divide by the normalising constant"),
+    "draws": ("sample draws targets with the density of log_prob", "let both come from one distribution"),
+    "moments": ("mean and variance of the distribution are those of log_prob", "let both come from one distribution"),
+    "classes": ("class_probabilities is exp(log_prob) of each class", "let both come from one distribution"),
+    "rows": (
+        "the value of a row depends on that row alone",
+        "write log_prob for one row, without statistics of others",
+    ),
+    "gradient": (
+        "log_prob and its gradient are finite, for extreme outputs too",
+        "work with logarithms, and keep divisions away from 0, inside jnp.where too",
+    ),
+    "jit": ("compiled, the same log_prob", "branch with jnp.where, and use fields as traced numbers"),
+    "upper_bound": ("no log_prob is above upper_bound", "leave upper_bound infinite where no bound is known"),
+    "targets": ("check accepts targets that the likelihood drew itself", "refuse only impossible targets"),
+    "parameters": (
+        "sampled parameters: natural and unconstrained are inverses, draws follow log_prior, and they change log_prob",
+        "see bnnzoo.Parameter; the density of the unconstrained value includes the Jacobian",
+    ),
+}
+_DRAWS = 4000
+_OUTPUTS = (-10.0, -3.0, 0.0, 3.0, 10.0)
+"""Values of all outputs at which gradients must be finite."""
+
+
+class _Case(NamedTuple):
+    """A likelihood with its own parameters at their start, and one row's outputs."""
+
+    likelihood: AbstractLikelihood
+    num_targets: int
+    output: Any
+    draws: Any
+    """Targets that it draws at this output."""
+
+    @property
+    def targets(self) -> np.ndarray:
+        """The drawn targets as rows of numbers."""
+        return np.asarray(self.draws, np.float64).reshape(len(self.draws), -1)
+
+    def log_probs(self, targets: Any) -> np.ndarray:
+        """log p of each of these targets at the case's output."""
+        return np.asarray(jax.jit(jax.vmap(lambda y: self.likelihood.log_prob(self.output, y)))(targets))
+
+
+def check_likelihood(likelihood: AbstractLikelihood, *, seed: int = 0) -> PartReport:
+    """Look for what would make draws, predictions or scores wrong with this likelihood, for several numbers of targets.
+
+    Args:
+        seed: seed of the outputs and the draws.
+    """
+    classifies = likelihood.task == "classification"
+    word = "classes" if classifies else "targets"
+    results = [PartResult.of("fields", "", attempt(lambda: own_parameters.fields(type(likelihood))))]
+    with backend.arithmetic("float32"):
+        for count in (2, 3) if classifies else (1, 2):
+            name = f"{count} {word if count > 1 else word[:-1]}"
+            key = jax.random.fold_in(jax.random.key(seed), count)
+            results += [PartResult.of(check, name, found) for check, found in _checks(likelihood, count, key)]
+    name = registry.name_of("likelihoods", likelihood) or type(likelihood).__name__
+    return PartReport("likelihood", name, CHECKS, tuple(results))
+
+
+def _checks(likelihood: AbstractLikelihood, count: int, key: Any) -> Iterator[tuple[str, str]]:
+    """The name of each check and the fault; later checks are left out where an early one fails."""
+    classifies = likelihood.task == "classification"
+    example = np.arange(count, dtype=np.int32) if classifies else np.zeros((1, count), np.float32)
+    try:
+        likelihood.check(example, count)
+    except UsageError as error:
+        yield "shapes", f"{NOT_APPLICABLE}{error}"
+        return
+    likelihood = likelihood.of_targets(count)
+    found = attempt(lambda: _num_outputs(likelihood, count))
+    yield "num_outputs", found
+    if found:
+        return
+    found = attempt(lambda: check_shapes(likelihood, count, example) or "")
+    yield "shapes", found
+    if found:
+        return
+    yield "parameters", attempt(lambda: _parameters(likelihood, count, key))
+    fixed = likelihood.with_parameters(_start(likelihood))
+    cases: list[_Case] = []
+
+    def draw() -> str:
+        key_output, key_draws = jax.random.split(key)
+        output = 0.7 * jax.random.normal(key_output, (likelihood.num_outputs(count),))
+        keys = jax.random.split(key_draws, _DRAWS)
+        draws = jax.jit(jax.vmap(lambda k: fixed.sample(output, key=k)))(keys)
+        cases.append(_Case(fixed, count, output, draws))
+        return ""
+
+    if found := attempt(draw):
+        yield "draws", found
+        return
+    yield from _of_case(cases[0], example)
+
+
+def _of_case(case: _Case, example: np.ndarray) -> Iterator[tuple[str, str]]:
+    found = attempt(lambda: _types(case, example))
+    yield "float32", found
+    yield "targets", attempt(lambda: _own_targets(case))
+    yield "rows", attempt(lambda: _rows(case))
+    yield "jit", attempt(lambda: _jit(case))
+    yield "gradient", attempt(lambda: _gradient(case))
+    yield "upper_bound", attempt(lambda: _upper_bound(case))
+    if found:
+        return
+    if case.likelihood.task == "classification":
+        yield from _classes(case)
+    else:
+        yield from _on_grid(case)
+
+
+def _num_outputs(likelihood: AbstractLikelihood, count: int) -> str:
+    number = likelihood.num_outputs(count)
+    return "" if isinstance(number, int) and number >= 1 else f"num_outputs({count}) gives {number!r}"
+
+
+def _start(likelihood: AbstractLikelihood) -> dict[str, Any]:
+    return {p.name: p.natural(jnp.full(p.shape, p.start)) for p in likelihood.parameters()}
+
+
+def _types(case: _Case, example: np.ndarray) -> str:
+    value = case.likelihood.log_prob(case.output, case.draws[0])
+    if value.dtype != jnp.float32:
+        return f"log_prob gives {value.dtype} for float32 outputs"
+    if case.draws.shape[1:] != example.shape[1:]:
+        return f"sample gives shape {list(case.draws.shape[1:])}, a target has {list(example.shape[1:])}"
+    return ""
+
+
+def _own_targets(case: _Case) -> str:
+    dtype = np.int32 if case.likelihood.task == "classification" else np.float32
+    try:
+        case.likelihood.check(np.asarray(case.draws).astype(dtype), case.num_targets)
+    except UsageError as error:
+        return f"check refuses targets that sample drew: {error}"
+    return ""
+
+
+def _rows(case: _Case) -> str:
+    """Rows together, turned round and one by one."""
+    outputs = case.output + jnp.linspace(-1, 1, 6)[:, None]
+    targets = case.draws[:6]
+    each = jnp.stack([case.likelihood.log_prob(o, y) for o, y in zip(outputs, targets, strict=True)])
+    together = jax.vmap(case.likelihood.log_prob)(outputs, targets)
+    turned = jax.vmap(case.likelihood.log_prob)(outputs[::-1], targets[::-1])[::-1]
+    for other, words in ((together, "when others are computed with it"), (turned, "with the order of the rows")):
+        gap = float(jnp.max(jnp.abs(each - other) / (1 + jnp.abs(each))))
+        if not gap < 1e-4:
+            return f"log_prob of a row changes by {gap:.2g} {words}"
+    return ""
+
+
+def _jit(case: _Case) -> str:
+    compute = lambda likelihood, o, y: likelihood.log_prob(o, y)  # noqa: E731
+    direct = case.likelihood.log_prob(case.output, case.draws[0])
+    gap = float(jnp.abs(eqx.filter_jit(compute)(case.likelihood, case.output, case.draws[0]) - direct))
+    return "" if gap <= 1e-4 * (1 + abs(float(direct))) else f"compiled, log_prob differs by {gap:.2g}"
+
+
+def _gradient(case: _Case) -> str:
+    compute = jax.jit(jax.vmap(jax.value_and_grad(case.likelihood.log_prob), (None, 0)))
+    for at in _OUTPUTS:
+        values, gradients = compute(jnp.full_like(case.output, at), case.draws[:100])
+        if not np.isfinite(values).all():
+            return f"log_prob is {np.asarray(values)[~np.isfinite(values)][0]} where all outputs are {at:g}"
+        if not np.isfinite(gradients).all():
+            return f"the gradient is {np.asarray(gradients)[~np.isfinite(gradients)][0]} where all outputs are {at:g}"
+    return ""
+
+
+def _upper_bound(case: _Case) -> str:
+    bounds = jax.vmap(case.likelihood.upper_bound)(case.draws)
+    if not np.isfinite(bounds).any():
+        return f"{NOT_APPLICABLE}no bound is known"
+    for shift in (-2.0, 0.0, 2.0):
+        values = jax.vmap(lambda y, at=case.output + shift: case.likelihood.log_prob(at, y))(case.draws)
+        over = float(jnp.max(values - bounds))
+        if over > 1e-3:
+            return f"log_prob is above upper_bound by {over:.2g}"
+    return ""
+
+
+def _classes(case: _Case) -> Iterator[tuple[str, str]]:
+    """Classes: probabilities, their sum, and the frequencies of draws."""
+    labels = jnp.arange(case.num_targets, dtype=jnp.int32)
+    probabilities = np.exp(case.log_probs(labels).astype(np.float64))
+    total = probabilities.sum()
+    yield "normalised", "" if abs(total - 1) < 1e-4 else f"probabilities of the classes sum to {total:.4g}, not to 1"
+    stated = np.asarray(case.likelihood.class_probabilities(case.output))
+    gap = float(np.abs(stated - probabilities).max())
+    yield "classes", "" if gap < 1e-4 else f"class_probabilities is off by {gap:.2g}"
+    counts = np.bincount(np.asarray(case.draws).astype(int), minlength=case.num_targets)
+    wanted = len(case.draws) * probabilities / total
+    # Six standard deviations of a binomial count.
+    off = np.abs(counts[: case.num_targets] - wanted) > 6 * np.sqrt(wanted + 1)
+    if off.any() or len(counts) > case.num_targets:
+        yield "draws", f"labels are drawn {counts.tolist()} times, expected {np.round(wanted).astype(int).tolist()}"
+    else:
+        yield "draws", ""
+
+
+def _on_grid(case: _Case) -> Iterator[tuple[str, str]]:
+    """Numbers: the integral, the draws and the moments against the density."""
+    if reason := density.reason_against_grid(case.targets):
+        yield "normalised", reason
+        return
+    grid = density.Grid.about(case.targets)
+    values = case.log_probs(jnp.asarray(grid.points))
+    found = density.normalisation(grid, values)
+    yield "normalised", found
+    if found:
+        return
+    yield "draws", attempt(lambda: density.agreement(grid, values, case.targets, case.log_probs(case.draws)))
+    law = case.likelihood.distribution(case.output)
+    mean, variance = (np.asarray(value, np.float64).reshape(-1) for value in (law.mean, law.variance))
+    yield "moments", attempt(lambda: density.moments(grid, values, mean, variance))
+
+
+def _parameters(likelihood: AbstractLikelihood, count: int, key: Any) -> str:
+    own = likelihood.parameters()
+    if not own:
+        return f"{NOT_APPLICABLE}the likelihood samples none of its own"
+    if found := own_parameters.parameters(own):
+        return found
+    start = _start(likelihood)
+    output = jax.random.normal(key, (likelihood.num_outputs(count),))
+    target = likelihood.with_parameters(start).sample(output, key=key)
+    before = float(likelihood.with_parameters(start).log_prob(output, target))
+    for parameter in own:
+        moved = start | {parameter.name: parameter.natural(jnp.full(parameter.shape, parameter.start + 0.7))}
+        if float(likelihood.with_parameters(moved).log_prob(output, target)) == before:
+            return f"{parameter.name}: with another value log_prob is the same: with_parameters does not use it"
+    return ""

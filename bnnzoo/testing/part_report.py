@@ -1,0 +1,80 @@
+"""The report of `check_likelihood` and `check_prior`: one result for each check on each case, and one verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
+
+from bnnzoo.testing.table import aligned
+
+NOT_APPLICABLE = "not applicable: "
+"""The beginning of a check's answer where it has nothing to test."""
+
+
+class PartResult(NamedTuple):
+    """One check on one case.
+
+    Attributes:
+        found: the fault where the check failed; the reason where it is not applicable.
+    """
+
+    check: str
+    case: str
+    state: Literal["passed", "failed", "not applicable"]
+    found: str = ""
+
+    @classmethod
+    def of(cls, check: str, case: str, found: str) -> PartResult:
+        """The result of a check that answers with a fault, with nothing, or with `NOT_APPLICABLE` and a reason."""
+        if found.startswith(NOT_APPLICABLE):
+            return cls(check, case, "not applicable", found.removeprefix(NOT_APPLICABLE))
+        return cls(check, case, "failed" if found else "passed", found)
+
+
+class PartReport(NamedTuple):
+    """The report on one likelihood or prior; `str` of it is a table."""
+
+    kind: str
+    part: str
+    checks: Mapping[str, tuple[str, str]]
+    """Each check by name, in order: the property that must hold, and the remedy where it does not."""
+    results: tuple[PartResult, ...]
+
+    @property
+    def failures(self) -> tuple[PartResult, ...]:
+        return tuple(result for result in self.results if result.state == "failed")
+
+    @property
+    def passed(self) -> bool:
+        """Whether no check failed."""
+        return bool(self.results) and not self.failures
+
+    @property
+    def verdict(self) -> str:
+        """One line: passed, or the checks that failed."""
+        failed = dict.fromkeys(result.check for result in self.failures)
+        if failed:
+            return f"failed: {'; '.join(f'{name}: {self.checks[name][0]}' for name in failed)}"
+        cases = len({result.case for result in self.results} - {""})
+        return f"passed: {len({result.check for result in self.results})} checks on {cases} cases"
+
+    def as_dict(self) -> dict[str, Any]:
+        """The report as JSON holds it."""
+        rows = [{**r._asdict(), "advice": self.checks[r.check][1] if r.state == "failed" else ""} for r in self.results]
+        return {self.kind: self.part, "passed": self.passed, "verdict": self.verdict, "results": rows}
+
+    def __str__(self) -> str:
+        rows = [("check", "property", "cases", "verdict")]
+        for name, (claim, _) in self.checks.items():
+            states = [result.state for result in self.results if result.check == name]
+            if states:
+                tested = len(states) - states.count("not applicable")
+                verdict = "failed" if "failed" in states else "passed" if tested else "not applicable"
+                rows.append((name, claim, str(tested), verdict))
+        lines = aligned(rows)
+        for name in dict.fromkeys(result.check for result in self.failures):
+            failed = [result for result in self.failures if result.check == name]
+            more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
+            case = f"{failed[0].case}{more}: " if failed[0].case else ""
+            lines.append(f"{name}: {case}{failed[0].found}; {self.checks[name][1]}")
+        return "\n".join([*lines, self.verdict])

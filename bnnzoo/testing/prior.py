@@ -1,0 +1,168 @@
+"""A prior held to what samplers take for granted: a density of all parameters, with draws of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bnnzoo import registry
+from bnnzoo.assembly.parts import check_prior as check_shapes
+from bnnzoo.posterior.layout import Layout, network_layout
+from bnnzoo.posterior.priors import AbstractPrior
+from bnnzoo.sampling import backend
+from bnnzoo.testing import density, own_parameters
+from bnnzoo.testing.own_parameters import attempt
+from bnnzoo.testing.part_report import PartReport, PartResult
+
+CHECKS = {
+    "fields": ("the class and its fields are described, and defaults are in range", "add a docstring and Doc(...)"),
+    "shapes": (
+        "one density of all parameters, and one draw of each",
+        "give a univariate distribution of batch shape () or (dim,), or override log_prob and sample",
+    ),
+    "normalised": (
+        "exp(log_prob) integrates to 1",
+        "divide by the normalising constant: evidence and sampled scales need it",
+    ),
+    "draws": ("sample draws from the density of log_prob", "let both come from one distribution"),
+    "gradient": (
+        "log_prob and its gradient are finite float32 numbers, at 0 and far away too",
+        "keep square roots, logarithms and divisions away from 0, inside jnp.where too",
+    ),
+    "jit": ("compiled, the same density", "branch with jnp.where, and use fields as traced numbers"),
+    "parameters": (
+        "sampled parameters: natural and unconstrained are inverses, draws follow log_prior, and they change log_prob",
+        "see bnnzoo.Parameter; the density of the unconstrained value includes the Jacobian",
+    ),
+}
+_DRAWS = 4000
+_FAR = 100.0
+
+
+class _Case(NamedTuple):
+    name: str
+    layout: Layout
+    has_grid: bool
+
+
+def check_prior(prior: AbstractPrior, *, seed: int = 0) -> PartReport:
+    """Look for what would make draws wrong under this prior, on networks of one, two and some twenty parameters.
+
+    Args:
+        seed: seed of the draws.
+    """
+    key = jax.random.key(seed)
+    networks = {
+        "one weight": eqx.nn.Linear(1, 1, use_bias=False, key=key),
+        "a weight and a bias": eqx.nn.Linear(1, 1, key=key),
+        "two layers": eqx.nn.MLP(2, 1, width_size=4, depth=1, key=key),
+    }
+    results = [PartResult.of("fields", "", attempt(lambda: own_parameters.fields(type(prior))))]
+    with backend.arithmetic("float32"):
+        for number, (name, network) in enumerate(networks.items()):
+            case = _Case(name, network_layout(network), has_grid=number < 2)
+            results += [PartResult.of(check, name, found) for check, found in _checks(prior, case, key)]
+    name = registry.name_of("priors", prior) or type(prior).__name__
+    return PartReport("prior", name, CHECKS, tuple(results))
+
+
+def _checks(prior: AbstractPrior, case: _Case, key: Any) -> Iterator[tuple[str, str]]:
+    """The name of each check and the fault; later checks are left out where shapes are wrong."""
+    found = attempt(lambda: check_shapes(prior, case.layout) or "")
+    yield "shapes", found
+    if found:
+        return
+    yield "parameters", attempt(lambda: _parameters(prior, case.layout))
+    fixed = _at_start(prior, case.layout)
+    keys = jax.random.split(key, _DRAWS)
+    draws: list[np.ndarray] = []
+
+    def draw() -> str:
+        draws.append(np.asarray(jax.jit(jax.vmap(lambda k: fixed.sample(case.layout, key=k)))(keys)))
+        return ""
+
+    if found := attempt(draw):
+        yield "draws", found
+        return
+    yield "gradient", attempt(lambda: _gradient(fixed, case.layout, draws[0]))
+    yield "jit", attempt(lambda: _jit(fixed, case.layout, draws[0]))
+    if case.has_grid:
+        yield from _on_grid(fixed, case.layout, draws[0])
+    else:
+        yield "draws", attempt(lambda: _many(draws[0]))
+
+
+def _at_start(prior: AbstractPrior, layout: Layout) -> AbstractPrior:
+    """The prior with its sampled parameters at their start."""
+    return prior.with_parameters({p.name: p.natural(jnp.full(p.shape, p.start)) for p in prior.parameters(layout)})
+
+
+def _on_grid(prior: AbstractPrior, layout: Layout, draws: np.ndarray) -> Iterator[tuple[str, str]]:
+    """The density's integral, and the draws against the density."""
+    if reason := density.reason_against_grid(draws):
+        yield "normalised", reason
+        return
+    grid = density.Grid.about(draws)
+    evaluate = jax.jit(jax.vmap(lambda theta: prior.log_prob(theta, layout)))
+    values = np.asarray(evaluate(jnp.asarray(grid.points)))
+    found = density.normalisation(grid, values)
+    yield "normalised", found
+    if not found:
+        of_draws = np.asarray(evaluate(jnp.asarray(draws)))
+        yield "draws", attempt(lambda: density.agreement(grid, values, draws, of_draws))
+
+
+def _many(draws: np.ndarray) -> str:
+    """Draws of a network with several parameters: finite, and each parameter with a value of its own."""
+    if not np.isfinite(draws).all():
+        return "a draw is not finite"
+    if any(len(np.unique(column)) < 2 for column in draws.T):
+        return "another key gives the same values"
+    correlation = np.corrcoef(np.sign(draws).T) - np.eye(draws.shape[1])
+    # Signs are bounded, so heavy tails do not matter; six standard errors.
+    if np.nanmax(np.abs(correlation)) > 6 / len(draws) ** 0.5 + 0.02 and np.nanmax(np.abs(correlation)) > 0.99:
+        return "two parameters always have the same sign: one draw is used for both"
+    return ""
+
+
+def _gradient(prior: AbstractPrior, layout: Layout, draws: np.ndarray) -> str:
+    thetas = np.concatenate([draws[:100], np.zeros((1, layout.dim)), np.full((2, layout.dim), _FAR)])
+    thetas[-1] *= -1
+    values, gradients = jax.jit(jax.vmap(jax.value_and_grad(lambda theta: prior.log_prob(theta, layout))))(
+        jnp.asarray(thetas, jnp.float32)
+    )
+    if values.dtype != jnp.float32:
+        return f"log_prob gives {values.dtype} for float32"
+    for what, array in (("log_prob", values[:, None]), ("the gradient", gradients)):
+        bad = np.argwhere(~np.isfinite(np.asarray(array)))
+        if len(bad):
+            return f"{what} is {np.asarray(array)[tuple(bad[0])]} where a parameter is {thetas[bad[0][0]][0]:.3g}"
+    return ""
+
+
+def _jit(prior: AbstractPrior, layout: Layout, draws: np.ndarray) -> str:
+    theta = jnp.asarray(draws[0])
+    compiled = eqx.filter_jit(lambda prior, theta: prior.log_prob(theta, layout))(prior, theta)
+    gap = float(jnp.abs(compiled - prior.log_prob(theta, layout)))
+    return "" if gap <= 1e-4 * (1 + abs(float(compiled))) else f"compiled, log_prob differs by {gap:.2g}"
+
+
+def _parameters(prior: AbstractPrior, layout: Layout) -> str:
+    own = prior.parameters(layout)
+    if not own:
+        return "not applicable: the prior samples none of its own"
+    if found := own_parameters.parameters(own):
+        return found
+    theta = jnp.full((layout.dim,), 0.3)
+    start = {p.name: p.natural(jnp.full(p.shape, p.start)) for p in own}
+    before = prior.with_parameters(start).log_prob(theta, layout)
+    for parameter in own:
+        moved = start | {parameter.name: parameter.natural(jnp.full(parameter.shape, parameter.start + 0.7))}
+        if float(prior.with_parameters(moved).log_prob(theta, layout)) == float(before):
+            return f"{parameter.name}: with another value log_prob is the same: with_parameters does not use it"
+    return ""
