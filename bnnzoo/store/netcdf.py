@@ -54,9 +54,9 @@ def build(run: Unfinished, out: Path, attributes: Attributes) -> None:
             said = about.get(name, {}) if group.endswith(SAMPLE_STATS) else {}
             _grow(file.groups[group], name, np.dtype(dtype), shape, run.dims, said)
         first = dict.fromkeys(run.draws, 0)
-        for part, groups in run.parts():
+        for draws, groups in run.blocks():
             for name, values in groups.items():
-                last = first[name] + part.draws[name]
+                last = first[name] + draws[name]
                 for variable, array in values.items():
                     file.groups[name][variable][:, first[name] : last] = array
                 first[name] = last
