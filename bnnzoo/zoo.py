@@ -15,7 +15,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Array, Float
 
-from bnnzoo import paths, registry, store
+from bnnzoo import clock, paths, registry, store
 from bnnzoo.assembly import Problem
 from bnnzoo.choice import chosen
 from bnnzoo.data import Dataset, load_asked
@@ -105,7 +105,7 @@ def _sample(
     """`sample` into a file."""
     if isinstance(model, AbstractPosterior):
         return _run_by_hand(model, sampler, out=out, force=force, observer=observer, **options)
-    own = None
+    began, own = clock.began(), None
     if isinstance(model, eqx.Module) and registry.name_of("models", model) is None:
         own = model if isinstance(model, AbstractModel) else Own(model)
         model = Own(model).name
@@ -118,7 +118,7 @@ def _sample(
     recipe = recipe_of(model, sampler, layers, data=spec, in_memory=in_memory, **options)
     if in_memory and dataset is None:
         dataset = load_asked(recipe, data)
-    return run_recipe(recipe, out=out, force=force, observer=observer, dataset=dataset, model=own)
+    return run_recipe(recipe, out=out, force=force, observer=observer, dataset=dataset, model=own, began=began)
 
 
 def recipe_of(
@@ -161,10 +161,12 @@ def run_recipe(
     stop: Stop | None = None,
     dataset: Dataset | None = None,
     model: AbstractModel | None = None,
+    began: float | None = None,
 ) -> Run:
     """Run a recipe into `out`.
 
     Args:
+        began: the `time.perf_counter` from which the run accounts for its seconds: the command's first line, or now.
         stop: polled between chunks; a signal number ends the run with a checkpoint.
         dataset: data in memory, instead of the recipe's.
         model: a model that no registry knows, instead of the recipe's.
@@ -173,6 +175,7 @@ def run_recipe(
         UsageError: before anything is compiled or written.
         InterruptedRunError: when `stop` said so.
     """
+    began = clock.began() if began is None else began
     paths.refuse_read(out, [recipe.data, recipe.keep_at])
     with _jax_for(recipe):
         tell = _one_voice(observer)
@@ -183,7 +186,7 @@ def run_recipe(
         if problem.train is not None and problem.train.num_data < _FEW_ROWS:
             few = f"only {problem.train.num_data} training rows: what is predicted is mostly the prior's"
             tell(Progress("note", 0, 0, note=few))
-        launch(problem, out, force=force, tell=tell, stop=stop)
+        launch(problem, out, force=force, began=began, tell=tell, stop=stop)
     return open(out, model=model)
 
 
@@ -208,7 +211,7 @@ def resume(
         UsageError: if there is nothing to resume, or this machine would not give the same draws and `allow_inexact`
             is not given.
     """
-    out = paths.named(path)
+    began, out = clock.began(), paths.named(path)
     unfinished, saved = store.resumable(out, from_part)
     attributes = unfinished.attributes
     if "signature" not in attributes:
@@ -221,6 +224,7 @@ def resume(
             saved,
             allow_inexact=allow_inexact,
             break_lock=break_lock,
+            began=began,
             model=_own(model),
             tell=_one_voice(observer),
             stop=stop,
@@ -267,12 +271,12 @@ def _run_by_hand(
         raise UsageError("a posterior of your own needs a sampler object: bnnzoo.Penalty(...)")
     if void := sorted(set(options) - _LENGTHS):
         raise UsageError(f"{', '.join(void)}: a posterior of your own has its data, prior and likelihood in itself")
-    named = isinstance(init, str)
+    began, named = clock.began(), isinstance(init, str)
     words = {**options, "init": init if named else None}
     recipe = resolve(type(posterior).__name__, type(sampler).__name__, [], words)
     with _jax_for(recipe):
         problem = Problem.by_hand(recipe, posterior, sampler)
-        launch(problem, out, force=force, starts=None if named else init, tell=_one_voice(observer))
+        launch(problem, out, force=force, starts=None if named else init, began=began, tell=_one_voice(observer))
     return open(out, model=posterior)
 
 

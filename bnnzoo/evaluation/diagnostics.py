@@ -14,6 +14,7 @@ from bnnzoo.evaluation.convergence import between_chains, convergence
 from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.evaluation.record import Record
 from bnnzoo.finding import Finding
+from bnnzoo.store.schema import SECONDS
 
 _MEANS, _DENSITY = "predictive means", "the training rows' log density"
 
@@ -37,7 +38,7 @@ def summary(record: Record) -> dict[str, Any]:
         "divergences": int(np.sum(np.asarray(stats["diverging"]) > 0)) if "diverging" in stats else 0,
         **{key: about[key] for key in ("restarted", "stuck_chains") if about.get(key) not in (None, 0, "[]")},
         **{key: about[key] for key in ("regime_ok", "complete")},
-        **{f"seconds_{of}": round(float(about[f"seconds_{of}"]), 2) for of in ("compile", "warmup", "sampling")},
+        **{name: round(float(about[name]), 2) for of in SECONDS if (name := f"seconds_{of}") in about},
         **{key: about[key] for key in ("budget", "ended") if key in about},
         **{key: about.get(key) for key in ("rhat", "ess_bulk", "verdict")},
     }

@@ -229,13 +229,22 @@ class Record:
         return np.arange(0, count, -(-count * 4 * chains * numbers // _GROUP_BYTES))
 
     def add_groups(self, groups: Mapping[str, Mapping[str, np.ndarray]]) -> None:
-        """Write posterior_predictive and log_likelihood into the file, each a variable `y` of the draws in `draw`."""
+        """Write what `evaluate.groups` makes into the file; what has the coordinate `draw` is of those draws."""
         assert self._file is not None
+        inputs = [str(name) for name in self.tree["constant_data/x"].dims[1:]]
         self.tree.close()
-        for group, values in groups.items():
-            names = schema.DIMS[group]["y"][: values["y"].ndim]
-            coords = {"chain": np.arange(values["y"].shape[0]), "draw": values["draw"]}
-            store.add_groups(self._file, {group: {"y": values["y"]}}, {"y": names}, {group: coords})
+        values = {group: {name: a for name, a in found.items() if name != "draw"} for group, found in groups.items()}
+        dims = {
+            f"{group}/{name}": [*schema.DIMS[group][name], *inputs * (name == "x")][: array.ndim]
+            for group, arrays in values.items()
+            for name, array in arrays.items()
+        }
+        coords = {
+            group: {"chain": np.arange(self.shape[0]), "draw": found["draw"]}
+            for group, found in groups.items()
+            if "draw" in found
+        }
+        store.add_groups(self._file, values, dims, coords)
         self.tree = store.open_tree(self._file)
 
 

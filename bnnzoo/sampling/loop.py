@@ -59,11 +59,24 @@ class Chunk(NamedTuple):
 
 @dataclasses.dataclass
 class Seconds:
-    """Where the time of a run went."""
+    """Where the time of a run went; together all of it, from the command's first line to its last."""
 
+    start: float = 0.0
+    """Imports, data, and what is compiled before the chains are where they start."""
     compile: float = 0.0
+    """The programs of the chains."""
     warmup: float = 0.0
+    """Training of the start, or the way there from the prior, and the steps of warm-up."""
     sampling: float = 0.0
+    judging: float = 0.0
+    """The last look at the chains, and the test of convergence."""
+    writing: float = 0.0
+    """The file."""
+
+    @property
+    def total(self) -> float:
+        """All of them."""
+        return sum(dataclasses.astuple(self))
 
     @contextlib.contextmanager
     def compiling(self) -> Iterator[None]:

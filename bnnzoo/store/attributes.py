@@ -78,6 +78,9 @@ class _Root(BaseModel):
     seconds_compile: FiniteFloat
     seconds_warmup: FiniteFloat
     seconds_sampling: FiniteFloat
+    seconds_start: FiniteFloat = 0.0
+    seconds_judging: FiniteFloat = 0.0
+    seconds_writing: FiniteFloat = 0.0
     target_evaluations: FiniteFloat
     tuned: Json[Annotated[dict[str, Any], _Few]]
 
