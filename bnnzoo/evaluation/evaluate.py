@@ -72,7 +72,7 @@ def groups(
     seed = int(record.attributes["seed"])
 
     def sampled(x: Shaped[np.ndarray, "row ..."]) -> dict[str, np.ndarray]:
-        return {"y": predictor.sample_each(x, kept, seed=seed), "draw": kept}
+        return {"y": schema.observed(predictor.sample_each(x, kept, seed=seed)), "draw": kept}
 
     def densities(x: Shaped[np.ndarray, "row ..."], y: Shaped[np.ndarray, "row ..."]) -> dict[str, np.ndarray]:
         return {"y": predictor.log_likelihoods(x, y, kept), "draw": kept}
@@ -80,7 +80,7 @@ def groups(
     found = {
         schema.PREDICTIONS: sampled(x_test),
         schema.PREDICTIONS_LOG_LIKELIHOOD: densities(x_test, y_test),
-        schema.PREDICTIONS_CONSTANT_DATA: {"x": x_test, "y": y_test},
+        schema.PREDICTIONS_CONSTANT_DATA: {"x": x_test, "y": schema.observed(y_test)},
     }
     if len(x):
         found |= {schema.POSTERIOR_PREDICTIVE: sampled(x), schema.LOG_LIKELIHOOD: densities(x, y)}

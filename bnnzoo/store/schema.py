@@ -71,7 +71,20 @@ def train_groups(
     if kept is not None:
         constant[KEPT_ROWS] = kept
     constant |= {FIXED + name: value for name, value in fixed.items()}
-    return {OBSERVED_DATA: {"y": train.y}, CONSTANT_DATA: constant}
+    return {OBSERVED_DATA: {"y": observed(train.y)}, CONSTANT_DATA: constant}
+
+
+def observed(targets: np.ndarray) -> np.ndarray:
+    """Targets [..., row, target] as observed_data and what ArviZ compares with it hold them: of one target [..., row].
+
+    ArviZ's checks of predictions take one dimension for the observations.
+    """
+    return targets[..., 0] if targets.dtype.kind == "f" and targets.shape[-1:] == (1,) and targets.ndim > 1 else targets
+
+
+def targets_of(values: np.ndarray) -> np.ndarray:
+    """The targets that `observed` made observed_data of; labels are [row] in both."""
+    return values[:, None] if values.dtype.kind == "f" and values.ndim == 1 else values
 
 
 def row_dims(train: Dataset, scaler: Scaler) -> dict[str, list[str]]:
