@@ -13,7 +13,7 @@ from bnnzoo.evaluation import effort
 from bnnzoo.evaluation.convergence import between_chains, convergence
 from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.evaluation.record import Record
-from bnnzoo.finding import Finding
+from bnnzoo.finding import Finding, setting
 from bnnzoo.store.schema import SECONDS
 
 _MEANS, _DENSITY = "predictive means", "the training rows' log density"
@@ -40,7 +40,8 @@ def summary(record: Record) -> dict[str, Any]:
         **{key: about[key] for key in ("regime_ok", "complete")},
         **{name: round(float(about[name]), 2) for of in SECONDS if (name := f"seconds_{of}") in about},
         **{key: about[key] for key in ("budget", "ended") if key in about},
-        **{key: about.get(key) for key in ("rhat", "ess_bulk", "verdict")},
+        **{key: about.get(key) for key in ("rhat", "ess_bulk")},
+        "verdict": record.verdict or None,
     }
 
 
@@ -260,5 +261,5 @@ def of_weights(log_weights: Float[np.ndarray, "*draws"]) -> tuple[Finding, ...]:
         return ()
     shares = np.exp(log_weights - log_weights.max()) if np.isfinite(log_weights).any() else np.zeros(1)
     effective = shares.sum() ** 2 / max((shares**2).sum(), np.finfo(float).tiny)
-    advice = f"{effective:.1f} of {size} draws carry the weight: use more --draws, or nuts"
+    advice = f"{effective:.1f} of {size} draws carry the weight: use more {setting('draws')}, or nuts"
     return (Finding("validity", "weights", "Pareto k of the weights", k, trusted, advice),)

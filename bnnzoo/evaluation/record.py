@@ -15,7 +15,7 @@ from scipy import special
 
 from bnnzoo import store
 from bnnzoo.errors import BnnzooError, DamagedError, UsageError
-from bnnzoo.finding import Finding, from_json
+from bnnzoo.finding import Finding, from_json, spelling
 from bnnzoo.recipe import Recipe, recipe_from
 from bnnzoo.shell import quoted
 from bnnzoo.store import schema
@@ -47,7 +47,13 @@ class Record:
     def doubt(self) -> str:
         """The verdict on chains that do not agree, stand still or predict what the data rule out; empty on others."""
         about = self.attributes
-        return str(about["verdict"]) if about.get("converged") == 0 or about.get("absurd") else ""
+        return self.verdict if about.get("converged") == 0 or about.get("absurd") else ""
+
+    @property
+    def verdict(self) -> str:
+        """What the file says of convergence, in the words of the command line or of Python; empty where it does not."""
+        about = self.attributes
+        return str((spelling() == "keywords" and about.get("verdict_in_python")) or about.get("verdict", ""))
 
     @property
     def names_a_model(self) -> bool:

@@ -19,7 +19,7 @@ import numpy as np
 from bnnzoo import store
 from bnnzoo.errors import BnnzooError, BnnzooWarning, InterruptedRunError, words_of
 from bnnzoo.evaluation import diagnostics
-from bnnzoo.finding import sentence, to_json
+from bnnzoo.finding import sentence, spelling, to_json
 from bnnzoo.progress import Observer, Progress
 from bnnzoo.recipe import duration, to_yaml
 from bnnzoo.samplers import AbstractSampler, statistics
@@ -281,7 +281,7 @@ class _Driver:
         self.writer.finish(complete=True, last=self._written)
         tell(Progress("writing", 1, 1))
         if regime:
-            warnings.warn(f"regime: {regime}", BnnzooWarning, stacklevel=4)
+            warnings.warn(f"regime: {sentence(findings[0], spelling())}", BnnzooWarning, stacklevel=4)
 
     def _evaluations(self, means: Mapping[str, float]) -> float:
         """Per-datum likelihoods or gradients of the whole run: the start's, those of warm-up, those of the draws."""

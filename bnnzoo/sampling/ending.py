@@ -58,7 +58,7 @@ def verdict(out: Path, num_bytes: int, draws: int, model: AbstractModel | Abstra
         model: the model, where it is one that no registry knows; a posterior made by hand.
 
     Returns:
-        `verdict` (one line), `absurd` (of it, that chains stand still or predictions are far from the data: empty where
+        `verdict` (one line), `verdict_in_python` (the same with keywords for options), `absurd` (of it, that chains stand still or predictions are far from the data: empty where
         they do not and are not), `converged` (1 or 0; `not-applicable` for draws that are no chain), and `rhat` and
         `ess_bulk` of predictions. Of a large run every k-th draw is looked at; nothing where these are too few, or
         judging them fails.
@@ -77,6 +77,7 @@ def said(diagnosis: Mapping[str, Any], found: Sequence[Finding]) -> Attributes:
     ]
     return {
         "verdict": findings.verdict(exactness, found, findings.bias(diagnosis)),
+        "verdict_in_python": findings.verdict(exactness, found, findings.bias(diagnosis), "keywords"),
         "absurd": "; ".join(wrong),
         "converged": converged if diagnostics.is_chain(exactness) else "not-applicable",
         **({k: float(diagnosis[k]) for k in ("rhat", "ess_bulk")} if diagnostics.is_chain(exactness) else {}),

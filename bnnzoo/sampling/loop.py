@@ -21,6 +21,7 @@ import numpy as np
 from jaxtyping import Array, Float, Key, PyTree
 
 from bnnzoo.errors import BnnzooError
+from bnnzoo.finding import spelling, spelt
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.layout import Layout
 from bnnzoo.posterior.outputs import Outputs
@@ -343,5 +344,5 @@ def _check_finite(draws: Float[np.ndarray, "chain draw value"], layout: Layout, 
     bad = np.argwhere(~np.isfinite(draws))
     if len(bad):
         chain, _, index = bad[0]
-        name, cure = layout.name_of(int(index)), setup.sampler.smaller_steps
+        name, cure = layout.name_of(int(index)), spelt(setup.sampler.smaller_steps, spelling())
         raise BnnzooError(f"chain {chain}: {name} is not finite before step {next_step}; {cure}")

@@ -91,6 +91,7 @@ class _Root(BaseModel):
     inspected: Json[Annotated[dict[str, Annotated[list[float], Field(min_length=1), FailFast()]], _Few]] = {}
     restarted: _Count = 0
     verdict: str = ""
+    verdict_in_python: str = ""
     absurd: str = ""
     converged: Literal[0, 1, "not-applicable"] = 0
     rhat: float = 0.0
