@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from bnnzoo import collector, signals, streams
+from bnnzoo import clock, collector, signals, streams
 
 
 def main() -> None:
     """Run the command line."""
+    clock.begin()
     streams.secure()
     signals.take_over()
     collector.spare()

@@ -22,7 +22,7 @@ from bnnzoo.sampling.stuck import STUCK_STEPS, finding_of
 from bnnzoo.shell import quoted
 from bnnzoo.store import schema
 
-_SUMS = ("seconds_compile", "seconds_warmup", "seconds_sampling", "target_evaluations", "restarted")
+_SUMS = (*(f"seconds_{part}" for part in schema.SECONDS), "target_evaluations", "restarted")
 _OF_ONE = ("tuned", "inspected", "stops", "ended")
 """Attributes that say how one of the runs went: of several there is none."""
 _MADE_BY = ("versions", "plugins", "plugin_sources")

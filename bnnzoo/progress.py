@@ -10,9 +10,9 @@ from typing import NamedTuple
 class Progress(NamedTuple):
     """One report from a run, sent once a chunk and at the start and end of each phase.
 
-    `phase` is "start", "compile", "warm-up", "sampling", "writing" or "evaluating"; or "note", a sentence to be
-    read (`note`); `done` of `total` are steps or draws per chain; `acceptance` is the mean so far, NaN where there
-    is none.
+    `phase` is "start", "compile", "warm-up", "sampling", "judging", "writing" or "evaluating"; or "note", a sentence
+    to be read (`note`); `done` of `total` are steps or draws per chain; `acceptance` is the mean so far, NaN where
+    there is none.
     """
 
     phase: str

@@ -190,9 +190,10 @@ class Run:
     ) -> dict[str, Estimate]:
         """What `evaluate` says, as values that know what each row contributes to their errors.
 
-        On the run's own test rows `loo_` metrics of the training rows are added, and with `save` the groups
-        `posterior_predictive` (test rows) and `log_likelihood` (training rows) to a finished file; each keeps every
-        k-th draw where it would pass 32 MB.
+        On the run's own test rows `loo_` metrics of the training rows are added, and with `save` groups of ArviZ's
+        schema to a finished file: `posterior_predictive` and `log_likelihood` of the training rows, `predictions`,
+        `predictions_constant_data` and `predictions_log_likelihood` of the test rows; each of every k-th draw where
+        one of them would pass 32 MB, and of one draw a chain at least.
 
         Args:
             ood: unfamiliar inputs to add the metrics of, see `ood`.
@@ -209,7 +210,7 @@ class Run:
             found |= loo.estimates(self.predictor)
             if save and self._file is not None and self.attributes["complete"]:
                 store.refuse_other(self._file, self.attributes)
-                self.predictor.record.add_groups(evaluate.groups(self.predictor, x))
+                self.predictor.record.add_groups(evaluate.groups(self.predictor, x, y))
         if ood is not None:
             found |= self.ood(ood, data, unseen=unseen).estimates()
         tell(Progress("evaluating", len(x), len(x)))

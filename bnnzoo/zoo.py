@@ -15,7 +15,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Array, Float
 
-from bnnzoo import paths, registry, store
+from bnnzoo import clock, paths, registry, store
 from bnnzoo.assembly import Problem, units
 from bnnzoo.choice import chosen
 from bnnzoo.data import Dataset, load_asked
@@ -107,7 +107,7 @@ def _sample(
     started_by = store.Command.of_keywords(given)
     if isinstance(model, AbstractPosterior):
         return _run_by_hand(model, sampler, out=out, force=force, observer=observer, started_by=started_by, **options)
-    own = None
+    began, own = clock.began(), None
     if isinstance(model, eqx.Module) and registry.name_of("models", model) is None:
         own = model if isinstance(model, AbstractModel) else Own(model)
         model = Own(model).name
@@ -121,7 +121,14 @@ def _sample(
     if in_memory and dataset is None:
         dataset = load_asked(recipe, data)
     return run_recipe(
-        recipe, out=out, force=force, observer=observer, dataset=dataset, model=own, started_by=started_by
+        recipe,
+        out=out,
+        force=force,
+        observer=observer,
+        dataset=dataset,
+        model=own,
+        started_by=started_by,
+        began=began,
     )
 
 
@@ -166,11 +173,13 @@ def run_recipe(
     dataset: Dataset | None = None,
     model: AbstractModel | None = None,
     started_by: store.Command | None = None,
+    began: float | None = None,
 ) -> Run:
     """Run a recipe into `out`.
 
     Args:
         started_by: the command or the call, for messages that ask to start the run again.
+        began: the `time.perf_counter` from which the run accounts for its seconds: the command's first line, or now.
         stop: polled between chunks; a signal number ends the run with a checkpoint.
         dataset: data in memory, instead of the recipe's.
         model: a model that no registry knows, instead of the recipe's.
@@ -179,6 +188,7 @@ def run_recipe(
         UsageError: before anything is compiled or written.
         InterruptedRunError: when `stop` said so.
     """
+    began = clock.began() if began is None else began
     paths.refuse_read(out, [recipe.data, recipe.keep_at])
     with _jax_for(recipe):
         tell = _one_voice(observer)
@@ -192,7 +202,7 @@ def run_recipe(
         if problem.train is not None and problem.train.num_data < _FEW_ROWS:
             few = f"only {problem.train.num_data} training rows: what is predicted is mostly the prior's"
             tell(Progress("note", 0, 0, note=few))
-        launch(problem, out, force=force, started_by=started_by, tell=tell, stop=stop)
+        launch(problem, out, force=force, started_by=started_by, began=began, tell=tell, stop=stop)
     return open(out, model=model)
 
 
@@ -219,7 +229,7 @@ def resume(
         UsageError: if there is nothing to resume, or this machine would not give the same draws and `allow_inexact`
             is not given.
     """
-    out = paths.named(path)
+    began, out = clock.began(), paths.named(path)
     if from_part is None and store.remove_leftovers(out):
         return open(out, model=model)
     unfinished, saved = store.resumable(out, from_part)
@@ -234,6 +244,7 @@ def resume(
             saved,
             allow_inexact=allow_inexact,
             break_lock=break_lock,
+            began=began,
             model=_own(model),
             tell=_one_voice(observer),
             stop=stop,
@@ -281,13 +292,13 @@ def _run_by_hand(
         raise UsageError("a posterior of your own needs a sampler object: bnnzoo.Penalty(...)")
     if void := sorted(set(options) - _LENGTHS):
         raise UsageError(f"{', '.join(void)}: a posterior of your own has its data, prior and likelihood in itself")
-    named = isinstance(init, str)
+    began, named = clock.began(), isinstance(init, str)
     words = {**options, "init": init if named else None}
     recipe = resolve(type(posterior).__name__, type(sampler).__name__, [], words)
     with _jax_for(recipe):
         problem = Problem.by_hand(recipe, posterior, sampler)
-        starts = None if isinstance(init, str) else init
-        launch(problem, out, force=force, starts=starts, started_by=started_by, tell=_one_voice(observer))
+        starts = None if named else init
+        launch(problem, out, force=force, starts=starts, started_by=started_by, began=began, tell=_one_voice(observer))
     return open(out, model=posterior)
 
 

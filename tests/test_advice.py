@@ -10,7 +10,6 @@ from bnnzoo.samplers._regime import MOST_SIGMA2
 
 pytestmark = pytest.mark.slow
 RNG = np.random.default_rng(7)
-OPTION = re.compile(r"--sampler\.([a-z0-9-]+) ([a-z0-9.e+-]+)")
 
 
 def _line() -> tuple[np.ndarray, np.ndarray]:
@@ -59,7 +58,8 @@ def test_advice_that_is_followed_makes_the_run_better(table, bad):
     worst = found["sigma2"].value
     for _ in range(6):
         first = run.predictor.record.findings[0]
-        advised = {name.replace("-", "_"): _value(value) for name, value in OPTION.findall(first.advice.split(",")[0])}
+        best = first._replace(advice=first.advice.split(",")[0]).settings
+        advised = {field.rpartition(".")[2]: _value(value) for field, value in best if value is not None}
         assert advised, first
         rows = run.attributes["rows"]
         assert advised.get("batch_size", 1) * advised.get("num_batches", 1) <= rows, first

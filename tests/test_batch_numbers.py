@@ -18,6 +18,7 @@ from test_gradient_bias import _ubu
 from test_row_probabilities import OneRow, settled
 
 from bnnzoo.errors import UsageError
+from bnnzoo.finding import spelt
 from bnnzoo.posterior.layout import Block, Layout
 from bnnzoo.samplers import (
     Batched,
@@ -151,7 +152,7 @@ def test_a_step_size_that_warm_up_found_is_not_the_one_that_was_given():
     def advice(step_size: float, **fields: Any) -> str:
         sampler = Penalty(batch_size=50, num_batches=20, step_size=0.5, **fields)
         (found,) = sampler.findings(posterior, {**means, "step_size": step_size})
-        return found.advice
+        return spelt(found.advice, "options")
 
     for step_size in (0.5, 0.50004, 0.49996):
         assert advice(step_size).startswith("use --sampler.num-batches")

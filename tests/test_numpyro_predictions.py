@@ -119,7 +119,7 @@ def test_its_predictions_are_judged_and_drawn(regression, tmp_path):
     text = run.report(tmp_path / "page.html").read_text()
     assert 'id="slices"' in text
     assert "of y at training row" in text
-    assert (run.posterior["observed_data"]["y"].values[:, 0] == _rows(40)[1]).all()
+    assert (run.posterior["observed_data"]["y"].values == _rows(40)[1]).all()
 
 
 def test_without_its_posterior_a_file_has_draws_alone(regression, tmp_path):

@@ -429,43 +429,47 @@ def test_rows_that_are_sampled_block_by_block_meet_their_own_targets(of_two, mon
 
 
 @pytest.mark.parametrize("has_training_rows", [True, False])
-def test_what_an_evaluation_keeps_is_of_the_test_rows_and_of_the_training_rows_densities(
-    of_two, has_training_rows, monkeypatch
-):
-    """Of as many draws as fit of the larger: three test rows of two targets are six numbers, four training rows 4."""
-    asked: dict[str, Any] = {}
-    x, y, x_test = np.ones((4, 1), np.float32), np.ones((4, 2), np.float32), np.full((3, 1), 7.0, np.float32)
+def test_what_an_evaluation_keeps_is_of_the_test_rows_and_of_the_training_rows(of_two, has_training_rows, monkeypatch):
+    """Of as many draws as fit of the larger: four training rows of two targets are eight numbers, three test rows 6."""
+    sampled: list[tuple[Any, ...]] = []
+    scored: list[tuple[Any, ...]] = []
+    numbers: list[int] = []
+    x, y = np.ones((4, 1), np.float32), np.ones((4, 2), np.float32)
+    x_test, y_test = np.full((3, 1), 7.0, np.float32), np.full((3, 2), 8.0, np.float32)
 
     def sample_each(self: Predictor, x: Any, kept: Any, *, seed: int) -> np.ndarray:
-        asked["test"] = (x, kept, seed)
-        return np.zeros((2, len(kept), 3, 2))
+        sampled.append((x, kept.tolist(), seed))
+        return np.zeros((2, len(kept), len(x), 2))
 
-    def log_likelihoods(self: Predictor, *of: Any) -> np.ndarray:
-        asked["training"] = of
-        return np.ones((2, len(of[2]), 4))
-
-    def kept(numbers: int) -> np.ndarray:
-        asked["numbers"] = numbers
-        return np.array([0, 3])
+    def log_likelihoods(self: Predictor, x: Any, y: Any, kept: Any) -> np.ndarray:
+        scored.append((x, y, kept.tolist()))
+        return np.ones((2, len(kept), len(x)))
 
     of_two.record = SimpleNamespace(
         training_rows=lambda most: (x[:most], y[:most]),
         has_training_rows=has_training_rows,
-        kept=kept,
+        kept=lambda count: numbers.append(count) or np.array([0, 3]),
         attributes={"seed": 11},
     )
     monkeypatch.setattr(Predictor, "sample_each", sample_each)
     monkeypatch.setattr(Predictor, "log_likelihoods", log_likelihoods)
-    found = evaluate.groups(of_two, x_test)
-    assert list(found) == ["posterior_predictive", "log_likelihood"][: 1 + has_training_rows]
-    for group, values in found.items():
-        assert values["y"].shape == ((2, 2, 3, 2) if group == "posterior_predictive" else (2, 2, 4))
-        assert values["draw"].tolist() == [0, 3]
-    assert (asked["test"][0] is x_test, asked["test"][1].tolist(), asked["test"][2]) == (True, [0, 3], 11)
-    assert asked["numbers"] == 6
-    if has_training_rows:
-        np.testing.assert_array_equal(asked["training"][0], x)
-        np.testing.assert_array_equal(asked["training"][1], y)
+    found = evaluate.groups(of_two, x_test, y_test)
+    shapes = {group: values["y"].shape for group, values in found.items()}
+    of_test = {
+        "predictions": (2, 2, 3, 2),
+        "predictions_log_likelihood": (2, 2, 3),
+        "predictions_constant_data": (3, 2),
+    }
+    of_training = {"posterior_predictive": (2, 2, 4, 2), "log_likelihood": (2, 2, 4)} if has_training_rows else {}
+    assert shapes == of_test | of_training
+    assert all(values["draw"].tolist() == [0, 3] for group, values in found.items() if "constant" not in group)
+    assert numbers == [8 if has_training_rows else 6]
+    wanted = [(x_test, y_test), (x, y)] if has_training_rows else [(x_test, y_test)]
+    for (rows, targets), (drawn, kept, seed), (of, at, of_draws) in zip(wanted, sampled, scored, strict=True):
+        assert drawn is of
+        np.testing.assert_array_equal(of, rows)
+        np.testing.assert_array_equal(at, targets)
+        assert (kept, seed, of_draws) == ([0, 3], 11, [0, 3])
 
 
 def test_what_a_row_costs_is_what_its_layers_multiply_and_no_less_than_two_a_parameter():
@@ -586,7 +590,8 @@ def test_several_targets_have_a_prefix():
     assert len(found.columns) == 14
     assert found["y1_mean"].std() > 20 * found["y0_mean"].std()
     run.evaluate()
-    assert run.posterior["posterior_predictive"]["y"].shape == (2, 20, 6, 2)
+    assert run.posterior["predictions"]["y"].shape == (2, 20, 6, 2)
+    assert run.posterior["posterior_predictive"]["y"].shape == (2, 20, 54, 2)
 
 
 @pytest.mark.slow
@@ -628,15 +633,15 @@ def test_evaluate_agrees_with_the_file(regression):
     np.testing.assert_allclose(scores["rmse"], np.sqrt(np.mean((y[:, 0] - mean.mean(0)) ** 2)), rtol=1e-4)
     assert 0.6 <= scores["coverage_90"] <= 1
 
-    drawn = tree["posterior_predictive"]["y"]
-    assert drawn.dims == ("chain", "draw", "test_row", "target")
-    assert drawn.shape == (2, 150, 20, 1)
-    np.testing.assert_allclose(drawn.values.mean((0, 1))[:, 0], mean.mean(0), atol=10)
+    drawn = tree["predictions"]["y"]
+    assert drawn.dims == ("chain", "draw", "test_row")
+    assert drawn.shape == (2, 150, 20)
+    np.testing.assert_allclose(drawn.values.mean((0, 1)), mean.mean(0), atol=10)
     rows = tree["log_likelihood"]["y"]
     assert rows.dims == ("chain", "draw", "row")
     x, y = tree["constant_data"]["x"].values, tree["observed_data"]["y"].values
     mean = ((x - about["x_mean"]) / about["x_sd"] @ weight.T + bias[:, 0]).T * about["y_sd"] + about["y_mean"]
-    wanted = stats.norm.logpdf(y[:, 0], mean, scale * about["y_sd"])
+    wanted = stats.norm.logpdf(y, mean, scale * about["y_sd"])
     np.testing.assert_allclose(rows.values.reshape(300, -1), wanted, rtol=1e-3, atol=1e-3)
 
 

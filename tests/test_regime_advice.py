@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from test_posterior import linear_posterior
 
+from bnnzoo.finding import spelt
 from bnnzoo.samplers import Swag, _regime
 from bnnzoo.samplers._batch_sizes import Seen, Sizes, at_start, resized
 from bnnzoo.samplers._noise import Difference
@@ -29,7 +30,7 @@ def advice(means: dict[str, float], sizes: Sizes, **more: Any) -> str:
     told = {"num_data": 100_000, "budget": 10_000, "tuned": False, "target_sigma2": 1.5, "pooled": True}
     rest = {"langevin": False, "importance": False}
     (found,) = _regime.regime(MEANS | means, sizes, **told | rest | more)
-    return found.advice
+    return spelt(found.advice, "options")
 
 
 def test_what_is_advised_is_as_much_as_is_needed():
@@ -68,7 +69,7 @@ def test_what_is_at_the_limit_of_the_regime_is_held():
     (most,) = _regime.regime(MEANS | {"regime_skew": 0.6}, Sizes(50, 20, False), **options)
     assert most.limit == 0.5
     (not_finite,) = _regime.regime(MEANS | at | {"sigma2": float("nan")}, Sizes(50, 20, False), **options)
-    assert not_finite.advice.startswith("a step was not finite: use a --sampler.step-size below 0.1")
+    assert spelt(not_finite.advice, "options").startswith("a step was not finite: use a --sampler.step-size below 0.1")
 
 
 def test_a_step_tells_how_far_skewed_noise_biases_it():
@@ -142,7 +143,7 @@ def test_swag_asks_for_as_many_snapshots_as_it_keeps_and_never_takes_all_rows():
     posterior, sampler = linear_posterior(10), Swag(rank=5, interval=3)
     assert sampler.findings(posterior, {"snapshots": 5.0}) == ()
     (found,) = sampler.findings(posterior, {"snapshots": 4.0})
-    assert "at least --warmup 30" in found.advice
+    assert "at least --warmup 30" in spelt(found.advice, "options")
     assert sampler.warmup_evaluations(posterior, {}) == 5
     assert sampler.warmup_evaluations(linear_posterior(1), {}) == 1
 

@@ -249,7 +249,7 @@ def test_every_chain_was_sampled_with_the_fixed_part_of_the_file(run):
     """lp in the file against the density by hand, for each chain and draw."""
     tree, leaves = run.posterior, _leaves(run)
     constant = tree["constant_data"]
-    targets = (tree["observed_data"]["y"].values[:, 0] - constant["y_mean"].values) / constant["y_sd"].values
+    targets = (tree["observed_data"]["y"].values - constant["y_mean"].values) / constant["y_sd"].values
     fit = stats.norm.logpdf(targets, _by_hand(run, constant["x"].values), NOISE).sum(-1)
     sampled = [leaves[str(name)].reshape(*fit.shape, -1) for name in tree["posterior"].data_vars]
     wanted = fit + stats.norm.logpdf(np.concatenate(sampled, -1)).sum(-1)
@@ -345,7 +345,7 @@ def test_the_last_layer_is_a_linear_regression_on_the_features(tmp_path):
     theta = np.concatenate([group["layers_1_weight"].values[:, :, 0], group["layers_1_bias"].values], 2).astype(float)
     weight, bias = (constant[f"fixed_layers_0_{kind}"].values.astype(float) for kind in ("weight", "bias"))
     features = np.tanh(constant["x"].values @ weight.T + bias)
-    targets = run.posterior["observed_data"]["y"].values[:, 0].astype(float)
+    targets = run.posterior["observed_data"]["y"].values.astype(float)
     mean, covariance = _closed_form(features, targets, NOISE)
     assert _largest(theta, mean, covariance) < THRESHOLD
     # Positive controls: a wrong noise, no correlations, and features that are a little off are seen.

@@ -29,7 +29,7 @@ from bnnzoo.posterior.likelihoods import AbstractLikelihood
 from bnnzoo.posterior.outputs import Outputs
 from bnnzoo.recipe import Part, Recipe, as_dict, recipe_from, written
 from bnnzoo.samplers import AbstractSampler
-from bnnzoo.store.schema import KEPT_ROWS, fixed_leaves
+from bnnzoo.store.schema import KEPT_ROWS, fixed_leaves, targets_of
 
 _QUICKLY_COMPILED = {"xla_backend_optimization_level": 0}
 """For a program that runs once: random numbers for many arrays take seconds to compile well."""
@@ -155,7 +155,7 @@ class Problem:
                 x = signature.inputs(constant["x"])
                 if not len(x):
                     raise ValueError("it has no rows")
-                train = signature.rows(x, signature.targets(observed["y"], len(x)), "file")
+                train = signature.rows(x, signature.targets(targets_of(observed["y"]), len(x)), "file")
             if recipe.keep == "predictions":
                 kept_rows = signature.inputs(constant[KEPT_ROWS])
                 if not len(kept_rows):

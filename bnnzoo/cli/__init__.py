@@ -24,6 +24,7 @@ from bnnzoo.cli.part_command import SETTINGS
 from bnnzoo.cli.plugin_commands import plugin_command, plugin_commands
 from bnnzoo.discovery import is_of_keyboard, one_line
 from bnnzoo.errors import BnnzooError, BnnzooWarning, words_of
+from bnnzoo.finding import spelling_of
 from bnnzoo.near import near_names
 from bnnzoo.plugin import COMMANDS
 
@@ -188,7 +189,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def guarded(work: Callable[[], int], arguments: Sequence[str] = (), *, debug: bool) -> int:
     """The exit code of some work. Everything a person should act on is one line on stderr."""
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), spelling_of("options"):
         warnings.simplefilter("default" if debug else "ignore")
         warnings.simplefilter("always", BnnzooWarning)
         warnings.showwarning = _show_warning

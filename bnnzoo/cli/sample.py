@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -83,11 +84,13 @@ def _sample(
         if not together.is_first():
             return
         # Of the test rows alone: what it takes to score the others, and to keep it in the file, is the word `evaluate`.
-        scores = evaluate.of_rows(run.predictor, *run.test_rows()).estimates if chosen and recipe.test_fraction else {}
+        began, is_scored = time.perf_counter(), chosen and recipe.test_fraction
+        scores = evaluate.of_rows(run.predictor, *run.test_rows()).estimates if is_scored else {}
+        seconds = {"seconds_scoring": round(time.perf_counter() - began, 2)} if is_scored else {}
     shown = {name: scores[name] for name in _SCORES if name in scores}
     if "rmse" in shown:
         shown.pop("rmse_standardised", None)
-    _report(run, json=json, scores=shown)
+    _report(run, json=json, scores=shown, seconds=seconds)
 
 
 def _show(recipe: Recipe, dataset: Any, chosen: bool, **_: Any) -> None:
@@ -177,8 +180,10 @@ def resume(
     _report(done, json=json)
 
 
-def _report(run: Any, *, json: bool, scores: Mapping[str, Any] | None = None) -> None:
-    summary, found = run.summary(), scores or {}
+def _report(
+    run: Any, *, json: bool, scores: Mapping[str, Any] | None = None, seconds: Mapping[str, float] | None = None
+) -> None:
+    summary, found = {**run.summary(), **(seconds or {})}, scores or {}
     if json:
         print_json(summary | {name: estimate.value for name, estimate in found.items()})
     else:

@@ -100,7 +100,8 @@ def _rows(tree: xr.DataTree, path: Path | None, like: Signature) -> Mapping[str,
         count = rows.shape[0] if rows is not None and rows.ndim else 0
         if x.endswith("_test") and not count:
             raise _damaged(path, x, "has no rows")
-        found |= {x: (count, *like.shape), y: (count, *targets)}
+        is_column = y.startswith(schema.OBSERVED_DATA) and targets == (1,)
+        found |= {x: (count, *like.shape), y: (count,) if is_column else (count, *targets)}
     return found
 
 

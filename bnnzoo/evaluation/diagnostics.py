@@ -17,7 +17,8 @@ from bnnzoo.evaluation.noise_scales import noise_scales
 from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.evaluation.probing import probe_inputs
 from bnnzoo.evaluation.record import Record
-from bnnzoo.finding import Finding
+from bnnzoo.finding import Finding, setting
+from bnnzoo.store.schema import SECONDS
 
 _MEANS, _LOG_SDS = "predictive means", "predictive log sds"
 _DENSITY, _WEIGHTS = "the training rows' log density", "weights"
@@ -43,9 +44,10 @@ def summary(record: Record) -> dict[str, Any]:
         "divergences": int(np.sum(np.asarray(stats["diverging"]) > 0)) if "diverging" in stats else 0,
         **{key: about[key] for key in ("restarted", "stuck_chains") if about.get(key) not in (None, 0, "[]")},
         **{key: about[key] for key in ("regime_ok", "complete")},
-        **{f"seconds_{of}": round(float(about[f"seconds_{of}"]), 2) for of in ("compile", "warmup", "sampling")},
+        **{name: round(float(about[name]), 2) for of in SECONDS if (name := f"seconds_{of}") in about},
         **{key: about[key] for key in ("budget", "ended") if key in about},
-        **{key: about.get(key) for key in ("rhat", "ess_bulk", "verdict")},
+        **{key: about.get(key) for key in ("rhat", "ess_bulk")},
+        "verdict": record.verdict or None,
     }
 
 
@@ -317,5 +319,5 @@ def of_weights(log_weights: Float[np.ndarray, "*draws"]) -> tuple[Finding, ...]:
         return ()
     shares = np.exp(log_weights - log_weights.max()) if np.isfinite(log_weights).any() else np.zeros(1)
     effective = shares.sum() ** 2 / max((shares**2).sum(), np.finfo(float).tiny)
-    advice = f"{effective:.1f} of {size} draws carry the weight: use more --draws, or nuts"
+    advice = f"{effective:.1f} of {size} draws carry the weight: use more {setting('draws')}, or nuts"
     return (Finding("validity", "weights", "Pareto k of the weights", k, trusted, advice),)

@@ -14,6 +14,7 @@ from bnnzoo.evaluation.calibration import Calibration
 from bnnzoo.evaluation.metrics import Estimate
 from bnnzoo.evaluation.predictive import Moments
 from bnnzoo.evaluation.predictor import Predictor
+from bnnzoo.store import schema
 
 _UNEVEN = 0.1
 """Nats a row by which a density may differ from the probability of a step, divided by the step."""
@@ -108,13 +109,30 @@ def drawn(predictor: Predictor, x: Shaped[np.ndarray, "row ..."], y: Shaped[np.n
     return scores.Drawn(np.concatenate(quantiles, 1), np.concatenate(crps), np.concatenate(pit))
 
 
-def groups(predictor: Predictor, x_test: Shaped[np.ndarray, "row ..."]) -> Mapping[str, Mapping[str, np.ndarray]]:
-    """posterior_predictive and log_likelihood, in original units, of every k-th draw of each chain."""
+def groups(
+    predictor: Predictor, x_test: Shaped[np.ndarray, "row ..."], y_test: Shaped[np.ndarray, "row ..."]
+) -> Mapping[str, Mapping[str, np.ndarray]]:
+    """What ArviZ's schema has of predictions, in original units, of every k-th draw of each chain.
+
+    `posterior_predictive` and `log_likelihood` of all training rows, where there are any; `predictions`, their inputs
+    and targets, and their log likelihood, of the test rows.
+    """
     record = predictor.record
     x, y = record.training_rows(None if record.has_training_rows else 0)
-    kept = record.kept(max(len(x), len(x_test) * len(predictor.signature.target_names)))
+    kept = record.kept(max(len(x), len(x_test)) * max(1, len(predictor.signature.target_names)))
     seed = int(record.attributes["seed"])
-    found = {"posterior_predictive": {"y": predictor.sample_each(x_test, kept, seed=seed), "draw": kept}}
+
+    def sampled(x: Shaped[np.ndarray, "row ..."]) -> dict[str, np.ndarray]:
+        return {"y": schema.observed(predictor.sample_each(x, kept, seed=seed)), "draw": kept}
+
+    def densities(x: Shaped[np.ndarray, "row ..."], y: Shaped[np.ndarray, "row ..."]) -> dict[str, np.ndarray]:
+        return {"y": predictor.log_likelihoods(x, y, kept), "draw": kept}
+
+    found = {
+        schema.PREDICTIONS: sampled(x_test),
+        schema.PREDICTIONS_LOG_LIKELIHOOD: densities(x_test, y_test),
+        schema.PREDICTIONS_CONSTANT_DATA: {"x": x_test, "y": schema.observed(y_test)},
+    }
     if len(x):
-        found["log_likelihood"] = {"y": predictor.log_likelihoods(x, y, kept), "draw": kept}
+        found |= {schema.POSTERIOR_PREDICTIVE: sampled(x), schema.LOG_LIKELIHOOD: densities(x, y)}
     return found

@@ -12,7 +12,7 @@ from bnnzoo.evaluation import calibration, noise_scale
 from bnnzoo.evaluation.calibration import Calibration
 from bnnzoo.evaluation.diagnostics import is_chain
 from bnnzoo.evaluation.metrics import Estimate
-from bnnzoo.finding import Finding, Topic, sentences
+from bnnzoo.finding import Finding, Spelling, Topic, sentences, setting
 
 OOD_AUROC = (0.6, 0.8)
 """Below: no better than a guess. From the second on: tells familiar rows from unfamiliar ones."""
@@ -75,16 +75,14 @@ def judged(
     Args:
         diagnosis: the numbers of `diagnostics.of_run`. of_sampler: what the sampler found itself, from the file.
     """
-    longer, few_modes = "run longer (--draws, --warmup)", diagnosis.get("modes", 1) < 2
+    longer, few_modes = f"run longer ({setting('draws')}, {setting('warmup')})", diagnosis.get("modes", 1) < 2
     apart = "" if few_modes else f"the chains are in {diagnosis.get('modes')} groups that predict differently; "
     least = limits.ess * diagnosis["chains"]
-    smaller = "a smaller step size, or a longer --warmup"
-    unbiased = (
-        f"use --sampler.step-size {diagnosis.get('unbiased_step_size', 0):.2g}, or leave step size, batch size and "
-        "control variate to be chosen (auto)"
-    )
+    smaller = f"a smaller step size, or a longer {setting('warmup')}"
+    step_size = setting("sampler.step_size", f"{diagnosis.get('unbiased_step_size', 0):.2g}")
+    unbiased = f"use {step_size}, or leave step size, batch size and control variate to be chosen (auto)"
     combined = f"R-hat of a combination of what is tested, most of all {diagnosis.get('rhat_combination_of')},"
-    stuck = "use a smaller step size, a longer --warmup, or another sampler such as nuts"
+    stuck = f"use a smaller step size, a longer {setting('warmup')}, or another sampler such as nuts"
     checks: list[tuple[Topic, str, str, float, str]] = [
         ("convergence", "rhat", f"R-hat of {diagnosis['rhat_of']}", limits.rhat, apart + longer),
         ("convergence", "rhat_combination", combined, _combination_limit(diagnosis, limits), apart + longer),
@@ -131,9 +129,9 @@ def bias(diagnosis: Mapping[str, Any]) -> str:
     )
 
 
-def verdict(exactness: str, found: Sequence[Finding], bias: str = "") -> str:
+def verdict(exactness: str, found: Sequence[Finding], bias: str = "", spelling: Spelling = "options") -> str:
     """One line: converged or not, why, or why that cannot be said; what else is wrong; and the `bias` that is known."""
-    said = sentences(found)
+    said = sentences(found, spelling)
     if not is_chain(exactness):
         return "; ".join(["not a chain: the draws are of an approximation, and R-hat and ESS say nothing of it", *said])
     if any(finding.topic == "convergence" for finding in found):

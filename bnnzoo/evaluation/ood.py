@@ -14,6 +14,7 @@ from bnnzoo.evaluation import metrics
 from bnnzoo.evaluation.metrics import Estimate
 from bnnzoo.evaluation.predictive import Moments
 from bnnzoo.evaluation.predictor import Predictor
+from bnnzoo.store.schema import targets_of
 
 Scores = dict[str, Float[np.ndarray, " _"]]
 
@@ -89,7 +90,7 @@ def _target_sds(predictor: Predictor) -> Float[np.ndarray, " target"] | float:
     y = predictor.record.group("observed_data").get("y")
     if y is None or not len(y):
         return 1.0
-    sds = predictor.scaler.scale_targets(y).std(0, dtype=np.float64)
+    sds = predictor.scaler.scale_targets(targets_of(y)).std(0, dtype=np.float64)
     return np.where(sds > 0, sds, 1.0)
 
 

@@ -15,7 +15,7 @@ from scipy import special
 
 from bnnzoo import store
 from bnnzoo.errors import BnnzooError, DamagedError, UsageError
-from bnnzoo.finding import Finding, from_json
+from bnnzoo.finding import Finding, from_json, spelling
 from bnnzoo.recipe import Recipe, recipe_from
 from bnnzoo.shell import quoted
 from bnnzoo.store import schema
@@ -47,7 +47,13 @@ class Record:
     def doubt(self) -> str:
         """The verdict on chains that do not agree, stand still or predict what the data rule out; empty on others."""
         about = self.attributes
-        return str(about["verdict"]) if about.get("converged") == 0 or about.get("absurd") else ""
+        return self.verdict if about.get("converged") == 0 or about.get("absurd") else ""
+
+    @property
+    def verdict(self) -> str:
+        """What the file says of convergence, in the words of the command line or of Python; empty where it does not."""
+        about = self.attributes
+        return str((spelling() == "keywords" and about.get("verdict_in_python")) or about.get("verdict", ""))
 
     @property
     def names_a_model(self) -> bool:
@@ -160,6 +166,8 @@ class Record:
             DamagedError: naming the file, where they are not, or cannot be read.
         """
         found = self._read(self.tree[f"{group}/{name}"], name)
+        if (group, name) == (schema.OBSERVED_DATA, "y"):
+            found = schema.targets_of(found)
         if group in (schema.CONSTANT_DATA, schema.OBSERVED_DATA) and not np.isfinite(found).all():
             raise DamagedError(f"{self.name}: damaged: {group}/{name} holds numbers that are not finite")
         return found
@@ -229,13 +237,22 @@ class Record:
         return np.arange(0, count, -(-count * 4 * chains * numbers // _GROUP_BYTES))
 
     def add_groups(self, groups: Mapping[str, Mapping[str, np.ndarray]]) -> None:
-        """Write posterior_predictive and log_likelihood into the file, each a variable `y` of the draws in `draw`."""
+        """Write what `evaluate.groups` makes into the file; what has the coordinate `draw` is of those draws."""
         assert self._file is not None
+        inputs = [str(name) for name in self.tree["constant_data/x"].dims[1:]]
         self.tree.close()
-        for group, values in groups.items():
-            names = schema.DIMS[group]["y"][: values["y"].ndim]
-            coords = {"chain": np.arange(values["y"].shape[0]), "draw": values["draw"]}
-            store.add_groups(self._file, {group: {"y": values["y"]}}, {"y": names}, {group: coords})
+        values = {group: {name: a for name, a in found.items() if name != "draw"} for group, found in groups.items()}
+        dims = {
+            f"{group}/{name}": [*schema.DIMS[group][name], *inputs * (name == "x")][: array.ndim]
+            for group, arrays in values.items()
+            for name, array in arrays.items()
+        }
+        coords = {
+            group: {"chain": np.arange(self.shape[0]), "draw": found["draw"]}
+            for group, found in groups.items()
+            if "draw" in found
+        }
+        store.add_groups(self._file, values, dims, coords)
         self.tree = store.open_tree(self._file)
 
 

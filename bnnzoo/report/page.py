@@ -25,9 +25,12 @@ T = TypeVar("T")
 
 _MOST_ROWS = 40
 _COST = {
+    "seconds_start": "imports, data and preparation, s",
     "seconds_compile": "compilation, s",
     "seconds_warmup": "start and warm-up, s",
     "seconds_sampling": "sampling, s",
+    "seconds_judging": "test of convergence, s",
+    "seconds_writing": "writing, s",
     "target_evaluations": "likelihoods or gradients of single rows",
     "device": "device",
     "placement": "chains",

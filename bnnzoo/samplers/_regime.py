@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from bnnzoo.finding import Finding
+from bnnzoo.finding import Finding, setting
 from bnnzoo.samplers._batch_sizes import Sizes
 from bnnzoo.samplers._noise import Difference
 from bnnzoo.samplers.base import Stats
@@ -90,7 +90,8 @@ def regime(
         langevin: the noise's sigma2 grows like the step size, else like its square.
     """
     eta = means["step_size"]
-    smaller = f"use a --sampler.step-size below {eta:.2g}{', or a longer --warmup' if tuned else ' with --warmup 0'}"
+    way = f", or a longer {setting('warmup')}" if tuned else f" with {setting('warmup', 0)}"
+    smaller = f"use a {setting('sampler.step_size')} below {eta:.2g}{way}"
     if not math.isfinite(means["sigma2"]):
         # One such step and no mean says anything: the others are not asked.
         advice = f"a step was not finite: {smaller}"
@@ -98,17 +99,21 @@ def regime(
     excess = max(means["sigma2"] / 1.5, 1.0)
     all_data = f"use {_all_data(num_data)}: then there is no noise" if num_data <= budget else ""
     if tuned:
-        less = all_data or f"use --sampler.target-sigma2 {target_sigma2 / excess:.2g}"
+        less = all_data or f"use {setting('sampler.target_sigma2', f'{target_sigma2 / excess:.2g}')}"
     else:
-        shorter = f"--sampler.step-size {eta * excess ** (-1.0 if langevin else -0.5):.2g}"
+        shorter = setting("sampler.step_size", f"{eta * excess ** (-1.0 if langevin else -0.5):.2g}")
         more = _more(sizes, excess, num_data) if 2 * sizes.used * excess <= num_data else ""
         less = (
             f"use {more}, or {shorter}" if more else f"{all_data}; or use {shorter}" if all_data else f"use {shorter}"
         )
-    twice = f"use --sampler.batch-size {2 * sizes.size} --sampler.num-batches {sizes.batches}"
+    pooling = f"use {setting('sampler.variance', 'pooled')}"
+    twice = f"use {setting('sampler.batch_size', 2 * sizes.size)} {setting('sampler.num_batches', sizes.batches)}"
     larger = twice if 4 * sizes.used <= num_data else all_data or smaller
     # Rows are drawn by their influence once warm-up has looked at them.
-    rows = f"use --sampler.sampling importance, a larger --sampler.batch-size than {sizes.size}, or a smaller step"
+    rows = (
+        f"use {setting('sampler.sampling', 'importance')}, a larger {setting('sampler.batch_size')} than {sizes.size}, "
+        "or a smaller step"
+    )
     rows = rows if tuned and not importance else larger
     held = (
         ("sigma2", "sigma2", "mean sigma2", MOST_SIGMA2, less),
@@ -117,7 +122,7 @@ def regime(
             "regime_dof",
             "share of steps with sigma2 > dof/4",
             0.01,
-            f"the correction means nothing there: {less if pooled else 'use --sampler.variance pooled'}",
+            f"the correction means nothing there: {less if pooled else pooling}",
         ),
         ("skewness", "regime_skew", "share of steps that skewed differences bias by more than 0.05", 0.5, larger),
         ("skewness", "skew_bias", "mean bias by skewed differences", MOST_SKEW_BIAS, larger),
@@ -141,7 +146,8 @@ def regime(
 def _all_data(num_data: int) -> str:
     """The options by which a step looks at every datum once, but for fewer than twenty."""
     batches = min(20, num_data)
-    return f"--sampler.sampling disjoint --sampler.batch-size {num_data // batches} --sampler.num-batches {batches}"
+    sizes = {"batch_size": num_data // batches, "num_batches": batches}
+    return " ".join(setting(f"sampler.{name}", value) for name, value in {"sampling": "disjoint", **sizes}.items())
 
 
 def _more(sizes: Sizes, times: float, num_data: int) -> str:
@@ -149,4 +155,4 @@ def _more(sizes: Sizes, times: float, num_data: int) -> str:
     # Where none is used twice, what is left over of the data counts, too.
     left_over = 1 / num_data if sizes.disjoint else 0.0
     used = 1 / (left_over + (1 / sizes.used - left_over) / times)
-    return f"--sampler.num-batches {math.ceil(used / sizes.size)}"
+    return setting("sampler.num_batches", math.ceil(used / sizes.size))

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
-from bnnzoo.finding import Finding
+from bnnzoo.finding import Finding, setting
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.samplers.statistics import Statistic
 
@@ -155,8 +155,8 @@ class AbstractSampler(eqx.Module, Generic[S]):
         """What to type where a chain left the numbers that there are."""
         paces = [name for name in ("learning_rate", "step_size") if name in {f.name for f in dataclasses.fields(self)}]
         if not paces:
-            return "use --precision float64, or another sampler"
-        return f"use a smaller --sampler.{paces[0].replace('_', '-')}"
+            return f"use {setting('precision', 'float64')}, or another sampler"
+        return f"use a smaller {setting(f'sampler.{paces[0]}')}"
 
     @property
     def guarded(self) -> bool:

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, UInt32
 from numpyro.distributions.kl import kl_divergence
 from typing_extensions import Doc
 
-from bnnzoo.finding import Finding
+from bnnzoo.finding import Finding, setting
 from bnnzoo.posterior import AbstractPosterior, NetworkPosterior
 from bnnzoo.posterior.hyperparameter import Number, number
 from bnnzoo.posterior.permutation import distinct_indices
@@ -149,7 +149,7 @@ class Bbb(_training.AbstractTrainedSampler[BbbState]):
         if distance <= _FARTHEST:
             return ()
         label = "squared distance to the best mean a parameter, in standard deviations"
-        advice = "use more --warmup, or a larger --sampler.batch-size"
+        advice = f"use more {setting('warmup')}, or a larger {setting('sampler.batch_size')}"
         return (Finding("validity", "mean", label, distance, _FARTHEST, advice),)
 
     def step(self, posterior: AbstractPosterior, state: BbbState, *, key: PRNGKeyArray) -> tuple[BbbState, Stats]:

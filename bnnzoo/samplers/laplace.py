@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from typing_extensions import Doc
 
 from bnnzoo.errors import UsageError
-from bnnzoo.finding import Finding
+from bnnzoo.finding import Finding, setting
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.hyperparameter import Number, number
 from bnnzoo.samplers import _climb, _curvature, _training
@@ -138,7 +138,8 @@ class Laplace(_training.AbstractTrainedSampler[LaplaceState]):
         if distance <= _FARTHEST:
             return ()
         label = "squared distance to the mode a parameter, in standard deviations"
-        advice = "use more --warmup, or a smooth --prior and activation: at a kink there is no such mode"
+        advice = f"use more {setting('warmup')}, or a smooth {setting('prior')} and activation: "
+            "at a kink there is no such mode"
         return (Finding("validity", "mode", label, distance, _FARTHEST, advice),)
 
     def linearised_at(self, state: LaplaceState) -> Float[Array, " dim"] | None:

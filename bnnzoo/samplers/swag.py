@@ -13,7 +13,7 @@ from annotated_types import Ge, Gt, Lt
 from jaxtyping import Array, Float, PRNGKeyArray
 from typing_extensions import Doc
 
-from bnnzoo.finding import Finding
+from bnnzoo.finding import Finding, setting
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.hyperparameter import Number, number
 from bnnzoo.samplers import _training
@@ -130,7 +130,10 @@ class Swag(_training.AbstractTrainedSampler[SwagState]):
         taken = means["snapshots"]
         if taken >= self.rank:
             return ()
-        advice = f"use at least --warmup {2 * self.rank * self.interval}, or a smaller --sampler.interval"
+        advice = (
+            f"use at least {setting('warmup', 2 * self.rank * self.interval)}, "
+            f"or a smaller {setting('sampler.interval')}"
+        )
         return (Finding("validity", "snapshots", "number of snapshots", taken, self.rank, advice),)
 
 

@@ -10,6 +10,7 @@ import signal
 import time
 import warnings
 from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
 from typing import Any
 
 import jax
@@ -18,7 +19,7 @@ import numpy as np
 from bnnzoo import store
 from bnnzoo.errors import BnnzooError, BnnzooWarning, InterruptedRunError, words_of
 from bnnzoo.evaluation import diagnostics
-from bnnzoo.finding import sentence, to_json
+from bnnzoo.finding import sentence, spelling, to_json
 from bnnzoo.progress import Observer, Progress
 from bnnzoo.recipe import duration, to_yaml
 from bnnzoo.samplers import AbstractSampler, statistics
@@ -27,10 +28,13 @@ from bnnzoo.sampling.job import Job, Stop
 from bnnzoo.sampling.loop import Carry, Chunk, Seconds
 from bnnzoo.sampling.processes import LostProcessError
 from bnnzoo.sampling.stuck import finding_of, stuck_chains
+from bnnzoo.sampling.worker import Submit, worker
 from bnnzoo.shell import quoted
 from bnnzoo.store import Checkpoint, schema
 
 _WARMUP_STEPS = "warmup_n_steps"
+_LONG_ENOUGH = 5.0
+"""Seconds of sampling after which the program of the last look is compiled, while the chains go on."""
 
 
 def drive(
@@ -40,6 +44,7 @@ def drive(
     *,
     saved: Checkpoint | None = None,
     restored: Carry | None = None,
+    began: float,
     started: float = 0.0,
     tell: Observer,
     stop: Stop | None = None,
@@ -49,6 +54,7 @@ def drive(
     Args:
         thetas: where the chains start, `[chain, dim]`; not used where `saved` says how far they are.
         restored: the carry of `saved`.
+        began: the `time.perf_counter` from which the run accounts for its seconds.
         started: seconds that the start took; they count as warm-up.
 
     Raises:
@@ -57,7 +63,9 @@ def drive(
     """
     try:
         writer.update({"statistics": json.dumps(statistics.attributes(job.sampler))})
-        _drive(_Driver(job, writer, saved, restored, Seconds(warmup=started)), thetas, tell, stop)
+        seconds = Seconds(warmup=started) if saved is None else Seconds(**saved.seconds)
+        seconds.start += time.perf_counter() - began - started
+        _drive(_Driver(job, writer, saved, restored, seconds), thetas, tell, stop)
     finally:
         writer.release()
 
@@ -92,10 +100,13 @@ class _Driver:
         self, job: Job, writer: store.Store, saved: Checkpoint | None, restored: Carry | None, seconds: Seconds
     ):
         self.job, self.writer = job, writer
-        self.seconds = seconds if saved is None else Seconds(**saved.seconds)
+        self.seconds = seconds
+        # At this time of the clock the seconds accounted for would be none: whatever comes is compared with it.
+        self.zero = time.perf_counter() - seconds.total
         self.totals: judgement.Totals = {} if saved is None else dict(saved.totals)
         self.chunk: Chunk | None = None
         self.ended = "draws"
+        self.look: Future[judgement.Look] | None = None
         self.resume = None if saved is None or restored is None else (restored, saved.next_step)
         if self.resume is not None:
             # What is done already: a checkpoint of the last step leaves only the file to write.
@@ -117,12 +128,23 @@ class _Driver:
             self._count()
             return
         tell(Progress("compile", 0, 1))
-        # Closed however this ends: other processes may be waiting for the next chunk.
-        with contextlib.closing(self.job.chunks(thetas, resume=self.resume, seconds=self.seconds)) as stream:
-            self._keep(stream, tell, stop)
+        try:
+            # Closed however this ends: other processes may be waiting for the next chunk.
+            with (
+                worker() as submit,
+                contextlib.closing(self.job.chunks(thetas, resume=self.resume, seconds=self.seconds)) as stream,
+            ):
+                self._keep(stream, submit, tell, stop)
+        finally:
+            # What the loop does not count itself, such as the end of a chunk that came too late.
+            self.seconds.sampling += self._uncounted()
         self._count()
 
-    def _keep(self, stream: Iterable[Chunk], tell: Observer, stop: Stop | None) -> None:
+    def _uncounted(self) -> float:
+        """Seconds that no part accounts for yet."""
+        return time.perf_counter() - self.zero - self.seconds.total
+
+    def _keep(self, stream: Iterable[Chunk], submit: Submit, tell: Observer, stop: Stop | None) -> None:
         recipe = self.job.recipe
         last_saved, linearised = time.monotonic(), False
         for chunk in stream:
@@ -135,6 +157,8 @@ class _Driver:
                 self._write(chunk)
             if not sampling and "n_steps" in chunk.stats:
                 judgement.add(self.totals, {_WARMUP_STEPS: chunk.stats["n_steps"]})
+            if sampling and self.look is None and self.seconds.sampling > _LONG_ENOUGH:
+                self.look = submit(judgement.prepared, chunk.sampler, self.job.posterior, chunk.carry.states)
             # Only now: what could not be written is not done, and a checkpoint must not pass over it.
             self.chunk = chunk
             rate = float(chunk.stats["acceptance_rate"].mean()) if "acceptance_rate" in chunk.stats else float("nan")
@@ -205,7 +229,7 @@ class _Driver:
             self._checkpoint(self.chunk)
         self.writer.update({"draws_done": self.done, **self._seconds()})
         if self.done:
-            self.writer.finish(complete=False)
+            self.writer.finish(complete=False, last=self._written)
         return self.done
 
     def finish(self, tell: Observer) -> None:
@@ -213,10 +237,12 @@ class _Driver:
         chunk, recipe = self.chunk, self.job.recipe
         assert chunk is not None
         self._checkpoint(chunk)
-        tell(Progress("writing", 0, 1))
+        tell(Progress("judging", 0, 1, note="testing convergence"))
         chain_means = {name: [v / recipe.draws for v in sums] for name, sums in self.totals.items()}
         key = jax.random.fold_in(self.job.keys.settle, chunk.next_step)
-        last_look = judgement.inspected(chunk.sampler, self.job.posterior, chunk.carry.states, key=key)
+        last_look = judgement.inspected(
+            chunk.sampler, self.job.posterior, chunk.carry.states, key=key, look=self.look and self.look.result()
+        )
         num_steps = recipe.draws * recipe.thin
         findings = judgement.judged(chunk.sampler, self.job.posterior, chain_means, look=last_look, num_steps=num_steps)
         means = {name: float(np.mean(values)) for name, values in chain_means.items()}
@@ -243,16 +269,19 @@ class _Driver:
                 "tuned": json.dumps(tuned),
                 "draws_done": recipe.draws,
                 "target_evaluations": self._evaluations(means),
-                **self._seconds(),
             }
         )
         self.writer.update(
             ending.verdict(self.writer.out, self._num_bytes(recipe.draws), recipe.draws, self.job.own_model)
         )
-        self.writer.finish(complete=True)
+        self.seconds.judging += self._uncounted()
+        self.writer.update(self._seconds())
+        tell(Progress("judging", 1, 1, note="testing convergence"))
+        tell(Progress("writing", 0, 1))
+        self.writer.finish(complete=True, last=self._written)
         tell(Progress("writing", 1, 1))
         if regime:
-            warnings.warn(f"regime: {regime}", BnnzooWarning, stacklevel=4)
+            warnings.warn(f"regime: {sentence(findings[0], spelling())}", BnnzooWarning, stacklevel=4)
 
     def _evaluations(self, means: Mapping[str, float]) -> float:
         """Per-datum likelihoods or gradients of the whole run: the start's, those of warm-up, those of the draws."""
@@ -274,6 +303,11 @@ class _Driver:
     def _num_bytes(self, draws: int) -> int:
         problem = self.job.problem
         return self.job.recipe.chains * draws * problem.num_kept * np.dtype(problem.posterior.dtype).itemsize
+
+    def _written(self) -> store.Attributes:
+        """The seconds, with those of writing as they stand."""
+        self.seconds.writing += self._uncounted()
+        return {**self._seconds()}
 
     def _seconds(self) -> dict[str, float]:
         return {f"seconds_{name}": value for name, value in dataclasses.asdict(self.seconds).items()}

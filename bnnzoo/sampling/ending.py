@@ -14,7 +14,7 @@ from bnnzoo.errors import BnnzooWarning
 from bnnzoo.evaluation import diagnostics, findings, noise_scale
 from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.evaluation.record import Record
-from bnnzoo.finding import Finding, sentence
+from bnnzoo.finding import Finding, Spelling, sentence
 from bnnzoo.models import AbstractModel
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.store import Attributes
@@ -58,7 +58,7 @@ def verdict(out: Path, num_bytes: int, draws: int, model: AbstractModel | Abstra
         model: the model, where it is one that no registry knows; a posterior made by hand.
 
     Returns:
-        `verdict` (one line), `absurd` (of it, that chains stand still or predictions are far from the data: empty where
+        `verdict` (one line), `verdict_in_python` (the same with keywords for options), `absurd` (of it, that chains stand still or predictions are far from the data: empty where
         they do not and are not), `converged` (1 or 0; `not-applicable` for draws that are no chain), and `rhat` and
         `ess_bulk` of predictions. Of a large run every k-th draw is looked at; nothing where these are too few, or
         judging them fails.
@@ -75,9 +75,14 @@ def said(diagnosis: Mapping[str, Any], found: Sequence[Finding]) -> Attributes:
     wrong = [
         sentence(finding) for finding in found if finding.kind in ("remoteness", "deficit", "surprise", "still_chains")
     ]
-    verdict = findings.verdict(exactness, found, findings.bias(diagnosis))
+
+    def words(spelling: Spelling) -> str:
+        text = findings.verdict(exactness, found, findings.bias(diagnosis), spelling)
+        return "; ".join(filter(None, [text, noise_scale.remark(diagnosis)]))
+
     return {
-        "verdict": "; ".join(filter(None, [verdict, noise_scale.remark(diagnosis)])),
+        "verdict": words("options"),
+        "verdict_in_python": words("keywords"),
         "absurd": "; ".join(wrong),
         "converged": converged if diagnostics.is_chain(exactness) else "not-applicable",
         **({k: float(diagnosis[k]) for k in ("rhat", "ess_bulk")} if diagnostics.is_chain(exactness) else {}),

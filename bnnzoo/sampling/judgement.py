@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -31,15 +31,36 @@ def add(totals: Totals, stats: Mapping[str, Shaped[np.ndarray, "chain draw"]]) -
         totals[name] = (before + np.sum(values, 1, dtype=np.float64)).tolist()
 
 
+Look = Callable[..., Mapping[str, Any]]
+"""The last look at all chains, as a program: of a sampler, a posterior, states and keys."""
+
+
+def prepared(sampler: AbstractSampler, posterior: AbstractPosterior, states: PyTree) -> Look:
+    """The program of `inspected`, compiled for states like these: it takes seconds, and can be done meanwhile."""
+    if type(sampler).inspect is AbstractSampler.inspect:
+        return _look
+    host = jax.tree.map(np.asarray, states)
+    return _look.lower(sampler, posterior, host, jax.random.split(jax.random.key(0), len(host.position))).compile()
+
+
 def inspected(
-    sampler: AbstractSampler, posterior: AbstractPosterior, states: PyTree, *, key: PRNGKeyArray
+    sampler: AbstractSampler,
+    posterior: AbstractPosterior,
+    states: PyTree,
+    *,
+    key: PRNGKeyArray,
+    look: Look | None = None,
 ) -> dict[str, list[float]]:
-    """What the sampler sees in a last look at every chain [chain], one after the other: each may pass over all data."""
+    """What the sampler sees in a last look at every chain [chain], one after the other: each may pass over all data.
+
+    Args:
+        look: the `prepared` program, where there is one.
+    """
     if type(sampler).inspect is AbstractSampler.inspect:
         return {}
     host = jax.tree.map(np.asarray, states)
-    keys = jax.random.split(key, len(host.position))
-    return {name: np.asarray(v, np.float64).tolist() for name, v in _look(sampler, posterior, host, keys).items()}
+    seen = (look or _look)(sampler, posterior, host, jax.random.split(key, len(host.position)))
+    return {name: np.asarray(v, np.float64).tolist() for name, v in seen.items()}
 
 
 @eqx.filter_jit  # not within: there it would be traced anew in every run

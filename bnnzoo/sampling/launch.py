@@ -38,6 +38,7 @@ def launch(
     *,
     force: bool = False,
     starts: Float[Array | np.ndarray, "chain dim"] | None = None,
+    began: float,
     started_by: store.Command | None = None,
     tell: Observer,
     stop: Stop | None = None,
@@ -46,6 +47,7 @@ def launch(
 
     Args:
         started_by: the command or the call, for messages that ask to start the run again.
+        began: the `time.perf_counter` from which the run accounts for its seconds.
         starts: where the chains begin, instead of the recipe's `init`.
 
     Raises:
@@ -67,7 +69,7 @@ def launch(
     try:
         with processes.as_the_first():
             _same_everywhere(problem, out, processes)
-            _begin(problem, writer, starts, tell, stop, check_room=not force)
+            _begin(problem, writer, starts, tell, stop, began=began, check_room=not force)
     finally:
         if writer is not None:
             writer.release()
@@ -80,10 +82,13 @@ def _begin(
     tell: Observer,
     stop: Stop | None,
     *,
+    began: float,
     check_room: bool,
 ) -> None:
     """Find where the chains start, then drive them; follow, where another process writes what they draw."""
     keys, spent = Keys.of(problem.recipe.seed), origin.Spent()
+    if problem.recipe.budget:
+        tell(Progress("note", 0, 0, note=budget.on_top(problem)))
     # By networks of the split's seed: runs that differ in their seed alone are of one posterior.
     noise_key = Keys.of(problem.recipe.split_seed).noise
     problem, compared = noise.select_likelihood(problem, tell=tell, stop=stop, spent=spent, key=noise_key)
@@ -114,7 +119,7 @@ def _begin(
     attributes = provenance.attributes(problem, placement) | {"target_evaluations": spent.evaluations}
     attributes |= {} if compared is None else {"noise_comparison": compared.to_json()}
     writer.create(attributes, *_rows(problem, fixed))
-    drive(job, writer, thetas, started=spent.seconds, tell=tell, stop=stop)
+    drive(job, writer, thetas, began=began, started=spent.seconds, tell=tell, stop=stop)
 
 
 def relaunch(
@@ -124,6 +129,7 @@ def relaunch(
     allow_inexact: bool,
     model: AbstractModel | None,
     break_lock: bool,
+    began: float,
     tell: Observer,
     stop: Stop | None = None,
 ) -> None:
@@ -131,6 +137,7 @@ def relaunch(
 
     Args:
         model: the model, where it is one that no registry knows.
+        began: as for `launch`.
 
     Raises:
         UsageError: if this machine would not give the same draws and `allow_inexact` is not given.
@@ -166,7 +173,7 @@ def relaunch(
             return
         if differences:
             writer.update({"inexact_resume": "; ".join(differences)})
-        drive(job, writer, thetas, saved=saved, restored=restored, tell=tell, stop=stop)
+        drive(job, writer, thetas, saved=saved, restored=restored, began=began, tell=tell, stop=stop)
 
 
 def _same_everywhere(problem: Problem, out: Path, processes: Processes, *, step: int = 0) -> None:

@@ -21,6 +21,7 @@ import numpy as np
 from jaxtyping import Array, Float, Key, PyTree
 
 from bnnzoo.errors import BnnzooError
+from bnnzoo.finding import spelling, spelt
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.layout import Layout
 from bnnzoo.posterior.outputs import Outputs
@@ -59,11 +60,24 @@ class Chunk(NamedTuple):
 
 @dataclasses.dataclass
 class Seconds:
-    """Where the time of a run went."""
+    """Where the time of a run went; together all of it, from the command's first line to its last."""
 
+    start: float = 0.0
+    """Imports, data, and what is compiled before the chains are where they start."""
     compile: float = 0.0
+    """The programs of the chains."""
     warmup: float = 0.0
+    """Training of the start, or the way there from the prior, and the steps of warm-up."""
     sampling: float = 0.0
+    judging: float = 0.0
+    """The last look at the chains, and the test of convergence."""
+    writing: float = 0.0
+    """The file."""
+
+    @property
+    def total(self) -> float:
+        """All of them."""
+        return sum(dataclasses.astuple(self))
 
     @contextlib.contextmanager
     def compiling(self) -> Iterator[None]:
@@ -330,5 +344,5 @@ def _check_finite(draws: Float[np.ndarray, "chain draw value"], layout: Layout, 
     bad = np.argwhere(~np.isfinite(draws))
     if len(bad):
         chain, _, index = bad[0]
-        name, cure = layout.name_of(int(index)), setup.sampler.smaller_steps
+        name, cure = layout.name_of(int(index)), spelt(setup.sampler.smaller_steps, spelling())
         raise BnnzooError(f"chain {chain}: {name} is not finite before step {next_step}; {cure}")

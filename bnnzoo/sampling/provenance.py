@@ -15,6 +15,7 @@ from bnnzoo.registry import Registered
 from bnnzoo.sampling import backend, judgement
 from bnnzoo.sampling.placement import Placement
 from bnnzoo.store import Attributes
+from bnnzoo.store.schema import SECONDS
 
 
 def attributes(problem: Problem, placement: Placement) -> Attributes:
@@ -36,9 +37,7 @@ def attributes(problem: Problem, placement: Placement) -> Attributes:
         "placement": str(placement),
         "precision": recipe.precision,
         "tuned": "{}",
-        "seconds_compile": 0.0,
-        "seconds_warmup": 0.0,
-        "seconds_sampling": 0.0,
+        **{f"seconds_{part}": 0.0 for part in SECONDS},
         "target_evaluations": 0.0,
         **_words(problem),
     }

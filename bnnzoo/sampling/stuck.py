@@ -6,12 +6,12 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from bnnzoo.errors import BnnzooError
-from bnnzoo.finding import Finding
+from bnnzoo.finding import Finding, setting, spelling, spelt
 
 STUCK_STEPS = 1000
 """Steps in a row without an acceptance after which a chain is given up."""
 
-_CURE = "use a smaller --sampler.step-size, or a longer --warmup"
+_CURE = f"use a smaller {setting('sampler.step_size')}, or a longer {setting('warmup')}"
 
 
 def steps_in_a_row(
@@ -39,7 +39,9 @@ def refuse_all_stuck(quiet: Int[np.ndarray, " chain"], next_step: int) -> None:
     if (quiet < STUCK_STEPS).any():
         return
     who = "chain 0" if len(quiet) == 1 else f"each of the {len(quiet)} chains"
-    raise BnnzooError(f"{who}: no proposal accepted for {quiet.min()} steps up to step {next_step}; {_CURE}")
+    raise BnnzooError(
+        f"{who}: no proposal accepted for {quiet.min()} steps up to step {next_step}; {spelt(_CURE, spelling())}"
+    )
 
 
 def stuck_chains(moved: Bool[np.ndarray, "chain draw"], thin: int) -> dict[int, int]:

@@ -19,8 +19,12 @@ _SETTINGS: tuple[Callable[[Any], Any], ...] = (
 )
 
 
+Submit = Callable[..., Future]
+"""`submit(function, *arguments)`: a call in the thread of a `worker`."""
+
+
 @contextlib.contextmanager
-def worker() -> Iterator[Callable[..., Future]]:
+def worker() -> Iterator[Submit]:
     """`submit(function, *arguments)` to a thread that has this one's settings of JAX, which are kept by thread."""
     config: Any = jax.config
     here = [(setting, getattr(config, f"jax_{setting.__name__}")) for setting in _SETTINGS]

@@ -78,6 +78,9 @@ class _Root(BaseModel):
     seconds_compile: FiniteFloat
     seconds_warmup: FiniteFloat
     seconds_sampling: FiniteFloat
+    seconds_start: FiniteFloat = 0.0
+    seconds_judging: FiniteFloat = 0.0
+    seconds_writing: FiniteFloat = 0.0
     target_evaluations: FiniteFloat
     tuned: Json[Annotated[dict[str, Any], _Few]]
 
@@ -88,6 +91,7 @@ class _Root(BaseModel):
     inspected: Json[Annotated[dict[str, Annotated[list[float], Field(min_length=1), FailFast()]], _Few]] = {}
     restarted: _Count = 0
     verdict: str = ""
+    verdict_in_python: str = ""
     absurd: str = ""
     converged: Literal[0, 1, "not-applicable"] = 0
     rhat: float = 0.0

@@ -34,15 +34,17 @@ _FORMAT = ("v110", "v110")
 """HDF5 1.10's way to write a file, the first in which whatever says where the arrays are has a checksum too."""
 
 
-def build(run: Unfinished, out: Path, attributes: Attributes) -> None:
+def build(run: Unfinished, out: Path, attributes: Callable[[], Attributes]) -> None:
     """One file from an unfinished run's parts, in bounded memory, verified and published whole.
+
+    Args:
+        attributes: the root attributes, asked for when all arrays are written.
 
     Raises:
         BnnzooError: when the disk refuses, or the file is not what the parts are; `out` is then as it was.
     """
     kept = f"the parts are kept in {run.folder}"
     with replacing(out, kept=kept) as disk, _hdf5(disk, "w") as file:
-        file.attrs.update(attributes)
         about = run.header.variable_attributes
         for name, count in run.draws.items():
             group = file.create_group(name)
@@ -54,17 +56,18 @@ def build(run: Unfinished, out: Path, attributes: Attributes) -> None:
             said = about.get(name, {}) if group.endswith(SAMPLE_STATS) else {}
             _grow(file.groups[group], name, np.dtype(dtype), shape, run.dims, said)
         first = dict.fromkeys(run.draws, 0)
-        for part, groups in run.parts():
+        for draws, groups in run.blocks():
             for name, values in groups.items():
-                last = first[name] + part.draws[name]
+                last = first[name] + draws[name]
                 for variable, array in values.items():
                     file.groups[name][variable][:, first[name] : last] = array
                 first[name] = last
         for name, values in run.static().items():
             _write_static(file.create_group(name), values, run.dims)
-        done = run.draws.get(POSTERIOR, 0)
-        if done != attributes.get("draws_done", done):
-            raise BnnzooError(f"{out}: would hold {done} draws, not {attributes['draws_done']}; {kept}")
+        done, wanted = run.draws.get(POSTERIOR, 0), run.attributes.get("draws_done")
+        if wanted not in (None, done):
+            raise BnnzooError(f"{out}: would hold {done} draws, not {wanted}; {kept}")
+        file.attrs.update(attributes())
 
 
 def add_groups(path: Path, groups: Mapping[str, Group], dims: Dims, coords: Mapping[str, Group]) -> None:
@@ -73,6 +76,7 @@ def add_groups(path: Path, groups: Mapping[str, Group], dims: Dims, coords: Mapp
     What another process adds meanwhile stays.
 
     Args:
+        dims: the names of the dimensions of a variable, under NAME or, of one group's alone, under GROUP/NAME.
         coords: by group, the values of its coordinates, for those that are not counted from 0.
 
     Raises:
@@ -115,7 +119,8 @@ def _add(path: Path, source: Any, groups: Mapping[str, Group], dims: Dims, coord
         try:
             with _hdf5(disk, "r+", without=groups) as file:
                 for name, values in groups.items():
-                    _write_static(file.create_group(name), values, dims, coords.get(name, {}))
+                    own = {key.removeprefix(f"{name}/"): names for key, names in dims.items()}
+                    _write_static(file.create_group(name), values, own, coords.get(name, {}))
             disk.seek(0)
             # Dimensions have numbers that nobody reads until one is added: what comes of wrong ones is never published.
             xr.open_datatree(disk, engine="h5netcdf", phony_dims="sort").close()

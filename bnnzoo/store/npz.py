@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import io
 import stat
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +23,8 @@ from bnnzoo.store.atomic import write_whole
 
 _KINDS = "biuf"
 _MOST_MEMBERS = 10_000
+_MAGIC, _HEAD = b"\x93NUMPY\x01\x00", 10
+"""How an array begins, and bytes up to its header, with the header's length in the last two."""
 
 
 class Declared(NamedTuple):
@@ -128,10 +131,11 @@ def _members(archive: zipfile.ZipFile, size: int) -> dict[str, zipfile.ZipInfo]:
 
 def _check_header(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str, declared: Declared | None) -> None:
     with archive.open(info) as file:
-        if np.lib.format.read_magic(file) != (1, 0):
+        head = file.read(_HEAD)
+        if head[:8] != _MAGIC:
             raise ValueError(f"{name[:80]!r} is of an unknown version")
-        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-        length = file.tell()
+        length = _HEAD + int.from_bytes(head[8:], "little")
+        shape, _, dtype = _header(head[8:] + file.read(length - _HEAD))
     if dtype.kind not in _KINDS or any(n < 0 for n in shape):
         raise ValueError(f"{name[:80]!r} is of type {dtype}")
     if declared is not None and (dtype.name, shape) != (declared.dtype, tuple(declared.shape)):
@@ -140,9 +144,18 @@ def _check_header(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str, de
         raise ValueError(f"{name[:80]!r} is not as long as its shape {list(shape)} says")
 
 
+@functools.lru_cache(2**10)
+def _header(header: bytes) -> tuple[tuple[int, ...], bool, np.dtype]:
+    """Shape, order and type; NumPy compiles an expression for each, and a run's parts have the same few."""
+    return np.lib.format.read_array_header_1_0(io.BytesIO(header))
+
+
 def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:
-    with archive.open(info) as file:
-        return np.lib.format.read_array(file, allow_pickle=False)
+    """A member whose header has been checked."""
+    content = bytearray(archive.read(info))
+    length = _HEAD + int.from_bytes(content[8:_HEAD], "little")
+    shape, fortran, dtype = _header(bytes(content[8:length]))
+    return np.frombuffer(content, dtype, prod(shape), length).reshape(shape, order="F" if fortran else "C")
 
 
 def _some(names: Mapping[str, Any]) -> str:

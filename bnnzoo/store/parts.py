@@ -37,6 +37,8 @@ _OURS = re.compile(r"^(header\.json|p000\.json|command\.json|(p000|data|checkpoi
 _DRAWS = re.compile(r"^p000-\d{6,9}\.npz$")
 _CLEARING = ".clearing.tmp"
 _MOST_JSON = 2**26
+_BLOCK_BYTES = 2**23
+"""Parts are joined until they hold as much."""
 # fmt: off
 _FIXED = frozenset({
     "bnnzoo_version", "data_sha256", "device", "exactness", "likelihood", "likelihood_power",
@@ -95,6 +97,25 @@ class Unfinished(NamedTuple):
         """
         for number, part in enumerate(self.manifest.parts):
             yield part, _grouped(self._naming_cure(number, npz.read))
+
+    def blocks(self) -> Iterator[tuple[dict[str, int], Groups]]:
+        """The parts in order, short ones joined: draws a chain of each group, and the groups.
+
+        A run of two minutes has hundreds of parts of a few draws; whoever writes or joins them pays for each.
+
+        Raises:
+            UsageError: at a part that is not what was written.
+        """
+        waiting: list[Groups] = []
+        size = 0
+        for _, groups in self.parts():
+            if waiting and (groups.keys() != waiting[0].keys() or size >= _BLOCK_BYTES):
+                yield _joined(waiting)
+                waiting, size = [], 0
+            waiting.append(groups)
+            size += sum(array.nbytes for values in groups.values() for array in values.values())
+        if waiting:
+            yield _joined(waiting)
 
     def check(self, num_parts: int | None = None) -> None:
         """Compare every file, of the parts the first so many, with its digest and its sizes. No array is read.
@@ -163,6 +184,15 @@ class Unfinished(NamedTuple):
             for key, (dtype, shape) in variables.items()
             if (count := counts[key]) is not None
         }
+
+
+def _joined(waiting: list[Groups]) -> tuple[dict[str, int], Groups]:
+    """Successive parts of the same groups as one, along their draws."""
+    joined: Groups = {
+        group: {name: np.concatenate([part[group][name] for part in waiting], 1) for name in values}
+        for group, values in waiting[0].items()
+    }
+    return {group: next(iter(values.values())).shape[1] for group, values in joined.items() if values}, joined
 
 
 def parts_folder(out: Path) -> Path:

@@ -236,9 +236,9 @@ def _tree_of_parts(run: Unfinished, every: int = 1) -> xr.DataTree:
             count = ceil(run.draws[group] / every)
             held.setdefault(group, {})[name] = np.empty((run.manifest.chains, count, *shape), dtype)
     first = dict.fromkeys(held, 0)
-    for part, groups in run.parts():
+    for draws, groups in run.blocks():
         for group, values in groups.items():
-            last = first[group] + part.draws[group]
+            last = first[group] + draws[group]
             begin, end = ceil(first[group] / every), ceil(last / every)
             for name, array in values.items():
                 held[group][name][:, begin:end] = array[:, begin * every - first[group] :: every]

@@ -21,8 +21,11 @@ POSTERIOR = "posterior"
 SAMPLE_STATS = "sample_stats"
 OBSERVED_DATA = "observed_data"
 CONSTANT_DATA = "constant_data"
-POSTERIOR_PREDICTIVE = "posterior_predictive"
-LOG_LIKELIHOOD = "log_likelihood"
+POSTERIOR_PREDICTIVE, LOG_LIKELIHOOD = "posterior_predictive", "log_likelihood"
+"""Of the training rows, those of observed_data: ArviZ compares the three row by row."""
+PREDICTIONS, PREDICTIONS_CONSTANT_DATA = "predictions", "predictions_constant_data"
+PREDICTIONS_LOG_LIKELIHOOD = "predictions_log_likelihood"
+"""Of the test rows. The last is a group of ours: a second variable in log_likelihood would be refused by `loo`."""
 WARMUP = "warmup_"
 """How the groups of kept warm-up begin: warmup_posterior, warmup_sample_stats."""
 FIXED = "fixed_"
@@ -33,13 +36,19 @@ LINEARISED_AT = "linearised_at_"
 KEPT_ROWS = "x_kept"
 """The variable of constant_data that holds the inputs at which predictions were kept, not draws of the parameters."""
 
+SECONDS = ("start", "compile", "warmup", "sampling", "judging", "writing")
+"""Where the time of a run goes, in the order of the command: the root attributes `seconds_start`, ..."""
 CHAIN, DRAW = "chain", "draw"
 SAMPLED = (CHAIN, DRAW)
 DIMS: dict[str, dict[str, list[str]]] = {
-    POSTERIOR_PREDICTIVE: {"y": [CHAIN, DRAW, "test_row", "target"]},
+    POSTERIOR_PREDICTIVE: {"y": [CHAIN, DRAW, "row", "target"]},
     LOG_LIKELIHOOD: {"y": [CHAIN, DRAW, "row"]},
+    PREDICTIONS: {"y": [CHAIN, DRAW, "test_row", "target"]},
+    PREDICTIONS_LOG_LIKELIHOOD: {"y": [CHAIN, DRAW, "test_row"]},
+    PREDICTIONS_CONSTANT_DATA: {"y": ["test_row", "target"], "x": ["test_row"]},
 }
-"""Dimensions of the groups that `evaluate` adds; a classification has no targets to tell apart."""
+"""Dimensions of the groups that `evaluate` adds; a classification has no targets to tell apart. Inputs go on as in
+constant_data."""
 
 
 def train_groups(
@@ -62,7 +71,20 @@ def train_groups(
     if kept is not None:
         constant[KEPT_ROWS] = kept
     constant |= {FIXED + name: value for name, value in fixed.items()}
-    return {OBSERVED_DATA: {"y": train.y}, CONSTANT_DATA: constant}
+    return {OBSERVED_DATA: {"y": observed(train.y)}, CONSTANT_DATA: constant}
+
+
+def observed(targets: np.ndarray) -> np.ndarray:
+    """Targets [..., row, target] as observed_data and what ArviZ compares with it hold them: of one target [..., row].
+
+    ArviZ's checks of predictions take one dimension for the observations.
+    """
+    return targets[..., 0] if targets.dtype.kind == "f" and targets.shape[-1:] == (1,) and targets.ndim > 1 else targets
+
+
+def targets_of(values: np.ndarray) -> np.ndarray:
+    """The targets that `observed` made observed_data of; labels are [row] in both."""
+    return values[:, None] if values.dtype.kind == "f" and values.ndim == 1 else values
 
 
 def row_dims(train: Dataset, scaler: Scaler) -> dict[str, list[str]]:

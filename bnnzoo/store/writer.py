@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -164,13 +164,17 @@ class Store:
         self.run.manifest.attributes.update(attributes)
         self._publish()
 
-    def finish(self, *, complete: bool) -> None:
+    def finish(self, *, complete: bool, last: Callable[[], Attributes] = dict) -> None:
         """Build the NetCDF file from the parts; after a complete run they go.
 
         A file that is not of a complete run does not take the place of one that is.
+
+        Args:
+            last: root attributes that are known only when everything else is written, such as how long that took.
         """
         if complete or not reading.is_complete(self.out):
-            netcdf.build(self.run, self.out, sealed({**self.run.attributes, "complete": int(complete)}))
+            whole = {**self.run.attributes, "complete": int(complete)}
+            netcdf.build(self.run, self.out, lambda: sealed(whole | last()))
         if complete:
             parts.clear(self.folder)
         self.release()

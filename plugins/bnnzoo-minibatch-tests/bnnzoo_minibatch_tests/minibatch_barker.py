@@ -8,7 +8,7 @@ from typing import ClassVar
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from bnnzoo.finding import Finding
+from bnnzoo.finding import Finding, setting
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.samplers.base import Exactness
 from bnnzoo.samplers.minibatch import LEAST_ACCEPTANCE
@@ -56,12 +56,13 @@ class MinibatchBarker(AbstractSequentialTest):
         found: list[Finding] = []
         if not means["test_error"] <= MOST_ERROR:
             advice = (
-                f"use a larger --sampler.batch-size than {self.batch_size}, or a higher --sampler.target-acceptance"
+                f"use a larger {setting('sampler.batch_size')} than {self.batch_size}, "
+                f"or a higher {setting('sampler.target_acceptance')}"
             )
             label = "mean error of the acceptance by skewed differences"
             found.append(Finding("validity", "skewness", label, means["test_error"], MOST_ERROR, advice))
         if means["acceptance_rate"] < LEAST_ACCEPTANCE:
-            advice = f"use a --sampler.step-size below {means['step_size']:.2g}"
+            advice = f"use a {setting('sampler.step_size')} below {means['step_size']:.2g}"
             found.append(
                 Finding("validity", "acceptance", "acceptance", means["acceptance_rate"], LEAST_ACCEPTANCE, advice)
             )
