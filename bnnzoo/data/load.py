@@ -15,22 +15,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bnnzoo.data import tabular
+from bnnzoo.data.arrays import as_inputs, check_task, label_array, numeric_array
 from bnnzoo.data.check import did_you_mean, finite_float32
-from bnnzoo.data.dataset import (
-    Dataset,
-    Signature,
-    as_inputs,
-    check_task,
-    from_arrays,
-    from_rows,
-    label_array,
-    numeric_array,
-)
+from bnnzoo.data.dataset import Dataset, Signature, from_arrays, from_rows
+from bnnzoo.data.delimited import DELIMITERS, DelimitedTable
 from bnnzoo.data.encoding import Encoding, Missing, Unseen
 from bnnzoo.data.faults import listed
 from bnnzoo.data.frames import FrameTable, is_frame
+from bnnzoo.data.new_files import like_trained
 from bnnzoo.data.readers import FOLDER, READERS, Arrays, Table
-from bnnzoo.data.targets import check_labels
+from bnnzoo.data.reading import PLAIN, Reading
+from bnnzoo.data.selection import Choice
+from bnnzoo.data.targets import bounds_of, check_labels
 from bnnzoo.errors import UsageError
 from bnnzoo.recipe import Recipe
 
@@ -48,6 +44,7 @@ def load(
     categories: Sequence[str] = (),
     missing: Missing = "error",
     unseen: Unseen = "error",
+    reading: Reading = PLAIN,
 ) -> Dataset:
     """The data set `spec` names: a registered name, a file, an IDX folder, a data frame, a pair (x, y) of arrays,
     or one array of rows without inputs.
@@ -64,13 +61,14 @@ def load(
         missing: what to do with missing cells of a table: say so and stop, leave out the row, or fill in the
             column's median.
         unseen: what `load_inputs` and `load_like` do with a level of a text column that is not in this table.
+        reading: how cells are read, see `Reading.of`.
 
     Raises:
         UsageError: for anything wrong with the data, all columns of a table at once.
     """
     task = check_task(task)
     targets = _names(target)
-    choice = tabular.Choice(targets, _names(columns), _names(drop), _names(categories), missing, unseen)
+    choice = Choice(targets, _names(columns), _names(drop), _names(categories), missing, unseen, reading)
     kind = ""
     if _is_table_and_targets(spec):
         spec, names, kind = tabular.joined(*spec, task=task)
@@ -78,16 +76,23 @@ def load(
             raise UsageError(f"y: no column named {absent[0]}; {did_you_mean(absent[0], names)}")
         left = tuple(name for name in names if targets and name not in (*targets, *choice.columns))
         choice = choice._replace(target=targets or names, drop=(*choice.drop, *left))
-    source = _source(spec)
+    source = _source(spec, reading)
     if isinstance(source, Table):
         name = Path(spec).name if isinstance(spec, str | Path) else source.where
         return tabular.training_set(source, choice, task, name, kind)
-    if choice != tabular.Choice():
+    if choice != Choice(reading=Reading(censored=reading.censored)):
         where = spec if isinstance(spec, str | Path) else "data"
         raise UsageError(f"{where}: columns can be chosen in tables only (.csv .tsv .parquet .pq, data frames)")
     if isinstance(source, Dataset):
+        if reading.censored and not source.reading.censored:
+            raise UsageError(f"{source.name}: --censored is for tables and arrays")
         return source.as_task(task)
-    return from_arrays(*source, task=task) if isinstance(source, tuple) else source.dataset(task)
+    if isinstance(source, tuple):
+        return from_arrays(*source, task=task, censored=reading.censored)
+    if reading.censored:
+        rows = source.labelled()
+        return from_arrays(rows.x, rows.y, task=task, name=Path(spec).name, where=source.where, censored=True)
+    return source.dataset(task)
 
 
 def _names(given: Any) -> tuple[str, ...]:
@@ -113,6 +118,14 @@ def load_asked(recipe: Recipe, spec: Spec = None) -> Dataset:
         categories=recipe.categories,
         missing=recipe.missing,
         unseen=recipe.unseen,
+        reading=Reading.of(
+            separator=recipe.separator,
+            decimal=recipe.decimal,
+            skip_rows=recipe.skip_rows,
+            encoding=recipe.encoding,
+            missing_code=recipe.missing_code,
+            censored=recipe.censored,
+        ),
     )
 
 
@@ -126,7 +139,7 @@ def load_inputs(spec: Spec, like: Signature, *, unseen: Unseen | None = None) ->
         spec = load(spec, task=like.task)
     if not isinstance(spec, str | Path | Dataset) and not is_frame(spec):
         return _match(spec, like, "x", unseen)
-    source = _source(spec)
+    source = _new_source(spec, like)
     if isinstance(source, Dataset):
         chosen = source.test or source
         return _rows_of(chosen.as_task(like.task) if like.task == "density" else chosen, like, unseen)
@@ -159,7 +172,7 @@ def load_like(
         spec, names, kind = tabular.joined(*spec, task=like.task)
     if len(names) != len(like.target_names):
         raise _other_targets(names, like.target_names)
-    source = _source(spec)
+    source = _new_source(spec, like)
     if isinstance(source, Table):
         _check_tabular(like, source.where)
         return tabular.new_rows(source, like, names, unseen, kind)
@@ -199,8 +212,18 @@ def _other_targets(found: Sequence[str], names: Sequence[str]) -> UsageError:
     )
 
 
-def _source(spec: Spec) -> Table | Arrays | Dataset | tuple[Any, Any]:
+def _source(spec: Spec, reading: Reading = PLAIN) -> Table | Arrays | Dataset | tuple[Any, Any]:
     """Where the data are: a file by its suffix, a folder, a frame; a registered set at once."""
+    path = _as_path(spec) if isinstance(spec, str | Path) else None
+    if path is not None and path.suffix.lower() in DELIMITERS and not path.is_dir():
+        return DelimitedTable(path, reading.of_text)
+    if reading.of_text != PLAIN:
+        where = spec if isinstance(spec, str | Path) else "data"
+        raise UsageError(
+            f"{where}: --separator, --decimal, --skip-rows and --encoding are for text files ({' '.join(DELIMITERS)})"
+        )
+    if path is not None:
+        return FOLDER(path) if path.is_dir() else READERS[path.suffix.lower()](path)
     if isinstance(spec, tuple) and len(spec) != 2:
         raise UsageError(f"data: a tuple of {len(spec)}; give a pair (x, y)")
     if isinstance(spec, Dataset | tuple):
@@ -209,14 +232,19 @@ def _source(spec: Spec) -> Table | Arrays | Dataset | tuple[Any, Any]:
         return FrameTable(spec)
     if hasattr(spec, "__array__"):
         return from_rows(spec)
-    if not isinstance(spec, str | Path):
+    if not isinstance(spec, str):
         raise UsageError(
             f"data: a {type(spec).__name__}; give a name, a path, a data frame, an array, or a pair (x, y)"
         )
-    path = _as_path(spec)
-    if path is None:
-        return _registered(str(spec))
-    return FOLDER(path) if path.is_dir() else READERS[path.suffix.lower()](path)
+    return _registered(spec)
+
+
+def _new_source(spec: Spec, like: Signature) -> Table | Arrays | Dataset | tuple[Any, Any]:
+    """Likewise for a trained model: a text file is read as that of training, unless its form says otherwise."""
+    path = _as_path(spec) if isinstance(spec, str | Path) else None
+    if path is not None and path.suffix.lower() in DELIMITERS and not path.is_dir():
+        return like_trained(path, like)
+    return _source(spec)
 
 
 def _as_path(spec: str | Path) -> Path | None:
@@ -318,6 +346,11 @@ def _check_shape(found: Sequence[int], trained: Sequence[int], where: str) -> No
 def _labelled(inputs: NDArray[Any], y: Any, like: Signature, where: str, name: str) -> Dataset:
     """Checked inputs with targets from an array, checked against `like`."""
     classify = like.task == "classification"
+    if like.reading.censored:
+        bounds = bounds_of(y, len(inputs), where)
+        if bounds.shape[1] != len(like.target_names):
+            raise UsageError(f"{where}: {bounds.shape[1]} targets, but the model has {len(like.target_names)}")
+        return like.rows(inputs, bounds, name)
     targets = (label_array if classify else numeric_array)(y, where)
     if targets.shape[0] != inputs.shape[0]:
         raise UsageError(f"{where}: {targets.shape[0]} rows of targets for {inputs.shape[0]} of inputs")

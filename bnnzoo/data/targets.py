@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
 from bnnzoo.data.check import and_more, refuse_coarse
-from bnnzoo.data.columns import Cells, as_text, places_of
+from bnnzoo.data.columns import Cells, as_text
 from bnnzoo.data.encoding import MOST_LEVELS
 from bnnzoo.data.faults import listed
+from bnnzoo.data.levels import places_of
 from bnnzoo.errors import UsageError
 
 MOST_INFERRED_CLASSES = 20
 MOST_CLASSES = 1000
 _LARGEST_LABEL = 2**53
 """From here on numbers of a table are not kept apart."""
+
+
+Task = Literal["regression", "classification", "density"]
 
 
 class Targets(NamedTuple):
@@ -57,8 +61,73 @@ def targets_of(cells: Sequence[Cells], task: str | None, where: str) -> Targets:
         refuse_coarse(column.numbers, f"{where}: column {column.name}")
     if task == "density":
         return Targets(np.stack([column.numbers for column in cells], 1).astype(np.float32), task)
+    if any(column.bounds is not None for column in cells):
+        return Targets(regression_targets(cells), "regression", (), _note_of_bounds(cells))
     note = _note(target, "regression", ()) if task is None and len(cells) == 1 else ""
-    return Targets(np.stack([column.numbers for column in cells], 1).astype(np.float32), "regression", (), note)
+    return Targets(regression_targets(cells), "regression", (), note)
+
+
+def regression_targets(cells: Sequence[Cells]) -> Float[np.ndarray, "row target *bound"]:
+    """Columns of numbers side by side, float32; of censored ones a smallest and a largest value each."""
+    if all(column.bounds is None for column in cells):
+        return np.stack([column.numbers for column in cells], 1).astype(np.float32)
+    both = [np.stack([c.numbers, c.numbers], -1) if c.bounds is None else c.bounds for c in cells]
+    return np.stack(both, 1).astype(np.float32)
+
+
+def check_censored(task: Task | None) -> Task:
+    """The task of targets that are bounds.
+
+    Raises:
+        UsageError: for any but regression.
+    """
+    if task not in (None, "regression"):
+        raise UsageError(f"--censored is for --task regression (got {task})")
+    return "regression"
+
+
+def are_bounds(y: Float[np.ndarray, "row target bound"]) -> bool:
+    """Whether each target is a number or a range of numbers, infinite at one end at most."""
+    low, high = y[..., 0], y[..., 1]
+    return bool(np.all((low <= high) & (np.isfinite(low) | np.isfinite(high)) & (low < np.inf) & (high > -np.inf)))
+
+
+def bounds_of(y: Any, num_rows: int, where: str) -> Float[np.ndarray, "row target bound"]:
+    """An array of censored targets, [N, 2] for one target or [N, T, 2]: the smallest and the largest value of each.
+
+    Raises:
+        UsageError: naming the first row that is no range.
+    """
+    try:
+        bounds = np.asarray(y, np.float64)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"{where}: censored targets must be numbers, [N, 2] or [N, T, 2]") from error
+    bounds = bounds[:, None] if bounds.ndim == 2 else bounds
+    if bounds.ndim != 3 or bounds.shape[2] != 2 or len(bounds) != num_rows:
+        raise UsageError(
+            f"{where} has shape {list(np.shape(y))} for {num_rows} rows; censored targets must be [N, 2] or [N, T, 2], "
+            "a smallest and a largest value each: equal where it is known, -inf or inf where there is no limit"
+        )
+    with np.errstate(over="ignore"):
+        single = bounds.astype(np.float32)
+    if not are_bounds(single):
+        row = next(row for row, each in enumerate(single) if not are_bounds(each))
+        raise UsageError(f"{where}: row {row + 1}: no smallest and largest value (got {bounds[row].tolist()})")
+    return single
+
+
+def _note_of_bounds(cells: Sequence[Cells]) -> str:
+    """How many cells of each target are bounds, by kind."""
+    parts = []
+    for column in cells:
+        bounds = np.stack([column.numbers] * 2, -1) if column.bounds is None else column.bounds
+        low, high = bounds.T
+        below, above = int(np.isinf(low).sum()), int(np.isinf(high).sum())
+        between = int(np.sum(low < high)) - below - above
+        counts = [(below, "below a limit"), (above, "above one"), (between, "in an interval")]
+        words = ", ".join(f"{count} {where}" for count, where in counts if count) or "none"
+        parts.append(f"target {column.name}: censored cells: {words}, of {len(bounds)}")
+    return "; ".join(parts)
 
 
 def _are_labels(target: Cells) -> bool:
