@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
+from bnnzoo.data.bounds import stand_in
 from bnnzoo.data.check import lost_digits, merged
 from bnnzoo.data.faults import CENSORED, Fault, Faults
 from bnnzoo.data.forms import (
@@ -289,7 +290,7 @@ class _Reader(NamedTuple):
         for fault, codes in groups.items():
             rows = np.flatnonzero(np.isin(self.codes, codes))
             text = self.shown(int(rows[0])).strip() or self.texts[int(self.codes[rows[0]])]
-            code = text if fault.coded and len(strange) == 1 and not any(map(str.isalnum, text[:1])) else ""
+            code = text if fault.coded and len(strange) == 1 and not re.fullmatch(r"\w", text) else ""
             what, *reason = fault.problem.split(":", 1)
             written = f"{what} ({quoted(text)})" + "".join(f":{part}" for part in reason)
             found = fault._replace(problem=written, row=int(rows[0]) + 1, count=rows.size, code=code)
@@ -302,11 +303,13 @@ class _Reader(NamedTuple):
             return Fault(CENSORED, "a bound and no number", _BOUND_CURE)
         if text == self.name:
             return fault._replace(about="with their name among the cells", problem=f"{fault.problem}: the header again")
-        other = Style("." if decimal == "," else ",").is_number(text)
+        mark: Literal[".", ","] = "." if decimal == "," else ","
+        other = Style(mark).is_number(text)
         if other and (decimal == "," or text.count(",") == 1):
             reason = "a decimal point, and others have commas" if decimal == "," else "a decimal comma"
             maybe = "" if decimal == "," else " or a thousands separator"
-            option = f"--decimal {'.' if decimal == ',' else ','} reads it, or " if decimal else ""
+            option = f"--decimal {mark} reads it so, or " if decimal else ""
+            option = "" if self.faults.trained else option
             return fault._replace(
                 about=f"with {reason}", problem=f"{fault.problem}: {reason}{maybe}", cure=option + fault.cure
             )
@@ -314,14 +317,6 @@ class _Reader(NamedTuple):
             reason = "more than digits and a point"
             return fault._replace(about=f"with {reason} in their numbers", problem=f"{fault.problem}: {reason}")
         return fault._replace(coded=True)
-
-
-def stand_in(bounds: Float[np.ndarray, "*row 2"]) -> Float[np.ndarray, "*row"]:
-    """A number for each cell: itself, the finite end of a bound, or the middle of an interval."""
-    low, high = bounds[..., 0], bounds[..., 1]
-    with np.errstate(invalid="ignore"):
-        middle = np.where(low == high, low, low / 2 + high / 2)
-    return np.where(np.isinf(low), high, np.where(np.isinf(high), low, middle))
 
 
 def quoted(text: str) -> str:

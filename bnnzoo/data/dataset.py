@@ -13,8 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import FailFast, TypeAdapter
 
 from bnnzoo.data.arrays import as_inputs, check_task, label_array, numeric_array
+from bnnzoo.data.bounds import are_bounds, bounds_of, stand_in
 from bnnzoo.data.check import check_column_names, finite_float32, refuse_coarse
-from bnnzoo.data.columns import stand_in
 from bnnzoo.data.doubts import find_codes, warn_of_codes
 from bnnzoo.data.encoding import Encoding
 from bnnzoo.data.reading import PLAIN, Reading
@@ -22,8 +22,6 @@ from bnnzoo.data.targets import (
     MOST_CLASSES,
     MOST_INFERRED_CLASSES,
     Task,
-    are_bounds,
-    bounds_of,
     check_censored,
     note_of_numbers,
     recoded,

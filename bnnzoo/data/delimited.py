@@ -21,7 +21,7 @@ from jaxtyping import Int
 
 from bnnzoo.data import dialect
 from bnnzoo.data.dialect import Dialect
-from bnnzoo.data.reading import SEPARATORS, Reading, skipped_lines, written_lines
+from bnnzoo.data.reading import PLAIN, SEPARATORS, Reading, skipped_lines, written_lines
 from bnnzoo.data.textfile import CHUNK, only_ends_lines, read_text, spaces_as_tabs, without_lines
 from bnnzoo.errors import UsageError
 
@@ -42,13 +42,14 @@ class DelimitedTable:
 
     Args:
         reading: what was asked for; what it leaves open is detected.
-        default: what is taken where detection leaves it open too.
+        trained: how the training table was read, for a table of new rows: taken where detection leaves it open. No
+            option can say otherwise then, and messages name none.
     """
 
-    def __init__(self, path: Path, reading: Reading | None = None, default: Reading | None = None):
+    def __init__(self, path: Path, reading: Reading = PLAIN, trained: Reading | None = None):
         self.where = str(path)
-        self._asked, default = reading or Reading(), default or Reading()
-        raw = read_text(path, self._asked.encoding)
+        self._asked, default, self._has_options = reading, trained or PLAIN, trained is None
+        raw = read_text(path, self._asked.encoding, has_options=self._has_options)
         self._skipped = skipped_lines(self._asked.skip_rows)
         self._raw = without_lines(raw, self._skipped, self.where)
         self._dialect, start = self._detected(default.separator or DELIMITERS[path.suffix.lower()], default)
@@ -89,7 +90,8 @@ class DelimitedTable:
             if not asked and found != plain
         ]
         verb = "changes" if len(options) == 1 else "change"
-        return f"{self._dialect.describe()} (detected; {' and '.join(options)} {verb} it)" if options else ""
+        by = f" (detected; {' and '.join(options)} {verb} it)" if self._has_options else ""
+        return f"{self._dialect.describe()}{by}" if options else ""
 
     def has_number(self, row: int) -> bool:
         """Whether a row, from 0, has a number; no row beyond the last one has."""
@@ -98,7 +100,7 @@ class DelimitedTable:
 
     def skip_option(self, row: int) -> str:
         """The option that leaves a row out as well, from 0; "" where its line is not known."""
-        if self._lines is None:
+        if self._lines is None or not self._has_options:
             return ""
         return self._skip_option([self._raw.count(b"\n", 0, int(self._lines[row])) + 1])
 
@@ -233,7 +235,7 @@ class DelimitedTable:
         skipped, units = list(range(first, first + count)), ""
         if len(rows) > 1 and _are_units(rows[0], rows[1]):
             skipped.append(first + count + 1)
-            units = ", and its units below it"
+            units = f", and what looks like units in line {first + count + 1}"
         what = "the first line is a remark" if count == 1 else f"the first {count} lines are remarks (#)"
         raise UsageError(
             f"{self.where}: {what}, and the header belongs there; {self._skip_option(skipped)} leaves "
@@ -281,8 +283,8 @@ class DelimitedTable:
         wrong = np.flatnonzero(counts != self._num_fields - 1)
         if wrong.size:
             row = int(wrong[0])
-            line = self._raw.count(b"\n", 0, int(lines[row])) + 1
-            self._check_fields(next(self._records(row, int(lines[row]))), row + 1, self._skip_option([line]))
+            option = self._skip_option([self._raw.count(b"\n", 0, int(lines[row])) + 1]) if self._has_options else ""
+            self._check_fields(next(self._records(row, int(lines[row]))), row + 1, option)
         return lines
 
     def _check_records(self) -> int:
@@ -307,7 +309,11 @@ class DelimitedTable:
     def _without_empty_end(self) -> tuple[str, ...]:
         """The names, but of the columns at the end without a name or any cell: each line ends with separators."""
         names = list(self.names)
-        while len(names) > 1 and not names[-1] and self._converted([len(names) - 1], [len(names) - 1]).isna().all(None):
+        while (
+            len(names) > 1
+            and not names[-1]
+            and self._converted([len(names) - 1], [len(names) - 1]).isna().to_numpy().all()
+        ):
             names.pop()
         return tuple(names)
 

@@ -50,6 +50,7 @@ class Faults:
 
     trained: its columns are set. inputs: those that may be made categories. targets: those that cannot be dropped.
     skip_option: the option that leaves out a row (from 0) by its line; "" where there is none.
+    units_option: the one that leaves out the first row, where that has no number.
     """
 
     where: str
@@ -57,6 +58,7 @@ class Faults:
     inputs: frozenset[str] = frozenset()
     targets: frozenset[str] = frozenset()
     skip_option: Callable[[int], str] = _no_option
+    units_option: str = ""
     by_column: dict[str, list[Fault]] = field(default_factory=dict)
     _rows: dict[str, list[Int[np.ndarray, " some"]]] = field(default_factory=dict)
 
@@ -109,18 +111,16 @@ class Faults:
             else:
                 cure += "; if it is the target, --target NAME --censored reads it as a bound"
         codes = sorted({fault.code for fault in faults})
-        if not self.trained and len(codes) == 1 and codes[0]:
-            value = codes[0] if len(columns) > 1 else f"{columns[0]}={codes[0]}"
-            cure += f"; if it stands for a missing cell, --missing-code {shlex.quote(value)}"
-        if any(fault.coded for fault in faults):
-            first = {(fault.row, fault.count) for fault in faults} == {(1, 1)}
-            if first and (option := self.skip_option(0)):
-                cure += f"; if row 1 holds units, {option} leaves it out"
-            elif self.inputs.issuperset(columns):
-                cure += "; if its cells are codes, --categories NAME"
+        if {(fault.row, fault.count) for fault in faults} == {(1, 1)} and self.units_option:
+            cure += f"; if row 1 holds units, {self.units_option} leaves it out"
         elif "name among the cells" in faults[0].about and (option := self.skip_option(faults[0].row - 1)):
             cure = f"{option} leaves that line out"
-        return with_names(cure, columns)
+        elif not self.trained and len(codes) == 1 and codes[0]:
+            value = codes[0] if len(columns) > 1 else f"{columns[0]}={codes[0]}"
+            cure += f"; if it stands for a missing cell, --missing-code {shlex.quote(value)}"
+        if any(fault.coded for fault in faults) and self.inputs.issuperset(columns):
+            cure += "; if its cells are codes, --categories NAME"
+        return with_names(cure if len(columns) == 1 else cure.replace("NAME the column", "NAME the columns"), columns)
 
 
 def with_names(cure: str, columns: Sequence[str]) -> str:

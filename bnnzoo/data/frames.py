@@ -35,6 +35,11 @@ class TypedTable:
         """No note."""
         return ""
 
+    def has_number(self, row: int, /) -> bool:
+        """True: rows are no text that may hold units."""
+        del row
+        return True
+
     def skip_option(self, row: int, /) -> str:
         """No option: rows are not lines."""
         del row

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,22 +15,19 @@ from numpy.typing import ArrayLike, NDArray
 
 from bnnzoo.data import tabular
 from bnnzoo.data.arrays import as_inputs, check_task, label_array, numeric_array
+from bnnzoo.data.bounds import bounds_of
 from bnnzoo.data.check import did_you_mean, finite_float32
-from bnnzoo.data.dataset import Dataset, Signature, from_arrays, from_rows
-from bnnzoo.data.delimited import DELIMITERS, DelimitedTable
+from bnnzoo.data.dataset import Dataset, Signature, from_arrays
 from bnnzoo.data.encoding import Encoding, Missing, Unseen
 from bnnzoo.data.faults import listed
 from bnnzoo.data.frames import FrameTable, is_frame
-from bnnzoo.data.new_files import like_trained
-from bnnzoo.data.readers import FOLDER, READERS, Arrays, Table
+from bnnzoo.data.readers import Table
 from bnnzoo.data.reading import PLAIN, Reading
 from bnnzoo.data.selection import Choice
-from bnnzoo.data.targets import bounds_of, check_labels
+from bnnzoo.data.sources import Spec, new_source_of, source_of
+from bnnzoo.data.targets import check_labels
 from bnnzoo.errors import UsageError
 from bnnzoo.recipe import Recipe
-
-Spec = Any
-"""A registered name, a path, a data frame, a `Dataset`, or arrays."""
 
 
 def load(
@@ -76,7 +72,7 @@ def load(
             raise UsageError(f"y: no column named {absent[0]}; {did_you_mean(absent[0], names)}")
         left = tuple(name for name in names if targets and name not in (*targets, *choice.columns))
         choice = choice._replace(target=targets or names, drop=(*choice.drop, *left))
-    source = _source(spec, reading)
+    source = source_of(spec, reading)
     if isinstance(source, Table):
         name = Path(spec).name if isinstance(spec, str | Path) else source.where
         return tabular.training_set(source, choice, task, name, kind)
@@ -139,7 +135,7 @@ def load_inputs(spec: Spec, like: Signature, *, unseen: Unseen | None = None) ->
         spec = load(spec, task=like.task)
     if not isinstance(spec, str | Path | Dataset) and not is_frame(spec):
         return _match(spec, like, "x", unseen)
-    source = _new_source(spec, like)
+    source = new_source_of(spec, like)
     if isinstance(source, Dataset):
         chosen = source.test or source
         return _rows_of(chosen.as_task(like.task) if like.task == "density" else chosen, like, unseen)
@@ -172,7 +168,7 @@ def load_like(
         spec, names, kind = tabular.joined(*spec, task=like.task)
     if len(names) != len(like.target_names):
         raise _other_targets(names, like.target_names)
-    source = _new_source(spec, like)
+    source = new_source_of(spec, like)
     if isinstance(source, Table):
         _check_tabular(like, source.where)
         return tabular.new_rows(source, like, names, unseen, kind)
@@ -210,82 +206,6 @@ def _other_targets(found: Sequence[str], names: Sequence[str]) -> UsageError:
     return UsageError(
         f"y: {len(found)} targets ({listed(found)}), but the model has {len(names)} ({listed(names)}); give those"
     )
-
-
-def _source(spec: Spec, reading: Reading = PLAIN) -> Table | Arrays | Dataset | tuple[Any, Any]:
-    """Where the data are: a file by its suffix, a folder, a frame; a registered set at once."""
-    path = _as_path(spec) if isinstance(spec, str | Path) else None
-    if path is not None and path.suffix.lower() in DELIMITERS and not path.is_dir():
-        return DelimitedTable(path, reading.of_text)
-    if reading.of_text != PLAIN:
-        where = spec if isinstance(spec, str | Path) else "data"
-        raise UsageError(
-            f"{where}: --separator, --decimal, --skip-rows and --encoding are for text files ({' '.join(DELIMITERS)})"
-        )
-    if path is not None:
-        return FOLDER(path) if path.is_dir() else READERS[path.suffix.lower()](path)
-    if isinstance(spec, tuple) and len(spec) != 2:
-        raise UsageError(f"data: a tuple of {len(spec)}; give a pair (x, y)")
-    if isinstance(spec, Dataset | tuple):
-        return spec
-    if is_frame(spec):
-        return FrameTable(spec)
-    if hasattr(spec, "__array__"):
-        return from_rows(spec)
-    if not isinstance(spec, str):
-        raise UsageError(
-            f"data: a {type(spec).__name__}; give a name, a path, a data frame, an array, or a pair (x, y)"
-        )
-    return _registered(spec)
-
-
-def _new_source(spec: Spec, like: Signature) -> Table | Arrays | Dataset | tuple[Any, Any]:
-    """Likewise for a trained model: a text file is read as that of training, unless its form says otherwise."""
-    path = _as_path(spec) if isinstance(spec, str | Path) else None
-    if path is not None and path.suffix.lower() in DELIMITERS and not path.is_dir():
-        return like_trained(path, like)
-    return _source(spec)
-
-
-def _as_path(spec: str | Path) -> Path | None:
-    """The existing file or folder `spec` means; None where it can only be a registered name."""
-    text = os.path.expanduser(spec)
-    path = Path(text)
-    if not str(spec):
-        raise UsageError("the data set has an empty name; give a registered name or a path")
-    has_separator = any(separator in text for separator in (os.sep, os.altsep) if separator)
-    known = path.suffix.lower() in READERS
-    if not os.path.lexists(text):
-        if isinstance(spec, Path) or has_separator or known:
-            folder = path.parent
-            if not os.path.isdir(folder):
-                raise UsageError(f"{spec}: no such file, and no folder {folder}; check the path")
-            raise UsageError(
-                f"{spec}: no such file; in {folder}: {did_you_mean(path.name, sorted(os.listdir(folder)))}"
-            )
-        return None
-    if not os.path.exists(text):
-        raise UsageError(f"{spec}: a link to a file that does not exist; check the path")
-    if path.is_dir():
-        return path
-    if not path.is_file():
-        raise UsageError(f"{spec}: not a regular file (a pipe or a device?); write the data to a file first")
-    if not known:
-        raise UsageError(
-            f"{spec}: unknown kind of data file {path.suffix or '(no suffix)'}; "
-            f"known are {' '.join(READERS)} and IDX folders"
-        )
-    return path
-
-
-def _registered(name: str) -> Dataset:
-    from bnnzoo import registry
-
-    make: Any = registry.load("datasets", name)
-    dataset = make()
-    if not isinstance(dataset, Dataset):
-        raise UsageError(f"data set {name}: its function returned {type(dataset).__name__}, not a bnnzoo Dataset")
-    return dataset
 
 
 def _check_tabular(like: Signature, where: str) -> None:

@@ -42,6 +42,10 @@ class Table(Protocol):
         """What was detected, where it is not the plain form; "" otherwise."""
         ...
 
+    def has_number(self, row: int, /) -> bool:
+        """Whether a row (from 0) of text has a number."""
+        ...
+
     def skip_option(self, row: int, /) -> str:
         """The option that leaves a row (from 0) out by its line; "" where there is none."""
         ...

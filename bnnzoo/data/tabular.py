@@ -44,6 +44,7 @@ def training_set(table: Table, choice: Choice, task: str | None, name: str, kind
         chosen = check_censored(chosen)
     faults = Faults(table.where, inputs=frozenset(features), skip_option=table.skip_option)
     faults.targets = frozenset(targets if features else ())
+    faults.units_option = "" if table.has_number(0) else table.skip_option(0)
     kinds = ["text" if name in categories else "" for name in features]
     kinds += ["number" if reading.censored else kind] * len(targets)
     cells = _read(table, [*features, *targets], kinds, faults, reading, targets)
@@ -135,7 +136,7 @@ def _new_rows(
     features = [column.name for column in encoding.columns]
     check_known([*features, *targets], table)
     check_column_names(table.names, table.where, [*features, *targets])
-    faults = Faults(table.where, trained=True, targets=frozenset(targets), skip_option=table.skip_option)
+    faults = Faults(table.where, trained=True, targets=frozenset(targets))
     kinds = [column.kind for column in encoding.columns] + [*targets.values()]
     cells = _read(table, [*features, *targets], kinds, faults, like.reading, [*targets])
     inputs, outputs = cells[: len(features)], cells[len(features) :]

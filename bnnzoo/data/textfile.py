@@ -19,11 +19,12 @@ _OTHERS = {
 _WIDE = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 
 
-def read_text(path: Path, encoding: str = "") -> bytes:
+def read_text(path: Path, encoding: str = "", *, has_options: bool = True) -> bytes:
     """The text of a file as UTF-8, its lines ended by LF or CRLF.
 
     Args:
         encoding: of the file; UTF-8 unless given.
+        has_options: whether messages may name options.
 
     Raises:
         UsageError: for a file that is no text, is empty, or has another encoding.
@@ -39,13 +40,14 @@ def read_text(path: Path, encoding: str = "") -> bytes:
     raw = _as_utf8(raw, encoding, where) if encoding else raw
     for mark, name in _WIDE.items():
         if raw.startswith(mark):
-            raise UsageError(f"{where}: UTF-16 text, not UTF-8; --encoding {name} reads it, or save it as UTF-8")
+            cure = f"--encoding {name} reads it, or save it as UTF-8" if has_options else "save it as UTF-8"
+            raise UsageError(f"{where}: UTF-16 text, not UTF-8; {cure}")
     start = 0
     while raw.startswith(codecs.BOM_UTF8, start):  # several where exports were joined
         start += len(codecs.BOM_UTF8)
     raw = raw[start:] if start else raw
     if not raw.isascii():
-        _check_utf8(raw, where)
+        _check_utf8(raw, where, has_options=has_options)
     if b"\0" in raw:
         raise UsageError(f"{where}: {_line_place(raw, raw.index(0))}: a NUL byte; the file is damaged or not text")
     if b"\n" not in raw:
@@ -108,7 +110,7 @@ def _as_utf8(raw: bytes, encoding: str, where: str) -> bytes:
         ) from error
 
 
-def _check_utf8(raw: bytes, where: str) -> None:
+def _check_utf8(raw: bytes, where: str, *, has_options: bool) -> None:
     try:
         raw.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -117,9 +119,10 @@ def _check_utf8(raw: bytes, where: str) -> None:
             guess = "--encoding cp1252 is that of Western Windows"
         except UnicodeDecodeError:
             guess = "--encoding latin-1, for instance"
+        option = f", or name its encoding: {guess}" if has_options else ""
         raise UsageError(
             f"{where}: {_line_place(raw, error.start)}: not UTF-8 (byte 0x{raw[error.start]:02x}); "
-            f"save the file as UTF-8, or name its encoding: {guess}"
+            f"save the file as UTF-8{option}"
         ) from error
 
 
