@@ -16,6 +16,7 @@ import pytest
 
 from bnnzoo.data import Dataset, check_labels, from_arrays, load, load_inputs, load_like
 from bnnzoo.data.check import is_coarse
+from bnnzoo.data.reading import PLAIN
 from bnnzoo.errors import NotFoundError, UsageError
 
 GOOD = "x1,x2,y\n1,2,0.5\n3,4,1.5\n5,6,2.5\n"
@@ -187,7 +188,7 @@ BAD_TABLES = {
     "arabic digit": ("a,y\n٣,2\n3,4\n".encode(), ["row 1, column a: not a number"]),
     "true": (b"a,y\nTrue,2\n3,4\n", ["row 1, column a: not a number ('True')"]),
     "decimal comma": (b'a,y\n"3,14",2\n3,4\n', ["row 1, column a", "decimal comma"]),
-    "semicolons": (b"a;b;y\n1;2;3\n", ["the header is one column, 'a;b;y'", "comma"]),
+    "semicolons": (b"a;b;y\n1;2\n", ["the header is one column, 'a;b;y'", "--separator semicolon"]),
     "one column": (b"a\n1\n2\n", ["no columns left for features"]),
     "open quote": (b'a,y\n1,2\n"3,4\n', ["row 2", "check its quotes"]),
     "quote then text": (b'a,y\n1,2\n"3"x,4\n', ["row 2", "check its quotes"]),
@@ -294,7 +295,7 @@ def test_from_arrays_regression():
     data = from_arrays(np.arange(4.0), np.arange(4.0))
     assert data.x.shape == data.y.shape == (4, 1)
     assert data.x.dtype == data.y.dtype == np.float32
-    assert data.signature == (("x0",), (1,), "float32", ("y",), "regression", (), None)
+    assert data.signature == (("x0",), (1,), "float32", ("y",), "regression", (), None, PLAIN)
     two = from_arrays(np.ones((4, 3)), np.ones((4, 2), dtype=int))
     assert two.task == "regression"
     assert two.target_names == ("y0", "y1")

@@ -30,7 +30,10 @@ COLUMNS = {
 }
 """The table's columns: the first of these numbers that a row has. All others are in the JSON."""
 
-_OF_ROWS = ("data", "target", "columns", "drop", "categories", "missing", "unseen", "test_fraction", "split_seed")
+_OF_ROWS = (
+    *("data", "target", "columns", "drop", "categories", "missing", "missing_code", "unseen", "censored"),
+    *("separator", "decimal", "skip_rows", "encoding", "test_fraction", "split_seed"),
+)
 """What of a recipe, beside the task, says which rows train."""
 
 MOST_COMPARED = 4

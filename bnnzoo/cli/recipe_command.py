@@ -119,7 +119,8 @@ def _argument(metavar: str, kind: str) -> Any:
 
 def _options() -> list[inspect.Parameter]:
     """The options that do not depend on a part."""
-    of_tables = ["target", "task", "columns", "drop", "categories", "missing", "unseen", "exposure"]
+    of_tables = ["target", "task", "columns", "drop", "categories", "missing", "missing_code", "unseen", "censored"]
+    of_tables += ["exposure", "separator", "decimal", "skip_rows", "encoding"]
     data = ["data", *of_tables, "test_fraction", "split_seed", "standardise", "units"]
     config = typer.Option(
         "--config",

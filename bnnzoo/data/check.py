@@ -6,6 +6,7 @@ header line of a table is not counted. Columns of tables have names; columns of 
 
 from __future__ import annotations
 
+import shlex
 import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
@@ -42,9 +43,10 @@ def check_column_names(names: Sequence[str], where: str, of: Iterable[str] | Non
         if name not in taken:
             continue
         if not name:
+            others = ",".join(name for name in names if name)
             raise UsageError(
-                f"{where}: column {number} has no name in the header; "
-                "name it, or leave it out (pandas writes its row index so: to_csv(..., index=False))"
+                f"{where}: column {number} has no name in the header; name it, or leave it out (--columns "
+                f"{shlex.quote(others)}; pandas writes its row index so: to_csv(..., index=False))"
             )
         if any(unicodedata.category(character) in {"Cc", "Zl", "Zp"} for character in name):
             raise UsageError(f"{where}: the name of column {number} holds a control character ({name!r}); rename it")

@@ -17,52 +17,33 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
+from bnnzoo.data.bounds import stand_in
 from bnnzoo.data.check import lost_digits, merged
-from bnnzoo.data.faults import Fault, Faults
+from bnnzoo.data.faults import CENSORED, Fault, Faults
+from bnnzoo.data.forms import (
+    BOOLEAN,
+    DATE,
+    DRESSED_NUMBER,
+    LONG,
+    NUMBER,
+    OTHER_DATE,
+    OTHER_TIME,
+    TIME,
+    Style,
+    as_iso,
+    hours_of,
+    is_true,
+)
 
 Kind = Literal["number", "boolean", "date", "time", "text"]
 
-MISSING = frozenset({"", "nan", "+nan", "-nan", "na", "n/a", "#n/a", "#na", "null", "none", "<na>", "nat"})
-"""Cells that say that there is nothing, whatever their case."""
-
-_NUMBER = re.compile(
-    r"(?=.{1,400}\Z)(?:[+\u2212-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+\u2212-]?inf(?:inity)?)",
-    re.IGNORECASE,
-)
-_LONG = re.compile(r"([+\u2212-]?[0-9]{16,400})(?:\.0*)?")
-"""Whole numbers that float64 may not hold."""
-_BOOLEAN = re.compile(r"true|false", re.IGNORECASE)
-_TIME = re.compile(r"(?:[01]?[0-9]|2[0-3]):[0-5][0-9](?::[0-5][0-9](?:\.[0-9]+)?)?")
-_DATE = re.compile(
-    r"[0-9]{4}([-/])[0-9]{1,2}\1[0-9]{1,2}"
-    r"(?:[T ][0-9]{1,2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]+)?)?\s?(Z|UTC|GMT|[+-][0-9]{2}(?::?[0-9]{2})?)?)?"
-    r"|[0-9]{4}-[0-9]{1,2}"
-)
-_MONTH = (
-    r"jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?|oct(?:ober)?"
-    r"|nov(?:ember)?|dec(?:ember)?"
-)
-_OTHER_DATE = re.compile(
-    # 3/17/2024, 2024.03.17, 17-Mar-2024, March 17, 2024, with or without a time
-    r"(?:[0-9]{1,2}([-/.])[0-9]{1,2}\1(?:[0-9]{4}|[0-9]{2})|[0-9]{4}([-/.])[0-9]{1,2}\2[0-9]{1,2}"
-    rf"|[0-9]{{1,2}}[-\s](?:{_MONTH})[-,\s]{{1,2}}[0-9]{{2,4}}|[0-9]{{4}}[-\s](?:{_MONTH})[-\s][0-9]{{1,2}}"
-    rf"|(?:{_MONTH})\s[0-9]{{1,2}},?\s[0-9]{{4}})"
-    r"(?:,?[\sT][0-9:.]+(?:\s?[ap]\.?m\.?)?(?:\s?(?:[A-Z]{1,4}|[+-][0-9:]+))?)?",
-    re.IGNORECASE,
-)
-_OTHER_TIME = re.compile(r"[0-9]{1,2}:[0-9]{2}(?::[0-9]{2})?\s?[ap]\.?m\.?", re.IGNORECASE)
-_MONEY = r"(?:[$€£¥]|USD|EUR|GBP|CHF|JPY|CNY|INR|AUD|CAD|SEK|NOK|DKK|PLN|BRL)"
-_DRESSED_NUMBER = re.compile(
-    # a decimal comma, thousands separators, a currency, a percent sign, parentheses for less than nothing; Fortran's
-    # exponents; hexadecimal digits
-    rf"(?=.{{1,100}}\Z)(?:(?P<open>\()?[+-]?(?:{_MONEY}\s?)?[+-]?"
-    r"(?:[0-9]{1,3}(?:[,.'\s\u202f][0-9]{3})+(?:[.,][0-9]+)?|[0-9]*[.,]?[0-9]+)"
-    rf"\s?(?:%|{_MONEY})?(?(open)\))"
-    r"|[+-]?[0-9]+\.?[0-9]*[dD][+-]?[0-9]+|0[xX][0-9a-fA-F]+)"
-)
 _NOT_A_NUMBER_CURE = "write plain numbers (1234.5), leave a cell that is missing empty, or --drop NAME"
+_BOUND_CURE = "write a number, leave the cell empty, or --drop NAME"
 _DATE_CURE = "write dates as YYYY-MM-DD, or --drop NAME"
 _UNIX_DAY = np.timedelta64(1, "D")
+
+
+_PLAIN = Style()
 
 
 class Cells(NamedTuple):
@@ -78,19 +59,30 @@ class Cells(NamedTuple):
     levels: tuple[str, ...] = ()
     zoned: bool = False
     """Of dates: whether they have a time zone."""
+    bounds: Float[np.ndarray, "row 2"] | None = None
+    """Of censored targets: the smallest and the largest value that each cell stands for; equal where it is known."""
 
     @property
     def is_missing(self) -> NDArray[np.bool_]:
         return np.isnan(self.numbers)
 
 
-def interpret(name: str, series: Any, faults: Faults, *, shown: Callable[[int], str], kind: str = "") -> Cells:
+def interpret(
+    name: str,
+    series: Any,
+    faults: Faults,
+    *,
+    shown: Callable[[int], str],
+    kind: str = "",
+    style: Style = _PLAIN,
+) -> Cells:
     """A column of a pandas frame as `Cells`; what cannot be understood goes to `faults`.
 
     Args:
         shown: the raw text of a cell by row, from 0, for messages.
         kind: what the column must be, where it is known already; else found from the cells. `label` is text of which
             no word means that it is missing.
+        style: how its cells are written.
     """
     import pandas as pd
 
@@ -99,15 +91,17 @@ def interpret(name: str, series: Any, faults: Faults, *, shown: Callable[[int], 
         known = series.cat.remove_unused_categories()
         codes, values = np.asarray(known.cat.codes), list(known.cat.categories)
         if kind in ("", "text", "label"):
-            return _text(name, codes, [as_text(value) for value in values], ordered=True)
-        return _Reader(name, codes, [as_text(value) for value in values], faults, shown).read(kind)
+            return _text(name, codes, [as_text(value) for value in values], style.is_missing, ordered=True)
+        return _Reader(name, codes, [as_text(value) for value in values], faults, shown, style).read(kind)
     found = _kind_of_dtype(dtype)
     # Where a model was trained on 0 and 1, truth is a number.
     if found and kind in ("", found, "number" if found == "boolean" else found):
         if found == "date":
             return Cells(name, "date", _days(series), zoned=getattr(dtype, "tz", None) is not None)
         _refuse_merged(name, _whole(series), faults)
-        return Cells(name, kind or found, _floats(series))  # type: ignore[arg-type]
+        values = _without_codes(_floats(series), dtype, style)
+        bounds = np.stack([values, values], -1) if style.censored else None
+        return Cells(name, kind or found, values, bounds=bounds)  # type: ignore[arg-type]
     try:
         codes, uniques = pd.factorize(series)
         strangers = {type(value).__name__ for value in uniques if not isinstance(value, _CELLS)}
@@ -118,7 +112,7 @@ def interpret(name: str, series: Any, faults: Faults, *, shown: Callable[[int], 
         problem = f"neither numbers, text, booleans nor dates ({', '.join(sorted(strangers))})"
         faults.add(name, Fault(about, problem, "convert it, or --drop NAME"))
         return Cells(name, "number", np.zeros(len(series)))
-    return _Reader(name, codes, [as_text(value) for value in uniques], faults, shown).read(kind)
+    return _Reader(name, codes, [as_text(value) for value in uniques], faults, shown, style).read(kind)
 
 
 _CELLS = (str, numbers.Real, decimal.Decimal, np.bool_, datetime.date, datetime.time)
@@ -147,6 +141,14 @@ def _floats(series: Any) -> Float[np.ndarray, " row"]:
     return series.to_numpy(dtype=np.float64, na_value=np.nan)
 
 
+def _without_codes(values: Float[np.ndarray, " row"], dtype: Any, style: Style) -> Float[np.ndarray, " row"]:
+    """Numbers, nan where one is a code for a missing cell: to float32 -999.9 is another number."""
+    written = np.array([_PLAIN.number(code) for code in style.codes if NUMBER.fullmatch(code)])
+    single = getattr(dtype, "itemsize", 8) == 4 and getattr(dtype, "kind", "f") == "f"
+    written = written.astype(np.float32).astype(np.float64) if single else written
+    return np.where(np.isin(values, written), np.nan, values) if written.size else values
+
+
 def _whole(series: Any) -> NDArray[Any]:
     """The numbers of a column of whole ones, 0 where they are missing: float64 might not hold them."""
     import pandas as pd
@@ -173,91 +175,148 @@ class _Reader(NamedTuple):
     texts: Sequence[str]
     faults: Faults
     shown: Callable[[int], str]
+    style: Style
 
     def read(self, kind: str) -> Cells:
-        present = [text for text in self.texts if text.casefold() not in MISSING]
+        present = [text for text in self.texts if not self.style.is_missing(text)]
         kind_known, kind = bool(kind), kind or self._kind(present)
         if kind == "number":
-            if kind_known and present and all(_BOOLEAN.fullmatch(text) for text in present):
-                return self._numbers("number", _BOOLEAN, _truth, _NOT_A_NUMBER_CURE, "not a number")
-            whole = [int(found[1].replace("\u2212", "-")) if (found := _LONG.fullmatch(t)) else 0 for t in self.texts]
+            if kind_known and present and all(BOOLEAN.fullmatch(text) for text in present):
+                return self._numbers("number", BOOLEAN.fullmatch, is_true, _NOT_A_NUMBER_CURE, "not a number")
+            whole = [int(found[1].replace("\u2212", "-")) if (found := LONG.fullmatch(t)) else 0 for t in self.texts]
             _refuse_merged(self.name, np.array([*whole, 0], object)[self.codes], self.faults)
-            return self._numbers("number", _NUMBER, _number, _NOT_A_NUMBER_CURE, "not a number")
+            if self.style.censored:
+                return self._censored()
+            return self._numbers("number", self.style.is_number, self.style.number, _NOT_A_NUMBER_CURE, "not a number")
         if kind == "boolean":
             cure = "write True or False, leave a cell that is missing empty, or --drop NAME"
-            return self._numbers("boolean", re.compile(r"true|false|[01]", re.I), _truth, cure, "not a boolean")
+            form = re.compile(r"true|false|[01]", re.I)
+            return self._numbers("boolean", form.fullmatch, is_true, cure, "not a boolean")
         if kind == "time":
             cure = "write times as HH:MM:SS from 00:00 to 23:59:59, or --drop NAME"
-            return self._numbers("time", _TIME, _hours, cure, "not a time of day")
+            return self._numbers("time", TIME.fullmatch, hours_of, cure, "not a time of day")
         if kind == "date":
             return self._dates()
-        return _text(self.name, self.codes, self.texts, gaps=MISSING if kind == "text" else frozenset())
+        gap = self.style.is_missing if kind == "text" else self.style.codes.__contains__
+        return _text(self.name, self.codes, self.texts, gap)
 
     def _kind(self, present: Sequence[str]) -> Kind:
         if not present:
             return "number"
-        forms: tuple[tuple[Kind, re.Pattern[str]], ...]
-        forms = (("number", _NUMBER), ("boolean", _BOOLEAN), ("date", _DATE), ("time", _TIME))
+        forms: tuple[tuple[Kind, Callable[[str], Any]], ...]
+        forms = (
+            ("number", self.style.is_number),
+            ("boolean", BOOLEAN.fullmatch),
+            ("date", DATE.fullmatch),
+            ("time", TIME.fullmatch),
+        )
         for kind, form in forms:
-            if all(form.fullmatch(text) for text in present):
+            if all(form(text) for text in present):
                 return kind
         weights = np.bincount(self.codes[self.codes >= 0], minlength=len(self.texts))
-        real = np.array([text.casefold() not in MISSING for text in self.texts])
+        real = np.array([not self.style.is_missing(text) for text in self.texts])
+        bounds = np.array([self.style.is_one_sided(text) for text in self.texts])
         for kind, form in forms:
             # Half of the cells: then the others are mistakes and not levels.
-            of_kind = np.array([form.fullmatch(text) is not None for text in self.texts])
-            if 2 * weights[of_kind & real].sum() >= weights[real].sum():
+            of_kind = np.array([bool(form(text)) for text in self.texts]) & real
+            counted = of_kind | bounds if kind == "number" and of_kind.any() else of_kind
+            if 2 * weights[counted].sum() >= weights[real].sum():
                 return kind
-        strangers = [text for text in present if not _NUMBER.fullmatch(text)]
+        strangers = [text for text in present if not self.style.is_number(text)]
         if len(strangers) == 1 and len(present) > 2 and not any(c.isalnum() for c in strangers[0]):
             return "number"  # a mark such as ? or -- for what is missing
-        if all(_OTHER_DATE.fullmatch(text) for text in present):
+        if all(OTHER_DATE.fullmatch(text) for text in present):
             return "date"
-        if all(_OTHER_TIME.fullmatch(text) for text in present):
+        if all(OTHER_TIME.fullmatch(text) for text in present):
             return "time"
-        return "number" if all(_DRESSED_NUMBER.fullmatch(text) for text in present) else "text"
+        return "number" if all(DRESSED_NUMBER.fullmatch(text) for text in present) else "text"
 
     def _numbers(
-        self, kind: Kind, form: re.Pattern[str], number: Callable[[str], float], cure: str, problem: str
+        self, kind: Kind, form: Callable[[str], Any], number: Callable[[str], float], cure: str, problem: str
     ) -> Cells:
         values = np.full(len(self.texts) + 1, np.nan)  # the last one is for code -1
         wrong = np.zeros(len(values), bool)
         for i, text in enumerate(self.texts):
-            if form.fullmatch(text):
+            if self.style.is_missing(text):
+                continue
+            if form(text):
                 values[i] = number(text)
             else:
-                wrong[i] = text.casefold() not in MISSING
+                wrong[i] = True
         self._blame(wrong, f"with cells that are {problem}", problem, cure)
         return Cells(self.name, kind, values[self.codes])
+
+    def _censored(self) -> Cells:
+        """Numbers and bounds: <0.5, >100, 1..2, [1,2]. In the place of a bound stands its end, or their middle."""
+        ends, wrong = np.full((len(self.texts) + 1, 2), np.nan), np.zeros(len(self.texts) + 1, bool)
+        for i, text in enumerate(self.texts):
+            if self.style.is_missing(text):
+                continue
+            if self.style.is_number(text):
+                ends[i] = self.style.number(text)
+            elif (bounds := self.style.bounds(text)) is not None:
+                ends[i] = bounds
+            else:
+                wrong[i] = True
+        self._blame(wrong, "with cells that are not a number", "not a number", _NOT_A_NUMBER_CURE)
+        bounds = ends[self.codes]
+        return Cells(self.name, "number", stand_in(bounds), bounds=bounds)
 
     def _dates(self) -> Cells:
         import pandas as pd
 
-        matches = [_DATE.fullmatch(text) for text in self.texts]
+        matches = [DATE.fullmatch(text) for text in self.texts]
+        absent = np.array([self.style.is_missing(text) for text in self.texts], bool)
         zoned = {bool(match[2]) for match in matches if match}
-        texts = [_iso(text) if match else None for text, match in zip(self.texts, matches, strict=True)]
+        texts = [as_iso(text) if match else None for text, match in zip(self.texts, matches, strict=True)]
         parsed = pd.to_datetime(pd.Series(texts, dtype=object), format="ISO8601", errors="coerce", utc=True)
-        values = np.append(_days(parsed), np.nan)
-        wrong = np.isnan(values[:-1]) & np.array([text.casefold() not in MISSING for text in self.texts], bool)
+        days = np.where(absent, np.nan, _days(parsed))
+        wrong = np.isnan(days) & ~absent
         self._blame(np.append(wrong, False), "with cells that are not dates", "not a date", _DATE_CURE)
         if len(zoned) > 1:
             problem = "dates with and without a time zone"
             self.faults.add(self.name, Fault(f"with {problem}", problem, "give all or none of them a zone"))
-        return Cells(self.name, "date", values[self.codes], zoned=True in zoned)
+        return Cells(self.name, "date", np.append(days, np.nan)[self.codes], zoned=True in zoned)
 
     def _blame(self, wrong: NDArray[np.bool_], about: str, problem: str, cure: str) -> None:
-        rows = np.flatnonzero(wrong[self.codes])
-        if rows.size:
-            row = int(rows[0])
-            text = self.shown(row).strip() or self.texts[int(self.codes[row])]
-            if problem == "not a number" and _DRESSED_NUMBER.fullmatch(text):
-                decimal = re.fullmatch(r"[+-]?[0-9]+,[0-9]+", text)
-                reason = ": a decimal comma or a thousands separator" if decimal else ": more than digits and a point"
-            else:
-                reason = ""
-            coded = problem == "not a number" and not reason
-            fault = Fault(about, f"{problem} ({quoted(text)}){reason}", cure, row + 1, rows.size, coded=coded)
-            self.faults.add(self.name, fault)
+        """Note the wrong cells, those that go wrong in the same way as one fault."""
+        groups: dict[Fault, list[int]] = {}
+        for code in np.flatnonzero(wrong):
+            fault = Fault(about, problem, cure)
+            if problem == "not a number":
+                fault = self._fault_of(self.texts[int(code)], fault)
+            groups.setdefault(fault, []).append(int(code))
+        strange = [code for fault, codes in groups.items() if fault.coded for code in codes]
+        for fault, codes in groups.items():
+            rows = np.flatnonzero(np.isin(self.codes, codes))
+            text = self.shown(int(rows[0])).strip() or self.texts[int(self.codes[rows[0]])]
+            code = text if fault.coded and len(strange) == 1 and not re.fullmatch(r"\w", text) else ""
+            what, *reason = fault.problem.split(":", 1)
+            written = f"{what} ({quoted(text)})" + "".join(f":{part}" for part in reason)
+            found = fault._replace(problem=written, row=int(rows[0]) + 1, count=rows.size, code=code)
+            self.faults.add(self.name, found, rows)
+
+    def _fault_of(self, text: str, fault: Fault) -> Fault:
+        """The fault of a cell that is no number, by its form; its problem is followed by a reason."""
+        decimal = self.style.decimal
+        if self.style.bounds(text) is not None and self.style.is_one_sided(text):
+            return Fault(CENSORED, "a bound and no number", _BOUND_CURE)
+        if text == self.name:
+            return fault._replace(about="with their name among the cells", problem=f"{fault.problem}: the header again")
+        mark: Literal[".", ","] = "." if decimal == "," else ","
+        other = Style(mark).is_number(text)
+        if other and (decimal == "," or text.count(",") == 1):
+            reason = "a decimal point, and others have commas" if decimal == "," else "a decimal comma"
+            maybe = "" if decimal == "," else " or a thousands separator"
+            option = f"--decimal {mark} reads it so, or " if decimal else ""
+            option = "" if self.faults.trained else option
+            return fault._replace(
+                about=f"with {reason}", problem=f"{fault.problem}: {reason}{maybe}", cure=option + fault.cure
+            )
+        if DRESSED_NUMBER.fullmatch(text):
+            reason = "more than digits and a point"
+            return fault._replace(about=f"with {reason} in their numbers", problem=f"{fault.problem}: {reason}")
+        return fault._replace(coded=True)
 
 
 def quoted(text: str) -> str:
@@ -269,10 +328,10 @@ def _text(
     name: str,
     codes: Int[np.ndarray, " row"],
     texts: Sequence[str],
+    is_gap: Callable[[str], bool],
     ordered: bool = False,
-    gaps: frozenset[str] = MISSING,
 ) -> Cells:
-    present = dict.fromkeys(text for text in texts if text.casefold() not in gaps)
+    present = dict.fromkeys(text for text in texts if not is_gap(text))
     levels = tuple(present) if ordered else tuple(sorted(present))
     place = {level: float(i) for i, level in enumerate(levels)}
     return Cells(name, "text", np.array([*(place.get(text, np.nan) for text in texts), np.nan])[codes], levels)
@@ -284,64 +343,3 @@ def _days(series: Any) -> Float[np.ndarray, " row"]:
 
     moments = pd.to_datetime(series, utc=True).dt.tz_localize(None).to_numpy()
     return np.where(np.isnat(moments), np.nan, (moments - np.datetime64(0, "s")) / _UNIX_DAY)
-
-
-def _iso(text: str) -> str:
-    """A date as pandas reads it: dashes, and a zone in digits."""
-    text = re.sub(r"\s?(UTC|GMT)$", "Z", text.replace("/", "-"))
-    return re.sub(r"(:[0-9.]+\s?[+-][0-9]{2})$", r"\1:00", text)
-
-
-def _hours(text: str) -> float:
-    return sum(float(part) / 60**i for i, part in enumerate(text.split(":")))
-
-
-def _number(text: str) -> float:
-    return float(text.replace("\u2212", "-"))
-
-
-def places_of(texts: Sequence[str], known: Sequence[str]) -> list[int]:
-    """Where each text is among those that are known; -1 where it is none of them.
-
-    A text is the one that is written so; where all that are known are numbers or truths, the one of its value.
-    """
-    place = {text: i for i, text in enumerate(known)}
-    of_value = {value: i for i, value in enumerate(values_of(known) or ())}
-    of_value = of_value if len(of_value) == len(place) else {}
-    return [place.get(text, -1 if (value := _value(text)) is None else of_value.get(value, -1)) for text in texts]
-
-
-def values_of(levels: Sequence[str]) -> list[float] | None:
-    """The value of each level, where all are numbers or truths as tables write them: 1 or 1.0 and not 01, a code."""
-    values = [value for text in levels if (value := _value(text)) is not None]
-    plain = len(values) == len(levels) and all(
-        _BOOLEAN.fullmatch(text)
-        or text == as_text(value)
-        or (abs(value) < 2**53 and re.fullmatch(r"-?(0|[1-9][0-9]*)\.0+", text))
-        for text, value in zip(levels, values, strict=True)
-    )
-    return values if plain else None
-
-
-def one_level_a_value(cells: Cells) -> Cells:
-    """A column of text whose levels of equal value, 1 and 1.0, are one: the first of them."""
-    values = values_of(cells.levels) or []
-    first = {value: level for level, value in zip(reversed(cells.levels), reversed(values), strict=False)}
-    if len(first) == len(values):
-        return cells
-    levels = tuple(level for level in cells.levels if level in set(first.values()))
-    codes = np.array([*(levels.index(first[value]) for value in values), np.nan])
-    return cells._replace(
-        numbers=codes[np.where(cells.is_missing, len(values), np.nan_to_num(cells.numbers)).astype(int)], levels=levels
-    )
-
-
-def _value(text: str) -> float | None:
-    """The number or the truth that a text is, if it is one."""
-    if _BOOLEAN.fullmatch(text):
-        return _truth(text)
-    return _number(text) if _NUMBER.fullmatch(text) else None
-
-
-def _truth(text: str) -> float:
-    return float(text.casefold() in ("true", "1"))

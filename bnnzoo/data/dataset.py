@@ -6,18 +6,29 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, NamedTuple, cast
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import FailFast, TypeAdapter
 
-from bnnzoo.data.check import check_column_names, finite_float32, refuse_coarse, refuse_merged
+from bnnzoo.data.arrays import as_inputs, check_task, label_array, numeric_array
+from bnnzoo.data.bounds import are_bounds, bounds_of, stand_in
+from bnnzoo.data.check import check_column_names, finite_float32, refuse_coarse
+from bnnzoo.data.doubts import find_codes, warn_of_codes
 from bnnzoo.data.encoding import Encoding
-from bnnzoo.data.targets import MOST_CLASSES, MOST_INFERRED_CLASSES, note_of_numbers, recoded, training_labels
+from bnnzoo.data.reading import PLAIN, Reading
+from bnnzoo.data.targets import (
+    MOST_CLASSES,
+    MOST_INFERRED_CLASSES,
+    Task,
+    check_censored,
+    note_of_numbers,
+    recoded,
+    training_labels,
+)
 from bnnzoo.errors import UsageError
 
-Task = Literal["regression", "classification", "density"]
 _Names = Annotated[tuple[str, ...], FailFast()]
 """In a file that somebody made up a million of them may be wrong: one message is enough."""
 
@@ -32,6 +43,7 @@ class Signature(NamedTuple):
     task: Task
     class_names: _Names = ()
     encoding: Encoding | None = None
+    reading: Reading = PLAIN
 
     @property
     def num_classes(self) -> int:
@@ -43,10 +55,18 @@ class Signature(NamedTuple):
         """The name of the input that rates are multiplied by, the last; empty where there is none."""
         return "" if self.encoding is None else self.encoding.exposure
 
+    @property
+    def target_shape(self) -> tuple[int, ...]:
+        """The shape of one datum's target: of censored ones a smallest and a largest value each."""
+        if self.task == "classification":
+            return ()
+        return (len(self.target_names), 2) if self.reading.censored else (len(self.target_names),)
+
     def to_json(self) -> str:
         """What a run's file keeps of it: all."""
-        encoding = None if self.encoding is None else self.encoding.words()
-        return json.dumps({**self._asdict(), "encoding": encoding})
+        words = {**self._asdict(), "encoding": None if self.encoding is None else self.encoding.words()}
+        del words["reading"]
+        return json.dumps(words | ({"reading": reading} if (reading := self.reading.words()) else {}))
 
     @classmethod
     def from_json(cls, text: str) -> Signature:
@@ -56,6 +76,7 @@ class Signature(NamedTuple):
             ValueError: for anything else.
         """
         found = TypeAdapter(cls).validate_json(text, strict=True)
+        found.reading.check()
         if found.encoding is not None and found.encoding.inputs != found.feature_names:
             raise ValueError("its encoding makes other inputs than it names")
         if found.encoding is not None and any(column.exposure for column in found.encoding.columns[:-1]):
@@ -88,17 +109,18 @@ class Signature(NamedTuple):
         Raises:
             ValueError: if they are not.
         """
-        shape = (rows,) if self.task == "classification" else (rows, len(self.target_names))
-        right = y.shape == shape and y.dtype == ("int32" if self.task == "classification" else "float32")
+        right = y.shape == (rows, *self.target_shape)
+        right = right and y.dtype == ("int32" if self.task == "classification" else "float32")
         inside = not self.class_names or ((y >= 0) & (y < self.num_classes)).all()
-        if not right or not inside or not np.isfinite(y).all():
+        finite = are_bounds(y) if right and self.reading.censored else np.isfinite(y).all()
+        if not right or not inside or not finite:
             raise ValueError(f"targets {y.dtype}{list(y.shape)} are not like those of the data")
         return y
 
     def rows(self, x: NDArray[Any], y: NDArray[Any], name: str) -> Dataset:
         """The data set of these checked inputs and targets."""
         names = (self.feature_names, self.target_names, self.class_names)
-        return Dataset(x, y, self.task, *names, name, encoding=self.encoding)
+        return Dataset(x, y, self.task, *names, name, encoding=self.encoding, reading=self.reading)
 
 
 class Labelled(NamedTuple):
@@ -116,13 +138,15 @@ class Dataset:
 
     x: features [N, D] float32, or images [N, H, W] or [N, C, H, W], float32 or uint8.
     y: regression [N, T] float32, classification [N] int32 with labels 0..num_classes-1. Of a density, whose data have
-    no inputs, both are the rows [N, D]: a column is modelled given others of its row, or none.
+    no inputs, both are the rows [N, D]: a column is modelled given others of its row, or none. Of censored targets
+    [N, T, 2], the smallest and the largest value of each: equal where it is known, infinite where there is no limit.
     feature_names: D names; () for images. target_names: T names, one for classification.
     class_names: of the labels; () for regression.
     test: the test set that belongs to the data, where there is one; `split` prefers it to a random one.
     encoding: how the columns of a table became x. Until `split`, nan stands for what medians of the training rows fill.
     notes: what was chosen in reading it, in sentences. left_out: which rows were, a sentence.
     truth: the targets without noise at inputs [N, D], a column a branch [N, B]; of synthetic data of one target.
+    reading: how the cells of a table were read.
     """
 
     x: NDArray[Any]
@@ -137,6 +161,7 @@ class Dataset:
     notes: tuple[str, ...] = ()
     left_out: str = ""
     truth: Callable[[NDArray[Any]], NDArray[Any]] | None = None
+    reading: Reading = PLAIN
 
     @property
     def num_data(self) -> int:
@@ -157,6 +182,7 @@ class Dataset:
             task=self.task,
             class_names=self.class_names,
             encoding=self.encoding,
+            reading=self.reading,
         )
 
     def sha256(self) -> str:
@@ -180,6 +206,8 @@ class Dataset:
         """
         if task is None or task == self.task:
             return self
+        if self.reading.censored:
+            check_censored(check_task(task))
         y, where = self.y, f"{self.name}: column {self.target_names[0]}"
         if self.task == "density":
             raise UsageError(f"{self.name}: no inputs, all columns are modelled; {task} needs a target beside inputs")
@@ -234,13 +262,22 @@ def from_arrays(
     feature_names: Sequence[str] = (),
     target_names: Sequence[str] = (),
     where: str = "",
+    censored: bool = False,
 ) -> Dataset:
     """A checked data set from x [N], [N, D], [N, H, W] or [N, C, H, W] and y [N] or [N, T].
 
     Without `task`, one target of text or of a whole-number dtype is labels, if numbers are at most 20 different ones or
     are 0..C-1 with two rows each on average; everything else is regression. For `density` x and y are columns of one
-    row. `where` opens the error messages (a file name).
+    row. `where` opens the error messages (a file name). `censored` targets are [N, 2] or [N, T, 2], see `Dataset`.
     """
+    if censored:
+        check_censored(check_task(task))
+        bounds = bounds_of(y, len(np.atleast_1d(np.asarray(x))), f"{where}: y" if where else "y")
+        ends = stand_in(bounds.astype(np.float64))
+        known = from_arrays(
+            x, ends, task="regression", name=name, feature_names=feature_names, target_names=target_names, where=where
+        )
+        return replace(known, y=bounds, reading=Reading(censored=True))
     if task == "density":
         read = from_arrays(x, y, task="regression", name=name, feature_names=feature_names, where=where)
         return replace(read, target_names=tuple(target_names) or read.target_names).as_task(task)
@@ -271,13 +308,14 @@ def from_arrays(
         class_names = ()
 
     is_features = inputs.ndim == 2
+    outputs = tuple(target_names) or (("y",) if num_targets == 1 else tuple(f"y{i}" for i in range(num_targets)))
     if is_features:
         names = names or tuple(f"x{i}" for i in range(inputs.shape[1]))
         for label, column in zip(names, np.asarray(x).reshape(inputs.shape).T, strict=True):
             refuse_coarse(column, f"{prefix}x: column {label}")
-    outputs = tuple(target_names) or (("y",) if num_targets == 1 else tuple(f"y{i}" for i in range(num_targets)))
     if len(outputs) != num_targets:
         raise UsageError(f"{prefix}{len(outputs)} target names for {num_targets} targets")
+    _warn_of_codes(inputs, names, targets, outputs, chosen, where or name)
     return Dataset(
         x=inputs,
         y=targets,
@@ -288,6 +326,16 @@ def from_arrays(
         name=name,
         notes=(note,) if note else (),
     )
+
+
+def _warn_of_codes(
+    x: NDArray[Any], names: Sequence[str], y: NDArray[Any], outputs: Sequence[str], task: Task, where: str
+) -> None:
+    """Warn of columns of arrays that hold what looks like a code for a missing cell."""
+    columns = [*zip(names, x.T, strict=True)] if x.ndim == 2 else []
+    columns += [*zip(outputs, y.T, strict=True)] if task == "regression" else []
+    codes = [code for name, column in columns for code in find_codes(name, column)]
+    warn_of_codes(codes, outputs, where, of_table=False)
 
 
 def from_rows(rows: ArrayLike, *, name: str = "arrays", names: Sequence[str] = (), where: str = "") -> Dataset:
@@ -301,59 +349,3 @@ def from_rows(rows: ArrayLike, *, name: str = "arrays", names: Sequence[str] = (
     columns = tuple(names) or tuple(f"x{i}" for i in range(values.shape[1]))
     check_column_names(columns, place)
     return Dataset(values, values, "density", columns, columns, (), name)
-
-
-def as_inputs(x: ArrayLike, where: str = "x", feature_names: Sequence[str] = ()) -> NDArray[Any]:
-    """x as checked inputs [N, ...]: uint8 images stay as they are, everything else becomes finite float32."""
-    array = numeric_array(x, where)
-    if array.ndim == 1:
-        array = array.reshape(-1, 1)
-    if array.ndim > 4 or 0 in array.shape:
-        raise UsageError(
-            f"{where} has shape {list(array.shape)}; it must be features [N, D] or images [N, H, W] or [N, C, H, W]"
-        )
-    if feature_names and array.ndim == 2:
-        if len(feature_names) != array.shape[1]:
-            raise UsageError(f"{where} has {array.shape[1]} columns but {len(feature_names)} names")
-        check_column_names(feature_names, where)
-    if array.dtype == np.uint8 and array.ndim > 2:
-        return np.ascontiguousarray(array)
-    refuse_merged(array, where, feature_names)
-    return finite_float32(array, where, feature_names if array.ndim == 2 else ())
-
-
-def label_array(values: ArrayLike, where: str) -> NDArray[Any]:
-    """`values` as an array [N, ...], N >= 1, of numbers, or of text."""
-    array = None if np.ma.is_masked(values) else np.asarray(values)
-    if array is not None and array.ndim and array.size and all(isinstance(v, str) for v in array.flat):
-        return array
-    return numeric_array(values, where)
-
-
-def numeric_array(values: ArrayLike, where: str) -> NDArray[Any]:
-    """`values` as an array [N, ...], N >= 1, of booleans, whole numbers or floats and nothing else."""
-    if hasattr(values, "toarray"):
-        raise UsageError(f"{where} is a sparse matrix; give it as an array, by .toarray()")
-    if np.ma.is_masked(values):
-        raise UsageError(f"{where} is a masked array; fill in or drop the masked entries")
-    try:
-        array = np.asarray(values)
-    except (ValueError, TypeError) as error:
-        raise UsageError(f"{where} is not an array of numbers; its rows must have equal lengths") from error
-    if array.dtype.kind in "mM":
-        raise UsageError(f"{where} holds dates; give them as a column of a data frame, or as numbers")
-    if array.dtype.kind not in "biuf":
-        cure = "give it as a data frame" if array.dtype.names else "convert it, by .astype('float32')"
-        raise UsageError(f"{where} has dtype {array.dtype}, not numbers; {cure}")
-    if array.ndim == 0:
-        raise UsageError(f"{where} is a single number; it must have one row a datum")
-    if array.shape[0] == 0:
-        raise UsageError(f"{where} is empty; it must have at least one row")
-    return array
-
-
-def check_task(task: str | None) -> Task | None:
-    """`task` if it is one of the three, or None."""
-    if task not in (None, "regression", "classification", "density"):
-        raise UsageError(f"task {task!r} is unknown; it is regression, classification or density")
-    return cast("Task | None", task)

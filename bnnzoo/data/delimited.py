@@ -6,20 +6,23 @@ ever filled up, cut or skipped, as that parser would do.
 
 from __future__ import annotations
 
-import codecs
 import csv
+import dataclasses
 import io
 import itertools
-import os
 import re
 import warnings
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 from jaxtyping import Int
 
+from bnnzoo.data import dialect
+from bnnzoo.data.dialect import Dialect
+from bnnzoo.data.reading import PLAIN, SEPARATORS, Reading, skipped_lines, written_lines
+from bnnzoo.data.textfile import CHUNK, only_ends_lines, read_text, spaces_as_tabs, without_lines
 from bnnzoo.errors import UsageError
 
 if TYPE_CHECKING:
@@ -27,33 +30,106 @@ if TYPE_CHECKING:
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 
-_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
-_COMMA_IN_NUMBER = re.compile(rb"[+-]?[0-9]*,[0-9]+|[^,]*")
-_CHUNK = 2**22
-_LOOKED_AT = 20
-"""Rows that are looked at for another separator."""
-_OTHERS = {
-    b"\x1f\x8b": "packed by gzip; unpack it first (gunzip)",
-    b"PK\x03\x04": "a zip archive or a spreadsheet, not text; save the table as CSV",
-    b"sep=": "the first line names the separator; leave it out, and write the fields with commas",
-}
-"""What files begin with that are no table whose first line is its header."""
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+[.,]?[0-9]*|[.,][0-9]+)(?:[eE][+-]?[0-9]+)?")
+_SEPARATOR_LINE = re.compile(rb"sep=([^\r\n])\r?\n", re.IGNORECASE)
+"""A first line by which Excel names the separator."""
+_LOOKED_AT = 1024
+"""Lines from which separator and decimal mark are detected."""
 
 
 class DelimitedTable:
-    """The table in a file of text: UTF-8, a header line with unique names, rows of as many fields."""
+    """The table in a file of text: a header line with unique names, rows of as many fields.
 
-    def __init__(self, path: Path):
+    Args:
+        reading: what was asked for; what it leaves open is detected.
+        trained: how the training table was read, for a table of new rows: taken where detection leaves it open. No
+            option can say otherwise then, and messages name none.
+    """
+
+    def __init__(self, path: Path, reading: Reading = PLAIN, trained: Reading | None = None):
         self.where = str(path)
-        self._delimiter = DELIMITERS[path.suffix.lower()]
-        self._raw, start = _text_of(path)
-        self.names, self._start = self._header(start)
-        self._check_names()
-        if not self._raw[self._start : self._start + _CHUNK].strip() and not self._raw[self._start :].strip():
+        self._asked, default, self._has_options = reading, trained or PLAIN, trained is None
+        raw = read_text(path, self._asked.encoding, has_options=self._has_options)
+        self._skipped = skipped_lines(self._asked.skip_rows)
+        self._raw = without_lines(raw, self._skipped, self.where)
+        self._dialect, start = self._detected(default.separator or DELIMITERS[path.suffix.lower()], default)
+        self._delimiter = self._dialect.separator
+        if self._delimiter == " ":
+            self._raw, self._delimiter = spaces_as_tabs(self._raw, self.where), "\t"
+        header, self._start = self._header(start)
+        if not self._raw[self._start : self._start + CHUNK].strip() and not self._raw[self._start :].strip():
             raise UsageError(f"{self.where}: a header but no data rows; add at least one")
-        plain = b'"' not in self._raw and _only_ends_lines(self._raw)
+        self._num_fields = len(header)
+        self.names = header
+        self._check_names()
+        plain = b'"' not in self._raw and only_ends_lines(self._raw)
         self._lines = self._check_lines() if plain else None
         self._num_rows = self._check_records() if self._lines is None else len(self._lines)
+        self.names = self._without_empty_end()
+
+    @property
+    def decimal(self) -> Literal["", ".", ","]:
+        """The decimal mark of numbers."""
+        return self._dialect.decimal
+
+    @property
+    def reading(self) -> Reading:
+        """How the file was read, with what was detected."""
+        return dataclasses.replace(self._asked, separator=self._dialect.separator, decimal=self.decimal)
+
+    @property
+    def note(self) -> str:
+        """What was detected, where it is not the plain form; "" otherwise."""
+        usual = DELIMITERS[Path(self.where).suffix.lower()]
+        options = [
+            option
+            for option, asked, found, plain in (
+                ("--separator", self._asked.separator, self._dialect.separator, usual),
+                ("--decimal", self._asked.decimal, self.decimal, "."),
+            )
+            if not asked and found != plain
+        ]
+        verb = "changes" if len(options) == 1 else "change"
+        by = f" (detected; {' and '.join(options)} {verb} it)" if self._has_options else ""
+        return f"{self._dialect.describe()}{by}" if options else ""
+
+    def has_number(self, row: int) -> bool:
+        """Whether a row, from 0, has a number; no row beyond the last one has."""
+        cells = next(itertools.islice(self._records(), row, None), [])
+        return any(_NUMBER.fullmatch(cell.strip()) for cell in cells)
+
+    def skip_option(self, row: int) -> str:
+        """The option that leaves a row out as well, from 0; "" where its line is not known."""
+        if self._lines is None or not self._has_options:
+            return ""
+        return self._skip_option([self._raw.count(b"\n", 0, int(self._lines[row])) + 1])
+
+    def _skip_option(self, lines: Collection[int]) -> str:
+        """The option that skips these lines of the text too, counted from 1 among those that are not skipped."""
+        kept = itertools.filterfalse(self._skipped.__contains__, itertools.count(1))
+        place = dict(enumerate(itertools.islice(kept, max(lines)), 1))
+        return f"--skip-rows {written_lines({*self._skipped, *(place[line] for line in lines)})}"
+
+    def _detected(self, preferred: str, default: Reading) -> tuple[Dialect, int]:
+        """Separator and decimal mark, and where the header begins: below a line that names the separator."""
+        asked, start = self._asked, 0
+        named = _SEPARATOR_LINE.match(self._raw)
+        if named is not None:
+            start, preferred = named.end(), named[1].decode("utf-8", "replace")
+        text = io.BytesIO(self._raw)
+        text.seek(start)
+        lines = [line.decode("utf-8") for line in itertools.islice(text, _LOOKED_AT)]
+        lines = list(itertools.dropwhile(lambda line: line.startswith("#"), lines)) or lines
+        separator = asked.separator or (preferred if named else dialect.separator_of(lines, preferred))
+        if separator is None:
+            raise UsageError(
+                f"{self.where}: several characters may separate the columns ({lines[0].strip()[:60]!r}); "
+                "name one: --separator semicolon, for instance"
+            )
+        decimal = asked.decimal or dialect.decimal_of(lines, separator, default.decimal or ".")
+        if decimal == separator:
+            decimal = "."
+        return Dialect(separator, cast(Any, decimal)), start
 
     def frame(self, names: Sequence[str], written: Collection[str] = (), /) -> pd.DataFrame:
         """The columns `names`, each of the type that all its cells have: numbers, booleans or else text as written."""
@@ -78,8 +154,9 @@ class DelimitedTable:
             found = pd.read_csv(
                 text,
                 sep=self._delimiter,
+                decimal=self.decimal,
                 header=None,
-                names=list(range(len(self.names))),
+                names=list(range(self._num_fields)),
                 usecols=places,
                 dtype=dict.fromkeys(texts, str),
                 index_col=False,
@@ -119,40 +196,51 @@ class DelimitedTable:
         except csv.Error as error:
             raise UsageError(f'{self.where}: header: {error}; quote names as "a name"') from error
         names = tuple(cell.strip() for cell in cells)
-        if len(names) == 1 and any(mark in names[0] for mark in ",;|\t"):
+        if not any(names):
+            raise UsageError(f"{self.where}: the first line is empty; the header with the column names belongs there")
+        self._check_remarks(names, start)
+        if len(names) == 1 and any(mark in names[0] for mark in dialect.MARKS):
+            likely = max(dialect.MARKS, key=names[0].count)
+            word = next(word for word, mark in SEPARATORS.items() if mark == likely)
             raise UsageError(
-                f"{self.where}: the header is one column, {names[0]!r}; separate columns by a "
-                f"{'comma' if self._delimiter == ',' else 'tab'}"
+                f"{self.where}: the header is one column, {names[0]!r}; if columns are separated by "
+                f"{dialect.NAMES[likely]}, --separator {word}"
             )
         if len(names) == 1 and len(names[0].split()) > 1 and self._one_is_several(names[0], consumed):
             raise UsageError(
-                f"{self.where}: the header is one column, {names[0]!r}, and the rows have spaces too; separate columns "
-                "by commas"
+                f"{self.where}: the header is one column, {names[0]!r}, and the rows have spaces too; if they separate "
+                "columns, --separator space"
             )
-        if not any(names):
-            raise UsageError(f"{self.where}: the first line is empty; the header with the column names belongs there")
-        if names[0].startswith("#") and len(names) != self._fields_of_next(consumed):
-            raise UsageError(f"{self.where}: the first line is a remark; leave such lines out, the header is the first")
-        for mark in ";|":
-            if self._is_of(mark, start, consumed):
-                wanted = "comma" if self._delimiter == "," else "tab"
-                raise UsageError(f"{self.where}: columns are separated by {mark!r}; separate columns by a {wanted}")
         return names, consumed
 
-    def _is_of(self, mark: str, start: int, after: int) -> bool:
-        """Whether the header and the first rows have another mark equally often, and between its marks a row has commas
-        in numbers alone: 1,5 and no `Homo|sapiens,1.5`, which is two cells.
-        """
-        text = io.BytesIO(self._raw)
-        text.seek(after)
-        lines = [self._raw[start:after], *itertools.islice(text, _LOOKED_AT)]
-        counts = {line.count(mark.encode()) for line in lines}
-        cells = (cell.strip() for line in lines[1:] for cell in line.split(mark.encode()))
-        return len(lines) > 1 and len(counts) == 1 and 0 not in counts and all(map(_COMMA_IN_NUMBER.fullmatch, cells))
+    def _check_remarks(self, names: Sequence[str], start: int) -> None:
+        """Refuse remarks (lines that begin with #) above the header, naming the option that skips them.
 
-    def _fields_of_next(self, start: int) -> int:
-        line = self._raw[start:].partition(b"\n")[0].decode("utf-8", "replace")
-        return len(next(csv.reader([line], delimiter=self._delimiter), []))
+        One line with # and as many fields as the next is a header.
+        """
+        if not names[0].startswith("#"):
+            return
+        text = io.BytesIO(self._raw)
+        text.seek(start)
+        lines = [line.decode("utf-8") for line in itertools.islice(text, _LOOKED_AT)]
+        count = next((i for i, line in enumerate(lines) if not line.lstrip().startswith("#")), len(lines))
+        below = [next(csv.reader([line], delimiter=self._delimiter), []) for line in lines[count - 1 : count + 3]]
+        last, header, *rows = [*below, [], []]
+        if len(last) == len(header) and (len(last) > 1 or count == 1):
+            count -= 1  # the last of them is the header
+            header, rows = last, [header, *rows]
+        if not count:
+            return
+        first = self._raw.count(b"\n", 0, start) + 1
+        skipped, units = list(range(first, first + count)), ""
+        if len(rows) > 1 and _are_units(rows[0], rows[1]):
+            skipped.append(first + count + 1)
+            units = f", and what looks like units in line {first + count + 1}"
+        what = "the first line is a remark" if count == 1 else f"the first {count} lines are remarks (#)"
+        raise UsageError(
+            f"{self.where}: {what}, and the header belongs there; {self._skip_option(skipped)} leaves "
+            f"{'it' if count == 1 else 'them'} out{units}"
+        )
 
     def _one_is_several(self, header: str, start: int) -> bool:
         """Whether the first row has as many words as the header."""
@@ -181,8 +269,8 @@ class DelimitedTable:
         """Where each row begins, in text without quotes, all rows having as many fields as the header."""
         characters = np.frombuffer(self._raw, np.uint8, offset=self._start)
         starts, separators, open_line = [np.zeros(1, np.int64)], [], 0
-        for first in range(0, len(characters), _CHUNK):
-            piece = characters[first : first + _CHUNK]
+        for first in range(0, len(characters), CHUNK):
+            piece = characters[first : first + CHUNK]
             ends = np.flatnonzero(piece == ord("\n"))
             # Each sum begins at the end of the line before, which is no separator.
             found = np.add.reduceat((piece == ord(self._delimiter)).view(np.int8), np.r_[0, ends], dtype=np.int32)
@@ -192,27 +280,42 @@ class DelimitedTable:
             separators.append(found[:-1])
         counts = np.concatenate([*separators, [open_line]])
         lines = self._start + np.concatenate(starts)
-        wrong = np.flatnonzero(counts != len(self.names) - 1)
+        wrong = np.flatnonzero(counts != self._num_fields - 1)
         if wrong.size:
             row = int(wrong[0])
-            self._check_fields(next(self._records(row, int(lines[row]))), row + 1)
+            option = self._skip_option([self._raw.count(b"\n", 0, int(lines[row])) + 1]) if self._has_options else ""
+            self._check_fields(next(self._records(row, int(lines[row]))), row + 1, option)
         return lines
 
     def _check_records(self) -> int:
         """The number of rows, of text with quotes, all of them having as many fields as the header."""
         row = 0
         for row, cells in enumerate(self._records(), start=1):
-            if len(cells) != len(self.names):
+            if len(cells) != self._num_fields:
                 self._check_fields(cells, row)
         return row
 
-    def _check_fields(self, cells: list[str], row: int) -> None:
-        if not cells and len(self.names) > 1:
-            raise UsageError(f"{self.where}: row {row}: an empty line; remove it")
-        if len(cells or [""]) != len(self.names):
+    def _check_fields(self, cells: list[str], row: int, option: str = "") -> None:
+        cure = f", or {option} leaves its line out" if option else ""
+        if not cells and self._num_fields > 1:
+            raise UsageError(f"{self.where}: row {row}: an empty line; remove it{cure}")
+        if len(cells or [""]) != self._num_fields:
+            remark = ": a remark (#)" if cells and cells[0].startswith("#") else ""
             raise UsageError(
-                f"{self.where}: row {row}: {len(cells)} fields, but the header has {len(self.names)}; correct the row"
+                f"{self.where}: row {row}: {len(cells)} fields, but the header has {self._num_fields}{remark}; "
+                f"correct the row{cure}"
             )
+
+    def _without_empty_end(self) -> tuple[str, ...]:
+        """The names, but of the columns at the end without a name or any cell: each line ends with separators."""
+        names = list(self.names)
+        while (
+            len(names) > 1
+            and not names[-1]
+            and self._converted([len(names) - 1], [len(names) - 1]).isna().to_numpy().all()
+        ):
+            names.pop()
+        return tuple(names)
 
     def _records(self, first: int = 0, place: int = 0) -> Iterator[list[str]]:
         """The fields of each row, from row `first` (from 0) on, which begins at `place`."""
@@ -233,62 +336,6 @@ class DelimitedTable:
                 raise UsageError(f"{self.where}: row {row}: {what}; check its quotes") from error
 
 
-def _text_of(path: Path) -> tuple[bytes, int]:
-    """The bytes of a file of UTF-8 text, and how many of them are a byte-order mark."""
-    where = str(path)
-    try:
-        raw = _without_closing_lines(path)
-    except OSError as error:
-        raise UsageError(f"{where}: cannot be read ({error.strerror})") from error
-    for magic, what in _OTHERS.items():
-        if raw.startswith(magic):
-            raise UsageError(f"{where}: {what}")
-    if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        raise UsageError(f"{where}: UTF-16 text, not UTF-8; save it as UTF-8")
-    start = 0
-    while raw.startswith(codecs.BOM_UTF8, start):  # several where exports were joined
-        start += len(codecs.BOM_UTF8)
-    if not raw.isascii():
-        try:
-            raw.decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise UsageError(
-                f"{where}: {_line_place(raw, error.start)}: not UTF-8 (byte 0x{raw[error.start]:02x}); "
-                "save the file as UTF-8"
-            ) from error
-    if b"\0" in raw:
-        raise UsageError(f"{where}: {_line_place(raw, raw.index(0))}: a NUL byte; the file is damaged or not text")
-    if b"\n" not in raw:
-        raw = raw.replace(b"\r", b"\n")
-    if b"\r\r\n" in raw:  # CRLF that was written through a text file of Windows
-        raw = re.sub(rb"\r+\n", b"\n", raw)
-    raw = raw.rstrip(b"\r\n")
-    if not raw[start : start + _CHUNK].strip() and not raw[start:].strip():
-        raise UsageError(f"{where}: the file is empty; it needs a header line and data rows")
-    return raw, start
-
-
-def _without_closing_lines(path: Path) -> bytes:
-    """What a file holds but its closing blank lines, which are no rows: to strip them from the text would copy it."""
-    with path.open("rb") as file:
-        if not file.seekable():
-            return file.read()
-        end = file.seek(0, os.SEEK_END)
-        while end:
-            first = max(0, end - _CHUNK)
-            file.seek(first)
-            end = first + len(file.read(end - first).rstrip(b"\r\n"))
-            if end > first:
-                break
-        file.seek(0)
-        return file.read(end)
-
-
-def _only_ends_lines(raw: bytes) -> bool:
-    """Whether each carriage return is part of a line's end."""
-    return b"\r" not in raw or raw.count(b"\r") == raw.count(b"\r\n")
-
-
 def _are_long(numbers: pd.Series) -> bool:
     """Whether these are whole numbers, some of more digits than float64 holds."""
     present = numbers.to_numpy()
@@ -296,6 +343,8 @@ def _are_long(numbers: pd.Series) -> bool:
     return bool(np.max(np.abs(present), initial=0) >= 2**53) and np.array_equal(present, np.floor(present))
 
 
-def _line_place(raw: bytes, position: int) -> str:
-    row = raw.count(b"\n", 0, position)
-    return f"row {row}" if row else "header"
+def _are_units(row: Sequence[str], below: Sequence[str]) -> bool:
+    """Whether a row has no number, and the one below it has some: units or widths of the columns."""
+    return not any(_NUMBER.fullmatch(cell.strip()) for cell in row) and any(
+        _NUMBER.fullmatch(cell.strip()) for cell in below
+    )

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from pydantic import FailFast
 
 from bnnzoo.data.check import did_you_mean, is_coarse
-from bnnzoo.data.columns import Cells, Kind, places_of, quoted, values_of
+from bnnzoo.data.columns import Cells, Kind, quoted
 from bnnzoo.data.faults import Fault, Faults
+from bnnzoo.data.levels import places_of, values_of
 from bnnzoo.errors import UsageError
 
 Missing = Literal["error", "drop", "median"]
@@ -270,7 +271,8 @@ def check_cells(
             problem = f"{written} is infinite in float32" if large else f"not finite ({value})"
             cure = "rescale the column" if large else "correct it, or leave the cell empty"
             faults.add(column.name, Fault("with infinite numbers", problem, cure, row + 1, int(infinite.sum())))
-        absent = column.is_missing
+        # A cell that is wrong in another way has no number either.
+        absent = column.is_missing & ~faults.noted(column.name, len(column.numbers))
         if absent.all() and not trained:
             faults.add(column.name, Fault("without any value", "every cell is missing", empty))
         elif missing and absent.any():

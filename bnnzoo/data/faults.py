@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Int
+from numpy.typing import NDArray
 
 from bnnzoo.data.check import and_more
 from bnnzoo.errors import UsageError
 
 _MOST_NAMED = 20
+
+
+CENSORED = "with bounds in place of numbers"
+
+
+def _no_option(row: int) -> str:
+    del row
+    return ""
 
 
 class Fault(NamedTuple):
@@ -19,6 +32,7 @@ class Fault(NamedTuple):
     problem: of this column. row: where it shows first, from 1; 0 for the column as a whole. count: in how many rows.
     cure: what to do; NAME stands for the column.
     coded: whether its cells may be codes, and the column one of categories.
+    code: a cell that may stand for a missing one; "" where there is none.
     """
 
     about: str
@@ -27,23 +41,41 @@ class Fault(NamedTuple):
     row: int = 0
     count: int = 1
     coded: bool = False
+    code: str = ""
 
 
 @dataclass
 class Faults:
     """The faults of one table, by column; `where` (a file name) opens every line.
 
-    trained: its columns are set. inputs: those that may be made categories.
+    trained: its columns are set. inputs: those that may be made categories. targets: those that cannot be dropped.
+    skip_option: the option that leaves out a row (from 0) by its line; "" where there is none.
+    units_option: the one that leaves out the first row, where that has no number.
     """
 
     where: str
     trained: bool = False
     inputs: frozenset[str] = frozenset()
-    by_column: dict[str, Fault] = field(default_factory=dict)
+    targets: frozenset[str] = frozenset()
+    skip_option: Callable[[int], str] = _no_option
+    units_option: str = ""
+    by_column: dict[str, list[Fault]] = field(default_factory=dict)
+    _rows: dict[str, list[Int[np.ndarray, " some"]]] = field(default_factory=dict)
 
-    def add(self, column: str, fault: Fault) -> None:
-        """Note a fault. The first of a column counts."""
-        self.by_column.setdefault(column, fault)
+    def add(self, column: str, fault: Fault, rows: Int[np.ndarray, " some"] | None = None) -> None:
+        """Note a fault; the first of a kind of each column counts. `rows` (from 0) have it."""
+        known = self.by_column.setdefault(column, [])
+        if fault.about not in [other.about for other in known]:
+            known.append(fault)
+        if rows is not None:
+            self._rows.setdefault(column, []).append(rows)
+
+    def noted(self, column: str, count: int) -> NDArray[np.bool_]:
+        """The rows, of so many, whose cell of the column has a fault already."""
+        found = np.zeros(count, bool)
+        for rows in self._rows.get(column, ()):
+            found[rows] = True
+        return found
 
     def check(self) -> None:
         """Refuse the table if anything was found.
@@ -51,25 +83,56 @@ class Faults:
         Raises:
             UsageError: a line for each kind of fault, naming every column that has it.
         """
-        kinds: dict[str, dict[str, Fault]] = {}
-        for column, fault in self.by_column.items():
-            kinds.setdefault(fault.about, {})[column] = fault
+        kinds: dict[tuple[str, bool], dict[str, Fault]] = {}
+        for column, faults in self.by_column.items():
+            for fault in faults:
+                kinds.setdefault((fault.about, column in self.targets), {})[column] = fault
         if kinds:
-            raise UsageError("\n".join(self._line(about, found) for about, found in kinds.items()))
+            raise UsageError("\n".join(self._line(about, found) for (about, _), found in kinds.items()))
 
     def _line(self, about: str, found: Mapping[str, Fault]) -> str:
         (column, first), *others = found.items()
         if not others:
             place = f"row {first.row}, column {column}" if first.row else f"column {column}"
-            return f"{self.where}: {place}: {first.problem}{and_more(first.count - 1)}; {self._cure(first, column)}"
+            return f"{self.where}: {place}: {first.problem}{and_more(first.count - 1)}; {self._cure(found)}"
         named = [f"{name} ({_briefly(fault)})" for name, fault in found.items()]
-        return f"{self.where}: {len(named)} columns {about}: {listed(named)}; {self._cure(first, *found)}"
+        return f"{self.where}: {len(named)} columns {about}: {listed(named)}; {self._cure(found)}"
 
-    def _cure(self, fault: Fault, *columns: str) -> str:
-        cure = fault.cure.replace(", or --drop NAME", "") if self.trained else fault.cure
-        if fault.coded and self.inputs.issuperset(columns):
+    def _cure(self, found: Mapping[str, Fault]) -> str:
+        columns, faults = list(found), list(found.values())
+        cure = faults[0].cure
+        if self.trained or self.targets.intersection(columns):
+            cure = cure.replace(", or --drop NAME", "").replace(", --drop NAME the column", "")
+        if faults[0].about == CENSORED:
+            if self.targets.issuperset(columns):
+                cure = f"--censored reads it as a bound; or {cure}"
+            elif self.trained:
+                cure = f"train with --censored to read it as a bound; or {cure}"
+            else:
+                cure += "; if it is the target, --target NAME --censored reads it as a bound"
+        codes = sorted({fault.code for fault in faults})
+        if {(fault.row, fault.count) for fault in faults} == {(1, 1)} and self.units_option:
+            cure += f"; if row 1 holds units, {self.units_option} leaves it out"
+        elif "name among the cells" in faults[0].about and (option := self.skip_option(faults[0].row - 1)):
+            cure = f"{option} leaves that line out"
+        elif not self.trained and len(codes) == 1 and codes[0]:
+            value = codes[0] if len(columns) > 1 else f"{columns[0]}={codes[0]}"
+            cure += f"; if it stands for a missing cell, --missing-code {shlex.quote(value)}"
+        if any(fault.coded for fault in faults) and self.inputs.issuperset(columns):
             cure += "; if its cells are codes, --categories NAME"
-        return cure.replace("NAME", columns[0] if len(columns) == 1 else "NAME")
+        return with_names(cure if len(columns) == 1 else cure.replace("NAME the column", "NAME the columns"), columns)
+
+
+def with_names(cure: str, columns: Sequence[str]) -> str:
+    """A cure whose options name the columns, where they are few: `--drop NAME` becomes `--drop a,b`."""
+    if len(columns) > _MOST_NAMED:
+        return cure
+    split = any("," in name for name in columns)
+    for flag in ("--drop", "--categories"):
+        each = [f"{flag} {shlex.quote(name)}" for name in columns]
+        several = " ".join(each) if split else f"{flag} {shlex.quote(','.join(columns))}"
+        cure = cure.replace(f"{flag} NAME", several)
+    return cure.replace("NAME", columns[0] if len(columns) == 1 else "NAME")
 
 
 def listed(names: Iterable[str]) -> str:

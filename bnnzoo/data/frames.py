@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+from bnnzoo.data.reading import PLAIN, Reading
 from bnnzoo.errors import UsageError
 
 if TYPE_CHECKING:
@@ -16,7 +17,36 @@ def is_frame(data: Any) -> bool:
     return hasattr(type(data), "columns") and hasattr(data, "__getitem__")
 
 
-class FrameTable:
+class TypedTable:
+    """A table whose cells have types of their own: no form of text was detected."""
+
+    @property
+    def decimal(self) -> Literal["", ".", ","]:
+        """The decimal mark of numbers that are text: a point, and no option says otherwise."""
+        return ""
+
+    @property
+    def reading(self) -> Reading:
+        """Nothing was detected."""
+        return PLAIN
+
+    @property
+    def note(self) -> str:
+        """No note."""
+        return ""
+
+    def has_number(self, row: int, /) -> bool:
+        """True: rows are no text that may hold units."""
+        del row
+        return True
+
+    def skip_option(self, row: int, /) -> str:
+        """No option: rows are not lines."""
+        del row
+        return ""
+
+
+class FrameTable(TypedTable):
     """A data frame as a table; names that are not text are written as such."""
 
     def __init__(self, frame: Any, where: str = "data"):

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,27 +14,20 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bnnzoo.data import tabular
+from bnnzoo.data.arrays import as_inputs, check_task, label_array, numeric_array
+from bnnzoo.data.bounds import bounds_of
 from bnnzoo.data.check import did_you_mean, finite_float32
-from bnnzoo.data.dataset import (
-    Dataset,
-    Signature,
-    as_inputs,
-    check_task,
-    from_arrays,
-    from_rows,
-    label_array,
-    numeric_array,
-)
+from bnnzoo.data.dataset import Dataset, Signature, from_arrays
 from bnnzoo.data.encoding import Encoding, Missing, Unseen
 from bnnzoo.data.faults import listed
 from bnnzoo.data.frames import FrameTable, is_frame
-from bnnzoo.data.readers import FOLDER, READERS, Arrays, Table
+from bnnzoo.data.readers import Table
+from bnnzoo.data.reading import PLAIN, Reading
+from bnnzoo.data.selection import Choice
+from bnnzoo.data.sources import Spec, new_source_of, source_of
 from bnnzoo.data.targets import check_labels
 from bnnzoo.errors import UsageError
 from bnnzoo.recipe import Recipe
-
-Spec = Any
-"""A registered name, a path, a data frame, a `Dataset`, or arrays."""
 
 
 def load(
@@ -49,6 +41,7 @@ def load(
     missing: Missing = "error",
     unseen: Unseen = "error",
     exposure: str | None = None,
+    reading: Reading = PLAIN,
 ) -> Dataset:
     """The data set `spec` names: a registered name, a file, an IDX folder, a data frame, a pair (x, y) of arrays,
     or one array of rows without inputs.
@@ -66,13 +59,16 @@ def load(
             column's median.
         unseen: what `load_inputs` and `load_like` do with a level of a text column that is not in this table.
         exposure: a column of positive numbers that the rates of counts are multiplied by.
+        reading: how cells are read, see `Reading.of`.
 
     Raises:
         UsageError: for anything wrong with the data, all columns of a table at once.
     """
     task = check_task(task)
     targets = _names(target)
-    choice = tabular.Choice(targets, _names(columns), _names(drop), _names(categories), missing, unseen, exposure or "")
+    choice = Choice(
+        targets, _names(columns), _names(drop), _names(categories), missing, unseen, exposure or "", reading
+    )
     kind = ""
     if _is_table_and_targets(spec):
         spec, names, kind = tabular.joined(*spec, task=task)
@@ -80,16 +76,23 @@ def load(
             raise UsageError(f"y: no column named {absent[0]}; {did_you_mean(absent[0], names)}")
         left = tuple(name for name in names if targets and name not in (*targets, *choice.columns, choice.exposure))
         choice = choice._replace(target=targets or names, drop=(*choice.drop, *left))
-    source = _source(spec)
+    source = source_of(spec, reading)
     if isinstance(source, Table):
         name = Path(spec).name if isinstance(spec, str | Path) else source.where
         return tabular.training_set(source, choice, task, name, kind)
-    if choice != tabular.Choice():
+    if choice != Choice(reading=Reading(censored=reading.censored)):
         where = spec if isinstance(spec, str | Path) else "data"
         raise UsageError(f"{where}: columns can be chosen in tables only (.csv .tsv .parquet .pq, data frames)")
     if isinstance(source, Dataset):
+        if reading.censored and not source.reading.censored:
+            raise UsageError(f"{source.name}: --censored is for tables and arrays")
         return source.as_task(task)
-    return from_arrays(*source, task=task) if isinstance(source, tuple) else source.dataset(task)
+    if isinstance(source, tuple):
+        return from_arrays(*source, task=task, censored=reading.censored)
+    if reading.censored:
+        rows = source.labelled()
+        return from_arrays(rows.x, rows.y, task=task, name=Path(spec).name, where=source.where, censored=True)
+    return source.dataset(task)
 
 
 def _names(given: Any) -> tuple[str, ...]:
@@ -116,6 +119,14 @@ def load_asked(recipe: Recipe, spec: Spec = None) -> Dataset:
         missing=recipe.missing,
         unseen=recipe.unseen,
         exposure=recipe.exposure,
+        reading=Reading.of(
+            separator=recipe.separator,
+            decimal=recipe.decimal,
+            skip_rows=recipe.skip_rows,
+            encoding=recipe.encoding,
+            missing_code=recipe.missing_code,
+            censored=recipe.censored,
+        ),
     )
 
 
@@ -129,7 +140,7 @@ def load_inputs(spec: Spec, like: Signature, *, unseen: Unseen | None = None) ->
         spec = load(spec, task=like.task)
     if not isinstance(spec, str | Path | Dataset) and not is_frame(spec):
         return _match(spec, like, "x", unseen)
-    source = _source(spec)
+    source = new_source_of(spec, like)
     if isinstance(source, Dataset):
         chosen = source.test or source
         return _rows_of(chosen.as_task(like.task) if like.task == "density" else chosen, like, unseen)
@@ -162,7 +173,7 @@ def load_like(
         spec, names, kind = tabular.joined(*spec, task=like.task)
     if len(names) != len(like.target_names):
         raise _other_targets(names, like.target_names)
-    source = _source(spec)
+    source = new_source_of(spec, like)
     if isinstance(source, Table):
         _check_tabular(like, source.where)
         return tabular.new_rows(source, like, names, unseen, kind)
@@ -200,67 +211,6 @@ def _other_targets(found: Sequence[str], names: Sequence[str]) -> UsageError:
     return UsageError(
         f"y: {len(found)} targets ({listed(found)}), but the model has {len(names)} ({listed(names)}); give those"
     )
-
-
-def _source(spec: Spec) -> Table | Arrays | Dataset | tuple[Any, Any]:
-    """Where the data are: a file by its suffix, a folder, a frame; a registered set at once."""
-    if isinstance(spec, tuple) and len(spec) != 2:
-        raise UsageError(f"data: a tuple of {len(spec)}; give a pair (x, y)")
-    if isinstance(spec, Dataset | tuple):
-        return spec
-    if is_frame(spec):
-        return FrameTable(spec)
-    if hasattr(spec, "__array__"):
-        return from_rows(spec)
-    if not isinstance(spec, str | Path):
-        raise UsageError(
-            f"data: a {type(spec).__name__}; give a name, a path, a data frame, an array, or a pair (x, y)"
-        )
-    path = _as_path(spec)
-    if path is None:
-        return _registered(str(spec))
-    return FOLDER(path) if path.is_dir() else READERS[path.suffix.lower()](path)
-
-
-def _as_path(spec: str | Path) -> Path | None:
-    """The existing file or folder `spec` means; None where it can only be a registered name."""
-    text = os.path.expanduser(spec)
-    path = Path(text)
-    if not str(spec):
-        raise UsageError("the data set has an empty name; give a registered name or a path")
-    has_separator = any(separator in text for separator in (os.sep, os.altsep) if separator)
-    known = path.suffix.lower() in READERS
-    if not os.path.lexists(text):
-        if isinstance(spec, Path) or has_separator or known:
-            folder = path.parent
-            if not os.path.isdir(folder):
-                raise UsageError(f"{spec}: no such file, and no folder {folder}; check the path")
-            raise UsageError(
-                f"{spec}: no such file; in {folder}: {did_you_mean(path.name, sorted(os.listdir(folder)))}"
-            )
-        return None
-    if not os.path.exists(text):
-        raise UsageError(f"{spec}: a link to a file that does not exist; check the path")
-    if path.is_dir():
-        return path
-    if not path.is_file():
-        raise UsageError(f"{spec}: not a regular file (a pipe or a device?); write the data to a file first")
-    if not known:
-        raise UsageError(
-            f"{spec}: unknown kind of data file {path.suffix or '(no suffix)'}; "
-            f"known are {' '.join(READERS)} and IDX folders"
-        )
-    return path
-
-
-def _registered(name: str) -> Dataset:
-    from bnnzoo import registry
-
-    make: Any = registry.load("datasets", name)
-    dataset = make()
-    if not isinstance(dataset, Dataset):
-        raise UsageError(f"data set {name}: its function returned {type(dataset).__name__}, not a bnnzoo Dataset")
-    return dataset
 
 
 def _check_tabular(like: Signature, where: str) -> None:
@@ -321,6 +271,11 @@ def _check_shape(found: Sequence[int], trained: Sequence[int], where: str) -> No
 def _labelled(inputs: NDArray[Any], y: Any, like: Signature, where: str, name: str) -> Dataset:
     """Checked inputs with targets from an array, checked against `like`."""
     classify = like.task == "classification"
+    if like.reading.censored:
+        bounds = bounds_of(y, len(inputs), where)
+        if bounds.shape[1] != len(like.target_names):
+            raise UsageError(f"{where}: {bounds.shape[1]} targets, but the model has {len(like.target_names)}")
+        return like.rows(inputs, bounds, name)
     targets = (label_array if classify else numeric_array)(y, where)
     if targets.shape[0] != inputs.shape[0]:
         raise UsageError(f"{where}: {targets.shape[0]} rows of targets for {inputs.shape[0]} of inputs")

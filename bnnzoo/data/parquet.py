@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bnnzoo.data.frames import shown_cell
+from bnnzoo.data.frames import TypedTable, shown_cell
 from bnnzoo.errors import UsageError
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def _with_gaps() -> dict[Any, Any]:
     return {pa.int64(): pd.Int64Dtype(), pa.uint64(): pd.UInt64Dtype()}
 
 
-class ParquetTable:
+class ParquetTable(TypedTable):
     """The table in a Parquet file, without the index that pandas writes beside the columns."""
 
     def __init__(self, path: Path):

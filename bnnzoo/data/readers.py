@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from numpy.typing import NDArray
 
@@ -13,6 +13,7 @@ from bnnzoo.data.delimited import DelimitedTable
 from bnnzoo.data.idx import IdxFolder
 from bnnzoo.data.npz import NpzFile
 from bnnzoo.data.parquet import ParquetTable
+from bnnzoo.data.reading import Reading
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,6 +26,29 @@ class Table(Protocol):
     where: str
     """What messages call it."""
     names: tuple[str, ...]
+
+    @property
+    def decimal(self) -> Literal["", ".", ","]:
+        """The decimal mark of numbers that are text; "" where no option names another than the point."""
+        ...
+
+    @property
+    def reading(self) -> Reading:
+        """How it was read, with what was detected."""
+        ...
+
+    @property
+    def note(self) -> str:
+        """What was detected, where it is not the plain form; "" otherwise."""
+        ...
+
+    def has_number(self, row: int, /) -> bool:
+        """Whether a row (from 0) of text has a number."""
+        ...
+
+    def skip_option(self, row: int, /) -> str:
+        """The option that leaves a row (from 0) out by its line; "" where there is none."""
+        ...
 
     def frame(self, names: Sequence[str], written: Collection[str] = (), /) -> pd.DataFrame:
         """The columns `names` in that order, each as its reader found it: numbers, booleans, text, dates.

@@ -5,36 +5,27 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
-from bnnzoo.data.check import check_column_names, did_you_mean
-from bnnzoo.data.columns import Cells, interpret, one_level_a_value
-from bnnzoo.data.dataset import Dataset, Signature, check_task, from_rows
-from bnnzoo.data.encoding import MISSING_CURE, Encoding, Missing, Unseen, check_cells, check_exposure
+from bnnzoo.data.arrays import check_task
+from bnnzoo.data.check import check_column_names
+from bnnzoo.data.columns import Cells, interpret
+from bnnzoo.data.dataset import Dataset, Signature, from_rows
+from bnnzoo.data.doubts import find_codes, warn_of_codes, warn_of_inputs, warn_of_targets
+from bnnzoo.data.encoding import MISSING_CURE, Encoding, Unseen, check_cells, check_exposure
 from bnnzoo.data.faults import Faults, listed
+from bnnzoo.data.forms import Style
 from bnnzoo.data.frames import FrameTable, is_frame
+from bnnzoo.data.levels import one_level_a_value
 from bnnzoo.data.readers import Table
-from bnnzoo.data.targets import codes_of, targets_of
+from bnnzoo.data.reading import Reading
+from bnnzoo.data.selection import Choice, check_known, select_categories, select_columns
+from bnnzoo.data.targets import check_censored, codes_of, regression_targets, targets_of
 from bnnzoo.errors import BnnzooWarning, UsageError
-
-_FEWEST_IDENTIFIED = 20
-"""Fewer rows than this may all differ by chance."""
-
-
-class Choice(NamedTuple):
-    """What is taken of a table: the options of the command line of the same names."""
-
-    target: tuple[str, ...] = ()
-    columns: tuple[str, ...] = ()
-    drop: tuple[str, ...] = ()
-    categories: tuple[str, ...] = ()
-    missing: Missing = "error"
-    unseen: Unseen = "error"
-    exposure: str = ""
 
 
 def training_set(table: Table, choice: Choice, task: str | None, name: str, kind: str = "") -> Dataset:
@@ -43,14 +34,20 @@ def training_set(table: Table, choice: Choice, task: str | None, name: str, kind
     Raises:
         UsageError: a line for each kind of thing that is wrong, with every column that has it.
     """
-    chosen = check_task(task)
-    features, targets = _chosen(table, choice, chosen)
-    categories = _categories(table, choice.categories, features, targets)
+    chosen, reading = check_task(task), choice.reading
+    features, targets = select_columns(table, choice, chosen)
+    categories = select_categories(table, choice.categories, features, targets)
+    reading.check_codes(table.names, table.where)
     check_column_names(table.names, table.where, [*features, *targets])
     chosen = chosen if features else "density"
-    faults = Faults(table.where, inputs=frozenset(features))
-    kinds = ["text" if name in categories else "" for name in features] + [kind] * len(targets)
-    cells = _read(table, [*features, *targets], kinds, faults)
+    if reading.censored:
+        chosen = check_censored(chosen)
+    faults = Faults(table.where, inputs=frozenset(features), skip_option=table.skip_option)
+    faults.targets = frozenset(targets if features else ())
+    faults.units_option = "" if table.has_number(0) else table.skip_option(0)
+    kinds = ["text" if name in categories else "" for name in features]
+    kinds += ["number" if reading.censored else kind] * len(targets)
+    cells = _read(table, [*features, *targets], kinds, faults, reading, targets)
     split = len(features)
     missing = MISSING_CURE if choice.missing == "error" else ""
     no_median = "" if choice.missing == "drop" else "--missing drop leaves such rows out"
@@ -68,12 +65,16 @@ def training_set(table: Table, choice: Choice, task: str | None, name: str, kind
     faults.check()
     check_column_names(encoding.inputs, f"{table.where}: inputs")
     found = targets_of(cells[split:], chosen, table.where)
-    _warn(cells[:inputs] if features else cells, table.where)
-    if features and found.task == "regression":
-        _warn_of_targets(cells[split:], table.where)
-    notes = (*filter(None, [found.note]), *_encoding_notes(encoding))
+    _warn_of_cells(
+        cells[:inputs] + cells[split:],
+        targets,
+        table.where,
+        is_regression=bool(features) and found.task == "regression",
+    )
+    notes = tuple(filter(None, [table.note, found.note, *_encoding_notes(encoding)]))
     if not features:
-        return replace(from_rows(found.y, name=name, names=targets), notes=notes, left_out=left_out)
+        rows = from_rows(found.y, name=name, names=targets)
+        return replace(rows, notes=notes, left_out=left_out, reading=_used(table, reading))
     return Dataset(
         x=encoding.encode(cells[:split]),
         y=found.y,
@@ -85,7 +86,24 @@ def training_set(table: Table, choice: Choice, task: str | None, name: str, kind
         encoding=None if encoding == Encoding.of_numbers(encoding.inputs) else encoding,
         notes=notes,
         left_out=left_out,
+        reading=_used(table, reading),
     )
+
+
+def _used(table: Table, reading: Reading) -> Reading:
+    """The reading that was asked for, with the form of text that was detected."""
+    return replace(table.reading, missing_code=reading.missing_code, censored=reading.censored)
+
+
+def _warn_of_cells(cells: Sequence[Cells], targets: Sequence[str], where: str, *, is_regression: bool) -> None:
+    """Warn of columns that are constant or identifiers, of constant targets, and of codes for missing cells."""
+    inputs = [column for column in cells if column.name not in targets]
+    warn_of_inputs(inputs or cells, where)
+    if is_regression:
+        warn_of_targets([column for column in cells if column.name in targets], where)
+    numeric = [c for c in cells if c.kind == "number" and (c.name not in targets or is_regression or not inputs)]
+    codes = [code for column in numeric for code in find_codes(column.name, column.numbers)]
+    warn_of_codes(codes, targets if inputs else (), where)
 
 
 def new_inputs(table: Table, like: Signature, unseen: Unseen | None = None) -> Float[np.ndarray, "row feature"]:
@@ -110,7 +128,7 @@ def new_rows(
     kind = kind or ("text" if like.task == "classification" else "number")
     x, cells, rows = _new_rows(table, like, dict.fromkeys(targets, kind), unseen)
     if like.task == "regression":
-        y = np.stack([column.numbers for column in cells], 1)[rows].astype(np.float32)
+        y = regression_targets(cells)[rows]
     else:
         labels = cells[0]
         y = codes_of(labels.levels, labels.numbers[rows].astype(int), like.class_names, table.where, targets[0], rows)
@@ -129,11 +147,11 @@ def _new_rows(
             f"{table.where}: no column named {encoding.exposure}, the exposure that rates are multiplied by; add it "
             "(1 in every row for rates per unit)"
         )
-    _find([*features, *targets], table)
+    check_known([*features, *targets], table)
     check_column_names(table.names, table.where, [*features, *targets])
-    faults = Faults(table.where, trained=True)
+    faults = Faults(table.where, trained=True, targets=frozenset(targets))
     kinds = [column.kind for column in encoding.columns] + [*targets.values()]
-    cells = _read(table, [*features, *targets], kinds, faults)
+    cells = _read(table, [*features, *targets], kinds, faults, like.reading, [*targets])
     inputs, outputs = cells[: len(features)], cells[len(features) :]
     leave_out = encoding.missing == "drop" and bool(targets)
     cure = "leave such rows out" if encoding.missing == "drop" else "fill them in, or train with --missing median"
@@ -158,83 +176,26 @@ def _new_rows(
     return encoding.encode(kept), outputs, np.flatnonzero(keep)
 
 
-def _read(table: Table, names: Sequence[str], kinds: Sequence[str], faults: Faults) -> list[Cells]:
+def _read(
+    table: Table,
+    names: Sequence[str],
+    kinds: Sequence[str],
+    faults: Faults,
+    reading: Reading,
+    targets: Sequence[str],
+) -> list[Cells]:
     frame = table.frame(names, [name for name, kind in zip(names, kinds, strict=True) if kind == "text"])
     return [
-        interpret(name, series, faults, shown=lambda row, name=name: table.shown(row, name), kind=kind)
+        interpret(
+            name,
+            series,
+            faults,
+            shown=lambda row, name=name: table.shown(row, name),
+            kind=kind,
+            style=Style(table.decimal, reading.codes_of(name), reading.censored and name in targets),
+        )
         for name, kind, (_, series) in zip(names, kinds, frame.items(), strict=True)
     ]
-
-
-def _chosen(table: Table, choice: Choice, task: str | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The names of the inputs' columns and of the targets: of a density no inputs, and all that are named, or all."""
-    where = table.where
-    target, columns, drop = (_expanded(names, table) for names in (choice.target, choice.columns, choice.drop))
-    _find([*target, *columns, *drop], table)
-    if len(set(target)) < len(target):
-        raise UsageError(f"{where}: a target is given twice ({', '.join(target)}); name each once")
-    for name in drop:
-        if name in target:
-            raise UsageError(f"{where}: column {name} is the target and dropped; it can be one of the two")
-        if name in columns:
-            raise UsageError(f"{where}: column {name} is asked for and dropped; it can be one of the two")
-    exposure = (choice.exposure,) if choice.exposure else ()
-    if exposure:
-        _check_exposed(choice.exposure, table, target, drop, task)
-    left = [name for name in table.names if name not in {*drop, *exposure}]
-    if not left:
-        raise UsageError(f"{where}: every column is dropped; keep some")
-    wanted = set(columns or left)
-    if task == "density":
-        return (), target or tuple(name for name in left if name in wanted)
-    targets = target or (left[-1],)
-    features = tuple(name for name in left if name in wanted and name not in targets)
-    if not features and (task or not target):
-        raise UsageError(
-            f"{where}: no columns left for features beside the target {', '.join(targets)}; add one, "
-            "or ask for --task density"
-        )
-    return (*features, *exposure) if features else (), targets
-
-
-def _check_exposed(exposure: str, table: Table, target: Sequence[str], drop: Sequence[str], task: str | None) -> None:
-    """Refuse an exposure that is no input column of a regression."""
-    _find([exposure], table)
-    if task in ("density", "classification"):
-        raise UsageError(f"{table.where}: --exposure {exposure} is for counts, and --task {task} has none; drop one")
-    for names, what in ((target, "the target"), (drop, "dropped")):
-        if exposure in names:
-            raise UsageError(f"{table.where}: column {exposure} is the exposure and {what}; it can be one of the two")
-
-
-def _categories(table: Table, names: Sequence[str], features: Sequence[str], targets: Sequence[str]) -> tuple[str, ...]:
-    """The names of the inputs that are categories because the user says so."""
-    categories = _expanded(names, table)
-    _find(categories, table)
-    for name in categories:
-        if name not in features:
-            what = "is the target" if name in targets and features else "is no input"
-            cure = "--task classification takes its cells as classes" if name in targets and features else "take it in"
-            raise UsageError(f"{table.where}: column {name} is asked for as a category and {what}; {cure}")
-    return categories
-
-
-def _expanded(names: Sequence[str], table: Table) -> tuple[str, ...]:
-    """Names as given, and those of `a,b` where no column is called so."""
-    return tuple(
-        part
-        for name in names
-        for part in ([name] if name in table.names else [piece.strip() for piece in name.split(",") if piece.strip()])
-    )
-
-
-def _find(names: Sequence[str], table: Table) -> None:
-    known = set(table.names)
-    absent = [name for name in names if name not in known]
-    if len(absent) == 1:
-        raise UsageError(f"{table.where}: no column named {absent[0]}; {did_you_mean(absent[0], table.names)}")
-    if absent:
-        raise UsageError(f"{table.where}: no columns named {listed(absent)}; {did_you_mean(absent[0], table.names)}")
 
 
 def _complete(cells: Sequence[Cells], where: str, cure: str) -> tuple[NDArray[np.bool_], str]:
@@ -252,42 +213,12 @@ def _complete(cells: Sequence[Cells], where: str, cure: str) -> tuple[NDArray[np
 def _kept(column: Cells, keep: NDArray[np.bool_]) -> Cells:
     """The cells of rows to train on: levels that only the others have are none."""
     if column.kind != "text":
-        return column._replace(numbers=column.numbers[keep])
+        bounds = None if column.bounds is None else column.bounds[keep]
+        return column._replace(numbers=column.numbers[keep], bounds=bounds)
     used, codes = np.unique(column.numbers[keep], return_inverse=True)
     return column._replace(
         numbers=codes.reshape(-1).astype(float), levels=tuple(column.levels[int(code)] for code in used)
     )
-
-
-def _warn(cells: Sequence[Cells], where: str) -> None:
-    """Of columns that say nothing about other rows."""
-    found: dict[str, list[str]] = {"constant": [], "identifier": []}
-    for column in cells:
-        present = column.numbers[~column.is_missing]
-        if len(present) < 2:
-            continue
-        if present.max() == present.min():
-            found["constant"] += [] if column.is_missing.any() else [column.name]
-        elif len(present) >= _FEWEST_IDENTIFIED and column.kind in ("number", "text"):
-            whole = column.kind == "text" or np.array_equal(present, np.floor(present))
-            if whole and len(np.unique(present)) == len(present):
-                found["identifier"].append(column.name)
-    for kind, what in (
-        ("constant", "the same in every row: they say nothing"),
-        ("identifier", "different in every row, as identifiers are"),
-    ):
-        if found[kind]:
-            names = listed(found[kind])
-            noun = "column" if len(found[kind]) == 1 else "columns"
-            warnings.warn(f"{where}: {noun} {names}: {what}; --drop NAME leaves one out", BnnzooWarning, stacklevel=2)
-
-
-def _warn_of_targets(cells: Sequence[Cells], where: str) -> None:
-    """Of those that leave nothing to predict."""
-    constant = [c.name for c in cells if len(c.numbers) > 1 and np.nanmax(c.numbers) == np.nanmin(c.numbers)]
-    if constant:
-        text = f"{where}: target {listed(constant)}: the same in every row: there is nothing to predict"
-        warnings.warn(text, BnnzooWarning, stacklevel=3)
 
 
 def _encoding_notes(encoding: Encoding) -> list[str]:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
 from bnnzoo.data.check import and_more, refuse_coarse
-from bnnzoo.data.columns import Cells, as_text, places_of
+from bnnzoo.data.columns import Cells, as_text
 from bnnzoo.data.encoding import MOST_LEVELS
 from bnnzoo.data.faults import listed
+from bnnzoo.data.levels import places_of
 from bnnzoo.errors import UsageError
 
 MOST_INFERRED_CLASSES = 20
@@ -23,6 +24,9 @@ _TAIL = 0.25
 """Skewness from which a distribution has a right tail; that of Poisson with mean 16."""
 TAKEN_AS_NUMBERS = "taken as numbers"
 """Part of the note of a choice that naming a likelihood makes superfluous."""
+
+
+Task = Literal["regression", "classification", "density"]
 
 
 class Targets(NamedTuple):
@@ -61,8 +65,43 @@ def targets_of(cells: Sequence[Cells], task: str | None, where: str) -> Targets:
         refuse_coarse(column.numbers, f"{where}: column {column.name}")
     if task == "density":
         return Targets(np.stack([column.numbers for column in cells], 1).astype(np.float32), task)
+    if any(column.bounds is not None for column in cells):
+        return Targets(regression_targets(cells), "regression", (), _note_of_bounds(cells))
     note = _note(target, "regression", ()) if task is None and len(cells) == 1 else ""
-    return Targets(np.stack([column.numbers for column in cells], 1).astype(np.float32), "regression", (), note)
+    return Targets(regression_targets(cells), "regression", (), note)
+
+
+def regression_targets(cells: Sequence[Cells]) -> Float[np.ndarray, "row target *bound"]:
+    """Columns of numbers side by side, float32; of censored ones a smallest and a largest value each."""
+    if all(column.bounds is None for column in cells):
+        return np.stack([column.numbers for column in cells], 1).astype(np.float32)
+    both = [np.stack([c.numbers, c.numbers], -1) if c.bounds is None else c.bounds for c in cells]
+    return np.stack(both, 1).astype(np.float32)
+
+
+def check_censored(task: Task | None) -> Task:
+    """The task of targets that are bounds.
+
+    Raises:
+        UsageError: for any but regression.
+    """
+    if task not in (None, "regression"):
+        raise UsageError(f"--censored is for --task regression (got {task})")
+    return "regression"
+
+
+def _note_of_bounds(cells: Sequence[Cells]) -> str:
+    """How many cells of each target are bounds, by kind."""
+    parts = []
+    for column in cells:
+        bounds = np.stack([column.numbers] * 2, -1) if column.bounds is None else column.bounds
+        low, high = bounds.T
+        below, above = int(np.isinf(low).sum()), int(np.isinf(high).sum())
+        between = int(np.sum(low < high)) - below - above
+        counts = [(below, "below a limit"), (above, "above one"), (between, "in an interval")]
+        words = ", ".join(f"{count} {where}" for count, where in counts if count) or "none"
+        parts.append(f"target {column.name}: censored cells: {words}, of {len(bounds)}")
+    return "; ".join(parts)
 
 
 def _are_labels(target: Cells) -> bool:

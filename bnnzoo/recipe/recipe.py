@@ -44,6 +44,22 @@ class Recipe:
         str | None,
         Doc("a column that counts are proportional to, such as the time observed: its logarithm is added to log rates"),
     ] = None
+    missing_code: Annotated[
+        tuple[str, ...],
+        Doc("a value that stands for a missing cell, as -999, or NAME=VALUE for one column; repeatable"),
+    ] = ()
+    censored: Annotated[
+        bool, Doc("targets <0.5, >100, 1..2 and [1,2] are bounds: their probability is the likelihood")
+    ] = False
+    separator: Annotated[
+        str | None,
+        Doc("between the cells of a text file: a character, or comma, semicolon, tab, pipe, space; else detected"),
+    ] = None
+    decimal: Annotated[Literal[".", ","] | None, Doc("decimal mark of a text file; detected unless given")] = None
+    skip_rows: Annotated[
+        tuple[str, ...], Doc("lines of a text file to leave out, counted from 1, as 2 or 1-10,12; repeatable")
+    ] = ()
+    encoding: Annotated[str | None, Doc("encoding of a text file, as cp1252; utf-8 unless given")] = None
     test_fraction: Annotated[float, Ge(0), Lt(1), Doc("share of the rows kept for testing")] = 0.1
     split_seed: Annotated[int, Ge(0), Le(2**32 - 1), Doc("seed of the split into training and test rows")] = 0
     standardise: Annotated[bool, Doc("inputs and regression targets to mean 0 and variance 1")] = True

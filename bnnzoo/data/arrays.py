@@ -1,0 +1,69 @@
+"""Arrays that may be inputs or targets: their types and shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bnnzoo.data.check import check_column_names, finite_float32, refuse_merged
+from bnnzoo.data.targets import Task
+from bnnzoo.errors import UsageError
+
+
+def as_inputs(x: ArrayLike, where: str = "x", feature_names: Sequence[str] = ()) -> NDArray[Any]:
+    """x as checked inputs [N, ...]: uint8 images stay as they are, everything else becomes finite float32."""
+    array = numeric_array(x, where)
+    if array.ndim == 1:
+        array = array.reshape(-1, 1)
+    if array.ndim > 4 or 0 in array.shape:
+        raise UsageError(
+            f"{where} has shape {list(array.shape)}; it must be features [N, D] or images [N, H, W] or [N, C, H, W]"
+        )
+    if feature_names and array.ndim == 2:
+        if len(feature_names) != array.shape[1]:
+            raise UsageError(f"{where} has {array.shape[1]} columns but {len(feature_names)} names")
+        check_column_names(feature_names, where)
+    if array.dtype == np.uint8 and array.ndim > 2:
+        return np.ascontiguousarray(array)
+    refuse_merged(array, where, feature_names)
+    return finite_float32(array, where, feature_names if array.ndim == 2 else ())
+
+
+def label_array(values: ArrayLike, where: str) -> NDArray[Any]:
+    """`values` as an array [N, ...], N >= 1, of numbers, or of text."""
+    array = None if np.ma.is_masked(values) else np.asarray(values)
+    if array is not None and array.ndim and array.size and all(isinstance(v, str) for v in array.flat):
+        return array
+    return numeric_array(values, where)
+
+
+def numeric_array(values: ArrayLike, where: str) -> NDArray[Any]:
+    """`values` as an array [N, ...], N >= 1, of booleans, whole numbers or floats and nothing else."""
+    if hasattr(values, "toarray"):
+        raise UsageError(f"{where} is a sparse matrix; give it as an array, by .toarray()")
+    if np.ma.is_masked(values):
+        raise UsageError(f"{where} is a masked array; fill in or drop the masked entries")
+    try:
+        array = np.asarray(values)
+    except (ValueError, TypeError) as error:
+        raise UsageError(f"{where} is not an array of numbers; its rows must have equal lengths") from error
+    if array.dtype.kind in "mM":
+        raise UsageError(f"{where} holds dates; give them as a column of a data frame, or as numbers")
+    if array.dtype.kind not in "biuf":
+        cure = "give it as a data frame" if array.dtype.names else "convert it, by .astype('float32')"
+        raise UsageError(f"{where} has dtype {array.dtype}, not numbers; {cure}")
+    if array.ndim == 0:
+        raise UsageError(f"{where} is a single number; it must have one row a datum")
+    if array.shape[0] == 0:
+        raise UsageError(f"{where} is empty; it must have at least one row")
+    return array
+
+
+def check_task(task: str | None) -> Task | None:
+    """`task` if it is one of the three, or None."""
+    if task not in (None, "regression", "classification", "density"):
+        raise UsageError(f"task {task!r} is unknown; it is regression, classification or density")
+    return cast("Task | None", task)

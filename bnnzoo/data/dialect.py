@@ -1,0 +1,92 @@
+"""Separator and decimal mark of delimited text, from its first lines where the options do not name them."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import re
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+MARKS = (",", ";", "\t", "|")
+"""Separators that are recognised."""
+NAMES = {",": "commas", ";": "semicolons (;)", "\t": "tabs", "|": "bars (|)", " ": "spaces"}
+_RECORDS = 1000
+"""Rows in which the decimal mark is looked for."""
+_FEW_RECORDS = 20
+"""Rows in which the separator is looked for."""
+
+_WITH_COMMA = re.compile(r"[+\u2212-]?[0-9]*,[0-9]+(?:[eE][+-]?[0-9]+)?")
+_WITH_POINT = re.compile(r"[+\u2212-]?[0-9]*\.[0-9]+(?:[eE][+-]?[0-9]+)?")
+_THOUSANDS = re.compile(r"[+\u2212-]?[1-9][0-9]{0,2}[.,][0-9]{3}")
+"""Cells that may be whole numbers, their thousands set apart."""
+
+
+class Dialect(NamedTuple):
+    """How the cells of a text file are written."""
+
+    separator: str
+    decimal: Literal[".", ","]
+
+    def describe(self) -> str:
+        """The dialect in words, for a note."""
+        comma = ", numbers with a decimal comma" if self.decimal == "," else ""
+        return f"columns separated by {NAMES.get(self.separator, repr(self.separator))}{comma}"
+
+
+def separator_of(lines: Sequence[str], preferred: str) -> str | None:
+    """The separator of a file that begins with these lines; None where two are equally likely.
+
+    `preferred` is taken unless another one alone gives every line the same number of cells.
+    """
+    lines = lines[: _FEW_RECORDS + 1]
+    others = [mark for mark in MARKS if mark != preferred]
+    if preferred == "," or preferred not in lines[0]:
+        for mark in others:
+            if _splits_numbers(mark, lines):
+                return mark
+    if _is_regular(preferred, lines):
+        return preferred
+    regular = [mark for mark in others if _is_regular(mark, lines)]
+    if len(regular) > 1:
+        return None
+    return regular[0] if regular else preferred
+
+
+def decimal_of(lines: Sequence[str], separator: str, preferred: Literal[".", ","]) -> Literal[".", ","]:
+    """The decimal mark of the numbers below a header; `preferred` where they leave it open."""
+    if separator == ",":
+        return preferred  # a quoted 1,5 among plain cells may be anything
+    cells = {cell.strip() for row in _records(lines[1:], separator, _RECORDS) for cell in row}
+    clear = [cell for cell in cells if not _THOUSANDS.fullmatch(cell)]
+    commas = any(map(_WITH_COMMA.fullmatch, clear))
+    points = any(map(_WITH_POINT.fullmatch, clear))
+    if commas == points:
+        return preferred
+    return "," if commas else "."
+
+
+def _splits_numbers(mark: str, lines: Sequence[str]) -> bool:
+    """Whether every line has the mark equally often, and between its marks no commas but those within numbers.
+
+    So `1,5;100` is two cells, and `Homo|sapiens,1.5` is not.
+    """
+    counts = {line.count(mark) for line in lines}
+    if len(lines) < 2 or len(counts) > 1 or 0 in counts:
+        return False
+    cells = (cell.strip() for line in lines[1:] for cell in line.split(mark))
+    return all("," not in cell or _WITH_COMMA.fullmatch(cell) for cell in cells)
+
+
+def _is_regular(mark: str, lines: Sequence[str]) -> bool:
+    """Whether the mark cuts every line into the same number of cells, two or more."""
+    records = _records(lines, mark, _FEW_RECORDS + 1)
+    return len(records) > 1 and len(records[0]) > 1 and len({len(record) for record in records}) == 1
+
+
+def _records(lines: Sequence[str], mark: str, count: int) -> list[list[str]]:
+    reader = csv.reader(lines, delimiter=mark, skipinitialspace=True)
+    try:
+        return list(itertools.islice(filter(None, reader), count))
+    except csv.Error:  # reported where the rows are read
+        return []

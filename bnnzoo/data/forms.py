@@ -1,0 +1,113 @@
+"""Forms of cells: numbers, booleans, dates and times as tables write them, and forms that are refused."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal, NamedTuple
+
+MISSING = frozenset({"", ".", "nan", "+nan", "-nan", "na", "n/a", "#n/a", "#na", "null", "none", "<na>", "nat"})
+"""Cells that say that there is nothing, whatever their case."""
+
+_DIGITS = r"[+\u2212-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
+NUMBER = re.compile(rf"(?=.{{1,400}}\Z)(?:{_DIGITS}|[+\u2212-]?inf(?:inity)?)", re.IGNORECASE)
+_ONE_SIDED = re.compile(rf"(?=.{{1,400}}\Z)([<>\u2264\u2265])=?\s?({_DIGITS})")
+_INTERVAL = re.compile(
+    rf"(?=.{{1,800}}\Z)(?:[\[(]\s?({_DIGITS})\s?[,;]\s?({_DIGITS})\s?[\])]|({_DIGITS})\s?\.\.\s?({_DIGITS}))"
+)
+LONG = re.compile(r"([+\u2212-]?[0-9]{16,400})(?:\.0*)?")
+"""Whole numbers that float64 may not hold."""
+BOOLEAN = re.compile(r"true|false", re.IGNORECASE)
+TIME = re.compile(r"(?:[01]?[0-9]|2[0-3]):[0-5][0-9](?::[0-5][0-9](?:\.[0-9]+)?)?")
+DATE = re.compile(
+    r"[0-9]{4}([-/])[0-9]{1,2}\1[0-9]{1,2}"
+    r"(?:[T ][0-9]{1,2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]+)?)?\s?(Z|UTC|GMT|[+-][0-9]{2}(?::?[0-9]{2})?)?)?"
+    r"|[0-9]{4}-[0-9]{1,2}"
+)
+_MONTH = (
+    r"jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?|oct(?:ober)?"
+    r"|nov(?:ember)?|dec(?:ember)?"
+)
+OTHER_DATE = re.compile(
+    # 3/17/2024, 2024.03.17, 17-Mar-2024, March 17, 2024, with or without a time
+    r"(?:[0-9]{1,2}([-/.])[0-9]{1,2}\1(?:[0-9]{4}|[0-9]{2})|[0-9]{4}([-/.])[0-9]{1,2}\2[0-9]{1,2}"
+    rf"|[0-9]{{1,2}}[-\s](?:{_MONTH})[-,\s]{{1,2}}[0-9]{{2,4}}|[0-9]{{4}}[-\s](?:{_MONTH})[-\s][0-9]{{1,2}}"
+    rf"|(?:{_MONTH})\s[0-9]{{1,2}},?\s[0-9]{{4}})"
+    r"(?:,?[\sT][0-9:.]+(?:\s?[ap]\.?m\.?)?(?:\s?(?:[A-Z]{1,4}|[+-][0-9:]+))?)?",
+    re.IGNORECASE,
+)
+OTHER_TIME = re.compile(r"[0-9]{1,2}:[0-9]{2}(?::[0-9]{2})?\s?[ap]\.?m\.?", re.IGNORECASE)
+_MONEY = r"(?:[$€£¥]|USD|EUR|GBP|CHF|JPY|CNY|INR|AUD|CAD|SEK|NOK|DKK|PLN|BRL)"
+DRESSED_NUMBER = re.compile(
+    # a decimal comma, thousands separators, a currency, a percent sign, parentheses for less than nothing; Fortran's
+    # exponents; hexadecimal digits
+    rf"(?=.{{1,100}}\Z)(?:(?P<open>\()?[+-]?(?:{_MONEY}\s?)?[+-]?"
+    r"(?:[0-9]{1,3}(?:[,.'\s\u202f][0-9]{3})+(?:[.,][0-9]+)?|[0-9]*[.,]?[0-9]+)"
+    rf"\s?(?:%|{_MONEY})?(?(open)\))"
+    r"|[+-]?[0-9]+\.?[0-9]*[dD][+-]?[0-9]+|0[xX][0-9a-fA-F]+)"
+)
+
+
+class Style(NamedTuple):
+    """How the cells of a column are written.
+
+    decimal: the decimal mark; "" where numbers have a point and no option says otherwise (data frames).
+    codes: values that stand for a missing cell. censored: whether cells may be bounds, such as <0.5.
+    """
+
+    decimal: Literal["", ".", ","] = ""
+    codes: tuple[str, ...] = ()
+    censored: bool = False
+
+    def is_number(self, text: str) -> bool:
+        """Whether the text is a number in this style."""
+        if self.decimal == ",":
+            return "." not in text and NUMBER.fullmatch(text.replace(",", ".", 1)) is not None
+        return NUMBER.fullmatch(text) is not None
+
+    def number(self, text: str) -> float:
+        """The number that a text is."""
+        text = text.replace(",", ".", 1) if self.decimal == "," else text
+        return float(text.replace("\u2212", "-"))
+
+    def is_missing(self, text: str) -> bool:
+        """Whether a cell says that there is nothing, by convention or by a code."""
+        if text.casefold() in MISSING or text in self.codes:
+            return True
+        if not self.codes or not self.is_number(text):
+            return False
+        value = self.number(text)
+        return any(NUMBER.fullmatch(code) and Style().number(code) == value for code in self.codes)
+
+    def is_one_sided(self, text: str) -> bool:
+        """Whether the text is a bound, <0.5 or >100."""
+        return _ONE_SIDED.fullmatch(self._with_points(text)) is not None
+
+    def bounds(self, text: str) -> tuple[float, float] | None:
+        """The smallest and the largest value that a censored cell stands for; None where it is no bound."""
+        text = self._with_points(text)
+        if match := _ONE_SIDED.fullmatch(text):
+            bound = Style().number(match[2])
+            return (-float("inf"), bound) if match[1] in "<\u2264" else (bound, float("inf"))
+        if match := _INTERVAL.fullmatch(text):
+            low, high = (Style().number(part) for part in match.groups() if part is not None)
+            return (low, high) if low < high else None
+        return None
+
+    def _with_points(self, text: str) -> str:
+        return text.replace(",", ".") if self.decimal == "," and "." not in text.replace("..", "") else text
+
+
+def hours_of(text: str) -> float:
+    """Hours since midnight of a time such as 17:30:05."""
+    return sum(float(part) / 60**i for i, part in enumerate(text.split(":")))
+
+
+def as_iso(text: str) -> str:
+    """A date as pandas reads it: dashes, and a zone in digits."""
+    text = re.sub(r"\s?(UTC|GMT)$", "Z", text.replace("/", "-"))
+    return re.sub(r"(:[0-9.]+\s?[+-][0-9]{2})$", r"\1:00", text)
+
+
+def is_true(text: str) -> float:
+    """1 for true and 1, 0 for false and 0."""
+    return float(text.casefold() in ("true", "1"))

@@ -1,0 +1,47 @@
+"""Text files of new rows, read as the training file was unless their own form says otherwise."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Collection
+from pathlib import Path
+
+from bnnzoo.data.dataset import Signature
+from bnnzoo.data.delimited import DelimitedTable
+from bnnzoo.data.reading import Reading, skipped_lines, written_lines
+from bnnzoo.data.textfile import is_utf8
+from bnnzoo.errors import BnnzooWarning, UsageError
+
+
+def like_trained(path: Path, like: Signature) -> DelimitedTable:
+    """The table in a text file of new rows.
+
+    Separator and decimal mark are detected, and those of training where the file leaves them open. UTF-8 is read as
+    such. Lines that training skipped are skipped where they hold no rows: above the header, or without any number.
+    """
+    trained = like.reading.of_text
+    encoding = "" if not trained.encoding or is_utf8(path) else trained.encoding
+    table = _with_skipped(path, Reading(encoding=encoding), trained, like)
+    if table.note and (table.reading.separator, table.decimal) != (trained.separator, trained.decimal):
+        warnings.warn(f"{table.where}: {table.note}", BnnzooWarning, stacklevel=4)
+    return table
+
+
+def _with_skipped(path: Path, reading: Reading, trained: Reading, like: Signature) -> DelimitedTable:
+    lines = skipped_lines(trained.skip_rows)
+    if not lines:
+        return DelimitedTable(path, reading, trained)
+    columns = [column.name for column in like.encoding.columns] if like.encoding else like.feature_names
+    try:
+        table = DelimitedTable(path, reading, trained)
+    except UsageError:
+        return DelimitedTable(path, _skipping(reading, lines), trained)
+    if not set(columns) <= set(table.names):
+        return DelimitedTable(path, _skipping(reading, lines), trained)
+    below = {line for line in lines if line > 1 and not table.has_number(line - 2)}
+    return DelimitedTable(path, _skipping(reading, below), trained) if below else table
+
+
+def _skipping(reading: Reading, lines: Collection[int]) -> Reading:
+    return dataclasses.replace(reading, skip_rows=(written_lines(lines),))

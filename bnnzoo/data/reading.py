@@ -1,0 +1,168 @@
+"""Options that say how the cells of a table are read; kept in the run's file, so that new tables are read alike."""
+
+from __future__ import annotations
+
+import codecs
+import dataclasses
+import re
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import FailFast
+
+from bnnzoo.data.check import did_you_mean
+from bnnzoo.errors import UsageError
+
+SEPARATORS = {"comma": ",", "semicolon": ";", "tab": "\t", "space": " ", "pipe": "|"}
+"""Words for separators that a shell makes hard to type."""
+_LINES = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
+_MOST_SKIPPED = 1_000_000
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How the cells of a table are read: `separator`, `decimal`, `skip_rows` and `encoding` of text files only.
+
+    separator: between the cells of a row; "" to detect it. decimal: "." or ","; "" to detect it.
+    skip_rows: lines of the file to skip, counted from 1: "2", "1-10". encoding: of the text; "" for UTF-8.
+    missing_code: values that stand for a missing cell, for all columns or NAME=VALUE.
+    censored: whether targets such as <0.5, >100 and 1..2 are bounds.
+    """
+
+    separator: str = ""
+    decimal: Literal["", ".", ","] = ""
+    skip_rows: Annotated[tuple[str, ...], FailFast()] = ()
+    encoding: str = ""
+    missing_code: Annotated[tuple[str, ...], FailFast()] = ()
+    censored: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        separator: str | None = None,
+        decimal: str | None = None,
+        skip_rows: Sequence[str] = (),
+        encoding: str | None = None,
+        missing_code: Sequence[str] = (),
+        censored: bool = False,
+    ) -> Reading:
+        """The reading that options ask for.
+
+        Raises:
+            UsageError: for a value that no option takes.
+        """
+        mark: Any = "" if separator is None else SEPARATORS.get(separator, separator.replace("\\t", "\t"))
+        if separator is not None and (len(mark) != 1 or mark in '"\n\r' or mark.isalnum()):
+            words = ", ".join(SEPARATORS)
+            raise UsageError(f"separator: must be one character, or one of {words} (got {separator!r})")
+        point: Any = "" if decimal is None else decimal
+        if point not in ("", ".", ","):
+            raise UsageError(f"decimal: must be . or , (got {decimal!r})")
+        if point and point == mark:
+            raise UsageError(f"separator and decimal: must differ (both are {mark!r})")
+        if encoding is not None:
+            _check_encoding(encoding)
+        lines = tuple(part.strip() for text in skip_rows for part in text.split(",") if part.strip())
+        skipped_lines(lines)
+        return cls(mark, point, lines, encoding or "", tuple(missing_code), censored)
+
+    def check(self) -> None:
+        """Hold what a file says to what options can say.
+
+        Raises:
+            ValueError: where it is something else.
+        """
+        try:
+            right = (
+                Reading.of(
+                    **{
+                        **vars(self),
+                        "separator": self.separator or None,
+                        "decimal": self.decimal or None,
+                        "encoding": self.encoding or None,
+                    }
+                )
+                == self
+            )
+        except UsageError:
+            right = False
+        if not right:
+            raise ValueError("it says that its table was read as no option can")
+
+    @property
+    def of_text(self) -> Reading:
+        """The part that is about the form of a text file."""
+        return dataclasses.replace(self, missing_code=(), censored=False)
+
+    def check_codes(self, names: Sequence[str], where: str) -> None:
+        """Refuse a missing code of a column that the table does not have.
+
+        Raises:
+            UsageError: naming the column.
+        """
+        for code in self.missing_code:
+            name, equals, value = code.partition("=")
+            if equals and name not in names:
+                raise UsageError(f"{where}: missing code {code!r}: no column named {name}; {did_you_mean(name, names)}")
+            if not (value if equals else code).strip():
+                raise UsageError(f"{where}: missing code {code!r}: no value; empty cells are missing as it is")
+
+    def codes_of(self, name: str) -> tuple[str, ...]:
+        """The values that stand for a missing cell of the column `name`."""
+        found = []
+        for code in self.missing_code:
+            column, equals, value = code.partition("=")
+            if not equals:
+                found.append(code.strip())
+            elif column == name:
+                found.append(value.strip())
+        return tuple(found)
+
+    def words(self) -> dict[str, Any]:
+        """The fields that are not at their defaults, as JSON can hold them."""
+        plain = vars(PLAIN)
+        return {key: value for key, value in vars(self).items() if value != plain[key]}
+
+
+PLAIN = Reading()
+"""Nothing asked for."""
+
+
+def skipped_lines(texts: Iterable[str]) -> frozenset[int]:
+    """The lines that `skip_rows` names, counted from 1.
+
+    Raises:
+        UsageError: for text that is neither a line nor a range of lines.
+    """
+    found: set[int] = set()
+    for text in texts:
+        match = _LINES.fullmatch(text)
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
+        if not 1 <= first <= last or last - first >= _MOST_SKIPPED:
+            raise UsageError(
+                f"skip_rows: must be lines of the file, counted from 1, such as 2 or 1-10,12 (got {text!r})"
+            )
+        found.update(range(first, last + 1))
+    return frozenset(found)
+
+
+def written_lines(lines: Collection[int]) -> str:
+    """Lines as `--skip-rows` takes them: 1-10,12."""
+    ranges: list[list[int]] = []
+    for line in sorted(lines):
+        if ranges and ranges[-1][1] == line - 1:
+            ranges[-1][1] = line
+        else:
+            ranges.append([line, line])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in ranges)
+
+
+def _check_encoding(name: str) -> None:
+    try:
+        is_text = codecs.lookup(name)._is_text_encoding  # pyright: ignore[reportAttributeAccessIssue]
+    except LookupError:
+        is_text = False
+    if not is_text:
+        raise UsageError(f"encoding: unknown (got {name!r}); such as utf-8, cp1252 (Windows), latin-1 or utf-16")

@@ -1,0 +1,101 @@
+"""Columns of a table that are taken: inputs, targets and categories, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from bnnzoo.data.check import did_you_mean
+from bnnzoo.data.encoding import Missing, Unseen
+from bnnzoo.data.faults import listed
+from bnnzoo.data.readers import Table
+from bnnzoo.data.reading import PLAIN, Reading
+from bnnzoo.errors import UsageError
+
+
+class Choice(NamedTuple):
+    """What is taken of a table: the options of the command line of the same names."""
+
+    target: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    missing: Missing = "error"
+    unseen: Unseen = "error"
+    exposure: str = ""
+    reading: Reading = PLAIN
+
+
+def select_columns(table: Table, choice: Choice, task: str | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names of the inputs' columns and of the targets: of a density no inputs, and all that are named, or all."""
+    where = table.where
+    target, columns, drop = (_expanded(names, table) for names in (choice.target, choice.columns, choice.drop))
+    check_known([*target, *columns, *drop], table)
+    if len(set(target)) < len(target):
+        raise UsageError(f"{where}: a target is given twice ({', '.join(target)}); name each once")
+    for name in drop:
+        if name in target:
+            raise UsageError(f"{where}: column {name} is the target and dropped; it can be one of the two")
+        if name in columns:
+            raise UsageError(f"{where}: column {name} is asked for and dropped; it can be one of the two")
+    exposure = (choice.exposure,) if choice.exposure else ()
+    if exposure:
+        _check_exposure_column(choice.exposure, table, target, drop, task)
+    left = [name for name in table.names if name not in {*drop, *exposure}]
+    if not left:
+        raise UsageError(f"{where}: every column is dropped; keep some")
+    wanted = set(columns or left)
+    if task == "density":
+        return (), target or tuple(name for name in left if name in wanted)
+    targets = target or (left[-1],)
+    features = tuple(name for name in left if name in wanted and name not in targets)
+    if not features and (task or not target):
+        raise UsageError(
+            f"{where}: no columns left for features beside the target {', '.join(targets)}; add one, "
+            "or ask for --task density"
+        )
+    return (*features, *exposure) if features else (), targets
+
+
+def _check_exposure_column(
+    exposure: str, table: Table, target: Sequence[str], drop: Sequence[str], task: str | None
+) -> None:
+    """Refuse an exposure that is not an input column of a regression."""
+    check_known([exposure], table)
+    if task in ("density", "classification"):
+        raise UsageError(f"{table.where}: --exposure {exposure} is for counts, and --task {task} has none; drop one")
+    for names, role in ((target, "the target"), (drop, "dropped")):
+        if exposure in names:
+            raise UsageError(f"{table.where}: column {exposure} is the exposure and {role}; it can be one of the two")
+
+
+def select_categories(
+    table: Table, names: Sequence[str], features: Sequence[str], targets: Sequence[str]
+) -> tuple[str, ...]:
+    """The names of the inputs that are categories because the user says so."""
+    categories = _expanded(names, table)
+    check_known(categories, table)
+    for name in categories:
+        if name not in features:
+            what = "is the target" if name in targets and features else "is no input"
+            cure = "--task classification takes its cells as classes" if name in targets and features else "take it in"
+            raise UsageError(f"{table.where}: column {name} is asked for as a category and {what}; {cure}")
+    return categories
+
+
+def _expanded(names: Sequence[str], table: Table) -> tuple[str, ...]:
+    """Names as given, and those of `a,b` where no column is called so."""
+    return tuple(
+        part
+        for name in names
+        for part in ([name] if name in table.names else [piece.strip() for piece in name.split(",") if piece.strip()])
+    )
+
+
+def check_known(names: Sequence[str], table: Table) -> None:
+    known = set(table.names)
+    absent = [name for name in names if name not in known]
+    if len(absent) == 1:
+        raise UsageError(f"{table.where}: no column named {absent[0]}; {did_you_mean(absent[0], table.names)}")
+    if absent:
+        raise UsageError(f"{table.where}: no columns named {listed(absent)}; {did_you_mean(absent[0], table.names)}")

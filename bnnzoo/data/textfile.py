@@ -1,0 +1,147 @@
+"""The bytes of a text file as UTF-8, without the lines to be skipped."""
+
+from __future__ import annotations
+
+import codecs
+import os
+import re
+from collections.abc import Collection
+from pathlib import Path
+
+from bnnzoo.errors import UsageError
+
+CHUNK = 2**22
+_OTHERS = {
+    b"\x1f\x8b": "packed by gzip; unpack it first (gunzip)",
+    b"PK\x03\x04": "a zip archive or a spreadsheet, not text; save the table as CSV",
+}
+"""What files begin with that are no text."""
+_WIDE = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+
+
+def read_text(path: Path, encoding: str = "", *, has_options: bool = True) -> bytes:
+    """The text of a file as UTF-8, its lines ended by LF or CRLF.
+
+    Args:
+        encoding: of the file; UTF-8 unless given.
+        has_options: whether messages may name options.
+
+    Raises:
+        UsageError: for a file that is no text, is empty, or has another encoding.
+    """
+    where = str(path)
+    try:
+        raw = path.read_bytes() if encoding else _without_closing_lines(path)
+    except OSError as error:
+        raise UsageError(f"{where}: cannot be read ({error.strerror})") from error
+    for magic, what in _OTHERS.items():
+        if raw.startswith(magic):
+            raise UsageError(f"{where}: {what}")
+    raw = _as_utf8(raw, encoding, where) if encoding else raw
+    for mark, name in _WIDE.items():
+        if raw.startswith(mark):
+            cure = f"--encoding {name} reads it, or save it as UTF-8" if has_options else "save it as UTF-8"
+            raise UsageError(f"{where}: UTF-16 text, not UTF-8; {cure}")
+    start = 0
+    while raw.startswith(codecs.BOM_UTF8, start):  # several where exports were joined
+        start += len(codecs.BOM_UTF8)
+    raw = raw[start:] if start else raw
+    if not raw.isascii():
+        _check_utf8(raw, where, has_options=has_options)
+    if b"\0" in raw:
+        raise UsageError(f"{where}: {_line_place(raw, raw.index(0))}: a NUL byte; the file is damaged or not text")
+    if b"\n" not in raw:
+        raw = raw.replace(b"\r", b"\n")
+    if b"\r\r\n" in raw:  # CRLF that was written through a text file of Windows
+        raw = re.sub(rb"\r+\n", b"\n", raw)
+    raw = raw.rstrip(b"\r\n")
+    if not raw[:CHUNK].strip() and not raw.strip():
+        raise UsageError(f"{where}: the file is empty; it needs a header line and data rows")
+    return raw
+
+
+def without_lines(raw: bytes, lines: Collection[int], where: str) -> bytes:
+    """The text without some of its lines, counted from 1.
+
+    Raises:
+        UsageError: where the file has fewer lines, or no other ones.
+    """
+    if not lines:
+        return raw
+    last, count = max(lines), raw.count(b"\n") + 1
+    if last > count:
+        raise UsageError(f"{where}: no line {last} to skip: the file has {count} lines; correct --skip-rows")
+    pieces = raw.split(b"\n", last)
+    kept = (line for number, line in enumerate(pieces[:last], 1) if number not in lines)
+    left = b"\n".join([*kept, *pieces[last:]])
+    if not left.strip():
+        raise UsageError(f"{where}: every line is skipped; correct --skip-rows")
+    return left
+
+
+def spaces_as_tabs(raw: bytes, where: str) -> bytes:
+    """Text whose columns are separated by spaces, any number of them, with a tab in their place."""
+    if b'"' in raw:
+        raise UsageError(f"{where}: columns separated by spaces, and quotes; save the table with commas")
+    return re.sub(rb"[ \t]+", b"\t", re.sub(rb"(?m)^[ \t]+|[ \t]+(?=\r?$)", b"", raw))
+
+
+def is_utf8(path: Path) -> bool:
+    """Whether a file is UTF-8 text; a NUL byte is not part of any."""
+    try:
+        raw = path.read_bytes()
+        raw.decode("utf-8")
+    except (OSError, UnicodeDecodeError):
+        return False
+    return b"\0" not in raw
+
+
+def only_ends_lines(raw: bytes) -> bool:
+    """Whether each carriage return is part of a line's end."""
+    return b"\r" not in raw or raw.count(b"\r") == raw.count(b"\r\n")
+
+
+def _as_utf8(raw: bytes, encoding: str, where: str) -> bytes:
+    try:
+        return raw.decode(encoding).encode("utf-8")
+    except (UnicodeError, ValueError) as error:
+        raise UsageError(
+            f"{where}: not {encoding} text ({' '.join(str(error).split())[:100]}); give another --encoding"
+        ) from error
+
+
+def _check_utf8(raw: bytes, where: str, *, has_options: bool) -> None:
+    try:
+        raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        try:
+            raw.decode("cp1252")
+            guess = "--encoding cp1252 is that of Western Windows"
+        except UnicodeDecodeError:
+            guess = "--encoding latin-1, for instance"
+        option = f", or name its encoding: {guess}" if has_options else ""
+        raise UsageError(
+            f"{where}: {_line_place(raw, error.start)}: not UTF-8 (byte 0x{raw[error.start]:02x}); "
+            f"save the file as UTF-8{option}"
+        ) from error
+
+
+def _without_closing_lines(path: Path) -> bytes:
+    """What a file holds but its closing blank lines, which are no rows: to strip them from the text would copy it."""
+    with path.open("rb") as file:
+        if not file.seekable():
+            return file.read()
+        end = file.seek(0, os.SEEK_END)
+        while end:
+            first = max(0, end - CHUNK)
+            file.seek(first)
+            end = first + len(file.read(end - first).rstrip(b"\r\n"))
+            if end > first:
+                break
+        file.seek(0)
+        return file.read(end)
+
+
+def _line_place(raw: bytes, position: int) -> str:
+    row = raw.count(b"\n", 0, position)
+    return f"row {row}" if row else "header"
