@@ -38,6 +38,11 @@ class Signature(NamedTuple):
         """0 for regression."""
         return len(self.class_names)
 
+    @property
+    def num_targets(self) -> int:
+        """The number that likelihoods ask for: classes of a classification, else columns of targets."""
+        return self.num_classes or len(self.target_names)
+
     def to_json(self) -> str:
         """What a run's file keeps of it: all."""
         encoding = None if self.encoding is None else self.encoding.words()
@@ -139,6 +144,11 @@ class Dataset:
     def num_classes(self) -> int:
         """0 for regression."""
         return len(self.class_names)
+
+    @property
+    def num_targets(self) -> int:
+        """The number that likelihoods ask for: classes of a classification, else columns of targets."""
+        return self.num_classes or len(self.target_names)
 
     @property
     def signature(self) -> Signature:
