@@ -15,6 +15,7 @@ from scipy import stats
 
 import bnnzoo
 from bnnzoo.assembly.parts import make_parts
+from bnnzoo.data import from_arrays
 from bnnzoo.errors import UsageError
 from bnnzoo.models import Linear, Mlp
 from bnnzoo.posterior import NetworkPosterior
@@ -168,7 +169,7 @@ def test_each_target_has_a_noise_scale_of_its_own():
     x, y = _rows(8)
     y = np.concatenate([2 * y, 0.3 * y[::-1]], 1)
     recipe = resolve("linear", "gibbs", [], {"likelihood": "gaussian", "sampler.conditionals": "conjugate"})
-    parts = make_parts(recipe, "regression", 2)
+    parts = make_parts(recipe, from_arrays(x, y).signature)
     network = Linear().build((1,), 2, key=jax.random.key(0))
     posterior = NetworkPosterior.of(network, parts.likelihood, Normal(), x, y)
     parts.sampler.check(posterior)

@@ -10,12 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from bnnzoo import registry
-from bnnzoo.data.dataset import Task
+from bnnzoo.assembly.python_numbers import compilable
+from bnnzoo.data import Signature
 from bnnzoo.errors import UsageError
 from bnnzoo.models import AbstractModel
 from bnnzoo.models.own import PREFIX as OWN
 from bnnzoo.posterior.layout import Layout
-from bnnzoo.posterior.likelihoods import AbstractLikelihood
+from bnnzoo.posterior.likelihoods import AbstractLikelihood, Parameter
 from bnnzoo.posterior.priors import AbstractPrior
 from bnnzoo.recipe import Part, Recipe, build_all
 from bnnzoo.samplers import AbstractSampler
@@ -30,8 +31,9 @@ class Parts(NamedTuple):
     prior: AbstractPrior
 
 
-def make_parts(recipe: Recipe, task: Task, num_targets: int, own: AbstractModel | None = None) -> Parts:
-    """The objects of a recipe for data of that task, all problems of their fields reported together."""
+def make_parts(recipe: Recipe, signature: Signature, own: AbstractModel | None = None) -> Parts:
+    """The objects of a recipe for such data, all problems of their fields reported together."""
+    task = signature.task
     if own is None and recipe.model.name.startswith(OWN):
         name = recipe.model.name.removeprefix(OWN)
         raise UsageError(f"the run is of a network of your own; open it in Python with bnnzoo.open(path, model={name})")
@@ -63,7 +65,7 @@ def make_parts(recipe: Recipe, task: Task, num_targets: int, own: AbstractModel 
             f"likelihood {likelihood_part.name} is for {likelihood.task}, the data are for {task}; "
             f"use another --likelihood, or --task {likelihood.task}"
         )
-    return Parts(model, sampler, likelihood.of_targets(num_targets), prior)
+    return Parts(model, sampler, likelihood.of_targets(signature.num_targets), prior)
 
 
 def named(part: Part | None, default: str) -> Part:
@@ -104,8 +106,7 @@ def check_prior(prior: AbstractPrior, layout: Layout) -> None:
         UsageError: which method gives what, and what it must give.
     """
     name = registry.described("priors", prior)
-    start = {p.name: p.natural(jnp.full(p.shape, p.start)) for p in prior.parameters(layout)}
-    used = prior.with_parameters(start)
+    used = _started(prior, prior.parameters(layout))
     if type(used).log_prob is AbstractPrior.log_prob:
         law = used.distribution(layout)
         shapes = getattr(law, "batch_shape", None), getattr(law, "event_shape", None)
@@ -125,6 +126,39 @@ def check_prior(prior: AbstractPrior, layout: Layout) -> None:
             raise UsageError(f"{name}: {method} gives {of}, and must give one of shape {wanted}")
 
 
+def compilable_prior(prior: AbstractPrior, layout: Layout) -> AbstractPrior:
+    """The prior as compiled programs take it; `layout` is of the network's sampled parameters."""
+
+    def use(prior: AbstractPrior) -> Any:
+        used = _started(prior, prior.parameters(layout))
+        theta = jnp.zeros(layout.dim)
+        return used.log_prob(theta, layout), used.sample(layout, key=jax.random.key(0))
+
+    return compilable(prior, use)
+
+
+def compilable_likelihood(likelihood: AbstractLikelihood, like: Signature) -> AbstractLikelihood:
+    """The likelihood of such data as compiled programs take it."""
+    of_classes = likelihood.task == "classification"
+    shape, dtype = like.target_shape, np.int32 if of_classes else np.float32
+
+    def use(likelihood: AbstractLikelihood) -> Any:
+        used = _started(likelihood, likelihood.parameters())
+        output, target = jnp.zeros(likelihood.num_outputs(like.num_targets)), jnp.zeros(shape, dtype)
+        bound, drawn = likelihood.upper_bound(target), used.sample(output, key=jax.random.key(0))
+        if of_classes:
+            return used.log_prob(output, target), bound, drawn, used.class_probabilities(output)
+        law = used.distribution(output)
+        return used.log_prob(output, target), bound, drawn, law.mean, law.variance
+
+    return compilable(likelihood, use)
+
+
+def _started(part: Any, parameters: tuple[Parameter, ...]) -> Any:
+    """A prior or likelihood whose own parameters are at their usual start."""
+    return part.with_parameters({p.name: p.natural(jnp.full(p.shape, p.start)) for p in parameters})
+
+
 def check_likelihood(likelihood: AbstractLikelihood, num_targets: int, targets: np.ndarray) -> None:
     """Refuse a likelihood whose methods give what no sampler or prediction can use. Nothing is computed.
 
@@ -132,8 +166,8 @@ def check_likelihood(likelihood: AbstractLikelihood, num_targets: int, targets: 
         UsageError: which method gives what, and what it must give.
     """
     name = registry.described("likelihoods", likelihood)
-    start = {p.name: p.natural(jnp.full(p.shape, p.start)) for p in likelihood.parameters()}
-    used, output = likelihood.with_parameters(start), jax.ShapeDtypeStruct((likelihood.num_outputs(num_targets),), "f4")
+    used = _started(likelihood, likelihood.parameters())
+    output = jax.ShapeDtypeStruct((likelihood.num_outputs(num_targets),), "f4")
     found = jax.eval_shape(used.log_prob, output, jax.ShapeDtypeStruct(targets.shape[1:], targets.dtype))
     if not hasattr(found, "shape"):
         raise UsageError(f"{name}: log_prob gives a {type(found).__name__} for one row, and must give one number")

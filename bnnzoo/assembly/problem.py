@@ -17,14 +17,25 @@ from jaxtyping import Array, Float, PRNGKeyArray, Shaped, UInt
 from bnnzoo import registry
 from bnnzoo.assembly import units
 from bnnzoo.assembly.by_hand import predicted
-from bnnzoo.assembly.parts import Parts, check_exposure, check_likelihood, check_prior, make_parts, named, named_task
+from bnnzoo.assembly.parts import (
+    Parts,
+    check_exposure,
+    check_likelihood,
+    check_prior,
+    compilable_likelihood,
+    compilable_prior,
+    make_parts,
+    named,
+    named_task,
+)
 from bnnzoo.data import Dataset, Scaler, Signature, load_asked, load_inputs, split
 from bnnzoo.data.targets import TAKEN_AS_NUMBERS
 from bnnzoo.errors import DamagedError, NotFoundError, UsageError
 from bnnzoo.models import AbstractModel, form, size
+from bnnzoo.models.building import Architecture
 from bnnzoo.models.own import PREFIX as OWN
 from bnnzoo.posterior import AbstractPosterior, NetworkPosterior, stochastic
-from bnnzoo.posterior.layout import named_leaves
+from bnnzoo.posterior.layout import named_leaves, network_layout
 from bnnzoo.posterior.likelihoods import AbstractLikelihood
 from bnnzoo.posterior.outputs import Outputs
 from bnnzoo.recipe import Part, Recipe, as_dict, recipe_from, written
@@ -42,26 +53,17 @@ class Description(NamedTuple):
     signature: Signature
     scaler: Scaler
 
-    def network(self, *, key: PRNGKeyArray) -> Any:
-        """The network at an initialisation of its own."""
-        return self.parts.model.build(*self.sizes, key=key)
-
     @property
-    def sizes(self) -> tuple[tuple[int, ...], int]:
-        """What a model is built for: the shape of one input, and the number of outputs."""
+    def architecture(self) -> Architecture:
+        """The model with the sizes of its networks; an exposure is not an input of them."""
         width, *rest = self.example.shape[1:]
-        inputs = (width - bool(self.signature.exposure), *rest)
-        return inputs, self.parts.likelihood.num_outputs(self.num_targets)
+        num_outputs = self.parts.likelihood.num_outputs(self.signature.num_targets)
+        return Architecture.of(self.parts.model, (width - bool(self.signature.exposure), *rest), num_outputs)
 
     @property
     def example(self) -> np.ndarray:
         """One input of zeros as the network takes it, [1, ...]."""
         return self.parts.model.arrange(np.zeros((1, *self.signature.shape), self.signature.dtype))
-
-    @property
-    def num_targets(self) -> int:
-        """Classes, or columns of a regression's targets."""
-        return self.signature.num_classes or len(self.signature.target_names)
 
     def inputs(self, x: Shaped[np.ndarray, "row ..."], precision: str) -> Shaped[np.ndarray, "row ..."]:
         """Rows in original units as the posterior takes them."""
@@ -103,14 +105,14 @@ class Problem:
         if dataset is None:
             dataset = load_asked(recipe)
         dataset = dataset.as_task(recipe.task or named_task(recipe))
-        parts = make_parts(recipe, dataset.task, len(dataset.target_names), model)
+        parts = make_parts(recipe, dataset.signature, model)
         if dataset.signature.exposure:
             check_exposure(parts.likelihood, dataset.signature.exposure)
         if recipe.likelihood is not None and recipe.likelihood.name:
             dataset = dataclasses.replace(dataset, notes=tuple(n for n in dataset.notes if TAKEN_AS_NUMBERS not in n))
         for rows in filter(None, (dataset, dataset.test)):  # before the split, which would count them otherwise
             try:
-                parts.likelihood.check(rows.y, len(dataset.target_names))
+                parts.likelihood.check(rows.y, dataset.num_targets)
             except UsageError as error:
                 raise UsageError(f"{rows.name}: {error}") from None
         train, test = split(dataset, test_fraction=recipe.test_fraction, seed=recipe.split_seed)
@@ -167,7 +169,7 @@ class Problem:
                 "it is damaged, or of another version of bnnzoo"
             ) from error
         try:
-            parts = make_parts(recipe, signature.task, len(signature.target_names), model)
+            parts = make_parts(recipe, signature, model)
         except NotFoundError as error:
             raise registry.with_packages(error, str(attributes.get("plugins", ""))) from error
         description = Description(parts, signature, scaler)
@@ -212,7 +214,7 @@ class Problem:
         description = self.require_description()
         recipe = dataclasses.replace(self.recipe, likelihood=Part(name))
         own = description.parts.model if recipe.model.name.startswith(OWN) else None
-        parts = make_parts(recipe, description.signature.task, len(description.signature.target_names), own)
+        parts = make_parts(recipe, description.signature, own)
         description = description._replace(parts=parts)
         problem = _described(recipe, description, self.train, self.test, kept_rows=self.kept_rows)
         parts.sampler.check(problem.posterior)
@@ -243,8 +245,8 @@ class Problem:
         """Where training starts (each chain's own initialisation of the network), or draws of the prior."""
         description, chains = self.description, jnp.arange(self.recipe.chains, dtype=jnp.uint32)
         if not trained or description is None:
-            return _positions(self.posterior, None, (), key, chains)
-        return _positions(self.posterior, description.parts.model, description.sizes, key, chains)
+            return _positions(self.posterior, None, key, chains)
+        return _positions(self.posterior, description.architecture, key, chains)
 
     def resolved(self) -> dict[str, Any]:
         """The recipe with every field of every part written out: what the file stores and a repeat needs."""
@@ -268,17 +270,16 @@ class Problem:
 @functools.partial(cast(Any, eqx.filter_jit), compiler_options=_QUICKLY_COMPILED)
 def _positions(
     posterior: AbstractPosterior,
-    model: AbstractModel | None,
-    sizes: tuple[Any, ...],
+    architecture: Architecture | None,
     key: PRNGKeyArray,
     chains: UInt[Array, " chain"],
 ) -> Float[Array, "chain dim"]:
-    """Each chain's own network of the model, built for `sizes`; without a model its own draw of the prior."""
+    """Each chain's own network; without an architecture its own draw of the prior."""
 
     def one(chain: UInt[Array, ""]) -> Float[Array, " dim"]:
         own = jax.random.fold_in(key, chain)
-        if model is not None and isinstance(posterior, NetworkPosterior):
-            return posterior.position(model.build(*sizes, key=own))
+        if architecture is not None and isinstance(posterior, NetworkPosterior):
+            return posterior.position(architecture.build(key=own))
         return posterior.start(key=own)
 
     return jax.vmap(one)(chains)
@@ -342,27 +343,30 @@ def _posterior(
     """
     parts, signature, scaler = description
     likelihood = units.in_network_units(parts.likelihood, scaler, recipe.units)
-    size.check(recipe.model.name, lambda: description.network(key=jax.random.key(0)))
-    network = description.network(key=jax.random.key(0))
-    form.check(parts.model, network, *description.sizes, type(parts.likelihood).__name__)
+    architecture = description.architecture
+    size.check(recipe.model.name, lambda: architecture.build(key=jax.random.key(0)))
+    network = architecture.build(key=jax.random.key(0))
+    form.check(parts.model, network, architecture, type(parts.likelihood).__name__)
     network = stochastic.with_leaves(network, fixed)
     if train is None:
         x, y = description.example[:0], np.zeros((0,), np.float32)
     else:
-        parts.likelihood.check(train.y, description.num_targets)
+        parts.likelihood.check(train.y, signature.num_targets)
         scaled = scaler.apply(train)
         x, y = parts.model.arrange(scaled.x), scaled.y
-        check_likelihood(likelihood, description.num_targets, y)
+        check_likelihood(likelihood, signature.num_targets, y)
     split = parts.model.split(network)
     try:
         names = stochastic.sampled_names(recipe.stochastic, network, split and split[1])
     except UsageError as error:
         raise UsageError(f"{recipe.where.get('stochastic', 'stochastic')}: {error}") from None
     chosen = [leaf for name, leaf in named_leaves(network).items() if name in names]
+    sampled = network_layout(network, lambda leaf: any(leaf is one for one in chosen))
+    check_prior(parts.prior, sampled)
     make = functools.partial(
         NetworkPosterior.of,
-        likelihood=likelihood,
-        prior=parts.prior,
+        likelihood=compilable_likelihood(likelihood, signature),
+        prior=compilable_prior(parts.prior, sampled),
         y=precise(y, recipe.precision),
         likelihood_power=recipe.likelihood_power,
         sampled=lambda leaf: any(leaf is one for one in chosen),
@@ -376,7 +380,6 @@ def _posterior(
         input_mean=float(scaler.x_mean) if images else 0.0,
         input_sd=float(scaler.x_sd) if images else 1.0,
     )
-    check_prior(parts.prior, posterior.layout.network)
     if not fixed or train is None or split is None:
         return posterior
     features, last = split

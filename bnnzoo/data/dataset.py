@@ -62,6 +62,11 @@ class Signature(NamedTuple):
             return ()
         return (len(self.target_names), 2) if self.reading.censored else (len(self.target_names),)
 
+    @property
+    def num_targets(self) -> int:
+        """The number that likelihoods ask for: classes of a classification, else columns of targets."""
+        return self.num_classes or len(self.target_names)
+
     def to_json(self) -> str:
         """What a run's file keeps of it: all."""
         words = {**self._asdict(), "encoding": None if self.encoding is None else self.encoding.words()}
@@ -171,6 +176,11 @@ class Dataset:
     def num_classes(self) -> int:
         """0 for regression."""
         return len(self.class_names)
+
+    @property
+    def num_targets(self) -> int:
+        """The number that likelihoods ask for: classes of a classification, else columns of targets."""
+        return self.num_classes or len(self.target_names)
 
     @property
     def signature(self) -> Signature:

@@ -84,12 +84,18 @@ def select_categories(
 
 
 def _expanded(names: Sequence[str], table: Table) -> tuple[str, ...]:
-    """Names as given, and those of `a,b` where no column is called so."""
-    return tuple(
-        part
-        for name in names
-        for part in ([name] if name in table.names else [piece.strip() for piece in name.split(",") if piece.strip()])
-    )
+    """Names as given, and those of `a,b` where no column is called so.
+
+    Raises:
+        UsageError: for a list with an empty entry.
+    """
+    expanded: list[str] = []
+    for name in names:
+        pieces = [name] if name in table.names else [piece.strip() for piece in name.split(",")]
+        if "" in pieces:
+            raise UsageError(f"{table.where}: {name!r} is a list of columns with an empty entry; write a,b")
+        expanded += pieces
+    return tuple(expanded)
 
 
 def check_known(names: Sequence[str], table: Table) -> None:

@@ -214,7 +214,7 @@ class Predictor:
         test = load_like(data, like, unseen=unseen)
         self.scaler.refuse_far(test.x, test.y, like, _name_of(data))
         if isinstance(posterior := self.posterior, NetworkPosterior):
-            posterior.likelihood.check(test.y, len(like.target_names))
+            posterior.likelihood.check(test.y, like.num_targets)
         return test.x, test.y
 
     def rows_of(self, spec: Any, *, unseen: Unseen | None = None) -> Shaped[np.ndarray, "row ..."]:

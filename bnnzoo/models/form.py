@@ -11,9 +11,11 @@ import jax.numpy as jnp
 from bnnzoo import registry
 from bnnzoo.discovery import one_line
 from bnnzoo.errors import UsageError
+from bnnzoo.models._base import AbstractModel
+from bnnzoo.models.building import Architecture
 
 
-def check(model: Any, network: Any, input_shape: tuple[int, ...], num_outputs: int, likelihood: str) -> None:
+def check(model: AbstractModel, network: Any, architecture: Architecture, likelihood: str) -> None:
     """Refuse a network of another number of outputs: it would be broadcast against the targets. It is traced, not run.
 
     Raises:
@@ -22,6 +24,7 @@ def check(model: Any, network: Any, input_shape: tuple[int, ...], num_outputs: i
     if not callable(network):
         given = "nothing" if network is None else f"a {type(network).__name__}"
         raise _fault(model, f"build gives {given}, and must give a network: an eqx.Module to call with one input")
+    input_shape, num_outputs = architecture.input_shape, architecture.num_outputs
     try:
         outputs = eqx.filter_eval_shape(network, jax.ShapeDtypeStruct(input_shape, jnp.float32))
     except Exception as error:

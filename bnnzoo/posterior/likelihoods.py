@@ -89,12 +89,16 @@ class AbstractLikelihood(eqx.Module):
         return self
 
     def of_targets(self, count: int) -> AbstractLikelihood:
-        """The same likelihood for so many targets: noise that is learned is each target's own."""
+        """The same likelihood for `count` targets (regression) or classes (classification), each with its own noise."""
         del count
         return self
 
     def check(self, targets: np.ndarray, num_targets: int) -> None:
         """Refuse targets this likelihood cannot have produced, on the host.
+
+        Args:
+            targets: one row a datum.
+            num_targets: targets (regression) or classes (classification), as for `num_outputs`.
 
         Raises:
             UsageError: naming the first bad row.

@@ -126,6 +126,8 @@ class Accepts(NamedTuple):
 
     def _item(self, item: Any, raw: Any) -> Any:
         assert self.items is not None
+        if isinstance(item, str) and not item.strip():
+            raise ValueError(f"must be a list without empty entries, each {self.items.words} (got {_short(raw)})")
         try:
             return self.items.convert(item)
         except ValueError as error:
@@ -267,8 +269,11 @@ def _listed(raw: Any, items: Accepts) -> list[Any]:
     if isinstance(raw, list | tuple):
         return list(raw)
     if isinstance(raw, str) and str not in items.scalars:
-        bare = raw.strip().removeprefix("[").removesuffix("]").removeprefix("(").removesuffix(")")
-        return [piece.strip() for piece in bare.split(",") if piece.strip()]
+        bare = raw.strip()
+        if bare.startswith("("):  # a tuple of one ends with a comma
+            bare = bare.removeprefix("(").removesuffix(")").strip().removesuffix(",")
+        bare = bare.removeprefix("[").removesuffix("]")
+        return [piece.strip() for piece in bare.split(",")] if bare.strip() else []
     return [raw]
 
 

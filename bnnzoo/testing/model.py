@@ -2,13 +2,12 @@
 
 Each case is an input shape and a likelihood. A network is built as for a run, and looked at with its own weights and
 with draws of the prior, on a few rows of which one is all zeros (an empty image, a mean input). Four programs are
-compiled for a case: that is what the check's time goes into.
+compiled for a case, and a run is begun as `sample` begins it: that is what the check's time goes into.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -22,6 +21,7 @@ from bnnzoo import registry
 from bnnzoo.errors import UsageError
 from bnnzoo.models import AbstractModel
 from bnnzoo.models._base import Task
+from bnnzoo.models.building import Architecture
 from bnnzoo.posterior import Data, NetworkPosterior
 from bnnzoo.posterior.layout import leaf_name, named_leaves
 from bnnzoo.posterior.likelihoods import AbstractLikelihood
@@ -29,6 +29,7 @@ from bnnzoo.posterior.priors import FanIn
 from bnnzoo.posterior.stochastic import last_names, with_leaves
 from bnnzoo.sampling import backend
 from bnnzoo.testing.model_report import ModelReport, Result
+from bnnzoo.testing.model_start import start_fault
 
 INPUTS = ((5,), (8, 8), (3, 7, 6))
 """Shapes of one input: features, a grey image, an image with channels. Those that `arrange` refuses are passed over."""
@@ -54,7 +55,9 @@ def check_model(
     """
     results: list[Result] = []
     refused: dict[str, str] = {}
-    likelihoods = dict(_likelihoods(model, refused))
+    offered = list(_likelihoods(model, refused))
+    likelihoods = {name: likelihood for _, name, likelihood in offered}
+    tasks = {name: task for task, name, _ in offered}
     with backend.arithmetic("float32"):
         for i, shape in enumerate(inputs):
             x = np.random.default_rng((seed, i)).standard_normal((_ROWS, *shape)).astype(np.float32)
@@ -73,11 +76,15 @@ def check_model(
                 columns = int(np.prod(shape)) if len(refused.keys() & set(_TASKS)) > 1 else _TARGETS
                 case = _Case(model, likelihoods[name], arranged, columns, jax.random.fold_in(jax.random.key(seed), i))
                 results += [_result(check, written, name, found) for check, found in _checks(case)]
+                if not any(result.state == "failed" for result in results):  # it would only repeat the failure
+                    train = first and name == next(iter(likelihoods))
+                    found = start_fault(model, tasks[name], x, train=train, seed=seed)
+                    results.append(_result("start", written, name, found))
     return ModelReport(type(model).__name__, tuple(results), refused)
 
 
-def _likelihoods(model: AbstractModel, refused: dict[str, str]) -> Iterator[tuple[str, AbstractLikelihood]]:
-    """The likelihood that a run takes for each task, by name; of a density where the model takes no inputs."""
+def _likelihoods(model: AbstractModel, refused: dict[str, str]) -> Iterator[tuple[Task, str, AbstractLikelihood]]:
+    """Each task with the name and the likelihood that a run takes; density where the model takes no inputs."""
     for task in _TASKS:
         if task == "density" and len(refused) < 2:
             return
@@ -87,7 +94,7 @@ def _likelihoods(model: AbstractModel, refused: dict[str, str]) -> Iterator[tupl
             refused[task] = str(error)
             continue
         own = model.own_likelihood()
-        yield name, registry.load("likelihoods", name)() if own is None else own
+        yield task, name, registry.load("likelihoods", name)() if own is None else own
 
 
 _NOT_APPLICABLE = "not applicable: "
@@ -128,9 +135,7 @@ class _Case(NamedTuple):
     def build(self, number: int) -> Any:
         """A network from the key of that number."""
         num_outputs = self.likelihood.num_outputs(self.num_targets)
-        build = functools.partial(self.model.build, self.x.shape[1:], num_outputs)
-        # As in a run: compiled, with the model's fields as the numbers that they are.
-        return eqx.filter_jit(lambda key: build(key=key))(jax.random.fold_in(self.key, number))
+        return _built(Architecture.of(self.model, self.x.shape[1:], num_outputs), jax.random.fold_in(self.key, number))
 
     def posterior(self, network: Any) -> NetworkPosterior:
         """Of the network on rows whose targets are all zero: `_density` draws others."""
@@ -138,6 +143,12 @@ class _Case(NamedTuple):
         y = np.zeros(len(self.x), np.int32) if of_classes else np.zeros((len(self.x), self.num_targets), np.float32)
         # Whose draws are networks of any depth: N(0, 1) makes a deep one overflow.
         return NetworkPosterior.of(network, self.likelihood, FanIn(), self.x, y)
+
+
+@eqx.filter_jit
+def _built(architecture: Architecture, key: PRNGKeyArray) -> Any:
+    """A network, built in a compiled program as in a run."""
+    return architecture.build(key=key)
 
 
 def _checks(case: _Case) -> Iterator[tuple[str, str]]:

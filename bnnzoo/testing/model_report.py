@@ -40,6 +40,10 @@ CHECKS = {
         "takes the outputs: finite, one number a row",
         "match num_outputs and the likelihood's distribution",
     ),
+    "start": (
+        "runs start: networks built in a compiled program, trained, with a last layer alone, or drawn from the prior",
+        "build from the sizes and fields alone, with jax.numpy on what the key draws",
+    ),
 }
 """Each check by name, in order: what must hold, and what to do where it does not."""
 

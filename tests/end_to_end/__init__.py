@@ -1,0 +1,1 @@
+"""End-to-end tests that are generated from the registries and the documentation."""

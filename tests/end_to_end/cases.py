@@ -1,0 +1,228 @@
+"""Generated cases: combinations of model, likelihood, task, format, start, sampler, prior, entrance and options.
+
+`once()` gives every value of every option at least once and is spread over ten commits. `everything()` is every (model,
+likelihood, task, format, start); `all_of(number)` makes a case of it with other options at random, so that options meet.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import random
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bnnzoo import registry
+from bnnzoo.errors import UsageError
+from bnnzoo.recipe import RUN_FIELDS
+from bnnzoo.sklearn import BayesianRegressor
+from end_to_end import rules, tables, values
+
+ENTRANCES = ("command line", "python", "estimator")
+TASKS = ("regression", "classification", "density")
+ESTIMATOR = set(inspect.signature(BayesianRegressor).parameters)
+"""Options that estimators take."""
+_MOST_OPTIONS = 5
+"""Options of the run that a case of `once()` gives at most, so that a failure says which."""
+_LEFT_OUT = 0.7
+"""How often an option of a random case is left out."""
+
+
+class Combination(NamedTuple):
+    """A model with a likelihood for a task; None is the likelihood by default."""
+
+    model: str
+    likelihood: str | None
+    task: str
+    images: bool
+
+    @property
+    def label(self) -> str:
+        return "-".join(filter(None, [self.model, self.likelihood or "default", self.task]))
+
+
+class Case(NamedTuple):
+    """What is typed: by which entrance, of which combination, on data of which format, with which options."""
+
+    combination: Combination
+    kind: str
+    entrance: str
+    sampler: str
+    prior: str | None
+    options: Mapping[str, Any]
+    """Of the run by name, of the parts as `sampler.step_size`."""
+
+    @property
+    def label(self) -> str:
+        start = self.options.get("init") or "map"
+        words = [self.combination.label, self.sampler, self.kind.strip("."), start, self.entrance.replace(" ", "-")]
+        return "+".join(words)
+
+    def used(self) -> Iterator[tuple[str, Any]]:
+        """The documented options that it gives a value, and the value."""
+        yield from (("model", self.combination.model), ("sampler", self.sampler))
+        if self.prior:
+            yield "prior", self.prior
+        if self.combination.likelihood:
+            yield "likelihood", self.combination.likelihood
+        for name, value in self.options.items():
+            kind = name.partition(".")[0]
+            yield values.labelled(kind, self.part(kind), name) if "." in name else name, value
+
+    def part(self, kind: str) -> str:
+        """The name of the part of that kind; empty where it is the default."""
+        parts = {"model": self.combination.model, "likelihood": self.combination.likelihood}
+        return {**parts, "sampler": self.sampler, "prior": self.prior}[kind] or ""
+
+
+@functools.cache
+def combinations() -> list[Combination]:
+    """Every model with every likelihood and task that its class allows."""
+    found = []
+    for model in registry.entries("models"):
+        cls = registry.load("models", model)
+        images = _needs_images(cls)
+        for task in TASKS:
+            try:
+                cls.default_likelihood(task)
+            except UsageError:
+                continue
+            found.append(Combination(model, None, task, images))
+            if not cls.brings_likelihood:
+                offered = {name: registry.load("likelihoods", name).task for name in registry.entries("likelihoods")}
+                found += [Combination(model, name, task, images) for name, of in offered.items() if of == task]
+    return found
+
+
+def _needs_images(cls: Any) -> bool:
+    try:
+        cls().arrange(np.zeros((2, 3), np.float32))
+    except UsageError:
+        return True
+    return False
+
+
+class _Builder:
+    """Chooses the values of cases: with a generator at random, else those that no case has had."""
+
+    def __init__(self, rng: random.Random | None = None) -> None:
+        self.rng = rng
+        self.counts: Counter[tuple[str, str]] = Counter()
+
+    def build(self, fixed: Mapping[str, Any]) -> Case | None:
+        """A case with the values of `fixed`; None where no other values go with them."""
+        assigned = dict(fixed)
+        if not self._fill(assigned, [pair for pair in _dimensions().items() if pair[0] not in assigned]):
+            return None
+        case = _case(assigned)
+        for kind in ("model", "likelihood", "sampler", "prior"):
+            if name := case.part(kind):
+                fields = [pair for pair in values.part_values(kind, name).items() if pair[0] not in assigned]
+                if not self._fill(assigned, fields, f"{kind} {name}"):
+                    return None
+        case = _case(assigned)
+        self.counts.update((name, str(value)) for name, value in case.used())
+        self.counts.update([("combination", str(case.combination)), ("kind", case.kind), ("entrance", case.entrance)])
+        return case
+
+    def _fill(self, assigned: dict[str, Any], rest: list[tuple[str, list[Any]]], part: str = "") -> bool:
+        """Assign a value to each of the rest; False where none goes with those before."""
+        if not rest:
+            return True
+        name, offered = rest[0]
+        for value in self._sorted(f"{part}.{name.partition('.')[2]}" if part else name, offered, assigned):
+            assigned[name] = value
+            if not rules.conflict(_case(assigned)) and self._fill(assigned, rest[1:], part):
+                return True
+            del assigned[name]
+        return False
+
+    def _sorted(self, name: str, offered: list[Any], assigned: Mapping[str, Any]) -> list[Any]:
+        """The values in the order in which they are to be tried."""
+        if self.rng is not None:
+            values_ = list(offered)
+            self.rng.shuffle(values_)
+            return sorted(values_, key=lambda value: value is not None) if self.rng.random() < _LEFT_OUT else values_
+        given = sum(value is not None for key, value in assigned.items() if key in RUN_FIELDS)
+        full = given >= _MOST_OPTIONS and None in offered
+        return sorted(offered, key=lambda v: (v is not None) if full else (self.counts[name, str(v)] + (v is None)))
+
+
+@functools.cache
+def _dimensions() -> dict[str, list[Any]]:
+    """What a case chooses beside the fields of its parts; None leaves an option out."""
+    kinds = list(dict.fromkeys(kind for images in (False, True) for kind in tables.formats("", images=images)))
+    parts = {
+        "sampler": list(registry.entries("samplers")),
+        "combination": combinations(),
+        "entrance": list(ENTRANCES),
+        "kind": kinds,
+        "prior": [None, *registry.entries("priors")],
+    }
+    return parts | {name: [None, *offered] for name, offered in values.run_values().items()}
+
+
+def _case(assigned: Mapping[str, Any]) -> Case:
+    """The case of values some of which may not be chosen yet."""
+    named = ("combination", "kind", "entrance", "sampler", "prior")
+    options = {name: value for name, value in assigned.items() if name not in named and value is not None}
+    return Case(*(assigned.get(name) for name in named), options)  # type: ignore[arg-type]
+
+
+@functools.cache
+def once() -> list[Case]:
+    """Cases in which every value of every option is given at least once, and every combination."""
+    builder, cases = _Builder(), list[Case]()
+    for sampler in registry.entries("samplers"):
+        rows = max([1, *(len(offered) for offered in values.part_values("sampler", sampler).values())])
+        for _ in range(rows):
+            if case := builder.build({"sampler": sampler}):
+                cases.append(case)
+    for combination in combinations():
+        if not builder.counts["combination", str(combination)] and (case := builder.build({"combination": combination})):
+            cases.append(case)
+    for name, value in missing(cases):
+        if not builder.counts[name, str(value)] and (case := builder.build(_wanted(name, value))):
+            cases.append(case)
+    return cases
+
+
+def missing(cases: list[Case]) -> list[tuple[str, Any]]:
+    """Documented options with the values that no case gives them."""
+    seen = {(name, str(value)) for case in cases for name, value in case.used()}
+    return [(name, value) for name, offered in values.documented().items() for value in offered if (name, str(value)) not in seen]
+
+
+def _wanted(name: str, value: Any) -> dict[str, Any]:
+    """The choices that give a documented option that value."""
+    kind, _, field = name.partition(" ")
+    part, _, bare = field.partition(".")
+    if kind in ("sampler", "prior"):
+        return {kind: part, f"{kind}.{bare}": value} if field else {kind: value}
+    if kind in ("model", "likelihood"):
+        index = ("model", "likelihood").index(kind)
+        combination = next(c for c in combinations() if c[index] == (part or value))
+        return {"combination": combination, **({f"{kind}.{bare}": value} if field else {})}
+    return {name: value}
+
+
+def all_of(number: int) -> Case:
+    """The case of one (model, likelihood, task, format, start), its other options at random."""
+    combination, kind, init = everything()[number]
+    case = _Builder(random.Random(number)).build({"combination": combination, "kind": kind, "init": init})
+    assert case is not None, f"no case of {combination}, {kind}, {init}"
+    return case
+
+
+@functools.cache
+def everything() -> list[tuple[Combination, str, Any]]:
+    """Every combination, format and start."""
+    return [
+        (combination, kind, init)
+        for combination in combinations()
+        for kind in tables.formats(combination.task, images=combination.images)
+        for init in values.run_values()["init"]
+    ]

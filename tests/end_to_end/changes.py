@@ -1,0 +1,151 @@
+"""What is changed of the documentation's blocks before they are typed, and why. `test_pages.py` finds stale entries."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+import bnnzoo
+from bnnzoo import registry
+
+ELSEWHERE = {"docs/plugins.md": "test_plugins.py types it, with the packages installed"}
+"""Pages that another test types."""
+
+FULL_LENGTH = {
+    "docs/evidence.md": "its blocks assert numbers that a short run does not reach",
+    "docs/teaching.md": "its blocks assert numbers that a short run does not reach",
+}
+"""Pages whose runs keep their lengths."""
+
+_CLUSTER = "needs several machines"
+_MINUTES = "takes minutes, and data from elsewhere"
+_MNIST = "needs the files of MNIST"
+NOT_TYPED: dict[tuple[str, str], str] = {
+    ("README.md", "python3 -m venv .venv && .venv/bin/pip install . && .venv/bin/bnnzoo sample mdn penalty -o run.nc      # the main job, on the model's own example"): "installs from the network",
+    ("README.md", "python3 -m venv .venv && .venv/bin/pip install -e '.[dev]' && .venv/bin/pytest                         # the tests"): "installs from the network",
+    ("README.md", "bnnzoo sample MODEL SAMPLER          bnnzoo sample MODEL SAMPLER --help          bnnzoo list"): "a pattern, not a command",
+    ("docs/command-line.md", "srun -N 4 bnnzoo sample mlp nuts --data rows.csv --chains 16 --distributed -o shared/run.nc"): _CLUSTER,
+    ("docs/command-line.md", "bnnzoo sample mlp nuts --data rows.csv --coordinator 10.0.0.1:8790 --processes 2 --rank 0 -o shared/run.nc   # there"): _CLUSTER,
+    ("docs/command-line.md", "bnnzoo sample mlp nuts --data rows.csv --coordinator 10.0.0.1:8790 --processes 2 --rank 1 -o shared/run.nc   # elsewhere"): _CLUSTER,
+    ("docs/command-line.md", "dask scheduler"): _CLUSTER,
+    ("docs/command-line.md", "dask worker tcp://HOST:8786 --nthreads 1"): _CLUSTER,
+    ("docs/command-line.md", "bnnzoo zoo run 'mlp.*' --seeds 0-3 -o runs --scheduler tcp://HOST:8786"): _CLUSTER,
+    ("docs/command-line.md", "bnnzoo zoo run mdn.nuts"): "a process of its own at full length: minutes; tests/test_fleet.py has short ones",
+    ("docs/command-line.md", "bnnzoo zoo run 'airfoil-*' --data airfoil.csv --seed 1 -o runs"): _MINUTES,
+    ("docs/command-line.md", "bnnzoo zoo run mlp.nuts houses.yaml --seeds 0-19 -o runs --workers 4"): _MINUTES,
+    ("docs/command-line.md", "bnnzoo party serve a --data a.csv --batch-size 50 --listen tcp://127.0.0.1:8801"): "serves until it is stopped; tests/test_federated_processes.py",
+    ("docs/command-line.md", "bnnzoo party log a"): "needs a party that served",
+    ("docs/command-line.md", "bnnzoo new model waves --into ~/plugins"): "writes into the home folder",
+    ("docs/correctness.md", "python tests/machine_mutants.py mutants.jsonl --sample 300 --minutes 120"): "takes two hours",
+    ("docs/federated.md", "bnnzoo party serve a --data a.csv --batch-size 60 --listen tcp://10.0.0.1:8801"): _CLUSTER,
+    ("docs/federated.md", "bnnzoo party log a"): "needs a party that served",
+    ("docs/gallery.md", "bnnzoo sample --config mnist-mlp-ensemble --chains 1 --data mnist -o descent.nc"): _MNIST,
+    ("docs/gallery.md", "bnnzoo sample --config mnist-mlp-sgld --data mnist -o mnist.nc"): _MNIST,
+    ("docs/gallery.md", "bnnzoo plot descent.nc mnist.nc -o gallery-mnist-noise.png --only ood"): _MNIST,
+    ("docs/gallery.md", "bnnzoo plot mnist.nc -o gallery-mnist-ood.png --only ood --ood kmnist-test-imgs.npz"): _MNIST,
+    ("docs/recipes.md", "bnnzoo zoo run steps.yaml -o runs --workers 2"): "processes of their own at full length; tests/test_fleet.py has short ones",
+    ("docs/recipes.md", "bnnzoo zoo run 'linear.*' --config steps.yaml -o runs"): "processes of their own at full length",
+    ("docs/recipes.md", "@hookimpl"): "a fragment of a plugin; test_plugins.py types whole ones",
+    ("docs/zoo.md", "bnnzoo zoo run 'airfoil-*' --data airfoil.csv"): _MINUTES,
+    ("docs/zoo.md", "python benchmarks/airfoil.py airfoil.csv --bde PYTHON      # the same with bde, in an environment of its own"): _MINUTES,
+    ("docs/zoo.md", "python benchmarks/own_data.py FOLDER --bde PYTHON      # NAME.csv anywhere below, the target last; the Python of an environment with bde"): _MINUTES,
+    ("docs/zoo.md", "python benchmarks/own_data.py FOLDER --bde PYTHON --budget 3s"): _MINUTES,
+}
+"""Lines of the shell, and the first line of Python blocks, that are not typed, by page."""
+
+_POWERS = " && ".join(
+    f"bnnzoo sample linear nuts --likelihood-power {power} --init prior -o power-{number}.nc"
+    for number, power in enumerate((0, 0.1, 1))
+)
+INSTEAD: dict[tuple[str, str], tuple[str, str]] = {
+    ("docs/evidence.md", "for j in 0 1 2 3 4 5 6 7 8 9 10; do"): (_POWERS, "three powers of a loop of the shell"),
+    ("docs/evidence.md", "bnnzoo sample linear nuts --likelihood-power $(python3 -c \"print(($j / 10) ** 5)\") --init prior -o power-$j.nc"): ("", "the loop's inside"),
+    ("docs/evidence.md", "done"): ("", "the loop's end"),
+    ("docs/command-line.md", "bnnzoo sample resnet sgld --keep predictions --keep-at new.csv -o run.nc"): (
+        "bnnzoo sample resnet sgld --keep predictions -o run.nc",
+        "the model's example are images, and no table of them is at hand",
+    ),
+}
+"""Lines that are typed otherwise: the line in their place, and why."""
+
+_TESTS = ["--chains", "32", "--warmup", "20", "--draws", "64", "--target", "gaussian"]
+SHORTER: dict[tuple[str, ...], list[str]] = {
+    ("check", "sampler"): _TESTS,
+    ("check", "model", "mlp", "--model.hidden", "5", "--sbc"): ["--replicates", "32", "--warmup", "5", "--thin", "1"],
+    ("audit",): ["--seconds", "1"],
+}
+"""Options that are added to a command, by its first words, so that it takes seconds."""
+
+NO_VERDICT = "of so few draws there is no verdict"
+CODES: dict[tuple[str, ...], tuple[int, str]] = {
+    ("check", "sampler"): (3, NO_VERDICT),
+    ("check", "model", "mlp", "--model.hidden", "5", "--sbc"): (3, NO_VERDICT),
+    ("diagnose", "run.nc", "--gate"): (3, "so few draws have not converged"),
+    ("resume", "run.nc"): (2, "the page's run is complete"),
+    ("sample", "mlp", "nuts", "--data"): (2, "the console blocks show errors"),
+    ("show", "--config", "r.yaml"): (2, "the console blocks show errors"),
+}
+"""Exit codes beside 0, by the first words of the command, and why."""
+
+
+def shorter(words: list[str]) -> list[str]:
+    """The command with the options of `SHORTER`."""
+    return [*words, *next((more for start, more in SHORTER.items() if tuple(words[: len(start)]) == start), [])]
+
+
+def codes(page: str, command: str) -> set[int]:
+    """The exit codes with which a command may end."""
+    del page
+    words = shlex.split(command)[1:]
+    return {0, *(code for start, (code, _) in CODES.items() if tuple(words[: len(start)]) == start)}
+
+
+def python(page: str, text: str) -> str:
+    """A Python block, its addresses on other machines replaced by parties in this process."""
+    if page == "docs/federated.md" and "tcp://" in text:
+        inside = 'parties = {name: Party(f"{name}.csv", name, batch_size=60) for name in "abc"}'
+        return "from bnnzoo.federated import Party\n" + re.sub(r"^parties = .*$", inside, text, flags=re.MULTILINE)
+    return text
+
+
+def prepare(page: str, text: str) -> None:
+    """Make the files that the page takes for granted, where the reader has not made them."""
+    written = re.findall(r"(?:-o|--out|>) +(\S+)", text)
+    for name in re.findall(r"[\w.-]+\.(?:csv|npz|nc)\b", text):
+        if not Path(name).exists() and name not in written and "{" not in name:
+            _make(page, name)
+    for name in "abc" if page == "docs/federated.md" else ():
+        _make(page, f"{name}.csv")
+
+
+def _make(page: str, name: str) -> None:
+    rng = np.random.default_rng(sum(map(ord, name)))
+    if name.endswith(".nc"):
+        _make_run(Path(name))
+    elif name == "x.npz":
+        np.savez(name, x=rng.normal(size=(60, 2)))
+    elif name in ("new.csv", "test.csv", "x.csv") and page != "docs/recipes.md":
+        x = rng.uniform(-1, 1, 20)
+        pd.DataFrame({"x0": x, "y": np.sin(3 * x)}).to_csv(name, index=False)
+    elif name.endswith(".csv"):
+        size, age = rng.uniform(50, 150, (2, 200))
+        noise = rng.normal(size=200)
+        pd.DataFrame({"size": size, "age": age, "price": 2 * size - age + 20 * noise}).to_csv(name, index=False)
+
+
+_SAMPLERS_BY_FILE = {"penalty": "penalty", "nuts": "nuts", "sgld": "sgld"}
+
+
+def _make_run(path: Path) -> None:
+    """A short run with the file's name: by the sampler or of the seed or likelihood power that the name says."""
+    number = next(iter(re.findall(r"\d+", path.stem)), "0")
+    stem = path.stem.partition("-")[0]
+    is_power, is_plain = stem == "power", stem.isdigit()
+    sampler = _SAMPLERS_BY_FILE.get(stem, "nuts")
+    model = "linear" if is_power or is_plain else "mdn" if "mdn" in registry.entries("models") else "linear"
+    options = {"likelihood_power": (0.0, 0.1, 1.0)[int(number)], "init": "prior"} if is_power else {"seed": int(number)}
+    bnnzoo.sample(model, sampler, warmup=5, draws=5, chains=2, thin=1, start_steps=250, out=path, **options)

@@ -1,0 +1,165 @@
+"""A case typed by a user: `sample`, `evaluate`, `predict`, `diagnose` and `report`, by each of three entrances."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+import bnnzoo
+from bnnzoo import cli
+from bnnzoo.sklearn import BayesianClassifier, BayesianRegressor
+from end_to_end import tables, values
+from end_to_end.cases import Case
+
+
+class Typed(NamedTuple):
+    """A case with its data in the working folder."""
+
+    case: Case
+    train: Any
+    """What `--data` or `data=` takes: training rows with targets."""
+    labelled: Any
+    """New rows with targets."""
+    inputs: Any
+    """New rows without targets."""
+    options: dict[str, Any]
+
+    @property
+    def predicts_targets(self) -> bool:
+        return self.case.combination.task != "density"
+
+
+def typed(case: Case, number: int) -> Typed:
+    """The case with its data written, or in memory."""
+    task, likelihood = case.combination.task, case.combination.likelihood
+    options = {**values.LENGTHS, "test_fraction": 0.25, **values.flat(case.options)}
+    if "task" in options or case.kind in (".csv", ".tsv", ".parquet", ".pq", ".npz", tables.FOLDER, tables.REGISTERED):
+        options["task"] = task
+    if case.kind == tables.REGISTERED:
+        name = tables.DATA_SETS["images" if case.combination.images else task]
+        return _with_new_rows(Typed(case, name, name, name, options))
+    rows = tables.FEW.get(case.sampler, tables.ROWS)
+    x, y = tables.make(task, likelihood, images=case.combination.images, kind=case.kind, number=number, rows=rows)
+    if case.kind == "frame" and task == "regression":
+        y = np.asarray(y, float)
+    if options.get("missing", "error") != "error":
+        x = tables.with_gaps(x)
+    train, new = (x[:rows], y[:rows]), (x[rows:], y[rows:])
+    if options.get("unseen") == "zero" and "colour" in x:
+        new = tables.with_new_level(new[0]), new[1]
+    if case.kind in tables.IN_MEMORY:
+        rows = [tables.in_memory(case.kind, task, *part) for part in (train, new)]
+        return _with_new_rows(Typed(case, *rows, rows[1] if task == "density" else new[0], options))
+    beside = task != "density"
+    names = [tables.write(Path(name), case.kind, x, y if beside else None) for name, (x, y) in (("train", train), ("new", new))]
+    bare = tables.write(Path("inputs"), case.kind, new[0])
+    return _with_new_rows(Typed(case, *names, bare, options))
+
+
+def _with_new_rows(what: Typed) -> Typed:
+    if "keep_at" not in what.options:
+        return what
+    at = what.inputs
+    if not isinstance(at, str):
+        at = tables.write(Path("kept"), ".csv" if isinstance(at, pd.DataFrame) else ".npz", at)
+    return what._replace(options={**what.options, "keep_at": at}, inputs=at)
+
+
+def command_line(what: Typed, capsys: Any) -> None:
+    """Type the commands."""
+    case = what.case
+    words = ["sample", case.combination.model, case.sampler, "--data", what.train, "-o", "run.nc", "--quiet"]
+    parts = {"likelihood": case.combination.likelihood, "prior": case.prior}
+    for name, value in {**{kind: part for kind, part in parts.items() if part}, **what.options}.items():
+        words += _words(name, value)
+    new = ["--unseen", what.options["unseen"]] if "unseen" in what.options else []
+    commands = [
+        words,
+        ["evaluate", "run.nc"],
+        ["evaluate", "run.nc", "--data", what.labelled, *new, "--json"],
+        ["predict", "run.nc", "--data", what.inputs, *new, "-o", "predictions.csv"],
+        ["diagnose", "run.nc"],
+        ["report", "run.nc", "-o", "report.html"],
+    ]
+    if what.options.get("keep") == "predictions":
+        commands[2:4] = [commands[3]] if "keep_at" in what.options else []
+    for command in commands:
+        code = cli.run(command)
+        assert code == 0, f"bnnzoo {' '.join(command)}\n{capsys.readouterr().err}"
+    if len(commands) > 5:
+        assert len(pd.read_csv("predictions.csv"))
+    _check(bnnzoo.open("run.nc"), what)
+
+
+def _words(name: str, value: Any) -> list[str]:
+    flag = f"--{name.replace('_', '-')}"
+    if isinstance(value, bool):
+        return [flag] if value else [f"--no-{flag[2:]}"] if name == "standardise" else []
+    if isinstance(value, tuple) and "." not in name:
+        return [word for item in value for word in (flag, item)]
+    return [flag, ",".join(map(str, value)) if isinstance(value, tuple) else str(value)]
+
+
+def python(what: Typed, capsys: Any) -> None:
+    """Call `bnnzoo.sample` and the methods of the run."""
+    del capsys
+    case = what.case
+    model, sampler, likelihood, prior = (_part(what, kind) for kind in ("model", "sampler", "likelihood", "prior"))
+    given = {name: value for name, value in what.options.items() if "." not in name}
+    given |= {name: part for name, part in (("likelihood", likelihood), ("prior", prior)) if part is not None}
+    run = bnnzoo.sample(model, sampler, data=what.train, **given)
+    run.evaluate()
+    if what.options.get("keep") != "predictions":
+        run.evaluate(what.labelled, **_unseen(what))
+        assert len(run.predict(what.inputs, **_unseen(what)))
+    run.diagnose()
+    run.report("report.html")
+    _check(run, what)
+
+
+def _part(what: Typed, kind: str) -> Any:
+    case = what.case
+    name = {"likelihood": case.combination.likelihood, "prior": case.prior}.get(kind) if kind in ("likelihood", "prior") else case.part(kind)
+    fields = {key.partition(".")[2]: value for key, value in what.options.items() if key.startswith(f"{kind}.")}
+    return {"name": name, **fields} if name and fields else name
+
+
+def _unseen(what: Typed) -> dict[str, Any]:
+    return {"unseen": what.options["unseen"]} if "unseen" in what.options else {}
+
+
+def estimator(what: Typed, capsys: Any) -> None:
+    """Fit an estimator of scikit-learn and use it."""
+    del capsys
+    classifies = what.case.combination.task == "classification"
+    cls = BayesianClassifier if classifies else BayesianRegressor
+    parts = {kind: _part(what, kind) for kind in ("model", "sampler", "likelihood", "prior")}
+    given = {name: v for name, v in what.options.items() if "." not in name and name not in ("task", "test_fraction")}
+    fitted = cls(**{name: part for name, part in parts.items() if part is not None}, **given).fit(*what.train)
+    inputs, targets = what.inputs, np.asarray(what.train[1])
+    assert len(fitted.predict(inputs)) == len(inputs)
+    if classifies:
+        np.testing.assert_allclose(fitted.predict_proba(inputs).sum(1), 1, atol=1e-5)
+        assert set(fitted.classes_) == set(targets)
+    else:
+        assert np.isfinite(fitted.predict_quantiles(inputs)).all()
+    run = fitted.run_
+    run.evaluate(what.labelled)
+    run.diagnose()
+    run.report("report.html")
+    _check(run, what)
+
+
+def _check(run: Any, what: Typed) -> None:
+    """A whole file, of finite draws, and a report."""
+    assert run.attributes["complete"] == 1
+    assert run.attributes["task"] == what.case.combination.task
+    for values_ in run.posterior["posterior"].data_vars.values():
+        assert np.isfinite(values_.values).all()
+    assert "<html" in Path("report.html").read_text(encoding="utf-8")
+
+
+ENTRANCES = {"command line": command_line, "python": python, "estimator": estimator}

@@ -1,0 +1,177 @@
+"""The blocks of the documentation in the order of the page, and a reader who types them.
+
+Commands run in this process, in a folder of the unit's own; Python blocks of a page share their names. A unit is a page
+with Python blocks, or a section of any other page. What cannot be typed as it stands is in `changes.py`, with reasons.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import glob
+import io
+import re
+import shlex
+import subprocess
+import sys
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from bnnzoo import cli, zoo
+from bnnzoo.assembly import Problem
+from end_to_end import changes
+
+ROOT = Path(__file__).parent.parent.parent
+PAGES = sorted(page for pattern in ("README.md", "docs/*.md") for page in ROOT.glob(pattern))
+_FENCE = re.compile(r"^```(\w+)\n(.*?)^```$|((?:^    (?:bnnzoo|python) .*\n(?:^     .*\n)*)+)", re.MULTILINE | re.DOTALL)
+_FILE = re.compile(r"# ([\w.-]+\.yaml)\n")
+SHORT = {"warmup": 5, "draws": 5, "chains": 2, "start_steps": 250, "thin": 1}
+"""Lengths of a run from the documentation, at most."""
+
+
+class Block(NamedTuple):
+    """A block of a page: Python, a recipe, or lines for the shell."""
+
+    page: str
+    line: int
+    language: str
+    text: str
+
+    @property
+    def lines(self) -> list[str]:
+        """Commands, one each; a line that ends with a backslash goes on."""
+        text = self.text.replace("\\\n", " ")
+        return [line.strip().removeprefix("$ ") for line in text.splitlines() if self._is_typed(line)]
+
+    def _is_typed(self, line: str) -> bool:
+        return bool(line.strip()) and (self.language != "console" or line.startswith("$ "))
+
+
+class Unit(NamedTuple):
+    """Blocks that are typed one after the other."""
+
+    name: str
+    blocks: list[Block]
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    """The blocks of a page that a reader types, in order."""
+    text = page.read_text(encoding="utf-8")
+    name = str(page.relative_to(ROOT))
+    for found in _FENCE.finditer(text):
+        language, body, indented = found.groups()
+        line = text.count("\n", 0, found.start()) + 1
+        if indented:
+            yield Block(name, line, "sh", re.sub("^    ", "", indented, flags=re.MULTILINE))
+        elif language in ("sh", "console", "python") or (language == "yaml" and _FILE.match(body)):
+            yield Block(name, line, language, body)
+
+
+def units() -> list[Unit]:
+    """Every page, by sections where there is no Python in it."""
+    found: list[Unit] = []
+    for page in PAGES:
+        every = list(blocks(page))
+        name = str(page.relative_to(ROOT))
+        if name in changes.ELSEWHERE or not every:
+            continue
+        if any(block.language == "python" for block in every):
+            found.append(Unit(name, every))
+            continue
+        lines = page.read_text(encoding="utf-8").splitlines()
+        starts = [number for number, line in enumerate(lines, 1) if line.startswith("## ")] or [1]
+        for start, end in zip([0, *starts], [*starts, len(lines) + 1], strict=True):
+            if part := [block for block in every if start <= block.line < end]:
+                title = lines[start - 1].removeprefix("## ").casefold() if start else "top"
+                found.append(Unit(f"{name} {title}", part))
+    return found
+
+
+class Reader:
+    """Types blocks in the working folder."""
+
+    def __init__(self, unit: Unit, monkeypatch: pytest.MonkeyPatch, capfd: Any):
+        self.unit, self.capfd, self.monkeypatch = unit, capfd, monkeypatch
+        self.module = types.ModuleType(re.sub(r"\W", "_", unit.name))
+        monkeypatch.setitem(sys.modules, self.module.__name__, self.module)
+
+    def type_all(self) -> None:
+        """Type every block of the unit."""
+        for block in self.unit.blocks:
+            where = f"{block.page}:{block.line}"
+            if block.language == "python":
+                if block.page in changes.FULL_LENGTH:
+                    self._run_python(block, where)
+                else:
+                    with shortened(self.monkeypatch):
+                        self._run_python(block, where)
+            elif block.language == "yaml":
+                Path(_FILE.match(block.text)[1]).write_text(block.text)  # type: ignore[index]
+            else:
+                with shortened(self.monkeypatch):
+                    for line in block.lines:
+                        self._type(line, where)
+
+    def _run_python(self, block: Block, where: str) -> None:
+        first = block.text.strip().splitlines()[0]
+        if (block.page, first) in changes.NOT_TYPED:
+            return
+        changes.prepare(block.page, block.text)
+        text = changes.python(block.page, block.text)
+        exec(compile(text, where, "exec"), vars(self.module))
+
+    def _type(self, line: str, where: str) -> None:
+        page = self.unit.blocks[0].page
+        if (page, line) in changes.NOT_TYPED:
+            return
+        line = changes.INSTEAD.get((page, line), (line, ""))[0]
+        for command in filter(None, line.split(" && ")):
+            changes.prepare(page, command)
+            code, allowed = self._run(command), changes.codes(page, command)
+            assert code in allowed, f"{where}: {command}: exit code {code}\n{self.capfd.readouterr().err}"
+
+    def _run(self, command: str) -> int:
+        words = shlex.split(command, comments=True)
+        if words[0] != "bnnzoo":
+            command = re.sub(r"^python3? ", f"{shlex.quote(sys.executable)} ", command)
+            return subprocess.run(command, shell=True, check=False).returncode
+        words, out = (words[: words.index(">")], words[words.index(">") + 1]) if ">" in words else (words, "")
+        words = [name for word in words for name in (sorted(glob.glob(word)) if "*" in word and ".nc" in word else [word])]
+        _make_room(words)
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed) if out else contextlib.nullcontext():
+            code = cli.run(changes.shorter(words[1:]))
+        if out:
+            Path(out).write_text(printed.getvalue())
+        return code
+
+
+def _make_room(words: list[str]) -> None:
+    """Remove the file that a command is about to write: a page may make it twice."""
+    for option in ("-o", "--out"):
+        if option in words and words[1] not in ("zoo", "plot") and (path := Path(words[words.index(option) + 1])).is_file():
+            path.unlink()
+    if words[1] == "sample" and "-o" not in words:
+        Path("run.nc").unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def shortened(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Runs with a few short chains in place of the lengths that they ask for."""
+    launch = zoo.launch
+
+    def short(problem: Problem, *args: Any, **kwargs: Any) -> Any:
+        recipe = problem.recipe
+        lengths = {name: min(most, getattr(recipe, name)) for name, most in SHORT.items()}
+        if problem.description is None:
+            del lengths["chains"]  # starts may be given, one for each
+        recipe = dataclasses.replace(recipe, **lengths, budget=None)
+        return launch(problem.with_lengths(recipe, problem.sampler), *args, **kwargs)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(zoo, "launch", short)
+        yield

@@ -1,0 +1,34 @@
+"""Every command block and Python block of README and docs is typed, in the order of the page."""
+
+from __future__ import annotations
+
+import pytest
+
+from end_to_end import changes, pages
+from end_to_end.rotation import rotating
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+UNITS = pages.units()
+
+
+@pytest.mark.parametrize("unit", rotating(UNITS, [unit.name.replace(" ", "-") for unit in UNITS]))
+def test_the_blocks_of_the_page_work_one_after_the_other(unit, folder, monkeypatch, capfd):
+    pages.Reader(unit, monkeypatch, capfd).type_all()
+
+
+def test_every_line_that_is_not_typed_as_it_stands_is_in_the_documentation():
+    lines = set()
+    for page in pages.PAGES:
+        for block in pages.blocks(page):
+            lines |= {(block.page, line) for line in block.lines}
+            lines.add((block.page, block.text.strip().splitlines()[0]))
+    assert set(changes.NOT_TYPED) | set(changes.INSTEAD) <= lines
+    assert {*changes.ELSEWHERE, *changes.FULL_LENGTH} <= {page for page, _ in lines}
+
+
+@pytest.mark.parametrize("table", [changes.SHORTER, changes.CODES], ids=["shorter", "codes"])
+def test_every_changed_command_is_in_the_documentation(table):
+    typed = [line.split()[1:] for page in pages.PAGES for b in pages.blocks(page) for line in b.lines if b.language != "python"]
+    for start in table:
+        assert any(tuple(words[: len(start)]) == start for words in typed), start

@@ -1,0 +1,117 @@
+"""docs/plugins.md typed as written, and every template of `bnnzoo new`, from the check to the report."""
+
+from __future__ import annotations
+
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from bnnzoo import cli, registry
+from bnnzoo.cli.new import KINDS
+from end_to_end import pages
+from end_to_end.rotation import rotating
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+PAGE = (pages.ROOT / "docs" / "plugins.md").read_text(encoding="utf-8")
+SHOWN = re.compile(r"`(bnnzoo-[\w/.-]+)`(?: becomes|, is what)[^`]*?(?:`[^`]+`[^`]*?)*\n```\w+\n(.*?)^```", re.M | re.S)
+LENGTHS = "--warmup 5 --draws 5 --chains 2 --thin 1 --start-steps 250 --force --quiet".split()
+
+
+@pytest.fixture
+def site(tmp_path, monkeypatch):
+    """A folder whose packages are installed, and none else."""
+    monkeypatch.chdir(tmp_path)
+    for variable in ("BNNZOO_PLUGINS", "BNNZOO_DISABLE_PLUGINS"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("BNNZOO_STRICT_PLUGINS", "1")
+    before = set(sys.modules)
+    yield tmp_path
+    registry.reset()
+    for name in set(sys.modules) - before:
+        if name.startswith("bnnzoo_"):
+            del sys.modules[name]
+
+
+def install(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put a package on the path, with the entry points that an installer reads from its pyproject.toml."""
+    project = tomllib.loads((package / "pyproject.toml").read_text())["project"]
+    info = package / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
+    points = [f"{name} = {module}" for name, module in project["entry-points"]["bnnzoo"].items()]
+    (info / "entry_points.txt").write_text("\n".join(["[bnnzoo]", *points]))
+    monkeypatch.syspath_prepend(package)
+    monkeypatch.setenv("BNNZOO_PLUGINS", package.name)
+    registry.reset()
+
+
+def type_(command: str, capsys: pytest.CaptureFixture[str], *more: str) -> None:
+    assert cli.run([*command.split(), *more]) == 0, f"bnnzoo {command}\n{capsys.readouterr().err}"
+
+
+def type_a_run(words: str, capsys: pytest.CaptureFixture[str], *more: str) -> None:
+    """Sample, and all that is made of the run."""
+    type_(f"sample {words} -o run.nc", capsys, *LENGTHS, *more)
+    for command in ("evaluate run.nc", "diagnose run.nc", "report run.nc -o report.html"):
+        type_(command, capsys)
+    Path("report.html").unlink()
+
+
+def make_shown(name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Make the package of the page: by its command, with the files that the page shows."""
+    type_(next(re.finditer(rf"^bnnzoo (new \w+ {name})$", PAGE, re.M))[1], capsys)
+    shown = [(Path(path), text) for path, text in SHOWN.findall(PAGE) if path.startswith(f"bnnzoo-{name}/")]
+    assert shown
+    for path, text in shown:
+        assert path.is_file()
+        path.write_text(text)
+    install(Path(f"bnnzoo-{name}").resolve(), monkeypatch)
+
+
+@pytest.mark.parametrize("start", [[], ["--init", "prior"], ["--stochastic", "last"]], ids=["map", "prior", "last"])
+def test_the_model_of_the_page_starts_in_every_way(start, site, monkeypatch, capsys):
+    make_shown("waves", monkeypatch, capsys)
+    type_a_run("waves nuts", capsys, "--sampler.max-tree-depth", "2", *start)
+    type_("predict run.nc --data tutorial-sine -o predictions.csv", capsys)
+
+
+@pytest.mark.slow
+def test_the_check_of_the_page_holds_its_model_to_every_start(site, monkeypatch, capsys):
+    make_shown("waves", monkeypatch, capsys)
+    type_("check model waves", capsys)
+    assert re.search(r"^start .* passed$", capsys.readouterr().out, re.M)
+
+
+@pytest.mark.parametrize("_", rotating([0], ["barker"]))
+def test_the_sampler_of_the_page_runs(_, site, monkeypatch, capsys):
+    make_shown("barker", monkeypatch, capsys)
+    type_a_run("mlp barker --model.hidden 3", capsys)
+
+
+@pytest.mark.parametrize("kind", rotating(KINDS))
+def test_what_is_made_by_new_works_at_once(kind, site, monkeypatch, capsys):
+    type_(f"new {kind} walk", capsys)
+    install(Path("bnnzoo-walk").resolve(), monkeypatch)
+    words = {"sampler": "linear walk", "model": "walk nuts"}.get(kind, "--config walk --model.hidden 3")
+    type_a_run(words, capsys, *(["--sampler.max-tree-depth", "2"] if kind != "sampler" else []))
+
+
+PYTHON_NUMBERS = {
+    "prior": ("dist.StudentT(self.df, 0.0, self.scale)", "dist.StudentT(float(self.df), 0.0, 2 * self.scale.item())"),
+    "likelihood": ("dist.Laplace(output, self.scale)", "dist.Laplace(output, float(self.scale) if self.scale > 0.1 else 1.0)"),
+}
+
+
+@pytest.mark.parametrize("kind", rotating(PYTHON_NUMBERS))
+def test_priors_and_likelihoods_may_use_their_fields_as_python_numbers(kind, site, monkeypatch, capsys):
+    type_(f"new {kind} walk", capsys)
+    source = Path("bnnzoo-walk") / "bnnzoo_walk" / f"{kind}.py"
+    before, after = PYTHON_NUMBERS[kind]
+    assert before in source.read_text()
+    source.write_text(source.read_text().replace(before, after))
+    install(Path("bnnzoo-walk").resolve(), monkeypatch)
+    type_a_run("--config walk --model.hidden 3 --sampler.max-tree-depth 2", capsys)
