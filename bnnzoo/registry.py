@@ -175,7 +175,9 @@ def not_found(kind: str, name: str) -> str:
     known = sorted(entries(kind))
     near = near_names(name, known)
     message = f"no {singular(kind)} named {name!r}; "
-    if package := ELSEWHERE.get(kind, {}).get(name.casefold()):
+    distribution, _, bare = name.casefold().rpartition(":")
+    package = ELSEWHERE.get(kind, {}).get(bare, "")
+    if package and distribution in ("", package):
         return f"{message}it is in the package {package}, which is not loaded: pip install {package}"
     message += f"did you mean {' or '.join(near)}?" if near else f"there are: {', '.join(known)}"
     broken = [f"{p.distribution} {p.version}" for p in loaded().plugins if p.error and not any(p.counts.values())]

@@ -194,6 +194,7 @@ def test_a_wrong_name_is_compared_with_the_commands_of_plugins_too(site, capsys)
     [
         (["sample", "mlp", "austerity"], "no sampler named 'austerity'; it is in the package bnnzoo-minibatch-tests"),
         (["info", "sampler", "confidence"], "which is not loaded: pip install bnnzoo-minibatch-tests"),
+        (["show", "mlp", "bnnzoo-minibatch-tests:austerity"], "is not loaded: pip install bnnzoo-minibatch-tests"),
         (["show", "mlp", "minibatch-barker"], "which is not loaded: pip install bnnzoo-minibatch-tests"),
         (["party"], "no command named 'party'; it is in the package bnnzoo-federated"),
         (["party", "serve", "a"], "which is not loaded: pip install bnnzoo-federated"),

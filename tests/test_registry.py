@@ -19,7 +19,7 @@ def _only_our_own(monkeypatch):
 def test_the_zoo_registers_like_a_stranger():
     (zoo,) = registry.plugins()
     assert (zoo.name, zoo.distribution, zoo.error) == ("zoo", "bnnzoo", "")
-    listed = {kind: len(registry.entries(kind)) for kind in (*registry.KINDS, registry.RECIPES)}
+    listed = {kind: len(registry.entries(kind)) for kind in (*registry.KINDS, registry.RECIPES, registry.COMMANDS)}
     assert zoo.counts == listed
     assert all(listed.values())
 
