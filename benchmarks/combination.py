@@ -2,10 +2,10 @@
 
     python benchmarks/combination.py --repeats 400
 
-Chains are first-order autoregressions of normal variables, correlated by a random matrix. "Alarms" are tests beyond their limit on
-chains that have mixed; the level is 0.001. "Found" are those where one combination of all quantities has the stated variance
-between chains, over that within, and no quantity alone has an R-hat above 1.01 through it; "R-hat of one" is how often the
-largest R-hat of the quantities themselves is above 1.01 there.
+Chains are first-order autoregressions of normal variables, correlated by a random matrix. "Alarms" are tests beyond
+their limit on chains that have mixed; the level is 0.001. "Found" are those where the combination that varies least has
+the stated variance between chains, over that within. "R-hat of one" is how often the largest R-hat of the quantities
+themselves is above 1.01 there.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=400)
     parser.add_argument("--sizes", type=int, nargs="+", default=[5, 50, 150])
     args = parser.parse_args()
-    print("| chains | effective draws of each | quantities | alarms | found, ratio 1 | found, ratio 0.1 | R-hat of one |")
+    print(
+        "| chains | effective draws of each | quantities | alarms | found, ratio 1 | found, ratio 0.1 | R-hat of one |"
+    )
     print("|---|---|---|---|---|---|---|")
     for count, effective in SETTINGS:
         for size in args.sizes:
@@ -67,7 +69,10 @@ def main() -> None:
                     one += float(rhats(bad).max()) > 1.01
             shares = [f"{found[ratio] / powered:.2f}" if count > 1 else "" for ratio in found]
             of_one = f"{one / powered:.2f}" if count > 1 else ""
-            print(f"| {count} | {effective} | {size} | {alarms}/{args.repeats} | {shares[0]} | {shares[1]} | {of_one} |", flush=True)
+            print(
+                f"| {count} | {effective} | {size} | {alarms}/{args.repeats} | {shares[0]} | {shares[1]} | {of_one} |",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

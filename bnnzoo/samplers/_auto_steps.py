@@ -1,8 +1,8 @@
 """Step size, batch size and control variate of a sampler on mini-batch gradients, chosen by the problem.
 
-A short pilot run measures the curvature and the noise of the gradient. Of the batch sizes and control variates that are open the
-ones are taken at which a step goes farthest for its cost, and the step size is the largest that is predicted to widen the
-posterior's stiffest direction by no more than `TARGET`.
+A short pilot run measures the curvature and the noise of the gradient. Of the batch sizes and control variates that
+are open, the ones are taken at which a step goes farthest for its cost. The step size is the largest that is predicted
+to widen the posterior's stiffest direction by no more than `TARGET`.
 """
 
 from __future__ import annotations
@@ -65,14 +65,17 @@ def choose_fields(sampler: Any, posterior: AbstractPosterior, thetas: Float[Arra
     if not (math.isfinite(stiffest + curvature + noise + plain) and stiffest > 0 and curvature > 0):
         return {}
     best_worth, fields, relative = 0.0, dict[str, Any](), math.inf
-    for order, variance in {"none": plain, order: noise}.items() if free else [(order, noise)]:
+    noises = {"none": plain, "first": noise} if free else {order: noise}
+    for candidate, variance in noises.items():
         for size in _sizes(sampler, posterior.num_data, rows):
-            fewer = _noise_of(sampler, size, posterior.num_data) / max(_noise_of(sampler, rows, posterior.num_data), 1e-12)
+            fewer = _noise_of(sampler, size, posterior.num_data) / max(
+                _noise_of(sampler, rows, posterior.num_data), 1e-12
+            )
             ratio = variance / curvature * fewer
             # As far as a Langevin step goes for what it costs; momentum changes this alike for every batch.
-            worth = 1 / (TARGET + ratio) / (size * (1 + ORDER[order]) + _ROW_OVERHEAD)
+            worth = 1 / (TARGET + ratio) / (size * (1 + ORDER[candidate]) + _ROW_OVERHEAD)
             if worth > best_worth:
-                best_worth, fields, relative = worth, {"batch_size": size, "control_variate": order}, ratio
+                best_worth, fields, relative = worth, {"batch_size": size, "control_variate": candidate}, ratio
     length = longest(dataclasses.replace(sampler, **fields), relative, posterior.num_data, TARGET)
     if not length > 0:
         return {}
@@ -156,8 +159,8 @@ def _pilot(
             eta = jnp.minimum(length, _PILOT_LENGTH) / found.stiffest
             return (state, jnp.where(jnp.isfinite(eta), eta, 0.0).astype(starts.dtype)), found
 
-        # The first measures the curvature for a step size; each of the others has its anchor nearer to the mode. One with
-        # short steps stays near its anchor and finds little noise, and the next takes longer ones: the largest counts.
+        # The first measures the curvature for a step size; each of the others has its anchor nearer to the mode. One
+        # with short steps finds little noise near its anchor, and the next takes longer ones: the largest counts.
         stages = (jnp.asarray([0, *[_PILOT_STEPS] * _STAGES]), jax.random.split(key_stages, _STAGES + 1))
         _, found = jax.lax.scan(stage, (state, starts), stages)
         return Measured(jnp.max(found.stiffest), found.curvature[-1], jnp.max(found.noise[-3:]), found.plain_noise[-1])

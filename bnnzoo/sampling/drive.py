@@ -308,5 +308,7 @@ def tuned_fields(asked: AbstractSampler, used: AbstractSampler) -> dict[str, Any
     pairs = [(name, getattr(asked, name), getattr(used, name)) for name in names]
     static = {name: new for name, old, new in pairs if isinstance(new, int | str | bool) and old != new}
     # As short as a float32 can be written: read again, it is the same.
-    numbers = {name: float(str(new)) for name, old, new in pairs if isinstance(old, str) and isinstance(new, np.floating)}
+    numbers = {
+        name: float(str(new)) for name, old, new in pairs if isinstance(old, str) and isinstance(new, np.floating)
+    }
     return static | numbers

@@ -131,8 +131,10 @@ def choose_fields(
 
 def words_of(problem: Problem, chosen: Mapping[str, Any]) -> str:
     """A sentence about what a sampler chose."""
-    fields = ", ".join(f"{name.replace('_', ' ')} {value:g}" if not isinstance(value, str) else
-                       f"{name.replace('_', ' ')} {value}" for name, value in chosen.items())
+    fields = ", ".join(
+        f"{name.replace('_', ' ')} {value:g}" if not isinstance(value, str) else f"{name.replace('_', ' ')} {value}"
+        for name, value in chosen.items()
+    )
     return f"{problem.recipe.sampler.name}: chosen by a pilot run: {fields}"
 
 
