@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import types
 from typing import Any
 
 import jax
 import numpy as np
 import pytest
+import xarray as xr
 from scipy import signal
 
 import bnnzoo
@@ -81,16 +81,13 @@ def test_rows_that_alone_have_a_feature_are_probes():
 def test_probes_are_ordinary_test_rows_and_rows_that_span_the_inputs():
     x, test = np.arange(300.0)[:, None] % 7, np.arange(100.0)[:, None] % 5
     x[250] = 90.0
-    known = {"x": x, "x_test": test}
-    record: Any = types.SimpleNamespace(
-        keeps_predictions=False, has_test_rows=True, has_training_rows=True, array=lambda group, name: known[name]
-    )
+    rows = xr.Dataset({"x": (("row", "feature"), x), "x_test": (("test_row", "feature"), test)})
+    record = Record(xr.DataTree.from_dict({"/constant_data": rows}), None)
     probes = probe_inputs(record, 10)
     assert probes.shape == (10, 1)
     assert 90.0 in probes
     np.testing.assert_array_equal(probes[:5], test[[0, 25, 50, 74, 99]])
     assert probe_inputs(record, 1000).shape == (400, 1)
-    assert isinstance(record, Record) is False
 
 
 @pytest.mark.parametrize(
