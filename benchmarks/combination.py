@@ -2,10 +2,10 @@
 
     python benchmarks/combination.py --repeats 400
 
-Chains are first-order autoregressions of normal variables, correlated by a random matrix. "Alarms" are tests beyond their limit on
-chains that have mixed; the level is 0.001. "Found" are those where one combination of all quantities has the stated variance
-between chains, over that within, and no quantity alone has an R-hat above 1.01 through it; "R-hat of one" is how often the
-largest R-hat of the quantities themselves is above 1.01 there.
+Chains are first-order autoregressions of normal variables, correlated by a random matrix. "Alarms" are tests beyond
+their limit on chains that have mixed; the level is 0.001. "Found" are those where the combination that varies least has
+the stated variance between chains, over that within. "R-hat of one" is how often the largest R-hat of the quantities
+themselves is above 1.01 there.
 """
 
 from __future__ import annotations

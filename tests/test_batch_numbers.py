@@ -748,31 +748,20 @@ def test_a_flat_prior_has_a_precision_of_a_thousandth():
 # ---- gradients without an accept step ------------------------------------------------------------
 
 
-def test_a_step_is_bounded_by_the_steepest_mini_batch():
-    """Rows of curvature c in batches of one: of four rows, four times the largest; eta times it at most a half."""
-    posterior = parabolas([0.3, 5.0, 1.0, 0.2], [1.0, -1.0, 0.5, 2.0])
+def test_a_learning_rate_is_bounded_by_the_steepest_mini_batch():
+    """Rows of curvature c in batches of one: eta times the largest is at most a half."""
     at = jnp.zeros((2, 1))
-    assert Sgld(batch_size=1).longest_step(posterior, at) == 0.01
-    assert Sgld(batch_size=4, sampling="disjoint").longest_step(posterior, at) == 0.01
-    for c, longest in ((0.9, 0.1), (1.1, 0.01), (12.0, 0.01), (12.5, 0.001)):  # and a prior of curvature 1
-        assert Sgld(batch_size=2).longest_step(parabolas([c] * 4, [0.0] * 4), at) == pytest.approx(longest), c
-    # Of the chains' places the first four are looked at: there, and not at 0, is the curvature of a quartic.
-    quartic = Quartics((np.ones(2, np.float32), np.zeros(2, np.float32)))
-    for place, longest in ((3, 1e-4), (4, 0.1)):
-        places = jnp.zeros((5, 1)).at[place].set(10.0)
-        assert Sgld(batch_size=2).longest_step(quartic, places) == pytest.approx(longest)
-    # Psgld's own steps count: at a slope of 400 a datum, G is 1 / (damping + 400), of a curvature of 1 + 3200.
-    steep = parabolas([800.0] * 4, [0.5] * 4)
-    for damping, longest in ((0.01, 0.01), (2000.0, 0.1)):
-        assert Psgld(batch_size=2, damping=damping).longest_step(steep, at) == pytest.approx(longest), damping
-    assert Sgld(batch_size=2).longest_step(steep, at) == pytest.approx(1e-4)
     # Momentum multiplies a rate by ten, and the loss is a datum's: 5 and half of the priors 1.
     for momentum, longest in ((0.0, 0.01), (0.9, 0.001)):
         swag = Swag(batch_size=1, momentum=momentum)
         assert swag.longest_step(parabolas([5.0, 5.0], [1.0, -1.0]), at) == pytest.approx(longest), momentum
-    assert Mala().longest_step(posterior, at) == np.inf
+    # Of the chains' places the first four are looked at: there, and not at 0, is the curvature of a quartic.
+    quartic = Quartics((np.ones(2, np.float32), np.zeros(2, np.float32)))
+    near, far = (Swag(batch_size=2).longest_step(quartic, jnp.zeros((5, 1)).at[i].set(10.0)) for i in (4, 3))
+    assert far < near
+    assert Mala().longest_step(parabolas([0.3], [1.0]), at) == np.inf
     # Where nothing is known nothing is bounded.
-    assert Sgld(batch_size=1).longest_step(parabolas([float("nan")] * 3, [0.0] * 3), at) == np.inf
+    assert Swag(batch_size=1).longest_step(parabolas([float("nan")] * 3, [0.0] * 3), at) == np.inf
 
 
 def test_the_noise_of_gradients_is_of_sixty_four_pairs_and_its_error_the_jackknifes():

@@ -259,7 +259,7 @@ def test_a_scale_that_targets_share_is_of_all_their_residuals():
 
 
 def test_a_scale_far_from_its_prior_is_drawn():
-    """Residuals of a thousand under a half-normal prior of 1: all mass is where a proposal without the prior never is."""
+    """Residuals of a thousand under a half-normal prior of 1: a proposal without the prior never meets the law."""
     x, y = _rows(40)
     network = Linear().build((1,), 1, key=jax.random.key(0))
     posterior = NetworkPosterior.of(network, Gaussian(), Normal(scale=1e-3), x, 1000 * y)

@@ -128,7 +128,7 @@ def _effective(parts: Float[np.ndarray, "part draw"]) -> float:
     return max(total / len(parts), 1.0) if np.isfinite(total) else 1.0
 
 
-def _split(values: Float[np.ndarray, "chain draw value"]) -> Float[np.ndarray, "part draw value"]:
+def _split(values: Float[np.ndarray, "chain draw value"]) -> Float[np.ndarray, "part half value"]:
     """Both halves of every chain as parts of their own."""
     chains, draws, size = values.shape
     half = draws // 2

@@ -221,11 +221,8 @@ def _of_combination(
 ) -> dict[str, Any]:
     if not moving or (worst := worst_combination(np.concatenate(list(moving.values()), 2))) is None:
         return {}
-    column = worst.column
-    for name, values in moving.items():
-        if column < values.shape[2]:
-            break
-        column -= values.shape[2]
+    owners = [(name, place) for name, values in moving.items() for place in range(values.shape[2])]
+    name, column = owners[worst.column]
     return {
         "rhat_combination": worst.rhat,
         "rhat_combination_limit": worst.limit,

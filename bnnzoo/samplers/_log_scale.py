@@ -66,7 +66,7 @@ def draw_log_scale(
 
 
 def _tangent(a: Float[Array, ""], b: Float[Array, ""]) -> tuple[Float[Array, ""], Float[Array, ""], Float[Array, ""]]:
-    """The place w > 0 where psi is about -1, with psi and its derivative there; the other side has a and b exchanged."""
+    """The place w > 0 where psi is about -1, with psi and its derivative there; for w < 0 exchange a and b."""
     # Beyond each of these one of the two terms alone is below -1.
     by_b, by_a = jnp.sqrt(2 / b), jnp.maximum(jnp.sqrt(3 / a), 3 / a)
     interval = (jnp.zeros_like(a), jnp.minimum(by_b, by_a))
