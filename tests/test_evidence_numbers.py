@@ -151,8 +151,8 @@ def path(*powers: float, monkeypatch: Any, wide: float = 1.0, **about: Any) -> e
         predictor.draws = 3 + power + noise
         predictors.append(predictor)
     monkeypatch.setattr(evidence, "_check_same", lambda first, other: None)
-    monkeypatch.setattr(evidence, "_kept", lambda predictor: None)
-    monkeypatch.setattr(evidence, "_log_likelihoods", lambda predictor, kept: predictor.draws)
+    monkeypatch.setattr(evidence, "kept_draws", lambda predictor: None)
+    monkeypatch.setattr(evidence, "log_likelihoods", lambda predictor, kept: predictor.draws)
     return evidence.of_path(predictors)
 
 
@@ -229,9 +229,9 @@ def test_a_lower_bound_is_the_best_chains_and_says_how_far_below_it_is(tail, tol
     kept, prior = np.arange(0, 800, 2), np.linspace(-1, 1, 400)
     predictor: Any = Predictor.__new__(Predictor)
     predictor.record = types.SimpleNamespace(statistics={"log_q": log_q})
-    monkeypatch.setattr(evidence, "_kept", lambda predictor: kept)
-    monkeypatch.setattr(evidence, "_log_likelihoods", lambda predictor, kept: weights - prior + log_q[:, ::2])
-    monkeypatch.setattr(evidence, "_log_priors", lambda predictor, kept: np.tile(prior, (2, 1)))
+    monkeypatch.setattr(evidence, "kept_draws", lambda predictor: kept)
+    monkeypatch.setattr(evidence, "log_likelihoods", lambda predictor, kept: weights - prior + log_q[:, ::2])
+    monkeypatch.setattr(evidence, "log_priors", lambda predictor, kept: np.tile(prior, (2, 1)))
     found, best = evidence._of_bound(predictor), weights[weights.mean(1).argmax()]
     assert found.log_evidence == pytest.approx(best.mean())
     assert found.se == pytest.approx(best.std(ddof=1) / 20)

@@ -56,12 +56,12 @@ class Biases:
     @property
     def freedom(self) -> int:
         """The degrees of freedom of the jackknife."""
-        return min(self.units, _MOST_GROUPS) - 1
+        return freedom(self.units)
 
     @property
     def bounds(self) -> Float[np.ndarray, " bias"]:
         """The end farther from 0 of each bias's 90 % interval, in size: the bias is beyond it with 5 % probability."""
-        margins = float(stats.t.ppf(_CONFIDENCE, self.freedom)) * self.errors
+        margins = margin(self.freedom) * self.errors
         return np.nan_to_num(np.abs(self.values) + margins, nan=np.inf)
 
     @property
@@ -82,6 +82,16 @@ class Biases:
             return 1.0
         largest = float(np.max(np.abs(self.scores)))
         return min(1.0, 2 * float(stats.t.sf(largest, self.freedom)) * tests)
+
+
+def freedom(units: int) -> int:
+    """The degrees of freedom of a jackknife over so many chains."""
+    return max(min(units, _MOST_GROUPS) - 1, 1)
+
+
+def margin(freedom: int) -> float:
+    """Standard errors beyond which an estimate lies on one side of its value with 5 % probability."""
+    return float(stats.t.ppf(_CONFIDENCE, freedom))
 
 
 def run_moments(values: Float[np.ndarray, "chain draw value"]) -> Moments:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Shaped
 
-from bnnzoo.evaluation import calibration, metrics, scores
+from bnnzoo.evaluation import calibration, metrics, predictive, scores
 from bnnzoo.evaluation.calibration import Calibration
 from bnnzoo.evaluation.metrics import Estimate
 from bnnzoo.evaluation.predictive import Moments
@@ -41,9 +41,10 @@ def of_rows(predictor: Predictor, x: Shaped[np.ndarray, "row ..."], y: Shaped[np
     if predictor.classifies:
         curve = calibration.of_classes(y, moments.mean, predictor.signature.class_names)
     else:
-        rows = drawn(predictor, x, y)
-        distance, p = metrics.pit_uniformity(rows.pit)
-        found |= scores.sampled(rows, names) | {"pit_ks": Estimate(distance), "pit_p": Estimate(p)}
+        rows, *batches = _drawn_in_batches(predictor, x, y)
+        errors = scores.errors_of_batches([scores.sampled(one, names) for one in batches], predictor.record.shape[0])
+        sampled = {k: one._replace(mcse=errors.get(k)) for k, one in scores.sampled(rows, names).items()}
+        found |= sampled | {"pit_ks": Estimate(metrics.pit_distance(rows.pit))}
         curve = calibration.of_intervals(rows.pit, names)
     gaps = {"calibration_gap": curve.gap, "calibration_gap_low": curve.low, "calibration_gap_high": curve.high}
     return Evaluation(found | {name: Estimate(value) for name, value in gaps.items()}, curve)
@@ -51,10 +52,27 @@ def of_rows(predictor: Predictor, x: Shaped[np.ndarray, "row ..."], y: Shaped[np
 
 def drawn(predictor: Predictor, x: Shaped[np.ndarray, "row ..."], y: Shaped[np.ndarray, "row ..."]) -> scores.Drawn:
     """Quantiles, CRPS and PIT of regression rows, from samples of their predictive distribution."""
+    return _drawn_in_batches(predictor, x, y, apart=False)[0]
+
+
+def _drawn_in_batches(
+    predictor: Predictor, x: Shaped[np.ndarray, "row ..."], y: Shaped[np.ndarray, "row ..."], *, apart: bool = True
+) -> list[scores.Drawn]:
+    """The same from all samples; then from about twenty batches of consecutive draws, of draws without weights."""
     uniform = np.random.default_rng(0).uniform(size=y.shape)
-    parts = [scores.drawn(values, y[rows], uniform[rows]) for rows, values in predictor.samples(x)]
-    quantiles, crps, pit = zip(*parts, strict=True)
-    return scores.Drawn(np.concatenate(quantiles, 1), np.concatenate(crps), np.concatenate(pit))
+    apart = apart and predictor.record.weights is None
+    batches = [slice(None), *(predictive.batches(*predictor.record.shape) if apart else ())]
+    parts: list[list[scores.Drawn]] = [[] for _ in batches]
+    for rows, values in predictor.samples(x):
+        each = len(values) // len(predictor.thetas)
+        for batch, found in zip(batches, parts, strict=True):
+            some = slice(*(None if end is None else end * each for end in (batch.start, batch.stop)))
+            found.append(scores.drawn(values[some], y[rows], uniform[rows]))
+    joined = []
+    for found in parts:
+        quantiles, crps, pit = zip(*found, strict=True)
+        joined.append(scores.Drawn(np.concatenate(quantiles, 1), np.concatenate(crps), np.concatenate(pit)))
+    return joined
 
 
 def groups(predictor: Predictor, x_test: Shaped[np.ndarray, "row ..."]) -> Mapping[str, Mapping[str, np.ndarray]]:
