@@ -36,7 +36,7 @@ _MARGIN = 4.5
 """Standard errors within the tolerance at which more steps are no longer needed."""
 _PILOTS = 16
 
-Values = dict[str, Float[np.ndarray, "*lead value"]]
+Values = dict[str, Float[np.ndarray, "..."]]
 
 
 def of_run(

@@ -99,9 +99,8 @@ def run_moments(values: Float[np.ndarray, "chain draw value"]) -> Moments:
     values = np.asarray(values, float)
     if np.all(values == values[:, :1]):
         values = values[:, 0][None]
-    with np.errstate(invalid="ignore"):
-        mean, sd = values.mean((0, 1)), values.std((0, 1), ddof=1)
     count = values.shape[0] * values.shape[1]
+    mean, sd = values.mean((0, 1)), values.std((0, 1), ddof=min(1, count - 1))
     if values.shape[1] < FEWEST:
         error = np.full_like(mean, np.inf)
         return Moments(mean, error, sd, error, np.zeros_like(mean))
@@ -199,11 +198,18 @@ def _exact_moments(
     starts: Float[np.ndarray, "unit value"], later: Float[np.ndarray, "snapshot unit value"]
 ) -> tuple[Float[np.ndarray, " value"], Float[np.ndarray, " value"]]:
     """The posterior's mean and sd of each function, by the two equations of `estimate`."""
+    units = len(starts)
     centred = starts - starts.mean(0)
-    variance = np.sum(centred**2, 0)
-    products = np.einsum("uv,suv->v", centred, later) / len(later)
-    slope = np.clip(np.where(variance > 0, products / np.where(variance > 0, variance, 1.0), 0.0), 0.0, 1.0)
-    mean = (later.mean((0, 1)) - slope * starts.mean(0)) / np.maximum(1 - slope, _LEAST_FORGOTTEN)
-    spread = later.var(1, ddof=1).mean(0)
-    exact = (spread - slope**2 * starts.var(0, ddof=1)) / np.maximum(1 - slope**2, _LEAST_FORGOTTEN)
-    return mean, np.sqrt(np.maximum(exact, _LEAST_FORGOTTEN * spread))
+    variance = np.maximum(np.sum(centred**2, 0), np.finfo(float).tiny)
+    spreads = later.var(1, ddof=1)
+    slopes = np.einsum("uv,suv->sv", centred, later) / variance
+    # The square of a slope that is nothing but noise is that noise's variance.
+    squares = np.clip(slopes**2 - spreads / variance, 0.0, 1.0) * (slopes > 0)
+    slopes = np.sqrt(squares)
+    mean = np.sum(later.mean(1) - slopes * starts.mean(0), 0) / _at_least(np.sum(1 - slopes, 0), len(later))
+    own = np.sum(spreads - squares * variance / (units - 1), 0) / _at_least(np.sum(1 - squares, 0), len(later))
+    return mean, np.sqrt(np.maximum(own, _LEAST_FORGOTTEN * spreads.mean(0)))
+
+
+def _at_least(forgotten: Float[np.ndarray, " value"], snapshots: int) -> Float[np.ndarray, " value"]:
+    return np.maximum(forgotten, _LEAST_FORGOTTEN * snapshots)
