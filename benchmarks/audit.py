@@ -3,8 +3,10 @@
     python benchmarks/audit.py [--repeats 20] [NAME ...]
 
 Through `audit.of_draws`, as the command. Right draws: NUTS on that network, and the penalty on batches of a line
-through 2000 rows; how many repeats pass. Wrong ones: the approximate methods and SGLD of a large step, each once; the bias of the sd of f at `NETWORK_AT`
-that the audit estimates, and the true one.
+through 2000 rows; how many repeats pass.
+
+Wrong ones: the approximate methods and SGLD of a large step, each once; the bias of the sd of f at `NETWORK_AT` that
+the audit estimates, and the true one.
 """
 
 from __future__ import annotations
@@ -100,7 +102,7 @@ def main() -> None:
     given = parser.parse_args()
     warnings.simplefilter("ignore")
     print(
-        "| draws | passed / undecided / drifted | smallest p | p < 0.05 | bias of the sd, mean and sd | stated error | bound |"
+        "| draws | passed / undecided / drifted | smallest p | p < 0.05 | bias of the sd, mean, sd | its error | bound |"
     )
     print("|---|---|---|---|---|---|---|")
     for name in [name for name in given.names if name not in WRONG]:
