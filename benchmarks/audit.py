@@ -101,9 +101,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     warnings.simplefilter("ignore")
-    print(
-        "| draws | passed / undecided / drifted | smallest p | p < 0.05 | bias of the sd, mean, sd | its error | bound |"
-    )
+    print("| draws | passed / undecided / drifted | smallest p | p < 0.05 | bias of the sd: mean, sd | error | bound |")
     print("|---|---|---|---|---|---|---|")
     for name in [name for name in given.names if name not in WRONG]:
         print(right(name, given.repeats, given.seed), flush=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import types
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import xarray as xr
 
 from bnnzoo import plots
 from bnnzoo.evaluation import calibration, findings, scores
+from bnnzoo.evaluation.metrics import Estimate
 from bnnzoo.evaluation.record import Record
 from bnnzoo.samplers import Penalty
 from bnnzoo.samplers.statistics import attributes
@@ -72,9 +72,9 @@ def test_sampled_metrics_have_a_monte_carlo_error():
     """Twenty batches of four chains against the spread over independent repeats; chains that differ err more."""
     rng = np.random.default_rng(0)
 
-    def batches(between: float) -> list[dict[str, Any]]:
+    def batches(between: float) -> list[dict[str, Estimate]]:
         chains = np.repeat(between * rng.normal(size=4), 5)
-        return [{"crps": types.SimpleNamespace(value=shift + rng.normal())} for shift in chains]
+        return [{"crps": Estimate(shift + float(rng.normal()))} for shift in chains]
 
     errors = [scores.errors_of_batches(batches(0.0), 4)["crps"] for _ in range(200)]
     # The larger of two estimates of 1 / sqrt(20) = 0.22.

@@ -125,8 +125,9 @@ def estimate(
     """Estimate the biases of a run's moments.
 
     A chain that keeps the posterior, with mean m and variance V, forgets its start X: after some steps its values have
-    the mean m + b (E X - m) and the variance V + b^2 (Var X - V), where b is the slope of later values on starts. These
-    two equations give m and V. Their errors come from a jackknife over the chains.
+    the mean m + b (E X - m) and the variance V + c (Var X - V). Here b is the slope of later values on starts, and c
+    that of their squares (b^2 of an autoregression, b of a chain that either stays or forgets all). These two equations
+    give m and V. Their errors come from a jackknife over the chains.
 
     Args:
         starts: values at the run's draws from which the chains start.
@@ -198,18 +199,18 @@ def _exact_moments(
     starts: Float[np.ndarray, "unit value"], later: Float[np.ndarray, "snapshot unit value"]
 ) -> tuple[Float[np.ndarray, " value"], Float[np.ndarray, " value"]]:
     """The posterior's mean and sd of each function, by the two equations of `estimate`."""
-    units = len(starts)
+    slope = _slope(starts, later)
+    mean = (later.mean((0, 1)) - slope * starts.mean(0)) / np.maximum(1 - slope, _LEAST_FORGOTTEN)
+    kept = _slope((starts - starts.mean(0)) ** 2, (later - later.mean(1, keepdims=True)) ** 2)
+    spread = later.var(1, ddof=1).mean(0)
+    variance = (spread - kept * starts.var(0, ddof=1)) / np.maximum(1 - kept, _LEAST_FORGOTTEN)
+    return mean, np.sqrt(np.maximum(variance, _LEAST_FORGOTTEN * spread))
+
+
+def _slope(
+    starts: Float[np.ndarray, "unit value"], later: Float[np.ndarray, "snapshot unit value"]
+) -> Float[np.ndarray, " value"]:
+    """The slope of later values on starts, averaged over the snapshots: from 0, forgotten, to 1."""
     centred = starts - starts.mean(0)
-    variance = np.maximum(np.sum(centred**2, 0), np.finfo(float).tiny)
-    spreads = later.var(1, ddof=1)
-    slopes = np.einsum("uv,suv->sv", centred, later) / variance
-    # The square of a slope that is nothing but noise is that noise's variance.
-    squares = np.clip(slopes**2 - spreads / variance, 0.0, 1.0) * (slopes > 0)
-    slopes = np.sqrt(squares)
-    mean = np.sum(later.mean(1) - slopes * starts.mean(0), 0) / _at_least(np.sum(1 - slopes, 0), len(later))
-    own = np.sum(spreads - squares * variance / (units - 1), 0) / _at_least(np.sum(1 - squares, 0), len(later))
-    return mean, np.sqrt(np.maximum(own, _LEAST_FORGOTTEN * spreads.mean(0)))
-
-
-def _at_least(forgotten: Float[np.ndarray, " value"], snapshots: int) -> Float[np.ndarray, " value"]:
-    return np.maximum(forgotten, _LEAST_FORGOTTEN * snapshots)
+    spread = np.maximum(np.sum(centred**2, 0), np.finfo(float).tiny)
+    return np.clip(np.sum(centred * later.mean(0), 0) / spread, 0.0, 1.0)
