@@ -6,6 +6,7 @@ Each statistical test has a false-alarm level of one in a million (|z| <= 4.89) 
 from __future__ import annotations
 
 import json
+import types
 from typing import Any
 
 import jax
@@ -20,6 +21,7 @@ from bnnzoo import cli, comparison, zoo
 from bnnzoo.errors import UsageError
 from bnnzoo.evaluation import evidence, metrics
 from bnnzoo.evaluation.metrics import Estimate
+from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.samplers import Laplace
 from bnnzoo.testing import conjugate_line
 from bnnzoo.testing.targets import regression
@@ -310,3 +312,26 @@ def _test_numbers(run: bnnzoo.Run, table: pd.DataFrame) -> list[int]:
     """Which rows of a table were kept for testing."""
     kept = run.test_rows()[0][:, -1]
     return [int(np.argmin(np.abs(table["t"].to_numpy() - table["t"].min() - value))) for value in kept]
+
+
+@pytest.mark.parametrize(("spread", "trusted"), [(0.05, True), (3.0, False)])
+def test_laplace_evidence_has_an_error_from_its_draws_or_is_not_trusted(spread, trusted, monkeypatch):
+    """Log weights of two chains; the second mode is the better one."""
+    weights = np.random.default_rng(0).normal(0.3, spread, (2, 1000))
+    predictor: Any = Predictor.__new__(Predictor)
+    predictor.record = types.SimpleNamespace(attributes={"regime_ok": 1})
+    monkeypatch.setattr(evidence, "_units", lambda record: 0.0)
+    monkeypatch.setattr(evidence, "_log_weights", lambda predictor: weights)
+    found = evidence._of_modes(predictor, [-1.0, 0.1])
+    assert found.trusted is trusted
+    if trusted:
+        assert found.log_evidence == pytest.approx(np.log(np.mean(np.exp(weights[1]))))
+        assert found.se == pytest.approx(spread / 1000**0.5, rel=0.1)
+        assert "corrected by +0.2" in found.meaning
+    else:
+        assert found.log_evidence == 0.1
+        assert np.isnan(found.se)
+        assert "do not trust it" in found.meaning
+    # Draws that cannot be weighted have no error.
+    monkeypatch.setattr(evidence, "_log_weights", lambda predictor: None)
+    assert not evidence._of_modes(predictor, [-1.0, 0.1]).trusted

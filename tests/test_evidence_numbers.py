@@ -52,11 +52,7 @@ def test_the_numbers_of_each_estimate_of_the_evidence():
     assert found.se == pytest.approx(np.sqrt(0.5 / 3 + 0.75 / 3) / 2)
     assert "the share of 18 proposals" in found.meaning
     assert evidence.of_acceptance(bound, tries).log_evidence == pytest.approx(found.log_evidence + 7)
-    modes = evidence._of_modes([1.0, 4.0, 2.0], -7.0, trusted=True)
-    assert (modes.log_evidence, np.isnan(modes.se), modes.trusted) == (-3.0, True, True)
-    assert "do not trust it" not in modes.meaning
     assert evidence.of_weights(np.log(weights), 7.0).log_evidence == pytest.approx(np.log(3) + 7)
-    assert "found a mode: do not trust it" in evidence._of_modes([1.0], 0.0, trusted=False).meaning
     # Too few weights to have a tail; as many as have one.
     few = evidence.of_weights(np.log(weights))
     assert (few.log_evidence, few.trusted) == (pytest.approx(np.log(3)), False)
@@ -134,7 +130,7 @@ def test_the_prior_of_a_draw_is_that_of_its_logarithm_where_it_is_a_scale():
     predictor: Any = Predictor.__new__(Predictor)
     predictor.record = types.SimpleNamespace(shape=(2, 5), attributes={"precision": "float32"})
     predictor._known, predictor.draws = types.SimpleNamespace(posterior=posterior), draws
-    found = evidence._log_priors(predictor, np.array([1, 4]))
+    found = evidence.log_priors(predictor, np.array([1, 4]))
     known = stats.norm.logpdf(draws[:, :3], 0, 2).sum(1) + stats.halfnorm.logpdf(draws[:, 3]) + np.log(draws[:, 3])
     np.testing.assert_allclose(found, known[np.array([[1, 4], [6, 9]])], rtol=1e-5)
 
@@ -151,8 +147,8 @@ def path(*powers: float, monkeypatch: Any, wide: float = 1.0, **about: Any) -> e
         predictor.draws = 3 + power + noise
         predictors.append(predictor)
     monkeypatch.setattr(evidence, "_check_same", lambda first, other: None)
-    monkeypatch.setattr(evidence, "_kept", lambda predictor: None)
-    monkeypatch.setattr(evidence, "_log_likelihoods", lambda predictor, kept: predictor.draws)
+    monkeypatch.setattr(evidence, "kept_draws", lambda predictor: None)
+    monkeypatch.setattr(evidence, "log_likelihoods", lambda predictor, kept: predictor.draws)
     return evidence.of_path(predictors)
 
 
@@ -229,9 +225,9 @@ def test_a_lower_bound_is_the_best_chains_and_says_how_far_below_it_is(tail, tol
     kept, prior = np.arange(0, 800, 2), np.linspace(-1, 1, 400)
     predictor: Any = Predictor.__new__(Predictor)
     predictor.record = types.SimpleNamespace(statistics={"log_q": log_q})
-    monkeypatch.setattr(evidence, "_kept", lambda predictor: kept)
-    monkeypatch.setattr(evidence, "_log_likelihoods", lambda predictor, kept: weights - prior + log_q[:, ::2])
-    monkeypatch.setattr(evidence, "_log_priors", lambda predictor, kept: np.tile(prior, (2, 1)))
+    monkeypatch.setattr(evidence, "kept_draws", lambda predictor: kept)
+    monkeypatch.setattr(evidence, "log_likelihoods", lambda predictor, kept: weights - prior + log_q[:, ::2])
+    monkeypatch.setattr(evidence, "log_priors", lambda predictor, kept: np.tile(prior, (2, 1)))
     found, best = evidence._of_bound(predictor), weights[weights.mean(1).argmax()]
     assert found.log_evidence == pytest.approx(best.mean())
     assert found.se == pytest.approx(best.std(ddof=1) / 20)

@@ -92,7 +92,7 @@ def test_its_metrics_are_those_of_the_closed_form(regression):
     np.testing.assert_allclose(found["rmse"], np.sqrt(np.mean((target - mean) ** 2)), atol=2e-3)
     inside = np.abs(target - mean) < stats.norm.ppf(0.95) * sd
     assert abs(found["coverage_90"] - inside.mean()) < 0.02
-    assert {"crps", "coverage_50", "coverage_95", "pit_p", "nll_mcse", "calibration_gap"} <= set(found)
+    assert {"crps", "coverage_50", "coverage_95", "nll_mcse", "calibration_gap"} <= set(found)
     with pytest.raises(UsageError, match="kept no test rows"):
         regression[1].evaluate()
 

@@ -173,7 +173,7 @@ def test_a_run_that_never_accepted_and_has_few_draws(tmp_path):
     assert "Not to be trusted as it stands" in page.words
     for said in ("Mean sigma2", "trusted up to 2;", "only 8 draws a chain"):
         assert said.lower() in page.words.lower()
-    assert "above its limit" in next(
+    assert "Dashed limits of the mean" in next(
         a["aria-label"] or "" for a in page.all("svg") if "Statistics" in (a["aria-label"] or "")
     )
 

@@ -219,7 +219,7 @@ def test_the_file_keeps_the_contract(sampler, whole):
     assert tree["constant_data"]["x_test"].shape == (45, 10)
     stats = tree["sample_stats"]
     if sampler in tiny.APPROXIMATE:  # a draw makes no step
-        own = {"swag": ["snapshots"], "bbb": ["log_q"]}
+        own = {"swag": ["snapshots"], "bbb": ["log_q"], "laplace": ["log_q"]}
         assert set(stats.data_vars) == {"diverging", *own.get(sampler, [])}
         return
     assert all(v.dims == ("chain", "draw") for v in stats.data_vars.values())

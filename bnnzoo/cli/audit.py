@@ -31,7 +31,7 @@ def audit(
             min=0,
             help="largest bias left open in a run that passes: of a mean in sds, of an sd relative",
         ),
-    ] = 0.15,
+    ] = 0.2,
     seed: Annotated[int, typer.Option("--seed", min=0, help="seed of the chains")] = 0,
     gate: Annotated[bool, typer.Option("--gate", help="exit with 3 unless the run passed")] = False,
     json: common.Json = False,
@@ -40,7 +40,7 @@ def audit(
     """Check a run's draws by exact chains that start from them: are they the posterior's? For any sampler.
 
     \b
-    passed     every bias of predictions, noise and linear weights is within --tolerance
+    passed     no bias of predictions, noise and linear weights exceeds --tolerance
     drifted    the draws are not the posterior's
     undecided  neither can be shown with so many draws and steps
 

@@ -25,7 +25,7 @@ from bnnzoo.posterior.predicting import Predicting
 
 SHARE, LEAST_SECONDS = 0.5, 20.0
 """Time of the exact chains by default: this fraction of the run's time, but at least so many seconds."""
-FEWEST_STEPS, FIRST_STEPS, MOST_STEPS = 8, 32, 512
+FEWEST_STEPS, FIRST_STEPS, MOST_STEPS = 8, 32, 4096
 _SNAPSHOTS = 32
 """Snapshots of the exact chains in the later half of their steps, by which means and sds are estimated."""
 _MOST_DRAWS = 8000
@@ -36,7 +36,7 @@ _MARGIN = 4.5
 """Standard errors within the tolerance at which more steps are no longer needed."""
 _PILOTS = 16
 
-Values = dict[str, Float[np.ndarray, "*lead value"]]
+Values = dict[str, Float[np.ndarray, "..."]]
 
 
 def of_run(

@@ -56,12 +56,12 @@ class Biases:
     @property
     def freedom(self) -> int:
         """The degrees of freedom of the jackknife."""
-        return min(self.units, _MOST_GROUPS) - 1
+        return freedom(self.units)
 
     @property
     def bounds(self) -> Float[np.ndarray, " bias"]:
         """The end farther from 0 of each bias's 90 % interval, in size: the bias is beyond it with 5 % probability."""
-        margins = float(stats.t.ppf(_CONFIDENCE, self.freedom)) * self.errors
+        margins = margin(self.freedom) * self.errors
         return np.nan_to_num(np.abs(self.values) + margins, nan=np.inf)
 
     @property
@@ -84,14 +84,23 @@ class Biases:
         return min(1.0, 2 * float(stats.t.sf(largest, self.freedom)) * tests)
 
 
+def freedom(units: int) -> int:
+    """The degrees of freedom of a jackknife over so many chains."""
+    return max(min(units, _MOST_GROUPS) - 1, 1)
+
+
+def margin(freedom: int) -> float:
+    """Standard errors beyond which an estimate lies on one side of its value with 5 % probability."""
+    return float(stats.t.ppf(_CONFIDENCE, freedom))
+
+
 def run_moments(values: Float[np.ndarray, "chain draw value"]) -> Moments:
     """The moments of a run's draws. Chains whose draws are all alike count as one draw each."""
     values = np.asarray(values, float)
     if np.all(values == values[:, :1]):
         values = values[:, 0][None]
-    with np.errstate(invalid="ignore"):
-        mean, sd = values.mean((0, 1)), values.std((0, 1), ddof=1)
     count = values.shape[0] * values.shape[1]
+    mean, sd = values.mean((0, 1)), values.std((0, 1), ddof=min(1, count - 1))
     if values.shape[1] < FEWEST:
         error = np.full_like(mean, np.inf)
         return Moments(mean, error, sd, error, np.zeros_like(mean))
@@ -116,8 +125,9 @@ def estimate(
     """Estimate the biases of a run's moments.
 
     A chain that keeps the posterior, with mean m and variance V, forgets its start X: after some steps its values have
-    the mean m + b (E X - m) and the variance V + b^2 (Var X - V), where b is the slope of later values on starts. These
-    two equations give m and V. Their errors come from a jackknife over the chains.
+    the mean m + b (E X - m) and the variance V + c (Var X - V). Here b is the slope of later values on starts, and c
+    that of their squares (b^2 of an autoregression, b of a chain that either stays or forgets all). These two equations
+    give m and V. Their errors come from a jackknife over the chains.
 
     Args:
         starts: values at the run's draws from which the chains start.
@@ -189,11 +199,18 @@ def _exact_moments(
     starts: Float[np.ndarray, "unit value"], later: Float[np.ndarray, "snapshot unit value"]
 ) -> tuple[Float[np.ndarray, " value"], Float[np.ndarray, " value"]]:
     """The posterior's mean and sd of each function, by the two equations of `estimate`."""
-    centred = starts - starts.mean(0)
-    variance = np.sum(centred**2, 0)
-    products = np.einsum("uv,suv->v", centred, later) / len(later)
-    slope = np.clip(np.where(variance > 0, products / np.where(variance > 0, variance, 1.0), 0.0), 0.0, 1.0)
+    slope = _slope(starts, later)
     mean = (later.mean((0, 1)) - slope * starts.mean(0)) / np.maximum(1 - slope, _LEAST_FORGOTTEN)
+    kept = _slope((starts - starts.mean(0)) ** 2, (later - later.mean(1, keepdims=True)) ** 2)
     spread = later.var(1, ddof=1).mean(0)
-    exact = (spread - slope**2 * starts.var(0, ddof=1)) / np.maximum(1 - slope**2, _LEAST_FORGOTTEN)
-    return mean, np.sqrt(np.maximum(exact, _LEAST_FORGOTTEN * spread))
+    variance = (spread - kept * starts.var(0, ddof=1)) / np.maximum(1 - kept, _LEAST_FORGOTTEN)
+    return mean, np.sqrt(np.maximum(variance, _LEAST_FORGOTTEN * spread))
+
+
+def _slope(
+    starts: Float[np.ndarray, "unit value"], later: Float[np.ndarray, "snapshot unit value"]
+) -> Float[np.ndarray, " value"]:
+    """The slope of later values on starts, averaged over the snapshots: from 0, forgotten, to 1."""
+    centred = starts - starts.mean(0)
+    spread = np.maximum(np.sum(centred**2, 0), np.finfo(float).tiny)
+    return np.clip(np.sum(centred * later.mean(0), 0) / spread, 0.0, 1.0)

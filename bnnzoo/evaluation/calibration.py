@@ -16,9 +16,14 @@ LEVEL = 0.99
 All test rows share what the training rows happened to be, which no interval over test rows knows: at 0.95 one in thirty
 right runs would be called wrong, at 0.99 less than one in a hundred (`tests/test_calibration.py`)."""
 MARGIN = 0.02
-"""A gap that no one acts on."""
+"""Tolerance: a prediction is not calibrated if its gap certainly, by its interval, exceeds this."""
 COARSEST = 0.15
-"""A gap that matters and may still hide in the interval: too few rows to tell."""
+"""The largest gap that the interval may leave open in a prediction that is called calibrated."""
+
+
+def half_width(rows: int, targets: int) -> float:
+    """Half of the interval of a gap, by Dvoretzky, Kiefer and Wolfowitz: shared by two curves of each target."""
+    return math.sqrt(math.log(4 * targets / (1 - LEVEL)) / (2 * rows))
 
 
 class Calibration(NamedTuple):
@@ -44,7 +49,7 @@ def of_intervals(pit: Float[np.ndarray, "row target"], names: Sequence[str] = ()
         names: of the targets.
     """
     rows, targets = pit.shape
-    half = math.sqrt(math.log(4 * targets / (1 - LEVEL)) / (2 * rows))
+    half = half_width(rows, targets)
     curves = []
     for number, values in enumerate(pit.T):
         width, wide_at = _largest(np.abs(2 * values - 1))

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float, Shaped
 
 from bnnzoo.data import rounding
-from bnnzoo.evaluation import calibration, counts, metrics, noise_scale, scores
+from bnnzoo.evaluation import calibration, counts, metrics, noise_scale, predictive, scores
 from bnnzoo.evaluation.calibration import Calibration
 from bnnzoo.evaluation.metrics import Estimate
 from bnnzoo.evaluation.predictive import Moments
@@ -47,11 +47,13 @@ def of_rows(predictor: Predictor, x: Shaped[np.ndarray, "row ..."], y: Shaped[np
     if predictor.classifies:
         curve = calibration.of_classes(y, moments.mean, predictor.signature.class_names)
     else:
-        rows = drawn(predictor, x, y)
-        distance, p = metrics.pit_uniformity(rows.pit)
+        rows, *batches = _drawn_in_batches(predictor, x, y)
+        batch_scores = [scores.sampled(batch, names, target_sd) for batch in batches]
+        errors = scores.errors_of_batches(batch_scores, predictor.record.shape[0])
+        sampled = {k: e._replace(mcse=errors.get(k)) for k, e in scores.sampled(rows, names, target_sd).items()}
         found |= counts.of_rows(predictor, x, y, moments)
         found |= _rounded(predictor, x, y, found["nll"])
-        found |= scores.sampled(rows, names, target_sd) | {"pit_ks": Estimate(distance), "pit_p": Estimate(p)}
+        found |= sampled | {"pit_ks": Estimate(metrics.pit_distance(rows.pit))}
         curve = calibration.of_intervals(rows.pit, names)
     gaps = {"calibration_gap": curve.gap, "calibration_gap_low": curve.low, "calibration_gap_high": curve.high}
     return Evaluation(found | {name: Estimate(value) for name, value in gaps.items()}, curve)
@@ -101,12 +103,33 @@ def _target_sd(predictor: Predictor) -> Float[np.ndarray, " target"]:
 
 def drawn(predictor: Predictor, x: Shaped[np.ndarray, "row ..."], y: Shaped[np.ndarray, "row ..."]) -> scores.Drawn:
     """Quantiles, CRPS and PIT of regression rows, from samples of their predictive distribution."""
+    return _drawn_in_batches(predictor, x, y, apart=False)[0]
+
+
+def _drawn_in_batches(
+    predictor: Predictor, x: Shaped[np.ndarray, "row ..."], y: Shaped[np.ndarray, "row ..."], *, apart: bool = True
+) -> list[scores.Drawn]:
+    """The same from all samples; then from about twenty batches of consecutive draws, of draws without weights."""
     uniform = np.random.default_rng(0).uniform(size=y.shape)
+    apart = apart and predictor.record.weights is None
+    batches = [slice(None), *(predictive.batches(*predictor.record.shape) if apart else ())]
+
+    def batch_samples(values: np.ndarray, batch: slice) -> np.ndarray:
+        each = len(values) // len(predictor.thetas)  # samples of one draw follow each other
+        return values[slice(*(None if end is None else end * each for end in (batch.start, batch.stop)))]
+
     if predictor.is_density:
-        return scores.drawn_alike(predictor.density_samples(), y, uniform)
-    parts = [scores.drawn(values, y[rows], uniform[rows]) for rows, values in predictor.samples(x)]
-    quantiles, crps, pit = zip(*parts, strict=True)
-    return scores.Drawn(np.concatenate(quantiles, 1), np.concatenate(crps), np.concatenate(pit))
+        values = predictor.density_samples()
+        return [scores.drawn_alike(batch_samples(values, batch), y, uniform) for batch in batches]
+    parts: list[list[scores.Drawn]] = [[] for _ in batches]
+    for rows, values in predictor.samples(x):
+        for batch, part in zip(batches, parts, strict=True):
+            part.append(scores.drawn(batch_samples(values, batch), y[rows], uniform[rows]))
+    joined = []
+    for part in parts:
+        quantiles, crps, pit = zip(*part, strict=True)
+        joined.append(scores.Drawn(np.concatenate(quantiles, 1), np.concatenate(crps), np.concatenate(pit)))
+    return joined
 
 
 def groups(

@@ -8,25 +8,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Float, Int
 from scipy import special
 
 from bnnzoo.errors import UsageError
 from bnnzoo.evaluation import diagnostics
 from bnnzoo.evaluation.convergence import convergence
+from bnnzoo.evaluation.densities import kept_draws, log_likelihoods, log_priors
 from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.evaluation.record import Record
-from bnnzoo.posterior import NetworkPosterior, backend
 from bnnzoo.recipe import as_dict, recipe_from
 
 BOUND = "evidence lower bound"
 """The method of what is too low by an unknown amount."""
 _COARSE = 1.0
 """Nats that the powers between may add to an integral over them before it is not taken."""
+_MOST_ERROR = 0.1
+"""Standard error, in nats, of a Laplace approximation's correction above which it is not trusted."""
 _TARGET = ("model", "likelihood", "prior", "standardise", "stochastic")
 """What of a recipe says what is drawn from, beside the data and the power."""
 
@@ -79,10 +78,10 @@ def of_run(predictor: Predictor) -> Evidence:
         return of_weights(stats["log_weight"], _units(record))
     if "log_bound" in stats:
         return of_acceptance(stats["log_bound"], stats["n_steps"].astype(float), _units(record))
+    if "log_evidence" in inspected:
+        return _of_modes(predictor, inspected["log_evidence"])
     if "log_q" in stats:
         return _of_bound(predictor)
-    if "log_evidence" in inspected:
-        return _of_modes(inspected["log_evidence"], _units(record), trusted=about.get("regime_ok") != 0)
     words = f"{about['model']} importance --sampler.proposal laplace" if record.names_a_model else "MODEL importance"
     raise UsageError(
         f"{record.name}: evidence: draws by {about['sampler']} do not tell log p(D); type bnnzoo sample {words}, or "
@@ -113,7 +112,7 @@ def of_path(predictors: Sequence[Predictor]) -> Evidence:
             "between, and none twice: (j/m)^5 for j = 0..m is a good one (--likelihood-power)"
         )
     order = np.argsort(powers)
-    values = [_log_likelihoods(predictors[i], _kept(predictors[i])) for i in order]
+    values = [log_likelihoods(predictors[i], kept_draws(predictors[i])) for i in order]
     found = integrated(np.asarray(powers)[order], values)
     if found.discretisation is not None and found.discretisation > max(_COARSE, 5 * found.se):
         found = by_stepping_stones(np.asarray(powers)[order], values)
@@ -245,9 +244,9 @@ class _Bound(NamedTuple):
 
 def _of_bound(predictor: Predictor) -> Evidence:
     """The evidence lower bound of the chain whose bound is highest, and the gap by the same draws' weights."""
-    kept = _kept(predictor)
+    kept = kept_draws(predictor)
     log_q = predictor.record.statistics["log_q"][:, kept].astype(np.float64)
-    values = _log_likelihoods(predictor, kept) + _log_priors(predictor, kept) - log_q
+    values = log_likelihoods(predictor, kept) + log_priors(predictor, kept) - log_q
     chains = [
         _Bound(
             float(one.mean()),
@@ -264,14 +263,48 @@ def _of_bound(predictor: Predictor) -> Evidence:
     return Evidence(best.elbo, best.se, BOUND, meaning, gap=gap)
 
 
-def _of_modes(log_evidence: Sequence[float], log_unit: float, *, trusted: bool) -> Evidence:
+def _of_modes(predictor: Predictor, log_evidence: Sequence[float]) -> Evidence:
+    """The integral of the Gaussian at the best mode; corrected by the weights of its draws where they are even enough.
+
+    A draw of the Gaussian q has the weight p(D, theta) / q(theta), whose mean is p(D).
+    """
+    record = predictor.record
+    best = int(np.argmax(log_evidence))
+    gaussian = log_evidence[best] + _units(record)
+    known = f"the integral of the Gaussian at the best of {len(log_evidence)} modes"
+    if record.attributes.get("regime_ok") == 0:
+        meaning = f"{known}; the run has not found a mode: do not trust it"
+        return Evidence(gaussian, math.nan, "Laplace", meaning, trusted=False)
+    weights = _log_weights(predictor)
+    if weights is None:
+        meaning = f"{known}, of unknown error: its draws cannot be weighted; importance has an error: do not trust it"
+        return Evidence(gaussian, math.nan, "Laplace", meaning, trusted=False)
+    values = weights[best]
+    log_mean, se = _log_mean_exp(values)
+    trouble = [f"{one.label} is {one.value:.2g}" for one in diagnostics.of_weights(values)]
+    if not se <= _MOST_ERROR:
+        trouble.append(f"their error is {se:.2g} nats, more than {_MOST_ERROR:g}")
+    if trouble:
+        meaning = (
+            f"{known}; the weights of its {values.size} draws do not tell how far it is off ({'; '.join(trouble)}): do "
+            "not trust it; importance --sampler.proposal laplace with more --draws may"
+        )
+        return Evidence(gaussian, math.nan, "Laplace", meaning, trusted=False)
     meaning = (
-        f"the integral of the Gaussian at the best of {len(log_evidence)} modes; no error is known, other modes are "
-        "left out: importance --sampler.proposal laplace has an error"
+        f"{known}, {gaussian:.2f}, corrected by {log_mean - gaussian:+.2g} by the weights of its {values.size} draws, "
+        "error by the delta method; other modes are left out"
     )
-    if not trusted:
-        meaning = f"{meaning}; the run has not found a mode: do not trust it"
-    return Evidence(max(log_evidence) + log_unit, math.nan, "Laplace", meaning, trusted=trusted)
+    return Evidence(log_mean, se, "Laplace, corrected by weights", meaning)
+
+
+def _log_weights(predictor: Predictor) -> Float[np.ndarray, "chain kept"] | None:
+    """log p(D, theta) - log q(theta) of each kept draw; None where the file's model or rows are unknown."""
+    record = predictor.record
+    if "log_q" not in record.statistics or not (record.names_a_model and record.has_training_rows):
+        return None
+    kept = kept_draws(predictor)
+    log_q = record.statistics["log_q"][:, kept].astype(np.float64)
+    return log_likelihoods(predictor, kept, linearised=False) + log_priors(predictor, kept) - log_q
 
 
 def _log_mean_exp(values: Float[np.ndarray, " draw"]) -> tuple[float, float]:
@@ -288,32 +321,6 @@ def _units(record: Record) -> float:
         return 0.0
     scale = record.array("constant_data", "y_sd").astype(np.float64)
     return -float(record.attributes["rows"]) * float(np.sum(np.log(scale)))
-
-
-def _kept(predictor: Predictor) -> Int[np.ndarray, " kept"]:
-    """Every k-th draw of a chain, where a number a draw and training row would be many."""
-    return predictor.record.kept(int(predictor.record.attributes["rows"]))
-
-
-def _log_likelihoods(predictor: Predictor, kept: Int[np.ndarray, " kept"]) -> Float[np.ndarray, "chain kept"]:
-    """log p(D | theta) of each kept draw, in original units."""
-    return predictor.log_likelihoods(*predictor.record.training_rows(), kept).sum(2, dtype=np.float64)
-
-
-def _log_priors(predictor: Predictor, kept: Int[np.ndarray, " kept"]) -> Float[np.ndarray, "chain kept"]:
-    """The log prior density of each kept draw as it was sampled: of log scales where the file has scales."""
-    posterior, (chains, count) = predictor.posterior, predictor.record.shape
-    assert isinstance(posterior, NetworkPosterior)  # bbb, whose bound this is, is of no other
-    draws = predictor.draws[(count * np.arange(chains)[:, None] + kept).reshape(-1)]
-    thetas = np.stack([posterior.unconstrained(draw) for draw in draws])
-    with backend.arithmetic(predictor.precision):
-        found = np.asarray(_densities(posterior, jnp.asarray(thetas)), np.float64)
-    return found.reshape(chains, -1)
-
-
-@eqx.filter_jit
-def _densities(posterior: NetworkPosterior, thetas: Float[Array, "draw dim"]) -> Float[Array, " draw"]:
-    return jax.lax.map(posterior.log_prior, thetas)
 
 
 def _check_same(first: Record, other: Record) -> None:

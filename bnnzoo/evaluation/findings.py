@@ -162,8 +162,12 @@ def ran(diagnosis: Mapping[str, Any], found: Sequence[Finding]) -> Answer:
     return Answer(RAN, "yes", _sentence([", ".join(good)]))
 
 
-def converged(diagnosis: Mapping[str, Any], found: Sequence[Finding]) -> Answer:
-    """Has it converged? R-hat and effective sample sizes, as the gate judges them."""
+def converged(
+    diagnosis: Mapping[str, Any],
+    found: Sequence[Finding],
+    limits: Limits = Limits(),  # noqa: B008 (immutable)
+) -> Answer:
+    """Has it converged? R-hat and effective sample sizes, as the gate judges them, with their limits."""
     if not is_chain(diagnosis["exactness"]):
         return Answer(CONVERGED, "unsure", "The draws are no Markov chain: R-hat and ESS say nothing of them.")
     against = sentences([finding for finding in found if finding.topic == "convergence"])
@@ -171,16 +175,20 @@ def converged(diagnosis: Mapping[str, Any], found: Sequence[Finding]) -> Answer:
         few = f"only {diagnosis['draws']} draws a chain" if diagnosis["draws"] < 100 else ""
         return Answer(CONVERGED, "no", _sentence([few, *against]))
     words = (
-        f"R-hat is at most {diagnosis['rhat']:.3f} (of {diagnosis['rhat_of']}), the effective draws at least "
-        f"{diagnosis['ess_bulk']:.0f} (of {diagnosis['ess_bulk_of']}), in the tails {diagnosis['ess_tail']:.0f}"
+        f"R-hat is at most {diagnosis['rhat']:.3f} (of {diagnosis['rhat_of']}; limit {limits.rhat:g}), the effective "
+        f"draws at least {diagnosis['ess_bulk']:.0f} (of {diagnosis['ess_bulk_of']}), in the tails "
+        f"{diagnosis['ess_tail']:.0f} (limit {limits.ess * diagnosis['chains']:g})"
     )
     return Answer(CONVERGED, "yes", _sentence([words]))
 
 
 def calibrated(curve: Calibration, rows: int) -> Answer:
     """Is it calibrated? The gap over the whole curve: no where all of its interval matters, whatever its p-value."""
-    interval = f"{100 * curve.low:.1f} to {100 * curve.high:.1f} %"
-    words = f"what it claims and {rows} test rows are at most {100 * curve.gap:.1f} % apart ({interval})"
+    interval = f"{calibration.LEVEL:.0%} interval {100 * curve.low:.1f} to {100 * curve.high:.1f} %"
+    words = (
+        f"what it claims and {rows} test rows are at most {100 * curve.gap:.1f} % apart ({interval}; tolerated: an "
+        f"interval that begins at {calibration.MARGIN:.0%} or below and ends at {calibration.COARSEST:.0%} or below)"
+    )
     if curve.low > calibration.MARGIN:
         return Answer(CALIBRATED, "no", _sentence([curve.direction, words]))
     if curve.high > calibration.COARSEST:
@@ -198,8 +206,8 @@ def knows(scores: Mapping[str, Estimate]) -> Answer:
     score = next(name for name in _UNSURE if f"ood_auroc_{name}" in scores)
     area, outside, inside = (scores[f"{part}_{score}"].value for part in ("ood_auroc", "ood", "test"))
     means = f"{outside:.2g} on pure noise and {inside:.2g} on test rows"
-    words = f"{_UNSURE[score]} is {means}, told apart with AUROC {area:.2f}"
     low, high = OOD_AUROC
+    words = f"{_UNSURE[score]} is {means}, told apart with AUROC {area:.2f} (good from {high}, poor below {low})"
     found = scores[f"ood_auroc_{score}"]
     # Of few rows that all are told apart there is no spread: the rule of three says how far that goes.
     least = 0.0 if found.influence is None else 6 / len(found.influence)

@@ -398,11 +398,22 @@ class Predictor:
         x: Shaped[np.ndarray, "row ..."],
         y: Shaped[np.ndarray, "row ..."],
         kept: Int[np.ndarray, " kept"],
+        *,
+        linearised: bool = True,
     ) -> Float[np.ndarray, "chain kept row"]:
-        """log p(y | x, theta) of each row by each kept draw, a density of y in original units."""
+        """log p(y | x, theta) of each row by each kept draw, a density of y in original units.
+
+        Args:
+            linearised: of a run whose predictions are those of the linearised network, by that; else by the network.
+        """
         inputs, target = self.inputs(x), self.scaler.scale_targets(y)
-        density = predictive.log_likelihoods
-        found = self._over(self._thinned(kept), lambda thetas, _: density(self.posterior, thetas, inputs, target))
+        dim = self.posterior.layout.dim
+
+        def density(thetas: Float[np.ndarray, "piece both"], _: int) -> Float[np.ndarray, "piece row"]:
+            used = thetas if linearised else thetas[:, :dim]
+            return predictive.log_likelihoods(self.posterior, used, inputs, target)
+
+        found = self._over(self._thinned(kept), density)
         if not self.classifies:
             found = found - np.sum(np.log(self.scaler.y_sd)).astype(np.float32)
         return found.reshape(-1, len(kept), len(x))

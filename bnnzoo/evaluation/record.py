@@ -20,6 +20,7 @@ from bnnzoo.recipe import Recipe, recipe_from
 from bnnzoo.shell import quoted
 from bnnzoo.store import schema
 
+_LIMIT = ("limit", "limit_label")
 _GROUP_BYTES = 2**25
 """What a number for every draw and row may take; of more, every k-th draw is kept."""
 
@@ -135,8 +136,16 @@ class Record:
 
     @property
     def declared(self) -> dict[str, dict[str, Any]]:
-        """What the sampler declares of each statistic: reduce, long_name, limit and limit_label, where it has them."""
-        return json.loads(self.attributes.get("statistics", "{}"))
+        """What the sampler declares of each statistic: reduce, long_name, limit and limit_label, where it has them.
+
+        A limit is left out where a number of the last look at all rows was tested in its place.
+        """
+        inspected = json.loads(self.attributes.get("inspected", "{}"))
+        declared = json.loads(self.attributes.get("statistics", "{}"))
+        return {
+            name: {k: v for k, v in words.items() if k not in _LIMIT or words.get("limit_unless") not in inspected}
+            for name, words in declared.items()
+        }
 
     @property
     def averaged(self) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -201,3 +201,20 @@ def monte_carlo_errors(sums: Sums, chains: int, score: Callable[[Moments], dict[
         if len(labels) == chains:
             break
     return {name: max(values) for name, values in errors.items()}
+
+
+def errors_of_batches(batches: Sequence[Mapping[str, Estimate]], chains: int) -> dict[str, float]:
+    """The Monte Carlo error of each metric from its values in batches of draws: over batches, or over chains if larger.
+
+    Args:
+        batches: equally many of each chain, one chain after the other; fewer than two give no error.
+    """
+    if len(batches) < 2:
+        return {}
+    errors = {}
+    for name in batches[0]:
+        values = np.array([batch[name].value for batch in batches], float)
+        by_chain = values.reshape(chains, -1).mean(1)
+        found = [v.std(ddof=1) / math.sqrt(len(v)) for v in (values, by_chain) if len(v) > 1]
+        errors[name] = float(max(found))
+    return errors

@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int
 from matplotlib.ticker import NullFormatter
-from scipy.stats import binom
 
 from bnnzoo.plots import _style
 from bnnzoo.plots._picture import Picture
@@ -70,23 +69,24 @@ def reliability(labels: Int[np.ndarray, " row"], probabilities: Float[np.ndarray
     return Picture("calibration", "Reliability diagram", alt, figure, table)
 
 
-def coverage(pits: Mapping[str, Float[np.ndarray, " row"]]) -> Picture:
+def coverage(pits: Mapping[str, Float[np.ndarray, " row"]], tolerance: float) -> Picture:
     """The share of test targets inside central intervals, against the probability that the intervals claim.
 
     A line a target, not pooled: one target's intervals too wide would hide another's too narrow.
 
     Args:
         pits: of each target the predictive distribution function at its values.
+        tolerance: the distance from the diagonal beyond which a prediction is called miscalibrated.
     """
     claimed = np.linspace(0, 1, 101)
     rows = len(next(iter(pits.values())))
     inside = {name: np.abs(2 * pit - 1) for name, pit in pits.items()}
     observed = {name: np.searchsorted(np.sort(one), claimed, side="right") / rows for name, one in inside.items()}
-    low, high = binom.ppf([[0.025], [0.975]], rows, claimed) / rows
+    low, high = np.clip(claimed - tolerance, 0, 1), np.clip(claimed + tolerance, 0, 1)
     with _style.style():
         figure, axes = _style.panels(height=2.9)
         panel = axes[0, 0]
-        panel.fill_between(claimed, low, high, color=MUTED, alpha=0.2, lw=0, label="calibrated: 95 % of test sets")
+        panel.fill_between(claimed, low, high, color=MUTED, alpha=0.2, lw=0, label=f"tolerated: within {tolerance:.1%}")
         panel.plot([0, 1], [0, 1], color=MUTED, lw=1, ls="--")
         at = [0.5, 0.8, 0.9, 0.95]
         for (name, one), colour in zip(observed.items(), cycle(_style.CYCLE)):
@@ -105,7 +105,7 @@ def coverage(pits: Mapping[str, Float[np.ndarray, " row"]]) -> Picture:
     )
     alt = (
         f"Share of {rows} test targets inside central predictive intervals against the probability claimed: "
-        f"{covered}. The grey band is what a calibrated prediction shows on 95 % of test sets."
+        f"{covered}. The grey band is what is tolerated: within {tolerance:.1%} of the diagonal."
     )
     shown = {f"observed of {name}" if len(pits) > 1 else "observed": one[5::5] for name, one in observed.items()}
     table = pd.DataFrame({"interval": claimed[5::5], **shown, "low": low[5::5], "high": high[5::5]})

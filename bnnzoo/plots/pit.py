@@ -7,7 +7,6 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
-from scipy.stats import binom
 
 from bnnzoo.plots import _style
 from bnnzoo.plots._picture import Picture
@@ -24,7 +23,6 @@ def pit(pits: Mapping[str, Float[np.ndarray, " row"]]) -> Picture:
     bins = int(np.clip(rows // 10, 4, 20))
     counts = {name: np.histogram(values, bins, (0, 1))[0] for name, values in pits.items()}
     edges = np.linspace(0, 1, bins + 1)
-    low, high = binom.ppf([0.025, 0.975], rows, 1 / bins) * bins / rows
     with _style.style():
         height = 2.4 if len(pits) == 1 else 1.6
         figure, axes = _style.panels(len(pits), height=height, sharex=True, sharey=True)
@@ -32,11 +30,13 @@ def pit(pits: Mapping[str, Float[np.ndarray, " row"]]) -> Picture:
             over = count * bins / rows
             panel.stairs(over, edges, fill=True, color=BLUE, alpha=0.45, lw=0)
             panel.stairs(over, edges, color=BLUE, lw=1)
-            panel.axhspan(low, high, color=MUTED, alpha=0.2, lw=0, zorder=3)
+            shares = np.clip(count / rows, 1 / rows, 1)
+            error = 2 * np.sqrt(shares * (1 - shares) / rows) * bins
+            panel.errorbar((edges[1:] + edges[:-1]) / 2, over, error, fmt="none", ecolor=BLUE, elinewidth=1)
             panel.axhline(1, color=MUTED, lw=1, ls="--", zorder=3)
             if len(pits) > 1:
                 _style.title(panel, name, fontsize=8)
-        axes[0, 0].set_ylim(0, 1.3 * max(float(high), *(count.max() * bins / rows for count in counts.values())))
+        axes[0, 0].set_ylim(0, 1.5 * max(count.max() * bins / rows for count in counts.values()))
         axes[-1, 0].set(xlabel="predictive distribution function at the target", xlim=(0, 1))
         figure.supylabel("density", fontsize=9)
         axes[0, 0].text(
@@ -49,14 +49,13 @@ def pit(pits: Mapping[str, Float[np.ndarray, " row"]]) -> Picture:
             fontsize=8,
         )
     told = "; ".join(
-        f"{f'of {name} ' if len(pits) > 1 else ''}{np.sum((count * bins / rows < low) | (count * bins / rows > high))} "
-        f"are outside the grey band, the mean is {pits[name].mean():.3f}, the standard deviation {pits[name].std():.3f}"
-        for name, count in counts.items()
+        f"{f'of {name} ' if len(pits) > 1 else ''}the mean is {pits[name].mean():.3f}, the standard deviation "
+        f"{pits[name].std():.3f}"
+        for name in counts
     )
     alt = (
-        f"Histogram of the probability integral transform of {rows} test targets in {bins} bins: {told}. The band "
-        "holds 95 % of a bin's counts if the prediction is calibrated; then the mean is 0.5, the standard deviation "
-        "0.289."
+        f"Histogram of the probability integral transform of {rows} test targets in {bins} bins: {told}. If "
+        "the prediction is calibrated they are 0.5 and 0.289. The bars are two standard errors of a bin, and no limit."
     )
     table = pd.concat(
         [

@@ -78,11 +78,7 @@ def steps(statistics: Sequence[Statistic]) -> Picture:
         figure.align_ylabels(axes)
     means = {one.axis: float(np.mean(np.asarray(one.values, float))) for one in statistics}
     told = ", ".join(f"{axis} {value:.3g}" for axis, value in means.items())
-    held = "; ".join(
-        f"{one.axis} is {'below' if means[one.axis] <= one.limit else 'above'} its limit of {one.limit:g}"
-        for one in statistics
-        if one.limit is not None
-    )
+    limits = "; ".join(f"{one.axis} at {one.limit:g}" for one in statistics if one.limit is not None)
     alt = f"Statistics of the steps over {draws} draws, a line a chain, averaged over short stretches. Means: {told}."
     table = pd.DataFrame(
         [
@@ -97,7 +93,9 @@ def steps(statistics: Sequence[Statistic]) -> Picture:
             for index, chain in enumerate(np.asarray(one.values, float))
         ]
     )
-    return Picture("steps", "The sampler's steps", f"{alt} {held}." if held else alt, figure, table)
+    return Picture(
+        "steps", "The sampler's steps", f"{alt} Dashed limits of the mean: {limits}." if limits else alt, figure, table
+    )
 
 
 def stretches(values: Float[np.ndarray, "chain draw"]) -> tuple[np.ndarray, Float[np.ndarray, "chain stretch"]]:

@@ -13,7 +13,7 @@ from bnnzoo import plots
 from bnnzoo.errors import BnnzooError, DamagedError, UsageError
 from bnnzoo.evaluation import evaluate, findings, metrics, predictive
 from bnnzoo.evaluation import ood as ood_scores
-from bnnzoo.evaluation.calibration import of_intervals
+from bnnzoo.evaluation.calibration import MARGIN, half_width, of_intervals
 from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.plots import Picture, Slice
 from bnnzoo.report.bands import LEVELS, around, bands, has_band, regression, target_index
@@ -144,7 +144,8 @@ def calibration(predictor: Predictor) -> Picture:
     if predictor.classifies:
         x, y = _test(predictor)
         return plots.reliability(y, predictor.moments(x).mean)
-    return plots.coverage(_pits(predictor))
+    rows, targets = len(_test(predictor)[1]), len(predictor.signature.target_names)
+    return plots.coverage(_pits(predictor), MARGIN + half_width(rows, targets))
 
 
 def pit(predictor: Predictor) -> Picture:

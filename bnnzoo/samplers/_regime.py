@@ -36,10 +36,13 @@ MOST_SHIFT = 0.6
 """Standard deviations that a mean is moved by what steps do not see of the rows, where that is most: the means of
 single weights move about half as much (`benchmarks/guard.py`)."""
 
+_EXACT = "unseen_shift"
+"""The look at all rows that says exactly what batches can only guess, and loudly where their noise is heavy-tailed."""
+
 STATISTICS = (
     Statistic("sigma2", "mean", "σ² of the log ratio", MOST_SIGMA2, "trusted up to here, in the mean"),
     Statistic("penalty", "mean", "penalty"),
-    Statistic("skew_bias", "mean", "bias by skewness", MOST_SKEW_BIAS, "trusted up to here, in the mean"),
+    Statistic("skew_bias", "mean", "bias by skewness", MOST_SKEW_BIAS, "trusted up to here, in the mean", _EXACT),
     ACCEPTED,
     DIVERGING,
     STEP_SIZE,
@@ -129,8 +132,7 @@ def regime(
         ("unseen", "unseen", "share of the curvature in rows that steps do not see", MOST_UNSEEN, rows),
         ("shift", "unseen_shift", "shift of a mean, in sd, by what steps do not see of the rows", MOST_SHIFT, rows),
     )
-    # Batches can only guess at what a look at all rows says, and shout where their own noise is heavy-tailed.
-    guessed = {"skew_bias"} if "unseen_shift" in means else set()
+    guessed = {statistic.name for statistic in STATISTICS if statistic.limit_unless in means}
     found = [
         Finding("validity", kind, label, means[name], limit, advice)
         for kind, name, label, limit, advice in held

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import equinox as eqx
 import jax
@@ -19,6 +19,7 @@ from bnnzoo.posterior.hyperparameter import Number, number
 from bnnzoo.samplers import _climb, _curvature, _training
 from bnnzoo.samplers.base import Stats
 from bnnzoo.samplers.kernel import standard_normal
+from bnnzoo.samplers.statistics import DIVERGING, LOG_DENSITY_ESTIMATE, Statistic
 
 _FULL_UP_TO = 1000
 _MOST_FULL = 5000
@@ -56,6 +57,8 @@ class Laplace(_training.AbstractTrainedSampler[LaplaceState]):
     is the posterior precision (Immer, Korzepa and Bauer 2021). `network` takes f(x, theta) itself, which is too wide
     where P is small.
     """
+
+    statistics: ClassVar[tuple[Statistic, ...]] = (LOG_DENSITY_ESTIMATE, DIVERGING, Statistic("log_q"))
 
     covariance: Annotated[
         Literal["auto", "full", "kronecker", "diagonal"], Doc("of the Gaussian; auto: the best that is affordable")
@@ -118,8 +121,10 @@ class Laplace(_training.AbstractTrainedSampler[LaplaceState]):
         self, posterior: AbstractPosterior, state: LaplaceState, *, key: PRNGKeyArray
     ) -> tuple[LaplaceState, Stats]:
         del posterior
-        position = state.mode + state.factor.draw(standard_normal(state.mode, key=key))
-        return LaplaceState(position, state.mode, state.factor, state.adam), _training.drawn(position)
+        noise = standard_normal(state.mode, key=key)
+        position = state.mode + state.factor.draw(noise)
+        stats = _training.drawn(position) | {"log_q": -jnp.sum(noise**2) / 2 - self._log_volume(state)}
+        return LaplaceState(position, state.mode, state.factor, state.adam), stats
 
     def inspect(self, posterior: AbstractPosterior, state: LaplaceState, *, key: PRNGKeyArray) -> Stats:
         """`mode_distance`: |F' g|^2, how far the mode is in standard deviations, squared; 0 at it.
@@ -128,10 +133,14 @@ class Laplace(_training.AbstractTrainedSampler[LaplaceState]):
         where that is small: far from a mode a Gaussian would promise more than there is.
         """
         del key
-        volume = len(state.mode) / 2 * jnp.log(2 * jnp.pi) + state.factor.log_det
+        volume = self._log_volume(state)
         distance = jnp.sum(_climb.slope(posterior, state.mode, state.factor) ** 2)
         above = jnp.where(distance <= _FARTHEST * len(state.mode), distance / 2, 0.0)
         return {"log_evidence": posterior.log_density(state.mode) + above + volume, "mode_distance": distance}
+
+    def _log_volume(self, state: LaplaceState) -> Float[Array, ""]:
+        """The log of the integral of the Gaussian whose density at the mode is 1."""
+        return len(state.mode) / 2 * jnp.log(2 * jnp.pi) + state.factor.log_det
 
     def findings(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> tuple[Finding, ...]:
         distance = means.get("mode_distance", 0.0) / posterior.layout.dim

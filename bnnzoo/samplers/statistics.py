@@ -22,6 +22,8 @@ class Statistic(NamedTuple):
     """What its mean over the run is trusted up to."""
     limit_label: str = ""
     """What the line of the limit says."""
+    limit_unless: str = ""
+    """The number of a last look at all rows (`inspect`) that is tested in place of this limit, where it is known."""
 
 
 @runtime_checkable
@@ -51,7 +53,7 @@ def reductions(sampler: Reports) -> dict[str, Reduce]:
 
 
 def attributes(sampler: Reports) -> dict[str, dict[str, str | float]]:
-    """What the file says beside each statistic: `long_name`, `reduce`, `limit`, `limit_label`; left out where empty.
+    """The attributes of each statistic in a file: its fields, those that are empty left out; `label` as `long_name`.
 
     Raises:
         UsageError: for a statistic that is reduced as none can be.
@@ -66,6 +68,7 @@ def attributes(sampler: Reports) -> dict[str, dict[str, str | float]]:
             **({"long_name": s.label} if s.label else {}),
             **({"limit": s.limit} if s.limit is not None else {}),
             **({"limit_label": s.limit_label} if s.limit_label else {}),
+            **({"limit_unless": s.limit_unless} if s.limit_unless else {}),
         }
         for s in sampler.statistics
     }

@@ -54,6 +54,7 @@ class _Declared(BaseModel):
     long_name: str = ""
     limit: float = 0.0
     limit_label: str = ""
+    limit_unless: str = ""
 
 
 class _Root(BaseModel):

@@ -1,0 +1,213 @@
+"""An audit passes draws only if it excludes biases above its tolerance; else they have drifted, or it is undecided."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import bnnzoo
+from bnnzoo.evaluation import audit, bias
+from bnnzoo.evaluation.audit_result import LEVEL, Effort, decide
+from bnnzoo.evaluation.bias import Biases
+from bnnzoo.evaluation.drift import Drift
+from bnnzoo.evaluation.estimands import MEANS, OWN, is_linear, varying
+from bnnzoo.models import Mlp
+from bnnzoo.posterior import NetworkPosterior
+from bnnzoo.posterior.likelihoods import Gaussian
+from bnnzoo.posterior.priors import Normal
+from bnnzoo.testing.targets import regression
+
+UNITS, SNAPSHOTS, SLOPE = 128, 16, 0.3
+
+
+def chains(rng: np.random.Generator, mean: float, sd: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """A run of independent N(mean, sd^2) draws of three values, starts, and autoregressive chains that keep N(0, 1)."""
+    run = mean + sd * rng.normal(size=(4, 500, 3))
+    starts = mean + sd * rng.normal(size=(UNITS, 3))
+    later, value = [], SLOPE * starts + np.sqrt(1 - SLOPE**2) * rng.normal(size=starts.shape)
+    for _ in range(SNAPSHOTS):
+        later.append(value)
+        value = SLOPE * value + np.sqrt(1 - SLOPE**2) * rng.normal(size=starts.shape)
+    return run, starts, np.array(later)
+
+
+def estimated(rng: np.random.Generator, mean: float = 0.0, sd: float = 1.0) -> Biases:
+    run, starts, later = chains(rng, mean, sd)
+    return bias.estimate(bias.run_moments(run), starts, later)
+
+
+@pytest.mark.parametrize(("mean", "sd"), [(0.0, 1.0), (0.5, 1.0), (0.0, 2.6), (0.0, 0.8)])
+def test_the_bias_of_mean_and_sd_is_estimated_with_its_error(mean, sd):
+    """Thirty independent repeats: their mean within five of its standard errors, their spread as stated."""
+    rng = np.random.default_rng(0)
+    found = [estimated(rng, mean, sd) for _ in range(30)]
+    values = np.array([one.values for one in found])
+    truth = np.repeat([mean, sd - 1], 3)
+    assert np.all(np.abs(values.mean(0) - truth) < 5 * values.std(0) / 30**0.5 + 0.01)
+    assert 0.7 < np.mean([one.errors for one in found]) / values.std(0).mean() < 1.4
+
+
+def test_right_draws_are_rarely_significant_and_wrong_ones_mostly():
+    """At level 0.05 of Bonferroni's p, 50 independent repeats: more than 8 have probability below 1e-3."""
+    rng = np.random.default_rng(1)
+    assert sum(estimated(rng).p_value(6) < 0.05 for _ in range(50)) <= 8
+    assert all(estimated(rng, mean=0.3).p_value(6) < LEVEL for _ in range(3))
+    assert all(estimated(rng, sd=1.3).p_value(6) < LEVEL for _ in range(3))
+
+
+def test_a_bias_is_within_its_bound_in_nineteen_of_twenty_repeats():
+    rng = np.random.default_rng(2)
+    within = [np.abs(np.repeat([0.1, 0.0], 3)) <= estimated(rng, mean=0.1).bounds for _ in range(30)]
+    assert np.mean(within) > 0.85
+    assert np.mean([estimated(rng).detectable.max() for _ in range(5)]) == pytest.approx(0.13, abs=0.04)
+
+
+def test_few_starts_and_constant_values_give_no_estimate():
+    run, starts, later = chains(np.random.default_rng(3), 0.0, 1.0)
+    few = bias.estimate(bias.run_moments(run), starts[:3], later[:, :3])
+    assert np.isinf(few.bounds).all()
+    assert few.p_value(10) == 1.0
+    constant = {"scale": np.zeros((4, 500, 2)), "f": run}
+    assert {k: len(v) for k, v in varying(constant, {"scale": np.zeros((9, 2)), "f": later}).items()} == {
+        "scale": 0,
+        "f": 3,
+    }
+    # A value that only the exact chains move is not left out.
+    assert len(varying(constant, {"scale": np.arange(18.0).reshape(9, 2), "f": later})["scale"]) == 2
+    stuck = bias.estimate(bias.run_moments(constant["scale"]), starts[:, :2] * 0, later[..., :2])
+    assert (stuck.bounds[2:] >= 1).all()
+
+
+# ---- the decision --------------------------------------------------------------------------------
+
+
+def decided(
+    values: Any = 0.0, error: float = 0.03, p: float = 0.3, pooled: Any = (0.0, 0.02), units: int = 128
+) -> audit.Audit:
+    biases = np.full(6, values)
+    errors = np.full(6, error / 2**0.5)
+    one = Biases(biases, errors, errors, units, np.ones(6, bool))
+    effort = Effort(units, 64, 0.7, 1.0, 0.1)
+    return decide(Drift(p, "the log posterior", -4.0), {MEANS: one}, pooled, 0.9, effort)
+
+
+def test_a_run_passes_only_where_larger_biases_are_excluded():
+    passed = decided()
+    assert (passed.outcome, passed.passed) == ("passed", True)
+    assert passed.bias_bound < 0.06
+    assert passed.detectable == pytest.approx(0.11, abs=0.01)
+    assert "a bias of 11% is found with 95 % probability" in passed.verdict
+    for wrong in (decided(error=0.2), decided(values=0.16, error=0.05), decided(pooled=(0.08, 0.02)), decided(units=8)):
+        assert wrong.outcome == "undecided"
+        assert not wrong.passed
+        assert wrong.verdict.startswith("undecided: ")
+    assert "limit 10%), that of the sd of all predictions" in decided(pooled=(0.08, 0.02)).verdict
+
+
+def test_a_narrow_run_whose_log_posterior_drifts_does_not_pass():
+    """The sd 10 % +- 5 % too narrow: by itself undecided, with a significant drift drifted."""
+    assert decided(pooled=(-0.1, 0.05)).outcome == "undecided"
+    drifted = decided(p=1e-4, pooled=(-0.1, 0.05))
+    assert drifted.outcome == "drifted"
+    assert not drifted.passed
+    assert "the log posterior fell" in drifted.verdict
+    assert "10% ± 5% too narrow" in drifted.verdict
+    assert "outcome" in drifted.record()
+    assert "passed" not in drifted.record()
+
+
+def test_a_significant_bias_is_a_drift_whatever_the_signs_say():
+    found = decided(values=0.3)
+    assert found.outcome == "drifted"
+    assert found.drifted == MEANS
+    assert found.score < 0
+
+
+# ---- draws of a posterior with a closed form -----------------------------------------------------
+
+
+def audited(draws: np.ndarray, **more: Any) -> audit.Audit:
+    posterior = regression().posterior
+    return audit.of_draws(posterior, draws.astype(np.float32), posterior.data.x[:10], **{"seconds": 8.0, **more})
+
+
+def exact(chains: int = 4, count: int = 750, seed: int = 0) -> np.ndarray:
+    target = regression()
+    return np.random.default_rng(seed).multivariate_normal(target.mean, target.covariance, size=(chains, count))
+
+
+@pytest.mark.parametrize("chains", [4, 1])
+def test_exact_draws_of_one_or_four_chains_pass(chains):
+    found = audited(exact(chains, 3000 // chains))
+    assert found.outcome == "passed", found.verdict
+    assert found.bias_bound < 0.2
+
+
+@pytest.mark.parametrize(
+    ("scale", "shift"), [(2.6, 0.0), (0.7, 0.0), (1.0, 1.0), pytest.param(1.0, -0.4, marks=pytest.mark.slow)]
+)
+def test_draws_that_are_too_wide_too_narrow_or_shifted_have_drifted(scale, shift):
+    target, draws = regression(), exact()
+    found = audited(target.mean + scale * (draws - target.mean) + shift * target.sd)
+    assert found.outcome == "drifted", found.verdict
+    if shift == 0:
+        assert np.sign(found.bias_sd) == np.sign(scale - 1)
+        assert found.bias_sd == pytest.approx(scale - 1, rel=0.5)
+
+
+def test_one_wrong_weight_is_found_though_predictions_hardly_depend_on_it():
+    """The posterior correlations are kept; one weight of three is half as wide."""
+    target, draws = regression(), exact()
+    mean = target.mean[0]
+    draws[..., 0] = mean + (draws[..., 0] - mean) / 2
+    assert audited(draws).outcome == "drifted"
+
+
+def test_a_short_run_and_an_ensemble_are_undecided():
+    short = audited(exact(4, 10))
+    assert short.outcome == "undecided"
+    assert "sample more --draws" in short.verdict
+    members = np.repeat(exact(8, 1), 50, axis=1)
+    assert audited(members).outcome == "undecided"
+
+
+def test_linear_outputs_are_recognised():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(20, 2)).astype(np.float32)
+    network = Mlp(hidden=(4,)).build((2,), 1, key=jax.random.key(0))
+    curved = NetworkPosterior.of(network, Gaussian(scale=0.5), Normal(), x, x[:, :1])
+    assert not is_linear(curved, rng.normal(size=(16, curved.layout.dim)).astype(np.float32), x)
+    line = regression().posterior
+    assert is_linear(line, exact(1, 16)[0].astype(np.float32), line.data.x[:10])
+
+
+# ---- runs ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("likelihood", [{"name": "gaussian", "scale": 0.5}, {"name": "gaussian"}])
+@pytest.mark.parametrize("sampler", ["nuts", {"name": "sgld", "step_size": 3e-4, "batch_size": 5}])
+def test_sgld_that_is_too_wide_drifts_and_nuts_passes_with_fixed_and_learned_noise(sampler, likelihood):
+    """The constant noise scale says nothing about how many draws are independent."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(200, 2)).astype(np.float32)
+    y = (x @ np.array([[0.5], [-0.5]]) + 0.5 * rng.normal(size=(200, 1))).astype(np.float32)
+    run = bnnzoo.sample(
+        "linear",
+        sampler,
+        data=(x, y),
+        likelihood=likelihood,
+        standardise=False,
+        test_fraction=0.0,
+        warmup=1000,
+        draws=2000,
+        thin=1 if sampler == "nuts" else 20,
+    )
+    found = run.audit(seconds=60.0)
+    assert found.chains == 128
+    assert found.outcome == ("passed" if sampler == "nuts" else "drifted"), found.verdict
+    assert sampler == "nuts" or found.bias_sd > 1
+    assert OWN not in found.bias_bound_of or "scale" not in likelihood

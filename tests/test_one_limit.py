@@ -1,0 +1,83 @@
+"""Each number has one limit: what is not tested is not drawn as a limit, and what is said names the limit it tests."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from bnnzoo import plots
+from bnnzoo.evaluation import calibration, findings, scores
+from bnnzoo.evaluation.metrics import Estimate
+from bnnzoo.evaluation.record import Record
+from bnnzoo.samplers import Penalty
+from bnnzoo.samplers.statistics import attributes
+
+
+def record(**about: Any) -> Record:
+    tree = xr.DataTree()
+    tree.attrs.update({key: json.dumps(value) for key, value in about.items()})
+    return Record(tree, None)
+
+
+def test_a_limit_that_another_number_replaces_is_not_declared_to_the_pictures():
+    declared = attributes(Penalty())
+    assert "limit" in record(statistics=declared, inspected={"unseen": [0.0]}).declared["skew_bias"]
+    replaced = record(statistics=declared, inspected={"unseen_shift": [0.0]}).declared
+    assert "limit" not in replaced["skew_bias"]
+    assert "limit" in replaced["sigma2"]
+
+
+def test_the_picture_of_steps_states_limits_and_judges_nothing():
+    values = np.full((2, 50), 3.0)
+    picture = plots.steps([plots.Statistic("sigma2", values, None, "", 2.0, "here")])
+    assert "Dashed limits of the mean: sigma2 at 2." in picture.alt
+    assert "above" not in picture.alt
+
+
+def test_calibrated_states_gap_interval_and_tolerance():
+    curve = calibration.Calibration(0.05, 0.01, 0.09, "intervals too wide")
+    answer = findings.calibrated(curve, 400)
+    assert answer.says == "yes"
+    assert "at most 5.0 % apart (99% interval 1.0 to 9.0 %; tolerated" in answer.words
+    assert "2% or below" in answer.words
+    assert "15% or below" in answer.words
+
+
+def test_a_coverage_curve_leaves_its_band_exactly_where_the_answer_is_no():
+    """Intervals too wide by a growing gap, between 0 and 0.2."""
+    rows = 1000
+    band = calibration.MARGIN + calibration.half_width(rows, 1)
+    for gap in np.linspace(0, 0.2, 9):
+        # The inner mass gap is moved to the centre: |2 pit - 1| has the largest distance there.
+        inside = np.sort(np.clip(np.linspace(0, 1, rows) * (1 - gap), 0, 1))
+        curve = calibration.of_intervals(((1 + inside) / 2)[:, None])
+        picture = plots.coverage({"y": (1 + inside) / 2}, band)
+        table = picture.table
+        answer = findings.calibrated(curve, rows).says
+        outside = (table["observed"] > table["high"] + 1e-9).any()
+        assert not (outside and answer == "yes")
+
+
+def test_converged_names_its_limits():
+    diagnosis = {"exactness": "exact", "rhat": 1.003, "rhat_of": "f", "ess_bulk": 900.0, "ess_bulk_of": "f"}
+    words = findings.converged(diagnosis | {"ess_tail": 800.0, "chains": 4, "draws": 1000}, ()).words
+    assert "limit 1.01" in words
+    assert "(limit 400)" in words
+
+
+def test_sampled_metrics_have_a_monte_carlo_error():
+    """Twenty batches of four chains against the spread over independent repeats; chains that differ err more."""
+    rng = np.random.default_rng(0)
+
+    def batches(between: float) -> list[dict[str, Estimate]]:
+        chains = np.repeat(between * rng.normal(size=4), 5)
+        return [{"crps": Estimate(shift + float(rng.normal()))} for shift in chains]
+
+    errors = [scores.errors_of_batches(batches(0.0), 4)["crps"] for _ in range(200)]
+    # The larger of two estimates of 1 / sqrt(20) = 0.22.
+    assert 0.2 < np.mean(errors) < 0.35
+    assert np.mean([scores.errors_of_batches(batches(5.0), 4)["crps"] for _ in range(200)]) > 1
+    assert scores.errors_of_batches([], 4) == {}
