@@ -197,9 +197,7 @@ def _chosen(table: Table, choice: Choice, task: str | None) -> tuple[tuple[str, 
     return (*features, *exposure) if features else (), targets
 
 
-def _check_exposed(
-    exposure: str, table: Table, target: Sequence[str], drop: Sequence[str], task: str | None
-) -> None:
+def _check_exposed(exposure: str, table: Table, target: Sequence[str], drop: Sequence[str], task: str | None) -> None:
     """Refuse an exposure that is no input column of a regression."""
     _find([exposure], table)
     if task in ("density", "classification"):

@@ -62,7 +62,9 @@ def caveat(predictor: Predictor, estimates: Mapping[str, Estimate]) -> str:
     if "dispersion_p" not in estimates:
         return ""
     too_wide, more_zeros = (estimates[name].value <= LEVEL / 2 for name in ("dispersion_p", "zeros_p"))
-    shares = f"{100 * estimates['zeros'].value:.0f} % of them are 0, {100 * estimates['zeros_expected'].value:.0f} % are"
+    shares = (
+        f"{100 * estimates['zeros'].value:.0f} % of them are 0, {100 * estimates['zeros_expected'].value:.0f} % are"
+    )
     likelihood = getattr(predictor.posterior, "likelihood", None)
     is_inflated, is_dispersed = isinstance(likelihood, ZeroInflatedPoisson), isinstance(likelihood, NegativeBinomial)
     if too_wide:

@@ -15,7 +15,6 @@ from bnnzoo.evaluation.metrics import Estimate
 from bnnzoo.evaluation.predictive import Moments
 from bnnzoo.evaluation.predictor import Predictor
 
-
 _UNEVEN = 0.1
 """Nats a row by which a density may differ from the probability of a step, divided by the step."""
 
