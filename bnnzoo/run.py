@@ -11,9 +11,11 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 from jaxtyping import Float
+from numpy.typing import ArrayLike
 
 from bnnzoo import paths, store
 from bnnzoo.data import Unseen
+from bnnzoo.data.exposure import with_exposure
 from bnnzoo.errors import UsageError
 from bnnzoo.evaluation import audit, counts, diagnostics, evaluate, evidence, findings, loo, metrics, ood
 from bnnzoo.evaluation.audit_result import TOLERANCE, Audit
@@ -94,7 +96,13 @@ class Run:
         return {"file": str(self.path) if self.path else None, **diagnostics.summary(self.predictor.record)}
 
     def predict(
-        self, x: Any = None, *, draws: int | None = None, seed: int = 0, unseen: Unseen | None = None
+        self,
+        x: Any = None,
+        *,
+        draws: int | None = None,
+        seed: int = 0,
+        unseen: Unseen | None = None,
+        exposure: ArrayLike | None = None,
     ) -> pd.DataFrame:
         """The predictive distribution of inputs, in original units, one row each; or new rows of a density.
 
@@ -107,6 +115,7 @@ class Run:
             draws: instead of `x`, how many new rows to draw from the posterior predictive distribution of a density.
             unseen: "zero" takes a level of text that training did not see for none of the known ones, "error" refuses
                 it; as was asked for in training unless given.
+            exposure: of a run with an exposure that was given as an array, one positive number a row of `x`.
 
         Raises:
             UsageError: for both or neither of `x` and `draws`, or draws where there are inputs.
@@ -115,6 +124,10 @@ class Run:
             raise UsageError("predict: give --data FILE, what to predict for, or --draws N, how many new rows to draw")
         if draws is not None:
             return self.predictor.new_rows(draws, seed=seed)
+        if exposure is not None:
+            if not self.predictor.signature.exposure:
+                raise UsageError("exposure: the run has none; sample with exposure= to multiply its rates")
+            x = with_exposure(x, exposure)
         return self.predictor.table(self.predictor.rows_of(x, unseen=unseen), seed=seed)
 
     def predict_to(

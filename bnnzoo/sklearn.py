@@ -68,6 +68,7 @@ class _Bayesian(BaseEstimator):
         likelihood_power: float = 1.0,
         missing: str = "error",
         unseen: str = "error",
+        exposure: str | None = None,
         chain_method: str = "auto",
         mesh: str | None = None,
         precision: str = "float32",
@@ -92,6 +93,7 @@ class _Bayesian(BaseEstimator):
         self.likelihood_power = likelihood_power
         self.missing = missing
         self.unseen = unseen
+        self.exposure = exposure
         self.chain_method = chain_method
         self.mesh = mesh
         self.precision = precision
@@ -183,7 +185,10 @@ class BayesianRegressor(RegressorMixin, _Bayesian):
     def fit(self, X: Any, y: Any) -> BayesianRegressor:
         """Sample the posterior of X [row, feature] and y [row] or [row, target]."""
         X, y = self._with_targets(X, y)
-        self._is_table = _is_table(X)
+        if self.exposure is not None and not is_frame(X):
+            raise ValueError("exposure names a column, so X must be a data frame with that column")
+        # Columns are then matched by name: the exposure is put last, wherever it stands.
+        self._is_table = _is_table(X) or self.exposure is not None
         if self._is_table:
             validate_data(self, X, skip_check_array=True)
             y = _check_y(y, multi_output=True, y_numeric=True, estimator=self)

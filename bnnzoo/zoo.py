@@ -19,6 +19,8 @@ from bnnzoo import clock, paths, registry, store
 from bnnzoo.assembly import Problem, units
 from bnnzoo.choice import chosen
 from bnnzoo.data import Dataset, load_asked
+from bnnzoo.data.exposure import NAME as EXPOSURE
+from bnnzoo.data.exposure import with_exposure
 from bnnzoo.errors import BnnzooWarning, UsageError
 from bnnzoo.models import AbstractModel
 from bnnzoo.models.own import Own
@@ -74,7 +76,8 @@ def sample(
         out: the NetCDF file; if left out a temporary one, gone when Python ends: `Run.save` keeps it.
         observer: called with a `Progress` once a chunk.
         options: the keys of a recipe file, which are the command line's options: `chains`, `warmup`, `draws`, `thin`,
-            `seed`, `init`, `likelihood`, `prior`, `test_fraction`, ...
+            `seed`, `init`, `likelihood`, `prior`, `test_fraction`, ... `exposure` is a column's name, or an array of
+            one number a row.
 
     Warns:
         BnnzooWarning: where the run's verdict is that it has not converged, or that it predicts nothing.
@@ -111,6 +114,10 @@ def _sample(
     if isinstance(model, eqx.Module) and registry.name_of("models", model) is None:
         own = model if isinstance(model, AbstractModel) else Own(model)
         model = Own(model).name
+    if (exposure := options.get("exposure")) is not None and not isinstance(exposure, str):
+        if not isinstance(data, tuple) or len(data) != 2:
+            raise UsageError("exposure: an array of exposures goes with data=(x, y); else name a column")
+        data, options["exposure"] = (with_exposure(data[0], exposure), data[1]), EXPOSURE
     in_memory = data is not None and not isinstance(data, str | Path)
     spec = None if data is None or in_memory else str(data)
     dataset, layers = None, []

@@ -150,13 +150,17 @@ ANSWERS: dict[str, Any] = {
 class Asked:
     """A run that has not converged, and keeps what it is asked."""
 
-    path, loo_caveat = "run.nc", ""
+    path = "run.nc"
     predictor = SimpleNamespace(
         record=SimpleNamespace(doubt="not converged"), signature=SimpleNamespace(target_names=())
     )
 
     def __init__(self) -> None:
         self.asked: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {}
+
+    def caveats(self, estimates: Any) -> dict[str, str]:
+        del estimates
+        return {}
 
     def __getattr__(self, name: str) -> Any:
         def answer(*arguments: Any, **named: Any) -> Any:

@@ -256,6 +256,8 @@ def _encoded(x: NDArray[Any], like: Signature, encoding: Encoding, where: str, u
             f"give a data frame or a file with the columns {listed(names)}"
         )
     rows = x.reshape(-1, 1) if x.ndim == 1 else x
+    if like.exposure and rows.shape[1:] == (len(names) - 1,):
+        raise UsageError(f"{where}: no exposure; give it as the last column, or with exposure=")
     _check_shape(rows.shape[1:], (len(names),), where)
     frame = pd.DataFrame(rows, columns=pd.Index(names))
     return tabular.new_inputs(FrameTable(frame, where), like, unseen)

@@ -32,8 +32,8 @@ class Scaler:
     def fit(cls, train: Dataset, standardise: bool) -> Scaler:
         """Means and population standard deviations of the training rows, of all pixels together for images.
 
-        Constant columns get sd 1, and an exposure keeps its units. Without `standardise` nothing is changed, except that uint8 images are
-        divided by 255 (x_mean 0, x_sd 255).
+        Constant columns get sd 1, an exposure keeps its units. Without `standardise` nothing is changed, except that
+        uint8 images are divided by 255 (x_mean 0, x_sd 255).
         """
         is_bytes = train.x.dtype == np.uint8
         x_shape = train.x.shape[1:] if train.x.ndim == 2 else ()

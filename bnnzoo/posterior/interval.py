@@ -17,7 +17,7 @@ def log_interval(law: dist.Distribution, low: Float[Array, "*target"], high: Flo
     if isinstance(law, dist.MixtureSameFamily):
         axis = law.mixture_dim
         inner = log_interval(law.component_distribution, jnp.expand_dims(low, axis), jnp.expand_dims(high, axis))
-        return logsumexp(jax.nn.log_softmax(law.mixing_distribution.logits) + inner, axis)
+        return logsumexp(jax.nn.log_softmax(law.mixing_distribution.logits) + inner, -1)
     if isinstance(law, dist.Normal):
         return _of_normal((low - law.loc) / law.scale, (high - law.loc) / law.scale)
     # In the left half, where a distribution function has digits to lose.
