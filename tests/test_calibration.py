@@ -31,7 +31,7 @@ def test_intervals_of_a_perfect_count_model_cover_what_they_claim():
         samples = rng.poisson(rate, size=(1000, 4000, 1)).astype(float)
         rows = scores.drawn(samples, y, rng.uniform(size=y.shape))
         for level in scores.LEVELS:
-            found = scores.sampled(rows, ["y"])[f"coverage_{level}"]
+            found = scores.sampled(rows, ["y"], np.ones(1))[f"coverage_{level}"]
             assert abs(found.value - level / 100) < 5 * (found.se or 0), (rate, level)
         assert calibrated(calibration.of_intervals(rows.pit), 4000).says == "yes"
 

@@ -13,6 +13,7 @@ import pytest
 from rich.text import Text
 
 from bnnzoo import cli, registry
+from bnnzoo.cli import output
 from bnnzoo.cli.output import echo, print_json, print_record, print_rows, print_table, print_warning
 from bnnzoo.cli.part_command import split_fields
 from bnnzoo.cli.progress_bar import Pace, PlainLines, in_words
@@ -68,6 +69,55 @@ def test_without_a_command_there_is_help(arguments, capsys):
     assert "Usage: bnnzoo" in capsys.readouterr().out
 
 
+def test_list_without_a_kind_groups_the_zoo_and_only_counts_the_recipes(capsys):
+    assert cli.run(["list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if line.endswith(":")] == [f"{kind}:" for kind in registry.KINDS]
+    assert any(line.startswith("configs: ") and line.endswith("bnnzoo list configs") for line in lines)
+    assert not any("mdn.penalty" in line for line in lines)
+    assert len(lines) < 80
+    assert cli.run(["list", "configs"]) == 0
+    assert "mdn.penalty" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "headings"),
+    [
+        ("mdn", ["model mdn, from bnnzoo"]),
+        ("penalty", ["sampler penalty (noise-corrected), from bnnzoo"]),
+        ("gaussian", ["likelihood gaussian, from bnnzoo"]),
+        ("laplace", ["sampler laplace (approximate), from bnnzoo", "prior laplace, from bnnzoo"]),
+        ("diabetes", ["dataset diabetes, from bnnzoo"]),
+        ("tutorial", ["# the tutorial"]),
+    ],
+)
+def test_show_describes_whatever_has_the_name(name, headings, capsys):
+    assert cli.run(["show", name]) == 0
+    out = capsys.readouterr().out
+    assert all(heading in out for heading in headings)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["sample"],
+        ["resume"],
+        ["evaluate"],
+        ["zoo", "run"],
+        *(["check", kind] for kind in ("sampler", "model", "prior")),
+    ],
+)
+def test_q_is_short_for_quiet_wherever_there_is_quiet(command, capsys):
+    assert cli.run([*command, "--help"]) == 0
+    line = next(line for line in Text.from_ansi(capsys.readouterr().out).plain.splitlines() if "--quiet" in line)
+    assert "-q" in line.split()
+
+
+def test_numbers_of_a_table_are_plain_up_to_a_million():
+    texts = [output.number(value) for value in (0.00012345, 1.23456, 12345.6, 999999.0, 1234567.0, 1e-7, -54321.0)]
+    assert texts == ["0.0001234", "1.235", "12346", "999999", "1.235e+06", "1e-07", "-54321"]
+
+
 def test_version(capsys):
     assert cli.run(["--version"]) == 0
     assert capsys.readouterr().out[0].isdigit()
@@ -89,7 +139,7 @@ def test_list_a_kind(word, capsys):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["smaple"], "bnnzoo: No such command 'smaple'. Did you mean 'sample'?; try bnnzoo --help"),
+        (["smaple"], "bnnzoo: No such command 'smaple' (did you mean 'sample'?); try bnnzoo --help"),
         (["sample", "--chians", "3", "mdn", "mala"], "No such option: --chians (did you mean --chains?)"),
         (
             ["sample", "mdn", "mala", "--chains"],
@@ -111,6 +161,21 @@ def test_list_a_kind(word, capsys):
         (
             ["sample", "mlp", "barker"],
             "it is in the package bnnzoo-blackjax, which is not loaded: pip install bnnzoo-bl",
+        ),
+        (
+            ["sample"],
+            "no model and no sampler: name both, such as bnnzoo sample mdn penalty, or give --data FILE alone",
+        ),
+        (["show", "mdnn"], "show: nothing in the zoo is called 'mdnn'; did you mean mdn (a model)"),
+        (["predict"], "an example: bnnzoo predict run.nc --data new.csv -o predictions.csv"),
+        (
+            ["resume", __file__],
+            "test_cli_light.py: not a NetCDF file of bnnzoo, or damaged (no HDF5 signature; a run is",
+        ),
+        (["sample", "mlp", "nuts", __file__], f"for a file of data type --data {__file__}; try bnnzoo sample --help"),
+        (
+            ["sample", "mlp", "nuts", "--likelihood", "heteroscedastic", "--likelihood.scale", "0.3"],
+            "--likelihood.scale: likelihood heteroscedastic has no such option; it has none; see bnnzoo info",
         ),
         (["info", "sampler", "hm"], "no sampler named 'hm'; did you mean hmc?"),
     ],

@@ -183,7 +183,7 @@ def test_pit_of_counts_is_randomised():
 def test_coverage_and_width_of_gaussian_intervals():
     rng = np.random.default_rng(0)
     samples, y = rng.normal(size=(1500, 1000, 1)), rng.normal(size=(1000, 1))
-    found = scores.sampled(scores.drawn(samples, y, np.zeros_like(y)), ["y"])
+    found = scores.sampled(scores.drawn(samples, y, np.zeros_like(y)), ["y"], np.ones(1))
     for level in scores.LEVELS:
         coverage, width = found[f"coverage_{level}"], found[f"width_{level}"]
         assert abs(coverage.value - level / 100) < 5 * coverage.se

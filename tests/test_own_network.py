@@ -122,3 +122,19 @@ def test_runs_of_it_are_joined(data, tmp_path):
     both = bnnzoo.concat(runs)
     assert len(both.predict(data[0])) == 60
     assert both.posterior["posterior"].sizes["chain"] == 2 * runs[0].posterior["posterior"].sizes["chain"]
+
+
+@pytest.mark.parametrize(
+    ("layer", "words"),
+    [
+        (eqx.nn.BatchNorm(8, axis_name="batch", mode="batch"), "statistics of a batch are no function of one row; use"),
+        (eqx.nn.Dropout(0.1), r"sample equinox\.nn\.inference_mode\(network\) instead"),
+    ],
+)
+def test_a_layer_whose_outputs_depend_on_more_than_a_row_is_refused_in_one_sentence(layer, words):
+    first, last = jax.random.split(jax.random.key(0))
+    layers = [eqx.nn.Linear(2, 8, key=first), layer, eqx.nn.Linear(8, 1, key=last)]
+    data = (np.zeros((20, 2)) + np.arange(20)[:, None], np.arange(20.0))
+    with pytest.raises(bnnzoo.UsageError, match=words) as caught:
+        bnnzoo.sample(eqx.nn.Sequential(layers), "nuts", data=data, likelihood="gaussian", warmup=2, draws=2)
+    assert len(str(caught.value).splitlines()) == 1

@@ -6,12 +6,14 @@ import errno
 import functools
 import logging
 import os
+import re
 import sys
 import traceback
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -27,6 +29,7 @@ from bnnzoo.errors import BnnzooError, BnnzooWarning, words_of
 from bnnzoo.finding import spelling_of
 from bnnzoo.near import near_names
 from bnnzoo.plugin import COMMANDS
+from bnnzoo.shell import quoted
 
 _DEBUG = "run again with --debug for the traceback"
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
@@ -251,13 +254,28 @@ def _plugin_of(error: BaseException) -> str:
 def _usage(error: Any, arguments: Sequence[str]) -> str:
     """A usage error of the argument parser, in our words. Its classes are not public, hence by shape."""
     # Empty where a group without a command has printed its help instead (`no_args_is_help`).
-    message = " ".join(error.format_message().split()).rstrip(".") or "Missing command"
+    message = " ".join(error.format_message().split()).rstrip(".").replace("'?", "'") or "Missing command"
+    message = re.sub(r"\. Did you mean ('.*')$", r" (did you mean \1?)", message)
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else " ".join(["bnnzoo", *arguments[:1]])
+    remedy = f"try {command} --help"
     if hasattr(error, "possibilities") and hasattr(error, "option_name"):
         near = near_names(error.option_name, error.possibilities or [], 1)
         message = f"No such option: {error.option_name}" + (f" (did you mean {near[0]}?)" if near else "")
-    context = getattr(error, "ctx", None)
-    command = context.command_path if context is not None else " ".join(["bnnzoo", *arguments[:1]])
-    return f"{message}; try {command} --help"
+    elif message.startswith("Missing argument") and (example := _example(context)):
+        remedy += f"; an example: {example}"
+    elif "unexpected extra argument" in message:
+        files = [word for word in arguments if not word.startswith("-") and Path(word).suffix and Path(word).is_file()]
+        if command == "bnnzoo sample" and files:
+            remedy = f"for a file of data type --data {quoted(files[0])}; {remedy}"
+    return f"{message}; {remedy}"
+
+
+def _example(context: Any) -> str:
+    """The first example of a command's help; empty where it has none."""
+    text = getattr(getattr(context, "command", None), "help", "") or ""
+    examples = (line.strip() for line in text.partition("Examples:")[2].splitlines())
+    return next((line for line in examples if line.startswith("bnnzoo ")), "")
 
 
 def _say(message: str) -> None:

@@ -80,7 +80,7 @@ def split_fields(args: Sequence[str]) -> tuple[list[str], dict[str, str]]:
         elif flag.startswith("--") and "." in flag:
             given = value if equals else next(rest, None)
             if given is None:
-                raise UsageError(f"Option '{flag}' requires an argument")
+                raise UsageError(f"Option '{flag}' requires an argument: type {flag} VALUE")
             fields[flag] = given
         else:
             words.append(argument)
@@ -104,6 +104,10 @@ def _refuse_unknown(fields: dict[str, str], named: Named, context: Any) -> None:
         if kind in context.params and kind not in parts:
             raise UsageError(f"{flag}: of which {kind}? Name one of `bnnzoo list {kind}s`")
         if _key(flag) not in map(_key, known):
+            if kind in parts and not near_names(flag, own := [f for f in known if f.startswith(f"--{kind}.")], 1):
+                name = parts[kind][0]
+                there = f"it has {', '.join(own)}" if own else "it has none"
+                raise UsageError(f"{flag}: {kind} {name} has no such option; {there}; see bnnzoo info {kind} {name}")
             near = near_names(flag, known, 1)
             hint = f" (did you mean {near[0]}?)" if near else ""
             raise UsageError(f"No such option: {flag}{hint}; try {context.command_path} --help")

@@ -43,6 +43,7 @@ class Own(AbstractModel):
 
     def _check(self, input_shape: tuple[int, ...], num_outputs: int) -> None:
         name = type(self.network).__name__
+        _refuse_layers(name, self.network)
         example = jax.ShapeDtypeStruct(input_shape, jnp.float32)
         try:
             outputs = eqx.filter_eval_shape(self.network, example)
@@ -54,6 +55,26 @@ class Own(AbstractModel):
             raise UsageError(
                 f"{name}: gives {list(outputs.shape)} for one input, and the likelihood takes [{num_outputs}]; change "
                 "the last layer, or use another likelihood"
+            )
+
+
+def _refuse_layers(name: str, network: Any) -> None:
+    """Refuse layers whose outputs are no function of one row and the weights.
+
+    Raises:
+        UsageError: with the layer to take instead.
+    """
+    kinds = (eqx.nn.BatchNorm, eqx.nn.Dropout)
+    for layer in jax.tree.leaves(network, is_leaf=lambda node: isinstance(node, kinds)):
+        if isinstance(layer, eqx.nn.BatchNorm):
+            raise UsageError(
+                f"{name}: has a BatchNorm layer, and statistics of a batch are no function of one row; use "
+                "equinox.nn.LayerNorm or GroupNorm instead"
+            )
+        if isinstance(layer, eqx.nn.Dropout) and not layer.inference:
+            raise UsageError(
+                f"{name}: has a Dropout layer, which draws at random at every call; sample "
+                "equinox.nn.inference_mode(network) instead"
             )
 
 

@@ -49,11 +49,17 @@ def resolve(
     problems = list(dict.fromkeys(problem for layer in merged for problem in layer.problems))
     several = [layer.source for layer in merged if layer.sweep]
     problems += [f"{source}: sweep: several runs; use bnnzoo zoo run {source}" for source in several]
-    for kind in ("model", "sampler"):
-        if not parts[kind].name:
-            problems.append(
-                f"no {kind}: name one (bnnzoo sample MODEL SAMPLER), here or in a --config; see bnnzoo list"
-            )
+    absent = [kind for kind in ("model", "sampler") if not parts[kind].name]
+    if len(absent) == 2:
+        problems.append(
+            "no model and no sampler: name both, such as bnnzoo sample mdn penalty, or give --data FILE alone, which "
+            "chooses them; see bnnzoo list"
+        )
+    elif absent:
+        problems.append(
+            f"no {absent[0]}: name one (bnnzoo sample MODEL SAMPLER), here or in a --config; "
+            f"see bnnzoo list {absent[0]}s"
+        )
     problems += _absent(parts, merged)
     run: dict[str, Value] = {}
     for layer in merged:

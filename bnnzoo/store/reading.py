@@ -137,6 +137,7 @@ def resumable(path: Path, from_part: int | None = None) -> tuple[Unfinished, Che
                 "start it again with --force"
             )
         if path.exists():
+            check(path)
             raise UsageError(f"{path}: finished; nothing to resume")
         if folder.is_dir() and not folder.is_symlink():
             cure = command.again(folder, force=False)

@@ -58,7 +58,10 @@ def check(path: Path) -> None:
         traceback.clear_frames(error.__traceback__)
         if isinstance(error, _Refused):
             raise UsageError(f"{path}: not a file that bnnzoo wrote: {error}") from None
-        raise UsageError(f"{path}: not a NetCDF file of bnnzoo, or damaged ({_short(error)})") from error
+        reason = _short(error)
+        if "file signature not found" in reason:
+            reason = "no HDF5 signature; a run is the .nc file that bnnzoo sample -o has written"
+        raise UsageError(f"{path}: not a NetCDF file of bnnzoo, or damaged ({reason})") from error
 
 
 class _Walk:
