@@ -14,6 +14,7 @@ from bnnzoo.data.dataset import Task
 from bnnzoo.errors import UsageError
 from bnnzoo.models import AbstractModel
 from bnnzoo.models.own import PREFIX as OWN
+from bnnzoo.posterior.censored import Censored, uncensored
 from bnnzoo.posterior.layout import Layout
 from bnnzoo.posterior.likelihoods import AbstractLikelihood
 from bnnzoo.posterior.priors import AbstractPrior
@@ -63,7 +64,8 @@ def make_parts(recipe: Recipe, task: Task, num_targets: int, own: AbstractModel 
             f"likelihood {likelihood_part.name} is for {likelihood.task}, the data are for {task}; "
             f"use another --likelihood, or --task {likelihood.task}"
         )
-    return Parts(model, sampler, likelihood.of_targets(num_targets), prior)
+    likelihood = likelihood.of_targets(num_targets)
+    return Parts(model, sampler, Censored(likelihood) if recipe.censored else likelihood, prior)
 
 
 def named(part: Part | None, default: str) -> Part:
@@ -117,7 +119,7 @@ def check_likelihood(likelihood: AbstractLikelihood, num_targets: int, targets: 
     Raises:
         UsageError: which method gives what, and what it must give.
     """
-    name = registry.described("likelihoods", likelihood)
+    name = registry.described("likelihoods", uncensored(likelihood))
     start = {p.name: p.natural(jnp.full(p.shape, p.start)) for p in likelihood.parameters()}
     used, output = likelihood.with_parameters(start), jax.ShapeDtypeStruct((likelihood.num_outputs(num_targets),), "f4")
     found = jax.eval_shape(used.log_prob, output, jax.ShapeDtypeStruct(targets.shape[1:], targets.dtype))
@@ -136,9 +138,9 @@ def check_likelihood(likelihood: AbstractLikelihood, num_targets: int, targets: 
             raise UsageError(
                 f"{name}: its distribution has no mean or no variance, and predictions tell both"
             ) from error
-        if any(moment.shape != targets.shape[1:] for moment in moments):
+        if any(moment.shape != targets.shape[1:2] for moment in moments):
             shapes = " and ".join(str(moment.shape) for moment in moments)
-            raise UsageError(f"{name}: mean and variance have shape {shapes}, and must have {targets.shape[1:]}")
+            raise UsageError(f"{name}: mean and variance have shape {shapes}, and must have {targets.shape[1:2]}")
         return
     try:
         classes = jax.eval_shape(used.class_probabilities, output).shape

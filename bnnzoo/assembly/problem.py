@@ -22,6 +22,7 @@ from bnnzoo.errors import DamagedError, NotFoundError, UsageError
 from bnnzoo.models import AbstractModel, form, size
 from bnnzoo.models.own import PREFIX as OWN
 from bnnzoo.posterior import AbstractPosterior, NetworkPosterior, stochastic
+from bnnzoo.posterior.censored import uncensored
 from bnnzoo.posterior.layout import named_leaves
 from bnnzoo.posterior.likelihoods import AbstractLikelihood
 from bnnzoo.posterior.outputs import Outputs
@@ -251,7 +252,7 @@ class Problem:
             fields["model"] = _written("model", recipe.model.name, parts.model)
         if not parts.model.brings_likelihood:
             name = named(recipe.likelihood, type(parts.model).default_likelihood(signature.task)).name
-            fields["likelihood"] = _written("likelihood", name, parts.likelihood)
+            fields["likelihood"] = _written("likelihood", name, uncensored(parts.likelihood))
         whole: Any = {**fields, "task": signature.task, "init": recipe.init or "map"}
         return as_dict(dataclasses.replace(recipe, **whole))
 
@@ -335,7 +336,7 @@ def _posterior(
     parts, signature, scaler = description
     size.check(recipe.model.name, lambda: description.network(key=jax.random.key(0)))
     network = description.network(key=jax.random.key(0))
-    form.check(parts.model, network, *description.sizes, type(parts.likelihood).__name__)
+    form.check(parts.model, network, *description.sizes, type(uncensored(parts.likelihood)).__name__)
     network = stochastic.with_leaves(network, fixed)
     if train is None:
         x, y = description.example[:0], np.zeros((0,), np.float32)

@@ -348,7 +348,9 @@ class Predictor:
         inputs, target = self.inputs(x), self.scaler.scale_targets(y)
         density = predictive.log_likelihoods
         found = self._over(self._thinned(kept), lambda thetas, _: density(self.posterior, thetas, inputs, target))
-        if not self.classifies:
+        if y.ndim == 3:
+            found = found - self.scaler.log_units(y).astype(np.float32)
+        elif not self.classifies:
             found = found - np.sum(np.log(self.scaler.y_sd)).astype(np.float32)
         return found.reshape(-1, len(kept), len(x))
 

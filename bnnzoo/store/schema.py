@@ -68,7 +68,7 @@ def train_groups(
 def row_dims(train: Dataset, scaler: Scaler) -> dict[str, list[str]]:
     """The names of the dimensions of `train_groups`."""
     inputs = {2: ["feature"], 3: ["height", "width"], 4: ["channel", "height", "width"]}[train.x.ndim]
-    targets = ["target"][: train.y.ndim - 1]
+    targets = ["target", "bound"][: train.y.ndim - 1]
     scale = inputs[: scaler.x_mean.ndim]
     return {
         "x": ["row", *inputs],
