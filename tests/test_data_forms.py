@@ -199,7 +199,7 @@ def test_the_command_line_reads_such_a_file(tmp_path, capsys):
     words = ["show", "linear", "nuts", "--data", str(path), "--decimal", ",", "--separator", "semicolon"]
     assert command([*words, "--skip-rows", "2", "--missing-code", "a=-9", "--missing", "median"]) == 0
     shown = capsys.readouterr().out
-    assert all(part in shown for part in ("separator: semicolon", "skip_rows:", "missing_code:", "decimal: ','"))
+    assert all(part in shown for part in ("separator: semicolon", "skip_rows:", "missing_code:", 'decimal: ","'))
     assert command(words) == 2
     assert "if row 1 holds units, --skip-rows 2 leaves it out" in capsys.readouterr().err
 

@@ -58,7 +58,7 @@ def bounds_of(y: Any, num_rows: int, where: str) -> Float[np.ndarray, "row targe
         UsageError: naming the first row that is no range.
     """
     try:
-        bounds = np.asarray(y, np.float64)
+        bounds: Any = np.asarray(y, np.float64)
     except (TypeError, ValueError) as error:
         raise UsageError(f"{where}: censored targets must be numbers, [N, 2] or [N, T, 2]") from error
     bounds = bounds[:, None] if bounds.ndim == 2 else bounds

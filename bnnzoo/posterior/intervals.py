@@ -41,7 +41,8 @@ def log_likelihood(
         parts = law.component_distribution
         if not parts.event_shape:
             low, high = low[..., None], high[..., None]
-        weights = jax.nn.log_softmax(law.mixing_distribution.logits)
+        mixing: Any = law.mixing_distribution
+        weights = jax.nn.log_softmax(mixing.logits)
         return jax.nn.logsumexp(weights + log_likelihood(parts, low, high), axis=-1)
     observed = low == high
     value = jnp.where(observed, low, 0.0)
