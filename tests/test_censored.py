@@ -201,7 +201,7 @@ def test_bounds_as_arrays_frames_and_text_are_one_data_set():
 
 def test_scaling_keeps_known_values_known_and_open_ends_open():
     y = np.array([[1, 1], [-INF, 0.5], [2, INF], [1, 3], [7, 7]])
-    train, _ = split(load((np.arange(5.0)[:, None], y), reading=CENSORED), test_fraction=0, seed=0)
+    train, _ = split(load((np.arange(5.0)[:, None], y), reading=CENSORED), test_fraction=0.0, seed=0)
     scaler = Scaler.fit(train, True)
     np.testing.assert_allclose(scaler.y_mean, np.mean([1, 0.5, 2, 2, 7]), rtol=1e-6)
     scaled = scaler.scale_targets(train.y)

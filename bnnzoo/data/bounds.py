@@ -28,7 +28,7 @@ def as_cells(bounds: Float[np.ndarray, "row target 2"]) -> Shaped[np.ndarray, "r
     """Bounds as the cells of a table: <0.5, >100, (1.0,2.0), or a number."""
     low, high = bounds[..., 0].astype(float), bounds[..., 1].astype(float)
     cells = np.empty(low.shape, object)
-    for place in np.ndindex(*low.shape):
+    for place in np.ndindex(low.shape):
         a, b = low[place], high[place]
         one_sided = f"<{float(b)}" if np.isinf(a) else f">{float(a)}" if np.isinf(b) else f"({float(a)},{float(b)})"
         cells[place] = str(float(a)) if a == b else one_sided
@@ -45,7 +45,7 @@ def known_rows(y: Shaped[np.ndarray, "row ..."]) -> Bool[np.ndarray, " row"]:
     return (y[..., 0] == y[..., 1]).all(1) if y.ndim == 3 else np.ones(len(y), bool)
 
 
-def are_bounds(y: Float[np.ndarray, "row target bound"]) -> bool:
+def are_bounds(y: Float[np.ndarray, "*row target bound"]) -> bool:
     """Whether each target is a number or a range of numbers, infinite at one end at most."""
     low, high = y[..., 0], y[..., 1]
     return bool(np.all((low <= high) & (np.isfinite(low) | np.isfinite(high)) & (low < np.inf) & (high > -np.inf)))

@@ -28,7 +28,7 @@ _TERMS = 64
 
 def log_likelihood(
     law: dist.Distribution, low: Float[Array, "*target"], high: Float[Array, "*target"]
-) -> Float[Array, "*batch"]:
+) -> Float[Array, "..."]:
     """The log density where `low` and `high` are equal, else the log probability of the values strictly between.
 
     Raises:
@@ -51,7 +51,7 @@ def log_likelihood(
     return jnp.where(observed, _log_density(law, value), _log_interval(law, low, high))
 
 
-def _log_density(law: dist.Distribution, value: Float[Array, "*target"]) -> Float[Array, "*target"]:
+def _log_density(law: dist.Distribution, value: Float[Array, "*target"]) -> Float[Array, "..."]:
     if isinstance(law, dist.Poisson):
         return xlogy(value, law.rate) - law.rate - jax.scipy.special.gammaln(value + 1)
     return jnp.asarray(law.log_prob(value))
@@ -59,7 +59,7 @@ def _log_density(law: dist.Distribution, value: Float[Array, "*target"]) -> Floa
 
 def _log_interval(
     law: dist.Distribution, low: Float[Array, "*target"], high: Float[Array, "*target"]
-) -> Float[Array, "*target"]:
+) -> Float[Array, "..."]:
     if isinstance(law, dist.Normal):
         return log_normal_interval(_standardised(law, low), _standardised(law, high))
     if isinstance(law, dist.StudentT):
@@ -72,7 +72,7 @@ def _log_interval(
     )
 
 
-def _standardised(law: Any, end: Float[Array, "*target"]) -> Float[Array, "*target"]:
+def _standardised(law: Any, end: Float[Array, "*target"]) -> Float[Array, "..."]:
     """An end in the law's units of scale; the gradient of an infinite one is 0, and not infinity times 0."""
     infinite = jnp.isinf(end)
     return jnp.where(infinite, end, (jnp.where(infinite, 0.0, end) - law.loc) / law.scale)
