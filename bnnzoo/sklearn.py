@@ -67,6 +67,8 @@ class _Bayesian(BaseEstimator):
         stochastic: str = "all",
         likelihood_power: float = 1.0,
         missing: str = "error",
+        missing_code: Any = (),
+        censored: bool = False,
         unseen: str = "error",
         exposure: str | None = None,
         chain_method: str = "auto",
@@ -92,6 +94,8 @@ class _Bayesian(BaseEstimator):
         self.stochastic = stochastic
         self.likelihood_power = likelihood_power
         self.missing = missing
+        self.missing_code = missing_code
+        self.censored = censored
         self.unseen = unseen
         self.exposure = exposure
         self.chain_method = chain_method
@@ -102,11 +106,11 @@ class _Bayesian(BaseEstimator):
         options = {name: value for name, value in self.get_params(deep=False).items() if value is not None}
         data = (
             (X, y)
-            if is_frame(X) and (self._is_table or self.missing != "error")
+            if is_frame(X) and (self._is_table or self._reads_cells())
             else from_arrays(X, y, task=task, feature_names=self._names())
         )
         if not isinstance(data, tuple):
-            del options["missing"], options["unseen"]
+            del options["missing"], options["unseen"], options["missing_code"]
         model, sampler = (None if options[part] == "auto" else options[part] for part in ("model", "sampler"))
         del options["model"], options["sampler"]
         if (model is None) != (sampler is None):
@@ -152,8 +156,16 @@ class _Bayesian(BaseEstimator):
         return True if self.missing == "error" else "allow-nan"
 
     def _framed(self, X: Any) -> Any:
-        """An array as a table, where its missing cells are to be filled in."""
-        return X if self.missing == "error" else pd.DataFrame(X, columns=[f"x{i}" for i in range(X.shape[1])])
+        """An array as a table, where its cells may be missing or its targets censored."""
+        return (
+            X
+            if is_frame(X) or not self._reads_cells()
+            else pd.DataFrame(X, columns=[f"x{i}" for i in range(X.shape[1])])
+        )
+
+    def _reads_cells(self) -> bool:
+        """Whether options of tables apply."""
+        return self.missing != "error" or self.censored or bool(np.size(self.missing_code))
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = {**super().__getstate__()}  # pyright: ignore[reportGeneralTypeIssues]
@@ -183,7 +195,13 @@ class BayesianRegressor(RegressorMixin, _Bayesian):
         return tags
 
     def fit(self, X: Any, y: Any) -> BayesianRegressor:
-        """Sample the posterior of X [row, feature] and y [row] or [row, target]."""
+        """Sample the posterior of X [row, feature] and y [row] or [row, target].
+
+        With `censored`, y is text (<0.5, >100, 1..2) or the smallest and the largest value of each target: [row, 2] or
+        [row, target, 2], equal where it is known, infinite where there is no limit.
+        """
+        if self.censored:
+            return self._fit_censored(X, y)
         X, y = self._with_targets(X, y)
         if self.exposure is not None and not is_frame(X):
             raise ValueError("exposure names a column, so X must be a data frame with that column")
@@ -198,6 +216,17 @@ class BayesianRegressor(RegressorMixin, _Bayesian):
             X = self._framed(X)
         self._flat = np.ndim(y) == 1
         self._sample(X, np.asarray(y, np.float64), "regression")
+        return self
+
+    def _fit_censored(self, X: Any, y: Any) -> BayesianRegressor:
+        self._is_table = _is_table(X)
+        if self._is_table:
+            validate_data(self, X, skip_check_array=True)
+        else:
+            X = self._framed(validate_data(self, X, dtype=np.float64, ensure_all_finite=self._finite()))
+        check_consistent_length(X, y)
+        self._sample(X, y, "regression")
+        self._flat = len(self.run_.predictor.signature.target_names) == 1
         return self
 
     def predict(self, X: Any, return_std: bool = False) -> Any:

@@ -15,6 +15,7 @@ from bnnzoo.data import Signature
 from bnnzoo.errors import UsageError
 from bnnzoo.models import AbstractModel
 from bnnzoo.models.own import PREFIX as OWN
+from bnnzoo.posterior.censored import Censored, uncensored
 from bnnzoo.posterior.layout import Layout
 from bnnzoo.posterior.likelihoods import AbstractLikelihood, Parameter
 from bnnzoo.posterior.priors import AbstractPrior
@@ -65,7 +66,8 @@ def make_parts(recipe: Recipe, signature: Signature, own: AbstractModel | None =
             f"likelihood {likelihood_part.name} is for {likelihood.task}, the data are for {task}; "
             f"use another --likelihood, or --task {likelihood.task}"
         )
-    return Parts(model, sampler, likelihood.of_targets(signature.num_targets), prior)
+    likelihood = likelihood.of_targets(signature.num_targets)
+    return Parts(model, sampler, Censored(likelihood) if recipe.censored else likelihood, prior)
 
 
 def named(part: Part | None, default: str) -> Part:
@@ -165,7 +167,7 @@ def check_likelihood(likelihood: AbstractLikelihood, num_targets: int, targets: 
     Raises:
         UsageError: which method gives what, and what it must give.
     """
-    name = registry.described("likelihoods", likelihood)
+    name = registry.described("likelihoods", uncensored(likelihood))
     used = _started(likelihood, likelihood.parameters())
     output = jax.ShapeDtypeStruct((likelihood.num_outputs(num_targets),), "f4")
     found = jax.eval_shape(used.log_prob, output, jax.ShapeDtypeStruct(targets.shape[1:], targets.dtype))
@@ -184,9 +186,9 @@ def check_likelihood(likelihood: AbstractLikelihood, num_targets: int, targets: 
             raise UsageError(
                 f"{name}: its distribution has no mean or no variance, and predictions tell both"
             ) from error
-        if any(moment.shape != targets.shape[1:] for moment in moments):
+        if any(moment.shape != targets.shape[1:2] for moment in moments):
             shapes = " and ".join(str(moment.shape) for moment in moments)
-            raise UsageError(f"{name}: mean and variance have shape {shapes}, and must have {targets.shape[1:]}")
+            raise UsageError(f"{name}: mean and variance have shape {shapes}, and must have {targets.shape[1:2]}")
         return
     try:
         classes = jax.eval_shape(used.class_probabilities, output).shape

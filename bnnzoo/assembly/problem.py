@@ -35,6 +35,7 @@ from bnnzoo.models import AbstractModel, form, size
 from bnnzoo.models.building import Architecture
 from bnnzoo.models.own import PREFIX as OWN
 from bnnzoo.posterior import AbstractPosterior, NetworkPosterior, stochastic
+from bnnzoo.posterior.censored import uncensored
 from bnnzoo.posterior.layout import named_leaves, network_layout
 from bnnzoo.posterior.likelihoods import AbstractLikelihood
 from bnnzoo.posterior.outputs import Outputs
@@ -261,7 +262,7 @@ class Problem:
             fields["model"] = _written("model", recipe.model.name, parts.model)
         if not parts.model.brings_likelihood:
             name = named(recipe.likelihood, type(parts.model).default_likelihood(signature.task)).name
-            fields["likelihood"] = _written("likelihood", name, parts.likelihood)
+            fields["likelihood"] = _written("likelihood", name, uncensored(parts.likelihood))
         whole: Any = {**fields, "task": signature.task, "init": recipe.init or "map"}
         return as_dict(dataclasses.replace(recipe, **whole))
 
@@ -346,7 +347,7 @@ def _posterior(
     architecture = description.architecture
     size.check(recipe.model.name, lambda: architecture.build(key=jax.random.key(0)))
     network = architecture.build(key=jax.random.key(0))
-    form.check(parts.model, network, architecture, type(parts.likelihood).__name__)
+    form.check(parts.model, network, architecture, type(uncensored(parts.likelihood)).__name__)
     network = stochastic.with_leaves(network, fixed)
     if train is None:
         x, y = description.example[:0], np.zeros((0,), np.float32)

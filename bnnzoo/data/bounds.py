@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Shaped
 
 from bnnzoo.errors import UsageError
 
@@ -18,7 +18,34 @@ def stand_in(bounds: Float[np.ndarray, "*row 2"]) -> Float[np.ndarray, "*row"]:
     return np.where(np.isinf(low), high, np.where(np.isinf(high), low, middle))
 
 
-def are_bounds(y: Float[np.ndarray, "row target bound"]) -> bool:
+def is_bounds_array(y: Any) -> bool:
+    """Whether targets are an array of numbers [N, 2] or [N, T, 2]."""
+    array = None if hasattr(y, "columns") else np.asarray(y)
+    return array is not None and array.dtype.kind in "iuf" and array.ndim in (2, 3) and array.shape[-1] == 2
+
+
+def as_cells(bounds: Float[np.ndarray, "row target 2"]) -> Shaped[np.ndarray, "row *target"]:
+    """Bounds as the cells of a table: <0.5, >100, (1.0,2.0), or a number."""
+    low, high = bounds[..., 0].astype(float), bounds[..., 1].astype(float)
+    cells = np.empty(low.shape, object)
+    for place in np.ndindex(low.shape):
+        a, b = low[place], high[place]
+        one_sided = f"<{float(b)}" if np.isinf(a) else f">{float(a)}" if np.isinf(b) else f"({float(a)},{float(b)})"
+        cells[place] = str(float(a)) if a == b else one_sided
+    return cells[:, 0] if cells.shape[1] == 1 else cells
+
+
+def recorded(y: Shaped[np.ndarray, "row ..."]) -> Shaped[np.ndarray, "row ..."]:
+    """Targets [N, T] in the place of censored ones [N, T, 2]: see `stand_in`; others as they are."""
+    return stand_in(y) if y.ndim == 3 else y
+
+
+def known_rows(y: Shaped[np.ndarray, "row ..."]) -> Bool[np.ndarray, " row"]:
+    """The rows of which no target is censored."""
+    return (y[..., 0] == y[..., 1]).all(1) if y.ndim == 3 else np.ones(len(y), bool)
+
+
+def are_bounds(y: Float[np.ndarray, "*row target bound"]) -> bool:
     """Whether each target is a number or a range of numbers, infinite at one end at most."""
     low, high = y[..., 0], y[..., 1]
     return bool(np.all((low <= high) & (np.isfinite(low) | np.isfinite(high)) & (low < np.inf) & (high > -np.inf)))
@@ -31,7 +58,7 @@ def bounds_of(y: Any, num_rows: int, where: str) -> Float[np.ndarray, "row targe
         UsageError: naming the first row that is no range.
     """
     try:
-        bounds = np.asarray(y, np.float64)
+        bounds: Any = np.asarray(y, np.float64)
     except (TypeError, ValueError) as error:
         raise UsageError(f"{where}: censored targets must be numbers, [N, 2] or [N, T, 2]") from error
     bounds = bounds[:, None] if bounds.ndim == 2 else bounds

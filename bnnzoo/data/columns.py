@@ -290,7 +290,7 @@ class _Reader(NamedTuple):
         for fault, codes in groups.items():
             rows = np.flatnonzero(np.isin(self.codes, codes))
             text = self.shown(int(rows[0])).strip() or self.texts[int(self.codes[rows[0]])]
-            code = text if fault.coded and len(strange) == 1 and not re.fullmatch(r"\w", text) else ""
+            code = text if fault.coded and len(strange) == 1 and _may_be_missing(text) else ""
             what, *reason = fault.problem.split(":", 1)
             written = f"{what} ({quoted(text)})" + "".join(f":{part}" for part in reason)
             found = fault._replace(problem=written, row=int(rows[0]) + 1, count=rows.size, code=code)
@@ -317,6 +317,11 @@ class _Reader(NamedTuple):
             reason = "more than digits and a point"
             return fault._replace(about=f"with {reason} in their numbers", problem=f"{fault.problem}: {reason}")
         return fault._replace(coded=True)
+
+
+def _may_be_missing(text: str) -> bool:
+    """Whether a cell among numbers may say that there is nothing: a mark, or words without digits."""
+    return not text[0].isalnum() or (len(text) > 3 and len(text) <= 40 and not any(map(str.isdigit, text)))
 
 
 def quoted(text: str) -> str:

@@ -42,9 +42,9 @@ def separator_of(lines: Sequence[str], preferred: str) -> str | None:
     lines = lines[: _FEW_RECORDS + 1]
     others = [mark for mark in MARKS if mark != preferred]
     if preferred == "," or preferred not in lines[0]:
-        for mark in others:
-            if _splits_numbers(mark, lines):
-                return mark
+        found = [mark for mark in others if _splits_numbers(mark, lines)]
+        if found:
+            return found[0] if len(found) == 1 else None
     if _is_regular(preferred, lines):
         return preferred
     regular = [mark for mark in others if _is_regular(mark, lines)]

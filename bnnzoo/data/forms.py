@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from typing import Literal, NamedTuple
 
+import numpy as np
+
 MISSING = frozenset({"", ".", "nan", "+nan", "-nan", "na", "n/a", "#n/a", "#na", "null", "none", "<na>", "nat"})
 """Cells that say that there is nothing, whatever their case."""
 
 _DIGITS = r"[+\u2212-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 NUMBER = re.compile(rf"(?=.{{1,400}}\Z)(?:{_DIGITS}|[+\u2212-]?inf(?:inity)?)", re.IGNORECASE)
-_ONE_SIDED = re.compile(rf"(?=.{{1,400}}\Z)([<>\u2264\u2265])=?\s?({_DIGITS})")
+_ONE_SIDED = re.compile(rf"(?=.{{1,400}}\Z)([<>\u2264\u2265]=?)\s?({_DIGITS})")
 _INTERVAL = re.compile(
     rf"(?=.{{1,800}}\Z)(?:[\[(]\s?({_DIGITS})\s?[,;]\s?({_DIGITS})\s?[\])]|({_DIGITS})\s?\.\.\s?({_DIGITS}))"
 )
@@ -83,18 +85,31 @@ class Style(NamedTuple):
         return _ONE_SIDED.fullmatch(self._with_points(text)) is not None
 
     def bounds(self, text: str) -> tuple[float, float] | None:
-        """The smallest and the largest value that a censored cell stands for; None where it is no bound."""
+        """The ends between which a censored cell lies, neither of them included; None where it is no bound.
+
+        Ends that are included, as in <=5, [1,2] and 1..2, are moved to the next number of float32.
+        """
         text = self._with_points(text)
         if match := _ONE_SIDED.fullmatch(text):
-            bound = Style().number(match[2])
-            return (-float("inf"), bound) if match[1] in "<\u2264" else (bound, float("inf"))
+            sign, bound = match[1], Style().number(match[2])
+            below = sign[0] in "<\u2264"
+            bound = bound if sign in "<>" else _next(bound, up=below)
+            return (-float("inf"), bound) if below else (bound, float("inf"))
         if match := _INTERVAL.fullmatch(text):
+            first, last = text[0], text[-1]
             low, high = (Style().number(part) for part in match.groups() if part is not None)
+            low = low if first == "(" else _next(low, up=False)
+            high = high if last == ")" else _next(high, up=True)
             return (low, high) if low < high else None
         return None
 
     def _with_points(self, text: str) -> str:
         return text.replace(",", ".") if self.decimal == "," and "." not in text.replace("..", "") else text
+
+
+def _next(number: float, *, up: bool) -> float:
+    """The next number of float32: what is below it by less is the number itself."""
+    return float(np.nextafter(np.float32(number), np.float32(np.inf if up else -np.inf)))
 
 
 def hours_of(text: str) -> float:

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bnnzoo.data import tabular
 from bnnzoo.data.arrays import as_inputs, check_task, label_array, numeric_array
-from bnnzoo.data.bounds import bounds_of
+from bnnzoo.data.bounds import as_cells, bounds_of, is_bounds_array
 from bnnzoo.data.check import did_you_mean, finite_float32
 from bnnzoo.data.dataset import Dataset, Signature, from_arrays
 from bnnzoo.data.encoding import Encoding, Missing, Unseen
@@ -71,7 +71,7 @@ def load(
     )
     kind = ""
     if _is_table_and_targets(spec):
-        spec, names, kind = tabular.joined(*spec, task=task)
+        spec, names, kind = tabular.joined(spec[0], _cells_of(spec[1], reading), task=task)
         if absent := [name for name in targets if name not in names]:
             raise UsageError(f"y: no column named {absent[0]}; {did_you_mean(absent[0], names)}")
         left = tuple(name for name in names if targets and name not in (*targets, *choice.columns, choice.exposure))
@@ -170,7 +170,7 @@ def load_like(
         spec = (spec[0], _named(spec[1], names))
     kind = ""
     if _is_table_and_targets(spec):
-        spec, names, kind = tabular.joined(*spec, task=like.task)
+        spec, names, kind = tabular.joined(spec[0], _cells_of(spec[1], like.reading), task=like.task)
     if len(names) != len(like.target_names):
         raise _other_targets(names, like.target_names)
     source = new_source_of(spec, like)
@@ -191,6 +191,11 @@ def load_like(
 
 def _is_table_and_targets(spec: Spec) -> bool:
     return isinstance(spec, tuple) and len(spec) == 2 and is_frame(spec[0])
+
+
+def _cells_of(y: Any, reading: Reading) -> Any:
+    """Targets beside a data frame; bounds in an array as the cells of a table."""
+    return as_cells(bounds_of(y, len(y), "y")) if reading.censored and is_bounds_array(y) else y
 
 
 def _named(y: Any, names: Sequence[str]) -> Any:

@@ -44,4 +44,4 @@ def _with_skipped(path: Path, reading: Reading, trained: Reading, like: Signatur
 
 
 def _skipping(reading: Reading, lines: Collection[int]) -> Reading:
-    return dataclasses.replace(reading, skip_rows=(written_lines(lines),))
+    return dataclasses.replace(reading, skip_rows=tuple(written_lines(lines).split(",")))

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from bnnzoo.data.bounds import recorded
 from bnnzoo.data.check import finite_float32
 from bnnzoo.data.dataset import Dataset, Signature
 from bnnzoo.errors import UsageError
@@ -32,8 +33,9 @@ class Scaler:
     def fit(cls, train: Dataset, standardise: bool) -> Scaler:
         """Means and population standard deviations of the training rows, of all pixels together for images.
 
-        Constant columns get sd 1, an exposure keeps its units. Without `standardise` nothing is changed, except that
-        uint8 images are divided by 255 (x_mean 0, x_sd 255).
+        A censored target counts by its finite end, or by the middle of its interval. Constant columns get sd 1, and an
+        exposure keeps its units. Without `standardise` nothing is changed, except that uint8 images are divided by
+        255 (x_mean 0, x_sd 255).
         """
         is_bytes = train.x.dtype == np.uint8
         x_shape = train.x.shape[1:] if train.x.ndim == 2 else ()
@@ -47,7 +49,7 @@ class Scaler:
         if train.signature.exposure:
             x_mean[-1], x_sd[-1] = 0.0, 1.0
         if standardise and train.task != "classification":
-            y_mean, y_sd = _moments(train.y, f"{train.name}: targets")
+            y_mean, y_sd = _moments(recorded(train.y), f"{train.name}: targets")
         return cls(*(np.asarray(values, dtype=np.float32) for values in (x_mean, x_sd, y_mean, y_sd)))
 
     def check(self, like: Signature) -> None:
@@ -74,7 +76,14 @@ class Scaler:
         """Regression targets [N, T] in the network's units, float32; labels [N] unchanged."""
         if y.dtype.kind == "i":
             return y
+        if y.ndim == 3:  # the ends of censored targets, some of them infinite
+            return ((y.astype(np.float64) - self.y_mean[:, None]) / self.y_sd[:, None]).astype(np.float32)
         return _scale(y, self.y_mean, self.y_sd, "standardised y")
+
+    def log_units(self, y: NDArray[Any]) -> NDArray[np.float64]:
+        """What a target's log density in original units lacks, by row [N]; a censored one has a probability."""
+        sds = np.log(self.y_sd.astype(np.float64))
+        return (y[..., 0] == y[..., 1]) @ sds if y.ndim == 3 else np.full(len(y), sds.sum())
 
     def refuse_far(self, x: NDArray[Any], y: NDArray[Any] | None, like: Signature, where: str) -> None:
         """Hold rows in original units to what float32 can hold in the network's, before they meet it.
@@ -85,7 +94,7 @@ class Scaler:
         if x.ndim == 2:
             _refuse_far(x, self.x_mean, self.x_sd, where, like.feature_names)
         if y is not None and like.task == "regression":
-            _refuse_far(y, self.y_mean, self.y_sd, where, like.target_names)
+            _refuse_far(recorded(y), self.y_mean, self.y_sd, where, like.target_names)
 
     def unscale_targets(self, y: ArrayLike) -> NDArray[np.float32]:
         """Targets or predictions [..., T] in the original units."""

@@ -91,7 +91,7 @@ def check_finite(draws: Float[np.ndarray, "some dim"], posterior: Predicting | N
 
 def _rows(tree: xr.DataTree, path: Path | None, like: Signature) -> Mapping[str, tuple[int, ...]]:
     """The shapes of the data: rows as the signature says, as many targets as inputs; and of test rows, if any."""
-    targets = () if like.task == "classification" else (len(like.target_names),)
+    targets = like.target_shape
     found: dict[str, tuple[int, ...]] = {}
     for x, y in (("constant_data/x", "observed_data/y"), ("constant_data/x_test", "constant_data/y_test")):
         rows = _variable(tree, x)

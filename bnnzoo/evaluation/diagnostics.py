@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Shaped
 
+from bnnzoo.data.bounds import recorded
 from bnnzoo.evaluation import effort, identified, noise_scale
 from bnnzoo.evaluation.combination import worst_combination
 from bnnzoo.evaluation.convergence import between_chains, convergence, extremes
@@ -158,7 +159,7 @@ def against_data(
     if predictor.classifies:
         guessing = np.log(len(predictor.signature.class_names))
         return {} if density is None else {"surprise": float(-np.mean(density) / guessing)}
-    targets = record.array("observed_data", "y").astype(np.float64)
+    targets = recorded(record.array("observed_data", "y")).astype(np.float64)
     spread = targets.std(0) if len(targets) else np.zeros(1)
     if not (spread > 0).any():
         return {}

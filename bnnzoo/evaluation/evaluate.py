@@ -9,6 +9,8 @@ import numpy as np
 from jaxtyping import Float, Shaped
 
 from bnnzoo.data import rounding
+from bnnzoo.data.bounds import known_rows, recorded
+from bnnzoo.errors import UsageError
 from bnnzoo.evaluation import calibration, counts, metrics, noise_scale, predictive, scores
 from bnnzoo.evaluation.calibration import Calibration
 from bnnzoo.evaluation.metrics import Estimate
@@ -28,8 +30,13 @@ class Evaluation(NamedTuple):
 
 
 def of_rows(predictor: Predictor, x: Shaped[np.ndarray, "row ..."], y: Shaped[np.ndarray, "row ..."]) -> Evaluation:
-    """The metrics of the predictions at `x` of the targets `y`, with their errors over rows and over draws."""
+    """The metrics of the predictions at `x` of the targets `y`, with their errors over rows and over draws.
 
+    Of censored targets `nll` takes the density of known values and the probability of the others; all else is of rows
+    whose values are known, and `censored` is the fraction of the others.
+    """
+    if y.ndim == 3:
+        return _of_censored(predictor, x, y)
     names = predictor.signature.target_names
     target_sd = _target_sd(predictor)
 
@@ -67,9 +74,9 @@ def _rounded(
     Of counts, whose distribution is one of whole numbers, it is `nll` itself.
     """
     steps = predictor.rounding_steps
-    origin = predictor.record.group("observed_data").get("y")
-    if predictor.is_density or origin is None or not steps.all():
+    if predictor.is_density or not steps.all():
         return {}
+    origin = recorded(predictor.record.array("observed_data", "y"))
     if not all(rounding.is_on_grid(y[:, i], step, origin[0, i]) for i, step in enumerate(steps)):
         return {}
     if predictor.has_continuous_targets:
@@ -97,8 +104,36 @@ def _target_sd(predictor: Predictor) -> Float[np.ndarray, " target"]:
     sd = predictor.scaler.y_sd.astype(np.float64)
     if len(sd) == 1 or predictor.classifies or np.any(sd != 1) or not predictor.record.has_training_rows:
         return sd
-    own = predictor.record.array("observed_data", "y").std(0, dtype=np.float64)
+    own = recorded(predictor.record.array("observed_data", "y")).std(0, dtype=np.float64)
     return np.where(own > 0, own, 1.0)
+
+
+def _of_censored(
+    predictor: Predictor, x: Shaped[np.ndarray, "row ..."], y: Float[np.ndarray, "row target bound"]
+) -> Evaluation:
+    """The metrics of rows of which some targets are censored.
+
+    Raises:
+        UsageError: where no row's values are known.
+    """
+    known = known_rows(y)
+    if not known.any():
+        raise UsageError(
+            "every row has a censored target: no error or coverage can be computed; give others with --data"
+        )
+    found, curve = of_rows(predictor, x[known], y[known][..., 0])
+    units = predictor.scaler.log_units(y)
+
+    def score(moments: Moments) -> dict[str, Estimate]:
+        return {
+            "nll": metrics.negative_log_likelihood(moments.log_density - units),
+            "nll_standardised": metrics.negative_log_likelihood(moments.log_density),
+        }
+
+    sums = predictor.sums(x, y)
+    errors = scores.monte_carlo_errors(sums, predictor.record.shape[0], score)
+    all_rows = {name: one._replace(mcse=errors.get(name)) for name, one in score(sums.moments()).items()}
+    return Evaluation(found | all_rows | {"censored": Estimate(float(np.mean(~known)))}, curve)
 
 
 def drawn(predictor: Predictor, x: Shaped[np.ndarray, "row ..."], y: Shaped[np.ndarray, "row ..."]) -> scores.Drawn:
@@ -110,6 +145,9 @@ def _drawn_in_batches(
     predictor: Predictor, x: Shaped[np.ndarray, "row ..."], y: Shaped[np.ndarray, "row ..."], *, apart: bool = True
 ) -> list[scores.Drawn]:
     """The same from all samples; then from about twenty batches of consecutive draws, of draws without weights."""
+    if y.ndim == 3:
+        known = known_rows(y)
+        x, y = x[known], y[known][..., 0]
     uniform = np.random.default_rng(0).uniform(size=y.shape)
     apart = apart and predictor.record.weights is None
     batches = [slice(None), *(predictive.batches(*predictor.record.shape) if apart else ())]

@@ -319,8 +319,11 @@ def _units(record: Record) -> float:
     """What turns the log density of all training targets as the network sees them into that of the targets."""
     if not record.names_a_model or record.attributes["task"] == "classification":
         return 0.0
-    scale = record.array("constant_data", "y_sd").astype(np.float64)
-    return -float(record.attributes["rows"]) * float(np.sum(np.log(scale)))
+    logs = np.log(record.array("constant_data", "y_sd").astype(np.float64))
+    y = record.group("observed_data").get("y")
+    if y is not None and np.ndim(y) == 3:  # a probability of a censored target has no units
+        return -float(np.sum((y[..., 0] == y[..., 1]) @ logs))
+    return -float(record.attributes["rows"]) * float(np.sum(logs))
 
 
 def _check_same(first: Record, other: Record) -> None:

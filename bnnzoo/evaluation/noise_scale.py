@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from bnnzoo.data.bounds import recorded
 from bnnzoo.evaluation.predictor import Predictor
 
 SMALL = 0.01
@@ -34,7 +35,7 @@ def of_run(predictor: Predictor, log_sds: Float[np.ndarray, "chain draw row targ
     """
     if log_sds is None or not log_sds.size or not predictor.has_continuous_targets:
         return {}
-    targets = predictor.record.array("observed_data", "y").astype(np.float64)
+    targets = recorded(predictor.record.array("observed_data", "y")).astype(np.float64)
     spread = targets.std(0) if len(targets) else np.zeros(1)
     if not (spread > 0).all():
         return {}

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float, Shaped
 
 from bnnzoo.data import Unseen
+from bnnzoo.data.bounds import recorded
 from bnnzoo.evaluation import metrics
 from bnnzoo.evaluation.metrics import Estimate
 from bnnzoo.evaluation.predictive import Moments
@@ -90,7 +91,7 @@ def _target_sds(predictor: Predictor) -> Float[np.ndarray, " target"] | float:
     y = predictor.record.group("observed_data").get("y")
     if y is None or not len(y):
         return 1.0
-    sds = predictor.scaler.scale_targets(targets_of(y)).std(0, dtype=np.float64)
+    sds = predictor.scaler.scale_targets(recorded(targets_of(y))).std(0, dtype=np.float64)
     return np.where(sds > 0, sds, 1.0)
 
 

@@ -126,10 +126,9 @@ class Predictor:
     @functools.cached_property
     def rounding_steps(self) -> Float[np.ndarray, " target"]:
         """The step of each training target that is rounded, in original units; 0 of others."""
-        y = self.record.group("observed_data").get("y")
-        count = len(self.signature.target_names)
-        if y is None or self.signature.task != "regression" or not len(y):
-            return np.zeros(count)
+        if self.signature.task != "regression" or not self.record.has_training_rows:
+            return np.zeros(len(self.signature.target_names))
+        y = recorded(self.record.array("observed_data", "y"))
         return np.array([rounding.step_of(column) for column in y.T])
 
     @property
@@ -414,7 +413,9 @@ class Predictor:
             return predictive.log_likelihoods(self.posterior, used, inputs, target)
 
         found = self._over(self._thinned(kept), density)
-        if not self.classifies:
+        if y.ndim == 3:
+            found = found - self.scaler.log_units(y).astype(np.float32)
+        elif not self.classifies:
             found = found - np.sum(np.log(self.scaler.y_sd)).astype(np.float32)
         return found.reshape(-1, len(kept), len(x))
 

@@ -14,6 +14,7 @@ from jaxtyping import Float, Int, Shaped
 from scipy import special
 
 from bnnzoo import store
+from bnnzoo.data.bounds import are_bounds
 from bnnzoo.errors import BnnzooError, DamagedError, UsageError
 from bnnzoo.finding import Finding, from_json, spelling
 from bnnzoo.recipe import Recipe, recipe_from
@@ -169,7 +170,7 @@ class Record:
         return from_json(self.attributes.get("findings", "[]"))
 
     def array(self, group: str, name: str) -> Shaped[np.ndarray, "..."]:
-        """One variable; of the data only numbers that are finite.
+        """One variable; of the data only numbers that are finite, but for ends of censored targets.
 
         Raises:
             DamagedError: naming the file, where they are not, or cannot be read.
@@ -177,7 +178,9 @@ class Record:
         found = self._read(self.tree[f"{group}/{name}"], name)
         if (group, name) == (schema.OBSERVED_DATA, "y"):
             found = schema.targets_of(found)
-        if group in (schema.CONSTANT_DATA, schema.OBSERVED_DATA) and not np.isfinite(found).all():
+        censored = name in ("y", "y_test") and found.ndim == 3
+        right = are_bounds(found) if censored else np.isfinite(found).all()
+        if group in (schema.CONSTANT_DATA, schema.OBSERVED_DATA) and not right:
             raise DamagedError(f"{self.name}: damaged: {group}/{name} holds numbers that are not finite")
         return found
 

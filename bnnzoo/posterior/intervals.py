@@ -5,6 +5,8 @@ Float32 is the usual precision: a probability below 1e-38 is none, so everything
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
@@ -26,7 +28,7 @@ _TERMS = 64
 
 def log_likelihood(
     law: dist.Distribution, low: Float[Array, "*target"], high: Float[Array, "*target"]
-) -> Float[Array, "*batch"]:
+) -> Float[Array, "..."]:
     """The log density where `low` and `high` are equal, else the log probability of the values strictly between.
 
     Raises:
@@ -39,7 +41,8 @@ def log_likelihood(
         parts = law.component_distribution
         if not parts.event_shape:
             low, high = low[..., None], high[..., None]
-        weights = jax.nn.log_softmax(law.mixing_distribution.logits)
+        mixing: Any = law.mixing_distribution
+        weights = jax.nn.log_softmax(mixing.logits)
         return jax.nn.logsumexp(weights + log_likelihood(parts, low, high), axis=-1)
     observed = low == high
     value = jnp.where(observed, low, 0.0)
@@ -48,7 +51,7 @@ def log_likelihood(
     return jnp.where(observed, _log_density(law, value), _log_interval(law, low, high))
 
 
-def _log_density(law: dist.Distribution, value: Float[Array, "*target"]) -> Float[Array, "*target"]:
+def _log_density(law: dist.Distribution, value: Float[Array, "*target"]) -> Float[Array, "..."]:
     if isinstance(law, dist.Poisson):
         return xlogy(value, law.rate) - law.rate - jax.scipy.special.gammaln(value + 1)
     return jnp.asarray(law.log_prob(value))
@@ -56,17 +59,23 @@ def _log_density(law: dist.Distribution, value: Float[Array, "*target"]) -> Floa
 
 def _log_interval(
     law: dist.Distribution, low: Float[Array, "*target"], high: Float[Array, "*target"]
-) -> Float[Array, "*target"]:
+) -> Float[Array, "..."]:
     if isinstance(law, dist.Normal):
-        return log_normal_interval((low - law.loc) / law.scale, (high - law.loc) / law.scale)
+        return log_normal_interval(_standardised(law, low), _standardised(law, high))
     if isinstance(law, dist.StudentT):
-        return log_t_interval((low - law.loc) / law.scale, (high - law.loc) / law.scale, jnp.asarray(law.df))
+        return log_t_interval(_standardised(law, low), _standardised(law, high), jnp.asarray(law.df))
     if isinstance(law, dist.Poisson):
         return log_poisson_interval(low, high, jnp.asarray(law.rate))
     raise UsageError(
         f"censored targets: no interval probabilities of {type(law).__name__}; use --likelihood gaussian, "
         "heteroscedastic, student-t, mixture or poisson"
     )
+
+
+def _standardised(law: Any, end: Float[Array, "*target"]) -> Float[Array, "..."]:
+    """An end in the law's units of scale; the gradient of an infinite one is 0, and not infinity times 0."""
+    infinite = jnp.isinf(end)
+    return jnp.where(infinite, end, (jnp.where(infinite, 0.0, end) - law.loc) / law.scale)
 
 
 def log_normal_interval(low: Float[Array, "*a"], high: Float[Array, "*a"]) -> Float[Array, "*a"]:
@@ -116,8 +125,9 @@ def _log1mexp(x: Float[Array, "*a"]) -> Float[Array, "*a"]:
     return jnp.where(near, jnp.log(-jnp.expm1(jnp.where(near, x, -0.5))), jnp.log1p(-jnp.exp(jnp.where(near, -1.0, x))))
 
 
-def log_t_interval(low: Float[Array, "*a"], high: Float[Array, "*a"], df: Float[Array, ""]) -> Float[Array, "*a"]:
+def log_t_interval(low: Float[Array, "*a"], high: Float[Array, "*a"], df: Float[Array, "*#a"]) -> Float[Array, "*a"]:
     """log P(low < T < high) of Student's t with `df` degrees of freedom; either end may be infinite."""
+    df = jnp.broadcast_to(df, jnp.shape(low))
     flip = low + high < 0
     low, high = jnp.where(flip, -high, low), jnp.where(flip, -low, high)  # now to the right of the middle
     one_sided, whole = jnp.isinf(high), jnp.isinf(low)
@@ -135,7 +145,7 @@ def log_t_interval(low: Float[Array, "*a"], high: Float[Array, "*a"], df: Float[
     return jnp.where(whole, 0.0, jnp.where(one_sided, beyond, found))
 
 
-def _log_t_tail(t: Float[Array, "*a"], df: Float[Array, ""]) -> Float[Array, "*a"]:
+def _log_t_tail(t: Float[Array, "*a"], df: Float[Array, "*#a"]) -> Float[Array, "*a"]:
     """log P(T > t) of t >= 0."""
     half, near, still = df / 2, t < 1.0, t < 1e-4
     # Each form of the incomplete beta function where its argument keeps its digits.
@@ -147,7 +157,7 @@ def _log_t_tail(t: Float[Array, "*a"], df: Float[Array, ""]) -> Float[Array, "*a
     x = df / (df + outer**2)
     direct = betainc(half, 0.5, x)
     small = direct < _SMALL
-    terms = jnp.cumprod((half + 0.5 + _steps(x)) / (half + 1 + _steps(x)) * x[..., None], -1)
+    terms = jnp.cumprod((half[..., None] + 0.5 + _steps(x)) / (half[..., None] + 1 + _steps(x)) * x[..., None], -1)
     log_x = -jnp.log1p(outer**2 / df)
     series = half * log_x + jnp.log1p(-x) / 2 - jnp.log(half) - betaln(half, 0.5) + jnp.log1p(terms.sum(-1))
     tail = jnp.where(small, series, jnp.log(jnp.where(small, 1.0, direct))) - jnp.log(2.0)

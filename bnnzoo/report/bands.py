@@ -12,6 +12,7 @@ import pandas as pd
 from jaxtyping import Float
 
 from bnnzoo import plots
+from bnnzoo.data.bounds import recorded
 from bnnzoo.errors import UsageError
 from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.plots import Band, Of, Picture
@@ -64,7 +65,7 @@ def bands(
     )
     lines = [] if truth is None else known.curves(first, truth, grid, index)
     found = [
-        Band(name, grid, regression(predictor, grid[:, None], index), inputs[name], rows[name][1][:, index])
+        Band(name, grid, regression(predictor, grid[:, None], index), inputs[name], recorded(rows[name][1])[:, index])
         for name, predictor in runs.items()
     ]
     axes: dict[str, Any] = {"feature": like.feature_names[0], "target": like.target_names[index]}

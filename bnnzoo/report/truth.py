@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from bnnzoo.data import load, load_like
+from bnnzoo.data.bounds import recorded
 from bnnzoo.errors import UsageError
 from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.plots import Curve
@@ -40,7 +41,7 @@ def curves(predictor: Predictor, spec: str | Path, grid: Float[np.ndarray, " poi
         return [Curve(grid, branch) for branch in truth(grid[:, None]).T]
     if isinstance(spec, Path) or Path(spec).suffix in (".csv", ".tsv", ".parquet", ".pq", ".npz"):
         known = load_like(spec, predictor.signature)
-        x, y = known.x[:, 0], known.y[:, target]
+        x, y = known.x[:, 0], recorded(known.y)[:, target]
         order = np.argsort(x, kind="stable")
         return [Curve(x[order], y[order])]
     values = evaluate(spec, grid)

@@ -10,6 +10,7 @@ from typing import Any
 from bnnzoo import registry
 from bnnzoo.assembly import Problem
 from bnnzoo.models.own import PREFIX
+from bnnzoo.posterior.censored import uncensored
 from bnnzoo.recipe import to_yaml
 from bnnzoo.registry import Registered
 from bnnzoo.sampling import backend, judgement
@@ -66,7 +67,12 @@ def _of_plugins(problem: Problem) -> list[Registered]:
     if problem.description is None:
         return []
     used = problem.description.parts
-    parts = {"models": used.model, "samplers": problem.sampler, "likelihoods": used.likelihood, "priors": used.prior}
+    parts = {
+        "models": used.model,
+        "samplers": problem.sampler,
+        "likelihoods": uncensored(used.likelihood),
+        "priors": used.prior,
+    }
     found = [registry.get(kind, name) for kind, part in parts.items() if (name := registry.name_of(kind, part))]
     return [entry for entry in found if entry is not None and entry.distribution != registry.OWN]
 
@@ -82,7 +88,7 @@ def _words(problem: Problem) -> Attributes:
     if problem.description is None:
         made = {"recipe": "", "model": type(problem.posterior).__name__, "sampler": type(problem.sampler).__name__}
         return made | of_rows
-    likelihood = problem.description.parts.likelihood
+    likelihood = uncensored(problem.description.parts.likelihood)
     return {
         "model": _called("models", problem.recipe.model.name),
         "sampler": _called("samplers", problem.recipe.sampler.name),

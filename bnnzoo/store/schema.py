@@ -90,7 +90,7 @@ def targets_of(values: np.ndarray) -> np.ndarray:
 def row_dims(train: Dataset, scaler: Scaler) -> dict[str, list[str]]:
     """The names of the dimensions of `train_groups`."""
     inputs = {2: ["feature"], 3: ["height", "width"], 4: ["channel", "height", "width"]}[train.x.ndim]
-    targets = ["target"][: train.y.ndim - 1]
+    targets = ["target", "bound"][: train.y.ndim - 1]
     scale = inputs[: scaler.x_mean.ndim]
     return {
         "x": ["row", *inputs],
