@@ -35,7 +35,7 @@ class Scaled(AbstractModel):
         TRACES.append(float(self.size))
         shape = (num_outputs, input_shape[0])
         line = eqx.nn.Linear(input_shape[0], num_outputs, key=key)
-        return eqx.tree_at(lambda l: l.weight, line, float(self.size) * jax.random.normal(key, shape))
+        return eqx.tree_at(lambda made: made.weight, line, float(self.size) * jax.random.normal(key, shape))
 
 
 class Tails(AbstractPrior):

@@ -18,7 +18,20 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 PAGE = (pages.ROOT / "docs" / "plugins.md").read_text(encoding="utf-8")
 SHOWN = re.compile(r"`(bnnzoo-[\w/.-]+)`(?: becomes|, is what)[^`]*?(?:`[^`]+`[^`]*?)*\n```\w+\n(.*?)^```", re.M | re.S)
-LENGTHS = "--warmup 5 --draws 5 --chains 2 --thin 1 --start-steps 250 --force --quiet".split()
+LENGTHS = [
+    "--warmup",
+    "5",
+    "--draws",
+    "5",
+    "--chains",
+    "2",
+    "--thin",
+    "1",
+    "--start-steps",
+    "250",
+    "--force",
+    "--quiet",
+]
 
 
 @pytest.fixture
@@ -102,7 +115,10 @@ def test_what_is_made_by_new_works_at_once(kind, site, monkeypatch, capsys):
 
 PYTHON_NUMBERS = {
     "prior": ("dist.StudentT(self.df, 0.0, self.scale)", "dist.StudentT(float(self.df), 0.0, 2 * self.scale.item())"),
-    "likelihood": ("dist.Laplace(output, self.scale)", "dist.Laplace(output, float(self.scale) if self.scale > 0.1 else 1.0)"),
+    "likelihood": (
+        "dist.Laplace(output, self.scale)",
+        "dist.Laplace(output, float(self.scale) if self.scale > 0.1 else 1.0)",
+    ),
 }
 
 
