@@ -141,7 +141,7 @@ def test_a_sampler_that_needs_a_python_number_is_told_what_to_write(_, site, mon
     assert before in source.read_text()
     source.write_text(source.read_text().replace(before, "jnp.asarray(float(self.step_size), theta.dtype)"))
     install(Path("bnnzoo-walk").resolve(), monkeypatch)
-    assert cli.run([*"sample linear walk -o run.nc --init prior".split(), *LENGTHS]) == 1
+    assert cli.run(["sample", "linear", "walk", "-o", "run.nc", "--init", "prior", *LENGTHS]) == 1
     error = capsys.readouterr().err
     assert "bnnzoo_walk/sampler.py" in error
     assert "compute with jax.numpy, or make the field a plain float" in error
