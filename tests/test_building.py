@@ -77,6 +77,18 @@ def test_architectures_are_told_apart_by_value_and_type():
     np.testing.assert_allclose(compiled(Architecture.of(Scaled(5.0), (2,), 1), jax.random.key(0)), 5 * first, rtol=1e-6)
 
 
+class Shifted(Scaled):
+    """Arranges rows by a number that Python asks for."""
+
+    def arrange(self, x):
+        return x + float(self.size)
+
+
+def test_rows_are_arranged_with_numbers_in_compiled_programs_too():
+    arrange = eqx.filter_jit(lambda arrange, x: arrange(x))
+    np.testing.assert_array_equal(arrange(Architecture.of(Shifted(1.5), (2,), 1).arrange, jnp.ones((3, 2))), 2.5)
+
+
 def test_no_program_keeps_the_arrays_of_a_network_of_ones_own():
     network = eqx.nn.Linear(2, 1, key=jax.random.key(0))
     weight = weakref.ref(network.weight)
