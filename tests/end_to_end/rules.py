@@ -43,15 +43,17 @@ def _unlike_regression(case: Case) -> bool:
 
 
 def _unbounded(case: Case) -> bool:
-    """Whether the density of a target has no upper bound, or the one that is stated is none of it."""
+    """Whether no bound on the density is known, or draws rarely come near it, or another one is stated."""
     model, likelihood, task, _ = case.combination
     if task == "classification":
         return False
     with_scale = ("gaussian", "student-t")
-    if registry.load("models", model).brings_likelihood or likelihood not in (*with_scale, "poisson"):
+    if registry.load("models", model).brings_likelihood or likelihood not in with_scale:
         return True
-    is_learned = likelihood in with_scale and case.options.get("likelihood.scale", 0.5) == "learned"
-    return is_learned or case.options.get("sampler.log_bound", "auto") != "auto"
+    return (
+        case.options.get("likelihood.scale", 0.5) == "learned"
+        or case.options.get("sampler.log_bound", "auto") != "auto"
+    )
 
 
 def _takes(case: Case) -> bool:
