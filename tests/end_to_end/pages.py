@@ -112,6 +112,7 @@ class Reader:
                     with shortened(self.monkeypatch):
                         self._run_python(block, where)
             elif block.language == "yaml":
+                changes.prepare(block.page, block.text)
                 Path(_FILE.match(block.text)[1]).write_text(block.text)  # type: ignore[index]
             else:
                 with shortened(self.monkeypatch):

@@ -114,7 +114,7 @@ def test_what_is_made_by_new_works_at_once(kind, site, monkeypatch, capsys):
 
 
 PYTHON_NUMBERS = {
-    "prior": ("dist.StudentT(self.df, 0.0, self.scale)", "dist.StudentT(float(self.df), 0.0, 2 * self.scale.item())"),
+    "prior": ("dist.StudentT(self.df, 0.0, self.scale)", "dist.StudentT(float(self.df), 0.0, 2 * float(self.scale))"),
     "likelihood": (
         "dist.Laplace(output, self.scale)",
         "dist.Laplace(output, float(self.scale) if self.scale > 0.1 else 1.0)",
