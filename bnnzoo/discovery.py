@@ -300,11 +300,26 @@ def is_of_keyboard(error: BaseException) -> bool:
     return isinstance(error, KeyboardInterrupt) and not signals.taken_over()
 
 
+_TRACED = (
+    "ConcretizationTypeError",
+    "TracerArrayConversionError",
+    "TracerBoolConversionError",
+    "TracerIntegerConversionError",
+)
+"""Errors of JAX where Python asks for the value of an argument of a program that is being compiled."""
+_USE_ARRAYS = (
+    "Python needs the value of a number that is not known while a program is compiled; compute with jax.numpy, or make "
+    "the field a plain float, 0.1 in place of number(0.1)"
+)
+
+
 def one_line(error: BaseException) -> str:
     text = " ".join(words_of(error).split())
     name = type(error).__name__
     if isinstance(error, PluginError):
         return text
+    if name in _TRACED:
+        text = _USE_ARRAYS
     return f"{name}: {text}" if text else name
 
 

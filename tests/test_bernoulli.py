@@ -28,7 +28,9 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 @pytest.mark.parametrize("labels", LABELS)
 def test_two_classes_are_taken_however_they_are_written(labels):
-    run = bnnzoo.sample("linear", "random-walk", data=(X, LABELS[labels]), likelihood="bernoulli", task="classification", **SHORT)
+    run = bnnzoo.sample(
+        "linear", "random-walk", data=(X, LABELS[labels]), likelihood="bernoulli", task="classification", **SHORT
+    )
     assert len(run.predict(X)) == len(X)
     assert run.evaluate((X, LABELS[labels]))["rows"] == len(X)
 
@@ -37,8 +39,19 @@ def test_two_classes_are_taken_however_they_are_written(labels):
 def test_two_classes_of_a_file_are_taken_by_the_command_line(labels, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "y": LABELS[labels]}).to_csv("two.csv", index=False)
-    lengths = "--warmup 5 --draws 5 --chains 2 --init prior --quiet".split()
-    sample = ["sample", "linear", "random-walk", "--likelihood", "bernoulli", "--data", "two.csv", "-o", "run.nc", *lengths]
+    lengths = ["--warmup", "5", "--draws", "5", "--chains", "2", "--init", "prior", "--quiet"]
+    sample = [
+        "sample",
+        "linear",
+        "random-walk",
+        "--likelihood",
+        "bernoulli",
+        "--data",
+        "two.csv",
+        "-o",
+        "run.nc",
+        *lengths,
+    ]
     for words in (sample, ["evaluate", "run.nc", "--data", "two.csv"], ["predict", "run.nc", "--data", "two.csv"]):
         assert cli.run(words) == 0, capsys.readouterr().err
 

@@ -35,7 +35,7 @@ class Scaled(AbstractModel):
         TRACES.append(float(self.size))
         shape = (num_outputs, input_shape[0])
         line = eqx.nn.Linear(input_shape[0], num_outputs, key=key)
-        return eqx.tree_at(lambda l: l.weight, line, float(self.size) * jax.random.normal(key, shape))
+        return eqx.tree_at(lambda made: made.weight, line, float(self.size) * jax.random.normal(key, shape))
 
 
 class Tails(AbstractPrior):
@@ -75,6 +75,18 @@ def test_architectures_are_told_apart_by_value_and_type():
     compiled = eqx.filter_jit(lambda architecture, key: architecture.build(key=key).weight)
     first = compiled(Architecture.of(Scaled(1.0), (2,), 1), jax.random.key(0))
     np.testing.assert_allclose(compiled(Architecture.of(Scaled(5.0), (2,), 1), jax.random.key(0)), 5 * first, rtol=1e-6)
+
+
+class Shifted(Scaled):
+    """Arranges rows by a number that Python asks for."""
+
+    def arrange(self, x):
+        return x + float(self.size)
+
+
+def test_rows_are_arranged_with_numbers_in_compiled_programs_too():
+    arrange = eqx.filter_jit(lambda arrange, x: arrange(x))
+    np.testing.assert_array_equal(arrange(Architecture.of(Shifted(1.5), (2,), 1).arrange, jnp.ones((3, 2))), 2.5)
 
 
 def test_no_program_keeps_the_arrays_of_a_network_of_ones_own():

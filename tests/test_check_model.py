@@ -205,7 +205,7 @@ def test_command_passes_and_prints_the_table(capsys):
     assert cli.run(["check", "model", "mlp", "--model.hidden", "4", "--input", "2"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split()[:3] == ["check", "what", "holds"]
-    assert lines[-1] == "passed: 9 checks on 3 cases"
+    assert lines[-1] == "passed: 10 checks on 3 cases"
 
 
 def test_command_fails_with_code_3_and_json(capsys, monkeypatch):

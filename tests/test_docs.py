@@ -1,16 +1,14 @@
 """The documentation is held to the code: its blocks run, its links resolve, nothing that exists is missing.
 
 In the pages a `console` block is run and compared (`$ printf ...` makes a file, `$ bnnzoo ...` runs in this
-process; a command without output below it must only succeed), the `python` blocks of some pages run one
-after the other, `sh` and `text` are for what takes too long.
+process; a command without output below it must only succeed). All other commands and the `python` blocks are typed by
+`end_to_end/test_pages.py`, with shorter runs.
 """
 
 from __future__ import annotations
 
 import re
 import subprocess
-import sys
-import types
 from pathlib import Path
 from typing import Any
 
@@ -73,17 +71,6 @@ def test_console_blocks(page, block, tmp_path, monkeypatch, capfd):
         assert code == (2 if wrong else 0), err
         if expected:
             assert (err if wrong else out) == expected
-
-
-@pytest.mark.parametrize(
-    "name", [*(pytest.param(name, marks=pytest.mark.slow) for name in ("python", "evidence")), "teaching"]
-)
-def test_python_page(name, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    page = types.ModuleType(f"docs_{name}")
-    monkeypatch.setitem(sys.modules, page.__name__, page)
-    for number, block in enumerate(blocks(ROOT / "docs" / f"{name}.md", "python"), start=1):
-        exec(compile(block, f"docs/{name}.md, block {number}", "exec"), vars(page))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

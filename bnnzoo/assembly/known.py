@@ -71,7 +71,7 @@ class Known(NamedTuple):
             signature=description.signature,
             scaler=description.scaler,
             inputs=lambda x: description.inputs(x, precision),
-            arrange=description.parts.model.arrange,
+            arrange=description.architecture.arrange,
             precision=problem.recipe.precision,
             data_sha256="",
             linearised=type(problem.sampler).linearised_at is not AbstractSampler.linearised_at,

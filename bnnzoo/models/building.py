@@ -7,7 +7,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import numpy as np
-from jaxtyping import PRNGKeyArray
+from jaxtyping import PRNGKeyArray, Shaped
 
 from bnnzoo.models._base import AbstractModel
 
@@ -58,6 +58,10 @@ class Architecture(eqx.Module):
     def build(self, *, key: PRNGKeyArray) -> Any:
         """A network from that key."""
         return self.model.build(self.input_shape, self.num_outputs, key=key)
+
+    def arrange(self, x: Shaped[Any, "batch ..."]) -> Shaped[Any, "batch ..."]:
+        """Inputs as its networks take them."""
+        return self.model.arrange(x)
 
 
 def _is_number(leaf: Any) -> bool:

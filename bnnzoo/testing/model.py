@@ -57,7 +57,7 @@ def check_model(
     refused: dict[str, str] = {}
     offered = list(_likelihoods(model, refused))
     likelihoods = {name: likelihood for _, name, likelihood in offered}
-    tasks = {name: task for task, name, _ in offered}
+    tasks: dict[str, Task] = {name: task for task, name, _ in offered}
     with backend.arithmetic("float32"):
         for i, shape in enumerate(inputs):
             x = np.random.default_rng((seed, i)).standard_normal((_ROWS, *shape)).astype(np.float32)

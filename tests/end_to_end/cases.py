@@ -1,7 +1,8 @@
 """Generated cases: combinations of model, likelihood, task, format, start, sampler, prior, entrance and options.
 
-`once()` gives every value of every option at least once and is spread over ten commits. `everything()` is every (model,
-likelihood, task, format, start); `all_of(number)` makes a case of it with other options at random, so that options meet.
+`once()` gives every value of every option at least once and is spread over ten commits. `everything()` is every
+(model, likelihood, task, format, start); `all_of(number)` makes a case of it with other options at random, so that
+options meet.
 """
 
 from __future__ import annotations
@@ -182,7 +183,9 @@ def once() -> list[Case]:
             if case := builder.build({"sampler": sampler}):
                 cases.append(case)
     for combination in combinations():
-        if not builder.counts["combination", str(combination)] and (case := builder.build({"combination": combination})):
+        if not builder.counts["combination", str(combination)] and (
+            case := builder.build({"combination": combination})
+        ):
             cases.append(case)
     for name, value in missing(cases):
         if not builder.counts[name, str(value)] and (case := builder.build(_wanted(name, value))):
@@ -193,7 +196,12 @@ def once() -> list[Case]:
 def missing(cases: list[Case]) -> list[tuple[str, Any]]:
     """Documented options with the values that no case gives them."""
     seen = {(name, str(value)) for case in cases for name, value in case.used()}
-    return [(name, value) for name, offered in values.documented().items() for value in offered if (name, str(value)) not in seen]
+    return [
+        (name, value)
+        for name, offered in values.documented().items()
+        for value in offered
+        if (name, str(value)) not in seen
+    ]
 
 
 def _wanted(name: str, value: Any) -> dict[str, Any]:
@@ -206,7 +214,7 @@ def _wanted(name: str, value: Any) -> dict[str, Any]:
         index = ("model", "likelihood").index(kind)
         combination = next(c for c in combinations() if c[index] == (part or value))
         return {"combination": combination, **({f"{kind}.{bare}": value} if field else {})}
-    return {name: value}
+    return {name: value, **rules.NEEDS.get((name, value), {})}
 
 
 def all_of(number: int) -> Case:

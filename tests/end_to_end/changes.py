@@ -1,5 +1,6 @@
 """What is changed of the documentation's blocks before they are typed, and why. `test_pages.py` finds stale entries."""
 
+# ruff: noqa: E501  (lines of the documentation as they are)
 from __future__ import annotations
 
 import re
@@ -25,34 +26,73 @@ _CLUSTER = "needs several machines"
 _MINUTES = "takes minutes, and data from elsewhere"
 _MNIST = "needs the files of MNIST"
 NOT_TYPED: dict[tuple[str, str], str] = {
-    ("README.md", "python3 -m venv .venv && .venv/bin/pip install . && .venv/bin/bnnzoo sample mdn penalty -o run.nc      # the main job, on the model's own example"): "installs from the network",
-    ("README.md", "python3 -m venv .venv && .venv/bin/pip install -e '.[dev]' && .venv/bin/pytest                         # the tests"): "installs from the network",
-    ("README.md", "bnnzoo sample MODEL SAMPLER          bnnzoo sample MODEL SAMPLER --help          bnnzoo list"): "a pattern, not a command",
-    ("docs/command-line.md", "srun -N 4 bnnzoo sample mlp nuts --data rows.csv --chains 16 --distributed -o shared/run.nc"): _CLUSTER,
-    ("docs/command-line.md", "bnnzoo sample mlp nuts --data rows.csv --coordinator 10.0.0.1:8790 --processes 2 --rank 0 -o shared/run.nc   # there"): _CLUSTER,
-    ("docs/command-line.md", "bnnzoo sample mlp nuts --data rows.csv --coordinator 10.0.0.1:8790 --processes 2 --rank 1 -o shared/run.nc   # elsewhere"): _CLUSTER,
+    (
+        "README.md",
+        "python3 -m venv .venv && .venv/bin/pip install . && .venv/bin/bnnzoo sample mdn penalty -o run.nc      # the main job, on the model's own example",
+    ): "installs from the network",
+    (
+        "README.md",
+        "python3 -m venv .venv && .venv/bin/pip install -e '.[dev]' && .venv/bin/pytest                         # the tests",
+    ): "installs from the network",
+    (
+        "README.md",
+        "bnnzoo sample MODEL SAMPLER          bnnzoo sample MODEL SAMPLER --help          bnnzoo list",
+    ): "a pattern, not a command",
+    (
+        "docs/command-line.md",
+        "srun -N 4 bnnzoo sample mlp nuts --data rows.csv --chains 16 --distributed -o shared/run.nc",
+    ): _CLUSTER,
+    (
+        "docs/command-line.md",
+        "bnnzoo sample mlp nuts --data rows.csv --coordinator 10.0.0.1:8790 --processes 2 --rank 0 -o shared/run.nc   # there",
+    ): _CLUSTER,
+    (
+        "docs/command-line.md",
+        "bnnzoo sample mlp nuts --data rows.csv --coordinator 10.0.0.1:8790 --processes 2 --rank 1 -o shared/run.nc   # elsewhere",
+    ): _CLUSTER,
     ("docs/command-line.md", "dask scheduler"): _CLUSTER,
     ("docs/command-line.md", "dask worker tcp://HOST:8786 --nthreads 1"): _CLUSTER,
     ("docs/command-line.md", "bnnzoo zoo run 'mlp.*' --seeds 0-3 -o runs --scheduler tcp://HOST:8786"): _CLUSTER,
-    ("docs/command-line.md", "bnnzoo zoo run mdn.nuts"): "a process of its own at full length: minutes; tests/test_fleet.py has short ones",
+    (
+        "docs/command-line.md",
+        "bnnzoo zoo run mdn.nuts",
+    ): "a process of its own at full length: minutes; tests/test_fleet.py has short ones",
     ("docs/command-line.md", "bnnzoo zoo run 'airfoil-*' --data airfoil.csv --seed 1 -o runs"): _MINUTES,
     ("docs/command-line.md", "bnnzoo zoo run mlp.nuts houses.yaml --seeds 0-19 -o runs --workers 4"): _MINUTES,
-    ("docs/command-line.md", "bnnzoo party serve a --data a.csv --batch-size 50 --listen tcp://127.0.0.1:8801"): "serves until it is stopped; tests/test_federated_processes.py",
+    (
+        "docs/command-line.md",
+        "bnnzoo party serve a --data a.csv --batch-size 50 --listen tcp://127.0.0.1:8801",
+    ): "serves until it is stopped; tests/test_federated_processes.py",
     ("docs/command-line.md", "bnnzoo party log a"): "needs a party that served",
     ("docs/command-line.md", "bnnzoo new model waves --into ~/plugins"): "writes into the home folder",
-    ("docs/correctness.md", "python tests/machine_mutants.py mutants.jsonl --sample 300 --minutes 120"): "takes two hours",
+    (
+        "docs/correctness.md",
+        "python tests/machine_mutants.py mutants.jsonl --sample 300 --minutes 120",
+    ): "takes two hours",
     ("docs/federated.md", "bnnzoo party serve a --data a.csv --batch-size 60 --listen tcp://10.0.0.1:8801"): _CLUSTER,
     ("docs/federated.md", "bnnzoo party log a"): "needs a party that served",
     ("docs/gallery.md", "bnnzoo sample --config mnist-mlp-ensemble --chains 1 --data mnist -o descent.nc"): _MNIST,
     ("docs/gallery.md", "bnnzoo sample --config mnist-mlp-sgld --data mnist -o mnist.nc"): _MNIST,
     ("docs/gallery.md", "bnnzoo plot descent.nc mnist.nc -o gallery-mnist-noise.png --only ood"): _MNIST,
     ("docs/gallery.md", "bnnzoo plot mnist.nc -o gallery-mnist-ood.png --only ood --ood kmnist-test-imgs.npz"): _MNIST,
-    ("docs/recipes.md", "bnnzoo zoo run steps.yaml -o runs --workers 2"): "processes of their own at full length; tests/test_fleet.py has short ones",
-    ("docs/recipes.md", "bnnzoo zoo run 'linear.*' --config steps.yaml -o runs"): "processes of their own at full length",
+    (
+        "docs/recipes.md",
+        "bnnzoo zoo run steps.yaml -o runs --workers 2",
+    ): "processes of their own at full length; tests/test_fleet.py has short ones",
+    (
+        "docs/recipes.md",
+        "bnnzoo zoo run 'linear.*' --config steps.yaml -o runs",
+    ): "processes of their own at full length",
     ("docs/recipes.md", "@hookimpl"): "a fragment of a plugin; test_plugins.py types whole ones",
     ("docs/zoo.md", "bnnzoo zoo run 'airfoil-*' --data airfoil.csv"): _MINUTES,
-    ("docs/zoo.md", "python benchmarks/airfoil.py airfoil.csv --bde PYTHON      # the same with bde, in an environment of its own"): _MINUTES,
-    ("docs/zoo.md", "python benchmarks/own_data.py FOLDER --bde PYTHON      # NAME.csv anywhere below, the target last; the Python of an environment with bde"): _MINUTES,
+    (
+        "docs/zoo.md",
+        "python benchmarks/airfoil.py airfoil.csv --bde PYTHON      # the same with bde, in an environment of its own",
+    ): _MINUTES,
+    (
+        "docs/zoo.md",
+        "python benchmarks/own_data.py FOLDER --bde PYTHON      # NAME.csv anywhere below, the target last; the Python of an environment with bde",
+    ): _MINUTES,
     ("docs/zoo.md", "python benchmarks/own_data.py FOLDER --bde PYTHON --budget 3s"): _MINUTES,
 }
 """Lines of the shell, and the first line of Python blocks, that are not typed, by page."""
@@ -63,7 +103,10 @@ _POWERS = " && ".join(
 )
 INSTEAD: dict[tuple[str, str], tuple[str, str]] = {
     ("docs/evidence.md", "for j in 0 1 2 3 4 5 6 7 8 9 10; do"): (_POWERS, "three powers of a loop of the shell"),
-    ("docs/evidence.md", "bnnzoo sample linear nuts --likelihood-power $(python3 -c \"print(($j / 10) ** 5)\") --init prior -o power-$j.nc"): ("", "the loop's inside"),
+    (
+        "docs/evidence.md",
+        'bnnzoo sample linear nuts --likelihood-power $(python3 -c "print(($j / 10) ** 5)") --init prior -o power-$j.nc',
+    ): ("", "the loop's inside"),
     ("docs/evidence.md", "done"): ("", "the loop's end"),
     ("docs/command-line.md", "bnnzoo sample resnet sgld --keep predictions --keep-at new.csv -o run.nc"): (
         "bnnzoo sample resnet sgld --keep predictions -o run.nc",

@@ -54,7 +54,10 @@ def typed(case: Case, number: int) -> Typed:
         rows = [tables.in_memory(case.kind, task, *part) for part in (train, new)]
         return _with_new_rows(Typed(case, *rows, rows[1] if task == "density" else new[0], options))
     beside = task != "density"
-    names = [tables.write(Path(name), case.kind, x, y if beside else None) for name, (x, y) in (("train", train), ("new", new))]
+    names = [
+        tables.write(Path(name), case.kind, x, y if beside else None)
+        for name, (x, y) in (("train", train), ("new", new))
+    ]
     bare = tables.write(Path("inputs"), case.kind, new[0])
     return _with_new_rows(Typed(case, *names, bare, options))
 
@@ -106,7 +109,6 @@ def _words(name: str, value: Any) -> list[str]:
 def python(what: Typed, capsys: Any) -> None:
     """Call `bnnzoo.sample` and the methods of the run."""
     del capsys
-    case = what.case
     model, sampler, likelihood, prior = (_part(what, kind) for kind in ("model", "sampler", "likelihood", "prior"))
     given = {name: value for name, value in what.options.items() if "." not in name}
     given |= {name: part for name, part in (("likelihood", likelihood), ("prior", prior)) if part is not None}
@@ -122,7 +124,11 @@ def python(what: Typed, capsys: Any) -> None:
 
 def _part(what: Typed, kind: str) -> Any:
     case = what.case
-    name = {"likelihood": case.combination.likelihood, "prior": case.prior}.get(kind) if kind in ("likelihood", "prior") else case.part(kind)
+    name = (
+        {"likelihood": case.combination.likelihood, "prior": case.prior}.get(kind)
+        if kind in ("likelihood", "prior")
+        else case.part(kind)
+    )
     fields = {key.partition(".")[2]: value for key, value in what.options.items() if key.startswith(f"{kind}.")}
     return {"name": name, **fields} if name and fields else name
 

@@ -27,7 +27,9 @@ from end_to_end import changes
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = sorted(page for pattern in ("README.md", "docs/*.md") for page in ROOT.glob(pattern))
-_FENCE = re.compile(r"^```(\w+)\n(.*?)^```$|((?:^    (?:bnnzoo|python) .*\n(?:^     .*\n)*)+)", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(
+    r"^```(\w+)\n(.*?)^```$|((?:^    (?:bnnzoo|python) [^\n]*\n(?:^     [^\n]*\n)*)+)", re.MULTILINE | re.DOTALL
+)
 _FILE = re.compile(r"# ([\w.-]+\.yaml)\n")
 SHORT = {"warmup": 5, "draws": 5, "chains": 2, "start_steps": 250, "thin": 1}
 """Lengths of a run from the documentation, at most."""
@@ -110,6 +112,7 @@ class Reader:
                     with shortened(self.monkeypatch):
                         self._run_python(block, where)
             elif block.language == "yaml":
+                changes.prepare(block.page, block.text)
                 Path(_FILE.match(block.text)[1]).write_text(block.text)  # type: ignore[index]
             else:
                 with shortened(self.monkeypatch):
@@ -140,7 +143,9 @@ class Reader:
             command = re.sub(r"^python3? ", f"{shlex.quote(sys.executable)} ", command)
             return subprocess.run(command, shell=True, check=False).returncode
         words, out = (words[: words.index(">")], words[words.index(">") + 1]) if ">" in words else (words, "")
-        words = [name for word in words for name in (sorted(glob.glob(word)) if "*" in word and ".nc" in word else [word])]
+        words = [
+            name for word in words for name in (sorted(glob.glob(word)) if "*" in word and ".nc" in word else [word])
+        ]
         _make_room(words)
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed) if out else contextlib.nullcontext():
@@ -153,7 +158,11 @@ class Reader:
 def _make_room(words: list[str]) -> None:
     """Remove the file that a command is about to write: a page may make it twice."""
     for option in ("-o", "--out"):
-        if option in words and words[1] not in ("zoo", "plot") and (path := Path(words[words.index(option) + 1])).is_file():
+        if (
+            option in words
+            and words[1] not in ("zoo", "plot")
+            and (path := Path(words[words.index(option) + 1])).is_file()
+        ):
             path.unlink()
     if words[1] == "sample" and "-o" not in words:
         Path("run.nc").unlink(missing_ok=True)

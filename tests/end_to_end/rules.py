@@ -6,7 +6,7 @@ A likelihood, sampler or option that needs special data or another option gets a
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bnnzoo import registry
 from bnnzoo.data.readers import READERS
@@ -37,14 +37,23 @@ def _unlike_regression(case: Case) -> bool:
     """Whether conditionals given the rest are not those of a linear regression with a normal prior."""
     model, likelihood, task, _ = case.combination
     of_model = registry.load("models", model).brings_likelihood
-    return of_model or task != "regression" or likelihood not in (None, "gaussian") or case.prior not in (None, "normal")
+    return (
+        of_model or task != "regression" or likelihood not in (None, "gaussian") or case.prior not in (None, "normal")
+    )
 
 
 def _unbounded(case: Case) -> bool:
-    """Whether the density of a target has no upper bound that is known."""
-    _, likelihood, task, _ = case.combination
-    is_bounded = task == "classification" or likelihood == "poisson" or case.options.get("likelihood.scale") == 0.5
-    return not is_bounded if case.options.get("sampler.log_bound") in (None, "auto") else task != "classification"
+    """Whether no bound on the density is known, or draws rarely come near it, or another one is stated."""
+    model, likelihood, task, _ = case.combination
+    if task == "classification":
+        return False
+    with_scale = ("gaussian", "student-t")
+    if registry.load("models", model).brings_likelihood or likelihood not in with_scale:
+        return True
+    return (
+        case.options.get("likelihood.scale", 0.5) == "learned"
+        or case.options.get("sampler.log_bound", "auto") != "auto"
+    )
 
 
 def _takes(case: Case) -> bool:
@@ -52,30 +61,45 @@ def _takes(case: Case) -> bool:
     from end_to_end.cases import ESTIMATOR
 
     names = {name for name in case.options if "." not in name and name not in ("task", "test_fraction")}
-    return case.kind in ("arrays", "frame") and not _density(case) and not case.combination.images and names <= ESTIMATOR
+    return (
+        case.kind in ("arrays", "frame") and not _density(case) and not case.combination.images and names <= ESTIMATOR
+    )
 
+
+NEEDS: dict[tuple[str, Any], dict[str, Any]] = {
+    ("until", "budget"): {"budget": "1s"},
+    ("keep_at", "new rows"): {"keep": "predictions"},
+}
+"""Options that a value of an option needs beside it."""
 
 RULES: dict[str, Rule] = {
-    "that format is not one of the task": lambda c: c.kind not in tables.formats(c.combination.task, images=c.combination.images),
+    "that format is not one of the task": lambda c: (
+        c.kind not in tables.formats(c.combination.task, images=c.combination.images)
+    ),
     "a command line names data": lambda c: c.entrance == "command line" and c.kind in tables.IN_MEMORY,
     "an estimator takes arrays and frames, and fewer options": lambda c: c.entrance == "estimator" and not _takes(c),
     "columns, levels and missing cells are those of tables": _of_tables,
     "a target in a frame beside another frame has its own name": lambda c: c.kind == "frame" and "target" in c.options,
-    "rows of a density are numbers, all of them modelled": lambda c: _density(c)
-    and any(name in c.options for name in (*_OF_COLUMNS, "missing", "unseen")),
+    "rows of a density are numbers, all of them modelled": lambda c: (
+        _density(c) and any(name in c.options for name in (*_OF_COLUMNS, "missing", "unseen"))
+    ),
     "a column is left out or taken in": lambda c: "columns" in c.options and "drop" in c.options,
-    "predictions are kept of targets, and not by estimators": lambda c: c.options.get("keep") == "predictions"
-    and (_density(c) or c.entrance == "estimator"),
+    "predictions are kept of targets, and not by estimators": lambda c: (
+        c.options.get("keep") == "predictions" and (_density(c) or c.entrance == "estimator")
+    ),
     "keep_at is for predictions": lambda c: "keep_at" in c.options and c.options.get("keep") != "predictions",
-    "rows of a mesh are those of parallel chains": lambda c: "mesh" in c.options
-    and c.options.get("chain_method", "auto") not in ("auto", "parallel"),
+    "rows of a mesh are those of parallel chains": lambda c: (
+        "mesh" in c.options and c.options.get("chain_method", "auto") not in ("auto", "parallel")
+    ),
     "until budget needs a budget": lambda c: c.options.get("until") == "budget" and "budget" not in c.options,
-    "conjugate conditionals are those of a linear regression": lambda c: c.options.get("sampler.conditionals") == "conjugate"
-    and _unlike_regression(c),
-    "a Kronecker product is not of the Hessian": lambda c: c.options.get("sampler.covariance") == "kronecker"
-    and c.options.get("sampler.curvature") == "hessian",
+    "conjugate conditionals are those of a linear regression": lambda c: (
+        c.options.get("sampler.conditionals") == "conjugate" and _unlike_regression(c)
+    ),
+    "a Kronecker product is not of the Hessian": lambda c: (
+        c.options.get("sampler.covariance") == "kronecker" and c.options.get("sampler.curvature") == "hessian"
+    ),
     "a prior whose scales are sampled has no mode": lambda c: c.prior == "hierarchical" and c.sampler == "laplace",
-    "rejection needs a bound": lambda c: c.sampler == "rejection" and "sampler.log_bound" in c.options and _unbounded(c),
+    "rejection needs a bound": lambda c: c.sampler == "rejection" and _unbounded(c),
     "rejection is for few data": lambda c: c.sampler == "rejection" and c.kind == tables.REGISTERED,
     "dropout drops inputs of hidden units": lambda c: c.sampler == "dropout" and c.combination.model == "density",
 }

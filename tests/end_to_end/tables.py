@@ -56,7 +56,9 @@ DATA_SETS = {"regression": "diabetes", "classification": "breast-cancer", "densi
 """A registered data set for each task, and one of images."""
 
 
-def make(task: str, likelihood: str | None, *, images: bool, kind: str, number: int, rows: int = ROWS) -> tuple[Any, Any]:
+def make(
+    task: str, likelihood: str | None, *, images: bool, kind: str, number: int, rows: int = ROWS
+) -> tuple[Any, Any]:
     """Inputs and targets; of tables a data frame with a column of text, unless they are of a density.
 
     Args:

@@ -29,6 +29,12 @@ def test_every_line_that_is_not_typed_as_it_stands_is_in_the_documentation():
 
 @pytest.mark.parametrize("table", [changes.SHORTER, changes.CODES], ids=["shorter", "codes"])
 def test_every_changed_command_is_in_the_documentation(table):
-    typed = [line.split()[1:] for page in pages.PAGES for b in pages.blocks(page) for line in b.lines if b.language != "python"]
+    typed = [
+        line.split()[1:]
+        for page in pages.PAGES
+        for b in pages.blocks(page)
+        for line in b.lines
+        if b.language != "python"
+    ]
     for start in table:
         assert any(tuple(words[: len(start)]) == start for words in typed), start

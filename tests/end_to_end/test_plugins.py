@@ -18,7 +18,20 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 PAGE = (pages.ROOT / "docs" / "plugins.md").read_text(encoding="utf-8")
 SHOWN = re.compile(r"`(bnnzoo-[\w/.-]+)`(?: becomes|, is what)[^`]*?(?:`[^`]+`[^`]*?)*\n```\w+\n(.*?)^```", re.M | re.S)
-LENGTHS = "--warmup 5 --draws 5 --chains 2 --thin 1 --start-steps 250 --force --quiet".split()
+LENGTHS = [
+    "--warmup",
+    "5",
+    "--draws",
+    "5",
+    "--chains",
+    "2",
+    "--thin",
+    "1",
+    "--start-steps",
+    "250",
+    "--force",
+    "--quiet",
+]
 
 
 @pytest.fixture
@@ -101,8 +114,11 @@ def test_what_is_made_by_new_works_at_once(kind, site, monkeypatch, capsys):
 
 
 PYTHON_NUMBERS = {
-    "prior": ("dist.StudentT(self.df, 0.0, self.scale)", "dist.StudentT(float(self.df), 0.0, 2 * self.scale.item())"),
-    "likelihood": ("dist.Laplace(output, self.scale)", "dist.Laplace(output, float(self.scale) if self.scale > 0.1 else 1.0)"),
+    "prior": ("dist.StudentT(self.df, 0.0, self.scale)", "dist.StudentT(float(self.df), 0.0, 2 * float(self.scale))"),
+    "likelihood": (
+        "dist.Laplace(output, self.scale)",
+        "dist.Laplace(output, float(self.scale) if self.scale > 0.1 else 1.0)",
+    ),
 }
 
 
@@ -115,3 +131,17 @@ def test_priors_and_likelihoods_may_use_their_fields_as_python_numbers(kind, sit
     source.write_text(source.read_text().replace(before, after))
     install(Path("bnnzoo-walk").resolve(), monkeypatch)
     type_a_run("--config walk --model.hidden 3 --sampler.max-tree-depth 2", capsys)
+
+
+@pytest.mark.parametrize("_", rotating([0], ["sampler"]))
+def test_a_sampler_that_needs_a_python_number_is_told_what_to_write(_, site, monkeypatch, capsys):
+    type_("new sampler walk", capsys)
+    source = Path("bnnzoo-walk") / "bnnzoo_walk" / "sampler.py"
+    before = "jnp.asarray(self.step_size, theta.dtype)"
+    assert before in source.read_text()
+    source.write_text(source.read_text().replace(before, "jnp.asarray(float(self.step_size), theta.dtype)"))
+    install(Path("bnnzoo-walk").resolve(), monkeypatch)
+    assert cli.run(["sample", "linear", "walk", "-o", "run.nc", "--init", "prior", *LENGTHS]) == 1
+    error = capsys.readouterr().err
+    assert "bnnzoo_walk/sampler.py" in error
+    assert "compute with jax.numpy, or make the field a plain float" in error

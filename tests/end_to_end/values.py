@@ -34,7 +34,7 @@ FREE: dict[str, list[Any]] = {
     "keep_at": ["new rows"],
     "checkpoint_every": [0.0],
 }
-"""Values of options that a type does not list. The case puts its own task and rows in the place of `said` and `new rows`."""
+"""Values of options that a type does not list; the case puts its own task and rows for `said` and `new rows`."""
 SMALL: dict[str, Any] = {
     "model.hidden": (3,),
     "model.channels": (2,),

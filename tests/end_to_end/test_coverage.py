@@ -1,0 +1,42 @@
+"""The suite gives every documented value of every option, and the table in the documentation says so."""
+
+from __future__ import annotations
+
+import pytest
+
+from bnnzoo.data.readers import READERS
+from end_to_end import cases, coverage, rotation, tables
+
+
+def test_every_value_of_every_option_is_given():
+    """One of text that no type lists needs a line in `values.FREE`; one that needs others a line in `rules.RULES`."""
+    assert cases.missing(cases.once()) == []
+
+
+def test_every_combination_format_and_entrance_is_in_a_turn():
+    once = cases.once()
+    assert {case.combination for case in once} == set(cases.combinations())
+    formats = {kind for images in (False, True) for kind in tables.formats("", images=images)}
+    assert {case.kind for case in once} == formats
+    assert {case.entrance for case in once} == set(cases.ENTRANCES)
+    assert set(tables.WRITERS) == set(READERS)
+
+
+def test_every_combination_format_and_start_has_a_case():
+    for number, (combination, kind, init) in enumerate(cases.everything()):
+        case = cases.all_of(number)
+        assert (case.combination, case.kind, case.options["init"]) == (combination, kind, init)
+
+
+@pytest.mark.parametrize("position", [0, 7, 123])
+def test_ten_commits_in_a_row_run_everything_once(position):
+    runs = [
+        number for turn in range(rotation.TURN) for number in range(35) if rotation.runs_at(number, position + turn)
+    ]
+    assert sorted(runs) == list(range(35))
+
+
+def test_the_table_of_the_documentation_is_that_of_today():
+    page = coverage.PAGE.read_text(encoding="utf-8")
+    assert "<!-- options typed end to end -->" in page
+    assert coverage.written(page) == page, "run: cd tests && python -m end_to_end.coverage"
