@@ -9,7 +9,7 @@ import typer
 
 from bnnzoo.cli import common_options as common
 from bnnzoo.cli.output import echo, print_json, print_rows, print_warning, warn_of_convergence
-from bnnzoo.cli.progress_bar import observer
+from bnnzoo.progress_bar import observer
 from bnnzoo.shell import quoted
 
 Unseen = Annotated[

@@ -39,12 +39,14 @@ def launch(
     force: bool = False,
     starts: Float[Array | np.ndarray, "chain dim"] | None = None,
     began: float,
+    in_bucket: bool = False,
     tell: Observer,
     stop: Stop | None = None,
 ) -> None:
     """Run a problem into `out`, from its start.
 
     Args:
+        in_bucket: fill the rows up to a round number with ones that do not count, see `Problem.in_bucket`.
         began: the `time.perf_counter` from which the run accounts for its seconds.
         starts: where the chains begin, instead of the recipe's `init`.
 
@@ -67,7 +69,7 @@ def launch(
     try:
         with processes.as_the_first():
             _same_everywhere(problem, out, processes)
-            _begin(problem, writer, starts, tell, stop, began=began, check_room=not force)
+            _begin(problem, writer, starts, tell, stop, began=began, in_bucket=in_bucket, check_room=not force)
     finally:
         if writer is not None:
             writer.release()
@@ -81,6 +83,7 @@ def _begin(
     stop: Stop | None,
     *,
     began: float,
+    in_bucket: bool,
     check_room: bool,
 ) -> None:
     """Find where the chains start, then drive them; follow, where another process writes what they draw."""
@@ -89,6 +92,7 @@ def _begin(
         tell(Progress("note", 0, 0, note=budget.on_top(problem)))
     # By networks of the split's seed: runs that differ in their seed alone are of one posterior.
     problem = noise.chosen(problem, tell=tell, stop=stop, spent=spent, key=Keys.of(problem.recipe.split_seed).noise)
+    problem = problem.in_bucket() if in_bucket else problem
     recipe = problem.recipe
     placement = place_run(recipe, problem.posterior, problem.sampler)
     problem = budget.with_start(problem, placement, key=keys.positions)
