@@ -8,6 +8,7 @@ import types
 
 import numpy as np
 import pytest
+from gaussian_mean import GaussianMean
 
 import bnnzoo
 from bnnzoo import progress_bar
@@ -118,10 +119,10 @@ def test_a_warning_in_python_names_keywords_and_the_file_options(tmp_path):
 def test_no_advice_of_a_finding_spells_an_option_itself():
     """Of everything that the gate and the penalty hold: the spelling is the reader's."""
     bad = {"sigma2": 50.0, "regime_dof": 1.0, "regime_skew": 1.0, "skew_bias": 1.0, "unseen": 1.0, "unseen_shift": 9.0}
-    posterior = types.SimpleNamespace(num_data=1000)
+    posterior = GaussianMean(np.zeros(1000))
     means = {**bad, "acceptance_rate": 0.0, "step_size": 0.1}
     sampler: AbstractSampler = Penalty(batch_size=50, num_batches=20)
-    found = list(sampler.findings(posterior, means))  # pyright: ignore[reportArgumentType]
+    found = list(sampler.findings(posterior, means))
     diagnosis = {"rhat": 2.0, "ess_bulk": 1.0, "ess_tail": 1.0, "diverging": 1.0, "still_chains": 1, "draws": 1}
     words = {"rhat_of": "a", "ess_bulk_of": "b", "ess_tail_of": "c", "draws_requested": 2, "chains": 1}
     found += findings.judged({**diagnosis, **words, "exactness": "exact"})
@@ -173,7 +174,7 @@ def test_a_field_is_set_in_a_part_that_is_a_mapping_or_an_object():
     of_mapping.set_params(model__hidden=(4, 4), sampler__step_size=0.25)
     assert of_mapping.model == {"name": "mlp", "hidden": (4, 4)}
     assert float(of_mapping.sampler.step_size) == 0.25
-    with pytest.raises(bnnzoo.UsageError, match='model__hidden: a field of no model; .*model="mlp"'):
+    with pytest.raises(bnnzoo.UsageError, match=r'model__hidden: a field of no model; .*model="mlp"'):
         BayesianRegressor().set_params(model__hidden=(4,))
 
 
