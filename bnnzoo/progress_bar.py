@@ -54,7 +54,7 @@ class NotebookLine:
     """One line below the cell, redrawn at most twice a second."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic):
-        from IPython.display import display  # there in a kernel
+        from IPython.display import display  # pyright: ignore[reportMissingImports] (there in a kernel)
 
         self.display = display
         self.clock, self.pace = clock, Pace(clock)

@@ -37,7 +37,9 @@ from bnnzoo.run import Run
 Part = Any
 """A name, a mapping of a name and fields, or a registered class's object such as `bnnzoo.Penalty()`."""
 _PARTS = ("model", "sampler", "likelihood", "prior")
-_EXAMPLES = dict(zip(_PARTS, ('model="mlp"', 'sampler="nuts"', 'likelihood="gaussian"', 'prior="normal"'), strict=True))
+_EXAMPLES: dict[str, str] = dict(
+    zip(_PARTS, ('model="mlp"', 'sampler="nuts"', 'likelihood="gaussian"', 'prior="normal"'), strict=True)
+)
 _MODEL, _SAMPLER = "mlp", "nuts"
 """Beside one that is named; where neither is, the data choose both."""
 

@@ -294,7 +294,8 @@ def _run_by_hand(
         raise UsageError("a posterior of your own needs a sampler object: bnnzoo.Penalty(...)")
     if void := sorted(set(options) - _LENGTHS):
         raise UsageError(f"{', '.join(void)}: a posterior of your own has its data, prior and likelihood in itself")
-    began, named = clock.began(), isinstance(init, str)
+    began = clock.began()
+    named = isinstance(init, str)
     words = {**options, "init": init if named else None}
     recipe = resolve(type(posterior).__name__, type(sampler).__name__, [], words)
     with _jax_for(recipe):
