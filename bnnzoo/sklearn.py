@@ -37,9 +37,7 @@ from bnnzoo.run import Run
 Part = Any
 """A name, a mapping of a name and fields, or a registered class's object such as `bnnzoo.Penalty()`."""
 _PARTS = ("model", "sampler", "likelihood", "prior")
-_EXAMPLES: dict[str, str] = dict(
-    zip(_PARTS, ('model="mlp"', 'sampler="nuts"', 'likelihood="gaussian"', 'prior="normal"'), strict=True)
-)
+_EXAMPLES: dict[str, str] = {"model": "mlp", "sampler": "nuts", "likelihood": "gaussian", "prior": "normal"}
 _MODEL, _SAMPLER = "mlp", "nuts"
 """Beside one that is named; where neither is, the data choose both."""
 
@@ -318,7 +316,7 @@ def _with_field(kind: str, part: Part, field: str, value: Any) -> Part:
         UsageError: where no part was named that could have it.
     """
     if part is None or part == "auto":
-        raise UsageError(f"{kind}__{field}: a field of no {kind}; name one first, such as {_EXAMPLES[kind]}")
+        raise UsageError(f"{kind}__{field}: a field of no {kind}; name one first, such as {kind}={_EXAMPLES[kind]!r}")
     if isinstance(part, str):
         return {"name": part, field: value}
     if isinstance(part, Mapping):
