@@ -135,7 +135,8 @@ class _Bayesian(BaseEstimator):
         folder = tempfile.mkdtemp(prefix="bnnzoo-")
         try:
             out = Path(folder) / "run.nc"
-            run = zoo.sample(model, sampler, data=data, out=out, task=task, test_fraction=0, **options)
+            how = {"task": task, "test_fraction": 0, "share_programs": True, **options}
+            run = zoo.sample(model, sampler, data=data, out=out, **how)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise

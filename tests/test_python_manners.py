@@ -191,7 +191,7 @@ def test_weights_of_rows_are_refused_with_a_sentence():
 
 @pytest.mark.filterwarnings("ignore::bnnzoo.errors.BnnzooWarning")
 def test_folds_that_differ_by_a_few_rows_compile_the_chains_once(monkeypatch):
-    """A program that is traced asks for the likelihood: that of the next fold does not; a control of many more rows does."""
+    """What is traced asks for the likelihood: the next fold does not, a control of many more rows does."""
     from bnnzoo.posterior import NetworkPosterior
     from bnnzoo.sklearn import BayesianRegressor
 
