@@ -155,7 +155,7 @@ class NetworkPosterior(AbstractPosterior):
         """A function of one input, such as a network without its last layer, at every datum."""
         return self.over_data(lambda batch: jax.vmap(function)(self.inputs(jnp.asarray(batch.x))))
 
-    def noise_widths(self, theta: Float[Array, " dim"], batch: Data) -> Float[Array, " batch"] | None:
+    def noise_widths(self, theta: Float[Array, " dim"], batch: Data | CountedData) -> Float[Array, " batch"] | None:
         if not self.likelihood.noise_by_row:
             return None
         outputs = self.outputs(theta, jnp.asarray(batch.x))
@@ -198,7 +198,7 @@ class NetworkPosterior(AbstractPosterior):
     def start(self, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
         return self.sample_prior(key=key)
 
-    def log_likelihood_bounds(self, batch: Data) -> Float[Array, " batch"]:
+    def log_likelihood_bounds(self, batch: Data | CountedData) -> Float[Array, " batch"]:
         return jax.vmap(self.likelihood.upper_bound)(jnp.asarray(batch.y)).astype(self.dtype)
 
     def sample_prior(self, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
