@@ -68,7 +68,7 @@ class Run:
 
     def _repr_html_(self) -> str:
         cells = (
-            f"<tr><th>{escape(key)}</th><td>{escape(str(value))}</td></tr>"
+            f"<tr><th>{escape(key)}</th><td>{escape(_shown(value))}</td></tr>"
             for key, value in self.summary().items()
             if value is not None
         )
@@ -367,6 +367,11 @@ class Run:
         text = page.page(self.predictor)
         write_whole(out, lambda file: file.write(text.encode()))
         return out
+
+
+def _shown(value: Any) -> str:
+    """A value in a table: numbers with four significant digits."""
+    return f"{value:.4g}" if isinstance(value, float | np.floating) else str(value)
 
 
 def _named(runs: Sequence[Run]) -> dict[str, Predictor]:

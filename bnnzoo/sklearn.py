@@ -9,6 +9,7 @@ pickle holds its NetCDF file.
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 import tempfile
 import weakref
@@ -30,9 +31,13 @@ from bnnzoo.data import from_arrays
 from bnnzoo.data.check import is_coarse
 from bnnzoo.data.columns import as_text
 from bnnzoo.data.frames import is_frame
+from bnnzoo.errors import UsageError
 from bnnzoo.run import Run
 
-Part = str | Mapping[str, Any]
+Part = Any
+"""A name, a mapping of a name and fields, or a registered class's object such as `bnnzoo.Penalty()`."""
+_PARTS = ("model", "sampler", "likelihood", "prior")
+_EXAMPLES: dict[str, str] = {"model": "mlp", "sampler": "nuts", "likelihood": "gaussian", "prior": "normal"}
 _MODEL, _SAMPLER = "mlp", "nuts"
 """Beside one that is named; where neither is, the data choose both."""
 
@@ -74,6 +79,7 @@ class _Bayesian(BaseEstimator):
         chain_method: str = "auto",
         mesh: str | None = None,
         precision: str = "float32",
+        progress: bool = False,
     ):
         self.model = model
         self.sampler = sampler
@@ -101,6 +107,24 @@ class _Bayesian(BaseEstimator):
         self.chain_method = chain_method
         self.mesh = mesh
         self.precision = precision
+        self.progress = progress
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The options by name; with `deep` also the fields that a part was given, as `model__hidden`."""
+        found: dict[str, Any] = super().get_params(deep=False)
+        if deep:
+            for part in _PARTS:
+                found |= {f"{part}__{name}": value for name, value in _fields(found[part]).items()}
+        return found
+
+    def set_params(self, **params: Any) -> _Bayesian:
+        """Set options by name, and fields of parts as `model__hidden`, which a grid search varies."""
+        nested = {name: params.pop(name) for name in list(params) if name.partition("__")[0] in _PARTS and "__" in name}
+        super().set_params(**params)
+        for name, value in nested.items():
+            part, _, field = name.partition("__")
+            setattr(self, part, _with_field(part, getattr(self, part), field, value))
+        return self
 
     def _sample(self, X: Any, y: Shaped[np.ndarray, "row *target"], task: str) -> None:
         options = {name: value for name, value in self.get_params(deep=False).items() if value is not None}
@@ -119,7 +143,8 @@ class _Bayesian(BaseEstimator):
         folder = tempfile.mkdtemp(prefix="bnnzoo-")
         try:
             out = Path(folder) / "run.nc"
-            run = zoo.sample(model, sampler, data=data, out=out, task=task, test_fraction=0, **options)
+            how = {"task": task, "test_fraction": 0, "share_programs": True, **options}
+            run = zoo.sample(model, sampler, data=data, out=out, **how)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
@@ -194,12 +219,13 @@ class BayesianRegressor(RegressorMixin, _Bayesian):
         tags.target_tags.multi_output = True
         return tags
 
-    def fit(self, X: Any, y: Any) -> BayesianRegressor:
-        """Sample the posterior of X [row, feature] and y [row] or [row, target].
+    def fit(self, X: Any, y: Any, **others: Any) -> BayesianRegressor:
+        """Sample the posterior of X [row, feature] and y [row] or [row, target]; rows cannot be weighted.
 
         With `censored`, y is text (<0.5, >100, 1..2) or the smallest and the largest value of each target: [row, 2] or
         [row, target, 2], equal where it is known, infinite where there is no limit.
         """
+        _refuse_weights(others)
         if self.censored:
             return self._fit_censored(X, y)
         X, y = self._with_targets(X, y)
@@ -266,8 +292,9 @@ class BayesianClassifier(ClassifierMixin, _Bayesian):
     A data frame may hold text, dates, booleans and missing cells, by the rules of docs/data.md.
     """
 
-    def fit(self, X: Any, y: Any) -> BayesianClassifier:
-        """Sample the posterior of X [row, feature] and labels y [row]."""
+    def fit(self, X: Any, y: Any, **others: Any) -> BayesianClassifier:
+        """Sample the posterior of X [row, feature] and labels y [row]; rows cannot be weighted."""
+        _refuse_weights(others)
         X, y = self._with_targets(X, y)
         self._is_table = _is_table(X)
         if self._is_table:
@@ -310,6 +337,45 @@ class BayesianClassifier(ClassifierMixin, _Bayesian):
         uniform = np.random.default_rng(_seed(random_state)).uniform(size=(len(chances), n_samples))
         index = (uniform[:, :, None] > chances[:, None, :]).sum(2)
         return self.classes_[np.minimum(index, len(self.classes_) - 1)]
+
+
+def _fields(part: Part) -> dict[str, Any]:
+    """The fields that a part was given: of an object all."""
+    if isinstance(part, Mapping):
+        return {str(name): value for name, value in part.items() if name != "name"}
+    return {f.name: getattr(part, f.name) for f in dataclasses.fields(part)} if dataclasses.is_dataclass(part) else {}
+
+
+def _with_field(kind: str, part: Part, field: str, value: Any) -> Part:
+    """The part with a field set.
+
+    Raises:
+        UsageError: where no part was named that could have it.
+    """
+    if part is None or part == "auto":
+        raise UsageError(f"{kind}__{field}: a field of no {kind}; name one first, such as {kind}={_EXAMPLES[kind]!r}")
+    if isinstance(part, str):
+        return {"name": part, field: value}
+    if isinstance(part, Mapping):
+        return {**part, field: value}
+    return dataclasses.replace(part, **{field: value})
+
+
+def _refuse_weights(others: Mapping[str, Any]) -> None:
+    """Refuse what `fit` is given beside X and y.
+
+    Raises:
+        UsageError: for weights that are not all one.
+        TypeError: for anything else.
+    """
+    for name, value in others.items():
+        if name != "sample_weight":
+            raise TypeError(f"fit: no argument {name!r}")
+        if value is not None and not np.all(np.asarray(value) == 1):
+            raise UsageError(
+                "sample_weight: rows are not weighted here, each counts once in the likelihood; repeat rows that count "
+                "several times, or fit without sample_weight"
+            )
 
 
 def _seed(random_state: Any) -> int:

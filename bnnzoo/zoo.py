@@ -26,6 +26,7 @@ from bnnzoo.models import AbstractModel
 from bnnzoo.models.own import Own
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.progress import Observer, Progress
+from bnnzoo.progress_bar import observer_in_python
 from bnnzoo.recipe import PARTS, Layer, Recipe, fields_of, plain, recipe_from, resolve, to_yaml
 from bnnzoo.run import Run
 from bnnzoo.samplers import AbstractSampler
@@ -61,7 +62,9 @@ def sample(
     data: Any = None,
     out: str | Path | None = None,
     force: bool = False,
+    progress: bool = True,
     observer: Observer | None = None,
+    share_programs: bool = False,
     **options: Any,
 ) -> Run:
     """Run chains and return them.
@@ -74,7 +77,11 @@ def sample(
         data: arrays or data frames `(x, y)`, a data frame, a `Dataset`, or what `--data` takes. The model's example if
             left out.
         out: the NetCDF file; if left out a temporary one, gone when Python ends: `Run.save` keeps it.
-        observer: called with a `Progress` once a chunk.
+        progress: show how far the run is, in a notebook and on a terminal; a script that writes to a pipe is quiet.
+        observer: called with a `Progress` once a chunk, instead.
+        share_programs: fill the rows up to a round number with rows that do not count, so that runs of nearly as many
+            rows compile once; the draws are others than without, of the same posterior. For samplers that see all rows
+            in every step (random-walk, mala, hmc, nuts, mclmc).
         options: the keys of a recipe file, which are the command line's options: `chains`, `warmup`, `draws`, `thin`,
             `seed`, `init`, `likelihood`, `prior`, `test_fraction`, ... `exposure` is a column's name, or an array of
             one number a row.
@@ -85,17 +92,19 @@ def sample(
     Raises:
         UsageError: for anything wrong that can be found before the run.
     """
-    if out is not None:
-        run = _sample(model, sampler, data=data, out=paths.named(out), force=force, observer=observer, **options)
-    else:
-        folder = Path(tempfile.mkdtemp(prefix="bnnzoo-"))
-        try:
-            run = _sample(model, sampler, data=data, out=folder / "run.nc", force=force, observer=observer, **options)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                folder.rmdir()  # but for what an interrupted run left
-            raise
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    with observer_in_python(progress=progress and observer is None) as shown:
+        how = {"data": data, "force": force, "observer": observer or shown, "share_programs": share_programs, **options}
+        if out is not None:
+            run = _sample(model, sampler, out=paths.named(out), **how)
+        else:
+            folder = Path(tempfile.mkdtemp(prefix="bnnzoo-"))
+            try:
+                run = _sample(model, sampler, out=folder / "run.nc", **how)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    folder.rmdir()  # but for what an interrupted run left
+                raise
+            atexit.register(shutil.rmtree, folder, ignore_errors=True)
     if doubt := run.predictor.record.doubt:
         said = f"{run.attributes['model']} by {run.attributes['sampler']}: {doubt}"
         warnings.warn(said, BnnzooWarning, stacklevel=2)
@@ -103,7 +112,15 @@ def sample(
 
 
 def _sample(
-    model: Any, sampler: Any, *, data: Any, out: Path, force: bool, observer: Observer | None, **options: Any
+    model: Any,
+    sampler: Any,
+    *,
+    data: Any,
+    out: Path,
+    force: bool,
+    observer: Observer | None,
+    share_programs: bool,
+    **options: Any,
 ) -> Run:
     """`sample` into a file."""
     given = {"model": model, "sampler": sampler, "data": data, **options, "out": out}
@@ -127,16 +144,8 @@ def _sample(
     recipe = recipe_of(model, sampler, layers, data=spec, in_memory=in_memory, **options)
     if in_memory and dataset is None:
         dataset = load_asked(recipe, data)
-    return run_recipe(
-        recipe,
-        out=out,
-        force=force,
-        observer=observer,
-        dataset=dataset,
-        model=own,
-        started_by=started_by,
-        began=began,
-    )
+    seen = {"observer": observer, "share_programs": share_programs, "began": began, "started_by": started_by}
+    return run_recipe(recipe, out=out, force=force, dataset=dataset, model=own, **seen)
 
 
 def recipe_of(
@@ -181,11 +190,13 @@ def run_recipe(
     model: AbstractModel | None = None,
     started_by: store.Command | None = None,
     began: float | None = None,
+    share_programs: bool = False,
 ) -> Run:
     """Run a recipe into `out`.
 
     Args:
         started_by: the command or the call, for messages that ask to start the run again.
+        share_programs: see `sample`.
         began: the `time.perf_counter` from which the run accounts for its seconds: the command's first line, or now.
         stop: polled between chunks; a signal number ends the run with a checkpoint.
         dataset: data in memory, instead of the recipe's.
@@ -209,13 +220,23 @@ def run_recipe(
         if problem.train is not None and problem.train.num_data < _FEW_ROWS:
             few = f"only {problem.train.num_data} training rows: what is predicted is mostly the prior's"
             tell(Progress("note", 0, 0, note=few))
-        launch(problem, out, force=force, started_by=started_by, began=began, tell=tell, stop=stop)
+        launch(
+            problem,
+            out,
+            force=force,
+            started_by=started_by,
+            began=began,
+            in_bucket=share_programs,
+            tell=tell,
+            stop=stop,
+        )
     return open(out, model=model)
 
 
 def resume(
     path: str | Path,
     *,
+    progress: bool = True,
     observer: Observer | None = None,
     stop: Stop | None = None,
     allow_inexact: bool = False,
@@ -228,6 +249,7 @@ def resume(
     Where the run is finished and a killed process left its parts, the file is read to its end and the parts removed.
 
     Args:
+        progress: show how far the run is, as for `sample`; `observer` is called instead.
         from_part: go back to the newest checkpoint of at most so many parts: where a later part is damaged.
         break_lock: take the run over from a process that holds it without a sign of life.
         model: the network of your own that the run is of, where it is of one.
@@ -245,7 +267,8 @@ def resume(
         raise UsageError(
             f"{out}: the run is of a posterior made in Python, which its file cannot rebuild; run it again"
         )
-    with _jax_for(recipe_from(str(attributes["recipe"]), source=f"{unfinished.folder.name}/header.json")):
+    recipe = recipe_from(str(attributes["recipe"]), source=f"{unfinished.folder.name}/header.json")
+    with observer_in_python(progress=progress and observer is None) as shown, _jax_for(recipe):
         relaunch(
             unfinished,
             saved,
@@ -253,7 +276,7 @@ def resume(
             break_lock=break_lock,
             began=began,
             model=_own(model),
-            tell=_one_voice(observer),
+            tell=_one_voice(observer or shown),
             stop=stop,
         )
     return open(out, model=model)
@@ -299,7 +322,8 @@ def _run_by_hand(
         raise UsageError("a posterior of your own needs a sampler object: bnnzoo.Penalty(...)")
     if void := sorted(set(options) - _LENGTHS):
         raise UsageError(f"{', '.join(void)}: a posterior of your own has its data, prior and likelihood in itself")
-    began, named = clock.began(), isinstance(init, str)
+    began = clock.began()
+    named = isinstance(init, str)
     words = {**options, "init": init if named else None}
     recipe = resolve(type(posterior).__name__, type(sampler).__name__, [], words)
     with _jax_for(recipe):

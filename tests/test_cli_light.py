@@ -16,11 +16,11 @@ from bnnzoo import cli, registry
 from bnnzoo.cli import output
 from bnnzoo.cli.output import echo, print_json, print_record, print_rows, print_table, print_warning
 from bnnzoo.cli.part_command import split_fields
-from bnnzoo.cli.progress_bar import Pace, PlainLines, in_words
 from bnnzoo.errors import BnnzooWarning, GateError
 from bnnzoo.finding import Finding, from_json, sentences, to_json
 from bnnzoo.near import near_names
 from bnnzoo.progress import Progress
+from bnnzoo.progress_bar import Pace, PlainLines, in_words
 from bnnzoo.shell import quoted
 
 HEAVY = ("jax", "numpy", "equinox", "numpyro", "xarray", "scipy", "pandas")

@@ -15,8 +15,8 @@ import tiny
 
 from bnnzoo import cli, signals, store, zoo
 from bnnzoo.cli import sample
-from bnnzoo.cli.progress_bar import observer
 from bnnzoo.errors import BnnzooError
+from bnnzoo.progress_bar import observer
 
 PAGE = Path(__file__).parents[1] / "docs" / "reliability.md"
 CODES = {"SIGINT": 130, "SIGTERM": 143}

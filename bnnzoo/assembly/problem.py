@@ -199,6 +199,12 @@ class Problem:
         """The same with trained values of what is not sampled."""
         return _described(self.recipe, self.require_description(), self.train, self.test, fixed, self.kept_rows)
 
+    def in_bucket(self) -> Problem:
+        """The same posterior with a round number of rows, where the sampler sees it through its density alone."""
+        if self.description is None or not self.sampler.density_only or self.recipe.stochastic != "all":
+            return self
+        return dataclasses.replace(self, posterior=self.network_posterior.in_bucket())
+
     def with_lengths(self, recipe: Recipe, sampler: AbstractSampler) -> Problem:
         """The same posterior, for a run of other lengths."""
         description = self.description

@@ -18,8 +18,8 @@ from bnnzoo.cli.options import option, parameter
 from bnnzoo.cli.output import echo, print_json
 from bnnzoo.cli.part_command import SETTINGS, add_command
 from bnnzoo.cli.part_options import PartOptions, part_options
-from bnnzoo.cli.progress_bar import observer
 from bnnzoo.errors import GateError, UsageError
+from bnnzoo.progress_bar import observer
 from bnnzoo.recipe import Part, build, fields_of
 
 

@@ -10,7 +10,7 @@ import typer
 
 from bnnzoo.cli import common_options as common
 from bnnzoo.cli.output import echo, print_json, print_rows, print_warning, warn_of_convergence, with_error
-from bnnzoo.cli.progress_bar import observer
+from bnnzoo.progress_bar import observer
 from bnnzoo.shell import quoted
 
 if TYPE_CHECKING:

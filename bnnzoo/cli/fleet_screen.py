@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from bnnzoo.cli.output import printable
-from bnnzoo.cli.progress_bar import SECONDS_BETWEEN_LINES, Pace, in_words
 from bnnzoo.fleet import Outcome
 from bnnzoo.fleet.executor import SAID
 from bnnzoo.progress import Progress
+from bnnzoo.progress_bar import SECONDS_BETWEEN_LINES, Pace, in_words
 
 MOST_SHOWN = 8
 """Jobs in one line, or on the screen at once."""

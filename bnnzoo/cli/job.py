@@ -71,7 +71,7 @@ def _begin_or_go_on(job: Job, watch: _Lines, stop: Stop) -> None:
     state = _state(job)
     if state == "resumable":
         watch(Progress("note", 0, 0, note="going on from its last checkpoint"))
-        zoo.resume(job.out, observer=watch, stop=stop)
+        zoo.resume(job.out, progress=False, observer=watch, stop=stop)
     elif state != "complete":
         # What a process left that died before its first checkpoint is nothing to keep.
         force = state == "begun" or bool(job.replaces)

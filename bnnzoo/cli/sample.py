@@ -15,9 +15,9 @@ from bnnzoo.cli import distributed as together
 from bnnzoo.cli.catalogue import show_by_name
 from bnnzoo.cli.options import parameter
 from bnnzoo.cli.output import echo, print_json, print_record, warn_of_convergence, with_error
-from bnnzoo.cli.progress_bar import observer
 from bnnzoo.cli.recipe_command import add_recipe_command
 from bnnzoo.cli.signals import stop_signals
+from bnnzoo.progress_bar import observer
 from bnnzoo.recipe import Recipe
 from bnnzoo.shell import quoted
 
@@ -173,7 +173,7 @@ def resume(
 
         how: dict[str, Any] = {"allow_inexact": allow_inexact_resume, "from_part": from_part, "break_lock": break_lock}
         with stop_signals() as stop:
-            done = zoo.resume(run, observer=watch, stop=stop, **how)
+            done = zoo.resume(run, progress=False, observer=watch, stop=stop, **how)
         stop.refuse_more(run)
         if not together.is_first():
             return

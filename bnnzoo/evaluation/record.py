@@ -255,7 +255,7 @@ class Record:
         self.tree.close()
         values = {group: {name: a for name, a in found.items() if name != "draw"} for group, found in groups.items()}
         dims = {
-            f"{group}/{name}": [*schema.DIMS[group][name], *inputs * (name == "x")][: array.ndim]
+            f"{group}/{name}": [*schema.DIMS[group][name], *(inputs if name == "x" else ())][: array.ndim]
             for group, arrays in values.items()
             for name, array in arrays.items()
         }

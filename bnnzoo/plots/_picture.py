@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import textwrap
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -30,7 +31,7 @@ def format_of(path: Path) -> str:
     return format
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Picture:
     """`figure` is matplotlib's; `alt` says what is to be seen, `table` holds the numbers that are drawn."""
 
@@ -39,6 +40,9 @@ class Picture:
     alt: str
     figure: Figure
     table: pd.DataFrame
+
+    def __repr__(self) -> str:
+        return f"<Picture {self.name}: {textwrap.shorten(self.alt, 100, placeholder=' ...')}>"
 
     def save(self, path: str | Path) -> Path:
         """Write the picture on white, in the format of the suffix: png, svg, pdf, eps or tiff.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree, Shaped
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree, Shaped
 
 from bnnzoo.errors import UsageError
 from bnnzoo.posterior.base import AbstractPosterior, Data
@@ -19,6 +19,17 @@ from bnnzoo.posterior.layout import Block, Layout, named_leaves, network_layout
 from bnnzoo.posterior.likelihoods import AbstractLikelihood, Parameter
 from bnnzoo.posterior.predicting import Task
 from bnnzoo.posterior.priors import AbstractPrior
+
+_LEAST_BUCKET = 16
+"""Rows by which `in_bucket` rounds, at least."""
+
+
+class CountedData(NamedTuple):
+    """Rows as in `Data`, some of which do not count: the likelihood of these is one, whatever theta."""
+
+    x: Shaped[Array | np.ndarray, "num_data ..."]
+    y: Shaped[Array | np.ndarray, "num_data ..."]
+    counts: Bool[Array | np.ndarray, " num_data"]
 
 
 class NetworkPosterior(AbstractPosterior):
@@ -30,7 +41,7 @@ class NetworkPosterior(AbstractPosterior):
 
     has_outputs: ClassVar[bool] = True
 
-    data: Data
+    data: Data | CountedData
     network: PyTree
     likelihood: AbstractLikelihood
     prior: AbstractPrior
@@ -108,6 +119,20 @@ class NetworkPosterior(AbstractPosterior):
         longer = jax.tree.map(lambda a: np.concatenate([a, np.repeat(np.asarray(a)[-1:], missing, 0)]), self.data)
         return dataclasses.replace(self, data=longer, _rows=self.num_data)
 
+    def in_bucket(self) -> NetworkPosterior:
+        """The same posterior, with rows that do not count up to a round number, by an eighth more at most.
+
+        The data are leaves, so that posteriors of nearly as many rows, such as those of a cross-validation, share their
+        programs. The density is the same but for rounding; what is drawn of `num_data` rows finds those among them.
+        """
+        count = self.num_data
+        step = max(_LEAST_BUCKET, 1 << max(0, count.bit_length() - 4))
+        missing = -count % step
+        held = map(np.asarray, (self.data.x, self.data.y))
+        # Copies of the last row: whatever is computed of them and thrown away is finite.
+        x, y = (np.concatenate([rows, np.repeat(rows[-1:], missing, 0)]) for rows in held)
+        return dataclasses.replace(self, data=CountedData(x, y, np.arange(count + missing) < count))
+
     @property
     def task(self) -> Task:
         """What its targets are."""
@@ -149,7 +174,7 @@ class NetworkPosterior(AbstractPosterior):
 
         return self.over_data(of)
 
-    def noise_widths(self, theta: Float[Array, " dim"], batch: Data) -> Float[Array, " batch"] | None:
+    def noise_widths(self, theta: Float[Array, " dim"], batch: Data | CountedData) -> Float[Array, " batch"] | None:
         if not self.likelihood.noise_by_row:
             return None
         outputs = self.outputs(theta, jnp.asarray(batch.x))
@@ -180,9 +205,10 @@ class NetworkPosterior(AbstractPosterior):
         likelihood = {f"likelihood_{p.name}": p for p in self.likelihood.parameters()}
         return likelihood | {f"prior_{p.name}": p for p in self.prior.parameters(self.layout.network)}
 
-    def log_likelihood(self, theta: Float[Array, " dim"], batch: Data) -> Float[Array, " batch"]:
+    def log_likelihood(self, theta: Float[Array, " dim"], batch: Data | CountedData) -> Float[Array, " batch"]:
         outputs = self.outputs(theta, jnp.asarray(batch.x))
-        return jax.vmap(self.likelihood_at(theta).log_prob)(outputs, jnp.asarray(batch.y))
+        values = jax.vmap(self.likelihood_at(theta).log_prob)(outputs, jnp.asarray(batch.y))
+        return jnp.where(batch.counts, values, 0) if isinstance(batch, CountedData) else values
 
     def position(self, network: PyTree) -> Float[Array, " dim"]:
         """The `theta` of a network of the same architecture, the likelihood's parameters at their usual start."""
@@ -193,7 +219,7 @@ class NetworkPosterior(AbstractPosterior):
     def start(self, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
         return self.sample_prior(key=key)
 
-    def log_likelihood_bounds(self, batch: Data) -> Float[Array, " batch"]:
+    def log_likelihood_bounds(self, batch: Data | CountedData) -> Float[Array, " batch"]:
         return jax.vmap(self.likelihood.upper_bound)(jnp.asarray(batch.y)).astype(self.dtype)
 
     def sample_prior(self, *, key: PRNGKeyArray) -> Float[Array, " dim"]:

@@ -30,6 +30,8 @@ class AbstractSampler(eqx.Module, Generic[S]):
     """
 
     exactness: ClassVar[Exactness]
+    density_only: ClassVar[bool] = False
+    """Whether it sees the posterior through its prior and the sum of all rows' log likelihood alone."""
     """What the draws are worth; an entry's exactness is held equal to it."""
     statistics: ClassVar[tuple[Statistic, ...]] = ()
     """What its steps report, in the order of their pictures."""

@@ -24,6 +24,7 @@ class Hmc(_numpyro.AbstractHamiltonianSampler):
     """
 
     exactness: ClassVar[Exactness] = "exact"
+    density_only: ClassVar[bool] = True
 
     step_size: Annotated[Number, Gt(0), Doc("of the leapfrog integrator, start value")] = number(0.01)
     num_steps: Annotated[int, Ge(1), Doc("leapfrog steps a draw")] = 32

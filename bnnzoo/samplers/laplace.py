@@ -147,8 +147,8 @@ class Laplace(_training.AbstractTrainedSampler[LaplaceState]):
         if distance <= _FARTHEST:
             return ()
         label = "squared distance to the mode a parameter, in standard deviations"
-        advice = f"use more {setting('warmup')}, or a smooth {setting('prior')} and activation: "
-            "at a kink there is no such mode"
+        smooth = f"a smooth {setting('prior')} and activation: at a kink there is no such mode"
+        advice = f"use more {setting('warmup')}, or {smooth}"
         return (Finding("validity", "mode", label, distance, _FARTHEST, advice),)
 
     def linearised_at(self, state: LaplaceState) -> Float[Array, " dim"] | None:

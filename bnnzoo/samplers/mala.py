@@ -38,6 +38,7 @@ class Mala(_preconditioner.AbstractPreconditionedSampler[MalaState]):
 
     exactness: ClassVar[Exactness] = "exact"
     chain_state: ClassVar[tuple[str, ...]] = ("log_prior", "log_likelihoods", "gradient")
+    density_only: ClassVar[bool] = True
     statistics: ClassVar[tuple[Statistic, ...]] = (LOG_DENSITY, *METROPOLIS)
 
     step_size: Annotated[Number, Gt(0), Doc("eta in eta * grad and sqrt(2 eta) * eps")] = number(1e-4)

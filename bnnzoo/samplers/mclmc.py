@@ -62,6 +62,7 @@ class Mclmc(AbstractSampler[MclmcState]):
 
     exactness: ClassVar[Exactness] = "biased"
     chain_state: ClassVar[tuple[str, ...]] = ("direction", "log_prior", "log_likelihoods", "gradient")
+    density_only: ClassVar[bool] = True
     statistics: ClassVar[tuple[Statistic, ...]] = (LOG_DENSITY, DIVERGING, STEP_SIZE, Statistic("energy_error"))
 
     step_size: Annotated[Number, Gt(0), Doc("of the integrator, start value")] = number(0.01)

@@ -29,6 +29,7 @@ class Nuts(_numpyro.AbstractHamiltonianSampler):
     """
 
     exactness: ClassVar[Exactness] = "exact"
+    density_only: ClassVar[bool] = True
     statistics: ClassVar[tuple[Statistic, ...]] = (*_numpyro.STATISTICS, TREE_DEPTH)
 
     step_size: Annotated[Number, Gt(0), Doc("of the leapfrog integrator, start value")] = number(0.01)

@@ -36,6 +36,7 @@ class RandomWalk(_preconditioner.AbstractPreconditionedSampler[RandomWalkState])
 
     exactness: ClassVar[Exactness] = "exact"
     chain_state: ClassVar[tuple[str, ...]] = ("log_prior", "log_likelihoods")
+    density_only: ClassVar[bool] = True
     statistics: ClassVar[tuple[Statistic, ...]] = (LOG_DENSITY, *METROPOLIS)
 
     step_size: Annotated[Number, Gt(0), Doc("eta: the proposal's standard deviation")] = number(0.01)

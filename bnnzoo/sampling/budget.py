@@ -43,7 +43,7 @@ _OVERHEAD = 1.5
 """A step of a chain to the gradients in it."""
 _PILOT_SECONDS, _PILOT_ROWS = 0.2, 4096
 _FIRST_STOP = 100
-_ON_TOP = 80.0
+ON_TOP = 80.0
 """What a run takes beside its budget, over tracing one gradient; `benchmarks/seconds.py` prints it."""
 FEWEST_DRAWS = 20
 """A run of fewer is none: it goes on after its time."""
@@ -118,7 +118,7 @@ def on_top(problem: Problem) -> str:
     posterior = problem.posterior
     theta, started = jnp.zeros(posterior.layout.dim, posterior.dtype), time.perf_counter()
     eqx.filter_jit(lambda posterior, theta: jax.grad(posterior.log_density)(theta)).lower(posterior, theta)
-    seconds = _ON_TOP * (time.perf_counter() - started)
+    seconds = ON_TOP * (time.perf_counter() - started)
     return (
         f"budget {problem.recipe.budget}: for training, warm-up and draws; preparing, compiling, testing and writing "
         f"come on top, about {float(f'{seconds:.1g}'):g} s here, less where these programs were compiled before"

@@ -307,9 +307,9 @@ class _Driver:
     def _written(self) -> store.Attributes:
         """The seconds, with those of writing as they stand."""
         self.seconds.writing += self._uncounted()
-        return {**self._seconds()}
+        return self._seconds()
 
-    def _seconds(self) -> dict[str, float]:
+    def _seconds(self) -> store.Attributes:
         return {f"seconds_{name}": value for name, value in dataclasses.asdict(self.seconds).items()}
 
     def _checkpoint(self, chunk: Chunk, *, keep: bool = False) -> None:

@@ -58,10 +58,10 @@ def verdict(out: Path, num_bytes: int, draws: int, model: AbstractModel | Abstra
         model: the model, where it is one that no registry knows; a posterior made by hand.
 
     Returns:
-        `verdict` (one line), `verdict_in_python` (the same with keywords for options), `absurd` (of it, that chains stand still or predictions are far from the data: empty where
-        they do not and are not), `converged` (1 or 0; `not-applicable` for draws that are no chain), and `rhat` and
-        `ess_bulk` of predictions. Of a large run every k-th draw is looked at; nothing where these are too few, or
-        judging them fails.
+        `verdict` (one line), `verdict_in_python` (the same with keywords for options), `absurd` (of it, that chains
+        stand still or predictions are far from the data: empty where they do not and are not), `converged` (1 or 0;
+        `not-applicable` for draws that are no chain), and `rhat` and `ess_bulk` of predictions. Of a large run every
+        k-th draw is looked at; nothing where these are too few, or judging them fails.
     """
     every = 1 if num_bytes <= _BYTES else stride(num_bytes, draws)
     looked = _look(out, every, model) if every else None

@@ -40,6 +40,7 @@ def launch(
     starts: Float[Array | np.ndarray, "chain dim"] | None = None,
     began: float,
     started_by: store.Command | None = None,
+    in_bucket: bool = False,
     tell: Observer,
     stop: Stop | None = None,
 ) -> None:
@@ -47,6 +48,7 @@ def launch(
 
     Args:
         started_by: the command or the call, for messages that ask to start the run again.
+        in_bucket: fill the rows up to a round number with ones that do not count, see `Problem.in_bucket`.
         began: the `time.perf_counter` from which the run accounts for its seconds.
         starts: where the chains begin, instead of the recipe's `init`.
 
@@ -69,7 +71,7 @@ def launch(
     try:
         with processes.as_the_first():
             _same_everywhere(problem, out, processes)
-            _begin(problem, writer, starts, tell, stop, began=began, check_room=not force)
+            _begin(problem, writer, starts, tell, stop, began=began, in_bucket=in_bucket, check_room=not force)
     finally:
         if writer is not None:
             writer.release()
@@ -83,6 +85,7 @@ def _begin(
     stop: Stop | None,
     *,
     began: float,
+    in_bucket: bool,
     check_room: bool,
 ) -> None:
     """Find where the chains start, then drive them; follow, where another process writes what they draw."""
@@ -92,6 +95,7 @@ def _begin(
     # By networks of the split's seed: runs that differ in their seed alone are of one posterior.
     noise_key = Keys.of(problem.recipe.split_seed).noise
     problem, compared = noise.select_likelihood(problem, tell=tell, stop=stop, spent=spent, key=noise_key)
+    problem = problem.in_bucket() if in_bucket else problem
     recipe = problem.recipe
     placement = place_run(recipe, problem.posterior, problem.sampler)
     problem = budget.with_start(problem, placement, key=keys.positions)

@@ -1,16 +1,19 @@
-"""Progress on stderr: one live line on a terminal, a plain line now and then in a batch log."""
+"""Progress where somebody sees it: a live line on a terminal, in a notebook's cell, plain lines in a batch log."""
 
 from __future__ import annotations
 
+import builtins
 import math
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
+from html import escape
+from typing import Any
 
 from bnnzoo.progress import Observer, Progress
 
-SECONDS_BETWEEN_LINES = 5.0
+SECONDS_BETWEEN_LINES, SECONDS_BETWEEN_DRAWINGS = 5.0, 0.5
 
 
 @contextmanager
@@ -27,6 +30,52 @@ def observer(*, quiet: bool) -> Iterator[Observer | None]:
                 yield watch
         else:
             yield PlainLines(lambda line: print(line, file=sys.stderr, flush=True))
+
+
+@contextmanager
+def observer_in_python(*, progress: bool) -> Iterator[Observer | None]:
+    """Who watches a run in Python: a line below the cell of a notebook, a bar on a terminal, nobody in a pipe."""
+    if progress and in_notebook():
+        yield NotebookLine()
+    elif progress and sys.stderr is not None and sys.stderr.isatty():
+        with _bar() as watch:
+            yield watch
+    else:
+        yield None
+
+
+def in_notebook() -> bool:
+    """Whether this runs in a notebook's kernel, whose output a browser shows."""
+    shell: Any = getattr(builtins, "get_ipython", lambda: None)()
+    return shell is not None and hasattr(shell, "kernel")
+
+
+class NotebookLine:
+    """One line below the cell, redrawn at most twice a second."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic):
+        from IPython.display import display  # pyright: ignore[reportMissingImports] (there in a kernel)
+
+        self.display = display
+        self.clock, self.pace = clock, Pace(clock)
+        self.last = -math.inf
+        self.line: Any = None
+
+    def __call__(self, progress: Progress) -> None:
+        if progress.phase == "note":
+            print(f"bnnzoo: note: {progress.note}")
+            return
+        words, now = in_words(progress, self.pace.update(progress)), self.clock()
+        ended = progress.total > 0 and progress.done >= progress.total
+        if not ended and now - self.last < SECONDS_BETWEEN_DRAWINGS:
+            return
+        self.last = now
+        share = f'value="{progress.done}" max="{progress.total}"' if progress.total else ""
+        bundle = {"text/plain": words, "text/html": f"<progress {share}></progress> {escape(words)}"}
+        if self.line is None:
+            self.line = self.display(bundle, raw=True, display_id=True)
+        else:
+            self.line.update(bundle, raw=True)
 
 
 class PlainLines:
