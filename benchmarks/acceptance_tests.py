@@ -1,5 +1,6 @@
 """Acceptance tests on growing batches, on the problem of `bias_table.py`: how wide, how shifted, on how many rows.
 
+    pip install ./plugins/bnnzoo-minibatch-tests
     python benchmarks/acceptance_tests.py [--chains 10000]
 
 N = 1000 rows, chains from exact draws, 30 steps with a proposal of one posterior standard deviation; the variance over
@@ -14,8 +15,9 @@ import argparse
 import jax.numpy as jnp
 import numpy as np
 from bias_table import SD, GaussianMean, N, ends, standardised
+from bnnzoo_minibatch_tests import Austerity, Confidence, MinibatchBarker
 
-from bnnzoo.samplers import AbstractSampler, Austerity, Confidence, MinibatchBarker, Penalty
+from bnnzoo.samplers import AbstractSampler, Penalty
 
 COMMON = {"step_size": SD, "preconditioner": "identity"}
 

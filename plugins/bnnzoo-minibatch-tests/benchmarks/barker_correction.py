@@ -8,7 +8,7 @@ acceptance, |G(x) - F(x)| / (F(x) (1 - F(x))) over |x| <= 12, least, with F logi
 
     G(x) = sum_k w_k (Phi(x - a_k) + Phi(x + a_k)) / 2.
 
-Prints the table of `bnnzoo.samplers._correction`, and the errors with the table as it is printed. No sum of a normal
+Prints the table of `bnnzoo_minibatch_tests.correction`, and its errors as printed. No sum of a normal
 and another variable is logistic: its characteristic function would be pi t / sinh(pi t) exp(t^2 / 2), which grows.
 """
 
