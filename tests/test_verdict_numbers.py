@@ -268,6 +268,7 @@ def test_convergence_is_judged_by_means_spreads_densities_and_own_parameters(mon
         "predictive log sds": scales[:, :, 1:],
         "the training rows' log density": each.astype(float).sum(2),
         "likelihood_scale": own["likelihood_scale"],
+        "prior_scale": own["prior_scale"],
     }
     assert list(found) == list(wanted)
     for name, values in wanted.items():
@@ -275,9 +276,9 @@ def test_convergence_is_judged_by_means_spreads_densities_and_own_parameters(mon
     ((x, y, kept),) = asked
     assert (len(x), x[0, 0], y[0, 0], kept.tolist()) == (40, 3, 4, [0, 1, 2])
     classes = judged(classifies=True, exactness="biased")
-    assert list(classes) == ["class probabilities", "the training rows' log density", "likelihood_scale"]
+    assert list(classes) == ["class probabilities", "the training rows' log density", "likelihood_scale", "prior_scale"]
     np.testing.assert_array_equal(classes["class probabilities"], means)
-    assert list(judged(training=False)) == ["predictive means", "predictive log sds", "likelihood_scale"]
+    assert list(judged(training=False)) == ["predictive means", "predictive log sds", "likelihood_scale", "prior_scale"]
     assert list(judged(exactness="approximate")) == ["predictive means"]
     assert list(judged(exactness="noise-corrected")) == list(wanted)
     np.testing.assert_array_equal(judged(rows=False)["the parameters"], means[..., 0])
