@@ -18,6 +18,7 @@ from jaxtyping import Float, Int, Shaped, UInt32
 from bnnzoo import registry
 from bnnzoo.assembly import Known
 from bnnzoo.data import Scaler, Signature, Unseen, load_inputs, load_like, rounding
+from bnnzoo.data.bounds import recorded
 from bnnzoo.data.frames import is_frame
 from bnnzoo.errors import BnnzooWarning, DamagedError, UsageError
 from bnnzoo.evaluation import agreement, metrics, predictive
