@@ -14,7 +14,7 @@ from bnnzoo.data.targets import looks_like_counts, note_of_numbers
 from bnnzoo.evaluation import metrics, noise_scale, predictive, scores
 from bnnzoo.models.linear import Linear
 from bnnzoo.posterior import NetworkPosterior
-from bnnzoo.posterior.interval import log_interval
+from bnnzoo.posterior.intervals import log_likelihood
 from bnnzoo.posterior.likelihoods import Gaussian
 from bnnzoo.posterior.priors import Normal
 
@@ -48,12 +48,12 @@ def test_new_targets_are_held_to_the_grid():
 @pytest.mark.parametrize("centre", [0.0, 0.4, -7.0])
 def test_the_probability_of_a_step_is_exact_however_narrow_or_far(scale, centre):
     low, high = jnp.array([-0.5]), jnp.array([0.5])
-    found = log_interval(dist.Normal(jnp.array([centre]), scale).to_event(1), low, high)
+    found = log_likelihood(dist.Normal(jnp.array([centre]), scale).to_event(1), low, high)
     a, b = (-0.5 - centre) / scale, (0.5 - centre) / scale
     a, b = (-b, -a) if a + b > 0 else (a, b)
     wanted = stats.norm.logcdf(b) + np.log1p(-np.exp(stats.norm.logcdf(a) - stats.norm.logcdf(b)))
     np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-5)
-    t = log_interval(dist.StudentT(4.0, jnp.array([centre]), scale).to_event(1), low, high)
+    t = log_likelihood(dist.StudentT(4.0, jnp.array([centre]), scale).to_event(1), low, high)
     np.testing.assert_allclose(t, np.log(np.diff(stats.t(4).cdf([a, b])))[0], rtol=2e-2, atol=1e-4)
 
 
@@ -65,7 +65,7 @@ def test_the_probability_of_a_step_under_a_mixture_of_two_targets():
     low, high = np.array([-0.5, 0.5]), np.array([0.5, 1.5])
     each = np.prod(stats.norm(means, scales).cdf(high) - stats.norm(means, scales).cdf(low), 1)
     np.testing.assert_allclose(
-        log_interval(law, jnp.asarray(low), jnp.asarray(high)), np.log(weights @ each), rtol=1e-5
+        log_likelihood(law, jnp.asarray(low), jnp.asarray(high)), np.log(weights @ each), rtol=1e-5
     )
 
 

@@ -44,10 +44,10 @@ def sentences(likelihood: AbstractLikelihood, scaler: Scaler, recipe: Recipe, ta
     for name, value in _fixed(likelihood).items():
         option = f"--likelihood.{name.replace('_', '-')}"
         if recipe.units == "data":
-            others = _listed(value / scaler.y_sd.astype(np.float64), targets)
+            others = _listed(np.asarray(value / scaler.y_sd.astype(np.float64)), targets)
             found.append(f"{option} {value:g} is in the data's units: {others} times the standard deviation")
         else:
-            others = _listed(value * scaler.y_sd.astype(np.float64), targets)
+            others = _listed(np.asarray(value * scaler.y_sd.astype(np.float64)), targets)
             cure = f"for {value:g} in the data's units add --units data"
             found.append(f"{option} {value:g} is a multiple of the target's standard deviation: {others}; {cure}")
     return found

@@ -32,7 +32,7 @@ def as_cells(bounds: Float[np.ndarray, "row target 2"]) -> Shaped[np.ndarray, "r
         a, b = low[place], high[place]
         one_sided = f"<{float(b)}" if np.isinf(a) else f">{float(a)}" if np.isinf(b) else f"({float(a)},{float(b)})"
         cells[place] = str(float(a)) if a == b else one_sided
-    return cells[:, 0] if cells.shape[1] == 1 else cells
+    return cells[:, 0] if bounds.shape[1] == 1 else cells
 
 
 def recorded(y: Shaped[np.ndarray, "row ..."]) -> Shaped[np.ndarray, "row ..."]:

@@ -58,8 +58,8 @@ def worst_combination(
         return None
     columns = columns[np.linspace(0, len(columns) - 1, min(len(columns), _MOST_COLUMNS)).round().astype(int)]
     z = _standardised(thinned[:, : 2 * half, columns])
-    halves = z[:, :half], z[:, half:]
-    found = [_measured(*pair, false_alarm / 2) for pair in (halves, halves[::-1])]
+    first, second = z[:, :half], z[:, half:]
+    found = [_measured(first, second, false_alarm / 2), _measured(second, first, false_alarm / 2)]
     worst = max(found, key=lambda c: (c.rhat - 1) / (c.limit - 1))
     return worst._replace(column=int(columns[worst.column]))
 
@@ -124,7 +124,7 @@ def _effective(parts: Float[np.ndarray, "part draw"]) -> float:
 
     centred = parts - parts.mean(1, keepdims=True)
     with np.errstate(divide="ignore", invalid="ignore"):
-        total = float(array_stats.ess(centred, chain_axis=0, draw_axis=1, method="mean"))
+        total = float(np.asarray(array_stats.ess(centred, chain_axis=0, draw_axis=1, method="mean")).item())
     return max(total / len(parts), 1.0) if np.isfinite(total) else 1.0
 
 

@@ -80,7 +80,10 @@ def _rounded(
     if not all(rounding.is_on_grid(y[:, i], step, origin[0, i]) for i, step in enumerate(steps)):
         return {}
     if predictor.has_continuous_targets:
-        return {"nll_rounded": metrics.negative_log_likelihood(predictor.log_rounded(x, y))}
+        try:
+            return {"nll_rounded": metrics.negative_log_likelihood(predictor.log_rounded(x, y))}
+        except UsageError:  # a plugin's distribution, whose intervals are not known
+            return {}
     return {"nll_rounded": nll} if predictor.has_counts and (steps == 1).all() else {}
 
 

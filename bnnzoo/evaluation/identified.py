@@ -45,9 +45,10 @@ def identified_weights(predictor: Predictor) -> Named | None:
     posterior = predictor.posterior
     if not isinstance(posterior, NetworkPosterior) or not posterior.layout.network.dim:
         return None
-    inputs = predictor.inputs(predictor.record.array("constant_data", "x")[:_ROWS])
+    x = predictor.inputs(predictor.record.array("constant_data", "x")[:_ROWS])
     with backend.arithmetic(predictor.precision):
-        if not bool(_affine(posterior, inputs)) or _is_mixture(posterior, inputs):
+        inputs = jnp.asarray(x)
+        if not bool(_affine(posterior, inputs)) or _is_mixture(posterior, x):
             return None
     dim = posterior.layout.network.dim
     numbers = np.arange(dim) if dim <= _ALL_UP_TO else _many(predictor, dim)
@@ -77,7 +78,7 @@ def unmoving(predictor: Predictor) -> Named | None:
     if record.keeps_predictions or draws < FEWEST_DRAWS // 10:
         return None
     by_element = predictor.predicts and isinstance(predictor.posterior, NetworkPosterior)
-    still = (predictor.weights.changes < 2).any(0)
+    still = np.asarray((predictor.weights.changes < 2).any(0))
     names: list[str] = []
     stop = 0
     for name, width in zip(predictor.blocks, predictor.draws.widths, strict=True):

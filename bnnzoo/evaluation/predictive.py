@@ -19,7 +19,7 @@ from scipy import special
 
 from bnnzoo.evaluation import metrics
 from bnnzoo.evaluation.draws import Draws, cuts
-from bnnzoo.posterior import interval
+from bnnzoo.posterior import intervals
 from bnnzoo.posterior.predicting import Predicting, Says, Task
 
 _SAMPLE_ELEMENTS = _INPUT_ELEMENTS = 2**22
@@ -240,8 +240,13 @@ def log_intervals(
 
     def add(total: Float[Array, " row"], draw: tuple[Array, Array]) -> tuple[Float[Array, " row"], None]:
         likelihood, outputs = posterior.predictive(draw[0], jnp.asarray(x))
-        found = jax.vmap(lambda o, a, b: interval.log_interval(likelihood.distribution(o), a, b))(outputs, low, high)
-        return jnp.logaddexp(total, found + draw[1]), None
+
+        def log_probability(output: Array, low: Array, high: Array) -> Array:
+            return intervals.log_likelihood(likelihood.distribution(output), low, high)
+
+        return jnp.logaddexp(
+            total, jax.vmap(log_probability)(outputs, jnp.asarray(low), jnp.asarray(high)) + draw[1]
+        ), None
 
     weights = jnp.asarray(log_weights, jnp.result_type(draws))
     return jax.lax.scan(add, jnp.full(len(x), -jnp.inf, weights.dtype), (jnp.asarray(draws), weights))[0]

@@ -251,7 +251,7 @@ class Record:
     def add_groups(self, groups: Mapping[str, Mapping[str, np.ndarray]]) -> None:
         """Write what `evaluate.groups` makes into the file; what has the coordinate `draw` is of those draws."""
         assert self._file is not None
-        inputs = [str(name) for name in self.tree["constant_data/x"].dims[1:]]
+        inputs = [str(name) for name in tuple(self.tree["constant_data"]["x"].dims)[1:]]
         self.tree.close()
         values = {group: {name: a for name, a in found.items() if name != "draw"} for group, found in groups.items()}
         dims = {

@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from typing_extensions import Doc
 
 from bnnzoo.errors import UsageError
-from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.posterior import AbstractPosterior, NetworkPosterior
 from bnnzoo.posterior.hyperparameter import Number, number
 from bnnzoo.samplers._conjugate import Conjugate, conjugate, draw_layer, draw_scale, is_affine
 from bnnzoo.samplers.base import AbstractSampler, Exactness, Stats
@@ -102,7 +102,7 @@ class Gibbs(AbstractSampler[GibbsState]):
                 "--sampler.conditionals conjugate: nothing is, but a last layer under --likelihood gaussian and a "
                 "normal prior, and a learned scale of gaussian; use --sampler.conditionals metropolis"
             )
-        if known.layer.stop and not is_affine(posterior):
+        if known.layer.stop and isinstance(posterior, NetworkPosterior) and not is_affine(posterior):
             first = posterior.layout.name_of(known.layer.start)
             raise UsageError(
                 f"--sampler.conditionals conjugate: the outputs are not affine in {first} and the rest of its layer; "

@@ -67,7 +67,8 @@ class Comparison(NamedTuple):
         """
         if not np.isfinite(self.gain).any() or np.isnan(self.gain).any():
             return 1.0
-        return float(stats.wilcoxon(self.gain, alternative="greater", method="exact").pvalue)
+        _, p = stats.wilcoxon(self.gain, alternative="greater", method="exact")
+        return float(np.asarray(p).item())
 
     @property
     def prefers_by_row(self) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from bnnzoo.samplers import AbstractSampler
@@ -51,6 +52,6 @@ def _name(path: tuple[Any, ...]) -> str:
 def _same_bits(one: Any, other: Any) -> bool:
     arrays = []
     for leaf in (one, other):
-        is_key = hasattr(leaf, "dtype") and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+        is_key = hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
         arrays.append(np.asarray(jax.random.key_data(leaf) if is_key else leaf))
     return arrays[0].tobytes() == arrays[1].tobytes()
