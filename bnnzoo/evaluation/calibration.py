@@ -140,7 +140,7 @@ class _Cumulative(NamedTuple):
         return math.sqrt(max(float(seen), float(said))) / len(self.claimed)
 
     def direction(self, under: str, over: str, claim: str, means: str) -> str:
-        """Describe the deviation: `under` if more was observed than claimed, `over` if less, and where the sign turns."""
+        """Describe the deviation: `under` if more was observed than claimed, `over` if less, and where it turns."""
         worst = int(np.argmax(np.abs(self.sums)))
         below, above = self.sums[worst], self.sums[-1] - self.sums[worst]
         name = {True: under, False: over}
