@@ -56,7 +56,7 @@ class Picture:
         return path
 
     def inline_svg(self) -> str:
-        """Return the picture as an inline SVG element, without background, ids or external references, with real text."""
+        """Return the picture as an inline SVG element, without background, ids or external references."""
         svg = self._drawn("svg", **{"svg.fonttype": "none"}).decode()
         svg = svg[svg.index("<svg") :]
         svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
