@@ -78,7 +78,7 @@ class Run:
         """Copy the run's file to `path`, or write the file of a run that is only in memory.
 
         Raises:
-            UsageError: if `path` exists and `force` is not given, or if the run is not finished.
+            UsageError: if `path` exists and `force` is not given, if the run is not finished, or if its file is gone.
         """
         path = paths.named(path)
         check_free(path, force=force, cure="another path, or force=True")
@@ -115,11 +115,12 @@ class Run:
             draws: number of new rows to draw from the posterior predictive distribution of a density, instead of `x`.
             seed: seed of the Monte Carlo noise in quantiles and new rows.
             unseen: "zero" encodes a text level that training did not contain as none of the known levels; "error"
-                refuses it. The default is the setting of the training data.
+                refuses it. The default is the setting used in training.
             exposure: one positive number per row of `x`, for a run whose exposure was given as an array.
 
         Raises:
-            UsageError: for both or neither of `x` and `draws`, or for `draws` where the run has inputs.
+            UsageError: for both or neither of `x` and `draws`, for `draws` where the run has inputs, or for inputs that
+                do not match the training data.
         """
         if (x is None) == (draws is None):
             raise UsageError("predict: give --data FILE, what to predict for, or --draws N, how many new rows to draw")
@@ -159,9 +160,13 @@ class Run:
         return self.predictor.functions(self.predictor.rows_of(x))
 
     def diagnose(self, *, num_probes: int = 50) -> dict[str, Any]:
-        """Return diagnostics of convergence and validity, over predictions at the first test rows.
+        """Return diagnostics of convergence and validity; see docs/evaluation.md for their names.
 
-        See docs/evaluation.md for the names. Works on an unfinished run.
+        It works on an unfinished run.
+
+        Args:
+            num_probes: number of inputs at which predictions are tested. Half are evenly spaced test rows, and half
+                span the inputs of all rows.
         """
         return diagnostics.of_run(self.predictor, num_probes=num_probes)
 
@@ -216,7 +221,10 @@ class Run:
         k-th draw where a group would exceed 32 MB, and at least one draw per chain.
 
         Args:
+            data: rows with targets, as `--data` takes them; by default the run's own test rows.
             ood: unfamiliar inputs whose metrics are added, see `ood`.
+            observer: is called with the progress.
+            save: add the groups to the file.
             unseen: treatment of text levels that training did not contain, see `predict`.
 
         Raises:
@@ -275,10 +283,8 @@ class Run:
     def ood(self, spec: Any, data: Any = None, *, unseen: Unseen | None = None) -> OodScores:
         """Compare the scores of unfamiliar inputs with those of the test rows, or of `data`.
 
-        Both are computed for the posterior and for its best draw.
-
-        The best draw has the highest log density. Where the file has none, it has the highest log-likelihood of at most
-        2000 training rows.
+        Both are computed for the posterior and for its best draw. The best draw has the highest log density. Where the
+        file has none, it has the highest log-likelihood of at most 2000 training rows.
 
         Args:
             spec: inputs as for `predict` (labels are not needed), or "noise" for as many rows as there are test rows.
@@ -305,7 +311,8 @@ class Run:
                 relative.
 
         Raises:
-            UsageError: for a posterior defined in Python, or for weighted draws.
+            UsageError: for a posterior defined in Python, kept predictions, weighted draws, or fewer than two different
+                draws.
         """
         return audit.of_run(self.predictor, chains=chains, seconds=seconds, tolerance=tolerance, seed=seed)
 
@@ -355,11 +362,17 @@ class Run:
     ) -> list[dict[str, Any]]:
         """Draw pictures into the folder `out`, or one picture into a file with the extension of a picture.
 
-        Returns one dictionary per picture: its name and file, or the reason why it is not available for this run.
-
         Args:
+            out: folder or file.
+            others: runs to show beside this one, as for `plot`.
             formats: file formats, by default png.
+            names: names of the pictures, by default all (for a single file `band`).
+            ood: unfamiliar inputs of the picture `ood`.
+            force: overwrite existing files.
             band: the options of the picture `band`, as for `plot`.
+
+        Returns:
+            One dictionary per picture: its name and file, or the reason why it is not available for this run.
 
         Raises:
             UsageError: for an unknown format or picture, an existing file, or invalid options of the band.

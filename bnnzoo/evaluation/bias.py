@@ -95,7 +95,7 @@ def margin(freedom: int) -> float:
 
 
 def run_moments(values: Float[np.ndarray, "chain draw value"]) -> Moments:
-    """Return the moments of a run's draws. A chain whose draws are all equal counts as one draw."""
+    """Return the moments of a run's draws. If no chain moves, each chain counts as one draw."""
     values = np.asarray(values, float)
     if np.all(values == values[:, :1]):
         values = values[:, 0][None]

@@ -1,10 +1,9 @@
 """R-hat of the worst-mixing linear combination of the tested quantities: do chains agree in every direction?
 
 Each quantity alone may mix while a combination of them does not. The multivariate R-hat of Brooks and Gelman (1998) is
-the largest over all combinations. If the combination is selected on the draws that it is computed on, R-hat exceeds 1
-even for mixed chains, and increases with the number of quantities. Therefore the combination is selected on one half of
-every chain, and its R-hat is computed on the other half. There, mixed chains give it the distribution of a single
-quantity's R-hat.
+the largest over all combinations. If it is selected and computed on the same draws, it exceeds 1 even for mixed chains.
+The excess grows with the number of quantities. Therefore the combination is selected on one half of every chain, and
+its R-hat is computed on the other half. There, mixed chains give it the distribution of a single quantity's R-hat.
 """
 
 from __future__ import annotations
@@ -68,10 +67,10 @@ def worst_combination(
 def rhat_and_limit(values: Float[np.ndarray, "chain draw"], false_alarm: float) -> tuple[float, float]:
     """Return the rank-normalised split R-hat of one quantity, and the largest value that chance explains.
 
-    R-hat^2 is about 1 + (F - 1) / n, with F the variance of the halves' means divided by their squared standard error,
-    and n the effective draws of a half. In mixed chains F follows an F distribution. Its degrees of freedom are k - 1,
-    with k the number of halves, and those of the standard error, a few per hundred effective draws. Both constants were
-    calibrated by simulation (benchmarks/combination.py).
+    R-hat^2 is about 1 + (F - 1) / n, where n is the effective draws of a half. F is the variance of the halves' means
+    divided by their squared standard error. In mixed chains it follows an F distribution. Its first degrees of freedom
+    are k - 1, with k the number of halves. The second are those of the standard error, a few per hundred effective
+    draws. Both constants were calibrated by simulation (benchmarks/combination.py).
     """
     parts = _split(_normal_scores(values)[..., None])[..., 0]
     count, length = parts.shape

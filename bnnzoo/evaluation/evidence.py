@@ -166,9 +166,10 @@ def of_acceptance(
 def integrated(powers: Float[np.ndarray, " run"], values: Sequence[Float[np.ndarray, "chain draw"]]) -> Evidence:
     """Integrate E_b[log L] = d log Z(b) / db over the power b, with Z(b) the integral of L^b times the prior.
 
-    Each trapezoid is corrected by the derivatives at its ends, -(b' - b)^2 / 12 (V' - V), with V = dE/db the variance
-    of log L (Friel, Hurn and Wyse 2014). The error is that of the means and variances, from the runs' effective sample
-    sizes. `discretisation` is the difference to the result without every second run, which is usually an overestimate.
+    Each trapezoid is corrected by the derivatives at its ends, -(b' - b)^2 / 12 (V' - V) (Friel, Hurn and Wyse 2014).
+    Here V = dE/db is the variance of log L. The error is that of the means and variances, from the runs' effective
+    sample sizes. `discretisation` is the difference to the result without every second run, which is usually an
+    overestimate.
 
     Args:
         powers: ascending powers.

@@ -22,7 +22,7 @@ def probe_inputs(record: Record, count: int) -> Shaped[np.ndarray, "row ..."]:
     """Choose `count` inputs of the file, or all if there are fewer; the choice is deterministic.
 
     Half of them are evenly spaced test rows (training rows if there are none). The others span the inputs of all rows.
-    They are selected by a QR decomposition with pivoting of the standardised inputs and a constant, where the row
+    They are selected by a QR decomposition with pivoting, of the standardised inputs and a constant, where the row
     farthest from the span of the previous ones comes next. So a feature that occurs in a few rows only is among the
     probes.
     """

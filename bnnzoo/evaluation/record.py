@@ -27,7 +27,7 @@ _GROUP_BYTES = 2**25
 
 
 class Record:
-    """The draws, statistics and rows of a finished or unfinished run, in original units."""
+    """Draws, statistics and rows of a finished or unfinished run, in original units."""
 
     def __init__(self, tree: xr.DataTree, path: Path | None):
         self.tree = tree
@@ -42,7 +42,7 @@ class Record:
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """The root attributes of the file."""
+        """Root attributes of the file."""
         return {str(k): v.item() if getattr(v, "size", 0) == 1 else v for k, v in self.tree.attrs.items()}
 
     @property
@@ -236,7 +236,7 @@ class Record:
         return self.array("constant_data", "x_test"), self.array("constant_data", "y_test")
 
     def probes(self, count: int) -> tuple[str, np.ndarray]:
-        """Return a label and the first `count` inputs at which convergence is tested.
+        """Return a label and the first `count` inputs of the file at which predictions can be made.
 
         These are the kept rows of a run that keeps predictions, else the test rows, else the training rows.
         """

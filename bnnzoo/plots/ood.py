@@ -29,7 +29,7 @@ _AXES = {
 def ood(columns: Mapping[str, Mapping[str, Score]], *, name: str) -> Picture:
     """Draw one row per score and one column per predictive distribution, with histograms of both kinds of rows.
 
-    A column without scores of the spread between draws (mutual information, epistemic sd) has an empty panel for them.
+    A column without scores of the spread between draws (mutual information, epistemic sd) has a note in their place.
 
     Args:
         columns: scores by the name of their distribution, such as the posterior and its best draw. The first has all

@@ -36,7 +36,7 @@ def bands(
     Args:
         runs: the runs by name.
         target: name of the target; by default the first.
-        range: range of the input; by default the data's range, extended by 60 % of half of it on each side.
+        range: range of the input; by default the data's range, extended by 30 % of its width on each side.
         band: "predictive" for the target, or "function" for its mean f(x) under the draws.
         truth: a curve to draw over it: "data" for that of the data set, an expression of x, or a file.
         overlay: draw several runs in one panel instead of side by side.

@@ -15,7 +15,7 @@ _PROBES = 50
 
 @once
 def probed(predictor: Predictor) -> tuple[dict[str, np.ndarray], dict[str, float], dict[str, float]]:
-    """Return three predictions at the probe inputs of `Run.diagnose`, [chain, draw] each, their R-hat and bulk ESS.
+    """Return three predictions at the first 50 test rows, [chain, draw] each, with their R-hats and bulk ESS.
 
     They have the largest, the median and the smallest R-hat. For a posterior defined in Python, they are parameters.
     """
@@ -37,7 +37,7 @@ def probed(predictor: Predictor) -> tuple[dict[str, np.ndarray], dict[str, float
 
 
 def _values(predictor: Predictor) -> tuple[Float[np.ndarray, "chain draw value"], list[str]]:
-    """Return the quantities whose convergence is tested, in original units, and their names."""
+    """Return the predictions at the first 50 test rows in original units, or some parameters, and their names."""
     record = predictor.record
     if not predictor.predicts:
         numbers, values = predictor.some_parameters()
