@@ -74,10 +74,12 @@ def of_classes(
     """Measure calibration as the largest cumulative difference between claims and outcomes.
 
     G = max_k |sum_{i <= k} (happened_i - claimed_i)| / rows, without bins (Arrieta-Ibarra, Gujral, Tannen, Tygert and
-    Xu 2022, J. Mach. Learn. Res. 23(351)). Rows are ordered by the claimed probability. The claims are that the
-    likeliest class is the label, and for each class that it is the label. The curves of the classes are needed: a class
-    that is claimed too often is overconfident where it is the likeliest and underconfident elsewhere, and confidence
-    alone confuses the two. If the prediction is calibrated, each sum is a martingale, whose supremum is about that of
+    Xu 2022, J. Mach. Learn. Res. 23(351)). Rows are ordered by the claimed probability.
+
+    One curve is for the claim that the likeliest class is the label, and one for each class. Confidence alone is not
+    enough: a class that is claimed too often is overconfident where it is the likeliest, and underconfident elsewhere.
+
+    If the prediction is calibrated, each sum is a martingale, whose supremum is about that of
     Brownian motion. The error probability is shared by all curves.
 
     Args:
