@@ -1,4 +1,4 @@
-"""Runs side by side, on the same test rows: metrics, paired differences, distance to a reference, cost."""
+"""Comparison of runs on the same test rows: metrics, paired differences, distance to a reference, cost."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from bnnzoo.run import Run
 
 _LOWER_IS_BETTER = ("nll_rounded", "nll", "rmse", "rmse_standardised", "crps", "crps_standardised", "brier")
 METRICS = (*_LOWER_IS_BETTER[:-1], "coverage_90", "accuracy", "brier", "ece")
-"""Metrics that are compared, where a run's task has them."""
+"""Metrics that are compared, if a run's task has them."""
 _BETTER = {
     **dict.fromkeys((*_LOWER_IS_BETTER, "loo_nll"), "lower"),
     "accuracy": "higher",
 }
-"""Metrics that say by themselves which run predicts better; the first that a run has decides."""
+"""Metrics that show on their own which run predicts better; the first one that a run has decides."""
 _CLEAR = 2.0
-"""Standard errors that a difference must be of."""
+"""Standard errors that a difference must exceed."""
 
 
 class Compared(NamedTuple):
-    """A run: its metrics, and numbers without an error: distances to the reference, then what it cost."""
+    """Results of a run: its metrics, and numbers without an error, namely distances to the reference and costs."""
 
     name: str
     about: dict[str, str]
     estimates: dict[str, Estimate]
     numbers: dict[str, float]
     doubt: str = ""
-    """As its record has it: the verdict, where that is against it."""
+    """Verdict of the run, if it is negative; see `Record.doubt`."""
 
 
 class Difference(NamedTuple):
@@ -52,32 +52,32 @@ class Difference(NamedTuple):
 
     @property
     def error(self) -> float:
-        """Over rows and over draws: what of it other seeds of the same runs would give is no difference."""
+        """Standard error over rows and over draws, which includes the variation between seeds."""
         mcse = self.estimate.mcse or 0.0
         return math.hypot(self.estimate.se or math.nan, 0.0 if math.isnan(mcse) else mcse)
 
     @property
     def least(self) -> float:
-        """From which size it is taken for one: two standard errors of many rows, more of few."""
+        """Smallest significant difference: two standard errors for many rows, more for few."""
         influence = self.estimate.influence
         rows = 1 if influence is None else len(influence)
         return self.error * float(stats.t.ppf(stats.norm.cdf(_CLEAR), max(rows - 1, 1)))
 
 
 class Comparison(NamedTuple):
-    """Runs side by side, and a difference a pair of runs and metric."""
+    """Results of all runs, and a difference for each pair of runs and metric."""
 
     compared: list[Compared]
     paired: list[Difference]
 
     @property
     def runs(self) -> list[dict[str, Any]]:
-        """A flat dictionary a run, as they are written: a metric NAME is followed by NAME_se."""
+        """One flat dictionary per run, where a metric NAME is followed by NAME_se."""
         return [{"run": run.name, **run.about, **flat(run.estimates), **run.numbers} for run in self.compared]
 
     @property
     def differences(self) -> list[dict[str, Any]]:
-        """A flat dictionary a difference."""
+        """One flat dictionary per difference."""
         return [
             {"first": one.first, "second": one.second, "metric": one.metric}
             | {"difference": one.estimate.value, "se": one.estimate.se, "mcse": one.estimate.mcse}
@@ -86,9 +86,7 @@ class Comparison(NamedTuple):
 
     @property
     def words(self) -> list[str]:
-        """Which run is better and by how much, a sentence a pair; which has not converged; and for which the evidence
-        is, where it is known.
-        """
+        """Sentences: the better run of each pair, runs that have not converged, and differences in log evidence."""
         pairs = itertools.groupby(self.paired, lambda one: (one.first, one.second))
         told = [_sentence(first, second, list(found)) for (first, second), found in pairs]
         known = [run for run in self.compared if "log_evidence" in run.numbers]
@@ -97,18 +95,19 @@ class Comparison(NamedTuple):
 
 
 def compare(runs: Sequence[Run | str | Path], *, reference: Run | str | Path | None = None) -> Comparison:
-    """Compare runs on their test rows; where every run tells its evidence, by that and by leave-one-out as well.
+    """Compare runs on their test rows, and by evidence and leave-one-out score if every run has an evidence estimate.
 
-    The standard error of a difference is that of the difference row by row: much smaller than the runs' own where
-    the same rows are hard for both. Beside it stands `mcse`, the Monte Carlo error of both runs: two runs of one recipe
-    differ by that, on all rows alike.
+    The standard error of a difference is computed from the differences per row. It is much smaller than the runs' own
+    errors if the same rows are difficult for both. `mcse` is the Monte Carlo error of both runs, by which two runs of
+    one recipe differ.
 
     Args:
-        reference: a run taken as the truth, such as long Hamiltonian chains. Classification: `agreement`, the share of
-            rows with the same most probable class, and `total_variation`, the mean of sum_c |p_c - q_c| / 2 (Izmailov
-            et al. 2021). Regression: `mean_distance`, the root mean square of the difference of predictive means in
-            the reference's predictive sd, and `sd_ratio`, the mean ratio of the sds. Density: `log_density_distance`,
-            the root mean square of the difference of log densities.
+        runs: runs or their files.
+        reference: a run taken as the truth, such as long Hamiltonian chains. Classification: `agreement`, the fraction
+            of rows with the same most probable class, and `total_variation`, the mean of sum_c |p_c - q_c| / 2
+            (Izmailov et al. 2021). Regression: `mean_distance`, the root mean square of the difference of predictive
+            means in the reference's predictive sd, and `sd_ratio`, the mean ratio of the sds. Density:
+            `log_density_distance`, the root mean square of the difference of log densities.
 
     Raises:
         UsageError: for fewer than two runs, or runs that do not share their training or test rows.
@@ -137,7 +136,7 @@ def compare(runs: Sequence[Run | str | Path], *, reference: Run | str | Path | N
     scores = _comparable([evaluate.of_rows(run.predictor, *tests[0]).estimates for run in opened])
     for i, (name, run) in enumerate(zip(names, opened, strict=False)):
         estimates = {metric: scores[i][metric] for metric in METRICS if metric in scores[i]}
-        if "rmse" in estimates:  # with a single target the two are multiples of each other
+        if "rmse" in estimates:  # with a single target, the two are proportional
             estimates.pop("rmse_standardised", None)
         if "nll_rounded" not in scores[i] and left_out and all("loo_nll" in loo_scores for loo_scores in left_out):
             estimates["loo_nll"] = left_out[i]["loo_nll"]
@@ -153,10 +152,10 @@ def compare(runs: Sequence[Run | str | Path], *, reference: Run | str | Path | N
 
 
 def _comparable(scores: Sequence[dict[str, Estimate]]) -> list[dict[str, Estimate]]:
-    """The metrics of each run that compare: on rounded targets the probability of what was rounded, no density.
+    """Return the comparable metrics of each run: for rounded targets `nll_rounded` instead of `nll`.
 
-    A density that is narrower than the step between values has no upper limit. Where one run cannot tell that
-    probability, neither is compared.
+    A density that is narrower than the step between values is unbounded. If one run has no `nll_rounded`, neither
+    metric is compared.
     """
     rounded = ["nll_rounded" in one for one in scores]
     if not any(rounded):
@@ -166,7 +165,7 @@ def _comparable(scores: Sequence[dict[str, Estimate]]) -> list[dict[str, Estimat
 
 
 def distances(found: pd.DataFrame, truth: pd.DataFrame) -> dict[str, float]:
-    """How far predictions are from those of a reference, both as `Predictor.table` returns them."""
+    """Return the distances of predictions from those of a reference, both as returned by `Predictor.table`."""
     if "log_density" in truth:
         gap = found["log_density"].to_numpy(np.float64) - truth["log_density"].to_numpy(np.float64)
         return {"log_density_distance": float(np.sqrt(np.mean(gap**2)))}
@@ -200,7 +199,10 @@ def _differences(first: Compared, second: Compared) -> list[Difference]:
 
 
 def _sentence(first: str, second: str, found: Sequence[Difference]) -> str:
-    """`a.nc is better than b.nc: nll lower by 0.12 ± 0.03; no clear difference in rmse`: judged by the first metric."""
+    """Return a sentence such as `a.nc is better than b.nc: nll lower by 0.12 ± 0.03; no clear difference in rmse`.
+
+    The first metric with a clear difference decides.
+    """
     clear: dict[str, bool] = {}
     shown: dict[str, str] = {}
     unknown: list[str] = []
@@ -231,7 +233,7 @@ def _sentence(first: str, second: str, found: Sequence[Difference]) -> str:
 
 
 def _evidence(runs: Sequence[Run]) -> list[Evidence]:
-    """Of each run; of none where one does not tell, or tells a bound only: bounds are too low by different amounts."""
+    """Return the evidence of each run; empty if one has none or a lower bound only, since bounds are not comparable."""
     try:
         found = [run.evidence() for run in runs]
     except UsageError:
@@ -240,7 +242,7 @@ def _evidence(runs: Sequence[Run]) -> list[Evidence]:
 
 
 def _bayes_factor(first: Compared, second: Compared) -> str:
-    """`log p(D) of a.nc is 3.1 ± 0.2 above that of b.nc`, the logarithm of the Bayes factor."""
+    """Return `log p(D) of a.nc is 3.1 ± 0.2 above that of b.nc`; the difference is the log Bayes factor."""
     difference = first.numbers["log_evidence"] - second.numbers["log_evidence"]
     se = math.hypot(first.numbers["log_evidence_se"], second.numbers["log_evidence_se"])
     error = " (no error is known)" if math.isnan(se) else f" ± {se:.2g}"
@@ -267,7 +269,7 @@ def _open(run: Run | str | Path) -> Run:
 
 
 def _names(runs: Sequence[Run]) -> list[str]:
-    """What tells the runs apart: their files' names, with the folders where those repeat."""
+    """Return unique names of the runs: their files' names, with folders where names repeat."""
     paths = [run.path or Path(f"run {i}") for i, run in enumerate(runs)]
     short = [path.name for path in paths]
     return [str(path) if short.count(path.name) > 1 else path.name for path in paths]

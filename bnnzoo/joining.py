@@ -1,4 +1,4 @@
-"""Runs of one recipe, each with a seed of its own, as one run of all their chains."""
+"""Joining of runs of one recipe with different seeds into one run with all chains."""
 
 from __future__ import annotations
 
@@ -24,24 +24,27 @@ from bnnzoo.store import schema
 
 _SUMS = (*(f"seconds_{part}" for part in schema.SECONDS), "target_evaluations", "restarted")
 _OF_ONE = ("tuned", "inspected", "stops", "ended")
-"""Attributes that say how one of the runs went: of several there is none."""
+"""Attributes that describe a single run; a joined run does not have them."""
 _MADE_BY = ("versions", "plugins", "plugin_sources")
 _OF_ROWS = ("data_sha256", "signature", "federated")
-"""Attributes that say which rows, and whose; those of a federated run stay with their parties."""
+"""Attributes that identify the rows and their owners; rows of a federated run stay with their parties."""
 _SCALES = ("x_mean", "x_sd", "y_mean", "y_sd")
 _ROWS = ("x_test", "y_test", schema.KEPT_ROWS)
 
 
 def concat(runs: Sequence[Run | str | Path]) -> Run:
-    """One run, in memory, of the chains of several: `Run.save` writes it.
+    """Join the chains of several runs into one run in memory; `Run.save` writes it.
 
-    Draws beyond those of the shortest run are left out, the earliest first. What the file says of convergence is looked
-    at anew, of all chains together; seconds and evaluations are sums.
+    The earliest draws of longer runs are dropped, so that all chains have the length of the shortest run. Convergence
+    is tested again for all chains together. Seconds and evaluations are summed.
+
+    Args:
+        runs: runs or their files.
 
     Raises:
-        UsageError: for fewer than two, runs of different recipes or rows, an unfinished one, or ones that trained what
-            they did not sample each for itself, or do not hold the same variables.
-        DamagedError: naming the file, where one is not what was written.
+        UsageError: for fewer than two runs, different recipes, rows or variables, equal seeds, an unfinished run, or
+            different values of the parameters that are trained and not sampled.
+        DamagedError: if a file is damaged; the message names it.
     """
     opened = [run if isinstance(run, Run) else zoo.open(run) for run in runs]
     if len(opened) < 2:
@@ -55,7 +58,7 @@ def concat(runs: Sequence[Run | str | Path]) -> Run:
     cut = any(tree[schema.POSTERIOR].sizes[schema.DRAW] > draws for tree in trees)
     groups = {}
     for name in trees[0].children:
-        # What `evaluate` added to some of them only is left out, and what it added of other draws.
+        # A group that `evaluate` added to some of the runs only, or for other draws, is left out.
         found = [_read(run, name) for run in opened if name in run.posterior.children]
         if name in (schema.POSTERIOR, schema.SAMPLE_STATS):
             groups[name] = _joined([one[{schema.DRAW: slice(-draws, None)}] for one in found], np.arange(draws))
@@ -67,7 +70,7 @@ def concat(runs: Sequence[Run | str | Path]) -> Run:
     try:
         diagnosis = run.diagnose()
     except DamagedError:
-        for one in opened:  # which of them: a run in memory has no name
+        for one in opened:  # A run in memory has no name, so diagnosing each file finds the damaged one.
             one.diagnose()
         raise
     joined.attrs |= ending.said(diagnosis, run.findings(diagnosis))
@@ -107,7 +110,10 @@ def _check(runs: Sequence[Run]) -> None:
 
 
 def _asked(run: Run, *, clocked: bool) -> dict[str, Any]:
-    """What must be the same: all but how many chains and draws, the seed, and the lengths that each's clock chose."""
+    """Return the settings that must be equal.
+
+    Excluded are numbers of chains and draws, the seed, and for time-limited runs the lengths that the clock chose.
+    """
     about = run.attributes
     recipe = recipe_from(str(about["recipe"]))
     recipe = dataclasses.replace(recipe, seed=0, chains=1, draws=1, budget=None, until=None)
@@ -120,17 +126,23 @@ def _asked(run: Run, *, clocked: bool) -> dict[str, Any]:
 
 
 def _seeds(run: Run) -> list[int]:
-    """One, or those of the runs that it was joined from."""
+    """Return the seed of a run, or the seeds of the runs that it was joined from."""
     return json.loads(run.attributes.get("seeds", "[]")) or [int(run.attributes["seed"])]
 
 
 def _constant(run: Run) -> dict[str, np.ndarray]:
-    """Its constant_data; a posterior made by hand has none."""
+    """Return the variables of constant_data; a posterior defined in Python has none."""
     return run.predictor.record.group(schema.CONSTANT_DATA)
 
 
 def _check_alike(group: str, run: Run, first: Run) -> None:
-    """Refuse a group that does not hold the variables that the first run's does: none is left out in silence."""
+    """Refuse a run whose group has other variables than that of the first run.
+
+    Without this check, variables would be dropped silently.
+
+    Raises:
+        UsageError: if a variable is missing or differs.
+    """
     here, there = (_described(one, group) for one in (run, first))
     for name in sorted(here.keys() | there.keys()):
         one, other = here.get(name), there.get(name)
@@ -146,7 +158,7 @@ def _check_alike(group: str, run: Run, first: Run) -> None:
 
 
 class _Described(NamedTuple):
-    """What a variable is like, whatever the number of chains and draws."""
+    """Type and shape of a variable, without chains and draws."""
 
     dtype: str
     sizes: tuple[tuple[str, int], ...]
@@ -169,10 +181,10 @@ def _described(run: Run, group: str) -> dict[str, _Described]:
 
 
 def _read(run: Run, group: str) -> xr.Dataset:
-    """A group of a run, whole.
+    """Read a whole group of a run.
 
     Raises:
-        DamagedError: naming the file, where it is not what was written.
+        DamagedError: if it is damaged; the message names the file.
     """
     return run.posterior[group].to_dataset().copy(data=run.predictor.record.group(group))
 
@@ -186,18 +198,18 @@ def _of_same_draws(parts: Sequence[xr.Dataset]) -> bool:
 
 
 def _draws(part: xr.Dataset) -> np.ndarray:
-    """Their numbers in the run; none of what has no draws."""
+    """Return the indices of a group's draws in the run; empty for a group without draws."""
     return part[schema.DRAW].to_numpy() if schema.DRAW in part.sizes else np.arange(0)
 
 
 def _joined(parts: Sequence[xr.Dataset], draws: np.ndarray) -> xr.Dataset:
-    """A group of all chains, its draws numbered so; what has no chains is the first run's."""
+    """Join a group over all chains, with the given draw indices; variables without chains come from the first run."""
     found = {}
     for name, first in parts[0].data_vars.items():
         if schema.CHAIN not in first.dims:
             found[name] = first
             continue
-        # Chains and draws are counted anew: those of each run began at 0.
+        # Chains and draws are numbered anew, because those of each run start at 0.
         bare = [one[name].drop_vars([dim for dim in schema.SAMPLED if dim in one[name].coords]) for one in parts]
         found[name] = xr.concat(bare, schema.CHAIN)
     joined = xr.Dataset(found, attrs=parts[0].attrs)
@@ -218,10 +230,10 @@ def _attributes(runs: Sequence[Run], draws: int) -> dict[str, Any]:
         chains = run.posterior[schema.POSTERIOR].sizes[schema.CHAIN]
         before += chains
         of_samplers.append((chains, [one for one in from_json(about.get("findings", "[]")) if one.kind != "stuck"]))
-    # Said anew, of the chains by their new numbers.
+    # The finding is written again with the new numbers of the chains.
     found = finding_of(dict.fromkeys(stuck, STUCK_STEPS)) + judgement.of_runs(of_samplers)
     recipe, *others = (recipe_from(str(one["recipe"])) for one in every)
-    # Where clocks chose how far apart draws are: as far as any of them.
+    # If the clock chose the thinning, the largest value is stored.
     thin = max(one.thin for one in (recipe, *others))
     recipe = dataclasses.replace(recipe, chains=before, draws=draws, thin=thin)
     joined = {"recipe": to_yaml(as_dict(recipe)), "draws_requested": draws, "draws_done": draws, "tuned": "{}"}
@@ -238,7 +250,7 @@ def _attributes(runs: Sequence[Run], draws: int) -> dict[str, Any]:
 
 
 def _all_of(texts: list[str]) -> str:
-    """Packages and their versions (modules and their digests), all of those that one was there in."""
+    """Merge JSON mappings of packages to versions (or modules to digests), with all values of each key."""
     found: dict[str, dict[str, None]] = {}
     for text in texts:
         for package, version in json.loads(text).items():

@@ -1,4 +1,4 @@
-"""A run in hand: its tree of samples, and everything one does with them. Nothing but the file is needed."""
+"""A run as a Python object: its tree of samples and the operations on it. Only the run file is needed."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from bnnzoo.store.atomic import check_free, copy_whole, write_whole
 if TYPE_CHECKING:
     from bnnzoo.plots import Picture
 
-# bnnzoo.report is imported by the three methods that draw: matplotlib comes in with the first picture.
+# bnnzoo.report is imported inside the three methods that draw, so matplotlib is loaded with the first picture only.
 
 
 class Run:
-    """A finished or unfinished run: a face, the work is `bnnzoo.evaluation`'s and `bnnzoo.report`'s.
+    """A finished or unfinished run. It delegates all work to `bnnzoo.evaluation` and `bnnzoo.report`.
 
-    `path` is its file, None for one only in memory.
+    `path` is its file, or None for a run that is only in memory.
     """
 
     def __init__(
@@ -53,12 +53,12 @@ class Run:
 
     @property
     def posterior(self) -> xr.DataTree:
-        """The tree in ArviZ's schema."""
+        """Tree of samples in ArviZ's schema."""
         return self.predictor.record.tree
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """The root attributes of the file."""
+        """Root attributes of the file."""
         return self.predictor.record.attributes
 
     def __repr__(self) -> str:
@@ -75,10 +75,10 @@ class Run:
         return f"<table>{''.join(cells)}</table>"
 
     def save(self, path: str | Path, *, force: bool = False) -> None:
-        """Copy the file, or write that of a run that is only in memory.
+        """Copy the run's file to `path`, or write the file of a run that is only in memory.
 
         Raises:
-            UsageError: if it exists and `force` is not given, or the run is not finished.
+            UsageError: if `path` exists and `force` is not given, if the run is not finished, or if its file is gone.
         """
         path = paths.named(path)
         check_free(path, force=force, cure="another path, or force=True")
@@ -92,7 +92,7 @@ class Run:
         copy_whole(self._file, path)
 
     def summary(self) -> dict[str, Any]:
-        """The run in a dozen numbers."""
+        """Return a short summary of the run."""
         return {"file": str(self.path) if self.path else None, **diagnostics.summary(self.predictor.record)}
 
     def predict(
@@ -104,21 +104,23 @@ class Run:
         unseen: Unseen | None = None,
         exposure: ArrayLike | None = None,
     ) -> pd.DataFrame:
-        """The predictive distribution of inputs, in original units, one row each; or new rows of a density.
+        """Return the predictive distribution in original units, one row per input, or new rows of a density.
 
-        Regression: mean, sd, aleatoric_sd, epistemic_sd, q05, q50, q95, with a prefix `<target>_` for several
-        targets. Classification: p_<class>..., entropy, predicted (the likeliest class). Density: log_density.
+        Regression: mean, sd, aleatoric_sd, epistemic_sd, q05, q50, q95, with a prefix `<target>_` for several targets.
+        Classification: p_<class>..., entropy, predicted (the likeliest class). Density: log_density.
 
         Args:
-            x: an array of inputs as those of training were given, columns of numbers alone; or a data frame or what
-                `--data` takes: columns are matched by name.
-            draws: instead of `x`, how many new rows to draw from the posterior predictive distribution of a density.
-            unseen: "zero" takes a level of text that training did not see for none of the known ones, "error" refuses
-                it; as was asked for in training unless given.
-            exposure: of a run with an exposure that was given as an array, one positive number a row of `x`.
+            x: an array of inputs like the training inputs, with numeric columns only; or a data frame or anything that
+                `--data` takes, with columns matched by name.
+            draws: number of new rows to draw from the posterior predictive distribution of a density, instead of `x`.
+            seed: seed of the Monte Carlo noise in quantiles and new rows.
+            unseen: "zero" encodes a text level that training did not contain as none of the known levels; "error"
+                refuses it. The default is the setting used in training.
+            exposure: one positive number per row of `x`, for a run whose exposure was given as an array.
 
         Raises:
-            UsageError: for both or neither of `x` and `draws`, or draws where there are inputs.
+            UsageError: for both or neither of `x` and `draws`, for `draws` where the run has inputs, or for inputs that
+                do not match the training data.
         """
         if (x is None) == (draws is None):
             raise UsageError("predict: give --data FILE, what to predict for, or --draws N, how many new rows to draw")
@@ -140,10 +142,10 @@ class Run:
         force: bool = False,
         unseen: Unseen | None = None,
     ) -> Path:
-        """`predict` into a .csv or .nc file.
+        """Write the table of `predict` to a .csv or .nc file and return its path.
 
         Raises:
-            UsageError: for another kind of file, one that exists, or a name that NetCDF has no room for.
+            UsageError: for another file type, an existing file, or a column name that NetCDF cannot store.
         """
         out = _free(out, (".csv", ".nc"), "predictions go to a .csv or a .nc file", force, read=(self._file, data))
         frame = self.predict(data, draws=draws, seed=seed, unseen=unseen)
@@ -154,26 +156,36 @@ class Run:
         return out
 
     def functions(self, x: Any) -> Float[np.ndarray, "chain draw row value"]:
-        """What each draw predicts of the inputs `x`, in the units the network sees: what convergence is judged by."""
+        """Return the predictions of each draw at the inputs `x`, in the units of the network."""
         return self.predictor.functions(self.predictor.rows_of(x))
 
     def diagnose(self, *, num_probes: int = 50) -> dict[str, Any]:
-        """Whether the run has converged and was right: numbers over predictions at the first test rows, see
-        docs/evaluation.md. Works on an unfinished run.
+        """Return diagnostics of convergence and validity; see docs/evaluation.md for their names.
+
+        It works on an unfinished run.
+
+        Args:
+            num_probes: number of inputs at which predictions are tested. Half are evenly spaced test rows, and half
+                span the inputs of all rows.
         """
         return diagnostics.of_run(self.predictor, num_probes=num_probes)
 
-    def findings(self, diagnosis: Mapping[str, Any] | None = None, limits: Limits = Limits()) -> tuple[Finding, ...]:  # noqa: B008 (immutable)
-        """What a gate has against the run; empty if nothing.
+    def findings(
+        self,
+        diagnosis: Mapping[str, Any] | None = None,
+        limits: Limits = Limits(),  # noqa: B008 (immutable)
+    ) -> tuple[Finding, ...]:
+        """Return the problems that the gate finds in the run; empty if there are none.
 
         Args:
-            diagnosis: what `diagnose` said, if that is known already.
+            diagnosis: the result of `diagnose`, if it was computed already.
+            limits: the thresholds of the gate.
         """
         known = self.diagnose() if diagnosis is None else diagnosis
         return findings.judged(known, limits, of_sampler=self.predictor.record.findings)
 
     def blocks(self) -> list[dict[str, Any]]:
-        """A row for each block of parameters: its size, and norm, mean, sd and R-hat over the draws."""
+        """Return one row per block of parameters: its size, and norm, mean, sd and R-hat over the draws."""
         return diagnostics.blocks(self.predictor)
 
     def evaluate(
@@ -185,10 +197,10 @@ class Run:
         save: bool = True,
         unseen: Unseen | None = None,
     ) -> dict[str, int | float]:
-        """Metrics of the predictions on the test rows, or on `data`: a flat dictionary, see docs/evaluation.md.
+        """Return metrics of the predictions on the test rows, or on `data`, as a flat dictionary.
 
-        NAME is followed by NAME_se, its standard error over rows, and NAME_mcse, that of the Monte Carlo, where there
-        are such. The arguments are those of `estimates`.
+        NAME is followed by its standard error over rows (NAME_se) and its Monte Carlo standard error (NAME_mcse), where
+        they exist. The arguments are those of `estimates`. See docs/evaluation.md.
         """
         return metrics.flat(self.estimates(data, ood=ood, observer=observer, save=save, unseen=unseen))
 
@@ -201,19 +213,22 @@ class Run:
         save: bool = False,
         unseen: Unseen | None = None,
     ) -> dict[str, Estimate]:
-        """What `evaluate` says, as values that know what each row contributes to their errors.
+        """Return the metrics of `evaluate` as values that keep each row's contribution to their errors.
 
-        On the run's own test rows `loo_` metrics of the training rows are added, and with `save` groups of ArviZ's
-        schema to a finished file: `posterior_predictive` and `log_likelihood` of the training rows, `predictions`,
-        `predictions_constant_data` and `predictions_log_likelihood` of the test rows; each of every k-th draw where
-        one of them would pass 32 MB, and of one draw a chain at least.
+        On the run's own test rows, `loo_` metrics of the training rows are added. With `save`, a finished file also
+        gets groups of ArviZ's schema: `posterior_predictive` and `log_likelihood` of the training rows, and
+        `predictions`, `predictions_constant_data` and `predictions_log_likelihood` of the test rows. They hold every
+        k-th draw where a group would exceed 32 MB, and at least one draw per chain.
 
         Args:
-            ood: unfamiliar inputs to add the metrics of, see `ood`.
-            unseen: what of levels that training did not see, see `predict`.
+            data: rows with targets, as `--data` takes them; by default the run's own test rows.
+            ood: unfamiliar inputs whose metrics are added, see `ood`.
+            observer: is called with the progress.
+            save: add the groups to the file.
+            unseen: treatment of text levels that training did not contain, see `predict`.
 
         Raises:
-            UsageError: when there are no test rows and no `data`.
+            UsageError: if there are no test rows and no `data`.
         """
         x, y = self.predictor.test_rows(data, unseen=unseen)
         tell = observer or (lambda _: None)
@@ -231,14 +246,14 @@ class Run:
 
     @property
     def loo_caveat(self) -> str:
-        """Why the `loo_` metrics of this run are not quite what they are called; empty where they are."""
+        """Limitation of the `loo_` metrics of this run; empty if there is none."""
         return loo.caveat(self.predictor.record)
 
     def caveats(self, estimates: Mapping[str, Estimate]) -> dict[str, str]:
-        """What to know of the metrics of an evaluation, by name: `loo_caveat`, `nll_caveat`, `counts_caveat`.
+        """Return the caveats on an evaluation, by name: `loo_caveat`, `nll_caveat`, `counts_caveat`.
 
         Args:
-            estimates: what `estimates` returned.
+            estimates: the result of `estimates`.
         """
         found = {
             "loo_caveat": self.loo_caveat if "loo_nll" in estimates else "",
@@ -248,32 +263,32 @@ class Run:
         return {name: text for name, text in found.items() if text}
 
     def test_rows(self, data: Any = None) -> tuple[np.ndarray, np.ndarray]:
-        """Inputs, what columns of a table became, and targets of the test rows, or of `data`, in original units.
+        """Return encoded inputs and targets of the test rows, or of `data`, in original units.
 
         Raises:
-            UsageError: when there are no test rows and no `data`.
+            UsageError: if there are no test rows and no `data`.
         """
         return self.predictor.test_rows(data)
 
     def pit(self, data: Any = None) -> Float[np.ndarray, "row target"]:
-        """Probability integral transforms of the targets: uniform where predictions are calibrated.
+        """Return probability integral transforms of the targets, which are uniform for calibrated predictions.
 
         Raises:
-            UsageError: unless it is a regression.
+            UsageError: if the run is not a regression.
         """
         if self.predictor.signature.task != "regression":
             raise UsageError("pit: of a regression's targets; classes have a reliability diagram (plot calibration)")
         return evaluate.drawn(self.predictor, *self.test_rows(data)).pit
 
     def ood(self, spec: Any, data: Any = None, *, unseen: Unseen | None = None) -> OodScores:
-        """Scores of unfamiliar inputs against those of the test rows (or `data`), of the posterior and its best draw.
+        """Compare the scores of unfamiliar inputs with those of the test rows, or of `data`.
+
+        Both are computed for the posterior and for its best draw. The best draw has the highest log density. Where the
+        file has none, it has the highest log-likelihood of at most 2000 training rows.
 
         Args:
-            spec: what `predict` takes as inputs (labels are not needed), or "noise", as many rows as are tested.
-            unseen: what of levels that training did not see, see `predict`.
-
-        The best draw has the highest log density, or where the file has none the highest log-likelihood of (at most
-        2000 of) the training rows.
+            spec: inputs as for `predict` (labels are not needed), or "noise" for as many rows as there are test rows.
+            unseen: treatment of text levels that training did not contain, see `predict`.
         """
         return ood.of_run(self.predictor, spec, self.predictor.test_rows(data, unseen=unseen)[0], unseen=unseen)
 
@@ -285,43 +300,50 @@ class Run:
         tolerance: float = TOLERANCE,
         seed: int = 0,
     ) -> Audit:
-        """Compare the draws with exact chains that start from them: passed, drifted or undecided. For any sampler.
+        """Compare the draws with exact chains that start from them: passed, drifted or undecided.
+
+        The audit works for any sampler.
 
         Args:
-            chains: exact chains, at most: fewer where the draws are worth fewer independent ones.
-            seconds: time to take, about; by default half of the run's, and at least 20.
-            tolerance: the largest bias that may be left open in a run that passes: of a mean in sds, of an sd relative.
+            chains: largest number of exact chains; fewer are used if the effective number of draws is smaller.
+            seconds: approximate duration; by default half of the run's, and at least 20.
+            tolerance: the largest bias that may remain possible in a run that passes: of a mean in sds, of an sd
+                relative.
 
         Raises:
-            UsageError: of a posterior made in Python, or weighted draws.
+            UsageError: for a posterior defined in Python, kept predictions, weighted draws, or fewer than two different
+                draws.
         """
         return audit.of_run(self.predictor, chains=chains, seconds=seconds, tolerance=tolerance, seed=seed)
 
     def evidence(self, *others: Run) -> Evidence:
-        """log p(D) with its standard error, how it was found, and in one line what that makes of the number.
+        """Estimate log p(D) with its standard error, the method used and a one-line interpretation.
 
-        By importance weights, the share that rejection accepts, the lower bound of `bbb`, or the Gaussian of `laplace`.
+        The method depends on the sampler: importance weights, the acceptance fraction of rejection sampling, the lower
+        bound of `bbb`, or the Gaussian of `laplace`.
 
         Args:
-            others: runs that differ in their likelihood power alone, with this one a path from 0 to 1: by
-                thermodynamic integration over them.
+            others: runs that differ only in their likelihood power. Together with this one they form a path from 0 to 1
+                for thermodynamic integration.
 
         Raises:
-            UsageError: if these draws do not tell.
+            UsageError: if log p(D) cannot be computed from these draws.
         """
         if others:
             return evidence.of_path([run.predictor for run in (self, *others)])
         return evidence.of_run(self.predictor)
 
     def plot(self, name: str, *, others: Sequence[Run] = (), **options: Any) -> Picture:
-        """One picture: band (target=, range=, band=, truth=), density, slices (target=), ood (spec=), calibration, pit,
-        trace, rank, autocorrelation, steps or loss.
+        """Draw one picture and return it.
+
+        The names (and options) are: band (target=, range=, band=, truth=), density, slices (target=), ood (spec=),
+        calibration, pit, trace, rank, autocorrelation, steps and loss.
 
         Args:
-            others: runs to show beside this one: band (with overlay=True over it), ood, loss.
+            others: runs to show beside this one in band, ood and loss; in band with overlay=True on the same axes.
 
         Raises:
-            UsageError: for another name, or a picture that this run does not have.
+            UsageError: for an unknown name, or a picture that is not available for this run.
         """
         from bnnzoo.report import figures
 
@@ -338,15 +360,22 @@ class Run:
         force: bool = False,
         **band: Any,
     ) -> list[dict[str, Any]]:
-        """Draw pictures into the folder `out`, or one into a file whose name ends like a picture's: for each its name
-        and file, or why this run does not have it.
+        """Draw pictures into the folder `out`, or one picture into a file with the extension of a picture.
 
         Args:
-            formats: png unless given.
+            out: folder or file.
+            others: runs to show beside this one, as for `plot`.
+            formats: file formats, by default png.
+            names: names of the pictures, by default all (for a single file `band`).
+            ood: unfamiliar inputs of the picture `ood`.
+            force: overwrite existing files.
             band: the options of the picture `band`, as for `plot`.
 
+        Returns:
+            One dictionary per picture: its name and file, or the reason why it is not available for this run.
+
         Raises:
-            UsageError: for a format or picture that does not exist, a file that does, or a band as it cannot be.
+            UsageError: for an unknown format or picture, an existing file, or invalid options of the band.
         """
         from bnnzoo.report import figures
 
@@ -356,7 +385,7 @@ class Run:
         return figures.write(runs, out, formats=formats, names=names, ood=ood, force=force, band=band)
 
     def report(self, out: str | Path, *, force: bool = False) -> Path:
-        """Write the run as one HTML page that needs nothing else.
+        """Write the run as one self-contained HTML page and return its path.
 
         Raises:
             UsageError: if the file exists and `force` is not given.
@@ -370,12 +399,12 @@ class Run:
 
 
 def _shown(value: Any) -> str:
-    """A value in a table: numbers with four significant digits."""
+    """Format a value for a table, with four significant digits for numbers."""
     return f"{value:.4g}" if isinstance(value, float | np.floating) else str(value)
 
 
 def _named(runs: Sequence[Run]) -> dict[str, Predictor]:
-    """What reads each run, under the name of its file; numbered where two have the same."""
+    """Return the predictor of each run by the name of its file, numbered if two names are equal."""
     names = [run.path.stem if run.path else f"{run.attributes['model']} by {run.attributes['sampler']}" for run in runs]
     if len(set(names)) < len(names):
         names = [f"{number} {name}" for number, name in enumerate(names, start=1)]
@@ -383,7 +412,7 @@ def _named(runs: Sequence[Run]) -> dict[str, Predictor]:
 
 
 def _write_netcdf(out: Path, columns: Mapping[str, np.ndarray]) -> None:
-    """The columns of a table, of a dimension called `row`, or `row_` where that is one of them."""
+    """Write the columns of a table along the dimension `row`, or `row_` if a column has that name."""
     if paths := [name for name in columns if "/" in name]:
         raise UsageError(f"{out}: column {paths[0]!r}: a / would make a group of it in NetCDF; write a .csv file")
     dim = "row"
@@ -393,7 +422,7 @@ def _write_netcdf(out: Path, columns: Mapping[str, np.ndarray]) -> None:
 
 
 def _free(out: str | Path, suffixes: tuple[str, ...], where: str, force: bool, *, read: Sequence[Any]) -> Path:
-    """A path to write to, which is none of the files that are read."""
+    """Return `out` as a path that may be written and is none of the files that are read."""
     out = paths.named(out)
     if out.suffix not in suffixes:
         raise UsageError(f"{out}: {where}")

@@ -1,10 +1,10 @@
-"""scikit-learn's estimators: any model with any sampler, where an estimator is expected.
+"""scikit-learn estimators for any model with any sampler.
 
     BayesianRegressor(model="mlp", sampler="nuts", draws=500).fit(X, y).predict(X, return_std=True)
 
-Options are those of `bnnzoo sample`, by the same names, and what is left out is as there: model and sampler are chosen
-by the data, and a fit takes a `budget` of two minutes unless `warmup` or `draws` say how long. `run_` is the run. A
-pickle holds its NetCDF file.
+The options have the names and the defaults of `bnnzoo sample`. By default the data determine model and sampler, and a
+fit has a `budget` of two minutes unless `warmup` or `draws` is given. The attribute `run_` is the run. A pickle
+contains its NetCDF file.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from bnnzoo.errors import UsageError
 from bnnzoo.run import Run
 
 Part = Any
-"""A name, a mapping of a name and fields, or a registered class's object such as `bnnzoo.Penalty()`."""
+"""A name, a mapping of a name and fields, or an object of a registered class, such as `bnnzoo.Penalty()`."""
 _PARTS = ("model", "sampler", "likelihood", "prior")
 _EXAMPLES: dict[str, str] = {"model": "mlp", "sampler": "nuts", "likelihood": "gaussian", "prior": "normal"}
 _MODEL, _SAMPLER = "mlp", "nuts"
-"""Beside one that is named; where neither is, the data choose both."""
+"""Default model and sampler if the other one is given; without both, the data determine them."""
 
 
 class _Bayesian(BaseEstimator):
-    """What both estimators have: options, a run, and its way through a pickle."""
+    """Common base of both estimators: options, the run, and pickling."""
 
     _is_table: bool
-    """Whether it was fitted to a data frame, whose columns it encodes itself."""
+    """Whether it was fitted to a data frame whose columns it encodes itself."""
 
     run_: Run
 
@@ -110,7 +110,7 @@ class _Bayesian(BaseEstimator):
         self.progress = progress
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The options by name; with `deep` also the fields that a part was given, as `model__hidden`."""
+        """Return the options by name; with `deep` also the given fields of parts, such as `model__hidden`."""
         found: dict[str, Any] = super().get_params(deep=False)
         if deep:
             for part in _PARTS:
@@ -118,7 +118,7 @@ class _Bayesian(BaseEstimator):
         return found
 
     def set_params(self, **params: Any) -> _Bayesian:
-        """Set options by name, and fields of parts as `model__hidden`, which a grid search varies."""
+        """Set options by name, and fields of parts as `model__hidden`, for example in a grid search."""
         nested = {name: params.pop(name) for name in list(params) if name.partition("__")[0] in _PARTS and "__" in name}
         super().set_params(**params)
         for name, value in nested.items():
@@ -139,7 +139,7 @@ class _Bayesian(BaseEstimator):
         del options["model"], options["sampler"]
         if (model is None) != (sampler is None):
             model, sampler = model or _MODEL, sampler or _SAMPLER
-        # Without `out` a run's folder stays until Python ends: too long for the hundreds of runs of a grid search.
+        # Without `out`, a run's folder exists until Python ends, which is too long for the many runs of a grid search.
         folder = tempfile.mkdtemp(prefix="bnnzoo-")
         try:
             out = Path(folder) / "run.nc"
@@ -151,7 +151,7 @@ class _Bayesian(BaseEstimator):
         self.run_ = _owning(run, folder)
 
     def _with_targets(self, X: Any, y: Any) -> tuple[Any, Any]:
-        """The rows whose target is known, where `missing` says to leave out the others."""
+        """Return the rows with a known target if `missing` is "drop", else all rows."""
         if y is None or self.missing != "drop" or not len(y):
             return X, y
         check_consistent_length(X, y)
@@ -162,7 +162,7 @@ class _Bayesian(BaseEstimator):
         return tuple(getattr(self, "feature_names_in_", ()))
 
     def _inputs(self, X: Any) -> Shaped[np.ndarray, "row feature"]:
-        """The network's inputs of new rows."""
+        """Return the rows as inputs of the predictor."""
         check_is_fitted(self)
         if self._is_table:
             validate_data(self, X, reset=False, skip_check_array=True)
@@ -177,11 +177,11 @@ class _Bayesian(BaseEstimator):
         return tags
 
     def _finite(self) -> Any:
-        """What scikit-learn is to make of cells that are missing."""
+        """Return scikit-learn's setting for missing cells."""
         return True if self.missing == "error" else "allow-nan"
 
     def _framed(self, X: Any) -> Any:
-        """An array as a table, where its cells may be missing or its targets censored."""
+        """Convert an array to a table if its cells may be missing or its targets censored."""
         return (
             X
             if is_frame(X) or not self._reads_cells()
@@ -189,7 +189,7 @@ class _Bayesian(BaseEstimator):
         )
 
     def _reads_cells(self) -> bool:
-        """Whether options of tables apply."""
+        """Whether options that apply to tables are set."""
         return self.missing != "error" or self.censored or bool(np.size(self.missing_code))
 
     def __getstate__(self) -> dict[str, Any]:
@@ -209,9 +209,9 @@ class _Bayesian(BaseEstimator):
 
 
 class BayesianRegressor(RegressorMixin, _Bayesian):
-    """A Bayesian network for regression. Options are those of `bnnzoo sample`; all rows train.
+    """Bayesian neural network for regression with the options of `bnnzoo sample`; all rows are training rows.
 
-    A data frame may hold text, dates, booleans and missing cells, by the rules of docs/data.md.
+    A data frame may hold text, dates, booleans and missing cells, as described in docs/data.md.
     """
 
     def __sklearn_tags__(self) -> Any:
@@ -220,10 +220,14 @@ class BayesianRegressor(RegressorMixin, _Bayesian):
         return tags
 
     def fit(self, X: Any, y: Any, **others: Any) -> BayesianRegressor:
-        """Sample the posterior of X [row, feature] and y [row] or [row, target]; rows cannot be weighted.
+        """Sample the posterior for X [row, feature] and y [row] or [row, target].
 
         With `censored`, y is text (<0.5, >100, 1..2) or the smallest and the largest value of each target: [row, 2] or
-        [row, target, 2], equal where it is known, infinite where there is no limit.
+        [row, target, 2]. The two are equal for a known value, and infinite where there is no limit.
+
+        Raises:
+            UsageError: for sample weights other than one.
+            ValueError: if `exposure` is set and X is no data frame.
         """
         _refuse_weights(others)
         if self.censored:
@@ -231,7 +235,7 @@ class BayesianRegressor(RegressorMixin, _Bayesian):
         X, y = self._with_targets(X, y)
         if self.exposure is not None and not is_frame(X):
             raise ValueError("exposure names a column, so X must be a data frame with that column")
-        # Columns are then matched by name: the exposure is put last, wherever it stands.
+        # A table matches columns by name, so the exposure can be moved to the last column.
         self._is_table = _is_table(X) or self.exposure is not None
         if self._is_table:
             validate_data(self, X, skip_check_array=True)
@@ -256,7 +260,7 @@ class BayesianRegressor(RegressorMixin, _Bayesian):
         return self
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
-        """The mean of the predictive distribution [row], and with `return_std` its standard deviation."""
+        """Return the mean of the predictive distribution [row], and with `return_std` its standard deviation."""
         x = self._inputs(X)
         predictor = self.run_.predictor
         moments, scaler = predictor.moments(x), predictor.scaler
@@ -266,18 +270,18 @@ class BayesianRegressor(RegressorMixin, _Bayesian):
         )
 
     def predict_quantiles(self, X: Any, quantiles: Sequence[float] = (0.05, 0.5, 0.95)) -> Float[np.ndarray, "row ..."]:
-        """Quantiles of the predictive distribution, [row, quantile]; with several targets [row, target, quantile]."""
+        """Return predictive quantiles, [row, quantile]; for several targets [row, target, quantile]."""
         x = self._inputs(X)
         found = self.run_.predictor.quantiles(x, tuple(quantiles), seed=self.seed)
         return np.moveaxis(self._shaped(np.moveaxis(found, 2, -1)), 0, -1)
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Float[np.ndarray, "row ..."]:
-        """Samples of the predictive distribution, [row, sample]; with several targets [row, target, sample]."""
+        """Return samples of the predictive distribution, [row, sample]; for several targets [row, target, sample]."""
         x = self._inputs(X)
         seed = _seed(random_state)
         blocks, chosen = [], None
         for _, drawn in self.run_.predictor.samples(x, seed=seed):
-            if chosen is None:  # the same draws for all rows: a sample is of one function
+            if chosen is None:  # all rows use the same draws, so each sample belongs to one function
                 chosen = np.random.default_rng(seed).choice(len(drawn), n_samples, replace=n_samples > len(drawn))
             blocks.append(drawn[chosen])
         return np.moveaxis(self._shaped(np.concatenate(blocks, 1)), 0, -1)
@@ -287,13 +291,18 @@ class BayesianRegressor(RegressorMixin, _Bayesian):
 
 
 class BayesianClassifier(ClassifierMixin, _Bayesian):
-    """A Bayesian network for classification. Options are those of `bnnzoo sample`; all rows train.
+    """Bayesian neural network for classification with the options of `bnnzoo sample`; all rows are training rows.
 
-    A data frame may hold text, dates, booleans and missing cells, by the rules of docs/data.md.
+    A data frame may hold text, dates, booleans and missing cells, as described in docs/data.md.
     """
 
     def fit(self, X: Any, y: Any, **others: Any) -> BayesianClassifier:
-        """Sample the posterior of X [row, feature] and labels y [row]; rows cannot be weighted."""
+        """Sample the posterior for X [row, feature] and labels y [row].
+
+        Raises:
+            UsageError: for sample weights other than one.
+            ValueError: for missing labels or a single class.
+        """
         _refuse_weights(others)
         X, y = self._with_targets(X, y)
         self._is_table = _is_table(X)
@@ -306,19 +315,19 @@ class BayesianClassifier(ClassifierMixin, _Bayesian):
         if pd.isna(y).any():
             raise ValueError("y has missing labels (NaN, None); leave such rows out, or use missing='drop'")
         check_classification_targets(y)
-        if y.dtype.kind in "OU":  # labels that differ in spaces alone are one
+        if y.dtype.kind in "OU":  # labels that differ only in spaces are equal
             y = np.array([as_text(label) if isinstance(label, str) else label for label in y], y.dtype)
         self.classes_ = np.unique(y)
         if len(self.classes_) < 2:
             raise ValueError("classification needs two classes, and y has 1 class")
         self._sample(X, y, "classification")
-        # One that only rows had which were left out is none.
+        # A class that occurs only in dropped rows is removed.
         known = self.run_.predictor.signature.class_names
         self.classes_ = np.array([label for label in self.classes_ if as_text(label) in known], self.classes_.dtype)
         return self
 
     def predict_proba(self, X: Any) -> Float[np.ndarray, "row class"]:
-        """The probability of each class, in the order of `classes_`."""
+        """Return the probability of each class [row, class], in the order of `classes_`."""
         x = self._inputs(X)
         predictor = self.run_.predictor
         names = predictor.signature.class_names
@@ -327,12 +336,12 @@ class BayesianClassifier(ClassifierMixin, _Bayesian):
         return found / found.sum(1, keepdims=True)
 
     def predict(self, X: Any) -> Shaped[np.ndarray, " row"]:
-        """The likeliest class of each row."""
+        """Return the likeliest class of each row."""
         probabilities = self.predict_proba(X)
         return self.classes_[probabilities.argmax(1)]
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Shaped[np.ndarray, "row sample"]:
-        """Labels drawn from the predictive distribution."""
+        """Return labels drawn from the predictive distribution, [row, sample]."""
         chances = self.predict_proba(X).cumsum(1)
         uniform = np.random.default_rng(_seed(random_state)).uniform(size=(len(chances), n_samples))
         index = (uniform[:, :, None] > chances[:, None, :]).sum(2)
@@ -340,17 +349,17 @@ class BayesianClassifier(ClassifierMixin, _Bayesian):
 
 
 def _fields(part: Part) -> dict[str, Any]:
-    """The fields that a part was given: of an object all."""
+    """Return the given fields of a part; for an object all fields."""
     if isinstance(part, Mapping):
         return {str(name): value for name, value in part.items() if name != "name"}
     return {f.name: getattr(part, f.name) for f in dataclasses.fields(part)} if dataclasses.is_dataclass(part) else {}
 
 
 def _with_field(kind: str, part: Part, field: str, value: Any) -> Part:
-    """The part with a field set.
+    """Return the part with a field set.
 
     Raises:
-        UsageError: where no part was named that could have it.
+        UsageError: if no part is named that could have the field.
     """
     if part is None or part == "auto":
         raise UsageError(f"{kind}__{field}: a field of no {kind}; name one first, such as {kind}={_EXAMPLES[kind]!r}")
@@ -362,11 +371,11 @@ def _with_field(kind: str, part: Part, field: str, value: Any) -> Part:
 
 
 def _refuse_weights(others: Mapping[str, Any]) -> None:
-    """Refuse what `fit` is given beside X and y.
+    """Refuse other arguments of `fit` than X and y.
 
     Raises:
-        UsageError: for weights that are not all one.
-        TypeError: for anything else.
+        UsageError: for sample weights other than one.
+        TypeError: for any other argument.
     """
     for name, value in others.items():
         if name != "sample_weight":
@@ -379,15 +388,16 @@ def _refuse_weights(others: Mapping[str, Any]) -> None:
 
 
 def _seed(random_state: Any) -> int:
-    """A seed from what scikit-learn takes for one: an integer, a RandomState, or None for its own."""
+    """Return an integer seed from scikit-learn's `random_state`: an integer, a RandomState, or None."""
     if isinstance(random_state, Integral):
         return int(random_state)
     return int(check_random_state(random_state).randint(2**31))
 
 
 def _is_table(X: Any) -> bool:
-    """Whether X is a data frame with columns that are not plain numbers, or with missing cells; or with numbers that
-    float32 would not tell apart, for which tables have rules.
+    """Whether X is a data frame that must be read as a table.
+
+    It is if it has non-numeric columns, missing cells, or numbers that float32 cannot distinguish.
     """
     if not is_frame(X):
         return False
@@ -401,6 +411,6 @@ def _is_table(X: Any) -> bool:
 
 
 def _owning(run: Run, folder: str) -> Run:
-    """The run, with which its folder goes."""
+    """Delete the folder when the run is garbage-collected, and return the run."""
     weakref.finalize(run, shutil.rmtree, folder, ignore_errors=True)
     return run

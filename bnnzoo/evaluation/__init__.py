@@ -1,1 +1,1 @@
-"""What the draws say: predictions, their scores, convergence, and findings in words."""
+"""Analysis of the draws: predictions, scores, convergence diagnostics, and findings in words."""

@@ -1,4 +1,7 @@
-"""Whether the arrays of a run's file are those that its words promise; what is computed of them takes it as given."""
+"""Consistency of a run file: its arrays must have the names, types and shapes that its attributes imply.
+
+Later computations rely on these checks.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +22,11 @@ from bnnzoo.store import schema
 
 
 def check(tree: xr.DataTree, path: Path | None, known: Known) -> None:
-    """Compare names, types and shapes. No array is read but those of few numbers.
+    """Check names, types and shapes. Only small arrays are read.
 
     Raises:
-        DamagedError: naming the file and the variable.
-        UsageError: where a posterior was given that is not the one that was sampled.
+        DamagedError: if they are inconsistent; the message names the file and the variable.
+        UsageError: if the given posterior is not the one that was sampled.
     """
     given = bool(known.data_sha256)
     if given and tree.attrs.get("data_sha256") != known.data_sha256:
@@ -47,7 +50,7 @@ def check(tree: xr.DataTree, path: Path | None, known: Known) -> None:
         shapes |= {f"{schema.SAMPLE_STATS}/{name}": lead for name in tree[schema.SAMPLE_STATS].data_vars}
     shapes |= _rows(tree, path, known.signature)
     points = {f"constant_data/{schema.LINEARISED_AT}{n}": (lead[0], *b.shape) for n, b in blocks.items()}
-    # All blocks have a point or none has: half of one says nothing.
+    # Either all blocks have a point of linearisation or none has; a partial set cannot be used.
     if any(_variable(tree, name) is not None for name in points):
         if not known.linearised:
             raise _damaged(path, next(iter(points)), "is of another sampler")
@@ -61,19 +64,20 @@ def check(tree: xr.DataTree, path: Path | None, known: Known) -> None:
         if found.shape != shape or not right:
             wanted = f"{known.precision if drawn else 'numbers '}{list(shape)}"
             raise _damaged(path, name, f"is {found.dtype}{list(found.shape)}, not {wanted}")
-        # Values are taken by their place: one that was turned round may have the right shape all the same.
+        # Values are addressed by position. A transposed array may have the right shape, so the dimensions are checked
+        # too.
         if drawn and found.dims[:2] != schema.SAMPLED:
             raise _damaged(path, name, f"has the dimensions {', '.join(map(str, found.dims))}, not chain, draw first")
 
 
 def check_finite(draws: Float[np.ndarray, "some dim"], posterior: Predicting | None, path: Path | None) -> None:
-    """A run keeps no weight of a network that is not finite, and no scale that is none.
+    """Check that draws hold no non-finite network weight and no invalid scale.
 
-    (On its natural scale one may be 0 or infinite: it has left the numbers there are. Of a posterior that is not known,
-    nothing is.)
+    On its natural scale, a parameter may underflow to 0 or overflow to infinity. Draws of an unknown posterior are not
+    checked.
 
     Raises:
-        DamagedError: naming the file.
+        DamagedError: if they do; the message names the file.
     """
     if not isinstance(posterior, NetworkPosterior):
         return
@@ -90,7 +94,7 @@ def check_finite(draws: Float[np.ndarray, "some dim"], posterior: Predicting | N
 
 
 def _rows(tree: xr.DataTree, path: Path | None, like: Signature) -> Mapping[str, tuple[int, ...]]:
-    """The shapes of the data: rows as the signature says, as many targets as inputs; and of test rows, if any."""
+    """Return the expected shapes of the data: rows as in the signature, and equally many inputs and targets."""
     targets = like.target_shape
     found: dict[str, tuple[int, ...]] = {}
     for x, y in (("constant_data/x", "observed_data/y"), ("constant_data/x_test", "constant_data/y_test")):
@@ -106,7 +110,7 @@ def _rows(tree: xr.DataTree, path: Path | None, like: Signature) -> Mapping[str,
 
 
 def _variable(tree: xr.DataTree, name: str) -> xr.DataArray | None:
-    """Of `group/name`, if the file has it."""
+    """Return the variable `group/name`, or None if the file does not have it."""
     group, variable = name.split("/")
     return tree[group].data_vars.get(variable) if group in tree.children else None
 

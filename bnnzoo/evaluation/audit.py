@@ -1,4 +1,4 @@
-"""The audit of a run: do exact chains that start at its draws stay where the run says the posterior is?"""
+"""Audit of a run: start exact chains at its draws and test whether they stay in the distribution of the run."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from bnnzoo.posterior import AbstractPosterior, NetworkPosterior, backend
 from bnnzoo.posterior.predicting import Predicting
 
 SHARE, LEAST_SECONDS = 0.5, 20.0
-"""Time of the exact chains by default: this fraction of the run's time, but at least so many seconds."""
+"""Default time of the exact chains: this fraction of the run's time, but at least so many seconds."""
 FEWEST_STEPS, FIRST_STEPS, MOST_STEPS = 8, 32, 4096
 _SNAPSHOTS = 32
-"""Snapshots of the exact chains in the later half of their steps, by which means and sds are estimated."""
+"""Snapshots in the second half of the exact chains' steps, from which their means and sds are estimated."""
 _MOST_DRAWS = 8000
-"""Draws of a run, evenly through it, by which its means and sds are computed."""
+"""Largest number of a run's draws, evenly spaced, from which its means and sds are computed."""
 _DENSITY_DRAWS = 1000
-"""Draws whose log density says, beside the other functions, how many are independent."""
+"""Largest number of draws whose log density contributes to the estimate of the effective sample size."""
 _MARGIN = 4.5
-"""Standard errors within the tolerance at which more steps are no longer needed."""
+"""Multiple of the standard error which must fit into the tolerance before more steps stop being useful."""
 _PILOTS = 16
 
 Values = dict[str, Float[np.ndarray, "..."]]
@@ -50,12 +50,15 @@ def of_run(
     """Start exact chains from thinned draws of a run; test for drift, and bound the bias of means and sds.
 
     Args:
-        chains: exact chains, at most: fewer where the draws are worth fewer independent ones.
-        seconds: time to take, about; by default the chains take half of the run's, and at least 20.
-        tolerance: the largest bias that may be left open in a run that passes.
+        predictor: the run.
+        chains: largest number of exact chains; fewer are used if the effective number of draws is smaller.
+        seconds: approximate duration; by default half of the run's, and at least 20.
+        tolerance: the largest bias that may remain possible in a run that passes.
+        seed: seed of the exact chains.
 
     Raises:
-        UsageError: of a posterior made in Python, a run that kept predictions, weighted draws, or fewer than two draws.
+        UsageError: for a posterior defined in Python, kept predictions, weighted draws, or fewer than two different
+            draws.
     """
     record = predictor.record
     if not record.names_a_model:
@@ -103,10 +106,11 @@ def of_draws(
     """Audit draws of a posterior, on their natural scale.
 
     Args:
-        draws: each followed by the point where its predictions are linear, if they are.
-        x: inputs, as the network takes them, at which predictions are compared.
-        predicting: makes the predictions; the posterior itself unless given.
-        are_chains: whether the draws of a chain depend on each other.
+        draws: draws, each followed by the point of linearisation if the predictions are linearised.
+        x: inputs, in the form that the network takes, at which predictions are compared.
+        predicting: makes the predictions; by default the posterior itself.
+        are_chains: whether the draws of a chain are dependent.
+        run_seconds: duration of the run, in seconds.
 
     Raises:
         UsageError: if all draws are the same.
@@ -148,7 +152,7 @@ def of_draws(
 
 
 def _biases(moments: Mapping[str, bias.Moments], run: Values, starts: Values, later: Values) -> dict[str, Biases]:
-    """The biases of all functions that vary, by name."""
+    """Estimate the biases of all functions that vary, by name."""
     found = {}
     for name, some in varying(run, later).items():
         if len(some):
@@ -166,13 +170,16 @@ def _seconds_a_step(kernel: drift.Kernel, posterior: NetworkPosterior, starts: A
 
 
 def _first_steps(pace: float, until: float) -> int:
-    """Steps of the first round, a power of two: they depend on the machine's speed, on no result."""
+    """Return the number of steps of the first round, a power of two.
+
+    It depends on the speed of the machine, never on a result of the audit.
+    """
     affordable = max(1.0, (until - time.perf_counter()) / pace) if pace else float(FIRST_STEPS)
     return int(np.clip(2 ** int(np.log2(affordable)), FEWEST_STEPS, FIRST_STEPS))
 
 
 def _more_steps_help(biases: Mapping[str, Biases], tolerance: float) -> bool:
-    """Whether the exact chains' errors are too large, and not hidden by those of the run's own draws."""
+    """Whether the exact chains' errors are too large and not dominated by the errors of the run's own draws."""
     for one in biases.values():
         known = np.isfinite(one.exact_errors)
         total, exact, run = one.errors[known], one.exact_errors[known], one.run_errors[known]
@@ -182,7 +189,7 @@ def _more_steps_help(biases: Mapping[str, Biases], tolerance: float) -> bool:
 
 
 def _natural(posterior: NetworkPosterior, thetas: Float[np.ndarray, "unit dim"]) -> Float[np.ndarray, "unit dim"]:
-    """Positions on their natural scale, as a file holds them."""
+    """Return positions on their natural scale, as in a run file."""
     natural = posterior.natural(thetas)
     flat = np.concatenate([natural[b.name].reshape(len(thetas), -1) for b in posterior.layout.blocks], 1)
     return flat.astype(thetas.dtype)
@@ -191,7 +198,7 @@ def _natural(posterior: NetworkPosterior, thetas: Float[np.ndarray, "unit dim"])
 def functions(
     posterior: NetworkPosterior, estimands: Estimands, thetas: Float[np.ndarray, "unit dim"]
 ) -> dict[str, Float[np.ndarray, "unit value"]]:
-    """The test functions at each position: the estimands, and the log densities of training rows, prior and both."""
+    """Return the test functions at each position: the estimands, and log densities of training rows, prior and both."""
     density = densities(posterior, thetas)
     return estimands(_natural(posterior, thetas)) | {
         "the training rows' log density": density[:, :1],
@@ -201,7 +208,7 @@ def functions(
 
 
 def densities(posterior: NetworkPosterior, thetas: Float[np.ndarray, "unit dim"]) -> Float[np.ndarray, "unit two"]:
-    """The log-likelihood of the training rows and the log prior density of each position."""
+    """Return the log-likelihood of the training rows and the log prior density at each position."""
 
     @jax.jit
     def found(thetas: jax.Array) -> jax.Array:
@@ -216,13 +223,13 @@ def densities(posterior: NetworkPosterior, thetas: Float[np.ndarray, "unit dim"]
 def with_spreads(
     values: Mapping[str, Float[np.ndarray, "unit value"]], centre: Mapping[str, Float[np.ndarray, " value"]]
 ) -> dict[str, Float[np.ndarray, "unit value"]]:
-    """The test functions and the squares of those that have a centre, about it: these drift where an sd is wrong."""
+    """Add the squared deviation from the centre for each function that has one; it drifts if an sd is wrong."""
     spreads = {f"the spread of {name}": (values[name] - middle) ** 2 for name, middle in centre.items()}
     return dict(values) | spreads
 
 
 def _light(predictor: Predictor) -> Predictor:
-    """The same run with at most 8000 draws, evenly through each chain."""
+    """Return the same run with at most 8000 draws, evenly spaced in each chain."""
     looked = effort.for_diagnosis(predictor)
     chains, count = looked.record.shape
     every = -(-chains * count // _MOST_DRAWS)
@@ -237,9 +244,9 @@ def _select(
     are_chains: bool,
     most: int,
 ) -> tuple[Int[np.ndarray, " start"], Int[np.ndarray, " pilot"]]:
-    """Select starts, as independent as the draws are and evenly through all chains; and others to tune with.
+    """Select nearly independent starts, evenly spaced over all chains, and other draws for tuning.
 
-    A value that is the same in every draw, such as a noise scale that is not sampled, says nothing about their number.
+    A value that is constant over the draws, such as a fixed noise scale, does not enter the effective sample size.
 
     Raises:
         UsageError: if there are fewer than two different draws.
@@ -247,7 +254,7 @@ def _select(
     chains, count = draws.shape[:2]
     total = chains * count
     if np.all(draws == draws[:, :1]):
-        # Each chain is one draw: an ensemble.
+        # Each chain repeats one draw, as in an ensemble.
         if chains < 2:
             raise UsageError("audit: all draws are the same; take more --chains")
         members = count * np.arange(chains)
@@ -259,7 +266,7 @@ def _select(
         watched = [*run.values(), densities(posterior, thetas).reshape(*some.shape[:2], -1)]
         moving = [values for values in watched if values.shape[2] and np.ptp(values, axis=(0, 1)).any()]
         effective = min((convergence(values)["ess_bulk"] for values in moving), default=0.0)
-    # At half of the effective number neighbours are all but independent.
+    # At half of the effective number, neighbouring starts are almost independent.
     number = int(min(most, total, max(effective / 2, 2)))
     starts = ((np.arange(number) + 0.5) * total / number).astype(int)
     rest = np.setdiff1d(np.arange(total), starts)

@@ -1,4 +1,4 @@
-"""The result of an audit: passed, drifted or undecided, with the numbers that decide and one line that says so."""
+"""Result of an audit: passed, drifted or undecided, with the numbers behind the decision and a one-line verdict."""
 
 from __future__ import annotations
 
@@ -13,24 +13,25 @@ from bnnzoo.evaluation.bias import Biases
 from bnnzoo.evaluation.estimands import PREDICTIONS
 
 LEVEL = 1e-3
-"""Probability that draws of the posterior are called drifted."""
+"""Probability that correct draws are reported as drifted."""
 TOLERANCE = 0.2
-"""The largest bias that an audit may leave open and still pass: of a mean in the posterior's sd, of an sd relative.
+"""Largest bias that may remain possible in an audit that passes: of a mean in the posterior's sd, of an sd relative.
 
-Half of it is the limit of the sd of all predictions together, which is known better than that of each."""
+Half of it is the limit for the sd of all predictions together, which is estimated more precisely than that of each.
+"""
 _LEAST_P = 1e-6
-"""Smaller p-values are not stated: no tail is known so well."""
+"""Smallest p-value that is reported; the tail below it is not known precisely."""
 
 
 class Effort(NamedTuple):
-    """The exact chains of an audit: how many, and the steps and acceptance rate of each; and their time."""
+    """Effort of an audit: number of exact chains, steps and acceptance rate of each, and duration."""
 
     chains: int
     steps: int
     acceptance: float
     seconds: float
     cost: float
-    """The same over the seconds of the run."""
+    """Duration of the audit divided by that of the run."""
 
 
 Outcome = Literal["passed", "drifted", "undecided"]
@@ -38,25 +39,29 @@ Outcome = Literal["passed", "drifted", "undecided"]
 
 @dataclass(frozen=True)
 class Audit:
-    """The result of an audit.
+    """Result of an audit.
 
     Attributes:
-        outcome: `passed`: every bias is within `tolerance`; `drifted`: the draws are not the posterior's; `undecided`:
-            neither can be shown.
-        p: probability of such a drift, or bias, of right draws; below `level` they have drifted.
-        drifted: the function with the strongest evidence of drift. `score` is its test statistic, about a standard
-            normal variable of right draws, and negative where the function fell on the exact chains.
+        outcome: `passed`: every bias is within `tolerance`. `drifted`: the draws are not from the posterior.
+            `undecided`: neither can be shown.
+        p: probability of such a drift or bias if the draws are correct; below `level` the draws have drifted.
+        drifted: the function with the strongest evidence of drift.
+        score: test statistic of that function, about standard normal for correct draws. It is negative if the function
+            decreased on the exact chains.
         bias_sd: bias of the sd of predictions between draws, (run - exact) / exact: 0.1 is a tenth too wide.
-            `bias_sd_se` is its standard error; it is within plus or minus `bias_sd_bound` with 95 % confidence.
-            `bias_sd_lowest`, `bias_sd_highest`: the same of the single prediction
-            where it is lowest and highest, at rows and half way between them, where a gap may lie.
+        bias_sd_se: standard error of `bias_sd`.
+        bias_sd_bound: the bias is within plus or minus this bound with 95 % confidence.
+        bias_sd_lowest, bias_sd_highest: lowest and highest such bias of a single prediction, at rows and half way
+            between them, where the data may have a gap.
         bias_bound: no bias of a mean (in sds) or of an sd (relative) is larger, at 95 % confidence each.
-            `bias_bound_of` names the function whose bound it is.
-        detectable: the smallest bias that is found with 95 % probability, in any of the functions.
-        limited_by: `draws` where the run's own Monte Carlo error limits the power, else `chains`.
+        bias_bound_of: the function with this bound.
+        detectable: the smallest bias that is detected with 95 % probability, in any of the functions.
+        limited_by: `draws` if the run's own Monte Carlo error limits the power, else `chains`.
         moved: fraction of the starts that the exact chains have forgotten; near 0 they hardly moved.
         chains, steps, acceptance: number of exact chains, and steps and acceptance rate of each.
-        cost: seconds divided by those of the run.
+        cost: `seconds` divided by the seconds of the run.
+        seconds: duration of the audit.
+        tolerance, level: limits of the bias and of the p-value.
     """
 
     outcome: Outcome
@@ -83,11 +88,12 @@ class Audit:
 
     @property
     def passed(self) -> bool:
+        """Whether the outcome is `passed`."""
         return self.outcome == "passed"
 
     @property
     def verdict(self) -> str:
-        """One line."""
+        """Verdict in one line."""
         width = ""
         if np.isfinite(self.bias_sd_se):
             side = "wide" if self.bias_sd > 0 else "narrow"
@@ -122,7 +128,7 @@ class Audit:
         )
 
     def record(self) -> dict[str, Any]:
-        """All numbers and the verdict, flat."""
+        """Return all numbers and the verdict as a flat dictionary."""
         return {"verdict": self.verdict, **asdict(self)}
 
 
@@ -144,8 +150,10 @@ def decide(
     """Return `drifted` if the test or a bias is significant, `passed` if all biases are within the tolerance.
 
     Args:
-        biases: of the functions that vary, by name.
-        pooled_sd: the bias of the sd of all predictions at the rows together, and its standard error.
+        test: the drift test.
+        biases: biases of the functions that vary, by name.
+        pooled_sd: bias of the sd of all predictions at the rows together, and its standard error.
+        moved: fraction of the starts that the exact chains have forgotten.
     """
     p, name, score = test.p_value, test.function, test.score
     tests = sum(int(one.testable.sum()) for one in biases.values())
@@ -172,7 +180,7 @@ def decide(
     ]
     freedom = bias.freedom(effort.chains)
     together = float(np.nan_to_num(abs(pooled_sd[0]) + bias.margin(freedom) * pooled_sd[1], nan=np.inf))
-    # Chains that start from a dozen draws or fewer have no p-value below the level.
+    # With a dozen starts or fewer, no p-value can be below the level.
     enough = together <= tolerance / 2 and effort.chains >= drift.FEWEST_FLIPPED and max(bound, detectable) <= tolerance
     return Audit(
         outcome="drifted" if p < LEVEL else "passed" if enough else "undecided",

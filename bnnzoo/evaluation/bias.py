@@ -1,4 +1,4 @@
-"""The bias of a run's means and standard deviations, estimated from exact chains that start at its draws."""
+"""Bias of a run's means and standard deviations, estimated from exact chains that start at its draws."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from scipy import stats
 from bnnzoo.evaluation.convergence import FEWEST
 
 FEWEST_ESS = 100.0
-"""Effective draws of the run below which the error of its mean is too uncertain for a test."""
+"""Smallest effective sample size of the run at which the error of its mean is precise enough for a test."""
 _LEAST_FORGOTTEN = 1e-3
-"""Smallest forgotten fraction of a start; a chain that moved less says nothing about the posterior."""
+"""Smallest forgotten fraction of a start; a chain that moved less contains no information about the posterior."""
 _FEWEST_UNITS = 4
 _MOST_GROUPS = 64
-"""Groups of exact chains that the jackknife leaves out, one at a time."""
+"""Number of groups of exact chains in the jackknife, which leaves out one group at a time."""
 _CONFIDENCE = 0.95
 
 
 class Moments(NamedTuple):
-    """The mean and standard deviation of each function by a run's draws, with their Monte Carlo errors."""
+    """Mean and standard deviation of each function over a run's draws, with their Monte Carlo errors."""
 
     mean: Float[np.ndarray, " value"]
     mean_error: Float[np.ndarray, " value"]
@@ -33,13 +33,13 @@ class Moments(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Biases:
-    """The bias of each function's mean and sd: (run - exact) / exact sd, and (run - exact) / exact.
+    """Bias of each function's mean and sd: (run - exact) / exact sd, and (run - exact) / exact.
 
     Attributes:
-        values: the biases of all means, then of all sds; not a number where they cannot be estimated.
+        values: the biases of all means, then of all sds; NaN where they cannot be estimated.
         run_errors, exact_errors: standard errors from the run's draws and from the exact chains.
-        units: exact chains, which the t distribution of a bias counts.
-        testable: biases of which a test keeps its level.
+        units: number of exact chains, which sets the degrees of freedom of the t distribution.
+        testable: biases for which a test keeps its level.
     """
 
     values: Float[np.ndarray, " bias"]
@@ -50,34 +50,34 @@ class Biases:
 
     @property
     def errors(self) -> Float[np.ndarray, " bias"]:
-        """The standard errors of the biases."""
+        """Standard errors of the biases."""
         return np.hypot(self.run_errors, self.exact_errors)
 
     @property
     def freedom(self) -> int:
-        """The degrees of freedom of the jackknife."""
+        """Degrees of freedom of the jackknife."""
         return freedom(self.units)
 
     @property
     def bounds(self) -> Float[np.ndarray, " bias"]:
-        """The end farther from 0 of each bias's 90 % interval, in size: the bias is beyond it with 5 % probability."""
+        """Larger end, in absolute value, of each bias's 90 % interval; the bias is beyond it with 5 % probability."""
         margins = margin(self.freedom) * self.errors
         return np.nan_to_num(np.abs(self.values) + margins, nan=np.inf)
 
     @property
     def detectable(self) -> Float[np.ndarray, " bias"]:
-        """The bias that is significant at the level 0.05 in 95 % of all repeats."""
+        """Smallest bias that is significant at the level 0.05 in 95 % of all repetitions."""
         factors = stats.t.ppf((1 + _CONFIDENCE) / 2, self.freedom) + stats.t.ppf(_CONFIDENCE, self.freedom)
         return np.nan_to_num(float(factors) * self.errors, nan=np.inf)
 
     @property
     def scores(self) -> Float[np.ndarray, " bias"]:
-        """Each bias in its standard errors; 0 where it is not testable."""
+        """Each bias divided by its standard error; 0 where it is not testable."""
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(self.testable & (self.errors > 0), self.values / self.errors, 0.0)
 
     def p_value(self, tests: int) -> float:
-        """The probability that any of so many tests of right draws has a score as large as the largest (Bonferroni)."""
+        """Return the p-value of the largest score among `tests` tests of correct draws (Bonferroni)."""
         if not self.testable.any():
             return 1.0
         largest = float(np.max(np.abs(self.scores)))
@@ -85,17 +85,17 @@ class Biases:
 
 
 def freedom(units: int) -> int:
-    """The degrees of freedom of a jackknife over so many chains."""
+    """Return the degrees of freedom of a jackknife over `units` chains."""
     return max(min(units, _MOST_GROUPS) - 1, 1)
 
 
 def margin(freedom: int) -> float:
-    """Standard errors beyond which an estimate lies on one side of its value with 5 % probability."""
+    """Return the number of standard errors that an estimate exceeds on one side with 5 % probability."""
     return float(stats.t.ppf(_CONFIDENCE, freedom))
 
 
 def run_moments(values: Float[np.ndarray, "chain draw value"]) -> Moments:
-    """The moments of a run's draws. Chains whose draws are all alike count as one draw each."""
+    """Return the moments of a run's draws. If no chain moves, each chain counts as one draw."""
     values = np.asarray(values, float)
     if np.all(values == values[:, :1]):
         values = values[:, 0][None]
@@ -111,7 +111,7 @@ def run_moments(values: Float[np.ndarray, "chain draw value"]) -> Moments:
     with np.errstate(divide="ignore", invalid="ignore"):
         errors = [np.asarray(dataset.mcse(method=method)["f"].values) for method in ("mean", "sd")]
         ess = np.asarray(dataset.ess(method="bulk")["f"].values)
-    # A value that is the same in every draw has no error, and as many effective draws as there are.
+    # A constant value has no error, and its effective sample size is the number of draws.
     still = sd == 0
     errors = [np.where(still, 0.0, error) for error in errors]
     return Moments(mean, errors[0], sd, errors[1], np.where(still, count, ess))
@@ -124,14 +124,17 @@ def estimate(
 ) -> Biases:
     """Estimate the biases of a run's moments.
 
-    A chain that keeps the posterior, with mean m and variance V, forgets its start X: after some steps its values have
+    A chain that preserves the posterior, with mean m and variance V, forgets its start X. After some steps its values
+    have
     the mean m + b (E X - m) and the variance V + c (Var X - V). Here b is the slope of later values on starts, and c
-    that of their squares (b^2 of an autoregression, b of a chain that either stays or forgets all). These two equations
-    give m and V. Their errors come from a jackknife over the chains.
+    the
+    slope of their squares. It is b^2 for an autoregression, and b for a chain that either stays or forgets everything.
+    These two equations give m and V. Their errors come from a jackknife over the chains.
 
     Args:
+        run: moments of the run's draws.
         starts: values at the run's draws from which the chains start.
-        later: values of the same chains at later steps, averaged over.
+        later: values of the same chains at later steps, which are averaged.
     """
     units, count = starts.shape
     if units < _FEWEST_UNITS:
@@ -160,7 +163,7 @@ def pooled_sd(
     starts: Float[np.ndarray, "unit value"],
     later: Float[np.ndarray, "snapshot unit value"],
 ) -> tuple[float, float]:
-    """The bias of the root of the functions' total variance, (run - exact) / exact, and its standard error."""
+    """Return the bias of the root of the functions' total variance, (run - exact) / exact, and its standard error."""
 
     def total(part: Bool[np.ndarray, " unit"]) -> float:
         return float(np.sqrt(np.sum(_exact_moments(starts[part], later[:, part])[1] ** 2)))
@@ -174,13 +177,13 @@ def pooled_sd(
     with np.errstate(all="ignore"):
         ratio = theirs / total(np.ones(units, bool))
         ratios = np.array([theirs / total(groups != group) for group in np.unique(groups)])
-        # The functions' errors added up: those of predictions at neighbouring rows are dependent.
+        # The errors are added, not squared: predictions at neighbouring rows are dependent.
         run_error = ratio * float(np.sum(run.sd * run.sd_error)) / theirs**2 if theirs else np.nan
     return ratio - 1, float(np.hypot(run_error, np.sqrt((len(ratios) - 1) * np.var(ratios))))
 
 
 def forgotten(starts: Float[np.ndarray, "unit value"], later: Float[np.ndarray, "unit value"]) -> float:
-    """One less the slope of later values on starts, over all functions: 0 where nothing moved."""
+    """Return one minus the slope of later values on starts, over all functions; 0 if nothing moved."""
     start, end = (np.asarray(values, float) - np.mean(values, 0, dtype=float) for values in (starts, later))
     spread = float(np.sum(start**2))
     return 1 - float(np.clip(np.sum(start * end) / spread, 0.0, 1.0)) if spread > 0 else 0.0
@@ -198,7 +201,7 @@ def _relative(
 def _exact_moments(
     starts: Float[np.ndarray, "unit value"], later: Float[np.ndarray, "snapshot unit value"]
 ) -> tuple[Float[np.ndarray, " value"], Float[np.ndarray, " value"]]:
-    """The posterior's mean and sd of each function, by the two equations of `estimate`."""
+    """Return the posterior's mean and sd of each function, from the two equations of `estimate`."""
     slope = _slope(starts, later)
     mean = (later.mean((0, 1)) - slope * starts.mean(0)) / np.maximum(1 - slope, _LEAST_FORGOTTEN)
     kept = _slope((starts - starts.mean(0)) ** 2, (later - later.mean(1, keepdims=True)) ** 2)
@@ -210,7 +213,7 @@ def _exact_moments(
 def _slope(
     starts: Float[np.ndarray, "unit value"], later: Float[np.ndarray, "snapshot unit value"]
 ) -> Float[np.ndarray, " value"]:
-    """The slope of later values on starts, averaged over the snapshots: from 0, forgotten, to 1."""
+    """Return the slope of later values on starts, averaged over the snapshots, from 0 (forgotten) to 1."""
     centred = starts - starts.mean(0)
     spread = np.maximum(np.sum(centred**2, 0), np.finfo(float).tiny)
     return np.clip(np.sum(centred * later.mean(0), 0) / spread, 0.0, 1.0)

@@ -1,4 +1,4 @@
-"""How far a prediction is from calibrated, over the whole curve: one size, its interval, and which way it is off."""
+"""Distance of a prediction from calibration over the whole curve: its size, an interval, and its direction."""
 
 from __future__ import annotations
 
@@ -11,42 +11,45 @@ from jaxtyping import Bool, Float, Int
 from scipy import special
 
 LEVEL = 0.99
-"""How sure it is that the true gap lies in its interval.
+"""Confidence level of the interval of the gap.
 
-All test rows share what the training rows happened to be, which no interval over test rows knows: at 0.95 one in thirty
-right runs would be called wrong, at 0.99 less than one in a hundred (`tests/test_calibration.py`)."""
+All test rows share the same training rows, and an interval over test rows ignores that dependence. At 0.95, one in
+thirty correct runs would be rejected; at 0.99, less than one in a hundred (`tests/test_calibration.py`).
+"""
 MARGIN = 0.02
-"""Tolerance: a prediction is not calibrated if its gap certainly, by its interval, exceeds this."""
+"""Tolerance: a prediction is not calibrated if the lower end of the gap's interval exceeds it."""
 COARSEST = 0.15
-"""The largest gap that the interval may leave open in a prediction that is called calibrated."""
+"""Largest upper end of the gap's interval in a prediction that is reported as calibrated."""
 
 
 def half_width(rows: int, targets: int) -> float:
-    """Half of the interval of a gap, by Dvoretzky, Kiefer and Wolfowitz: shared by two curves of each target."""
+    """Return half of the width of a gap's interval (Dvoretzky, Kiefer and Wolfowitz), shared by two curves a target."""
     return math.sqrt(math.log(4 * targets / (1 - LEVEL)) / (2 * rows))
 
 
 class Calibration(NamedTuple):
-    """The largest distance between what was claimed and what happened, along the whole curve, as a share of rows."""
+    """Largest distance between claimed and observed frequencies along the whole curve, as a fraction of rows."""
 
     gap: float
     low: float
     high: float
-    """`low` to `high` holds the gap of all rows there could be, with 99 % probability or more."""
+    """`low` to `high` holds the gap in the population of rows, with at least 99 % probability."""
     direction: str
-    """Which way it is off, where it is off most."""
+    """Direction of the deviation, where it is largest."""
 
 
 def of_intervals(pit: Float[np.ndarray, "row target"], names: Sequence[str] = ()) -> Calibration:
-    """From randomised probability integral transforms, which are uniform if the prediction is right; counts too.
+    """Measure calibration from randomised probability integral transforms, which are uniform if it is exact.
 
-    Two curves a target: the share of rows inside central intervals against their probability (the width), and the
-    distribution function of the transform (the place). Targets are not pooled, where one too wide would make up for one
-    too narrow: the worst is told. The interval is that of Dvoretzky, Kiefer and Wolfowitz with Massart's constant
-    (1990), the error shared by all curves.
+    Counts are supported too. There are two curves per target. One is the fraction of rows inside central intervals
+    against their probability (the width). The other is the distribution function of the transform (the location).
+    Targets are not pooled, because one that is too wide would hide one that is too narrow; the worst is reported. The
+    interval is that of Dvoretzky, Kiefer and Wolfowitz with Massart's constant (1990), with the error probability
+    shared by all curves.
 
     Args:
-        names: of the targets.
+        pit: probability integral transforms.
+        names: names of the targets.
     """
     rows, targets = pit.shape
     half = half_width(rows, targets)
@@ -68,25 +71,30 @@ def of_intervals(pit: Float[np.ndarray, "row target"], names: Sequence[str] = ()
 def of_classes(
     labels: Int[np.ndarray, " row"], probabilities: Float[np.ndarray, "row class"], names: Sequence[str] = ()
 ) -> Calibration:
-    """From confidence and accuracy, and from each class's probability and share: the largest cumulative difference.
+    """Measure calibration as the largest cumulative difference between claims and outcomes.
 
     G = max_k |sum_{i <= k} (happened_i - claimed_i)| / rows, without bins (Arrieta-Ibarra, Gujral, Tannen, Tygert and
-    Xu 2022, J. Mach. Learn. Res. 23(351)), rows in order of what was claimed: that the likeliest class is the label,
-    and that each class is. A class claimed too often everywhere is too sure where it is the likeliest and not sure
-    enough elsewhere, which confidence alone takes for one another. Where the prediction is right each sum is a
-    martingale: its supremum is about that of Brownian motion. The error is shared by all curves.
+    Xu 2022, J. Mach. Learn. Res. 23(351)). Rows are ordered by the claimed probability.
+
+    One curve is for the claim that the likeliest class is the label, and one for each class. Confidence alone is not
+    enough: a class that is claimed too often is overconfident where it is the likeliest, and underconfident elsewhere.
+
+    If the prediction is calibrated, each sum is a martingale, whose supremum is about that of
+    Brownian motion. The error probability is shared by all curves.
 
     Args:
-        names: of the classes.
+        labels: indices of the observed classes.
+        probabilities: predicted probabilities.
+        names: names of the classes.
     """
     count = probabilities.shape[1]
-    # Of two classes one's curve is the other's, upside down.
+    # With two classes, both curves are mirror images of each other.
     classes = range(1, 2) if count == 2 else range(count)
     supremum = float(special.ndtri(1 - (1 - LEVEL) / (4 * (1 + len(classes)))))
     sure = _Cumulative.of(probabilities.max(1), probabilities.argmax(1) == labels)
     words = sure.direction("not sure enough", "too sure", "its confidence", "{:.1%} sure on average, right in {:.1%}")
-    # Where next to nothing should happen and nothing did, there is no spread to tell how far off it may be: Bernstein's
-    # second term, a rule of three.
+    # If an outcome is almost never expected and never observed, the estimated spread is near 0. Bernstein's second
+    # term, a rule of three, then bounds the error.
     unseen = supremum**2 / (2 * len(labels))
     curves = [_with_interval(sure.gap, supremum * sure.spread + unseen, words)]
     for number in classes:
@@ -97,22 +105,23 @@ def of_classes(
         name = names[number] if names else str(number)
         curves.append(_with_interval(one.gap, supremum * one.spread + unseen, f"class {name} {words}"))
     worst = _worst(curves)
-    # What is off in confidence is told so, for it speaks of all classes.
+    # A deviation in confidence takes precedence, because it concerns all classes.
     return worst._replace(direction=curves[0].direction) if curves[0].low > MARGIN else worst
 
 
 class _Cumulative(NamedTuple):
-    """Sums of what happened less what was claimed, over the rows up to each claim."""
+    """Sums of outcomes minus claims, over the rows up to each claim."""
 
     claimed: Float[np.ndarray, " row"]
-    """In order."""
+    """Claimed probabilities in ascending order."""
     happened: Float[np.ndarray, " row"]
     ends: Int[np.ndarray, " step"]
-    """The last row of each claim: within equal ones the order of rows means nothing."""
+    """Last row of each distinct claim; the order of rows within equal claims is arbitrary."""
     sums: Float[np.ndarray, " step"]
 
     @classmethod
     def of(cls, claimed: Float[np.ndarray, " row"], happened: Bool[np.ndarray, " row"]) -> _Cumulative:
+        """Order the rows by claim and sum up the differences."""
         order = np.argsort(claimed, kind="stable")
         ordered, seen = np.asarray(claimed, np.float64)[order], np.asarray(happened, np.float64)[order]
         ends = np.append(np.flatnonzero(np.diff(ordered)), len(ordered) - 1)
@@ -120,16 +129,20 @@ class _Cumulative(NamedTuple):
 
     @property
     def gap(self) -> float:
+        """Largest absolute value of the sums."""
         return float(np.max(np.abs(self.sums)))
 
     @property
     def spread(self) -> float:
-        """The larger of what was seen and what was claimed: a share near 0 or 1 looks surer than it is."""
+        """Standard deviation of the sum: the larger of the observed and the claimed one.
+
+        A frequency near 0 or 1 has a smaller estimated spread than it should.
+        """
         seen, said = np.sum((self.happened - self.claimed) ** 2), np.sum(self.claimed * (1 - self.claimed))
         return math.sqrt(max(float(seen), float(said))) / len(self.claimed)
 
     def direction(self, under: str, over: str, claim: str, means: str) -> str:
-        """`under` where more happened than was claimed, `over` where less did; where both, up to which claim."""
+        """Describe the deviation: `under` if more was observed than claimed, `over` if less, and where it turns."""
         worst = int(np.argmax(np.abs(self.sums)))
         below, above = self.sums[worst], self.sums[-1] - self.sums[worst]
         name = {True: under, False: over}
@@ -140,7 +153,7 @@ class _Cumulative(NamedTuple):
 
 
 def _largest(values: Float[np.ndarray, " value"]) -> tuple[float, float]:
-    """Where the empirical distribution function is farthest from the uniform one: by how much, with sign, and where."""
+    """Return the largest signed distance of the empirical distribution function from uniform, and its position."""
     ordered, count = np.sort(values), len(values)
     over, under = np.arange(1, count + 1) / count - ordered, ordered - np.arange(count) / count
     if over.max() >= under.max():
@@ -149,7 +162,7 @@ def _largest(values: Float[np.ndarray, " value"]) -> tuple[float, float]:
 
 
 def _worst(curves: Sequence[Calibration]) -> Calibration:
-    """One for all curves: the largest gap, an interval that holds it, the direction of the curve surest to be off."""
+    """Combine all curves: the largest gap, an interval that holds it, the direction of the most significant curve."""
     gap, low, high = (max(getattr(curve, name) for curve in curves) for name in ("gap", "low", "high"))
     return Calibration(gap, low, high, max(curves, key=lambda one: (one.low, one.gap)).direction)
 

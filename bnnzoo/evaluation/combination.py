@@ -1,9 +1,9 @@
-"""Do chains agree in every direction? The R-hat of the linear combination of tested quantities that mixes worst.
+"""R-hat of the worst-mixing linear combination of the tested quantities: do chains agree in every direction?
 
-Each quantity alone may mix while a combination of them does not. The multivariate R-hat of Brooks and Gelman 1998 is
-the largest over all combinations, but found and computed on the same draws it is above 1 for chains that have mixed,
-the more so the more quantities there are. So the combination is found on one half of every chain, and its R-hat is
-computed on the other half, where chains that have mixed give it the law of a single quantity's R-hat.
+Each quantity alone may mix while a combination of them does not. The multivariate R-hat of Brooks and Gelman (1998) is
+the largest over all combinations. If it is selected and computed on the same draws, it exceeds 1 even for mixed chains.
+The excess grows with the number of quantities. Therefore the combination is selected on one half of every chain, and
+its R-hat is computed on the other half. There, mixed chains give it the distribution of a single quantity's R-hat.
 """
 
 from __future__ import annotations
@@ -15,36 +15,36 @@ from jaxtyping import Float
 from scipy import linalg, special, stats
 
 FALSE_ALARM = 1e-3
-"""Probability that chains that have mixed are beyond `Combination.limit`; docs/correctness.md has it measured."""
+"""Probability that mixed chains exceed `Combination.limit`; docs/correctness.md has measurements."""
 FEWEST_DRAWS = 80
-"""Draws of a chain below which nothing is tested: its quarters are compared."""
+"""Fewest draws per chain for a test, which compares quarters of chains."""
 _MOST_COLUMNS, _MOST_ROWS = 200, 8000
-"""Quantities, evenly spaced, and draws of all chains that are looked at."""
+"""Largest numbers of quantities, evenly spaced, and of draws of all chains that enter the test."""
 _DRAWS_A_QUANTITY = 5
 _ROUNDING = 1e-8
-"""Variance below which a direction is rounding, over the largest."""
+"""Variance relative to the largest below which a direction is rounding error."""
 _CUT = 10.0
 _KNOWN, _LOST = 6.0, 2.0
-"""Effective draws for one degree of freedom of a standard error, and those that the means of parts take with them."""
+"""Effective draws per degree of freedom of a standard error, and effective draws used up by the means of the parts."""
 
 
 class Combination(NamedTuple):
-    """The combination of quantities that mixes worst."""
+    """Worst-mixing combination of quantities."""
 
     rhat: float
-    """On draws that it was not found on."""
+    """R-hat on draws that were not used to select the combination."""
     limit: float
-    """The largest R-hat that chance explains at these effective draws, with probability 1 - `FALSE_ALARM`."""
+    """Largest R-hat that chance explains with these effective draws, with probability 1 - `FALSE_ALARM`."""
     column: int
-    """The quantity that correlates most with it."""
+    """Index of the quantity with the largest correlation with the combination."""
 
 
 def worst_combination(
     values: Float[np.ndarray, "chain draw value"], *, false_alarm: float = FALSE_ALARM
 ) -> Combination | None:
-    """Find the combination on one half of each chain and measure it on the other, both ways round; the worse of both.
+    """Select the combination on one half of each chain and measure it on the other, both ways; keep the worse result.
 
-    None where there are too few draws, fewer than two quantities that move in every half, or some that are not finite.
+    The result is None with too few draws, fewer than two quantities that move in every half, or non-finite values.
     """
     chains, draws, _ = values.shape
     if draws < FEWEST_DRAWS or not np.isfinite(values).all():
@@ -65,12 +65,12 @@ def worst_combination(
 
 
 def rhat_and_limit(values: Float[np.ndarray, "chain draw"], false_alarm: float) -> tuple[float, float]:
-    """The rank-normalised split R-hat of one quantity, and the largest that chance explains.
+    """Return the rank-normalised split R-hat of one quantity, and the largest value that chance explains.
 
-    R-hat^2 is about 1 + (F - 1) / n, F the variance of the halves' means over the square of its standard error and n
-    the effective draws of a half. In chains that have mixed F has an F law: of k - 1 degrees of freedom, k the number
-    of halves, and of those with which the standard error is known, of which there are a few in a hundred effective
-    draws. Both numbers were set by simulation (benchmarks/combination.py).
+    R-hat^2 is about 1 + (F - 1) / n, where n is the effective draws of a half. F is the variance of the halves' means
+    divided by their squared standard error. In mixed chains it follows an F distribution. Its first degrees of freedom
+    are k - 1, with k the number of halves. The second are those of the standard error, a few per hundred effective
+    draws. Both constants were calibrated by simulation (benchmarks/combination.py).
     """
     parts = _split(_normal_scores(values)[..., None])[..., 0]
     count, length = parts.shape
@@ -98,15 +98,15 @@ def _measured(
 
 
 def _worst_direction(parts: Float[np.ndarray, "part draw value"]) -> Float[np.ndarray, " value"]:
-    """The a that maximises a' B a / a' W a, B the covariance of the parts' means and W the one within them.
+    """Return the a that maximises a' B a / a' W a, with B the covariance between the parts' means and W within parts.
 
-    Among the leading principal components of W, as many as the effective draws tell: of n draws an inverse of W is
-    known for n / 5 quantities.
+    The search uses the leading principal components of W only, as many as the effective draws can resolve. With n
+    draws, an inverse of W can be estimated for n / 5 quantities.
     """
     means = parts.mean(1)
     centred = parts - means[:, None]
     flat = centred.reshape(-1, parts.shape[2])
-    # As of a first-order autoregression: a rough number is enough here.
+    # The effective sample size of a first-order autoregression: a rough number is enough here.
     variance = np.einsum("cdv,cdv->v", centred, centred)
     lag = np.einsum("cdv,cdv->v", centred[:, 1:], centred[:, :-1]) / np.maximum(variance, 1e-300)
     effective = len(flat) * float(np.median((1 - lag) / np.maximum(1 + lag, 1e-3)))
@@ -119,7 +119,7 @@ def _worst_direction(parts: Float[np.ndarray, "part draw value"]) -> Float[np.nd
 
 
 def _effective(parts: Float[np.ndarray, "part draw"]) -> float:
-    """Effective draws of the mean of one part, by the autocorrelation within parts (Geyer 1992)."""
+    """Return the effective draws of the mean of one part, from the autocorrelation within parts (Geyer 1992)."""
     from arviz_stats.base import array_stats  # pyright: ignore[reportPrivateImportUsage]
 
     centred = parts - parts.mean(1, keepdims=True)
@@ -129,20 +129,20 @@ def _effective(parts: Float[np.ndarray, "part draw"]) -> float:
 
 
 def _split(values: Float[np.ndarray, "chain draw value"]) -> Float[np.ndarray, "part half value"]:
-    """Both halves of every chain as parts of their own."""
+    """Return the two halves of every chain as separate parts."""
     chains, draws, size = values.shape
     half = draws // 2
     return values[:, : 2 * half].reshape(2 * chains, half, size)
 
 
 def _standardised(values: Float[np.ndarray, "chain draw value"]) -> Float[np.ndarray, "chain draw value"]:
-    """Each quantity in units of its spread, with the far ends of heavy tails cut off: they need no variance then."""
+    """Scale each quantity by its spread and clip heavy tails, so that no variance has to exist."""
     low, centre, high = np.quantile(values, [0.25, 0.5, 0.75], axis=(0, 1))
     spread = np.where(high > low, (high - low) / 1.349, values.std((0, 1)))
     return np.clip((values - centre) / np.maximum(spread, 1e-300), -_CUT, _CUT)
 
 
 def _normal_scores(values: Float[np.ndarray, "chain draw"]) -> Float[np.ndarray, "chain draw"]:
-    """The normal scores of the ranks over all draws."""
+    """Return the normal scores of the ranks over all draws."""
     ranks = stats.rankdata(values).reshape(values.shape)
     return special.ndtri((ranks - 0.375) / (values.size + 0.25))

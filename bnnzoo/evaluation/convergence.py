@@ -1,4 +1,4 @@
-"""Do chains agree? R-hat, effective sample sizes and what lies between chains, of any numbers [chain, draw, value]."""
+"""Convergence of chains: R-hat, effective sample sizes and between-chain variance of arrays [chain, draw, value]."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Float
 
-# ArviZ is imported where it computes: it takes half a second, and a prediction needs none of it.
+# ArviZ is imported inside the functions: its import takes half a second, and predictions do not need it.
 
 FEWEST = 4
-"""Of fewer draws a chain nothing is said."""
+"""Smallest number of draws per chain for which diagnostics are computed."""
 
 
 def rhats(values: Float[np.ndarray, "chain draw value"]) -> Float[np.ndarray, " value"]:
-    """The rank-normalised split R-hat of each value; infinite where it never moves or draws are too few.
+    """Return the rank-normalised split R-hat of each value; infinite for constant values or too few draws.
 
-    ArviZ has none of a lone chain: it is taken as its two halves, without the last of an odd number of draws.
+    ArviZ has no R-hat of a single chain. Its two halves are used instead, without the last draw if their number is odd.
     """
     if len(values) == 1:
         half = values.shape[1] // 2
@@ -32,29 +32,29 @@ def rhats(values: Float[np.ndarray, "chain draw value"]) -> Float[np.ndarray, " 
 
 
 def worst_rhat(values: Float[np.ndarray, "chain draw value"]) -> float:
-    """The largest R-hat of those that move, of what `convergence` can judge; else infinite."""
+    """Return the largest R-hat of the values that are not constant; infinite where `convergence` has no estimate."""
     moving = _moving(values)
     return np.inf if moving is None else float(np.max(rhats(moving)))
 
 
 class Extremes(NamedTuple):
-    """The worst of several quantities, and which of them has the largest R-hat and the smallest ESS."""
+    """The worst diagnostics of several quantities, and the positions of the largest R-hat and the smallest ESS."""
 
     numbers: dict[str, float]
     places: dict[str, int]
 
 
 def convergence(values: Float[np.ndarray, "chain draw value"]) -> dict[str, float]:
-    """The numbers of `extremes`."""
+    """Return the numbers of `extremes`."""
     return extremes(values).numbers
 
 
 def extremes(values: Float[np.ndarray, "chain draw value"]) -> Extremes:
-    """The worst rank-normalised split R-hat, bulk and tail ESS over `values`, and the worst MCSE, also in their sd.
+    """Return the worst rank-normalised split R-hat, bulk and tail ESS, and MCSE (also in units of the sd) of `values`.
 
-    Vehtari, Gelman, Simpson, Carpenter and Buerkner 2021, Bayesian Analysis 16(2). A value that is the same in every
-    draw (a probability that rounds to one) is left out. Nothing that moves, a value that is not finite, or fewer than
-    four draws count as not converged: an infinite R-hat.
+    Vehtari, Gelman, Simpson, Carpenter and Buerkner 2021, Bayesian Analysis 16(2). Constant values, such as a
+    probability that rounds to one, are left out. R-hat is infinite if all values are constant, if one is not finite, or
+    with fewer than four draws.
     """
     if (moving := _moving(values)) is None:
         nothing = {"rhat": np.inf, "ess_bulk": 0.0, "ess_tail": 0.0, "mcse": np.inf, "mcse_over_sd": np.inf}
@@ -79,7 +79,7 @@ def extremes(values: Float[np.ndarray, "chain draw value"]) -> Extremes:
 
 
 def _moving(values: Float[np.ndarray, "chain draw value"]) -> Float[np.ndarray, "chain draw moving"] | None:
-    """The values that are not the same in every draw; None where there is none, one is not finite, or draws are few."""
+    """Return the values that are not constant; None if there are none, one is not finite, or draws are too few."""
     values = np.asarray(values, float)
     with np.errstate(invalid="ignore"):
         moving = values[:, :, np.ptp(values, axis=(0, 1)) != 0]
@@ -87,11 +87,11 @@ def _moving(values: Float[np.ndarray, "chain draw value"]) -> Float[np.ndarray, 
 
 
 def between_chains(values: Float[np.ndarray, "chain draw value"]) -> dict[str, int | float]:
-    """Do chains predict the same?
+    """Measure the agreement of the chains' predictions.
 
-    `between_share` is the part of the predictions' variance over draws that lies between the chains' means: 0 where
-    they agree. `modes` is the number of groups of chains, where two chains are in one group if their means differ, as
-    a root mean square over predictions, by no more than the sd within chains.
+    `between_share` is the fraction of the predictions' variance that lies between the chains' means; 0 if they agree.
+    `modes` is the number of groups of chains. Two chains are in one group if the root mean square difference of their
+    means, over predictions, is at most the sd within chains.
     """
     means, spread = values.mean(1), values.var(1)
     between, within = means.var(0), spread.mean(0)

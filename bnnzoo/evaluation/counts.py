@@ -1,4 +1,4 @@
-"""Do counts spread as much as a run predicts, and are as many of them zero? Two tests by simulated rows."""
+"""Tests of predicted counts by simulation: dispersion and number of zeros."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from bnnzoo.evaluation.record import evenly
 from bnnzoo.posterior.counts import NegativeBinomial, ZeroInflatedPoisson
 
 LEVEL = 0.01
-"""How often a right run is called too narrow, or short of zeros: half of it for each of the two tests."""
+"""Probability that a correct run is reported as too narrow or short of zeros; each of the two tests uses half of it."""
 _MOST_ROWS = 5000
-"""Rows that are judged, evenly through all: of more, no smaller excess would matter."""
+"""Largest number of rows tested, evenly spaced; more rows would only detect an irrelevant excess."""
 _REPLICATES = 999
-"""Sets of simulated counts that the observed ones are ranked among, at least."""
+"""Smallest number of simulated sets of counts among which the observed set is ranked."""
 
 
 def of_rows(
@@ -29,12 +29,12 @@ def of_rows(
     y: Float[np.ndarray, "row target"],
     moments: Moments,
 ) -> dict[str, Estimate]:
-    """Return the dispersion of counts beside what is predicted, their share of zeros, and p values; nothing of others.
+    """Return dispersion and zeros of counts relative to the prediction, with p-values; empty for other targets.
 
-    `dispersion` is the mean of (y - mean)^2 / variance, 1 where predictions are right. Its p value `dispersion_p` is
-    the share of simulated sets of rows, each from one draw of the parameters, that are as dispersed: what is not known
-    of the parameters is common to all rows. `zeros_p` is the same of the number of zeros, of which `zeros_expected` is
-    the mean share over simulated sets.
+    `dispersion` is the mean of (y - mean)^2 / variance, which is 1 for correct predictions. `dispersion_p` is the
+    fraction of simulated sets of rows that are at least as dispersed. Each set comes from one draw of the parameters,
+    because the uncertainty of the parameters is common to all rows. `zeros_p` is the same for the number of zeros;
+    `zeros_expected` is the mean fraction of zeros over simulated sets.
     """
     if not predictor.has_counts or predictor.record.weights is not None:
         return {}
@@ -58,7 +58,7 @@ def of_rows(
 
 
 def caveat(predictor: Predictor, estimates: Mapping[str, Estimate]) -> str:
-    """Return what the tests reject, with the likelihood to try; empty where they reject nothing."""
+    """Describe what the tests reject and the likelihood to try; empty if they reject nothing."""
     if "dispersion_p" not in estimates:
         return ""
     too_wide, more_zeros = (estimates[name].value <= LEVEL / 2 for name in ("dispersion_p", "zeros_p"))
@@ -86,7 +86,7 @@ def _simulated(
     mean: Float[np.ndarray, "row target"],
     variance: Float[np.ndarray, "row target"],
 ) -> tuple[Float[np.ndarray, " replicate"], Float[np.ndarray, " replicate"]]:
-    """Dispersion and share of zeros of each simulated set of counts."""
+    """Return dispersion and fraction of zeros of each simulated set of counts."""
     chains, count = predictor.record.shape
     kept = evenly(count, ceil(_REPLICATES / chains))
     rounds = ceil(_REPLICATES / (chains * len(kept)))

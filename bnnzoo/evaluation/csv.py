@@ -7,15 +7,15 @@ import pandas as pd
 from jaxtyping import Float
 
 _PLAIN_FROM, _PLAIN_TO = 1e-9, 1e15
-"""A column whose numbers all lie in this range of sizes is written without exponents."""
+"""Range of absolute values of a column that is written without exponents."""
 
 
 def csv_text(frame: pd.DataFrame) -> str:
-    """Return a table as CSV.
+    """Return a table as CSV text.
 
-    Each real number has the fewest digits (at most nine) that read back as the same float32. A column is plain
-    (`0.00125`) throughout, or in scientific notation (`1.25e-03`) throughout where it holds numbers too small or too
-    large for that.
+    Each real number has the fewest digits (at most nine) that read back as the same float32. A whole column is written
+    either in plain notation (`0.00125`), or in scientific notation (`1.25e-03`) if it holds numbers outside the plain
+    range.
     """
     columns = {
         name: _numbers(values.to_numpy(np.float32)) if values.dtype.kind == "f" else values
@@ -25,7 +25,7 @@ def csv_text(frame: pd.DataFrame) -> str:
 
 
 def _numbers(values: Float[np.ndarray, " row"]) -> list[str]:
-    """The numbers of a column as text; NaN is an empty cell."""
+    """Format the numbers of a column; NaN becomes an empty cell."""
     sizes = np.abs(values[np.isfinite(values) & (values != 0)])
     smallest, largest = (sizes.min(), sizes.max()) if len(sizes) else (1.0, 1.0)
     is_plain = smallest >= _PLAIN_FROM and largest < _PLAIN_TO

@@ -1,4 +1,4 @@
-"""The log-likelihood of the training rows and the log prior density of a run's draws, as its evidence needs them."""
+"""Log-likelihood of the training rows and log prior density of a run's draws, for estimates of the evidence."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from bnnzoo.posterior import NetworkPosterior, backend
 
 
 def kept_draws(predictor: Predictor) -> Int[np.ndarray, " kept"]:
-    """Every k-th draw of a chain, where a number a draw and training row would be many."""
+    """Return every k-th draw of a chain, so that one number per draw and training row fits into memory."""
     return predictor.record.kept(int(predictor.record.attributes["rows"]))
 
 
 def log_likelihoods(
     predictor: Predictor, kept: Int[np.ndarray, " kept"], *, linearised: bool = True
 ) -> Float[np.ndarray, "chain kept"]:
-    """log p(D | theta) of each kept draw, in original units; by the linearised network where there is one, or not."""
+    """Return log p(D | theta) of each kept draw, in original units, by the linearised network or the original one."""
     rows = predictor.record.training_rows()
     return predictor.log_likelihoods(*rows, kept, linearised=linearised).sum(2, dtype=np.float64)
 
 
 def log_priors(predictor: Predictor, kept: Int[np.ndarray, " kept"]) -> Float[np.ndarray, "chain kept"]:
-    """The log prior density of each kept draw as it was sampled: of log scales where the file has scales."""
+    """Return the log prior density of each kept draw on the sampled scale, which is logarithmic for scales."""
     posterior, (chains, count) = predictor.posterior, predictor.record.shape
-    assert isinstance(posterior, NetworkPosterior)  # a model that has a name is no other
+    assert isinstance(posterior, NetworkPosterior)  # a model with a name has no other posterior
     draws = predictor.draws[(count * np.arange(chains)[:, None] + kept).reshape(-1)]
     thetas = np.stack([posterior.unconstrained(draw) for draw in draws])
     with backend.arithmetic(predictor.precision):

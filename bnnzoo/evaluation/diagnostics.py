@@ -1,4 +1,4 @@
-"""Has a run converged, and was it right? Numbers from its draws and statistics."""
+"""Diagnostics of convergence and validity, computed from a run's draws and statistics."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _DENSITY, _WEIGHTS = "the training rows' log density", "weights"
 
 
 def summary(record: Record) -> dict[str, Any]:
-    """A run in a dozen numbers."""
+    """Return a short summary of a run."""
     about, stats = record.attributes, record.statistics
     posterior = record.tree["posterior"]
     told = [
@@ -53,10 +53,12 @@ def summary(record: Record) -> dict[str, Any]:
 
 
 def of_run(predictor: Predictor, *, num_probes: int = effort.PROBES) -> dict[str, Any]:
-    """Every number below. Weights are tested where no symmetry of the network lets them change places (`identified`);
-    elsewhere their R-hat is reported only.
+    """Return all numbers of this module.
+
+    Weights are tested where no symmetry of the network permutes them (`identified`). Elsewhere their R-hat is reported,
+    not tested.
     """
-    # Draws that left the data overflow; the numbers then say so.
+    # Draws far from the data overflow; the resulting infinities show up in the numbers.
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         return _of_run(predictor, num_probes)
 
@@ -89,10 +91,10 @@ def _of_run(predictor: Predictor, num_probes: int) -> dict[str, Any]:
 
 
 def of_parameters(predictor: Predictor) -> dict[str, Any]:
-    """Chains and parameters that stand still, and the largest R-hat of a weight.
+    """Count the chains and parameters that do not move, and return the largest R-hat of a weight.
 
-    `unmoving` counts the sampled parameters that never move in some chain, `unmoving_of` names some of them;
-    `weights_rhat` is reported and not tested. Where predictions are kept there are no parameters.
+    `unmoving` counts the sampled parameters that never move in at least one chain; `unmoving_of` names some of them.
+    `weights_rhat` is reported, not tested. A run that keeps predictions has no parameters.
     """
     found: dict[str, Any] = {"still_chains": predictor.weights.still_chains()}
     if predictor.record.keeps_predictions:
@@ -105,12 +107,14 @@ def of_parameters(predictor: Predictor) -> dict[str, Any]:
 
 
 def quantities(predictor: Predictor, num_probes: int) -> dict[str, Float[np.ndarray, "chain draw *value"]]:
-    """The quantities whose convergence is tested, by name; first what is predicted, in original units.
+    """Return the quantities whose convergence is tested, by name. The first one is a prediction in original units.
 
-    The mean (less the training targets', beside which float32 would lose how little it moves) and the log standard
-    deviation, or the probability of every class, at rows that span the inputs (`probing`); the log density of (at most
-    500) training rows; the likelihood's and the prior's own parameters. A mean can agree between chains that disagree
-    about the noise. Of a model that is not known, or of rows that no file has, its parameters (at most 1000).
+    - Predictive means and log standard deviations, or class probabilities, at rows that span the inputs (`probing`).
+      The mean of the training targets is subtracted, because float32 would lose small movements beside it.
+    - The log density of at most 500 training rows. Chains can agree on the mean and disagree about the noise.
+    - The parameters of the likelihood and of the prior.
+
+    Without a known model or rows in the file, at most 1000 parameters are tested instead.
     """
     record = predictor.record
     if not predictor.has_rows:
@@ -124,7 +128,7 @@ def quantities(predictor: Predictor, num_probes: int) -> dict[str, Float[np.ndar
         return found
     if not predictor.classifies:
         scales = predictor.log_scales(probes)
-        # Heavy tails may have no variance: then there is nothing to compare.
+        # A heavy-tailed likelihood may have no variance; then there is no log standard deviation to compare.
         found[_LOG_SDS] = scales[..., np.isfinite(scales).all((0, 1, 3)), :]
     if record.has_training_rows:
         rows = record.training_rows(effort.density_rows(predictor, num_probes))
@@ -137,14 +141,17 @@ def quantities(predictor: Predictor, num_probes: int) -> dict[str, Float[np.ndar
 def against_data(
     predictor: Predictor, quantities: Mapping[str, Float[np.ndarray, "chain draw *value"]], num_probes: int
 ) -> dict[str, float]:
-    """How far predictions are from the data on the data's own scale; nothing of weighted draws or a model that is
-    not known.
+    """Return the distance of the predictions from the data, on the scale of the data.
 
-    `remoteness` of a regression: the median over draws and rows of the distance between a predictive mean and the mean
-    of the training targets, in their standard deviations, of the chain where it is largest; a target that never varies
-    has none. `deficit` of it: how many nats a training row is less likely than under a Gaussian of the targets' mean
-    and standard deviation, the median over draws of the means over rows, of the chain where it is most. `surprise` of a
-    classification: the mean negative log probability of training rows' labels over that of guessing.
+    The dictionary is empty for weighted draws and for an unknown model.
+
+    - `remoteness` of a regression: distance between a predictive mean and the mean of the training targets, in standard
+      deviations of the targets. It is the median over draws and rows, and the largest over chains and targets. A
+      constant target has none.
+    - `deficit` of a regression: how many nats a training row is less likely than under a Gaussian with the targets'
+      mean and standard deviation. It is the mean over rows, the median over draws and the largest over chains.
+    - `surprise` of a classification: mean negative log probability of the training labels, divided by that of a uniform
+      guess.
     """
     record = predictor.record
     if not predictor.predicts or record.weights is not None:
@@ -173,12 +180,12 @@ def against_data(
 
 
 def blocks(predictor: Predictor) -> list[dict[str, Any]]:
-    """A row for each block of parameters: its size, and norm, mean, sd and R-hats over the draws."""
+    """Return one row per block of parameters: its size, and norm, mean, sd and R-hats over the draws."""
     return effort.for_diagnosis(predictor).weights.rows()
 
 
 def is_chain(exactness: str) -> bool:
-    """Whether draws are those of a Markov chain, which can converge; those of an approximation are made."""
+    """Whether the draws are from a Markov chain, which can converge, and not from an approximation."""
     return exactness != "approximate"
 
 
@@ -189,14 +196,15 @@ def of_quantities(
     weights: Float[np.ndarray, " sample"] | None = None,
     names: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """The worst R-hat and ESS over all quantities and whose they are; of the first, the MCSE and what chains share.
+    """Return the worst R-hat and ESS over all quantities and the names of the worst quantities.
 
-    What never moves is left out, but not all of it. Of draws of an approximation R-hat and ESS would say nothing: they
-    are not numbers then. Weighted draws count as 1 / sum_s w_s^2. `rhat_combination` is the R-hat of the linear
-    combination of all quantities that mixes worst (`combination`), with the largest that chance explains.
+    MCSE and the agreement between chains are those of the first quantity. Constant quantities are left out unless all
+    are constant. `rhat_combination` is the R-hat of the worst-mixing linear combination of all quantities
+    (`combination`); its limit is the largest value that chance explains. R-hat and ESS are NaN for draws of an
+    approximation. The ESS of weighted draws is 1 / sum_s w_s^2.
 
     Args:
-        names: of each element of a quantity, where elements have names of their own.
+        names: names of the elements of a quantity, where the elements have names of their own.
     """
     flat = {name: np.asarray(v, float).reshape(*v.shape[:2], -1) for name, v in quantities.items()}
     moving = {name: values for name, values in flat.items() if values.size and np.ptp(values, axis=(0, 1)).any()}
@@ -232,20 +240,20 @@ def _of_combination(
 
 
 def _named(quantity: str, place: int, names: Mapping[str, Sequence[str]]) -> str:
-    """A quantity in words: the name of the element where elements have names."""
+    """Return the name of a quantity, or of its element where the elements have names."""
     return names[quantity][place] if quantity in names else quantity
 
 
 def of_statistics(
     stats: Mapping[str, Shaped[Any, "..."]], *, averaged: Collection[str] = (), thin: int = 1
 ) -> dict[str, float]:
-    """What the sampler reported of its steps: means, convergence of the log density, E-BFMI.
+    """Summarise the statistics of the sampler's steps: means, convergence of the log density, E-BFMI.
 
-    `lp_rhat` and `lp_ess` are of `lp`; an estimate of it on mini-batches is too noisy to be judged. E-BFMI compares the
-    energies of successive steps, so a thinned run has none.
+    `lp_rhat` and `lp_ess` are those of `lp`. A mini-batch estimate of the log density is too noisy for them. E-BFMI
+    compares the energies of successive steps, so a thinned run has none.
 
     Args:
-        averaged: whose mean over the run says something, as their sampler declares.
+        averaged: statistics whose mean over the run is meaningful, as declared by the sampler.
     """
     found = {name: float(np.mean(np.asarray(stats[name]))) for name in stats if name in averaged}
     if "acceptance_rate" in stats:
@@ -263,12 +271,13 @@ def of_statistics(
 
 
 def of_last_look(inspected: str) -> dict[str, float]:
-    """What the sampler saw in a last look at each chain, from the attribute `inspected`.
+    """Summarise the sampler's final check of each chain, from the attribute `inspected`.
 
-    `unseen` and `unseen_shift` are what is judged, the mean or half of the worst; `variance_ratio`, the variance
-    of an average direction over the posterior's that a sampler without an accept step estimates of itself, is the
-    mean, and `variance_ratio_se` its standard error, where the sampler says one; `unbiased_step_size` is the step size
-    at which that ratio would hardly be more than 1, the least of all chains.
+    - `unseen` and `unseen_shift`: the mean over chains, or half of the largest value if that is more.
+    - `variance_ratio`: mean over chains of the variance of an average direction, divided by the posterior's, as
+      estimated by a sampler without an accept step. `variance_ratio_se` is its standard error, if the sampler reports
+      one.
+    - `unbiased_step_size`: the smallest step size over chains at which that ratio would hardly exceed 1.
     """
     seen = json.loads(inspected)
     found = {}
@@ -286,11 +295,11 @@ def of_last_look(inspected: str) -> dict[str, float]:
 
 
 EVEN = 1e-3
-"""Log weights that differ by less are as good as equal: no tail of theirs matters."""
+"""Log weights within this range count as equal, and no tail is fitted."""
 
 
 def pareto_k(log_weights: Float[np.ndarray, "*draws"]) -> float:
-    """The shape of the weights' tail, by a generalised Pareto fit to the largest; infinite where there is none.
+    """Return the tail shape of the weights, from a generalised Pareto fit to the largest; infinite if there is no fit.
 
     Vehtari, Simpson, Gelman, Yao and Gabry 2024, J. Mach. Learn. Res. 25(72).
     """
@@ -298,19 +307,20 @@ def pareto_k(log_weights: Float[np.ndarray, "*draws"]) -> float:
     if 25 <= finite.size == log_weights.size and np.ptp(finite) < EVEN:
         return 0.0
     tail = finite[-1 - int(np.ceil(min(finite.size / 5, 3 * finite.size**0.5))) :]
-    # Fewer than 25 have no tail to fit, equal ones no shape, and beyond e^700 the smallest is 0 to a float.
+    # Fewer than 25 weights have no tail to fit, and equal ones no shape. Beyond e^700 the smallest weight underflows to
+    # 0.
     if finite.size < 25 or not 0 < tail[-1] - tail[0] < 700:
         return float("inf")
     from arviz_stats.base import array_stats  # pyright: ignore[reportPrivateImportUsage]
 
-    # ArviZ takes what the weights are the inverse of, and gives no number where its fit wants a longer tail.
+    # ArviZ expects the negative log weights, and returns NaN where its fit requires a longer tail.
     with np.errstate(over="ignore", invalid="ignore"):
         found = float(array_stats.psislw(-finite)[1])
     return float("inf") if np.isnan(found) else found
 
 
 def of_weights(log_weights: Float[np.ndarray, "*draws"]) -> tuple[Finding, ...]:
-    """What is wrong with weighted draws: the tail of their weights, with how many draws carry them."""
+    """Return a finding if the weights of the draws have too heavy a tail, with the effective number of draws."""
     k, size = pareto_k(log_weights), log_weights.size
     trusted = min(1 - 1 / np.log10(max(size, 11)), 0.7)
     if k <= trusted:

@@ -1,4 +1,4 @@
-"""The draws of all chains, one after the other, as rows of theta: kept where they are few, else read when asked for."""
+"""Draws of all chains, one chain after the other, as rows of theta; few are cached, many are read on request."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from jaxtyping import Float, Int
 from bnnzoo.evaluation.record import Record
 
 WHOLE_BYTES = 2**28
-"""Draws up to this are read once and kept; of more, what is asked for is read anew each time."""
+"""Largest size of draws that are read once and cached; larger ones are read anew for each request."""
 _PIECE_BYTES = 2**26
-"""What a piece that is worked on may take: JAX holds it once more, and what comes of it."""
+"""Largest size of one piece of draws; JAX holds a second copy of it, and the results."""
 
 Index = slice | Int[np.ndarray, " some"]
 
 
 class Draws:
-    """Indexed by a slice or by numbers: `draws[2:5]` is [3, dim], each block flattened, on its natural scale.
+    """Draws indexed by a slice or by integers: `draws[2:5]` is [3, dim], each block flattened, on its natural scale.
 
     Args:
-        names: the blocks of theta, in its order.
-        check: is given what is read, and raises where it cannot be used.
-        modes: a point of each chain, which then follows each of its draws.
+        record: the run file.
+        names: names of the blocks of theta, in order.
+        check: is called with the values read, and raises an error if they are invalid.
+        modes: one point per chain, which is appended to each of its draws.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class Draws:
 
     @property
     def piece(self) -> int:
-        """As many as are asked for at once."""
+        """Number of draws per request that fits into memory."""
         return max(1, min(len(self), _PIECE_BYTES // self.row_bytes))
 
     @property
@@ -63,7 +64,7 @@ class Draws:
         return self._read(np.arange(len(self)))
 
     def _read(self, numbers: Int[np.ndarray, " some"]) -> Float[np.ndarray, "some dim"]:
-        """Chain by chain, each draw once and in order: HDF5 reads nothing else fast."""
+        """Read draws chain by chain, each draw once and in order, because HDF5 is slow at any other access."""
         chain, draw = np.divmod(numbers, self._count)
         found = np.empty((len(numbers), sum(self.widths)), self._dtype)
         for c in np.unique(chain):
@@ -78,14 +79,14 @@ class Draws:
 
 
 def cuts(draws: Draws | Float[np.ndarray, "draw dim"], count: int) -> list[slice]:
-    """Pieces in which to ask for `count` of these draws, so that they fit into memory: all but the last of a length."""
+    """Return pieces of `count` draws that fit into memory; all pieces but the last have the same length."""
     most = draws.piece if isinstance(draws, Draws) else len(draws)
     length = max(1, -(-count // max(1, -(-count // most))))
     return [slice(start, min(count, start + length)) for start in range(0, count, length)]
 
 
 def _as_slice(index: Index) -> Index:
-    """Numbers as a slice where they are one: a view instead of a copy, and one read instead of many."""
+    """Return equally spaced integers as a slice, which gives a view instead of a copy and one read instead of many."""
     if isinstance(index, slice) or len(index) == 0:
         return index
     step = int(index[1] - index[0]) if len(index) > 1 else 1

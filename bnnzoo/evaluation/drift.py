@@ -1,7 +1,7 @@
-"""Do draws stay where they are? Short exact chains from draws, and what moves on the way: nothing, if they are right.
+"""Drift test: run short exact chains from draws and test which functions change. None does if the draws are correct.
 
-A draw of the posterior and where a reversible chain takes it may change places, so the differences of any functions
-of the two change sign together with probability one half: a test for which no assumption is made but independent draws.
+A draw of the posterior and the end of a reversible chain from it are exchangeable. So the differences of any functions
+of the two change sign together with probability one half. The test assumes nothing but independent draws.
 """
 
 from __future__ import annotations
@@ -21,36 +21,40 @@ from bnnzoo.samplers import Penalty
 from bnnzoo.samplers.kernel import replace
 
 LEAPFROGS = 10
-"""Of a proposal, at most."""
+"""Largest number of leapfrog steps of a proposal."""
 FULL_UP_TO = 20_000
-"""Rows up to which a step looks at all of them."""
+"""Largest number of rows for which a step evaluates the likelihood of all rows."""
 _SECOND_ORDER_UP_TO = 500
-"""Parameters up to which a control variate takes the place of all rows: its Hessian is one pass for each."""
+"""Largest number of parameters for a control variate instead of all rows; its Hessian takes one pass per parameter."""
 _PILOTS, _ROUNDS, _STEPS_A_ROUND = 16, 16, 4
 _ACCEPTANCE = 0.7
 _SHORTEST = 1 / 8
-"""The shortest step over the longest; the logarithm of a step is uniform between the two."""
+"""Shortest step size relative to the longest; the logarithm of a step size is uniform between the two."""
 _FLIPS = 9_999
 FEWEST_FLIPPED = 12
-"""Units below which flipped signs could never be as rare as the level asks."""
+"""Fewest units for which random sign flips can give a p-value below the level."""
 _ELEMENTS = 2**24
-"""Rows times parameters times chains that are stepped together, at most."""
+"""Largest product of rows, parameters and chains that are advanced together."""
 
 
 class Kernel(NamedTuple):
-    """One reversible step that keeps the posterior, tuned before any start is seen."""
+    """Reversible transition kernel that preserves the posterior, tuned before it sees any start."""
 
     sampler: Penalty
     state: Any
-    """Of one chain; its position is replaced by a start."""
+    """State of one chain; its position is replaced by a start."""
     acceptance: float
 
 
 def kernel_for(posterior: AbstractPosterior, pilots: Float[np.ndarray, "pilot dim"], *, key: PRNGKeyArray) -> Kernel:
-    """Hamiltonian steps over all rows; with many rows and few parameters penalised ones with a control variate.
+    """Tune a kernel: Hamiltonian steps over all rows, or for many rows and few parameters penalised ones.
+
+    The penalised steps use mini-batches with a control variate.
 
     Args:
-        pilots: positions from which step size and proposal are tuned; none of them may be a start later.
+        posterior: the target.
+        pilots: positions for tuning step size and proposal; none of them may be used as a start.
+        key: PRNG key.
     """
     total, dim = posterior.num_data, posterior.layout.dim
     whole = total <= FULL_UP_TO or dim > _SECOND_ORDER_UP_TO
@@ -62,10 +66,10 @@ def kernel_for(posterior: AbstractPosterior, pilots: Float[np.ndarray, "pilot di
     positions = jnp.asarray(pilots[:_PILOTS], posterior.dtype)
     states = _settled(sampler, posterior, positions, None, key_settle)
     log_eta, acceptance, number = float(np.log(0.3)), 0.0, 0
-    # The last rounds only shorten the step: no kernel leaves here that does not move.
+    # Extra rounds only shorten the step, so that the kernel returned here moves.
     while number < _ROUNDS or (acceptance < _ACCEPTANCE / 2 and number < 2 * _ROUNDS):
         if number == _ROUNDS // 2:
-            # Draws far from the posterior have come nearer: its curvature is looked at again.
+            # Draws far from the posterior have come closer, so the curvature is measured again.
             states = _settled(sampler, posterior, states.position, states, key_settle)
             log_eta = float(np.log(0.3))
         eta = jnp.full_like(states.step_size, np.exp(log_eta))
@@ -83,7 +87,7 @@ def kernel_for(posterior: AbstractPosterior, pilots: Float[np.ndarray, "pilot di
 def moved(
     kernel: Kernel, posterior: AbstractPosterior, starts: Float[np.ndarray, "unit dim"], *, steps: int, key: Any
 ) -> tuple[Float[np.ndarray, "unit dim"], float]:
-    """Where so many steps take each start, and their mean acceptance."""
+    """Return the positions after `steps` steps from each start, and the mean acceptance rate."""
     positions = jnp.asarray(starts, posterior.dtype)
     states = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (len(starts), *leaf.shape)), kernel.state)
     keys = jax.random.split(key, len(starts))
@@ -100,10 +104,15 @@ def trace(
     snapshots: int,
     key: PRNGKeyArray,
 ) -> Iterator[tuple[Float[np.ndarray, "unit dim"], float]]:
-    """Yield the positions of all chains, and their mean acceptance, at evenly spaced numbers of steps.
+    """Yield the positions of all chains, and their mean acceptance rate, at evenly spaced numbers of steps.
 
     Args:
-        steps: of each chain in all; a multiple of `snapshots`.
+        kernel: the tuned kernel.
+        posterior: the target.
+        starts: initial positions.
+        steps: total steps of each chain; a multiple of `snapshots`.
+        snapshots: number of results to yield.
+        key: PRNG key.
     """
     positions = starts
     for number in range(snapshots):
@@ -113,7 +122,7 @@ def trace(
 
 
 def _settled(sampler: Penalty, posterior: AbstractPosterior, positions: Array, states: Any, key: PRNGKeyArray) -> Any:
-    """States of all pilots that share what they saw of the curvature; one anchor for all."""
+    """Return states of all pilots with a shared estimate of the curvature and one common anchor."""
     keys = jax.random.split(key, len(positions))
 
     @eqx.filter_jit
@@ -139,7 +148,7 @@ def _moved(
     keys: Any,
     steps: Array,
 ) -> tuple[Float[Array, "unit dim"], Float[Array, " unit"], Float[Array, " unit"]]:
-    """The number of steps is an argument: none compiles anew."""
+    """Advance all chains. The number of steps is an argument, so a new number does not recompile."""
 
     def one(given: tuple[Any, Array, Any]) -> tuple[Array, Array, Array]:
         state, position, key = given
@@ -148,8 +157,8 @@ def _moved(
         def step(i: Array, carry: tuple[Any, Array, Array]) -> tuple[Any, Array, Array]:
             state, rate, sigma2 = carry
             key_size, key_step = jax.random.split(jax.random.fold_in(key, i))
-            # Independent of the position, so that the step stays reversible: where the posterior is narrow, only
-            # short steps are accepted, and a chain would stand still without them.
+            # The factor does not depend on the position, so the step stays reversible. Where the posterior is narrow,
+            # only short steps are accepted, and without them a chain would get stuck.
             factor = _SHORTEST ** jax.random.uniform(key_size, (), position.dtype)
             shorter = replace(state, step_size=state.step_size * factor)
             moved, told = sampler.step(posterior, shorter, key=key_step)
@@ -164,24 +173,25 @@ def _moved(
     return jax.lax.map(one, (states, positions, keys), batch_size=min(together, positions.shape[0]))
 
 
-# ---- what is said of it --------------------------------------------------------------------------
+# ---- test of the drift ---------------------------------------------------------------------------
 
 
 class Drift(NamedTuple):
-    """What moved between starts and ends."""
+    """Change of the functions between starts and ends."""
 
     p_value: float
     function: str
-    """The function of theta that moved most."""
+    """Function of theta with the strongest evidence of a change."""
     score: float
-    """Its signed-rank statistic, about a standard normal variable where nothing drifts: below 0 it fell."""
+    """Signed-rank statistic of that function, about standard normal without drift; negative if it decreased."""
 
 
 def compared(starts: Mapping[str, np.ndarray], ends: Mapping[str, np.ndarray], *, seed: int = 0) -> Drift:
-    """Do any of the functions [unit, value] drift? One p-value for all.
+    """Test whether any of the functions [unit, value] drifts, with one p-value for all.
 
-    Signed ranks (Wilcoxon 1945) of each, the largest of all; its law is that of flipped signs, the same flip for all
-    functions of a unit. With fewer than a dozen units t over their averages takes its place, times the functions.
+    The statistic is the largest of all signed-rank statistics (Wilcoxon 1945). Its distribution comes from random sign
+    flips, the same flip for all functions of a unit. With fewer than a dozen units, a t-test of each function with a
+    Bonferroni correction is used instead.
     """
     names = [name for name, values in starts.items() for _ in range(values.shape[1])]
     before, after = (
@@ -198,7 +208,7 @@ def compared(starts: Mapping[str, np.ndarray], ends: Mapping[str, np.ndarray], *
     worst = int(np.argmax(np.abs(scores)))
     units = len(difference)
     if units < FEWEST_FLIPPED:
-        # One unit has no spread to be judged by.
+        # A single unit has no standard deviation for a test.
         tests: Any = stats.ttest_1samp(difference, 0.0, axis=0) if units > 1 else None
         p = 1.0 if tests is None else min(1.0, float(np.nanmin(tests.pvalue)) * len(names))
         return Drift(p, names[worst], float(scores[worst]))

@@ -1,6 +1,6 @@
-"""How much of a large run is looked at, so that a look takes seconds: every k-th draw, and fewer rows.
+"""Limits on the work of an analysis: large runs use every k-th draw and fewer rows, so that it takes seconds.
 
-Of a run of ordinary size, everything is. What is chosen depends on sizes alone, never on a clock.
+A run of ordinary size is analysed completely. The limits depend on sizes alone, never on a clock.
 """
 
 from __future__ import annotations
@@ -13,37 +13,39 @@ from bnnzoo.evaluation.draws import WHOLE_BYTES
 from bnnzoo.evaluation.predictor import Predictor
 
 PROBES = 50
-"""At how many inputs convergence is judged."""
+"""Number of inputs at which convergence is tested."""
 _WORK = 5e10
-"""Floating-point operations that predictions may take: some ten seconds of two cores."""
+"""Floating-point operations allowed for predictions: about ten seconds on two cores."""
 _DIAGNOSIS_BYTES, _PAGE_BYTES = WHOLE_BYTES // 2, WHOLE_BYTES // 4
-"""Of draws that verdicts are made of, and that a page is beside them: all are read once and kept, for reading a
-compressed file again for every question takes minutes."""
+"""Largest sizes of the draws used for verdicts, and of the additional draws used for a report.
+
+All of them are read once and cached, because reading a compressed file again for every quantity takes minutes.
+"""
 _LEAST_DRAWS, _LEAST_PAGE_DRAWS = 250, 50
-"""Of each chain, whatever they take: the gate asks for 100 effective ones. A page asks for less."""
+"""Fewest draws per chain, whatever they cost: the gate requires 100 effective draws. A report requires fewer."""
 _DENSITY_ROWS, _LEAST_DENSITY_ROWS = 500, 50
-"""Of how many training rows, evenly through the data, the log density is judged."""
+"""Most and fewest training rows, evenly spaced, whose log density is tested."""
 _PAGE_ROWS, _LEAST_PAGE_ROWS = 5000, 250
-"""Of how many test rows a page is made."""
+"""Most and fewest test rows in a report."""
 _PAGE_PASSES = 8
-"""How often it predicts each of them, about."""
+"""Approximate number of predictions of each test row in a report."""
 
 
 def for_diagnosis(predictor: Predictor, num_probes: int = PROBES) -> Predictor:
-    """The draws by which convergence is judged."""
+    """Return a predictor with the draws that are used for convergence diagnostics."""
     rows = 2 * num_probes + _LEAST_DENSITY_ROWS if predictor.has_rows else 0
     every = _stride(predictor, rows, fewest=_LEAST_DRAWS, most_bytes=_DIAGNOSIS_BYTES)
     return predictor if every == 1 else predictor.lighter(every)
 
 
 def density_rows(predictor: Predictor, num_probes: int) -> int:
-    """Of how many training rows the log density by these draws is judged."""
+    """Return the number of training rows whose log density is tested with these draws."""
     affordable = _WORK / (len(predictor.draws) * predictor.row_cost) - 2 * num_probes
     return int(np.clip(affordable, _LEAST_DENSITY_ROWS, _DENSITY_ROWS))
 
 
 def for_a_page(predictor: Predictor) -> Predictor:
-    """The draws and the test rows of which a report is made."""
+    """Return a predictor with the draws and the test rows that are used for a report."""
     record = predictor.record
     if not predictor.has_rows:
         every = _stride(predictor, 0, fewest=_LEAST_DRAWS, most_bytes=_PAGE_BYTES)
@@ -59,10 +61,13 @@ def for_a_page(predictor: Predictor) -> Predictor:
 
 
 def _stride(predictor: Predictor, rows: int, *, fewest: int, most_bytes: int) -> int:
-    """k, such that every k-th draw of each chain, but at least so many, predicts so many rows within bounds."""
+    """Return the largest stride k for which every k-th draw of each chain predicts `rows` rows within the limits.
+
+    At least `fewest` draws per chain remain.
+    """
     chains, count = predictor.record.shape
     affordable = most_bytes / predictor.draws.row_bytes
     if rows:
         affordable = min(affordable, _WORK / (rows * predictor.row_cost))
-    # As many as fit, but for the fewest: of these rather one too many than one too few.
+    # Rounding up keeps the draws within the limits; rounding down the other bound keeps at least the fewest draws.
     return max(1, min(ceil(chains * count / affordable), count // fewest))

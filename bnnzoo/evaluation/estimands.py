@@ -1,4 +1,4 @@
-"""The functions of the parameters whose posterior an audit checks: predictions, noise, and what the data identify."""
+"""Functions of the parameters that an audit checks: predictions, noise, and identified parameters."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ LOG_SDS, OWN, WEIGHTS = "predictive log sds", "parameters of likelihood and prio
 _PROBES = 10
 _MOST_WEIGHTS = 200
 _SMALLEST_PROBABILITY = 1e-6
-"""Log odds beyond it are rounding in float32."""
+"""Smallest probability; log odds beyond it are rounding error in float32."""
 _CURVED = 1e-3
-"""Distance from linear, relative to the change of the outputs, that float32 does not explain."""
+"""Deviation from linearity, relative to the change of the outputs, that exceeds float32 rounding."""
 
 
 def probe_rows(predictor: Predictor) -> Shaped[np.ndarray, "probe ..."]:
-    """The inputs at which predictions are checked: ten, evenly through the rows."""
+    """Return the ten inputs, evenly spaced over the rows, at which predictions are checked."""
     rows = predictor.record.probes(np.iinfo(np.int32).max)[1]
     return rows[evenly(len(rows), _PROBES)]
 
 
 def halfway(rows: Shaped[np.ndarray, "probe ..."]) -> Shaped[np.ndarray, "pair ..."]:
-    """Inputs half way between distant probes, where a gap in the data may lie; none of whole numbers or images."""
+    """Return inputs half way between distant probes, where the data may have a gap; none for integers or images."""
     if rows.ndim != 2 or not np.issubdtype(rows.dtype, np.floating):
         return rows[:0]
     half = len(rows) // 2
@@ -43,11 +43,11 @@ def halfway(rows: Shaped[np.ndarray, "probe ..."]) -> Shaped[np.ndarray, "pair .
 
 
 class Estimands:
-    """The functions of theta that an audit checks, by name, each an array [draw, value].
+    """Functions of theta that an audit checks, by name, each an array [draw, value].
 
-    Predictions at the probes: means and log sds, or log odds of the classes; and half way between probes. The
-    parameters of likelihood and prior as they are sampled. The weights (at most 200), where the outputs are linear in
-    them and the data identify each.
+    - Predictions at the probes and half way between them: means and log sds, or log odds of the classes.
+    - The parameters of likelihood and prior on the sampled scale.
+    - At most 200 weights, where the outputs are linear in them and the data identify each.
     """
 
     def __init__(
@@ -57,11 +57,13 @@ class Estimands:
         x: Shaped[np.ndarray, "probe ..."],
         example: Float[np.ndarray, "draw dim"],
     ):
-        """
+        """Initialise the functions.
+
         Args:
-            predicting: makes the predictions; of a Laplace approximation from draws that modes follow.
-            x: inputs as the network takes them.
-            example: draws on their natural scale, by which linear outputs are recognised.
+            posterior: the posterior whose draws are audited.
+            predicting: makes the predictions; for a Laplace approximation, it takes draws that are followed by modes.
+            x: inputs in the form that the network takes.
+            example: draws on their natural scale that are used to test whether the outputs are linear.
         """
         self._posterior, self._predicting, self._x = posterior, predicting, x
         self._between = halfway(x)
@@ -73,22 +75,22 @@ class Estimands:
 
     @property
     def first(self) -> str:
-        """The name of the predictions at the probes."""
+        """Name of the predictions at the probes."""
         return LOG_ODDS if self._posterior.task == "classification" else MEANS
 
     @property
     def between(self) -> str:
-        """The name of those between them."""
+        """Name of the predictions between the probes."""
         return BETWEEN.format(self.first)
 
     def __call__(self, draws: Float[np.ndarray, "draw both"]) -> dict[str, Float[np.ndarray, "draw value"]]:
-        """The values at draws on their natural scale, each perhaps followed by its mode."""
+        """Return the values at draws on their natural scale; a draw may be followed by its mode."""
         found = {self.first: self._predictions(draws, self._x)}
         if len(self._between):
             found[self.between] = self._predictions(draws, self._between)
         if self._posterior.task != "classification":
             scales = predictive.log_scales(self._predicting, draws, self._x).reshape(len(draws), -1).astype(float)
-            # Heavy tails have no variance.
+            # Heavy-tailed distributions may have no variance.
             found[LOG_SDS] = scales[:, np.isfinite(scales).all(0)]
         if self._own:
             parameters = self._posterior.own_parameters()
@@ -103,7 +105,7 @@ class Estimands:
     ) -> Float[np.ndarray, "draw value"]:
         means = predictive.functions(self._predicting, draws, x).astype(float)
         if self._posterior.task == "classification":
-            # The probability of one of two classes is that of the other.
+            # Two classes have one free probability.
             chances = np.clip(means[..., 1:] if means.shape[2] == 2 else means, _SMALLEST_PROBABILITY, 1)
             means = np.log(chances) - np.log(np.clip(1 - chances, _SMALLEST_PROBABILITY, 1))
         return means.reshape(len(draws), -1)
@@ -112,9 +114,9 @@ class Estimands:
 def is_linear(
     posterior: NetworkPosterior, draws: Float[np.ndarray, "draw dim"], x: Shaped[np.ndarray, "row ..."]
 ) -> bool:
-    """Whether the outputs are linear in the weights, and no exchange of weights leaves the likelihood as it is.
+    """Whether the outputs are linear in the weights and no permutation of weights leaves the likelihood unchanged.
 
-    Compares the outputs half way between two draws with the mean of those at the draws.
+    The test compares the outputs half way between two draws with the mean of the outputs at the draws.
     """
     likelihood = posterior.likelihood
     if len(draws) < 2 or (isinstance(likelihood, Mixture | MixturePerTarget) and likelihood.components > 1):
@@ -132,7 +134,7 @@ def is_linear(
 def varying(
     run: dict[str, Float[np.ndarray, "..."]], later: dict[str, Float[np.ndarray, "..."]]
 ) -> dict[str, Int[np.ndarray, " value"]]:
-    """The values of each function that vary, in the run or on the exact chains: no constant of the model."""
+    """Return the indices of the values of each function that vary in the run or on the exact chains."""
 
     def moves(values: Float[Any, "..."]) -> Any:
         flat = np.asarray(values).reshape(-1, np.shape(values)[-1])

@@ -1,4 +1,4 @@
-"""How good a run's predictions are: every metric of some rows, and what a file keeps of an evaluation."""
+"""Evaluation of predictions: all metrics of some rows, and the groups that a file stores."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.store import schema
 
 _UNEVEN = 0.1
-"""Nats a row by which a density may differ from the probability of a step, divided by the step."""
+"""Largest difference, in nats per row, between the log density and the log probability of a step per unit."""
 
 
 class Evaluation(NamedTuple):
-    """Every metric of some rows, and their calibration curve's largest gap."""
+    """All metrics of some rows, and the largest gap of their calibration curve."""
 
     estimates: dict[str, Estimate]
     calibration: Calibration
 
 
 def of_rows(predictor: Predictor, x: Shaped[np.ndarray, "row ..."], y: Shaped[np.ndarray, "row ..."]) -> Evaluation:
-    """The metrics of the predictions at `x` of the targets `y`, with their errors over rows and over draws.
+    """Compute the metrics of the predictions at `x` for the targets `y`, with errors over rows and over draws.
 
-    Of censored targets `nll` takes the density of known values and the probability of the others; all else is of rows
-    whose values are known, and `censored` is the fraction of the others.
+    With censored targets, `nll` uses the density of known values and the probability of censored ones. All other
+    metrics use the rows with known values; `censored` is the fraction of the other rows.
     """
     if y.ndim == 3:
         return _of_censored(predictor, x, y)
@@ -69,9 +69,9 @@ def of_rows(predictor: Predictor, x: Shaped[np.ndarray, "row ..."], y: Shaped[np
 def _rounded(
     predictor: Predictor, x: Shaped[np.ndarray, "row ..."], y: Shaped[np.ndarray, "row ..."], nll: Estimate
 ) -> dict[str, Estimate]:
-    """`nll_rounded` of targets that are all rounded: minus the log probability of what was rounded to them.
+    """Return `nll_rounded` if all targets are rounded: minus the log probability of the rounding interval.
 
-    Of counts, whose distribution is one of whole numbers, it is `nll` itself.
+    Counts have a discrete distribution, so that it equals `nll`.
     """
     steps = predictor.rounding_steps
     if predictor.is_density or not steps.all():
@@ -82,15 +82,15 @@ def _rounded(
     if predictor.has_continuous_targets:
         try:
             return {"nll_rounded": metrics.negative_log_likelihood(predictor.log_rounded(x, y))}
-        except UsageError:  # a plugin's distribution, whose intervals are not known
+        except UsageError:  # a plugin's distribution without known intervals
             return {}
     return {"nll_rounded": nll} if predictor.has_counts and (steps == 1).all() else {}
 
 
 def rounding_caveat(predictor: Predictor, estimates: Mapping[str, Estimate]) -> str:
-    """Why `nll` is no score of rounded targets; empty where the density is smooth over a step, or nothing is rounded.
+    """Explain why `nll` is no score for rounded targets; empty without rounding or for a smooth density.
 
-    Where it is smooth, a step holds its density times the step.
+    If the density is smooth, the probability of a step is the density times the step.
     """
     if "nll_rounded" not in estimates or not predictor.has_continuous_targets:
         return ""
@@ -103,7 +103,7 @@ def rounding_caveat(predictor: Predictor, estimates: Mapping[str, Estimate]) -> 
 
 
 def _target_sd(predictor: Predictor) -> Float[np.ndarray, " target"]:
-    """The standard deviations of the training targets: the scaler's, or the rows' own where targets are not scaled."""
+    """Return the standard deviations of the training targets, from the scaler or from the rows if it does not scale."""
     sd = predictor.scaler.y_sd.astype(np.float64)
     if len(sd) == 1 or predictor.classifies or np.any(sd != 1) or not predictor.record.has_training_rows:
         return sd
@@ -114,10 +114,10 @@ def _target_sd(predictor: Predictor) -> Float[np.ndarray, " target"]:
 def _of_censored(
     predictor: Predictor, x: Shaped[np.ndarray, "row ..."], y: Float[np.ndarray, "row target bound"]
 ) -> Evaluation:
-    """The metrics of rows of which some targets are censored.
+    """Compute the metrics of rows with some censored targets.
 
     Raises:
-        UsageError: where no row's values are known.
+        UsageError: if every row has a censored target.
     """
     known = known_rows(y)
     if not known.any():
@@ -140,14 +140,14 @@ def _of_censored(
 
 
 def drawn(predictor: Predictor, x: Shaped[np.ndarray, "row ..."], y: Shaped[np.ndarray, "row ..."]) -> scores.Drawn:
-    """Quantiles, CRPS and PIT of regression rows, from samples of their predictive distribution."""
+    """Return quantiles, CRPS and PIT of regression rows, from samples of their predictive distribution."""
     return _drawn_in_batches(predictor, x, y, apart=False)[0]
 
 
 def _drawn_in_batches(
     predictor: Predictor, x: Shaped[np.ndarray, "row ..."], y: Shaped[np.ndarray, "row ..."], *, apart: bool = True
 ) -> list[scores.Drawn]:
-    """The same from all samples; then from about twenty batches of consecutive draws, of draws without weights."""
+    """Return the result of `drawn` for all samples, and for about twenty batches of draws unless draws are weighted."""
     if y.ndim == 3:
         known = known_rows(y)
         x, y = x[known], y[known][..., 0]
@@ -156,7 +156,7 @@ def _drawn_in_batches(
     batches = [slice(None), *(predictive.batches(*predictor.record.shape) if apart else ())]
 
     def batch_samples(values: np.ndarray, batch: slice) -> np.ndarray:
-        each = len(values) // len(predictor.thetas)  # samples of one draw follow each other
+        each = len(values) // len(predictor.thetas)  # the samples of one draw are consecutive
         return values[slice(*(None if end is None else end * each for end in (batch.start, batch.stop)))]
 
     if predictor.is_density:
@@ -176,10 +176,10 @@ def _drawn_in_batches(
 def groups(
     predictor: Predictor, x_test: Shaped[np.ndarray, "row ..."], y_test: Shaped[np.ndarray, "row ..."]
 ) -> Mapping[str, Mapping[str, np.ndarray]]:
-    """What ArviZ's schema has of predictions, in original units, of every k-th draw of each chain.
+    """Return the predictive groups of ArviZ's schema, in original units, for every k-th draw of each chain.
 
-    `posterior_predictive` and `log_likelihood` of all training rows, where there are any; `predictions`, their inputs
-    and targets, and their log likelihood, of the test rows.
+    The groups are `posterior_predictive` and `log_likelihood` of the training rows, if there are any, and
+    `predictions`, `predictions_constant_data` (inputs and targets) and `predictions_log_likelihood` of the test rows.
     """
     record = predictor.record
     x, y = record.training_rows(None if record.has_training_rows else 0)

@@ -1,4 +1,4 @@
-"""The evidence log p(D), from what a run's draws tell of it, or from runs along a path of likelihood powers."""
+"""Estimates of the evidence log p(D) from one run's draws, or from runs along a path of likelihood powers."""
 
 from __future__ import annotations
 
@@ -21,25 +21,26 @@ from bnnzoo.evaluation.record import Record
 from bnnzoo.recipe import as_dict, recipe_from
 
 BOUND = "evidence lower bound"
-"""The method of what is too low by an unknown amount."""
+"""Method name of a lower bound, which is too low by an unknown amount."""
 _COARSE = 1.0
-"""Nats that the powers between may add to an integral over them before it is not taken."""
+"""Largest discretisation error, in nats, of an integral over the powers; stepping stones are used beyond it."""
 _MOST_ERROR = 0.1
-"""Standard error, in nats, of a Laplace approximation's correction above which it is not trusted."""
+"""Largest standard error, in nats, at which the correction of a Laplace approximation is trusted."""
 _TARGET = ("model", "likelihood", "prior", "standardise", "stochastic")
-"""What of a recipe says what is drawn from, beside the data and the power."""
+"""Fields of a recipe that define the target distribution, beside the data and the power."""
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is known of log p(D), in nats, a density of the targets in their original units.
+    """Estimate of log p(D) in nats, as a density of the targets in their original units.
 
     Attributes:
-        se: standard error of the Monte Carlo; not a number where there is none.
-        method, meaning: how it was found, and in one line what that makes of the number.
-        trusted: whether the error can be believed.
-        discretisation: of a path, what the finite number of powers may add to the error.
-        gap: of a lower bound, the KL divergence that it is too low by, where the draws can tell.
+        log_evidence: the estimate.
+        se: Monte Carlo standard error; NaN if there is none.
+        method, meaning: the method, and its interpretation in one line.
+        trusted: whether the error estimate is reliable.
+        discretisation: for a path, the error due to the finite number of powers.
+        gap: for a lower bound, the KL divergence by which it is too low, if the draws suffice to estimate it.
     """
 
     log_evidence: float
@@ -51,15 +52,15 @@ class Evidence:
     trusted: bool = True
 
     def record(self) -> dict[str, Any]:
-        """Flat, without what this method does not have."""
+        """Return a flat dictionary without the fields that this method does not have."""
         return {key: value for key, value in asdict(self).items() if value is not None}
 
 
 def of_run(predictor: Predictor) -> Evidence:
-    """log p(D) by one run.
+    """Estimate log p(D) from one run.
 
     Raises:
-        UsageError: if the run's draws do not tell, with what to type instead.
+        UsageError: if log p(D) cannot be computed from the run's draws; the message suggests a command.
     """
     record = predictor.record
     about, stats = record.attributes, record.statistics
@@ -90,10 +91,10 @@ def of_run(predictor: Predictor) -> Evidence:
 
 
 def of_path(predictors: Sequence[Predictor]) -> Evidence:
-    """log p(D) by runs that differ in their likelihood power, 0 and 1 among them.
+    """Estimate log p(D) from runs that differ only in their likelihood power, including 0 and 1.
 
     Raises:
-        UsageError: for runs of different problems, approximate ones, or powers that leave out an end.
+        UsageError: for runs of different problems, approximate runs, or powers without 0 or 1.
     """
     records = [predictor.record for predictor in predictors]
     powers = [float(record.attributes["likelihood_power"]) for record in records]
@@ -123,7 +124,7 @@ def of_path(predictors: Sequence[Predictor]) -> Evidence:
 
 
 def _against(about: Mapping[str, Any]) -> str:
-    """Why the draws of a run are not of the posterior of its power, by its file; empty where nothing says so."""
+    """Explain, from its file, why a run's draws are not from the posterior of its power; empty without a sign."""
     if about.get("converged") == 0:
         return "has not converged"
     if about.get("regime_ok") == 0:
@@ -132,10 +133,11 @@ def _against(about: Mapping[str, Any]) -> str:
 
 
 def of_weights(log_weights: Float[np.ndarray, "chain draw"], log_unit: float = 0.0) -> Evidence:
-    """The log of the mean weight of independent draws; its error by the delta method, sd(w) / (mean(w) sqrt(S)).
+    """Return the log of the mean weight of independent draws, with error sd(w) / (mean(w) sqrt(S)) (delta method).
 
     Args:
-        log_unit: what turns the density of scaled targets into that of the targets.
+        log_weights: log weight of each draw.
+        log_unit: is added to convert the density of scaled targets to original units.
     """
     values, count = log_weights.astype(np.float64).reshape(-1), log_weights.size
     value, se = _log_mean_exp(values)
@@ -147,10 +149,12 @@ def of_weights(log_weights: Float[np.ndarray, "chain draw"], log_unit: float = 0
 def of_acceptance(
     log_bound: Float[np.ndarray, "chain draw"], tries: Float[np.ndarray, "chain draw"], log_unit: float = 0.0
 ) -> Evidence:
-    """log k and the log of the share of proposals that were accepted: p(D) = k P(accept). A mean over chains.
+    """Return log k plus the log of the accepted fraction of proposals, averaged over chains: p(D) = k P(accept).
 
     Args:
-        tries: proposals of each draw, a geometric variable (of a thinned one their mean).
+        log_bound: log k at each draw.
+        tries: proposals of each draw, a geometric variable (for thinned draws their mean).
+        log_unit: see `of_weights`.
     """
     accepted = tries.shape[1] / tries.sum(1)
     variances = (1 - accepted) / tries.shape[1]
@@ -160,15 +164,16 @@ def of_acceptance(
 
 
 def integrated(powers: Float[np.ndarray, " run"], values: Sequence[Float[np.ndarray, "chain draw"]]) -> Evidence:
-    """The integral over the power b of E_b[log L]: d log Z(b) / db, Z(b) the integral of L^b times the prior.
+    """Integrate E_b[log L] = d log Z(b) / db over the power b, with Z(b) the integral of L^b times the prior.
 
-    Trapezoids, each corrected by its derivatives at the ends, -(b' - b)^2 / 12 (V' - V), V the variance of log L, which
-    is dE/db (Friel, Hurn and Wyse 2014). The error is that of the means and variances, by the runs' effective sample
-    sizes. `discretisation` is how far the result with every second run left out is from it, and so mostly too large.
+    Each trapezoid is corrected by the derivatives at its ends, -(b' - b)^2 / 12 (V' - V) (Friel, Hurn and Wyse 2014).
+    Here V = dE/db is the variance of log L. The error is that of the means and variances, from the runs' effective
+    sample sizes. `discretisation` is the difference to the result without every second run, which is usually an
+    overestimate.
 
     Args:
-        powers: ascending.
-        values: the log-likelihood of all data by each draw, a run a power.
+        powers: ascending powers.
+        values: log-likelihood of all data for each draw, one array per power.
     """
     weights = _weights(powers)
     found, variance = 0.0, 0.0
@@ -191,14 +196,14 @@ def integrated(powers: Float[np.ndarray, " run"], values: Sequence[Float[np.ndar
 def by_stepping_stones(
     powers: Float[np.ndarray, " run"], values: Sequence[Float[np.ndarray, "chain draw"]]
 ) -> Evidence:
-    """The sum over the powers of log E_b[L^(b' - b)], each the ratio of two integrals Z(b') / Z(b) (Xie et al. 2011).
+    """Sum log E_b[L^(b' - b)] over the powers; each term is a ratio of integrals Z(b') / Z(b) (Xie et al. 2011).
 
-    Exact at every distance of the powers, and of finite variance where log L itself has none: of a noise scale that is
-    sampled, under the prior, for one.
+    The result is exact for any distance of the powers. Its variance is finite even where log L has none, for example
+    under the prior of a sampled noise scale.
 
     Args:
-        powers: ascending.
-        values: the log-likelihood of all data by each draw, a run a power.
+        powers: ascending powers.
+        values: log-likelihood of all data for each draw, one array per power.
     """
     found, variance, trouble = 0.0, 0.0, ""
     for gap, logs in zip(np.diff(powers), values, strict=False):
@@ -218,7 +223,7 @@ def by_stepping_stones(
 
 
 def _weights(powers: Float[np.ndarray, " run"]) -> Float[np.ndarray, "run two"]:
-    """What the integral takes of each run's mean and variance."""
+    """Return the coefficients of each run's mean and variance in the integral."""
     gaps = np.diff(powers)
     linear, quadratic = np.zeros_like(powers), np.zeros_like(powers)
     linear[:-1] += gaps / 2
@@ -229,12 +234,12 @@ def _weights(powers: Float[np.ndarray, " run"]) -> Float[np.ndarray, "run two"]:
 
 
 def _every_second(count: int) -> Int[np.ndarray, " some"]:
-    """Every second of so many numbers, and the last."""
+    """Return every second of `count` indices, and the last one."""
     return np.unique([*range(0, count, 2), count - 1])
 
 
 class _Bound(NamedTuple):
-    """Of one chain: the mean of log p(D, theta) - log q(theta), its error, and the log of the mean weight."""
+    """Bound of one chain: the mean of log p(D, theta) - log q(theta), its error, and the log of the mean weight."""
 
     elbo: float
     se: float
@@ -243,7 +248,7 @@ class _Bound(NamedTuple):
 
 
 def _of_bound(predictor: Predictor) -> Evidence:
-    """The evidence lower bound of the chain whose bound is highest, and the gap by the same draws' weights."""
+    """Return the highest lower bound of all chains, and its gap from the weights of the same draws."""
     kept = kept_draws(predictor)
     log_q = predictor.record.statistics["log_q"][:, kept].astype(np.float64)
     values = log_likelihoods(predictor, kept) + log_priors(predictor, kept) - log_q
@@ -264,7 +269,7 @@ def _of_bound(predictor: Predictor) -> Evidence:
 
 
 def _of_modes(predictor: Predictor, log_evidence: Sequence[float]) -> Evidence:
-    """The integral of the Gaussian at the best mode; corrected by the weights of its draws where they are even enough.
+    """Return the integral of the Gaussian at the best mode, corrected by the weights of its draws if possible.
 
     A draw of the Gaussian q has the weight p(D, theta) / q(theta), whose mean is p(D).
     """
@@ -298,7 +303,7 @@ def _of_modes(predictor: Predictor, log_evidence: Sequence[float]) -> Evidence:
 
 
 def _log_weights(predictor: Predictor) -> Float[np.ndarray, "chain kept"] | None:
-    """log p(D, theta) - log q(theta) of each kept draw; None where the file's model or rows are unknown."""
+    """Return log p(D, theta) - log q(theta) of each kept draw; None for an unknown model or unknown rows."""
     record = predictor.record
     if "log_q" not in record.statistics or not (record.names_a_model and record.has_training_rows):
         return None
@@ -308,7 +313,7 @@ def _log_weights(predictor: Predictor) -> Float[np.ndarray, "chain kept"] | None
 
 
 def _log_mean_exp(values: Float[np.ndarray, " draw"]) -> tuple[float, float]:
-    """The log of the mean of e^v, and its standard error by the delta method."""
+    """Return the log of the mean of e^v, and its standard error by the delta method."""
     value = float(np.asarray(special.logsumexp(values))) - math.log(values.size)
     if not math.isfinite(value) or values.size < 2:
         return value, math.nan
@@ -316,12 +321,12 @@ def _log_mean_exp(values: Float[np.ndarray, " draw"]) -> tuple[float, float]:
 
 
 def _units(record: Record) -> float:
-    """What turns the log density of all training targets as the network sees them into that of the targets."""
+    """Return the term that converts the log density of all scaled training targets to original units."""
     if not record.names_a_model or record.attributes["task"] == "classification":
         return 0.0
     logs = np.log(record.array("constant_data", "y_sd").astype(np.float64))
     y = record.group("observed_data").get("y")
-    if y is not None and np.ndim(y) == 3:  # a probability of a censored target has no units
+    if y is not None and np.ndim(y) == 3:  # the probability of a censored target has no units
         return -float(np.sum((y[..., 0] == y[..., 1]) @ logs))
     return -float(record.attributes["rows"]) * float(np.sum(logs))
 
@@ -329,7 +334,7 @@ def _units(record: Record) -> float:
 def _check_same(first: Record, other: Record) -> None:
     if first.attributes["data_sha256"] != other.attributes["data_sha256"]:
         raise UsageError(f"{other.name}: evidence: not trained on the rows of {first.name}")
-    # As dictionaries: a part also knows in which line of its file it stood.
+    # Dictionaries are compared, because a part also holds its line number in the recipe file.
     one, two = (as_dict(recipe_from(record.attributes["recipe"])) for record in (first, other))
     differing = [name for name in _TARGET if one.get(name) != two.get(name)]
     if differing:

@@ -1,6 +1,6 @@
-"""What a gate has against a run, and in plain words: did it run right, converge, is it calibrated, does it know itself?
+"""Findings of the gate, and answers to four questions: run, convergence, calibration, unfamiliar inputs.
 
-Findings are values, told apart by topic and kind. Words are made of them in `verdict` and in the four answers alone.
+Findings are values, identified by topic and kind. Only `verdict` and the four answers turn them into words.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from bnnzoo.evaluation.metrics import Estimate
 from bnnzoo.finding import Finding, Spelling, Topic, sentences, setting
 
 OOD_AUROC = (0.6, 0.8)
-"""Below: no better than a guess. From the second on: tells familiar rows from unfamiliar ones."""
+"""AUROC thresholds. Below the first, unfamiliar rows are not detected; from the second on, they are detected well."""
 
 RAN, CONVERGED = "Did it run right?", "Has it converged?"
 CALIBRATED, KNOWS = "Is it calibrated?", "Does it know what it does not know?"
@@ -25,7 +25,7 @@ _UNSURE = {
     "entropy": "the entropy",
     "nll": "minus the log density",
 }
-"""By which score unfamiliar rows are told from familiar ones: the first that a run has."""
+"""Scores that separate unfamiliar from familiar rows; the first one that a run has is used."""
 _DENIED = {
     RAN: "did not run right",
     CONVERGED: "has not converged",
@@ -39,25 +39,27 @@ _EXACTNESS = {
 
 
 class Limits(NamedTuple):
-    """What the gate asks for."""
+    """Thresholds of the gate."""
 
     rhat: float = 1.01
-    """The largest R-hat of what convergence is judged by (Vehtari et al. 2021 ask for as much)."""
+    """Largest R-hat of the tested quantities (recommended by Vehtari et al. 2021)."""
     ess: float = 100.0
-    """The smallest bulk and tail ESS of the same, a chain."""
+    """Smallest bulk and tail ESS of the tested quantities, per chain."""
     variance_ratio: float = 1.1
-    """The largest variance of an average direction, over the posterior's, that a sampler predicts of itself."""
+    """Largest variance of an average direction, divided by the posterior's, as a sampler estimates it for itself."""
     diverging: float = 0.01
-    """The largest share of diverging steps."""
+    """Largest fraction of divergent steps."""
     ebfmi: float = 0.3
-    """The smallest energy fraction of missing information (Betancourt 2016)."""
+    """Smallest energy fraction of missing information (E-BFMI, Betancourt 2016)."""
     absurd: float = 100.0
-    """How far predictions may be from the data, in the data's own units (`diagnostics.against_data`): beyond, they are
-    of no posterior, whatever the chains agree on."""
+    """Largest distance of the predictions from the data, in units of the data (`diagnostics.against_data`).
+
+    Draws beyond it are not from the posterior, even if the chains agree.
+    """
 
 
 class Answer(NamedTuple):
-    """One question, its answer, and the numbers that it rests on."""
+    """One question, its answer, and the numbers that support it."""
 
     question: str
     says: Literal["yes", "no", "unsure"]
@@ -70,10 +72,12 @@ def judged(
     *,
     of_sampler: Iterable[Finding] = (),
 ) -> tuple[Finding, ...]:
-    """What a gate has against a run; empty if nothing.
+    """Return the problems that the gate finds in a run; empty if there are none.
 
     Args:
-        diagnosis: the numbers of `diagnostics.of_run`. of_sampler: what the sampler found itself, from the file.
+        diagnosis: the numbers of `diagnostics.of_run`.
+        limits: the thresholds of the gate.
+        of_sampler: findings of the sampler itself, from the file.
     """
     longer, few_modes = f"run longer ({setting('draws')}, {setting('warmup')})", diagnosis.get("modes", 1) < 2
     apart = "" if few_modes else f"the chains are in {diagnosis.get('modes')} groups that predict differently; "
@@ -107,19 +111,19 @@ def judged(
         if kind not in diagnosis or topic in of_chains or kind in of_chains:
             continue
         value = diagnosis[kind]
-        # Not a number is no pass.
+        # The comparisons are negated so that NaN fails the check.
         if not (value >= limit if kind in floors else value <= limit):
             found.append(Finding(topic, kind, label, value, limit, advice))
     return (*of_sampler, *found)
 
 
 def _combination_limit(diagnosis: Mapping[str, Any], limits: Limits) -> float:
-    """The limit of every R-hat, or what chance explains of this one, where that is more."""
+    """Return the R-hat limit of the combination: the general limit, or what chance explains if that is larger."""
     return max(limits.rhat, round(diagnosis.get("rhat_combination_limit", limits.rhat), 3))
 
 
 def bias(diagnosis: Mapping[str, Any]) -> str:
-    """What a sampler without an accept step measured of its own bias; empty where none did."""
+    """Describe the bias that a sampler without an accept step estimated for itself; empty if there is no estimate."""
     if "variance_ratio" not in diagnosis:
         return ""
     error = f" ± {diagnosis['variance_ratio_se']:.1g}" if "variance_ratio_se" in diagnosis else ""
@@ -130,7 +134,7 @@ def bias(diagnosis: Mapping[str, Any]) -> str:
 
 
 def verdict(exactness: str, found: Sequence[Finding], bias: str = "", spelling: Spelling = "options") -> str:
-    """One line: converged or not, why, or why that cannot be said; what else is wrong; and the `bias` that is known."""
+    """Return one line: whether the run converged, the reasons, other problems, and the known `bias`."""
     said = sentences(found, spelling)
     if not is_chain(exactness):
         return "; ".join(["not a chain: the draws are of an approximation, and R-hat and ESS say nothing of it", *said])
@@ -142,7 +146,7 @@ def verdict(exactness: str, found: Sequence[Finding], bias: str = "", spelling: 
 
 
 def ran(diagnosis: Mapping[str, Any], found: Sequence[Finding]) -> Answer:
-    """Did it run right? Everything a gate holds against it but convergence."""
+    """Answer whether the run worked, from all findings except those on convergence."""
     against = sentences([finding for finding in found if finding.topic == "validity"])
     if against:
         return Answer(RAN, "no", _sentence(against))
@@ -167,7 +171,7 @@ def converged(
     found: Sequence[Finding],
     limits: Limits = Limits(),  # noqa: B008 (immutable)
 ) -> Answer:
-    """Has it converged? R-hat and effective sample sizes, as the gate judges them, with their limits."""
+    """Answer whether the run has converged, from R-hat and effective sample sizes with the gate's limits."""
     if not is_chain(diagnosis["exactness"]):
         return Answer(CONVERGED, "unsure", "The draws are no Markov chain: R-hat and ESS say nothing of them.")
     against = sentences([finding for finding in found if finding.topic == "convergence"])
@@ -183,7 +187,10 @@ def converged(
 
 
 def calibrated(curve: Calibration, rows: int) -> Answer:
-    """Is it calibrated? The gap over the whole curve: no where all of its interval matters, whatever its p-value."""
+    """Answer whether the run is calibrated, from the largest gap over the whole curve.
+
+    The answer is "no" if the whole interval of the gap exceeds the tolerance, whatever the p-value.
+    """
     interval = f"{calibration.LEVEL:.0%} interval {100 * curve.low:.1f} to {100 * curve.high:.1f} %"
     words = (
         f"what it claims and {rows} test rows are at most {100 * curve.gap:.1f} % apart ({interval}; tolerated: an "
@@ -197,19 +204,19 @@ def calibrated(curve: Calibration, rows: int) -> Answer:
 
 
 def with_caveat(answer: Answer, caveat: str) -> Answer:
-    """The answer "no" for a test that rejects what the answer did not see; its words first."""
+    """Change the answer to "no" because another test rejects, and put the words of that test first."""
     return answer._replace(says="no", words=_sentence([caveat, answer.words[:1].lower() + answer.words[1:]]))
 
 
 def knows(scores: Mapping[str, Estimate]) -> Answer:
-    """Does it know what it does not know? From `OodScores.estimates`, on inputs of pure noise."""
+    """Answer whether the run detects unfamiliar inputs, from `OodScores.estimates` on pure noise."""
     score = next(name for name in _UNSURE if f"ood_auroc_{name}" in scores)
     area, outside, inside = (scores[f"{part}_{score}"].value for part in ("ood_auroc", "ood", "test"))
     means = f"{outside:.2g} on pure noise and {inside:.2g} on test rows"
     low, high = OOD_AUROC
     words = f"{_UNSURE[score]} is {means}, told apart with AUROC {area:.2f} (good from {high}, poor below {low})"
     found = scores[f"ood_auroc_{score}"]
-    # Of few rows that all are told apart there is no spread: the rule of three says how far that goes.
+    # If all of few rows are separated, the standard error is zero; the rule of three then bounds the error.
     least = 0.0 if found.influence is None else 6 / len(found.influence)
     error = max(2 * (found.se or 0.0), least)
     return Answer(
@@ -218,12 +225,12 @@ def knows(scores: Mapping[str, Estimate]) -> Answer:
 
 
 def unknown(question: str, reason: object) -> Answer:
-    """A question that this run cannot answer, and why."""
+    """Return the answer "unsure" with the reason why the question cannot be answered."""
     return Answer(question, "unsure", _sentence([f"not known: {reason}"]))
 
 
 def overall(answers: Sequence[Answer]) -> tuple[str, str]:
-    """All answers in one, and in one sentence."""
+    """Combine all answers into one answer and one sentence."""
     bad = [_DENIED[answer.question] for answer in answers if answer.says == "no"]
     if bad:
         return "no", f"Not to be trusted as it stands: it {_listed(bad)}."

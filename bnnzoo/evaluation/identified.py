@@ -1,4 +1,4 @@
-"""Sampled parameters whose own values can be tested: those that no symmetry of a network lets change places."""
+"""Sampled parameters whose own values can be tested, because no symmetry of the network permutes them."""
 
 from __future__ import annotations
 
@@ -21,24 +21,27 @@ from bnnzoo.posterior.affine import is_affine_along
 from bnnzoo.posterior.layout import Block
 
 _ALL_UP_TO, _EVENLY, _WORST = 100, 50, 20
-"""Weights up to which all are tested; of more, so many evenly spaced ones, and of the others that chance does not
-explain so many at most."""
+"""Numbers of tested weights: all weights up to the first number.
+
+A larger network is tested at the second number of evenly spaced weights, and at most at the third number of other
+weights whose R-hat chance does not explain.
+"""
 _ROWS = 8
 _NAMED = 3
 
 
 class Named(NamedTuple):
-    """Parameters over the draws, each with the name that a person would write."""
+    """Parameters over the draws, with readable names."""
 
     names: list[str]
     values: Float[np.ndarray, "chain draw value"]
 
 
 def identified_weights(predictor: Predictor) -> Named | None:
-    """The network's weights where its outputs are affine in all of them; None elsewhere.
+    """Return the network's weights if its outputs are affine in all of them, else None.
 
-    With a last layer on fixed features, as with no hidden layer, the likelihood of all but mixtures has no symmetry
-    under which weights could change places: chains that sample the posterior agree on each of them.
+    This holds for a last layer on fixed features and without hidden layers. Then no likelihood except a mixture has a
+    symmetry that permutes weights, so chains that sample the posterior agree on each weight.
     """
     if not predictor.predicts or predictor.record.keeps_predictions or not predictor.record.has_training_rows:
         return None
@@ -56,22 +59,23 @@ def identified_weights(predictor: Predictor) -> Named | None:
 
 
 def names_of(block: str, shape: Sequence[int]) -> list[str]:
-    """Names of a block's elements, in their order."""
+    """Return the names of a block's elements, in order."""
     size = int(np.prod(shape, dtype=int))
     return [parameter_name(Block(block, tuple(shape), 0), i) for i in range(size)]
 
 
 def parameter_name(block: Block, index: int) -> str:
-    """The element of a block at a place in the flattened block: `weight[0, 3]`."""
+    """Return the name of the element at `index` of the flattened block, such as `weight[0, 3]`."""
     place = np.unravel_index(index, block.shape)
     return f"{block.name}[{', '.join(str(int(i)) for i in place)}]" if block.shape else block.name
 
 
 def unmoving(predictor: Predictor) -> Named | None:
-    """Parameters that changed at most once over the draws of some chain: sampled, they would change with every move.
+    """Return the parameters that changed at most once in some chain; a sampled parameter changes with every move.
 
-    Of a posterior that is not a network's a block is only listed where all of it stands still: on the natural scale
-    some numbers are constant by definition (the diagonal of a correlation matrix). None with too few draws to tell.
+    For a posterior that is not a network's, a block is listed only if all of it is constant. On the natural scale, some
+    numbers are constant by definition, such as the diagonal of a correlation matrix. The result is None with too few
+    draws.
     """
     record = predictor.record
     chains, draws = record.shape
@@ -93,7 +97,7 @@ def unmoving(predictor: Predictor) -> Named | None:
 
 
 def listed(names: Sequence[str]) -> str:
-    """A few names in words."""
+    """Return a few names, and the number of the others, as text."""
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return ", ".join(names[:_NAMED]) + more
 
@@ -112,7 +116,7 @@ def _affine(posterior: NetworkPosterior, inputs: Shaped[Array, "row ..."]) -> Bo
 
 
 def _is_mixture(posterior: AbstractPosterior, inputs: Shaped[np.ndarray, "row ..."]) -> bool:
-    """Whether a target's distribution has components that can change places."""
+    """Whether the distribution of a target has several exchangeable components."""
     theta = jnp.zeros((posterior.layout.dim,), posterior.dtype)
     output = jax.eval_shape(lambda t: posterior.outputs(t, jnp.asarray(inputs)), theta)
     law = posterior.likelihood_at(theta).distribution(jnp.zeros(output.shape[1:], output.dtype))
@@ -124,7 +128,7 @@ def _is_mixture(posterior: AbstractPosterior, inputs: Shaped[np.ndarray, "row ..
 
 
 def _many(predictor: Predictor, dim: int) -> Int[np.ndarray, " weight"]:
-    """Evenly spaced weights, and those whose R-hat chance does not explain, however many weights there are."""
+    """Return evenly spaced weights, and weights whose R-hat chance does not explain, given the number of weights."""
     even = evenly(dim, _EVENLY)
     if predictor.record.shape[1] < FEWEST_DRAWS:
         return even
@@ -144,7 +148,7 @@ def _columns(predictor: Predictor, numbers: Int[np.ndarray, " value"]) -> Float[
 
 
 def _rough_rhats(predictor: Predictor, dim: int) -> Float[np.ndarray, " weight"]:
-    """Variance between the halves of chains over that within, of every weight; read once, a piece at a time."""
+    """Return the variance between halves of chains divided by that within, for each weight, in one pass."""
     (chains, count), draws = predictor.record.shape, predictor.draws
     total, square, number = (np.zeros((2 * chains, n)) for n in (dim, dim, 1))
     reference = np.asarray(draws[0:1][:, :dim], float)

@@ -1,4 +1,4 @@
-"""Leave-one-out predictions of the training rows, from draws given all of them: Pareto-smoothed importance sampling."""
+"""Leave-one-out predictions of the training rows by Pareto-smoothed importance sampling, from draws given all rows."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from bnnzoo.evaluation.record import Record
 from bnnzoo.recipe import recipe_from
 
 _ROWS = 2000
-"""Of how many training rows, evenly through the data."""
+"""Largest number of training rows, evenly spaced."""
 
 
 class Loo(NamedTuple):
-    """log p(y_i | all rows but i), and the Pareto k of each row: above `good_k` its number is not to be trusted."""
+    """log p(y_i | all rows but i) and the Pareto k of each row; rows with k above `good_k` are unreliable."""
 
     log_density: Float[np.ndarray, " row"]
     pareto_k: Float[np.ndarray, " row"]
@@ -32,10 +32,11 @@ def leave_one_out(
     *,
     power: float = 1.0,
 ) -> Loo:
-    """PSIS-LOO (Vehtari, Gelman and Gabry 2017; Vehtari et al. 2024).
+    """Compute PSIS-LOO (Vehtari, Gelman and Gabry 2017; Vehtari et al. 2024).
 
     Args:
-        power: that of the likelihood in the posterior, which leaving a row out takes away.
+        log_likelihood: log p(y_i | x_i, theta) of each draw and row.
+        power: power of the likelihood in the posterior, which the weights divide out.
     """
     values = np.asarray(log_likelihood, np.float64)
     count = values.shape[0] * values.shape[1]
@@ -50,7 +51,7 @@ def leave_one_out(
 
 
 def estimates(predictor: Predictor) -> dict[str, Estimate]:
-    """Leave-one-out metrics of at most 2000 training rows, as far as the draws are the posterior's."""
+    """Return leave-one-out metrics of at most 2000 training rows; empty if the draws are approximate or too few."""
     record = predictor.record
     chains, count = record.shape
     if record.attributes["exactness"] == "approximate" or chains * count < 10 or not record.has_training_rows:
@@ -67,7 +68,7 @@ def estimates(predictor: Predictor) -> dict[str, Estimate]:
 
 
 def caveat(record: Record) -> str:
-    """Why the leave-one-out numbers of a run are not quite what they are called; empty where they are."""
+    """Explain why the leave-one-out metrics of a run are not exact; empty if there is no reason."""
     about, found = record.attributes, []
     if about["exactness"] == "biased":
         found.append("the sampler is biased, and its draws with it")
@@ -79,11 +80,11 @@ def caveat(record: Record) -> str:
 
 
 def _smoothed(log_ratios: Float[np.ndarray, " draw"], efficiency: float) -> tuple[Float[np.ndarray, " draw"], float]:
-    """Smoothed log weights and Pareto k.
+    """Return smoothed log weights and Pareto k.
 
-    The raw ones, and an infinite k, where draws repeat so often that there is no tail to fit.
+    If draws repeat so often that there is no tail to fit, the raw weights and an infinite k are returned.
     """
-    # Of chains that stand still all are the same, to the bit, and tell nothing.
+    # If all log ratios are exactly equal, the chains are stuck and provide no information.
     if 0 < np.ptp(log_ratios) < diagnostics.EVEN:
         return log_ratios, 0.0
     from arviz_stats.base import array_stats  # pyright: ignore[reportPrivateImportUsage]
@@ -100,7 +101,7 @@ def _smoothed(log_ratios: Float[np.ndarray, " draw"], efficiency: float) -> tupl
 
 
 def _relative_ess(values: Float[np.ndarray, "chain draw row"], most: int = 50) -> float:
-    """ESS over draws, of the likelihood of some rows, on average: how far smoothing may trust the tail's size."""
+    """Return the mean ESS per draw of the likelihood of some rows; the smoothing sets the tail length from it."""
     chosen = np.linspace(0, values.shape[2] - 1, min(most, values.shape[2])).round().astype(int)
     some = values[:, :, chosen]
     likelihood = np.exp(some - some.max((0, 1)))

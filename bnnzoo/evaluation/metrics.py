@@ -1,4 +1,4 @@
-"""How good predictions are: one number each, with its standard error over the rows. NumPy and SciPy only."""
+"""Metrics of predictions, one number each, with standard errors over the rows. NumPy and SciPy only."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Labels = Int[np.ndarray, " row"]
 
 
 class Estimate(NamedTuple):
-    """A number, and how far it may be off: by other rows, and by other draws; None where that is not known.
+    """A number with its error over rows and over draws; an unknown error is None.
 
-    `influence` is what each row contributes. It has mean zero; the standard error over rows is its standard deviation
-    over sqrt(rows), and that of the difference of two metrics on the same rows is that of the difference of their
-    influences. Of a `share` of rows it is half of Wilson's interval of one standard error, which is not 0 where all
-    rows agree. `mcse` is the standard error of the Monte Carlo.
+    `influence` is the contribution of each row, with mean zero. The standard error over rows is its standard deviation
+    divided by sqrt(rows). The error of the difference of two metrics on the same rows follows from the difference of
+    their influences. For a fraction of rows (`share`), the error is half of Wilson's one-sigma interval, which is not 0
+    if all rows agree. `mcse` is the Monte Carlo standard error.
     """
 
     value: int | float
@@ -32,18 +32,18 @@ class Estimate(NamedTuple):
 
     @property
     def se(self) -> float | None:
-        """The standard error over rows; None for one row, or what is infinite, of which nothing is known."""
+        """Standard error over rows; None for a single row or an infinite value."""
         if self.influence is None or len(self.influence) < 2 or not math.isfinite(self.value):
             return None
         count = len(self.influence)
         if self.share:
-            # Wilson 1927 with z = 1; p (1 - p) is the variance of what is 0 or 1.
+            # Wilson 1927 with z = 1; p (1 - p) is the variance of a variable that is 0 or 1.
             return math.sqrt(float(np.var(self.influence)) / count + 1 / (4 * count**2)) / (1 + 1 / count)
         return float(np.std(self.influence, ddof=1) / math.sqrt(count))
 
 
 def flat(estimates: Mapping[str, Estimate]) -> dict[str, int | float]:
-    """As they are written: NAME is followed by NAME_se and NAME_mcse, where they are known."""
+    """Return a flat dictionary, where NAME is followed by NAME_se and NAME_mcse if they are known."""
     found: dict[str, int | float] = {}
     for name, estimate in estimates.items():
         parts = {name: estimate.value, f"{name}_se": estimate.se, f"{name}_mcse": estimate.mcse}
@@ -54,7 +54,7 @@ def flat(estimates: Mapping[str, Estimate]) -> dict[str, int | float]:
 def quantiles(
     ordered: Float[np.ndarray, "sample row target"], levels: Sequence[float]
 ) -> Float[np.ndarray, "quantile row target"]:
-    """Quantiles of samples in ascending order, interpolated so that those of equal samples are that sample."""
+    """Return interpolated quantiles of ascending samples; the quantile of equal samples is exactly that sample."""
     last = len(ordered) - 1
     found = []
     for level in levels:
@@ -66,14 +66,14 @@ def quantiles(
 
 
 def mean(values: Float[Any, " row"]) -> Estimate:
-    """The mean of one value a row."""
+    """Return the mean of one value per row."""
     values = np.asarray(values, np.float64)
     value = float(np.mean(values))
     return Estimate(value, values - value if math.isfinite(value) else np.full(len(values), np.nan))
 
 
 def root_mean(squares: Float[Any, " row"]) -> Estimate:
-    """The root of a mean; its error by the delta method."""
+    """Return the root of a mean, with its error by the delta method."""
     found = mean(squares)
     value = math.sqrt(max(found.value, 0.0))
     assert found.influence is not None
@@ -81,47 +81,48 @@ def root_mean(squares: Float[Any, " row"]) -> Estimate:
 
 
 def negative_log_likelihood(log_density: Rows) -> Estimate:
-    """-mean_i log p(y_i | x_i, data): minus the log pointwise predictive density a row (of the mixture over draws)."""
+    """Return -mean_i log p(y_i | x_i, data), with the pointwise predictive density of the mixture over draws."""
     return mean(-np.asarray(log_density, np.float64))
 
 
 def gaussian_negative_log_likelihood(y: Table, centre: Table, variance: Table) -> Estimate:
-    """The same of a Gaussian with the predictive mean and variance (moment-matched), summed over targets."""
+    """Return the negative log-likelihood of a Gaussian with the predictive mean and variance, summed over targets."""
     variance = np.asarray(variance, np.float64)
     terms = np.log(2 * np.pi * variance) + (np.asarray(y, np.float64) - centre) ** 2 / variance
     return mean(0.5 * terms.sum(1))
 
 
 def rmse(y: Table, centre: Table) -> Estimate:
-    """Root of the mean squared error of the predictive mean, over rows and targets."""
+    """Return the root mean squared error of the predictive mean, over rows and targets."""
     return root_mean(np.mean((np.asarray(y, np.float64) - centre) ** 2, 1))
 
 
 def mae(y: Table, centre: Table) -> Estimate:
-    """Mean absolute error, over rows and targets."""
+    """Return the mean absolute error, over rows and targets."""
     return mean(np.mean(np.abs(np.asarray(y, np.float64) - centre), 1))
 
 
 def coverage(pit: Table, level: float) -> Estimate:
-    """Share of targets inside their central interval of that probability, by their probability integral transforms.
+    """Return the fraction of targets inside their central interval, from their probability integral transforms.
 
-    Randomised at ties: a closed interval of counts holds more than its probability also where the prediction is right.
+    The transforms are randomised at ties, because a closed interval of counts holds more than its nominal probability
+    even for a correct prediction.
     """
     return mean(np.mean(np.abs(2 * pit - 1) <= level, 1))._replace(share=True)
 
 
 def pit_distance(pit: Table) -> float:
-    """The Kolmogorov-Smirnov distance of probability integral transforms from uniform; of several targets the worst."""
+    """Return the Kolmogorov-Smirnov distance of probability integral transforms from uniform, of the worst target."""
     return max(float(stats.kstest(pit[:, i], "uniform").statistic) for i in range(pit.shape[1]))
 
 
 def accuracy(labels: Labels, probabilities: Probabilities) -> Estimate:
-    """Share of rows whose most probable class is the label."""
+    """Return the fraction of rows whose most probable class is the label."""
     return mean((probabilities.argmax(1) == labels).astype(np.float64))._replace(share=True)
 
 
 def brier(labels: Labels, probabilities: Probabilities) -> Estimate:
-    """Mean squared distance of the probabilities from the one-hot label, summed over classes (Brier 1950): 0 to 2."""
+    """Return the mean squared distance of the probabilities from the one-hot label, from 0 to 2 (Brier 1950)."""
     one_hot = np.eye(probabilities.shape[1])[labels]
     return mean(np.sum((probabilities - one_hot) ** 2, 1))
 
@@ -129,10 +130,10 @@ def brier(labels: Labels, probabilities: Probabilities) -> Estimate:
 def expected_calibration_error(
     labels: Labels, probabilities: Probabilities, bins: int = 15, *, adaptive: bool = False
 ) -> Estimate:
-    """Mean gap between confidence and accuracy over bins of confidence.
+    """Return the mean gap between confidence and accuracy over bins of confidence.
 
-    Bins of equal width (Guo et al. 2017), or `adaptive`: with equally many rows (Nixon et al. 2019). Both are
-    positive also for a calibrated model, by about sqrt(bins / rows).
+    Bins have equal width (Guo et al. 2017) or, if `adaptive`, equally many rows (Nixon et al. 2019). Both values are
+    positive even for a calibrated model, by about sqrt(bins / rows).
     """
     confidence = np.asarray(probabilities.max(1), np.float64)
     gap = (probabilities.argmax(1) == labels) - confidence
@@ -147,9 +148,10 @@ def expected_calibration_error(
 
 
 def auroc(scores: Rows, positive: Bool[np.ndarray, " row"]) -> Estimate:
-    """Area under the ROC curve: the chance that a positive row scores higher than a negative one, ties a half.
+    """Return the area under the ROC curve: P(a positive row scores higher than a negative one), ties count one half.
 
-    Its error by the placement values of DeLong, DeLong and Clarke-Pearson 1988. Not a number without both kinds.
+    The error uses the placement values of DeLong, DeLong and Clarke-Pearson (1988). The value is NaN unless both kinds
+    of rows exist.
     """
     scores = np.asarray(scores, np.float64)
     count, negative = int(positive.sum()), int((~positive).sum())
@@ -165,7 +167,7 @@ def auroc(scores: Rows, positive: Bool[np.ndarray, " row"]) -> Estimate:
 
 
 def auroc_of_classes(labels: Labels, probabilities: Probabilities) -> Estimate:
-    """AUROC of the second of two classes; of more the mean of each class against the rest, over classes present."""
+    """Return the AUROC of the second of two classes, or the mean of each present class against the rest for more."""
     classes = [1] if probabilities.shape[1] == 2 else list(np.unique(labels))
     found = [auroc(probabilities[:, c], labels == c) for c in classes]
     influences: Any = [one.influence for one in found]
@@ -175,15 +177,16 @@ def auroc_of_classes(labels: Labels, probabilities: Probabilities) -> Estimate:
 def false_positive_rate(
     inside: Float[np.ndarray, " inside"], outside: Float[np.ndarray, " outside"], sensitivity: float = 0.95
 ) -> float:
-    """Share of `outside` scores among those of the lowest `sensitivity` of `inside`: what passes for familiar.
+    """Return the fraction of `outside` scores at or below the `sensitivity` quantile of `inside` scores.
 
-    Scores are higher the less familiar a row is. Liang, Li and Srikant 2018: FPR at 95 % TPR.
+    Scores increase with unfamiliarity, so these outside rows pass as familiar. Liang, Li and Srikant 2018: FPR at 95 %
+    TPR.
     """
     limit = np.quantile(inside, sensitivity, method="inverted_cdf")
     return float(np.mean(outside <= limit))
 
 
 def entropy(probabilities: Probabilities) -> Rows:
-    """-sum_c p_c log p_c, in nats."""
+    """Return -sum_c p_c log p_c of each row, in nats."""
     probabilities = np.asarray(probabilities, np.float64)
     return -np.sum(probabilities * np.log(np.maximum(probabilities, np.finfo(np.float64).tiny)), 1)

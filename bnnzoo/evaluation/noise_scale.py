@@ -1,7 +1,7 @@
-"""How wide the noise is that a run has learned: beside the target's spread, and beside the step of a rounded one.
+"""Learned noise scale of a run, relative to the spread of the target and to the step of a rounded target.
 
-A density has no upper limit where a target repeats itself: the noise scale shrinks, and with it the score loses its
-meaning, while every predicted mean may be wrong.
+The density of a target with repeated values is unbounded. The noise scale can then shrink until the score has no
+meaning, even if every predicted mean is wrong.
 """
 
 from __future__ import annotations
@@ -16,22 +16,23 @@ from bnnzoo.data.bounds import recorded
 from bnnzoo.evaluation.predictor import Predictor
 
 SMALL = 0.01
-"""Noise below this part of the target's standard deviation is named in the verdict."""
+"""Noise below this fraction of the target's standard deviation is mentioned in the verdict."""
 LARGEST = 10.0
-"""A noise scale beyond so many standard deviations of the target is of no posterior."""
+"""Largest plausible noise scale, in standard deviations of the target; larger ones are not from a posterior."""
 _FEWEST_ROWS = 20
-"""Training rows of which fewer leave the noise scale to the prior."""
+"""Fewest training rows for a check of the largest draw; with fewer, the prior determines the noise scale."""
 
 
 def of_run(predictor: Predictor, log_sds: Float[np.ndarray, "chain draw row target"] | None) -> dict[str, Any]:
-    """Return the noise scale of the target that has least of it, and its largest draw; nothing of counts and classes.
+    """Return the smallest noise scale of the targets, and its largest draw; empty for counts and classes.
 
-    `noise_scale` is the median over draws and rows of the predicted standard deviation of the noise, in the data's
-    units; `noise_over_sd` the same in standard deviations of the training targets; `noise_largest`, where one scale is
-    learned for all rows, its largest draw in the same. `noise_step` is the step of a rounded target, or 0.
+    `noise_scale` is the median over draws and rows of the predicted standard deviation of the noise, in original units.
+    `noise_over_sd` is the same in standard deviations of the training targets. `noise_largest` is the largest draw in
+    these units, if one scale is learned for all rows. `noise_step` is the step of a rounded target, or 0.
 
     Args:
-        log_sds: what each draw predicts at some rows, in the units the network sees.
+        predictor: the run.
+        log_sds: predicted log standard deviation of each draw at some rows, in the units of the network.
     """
     if log_sds is None or not log_sds.size or not predictor.has_continuous_targets:
         return {}
@@ -55,7 +56,7 @@ def of_run(predictor: Predictor, log_sds: Float[np.ndarray, "chain draw row targ
 
 
 def remark(diagnosis: Mapping[str, Any]) -> str:
-    """Return a sentence on noise too narrow for a density to be a score; empty where it is wide enough."""
+    """Return a remark if the noise is too narrow for the density to be a score; empty if it is wide enough."""
     if "noise_scale" not in diagnosis:
         return ""
     scale, step = float(diagnosis["noise_scale"]), float(diagnosis["noise_step"])

@@ -1,4 +1,4 @@
-"""The scale of a run's noise in the units of the data."""
+"""Noise scale of a run's likelihood, in original units."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from bnnzoo.store.schema import CONSTANT_DATA, POSTERIOR
 
 
 def noise_scales(record: Record) -> dict[str, float | list[float]]:
-    """The likelihood's fields that are measured in the target's units, by `noise_FIELD`; of several targets a list.
+    """Return the likelihood's fields that have the target's units, by `noise_FIELD`; a list for several targets.
 
-    A learned field is its posterior mean.
+    A learned field is given by its posterior mean.
     """
     about, found = record.attributes, dict[str, float | list[float]]()
     if "signature" not in about:
@@ -31,7 +31,7 @@ def noise_scales(record: Record) -> dict[str, float | list[float]]:
     for field in fields:
         sd = np.asarray(record.array(CONSTANT_DATA, "y_sd"), np.float64)
         asked = recipe.likelihood.fields.get(field.name, field.default)
-        with suppress(ValueError):  # another word than `learned`
+        with suppress(ValueError):  # a value other than `learned` that is not a number
             if f"likelihood_{field.name}" in record.variables:
                 values = np.mean(record.array(POSTERIOR, f"likelihood_{field.name}"), (0, 1), dtype=np.float64) * sd
             else:

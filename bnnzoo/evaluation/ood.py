@@ -1,4 +1,4 @@
-"""Does a model know what it does not know? Scores of familiar and unfamiliar inputs, and how well they part them."""
+"""Scores of familiar and unfamiliar inputs, and how well the scores separate them."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ Scores = dict[str, Float[np.ndarray, " _"]]
 
 @dataclasses.dataclass(frozen=True)
 class OodScores:
-    """One score a row and kind, of the test rows (`inside`) and the unfamiliar ones (`outside`).
+    """Scores of each test row (`inside`) and of each unfamiliar row (`outside`), by name.
 
-    Classification: `max_probability`, `entropy`, and of the posterior `mutual_information`, in nats. Regression, in
-    training standard deviations of the targets: `sd`, and of the posterior `epistemic_sd`. Density: `nll`, minus the
-    log density of a row, in the network's units. `single` is the best draw alone.
+    Classification: `max_probability`, `entropy`, and for the posterior `mutual_information`, in nats. Regression, in
+    standard deviations of the training targets: `sd`, and for the posterior `epistemic_sd`. Density: `nll`, minus the
+    log density of a row, in the units of the network. `single` is the best draw alone.
     """
 
     name: str
@@ -36,11 +36,11 @@ class OodScores:
     single_outside: Scores
 
     def summary(self) -> dict[str, int | float]:
-        """`estimates` as they are written."""
+        """Return `estimates` as a flat dictionary."""
         return metrics.flat(self.estimates())
 
     def estimates(self) -> dict[str, Estimate]:
-        """The mean of each score, and by each the AUROC (unfamiliar rows higher) and the FPR at 95 % TPR."""
+        """Return the mean of each score, its AUROC for detecting unfamiliar rows, and its FPR at 95 % TPR."""
         found = {"ood_rows": Estimate(len(next(iter(self.outside.values()))))}
         pairs = (("", self.inside, self.outside), ("_single", self.single_inside, self.single_outside))
         for end, inside, outside in pairs:
@@ -59,16 +59,18 @@ class OodScores:
 def of_run(
     predictor: Predictor, spec: Any, inside: Shaped[np.ndarray, "row ..."], *, unseen: Unseen | None = None
 ) -> OodScores:
-    """Scores of unfamiliar inputs against those of `inside`, of the posterior and its best draw.
+    """Score unfamiliar inputs and the rows `inside`, for the posterior and for its best draw.
 
     Args:
-        spec: what `load_inputs` takes, or "noise", as many rows as `inside` has.
-        unseen: what of levels that training did not see, as `load_inputs` takes it.
+        predictor: the run.
+        spec: inputs as `load_inputs` takes them, or "noise" for as many rows as `inside` has.
+        inside: familiar inputs, in original units.
+        unseen: treatment of text levels that training did not contain, as `load_inputs` takes it.
     """
     if isinstance(spec, str) and spec == "noise":
         predictor.record.require_training_rows("noise in their range")
         outside = noise(predictor.record.array("constant_data", "x"), len(inside))
-        if predictor.signature.exposure:  # no input of the network, and positive
+        if predictor.signature.exposure:  # the exposure is no input of the network and must stay positive
             outside[:, -1] = inside[:, -1]
     else:
         outside = predictor.rows_of(spec, unseen=unseen)
@@ -85,8 +87,9 @@ def of_run(
 
 
 def _target_sds(predictor: Predictor) -> Float[np.ndarray, " target"] | float:
-    """What the training targets vary by as the network sees them, which is 1 where they were standardised, and is
-    taken for 1 where the file has none.
+    """Return the standard deviations of the training targets in the units of the network.
+
+    They are 1 if the targets were standardised. They are taken as 1 if the file has no targets.
     """
     y = predictor.record.group("observed_data").get("y")
     if y is None or not len(y):
@@ -98,10 +101,13 @@ def _target_sds(predictor: Predictor) -> Float[np.ndarray, " target"] | float:
 def scores(
     moments: Moments, *, classify: bool, single: bool, unit: Float[np.ndarray, " target"] | float = 1.0
 ) -> Scores:
-    """The scores of rows with these moments; those about the spread of draws are left out of a `single` one.
+    """Return the scores of rows with these moments; a `single` draw has no scores of the spread between draws.
 
     Args:
-        unit: of a regression, that of its standard deviations, in the units of the network.
+        moments: predictive moments of the rows.
+        classify: whether targets are classes.
+        single: whether the moments are those of one draw.
+        unit: unit of the standard deviations of a regression, in the units of the network.
     """
     if classify:
         found = {"max_probability": moments.mean.max(1), "entropy": metrics.entropy(moments.mean)}
@@ -112,10 +118,10 @@ def scores(
 
 
 def noise(x: Shaped[np.ndarray, "row ..."], rows: int, *, seed: int = 0) -> Shaped[np.ndarray, "rows ..."]:
-    """Inputs of pure noise, shaped like the training inputs `x`.
+    """Return inputs of pure noise with the shape of the training inputs `x`.
 
-    Images: every pixel uniform between the darkest and the brightest of `x`. Features: each uniform over three times
-    its range, so that two thirds of the values lie where there are no data.
+    Images: every pixel is uniform between the darkest and the brightest value of `x`. Features: each is uniform over
+    three times its range, so that two thirds of the values lie outside the data.
     """
     generator = np.random.default_rng(seed)
     shape = (rows, *x.shape[1:])

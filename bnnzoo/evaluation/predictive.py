@@ -1,6 +1,6 @@
-"""The posterior predictive distribution, by accumulating scans over draws.
+"""Posterior predictive distribution, accumulated by scans over draws.
 
-Nothing holds draws x rows x outputs but the samples that quantiles need, and those a block of rows at a time.
+No array holds draws x rows x outputs, except the samples for quantiles, which are computed in blocks of rows.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from bnnzoo.posterior.predicting import Predicting, Says, Task
 
 _SAMPLE_ELEMENTS = _INPUT_ELEMENTS = 2**22
 _AT_ONCE = 512
-"""Draws of one compiled program. It is of any number of them then: runs that a clock ends have each another."""
+"""Draws per compiled program, whatever the number of draws: time-limited runs would otherwise compile one each."""
 _BATCHES = 20
-"""Into how many batches of consecutive draws sums are kept apart, for errors of the Monte Carlo."""
+"""Number of batches of consecutive draws whose sums are kept separately, for Monte Carlo errors."""
 
 
 class Moments(NamedTuple):
-    """What the predictive distribution of each row is, in the units the network sees.
+    """Moments of the predictive distribution of each row, in the units of the network.
 
     Regression: `mean` [row, target] of y, `aleatoric` and `epistemic` variances [row, target]. Classification: `mean`
     [row, class] the class probabilities, `aleatoric` [row, 1] the expected entropy of a draw, `epistemic` [row, 1] the
-    mutual information of label and draw. `log_density` [row] is log mean_s p(y | x, theta_s), where targets were given.
+    mutual information of label and draw. `log_density` [row] is log mean_s p(y | x, theta_s), if targets were given.
     """
 
     mean: Float[np.ndarray, "row value"]
@@ -44,7 +44,7 @@ class Moments(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Weighted sums over draws, batch by batch, from which moments come; those of y about `centre`."""
+    """Weighted sums over draws, one per batch, from which the moments follow; sums of y are centred at `centre`."""
 
     classify: bool
     centre: Float[np.ndarray, "row value"]
@@ -55,7 +55,7 @@ class Sums(NamedTuple):
     log_density: Float[np.ndarray, "batch row"]
 
     def moments(self, keep: Bool[np.ndarray, " batch"] | None = None) -> Moments:
-        """The moments over all draws, or over those of the batches in `keep`."""
+        """Return the moments over all draws, or over the draws of the batches in `keep`."""
         kept = np.ones(len(self.weight), bool) if keep is None else keep
         total = self.weight[kept].sum()
 
@@ -72,7 +72,7 @@ class Sums(NamedTuple):
 
 
 def batches(num_chains: int, num_draws: int) -> list[slice]:
-    """About twenty batches of consecutive draws, none across chains, of `num_draws` draws each one after the other."""
+    """Split the draws into about twenty batches of consecutive draws within chains of `num_draws` draws each."""
     pieces = min(num_draws, max(1, round(_BATCHES / num_chains)))
     edges = np.linspace(0, num_draws, pieces + 1).round().astype(int)
     return [
@@ -92,13 +92,16 @@ def sums(
     parts: list[slice] | None = None,
     apart: bool = True,
 ) -> Sums:
-    """What moments of the rows `x` are made of.
+    """Sum up the quantities from which the moments of the rows `x` follow.
 
     Args:
-        y: targets in the units the network sees; without them `log_density` says nothing.
-        weights: of the draws, of any sum; all equal unless given.
-        parts: batches of draws; about twenty unless given.
-        apart: keep the batches apart, as errors of the Monte Carlo need them; else all are one, in float64.
+        posterior: the model.
+        draws: the draws of all chains.
+        x: inputs in the form that the network takes.
+        y: targets in the units of the network; without them `log_density` has no meaning.
+        weights: weights of the draws, with any sum; equal by default.
+        parts: batches of draws; about twenty by default.
+        apart: keep the batches separate, for Monte Carlo errors; otherwise add them up in float64.
     """
     parts = batches(1, len(draws)) if parts is None else parts
     weights = np.ones(len(draws)) if weights is None else weights
@@ -106,13 +109,14 @@ def sums(
     blocks = list(_row_blocks(len(x), int(np.prod(x.shape[1:]))))
     inputs = [jnp.asarray(x[block]) for block, _ in blocks]
     targets = [None if y is None else jnp.asarray(y[block]) for block, _ in blocks]
-    # Of the heaviest draw: one of no weight may predict anything, and float32 would lose the others beside it.
+    # The centre is the heaviest draw. A draw of weight zero may predict anything, and float32 would lose the others
+    # beside it.
     heaviest = int(np.argmax(weights))
     about = jnp.asarray(draws[heaviest : heaviest + 1][0])
     centres = [_centre_of(posterior, about, rows) for rows in inputs]
 
     def over(piece: Int[np.ndarray, " piece"], weight: Float[np.ndarray, " piece"]) -> list[np.ndarray]:
-        """Sums over some draws, of all rows; the draws are asked for once."""
+        """Return the sums over some draws for all rows; each draw is read once."""
         thetas, shares = jnp.asarray(draws[piece]), jnp.asarray(weight)
         found = []
         for rows, target, centre, (_, count) in zip(inputs, targets, centres, blocks, strict=True):
@@ -123,7 +127,7 @@ def sums(
     pieces = cuts(draws, length)
     joins, totals = (np.add, np.add, np.add, np.logaddexp), []
     for number, part in enumerate(parts):
-        # Shorter batches, and the last cut of one, are filled with a draw of weight 0: one program for all.
+        # Shorter batches, and the last piece of each, are padded with a draw of weight 0, so one program serves all.
         padded = np.arange(len(pieces) * pieces[0].stop)
         index = np.minimum(part.start + padded, part.stop - 1)
         weight = np.where(padded < part.stop - part.start, weights[index], 0)
@@ -149,16 +153,17 @@ def moments(
     *,
     weights: Float[np.ndarray, " draw"] | None = None,
 ) -> Moments:
-    """The predictive moments of the rows `x`, and the log predictive density of `y` where given."""
+    """Return the predictive moments of the rows `x`, and the log predictive density of `y` if given."""
     return sums(posterior, draws, x, y, weights=weights, apart=False).moments()
 
 
 def copies(
     num_draws: int, weights: Float[np.ndarray, " draw"] | None = None, *, least: int = 1
 ) -> Int[np.ndarray, " sample"]:
-    """Draws to take samples of, as many copies of each as the others or, to one, as its weight says.
+    """Return the indices of draws to sample from, each repeated in proportion to its weight, up to one copy.
 
-    There are a multiple of `num_draws`, at least `least`. Systematic resampling (Kitagawa 1996) at fixed points.
+    The number of indices is a multiple of `num_draws` and at least `least`. This is systematic resampling (Kitagawa
+    1996) at fixed points.
     """
     count = num_draws * -(-least // num_draws)
     share = np.full(num_draws, 1 / num_draws) if weights is None else weights / weights.sum()
@@ -167,14 +172,14 @@ def copies(
 
 
 def blocks(count: int, each: int) -> Iterator[slice]:
-    """Blocks of so many rows, or draws, of which the numbers stay few: so many are of each."""
+    """Yield blocks of rows, or draws, such that a block with `each` numbers per element stays small."""
     length = max(1, _SAMPLE_ELEMENTS // max(1, each))
     for start in range(0, count, length):
         yield slice(start, min(count, start + length))
 
 
 def _row_blocks(num_rows: int, row_size: int) -> Iterator[tuple[Int[np.ndarray, " block"], int]]:
-    """Rows of equal blocks whose inputs stay small, the last one filled with its last row; and how many are real."""
+    """Yield equal blocks of rows with small inputs and their number of real rows; the last row pads the last block."""
     pieces = -(-num_rows // max(1, _INPUT_ELEMENTS // max(1, row_size)))
     length = -(-num_rows // max(1, pieces))
     for start in range(0, num_rows, max(1, length)):
@@ -191,13 +196,18 @@ def samples(
     arrange: Callable[[Any], Any] | None = None,
     key: PRNGKeyArray,
 ) -> Shaped[np.ndarray, "draw row ..."]:
-    """One target a draw and row, from p(y | x, theta_s): samples of the predictive distribution.
+    """Sample one target per draw and row from p(y | x, theta_s).
 
-    A sample depends on the numbers of its draw, from `first_draw` on, and of its row, not on others.
+    A sample depends only on the index of its draw, counted from `first_draw`, and on the number of its row.
 
     Args:
-        numbers: of the rows, their places unless given; equal ones have the same noise.
-        arrange: of a density, how a row becomes the network's input: then whole rows are drawn, whatever `x` holds.
+        posterior: the model.
+        draws: the draws.
+        x: inputs in the form that the network takes.
+        numbers: seeds of the rows, by default their positions; rows with equal numbers have the same noise.
+        first_draw: index of the first of the draws.
+        arrange: for a density, converts a row to the network's input; whole rows are then sampled, whatever `x` holds.
+        key: PRNG key.
     """
     noise, first = np.arange(len(x), dtype=np.uint32) if numbers is None else numbers, np.int32(first_draw)
     return _by_rows(lambda d, at, rows, n: _samples(posterior, d, first + at, rows, n, arrange, key), draws, x, noise)
@@ -206,14 +216,14 @@ def samples(
 def functions(
     posterior: Predicting, draws: Float[np.ndarray, "draw dim"], x: Shaped[np.ndarray, "row ..."]
 ) -> Float[np.ndarray, "draw row value"]:
-    """What each draw predicts: the mean of its distribution, or its class probabilities. Convergence is judged here."""
+    """Return the mean or the class probabilities that each draw predicts; their convergence is tested."""
     return _by_rows(lambda d, _, rows: _functions(posterior, d, rows), draws, x)
 
 
 def log_scales(
     posterior: Predicting, draws: Float[np.ndarray, "draw dim"], x: Shaped[np.ndarray, "row ..."]
 ) -> Float[np.ndarray, "draw row value"]:
-    """The logarithm of the standard deviation that each draw predicts, of a regression."""
+    """Return the log standard deviation that each draw of a regression predicts."""
     return _by_rows(lambda d, _, rows: _log_scales(posterior, d, rows), draws, x)
 
 
@@ -223,7 +233,7 @@ def log_likelihoods(
     x: Shaped[np.ndarray, "row ..."],
     y: Shaped[np.ndarray, "row ..."],
 ) -> Float[np.ndarray, "draw row"]:
-    """log p(y_i | x_i, theta_s), for ArviZ's group `log_likelihood`."""
+    """Return log p(y_i | x_i, theta_s), for ArviZ's group `log_likelihood`."""
     return _by_rows(lambda d, _, *rows: _log_likelihoods(posterior, d, *rows), draws, x, y)
 
 
@@ -236,7 +246,7 @@ def log_intervals(
     low: Float[Array | np.ndarray, "row target"],
     high: Float[Array | np.ndarray, "row target"],
 ) -> Float[Array, " row"]:
-    """log sum_s w_s P(low < y < high | x, theta_s) of each row."""
+    """Return log sum_s w_s P(low < y < high | x, theta_s) of each row."""
 
     def add(total: Float[Array, " row"], draw: tuple[Array, Array]) -> tuple[Float[Array, " row"], None]:
         likelihood, outputs = posterior.predictive(draw[0], jnp.asarray(x))
@@ -255,7 +265,7 @@ def log_intervals(
 def _by_rows(
     function: Callable[..., Array], draws: Float[np.ndarray, "draw dim"], *arrays: Shaped[np.ndarray, "row ..."]
 ) -> Shaped[np.ndarray, "draw row ..."]:
-    """`function(draws, number of the first, *rows)` [draw, row, ...], block of rows and of draws after block."""
+    """Return `function(draws, index of the first, *rows)` [draw, row, ...], computed in blocks of rows and of draws."""
     length, found = min(_AT_ONCE, _filled(len(draws))), []
     for block, count in _row_blocks(len(arrays[0]), int(np.prod(arrays[0].shape[1:]))):
         rows, values = [jnp.asarray(a[block]) for a in arrays], []
@@ -268,13 +278,13 @@ def _by_rows(
 
 
 def _filled(count: int) -> int:
-    """A number of three binary digits and zeros, by a quarter larger at most: few numbers are few programs."""
+    """Round up to three significant binary digits, by at most a quarter, to limit the number of compiled programs."""
     step = 1 << max(0, count.bit_length() - 3)
     return -(-count // step) * step
 
 
 def _centre(task: Task, likelihood: Says, outputs: Float[Array, "row output"]) -> Float[Array, "row value"]:
-    """The mean of one draw's distribution of each row, or its class probabilities."""
+    """Return the mean, or the class probabilities, of one draw's distribution of each row."""
     if task == "classification":
         return jax.vmap(likelihood.class_probabilities)(outputs)
     return jax.vmap(lambda output: likelihood.distribution(output).mean)(outputs)
@@ -284,7 +294,7 @@ def _centre(task: Task, likelihood: Says, outputs: Float[Array, "row output"]) -
 def _centre_of(
     posterior: Predicting, draw: Float[Array, " dim"], x: Shaped[Array, "row ..."]
 ) -> Float[Array, "row value"]:
-    """Where sums are taken about: one draw's mean, so that float32 keeps the variance between draws."""
+    """Return the centre of the sums: one draw's mean, so that float32 keeps the variance between draws."""
     mean = _centre(posterior.task, *posterior.predictive(draw, x))
     return jnp.zeros_like(mean) if posterior.task == "classification" else mean
 
@@ -316,9 +326,9 @@ def _accumulate(
     y: Shaped[Array, "row ..."] | None,
     centre: Float[Array, "row value"],
 ) -> tuple[Array, ...]:
-    """Sums over draws of the mean, its square, the aleatoric part and the density (its logarithm), see `Sums`.
+    """Sum up the mean, its square, the aleatoric part and the log density over draws, see `Sums`.
 
-    One draw a step: a convolution whose kernels differ within a batch is slow on most devices.
+    The scan takes one draw per step, because a convolution whose kernels differ within a batch is slow on most devices.
     """
     classify = posterior.task == "classification"
 
@@ -338,7 +348,7 @@ def _accumulate(
         weight = draw[1]
         *values, log_density = one(draw[0])
         log_density = jnp.logaddexp(sums[3], log_density + jnp.log(weight))
-        # What has no weight adds nothing, be it infinite.
+        # A draw without weight adds nothing, even if its value is infinite.
         added = (jnp.where(weight > 0, weight * value, 0) for value in values)
         return (*(s + v for s, v in zip(sums[:3], added, strict=True)), log_density), None
 
@@ -370,7 +380,7 @@ def _samples(
         if arrange is None:
             return rows
         inputs_of = arrange
-        # Each pass has the same noise, so column d is what it will be once those before it are: after d passes.
+        # Each pass has the same noise. Column d depends on the columns before it, so it is final after d passes.
         return jax.lax.fori_loop(1, rows.shape[1], lambda _, rows: given(jnp.asarray(inputs_of(rows))), rows)
 
     return jax.lax.map(one, (draws, first + jnp.arange(len(draws))))

@@ -1,4 +1,4 @@
-"""The predictive distribution of a run, in original units, from its file alone."""
+"""Predictive distribution of a run, computed in original units from the run file alone."""
 
 from __future__ import annotations
 
@@ -33,25 +33,27 @@ from bnnzoo.posterior.predicting import Predicting
 from bnnzoo.store.schema import CONSTANT_DATA, KEPT_ROWS, linearised_points
 
 QUANTILES = (0.05, 0.5, 0.95)
-"""Those of a table of predictions."""
+"""Quantile levels of a table of predictions."""
 
 _LEAST_SAMPLES = 1000
-"""Quantiles are of at least so many samples, several a draw where there are few draws."""
+"""Smallest number of samples behind a quantile; with fewer draws, each draw contributes several samples."""
 _DENSITY_SAMPLES = 2**17
-"""Samples of a density that all rows are judged by: they move a distribution function by 0.0014 at most."""
+"""Samples of a density, shared by all test rows; their error in a distribution function is at most 0.0014."""
 _BEST_OF_ROWS = 2000
-"""Of how many training rows the likelihood decides which draw is best, where the file has no log density."""
+"""Training rows whose likelihood selects the best draw, where the file has no log density."""
 _PARAMETERS = 1000
-"""How many parameters stand for all of them, where convergence is judged by parameters."""
+"""Largest number of parameters whose convergence is tested, where there are no predictions to test."""
 
 
 class Predictor:
-    """What a run's draws predict. Where the model is neither in the file nor given, all but the draws is refused.
+    """The predictions of a run's draws.
 
-    Inputs `x` are rows as `load_inputs` returns them, targets `y` as `load_like` does, both in original units.
+    Without a model (neither in the file nor given), only the draws are available; everything else is refused.
+    Inputs `x` are rows as `load_inputs` returns them. Targets `y` are as `load_like` returns them. Both are in original
+    units.
 
     Raises:
-        UsageError: on first use, if the model is not known, or says nothing of new inputs.
+        UsageError: on first use, if the model is unknown or cannot predict at new inputs.
         BnnzooError: if there are no draws yet.
     """
 
@@ -61,20 +63,20 @@ class Predictor:
 
     @property
     def predicts(self) -> bool:
-        """Whether the model is known: the file names it, or it was given and says something of the file's rows."""
+        """Whether the model is known: the file names it, or it was given and is defined for the file's rows."""
         if self.record.names_a_model:
             return True
         return isinstance(self.model, AbstractPosterior) and "data_sha256" in self.record.attributes
 
     @property
     def has_rows(self) -> bool:
-        """Whether there are any at which the model can be looked at."""
+        """Whether there are rows at which the model can be evaluated."""
         record = self.record
         return self.predicts and (record.has_training_rows or record.has_test_rows or record.keeps_predictions)
 
     @functools.cached_property
     def _known(self) -> Known:
-        # Here the first computation begins: opening a file alone leaves JAX as it is.
+        # The first computation starts here. Opening a file alone must not initialise JAX.
         backend.keep_programs()
         with backend.arithmetic(self.precision):
             group = self.record.group("constant_data")
@@ -92,41 +94,41 @@ class Predictor:
 
     @property
     def precision(self) -> Any:
-        """ "float32" or "float64": in which the run was made, and predictions are."""
+        """Precision of the run and of its predictions: "float32" or "float64"."""
         return self.record.attributes["precision"]
 
     @property
     def signature(self) -> Signature:
-        """What rows look like: shape and names of features and targets, the task."""
+        """Description of the rows: shape and names of features and targets, and the task."""
         return self._known.signature
 
     @property
     def classifies(self) -> bool:
-        """Whether targets are labels."""
+        """Whether targets are class labels."""
         return self.signature.task == "classification"
 
     @property
     def is_density(self) -> bool:
-        """Whether there are no inputs: what is modelled are whole rows."""
+        """Whether the run has no inputs and models the density of whole rows."""
         return self.signature.task == "density"
 
     @property
     def has_continuous_targets(self) -> bool:
-        """Whether a density of numbers is predicted, given inputs: neither counts nor labels."""
+        """Whether the run predicts a density of real numbers given inputs, not counts or labels."""
         if self.signature.task != "regression" or not isinstance(self.posterior, NetworkPosterior):
             return False
         return self.posterior.likelihood.scales_targets
 
     @property
     def has_counts(self) -> bool:
-        """Whether counts are predicted, by a likelihood with rates."""
+        """Whether the run predicts counts, with a likelihood that has rates."""
         if self.signature.task != "regression" or not isinstance(self.posterior, NetworkPosterior):
             return False
         return type(self.posterior.likelihood).exposed is not AbstractLikelihood.exposed
 
     @functools.cached_property
     def rounding_steps(self) -> Float[np.ndarray, " target"]:
-        """The step of each training target that is rounded, in original units; 0 of others."""
+        """Rounding step of each training target in original units; 0 for a target that is not rounded."""
         if self.signature.task != "regression" or not self.record.has_training_rows:
             return np.zeros(len(self.signature.target_names))
         y = recorded(self.record.array("observed_data", "y"))
@@ -134,29 +136,29 @@ class Predictor:
 
     @property
     def scaler(self) -> Scaler:
-        """Between original units and those that the network sees."""
+        """Conversion between original units and the units of the network."""
         return self._known.scaler
 
     @property
     def posterior(self) -> Predicting:
-        """What predicts; of a network linear in theta where a draw is followed by the point to be linear at."""
+        """Posterior that predicts. For a linearised network, each draw is followed by the point of linearisation."""
         return self._known.posterior
 
     @property
     def blocks(self) -> list[str]:
-        """The blocks of theta in order: the layout of the model knows it, the file does not."""
+        """Names of the blocks of theta, in order. Only the model's layout has the order; the file does not."""
         if self.predicts:
             return [block.name for block in self.posterior.layout.blocks]
         return self.record.variables
 
     @functools.cached_property
     def draws(self) -> Draws:
-        """All chains' draws one after the other, flattened, on their natural scale."""
+        """Draws of all chains, one chain after the other, flattened, on their natural scale."""
         return Draws(self.record, self.blocks, self._check_finite)
 
     @functools.cached_property
     def thetas(self) -> Draws:
-        """The draws as `posterior` takes them: each followed by its chain's mode where there are modes."""
+        """Draws as `posterior` takes them. Each is followed by its chain's mode where the run has modes."""
         points = linearised_points(self.record.group("constant_data"), self.blocks)
         if points is None:
             return self.draws
@@ -166,24 +168,27 @@ class Predictor:
 
     @property
     def _check_finite(self) -> Callable[[Float[np.ndarray, "some dim"]], None]:
-        """Refuses draws that no run keeps. Bound to nothing that holds draws: they go with their last reader."""
+        """Check that refuses non-finite draws.
+
+        It holds no reference to the draws, so their memory is freed with their last reader.
+        """
         posterior = self.posterior if self.predicts else None
         return functools.partial(agreement.check_finite, posterior=posterior, path=self.record.path)
 
     @functools.cached_property
     def weights(self) -> Weights:
-        """What each block of parameters does over the draws."""
+        """Statistics of each block of parameters over the draws."""
         sizes = dict(zip(self.blocks, self.draws.widths, strict=True))
         return Weights.of(self.draws, sizes, self.record.shape)
 
     def some_parameters(self) -> tuple[Int[np.ndarray, " value"], Float[np.ndarray, "chain draw value"]]:
-        """The numbers of (at most 1000, evenly spaced) parameters, and their values in every draw."""
+        """Return the indices of at most 1000 evenly spaced parameters, and their values in every draw."""
         numbers = evenly(sum(self.draws.widths), _PARAMETERS)
         values = [self.draws[piece][:, numbers] for piece in cuts(self.draws, len(self.draws))]
         return numbers, np.concatenate(values).reshape(*self.record.shape, -1)
 
     def lighter(self, every: int, most_rows: int | None = None) -> Predictor:
-        """The same of every k-th draw of each chain, and of at most so many test rows."""
+        """Return a predictor with every `every`-th draw of each chain and at most `most_rows` test rows."""
         found = Predictor(self.record.lighter(every, most_rows), self.model)
         if self.predicts:
             found._known = self._known
@@ -191,9 +196,9 @@ class Predictor:
 
     @functools.cached_property
     def row_cost(self) -> float:
-        """Floating-point operations that one draw's prediction of one row takes, as XLA counts them before it compiles.
+        """Floating-point operations of one draw's prediction of one row, as XLA counts them before compilation.
 
-        Never less than two a parameter.
+        The value is at least two operations per parameter.
         """
         least = 2.0 * sum(self.draws.widths)
         row = self.inputs(self.record.probes(1)[1])
@@ -203,10 +208,10 @@ class Predictor:
             return max(least, float((counted or {}).get("flops", 0.0)))
 
     def test_rows(self, data: Any = None, *, unseen: Unseen | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Inputs and targets of the run's own test rows, or of `data`.
+        """Return inputs and targets of the run's own test rows, or of `data`.
 
         Raises:
-            UsageError: when there are no test rows and no `data`.
+            UsageError: if there are no test rows and no `data`.
         """
         like = self.signature
         if data is None:
@@ -218,30 +223,34 @@ class Predictor:
         return test.x, test.y
 
     def rows_of(self, spec: Any, *, unseen: Unseen | None = None) -> Shaped[np.ndarray, "row ..."]:
-        """Inputs to predict for, in original units, of what `load_inputs` takes.
+        """Return the inputs to predict for, in original units, from anything that `load_inputs` accepts.
 
         Raises:
-            UsageError: as `load_inputs`, or for a number that is too far from those of training.
+            UsageError: as `load_inputs`, or for a number that is too far from the training data.
         """
         x = load_inputs(spec, self.signature, unseen=unseen)
         self.scaler.refuse_far(x, None, self.signature, _name_of(spec))
         return x
 
     def inputs(self, x: Shaped[np.ndarray, "row ..."]) -> Shaped[np.ndarray, "row ..."]:
-        """Rows as `posterior` takes them."""
+        """Return the rows as `posterior` takes them."""
         if self._known.kept_rows is not None:
             return self._numbers(x)
         return self._known.inputs(x)
 
     @functools.cached_property
     def _kept(self) -> dict[bytes, int]:
-        """The number of each input at which predictions were kept, by its bytes."""
+        """Index of each input at which predictions were kept, keyed by the bytes of the row."""
         rows = self._known.kept_rows
         assert rows is not None
         return {np.ascontiguousarray(row).tobytes(): number for number, row in enumerate(rows)}
 
     def _numbers(self, x: Shaped[np.ndarray, "row ..."]) -> Int[np.ndarray, " row"]:
-        """Where these inputs stand among those at which predictions were kept."""
+        """Return the indices of these inputs among the rows at which predictions were kept.
+
+        Raises:
+            UsageError: if the run kept no predictions at one of them.
+        """
         numbers = [self._kept.get(np.ascontiguousarray(row).tobytes(), -1) for row in x]
         if -1 in numbers:
             count = len(self.record.array(CONSTANT_DATA, KEPT_ROWS))
@@ -253,11 +262,11 @@ class Predictor:
         return np.array(numbers, np.int32)
 
     def functions(self, x: Shaped[np.ndarray, "row ..."]) -> Float[np.ndarray, "chain draw row value"]:
-        """The mean or the class probabilities that each draw predicts, in the units the network sees."""
+        """Return the mean or the class probabilities that each draw predicts, in the units of the network."""
         return self._each(predictive.functions, x)
 
     def log_scales(self, x: Shaped[np.ndarray, "row ..."]) -> Float[np.ndarray, "chain draw row value"]:
-        """The logarithm of the standard deviation that each draw of a regression predicts, in the same units."""
+        """Return the log standard deviation that each draw of a regression predicts, in the units of the network."""
         return self._each(predictive.log_scales, x)
 
     def _each(
@@ -272,7 +281,10 @@ class Predictor:
         index: Int[np.ndarray, " some"],
         predicted: Callable[[Float[np.ndarray, "piece both"], int], Shaped[np.ndarray, "piece row ..."]],
     ) -> Shaped[np.ndarray, "some row ..."]:
-        """What some draws predict, in pieces that fit into memory: of thetas, and the number of the first of them."""
+        """Evaluate `predicted` on the draws `index`, in pieces that fit into memory.
+
+        `predicted` takes the thetas of a piece and the position of the first of them in `index`.
+        """
         with backend.arithmetic(self.precision):
             found = [predicted(self.thetas[index[cut]], cut.start) for cut in cuts(self.thetas, len(index))]
         return found[0] if len(found) == 1 else np.concatenate(found)
@@ -280,7 +292,10 @@ class Predictor:
     def sums(
         self, x: Shaped[np.ndarray, "row ..."], y: Shaped[np.ndarray, "row ..."] | None = None, *, apart: bool = True
     ) -> Sums:
-        """Of about twenty batches of draws, or not `apart`; from which moments come, in the units the network sees."""
+        """Return the sums from which the moments follow, in the units of the network.
+
+        With `apart` they are kept separately for about twenty batches of draws, otherwise as one sum.
+        """
         inputs, parts = self.inputs(x), predictive.batches(*self.record.shape)
         target = None if y is None else self.scaler.scale_targets(y)
         with backend.arithmetic(self.precision):
@@ -295,7 +310,7 @@ class Predictor:
         *,
         draw: int | None = None,
     ) -> Moments:
-        """Of the mixture over all draws, or of a single one, in the units the network sees."""
+        """Return the moments of the mixture over all draws, or of one `draw`, in the units of the network."""
         if draw is None:
             return self.sums(x, y, apart=False).moments()
         inputs, target = self.inputs(x), None if y is None else self.scaler.scale_targets(y)
@@ -305,9 +320,9 @@ class Predictor:
     def samples(
         self, x: Shaped[np.ndarray, "row ..."], numbers: UInt32[np.ndarray, " row"] | None = None, *, seed: int = 0
     ) -> Iterator[tuple[slice, Float[np.ndarray, "sample row target"]]]:
-        """Blocks of rows: samples of their predictive distribution in original units, at least 1000 a row.
+        """Yield blocks of rows with samples of their predictive distribution, at least 1000 per row, in original units.
 
-        Rows of one of the `numbers` have the same noise; each has its own unless they are given.
+        Rows with equal `numbers` share their noise. Without `numbers`, each row has its own noise.
         """
         inputs, key, weights = self.inputs(x), jax.random.key(seed), self.record.weights
         numbers = np.arange(len(x), dtype=np.uint32) if numbers is None else numbers
@@ -318,9 +333,9 @@ class Predictor:
             yield rows, self.scaler.unscale_targets(drawn)
 
     def density_samples(self, *, seed: int = 0) -> Float[np.ndarray, "sample column"]:
-        """Rows from the predictive distribution of a density, in original units, as many from each draw.
+        """Return samples from the predictive distribution of a density, in original units, equally many from each draw.
 
-        A density has no inputs: the rows that are judged by these samples share them.
+        A density has no inputs, so all test rows share these samples.
         """
         index = predictive.copies(len(self.thetas), self.record.weights)
         each = -(-_DENSITY_SAMPLES // len(index))
@@ -333,14 +348,14 @@ class Predictor:
     def quantiles(
         self, x: Shaped[np.ndarray, "row ..."], levels: tuple[float, ...] = QUANTILES, *, seed: int = 0
     ) -> Float[np.ndarray, "quantile row target"]:
-        """Quantiles of the predictive distribution in original units, the same for equal rows wherever they stand."""
+        """Return quantiles of the predictive distribution in original units; equal rows get equal quantiles."""
         blocks = self.samples(x, _of_content(x), seed=seed)
         return np.concatenate([metrics.quantiles(np.sort(values, 0), levels) for _, values in blocks], 1)
 
     def sample_each(
         self, x: Shaped[np.ndarray, "row ..."], kept: Int[np.ndarray, " kept"], *, seed: int
     ) -> Shaped[np.ndarray, "chain kept row *target"]:
-        """One target of each kept draw and row, in original units."""
+        """Return one sampled target for each kept draw and row, in original units."""
         inputs = self.inputs(x)
         with backend.arithmetic(self.precision):
             key = jax.random.key(seed)
@@ -349,12 +364,12 @@ class Predictor:
         return drawn.reshape(-1, len(kept), *drawn.shape[1:])
 
     def new_rows(self, count: int, *, seed: int = 0) -> pd.DataFrame:
-        """So many rows from the posterior predictive distribution of a density, in original units.
+        """Return `count` rows from the posterior predictive distribution of a density, in original units.
 
-        Each is of a draw of its own while there are enough of them.
+        Each row comes from a different draw while there are enough draws.
 
         Raises:
-            UsageError: where there are inputs: rows are drawn of a density alone; or for fewer than one.
+            UsageError: if the run has inputs (only a density has new rows), or if `count` is below 1.
         """
         if not self.is_density:
             raise UsageError("draws of new rows are of a density (--task density); this run predicts targets of inputs")
@@ -369,13 +384,13 @@ class Predictor:
         return pd.DataFrame(self.scaler.unscale_targets(drawn[:, 0]), columns=list(self.signature.target_names))
 
     def log_density(self, rows: Float[np.ndarray, "row column"]) -> Float[np.ndarray, " row"]:
-        """log of the posterior predictive density of a density's rows, in original units."""
+        """Return the log posterior predictive density of each row of a density run, in original units."""
         return self.moments(rows, rows).log_density - np.sum(np.log(self.scaler.y_sd.astype(np.float64)))
 
     def log_rounded(
         self, x: Shaped[np.ndarray, "row ..."], y: Float[np.ndarray, "row target"]
     ) -> Float[np.ndarray, " row"]:
-        """The log predictive probability of the interval that was rounded to each row's targets."""
+        """Return the log predictive probability of the interval that was rounded to each row's targets."""
         half = self.rounding_steps / 2
         inputs, low, high = self.inputs(x), self.scaler.scale_targets(y - half), self.scaler.scale_targets(y + half)
         weights = self.record.weights
@@ -389,7 +404,7 @@ class Predictor:
         return total
 
     def _sample(self, thetas: Any, x: Any, **how: Any) -> Shaped[np.ndarray, "draw row ..."]:
-        """`predictive.samples`: targets of `x`, or of a density whole rows."""
+        """Call `predictive.samples`: sample the targets of `x`, or whole rows of a density."""
         arrange = self._known.arrange if self.is_density else None
         return predictive.samples(self.posterior, thetas, x, arrange=arrange, **how)
 
@@ -401,10 +416,11 @@ class Predictor:
         *,
         linearised: bool = True,
     ) -> Float[np.ndarray, "chain kept row"]:
-        """log p(y | x, theta) of each row by each kept draw, a density of y in original units.
+        """Return log p(y | x, theta) of each row under each kept draw, as a density of y in original units.
 
         Args:
-            linearised: of a run whose predictions are those of the linearised network, by that; else by the network.
+            linearised: for a run that predicts with the linearised network, use that network; False uses the original
+                one.
         """
         inputs, target = self.inputs(x), self.scaler.scale_targets(y)
         dim = self.posterior.layout.dim
@@ -421,12 +437,12 @@ class Predictor:
         return found.reshape(-1, len(kept), len(x))
 
     def _thinned(self, kept: Int[np.ndarray, " kept"]) -> Int[np.ndarray, " draw"]:
-        """The numbers of every chain's kept draws."""
+        """Return the indices of the kept draws of all chains."""
         chains, count = self.record.shape
         return (np.arange(chains)[:, None] * count + kept).ravel()
 
     def best_draw(self) -> int:
-        """The draw of the highest log density, or where the file has none of the highest log-likelihood."""
+        """Return the index of the draw with the highest log density, or else with the highest log-likelihood."""
         if "lp" in self.record.statistics:
             return int(np.argmax(self.record.statistics["lp"]))
         self.record.require_training_rows("the best draw")
@@ -437,7 +453,7 @@ class Predictor:
         return int(np.argmax(np.concatenate(values, 1)))
 
     def table(self, x: Shaped[np.ndarray, "row ..."], *, seed: int = 0) -> pd.DataFrame:
-        """The predictive distribution in original units, a row each: see `Run.predict`."""
+        """Return the predictive distribution in original units, one row per input; see `Run.predict`."""
         if self.is_density:
             return pd.DataFrame({"log_density": self.log_density(x)})
         moments, like = self.moments(x), self.signature
@@ -464,10 +480,13 @@ class Predictor:
 
 
 def _name_of(spec: Any) -> str:
-    """What messages call the rows that somebody gave."""
+    """Return the name of the rows `spec` for messages."""
     return str(spec) if isinstance(spec, str | Path) else "data" if is_frame(spec) else "x"
 
 
 def _of_content(x: Shaped[np.ndarray, "row ..."]) -> UInt32[np.ndarray, " row"]:
-    """A number for each row, of its inputs alone. Rows that differ need noise of their own, or errors would add up."""
+    """Return a seed for each row, computed from its inputs alone.
+
+    Different rows need different noise; otherwise their Monte Carlo errors would add up.
+    """
     return np.array([zlib.crc32((row + 0).tobytes()) for row in x], np.uint32)  # + 0: -0.0 and 0.0 are equal

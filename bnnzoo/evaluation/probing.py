@@ -1,4 +1,4 @@
-"""The inputs at which convergence is tested: ordinary rows, and rows that span what the data can tell apart."""
+"""Inputs at which convergence is tested: ordinary rows, and rows that span the inputs of the data."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ from bnnzoo.evaluation.record import Record, evenly
 from bnnzoo.store import schema
 
 _CANDIDATES = 2000
-"""Rows of each kind (evenly through the data, far from its mean) among which those that span are searched for."""
+"""Number of evenly spaced rows, and of rows far from the mean, among which spanning rows are searched."""
 _FEATURES = 500
-"""Features whose extreme rows are candidates too, and that a candidate is described by: of more, evenly spaced ones."""
+"""Largest number of features that describe a candidate; the extreme rows of each are candidates too."""
 _PIECE = 2**22
-"""Numbers that are worked on at once."""
+"""Largest number of values processed at once."""
 _FAR = 1e15
-"""Standard deviations beyond which a number is as far as can be."""
+"""Largest standardised value; larger ones are clipped."""
 
 
 def probe_inputs(record: Record, count: int) -> Shaped[np.ndarray, "row ..."]:
-    """Choose `count` inputs of the file, or all where there are fewer; the same for the same file.
+    """Choose `count` inputs of the file, or all if there are fewer; the choice is deterministic.
 
-    Half of them are evenly spaced test rows (training rows where there are none). The others span the inputs of all
-    rows: by QR decomposition with pivoting of the standardised inputs and a constant, the row farthest from the span
-    of those before it comes next. So a feature that a few rows alone have is among the probes.
+    Half of them are evenly spaced test rows (training rows if there are none). The others span the inputs of all rows.
+    They are selected by a QR decomposition with pivoting, of the standardised inputs and a constant, where the row
+    farthest from the span of the previous ones comes next. So a feature that occurs in a few rows only is among the
+    probes.
     """
     if record.keeps_predictions:
         return record.array("constant_data", schema.KEPT_ROWS)[:count]
@@ -42,9 +43,9 @@ def probe_inputs(record: Record, count: int) -> Shaped[np.ndarray, "row ..."]:
 def spanning_rows(
     x: Shaped[np.ndarray, "row ..."], count: int, *, taken: Int[np.ndarray, " some"]
 ) -> Int[np.ndarray, " chosen"]:
-    """Choose `count` rows, none of them of `taken`, by QR decomposition with pivoting; NaN counts as the mean.
+    """Choose `count` rows outside `taken` by a QR decomposition with pivoting; NaN counts as the mean.
 
-    Where the rows span everything before there are enough, it starts again with those that are left.
+    If the rows span the whole space before `count` is reached, the selection restarts with the remaining rows.
     """
     flat = x.reshape(len(x), -1)
     flat = flat[:, evenly(flat.shape[1], _FEATURES)]
@@ -71,7 +72,7 @@ def spanning_rows(
 def _candidates(
     flat: Shaped[np.ndarray, "row feature"], mean: Float[np.ndarray, " feature"], sd: Float[np.ndarray, " feature"]
 ) -> Int[np.ndarray, " candidate"]:
-    """Rows evenly through the data, those farthest from its mean, and the extreme rows of every feature."""
+    """Return evenly spaced rows, the rows farthest from the mean, and the extreme rows of every feature."""
     rows = len(flat)
     if rows <= 2 * _CANDIDATES:
         return np.arange(rows)
@@ -92,7 +93,7 @@ def _candidates(
 def _moments(
     flat: Shaped[np.ndarray, "row feature"],
 ) -> tuple[Float[np.ndarray, " feature"], Float[np.ndarray, " feature"]]:
-    """Mean and standard deviation of each feature over the numbers that are finite."""
+    """Return the mean and standard deviation of each feature over its finite values."""
     number, total, square = (np.zeros(flat.shape[1]) for _ in range(3))
     reference = np.nan_to_num(flat[:1].astype(float), nan=0.0, posinf=0.0, neginf=0.0)
     for piece in _pieces(flat):

@@ -1,4 +1,4 @@
-"""What a run left: its tree of draws, statistics and rows. NumPy only; opening one starts no JAX."""
+"""Contents of a run file: its tree of draws, statistics and rows. NumPy only; opening a file does not start JAX."""
 
 from __future__ import annotations
 
@@ -23,52 +23,48 @@ from bnnzoo.store import schema
 
 _LIMIT = ("limit", "limit_label")
 _GROUP_BYTES = 2**25
-"""What a number for every draw and row may take; of more, every k-th draw is kept."""
+"""Largest size of an array with one number per draw and row; a larger one keeps every k-th draw."""
 
 
 class Record:
-    """The draws, statistics and rows of a finished or unfinished run, in original units."""
+    """Draws, statistics and rows of a finished or unfinished run, in original units."""
 
     def __init__(self, tree: xr.DataTree, path: Path | None):
         self.tree = tree
         self.path = path
-        # Where it is, whatever folder is worked in later.
+        # The absolute path stays valid when the working folder changes later.
         self._file = None if path is None else path.absolute()
 
     @property
     def name(self) -> str:
-        """What a message calls it: its file, or, of one in memory, the run."""
+        """Name of the run in messages: its file, or "the run" for one in memory."""
         return "the run" if self.path is None else str(self.path)
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """The root attributes of the file."""
+        """Root attributes of the file."""
         return {str(k): v.item() if getattr(v, "size", 0) == 1 else v for k, v in self.tree.attrs.items()}
 
     @property
     def doubt(self) -> str:
-        """The verdict on chains that do not agree, stand still or predict what the data rule out; empty on others."""
+        """Verdict on a run that has not converged or whose predictions the data rule out; empty for other runs."""
         about = self.attributes
         return self.verdict if about.get("converged") == 0 or about.get("absurd") else ""
 
     @property
     def verdict(self) -> str:
-        """What the file says of convergence, in the words of the command line or of Python; empty where it does not."""
+        """Verdict in the file, in the words of the command line or of Python; empty if there is none."""
         about = self.attributes
         return str((spelling() == "keywords" and about.get("verdict_in_python")) or about.get("verdict", ""))
 
     @property
     def names_a_model(self) -> bool:
-        """Whether the file says what the model is; a posterior made in Python is beyond words."""
+        """Whether the file specifies the model; a posterior defined in Python cannot be stored."""
         return "signature" in self.tree.attrs
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Chains, and draws of each.
-
-        Raises:
-            BnnzooError: if there are no draws yet.
-        """
+        """Number of chains and number of draws per chain."""
         sizes = self.tree["posterior"].sizes if "posterior" in self.tree.children else {}
         if not sizes.get("draw", 0):
             raise BnnzooError(f"{self.name}: no draws yet; bnnzoo resume {quoted(self.path)}")
@@ -85,19 +81,22 @@ class Record:
 
     @property
     def variables(self) -> list[str]:
-        """The blocks of parameters, in no order that means anything: that of theta is the model's."""
+        """Names of the blocks of parameters, in arbitrary order; the model defines the order of theta."""
         return [str(name) for name in self.tree["posterior"].data_vars]
 
     def draws_of(
         self, name: str, chain: int, index: slice | Int[np.ndarray, " some"]
     ) -> Shaped[np.ndarray, "some ..."]:
-        """Some draws of a chain of one block of parameters, on its natural scale; nothing else is read."""
-        # A copy of a variable shares no cache with it: the tree does not keep what was read.
+        """Read some draws of one chain and one block of parameters, on its natural scale, and nothing else."""
+        # A shallow copy of a variable has its own cache, so the tree does not retain the values read here.
         variable = self.tree["posterior"][name].variable.copy(deep=False)
         return self._read(variable[chain, index], name)
 
     def lighter(self, every: int, most_rows: int | None = None) -> Record:
-        """The same with every k-th draw of each chain, and at most so many test rows, evenly; nothing is read."""
+        """Return a record with every `every`-th draw of each chain and at most `most_rows` test rows.
+
+        The test rows are evenly spaced. Nothing is read.
+        """
         groups = {str(name): node.to_dataset() for name, node in self.tree.children.items()}
         for name in {schema.POSTERIOR, schema.SAMPLE_STATS} & set(groups):
             groups[name] = groups[name].isel(draw=slice(None, None, every), missing_dims="ignore")
@@ -110,22 +109,22 @@ class Record:
         return Record(tree, self.path)
 
     def group(self, name: str) -> dict[str, Shaped[np.ndarray, "..."]]:
-        """The variables of a group; none where the file has no such group."""
+        """Read the variables of a group; return an empty dictionary if the file has no such group."""
         variables = self.tree[name].data_vars if name in self.tree.children else {}
         return {str(key): self._read(value, str(key)) for key, value in variables.items()}
 
     @functools.cached_property
     def statistics(self) -> dict[str, Shaped[np.ndarray, "chain draw"]]:
-        """What the sampler said of its steps, by name.
+        """Statistics of the sampler's steps, by name.
 
         Raises:
-            DamagedError: where it is no number a draw.
+            DamagedError: if a statistic is not one number per draw.
         """
         return self._of_steps(schema.SAMPLE_STATS)
 
     @property
     def warmup_statistics(self) -> dict[str, Shaped[np.ndarray, "chain step"]]:
-        """The same of the steps of warm-up, where they were kept."""
+        """Statistics of the warm-up steps, by name; empty if they were not recorded."""
         return self._of_steps(f"{schema.WARMUP}{schema.SAMPLE_STATS}")
 
     def _of_steps(self, group: str) -> dict[str, Shaped[np.ndarray, "chain draw"]]:
@@ -137,9 +136,9 @@ class Record:
 
     @property
     def declared(self) -> dict[str, dict[str, Any]]:
-        """What the sampler declares of each statistic: reduce, long_name, limit and limit_label, where it has them.
+        """Declaration of each statistic by its sampler: reduce, long_name, limit and limit_label, where present.
 
-        A limit is left out where a number of the last look at all rows was tested in its place.
+        A limit is omitted if the final check over all rows tested another number instead.
         """
         inspected = json.loads(self.attributes.get("inspected", "{}"))
         declared = json.loads(self.attributes.get("statistics", "{}"))
@@ -150,30 +149,30 @@ class Record:
 
     @property
     def averaged(self) -> list[str]:
-        """The statistics whose mean over the run says something."""
+        """Names of the statistics whose mean over the run is meaningful."""
         return [name for name, words in self.declared.items() if words["reduce"] == "mean"]
 
     @functools.cached_property
     def weights(self) -> Float[np.ndarray, " draw"] | None:
-        """The weights of all chains' draws, summing to one; None where all are equal."""
+        """Weights of all chains' draws, which sum to one; None if all are equal."""
         if "log_weight" not in self.statistics:
             return None
         logs = self.statistics["log_weight"]
-        # Of numbers that hold a NaN it is the largest.
+        # The maximum of an array that holds a NaN is NaN, which fails both comparisons.
         if not -np.inf < logs.max() < np.inf:
             raise DamagedError(f"{self.name}: damaged: sample_stats/log_weight holds no logarithm of a weight")
         return special.softmax(logs.astype(np.float64).reshape(-1))
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What the sampler found to be wrong with the run."""
+        """Problems that the sampler itself found in the run."""
         return from_json(self.attributes.get("findings", "[]"))
 
     def array(self, group: str, name: str) -> Shaped[np.ndarray, "..."]:
-        """One variable; of the data only numbers that are finite, but for ends of censored targets.
+        """Read one variable. Data must be finite, except for the open ends of censored targets.
 
         Raises:
-            DamagedError: naming the file, where they are not, or cannot be read.
+            DamagedError: if the numbers are not finite or cannot be read; the message names the file.
         """
         found = self._read(self.tree[f"{group}/{name}"], name)
         if (group, name) == (schema.OBSERVED_DATA, "y"):
@@ -187,34 +186,34 @@ class Record:
     def _read(self, variable: Any, name: str) -> np.ndarray:
         try:
             return np.asarray(variable.values)
-        except OSError as error:  # what is read is not what was written: HDF5's checksum
+        except OSError as error:  # HDF5's checksum does not match: the file differs from what was written
             raise DamagedError(f"{self.name}: damaged: {name} is not what was written") from error
 
     @property
     def has_training_rows(self) -> bool:
-        """Whether the file tells what is predicted of the training rows: those of parties stay where they are.
+        """Whether the model can be evaluated at the training rows; rows of a federated run stay with their parties.
 
-        Of a damaged file too, in which they are looked for and missed.
+        The value is also true for a damaged file without `constant_data`, so that reading it raises an error.
         """
         constant = self.tree.children.get("constant_data")
         return not self.keeps_predictions and (constant is None or "x" not in constant or constant["x"].shape[0] > 0)
 
     @functools.cached_property
     def keeps_predictions(self) -> bool:
-        """Whether the draws are predictions at some inputs, not parameters."""
+        """Whether the run kept predictions at some inputs instead of parameters."""
         return self.names_a_model and self._recipe.keep == "predictions"
 
     def require_training_rows(self, what: str) -> None:
-        """Refuse what cannot be done without them.
+        """Refuse an operation `what` that requires the training rows.
 
         Raises:
-            UsageError: where the file has none.
+            UsageError: if the file has no training rows.
         """
         if not len(self.array("constant_data", "x")):
             raise UsageError(f"{what} needs the training rows, and those of this run stayed with their parties")
 
     def training_rows(self, most: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Inputs and targets, or at most so many, evenly through the data."""
+        """Return inputs and targets of the training rows, or of at most `most` of them, evenly spaced."""
         x, y = self.array("constant_data", "x"), self.array("observed_data", "y")
         if most is None:
             return x, y
@@ -223,33 +222,39 @@ class Record:
 
     @property
     def has_test_rows(self) -> bool:
-        """Whether some rows were kept out of training."""
+        """Whether the run has held-out rows."""
         return "constant_data" in self.tree.children and "x_test" in self.tree["constant_data"]
 
     def test_rows(self) -> tuple[np.ndarray, np.ndarray]:
-        """Inputs and targets of the rows that were kept out of training.
+        """Return inputs and targets of the held-out rows.
 
         Raises:
-            UsageError: if none were.
+            UsageError: if there are none.
         """
         if not self.has_test_rows:
             raise UsageError("the run kept no test rows (--test-fraction 0); give some with --data")
         return self.array("constant_data", "x_test"), self.array("constant_data", "y_test")
 
     def probes(self, count: int) -> tuple[str, np.ndarray]:
-        """The inputs at which convergence is judged, and of which rows they are: the first test rows, if any."""
+        """Return a label and the first `count` inputs of the file at which predictions can be made.
+
+        These are the kept rows of a run that keeps predictions, else the test rows, else the training rows.
+        """
         name, where = ("x_test", "test row") if self.has_test_rows else ("x", "training row")
         if self.keeps_predictions:
             name, where = schema.KEPT_ROWS, "kept row"
         return where, self.array("constant_data", name)[:count]
 
     def kept(self, numbers: int) -> Int[np.ndarray, " kept"]:
-        """Every k-th draw of a chain, with k such that so many numbers a draw fit into 32 MB."""
+        """Return every k-th draw of a chain, with k such that `numbers` floats per draw fit into 32 MB."""
         chains, count = self.shape
         return np.arange(0, count, -(-count * 4 * chains * numbers // _GROUP_BYTES))
 
     def add_groups(self, groups: Mapping[str, Mapping[str, np.ndarray]]) -> None:
-        """Write what `evaluate.groups` makes into the file; what has the coordinate `draw` is of those draws."""
+        """Write the groups of `evaluate.groups` into the file.
+
+        The coordinate `draw` of a group gives the draws it was computed from.
+        """
         assert self._file is not None
         inputs = [str(name) for name in tuple(self.tree["constant_data"]["x"].dims)[1:]]
         self.tree.close()
@@ -269,5 +274,5 @@ class Record:
 
 
 def evenly(count: int, most: int) -> Int[np.ndarray, " some"]:
-    """So many of `count` numbers from 0, or all where they are fewer, evenly from the first to the last."""
+    """Return at most `most` of the integers 0 to `count` - 1, evenly spaced from the first to the last."""
     return np.linspace(0, count - 1, min(count, most)).round().astype(int)

@@ -1,4 +1,4 @@
-"""From predictive distributions to metrics: values, errors over rows, errors of the Monte Carlo. In original units."""
+"""Metrics of predictive distributions in original units, with errors over rows and Monte Carlo errors."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from bnnzoo.evaluation.metrics import Estimate
 from bnnzoo.evaluation.predictive import Moments, Sums
 
 LEVELS = (50, 80, 90, 95)
-"""Percent of the central intervals that are judged."""
+"""Probabilities of the tested central intervals, in percent."""
 
 QUANTILES = tuple(sorted({(1 + sign * level / 100) / 2 for level in LEVELS for sign in (-1, 1)}))
 
 
 class Drawn(NamedTuple):
-    """What is known of regression rows from samples of their predictive distribution, in the units of the data.
+    """Quantiles, CRPS and PIT of regression rows, from samples of their predictive distribution, in original units.
 
-    `quantiles` at `QUANTILES`; `pit` is P(Y < y) + u P(Y = y), u uniform: uniform if the prediction is right.
+    The quantiles have the levels `QUANTILES`. `pit` is P(Y < y) + u P(Y = y) with uniform u, which is uniform if the
+    prediction is correct.
     """
 
     quantiles: Float[np.ndarray, "quantile row target"]
@@ -37,7 +38,7 @@ def drawn(
     y: Float[np.ndarray, "row target"],
     uniform: Float[np.ndarray, "row target"],
 ) -> Drawn:
-    """Quantiles, CRPS and PIT of rows from samples."""
+    """Return quantiles, CRPS and PIT of rows from samples."""
     ordered = np.sort(samples, 0)
     crps = scoringrules.crps_ensemble(
         y, np.moveaxis(ordered, 0, -1), estimator="qd", sorted_ensemble=True, backend="numpy"
@@ -51,7 +52,7 @@ def drawn_alike(
     y: Float[np.ndarray, "row target"],
     uniform: Float[np.ndarray, "row target"],
 ) -> Drawn:
-    """Quantiles, CRPS and PIT of rows that have the same predictive distribution: those of a density."""
+    """Return quantiles, CRPS and PIT of rows with the same predictive distribution, as those of a density."""
     ordered, count = np.sort(samples, 0), len(samples)
     quantiles = metrics.quantiles(ordered[:, None], QUANTILES)
     crps, pit = np.empty(y.shape), np.empty(y.shape)
@@ -61,14 +62,14 @@ def drawn_alike(
         pit[:, target] = (below + uniform[:, target] * (up_to - below)) / count
         sums = np.concatenate([[0.0], np.cumsum(values)])
         distance = ((2 * below - count) * at + sums[-1] - 2 * sums[below]) / count
-        # Half the mean distance of two samples, from their order.
+        # Half of the mean distance of two samples, from their order statistics.
         spread = np.sum((2 * np.arange(1, count + 1) - count - 1) * values) / count**2
         crps[:, target] = distance - spread
     return Drawn(np.broadcast_to(quantiles, (len(QUANTILES), *y.shape)), crps, pit)
 
 
 def classification(labels: Shaped[np.ndarray, " row"], moments: Moments) -> dict[str, Estimate]:
-    """Metrics of class probabilities."""
+    """Return metrics of class probabilities."""
     return {
         "nll": metrics.negative_log_likelihood(moments.log_density),
         "accuracy": metrics.accuracy(labels, moments.mean),
@@ -90,13 +91,17 @@ def regression(
     names: Sequence[str],
     target_sd: Float[np.ndarray, " target"],
 ) -> dict[str, Estimate]:
-    """Metrics of a density, its mean and its variances: in original units and, `_standardised`, the network's.
+    """Return metrics of a density, its mean and variances, in original units and (`_standardised`) the network's.
 
-    Several targets may have different units, so that a mean over them has none. Their errors are therefore in the
-    original units for each target, and over all targets in units of each one's sd.
+    Several targets may have different units, so a mean over them has no unit. Their errors are therefore given in
+    original units for each target, and over all targets in units of each target's sd.
 
     Args:
-        target_sd: the standard deviations of the training targets.
+        y: targets in original units.
+        moments: predictive moments in the units of the network.
+        scaler: conversion between the units.
+        names: names of the targets.
+        target_sd: standard deviations of the training targets.
     """
     scale = scaler.y_sd.astype(np.float64)
     inside = scaler.scale_targets(y)
@@ -136,7 +141,7 @@ def _errors(
     moments: Moments,
     scale: Float[np.ndarray, " target"],
 ) -> dict[str, Estimate]:
-    """Errors of the predictive mean and the two parts of the predictive sd, over rows and targets.
+    """Return errors of the predictive mean and the two parts of the predictive sd, over rows and targets.
 
     Args:
         scale: the units of `y`, as multiples of those of `moments`.
@@ -150,16 +155,17 @@ def _errors(
 
 
 def density(moments: Moments, scaler: Scaler) -> dict[str, Estimate]:
-    """The score of a density of whole rows: in original units and the network's."""
+    """Return the score of a density of whole rows, in original units and in those of the network."""
     nll = metrics.negative_log_likelihood(moments.log_density)
     jacobian = float(np.sum(np.log(scaler.y_sd.astype(np.float64))))
     return {"nll": nll._replace(value=nll.value + jacobian), "nll_standardised": nll}
 
 
 def sampled(found: Drawn, names: Sequence[str], target_sd: Float[np.ndarray, " target"]) -> dict[str, Estimate]:
-    """CRPS, and coverage and width of central intervals.
+    """Return CRPS, and coverage and width of central intervals.
 
-    Of several targets CRPS and width are in units of each one's sd, and each target has its own CRPS and 90 % coverage.
+    For several targets, CRPS and width are in units of each target's sd, and each target has its own CRPS and 90 %
+    coverage.
     """
     at = dict(zip(QUANTILES, found.quantiles, strict=True))
     several = len(names) > 1
@@ -174,15 +180,15 @@ def sampled(found: Drawn, names: Sequence[str], target_sd: Float[np.ndarray, " t
 
 
 def _by_target(names: Sequence[str], metric: str, score: Callable[[slice], Estimate]) -> dict[str, Estimate]:
-    """`NAME_metric` of the columns of each target, as `predict` names them; nothing of a single target."""
+    """Return `NAME_metric` of the columns of each target, named as in `predict`; empty for a single target."""
     several = names if len(names) > 1 else ()
     return {f"{name}_{metric}": score(slice(i, i + 1)) for i, name in enumerate(several)}
 
 
 def monte_carlo_errors(sums: Sums, chains: int, score: Callable[[Moments], dict[str, Estimate]]) -> dict[str, float]:
-    """The standard error of each metric over draws: the jackknife over batches of draws, or over chains if larger.
+    """Return the Monte Carlo error of each metric: a jackknife over batches of draws, or over chains if larger.
 
-    Batches miss what changes more slowly than a batch lasts, and modes that a chain never leaves; chains do not.
+    Batches miss changes that are slower than a batch, and modes that a chain never leaves. Chains do not.
     """
     count = len(sums.weight)
     chain = np.arange(count) * chains // count
@@ -192,7 +198,7 @@ def monte_carlo_errors(sums: Sums, chains: int, score: Callable[[Moments], dict[
         if len(labels) < 2:
             continue
         if min(sums.weight[groups != label].sum() for label in labels) <= 0:
-            # All the weight is in one batch: nothing is known of other draws.
+            # One batch has all the weight, so nothing can be estimated about other draws.
             return dict.fromkeys(score(sums.moments()), math.nan)
         left = [{k: e.value for k, e in score(sums.moments(groups != label)).items()} for label in labels]
         for name in left[0]:
@@ -204,10 +210,11 @@ def monte_carlo_errors(sums: Sums, chains: int, score: Callable[[Moments], dict[
 
 
 def errors_of_batches(batches: Sequence[Mapping[str, Estimate]], chains: int) -> dict[str, float]:
-    """The Monte Carlo error of each metric from its values in batches of draws: over batches, or over chains if larger.
+    """Return the Monte Carlo error of each metric from its values in batches of draws, or in chains if larger.
 
     Args:
-        batches: equally many of each chain, one chain after the other; fewer than two give no error.
+        batches: metrics of equally many batches per chain, one chain after the other; fewer than two give no error.
+        chains: number of chains.
     """
     if len(batches) < 2:
         return {}

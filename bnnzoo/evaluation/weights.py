@@ -16,12 +16,12 @@ from bnnzoo.evaluation.record import evenly
 
 _STANDSTILL = 10
 _SOME = 50
-"""Of how many weights a block's R-hat is the largest."""
+"""Largest number of weights of a block whose R-hats are computed."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Block:
-    """A block of parameters over the draws: of each its squared norm and its sum, and some of its weights."""
+    """A block of parameters over the draws: its squared norm, its sum, and some of its weights."""
 
     size: int
     squares: Float[np.ndarray, "chain draw"]
@@ -29,10 +29,10 @@ class Block:
     chosen: Float[np.ndarray, "chain draw weight"]
 
     def row(self) -> dict[str, int | float]:
-        """Its size; the mean Euclidean norm; mean and sd over weights and draws; R-hats.
+        """Return the size, the mean Euclidean norm, mean and sd over weights and draws, and R-hats.
 
-        `rhat` is the largest over (at most 50, evenly spaced) weights; `rhat_norm`, of the norm, does not see in which
-        order a layer's units are.
+        `rhat` is the largest over at most 50 evenly spaced weights. `rhat_norm` is that of the norm, which does not
+        depend on the order of a layer's units.
         """
         norm = np.sqrt(self.squares)
         mean = float(self.totals.mean()) / self.size
@@ -48,22 +48,23 @@ class Block:
 
 @dataclasses.dataclass(frozen=True)
 class Weights:
-    """All blocks by name, and which draws differ from the one before."""
+    """All blocks by name, and the draws that differ from the previous one."""
 
     blocks: dict[str, Block]
     moved: Bool[np.ndarray, "chain step"]
     changes: UInt8[np.ndarray, "chain dim"]
-    """How often each parameter differs from the draw before; 2 stands for twice or more."""
+    """Number of times each parameter differs from the previous draw; 2 stands for twice or more."""
 
     @classmethod
     def of(
         cls, draws: Draws | Float[np.ndarray, "draw dim"], sizes: Mapping[str, int], shape: tuple[int, int]
     ) -> Weights:
-        """Read once, a piece at a time.
+        """Read the draws once, in pieces, and compute the statistics.
 
         Args:
-            sizes: of the blocks, in the order of theta.
-            shape: chains, and draws of each.
+            draws: the draws of all chains.
+            sizes: sizes of the blocks, in the order of theta.
+            shape: number of chains, and of draws per chain.
         """
         count, stops = shape[0] * shape[1], itertools.accumulate(sizes.values())
         spans = {name: slice(stop - size, stop) for stop, (name, size) in zip(stops, sizes.items(), strict=True)}
@@ -83,7 +84,7 @@ class Weights:
             differs = thetas[len(thetas) - len(before) :] != before
             steps = np.arange(piece.stop - len(before), piece.stop)
             moved[steps] = differs.any(1)
-            # The first draw of a chain has none before it.
+            # The first draw of a chain has no previous draw.
             for chain in np.unique(steps // shape[1]):
                 own = differs[(steps // shape[1] == chain) & (steps % shape[1] > 0)]
                 changes[chain] = np.minimum(changes[chain] + np.minimum(own.sum(0), 2), 2)
@@ -95,11 +96,14 @@ class Weights:
         return cls(found, moved.reshape(shape)[:, 1:], changes)
 
     def rows(self) -> list[dict[str, Any]]:
-        """A row for each block."""
+        """Return one row per block."""
         return [{"block": name, **block.row()} for name, block in self.blocks.items()]
 
     def still_chains(self) -> int:
-        """How many chains stood still for half of the draws or more, in one piece; a few rejections are none."""
+        """Return the number of chains that were stuck for half of the draws or more, without a break.
+
+        A few consecutive rejections do not count.
+        """
         found, count = 0, self.moved.shape[1] + 1
         for moved in self.moved:
             longest = np.diff(np.concatenate([[-1], np.flatnonzero(moved), [count - 1]])).max()

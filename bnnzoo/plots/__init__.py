@@ -1,4 +1,4 @@
-"""Pictures of arrays, with matplotlib. Nothing here knows a run, a model or JAX."""
+"""Pictures of arrays with matplotlib, independent of runs, models and JAX."""
 
 from bnnzoo.plots._picture import FORMATS as FORMATS
 from bnnzoo.plots._picture import Picture as Picture

@@ -1,4 +1,4 @@
-"""A picture in hand: the figure, what it shows in words, and the numbers behind it."""
+"""A picture: the figure, a description in words, and the numbers behind it."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ FORMATS = ("png", "svg", "pdf", "eps", "tiff")
 
 
 def format_of(path: Path) -> str:
-    """The format that a picture's file has by its name.
+    """Return the format of a picture file from its suffix.
 
     Raises:
-        UsageError: for another suffix.
+        UsageError: for an unknown suffix.
     """
     format = path.suffix.removeprefix(".").lower()
     if format not in FORMATS:
@@ -33,7 +33,7 @@ def format_of(path: Path) -> str:
 
 @dataclass(frozen=True, repr=False)
 class Picture:
-    """`figure` is matplotlib's; `alt` says what is to be seen, `table` holds the numbers that are drawn."""
+    """A picture: `figure` is matplotlib's, `alt` describes it in words, `table` holds the numbers that are drawn."""
 
     name: str
     title: str
@@ -45,10 +45,10 @@ class Picture:
         return f"<Picture {self.name}: {textwrap.shorten(self.alt, 100, placeholder=' ...')}>"
 
     def save(self, path: str | Path) -> Path:
-        """Write the picture on white, in the format of the suffix: png, svg, pdf, eps or tiff.
+        """Write the picture on a white background, in the format of the suffix: png, svg, pdf, eps or tiff.
 
         Raises:
-            UsageError: for another suffix.
+            UsageError: for an unknown suffix.
         """
         path = Path(path)
         content = self._drawn(format_of(path), facecolor="white")
@@ -56,7 +56,7 @@ class Picture:
         return path
 
     def inline_svg(self) -> str:
-        """The picture as an element of a page: no background, text as text, names of its own, nothing from outside."""
+        """Return the picture as an inline SVG element, without background, ids or external references."""
         svg = self._drawn("svg", **{"svg.fonttype": "none"}).decode()
         svg = svg[svg.index("<svg") :]
         svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
@@ -77,5 +77,5 @@ class Picture:
         return file.getvalue()
 
     def _repr_png_(self) -> bytes:
-        """How a notebook shows it."""
+        """Return the PNG that a notebook shows."""
         return self._drawn("png", facecolor="white")

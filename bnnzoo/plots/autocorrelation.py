@@ -1,4 +1,4 @@
-"""How long a chain remembers: the autocorrelation of a few predictions."""
+"""Autocorrelation of a few predictions within each chain."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LAGS = 100
 
 
 def autocorrelation(values: Mapping[str, Float[np.ndarray, "chain draw"]], ess: Mapping[str, float]) -> Picture:
-    """A panel a value, a line a chain, up to half of the draws and at most 100 lags."""
+    """Draw one panel per value and one line per chain, up to half of the draws and at most 100 lags."""
     chains, draws = next(iter(values.values())).shape
     lags = np.arange(min(_LAGS, draws // 2) + 1)
     found: dict[str, np.ndarray] = {}
@@ -25,7 +25,7 @@ def autocorrelation(values: Mapping[str, Float[np.ndarray, "chain draw"]], ess: 
         figure, axes = _style.panels(len(values), height=1.35, sharex=True, sharey=True)
         for panel, (name, value) in zip(axes[:, 0], values.items(), strict=True):
             known = np.asarray(array_stats.autocorr(np.asarray(value, float), axis=-1))[:, : len(lags)]
-            # A chain that never moves remembers everything.
+            # The autocorrelation of a chain that never moves is taken as 1.
             found[name] = np.where(np.isfinite(known), known, 1.0)
             limit = 2 / draws**0.5
             panel.axhspan(-limit, limit, color=MUTED, alpha=0.18, lw=0)

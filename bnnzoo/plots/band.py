@@ -1,4 +1,4 @@
-"""The predictive distribution over the one input there is: mean, intervals, data; and where its width comes from."""
+"""Predictive distribution over a single input: mean, intervals, data, and the parts of its standard deviation."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from bnnzoo.plots._picture import Picture
 from bnnzoo.plots._style import BLUE, GREEN, INK, MUTED, ORANGE
 
 Of = Literal["predictive", "function"]
-"""What a band is of: the target y, or f(x), the mean of y that a draw of the weights predicts."""
+"""Quantity of a band: the target y, or f(x), the mean of y for one draw of the weights."""
 
 _POINTS = 800
 
 
 class Curve(NamedTuple):
-    """A line that is known, such as the data's without their noise."""
+    """A known curve, such as the data without noise."""
 
     x: Float[np.ndarray, " point"]
     y: Float[np.ndarray, " point"]
 
 
 class Band(NamedTuple):
-    """What a run predicts of its one input, and the data that it has seen."""
+    """Predictions of a run over its single input, with the training data."""
 
     name: str
     grid: Float[np.ndarray, " point"]
     said: pd.DataFrame
-    """At the points of `grid`, the columns mean, sd, aleatoric_sd, epistemic_sd, q05, q25, q75, q95."""
+    """Table with one row per point of `grid`: mean, sd, aleatoric_sd, epistemic_sd, q05, q25, q75, q95."""
     x: Float[np.ndarray, " row"]
     y: Float[np.ndarray, " row"]
 
     def intervals(self, of: Of) -> list[tuple[str, np.ndarray, np.ndarray]]:
-        """The wide and the narrow interval: what each is called, and where it begins and ends."""
+        """Return name, lower ends and upper ends of the wide and of the narrow interval."""
         told = {name: values.to_numpy() for name, values in self.said.items()}
         if of == "predictive":
             return [("90 % interval", told["q05"], told["q95"]), ("50 % interval", told["q25"], told["q75"])]
@@ -46,25 +46,29 @@ class Band(NamedTuple):
         return [("mean ± 2 sd of f(x)", mean - 2 * sd, mean + 2 * sd), ("± 1 sd", mean - sd, mean + sd)]
 
     def spread(self, of: Of) -> Float[np.ndarray, " point"]:
-        """The standard deviation of what the band is of."""
+        """Return the standard deviation of the band's quantity."""
         return self.said["sd" if of == "predictive" else "epistemic_sd"].to_numpy()
 
     @property
     def columns(self) -> dict[str, np.ndarray]:
-        """The numbers of a table."""
+        """Columns of the picture's table."""
         names = ["mean", "sd", "aleatoric_sd", "epistemic_sd", "q05", "q25", "q75", "q95"]
         return {name: self.said[name].to_numpy() for name in names}
 
     def inside(self) -> np.ndarray:
-        """Which points lie over the data."""
+        """Return a mask of the points inside the range of the data."""
         return (self.grid >= self.x.min()) & (self.grid <= self.x.max())
 
 
 def band(one: Band, *, feature: str, target: str, of: Of = "predictive", truth: Sequence[Curve] = ()) -> Picture:
-    """Mean, intervals and data; of the predictive distribution also, below, the standard deviation and its two parts.
+    """Draw mean, intervals and data; for the predictive distribution, a second panel has the standard deviations.
 
     Args:
-        truth: lines to draw over it.
+        one: the predictions.
+        feature: label of the input.
+        target: label of the target.
+        of: quantity of the band.
+        truth: known curves to draw over it.
     """
     grid, said = one.grid, one.said
     with _style.style():
@@ -104,7 +108,7 @@ def band(one: Band, *, feature: str, target: str, of: Of = "predictive", truth: 
 
 
 def shade(panel: Axes, one: Band, of: Of) -> None:
-    """Both intervals, the mean and the data of one run."""
+    """Draw both intervals, the mean and the data of one run."""
     for (name, low, high), alpha in zip(one.intervals(of), (0.18, 0.28), strict=True):
         panel.fill_between(one.grid, low, high, color=BLUE, alpha=alpha, lw=0, label=name)
     scatter(panel, one)
@@ -112,20 +116,20 @@ def shade(panel: Axes, one: Band, of: Of) -> None:
 
 
 def scatter(panel: Axes, one: Band) -> None:
-    """The training data, some of them where there are many, which the legend then says."""
+    """Draw the training data, or an evenly spaced part of many, as stated in the legend."""
     shown = _style.some(len(one.x), _POINTS)
     data = "training data" if len(shown) == len(one.x) else f"{len(shown)} of {len(one.x)} training data"
     panel.plot(one.x[shown], one.y[shown], ".", color=INK, ms=3, alpha=0.55, mew=0, label=data, zorder=3)
 
 
 def draw_truth(panel: Axes, truth: Sequence[Curve]) -> None:
-    """Lines that are known, in ink."""
+    """Draw known curves in the colour of text."""
     for index, curve in enumerate(truth):
         panel.plot(curve.x, curve.y, color=INK, ls=(0, (4, 2)), lw=1, label="" if index else "truth", zorder=5)
 
 
 def outside(panel: Axes, one: Band) -> None:
-    """Grey where there are no data."""
+    """Shade the range without data in grey."""
     low, high = one.grid[0], one.grid[-1]
     for start, stop in ((low, min(one.x.min(), high)), (max(one.x.max(), low), high)):
         if start < stop:

@@ -1,4 +1,4 @@
-"""The bands of several runs in one figure: side by side, or one over the other in colours that do not blend."""
+"""Bands of several runs in one figure: side by side, or overlaid in opaque colours."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bnnzoo.plots.band import Band, Curve, Of, draw_truth, outside, scatter, sha
 
 _COLUMNS = 4
 _COLOURS = (BLUE, AMBER, ORANGE, GREEN, PURPLE)
-"""The order in which runs that lie over each other have them: neighbours far apart, also in grey."""
+"""Colours of overlaid runs, in an order in which neighbours differ strongly, even in grey."""
 _DASHES = ("-", (0, (4, 2)), (0, (1, 1.2)), (0, (6, 2, 1, 2)), (0, (8, 3)))
 
 
@@ -32,10 +32,15 @@ def bands(
     truth: Sequence[Curve] = (),
     overlay: bool = False,
 ) -> Picture:
-    """A panel a run with common axes; with `overlay` the wide intervals in one panel, and the spreads below.
+    """Draw one panel per run with common axes, or with `overlay` all wide intervals in one panel and the sds below.
 
     Args:
-        truth: lines to draw over them.
+        found: the predictions of each run.
+        feature: label of the input.
+        target: label of the target.
+        of: quantity of the bands.
+        truth: known curves to draw over them.
+        overlay: draw all runs in one panel.
     """
     with _style.style():
         if overlay:
@@ -76,7 +81,7 @@ def _side_by_side(found: Sequence[Band], feature: str, target: str, of: Of, trut
 
 def _overlaid(found: Sequence[Band], feature: str, target: str, of: Of, truth: Sequence[Curve]) -> Figure:
     looks = list(zip(found, cycle(_COLOURS), cycle(_DASHES)))
-    # The widest lies at the back: what a narrower one covers of it can still be seen at its borders, drawn over all.
+    # The widest interval is drawn first. Borders are drawn last, so a covered part remains visible.
     order = sorted(range(len(found)), key=lambda index: -float(np.mean(found[index].spread(of))))
     figure, axes = _style.panels(2, height=2.1, sharex=True, height_ratios=(3, 2))
     above, below = axes[:, 0]
@@ -99,7 +104,7 @@ def _overlaid(found: Sequence[Band], feature: str, target: str, of: Of, truth: S
 
 
 def _borders(above: Axes, below: Axes, one: Band, of: Of, colour: str, dash: Any) -> Patch:
-    """Where a run's interval ends, and its spread; what stands for it in the legend."""
+    """Draw the borders of a run's interval and its sd; return the handle for the legend."""
     _, low, high = one.intervals(of)[0]
     for border in (low, high):
         above.plot(one.grid, border, color=colour, ls=dash, lw=1.2, zorder=2.5)

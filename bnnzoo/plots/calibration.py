@@ -1,4 +1,4 @@
-"""Is what is said with 90 % confidence right nine times in ten?"""
+"""Calibration pictures: reliability diagram and coverage of intervals."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BINS = 10
 
 
 def reliability(labels: Int[np.ndarray, " row"], probabilities: Float[np.ndarray, "row class"]) -> Picture:
-    """Accuracy against confidence in bins of equal width, with 95 % intervals, and how many rows each bin has.
+    """Draw accuracy against confidence in bins of equal width, with 95 % intervals, and the number of rows per bin.
 
     Guo et al. 2017. The intervals are Wilson's.
     """
@@ -70,13 +70,13 @@ def reliability(labels: Int[np.ndarray, " row"], probabilities: Float[np.ndarray
 
 
 def coverage(pits: Mapping[str, Float[np.ndarray, " row"]], tolerance: float) -> Picture:
-    """The share of test targets inside central intervals, against the probability that the intervals claim.
+    """Draw the fraction of test targets inside central intervals against the claimed probability.
 
-    A line a target, not pooled: one target's intervals too wide would hide another's too narrow.
+    There is one line per target. Pooled targets would hide that one has too wide intervals and another too narrow ones.
 
     Args:
-        pits: of each target the predictive distribution function at its values.
-        tolerance: the distance from the diagonal beyond which a prediction is called miscalibrated.
+        pits: predictive distribution function of each target at its observed values.
+        tolerance: distance from the diagonal beyond which a prediction is reported as miscalibrated.
     """
     claimed = np.linspace(0, 1, 101)
     rows = len(next(iter(pits.values())))
@@ -113,7 +113,7 @@ def coverage(pits: Mapping[str, Float[np.ndarray, " row"]], tolerance: float) ->
 
 
 def _wilson(share: np.ndarray, count: np.ndarray, z: float = 1.96) -> tuple[np.ndarray, np.ndarray]:
-    """Wilson's interval of a share."""
+    """Return Wilson's interval of a fraction."""
     middle = (share + z**2 / (2 * count)) / (1 + z**2 / count)
     half = z / (1 + z**2 / count) * np.sqrt(share * (1 - share) / count + z**2 / (4 * count**2))
     return middle - half, middle + half

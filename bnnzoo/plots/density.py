@@ -1,4 +1,4 @@
-"""The predictive density of data without inputs, of one column or two, with the data."""
+"""Predictive density of data without inputs, for one or two columns, with the data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TITLE = "Predictive density"
 _POINTS = 800
 _BINS = 30
 MASS = (0.99, 0.9, 0.5)
-"""What the regions of highest density hold."""
+"""Probabilities of the highest-density regions."""
 
 
 def density_of_one(
@@ -28,7 +28,7 @@ def density_of_one(
     *,
     column: str,
 ) -> Picture:
-    """The density over its column, the band that holds 90 % of the draws' densities, and a histogram of the data."""
+    """Draw the density of one column, the band of 90 % of the draws' densities, and a histogram of the data."""
     with _style.style():
         figure, axes = _style.panels(height=2.4)
         panel = axes[0, 0]
@@ -54,7 +54,7 @@ def density_of_two(
     *,
     columns: Sequence[str],
 ) -> Picture:
-    """The regions of highest density that hold 50, 90 and 99 % of all rows, and the data."""
+    """Draw the highest-density regions that hold 50, 90 and 99 % of the probability, and the data."""
     across, up = grids
     levels = levels_of(density)
     with _style.style():
@@ -81,7 +81,7 @@ def density_of_two(
 
 
 def levels_of(density: Float[np.ndarray, "up across"]) -> list[float]:
-    """The densities above which the shares `MASS` of all mass on the grid lie, ascending and no two the same."""
+    """Return the densities above which the fractions `MASS` of the mass on the grid lie, strictly ascending."""
     ordered = np.sort(density.ravel())[::-1].astype(float)
     held = np.cumsum(ordered) / ordered.sum()
     levels = [float(ordered[min(np.searchsorted(held, mass), len(held) - 1)]) for mass in MASS]

@@ -1,4 +1,4 @@
-"""Minimising the loss and sampling it: the loss over the steps of runs, and its mean over a posterior."""
+"""Loss over the steps of runs that minimise or sample it, and its mean over a posterior."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ _POINTS = 600
 
 
 class Descent(NamedTuple):
-    """The loss L(theta) = -log p(theta, D) of a run's chains, up to a constant."""
+    """Loss L(theta) = -log p(theta, D) of a run's chains, up to a constant."""
 
     name: str
     warmup: Float[np.ndarray, "chain step"] | None
-    """Of warm-up, a value a step; None if it was not kept."""
+    """Warm-up trace, one value per step; None if it was not recorded."""
     first: int
-    """The step of the first draw, counted from the first of warm-up as 1."""
+    """Step of the first draw, where the first warm-up step is step 1."""
     thin: int
     draws: Float[np.ndarray, "chain draw"] | None
-    """None where draws have no density of their own: a trained network is one point."""
+    """Loss of the draws; None if the draws have no density of their own, as for a trained network."""
 
 
 def loss(paths: Sequence[Descent]) -> Picture:
-    """A colour a run, a line a chain, over the logarithm of the steps; dashed the mean over all draws of a run."""
+    """Draw one colour per run and one line per chain over log steps; a dashed line marks the mean over the draws."""
     rows = []
     with _style.style():
         figure, axes = _style.panels(height=2.9)
@@ -52,7 +52,7 @@ def loss(paths: Sequence[Descent]) -> Picture:
                 rows.append({"run": path.name, "what": "mean over draws", "loss": mean})
             else:
                 rows.append({"run": path.name, "what": "at the end", "loss": float(_pieces(path)[-1][1][:, -1].mean())})
-        # What matters is where chains arrive: of the fall from the start, as much again is left to be seen.
+        # The vertical axis shows where chains arrive, and of the initial fall only a part of the same height.
         low, high = min(ends, default=0.0), max(ends, default=1.0)
         room = (high - low) or 1.0
         panel.set_ylim(low - 0.1 * room, high + room)
@@ -64,7 +64,7 @@ def loss(paths: Sequence[Descent]) -> Picture:
 
 
 def _pieces(path: Descent) -> list[tuple[np.ndarray, np.ndarray]]:
-    """The steps that are drawn, and the loss of each chain there."""
+    """Return the steps that are drawn, and the loss of each chain there."""
     found = []
     if path.warmup is not None:
         count = path.warmup.shape[1]

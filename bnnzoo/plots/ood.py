@@ -1,4 +1,4 @@
-"""Does a model know what it does not know? Its uncertainty on familiar and on unfamiliar inputs."""
+"""Histograms of the uncertainty on familiar and on unfamiliar inputs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bnnzoo.plots._picture import Picture
 from bnnzoo.plots._style import BLUE, MUTED, ORANGE
 
 Score = tuple[Float[np.ndarray, " row"], Float[np.ndarray, " other"]]
-"""A score of the test rows, and of the unfamiliar ones."""
+"""A score of the test rows, and of the unfamiliar rows."""
 
 _BINS = 25
 _AXES = {
@@ -27,13 +27,14 @@ _AXES = {
 
 
 def ood(columns: Mapping[str, Mapping[str, Score]], *, name: str) -> Picture:
-    """A row a score, a column a predictive distribution: histograms of both kinds of rows.
+    """Draw one row per score and one column per predictive distribution, with histograms of both kinds of rows.
 
-    Scores about the spread of draws (mutual information, epistemic sd) are left out of a column that lacks them.
+    A column without scores of the spread between draws (mutual information, epistemic sd) has a note in their place.
 
     Args:
-        columns: what it is of, such as the posterior and its single best draw: its scores. The first has all rows.
-        name: what the unfamiliar rows are.
+        columns: scores by the name of their distribution, such as the posterior and its best draw. The first has all
+            scores.
+        name: name of the unfamiliar rows.
     """
     scores = [score for score in _AXES if score in next(iter(columns.values()))]
     rows = []
@@ -59,7 +60,7 @@ def ood(columns: Mapping[str, Mapping[str, Score]], *, name: str) -> Picture:
             is_shared = all(score in found for found in columns.values())
             label = line[(len(columns) - 1) // 2 if is_shared else 0].set_xlabel(_AXES[score])
             if is_shared and len(columns) % 2 == 0:
-                label.set_position((1, 0))  # in the middle of the row, between two panels
+                label.set_position((1, 0))  # centred below the row, between the two middle panels
         for panel, who in zip(axes[0], columns, strict=True):
             _style.title(panel, who, letters=18)
         figure.supylabel("share of rows", fontsize=9)
@@ -79,7 +80,7 @@ def ood(columns: Mapping[str, Mapping[str, Score]], *, name: str) -> Picture:
 
 
 def _edges(score: str, values: list[np.ndarray]) -> np.ndarray:
-    """Bins over all values; a tail of one in a hundred joins the last bin."""
+    """Return the bins over all values; the upper 1 % is clipped into the last bin."""
     if score == "max_probability":
         return np.linspace(0, 1, _BINS + 1)
     top = max(float(np.quantile(one, 0.99)) for one in values) or 1.0

@@ -1,4 +1,4 @@
-"""Where targets fall in their predictive distribution: evenly, if it is right."""
+"""Histogram of the probability integral transform, which is flat for a correct predictive distribution."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from bnnzoo.plots._style import BLUE, INK, MUTED
 
 
 def pit(pits: Mapping[str, Float[np.ndarray, " row"]]) -> Picture:
-    """The histogram of the probability integral transform, and the band of 95 % of a bin's counts if it is uniform.
+    """Draw the histogram of the probability integral transform, with two standard errors of each bin.
 
-    A panel a target: pooled, one too wide would hide another too narrow. Dawid 1984. A hump: intervals too wide; a
-    bowl: too narrow; a slope: biased.
+    There is one panel per target, because pooled targets would hide that one is too wide and another too narrow (Dawid
+    1984). A hump means that intervals are too wide, a bowl too narrow, a slope biased.
     """
     rows = len(next(iter(pits.values())))
     bins = int(np.clip(rows // 10, 4, 20))

@@ -1,4 +1,4 @@
-"""Do the chains draw from one distribution? The ranks of each chain's draws among all."""
+"""Rank plot: the ranks of each chain's draws among the draws of all chains."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from bnnzoo.plots._style import MUTED
 
 
 def rank(values: Mapping[str, Float[np.ndarray, "chain draw"]], ess: Mapping[str, float]) -> Picture:
-    """A panel a value, a line a chain: the share of its ranks in each bin, over what equal chains would have.
+    """Draw one panel per value and one line per chain: frequencies of its ranks relative to uniform ones.
 
-    Vehtari, Gelman, Simpson, Carpenter and Buerkner 2021, section 4.3. The grey band holds 98 % of a bin's counts of
-    as many independent draws as the value's effective sample size.
+    Vehtari, Gelman, Simpson, Carpenter and Buerkner 2021, section 4.3. The grey band holds 98 % of a bin's counts for
+    independent draws, as many as the value's effective sample size.
     """
     chains, draws = next(iter(values.values())).shape
     bins = int(np.clip(draws // 25, 2, 20))
@@ -27,7 +27,7 @@ def rank(values: Mapping[str, Float[np.ndarray, "chain draw"]], ess: Mapping[str
     with _style.style():
         figure, axes = _style.panels(len(values), height=1.35, sharex=True)
         for panel, (name, value) in zip(axes[:, 0], values.items(), strict=True):
-            # Ties (a probability that rounds to one) are broken at random: they say nothing against a chain.
+            # Ties, such as a probability that rounds to one, are broken at random, so that they favour no chain.
             shuffled = np.random.default_rng(0).permutation(value.size)
             ranks = np.empty(value.size)
             ranks[shuffled] = (rankdata(value.ravel()[shuffled], method="ordinal") - 0.5) / value.size

@@ -1,4 +1,4 @@
-"""Where the truth ranks among draws, over many simulated data sets: evenly, if sampler and model agree."""
+"""Simulation-based calibration: ranks of the truth among draws, which are uniform if sampler and model agree."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from bnnzoo.plots._style import BLUE, MUTED
 
 
 def sbc(names: Sequence[str], uniform: Float[np.ndarray, "replicate quantity"]) -> Picture:
-    """A panel a quantity: the histogram of the truth's rank, over what uniform ranks would have.
+    """Draw one panel per quantity: the histogram of the truth's rank, relative to a uniform distribution.
 
-    Talts et al. 2018. The grey band holds 99 % of a bin's counts. A bowl: the draws are too close together; a hump: too
-    far apart; a slope: too low or too high.
+    Talts et al. 2018. The grey band holds 99 % of a bin's counts. A bowl means that the draws are too close together, a
+    hump too far apart, a slope too low or too high.
     """
     replicates = len(uniform)
     bins = int(np.clip(replicates // 12, 4, 20))

@@ -1,4 +1,4 @@
-"""What is predicted along one input at a time, the others held where they usually are."""
+"""Predictions along one input at a time, with the other inputs fixed."""
 
 from __future__ import annotations
 
@@ -17,21 +17,24 @@ _RUG = 200
 
 
 class Slice(NamedTuple):
-    """One input varied: its values, the prediction's mean and quantiles there, and the data's own values."""
+    """One input varied: its values, mean and quantiles of the prediction there, and the input's training values."""
 
     feature: str
     grid: Float[np.ndarray, " point"]
     mean: Float[np.ndarray, " point"]
     quantiles: Float[np.ndarray, "quantile point"]
-    """5, 25, 75 and 95 %."""
+    """Quantiles at 5, 25, 75 and 95 %."""
     x: Float[np.ndarray, " row"]
 
 
 def slices(found: Sequence[Slice], *, value: str, interval: str, held: str) -> Picture:
-    """Mean, 50 and 90 % intervals in a small panel a feature, and a rug of where the training data are.
+    """Draw mean, 50 and 90 % intervals in one panel per feature, with a rug of the training data.
 
     Args:
-        value: what the vertical axis shows. interval: what the intervals are of. held: where the other inputs are.
+        found: the slices.
+        value: label of the vertical axis.
+        interval: description of the intervals.
+        held: description of the values of the other inputs.
     """
     columns = 1 if len(found) == 1 else 2
     rows = -(-len(found) // columns)

@@ -1,4 +1,4 @@
-"""What the sampler said of its steps, over the run: acceptance, sigma2, penalty, and the limits they are held to."""
+"""Statistics of the sampler's steps over the run, such as acceptance, sigma2 and penalty, with their limits."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from bnnzoo.plots._style import INK, MUTED, ORANGE
 
 
 class Statistic(NamedTuple):
-    """What a sampler said of its steps under one name; labels and limit are those it declares in the file."""
+    """A statistic of the sampler's steps; labels and limit are declared by the sampler in the file."""
 
     name: str
     values: Shaped[np.ndarray, "chain draw"]
     warmup: Shaped[np.ndarray, "chain step"] | None = None
-    """The same of warm-up, drawn left of 0; None if it was not kept."""
+    """Values during warm-up, drawn left of 0; None if they were not recorded."""
     label: str = ""
-    """What the axis says; the name unless given."""
+    """Label of the axis; by default the name."""
     limit: float | None = None
-    """What its mean is trusted up to."""
+    """Largest mean at which the run is trusted."""
     limit_label: str = ""
 
     @property
     def axis(self) -> str:
-        """The label or the bare name."""
+        """The label, or the name if there is none."""
         return self.label or self.name
 
 
 _POINTS = 120
 _LOG_FROM = 100.0
 _SHARE_FROM = 0.5
-"""Non-negative values whose largest lies between this and 1 are taken for shares."""
+"""Non-negative values whose maximum lies between this and 1 are drawn as fractions."""
 
 
 def steps(statistics: Sequence[Statistic]) -> Picture:
-    """A panel a statistic, a line a chain: means over short stretches of draws; the limits dashed."""
+    """Draw one panel per statistic, one line per chain (means over short stretches of draws), and dashed limits."""
     draws = statistics[0].values.shape[1]
     with _style.style():
         figure, axes = _style.panels(len(statistics), height=1.4, sharex=True)
@@ -99,7 +99,7 @@ def steps(statistics: Sequence[Statistic]) -> Picture:
 
 
 def stretches(values: Float[np.ndarray, "chain draw"]) -> tuple[np.ndarray, Float[np.ndarray, "chain stretch"]]:
-    """Means over at most 120 stretches of equal length, and the draws at their middles."""
+    """Return means over at most 120 stretches of equal length, and the positions of their centres."""
     length = max(1, -(-values.shape[1] // _POINTS))
     count = values.shape[1] // length
     means = values[:, : count * length].reshape(len(values), count, length).mean(2)
@@ -107,7 +107,7 @@ def stretches(values: Float[np.ndarray, "chain draw"]) -> tuple[np.ndarray, Floa
 
 
 def _set_range(panel: Axes, values: Float[np.ndarray, " value"], *, share: bool) -> None:
-    """What may be a share, from 0 to 1; what spans decades in logarithms; else from 0 where that is not far away."""
+    """Set the vertical range: 0 to 1 for fractions, logarithmic over decades, else from 0 if that is close."""
     if not len(values):
         return
     low, high = float(values.min()), float(values.max())

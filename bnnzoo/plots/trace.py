@@ -1,4 +1,4 @@
-"""The chains' path: values of a few predictions, draw by draw."""
+"""Trace plot: values of a few predictions, draw by draw."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _POINTS = 400
 
 
 def trace(values: Mapping[str, Float[np.ndarray, "chain draw"]], rhat: Mapping[str, float]) -> Picture:
-    """A panel a value, a line a chain. Chains that agree are one fuzzy band; one apart, or drifting, is not there."""
+    """Draw one panel per value and one line per chain; chains that agree overlap in one band."""
     chains, draws = next(iter(values.values())).shape
     shown = _style.some(draws, _POINTS)
     with _style.style():

@@ -1,1 +1,1 @@
-"""A run on one page."""
+"""HTML report of a run, and its pictures."""

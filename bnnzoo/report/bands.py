@@ -1,4 +1,4 @@
-"""What runs predict over their only input: the arrays behind `plots.band` and `plots.bands`."""
+"""Predictions of runs over their single input: the arrays behind `plots.band` and `plots.bands`."""
 
 from __future__ import annotations
 
@@ -31,17 +31,18 @@ def bands(
     truth: str | Path | None = None,
     overlay: bool = False,
 ) -> Picture:
-    """The predictive distribution over the only input of one run, or of several in one figure.
+    """Draw the predictive distribution over the single input of one run, or of several in one figure.
 
     Args:
-        target: one of the targets; the first unless given.
-        range: from where to where the input goes; unless given 60 % of the data's half range beyond them on each side.
-        band: of the target, or "function", of its mean f(x) as the draws see it.
-        truth: a curve to draw over it: "data", the data set's own; an expression of x; or a file.
-        overlay: several runs one over the other, not side by side.
+        runs: the runs by name.
+        target: name of the target; by default the first.
+        range: range of the input; by default the data's range, extended by 30 % of its width on each side.
+        band: "predictive" for the target, or "function" for its mean f(x) under the draws.
+        truth: a curve to draw over it: "data" for that of the data set, an expression of x, or a file.
+        overlay: draw several runs in one panel instead of side by side.
 
     Raises:
-        UsageError: for a classification, more inputs than one, runs of other variables, or a bad option.
+        UsageError: for a classification, several inputs, runs of different variables, or an invalid option.
     """
     of = _checked(range, band)
     first = next(iter(runs.values()))
@@ -83,15 +84,15 @@ def _checked(range: tuple[float, float] | None, band: str) -> Of:
 
 
 def has_band(predictor: Predictor) -> bool:
-    """Whether there is one input, and a number to predict."""
+    """Whether the run is a regression on a single input."""
     return predictor.signature.task == "regression" and predictor.signature.shape == (1,)
 
 
 def target_index(predictor: Predictor, name: str | None) -> int:
-    """Which target that is; the first unless named.
+    """Return the index of the named target; 0 without a name.
 
     Raises:
-        UsageError: for another name.
+        UsageError: for an unknown name.
     """
     names = predictor.signature.target_names
     if name is None:
@@ -102,13 +103,13 @@ def target_index(predictor: Predictor, name: str | None) -> int:
 
 
 def around(x: Float[np.ndarray, " row"], factor: float, points: int) -> Float[np.ndarray, " point"]:
-    """Even points over the range of x, stretched by the factor about its middle."""
+    """Return evenly spaced points over the range of x, stretched by `factor` about its centre."""
     middle, half = (x.max() + x.min()) / 2, (x.max() - x.min()) / 2 or 0.5
     return np.linspace(middle - factor * half, middle + factor * half, points)
 
 
 def regression(predictor: Predictor, x: Float[np.ndarray, "row feature"], index: int) -> pd.DataFrame:
-    """mean, sd, its parts and the quantiles of one target."""
+    """Return mean, sd, its two parts and the quantiles of one target."""
     inputs, targets = x.astype(np.float32), predictor.signature.target_names
     table = predictor.table(inputs)
     prefix = f"{targets[index]}_" if len(targets) > 1 else ""

@@ -1,4 +1,4 @@
-"""The arrays behind the picture of a density."""
+"""Arrays behind the picture of a density."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from bnnzoo.plots import Picture
 from bnnzoo.report.bands import around
 
 _WIDER = 1.4
-"""How many times the data's range is drawn."""
+"""Width of the picture relative to the range of the data."""
 _POINTS, _POINTS_OF_TWO = 301, 71
 _DRAWS = 400
-"""Of how many draws of a chain, at most, the band is."""
+"""Largest number of draws per chain for the band."""
 
 
 def density(predictor: Predictor) -> Picture:
-    """The posterior predictive density of one or two columns, over the data.
+    """Draw the posterior predictive density of one or two columns, over the data.
 
     Raises:
-        UsageError: where there are inputs, or more columns.
+        UsageError: if the run has inputs, or more than two columns.
     """
     names = predictor.signature.target_names
     if not predictor.is_density:

@@ -1,4 +1,4 @@
-"""An expression of x in text: arithmetic and a few functions, and nothing else that Python could do."""
+"""Evaluation of an expression of x in text: arithmetic and a few functions, and no other Python."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _OPERATORS: dict[type, Callable[..., Any]] = {
 
 
 def evaluate(text: str, x: Float[np.ndarray, " point"]) -> Float[np.ndarray, " point"]:
-    """What the expression gives at x, such as `10 * sin(2 * pi * x)`; not finite where it has no value.
+    """Return the values of an expression at x, such as `10 * sin(2 * pi * x)`; non-finite where it is undefined.
 
     Raises:
         UsageError: for anything but numbers, x, pi, e, + - * / ** and sin, cos, tan, tanh, exp, log, sqrt, abs, sign.

@@ -1,4 +1,4 @@
-"""Pictures into files: of one run, or of several runs in one figure."""
+"""Picture files of one run, or of several runs in one figure."""
 
 from __future__ import annotations
 
@@ -19,22 +19,23 @@ from bnnzoo.report.pictures import PICTURES
 from bnnzoo.store.atomic import check_free, make_folder
 
 Runs = Mapping[str, Predictor]
-"""One run or several, each under the name that a picture calls it by."""
+"""One run or several, by the names used in pictures."""
 
 
 def ood(runs: Runs, *, spec: Any = "noise") -> Picture:
-    """Histograms of the uncertainty on the test rows and on unfamiliar ones, a column a run.
+    """Draw histograms of the uncertainty on the test rows and on unfamiliar rows, one column per run.
 
     Args:
-        spec: what the unfamiliar ones are, as for `Run.ood`.
+        runs: the runs by name.
+        spec: the unfamiliar inputs, as for `Run.ood`.
 
     Raises:
-        UsageError: if a run kept no test rows, or not all are of one task.
+        UsageError: if a run has no test rows, or if the runs have different tasks.
     """
     if len(tasks := {predictor.signature.task for predictor in runs.values()}) > 1:
         raise UsageError(f"runs of different tasks, {' and '.join(sorted(tasks))}: draw them apart")
     found = {name: ood_scores.of_run(one, spec, one.test_rows()[0]) for name, one in runs.items()}
-    # The spread of draws, which a single network does not have, is left out.
+    # Scores of the spread between draws are left out, because a single network has none.
     columns = {
         name: {score: (one.inside[score], one.outside[score]) for score in one.single_inside}
         for name, one in found.items()
@@ -43,10 +44,10 @@ def ood(runs: Runs, *, spec: Any = "noise") -> Picture:
 
 
 def loss(runs: Runs) -> Picture:
-    """The loss over the steps of runs, and its mean over the draws of those that sample.
+    """Draw the loss over the steps of runs, and its mean over the draws of runs that sample.
 
     Raises:
-        UsageError: if a run says nothing of its loss.
+        UsageError: if a run has no record of its loss.
     """
     return plots.loss([_descent(name, predictor) for name, predictor in runs.items()])
 
@@ -65,18 +66,18 @@ def _descent(name: str, predictor: Predictor) -> Descent:
 
 
 TOGETHER: dict[str, Callable[..., Picture]] = {"band": bands, "ood": ood, "loss": loss}
-"""The pictures that several runs share, by name."""
+"""Pictures that several runs can share, by name."""
 
 
 def picture(runs: Runs, name: str, **options: Any) -> Picture:
-    """One picture of a run, or of several in one figure.
+    """Draw one picture of a run, or of several runs in one figure.
 
     Raises:
-        UsageError: for another name, or a picture that a run does not have.
+        UsageError: for an unknown name, or a picture that is not available for a run.
     """
     _check_name(name, name, runs)
     together = len(runs) > 1 or name not in PICTURES
-    # One band takes the options of several.
+    # The picture `band` of one run takes the same options as that of several.
     _, *known = inspect.signature(TOGETHER[name] if together or name == "band" else PICTURES[name].make).parameters
     if odd := sorted(set(options) - set(known)):
         raise UsageError(f"{name}: no option {odd[0]}; {did_you_mean(odd[0], known)}")
@@ -93,14 +94,25 @@ def write(
     force: bool,
     band: Mapping[str, Any],
 ) -> list[dict[str, Any]]:
-    """Draw into the folder `out`, or into a file of that name; everything wrong is found before anything is written.
+    """Draw pictures into the folder `out`, or one picture into a file of that name.
+
+    All errors are raised before anything is written.
 
     Args:
-        band: the options of the picture `band` that were asked for: what it cannot do is then an error.
+        runs: the runs by name.
+        out: folder or file.
+        formats: file formats.
+        names: names of the pictures; by default all.
+        ood: unfamiliar inputs of the picture `ood`.
+        force: overwrite existing files.
+        band: requested options of the picture `band`; if they are given, a failure of that picture is an error.
+
+    Returns:
+        One dictionary per picture: its name and file, or the reason why it is not available.
 
     Raises:
-        DamagedError: of a run whose arrays are not what was written; there are then no pictures.
-        UsageError: for anything wrong with what was asked for.
+        DamagedError: if the arrays of a run are damaged; no picture is then written.
+        UsageError: for an invalid request.
     """
     for format in formats or ():
         if format not in plots.FORMATS:
@@ -141,7 +153,7 @@ def _drawn(
 
 
 def _paths(out: Path, names: Sequence[str], formats: Sequence[str] | None, *, in_file: bool) -> dict[str, list[Path]]:
-    """The files of each picture."""
+    """Return the files of each picture."""
     if in_file:
         if len(names) > 1 or formats:
             raise UsageError(f"{out}: holds one picture, in the format of its name; give -o a folder for more")

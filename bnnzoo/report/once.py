@@ -1,4 +1,4 @@
-"""What several pictures of a page show, computed once."""
+"""Cache of values that several pictures of a report share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def once(compute: Callable[[Predictor], T]) -> Callable[[Predictor], T]:
-    """The same function, which answers of a predictor that it knows without looking again."""
+    """Return a version of `compute` that caches its result for each predictor."""
     found: weakref.WeakKeyDictionary[Predictor, T] = weakref.WeakKeyDictionary()
 
     @functools.wraps(compute)

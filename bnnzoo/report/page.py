@@ -1,4 +1,4 @@
-"""A run on one page: four answers first, then pictures, numbers, and how to repeat it. No network, no script."""
+"""HTML report of a run: four answers, pictures, numbers, and how to repeat it. No network access, no script."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ _COST = {
 
 
 def page(predictor: Predictor) -> str:
-    """The report as HTML. What the run lacks is said on it.
+    """Return the report as HTML. The page states what the run lacks.
 
     Raises:
-        DamagedError: of a run whose arrays are not what was written, or what its words promise, there is none.
+        DamagedError: if the run's arrays are damaged or inconsistent with its attributes.
     """
     about = predictor.record.attributes
     diagnosis = _attempt(lambda: diagnostics.of_run(predictor))
     looked = _attempt(lambda: effort.for_a_page(predictor))
-    # A run without draws has nothing to choose from: each section says so.
+    # Without draws there is nothing to thin; each section then states the reason.
     whole, predictor = predictor.record, predictor if isinstance(looked, BnnzooError) else looked
     record = predictor.record
     evaluation = _attempt(lambda: _evaluation(predictor))
@@ -82,7 +82,7 @@ def _evaluation(predictor: Predictor) -> Evaluation:
 
 
 def _attempt(make: Callable[[], T]) -> T | BnnzooError:
-    """What it gives, or what it says why not; of a damaged run nothing can be said."""
+    """Return the result of `make`, or its error; a damaged file raises."""
     try:
         return make()
     except DamagedError:
@@ -160,7 +160,7 @@ def _figure(picture: Picture) -> str:
 
 
 def _metrics(estimates: Mapping[str, Estimate], record: Record, whole: Record) -> str:
-    """Every number, with its standard error over rows and its Monte Carlo error where there are any."""
+    """Return a table of all metrics, with standard errors over rows and Monte Carlo errors where they exist."""
     caveat = loo.caveat(record)
     rows = [
         (name, estimate.value, *("" if error is None else error for error in (estimate.se, estimate.mcse)))

@@ -1,4 +1,4 @@
-"""The pictures of a run: which there are, in which section, and the arrays behind each for `bnnzoo.plots` to draw."""
+"""Pictures of a run: their names, their sections in a report, and the arrays that `bnnzoo.plots` draws."""
 
 from __future__ import annotations
 
@@ -25,28 +25,31 @@ _MOST_SLICES = 6
 _MOST_TARGETS = 6
 _MOST_ROWS = 5000
 _MOST_FEATURES = 1000
-"""41 points along each are rows with all of them: more would take minutes."""
+"""Largest number of features: 41 points along each are predicted, and more would take minutes."""
 _AT_ONCE = 50
-"""Features whose points are predicted at a time, which bounds the memory."""
+"""Number of features whose points are predicted together, which limits the memory."""
 
 
 def band(predictor: Predictor, **options: Any) -> Picture:
-    """The predictive distribution over the only input; the options are those of `bands`.
+    """Draw the predictive distribution over the single input; the options are those of `bands`.
 
     Raises:
-        UsageError: for a classification, more inputs than one, or a bad option.
+        UsageError: for a classification, several inputs, or an invalid option.
     """
     return bands({"run": predictor}, **options)
 
 
 def slices(predictor: Predictor, *, target: str | None = None) -> Picture:
-    """What is predicted along one feature, the others at their medians; the six features that move it most.
+    """Draw predictions along one feature at a time, for the six features with the largest effect.
+
+    The other features are at their medians.
 
     Args:
-        target: one of the targets, or the name of a class; the first target, or the second class, unless given.
+        predictor: the run.
+        target: name of a target or of a class; by default the first target or the second class.
 
     Raises:
-        UsageError: for images, a density, or a regression on one input, which the band shows.
+        UsageError: for images, a density, or a regression on a single input, which has a band instead.
     """
     like = predictor.signature
     if predictor.is_density:
@@ -61,7 +64,7 @@ def slices(predictor: Predictor, *, target: str | None = None) -> Picture:
         raise UsageError(f"slices are for at most {_MOST_FEATURES} features; here are {x.shape[1]}")
     middle = np.median(x, axis=0)
     grids = np.stack([around(column, 1.0, 41) for column in x.astype(float).T])
-    if like.exposure:  # never below the smallest, which rounding could make 0
+    if like.exposure:  # rounding must not lower the smallest exposure, which could become 0
         grids[-1] = np.maximum(grids[-1], x[:, -1].min())
 
     def points(feature: int) -> Float[np.ndarray, "point feature"]:
@@ -98,28 +101,28 @@ def slices(predictor: Predictor, *, target: str | None = None) -> Picture:
 
 
 def trace(predictor: Predictor) -> Picture:
-    """The predictions that agree least, middling and best between chains, draw by draw."""
+    """Draw the traces of the predictions with the largest, the median and the smallest R-hat."""
     values, rhat, _ = probed(predictor)
     return plots.trace(values, rhat)
 
 
 def rank(predictor: Predictor) -> Picture:
-    """The ranks of each chain's draws among all, for the predictions of `trace`."""
+    """Draw the ranks of each chain's draws among all, for the predictions of `trace`."""
     values, _, ess = probed(predictor)
     return plots.rank(values, ess)
 
 
 def autocorrelation(predictor: Predictor) -> Picture:
-    """The autocorrelation of the predictions of `trace`."""
+    """Draw the autocorrelation of the predictions of `trace`."""
     values, _, ess = probed(predictor)
     return plots.autocorrelation(values, ess)
 
 
 def steps(predictor: Predictor) -> Picture:
-    """What the sampler said of its steps, over the run; warm-up too where it was kept.
+    """Draw the statistics of the sampler's steps over the run, including warm-up if it was recorded.
 
     Raises:
-        UsageError: if the sampler said nothing that is drawn.
+        UsageError: if the sampler recorded no statistic that is drawn.
     """
     record = predictor.record
     warmup = record.warmup_statistics
@@ -135,11 +138,13 @@ def steps(predictor: Predictor) -> Picture:
 
 
 def calibration(predictor: Predictor) -> Picture:
-    """Regression: coverage against the probability of central intervals, of each target (of more than six those that
-    are most off). Classification: a reliability diagram.
+    """Draw the calibration of the predictions.
+
+    Regression: coverage against the probability of central intervals, for each target, or for the six worst targets.
+    Classification: a reliability diagram.
 
     Raises:
-        UsageError: if the run kept no test rows.
+        UsageError: if the run has no test rows.
     """
     if predictor.classifies:
         x, y = _test(predictor)
@@ -149,10 +154,10 @@ def calibration(predictor: Predictor) -> Picture:
 
 
 def pit(predictor: Predictor) -> Picture:
-    """The histogram of the probability integral transform of the test rows, of the targets of `calibration`.
+    """Draw the histogram of the probability integral transform of the test rows, for the targets of `calibration`.
 
     Raises:
-        UsageError: for a classification, or if the run kept no test rows.
+        UsageError: for a classification, or if the run has no test rows.
     """
     if predictor.classifies:
         raise UsageError("the probability integral transform is for regression")
@@ -160,13 +165,14 @@ def pit(predictor: Predictor) -> Picture:
 
 
 def ood(predictor: Predictor, *, spec: Any = "noise") -> Picture:
-    """Histograms of the uncertainty on the test rows and on unfamiliar ones, of the posterior and its best draw.
+    """Draw histograms of the uncertainty on test rows and on unfamiliar rows, for the posterior and its best draw.
 
     Args:
-        spec: what the unfamiliar ones are, as for `Run.ood`.
+        predictor: the run.
+        spec: the unfamiliar inputs, as for `Run.ood`.
 
     Raises:
-        UsageError: if the run kept no test rows.
+        UsageError: if the run has no test rows.
     """
     found = ood_scores.of_run(predictor, spec, predictor.test_rows()[0])
     posterior = {name: (values, found.outside[name]) for name, values in found.inside.items()}
@@ -175,7 +181,7 @@ def ood(predictor: Predictor, *, spec: Any = "noise") -> Picture:
 
 
 class Drawing(NamedTuple):
-    """A picture that a run may have: under which heading of the report, and how it is made."""
+    """A picture that a run may have: its section in the report, and the function that draws it."""
 
     section: str
     make: Callable[..., Picture]
@@ -194,14 +200,14 @@ PICTURES = {
     "autocorrelation": Drawing(findings.CONVERGED, autocorrelation),
     "steps": Drawing(findings.RAN, steps),
 }
-"""All there are, by name, in the order of a report."""
+"""All pictures by name, in the order of a report."""
 
 
 def draw(predictor: Predictor) -> Iterator[tuple[str, Picture | BnnzooError]]:
-    """All pictures by name, or of one that this run does not have, the reason.
+    """Yield each picture with its name, or the error that explains why this run does not have it.
 
     Raises:
-        DamagedError: of a run whose arrays are not what was written.
+        DamagedError: if the run's arrays are damaged.
     """
     for name, drawing in PICTURES.items():
         try:
@@ -213,14 +219,14 @@ def draw(predictor: Predictor) -> Iterator[tuple[str, Picture | BnnzooError]]:
 
 
 def _test(predictor: Predictor) -> tuple[np.ndarray, np.ndarray]:
-    """The test rows, at most 5000."""
+    """Return the test rows, at most 5000."""
     x, y = predictor.test_rows()
     return x[:_MOST_ROWS], y[:_MOST_ROWS]
 
 
 @once
 def _pits(predictor: Predictor) -> dict[str, np.ndarray]:
-    """The probability integral transform of each target, as they are judged: of many, those that are most off."""
+    """Return the tested probability integral transforms of each target, or of the six worst targets."""
     found, names = evaluate.drawn(predictor, *_test(predictor)).pit, predictor.signature.target_names
     gaps = np.array([of_intervals(one[:, None]).gap for one in found.T])
     return {names[i]: found[:, i] for i in sorted(np.argsort(-gaps)[:_MOST_TARGETS])}

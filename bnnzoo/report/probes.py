@@ -1,4 +1,4 @@
-"""The predictions by which a page shows whether chains agree: the worst, a middling one, the best."""
+"""Predictions that show the agreement of chains in a report: the worst, a median one, and the best."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _PROBES = 50
 
 @once
 def probed(predictor: Predictor) -> tuple[dict[str, np.ndarray], dict[str, float], dict[str, float]]:
-    """Three predictions at the probe inputs of `Run.diagnose`, [chain, draw] each, their R-hat and bulk ESS.
+    """Return three predictions at the first 50 test rows, [chain, draw] each, with their R-hats and bulk ESS.
 
-    Those of the largest, the median and the smallest R-hat; of a posterior made in Python, three of its parameters.
+    They have the largest, the median and the smallest R-hat. For a posterior defined in Python, they are parameters.
     """
     values, names = _values(predictor)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -37,7 +37,7 @@ def probed(predictor: Predictor) -> tuple[dict[str, np.ndarray], dict[str, float
 
 
 def _values(predictor: Predictor) -> tuple[Float[np.ndarray, "chain draw value"], list[str]]:
-    """What convergence is judged by, in original units, and what each value is."""
+    """Return the predictions at the first 50 test rows in original units, or some parameters, and their names."""
     record = predictor.record
     if not predictor.predicts:
         numbers, values = predictor.some_parameters()

@@ -1,4 +1,4 @@
-"""The curve behind the data: a synthetic data set's own, an expression of x, or the points of a file."""
+"""True curve of the data: that of a synthetic data set, an expression of x, or the points of a file."""
 
 from __future__ import annotations
 
@@ -16,18 +16,20 @@ from bnnzoo.recipe import recipe_from
 from bnnzoo.report.expression import evaluate
 
 OWN = "data"
-"""The word for the data set's own curve."""
+"""Word for the data set's own curve."""
 
 
 def curves(predictor: Predictor, spec: str | Path, grid: Float[np.ndarray, " point"], target: int) -> list[Curve]:
-    """The true curve, a line a branch, in the units of the data.
+    """Return the true curve, one line per branch, in original units.
 
     Args:
-        spec: "data", an expression of x, or a file whose columns are named like the run's input and target.
-        grid: where the first two are drawn.
+        predictor: the run.
+        spec: "data", an expression of x, or a file whose columns have the names of the run's input and target.
+        grid: points at which the first two are evaluated.
+        target: index of the target.
 
     Raises:
-        UsageError: where the data know no true curve, or `spec` is none of these.
+        UsageError: if the data have no known true curve, or if `spec` is none of these.
     """
     if spec == OWN:
         about = predictor.record.attributes
