@@ -15,6 +15,7 @@ from bnnzoo.evaluation import evaluate, findings, metrics, predictive
 from bnnzoo.evaluation import ood as ood_scores
 from bnnzoo.evaluation.calibration import MARGIN, half_width, of_intervals
 from bnnzoo.evaluation.predictor import Predictor
+from bnnzoo.evaluation.record import evenly
 from bnnzoo.plots import Picture, Slice
 from bnnzoo.report.bands import LEVELS, around, bands, has_band, regression, target_index
 from bnnzoo.report.density import density
@@ -219,9 +220,10 @@ def draw(predictor: Predictor) -> Iterator[tuple[str, Picture | BnnzooError]]:
 
 
 def _test(predictor: Predictor) -> tuple[np.ndarray, np.ndarray]:
-    """Return the test rows, at most 5000."""
+    """Return the test rows, or 5000 of them at even distances where there are more."""
     x, y = predictor.test_rows()
-    return x[:_MOST_ROWS], y[:_MOST_ROWS]
+    rows = evenly(len(x), _MOST_ROWS)
+    return x[rows], y[rows]
 
 
 @once
