@@ -1,4 +1,4 @@
-"""Jobs in processes of this machine."""
+"""Jobs in processes on this machine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bnnzoo.fleet.job import Job
 
 
 class LocalExecutor(AbstractExecutor):
-    """So many jobs at a time; the threads only wait for their processes."""
+    """Executor of at most `workers` jobs at a time; its threads only wait for their processes."""
 
     def __init__(self, workers: int):
         self._workers = workers

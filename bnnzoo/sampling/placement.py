@@ -52,9 +52,7 @@ class Placement(eqx.Module):
         return f"{self.method} on {chains}" + (f" x {data}" if data > 1 else "")
 
     def all_chains(self, function: Callable[..., PyTree], shared: PyTree, *chains: PyTree) -> PyTree:
-        """Return `function(shared, one chain's slices)` for every chain; each tree of `chains` has the chains as first
-        axis.
-        """
+        """Return `function(shared, one chain's slices)` of every chain; the first axis of all `chains` is the chain."""
 
         def local(whole: PyTree, *parts: PyTree) -> PyTree:
             count = jax.tree.leaves(parts)[0].shape[0]

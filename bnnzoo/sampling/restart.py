@@ -21,7 +21,7 @@ def restarted(posterior: AbstractPosterior, carry: C, *, key: PRNGKeyArray) -> C
     The carry counts the restarts. A copy separates from its original, because the keys of their steps differ.
     """
     known = carry
-    behind = left_behind(np.asarray(_densities(posterior, known.states.position)), posterior.layout.dim)  # type: ignore[attr-defined]
+    behind = left_behind(np.asarray(_densities(posterior, known.states.position)), posterior.layout.dim)  # type: ignore
     # Compute the copies in any case, so that a run with a straggler compiles nothing new.
     copies = _copied(carry, jnp.asarray(behind), key)
     return copies if behind.any() else carry
