@@ -1,8 +1,8 @@
 """Processes of jobs on this machine: start, progress, retries and stop.
 
 Each job has its own process, because JAX chooses its devices once per process, and a killed process then harms no other
-job. A job ends when its standard input closes. It therefore never outlives the process that started it, and the run's
-lock is free.
+job. A job ends when its standard input closes, so it never outlives the process that started it or holds its lock
+longer.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Children:
 
     def __init__(self) -> None:
         self._running: dict[subprocess.Popen[bytes], bool] = {}
-        """Whether each has said something: before that it is still importing, and an interrupt would be a traceback."""
+        """Whether each process reported progress; before, it is importing, and an interrupt would print a traceback."""
         self._asked = 0
         self._lock = threading.Lock()
 

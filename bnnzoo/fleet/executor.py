@@ -31,7 +31,7 @@ class Outcome(NamedTuple):
 
 
 class AbstractExecutor(abc.ABC):
-    """Runs jobs in processes of their own. A killed process is retried from its last checkpoint."""
+    """Executor that runs each job in its own process, and retries a killed one from its last checkpoint."""
 
     @abc.abstractmethod
     def outcomes(self, jobs: Sequence[Job], tell: Tell) -> Iterator[Outcome]:
