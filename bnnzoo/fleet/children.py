@@ -69,18 +69,16 @@ class Children:
         """Run the job's process once, and return its exit code and the last line of its messages."""
         said = ""
         with subprocess.Popen(
-            # -P keeps the folder of the data out of sys.path, where a file such as random.py would replace Python's
-            # module.
+            # -P keeps the data's folder out of sys.path: a file random.py there would replace Python's module.
             [sys.executable, "-P", "-m", "bnnzoo.cli.job"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             bufsize=0,
-            # If that folder does not exist here, do not use the current one: a file of the same name in it is not the
+            # If the folder does not exist here, do not use the current one, whose files of the same names are other
             # data.
             cwd=job.folder if job.folder.is_dir() else job.out.parent,
-            # A process group of its own, so that a terminal's Ctrl-C reaches this process only, which passes it on
-            # once.
+            # A separate process group, so that a terminal's Ctrl-C reaches only this process, which passes it on.
             process_group=0,
         ) as process:
             assert process.stdin is not None

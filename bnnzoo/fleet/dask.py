@@ -47,6 +47,7 @@ class DaskExecutor(AbstractExecutor):
         self._futures: dict[Any, Job] = {}
 
     def outcomes(self, jobs: Sequence[Job], tell: Tell) -> Iterator[Outcome]:
+        """Submit all jobs, and yield the outcome of each in the order in which they end."""
         from distributed import as_completed
 
         def hear(event: tuple[Any, tuple[str, tuple[Any, ...]]]) -> None:
@@ -72,6 +73,7 @@ class DaskExecutor(AbstractExecutor):
             self._client.close()
 
     def stop(self, number: int) -> None:
+        """Cancel the jobs that have not started, and stop the others on their workers."""
         self._asked = number
         with suppress(Exception):  # a lost worker cannot be stopped and need not be
             self._client.cancel([future for future, job in list(self._futures.items()) if job.name not in self._begun])

@@ -19,10 +19,12 @@ class LocalExecutor(AbstractExecutor):
         self._children = Children()
 
     def outcomes(self, jobs: Sequence[Job], tell: Tell) -> Iterator[Outcome]:
+        """Run the jobs in child processes, and yield the outcome of each in the order in which they end."""
         with ThreadPoolExecutor(self._workers) as pool:
             futures = [pool.submit(self._children.run, job, partial(tell, job.name)) for job in jobs]
             for future in as_completed(futures):
                 yield future.result()
 
     def stop(self, number: int) -> None:
+        """Pass a signal on to the child processes."""
         self._children.stop(number)

@@ -34,7 +34,7 @@ _START_SHARE = 0.4
 FEWEST_START_STEPS, _PILOT_STEPS = 250, 50
 _WARMUP_SHARE = 0.4
 _FEWEST_WARMUP, _MOST_WARMUP, _MOST_WARMUP_TRAJECTORIES = 300, 20_000, 1000
-"""Limits of warm-up steps. Long trajectories need fewer: they tell more about the step size and move farther."""
+"""Limits of warm-up steps. Long trajectories need fewer steps, since each is more informative and moves farther."""
 _WANTED_DRAWS, MOST_DRAWS, _MOST_THIN = 1000, 2000, 1000
 """Target and largest number of draws, and largest thinning.
 

@@ -36,7 +36,7 @@ class Carry(NamedTuple):
     states: PyTree
     tuning: PyTree
     restarted: Int[Array, " chain"]
-    """How often each chain was restarted at another chain's position."""
+    """Number of times that each chain was restarted at another chain's position."""
 
 
 class Setup(eqx.Module):
@@ -199,8 +199,7 @@ def _row(
         carry, so_far = value
 
         def one(setup: Setup, carry: Carry, key: PRNGKeyArray) -> tuple[Carry, Stats]:
-            # The key depends on the absolute step alone, so that neither the cut into chunks nor a resume changes a
-            # draw.
+            # The key depends on the absolute step alone, so neither the cut into chunks nor a resume changes a draw.
             return setup.one_step(work.phase, carry, jax.random.fold_in(key, first + j))
 
         carry, stats = _ONE_BY_ONE.all_chains(one, work.setup, carry, keys)

@@ -77,6 +77,10 @@ class Job:
         )
 
     def follow(self, thetas: Any, *, resume: tuple[Carry, int] | None, stop: Stop | None) -> None:
-        """Run this process's chains until the first process, which writes their draws, ends the loop."""
+        """Run this process's chains until the first process, which writes their draws, ends the loop.
+
+        Raises:
+            InterruptedRunError: if another process asked to stop, or `stop` asked for it.
+        """
         for _ in self.chunks(thetas, resume=resume, leaving=stop):
             pass

@@ -33,8 +33,7 @@ class Keys(NamedTuple):
     def of(cls, seed: int) -> Keys:
         """Derive the keys of a seed. They use Threefry, so that the draws do not depend on JAX's default generator."""
         root = jax.random.key(seed, impl="threefry2x32")
-        # The numbers follow the order in which the keys were added. Changing a number would change the draws of every
-        # seed.
+        # The numbers follow the order in which the keys were added; another number would change the draws of a seed.
         return cls(*(jax.random.fold_in(root, i) for i in (0, 4, 1, 2, 3, 5, 6, 7, 8)))
 
 

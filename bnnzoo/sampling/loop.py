@@ -59,7 +59,7 @@ class Chunk(NamedTuple):
 
 @dataclasses.dataclass
 class Seconds:
-    """Wall-clock seconds of a run by phase. Their sum is the whole time from the command's first line to its last."""
+    """Wall-clock seconds of a run by phase; their sum covers the command from its first line to its last."""
 
     start: float = 0.0
     """Imports, loading the data, and compilation before the initial positions are found."""

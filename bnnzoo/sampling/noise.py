@@ -27,10 +27,10 @@ _NETWORKS, _MOST_STEPS, _SHARE = 10, 2000, 0.08
 Each network is tested on its own tenth of the rows. There are as many as chains in `small-table`, so that the compiled
 training program is reused for the chains' starts."""
 _LEVEL = 0.005
-"""The largest p value at which a level by row is selected.
+"""Largest p value at which one noise level per row is selected.
 
-The tenths of the rows overlap in what they train on, which widens the differences by (1 + 10 / 9)^(1/2) (Nadeau and
-Bengio 2003): the true level is about 0.04."""
+The training rows of the networks overlap, which widens the differences by (1 + 10 / 9)^(1/2) (Nadeau and Bengio 2003).
+The true level is therefore about 0.04."""
 
 
 def is_open(problem: Problem) -> bool:
@@ -53,7 +53,7 @@ class Comparison(NamedTuple):
     one_level: Float[np.ndarray, " network"]
     """Mean negative log density of each network's held-out rows with one noise level, in nats."""
     by_row: Float[np.ndarray, " network"]
-    """The same loss with one noise level per row."""
+    """Same loss with one noise level per row."""
 
     @property
     def gain(self) -> Float[np.ndarray, " network"]:
@@ -78,7 +78,7 @@ class Comparison(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """A sentence with the compared values and the selected likelihood."""
+        """Summary of the compared losses and the selected likelihood, in one sentence."""
         better, count = int(np.sum(self.gain > 0)), len(self.gain)
         choice = "a noise level by row" if self.prefers_by_row else "one noise level"
         side = "at most" if self.prefers_by_row else "above"

@@ -167,8 +167,7 @@ class Processes(NamedTuple):
             jax.distributed.shutdown()
         elif self.count > 1:
             with contextlib.suppress(Exception):  # whoever is lost will not be back
-                # The call returns when all living processes have made it. Only the first makes it, so it returns when
-                # it is alone.
+                # The call returns when all living processes have made it: here, once no other process is left.
                 client: Any = global_state.client
                 client.get_live_nodes(list(range(self.count)))
 

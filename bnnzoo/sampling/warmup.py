@@ -66,6 +66,7 @@ class StepSize(AbstractWarmup):
     gain: Annotated[Number, Gt(0)] = number(1.0)
 
     def init(self, state: Any, constraints: int) -> StepSizeTuning:
+        """Return the tuning that starts at the state's step size."""
         log_step = jnp.log(state.step_size) if constraints else jnp.zeros(())
         zero = jnp.zeros((), log_step.dtype)
         return StepSizeTuning(zero, jnp.zeros((constraints,), log_step.dtype), log_step, log_step)
@@ -73,6 +74,7 @@ class StepSize(AbstractWarmup):
     def update(
         self, tuning: StepSizeTuning, state: Any, headroom: Float[Array, " constraint"]
     ) -> tuple[StepSizeTuning, Any]:
+        """Move log eta by the smallest mean headroom, and set the state's next step size."""
         if not headroom.size:
             return tuning, state
         count = tuning.count + 1
@@ -85,6 +87,7 @@ class StepSize(AbstractWarmup):
         return StepSizeTuning(count, mean, log_step, average), replace(state, step_size=jnp.exp(log_step))
 
     def final(self, tuning: StepSizeTuning, state: Any) -> Any:
+        """Return the state with the averaged step size."""
         if not tuning.headroom.size:
             return state
         # Use the average of the path instead of its end, because the noise of the acceptances cancels in the average.

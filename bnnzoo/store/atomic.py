@@ -34,8 +34,12 @@ def replacing(
     is unchanged. Each writer has its own temporary file: with several writers the last one's file remains, complete.
 
     Args:
-        kept: the end of the error message, which says what is still there.
+        path: the file to replace.
+        kept: end of the error message, about the data that remain.
         instead_of: the open file that `path` must still be.
+
+    Yields:
+        the open temporary file.
 
     Raises:
         BnnzooError: if the file cannot be written; the message names it and ends with `kept`.
@@ -56,6 +60,7 @@ def check_free(path: Path, *, force: bool, cure: str = "another -o, or --force")
     """Raise if a file at `path` could not be written, or would replace something without `force`.
 
     Args:
+        path: the file to write.
         force: a regular file may be replaced; anything else is refused in any case.
         cure: remedy in the message if there is a file.
 

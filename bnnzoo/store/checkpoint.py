@@ -24,7 +24,7 @@ _WORDS, _DIGEST = "words", "sha256"
 
 
 class Checkpoint(NamedTuple):
-    """A run's state between two chunks."""
+    """State of a run between two chunks."""
 
     arrays: Mapping[str, np.ndarray]
     next_step: int

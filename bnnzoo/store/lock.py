@@ -28,7 +28,7 @@ from bnnzoo.store.atomic import make_folder, write_whole
 BEAT = 10.0
 """Seconds between two signs of life."""
 STALE = 60.0
-"""Seconds without a sign of life after which an owner counts as gone, if the operating system cannot tell."""
+"""Seconds without a sign of life after which an owner counts as gone, if the operating system cannot see it."""
 
 _LARGEST_CARD = 10_000
 """Largest size in bytes of `owner.json`; a larger file was not written by bnnzoo."""
@@ -106,7 +106,7 @@ class RunLock:
             raise BnnzooError(f"{self.out}: another process took this run over; nothing more is written here")
 
     def release(self, *, remove: bool = False) -> None:
-        """Release the lock, so that another process can go on with the run.
+        """Release the lock, so that another process can take over the run.
 
         Args:
             remove: remove the lock's files, and the folder if nothing else is in it.

@@ -62,6 +62,10 @@ def read(path: Path, declared: Mapping[str, Declared] | None = None) -> dict[str
 def check(path: Path, declared: Mapping[str, Declared]) -> None:
     """Compare names, types and shapes with the expected ones, without reading any array.
 
+    Args:
+        path: the file.
+        declared: the expected types and shapes, by name.
+
     Raises:
         UsageError: as for `read`.
     """

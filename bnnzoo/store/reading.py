@@ -113,8 +113,9 @@ def how_far(path: Path) -> Literal["absent", "begun", "resumable", "partial", "c
     """Return the state of the run at a path.
 
     Returns:
-        "absent" if there is nothing, "begun" for a run without a checkpoint, "resumable" for one with a checkpoint,
-        "partial" for the file of a stopped run without parts, "complete" for a complete run or an unreadable file.
+        "absent": there is nothing. "begun": a run without a checkpoint. "resumable": a run with a checkpoint.
+            "partial":
+        the file of a stopped run without parts. "complete": the file of a complete run, or one that cannot be read.
     """
     if is_unfinished(path):
         return how_far_beside(path)

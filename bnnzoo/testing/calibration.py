@@ -106,8 +106,7 @@ class _Replicate(eqx.Module):
     truth: Float[Array, " dim"]
     y: Shaped[Array, "row ..."]
 
-    # `replace` finds a leaf by a marker in its place, so these must be properties that read `inner`, of one chain or of
-    # all.
+    # Properties, so that they read `inner` for one chain, for all chains, and for the marker that `replace` puts there.
     @property
     def position(self) -> Any:
         """The position of the sampler's state."""

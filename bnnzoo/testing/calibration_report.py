@@ -12,7 +12,7 @@ from bnnzoo.testing.table import aligned
 
 
 class Quantity(NamedTuple):
-    """Test results for one quantity, from its ranks as fractions of the draws.
+    """Results of the tests of one quantity, from its ranks as fractions of the draws.
 
     Attributes:
         mean: mean of the fractions; 0.5 if calibrated. Larger values mean that the draws are too low.

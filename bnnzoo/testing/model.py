@@ -1,8 +1,8 @@
 """Checks of a model against the assumptions of samplers, of `evaluate` and of `--stochastic last`.
 
-Each case is an input shape and a likelihood. A network is built as in a run. It is tested with its own weights and with
-draws of the prior, on a few rows, one of which is all zeros (an empty image, a mean input). Most of the time goes into
-four compiled programs per case, and into a run that starts as `sample` starts it.
+Each case is an input shape and a likelihood. A network is built as in a run, and tested with its own weights and with
+draws of the prior. One of the few rows is all zeros (an empty image, a mean input). Most of the time goes into four
+compiled programs per case, and into a run that starts as `sample` starts it.
 """
 
 from __future__ import annotations
@@ -72,8 +72,7 @@ def check_model(
             found = _try(lambda x=x, arranged=arranged: _inputs(model, x, arranged))
             first = not results
             results.append(_result("inputs", written, "", found))
-            # Checks that use the likelihood depend little on the input shape, so only the first shape uses all
-            # likelihoods.
+            # The input shape hardly matters for checks of the likelihood, so only the first shape uses all likelihoods.
             for name in list(likelihoods) if first else list(likelihoods)[:1]:
                 columns = int(np.prod(shape)) if len(refused.keys() & set(_TASKS)) > 1 else _TARGETS
                 case = _Case(model, likelihoods[name], arranged, columns, jax.random.fold_in(jax.random.key(seed), i))

@@ -61,20 +61,24 @@ class GaussianMean(AbstractPosterior):
     whitening: Float[np.ndarray | Array, "dim dim"]
 
     def log_prior(self, theta: Float[Array, " dim"]) -> Float[Array, ""]:
+        """Return log N(theta; 0, I) up to a constant."""
         return -jnp.sum(theta**2) / 2
 
     def log_likelihood(
         self, theta: Float[Array, " dim"], batch: tuple[Float[np.ndarray | Array, " batch"], ...]
     ) -> Float[Array, " batch"]:
+        """Return each datum's log-likelihood up to a constant."""
         # Compute by columns, because a short last axis makes the gradient ten times slower.
         centre = self.whitening @ theta
         squares = [(jnp.asarray(column) - centre[i]) ** 2 for i, column in enumerate(batch)]
         return -sum(squares[1:], squares[0]) / 2
 
     def log_likelihood_bounds(self, batch: tuple[Float[np.ndarray | Array, " batch"], ...]) -> Float[Array, " batch"]:
+        """Return the largest log-likelihood of each datum, which is 0."""
         return jnp.zeros(batch[0].shape[0])
 
     def sample_prior(self, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
+        """Draw theta from N(0, I)."""
         return jax.random.normal(key, (self.layout.dim,))
 
 
@@ -86,11 +90,13 @@ class Skewed(AbstractPosterior):
     layout: Layout = eqx.field(static=True)
 
     def log_prior(self, theta: Float[Array, " dim"]) -> Float[Array, ""]:
+        """Return 0: the prior is flat."""
         return jnp.zeros((), theta.dtype) * theta[0]
 
     def log_likelihood(
         self, theta: Float[Array, " dim"], batch: Float[np.ndarray | Array, "batch one"]
     ) -> Float[Array, " batch"]:
+        """Return theta - e^theta for each datum."""
         return (theta[0] - jnp.exp(theta[0])) * jnp.ones(batch.shape[0], theta.dtype)
 
 
@@ -123,15 +129,19 @@ class SmallNetwork(AbstractPosterior):
     layout: Layout = eqx.field(static=True)
 
     def log_prior(self, theta: Float[Array, " dim"]) -> Float[Array, ""]:
+        """Return log N(theta; 0, I) up to a constant."""
         return -jnp.sum(theta**2) / 2
 
     def log_likelihood(self, theta: Float[Array, " dim"], batch: Data) -> Float[Array, " batch"]:
+        """Return each datum's Gaussian log-likelihood up to a constant."""
         return -((jnp.asarray(batch.y) - network(theta, jnp.asarray(batch.x), jnp)) ** 2) / (2 * NOISE**2)
 
     def log_likelihood_bounds(self, batch: Data) -> Float[Array, " batch"]:
+        """Return the largest log-likelihood of each datum, which is 0."""
         return jnp.zeros(batch.y.shape[0])
 
     def sample_prior(self, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
+        """Draw theta from N(0, I)."""
         return jax.random.normal(key, (self.layout.dim,))
 
 
