@@ -34,12 +34,9 @@ def split_cpu(num_devices: int) -> None:
     """Split the CPU into `num_devices` devices, with more threads than devices to serve them.
 
     A matrix factorisation blocks its device's thread until other threads of the shared pool have done its subtasks.
-    XLA's
-    pool has one thread per core, or per device if there are more devices. All threads can then be blocked, and the
-    program
-    waits forever (jaxlib 0.10, if all chains factorise at once on fewer cores than chains). XLA reads the size of the
-    pool
-    from the environment variable NPROC.
+    XLA's pool has one thread per core, or per device if there are more devices. All threads can then be blocked, and
+    the program waits forever (jaxlib 0.10, if all chains factorise at once on fewer cores than chains). XLA reads the
+    size of the pool from the environment variable NPROC.
 
     Raises:
         RuntimeError: if JAX has already started.
@@ -109,8 +106,7 @@ def devices(count: int) -> None:
     """Start JAX with this machine's CPU split into `count` devices, so that `count` chains run in parallel.
 
     Call it before anything else uses JAX: in a notebook's first cell, before your own network is built. The command
-    line,
-    and runs that start JAX themselves, do this for their chains.
+    line, and runs that start JAX themselves, do this for their chains.
 
     Raises:
         UsageError: if `count` is less than one, or JAX has started with another number of devices.

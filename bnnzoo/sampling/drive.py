@@ -252,7 +252,7 @@ class _Driver:
         if "accepted" in self.totals:
             stuck = stuck_chains(self.writer.values("sample_stats", "accepted") > 0, recipe.thin)
         findings = finding_of(stuck) + findings
-        # The most severe finding comes first; the file's `regime` and the warning report that one.
+        # Stuck chains come first, then the sampler's own order; `regime` and the warning report the first finding.
         regime = sentence(findings[0]) if findings else ""
         tuned = tuned_fields(self.job.problem.sampler, chunk.sampler)
         step_size = getattr(chunk.carry.states, "step_size", None)

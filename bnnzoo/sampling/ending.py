@@ -62,12 +62,9 @@ def verdict(out: Path, num_bytes: int, draws: int, model: AbstractModel | Abstra
 
     Returns:
         `verdict` is one line, and `verdict_in_python` the same with keywords in place of options. `absurd` lists
-            findings
-        that chains are stuck or predictions are far from the data. `converged` is 1 or 0, or `not-applicable` if the
-            draws
-        are not a Markov chain. `rhat` and `ess_bulk` are those of predictions. A large run is tested on every k-th
-            draw.
-        The mapping is empty if these are too few, or if the test fails.
+        findings that chains are stuck or predictions are far from the data. `converged` is 1 or 0, or `not-applicable`
+        if the draws are not a Markov chain. `rhat` and `ess_bulk` are those of predictions. A large run is tested on
+        every k-th draw. The mapping is empty if these are too few, or if the test fails.
     """
     every = 1 if num_bytes <= _BYTES else stride(num_bytes, draws)
     looked = _look(out, every, model) if every else None

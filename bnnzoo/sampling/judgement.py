@@ -89,8 +89,7 @@ def judged(
         posterior: the posterior of the run.
         means: the mean of each statistic [chain].
         look: the result of `inspected` [chain]. One inspection is noisy, so a single chain's value counts half, unless
-            the
-            mean over chains is larger.
+            the mean over chains is larger.
         num_steps: steps per chain. The means of a few steps are too noisy for a single chain, so they are pooled.
     """
     if num_steps < _FEW_STEPS:

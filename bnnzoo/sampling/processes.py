@@ -143,8 +143,8 @@ class Processes(NamedTuple):
         try:
             yield
         except BaseException as error:
-            # An unexpected error in another process than the first is not announced: the others notice that the process
-            # is gone.
+            # An unexpected error outside the first process is not announced: the others notice that the process is
+            # gone.
             if (self.is_first or isinstance(error, BnnzooError)) and not isinstance(error, LostProcessError):
                 with contextlib.suppress(LostProcessError):
                     self.firsts(getattr(error, "exit_code", 1))
@@ -175,8 +175,7 @@ class Processes(NamedTuple):
         """Return each process's bytes, of equal length.
 
         Each message starts with its purpose and its length. Otherwise the final message of a failing process could be
-        taken for
-        draws, or the process would wait for others that wait for its draws.
+        taken for draws, or the process would wait for others that wait for its draws.
         """
         header = np.array([parting, len(mine)], np.int64).tobytes()
         said, small = header + mine, _PIECES[0]

@@ -31,10 +31,8 @@ def left_behind(log_density: Float[np.ndarray, " chain"], dim: int) -> Bool[np.n
     """Whether each chain is a straggler: its log density is more than 10 + 2 d below the best quarter's.
 
     The posterior has no mass there. Draws of a posterior with d parameters have log densities within a few sqrt(d / 2)
-    of
-    d / 2 below the mode. Modes of different widths, whose volumes compensate for the density, differ by a few d. 10 + 2
-    d
-    exceeds both. The best quarter has at least two chains.
+    of the mode's minus d / 2. Modes of different widths, whose volumes compensate for the density, differ by a few d.
+    The limit exceeds both. The best quarter has at least two chains.
     """
     ordered = np.sort(np.where(np.isnan(log_density), -np.inf, log_density))
     reference = ordered[3 * (len(ordered) - 1) // 4]

@@ -61,10 +61,8 @@ def train(
     """Maximise each chain's own posterior density by Adam on mini-batches, with early stopping: a deep ensemble.
 
     A fraction of the rows (at most 2048) is held out of training, not of the posterior. The held-out loss of each chain
-    is
-    computed every 50 steps. Training ends when no chain has improved for a fifth of the steps. If no rows are held out,
-    the
-    loss is that of the maximised density.
+    is computed every 50 steps. Training ends when no chain has improved for a fifth of the steps. If no rows are held
+    out, the loss is that of the maximised density.
 
     Args:
         posterior: the posterior of the run.
@@ -128,8 +126,8 @@ def _weights(
 
     A network that predicts the noise of each row first explains unfitted structure as noise. It then stops fitting it,
     because the gradient of a mean scales with the inverse variance. Rows are therefore weighted by their variance at
-    first,
-    which fades out until half of the training (Seitzer et al. 2022, arXiv 2203.09168, with beta falling from 1 to 0).
+    first, which fades out until half of the training (Seitzer et al. 2022, arXiv 2203.09168, with beta falling from 1
+    to 0).
     """
     if (widths := posterior.noise_widths(theta, batch)) is None:
         return None

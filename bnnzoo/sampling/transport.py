@@ -48,8 +48,7 @@ def transport(
     """Move each chain by Adam (Kingma and Ba 2015) with decreasing steps on mini-batches of 128 rows.
 
     A parameter's steps are in units of its standard deviation over draws of `posterior.start`, so that chains cross
-    wide
-    priors as fast as narrow ones. A chain whose log posterior density did not increase keeps its old position.
+    wide priors as fast as narrow ones. A chain whose log posterior density did not increase keeps its old position.
 
     Args:
         posterior: the posterior of the run.

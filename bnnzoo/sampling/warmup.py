@@ -18,8 +18,7 @@ def windows(num_warmup: int) -> tuple[int, ...]:
     """Return the steps at which the windows of warm-up end: every twentieth up to the half, and the end.
 
     `settle` and `tune` run at each end; the last window adapts only the step size. Warm-up of fewer than 200 steps has
-    two
-    halves, and of fewer than 40 a single window.
+    two halves, and of fewer than 40 a single window.
     """
     if num_warmup < 40:
         return (num_warmup,) if num_warmup else ()
@@ -57,10 +56,8 @@ class StepSize(AbstractWarmup):
     """Adaptation to the largest step size at which the mean headroom of every limit is still positive.
 
     Stochastic approximation (Robbins and Monro 1951): log eta_{t+1} = log eta_t + gain t^-0.6 h_t. h_t is the smallest
-    of
-    the running means of the headrooms. The result is the average of the path of log eta weighted by t (Polyak and
-    Juditsky
-    1992). Samplers without headroom are not adapted: they have no step size, or adapt it themselves.
+    of the running means of the headrooms. The result is the average of the path of log eta weighted by t (Polyak and
+    Juditsky 1992). Samplers without headroom are not adapted: they have no step size, or adapt it themselves.
     """
 
     gain: Annotated[Number, Gt(0)] = number(1.0)

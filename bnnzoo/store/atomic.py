@@ -30,8 +30,8 @@ def replacing(
     """Open a temporary file beside `path`, for reading and writing, that replaces `path` at the end of the block.
 
     The steps are flush, fsync, rename and fsync of the folder. After an exception the temporary file is removed and
-    `path`
-    is unchanged. Each writer has its own temporary file: with several writers the last one's file remains, complete.
+    `path` is unchanged. Each writer has its own temporary file: with several writers the last one's file remains,
+    complete.
 
     Args:
         path: the file to replace.

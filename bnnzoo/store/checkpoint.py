@@ -51,8 +51,7 @@ def save(folder: Path, checkpoint: Checkpoint, *, run: str, keep: bool = False) 
     """Write a checkpoint, completely or not at all.
 
     If a part is damaged later, the run can go back to an earlier checkpoint. An additional copy is therefore kept each
-    time
-    the number of parts has doubled, and if `keep` is true.
+    time the number of parts has doubled, and if `keep` is true.
 
     Args:
         folder: the folder of the run's parts.

@@ -178,8 +178,7 @@ class _Disk:
     """A file object for HDF5 that keeps write errors until HDF5 has finished.
 
     HDF5 may crash on a failed write, so the error is raised afterwards. The object bypasses Python's buffer, which
-    could
-    write, and fail, while HDF5 only seeks or reads.
+    could write, and fail, while HDF5 only seeks or reads.
     """
 
     def __init__(self, file: Any):
@@ -245,8 +244,7 @@ def _summed(shape: tuple[int, ...], itemsize: int, *, of_chains: bool = False) -
     """Return the storage options of a variable: chunks with a checksum each, so that a read detects a changed bit.
 
     A chunk holds one chain and as many whole draws as fit into 256 KiB. HDF5 can then cache one chunk of each chain
-    until
-    it is full.
+    until it is full.
     """
     if 0 in shape or not shape:
         return {}

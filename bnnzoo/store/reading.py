@@ -114,8 +114,8 @@ def how_far(path: Path) -> Literal["absent", "begun", "resumable", "partial", "c
 
     Returns:
         "absent": there is nothing. "begun": a run without a checkpoint. "resumable": a run with a checkpoint.
-            "partial":
-        the file of a stopped run without parts. "complete": the file of a complete run, or one that cannot be read.
+        "partial": the file of a stopped run without parts. "complete": the file of a complete run, or one that cannot
+        be read.
     """
     if is_unfinished(path):
         return how_far_beside(path)

@@ -211,8 +211,7 @@ def conjugate_line(
     """Return the posterior's mean and covariance of Bayesian linear regression, and log p(D), in closed form.
 
     y_i ~ N(w . x_i + b, noise^2), theta = (w, b) ~ N(0, scale^2 I) (Bishop 2006, sections 3.3 and 3.5). With a
-    likelihood
-    to a power, the third value is the log of the integral of prior x likelihood^power.
+    likelihood to a power, the third value is the log of the integral of prior x likelihood^power.
 
     Args:
         x: inputs.
