@@ -1,4 +1,4 @@
-"""Many runs at once: a sweep's jobs, and the executors that run each in a process of its own, here or elsewhere."""
+"""Many runs at once: the jobs of a sweep, and executors that run each job in its own process, local or remote."""
 
 from bnnzoo.fleet.dask import DaskExecutor
 from bnnzoo.fleet.executor import AbstractExecutor, Outcome, Tell

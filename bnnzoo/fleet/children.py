@@ -1,7 +1,8 @@
-"""The processes that jobs run in, on this machine: started, listened to, tried again, stopped.
+"""Processes of jobs on this machine: start, progress, retries and stop.
 
-A job has a process of its own: JAX chooses its devices once in each, and a killed one harms no other. It lives no
-longer than the process that started it: it ends with its standard input, so that nobody else finds the run held.
+Each job has its own process, because JAX chooses its devices once per process, and a killed process then harms no other
+job. A job ends when its standard input closes, so it never outlives the process that started it or holds its lock
+longer.
 """
 
 from __future__ import annotations
@@ -22,36 +23,36 @@ from bnnzoo.fleet.job import Job
 from bnnzoo.progress import Progress
 
 ATTEMPTS = 4
-"""How often a job is begun or gone on with while its process is killed: by the kernel for want of memory, say."""
+"""Number of times a job is started or resumed if its process is killed, for example because memory ran out."""
 _TOLD = (128 + signal.SIGTERM, 128 + signal.SIGINT)
 _EVENT = '{"phase":'
 
 
 class Children:
-    """The jobs under way in this process."""
+    """The jobs that this process runs."""
 
     def __init__(self) -> None:
         self._running: dict[subprocess.Popen[bytes], bool] = {}
-        """Whether each has said something: before that it is still importing, and an interrupt would be a traceback."""
+        """Whether each process reported progress; before, it is importing, and an interrupt would print a traceback."""
         self._asked = 0
         self._lock = threading.Lock()
 
     def stop(self, number: int) -> None:
-        """Pass a signal on to every job under way, and begin no other."""
+        """Pass a signal to every running job, and start no other job."""
         with self._lock:
             self._asked = number
             for process, has_begun in self._running.items():
                 process.send_signal(number if has_begun else signal.SIGTERM)
 
     def run(self, job: Job, tell: Callable[[Progress], None]) -> Outcome:
-        """Run a job to its end."""
+        """Run a job to its end, with retries if its process is killed."""
         began = time.perf_counter()
         code, said = 0, ""
         for attempt in range(1, ATTEMPTS + 1):
             if self._asked:
                 return Outcome(job.name, 128 + self._asked, time.perf_counter() - began, "not begun")
             code, said = self._once(job, tell)
-            # Also one that was told to end, as batch systems do: it has left what another can go on from.
+            # A batch system may also stop a process with a signal; the job has then saved a checkpoint to resume from.
             ended = -code if code < 0 else code - 128 if code in _TOLD else 0
             if not ended or self._asked:
                 break
@@ -65,18 +66,19 @@ class Children:
         return Outcome(job.name, code, time.perf_counter() - began, said)
 
     def _once(self, job: Job, tell: Callable[[Progress], None]) -> tuple[int, str]:
-        """The exit code of the job's process, and the last line that it said."""
+        """Run the job's process once, and return its exit code and the last line of its messages."""
         said = ""
         with subprocess.Popen(
-            # -P: it runs where the data are, and a random.py that lies there is no module of Python's.
+            # -P keeps the data's folder out of sys.path: a file random.py there would replace Python's module.
             [sys.executable, "-P", "-m", "bnnzoo.cli.job"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             bufsize=0,
-            # Where that folder is not seen, a file of the same name that happens to lie here is not the data.
+            # If the folder does not exist here, do not use the current one, whose files of the same names are other
+            # data.
             cwd=job.folder if job.folder.is_dir() else job.out.parent,
-            # A group of its own: a terminal's Ctrl-C is then sent to us alone, and reaches it once.
+            # A separate process group, so that a terminal's Ctrl-C reaches only this process, which passes it on.
             process_group=0,
         ) as process:
             assert process.stdin is not None
@@ -85,7 +87,7 @@ class Children:
                 self._running[process] = False
                 if self._asked:
                     process.send_signal(signal.SIGTERM)
-            with suppress(BrokenPipeError):  # it has ended already
+            with suppress(BrokenPipeError):  # the process has already ended
                 process.stdin.write(pickle.dumps(job))
             with io.TextIOWrapper(io.BufferedReader(process.stdout), encoding="utf-8", errors="replace") as lines:
                 for line in lines:
@@ -102,7 +104,7 @@ class Children:
 
 
 def _event(line: str) -> Progress | None:
-    """The progress that a line is of; None where it is something said, or was cut off by a kill."""
+    """Return the progress in a line, or None for a message or a line that a kill cut off."""
     if not line.startswith(_EVENT):
         return None
     try:

@@ -1,7 +1,7 @@
 """Jobs on the workers of a Dask cluster, https://distributed.dask.org.
 
-A worker writes a run where the job wants it if it sees that folder; then any other worker can go on with the run. Else
-the file comes back as bytes, and a job whose worker dies begins again.
+A worker that shares the job's folder writes the run there, and any other worker can then resume it. Otherwise the file
+is returned as bytes, and a job whose worker dies starts again.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _SECONDS_TO_CONNECT = 10
 
 
 class DaskExecutor(AbstractExecutor):
-    """A job a task. Dask gives the task of a worker that died to another one."""
+    """Executor with one Dask task per job. Dask moves the task of a dead worker to another worker."""
 
     def __init__(self, address: str):
         """Connect to the scheduler at `address`, such as tcp://host:8786.
 
         Raises:
-            UsageError: where Dask is not installed, or nothing answers there.
+            UsageError: if Dask is not installed, or there is no scheduler at the address.
         """
         try:
             from distributed import Client
@@ -47,6 +47,7 @@ class DaskExecutor(AbstractExecutor):
         self._futures: dict[Any, Job] = {}
 
     def outcomes(self, jobs: Sequence[Job], tell: Tell) -> Iterator[Outcome]:
+        """Submit all jobs, and yield the outcome of each in the order in which they end."""
         from distributed import as_completed
 
         def hear(event: tuple[Any, tuple[str, tuple[Any, ...]]]) -> None:
@@ -64,7 +65,7 @@ class DaskExecutor(AbstractExecutor):
                 for job in jobs
             }
             for future in as_completed(list(self._futures), loop=self._client.loop):
-                # Let go of: what it holds, a finished file perhaps, is kept by the worker as long as it is here.
+                # Drop the future: as long as it exists here, the worker keeps its result, which may be a whole file.
                 yield self._outcome(future, self._futures.pop(future))
         finally:
             for sign in signs:
@@ -72,8 +73,9 @@ class DaskExecutor(AbstractExecutor):
             self._client.close()
 
     def stop(self, number: int) -> None:
+        """Cancel the jobs that have not started, and stop the others on their workers."""
         self._asked = number
-        with suppress(Exception):  # a worker that is gone cannot be told, and need not be
+        with suppress(Exception):  # a lost worker cannot be stopped and need not be
             self._client.cancel([future for future, job in list(self._futures.items()) if job.name not in self._begun])
             self._client.run(_stop, self._fleet, number)
 
@@ -81,12 +83,12 @@ class DaskExecutor(AbstractExecutor):
         if future.status == "finished":
             outcome: Outcome = future.result()
             if outcome.content is not None:
-                from bnnzoo.store.atomic import write_whole  # NumPy comes with it
+                from bnnzoo.store.atomic import write_whole  # imported here because it imports NumPy
 
                 content = outcome.content
                 try:
                     write_whole(job.out, lambda file: file.write(content))
-                except BnnzooError as error:  # of one run; the others go on
+                except BnnzooError as error:  # this run failed; the others go on
                     return Outcome(job.name, error.exit_code, outcome.seconds, str(error))
             return outcome._replace(content=None)
         if self._asked:
@@ -98,11 +100,11 @@ class DaskExecutor(AbstractExecutor):
 
 
 _fleets: dict[str, Children] = {}
-"""In a worker: the jobs under way there, by fleet."""
+"""Jobs running in this worker process, by fleet."""
 
 
 def _run(job: Job, fleet: str) -> Outcome:
-    """The task, in a thread of a worker."""
+    """Run a job as a Dask task, in a thread of a worker."""
     from distributed import get_worker
 
     worker: Any = get_worker()
@@ -121,10 +123,10 @@ def _run(job: Job, fleet: str) -> Outcome:
 
 
 def _shares(folder: Path, fleet: str) -> bool:
-    """Whether a folder of this name is that of the command, which has put a sign there."""
+    """Whether the folder is shared with the main command, which has created a marker file in it."""
     return (folder / f".{fleet}").exists()
 
 
 def _stop(fleet: str, number: int) -> None:
-    """Called in every worker process."""
+    """Stop the jobs of a fleet; called in every worker process."""
     _fleets.setdefault(fleet, Children()).stop(number)

@@ -1,4 +1,4 @@
-"""The one interface by which a fleet's jobs are run, wherever that is."""
+"""The interface of executors, which run a fleet's jobs."""
 
 from __future__ import annotations
 
@@ -10,36 +10,41 @@ from bnnzoo.fleet.job import Job
 from bnnzoo.progress import Progress
 
 SAID = "said"
-"""The phase of a line that a job's process said of itself, a warning or an error: shown also with --quiet."""
+"""Phase of a warning or error message of a job's process; shown also with --quiet."""
 
 Tell = Callable[[str, Progress], None]
-"""Told a job's name and its progress, perhaps in another thread."""
+"""Callback with a job's name and its progress; it may be called in another thread."""
 
 
 class Outcome(NamedTuple):
-    """What became of a job. Its file is where the job wanted it if `code` is 0."""
+    """The result of a job. If `code` is 0, the file is where the job requested it."""
 
     name: str
     code: int
-    """The exit code of its process, as of any command."""
+    """The exit code of the job's process."""
     seconds: float
-    """Of the whole process: start, compilation, warm-up and sampling."""
+    """Wall-clock time of the whole process: start, compilation, warm-up and sampling."""
     said: str = ""
-    """Why it failed."""
+    """The reason of a failure."""
     content: bytes | None = None
-    """The file, on its way from a machine that does not share the folder."""
+    """The file's bytes, sent by a machine that does not share the folder."""
 
 
 class AbstractExecutor(abc.ABC):
-    """Runs jobs in processes of their own. A process that is killed is tried again, from its last checkpoint."""
+    """Executor that runs each job in its own process, and retries a killed one from its last checkpoint."""
 
     @abc.abstractmethod
     def outcomes(self, jobs: Sequence[Job], tell: Tell) -> Iterator[Outcome]:
-        """Run jobs and give what became of each, in the order in which they end."""
+        """Run jobs, and yield the outcome of each in the order in which they end.
+
+        Args:
+            jobs: the jobs to run.
+            tell: called with a job's name and its progress.
+        """
 
     @abc.abstractmethod
     def stop(self, number: int) -> None:
-        """Pass a signal on: jobs under way stop where they can be resumed, the others do not begin.
+        """Pass a signal on: running jobs stop at a checkpoint, the others do not start.
 
-        May be called by another thread.
+        Another thread may call it.
         """

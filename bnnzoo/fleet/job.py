@@ -1,4 +1,4 @@
-"""One run of a fleet: what a process elsewhere must know to make it, or to go on with it."""
+"""One run of a fleet, with everything that a remote process needs to start or resume it."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from bnnzoo.recipe import Recipe
 
 @dataclass(frozen=True)
 class Job:
-    """A recipe and the file that its run goes to. It is pickled, never written to a file."""
+    """A recipe and the file of its run. Jobs are pickled between processes, never stored."""
 
     name: str
     recipe: Recipe
     out: Path
-    """Absolute: a process elsewhere has another working directory."""
+    """Absolute path, because a remote process has another working directory."""
     folder: Path
-    """Where paths of data begin, wherever that folder is seen."""
+    """Folder that relative paths of data refer to, if the process can see it."""
     debug: bool = False
     packages: tuple[tuple[str, str], ...] = ()
-    """bnnzoo, and what else offers a part of it, with their versions where the job was asked for."""
+    """Names and versions of bnnzoo and of other packages with parts of it, where the job was requested."""
     replaces: str = ""
-    """The complete run whose place it takes, as `store.identity_of` told it."""
+    """Identity (`store.identity_of`) of the complete run that this one replaces."""

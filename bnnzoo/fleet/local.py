@@ -1,4 +1,4 @@
-"""Jobs in processes of this machine."""
+"""Jobs in processes on this machine."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ from bnnzoo.fleet.job import Job
 
 
 class LocalExecutor(AbstractExecutor):
-    """So many jobs at a time; the threads only wait for their processes."""
+    """Executor of at most `workers` jobs at a time; its threads only wait for their processes."""
 
     def __init__(self, workers: int):
         self._workers = workers
         self._children = Children()
 
     def outcomes(self, jobs: Sequence[Job], tell: Tell) -> Iterator[Outcome]:
+        """Run the jobs in child processes, and yield the outcome of each in the order in which they end."""
         with ThreadPoolExecutor(self._workers) as pool:
             futures = [pool.submit(self._children.run, job, partial(tell, job.name)) for job in jobs]
             for future in as_completed(futures):
                 yield future.result()
 
     def stop(self, number: int) -> None:
+        """Pass a signal on to the child processes."""
         self._children.stop(number)

@@ -1,4 +1,4 @@
-"""The points of a sweep: every combination of the values that its runs differ in, each with a name for its file."""
+"""The points of a sweep: all combinations of the varied options, each with a name for its file."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from bnnzoo.errors import UsageError
 from bnnzoo.recipe import Value
 
 MOST = 10_000
-"""Runs of one sweep: more are a slip of the keyboard."""
+"""Most runs of one sweep; a larger number is probably a typing error."""
 
 _SEEDS = re.compile(r"(\d{1,10})(?:-(\d{1,10}))?")
 _UNSAFE = re.compile(r"[^A-Za-z0-9._+-]+")
 
 
 class Point(NamedTuple):
-    """One run's own values, and what its name ends with: `,sampler.step_size=0.001,seed=0`."""
+    """The option values of one run, and the suffix of its name: `,sampler.step_size=0.001,seed=0`."""
 
     suffix: str
     options: dict[str, Value]
 
 
 def seeds_of(text: str) -> list[int]:
-    """The seeds of `0-19` or `0,3,5-7`, each once.
+    """Parse seeds such as `0-19` or `0,3,5-7`, without duplicates.
 
     Raises:
-        UsageError: for anything else.
+        UsageError: if the text has another form, or a range is too long.
     """
     found: dict[int, None] = {}
     for piece in text.split(","):
@@ -44,10 +44,10 @@ def seeds_of(text: str) -> list[int]:
 
 
 def points(values: Mapping[str, Sequence[Value]]) -> list[Point]:
-    """Every combination, the last option's values changing fastest; one empty point where there are no options.
+    """Return every combination, with the last option varying fastest; a single empty point if there are no options.
 
     Raises:
-        UsageError: for too many, or two of one name.
+        UsageError: if there are too many, or two with one name.
     """
     keys = list(values)
     count = 1
@@ -67,7 +67,7 @@ def points(values: Mapping[str, Sequence[Value]]) -> list[Point]:
 
 
 def _word(value: Any) -> str:
-    """A value as a file's name has it."""
+    """Return a value in a form that is safe in a file name."""
     if isinstance(value, list):
         return "x".join(map(_word, value))
     return _UNSAFE.sub("_", str(value))

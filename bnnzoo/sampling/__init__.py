@@ -1,1 +1,1 @@
-"""A run: its start, its warm-up, the loop, and where chains are placed."""
+"""A run: its initial positions, its warm-up, the sampling loop, and the placement of chains on devices."""

@@ -1,4 +1,4 @@
-"""JAX as a run needs it: host devices before it starts, and what decides its draws."""
+"""JAX settings for a run: host devices and processes before JAX starts, and the versions that decide the draws."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from bnnzoo.sampling.processes import LostProcessError, Processes
 _PATIENCE = 120
 """Seconds that processes wait for each other at their start."""
 _SILENCE = 30
-"""Seconds without a sign of life after which a process is lost; JAX's own 100 are long for what a checkpoint keeps."""
+"""Seconds without a heartbeat after which a process counts as lost; JAX's default of 100 delays the last checkpoint."""
 _VERSIONS = ("bnnzoo", "jax", "jaxlib", "numpyro", "equinox", "numpy")
 
 
 def prepare(num_devices: int = 1) -> None:
-    """Split the CPU into so many devices, if JAX has not started, and turn the cache on."""
+    """Split the CPU into devices if JAX has not started, and enable the compilation cache."""
     with contextlib.suppress(RuntimeError):
-        # Refused once JAX runs: then the devices there are must do.
+        # JAX refuses this after its start; the run then uses the existing devices.
         split_cpu(num_devices)
     keep_programs()
 
 
 def split_cpu(num_devices: int) -> None:
-    """So many devices of the CPU, and more threads than devices for them to work with.
+    """Split the CPU into `num_devices` devices, with more threads than devices to serve them.
 
-    A factorisation holds the thread that its device runs on until other threads of the one pool have done its parts.
-    XLA's pool has as many threads as there are cores, or devices where those are more: then every thread can be held,
-    and the program waits for ever (jaxlib 0.10, where all chains factorise at once on fewer cores than chains). It
-    takes the size of the pool from NPROC.
+    A matrix factorisation blocks its device's thread until other threads of the shared pool have done its subtasks.
+    XLA's pool has one thread per core, or per device if there are more devices. All threads can then be blocked, and
+    the program waits forever (jaxlib 0.10, if all chains factorise at once on fewer cores than chains). XLA reads the
+    size of the pool from the environment variable NPROC.
 
     Raises:
-        RuntimeError: once JAX runs.
+        RuntimeError: if JAX has already started.
     """
     jax.config.update("jax_num_cpu_devices", num_devices)
     if num_devices > 1:
@@ -50,20 +50,20 @@ def split_cpu(num_devices: int) -> None:
 
 @contextlib.contextmanager
 def joined(coordinator: str | None = None, count: int | None = None, rank: int | None = None) -> Iterator[None]:
-    """Make this process one of several that share a run, inside the block; before it nothing may use JAX.
+    """Make this process one of several that share a run, inside the block; nothing may use JAX before it.
 
     Args:
-        coordinator: the address and port of the first of them, such as `10.0.0.1:1234`; none of the three is needed
-            under Slurm, Open MPI or Kubernetes.
-        count: how many they are.
-        rank: which of them this is, from 0.
+        coordinator: the address and port of the first process, such as `10.0.0.1:1234`. None of the three arguments is
+            needed under Slurm, Open MPI or Kubernetes.
+        count: the number of processes.
+        rank: the number of this process, from 0.
 
     Raises:
-        UsageError: where they do not find each other.
+        UsageError: if the processes cannot connect to each other.
     """
-    # The first process outlives the others, and keeps what they have drawn; otherwise JAX would end it with them.
+    # The first process must outlive the others to save their draws; by default JAX would end it with them.
     jax.config.update("jax_enable_recoverability", True)
-    # SIGTERM is ours: JAX would take it, and only note that it came.
+    # bnnzoo handles SIGTERM itself; JAX's service would take the signal and only record it.
     jax.config.update("jax_enable_preemption_service", False)
     try:
         jax.distributed.initialize(
@@ -79,7 +79,7 @@ def joined(coordinator: str | None = None, count: int | None = None, rank: int |
         with _no_stdout():
             yield
     except LostProcessError:
-        lost = True  # and with it the others' end: they would wait for one another
+        lost = True  # do not wait at the end for a process that is gone
         raise
     finally:
         processes = Processes.here()
@@ -90,7 +90,7 @@ def joined(coordinator: str | None = None, count: int | None = None, rank: int |
 
 @contextlib.contextmanager
 def _no_stdout() -> Iterator[None]:
-    """What C++ code prints goes to stderr: standard output is for what was asked for."""
+    """Send the output of C++ code to stderr, because stdout is reserved for results."""
     sys.stdout.flush()
     kept = os.dup(1)
     os.dup2(2, 1)
@@ -103,17 +103,17 @@ def _no_stdout() -> Iterator[None]:
 
 
 def devices(count: int) -> None:
-    """Start JAX with this machine's CPU split into `count` devices, so that as many chains run side by side.
+    """Start JAX with this machine's CPU split into `count` devices, so that `count` chains run in parallel.
 
-    To be called before anything else uses JAX: a notebook's first cell, before a network of your own is made. Runs from
-    the command line, and those that start JAX themselves, do it for their chains.
+    Call it before anything else uses JAX: in a notebook's first cell, before your own network is built. The command
+    line, and runs that start JAX themselves, do this for their chains.
 
     Raises:
-        UsageError: for fewer than one, or where JAX has started with another number.
+        UsageError: if `count` is less than one, or JAX has started with another number of devices.
     """
     if count < 1:
         raise UsageError(f"devices: must be at least 1 (got {count})")
-    with contextlib.suppress(RuntimeError):  # JAX runs: what it has is seen below
+    with contextlib.suppress(RuntimeError):  # JAX has started; its devices are counted below
         split_cpu(count)
     if (found := len(jax.devices("cpu"))) != count:
         raise UsageError(
@@ -123,10 +123,10 @@ def devices(count: int) -> None:
 
 
 def versions() -> dict[str, str]:
-    """Of everything that decides a draw."""
+    """Return the versions of all packages that decide the draws."""
     return {name: version(name) for name in _VERSIONS}
 
 
 def device(count: int) -> str:
-    """The kind of device, and how many of them a run uses: "cpu x 4"."""
+    """Return the kind of device and the number of devices that a run uses, such as "cpu x 4"."""
     return f"{jax.local_devices()[0].device_kind} x {count}"

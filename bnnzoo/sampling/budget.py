@@ -1,7 +1,7 @@
-"""Lengths of a run from the time it may take: what a recipe leaves open of warm-up, thinning and draws.
+"""Lengths of warm-up, thinning and draws that a recipe leaves open, chosen for a time budget.
 
-A pilot measures a gradient on this machine. What follows from it is a recipe in counts, and a run of those counts gives
-the same draws on every machine: the clock only says how many of them there are.
+A pilot measures the time of a gradient on this machine. The result is a recipe with fixed counts, which gives the same
+draws on every machine. The clock decides only how many draws there are.
 """
 
 from __future__ import annotations
@@ -28,25 +28,27 @@ from bnnzoo.sampling.placement import Placement
 from bnnzoo.sampling.start import train
 
 _LEAST_SHARE = 0.3
-"""Of the budget, whatever the start took."""
+"""Fraction of the budget that is left for the chains at least, whatever the start took."""
 _START_SHARE = 0.4
-"""Of the budget, the training of starts at most: chains that begin a little worse than they could still sample."""
+"""Largest fraction of the budget for training the starts: slightly worse starts cost less than fewer draws."""
 FEWEST_START_STEPS, _PILOT_STEPS = 250, 50
 _WARMUP_SHARE = 0.4
 _FEWEST_WARMUP, _MOST_WARMUP, _MOST_WARMUP_TRAJECTORIES = 300, 20_000, 1000
-"""A trajectory of many gradients tells more of the step size, and goes farther, than a step of one or two."""
+"""Limits of warm-up steps. Long trajectories need fewer steps, since each is more informative and moves farther."""
 _WANTED_DRAWS, MOST_DRAWS, _MOST_THIN = 1000, 2000, 1000
-"""The pilot's error is given a factor of two: the clock ends a run that is slower, `MOST_DRAWS` one that is faster."""
+"""Target and largest number of draws, and largest thinning.
+
+The pilot may be wrong by a factor of two: the clock ends a slower run, `MOST_DRAWS` a faster one."""
 _STEP_SECONDS = 2e-5
-"""What a step of all chains takes where it looks at almost nothing."""
+"""Least seconds of a step of all chains, whatever few data it uses."""
 _OVERHEAD = 1.5
-"""A step of a chain to the gradients in it."""
+"""Time of a chain's step relative to the gradients in it."""
 _PILOT_SECONDS, _PILOT_ROWS = 0.2, 4096
 _FIRST_STOP = 100
 ON_TOP = 80.0
-"""What a run takes beside its budget, over tracing one gradient; `benchmarks/seconds.py` prints it."""
+"""Seconds of a run outside its budget, relative to tracing one gradient; `benchmarks/seconds.py` prints it."""
 FEWEST_DRAWS = 20
-"""A run of fewer is none: it goes on after its time."""
+"""Draws that a run makes even after its budget is spent."""
 
 
 def planned(
@@ -57,10 +59,13 @@ def planned(
     started: float,
     chosen: Mapping[str, Any] = MappingProxyType({}),
 ) -> Problem:
-    """The problem with every length that its recipe leaves open, for the recipe's budget; itself where it has none.
+    """Return the problem with every open length chosen for its budget; unchanged if it has no budget.
 
     Args:
-        started: seconds that the start took.
+        problem: the problem of the run.
+        placement: the placement of its chains.
+        thetas: the initial positions.
+        started: seconds that finding the initial positions took.
         chosen: fields of the sampler that it chose itself.
     """
     recipe = problem.recipe
@@ -90,7 +95,7 @@ def planned(
 
 
 def with_start(problem: Problem, placement: Placement, *, key: PRNGKeyArray) -> Problem:
-    """The problem with as many steps of training as its recipe's budget leaves time for; itself where it has none."""
+    """Return the problem with as many training steps as its budget allows; unchanged if it has no budget."""
     recipe = problem.recipe
     if recipe.budget is None or recipe.init == "prior":
         return problem
@@ -99,7 +104,7 @@ def with_start(problem: Problem, placement: Placement, *, key: PRNGKeyArray) -> 
 
 
 def training_steps(problem: Problem, placement: Placement, *, most: int, share: float, key: PRNGKeyArray) -> int:
-    """Steps of training from a start that fit into a share of the recipe's budget, by a pilot's."""
+    """Return the number of training steps that fit into a fraction `share` of the budget, measured by a pilot."""
     assert problem.recipe.budget is not None
     thetas = problem.initial_positions(trained=True, key=key)
     how = {"most_steps": most, "held_out": problem.recipe.start_held_out, "steps_a_look": _PILOT_STEPS}
@@ -114,7 +119,7 @@ def training_steps(problem: Problem, placement: Placement, *, most: int, share: 
 
 
 def on_top(problem: Problem) -> str:
-    """A sentence on the time that a run takes beside its budget, by how long this machine traces one gradient."""
+    """Return a sentence on the time outside the budget, estimated from the time to trace one gradient."""
     posterior = problem.posterior
     theta, started = jnp.zeros(posterior.layout.dim, posterior.dtype), time.perf_counter()
     eqx.filter_jit(lambda posterior, theta: jax.grad(posterior.log_density)(theta)).lower(posterior, theta)
@@ -126,7 +131,7 @@ def on_top(problem: Problem) -> str:
 
 
 def ladder(draws: int) -> list[int]:
-    """The numbers of draws at which a run is asked whether it has converged: fixed, so that a run is repeatable."""
+    """Return the numbers of draws at which convergence is tested; they are fixed, so that a run is repeatable."""
     stops = []
     stop = _FIRST_STOP
     while stop < draws:
@@ -136,7 +141,7 @@ def ladder(draws: int) -> list[int]:
 
 
 def sentence(problem: Problem) -> str:
-    """What a plan has chosen, in words."""
+    """Describe the planned lengths in a sentence."""
     recipe, sampler = problem.recipe, cast(Any, problem.sampler)
     trajectory = f" of at most {sampler.gradients} gradients" if sampler.gradients > 1 else ""
     given = sampler.given_step
@@ -149,12 +154,12 @@ def sentence(problem: Problem) -> str:
 
 
 def in_counts(recipe: Recipe, done: int) -> Recipe:
-    """The recipe that repeats a run of so many draws, whatever the machine."""
+    """Return the recipe that repeats a run of `done` draws on any machine."""
     return dataclasses.replace(recipe, budget=None, until=None, draws=done)
 
 
 def words(problem: Problem) -> dict[str, Any]:
-    """The problem's recipe written out, but for what its budget is to choose: read again, that would be asked for."""
+    """Return the recipe without the values that its budget chooses, which would otherwise be read back as requested."""
     recipe, written = problem.recipe, problem.resolved()
     if recipe.budget is None:
         return written
@@ -170,7 +175,7 @@ def words(problem: Problem) -> dict[str, Any]:
 def seconds_a_row(
     posterior: AbstractPosterior, placement: Placement, thetas: Float[Array | np.ndarray, "chain dim"]
 ) -> float:
-    """What the gradient of one datum's log likelihood takes, all chains side by side: the median of a few."""
+    """Measure the median seconds of one datum's log-likelihood gradient, for all chains in parallel."""
     rows = min(posterior.num_data, _PILOT_ROWS)
 
     @eqx.filter_jit
@@ -192,7 +197,7 @@ def seconds_a_row(
 
 
 def _affordable(problem: Problem, budget: float, row: float) -> float:
-    """Gradients a step that leave room for warm-up and as many draws."""
+    """Return the gradients per step that leave time for enough steps of warm-up and draws."""
     steps = _MOST_WARMUP_TRAJECTORIES / 2 + _WANTED_DRAWS / 2
     return budget / (_OVERHEAD * row * problem.posterior.num_data) / steps
 
@@ -200,7 +205,7 @@ def _affordable(problem: Problem, budget: float, row: float) -> float:
 def _fitted(
     problem: Problem, placement: Placement, thetas: Float[Array | np.ndarray, "chain dim"], *, gradients: float
 ) -> AbstractSampler:
-    """The sampler with trajectories short enough, and a stable step where it finds none, but for what was asked for."""
+    """Return the sampler with short enough trajectories and a stable step size, except for fields set by the user."""
     sampler: Any = problem.sampler.within(gradients)
     if given := sampler.given_step:
         longest = placement.processes.firsts(sampler.longest_step(problem.posterior, jnp.asarray(thetas)))

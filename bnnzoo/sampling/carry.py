@@ -1,4 +1,4 @@
-"""A carry as named NumPy arrays and back: what a checkpoint holds; and whether its words are those of its run."""
+"""Conversion of a carry to named NumPy arrays and back for checkpoints, and a check that a checkpoint fits its run."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ from bnnzoo.store.parts import Unfinished
 
 
 def flatten(carry: PyTree) -> dict[str, np.ndarray]:
-    """The leaves by their path in the tree, such as `states.position`; keys as their data."""
+    """Return the leaves by their path in the tree, such as `states.position`; random keys become their data."""
     return {name: np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf) for name, leaf in _named(carry)}
 
 
 def restore(arrays: Mapping[str, np.ndarray], template: PyTree) -> PyTree:
-    """The carry that `flatten` took apart.
+    """Rebuild the carry that `flatten` took apart.
 
     Args:
+        arrays: the arrays by name.
         template: a carry of the same structure, whose leaves have shapes and types.
 
     Raises:
-        UsageError: where names, shapes or types are not the template's.
+        UsageError: if names, shapes or types differ from the template's.
     """
     wanted = _named(template)
     if set(arrays) != {name for name, _ in wanted}:
@@ -56,10 +57,10 @@ def restore(arrays: Mapping[str, np.ndarray], template: PyTree) -> PyTree:
 
 
 def check(saved: Checkpoint, run: Unfinished, problem: Problem) -> None:
-    """Hold a checkpoint's words to the run that it is of, before anything is written or drawn.
+    """Compare a checkpoint's header with its run, before anything is written or drawn.
 
     Raises:
-        UsageError: naming its folder, and what can still be done.
+        UsageError: naming the run's folder and the remedy.
     """
     recipe, manifest = problem.recipe, run.manifest
     draws = {

@@ -1,4 +1,4 @@
-"""The compiled programs of a run: first states, steps of all chains into a buffer, what is tuned between windows."""
+"""The compiled programs of a run: first states, steps of all chains into a buffer, and restarts of the tuning."""
 
 from __future__ import annotations
 
@@ -21,36 +21,36 @@ from bnnzoo.sampling.warmup import AbstractWarmup
 
 Phase = Literal["warm-up", "sampling"]
 Count = UInt32[Array, ""] | np.uint32
-"""NumPy's outside a program, JAX's inside."""
+"""A NumPy scalar outside a program, a JAX scalar inside."""
 
 MOST_DRAWS = 4096
 _BUFFER_BYTES = 2**25
 _POSITION = "position"
 _ONE_BY_ONE = Placement("vectorized", None)
-"""Chains of one device side by side: inside a program that is on its device already."""
+"""Placement for chains inside a program that already runs on their one device."""
 
 
 class Carry(NamedTuple):
-    """All that the next step depends on, besides the recipe: what a checkpoint holds."""
+    """All state that the next step depends on, besides the recipe. A checkpoint stores it."""
 
     states: PyTree
     tuning: PyTree
     restarted: Int[Array, " chain"]
-    """How often each chain began again where another one was."""
+    """Number of times that each chain was restarted at another chain's position."""
 
 
 class Setup(eqx.Module):
-    """What a run's compiled programs are made from; its numbers and data are arguments of them, not constants."""
+    """Posterior, sampler, warm-up and placement of a run's programs; numbers and data are arguments, not constants."""
 
     posterior: AbstractPosterior
     sampler: AbstractSampler
     warmup: AbstractWarmup
     placement: Placement
     outputs: Outputs | None = None
-    """What is kept of a draw instead of its position."""
+    """Values to keep of each draw instead of its position."""
 
     def kept(self, states: PyTree) -> Float[Array, "chain value"]:
-        """What is kept of each chain's draw."""
+        """Return the values that are kept of each chain's current draw."""
         if self.outputs is None:
             return states.position
 
@@ -61,7 +61,7 @@ class Setup(eqx.Module):
         return _ONE_BY_ONE.all_chains(one, self, states)
 
     def first_states(self, thetas: Float[Array, "chain dim"], keys: Key[Array, " chain"], num_warmup: int) -> PyTree:
-        """The chains' first states."""
+        """Return the first state of each chain."""
 
         def one(setup: Setup, theta: Array, key: PRNGKeyArray) -> PyTree:
             state = setup.sampler.init(setup.posterior, theta, num_warmup=num_warmup, key=key)
@@ -71,7 +71,7 @@ class Setup(eqx.Module):
         return self.placement.all_chains(one, self, thetas, keys)
 
     def settled(self, carry: Carry, keys: Key[Array, " chain"], final: bool) -> PyTree:
-        """The states at the end of a window."""
+        """Return the states at the end of a window."""
 
         def one(setup: Setup, carry: Carry, key: PRNGKeyArray) -> PyTree:
             state = setup.warmup.final(carry.tuning, carry.states)
@@ -80,7 +80,7 @@ class Setup(eqx.Module):
         return self.placement.all_chains(one, self, carry, keys)
 
     def tuned_anew(self, states: PyTree, restarted: Int[Array, " chain"], constraints: int) -> Carry:
-        """The states at the start of a window, with the tuning begun anew: what moved the last one is history."""
+        """Return the carry at the start of a window, with the tuning reset: older windows would bias it."""
 
         def one(setup: Setup, state: PyTree, restarted: Array) -> Carry:
             return Carry(state, setup.warmup.init(state, constraints), restarted)
@@ -88,7 +88,7 @@ class Setup(eqx.Module):
         return self.placement.all_chains(one, self, states, restarted)
 
     def one_step(self, phase: Phase, carry: Carry, key: PRNGKeyArray) -> tuple[Carry, Stats]:
-        """One step of one chain."""
+        """Run one step of one chain."""
         state, stats = self.stepped(phase, carry.states, key)
         if phase == "sampling":
             return carry._replace(states=state), stats
@@ -96,7 +96,7 @@ class Setup(eqx.Module):
         return Carry(state, tuning, carry.restarted), stats
 
     def stepped(self, phase: Phase, state: PyTree, key: PRNGKeyArray) -> tuple[PyTree, Stats]:
-        """One step of the sampler, which is a stranger's code: what it gives is looked at while it is traced."""
+        """Run one step of the sampler, and check its result while it is traced: a plugin may have written it."""
         trains = phase == "warm-up" and type(self.sampler).warmup_step is not AbstractSampler.warmup_step
         step = self.sampler.warmup_step if trains else self.sampler.step
         given = step(self.posterior, state, key=key)
@@ -104,19 +104,19 @@ class Setup(eqx.Module):
         return given
 
     def statistics(self, phase: Phase, states: PyTree) -> dict[str, jax.ShapeDtypeStruct]:
-        """Shapes and types of what a step of one chain reports; nothing is computed."""
+        """Return the shapes and types of the statistics of one chain's step, without computing anything."""
         return eqx.filter_eval_shape(_reported, self, phase, states)
 
     def constraints(self, states: PyTree, num_warmup: int) -> int:
-        """How many limits the step size has in warm-up: what the tuning must have room for."""
+        """Return the number of limits on the step size in warm-up, the size of the tuning's arrays."""
         if not num_warmup:
             return 0
         return eqx.filter_eval_shape(self.sampler.headroom, self.statistics("warm-up", states)).shape[0]
 
 
-@eqx.filter_jit  # never run: so that JAX remembers what it has traced, here and in the next run
+@eqx.filter_jit  # never run; jitted so that JAX caches the trace for this run and the next
 def _reported(setup: Setup, phase: Phase, states: PyTree) -> Stats:
-    """What the first chain's step reports."""
+    """Return the statistics of the first chain's step."""
     return setup.stepped(phase, jax.tree.map(lambda a: a[0], states), jax.random.key(0))[1]
 
 
@@ -126,10 +126,10 @@ tuned_anew = eqx.filter_jit(Setup.tuned_anew)
 
 
 class Work(eqx.Module):
-    """What one call of `advance` starts from and does: `count` rows of `thin` steps each, from step `start` on.
+    """Input of one call of `advance`: `count` rows of `thin` steps each, starting at step `start`.
 
-    The numbers are uint32 arrays: a Python integer would be compiled into the program, and every other one be a
-    program of its own. The phase, and whether positions are kept, change the program itself.
+    The numbers are uint32 arrays because a Python integer would be compiled into the program, and each new value would
+    compile another program. The phase and whether positions are kept change the program itself.
     """
 
     setup: Setup
@@ -146,8 +146,8 @@ class Work(eqx.Module):
 def advance(work: Work, buffer: dict[str, Array]) -> tuple[Carry, dict[str, Array]]:
     """Fill the first rows of `buffer` [row, chain, ...].
 
-    The buffer is donated: its memory becomes that of the result, and 32 MB are neither allocated nor cleared for each
-    chunk. The carry is not: the caller keeps the one before, for a checkpoint of what is written.
+    The buffer is donated: the result reuses its memory, so 32 MB need not be allocated and cleared for each chunk. The
+    carry is not donated, because the caller keeps the previous one for the checkpoint of the written draws.
     """
     setup = work.setup
     fill = _fill_chain_by_chain if setup.placement.method == "sequential" else _fill
@@ -173,7 +173,7 @@ class _Shared(NamedTuple):
 
 
 def _fill(work: _Shared, carry: Carry, keys: Array, buffer: dict[str, Array]) -> tuple[Carry, dict[str, Array]]:
-    """The rows of the chains on one device."""
+    """Fill the rows of the chains on one device."""
 
     def row(i: Array, value: tuple[Carry, dict[str, Array]]) -> tuple[Carry, dict[str, Array]]:
         carry, buffer = value
@@ -187,9 +187,10 @@ def _fill(work: _Shared, carry: Carry, keys: Array, buffer: dict[str, Array]) ->
 def _row(
     work: _Shared, carry: Carry, keys: Array, first: Array, buffer: dict[str, Array]
 ) -> tuple[Carry, dict[str, Array]]:
-    """`thin` steps of each chain from step `first` on, and what is kept of them.
+    """Run `thin` steps of each chain from step `first` on, and return the values kept of them.
 
-    Statistics are reduced as the steps go, so that a draw of a thousand steps takes no more room than one of one.
+    Statistics are reduced during the steps, so that a draw of a thousand steps needs no more memory than one of one
+    step.
     """
     how = reductions(work.setup.sampler)
     empty = {n: jnp.zeros(b.shape[1:], b.dtype) for n, b in buffer.items() if n != _POSITION}
@@ -198,7 +199,7 @@ def _row(
         carry, so_far = value
 
         def one(setup: Setup, carry: Carry, key: PRNGKeyArray) -> tuple[Carry, Stats]:
-            # By the absolute step: neither the cut into chunks nor a resume can change a draw.
+            # The key depends on the absolute step alone, so neither the cut into chunks nor a resume changes a draw.
             return setup.one_step(work.phase, carry, jax.random.fold_in(key, first + j))
 
         carry, stats = _ONE_BY_ONE.all_chains(one, work.setup, carry, keys)
@@ -210,14 +211,14 @@ def _row(
 
 
 def _reduced(how: Reduce, so_far: Array, value: Array) -> Array:
-    """A statistic over the steps of one thinned draw: their sum (for the mean), or the last."""
+    """Combine a statistic over the steps of one thinned draw: the sum (for the mean), or the last value."""
     return so_far + value.astype(so_far.dtype) if how == "mean" else value
 
 
 def _fill_chain_by_chain(
     work: _Shared, carry: Carry, keys: Array, buffer: dict[str, Array]
 ) -> tuple[Carry, dict[str, Array]]:
-    """The same, one chain after the other to its end: only one chain's step is in memory at a time."""
+    """Fill the rows one chain at a time, so that only one chain's step is in memory."""
 
     def lone(axis: int) -> Any:
         return lambda a: jnp.expand_dims(a, axis)
@@ -233,17 +234,17 @@ def _fill_chain_by_chain(
 
 
 class Rows(NamedTuple):
-    """What a buffer's rows hold: of each statistic, and of the positions where they are kept, `[chain, ...]`."""
+    """Shapes and types of a buffer's rows `[chain, ...]`: each statistic, and the positions if they are kept."""
 
     shapes: dict[str, tuple[tuple[int, ...], Any]]
     answers: frozenset[str]
-    """Statistics that are means of a yes or no over the steps of a draw of one step: that step's answer."""
+    """Boolean statistics reduced by their mean. If a draw is one step, `fetch` returns booleans again."""
     capacity: int
     position: tuple[int, int]
 
     @classmethod
     def of(cls, setup: Setup, carry: Carry, phase: Phase, *, keep: bool, thin: int, most_draws: int) -> Rows:
-        """A power of two of rows, bounded in bytes, whatever the number of draws: a longer run compiles nothing new."""
+        """Return rows whose number is a power of two bounded in bytes, so that a longer run compiles nothing new."""
         (num_chains, dim), how = eqx.filter_eval_shape(setup.kept, carry.states).shape, reductions(setup.sampler)
         steps = setup.statistics(phase, carry.states)
         means = {n for n in steps if how.get(n) == "mean"}
@@ -257,14 +258,14 @@ class Rows(NamedTuple):
         return cls(shapes, answers, capacity, (num_chains, dim))
 
     def buffer(self, placement: Placement) -> dict[str, Array]:
-        """An empty one for this process's chains, on their devices."""
+        """Return an empty buffer for this process's chains, on their devices."""
         empty = {n: np.zeros((self.capacity, *shape), dtype) for n, (shape, dtype) in self.shapes.items()}
         return placement.put_own(empty, 1)
 
     def fetch(
         self, buffer: dict[str, Array], count: int
     ) -> tuple[Float[np.ndarray, "chain draw dim"], dict[str, np.ndarray]]:
-        """The first rows as host arrays [chain, draw, ...]; copies, for the buffer's memory is filled again."""
+        """Copy the first `count` rows to host arrays [chain, draw, ...]; the device refills the buffer afterwards."""
         values = {n: np.array(np.swapaxes(np.asarray(b)[:count], 0, 1)) for n, b in buffer.items()}
         values |= {n: values[n] > 0 for n in self.answers}
         num_chains, dim = self.position

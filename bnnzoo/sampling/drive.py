@@ -1,4 +1,4 @@
-"""A run from its chunks to its file: parts, checkpoints, every way it can end."""
+"""Execution of a job, from its chunks to its file: parts, checkpoints and every way to end."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from bnnzoo.store import Checkpoint, schema
 
 _WARMUP_STEPS = "warmup_n_steps"
 _LONG_ENOUGH = 5.0
-"""Seconds of sampling after which the program of the last look is compiled, while the chains go on."""
+"""Seconds of sampling after which the final inspection's program is compiled in the background."""
 
 
 def drive(
@@ -49,17 +49,17 @@ def drive(
     tell: Observer,
     stop: Stop | None = None,
 ) -> None:
-    """Run a job to its end, with a checkpoint now and then and at every end that is not the last.
+    """Run a job to its end, with regular checkpoints and one whenever the run stops early.
 
     Args:
-        thetas: where the chains start, `[chain, dim]`; not used where `saved` says how far they are.
+        thetas: initial positions, `[chain, dim]`; ignored if `saved` is given.
         restored: the carry of `saved`.
-        began: the `time.perf_counter` from which the run accounts for its seconds.
-        started: seconds that the start took; they count as warm-up.
+        began: the `time.perf_counter` from which the run counts its seconds.
+        started: seconds that finding the initial positions took; they count as warm-up.
 
     Raises:
-        InterruptedRunError: when `stop` says so; the message holds the command that goes on.
-        BnnzooError: when the chains cannot go on; the draws before are kept.
+        InterruptedRunError: if `stop` asked for it; the message holds the command that resumes the run.
+        BnnzooError: if the chains cannot go on; the earlier draws are kept.
     """
     try:
         writer.update({"statistics": json.dumps(statistics.attributes(job.sampler))})
@@ -83,25 +83,25 @@ def _drive(driver: _Driver, thetas: Any, tell: Observer, stop: Stop | None) -> N
         raise InterruptedRunError(message, error.exit_code - 128) from None
     except BnnzooError as error:
         done = driver.leave()
-        # A complete run that this one was to replace is still there, under the name of both.
+        # If this run was to replace a complete one, that file still exists and `out` names it.
         place = writer.folder if store.is_complete(writer.out) else writer.out
         kept = f"the {done} draws before are in {place}" if done else "no draws were kept"
         cure = f"; go on with: bnnzoo resume {quoted(writer.out)}" if isinstance(error, LostProcessError) else ""
-        # A plugin's own class may be made of something else than a message.
+        # A plugin's own error class may take other arguments than a message, so raise our base class instead.
         ours = next(kind for kind in type(error).__mro__ if kind.__module__.startswith("bnnzoo."))
         raise ours(f"{words_of(error)}; {kept}{cure}") from error
     driver.finish(tell)
 
 
 class _Driver:
-    """How far a job is."""
+    """The state of a job while it runs."""
 
     def __init__(
         self, job: Job, writer: store.Store, saved: Checkpoint | None, restored: Carry | None, seconds: Seconds
     ):
         self.job, self.writer = job, writer
         self.seconds = seconds
-        # At this time of the clock the seconds accounted for would be none: whatever comes is compared with it.
+        # The clock reading at which zero seconds had been counted; later readings are compared with it.
         self.zero = time.perf_counter() - seconds.total
         self.totals: judgement.Totals = {} if saved is None else dict(saved.totals)
         self.chunk: Chunk | None = None
@@ -109,19 +109,19 @@ class _Driver:
         self.look: Future[judgement.Look] | None = None
         self.resume = None if saved is None or restored is None else (restored, saved.next_step)
         if self.resume is not None:
-            # What is done already: a checkpoint of the last step leaves only the file to write.
+            # The work already done. If the checkpoint is of the last step, only the file is left to write.
             none = np.zeros((job.recipe.chains, 0, job.posterior.layout.dim), np.float32)
             self.chunk = Chunk("sampling", none, {}, *self.resume, job.sampler)
 
     @property
     def done(self) -> int:
-        """Kept draws a chain."""
+        """Number of kept draws per chain so far."""
         recipe = self.job.recipe
         return 0 if self.chunk is None else max(0, self.chunk.next_step - recipe.warmup) // recipe.thin
 
     def go(self, thetas: Any, tell: Observer, stop: Stop | None) -> None:
-        """From where the chains are to where they end."""
-        # A run that was stopped where it looks has not looked yet.
+        """Run the chains to the end, and set why they ended."""
+        # A run that was stopped at one of its tests has not been tested there yet.
         if self.resume is not None and (why := self._enough()):
             self.ended = why
             self.job.placement.processes.end()
@@ -129,19 +129,19 @@ class _Driver:
             return
         tell(Progress("compile", 0, 1))
         try:
-            # Closed however this ends: other processes may be waiting for the next chunk.
+            # Close the loop in any case: other processes may be waiting for the next chunk.
             with (
                 worker() as submit,
                 contextlib.closing(self.job.chunks(thetas, resume=self.resume, seconds=self.seconds)) as stream,
             ):
                 self._keep(stream, submit, tell, stop)
         finally:
-            # What the loop does not count itself, such as the end of a chunk that came too late.
+            # Time that the loop does not count itself, such as the end of a chunk that came too late.
             self.seconds.sampling += self._uncounted()
         self._count()
 
     def _uncounted(self) -> float:
-        """Seconds that no part accounts for yet."""
+        """Return the seconds that no phase has counted yet."""
         return time.perf_counter() - self.zero - self.seconds.total
 
     def _keep(self, stream: Iterable[Chunk], submit: Submit, tell: Observer, stop: Stop | None) -> None:
@@ -150,7 +150,7 @@ class _Driver:
         for chunk in stream:
             sampling = chunk.phase == "sampling"
             if sampling and not linearised:
-                # Before the first draw: what is in the file can always be predicted with.
+                # Write it before the first draw, so that every file with draws can be used for predictions.
                 self._write_modes(chunk)
                 linearised = True
             if sampling or recipe.keep_warmup:
@@ -159,12 +159,12 @@ class _Driver:
                 judgement.add(self.totals, {_WARMUP_STEPS: chunk.stats["n_steps"]})
             if sampling and self.look is None and self.seconds.sampling > _LONG_ENOUGH:
                 self.look = submit(judgement.prepared, chunk.sampler, self.job.posterior, chunk.carry.states)
-            # Only now: what could not be written is not done, and a checkpoint must not pass over it.
+            # Set it after writing: a checkpoint must not include draws that could not be written.
             self.chunk = chunk
             rate = float(chunk.stats["acceptance_rate"].mean()) if "acceptance_rate" in chunk.stats else float("nan")
             where = (self.done, self._expected()) if sampling else (chunk.next_step, recipe.warmup)
             tell(Progress(chunk.phase, *where, acceptance=rate))
-            # The end of warm-up is kept for good: from there all draws can be made again, should parts be damaged.
+            # Keep the checkpoint at the end of warm-up: if parts are damaged, all draws can be repeated from it.
             warmed = not sampling and chunk.next_step == recipe.warmup
             if warmed or time.monotonic() - last_saved >= recipe.checkpoint_every:
                 self._checkpoint(chunk, keep=warmed)
@@ -177,7 +177,7 @@ class _Driver:
                 break
 
     def _enough(self) -> str:
-        """Why the run may end before its last draw; empty where it may not."""
+        """Return why the run may end before its last draw ("converged" or "budget"), or an empty string."""
         recipe, done = self.job.recipe, self.done
         if done in self._stops() and ending.is_enough(self.writer.out, self._stride(done), self.job.own_model):
             return "converged"
@@ -186,7 +186,7 @@ class _Driver:
         return ""
 
     def _stops(self) -> list[int]:
-        """The numbers of draws, up to those that there are, at which the run is asked whether it has converged."""
+        """Return the numbers of draws, up to those already made, at which convergence is tested."""
         recipe = self.job.recipe
         stops = budget.ladder(recipe.draws) if recipe.until == "converged" else []
         return [stop for stop in stops if stop <= self.done and self._stride(stop)]
@@ -198,7 +198,7 @@ class _Driver:
         return self.seconds.warmup + self.seconds.sampling
 
     def _expected(self) -> int:
-        """How many draws there will be, as it looks now."""
+        """Estimate how many draws there will be in the end."""
         recipe = self.job.recipe
         if not recipe.budget or not self.seconds.sampling:
             return recipe.draws
@@ -206,7 +206,7 @@ class _Driver:
         return min(recipe.draws, max(self.done, int(self.done * (1 + left / self.seconds.sampling))))
 
     def _count(self) -> None:
-        """From here on the run is one of as many draws as were made, and its recipe says so in counts."""
+        """Replace the budget by the number of draws made, so that the recipe of the file repeats this run."""
         recipe = self.job.recipe
         if not recipe.budget and not recipe.until:
             return
@@ -224,7 +224,7 @@ class _Driver:
         )
 
     def leave(self) -> int:
-        """End before the last draw: a file of the draws so far, the parts and a checkpoint for `resume`."""
+        """Stop early: save a checkpoint and write a file of the draws so far. Return their number."""
         if self.chunk is not None:
             self._checkpoint(self.chunk)
         self.writer.update({"draws_done": self.done, **self._seconds()})
@@ -233,7 +233,7 @@ class _Driver:
         return self.done
 
     def finish(self, tell: Observer) -> None:
-        """The file of a run that reached its last draw, with what was found of it as a whole."""
+        """Write the file of a run that reached its last draw, with findings about the whole run."""
         chunk, recipe = self.chunk, self.job.recipe
         assert chunk is not None
         self._checkpoint(chunk)
@@ -252,7 +252,7 @@ class _Driver:
         if "accepted" in self.totals:
             stuck = stuck_chains(self.writer.values("sample_stats", "accepted") > 0, recipe.thin)
         findings = finding_of(stuck) + findings
-        # The worst comes first; a file and a warning say that one.
+        # Stuck chains come first, then the sampler's own order; `regime` and the warning report the first finding.
         regime = sentence(findings[0]) if findings else ""
         tuned = tuned_fields(self.job.problem.sampler, chunk.sampler)
         step_size = getattr(chunk.carry.states, "step_size", None)
@@ -284,10 +284,10 @@ class _Driver:
             warnings.warn(f"regime: {sentence(findings[0], spelling())}", BnnzooWarning, stacklevel=4)
 
     def _evaluations(self, means: Mapping[str, float]) -> float:
-        """Per-datum likelihoods or gradients of the whole run: the start's, those of warm-up, those of the draws."""
+        """Return the per-datum likelihood or gradient evaluations of the whole run: start, warm-up and draws."""
         job, recipe = self.job, self.job.recipe
         sampler = self.job.sampler if self.chunk is None else self.chunk.sampler
-        if recipe.warmup and _WARMUP_STEPS in self.totals:  # trees are deeper before the step size is found
+        if recipe.warmup and _WARMUP_STEPS in self.totals:  # trees are deeper before the step size is tuned
             warm = {**means, "n_steps": float(np.mean(self.totals[_WARMUP_STEPS])) / recipe.warmup}
         else:
             warm = means
@@ -305,7 +305,7 @@ class _Driver:
         return self.job.recipe.chains * draws * problem.num_kept * np.dtype(problem.posterior.dtype).itemsize
 
     def _written(self) -> store.Attributes:
-        """The seconds, with those of writing as they stand."""
+        """Return the seconds, with those of writing up to now."""
         self.seconds.writing += self._uncounted()
         return self._seconds()
 
@@ -328,7 +328,7 @@ class _Driver:
             judgement.add(self.totals, chunk.stats)
 
     def _write_modes(self, chunk: Chunk) -> None:
-        """Where each chain's predictions are linearised, if they are."""
+        """Write the point at which each chain's predictions are linearised, if the sampler has one."""
         points = jax.vmap(chunk.sampler.linearised_at)(chunk.carry.states)
         if points is None or self.job.problem.outputs is not None:
             return
@@ -337,11 +337,11 @@ class _Driver:
 
 
 def tuned_fields(asked: AbstractSampler, used: AbstractSampler) -> dict[str, Any]:
-    """Fields that `choose` or `tune` changed: those that are static, and numbers in place of `auto`."""
+    """Return the fields that `choose` or `tune` changed: static ones, and numbers in place of `auto`."""
     names = [f.name for f in dataclasses.fields(asked)]
     pairs = [(name, getattr(asked, name), getattr(used, name)) for name in names]
     static = {name: new for name, old, new in pairs if isinstance(new, int | str | bool) and old != new}
-    # As short as a float32 can be written: read again, it is the same.
+    # The shortest text of a float32; reading it gives the same number back.
     numbers = {
         name: float(str(new)) for name, old, new in pairs if isinstance(old, str) and isinstance(new, np.floating)
     }

@@ -1,4 +1,4 @@
-"""What a run says of itself at its end: whether it has converged, in its file and in one line."""
+"""The convergence test at the end of a run, for its file and its summary line."""
 
 from __future__ import annotations
 
@@ -21,26 +21,27 @@ from bnnzoo.store import Attributes
 from bnnzoo.store.schema import SAMPLE_STATS
 
 _BYTES = 2**28
-"""Draws beyond this are not read again at the end of a run: `bnnzoo diagnose` judges them when it is asked to."""
+"""Size of draws above which only every k-th draw is tested at the end; `bnnzoo diagnose` tests all of them."""
 _FEWEST = 100
-"""Draws of a chain below which no look tells anything: the gate asks for as many effective ones."""
+"""Draws per chain below which no convergence test is made: the test requires as many effective draws."""
 
 _ENOUGH = 400.0
-"""The bulk ESS of predictions, over all chains, that `--until converged` asks for (Vehtari et al. 2021)."""
+"""Bulk ESS of predictions, over all chains, that `--until converged` requires (Vehtari et al. 2021)."""
 
 
 def stride(num_bytes: int, draws: int) -> int:
-    """k, such that every k-th of so many draws of a chain can be looked at under way; 0 where these are too few.
+    """Return k such that every k-th of a chain's draws can be tested during the run; 0 if these are too few.
 
     Args:
-        num_bytes: what the draws of all chains take.
+        num_bytes: size of the draws of all chains.
+        draws: draws per chain.
     """
     every = ceil(num_bytes / _BYTES)
     return every if draws // every >= _FEWEST else 0
 
 
 def is_enough(out: Path, every: int, model: AbstractModel | AbstractPosterior | None) -> bool:
-    """Whether a run under way has converged, by every k-th draw so far: as the gate has it, and an ESS of 400."""
+    """Whether every k-th draw so far shows convergence: no convergence finding, and a bulk ESS of at least 400."""
     looked = _look(out, every, model)
     if looked is None:
         return False
@@ -51,17 +52,19 @@ def is_enough(out: Path, every: int, model: AbstractModel | AbstractPosterior | 
 
 
 def verdict(out: Path, num_bytes: int, draws: int, model: AbstractModel | AbstractPosterior | None) -> Attributes:
-    """The root attributes that speak of convergence, of the parts of a run that has all its draws.
+    """Return the root attributes on convergence, from the parts of a run that has all its draws.
 
     Args:
-        num_bytes: what the draws take. draws: of a chain.
-        model: the model, where it is one that no registry knows; a posterior made by hand.
+        out: the file of the run.
+        num_bytes: size of the draws of all chains.
+        draws: draws per chain.
+        model: the model if no registry has it, or a posterior made by hand.
 
     Returns:
-        `verdict` (one line), `verdict_in_python` (the same with keywords for options), `absurd` (of it, that chains
-        stand still or predictions are far from the data: empty where they do not and are not), `converged` (1 or 0;
-        `not-applicable` for draws that are no chain), and `rhat` and `ess_bulk` of predictions. Of a large run every
-        k-th draw is looked at; nothing where these are too few, or judging them fails.
+        `verdict` is one line, and `verdict_in_python` the same with keywords in place of options. `absurd` lists
+        findings that chains are stuck or predictions are far from the data. `converged` is 1 or 0, or `not-applicable`
+        if the draws are not a Markov chain. `rhat` and `ess_bulk` are those of predictions. A large run is tested on
+        every k-th draw. The mapping is empty if these are too few, or if the test fails.
     """
     every = 1 if num_bytes <= _BYTES else stride(num_bytes, draws)
     looked = _look(out, every, model) if every else None
@@ -69,7 +72,7 @@ def verdict(out: Path, num_bytes: int, draws: int, model: AbstractModel | Abstra
 
 
 def said(diagnosis: Mapping[str, Any], found: Sequence[Finding]) -> Attributes:
-    """The same of a run that was looked at already."""
+    """Return the root attributes of `verdict` for a run that has already been diagnosed."""
     exactness = str(diagnosis["exactness"])
     converged: int | str = int(not any(finding.topic == "convergence" for finding in found))
     wrong = [
@@ -92,18 +95,18 @@ def said(diagnosis: Mapping[str, Any], found: Sequence[Finding]) -> Attributes:
 def _look(
     out: Path, every: int, model: AbstractModel | AbstractPosterior | None
 ) -> tuple[dict[str, Any], tuple[Finding, ...]] | None:
-    """Diagnosis and findings of every k-th draw of the parts so far; None where they cannot be read, or judged."""
+    """Return diagnosis and findings of every k-th draw so far, or None if the parts cannot be read or diagnosed."""
     try:
         tree = store.open_parts(out, every=every)
     except OSError:
-        return None  # a disk that fails is told of where the file is written
-    if every > 1:  # energies are compared from step to step
+        return None  # a failing disk is reported when the file is written
+    if every > 1:  # energy diagnostics compare consecutive draws
         stats = tree[SAMPLE_STATS]
         stats.dataset = stats.to_dataset().drop_vars("energy", errors="ignore")
     try:
         predictor = Predictor(Record(tree, out), model)
         diagnosis = diagnostics.of_run(predictor)
         return diagnosis, findings.judged(diagnosis, of_sampler=predictor.record.findings)
-    except Exception as error:  # a plugin's code, or no memory: the draws are worth more than what is said of them
+    except Exception as error:  # a plugin may fail, or memory may run out; the draws must be kept in any case
         warnings.warn(f"the draws cannot be judged: {one_line(error)}", BnnzooWarning, stacklevel=3)
         return None

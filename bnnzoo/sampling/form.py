@@ -1,4 +1,4 @@
-"""What a sampler's methods give, held to what they must give while they are traced: strangers write them too."""
+"""Checks of the results of a sampler's methods while they are traced, because plugin authors write samplers too."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from bnnzoo.errors import BnnzooError
 
 
 def check_state(sampler: Any, state: Any, theta: Any) -> None:
-    """Refuse a first state without the position that is to be kept.
+    """Refuse a first state that lacks a position of the right shape and type.
 
     Raises:
-        BnnzooError: naming the sampler, and what is missing.
+        BnnzooError: naming the sampler and what is missing.
     """
     position = getattr(state, "position", None)
     if position is None:
@@ -25,10 +25,10 @@ def check_state(sampler: Any, state: Any, theta: Any) -> None:
 
 
 def check_step(sampler: Any, method: str, state: Any, given: Any) -> None:
-    """Refuse a step that gives anything but a state like the one it was given, and statistics that a file can hold.
+    """Refuse a step whose result is not a state like its input and statistics that a file can hold.
 
     Raises:
-        BnnzooError: naming the sampler, the method, and what is wrong.
+        BnnzooError: naming the sampler, the method and the problem.
     """
     if not (isinstance(given, tuple) and len(given) == 2):
         raise _fault(sampler, method, f"gives {_words(given)}, and must give two things: the next state, statistics")
@@ -56,7 +56,7 @@ def _fault(sampler: Any, method: str, what: str) -> BnnzooError:
 
 
 def _words(thing: Any) -> str:
-    """What a thing is, in a few words."""
+    """Describe a value's type in a few words."""
     if isinstance(thing, tuple) and not hasattr(thing, "_fields"):
         return f"a tuple of {len(thing)}"
     return "nothing" if thing is None else f"a {type(thing).__name__}"

@@ -1,4 +1,4 @@
-"""A problem with what its loop needs beside it: the same in every process that shares the run."""
+"""A problem with its sampler, placement and keys: the same in every process that shares the run."""
 
 from __future__ import annotations
 
@@ -18,30 +18,32 @@ from bnnzoo.sampling.loop import Carry, Chunk, Seconds, chunks
 from bnnzoo.sampling.placement import Placement
 
 Stop = Callable[[], int]
-"""Tells whether the run shall stop, and with which signal's number; 0 if not."""
+"""Function that returns the number of a signal that stops the run, or 0."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """What is being run."""
+    """A problem, its sampler, the placement of its chains and its random keys."""
 
     problem: Problem
     sampler: AbstractSampler
-    """The problem's sampler, or what warm-up's `tune` has made of it."""
+    """The problem's sampler, or the one that warm-up's `tune` made of it."""
     placement: Placement
     keys: Keys
 
     @property
     def posterior(self) -> AbstractPosterior:
+        """The posterior of the problem."""
         return self.problem.posterior
 
     @property
     def recipe(self) -> Recipe:
+        """The recipe of the problem."""
         return self.problem.recipe
 
     @property
     def own_model(self) -> AbstractModel | AbstractPosterior | None:
-        """The model, where it is one that no registry knows; the posterior, where it was made by hand."""
+        """The model if no registry has it, or the posterior if it was made by hand; otherwise None."""
         description = self.problem.description
         if description is None:
             return self.posterior
@@ -55,7 +57,7 @@ class Job:
         seconds: Seconds | None = None,
         leaving: Stop | None = None,
     ) -> Generator[Chunk, None, None]:
-        """The run's loop."""
+        """Run the sampling loop of this job, chunk by chunk."""
         recipe = self.recipe
         return chunks(
             self.posterior,
@@ -75,6 +77,10 @@ class Job:
         )
 
     def follow(self, thetas: Any, *, resume: tuple[Carry, int] | None, stop: Stop | None) -> None:
-        """Run this process's share of the chains until the first process, which keeps what they draw, has enough."""
+        """Run this process's chains until the first process, which writes their draws, ends the loop.
+
+        Raises:
+            InterruptedRunError: if another process asked to stop, or `stop` asked for it.
+        """
         for _ in self.chunks(thetas, resume=resume, leaving=stop):
             pass

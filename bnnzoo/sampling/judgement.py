@@ -1,4 +1,4 @@
-"""Did each chain do what its sampler promises? One chain that did not would hide in the means of several."""
+"""Findings about each chain of a run. Chains are tested one by one, because an average could hide a faulty chain."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from bnnzoo.samplers import AbstractSampler
 
 _FEW_STEPS = 400
 _CHAINS = re.compile(r" \(chains? ([0-9]{1,9}(?:, [0-9]{1,9})*)\)$")
-"""How a label names the chains that have what it says."""
+"""Suffix of a label that names the chains of a finding."""
 
 Totals = dict[str, list[float]]
-"""Sums of each statistic over the kept draws, a number a chain."""
+"""Sums of each statistic over the kept draws, one number per chain."""
 
 
 def add(totals: Totals, stats: Mapping[str, Shaped[np.ndarray, "chain draw"]]) -> None:
@@ -32,11 +32,11 @@ def add(totals: Totals, stats: Mapping[str, Shaped[np.ndarray, "chain draw"]]) -
 
 
 Look = Callable[..., Mapping[str, Any]]
-"""The last look at all chains, as a program: of a sampler, a posterior, states and keys."""
+"""Compiled program of the final inspection: sampler, posterior, states and keys to statistics."""
 
 
 def prepared(sampler: AbstractSampler, posterior: AbstractPosterior, states: PyTree) -> Look:
-    """The program of `inspected`, compiled for states like these: it takes seconds, and can be done meanwhile."""
+    """Compile the program of `inspected` for states like these, which takes seconds and can run in the background."""
     if type(sampler).inspect is AbstractSampler.inspect:
         return _look
     host = jax.tree.map(np.asarray, states)
@@ -51,10 +51,16 @@ def inspected(
     key: PRNGKeyArray,
     look: Look | None = None,
 ) -> dict[str, list[float]]:
-    """What the sampler sees in a last look at every chain [chain], one after the other: each may pass over all data.
+    """Return the statistics of the sampler's final inspection of each chain, `[chain]` by name.
+
+    The chains are inspected one after the other, because each may need all data.
 
     Args:
-        look: the `prepared` program, where there is one.
+        sampler: the tuned sampler.
+        posterior: the posterior of the run.
+        states: the last states of all chains.
+        key: a key for the inspection.
+        look: the program from `prepared`, if there is one.
     """
     if type(sampler).inspect is AbstractSampler.inspect:
         return {}
@@ -63,7 +69,7 @@ def inspected(
     return {name: np.asarray(v, np.float64).tolist() for name, v in seen.items()}
 
 
-@eqx.filter_jit  # not within: there it would be traced anew in every run
+@eqx.filter_jit  # defined here, because a nested function would be traced anew in every run
 def _look(sampler: Any, posterior: Any, states: PyTree, keys: Any) -> dict[str, Any]:
     return jax.lax.map(lambda one: sampler.inspect(posterior, one[0], key=one[1]), (states, keys))
 
@@ -76,12 +82,15 @@ def judged(
     look: Mapping[str, Sequence[float]] = MappingProxyType({}),
     num_steps: int = _FEW_STEPS,
 ) -> tuple[Finding, ...]:
-    """What is wrong with the run, by what is wrong with its chains, the worst first.
+    """Return the findings about all chains, each with the value of the worst chain.
 
     Args:
-        means: of each statistic [chain].
-        look: what `inspected` saw [chain]. One look is noisy: what it says of a chain counts half, but where all agree.
-        num_steps: of a chain. The means of a few steps say too little of a single one: they are pooled.
+        sampler: the tuned sampler.
+        posterior: the posterior of the run.
+        means: the mean of each statistic [chain].
+        look: the result of `inspected` [chain]. One inspection is noisy, so a single chain's value counts half, unless
+            the mean over chains is larger.
+        num_steps: steps per chain. The means of a few steps are too noisy for a single chain, so they are pooled.
     """
     if num_steps < _FEW_STEPS:
         means = {name: [float(np.mean(values))] * len(values) for name, values in means.items()}
@@ -92,7 +101,7 @@ def judged(
 
 
 def of_runs(runs: Iterable[tuple[int, Iterable[Finding]]]) -> tuple[Finding, ...]:
-    """What was found of several runs, each with its number of chains, as of one run of all their chains."""
+    """Combine the findings of several runs, each with its number of chains, as if they were one run."""
     each: list[tuple[Finding, ...]] = []
     for chains, findings in runs:
         of_chain: list[list[Finding]] = [[] for _ in range(chains)]
@@ -106,14 +115,14 @@ def of_runs(runs: Iterable[tuple[int, Iterable[Finding]]]) -> tuple[Finding, ...
 
 
 def regime_ok(sampler: AbstractSampler, findings: Iterable[Finding]) -> int | Literal["not-applicable"]:
-    """The file's attribute: 0 where something was found, 1 where a guard found nothing; elsewhere it says nothing."""
+    """Return the file's attribute: 0 with findings, 1 if a guarded sampler has none, otherwise "not-applicable"."""
     if any(findings):
         return 0
     return 1 if sampler.guarded else "not-applicable"
 
 
 def _by_chain(each: Sequence[tuple[Finding, ...]]) -> tuple[Finding, ...]:
-    """One finding for each number that is wrong, of the chain where it is worst, naming the chains that have it."""
+    """Merge the findings of chains: one for each kind, of the worst chain, with the names of the affected chains."""
     found: dict[tuple[str, str], list[tuple[int, Finding]]] = {}
     for chain, findings in enumerate(each):
         for finding in findings:
@@ -130,6 +139,6 @@ def _by_chain(each: Sequence[tuple[Finding, ...]]) -> tuple[Finding, ...]:
 
 
 def _excess(finding: Finding) -> float:
-    """How far a number is from its limit; one that is not a number is farthest."""
+    """Return the distance of a value from its limit; infinite if it is not finite."""
     distance = abs(finding.value - finding.limit)
     return distance if np.isfinite(distance) else np.inf

@@ -1,4 +1,4 @@
-"""The named keys of a run: all its randomness, from one seed."""
+"""The named random keys of a run, all derived from one seed."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from jaxtyping import Array, Key, PRNGKeyArray
 
 
 class Keys(NamedTuple):
-    """The keys of a seed; nothing shares a key with anything else."""
+    """The keys of a seed; no two uses share a key."""
 
     positions: PRNGKeyArray
-    """Where the chains start."""
+    """Initial positions of the chains."""
     states: PRNGKeyArray
-    """The samplers' first states there."""
+    """First states of the sampler at the initial positions."""
     tune: PRNGKeyArray
     settle: PRNGKeyArray
     chain: PRNGKeyArray
-    """The steps: that of step t of chain c is `fold_in(fold_in(chain, c), t)`."""
+    """Sampling steps: step t of chain c uses `fold_in(fold_in(chain, c), t)`."""
     fixed: PRNGKeyArray
-    """The part of the network that is not sampled."""
+    """Training of the parameters that are not sampled."""
     transport: PRNGKeyArray
-    """From draws of the prior to the posterior."""
+    """Moving chains from prior draws to the posterior."""
     restart: PRNGKeyArray
-    """Where chains that were left behind begin again."""
+    """New positions of stragglers."""
     noise: PRNGKeyArray
-    """Networks that a likelihood is chosen by."""
+    """Networks that are compared to select a likelihood."""
 
     @classmethod
     def of(cls, seed: int) -> Keys:
-        """Threefry whatever JAX's default is: the draws of a seed shall not depend on a setting."""
+        """Derive the keys of a seed. They use Threefry, so that the draws do not depend on JAX's default generator."""
         root = jax.random.key(seed, impl="threefry2x32")
-        # The numbers are in the order in which the keys came to be; another number is another run.
+        # The numbers follow the order in which the keys were added; another number would change the draws of a seed.
         return cls(*(jax.random.fold_in(root, i) for i in (0, 4, 1, 2, 3, 5, 6, 7, 8)))
 
 
 def by_chain(key: PRNGKeyArray, num_chains: int) -> Key[Array, " chain"]:
-    """A key for each chain, the same for chain c however many there are."""
+    """Return a key for each chain; chain c gets the same key for any number of chains."""
     return jax.vmap(lambda c: jax.random.fold_in(key, c))(jnp.arange(num_chains, dtype=jnp.uint32))

@@ -1,4 +1,4 @@
-"""A problem under way: its run's folder is made, or taken up again, and driven to its file."""
+"""Start of a problem's run in a new folder, and its resumption from a checkpoint."""
 
 from __future__ import annotations
 
@@ -44,24 +44,29 @@ def launch(
     tell: Observer,
     stop: Stop | None = None,
 ) -> None:
-    """Run a problem into `out`, from its start.
+    """Run a problem from its start and write the file `out`.
 
     Args:
+        problem: the assembled recipe, data and parts.
+        out: the file to write.
+        force: replace a file or an unfinished run at `out`.
+        starts: initial positions, used instead of the recipe's `init`.
+        began: the `time.perf_counter` from which the run counts its seconds.
         started_by: the command or the call, for messages that ask to start the run again.
-        in_bucket: fill the rows up to a round number with ones that do not count, see `Problem.in_bucket`.
-        began: the `time.perf_counter` from which the run accounts for its seconds.
-        starts: where the chains begin, instead of the recipe's `init`.
+        in_bucket: pad the rows to a round number with rows of weight zero, see `Problem.in_bucket`.
+        tell: called with the progress.
+        stop: returns the number of a signal that stops the run, or 0.
 
     Raises:
         UsageError: before anything is compiled or written.
-        InterruptedRunError: when `stop` said so.
+        InterruptedRunError: if `stop` asked for it.
     """
     recipe, processes, writer = problem.recipe, Processes.here(), None
     if processes.is_first:
         _warn_of_one_device(recipe)
     with processes.as_the_first():
         if problem.description is None:
-            # What a posterior of one's own refuses, such as mini-batches, it says when a step is traced.
+            # A posterior made by hand raises its errors, such as missing mini-batches, only when a step is traced.
             carry_template(problem.posterior, problem.sampler, recipe.chains, max(1, recipe.warmup))
         if processes.is_first:
             if not force:
@@ -88,11 +93,11 @@ def _begin(
     in_bucket: bool,
     check_room: bool,
 ) -> None:
-    """Find where the chains start, then drive them; follow, where another process writes what they draw."""
+    """Find the initial positions and run the chains; only the process with a `writer` writes the draws."""
     keys, spent = Keys.of(problem.recipe.seed), origin.Spent()
     if problem.recipe.budget:
         tell(Progress("note", 0, 0, note=budget.on_top(problem)))
-    # By networks of the split's seed: runs that differ in their seed alone are of one posterior.
+    # The key depends on the split's seed only, so that runs that differ in `seed` alone have the same posterior.
     noise_key = Keys.of(problem.recipe.split_seed).noise
     problem, compared = noise.select_likelihood(problem, tell=tell, stop=stop, spent=spent, key=noise_key)
     problem = problem.in_bucket() if in_bucket else problem
@@ -137,14 +142,21 @@ def relaunch(
     tell: Observer,
     stop: Stop | None = None,
 ) -> None:
-    """Go on with an unfinished run from one of its checkpoints.
+    """Resume an unfinished run from one of its checkpoints.
 
     Args:
-        model: the model, where it is one that no registry knows.
+        run: the unfinished run.
+        saved: the checkpoint.
+        allow_inexact: resume even if this machine would not give the same draws.
+        model: the model, if no registry has it.
+        break_lock: take the lock from an owner without a sign of life.
         began: as for `launch`.
+        tell: as for `launch`.
+        stop: as for `launch`.
 
     Raises:
-        UsageError: if this machine would not give the same draws and `allow_inexact` is not given.
+        UsageError: if the run is damaged, or this machine would not give the same draws and `allow_inexact` is false.
+        InterruptedRunError: if `stop` asked for it.
     """
     attributes, static = run.attributes, run.static()
     problem = Problem.restored(attributes, static.get("constant_data", {}), static.get("observed_data", {}), model)
@@ -181,10 +193,10 @@ def relaunch(
 
 
 def _same_everywhere(problem: Problem, out: Path, processes: Processes, *, step: int = 0) -> None:
-    """Refuse processes that would run different things, or that the first one's file is out of reach of.
+    """Refuse processes whose recipe, data or checkpoint differ, or that do not see the first one's folder.
 
     Raises:
-        UsageError: in all of them.
+        UsageError: in all of the processes.
     """
     if processes.count == 1:
         return
@@ -204,7 +216,7 @@ def _same_everywhere(problem: Problem, out: Path, processes: Processes, *, step:
 def _rows(
     problem: Problem, fixed: Mapping[str, np.ndarray]
 ) -> tuple[dict[str, list[str]], dict[str, dict[str, np.ndarray]]]:
-    """The dimensions and the groups of the data, for the file; none of a posterior that has no rows."""
+    """Return the dimensions and the groups of the data for the file; both empty for a posterior without rows."""
     if problem.train is None:
         return {}, {}
     scaler = as_they_are(problem.train) if problem.description is None else problem.description.scaler
@@ -213,14 +225,14 @@ def _rows(
 
 
 def _bytes(problem: Problem) -> int:
-    """Of all draws, and of the steps of warm-up that are kept, with 16 statistics each."""
+    """Return the size in bytes of all draws and kept warm-up steps, with 16 statistics each."""
     recipe, posterior = problem.recipe, problem.posterior
     rows = recipe.draws + (recipe.warmup if recipe.keep_warmup else 0)
     return recipe.chains * rows * (problem.num_kept + 16) * np.dtype(posterior.dtype).itemsize
 
 
 def _warn_of_one_device(recipe: Recipe) -> None:
-    """A program or a notebook that used JAX before us has fixed the number of devices: one, unless it knew better."""
+    """Warn if JAX started with one CPU device before bnnzoo could ask for one per chain."""
     wanted = 1 if recipe.mesh else host_devices(recipe)
     only = jax.local_devices()
     if wanted > 1 and len(only) == 1 and only[0].platform == "cpu":

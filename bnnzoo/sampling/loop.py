@@ -1,8 +1,8 @@
-"""The only loop: chunks of jitted steps over all chains, the same for every sampler.
+"""The sampling loop: jitted steps of all chains in chunks, the same for every sampler.
 
-A chunk is one compiled program whose number of draws, thinning and first step are arguments: any cut of a run into
-chunks executes the same instructions, which is why chunk sizes, stopping and resuming change no bit, and why nothing
-is compiled twice. Randomness is by absolute step: `fold_in(chain_key, step)`.
+A chunk is one call of a compiled program. Its number of draws, thinning and first step are arguments, so every way to
+cut a run into chunks executes the same instructions. Chunk sizes, stopping and resuming therefore change no bit, and
+nothing is compiled twice. Random numbers depend only on the absolute step: `fold_in(chain_key, step)`.
 """
 
 from __future__ import annotations
@@ -40,14 +40,13 @@ from bnnzoo.sampling.worker import worker
 S = TypeVar("S")
 
 _LONGEST, _GROWTH = 20.0, 500.0
-"""How many times as long as the first a chunk may be, and in how many seconds it gets as long again: half a second at
-first, ten seconds after three hours."""
+"""Largest relative length of a chunk, and seconds in which it grows by its first length: 10 s after three hours."""
 
 
 class Chunk(NamedTuple):
-    """What one meeting of host and device, and of the processes, brings of all chains.
+    """One compiled chunk of draws and statistics for all chains.
 
-    `draws` [chain, draw, dim] is empty in warm-up unless it is kept; `stats` are [chain, draw].
+    `draws` [chain, draw, dim] is empty in warm-up unless warm-up is kept; `stats` are [chain, draw].
     """
 
     phase: Phase
@@ -60,28 +59,28 @@ class Chunk(NamedTuple):
 
 @dataclasses.dataclass
 class Seconds:
-    """Where the time of a run went; together all of it, from the command's first line to its last."""
+    """Wall-clock seconds of a run by phase; their sum covers the command from its first line to its last."""
 
     start: float = 0.0
-    """Imports, data, and what is compiled before the chains are where they start."""
+    """Imports, loading the data, and compilation before the initial positions are found."""
     compile: float = 0.0
-    """The programs of the chains."""
+    """Compilation of the chains' programs."""
     warmup: float = 0.0
-    """Training of the start, or the way there from the prior, and the steps of warm-up."""
+    """Training of the initial positions, or moving them there from the prior, and the warm-up steps."""
     sampling: float = 0.0
     judging: float = 0.0
-    """The last look at the chains, and the test of convergence."""
+    """The sampler's final inspection of the chains, and the test of convergence."""
     writing: float = 0.0
-    """The file."""
+    """Writing the file."""
 
     @property
     def total(self) -> float:
-        """All of them."""
+        """Sum over all phases, in seconds."""
         return sum(dataclasses.astuple(self))
 
     @contextlib.contextmanager
     def compiling(self) -> Iterator[None]:
-        """Counts what happens inside as compilation."""
+        """Count the time spent inside the block as compilation."""
         started = time.perf_counter()
         yield
         self.compile += time.perf_counter() - started
@@ -107,25 +106,25 @@ def chunks(
     outputs: Outputs | None = None,
     leaving: Callable[[], int] | None = None,
 ) -> Generator[Chunk, None, None]:
-    """Run the chains, a chunk at a time; the device works on the next chunk while the caller writes this one.
+    """Run the chains chunk by chunk; the device computes the next chunk while the caller writes the current one.
 
-    Where processes share the chains each of them runs this loop, and it ends in all when the first closes it.
+    If several processes share the chains, each runs this loop, and it ends in all of them when the first one closes it.
 
     Args:
-        thetas: where the chains start.
-        num_warmup: steps of warm-up, not thinned.
-        num_draws: kept draws a chain, each `thin` steps after the last.
-        resume: carry and next step of a checkpoint, instead of a start at `thetas`. `sampler` is then the tuned one.
-        chunk_seconds: how long the first chunks should take; `most_draws` bounds them too. Neither changes a draw.
+        thetas: initial positions.
+        num_warmup: warm-up steps, not thinned.
+        num_draws: kept draws per chain, `thin` steps apart.
+        resume: carry and next step of a checkpoint, used instead of `thetas`. `sampler` is then the tuned one.
+        chunk_seconds: target duration of the first chunks. `most_draws` bounds them too. Neither changes a draw.
         seconds: filled with the time spent.
-        stops: numbers of kept draws at which a chunk ends, so that the caller can look at exactly so many.
-        outputs: what is kept of a draw; its position unless given.
-        leaving: asked before each chunk; the number of a signal for which the processes shall all stop, or 0.
+        stops: numbers of kept draws at which a chunk must end, so that the caller can test exactly that many.
+        outputs: values to keep of each draw; the default is its position.
+        leaving: called before each chunk; returns the number of a signal that stops all processes, or 0.
 
     Raises:
-        InterruptedRunError: when a process that is not the first asked for it.
-        BnnzooError: when a chain's position is no longer finite, no chain accepts a proposal for 1000 steps, or the
-            sampler says that it cannot go on.
+        InterruptedRunError: if a process other than the first asked to stop.
+        BnnzooError: if a position is no longer finite, no chain accepts a proposal for 1000 steps, or the sampler
+            fails.
     """
     num_chains = len(thetas)
     posterior, outputs = placement.put_posterior(posterior), placement.put(outputs, None)
@@ -161,7 +160,7 @@ def chunks(
 
 
 class _Plan(NamedTuple):
-    """A run's keys, lengths and clock."""
+    """Keys, lengths and timing options of a run."""
 
     keys: Keys
     num_chains: int
@@ -177,32 +176,32 @@ class _Plan(NamedTuple):
     leaving: Callable[[], int]
 
     def left(self, step: int) -> int:
-        """Draws that a chunk from this step on may hold."""
+        """Return the largest number of draws that a chunk starting at this step may hold."""
         return (min((stop for stop in self.stops if stop > step), default=self.last_step) - step) // self.thin
 
     def warming(self, setup: Setup, carry: Carry, *, start: int, count: int) -> Work:
-        """Steps of warm-up: each is a row, for each moves the tuning."""
+        """Return warm-up steps as work for the device; each step is one row because each one updates the tuning."""
         return Work(setup, carry, self.chain_keys, start, count, 1, "warm-up", self.keep_warmup)
 
     def sampling(self, setup: Setup, carry: Carry, *, start: int, count: int) -> Work:
-        """Draws, each of `thin` steps."""
+        """Return draws of `thin` steps each as work for the device."""
         return Work(setup, carry, self.chain_keys, start, count, self.thin, "sampling", True)
 
 
 def _warm_up(plan: _Plan, setup: Setup, carry: Carry, step: int) -> Generator[Chunk, None, tuple[Setup, Carry] | None]:
-    """Chunks that end where windows do; what is tuned between them comes back, or None where the processes stop."""
+    """Yield chunks that end where windows do; return the tuned setup and carry, or None if the processes stop."""
     seconds, last, processes = plan.seconds, plan.num_warmup, setup.placement.processes
     constraints = setup.constraints(carry.states, last)
     rows = Rows.of(setup, carry, "warm-up", keep=plan.keep_warmup, thin=1, most_draws=plan.most_draws)
     with seconds.compiling():
-        # No step at all compiles the program that the first chunk runs, and its time is known to be compilation.
+        # A call with zero steps compiles the program of the first chunk, so its time is compilation alone.
         carry, buffer = advance(plan.warming(setup, carry, start=step, count=0), rows.buffer(setup.placement))
         jax.block_until_ready(buffer)
     started, before = time.perf_counter(), seconds.warmup
     pace = _Pace(plan.chunk_seconds, rows.capacity)
     while step < last:
-        # A chunk never goes past its window: between windows the sampler looks at all chains, on the host, and may
-        # become another one (`tune`). Where windows end is a matter of the number of steps alone, never of the clock.
+        # A chunk ends with its window: there the host tunes the sampler on all chains, which may replace it (`tune`).
+        # The ends depend only on the number of steps, never on the clock.
         end = next(end for end in windows(last) if end > step)
         if not (count := processes.meet(pace.next(end - step), leaving=plan.leaving())):
             return None
@@ -227,7 +226,7 @@ def _warm_up(plan: _Plan, setup: Setup, carry: Carry, step: int) -> Generator[Ch
 
 
 def _between_windows(plan: _Plan, setup: Setup, carry: Carry, step: int) -> tuple[Setup, PyTree]:
-    """The sampler and the states after a window: each chain settles on the device, then all are tuned on the host."""
+    """Settle each chain on the device, tune all on the host, and return the new setup and states."""
     put, final = setup.placement.put, step == plan.num_warmup
     chain_keys = put(by_chain(jax.random.fold_in(plan.keys.settle, step), plan.num_chains), 0)
     states = programs.settled(setup, carry, chain_keys, final)
@@ -239,10 +238,10 @@ def _between_windows(plan: _Plan, setup: Setup, carry: Carry, step: int) -> tupl
 
 
 def _sample(plan: _Plan, setup: Setup, carry: Carry, step: int) -> Iterator[Chunk]:
-    """Chunks of kept draws, each handed on while the device works at the next."""
+    """Yield chunks of kept draws while the device computes the next one."""
     seconds, thin, processes = plan.seconds, plan.thin, setup.placement.processes
     rows = Rows.of(setup, carry, "sampling", keep=True, thin=thin, most_draws=plan.most_draws)
-    # Two buffers: the host reads the one that is full while the device fills the other.
+    # Two buffers: the host reads the full one while the device fills the other.
     spare, buffer = rows.buffer(setup.placement), rows.buffer(setup.placement)
     with seconds.compiling():
         carry, buffer = advance(plan.sampling(setup, carry, start=step, count=0), buffer)
@@ -250,12 +249,12 @@ def _sample(plan: _Plan, setup: Setup, carry: Carry, step: int) -> Iterator[Chun
     started, before = time.perf_counter(), seconds.sampling
     pace = _Pace(plan.chunk_seconds, rows.capacity)
     quiet = np.zeros(plan.num_chains, int)
-    # On a CPU the call returns when the chunk is done: a thread makes it, so that the caller can write meanwhile.
+    # On a CPU the call returns only when the chunk is done. A thread makes it, so that the caller can write meanwhile.
     with worker() as submit:
 
         def work(carry: Carry, step: int, count: int, buffer: dict[str, Array]) -> tuple[Carry, dict[str, Array], Any]:
             carry, filled = advance(plan.sampling(setup, carry, start=step, count=count), buffer)
-            # Processes meet in one order everywhere: here, between the agreement on this chunk and that on the next.
+            # All processes must communicate in the same order: here, between agreeing on this chunk and on the next.
             several = processes.count > 1
             return carry, filled, processes.everyones((rows.fetch(filled, count), carry)) if several else None
 
@@ -279,12 +278,12 @@ def _sample(plan: _Plan, setup: Setup, carry: Carry, step: int) -> Iterator[Chun
                 _check_finite(draws, setup.outputs.layout, setup, step)
             if problem := setup.sampler.failure(stats):
                 raise BnnzooError(problem)
-            # What a checkpoint of this chunk holds; an interrupted run gets no further.
+            # A checkpoint of this chunk stores these seconds; an interrupted run does not get past the yield.
             seconds.sampling = before + time.perf_counter() - started
             with processes.told_of_the_end(under_way and under_way.result):
                 yield Chunk("sampling", draws, stats, everyones, step, setup.sampler)
-            # Only now: the draws of chains that are stuck are still the caller's; and where all are made, the run is
-            # whole, and its end says that they are.
+            # After the yield, because the caller still keeps the draws of stuck chains. After the last chunk the run is
+            # complete, and its findings report them.
             quiet = steps_in_a_row(setup.sampler.moved(stats), quiet, thin)
             if under_way is not None:
                 refuse_all_stuck(quiet, step)
@@ -292,12 +291,12 @@ def _sample(plan: _Plan, setup: Setup, carry: Carry, step: int) -> Iterator[Chun
 
 
 def _everyones(processes: Processes, states: S) -> S:
-    """Those of all chains, as arrays that compute."""
+    """Return the states of all chains as JAX arrays."""
     return jax.tree.map(jnp.asarray, processes.everyones(states))
 
 
 def carry_template(posterior: AbstractPosterior, sampler: AbstractSampler, num_chains: int, num_warmup: int) -> Carry:
-    """The shapes and types of a carry, to read one back into."""
+    """Return the shapes and types of a carry, into which a checkpoint is read."""
     setup = Setup(posterior, sampler, StepSize(), Placement("vectorized", None))
     thetas = jnp.zeros((num_chains, posterior.layout.dim), posterior.dtype)
     keys = by_chain(jax.random.key(0), num_chains)
@@ -308,10 +307,10 @@ def carry_template(posterior: AbstractPosterior, sampler: AbstractSampler, num_c
 
 
 class _Pace:
-    """How many rows make a chunk of the wanted length, from how long the last one took.
+    """Number of rows in the next chunk, from the target duration and the time per row of the last chunk.
 
-    The length grows with the run, to twenty times the first: every part that a chunk becomes is named in the manifest,
-    which is written anew with each. A night then has thousands of parts, not a hundred thousand.
+    The target grows to twenty times the first, because the manifest names every chunk's part and is rewritten with each
+    chunk. A run of one night then has thousands of parts instead of a hundred thousand.
     """
 
     def __init__(self, seconds: float, most: int):
@@ -320,14 +319,14 @@ class _Pace:
         self.began = self.since = time.perf_counter()
 
     def next(self, left: int) -> int:
-        """At most eight times the last one: the first rows of a program are slower than the others will be."""
+        """Return the rows of the next chunk: at most eight times the last, because a program's first rows are slow."""
         seconds = self.seconds * min(_LONGEST, 1 + (self.since - self.began) / _GROWTH)
         wanted = int(seconds / self.per_row) if self.per_row else 1
         self.last = min(left, self.most, max(1, wanted), 8 * max(1, self.last))
         return self.last
 
     def took(self, count: int) -> None:
-        """So many rows came since the last time."""
+        """Record that `count` rows were computed since the last call."""
         now = time.perf_counter()
         self.per_row, self.since = (now - self.since) / count, now
 
@@ -339,7 +338,7 @@ def _check_positions(setup: Setup, carry: Carry, next_step: int) -> None:
 
 def _check_finite(draws: Float[np.ndarray, "chain draw value"], layout: Layout, setup: Setup, next_step: int) -> None:
     with np.errstate(all="ignore"):
-        if np.isfinite(np.sum(draws)):  # one cheap pass; only what fails it is looked at closely
+        if np.isfinite(np.sum(draws)):  # one cheap pass; the exact place is searched only if it fails
             return
     bad = np.argwhere(~np.isfinite(draws))
     if len(bad):

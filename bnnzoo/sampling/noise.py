@@ -1,4 +1,4 @@
-"""The noise of a regression whose recipe names no likelihood: one level, or a level by row."""
+"""Selection of the noise model of a regression whose recipe names no likelihood: one level, or one level per row."""
 
 from __future__ import annotations
 
@@ -22,18 +22,19 @@ from bnnzoo.sampling.start import num_held_out
 
 BY_ROW = "heteroscedastic"
 _NETWORKS, _MOST_STEPS, _SHARE = 10, 2000, 0.08
-"""Networks a likelihood, each judged by its own tenth of the rows, and the share of the budget for one likelihood. As
-many as the chains of `small-table`: what trains them is then the program that trains the chains' starts.
-"""
-_LEVEL = 0.005
-"""The largest p value at which a level by row is selected.
+"""Networks per likelihood, most training steps of each, and fraction of the budget for one likelihood.
 
-The tenths of the rows overlap in what they train on, which widens the differences by (1 + 10 / 9)^(1/2) (Nadeau and
-Bengio 2003): the true level is about 0.04."""
+Each network is tested on its own tenth of the rows. There are as many as chains in `small-table`, so that the compiled
+training program is reused for the chains' starts."""
+_LEVEL = 0.005
+"""Largest p value at which one noise level per row is selected.
+
+The training rows of the networks overlap, which widens the differences by (1 + 10 / 9)^(1/2) (Nadeau and Bengio 2003).
+The true level is therefore about 0.04."""
 
 
 def is_open(problem: Problem) -> bool:
-    """Whether a run chooses: it has a time in place of lengths, one level by default, and rows to judge by."""
+    """Whether a run selects its noise model: it has a budget, held-out rows and no stated likelihood."""
     recipe, description = problem.recipe, problem.description
     return (
         description is not None
@@ -47,23 +48,23 @@ def is_open(problem: Problem) -> bool:
 
 
 class Comparison(NamedTuple):
-    """Paired losses of networks under both likelihoods, and what follows from them."""
+    """Paired held-out losses of networks under both likelihoods, and the selection that follows from them."""
 
     one_level: Float[np.ndarray, " network"]
     """Mean negative log density of each network's held-out rows with one noise level, in nats."""
     by_row: Float[np.ndarray, " network"]
-    """The same, of the same rows, with a noise level by row."""
+    """Same loss with one noise level per row."""
 
     @property
     def gain(self) -> Float[np.ndarray, " network"]:
-        """Nats a held-out row by which a noise level by row is better."""
+        """Nats per held-out row by which one noise level per row is better."""
         return self.one_level - self.by_row
 
     @property
     def p(self) -> float:
-        """The one-sided p value of Wilcoxon's signed-rank test that the gain is positive; exact.
+        """The exact one-sided p value of Wilcoxon's signed-rank test that the gain is positive.
 
-        Ranks, not means: a single network that predicts its rows badly decides nothing.
+        The test uses ranks, so that a single network with very poor predictions cannot decide.
         """
         if not np.isfinite(self.gain).any() or np.isnan(self.gain).any():
             return 1.0
@@ -72,12 +73,12 @@ class Comparison(NamedTuple):
 
     @property
     def prefers_by_row(self) -> bool:
-        """Whether a noise level by row predicts held-out rows better beyond doubt."""
+        """Whether one noise level per row predicts held-out rows significantly better."""
         return self.p <= _LEVEL
 
     @property
     def sentence(self) -> str:
-        """What was compared, and why the choice fell so."""
+        """Summary of the compared losses and the selected likelihood, in one sentence."""
         better, count = int(np.sum(self.gain > 0)), len(self.gain)
         choice = "a noise level by row" if self.prefers_by_row else "one noise level"
         side = "at most" if self.prefers_by_row else "above"
@@ -88,7 +89,7 @@ class Comparison(NamedTuple):
         )
 
     def to_json(self) -> str:
-        """The comparison as a file's attribute holds it."""
+        """Return the comparison as JSON, for an attribute of the file."""
         losses = {"one_level": self.one_level.tolist(), "by_row": self.by_row.tolist()}
         found = {name: [v if np.isfinite(v) else None for v in values] for name, values in losses.items()}
         return json.dumps({**found, "p": self.p, "limit": _LEVEL})
@@ -97,28 +98,28 @@ class Comparison(NamedTuple):
 def select_likelihood(
     problem: Problem, *, tell: Observer, stop: Stop | None, spent: origin.Spent, key: PRNGKeyArray
 ) -> tuple[Problem, Comparison | None]:
-    """Select a noise level by row where trained networks predict held-out rows better by that; else one level.
+    """Select one noise level per row if trained networks then predict held-out rows better; otherwise select one level.
 
-    The same rows are held out of both, so that the difference is not one between rows. Where either would do, the
-    simpler one is taken.
+    Both likelihoods are tested on the same held-out rows, so that the difference is not one between rows. Without a
+    significant difference, the simpler likelihood is selected.
 
     Returns:
-        the problem under the selected likelihood, and the comparison; None where nothing was compared.
+        the problem with the selected likelihood, and the comparison, or None if nothing was compared.
 
     Raises:
-        InterruptedRunError: when `stop` said so.
+        InterruptedRunError: if `stop` asked for it.
     """
     if not is_open(problem):
         return problem, None
     try:
         rival = problem.with_likelihood(BY_ROW)
-    except UsageError:  # a sampler for one level of noise alone
+    except UsageError:  # the sampler supports only one noise level
         return problem, None
     placement = place("auto", _NETWORKS)
     level, by_row = problem.whole(_NETWORKS), rival.whole(_NETWORKS)
     steps = _MOST_STEPS
     for candidate in (by_row, level):
-        # Each machine has a clock of its own, and all must decide alike.
+        # Clocks differ between machines, and all processes must use the same number of steps.
         steps = Processes.here().firsts(budget.training_steps(candidate, placement, most=steps, share=_SHARE, key=key))
         if steps <= budget.FEWEST_START_STEPS:
             note = f"one noise level: the budget leaves no time to compare; --likelihood gaussian or {BY_ROW} decides"
@@ -131,7 +132,7 @@ def select_likelihood(
         what = "networks that the likelihood is chosen by"
         with spent.timed():
             losses.append(origin.trained(candidate, thetas, placement, what, tell, stop, spent, key).losses)
-    # Machines round differently, and all processes draw from one posterior.
+    # Rounding differs between machines, and all processes must select the same likelihood.
     comparison = Comparison(*Processes.here().firsts(np.asarray(losses, np.float64)))
     tell(Progress("note", 0, 0, note=comparison.sentence))
     return rival if comparison.prefers_by_row else problem, comparison

@@ -1,4 +1,4 @@
-"""Where a run's chains begin, and the values of what is not sampled: trained, drawn from the prior, or given."""
+"""Initial positions of a run's chains, and values of unsampled parameters: trained, drawn from the prior, or given."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ T = TypeVar("T")
 
 @dataclasses.dataclass
 class Spent:
-    """What the start took."""
+    """Likelihood evaluations and seconds that finding the initial positions took."""
 
     evaluations: float = 0.0
-    """Rows that training looked at, or transport, of all chains."""
+    """Likelihood evaluations of training and transport, over all chains."""
     seconds: float = 0.0
-    """Without what compiles before: a budget is of work."""
+    """Seconds without the compilation before, because the budget covers work only."""
 
     @contextlib.contextmanager
     def timed(self) -> Iterator[None]:
-        """Count the seconds of what is done meanwhile."""
+        """Count the seconds of the block."""
         began = time.perf_counter()
         yield
         self.seconds += time.perf_counter() - began
@@ -56,11 +56,11 @@ def positions(
     spent: Spent,
     key: PRNGKeyArray,
 ) -> Float[Array | np.ndarray, "chain dim"]:
-    """Where the chains start: as given, or by the recipe's `init`.
+    """Return the initial positions, as given or by the recipe's `init`.
 
     Raises:
-        UsageError: for given positions of another shape.
-        InterruptedRunError: when `stop` said so.
+        UsageError: if the given positions have the wrong shape.
+        InterruptedRunError: if `stop` asked for it.
     """
     if given is not None:
         thetas, wanted = np.asarray(given), (problem.recipe.chains, problem.posterior.layout.dim)
@@ -77,9 +77,12 @@ def positions(
 def fixed_values(
     problem: Problem, *, tell: Observer, stop: Stop | None, spent: Spent, key: PRNGKeyArray
 ) -> dict[str, np.ndarray]:
-    """What is not sampled, by name: of the whole network, trained once and whatever the number of chains.
+    """Return the values of the unsampled parameters by name, from one training of the whole network for all chains.
 
-    Empty where everything is sampled.
+    The result is empty if every parameter is sampled.
+
+    Raises:
+        InterruptedRunError: if `stop` asked for it.
     """
     if problem.description is None or not (wanted := named_leaves(problem.network_posterior.network)):
         return {}
@@ -88,7 +91,7 @@ def fixed_values(
     what = "the part that is not sampled"
     theta = trained(whole, start, place("vectorized", 1), what, tell, stop, spent, key).positions[0]
     leaves = named_leaves(whole.network_posterior.network_at(jnp.asarray(theta)))
-    # Machines round differently, and the chains of all processes are of one posterior.
+    # Rounding differs between machines, and the chains of all processes must have the same posterior.
     return Processes.here().firsts({name: np.asarray(leaves[name]) for name in wanted})
 
 
@@ -102,10 +105,10 @@ def brought_near(
     spent: Spent,
     key: PRNGKeyArray,
 ) -> Float[Array | np.ndarray, "chain dim"]:
-    """Chains that begin at draws of the prior near the posterior, where they have an accept step and a warm-up.
+    """Move chains from prior draws towards the posterior if the run has a warm-up and its sampler an accept step.
 
     Raises:
-        InterruptedRunError: when `stop` said so.
+        InterruptedRunError: if `stop` asked for it.
     """
     recipe, posterior = problem.recipe, problem.posterior
     if recipe.init != "prior" or not recipe.warmup or ACCEPTANCE_RATE not in problem.sampler.statistics:
@@ -119,7 +122,7 @@ def brought_near(
 def choose_fields(
     problem: Problem, placement: Placement, thetas: Float[Array | np.ndarray, "chain dim"]
 ) -> dict[str, Any]:
-    """Fields that the sampler chooses by the problem, the same in every process; none without a warm-up."""
+    """Return the fields that the sampler chooses for this problem, equal in all processes; empty without a warm-up."""
     if not problem.recipe.warmup:
         return {}
     with placement.within():
@@ -130,7 +133,7 @@ def choose_fields(
 
 
 def words_of(problem: Problem, chosen: Mapping[str, Any]) -> str:
-    """A sentence about what a sampler chose."""
+    """Describe the sampler's chosen fields in a sentence."""
     fields = ", ".join(
         f"{name.replace('_', ' ')} {value:g}" if not isinstance(value, str) else f"{name.replace('_', ' ')} {value}"
         for name, value in chosen.items()
@@ -139,10 +142,10 @@ def words_of(problem: Problem, chosen: Mapping[str, Any]) -> str:
 
 
 def check_start(posterior: AbstractPosterior, placement: Placement, thetas: Any) -> None:
-    """Refuse a start where the density or its gradient is not finite.
+    """Refuse initial positions at which the density or its gradient is not finite.
 
     Raises:
-        UsageError: naming the training row, or the parameter.
+        UsageError: naming the training row or the parameter.
     """
     with placement.within():
         found = _density_and_gradient(placement.put_posterior(posterior), placement.put(jnp.asarray(thetas), None))
@@ -166,8 +169,8 @@ def check_start(posterior: AbstractPosterior, placement: Placement, thetas: Any)
 
 @eqx.filter_jit
 def _density_and_gradient(posterior: AbstractPosterior, thetas: Float[Array, "chain dim"]) -> tuple[Array, Array]:
-    # The posterior is an argument: closed over, its data would be compiled into the program as constants.
-    # As many chains at once as a million parameters hold: one look, not worth the most memory of a run.
+    # The posterior is an argument, because a closure would compile its data into the program as constants. Chains are
+    # batched to about a million parameters at once, so that this single check does not set the run's peak memory.
     at_once = max(1, 2**20 // posterior.layout.dim)
     return jax.lax.map(jax.value_and_grad(posterior.log_density), thetas, batch_size=min(at_once, len(thetas)))
 
@@ -182,10 +185,10 @@ def trained(
     spent: Spent,
     key: PRNGKeyArray,
 ) -> Trained:
-    """Networks trained from there by the recipe's `start_steps`; `what` they are says the progress.
+    """Train networks from `thetas` for the recipe's `start_steps`; the progress names them by `what`.
 
     Raises:
-        InterruptedRunError: when `stop` said so.
+        InterruptedRunError: if `stop` asked for it.
     """
     recipe, rows = problem.recipe, problem.posterior.num_data
     stream = train(
@@ -204,10 +207,10 @@ def trained(
 
 
 def _last(stream: Iterator[tuple[int, T]], what: str, total: int, tell: Observer, stop: Stop | None) -> T:
-    """What comes with the last of the steps, of which every look is shown and may be the last.
+    """Return the last value of a stream, and report its progress; a stop ends the stream early.
 
     Raises:
-        InterruptedRunError: when `stop` said so, in any process.
+        InterruptedRunError: if `stop` asked for it in any process.
     """
     number, found = 0, list[T]()
     for done, now in stream:
@@ -215,7 +218,7 @@ def _last(stream: Iterator[tuple[int, T]], what: str, total: int, tell: Observer
         found = [now]
         if number := stop() if stop else 0:
             break
-    # Of all processes, also where each trains the same alone.
+    # All processes agree on stopping, even if each trains the same network alone.
     if number := Processes.here().largest(number):
         raise InterruptedRunError(f"stopped while {what}: nothing was written", number)
     return found[0]

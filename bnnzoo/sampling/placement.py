@@ -1,4 +1,4 @@
-"""Where chains run: side by side on devices, under one vmap, or one after the other; and where their rows lie."""
+"""Placement of chains (in parallel on devices, under one vmap, or one after the other) and of the data's rows."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ Method = Literal["auto", "parallel", "vectorized", "sequential"]
 
 _CHAINS = "chains"
 _CACHE = 2**22
-"""Bytes of rows beyond which a processor waits for its memory."""
+"""Bytes of rows above which a processor waits for its memory."""
 _MOST_DEVICES = 256
-"""Into which one host's CPU is split: each has threads of its own."""
+"""Largest number of devices into which a host's CPU is split; each has its own threads."""
 
 
 class Placement(eqx.Module):
-    """A way to run a function of one chain for all chains. Static: part of what is compiled."""
+    """A way to run a function of one chain for all chains. Its fields are static: they are part of what is compiled."""
 
     method: Literal["parallel", "vectorized", "sequential"] = eqx.field(static=True)
     mesh: Mesh | None = eqx.field(static=True)
-    """This process's devices."""
+    """The devices of this process."""
     processes: Processes = eqx.field(static=True, default=ALONE)
 
     @property
     def axes(self) -> Axes:
-        """Devices of all processes by what is split over them."""
+        """Devices of all processes along each axis of the mesh."""
         own = Axes() if self.mesh is None else Axes(**self.mesh.shape)
         return own._replace(chains=own.chains * self.processes.count)
 
@@ -52,12 +52,12 @@ class Placement(eqx.Module):
         return f"{self.method} on {chains}" + (f" x {data}" if data > 1 else "")
 
     def all_chains(self, function: Callable[..., PyTree], shared: PyTree, *chains: PyTree) -> PyTree:
-        """`function(shared, one chain's slices)` for every chain; each tree of `chains` has the leading axis chain."""
+        """Return `function(shared, one chain's slices)` of every chain; the first axis of all `chains` is the chain."""
 
         def local(whole: PyTree, *parts: PyTree) -> PyTree:
             count = jax.tree.leaves(parts)[0].shape[0]
             if count == 1:
-                # No vmap for a lone chain: a batched convolution kernel is far slower than a plain one.
+                # No vmap for a single chain: a batched convolution kernel is far slower than a plain one.
                 one = function(whole, *jax.tree.map(lambda a: a[0], parts))
                 return jax.tree.map(lambda a: a[None], one)
             if self.method == "sequential":
@@ -75,13 +75,16 @@ class Placement(eqx.Module):
         axes: Any,
         out_axes: Any,
     ) -> PyTree:
-        """`local(shared, *chains)` on each device, or group of them, for its share of the chains.
+        """Run `local(shared, *chains)` on each device, or group of devices, for its part of the chains.
 
-        By hand along the chains, which never meet. Along the data the compiler divides the work: it sees what is
-        summed over rows, and adds up across devices there.
+        Chains are split explicitly, since they never interact. Along the data axis the compiler divides the work: it
+        recognises sums over rows, and adds up across devices there.
 
         Args:
-            axes: for each tree of `chains` the axis that is the chain's.
+            local: the function to run.
+            shared: values that are the same for all chains.
+            chains: values of all chains.
+            axes: for each tree of `chains`, the axis of the chains.
             out_axes: the same for the result, a prefix of its tree.
         """
         if self.mesh is None:
@@ -99,18 +102,18 @@ class Placement(eqx.Module):
         return mapped(arrays, *chains)
 
     def put(self, tree: PyTree, axis: int | None) -> PyTree:
-        """Arrays on the devices: of all chains, which are split along `axis`, or whole on each device for None."""
+        """Put arrays of all chains on the devices, split along `axis`, or as a full copy on each device for None."""
         return self._put(tree, P()) if axis is None else self.put_own(self.processes.own(tree, axis), axis)
 
     def put_own(self, tree: PyTree, axis: int) -> PyTree:
-        """Arrays of this process's chains on the devices, split along `axis`."""
+        """Put arrays of this process's chains on the devices, split along `axis`."""
         return self._put(tree, P(*(None,) * axis, _CHAINS))
 
     def put_posterior(self, posterior: AbstractPosterior) -> AbstractPosterior:
-        """A posterior on the devices, its rows split along the mesh's data axis.
+        """Put a posterior on the devices, with its rows split along the mesh's data axis.
 
         Raises:
-            UsageError: where they cannot be.
+            UsageError: if its rows cannot be split.
         """
         posterior = posterior.padded(self.axes.data)
         rest = self.put(eqx.tree_at(lambda p: p.data, posterior, None), None)
@@ -118,7 +121,7 @@ class Placement(eqx.Module):
         return eqx.tree_at(lambda p: p.data, rest, data, is_leaf=lambda node: node is None)
 
     def within(self) -> contextlib.AbstractContextManager[Any]:
-        """Where programs that are not `spread` find the mesh that rows are split over."""
+        """Return a context in which programs that do not use `spread` find the mesh of the rows."""
         return jax.set_mesh(self.mesh) if self.mesh is not None and self.axes.data > 1 else contextlib.nullcontext()
 
     def _put(self, tree: PyTree, spec: P) -> PyTree:
@@ -127,9 +130,10 @@ class Placement(eqx.Module):
 
 
 def host_devices(recipe: Recipe) -> int:
-    """How many devices to split the host's CPU into: the mesh's, or a divisor of the chains, at most one a core (or 4).
+    """Return the number of devices to split the host's CPU into.
 
-    Must be set (`jax_num_cpu_devices`) before JAX starts.
+    It is the mesh's size, or a divisor of the number of chains, at most one per core (or 4). It must be set
+    (`jax_num_cpu_devices`) before JAX starts.
     """
     if recipe.mesh is not None:
         return min(_MOST_DEVICES, prod(axes(recipe.mesh)))
@@ -139,11 +143,10 @@ def host_devices(recipe: Recipe) -> int:
 
 
 def place_run(recipe: Recipe, posterior: AbstractPosterior, sampler: AbstractSampler) -> Placement:
-    """The placement of a run's chains on the devices there are, in this process and in those that share the run.
+    """Return the placement of a run's chains on the devices of this process, for all processes that share the run.
 
     Raises:
-        UsageError: for a number of processes or a mesh that chains do not divide by, or a mesh of more devices than
-            there are.
+        UsageError: if the chains do not divide by the processes or the mesh, or the mesh needs more devices than exist.
     """
     processes = Processes.here()
     if recipe.chains % processes.count:
@@ -179,9 +182,9 @@ def place_run(recipe: Recipe, posterior: AbstractPosterior, sampler: AbstractSam
 
 
 def place(method: Method, num_chains: int, processes: Processes = ALONE) -> Placement:
-    """The placement of `num_chains` chains, shared by the processes, on the devices there are, each with all rows.
+    """Return the placement of `num_chains` chains, shared by the processes; every device has all rows.
 
-    `auto` is `parallel` on a CPU and `vectorized` elsewhere. `parallel` takes as many devices as divide the chains.
+    `auto` is `parallel` on a CPU and `vectorized` elsewhere. `parallel` uses as many devices as divide the chains.
     """
     devices = jax.local_devices()
     if method == "auto":
@@ -195,7 +198,7 @@ def place(method: Method, num_chains: int, processes: Processes = ALONE) -> Plac
 
 
 def _waits_for_memory(posterior: AbstractPosterior, sampler: AbstractSampler) -> bool:
-    """Whether a step does little but read rows that no cache holds: chains that do it together read them once."""
+    """Whether a step mainly reads rows that fit no cache. Vectorized chains then read them once for all."""
     rows = jax.tree.leaves(posterior.data)
     one_look = ACCEPTANCE_RATE in sampler.statistics and sampler.gradients == 1
     if not one_look or sum(leaf.nbytes for leaf in rows) <= _CACHE:
@@ -205,15 +208,15 @@ def _waits_for_memory(posterior: AbstractPosterior, sampler: AbstractSampler) ->
 
 
 def _line(devices: Sequence[Any], count: int, processes: Processes) -> Mesh | None:
-    """Devices that share the chains. One of its own in each process is such a line too, with the same program."""
+    """Return a mesh of the devices that share the chains, or None if one device of one process has all of them."""
     return Mesh(np.array(devices[:count]), (_CHAINS,)) if count * processes.count > 1 else None
 
 
 def _most_on_cpu() -> int:
-    """Devices for chains: one a core, but four where there are fewer."""
+    """Return the largest number of devices for chains: one per core, but at least four."""
     return max(4, os.cpu_count() or 1)
 
 
 def _divisor(num_chains: int, most: int) -> int:
-    """The most devices, up to so many, that share the chains evenly."""
+    """Return the largest number of devices, at most `most`, that divides the chains evenly."""
     return max(d for d in range(1, min(num_chains, most) + 1) if num_chains % d == 0)

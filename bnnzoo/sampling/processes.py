@@ -1,8 +1,9 @@
-"""One run in several processes, on one machine or many: each has a share of the chains, and all meet between chunks.
+"""One run in several processes, on one or more machines.
 
-Chains never meet inside a program, so what the processes run is compiled for each alone. On the host every one of them
-holds what all have: what is tuned from all chains is tuned alike in each, and the first, who writes the file, needs no
-other's disk. The engine is `jax.distributed`; whoever started it has said how many processes there are.
+Each process has part of the chains, and all processes communicate between chunks. Chains do not interact inside a
+program, so each process compiles its own. On the host, every process holds the values of all chains, so all tune alike,
+and the first process, which writes the file, needs no other's disk. The transport is `jax.distributed`; whoever started
+it has set the number of processes.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax._src.distributed import global_state  # its client is nowhere public
+from jax._src.distributed import global_state  # JAX has no public name for its client
 from jax.experimental import multihost_utils
 
 from bnnzoo.errors import BnnzooError, InterruptedRunError, UsageError
@@ -24,7 +25,7 @@ T = TypeVar("T")
 _PIECES = (2**14, 2**22)
 _GONE = "another process of this run is gone: its own message says why"
 _ENOUGH = -1
-"""The first process's word that there will be no more chunks."""
+"""Message of the first process that there are no more chunks."""
 
 
 class LostProcessError(BnnzooError):
@@ -32,23 +33,23 @@ class LostProcessError(BnnzooError):
 
 
 class Processes(NamedTuple):
-    """How many processes share a run, and which of them this is."""
+    """The number of processes that share a run, and the rank of this one."""
 
     count: int = 1
     rank: int = 0
 
     @classmethod
     def here(cls) -> Processes:
-        """Those that JAX knows of. Starts JAX."""
+        """Return the processes that JAX reports. This starts JAX."""
         return cls(jax.process_count(), jax.process_index())
 
     @property
     def is_first(self) -> bool:
-        """Whether this is the one that writes and speaks."""
+        """Whether this process writes the file and the messages."""
         return self.rank == 0
 
     def own(self, tree: T, axis: int = 0) -> T:
-        """This process's share of a tree whose leaves have all chains along `axis`."""
+        """Return this process's part of a tree whose leaves have all chains along `axis`."""
         if self.count == 1:
             return tree
 
@@ -59,10 +60,10 @@ class Processes(NamedTuple):
         return jax.tree.map(share, tree)
 
     def everyones(self, tree: T) -> T:
-        """All processes' shares as one tree, chains first; on the host, unless there is but one process.
+        """Join all processes' parts into one tree along the first axis; on the host, unless there is only one process.
 
         Raises:
-            LostProcessError: if one is gone.
+            LostProcessError: if another process is gone.
         """
         if self.count == 1:
             return tree
@@ -76,7 +77,7 @@ class Processes(NamedTuple):
         return jax.tree.unflatten(structure, whole)
 
     def firsts(self, tree: T) -> T:
-        """The first process's tree of numbers or arrays, which all have alike but for rounding or the clock."""
+        """Return the first process's tree of numbers or arrays, which may differ elsewhere by rounding or the clock."""
         if self.count == 1:
             return tree
         found: Any = self.everyones(jax.tree.map(lambda leaf: np.asarray(leaf)[None], tree))
@@ -87,22 +88,23 @@ class Processes(NamedTuple):
         return jax.tree.map(first, found, tree)
 
     def largest(self, number: int) -> int:
-        """Of the numbers that the processes say.
+        """Return the largest of all processes' numbers.
 
         Raises:
-            LostProcessError: if one is gone.
+            LostProcessError: if another process is gone.
         """
         return int(np.max(self.everyones(np.array([number], np.int64))))
 
     def meet(self, count: int, *, leaving: int = 0) -> int:
-        """Agree on how many rows the next chunk has: as many as the first process says, 0 at the end.
+        """Agree on the number of rows of the next chunk: the first process's number, or 0 at the end.
 
         Args:
-            leaving: the number of the signal for which this process asks all to end.
+            count: this process's number; only the first one's counts.
+            leaving: the number of a signal for which this process asks all to stop, or 0.
 
         Raises:
-            InterruptedRunError: where any process asks for it.
-            LostProcessError: if one is gone.
+            InterruptedRunError: if any process asks to stop.
+            LostProcessError: if another process is gone.
         """
         if self.count == 1:
             return count
@@ -112,15 +114,15 @@ class Processes(NamedTuple):
         return max(0, int(said[0, 0]))
 
     def end(self) -> None:
-        """The first process's word, where the others wait for the next chunk, that there is none."""
+        """Tell the processes that wait for the next chunk that there is none; called by the first process."""
         self.meet(_ENOUGH)
 
     @contextlib.contextmanager
     def told_of_the_end(self, before: Callable[[], Any] | None) -> Iterator[None]:
-        """Around a generator's yield: where the first process closes it there, the others hear of it as they meet.
+        """Wrap a generator's yield: if the first process closes the generator there, the other processes are told.
 
         Args:
-            before: what is still to be done before they meet again; None where they do not.
+            before: work to finish before the processes communicate again; None if they do not.
         """
         try:
             yield
@@ -132,16 +134,17 @@ class Processes(NamedTuple):
 
     @contextlib.contextmanager
     def as_the_first(self) -> Iterator[None]:
-        """What ends with an error or a signal in the first process does in each.
+        """End the block with an error in every process if an error or a signal ends it in the first one.
 
         Raises:
-            InterruptedRunError: where the first was stopped by a signal.
-            BnnzooError: where something else ended it; a `UsageError` where that was one.
+            InterruptedRunError: if a signal stopped the first process.
+            BnnzooError: if another error ended it; a `UsageError` if that was one.
         """
         try:
             yield
         except BaseException as error:
-            # What is no error of ours happened here alone: the others notice that this process is gone.
+            # An unexpected error outside the first process is not announced: the others notice that the process is
+            # gone.
             if (self.is_first or isinstance(error, BnnzooError)) and not isinstance(error, LostProcessError):
                 with contextlib.suppress(LostProcessError):
                     self.firsts(getattr(error, "exit_code", 1))
@@ -153,40 +156,40 @@ class Processes(NamedTuple):
             raise UsageError(text) if code == UsageError.exit_code else BnnzooError(text)
 
     def part(self) -> None:
-        """Wait until all have come to their end."""
+        """Wait until all processes have finished."""
         if self.count > 1:
             with contextlib.suppress(LostProcessError):  # whoever is lost will not be back
                 self._exchanged(b"", parting=True)
 
     def take_leave(self) -> None:
-        """Let go of the others. The first keeps what they need for that, and goes once they are gone."""
+        """Disconnect from the other processes. The first one keeps the connection open until the others are gone."""
         if not self.is_first:
             jax.distributed.shutdown()
         elif self.count > 1:
             with contextlib.suppress(Exception):  # whoever is lost will not be back
-                # Answered once all that are alive have asked: here, once there are no others.
+                # The call returns when all living processes have made it: here, once no other process is left.
                 client: Any = global_state.client
                 client.get_live_nodes(list(range(self.count)))
 
     def _exchanged(self, mine: bytes, *, parting: bool = False) -> list[bytes]:
-        """Each process's bytes, of equal length.
+        """Return each process's bytes, of equal length.
 
-        What each says begins with why it says it, and how much: a process that ends with an error of its own would have
-        its goodbye taken for draws, or wait for those who wait for its draws.
+        Each message starts with its purpose and its length. Otherwise the final message of a failing process could be
+        taken for draws, or the process would wait for others that wait for its draws.
         """
         header = np.array([parting, len(mine)], np.int64).tobytes()
         said, small = header + mine, _PIECES[0]
         pieces = [_gathered(said[:small], small)]
         if any(one[: len(header)] != header for one in pieces[0]):
             raise LostProcessError(_GONE)
-        # As many pieces as there are, of two sizes: each is compiled once.
+        # The number of pieces varies, but there are only two sizes, each of which is compiled once.
         size = _PIECES[len(said) > 2 * small]
         pieces += [_gathered(said[at : at + size], size) for at in range(small, len(said), size)]
         return [b"".join(parts)[len(header) :] for parts in zip(*pieces, strict=True)]
 
 
 def _gathered(part: bytes, size: int) -> list[bytes]:
-    """Each process's part, of equal length and no more than `size`; as bytes: what JAX carries may lose 64 bits."""
+    """Return each process's part, of equal length up to `size`, as bytes because JAX may drop 64-bit types."""
     piece = np.zeros(size, np.uint8)
     piece[: len(part)] = np.frombuffer(part, np.uint8)
     try:

@@ -1,4 +1,4 @@
-"""What a run's file says of where its draws came from, and whether this machine would give the same."""
+"""Provenance of a run's draws in its file, and a comparison with the current machine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bnnzoo.store.schema import SECONDS
 
 
 def attributes(problem: Problem, placement: Placement) -> Attributes:
-    """The root attributes at the start of a run."""
+    """Return the root attributes at the start of a run."""
     recipe = problem.recipe
     return {
         "bnnzoo_version": backend.versions()["bnnzoo"],
@@ -45,7 +45,7 @@ def attributes(problem: Problem, placement: Placement) -> Attributes:
 
 
 def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """What would change the draws of a resumed run, between its attributes and those it would be given here."""
+    """Return what would change the draws of a resumed run: its attributes against those of the current machine."""
     changed = [f"{k} was {then[k]}, is {now[k]}" for k in ("device", "placement", "precision") if then[k] != now[k]]
     old, new = (json.loads(about["versions"]) for about in (then, now))
     changed += [f"{k} was {old.get(k)}, is {new[k]}" for k in new if old.get(k) != new[k]]
@@ -53,12 +53,12 @@ def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
 
 def _plugins(problem: Problem) -> dict[str, str]:
-    """The packages beside bnnzoo that parts of the problem are from, and their versions."""
+    """Return the packages besides bnnzoo that provide parts of the problem, with their versions."""
     return {entry.distribution: entry.version for entry in _of_plugins(problem)}
 
 
 def _sources(problem: Problem) -> dict[str, str]:
-    """The digest of the module of each of these parts, as samplers/PACKAGE:NAME."""
+    """Return the digest of each such part's module, under samplers/PACKAGE:NAME."""
     found = {f"{entry.kind}/{entry.full_name}": entry for entry in _of_plugins(problem)}
     return {part: registry.source_sha256(entry.kind, entry.full_name) for part, entry in found.items()}
 
@@ -78,7 +78,7 @@ def _of_plugins(problem: Problem) -> list[Registered]:
 
 
 def _called(kind: str, name: str) -> str:
-    """A part as it was asked for: of one with its package as the package's name is compared."""
+    """Return a part's name as it was requested; a name with a package is normalised."""
     return registry.full_name(kind, name) if ":" in name and not name.startswith(PREFIX) else name
 
 

@@ -1,4 +1,4 @@
-"""Chains that were left behind begin again where the others are: between the windows of warm-up, never later."""
+"""Restart of stragglers at other chains' positions, between the windows of warm-up and never later."""
 
 from __future__ import annotations
 
@@ -16,22 +16,23 @@ C = TypeVar("C")
 
 
 def restarted(posterior: AbstractPosterior, carry: C, *, key: PRNGKeyArray) -> C:
-    """The carry of all chains, those left behind as copies of others drawn at random, each counted.
+    """Return the carry of all chains, with each straggler replaced by a copy of another chain drawn at random.
 
-    Their next steps have keys of their own: the copies part.
+    The carry counts the restarts. A copy separates from its original, because the keys of their steps differ.
     """
     known = carry
-    behind = left_behind(np.asarray(_densities(posterior, known.states.position)), posterior.layout.dim)  # type: ignore[attr-defined]
-    # Made in any case: a run in which a chain is left behind compiles nothing that the one before it did not.
+    behind = left_behind(np.asarray(_densities(posterior, known.states.position)), posterior.layout.dim)  # type: ignore
+    # Compute the copies in any case, so that a run with a straggler compiles nothing new.
     copies = _copied(carry, jnp.asarray(behind), key)
     return copies if behind.any() else carry
 
 
 def left_behind(log_density: Float[np.ndarray, " chain"], dim: int) -> Bool[np.ndarray, " chain"]:
-    """Which chains are so far below a quarter of the others (two at least) that the posterior has no mass there.
+    """Whether each chain is a straggler: its log density is more than 10 + 2 d below the best quarter's.
 
-    Draws of a posterior of d parameters have log densities within a few sqrt(d / 2) of d / 2 below the mode; modes of
-    different widths, whose volumes would make up for a density, differ by a few d. 10 + 2 d is beyond both.
+    The posterior has no mass there. Draws of a posterior with d parameters have log densities within a few sqrt(d / 2)
+    of the mode's minus d / 2. Modes of different widths, whose volumes compensate for the density, differ by a few d.
+    The limit exceeds both. The best quarter has at least two chains.
     """
     ordered = np.sort(np.where(np.isnan(log_density), -np.inf, log_density))
     reference = ordered[3 * (len(ordered) - 1) // 4]
@@ -45,7 +46,7 @@ def _densities(posterior: AbstractPosterior, positions: Float[Array, "chain dim"
 
 @eqx.filter_jit
 def _copied(carry: C, behind: Bool[Array, " chain"], key: PRNGKeyArray) -> C:
-    """Each chain that is behind as a copy of one that is not, drawn uniformly, with one more in `restarted`."""
+    """Replace each straggler by a uniformly drawn other chain, and increase its count in `restarted`."""
     drawn = jax.random.categorical(key, jnp.where(behind, -jnp.inf, 0.0), shape=behind.shape)
     source = jnp.where(behind, drawn, jnp.arange(behind.shape[0]))
     count = carry.restarted + behind  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Where chains start: each at its own trained network (`map`), or at its own draw of the prior."""
+"""Initial positions of the chains: a separately trained network for each (`map`), or a draw of the prior for each."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _BATCH = 128
 _LEARNING_RATE = 5e-3
 _LOOK_EVERY = 50
 _BY_VARIANCE = 0.5
-"""Share of the training in which rows count by their variance."""
+"""Fraction of the training in which rows are weighted by their variance."""
 _HELD_OUT = 2048
 _FEW_HELD_OUT = 10
-"""Rows that are too few to judge a chain by."""
+"""Rows that are too few for a held-out loss."""
 
 
 class Training(NamedTuple):
-    """One chain's training. `since` counts looks at the held-out rows since the best of them."""
+    """State of one chain's training. `since` counts evaluations of the held-out loss since the best one."""
 
     theta: Float[Array, " dim"]
     optimiser: PyTree
@@ -39,13 +39,13 @@ class Training(NamedTuple):
 
 
 class Trained(NamedTuple):
-    """What chains have come to so far."""
+    """Results of the chains' training so far."""
 
     steps: Int[np.ndarray, " chain"]
     positions: Float[np.ndarray, "chain dim"]
-    """Each chain's best."""
+    """Best position of each chain."""
     losses: Float[np.ndarray, " chain"]
-    """Theirs, by which they are the best: nats a held-out row, or a training row where too few are held out."""
+    """Loss at each best position: nats per held-out row, or per training row if none are held out."""
 
 
 def train(
@@ -60,12 +60,21 @@ def train(
 ) -> Iterator[Trained]:
     """Maximise each chain's own posterior density by Adam on mini-batches, with early stopping: a deep ensemble.
 
-    A share of the rows (at most 2048) is held out of training, not of the posterior; every 50 steps each chain is
-    judged on its own, and training ends when none of them improved for a fifth of the steps. With nothing held out
-    chains are judged by the density that is maximised.
+    A fraction of the rows (at most 2048) is held out of training, not of the posterior. The held-out loss of each chain
+    is computed every 50 steps. Training ends when no chain has improved for a fifth of the steps. If no rows are held
+    out, the loss is that of the maximised density.
+
+    Args:
+        posterior: the posterior of the run.
+        thetas: initial positions.
+        placement: the placement of the chains.
+        key: a key for mini-batches and held-out rows.
+        most_steps: largest number of steps.
+        held_out: fraction of rows to hold out.
+        steps_a_look: steps between two results.
 
     Yields:
-        every `steps_a_look` steps and at the end.
+        the result every `steps_a_look` steps and at the end.
     """
     posterior = placement.put_posterior(posterior)
     keys = placement.put(jax.vmap(lambda c: jax.random.fold_in(key, c))(jnp.arange(len(thetas), dtype=jnp.uint32)), 0)
@@ -83,20 +92,20 @@ def train(
 
 
 def evaluations(num_data: int, steps: Int[np.ndarray, " chain"], held_out: float) -> float:
-    """Rows that training looked at: a batch a step, and every 50 steps those that a chain is judged by."""
+    """Return the likelihood evaluations of training: a batch per step, and the held-out rows every 50 steps."""
     rows = num_held_out(num_data, held_out)
     judged_by = rows or num_data
     return float(np.sum(steps * min(_BATCH, num_data - rows) + steps // _LOOK_EVERY * judged_by))
 
 
 def num_held_out(num_data: int, held_out: float) -> int:
-    """Rows that each chain's training leaves out: none where they would be too few to judge by."""
+    """Return the rows that each chain's training holds out; none if they would be too few."""
     rows = min(_HELD_OUT, int(held_out * num_data))
     return rows if rows >= _FEW_HELD_OUT else 0
 
 
 def _patience(most_steps: Any) -> Any:
-    """Looks without an improvement after which a chain's training ends."""
+    """Return the number of losses without an improvement after which a chain's training ends."""
     return most_steps // (5 * _LOOK_EVERY)
 
 
@@ -105,7 +114,7 @@ def _optimiser() -> optax.GradientTransformation:
 
 
 def _learning_rate(step: Int[Array, ""], most_steps: Int[Array, ""]) -> Float[Array, ""]:
-    """Cosine decay to a fiftieth."""
+    """Return the learning rate, which falls by a cosine to a fiftieth."""
     share = jnp.minimum(step / most_steps, 1.0)
     return _LEARNING_RATE * (0.02 + 0.98 * (1 + jnp.cos(jnp.pi * share)) / 2)
 
@@ -113,11 +122,12 @@ def _learning_rate(step: Int[Array, ""], most_steps: Int[Array, ""]) -> Float[Ar
 def _weights(
     posterior: AbstractPosterior, theta: Float[Array, " dim"], batch: Any, share: Float[Array, ""]
 ) -> Float[Array, " batch"] | None:
-    """What each row counts after a share of the training, on average 1; None where all count alike all the time.
+    """Return the weight of each row after a fraction `share` of the training, on average 1; None for equal weights.
 
-    A network that says how noisy each row is calls noise what it has not fitted yet, and then fits it no more: the
-    gradient of a mean goes with the inverse variance. So a row first counts by its variance, and less so until half way
-    (Seitzer et al. 2022, arXiv 2203.09168, with their beta falling from 1 to 0).
+    A network that predicts the noise of each row first explains unfitted structure as noise. It then stops fitting it,
+    because the gradient of a mean scales with the inverse variance. Rows are therefore weighted by their variance at
+    first, which fades out until half of the training (Seitzer et al. 2022, arXiv 2203.09168, with beta falling from 1
+    to 0).
     """
     if (widths := posterior.noise_widths(theta, batch)) is None:
         return None

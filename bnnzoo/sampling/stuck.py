@@ -1,4 +1,4 @@
-"""Chains that stand still after warm-up: one is named and the others go on; all of them end the run."""
+"""Detection of stuck chains after warm-up: single ones are reported, and the run ends if all of them are stuck."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from bnnzoo.errors import BnnzooError
 from bnnzoo.finding import Finding, setting, spelling, spelt
 
 STUCK_STEPS = 1000
-"""Steps in a row without an acceptance after which a chain is given up."""
+"""Consecutive steps without an accepted proposal after which a chain counts as stuck."""
 
 _CURE = f"use a smaller {setting('sampler.step_size')}, or a longer {setting('warmup')}"
 
@@ -17,11 +17,12 @@ _CURE = f"use a smaller {setting('sampler.step_size')}, or a longer {setting('wa
 def steps_in_a_row(
     moved: Bool[np.ndarray, "chain draw"] | None, quiet: Int[np.ndarray, " chain"], thin: int
 ) -> Int[np.ndarray, " chain"]:
-    """How many steps each chain has now rejected in a row, up to the precision of a thinned draw.
+    """Return how many steps each chain has now rejected in a row, to the precision of a thinned draw.
 
     Args:
-        moved: which draws of a chunk are from steps that were accepted; None where none is ever rejected.
-        quiet: what this returned for the chunk before.
+        moved: whether each draw of a chunk is from an accepted step; None for samplers that never reject.
+        quiet: the result for the chunk before.
+        thin: steps per draw.
     """
     if moved is None:
         return quiet
@@ -31,10 +32,10 @@ def steps_in_a_row(
 
 
 def refuse_all_stuck(quiet: Int[np.ndarray, " chain"], next_step: int) -> None:
-    """End a run in which no chain moves.
+    """End a run if all of its chains are stuck.
 
     Raises:
-        BnnzooError: with the cure.
+        BnnzooError: with the remedy.
     """
     if (quiet < STUCK_STEPS).any():
         return
@@ -45,7 +46,7 @@ def refuse_all_stuck(quiet: Int[np.ndarray, " chain"], next_step: int) -> None:
 
 
 def stuck_chains(moved: Bool[np.ndarray, "chain draw"], thin: int) -> dict[int, int]:
-    """The chains that at some time accepted nothing for 1000 steps, and their longest such time, from a whole run."""
+    """Return the chains that ever accepted nothing for 1000 steps, with the length of their longest such period."""
     found = {}
     for chain, steps in enumerate(moved):
         ends = np.concatenate([[-1], np.flatnonzero(steps), [len(steps)]])
@@ -56,7 +57,7 @@ def stuck_chains(moved: Bool[np.ndarray, "chain draw"], thin: int) -> dict[int, 
 
 
 def finding_of(stuck: dict[int, int]) -> tuple[Finding, ...]:
-    """What a run's file and its summary say of such chains; nothing where there are none."""
+    """Return the finding about stuck chains for the file and the summary; empty if there are none."""
     if not stuck:
         return ()
     names = f"chain {next(iter(stuck))}" if len(stuck) == 1 else f"chains {', '.join(map(str, stuck))}"

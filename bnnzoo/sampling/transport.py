@@ -1,7 +1,7 @@
-"""From where the prior put the chains to where the posterior is: what warm-up does before any step is judged.
+"""Movement of chains from prior draws to the posterior with Adam, before warm-up.
 
-Far from the posterior an accept step on mini-batches rejects nearly everything, since the noise of the difference
-grows with the residuals. Warm-up need not keep detailed balance, so the chains go there by gradients alone.
+Far from the posterior, an accept step on mini-batches rejects nearly everything, because the noise of the log density
+difference grows with the residuals. Warm-up need not satisfy detailed balance, so the chains first follow gradients.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from bnnzoo.sampling.keys import by_chain
 from bnnzoo.sampling.placement import Placement
 
 _STEPS_A_STEP, _MOST_STEPS = 10, 2000
-"""Gradient steps for every step of warm-up, and in all."""
+"""Gradient steps per step of warm-up, and their largest number."""
 _BATCH = 128
 _FIRST, _LAST = 0.1, 1e-4
-"""The learning rate falls from a tenth of a parameter's spread at the start, by the same factor every step."""
+"""First and last learning rate, in units of a parameter's spread; it falls by the same factor at every step."""
 _SPREAD_OF = 64
 _STEPS_A_CALL = 200
-# The squares' memory is short: they fall by orders of magnitude on the way, and Adam's usual 0.999 would stand still.
+# Gradients shrink by orders of magnitude on the way. With Adam's usual 0.999, old squares would stall the chains.
 _ADAM = optax.scale_by_adam(b1=0.9, b2=0.95)
 
 
@@ -45,13 +45,20 @@ def transport(
     num_warmup: int,
     key: PRNGKeyArray,
 ) -> Iterator[tuple[int, Float[Array, "chain dim"]]]:
-    """Each chain through Adam (Kingma and Ba 2015) with falling steps on mini-batches of 128 rows.
+    """Move each chain by Adam (Kingma and Ba 2015) with decreasing steps on mini-batches of 128 rows.
 
-    A parameter's steps are in units of its standard deviation over draws of `posterior.start`, so that wide priors are
-    crossed as fast as narrow ones. A chain whose log posterior density did not grow stays where it was.
+    A parameter's steps are in units of its standard deviation over draws of `posterior.start`, so that chains cross
+    wide priors as fast as narrow ones. A chain whose log posterior density did not increase keeps its old position.
+
+    Args:
+        posterior: the posterior of the run.
+        thetas: initial positions.
+        placement: the placement of the chains.
+        num_warmup: steps of warm-up, which set the number of gradient steps.
+        key: a key for mini-batches and the spread.
 
     Yields:
-        steps done and the positions so far, every 200 steps; those of the last are where the chains arrive.
+        the number of steps done and the positions, every 200 steps; the last positions are the result.
     """
     posterior = placement.put_posterior(posterior)
     start: Any = placement.put(jnp.asarray(thetas), 0)
@@ -67,12 +74,12 @@ def transport(
 
 
 def num_steps(num_warmup: int) -> int:
-    """How many gradient steps lie before so many of warm-up."""
+    """Return the number of gradient steps before `num_warmup` steps of warm-up."""
     return min(_MOST_STEPS, _STEPS_A_STEP * num_warmup)
 
 
 def evaluations(posterior: AbstractPosterior, num_warmup: int) -> int:
-    """Rows that a chain looks at: a batch a step, or all where there are none; and all twice, to compare."""
+    """Return the likelihood evaluations per chain: a batch (or all rows) per step, and all rows twice at the end."""
     rows = min(_BATCH, posterior.num_data)
     try:
         eqx.filter_eval_shape(lambda: posterior.minibatch(rows, key=jax.random.key(0)))
@@ -114,7 +121,7 @@ def _advance(
 
 
 def _loss(posterior: AbstractPosterior, theta: Float[Array, " dim"], *, key: PRNGKeyArray) -> Float[Array, ""]:
-    """Minus the log posterior density for each datum, of a mini-batch where the posterior has any."""
+    """Return minus the log posterior density per datum, on a mini-batch if the posterior supports them."""
     try:
         batch = posterior.minibatch(min(_BATCH, posterior.num_data), key=key)
     except UsageError:

@@ -1,4 +1,4 @@
-"""A thread for calls that would keep the host waiting: on a CPU JAX returns from a program only when it is done."""
+"""A background thread for blocking calls: on a CPU, JAX returns from a program only when it is done."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _SETTINGS: tuple[Callable[[Any], Any], ...] = (
 
 
 Submit = Callable[..., Future]
-"""`submit(function, *arguments)`: a call in the thread of a `worker`."""
+"""Signature of `submit(function, *arguments)`: a call in the thread of a `worker`."""
 
 
 @contextlib.contextmanager
 def worker() -> Iterator[Submit]:
-    """`submit(function, *arguments)` to a thread that has this one's settings of JAX, which are kept by thread."""
+    """Provide `submit(function, *arguments)` to a thread with the caller's JAX settings, which JAX keeps per thread."""
     config: Any = jax.config
     here = [(setting, getattr(config, f"jax_{setting.__name__}")) for setting in _SETTINGS]
 

@@ -1,4 +1,4 @@
-"""A run on disk."""
+"""Reading and writing a run on disk."""
 
 from bnnzoo.store.checkpoint import Checkpoint
 from bnnzoo.store.command import Command

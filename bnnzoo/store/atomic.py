@@ -1,4 +1,4 @@
-"""Files that are whole or absent, whatever happens while they are written. Every file of bnnzoo goes through here."""
+"""Atomic writes: a file is complete or absent, whatever interrupts its writer. Every file of bnnzoo is written here."""
 
 from __future__ import annotations
 
@@ -16,28 +16,34 @@ from typing import IO, Any
 from bnnzoo.errors import BnnzooError, UsageError
 
 half_written: set[Path] = set()
-"""Temporary files of this moment: a process that ends without unwinding removes them first."""
+"""Temporary files that exist now; a process that exits without unwinding removes them first."""
 
 
 class OvertakenError(Exception):
-    """Another process has put a new file in the place of the one that was to be replaced."""
+    """Another process has replaced the file that this one was about to replace."""
 
 
 @contextmanager
 def replacing(
     path: Path, *, kept: str = "what was there is untouched", instead_of: IO[bytes] | None = None
 ) -> Iterator[IO[bytes]]:
-    """A file beside `path`, open for reading and writing, that takes its place at the end of the block.
+    """Open a temporary file beside `path`, for reading and writing, that replaces `path` at the end of the block.
 
-    Flush, fsync, rename, fsync of the folder. After any exception it is gone, and `path` is as it was. Each writer has
-    a file of its own: of several the last one's stays, whole.
+    The steps are flush, fsync, rename and fsync of the folder. After an exception the temporary file is removed and
+    `path` is unchanged. Each writer has its own temporary file: with several writers the last one's file remains,
+    complete.
 
     Args:
+        path: the file to replace.
+        kept: end of the error message, about the data that remain.
         instead_of: the open file that `path` must still be.
 
+    Yields:
+        the open temporary file.
+
     Raises:
-        BnnzooError: naming the file, when the disk refuses; it ends with `kept`.
-        OvertakenError: when `path` is no longer the file `instead_of`.
+        BnnzooError: if the file cannot be written; the message names it and ends with `kept`.
+        OvertakenError: if `path` is no longer the file `instead_of`.
     """
     try:
         _sweep(path)
@@ -51,14 +57,15 @@ def replacing(
 
 
 def check_free(path: Path, *, force: bool, cure: str = "another -o, or --force") -> None:
-    """Raise if a file cannot be written at `path` without taking the place of something.
+    """Raise if a file at `path` could not be written, or would replace something without `force`.
 
     Args:
-        force: a file may be replaced; anything else is refused all the same.
-        cure: what may be typed instead, where there is a file.
+        path: the file to write.
+        force: a regular file may be replaced; anything else is refused in any case.
+        cure: remedy in the message if there is a file.
 
     Raises:
-        UsageError: with what to type instead.
+        UsageError: with the remedy.
     """
     try:
         there = path.exists()
@@ -73,10 +80,10 @@ def check_free(path: Path, *, force: bool, cure: str = "another -o, or --force")
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder, with those that it lies in.
+    """Make a folder and its parents.
 
     Raises:
-        UsageError: where there can be none.
+        UsageError: if the folder cannot be made.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -85,27 +92,27 @@ def make_folder(folder: Path) -> None:
 
 
 def write_whole(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
-    """Write `path` by a function of the open file.
+    """Write `path` by a function of the open file, completely or not at all.
 
     Raises:
-        BnnzooError: naming the file, when the disk refuses; the old file, if any, is untouched.
+        BnnzooError: if the file cannot be written; the message names it, and an old file is unchanged.
     """
     with replacing(path) as file:
         write(file)
 
 
 def copy_whole(source: Path, path: Path) -> None:
-    """Copy a file.
+    """Copy a file, completely or not at all.
 
     Raises:
-        BnnzooError: naming the file, when the disk refuses; the old file, if any, is untouched.
+        BnnzooError: if the copy cannot be written; the message names it, and an old file is unchanged.
     """
     with open(source, "rb") as content:
         write_whole(path, lambda file: shutil.copyfileobj(content, file))
 
 
 def sync_folder(folder: Path) -> None:
-    """Put what a folder lists on the disk: a new or renamed file is lost without it when the power goes."""
+    """Flush a folder's list of names to disk; otherwise a power failure may lose a new or renamed file."""
     opened = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(opened)
@@ -116,7 +123,8 @@ def sync_folder(folder: Path) -> None:
 def _publish(temporary: Path, path: Path, instead_of: IO[bytes] | None) -> None:
     folder = os.open(path.parent, os.O_RDONLY)
     try:
-        with suppress(OSError):  # where folders have no locks, a moment lies between the look and the rename
+        # without locks on folders, another process can act between the comparison and the rename
+        with suppress(OSError):
             fcntl.flock(folder, fcntl.LOCK_EX)
         if instead_of is not None and not os.path.samestat(os.fstat(instead_of.fileno()), path.stat()):
             raise OvertakenError
@@ -128,19 +136,20 @@ def _publish(temporary: Path, path: Path, instead_of: IO[bytes] | None) -> None:
 
 @contextmanager
 def _temporary(path: Path) -> Iterator[tuple[Path, IO[bytes]]]:
-    """A new file beside `path`, gone at the end if it still has its name; a lock says that it has a writer."""
+    """Open a new file beside `path` with a lock that marks it as in use, and remove it unless it was renamed."""
     while True:
         temporary = path.with_name(f".{_stem(path)}.{secrets.token_hex(8)}.tmp")
         half_written.add(temporary)
         try:
-            # x opens nothing that is there, so a planted link is not followed.
+            # Mode x fails if the name exists, so it never follows a link that someone planted.
             with open(temporary, "x+b") as file:
-                with suppress(OSError):  # not every disk has locks; a shared one lets HDF5 read the finished file
+                # not every file system has locks; a shared lock lets HDF5 read the finished file
+                with suppress(OSError):
                     fcntl.flock(file, fcntl.LOCK_SH)
-                with suppress(OSError):  # who could not read what was there shall not read what takes its place
+                with suppress(OSError):  # users who could not read the old file must not be able to read the new one
                     if stat.S_ISREG((there := path.lstat()).st_mode):
                         os.fchmod(file.fileno(), stat.S_IMODE(there.st_mode))
-                if os.fstat(file.fileno()).st_nlink:  # else another writer has swept it before the lock
+                if os.fstat(file.fileno()).st_nlink:  # otherwise another writer removed the file before it was locked
                     yield temporary, file
                     return
         finally:
@@ -150,12 +159,12 @@ def _temporary(path: Path) -> Iterator[tuple[Path, IO[bytes]]]:
 
 
 def _stem(path: Path) -> str:
-    """As much of its name as leaves room for more: a name has 255 bytes."""
+    """Return the beginning of the file's name, short enough to add a suffix within 255 bytes."""
     return os.fsencode(path.name)[:200].decode(errors="ignore")
 
 
 def _sweep(path: Path) -> None:
-    """Remove the temporary files of `path` that nobody holds: their writers were killed."""
+    """Remove the temporary files of `path` that no process has locked: their writers were killed."""
     ours = re.compile(rf"\.{re.escape(_stem(path))}\.[0-9a-f]{{16}}\.tmp")
     for other in path.parent.iterdir():
         if ours.fullmatch(other.name) and other.is_file() and not other.is_symlink():

@@ -1,4 +1,4 @@
-"""The root attributes of a run: which there are, and of what kind each must be before anybody reads it."""
+"""The root attributes of a run: their names, types and limits, checked before any value is used."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _Name = Annotated[str, StringConstraints(max_length=200)]
 _Power = Annotated[FiniteFloat, Field(ge=0)]
 
 _MOST_TEXT = 2**22
-"""Letters of all root attributes but the signature, which grows with columns and levels: 60 a chain at most."""
+"""Largest total length of root attributes, without the signature, whose length depends on the data."""
 _MOST_NAMES = 10_000
 
 
 def _bounded(value: Any) -> Any:
-    # Each of a million wrong values would be an error with words of its own.
+    # pydantic would report each of a million wrong values with its own message.
     if isinstance(value, dict) and len(value) > _MOST_NAMES:
         raise ValueError(f"more than {_MOST_NAMES} names")
     return value
@@ -46,7 +46,7 @@ _Few = BeforeValidator(_bounded)
 
 
 class _Declared(BaseModel):
-    """What a sampler says of a statistic."""
+    """A sampler's declaration of one statistic."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -58,7 +58,7 @@ class _Declared(BaseModel):
 
 
 class _Root(BaseModel):
-    """docs/files.md says what each means. Those without a default make a file one of bnnzoo."""
+    """The root attributes, explained in docs/files.md. Those without a default are required in every file of bnnzoo."""
 
     model_config = ConfigDict(extra="allow", strict=True)
 
@@ -115,7 +115,7 @@ class _Root(BaseModel):
 
 
 def fault(attributes: Mapping[str, Any]) -> str:
-    """What is wrong with a run's root attributes; empty where nothing is."""
+    """Return the first problem of a run's root attributes, or an empty string."""
     values = {str(name): _plain(value) for name, value in attributes.items()}
     long = {name: len(text) for name, text in values.items() if isinstance(text, str) and name != "signature"}
     if sum(long.values()) > _MOST_TEXT:
@@ -131,12 +131,12 @@ def fault(attributes: Mapping[str, Any]) -> str:
 
 
 def sealed(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Root attributes, with a digest of each: HDF5 keeps their texts where no checksum of its own covers them."""
+    """Return the root attributes with a digest of each, because HDF5's checksums do not cover their texts."""
     return {**attributes, DIGESTS: json.dumps({name: _digest(value) for name, value in attributes.items()})}
 
 
 def _changed(values: Mapping[str, Any]) -> str:
-    """Which attribute is not the one that was sealed; a stranger's own may be there too."""
+    """Return which attribute differs from its digest, or an empty string. Attributes without a digest are allowed."""
     for name, digest in json.loads(values.get(DIGESTS, "{}")).items():
         if name not in values or _digest(values[name]) != digest:
             return f"its attribute {ascii(name[:80])[1:-1]} is not what was written"
@@ -148,10 +148,10 @@ def _digest(value: Any) -> str:
 
 
 def contradiction(attributes: Mapping[str, Any]) -> str:
-    """What the root attributes of a run with a model say against its recipe; empty where they agree.
+    """Return which root attribute contradicts the recipe of a run with a model, or an empty string.
 
     Raises:
-        UsageError: where the recipe is none.
+        UsageError: if the recipe is invalid.
     """
     if not attributes.get("signature"):
         return ""
@@ -164,12 +164,12 @@ def contradiction(attributes: Mapping[str, Any]) -> str:
         "seed": recipe.seed,
     }
     for name, value in said.items():
-        # Of a plugin's part the recipe says the package too.
+        # The recipe may name a plugin's part with its package, as PACKAGE:NAME.
         if _plain(attributes[name]) not in (value, str(value).rpartition(":")[2]):
             return f"its attribute {name} is not that of its recipe"
     return ""
 
 
 def _plain(value: Any) -> Any:
-    """A number may be an array of one."""
+    """Return a Python scalar for a NumPy scalar or an array with one element."""
     return value.item() if isinstance(value, np.generic | np.ndarray) and value.size == 1 else value

@@ -1,4 +1,4 @@
-"""All that the next step depends on, on disk: arrays by name, and words. What the arrays are is the loop's affair."""
+"""Checkpoints on disk: named arrays and a JSON header. The sampling loop defines the arrays."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _WORDS, _DIGEST = "words", "sha256"
 
 
 class Checkpoint(NamedTuple):
-    """A run's state between two chunks."""
+    """State of a run between two chunks."""
 
     arrays: Mapping[str, np.ndarray]
     next_step: int
     num_parts: int
-    """How many parts the run had: those after them are drawn again."""
+    """Number of parts when it was saved; later parts are drawn again."""
     tuned: dict[str, int | str | bool]
     """Sampler fields that `tune` changed."""
     seconds: dict[str, float]
     totals: dict[str, list[float]]
-    """Sums of the statistics so far, a number a chain, for what is found of the run."""
+    """Sums of the statistics so far, one number per chain, for the findings about the run."""
 
 
 class _Words(NamedTuple):
@@ -48,13 +48,16 @@ class _Words(NamedTuple):
 
 
 def save(folder: Path, checkpoint: Checkpoint, *, run: str, keep: bool = False) -> None:
-    """Write a checkpoint, whole or not at all.
+    """Write a checkpoint, completely or not at all.
 
-    Should a part be damaged later, the run can go back to an earlier checkpoint. One is therefore kept each time the
-    number of parts has doubled, and where `keep` says so.
+    If a part is damaged later, the run can go back to an earlier checkpoint. An additional copy is therefore kept each
+    time the number of parts has doubled, and if `keep` is true.
 
     Args:
-        run: what only this run has, the digest of its header.
+        folder: the folder of the run's parts.
+        checkpoint: the state to write.
+        run: digest of the run's header, which identifies the run.
+        keep: keep a copy that later checkpoints do not replace.
     """
     words = {k: v for k, v in checkpoint._asdict().items() if k != "arrays"} | {"run": run}
     text = json.dumps(words | {"sha256": _digest(checkpoint.arrays)}).encode()
@@ -67,8 +70,11 @@ def save(folder: Path, checkpoint: Checkpoint, *, run: str, keep: bool = False) 
 def load(path: Path, *, run: str) -> Checkpoint:
     """Read a checkpoint.
 
+    Args:
+        run: digest of the header of the run that it must belong to.
+
     Raises:
-        UsageError: when it is damaged, or another run's.
+        UsageError: if it is damaged or belongs to another run.
     """
     arrays = npz.read(path)
     try:
@@ -83,18 +89,18 @@ def load(path: Path, *, run: str) -> Checkpoint:
 
 
 def kept(folder: Path) -> dict[int, Path]:
-    """The earlier checkpoints that were kept, by their number of parts."""
+    """Return the paths of the earlier checkpoints that were kept, by number of parts."""
     names = sorted(entry.name for entry in os.scandir(folder) if _KEPT.match(entry.name))
     return {int(name[len("checkpoint-") : -len(".npz")]): folder / name for name in names}
 
 
 def any_in(folder: Path) -> bool:
-    """Whether there is a checkpoint, whole or damaged."""
+    """Whether the folder has a checkpoint, readable or damaged."""
     return os.path.lexists(folder / NEWEST) or bool(kept(folder))
 
 
 def whole(folder: Path, *, run: str, most_parts: int | None = None) -> Iterator[Checkpoint]:
-    """Every checkpoint that can be read and has at most so many parts, the newest first."""
+    """Yield every readable checkpoint of at most `most_parts` parts, newest first."""
     paths = [folder / NEWEST, *(path for _, path in sorted(kept(folder).items(), reverse=True))]
     for path in paths:
         with suppress(UsageError):
@@ -104,19 +110,19 @@ def whole(folder: Path, *, run: str, most_parts: int | None = None) -> Iterator[
 
 
 def forget(folder: Path, *, beyond: int) -> None:
-    """Remove the kept checkpoints of more parts than that."""
+    """Remove the kept checkpoints of more than `beyond` parts."""
     for number, path in kept(folder).items():
         if number > beyond:
             path.unlink(missing_ok=True)
 
 
 def _keep(folder: Path, number: int) -> None:
-    """Give the newest checkpoint a second name, that the next one does not take away."""
+    """Give the newest checkpoint a second name, which the next checkpoint does not replace."""
     path = folder / f"checkpoint-{number:06d}.npz"
     path.unlink(missing_ok=True)
     try:
         os.link(folder / NEWEST, path)
-    except OSError:  # a file system without links
+    except OSError:  # the file system has no hard links
         copy_whole(folder / NEWEST, path)
 
 

@@ -1,4 +1,4 @@
-"""The command that started a run, so that a run without a checkpoint can be started again."""
+"""The command that started a run, kept so that a run without a checkpoint can be started again."""
 
 from __future__ import annotations
 
@@ -18,40 +18,41 @@ from bnnzoo.store.atomic import write_whole
 COMMAND = "command.json"
 _MOST_BYTES = 2**16
 _PIPES = ("/dev/fd/", "/proc/", "/dev/stdin", "-")
-"""Inputs that were read once: a command that names one cannot be repeated."""
+"""Inputs that can be read only once: a command that names one cannot be repeated."""
 
 
 class Command(BaseModel):
     """A call of `bnnzoo sample` or of `bnnzoo.sample`.
 
-    Words and values are stored, not text: whatever a folder holds, the command that is shown is one of bnnzoo.
+    Arguments and values are stored instead of text, so that the command shown is one of bnnzoo whatever the folder
+    holds.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     folder: str
-    """The working directory, to which relative paths refer."""
+    """The working directory that relative paths refer to."""
     words: list[str] = []
     """Arguments of `bnnzoo sample`."""
     keywords: dict[str, JsonValue] = {}
-    """Arguments of `bnnzoo.sample`; null for an object that no text repeats, such as an array."""
+    """Arguments of `bnnzoo.sample`; null stands for an object without a text form, such as an array."""
 
     @classmethod
     def of_words(cls, words: Sequence[str]) -> Command | None:
-        """The command with these arguments; None where one of them is a pipe, which is empty by now."""
+        """Return the command with these arguments, or None if one is a pipe, which can be read only once."""
         values = [word.rpartition("=")[2] for word in words]
         return None if any(value.startswith(_PIPES[:3]) for value in values) else cls(folder=_here(), words=[*words])
 
     @classmethod
     def of_keywords(cls, keywords: Mapping[str, Any]) -> Command:
-        """The call of `bnnzoo.sample` with these arguments; those that are None were not given."""
+        """Return the call of `bnnzoo.sample` with these arguments; None means that an argument was not given."""
         return cls(folder=_here(), keywords={k: _literal(v) for k, v in keywords.items() if v is not None})
 
     def text(self, *, force: bool) -> str:
-        """The command as it is typed.
+        """Return the command as a user types it.
 
         Args:
-            force: with the option that replaces an unfinished run.
+            force: add the option that replaces an unfinished run.
         """
         if self.words:
             words = [*self.words, *(["--force"] if force and "--force" not in self.words else [])]
@@ -68,7 +69,7 @@ def write(folder: Path, command: Command) -> None:
 
 
 def again(folder: Path, *, force: bool) -> str:
-    """The end of a message that asks to start the run of this folder again."""
+    """Return the end of a message that asks the user to start this folder's run again."""
     with suppress(UsageError, OSError, ValidationError):
         if npz.check_regular(folder / COMMAND) <= _MOST_BYTES:
             command = Command.model_validate_json((folder / COMMAND).read_bytes())
@@ -78,13 +79,13 @@ def again(folder: Path, *, force: bool) -> str:
 
 
 def _here() -> str:
-    with suppress(OSError):  # a folder that was removed
+    with suppress(OSError):  # the working directory was removed
         return os.getcwd()
     return ""
 
 
 def _literal(value: Any) -> JsonValue:
-    """A value that its text repeats; None of any other."""
+    """Return a value that can be written as a Python literal, or None for any other."""
     if isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Path):

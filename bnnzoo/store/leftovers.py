@@ -1,4 +1,4 @@
-"""Parts that a process left beside the finished file: it was killed after it published the file."""
+"""Cleanup of parts that remain beside a finished file because their process was killed after it published the file."""
 
 from __future__ import annotations
 
@@ -19,13 +19,15 @@ _READ_BYTES = 2**24
 
 
 def remove_leftovers(out: Path) -> bool:
-    """Remove the parts of a run whose file is complete, once the file has been read to its end.
+    """Remove the parts of a run with a complete file, after reading that file to its end.
+
+    Parts of another run that will replace the file are kept.
 
     Returns:
-        whether there were any. Parts of another run, which is to replace the file, stay.
+        whether there were any such parts.
 
     Raises:
-        DamagedError: if the file cannot be read and the parts are no longer complete.
+        DamagedError: if the file cannot be read and the parts are incomplete.
         BusyError: if another process is writing the run.
     """
     folder = parts_folder(out)
@@ -38,7 +40,7 @@ def remove_leftovers(out: Path) -> bool:
         _read_to_the_end(out)
     except (UsageError, OSError) as error:
         if holds_run:
-            return False  # `resume` builds the file again from the parts
+            return False  # `resume` rebuilds the file from the parts
         reason = " ".join(str(error).split())[:200].removeprefix(f"{out}: ")
         raise DamagedError(
             f"{out}: damaged, and its parts are gone: {reason}; put it back from a copy, or start it again with --force"
@@ -55,9 +57,9 @@ def remove_leftovers(out: Path) -> bool:
 
 
 def _is_of(out: Path, folder: Path) -> bool:
-    """Whether the parts are those from which the file was built.
+    """Whether the file was built from these parts.
 
-    Seconds and sums among the attributes tell two runs of one recipe apart.
+    Two runs of one recipe differ in attributes such as seconds and sums of statistics.
     """
     try:
         run = parts.load(folder)
@@ -76,15 +78,15 @@ def _equal(one: Any, other: Any) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """An attribute as both a file and a manifest hold it."""
+    """Return an attribute's value in the form that both a file and a manifest give."""
     return value.item() if isinstance(value, np.generic | np.ndarray) and value.size == 1 else value
 
 
 def _read_to_the_end(out: Path) -> None:
-    """Read every array of a finished file; HDF5 compares each chunk with its checksum.
+    """Read every array of a finished file, so that HDF5 compares each chunk with its checksum.
 
     Raises:
-        UsageError, OSError: where the file is not what was written.
+        UsageError, OSError: if the file differs from what was written.
     """
     reading.check(out)
 

@@ -1,9 +1,9 @@
-"""One writer a run, also between containers and between hosts that share a folder.
+"""A lock that allows one writer per run, also between containers and between hosts that share a folder.
 
-The lock is the operating system's (flock on the file `lock`): it ends with its process, however that ends, and asks
-for nobody's process id. Where hosts do not see each other's locks, the file `owner.json` speaks: who writes, and, by
-its time of change, when they last lived. A lock that is broken by hand leaves its old owner without the token that
-every write asks for.
+The lock is an flock on the file `lock`. The operating system releases it when the process ends, and no process ids are
+needed. Hosts that do not see each other's locks use the file `owner.json`: it names the writer, and its modification
+time is the writer's last sign of life. If a user breaks the lock, the old owner loses the token that every write
+checks.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from bnnzoo.store.atomic import make_folder, write_whole
 BEAT = 10.0
 """Seconds between two signs of life."""
 STALE = 60.0
-"""Seconds without one after which an owner is taken for gone, where the operating system cannot say."""
+"""Seconds without a sign of life after which an owner counts as gone, if the operating system cannot see it."""
 
 _LARGEST_CARD = 10_000
-"""Bytes; of more it is none of ours."""
+"""Largest size in bytes of `owner.json`; a larger file was not written by bnnzoo."""
 
 
 class Owner(NamedTuple):
-    """Who writes a run."""
+    """The process that writes a run."""
 
     token: str
     host: str
     boot: str
-    """Which start of which kernel: containers on one machine share it."""
+    """The kernel's boot id, which containers on one machine share."""
     pid: int
 
 
@@ -62,11 +62,11 @@ class RunLock:
         """Take the lock.
 
         Args:
-            break_stale: take it also from an owner that still holds it, but gave no sign of life for a minute.
+            break_stale: also take it from an owner that holds it but gave no sign of life for a minute.
 
         Raises:
             BusyError: if another process holds it.
-            UsageError: if that one gave no sign of life for a minute, or the folder has no locks.
+            UsageError: if its holder gave no sign of life for a minute, or the folder does not support locks.
         """
         try:
             self._take()
@@ -76,7 +76,7 @@ class RunLock:
             raise UsageError(f"{self.out}: {self.folder.name} cannot be locked: {error.strerror or error}") from error
         other, age = self._other()
         if other is not None and other.boot != self.owner.boot and age < STALE:
-            # The system gave us the lock, but may not know of another host's.
+            # The operating system granted the lock, but it may not see a lock of another host.
             if age > -STALE:
                 self._lock.release()
                 raise BusyError(
@@ -94,10 +94,10 @@ class RunLock:
         threading.Thread(target=self._beat, args=(self._stop,), daemon=True).start()
 
     def check(self) -> None:
-        """To be called before a write.
+        """Check before a write that this process still owns the run.
 
         Raises:
-            BnnzooError: if the lock was broken, and the run is another's; or its folder was removed.
+            BnnzooError: if another process broke the lock and took the run over, or the folder was removed.
         """
         if not self.folder.is_dir():
             raise BnnzooError(f"{self.folder}: was removed while the run was written; start it again with --force")
@@ -106,10 +106,10 @@ class RunLock:
             raise BnnzooError(f"{self.out}: another process took this run over; nothing more is written here")
 
     def release(self, *, remove: bool = False) -> None:
-        """Let another process go on with the run.
+        """Release the lock, so that another process can take over the run.
 
         Args:
-            remove: leave no file of the lock, nor the folder if nothing else is in it.
+            remove: remove the lock's files, and the folder if nothing else is in it.
         """
         if not self.is_held:
             return
@@ -118,7 +118,7 @@ class RunLock:
         if other is not None and other.token == self.owner.token:
             self._card.unlink(missing_ok=True)
         if remove and self._has_its_name():
-            # While it is held: whoever opened the file before finds, once it is theirs, that it has no name.
+            # Remove it while it is held: a process that opened the file earlier then notices that the file has no name.
             self._file.unlink()
         self._lock.release()
         if remove:
@@ -126,9 +126,9 @@ class RunLock:
                 self.folder.rmdir()
 
     def _take(self) -> None:
-        """Lock the file that is there; one that its last owner removed meanwhile is no lock."""
+        """Lock the file that exists now; try again if its last owner removed it meanwhile."""
         while True:
-            make_folder(self.folder)  # its last owner may have removed that too
+            make_folder(self.folder)  # its last owner may have removed the folder too
             with suppress(FileNotFoundError):
                 self._lock.acquire()
                 if self._has_its_name():
@@ -136,7 +136,7 @@ class RunLock:
                 self._lock.release()
 
     def _has_its_name(self) -> bool:
-        """Whether the file that is held is the one that others find."""
+        """Whether the locked file is still the one that other processes open."""
         try:
             return os.path.samestat(os.fstat(cast("int", self._lock._context.lock_file_fd)), self._file.stat())
         except FileNotFoundError:
@@ -160,16 +160,16 @@ class RunLock:
                 f"{self.out}: {who} holds this run, without a sign of life for {abs(age):.0f} seconds; "
                 f"if it is gone: bnnzoo resume {quoted(self.out)} --break-lock"
             )
-        # A new file is a new lock; whoever holds the old one no longer has the token.
+        # A new file is a new lock; the holder of the old file no longer has the token.
         self._file.unlink(missing_ok=True)
         with suppress(Timeout):
             return self._take()
         raise UsageError(f"{self.out}: another process took this run over just now; wait for it, or stop it")
 
     def _other(self) -> tuple[Owner | None, float]:
-        """Who says that they write, and how many seconds ago they last said so; a damaged card counts for nothing.
+        """Return the owner named in `owner.json`, and the seconds since its last sign of life.
 
-        Less than 0 by a clock that is ahead of ours.
+        The owner is None if the file is damaged. The seconds are negative if the other host's clock is ahead.
         """
         try:
             card = self._card.lstat()

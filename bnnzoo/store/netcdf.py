@@ -1,4 +1,4 @@
-"""The NetCDF-4 file of a run: built whole from parts, and added to."""
+"""The NetCDF-4 file of a run: built from its parts, and extended later."""
 
 from __future__ import annotations
 
@@ -31,17 +31,20 @@ if TYPE_CHECKING:
 
 _CHUNK_BYTES = 2**18
 _FORMAT = ("v110", "v110")
-"""HDF5 1.10's way to write a file, the first in which whatever says where the arrays are has a checksum too."""
+"""HDF5 1.10's file format, the first in which the metadata that locates the arrays also has checksums."""
 
 
 def build(run: Unfinished, out: Path, attributes: Callable[[], Attributes]) -> None:
-    """One file from an unfinished run's parts, in bounded memory, verified and published whole.
+    """Build and publish one file from an unfinished run's parts, in bounded memory.
 
     Args:
-        attributes: the root attributes, asked for when all arrays are written.
+        run: the unfinished run.
+        out: the file to write.
+        attributes: returns the root attributes; called after all arrays are written.
 
     Raises:
-        BnnzooError: when the disk refuses, or the file is not what the parts are; `out` is then as it was.
+        UsageError: if a part is damaged.
+        BnnzooError: if the file cannot be written, or has the wrong number of draws; `out` is then unchanged.
     """
     kept = f"the parts are kept in {run.folder}"
     with replacing(out, kept=kept) as disk, _hdf5(disk, "w") as file:
@@ -71,20 +74,22 @@ def build(run: Unfinished, out: Path, attributes: Callable[[], Attributes]) -> N
 
 
 def add_groups(path: Path, groups: Mapping[str, Group], dims: Dims, coords: Mapping[str, Group]) -> None:
-    """Add groups to a finished file, replacing those of the same name, through a copy published whole.
+    """Add groups to a finished file, or replace groups of the same name, in a copy that is published at once.
 
-    What another process adds meanwhile stays.
+    Groups that another process adds meanwhile are kept.
 
     Args:
-        dims: the names of the dimensions of a variable, under NAME or, of one group's alone, under GROUP/NAME.
-        coords: by group, the values of its coordinates, for those that are not counted from 0.
+        path: the finished file.
+        groups: the variables of each group, by name.
+        dims: dimension names of each variable, under NAME, or under GROUP/NAME for one group only.
+        coords: by group, the coordinate values that do not count from 0.
 
     Raises:
-        BnnzooError: when the disk refuses, or another run has taken the file's place; the file is as it was.
-        DamagedError: where what it says of its dimensions lets nothing be added; likewise.
+        BnnzooError: if the copy cannot be written, or another run has replaced the file; the file is unchanged.
+        DamagedError: if the file's dimensions are damaged; the file is unchanged.
     """
     run: Mapping[str, Any] = {}
-    path = path.resolve()  # the file that a link stands for, not the link
+    path = path.resolve()  # replace the target of a link, not the link itself
     while True:
         with open(path, "rb") as source, suppress(OvertakenError):
             run = _same_run(path, source, run)
@@ -92,7 +97,11 @@ def add_groups(path: Path, groups: Mapping[str, Group], dims: Dims, coords: Mapp
 
 
 def refuse_other(path: Path, attributes: Mapping[str, Any]) -> None:
-    """Raise if a finished file is no longer of the run with these root attributes, or no longer there."""
+    """Check that a finished file still belongs to the run with these root attributes.
+
+    Raises:
+        BnnzooError: if another run has replaced the file, or it is missing.
+    """
     try:
         with open(path, "rb") as source:
             _same_run(path, source, attributes)
@@ -101,7 +110,7 @@ def refuse_other(path: Path, attributes: Mapping[str, Any]) -> None:
 
 
 def _same_run(path: Path, file: Any, run: Mapping[str, Any]) -> dict[str, Any]:
-    """Its root attributes, by which a run is known and of which `add_groups` changes none."""
+    """Return the root attributes, which identify a run because `add_groups` does not change them."""
     with h5netcdf.File(file, "r") as handle:
         about = dict(handle.attrs)
     if any(str(about.get(name)) != str(value) for name, value in run.items()):
@@ -110,7 +119,7 @@ def _same_run(path: Path, file: Any, run: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _add(path: Path, source: Any, groups: Mapping[str, Group], dims: Dims, coords: Mapping[str, Group]) -> None:
-    import xarray as xr  # it takes a second, and is there where something was evaluated
+    import xarray as xr  # importing it takes a second; after an evaluation it is imported already
 
     with replacing(path, kept="the file is as it was", instead_of=source) as disk:
         source.seek(0)
@@ -122,7 +131,8 @@ def _add(path: Path, source: Any, groups: Mapping[str, Group], dims: Dims, coord
                     own = {key.removeprefix(f"{name}/"): names for key, names in dims.items()}
                     _write_static(file.create_group(name), values, own, coords.get(name, {}))
             disk.seek(0)
-            # Dimensions have numbers that nobody reads until one is added: what comes of wrong ones is never published.
+            # HDF5's dimension numbers are read only when a dimension is added. Opening the copy tests them, so that a
+            # file with wrong numbers is never published.
             xr.open_datatree(disk, engine="h5netcdf", phony_dims="sort").close()
         except OSError:
             raise
@@ -133,10 +143,10 @@ def _add(path: Path, source: Any, groups: Mapping[str, Group], dims: Dims, coord
 
 
 def write_tree(path: Path, tree: xr.DataTree) -> None:
-    """A finished run that was only in memory, as `build` would have written it.
+    """Write a finished run that was only in memory, as `build` would have written it.
 
     Raises:
-        BnnzooError: when the disk refuses; what was there is untouched.
+        BnnzooError: if the file cannot be written; an old file is unchanged.
     """
     with replacing(path) as disk, _hdf5(disk, "w") as file:
         file.attrs.update(sealed({str(name): value for name, value in tree.attrs.items()}))
@@ -153,10 +163,10 @@ def _arrays(variables: Mapping[Any, xr.DataArray]) -> dict[str, np.ndarray]:
 
 
 def write_table(path: Path, columns: Group, dim: str) -> None:
-    """A file of columns of one dimension, such as predictions.
+    """Write a file of columns along one dimension, such as predictions.
 
     Raises:
-        BnnzooError: when the disk refuses; what was there is untouched.
+        BnnzooError: if the file cannot be written; an old file is unchanged.
     """
     with replacing(path) as disk, _hdf5(disk, "w") as file:
         _write_static(file, columns, {name: [dim] for name in columns})
@@ -165,9 +175,10 @@ def write_table(path: Path, columns: Group, dim: str) -> None:
 
 
 class _Disk:
-    """A file as HDF5 sees it. HDF5 may not survive a write that fails: it is told of none, and we raise afterwards.
+    """A file object for HDF5 that keeps write errors until HDF5 has finished.
 
-    It goes past Python's buffer, whose bytes would be written, and refused, where HDF5 only seeks or reads.
+    HDF5 may crash on a failed write, so the error is raised afterwards. The object bypasses Python's buffer, which
+    could write, and fail, while HDF5 only seeks or reads.
     """
 
     def __init__(self, file: Any):
@@ -199,7 +210,7 @@ class _Disk:
         self._try(self.file.flush)
 
     def _write_whole(self, data: memoryview) -> None:
-        while data:  # one call may take a part only
+        while data:  # one call may write only a part
             data = data[self.file.write(data) :]
 
     def _try(self, act: Callable[[], Any]) -> None:
@@ -212,7 +223,7 @@ class _Disk:
 
 @contextmanager
 def _hdf5(file: Any, mode: str, without: Iterable[str] = ()) -> Iterator[Any]:
-    """An open file as an h5netcdf file, without these groups; raises OSError where the disk refused a write."""
+    """Open a file as an h5netcdf file without the groups `without`; raise OSError after the block if a write failed."""
     disk = _Disk(file)
     try:
         with h5py.File(disk, mode, track_order=True, libver=_FORMAT) as handle:
@@ -230,9 +241,9 @@ def _hdf5(file: Any, mode: str, without: Iterable[str] = ()) -> Iterator[Any]:
 
 
 def _summed(shape: tuple[int, ...], itemsize: int, *, of_chains: bool = False) -> dict[str, Any]:
-    """How a variable is stored: in chunks with a checksum each, so that a bit that was lost is seen when it is read.
+    """Return the storage options of a variable: chunks with a checksum each, so that a read detects a changed bit.
 
-    A chunk is of one chain and of as many whole draws as make 256 KiB: small enough for HDF5 to keep one of each chain
+    A chunk holds one chain and as many whole draws as fit into 256 KiB. HDF5 can then cache one chunk of each chain
     until it is full.
     """
     if 0 in shape or not shape:
@@ -256,13 +267,13 @@ def _write_static(group: Any, values: Group, dims: Dims, coords: Group | None = 
         kind = h5py.string_dtype() if text else array.dtype
         variable = group.create_variable(name, tuple(names), kind, data=array, **how)
         if truth:
-            variable.attrs["dtype"] = "bool"  # how xarray says it
+            variable.attrs["dtype"] = "bool"  # the convention of xarray
     for name, array in (coords or {}).items():
         group.create_variable(name, (name,), data=array, **_summed(array.shape, array.dtype.itemsize))
 
 
 def _grow(group: Any, name: str, dtype: np.dtype, shape: list[int], dims: Dims, about: Attributes) -> None:
-    """A variable that grows with the parts."""
+    """Create a variable that grows with the parts."""
     names = dims_of(name, 2 + len(shape), dims, skip=2)
     for dim, size in zip(names, shape, strict=True):
         if dim not in group.dimensions:
@@ -272,4 +283,4 @@ def _grow(group: Any, name: str, dtype: np.dtype, shape: list[int], dims: Dims, 
     variable = group.create_variable(name, (*SAMPLED, *names), kind, **_summed(sizes, dtype.itemsize, of_chains=True))
     variable.attrs.update(about)
     if dtype.kind == "b":
-        variable.attrs["dtype"] = "bool"  # how xarray says it
+        variable.attrs["dtype"] = "bool"  # the convention of xarray

@@ -1,6 +1,6 @@
-"""Arrays by name in one .npz, without pickle; read back only as far as its sizes are what they say.
+"""Named arrays in one .npz file, without pickle. Sizes are checked before anything is read.
 
-Nothing is compressed: then no member is larger than the file, and a file cannot fill the memory.
+Nothing is compressed, so that no array is larger than the file and a file cannot fill the memory.
 """
 
 from __future__ import annotations
@@ -24,45 +24,50 @@ from bnnzoo.store.atomic import write_whole
 _KINDS = "biuf"
 _MOST_MEMBERS = 10_000
 _MAGIC, _HEAD = b"\x93NUMPY\x01\x00", 10
-"""How an array begins, and bytes up to its header, with the header's length in the last two."""
+"""First bytes of an array in NumPy's format, and number of bytes before its header. The last two hold its length."""
 
 
 class Declared(NamedTuple):
-    """What a member must be."""
+    """Type and shape that an array must have."""
 
     dtype: str
     shape: Sequence[int]
 
 
 def write(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write arrays by name, whole or not at all.
+    """Write named arrays, completely or not at all.
 
     Raises:
-        BnnzooError: when the disk refuses.
+        BnnzooError: if the file cannot be written.
     """
-    # NumPy writes an array that is a view of a larger one six times slower.
+    # NumPy writes a view of a larger array six times slower than a contiguous array.
     flat: dict[str, Any] = {name: np.ascontiguousarray(a) if a.ndim else a for name, a in arrays.items()}
     write_whole(path, lambda file: np.savez(file, allow_pickle=False, **flat))
 
 
 def read(path: Path, declared: Mapping[str, Declared] | None = None) -> dict[str, np.ndarray]:
-    """The arrays of a file by name.
+    """Read the arrays of a file, by name.
 
     Args:
-        declared: the names, types and shapes that the file must have, where that is known.
+        path: the file.
+        declared: the names, types and shapes that the file must have, if they are known.
 
     Raises:
-        UsageError: naming the file, when it is anything else than `write` makes.
+        UsageError: naming the file, if `write` cannot have written it or it does not match `declared`.
     """
     with _opened(path, declared) as (archive, members):
         return {name: _array(archive, info) for name, info in members.items()}
 
 
 def check(path: Path, declared: Mapping[str, Declared]) -> None:
-    """Compare names, types and shapes with what they must be; no array is read.
+    """Compare names, types and shapes with the expected ones, without reading any array.
+
+    Args:
+        path: the file.
+        declared: the expected types and shapes, by name.
 
     Raises:
-        UsageError: as `read`.
+        UsageError: as for `read`.
     """
     with _opened(path, declared):
         pass
@@ -72,7 +77,7 @@ def check(path: Path, declared: Mapping[str, Declared]) -> None:
 def _opened(
     path: Path, declared: Mapping[str, Declared] | None
 ) -> Iterator[tuple[zipfile.ZipFile, dict[str, zipfile.ZipInfo]]]:
-    """The archive and its members, of which every size is known to be true."""
+    """Open an archive and check that the size of every member is correct."""
     check_regular(path)
     try:
         with zipfile.ZipFile(path) as archive:
@@ -82,16 +87,16 @@ def _opened(
             for name, info in members.items():
                 _check_header(archive, info, name, (declared or {}).get(name))
             yield archive, members
-    # A stranger's bytes fail in every way that zipfile and NumPy's header parser know.
+    # On unknown bytes, zipfile and NumPy's header parser raise many kinds of exceptions.
     except Exception as error:
         raise UsageError(f"{path}: damaged ({' '.join(str(error).split()) or type(error).__name__})") from error
 
 
 def check_regular(path: Path) -> int:
-    """The size of a regular file.
+    """Return the size of a regular file, in bytes.
 
     Raises:
-        UsageError: for what is missing, or is a link, a folder, a pipe, a device.
+        UsageError: if it is missing or is a link, a folder, a pipe or a device.
     """
     try:
         found = path.lstat()
@@ -103,7 +108,7 @@ def check_regular(path: Path) -> int:
 
 
 def sha256(path: Path) -> str:
-    """The digest of a file's bytes; of a file that has not changed since it is remembered."""
+    """Return the SHA-256 digest of a file; it is cached until the file changes."""
     found = path.stat()
     return _sha256(path, found.st_ino, found.st_size, found.st_mtime_ns)
 
@@ -116,7 +121,7 @@ def _sha256(path: Path, *stamp: int) -> str:
 
 
 def _members(archive: zipfile.ZipFile, size: int) -> dict[str, zipfile.ZipInfo]:
-    """The members by name, if each is stored as it is and all of them fit into the file."""
+    """Return the members by name; all must be uncompressed and together fit into the file."""
     found: dict[str, zipfile.ZipInfo] = {}
     for info in archive.infolist():
         name = info.filename.removesuffix(".npy")
@@ -146,12 +151,12 @@ def _check_header(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str, de
 
 @functools.lru_cache(2**10)
 def _header(header: bytes) -> tuple[tuple[int, ...], bool, np.dtype]:
-    """Shape, order and type; NumPy compiles an expression for each, and a run's parts have the same few."""
+    """Parse shape, order and type; cached, because NumPy compiles an expression each time and headers repeat."""
     return np.lib.format.read_array_header_1_0(io.BytesIO(header))
 
 
 def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:
-    """A member whose header has been checked."""
+    """Read a member whose header was checked."""
     content = bytearray(archive.read(info))
     length = _HEAD + int.from_bytes(content[8:_HEAD], "little")
     shape, fortran, dtype = _header(bytes(content[8:length]))

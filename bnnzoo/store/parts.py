@@ -1,15 +1,15 @@
-"""An unfinished run on disk: what its folder holds, and how much of that can be believed.
+"""An unfinished run on disk: the files in its folder, and checks of their consistency.
 
-    run.nc.parts/header.json       what the run is: root attributes, dimensions
-    run.nc.parts/data.npz          observed_data, constant_data; data-000001.npz: what was added later
+    run.nc.parts/header.json       root attributes that do not change, dimensions
+    run.nc.parts/data.npz          observed_data, constant_data; data-000001.npz: arrays added later
     run.nc.parts/p000-000012.npz   the draws and statistics of one chunk
-    run.nc.parts/p000.json         the manifest: which of these count, their digests, what each must hold
+    run.nc.parts/p000.json         the manifest: the committed parts, their digests, types and shapes
     run.nc.parts/checkpoint.npz    see checkpoint.py
     run.nc.parts/command.json      the command that started the run, see command.py
     run.nc.parts/lock, owner.json  see lock.py
 
-Each is whole or absent, and nothing that the manifest names is written twice: whenever the writer is killed, the files
-are as the manifest has them. HDF5 appended in place would be unreadable after a kill; this is openable at any moment.
+Each file is complete or absent, and no file that the manifest names is written twice. Whenever the writer is killed,
+the files match the manifest. HDF5 appended in place would be unreadable after a kill; a run in parts always opens.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _DRAWS = re.compile(r"^p000-\d{6,9}\.npz$")
 _CLEARING = ".clearing.tmp"
 _MOST_JSON = 2**26
 _BLOCK_BYTES = 2**23
-"""Parts are joined until they hold as much."""
+"""Size at which a block of joined parts is complete."""
 # fmt: off
 _FIXED = frozenset({
     "bnnzoo_version", "data_sha256", "device", "exactness", "likelihood", "likelihood_power",
@@ -46,13 +46,13 @@ _FIXED = frozenset({
     "seed", "signature", "task", "versions",
 })
 # fmt: on
-"""Root attributes that never change while a run goes on."""
+"""Root attributes that never change during a run."""
 Groups = dict[str, dict[str, np.ndarray]]
 T = TypeVar("T")
 
 
 class Unfinished(NamedTuple):
-    """A run that is not finished: words that hold together. Its arrays are checked when they are read."""
+    """The header and manifest of an unfinished run, which agree; the arrays are checked when they are read."""
 
     folder: Path
     header: Header
@@ -60,17 +60,17 @@ class Unfinished(NamedTuple):
 
     @property
     def attributes(self) -> Attributes:
-        """Root attributes."""
+        """Root attributes of the run."""
         return self.header.attributes | self.manifest.attributes
 
     @property
     def dims(self) -> dict[str, list[str]]:
-        """The names of the variables' dimensions."""
+        """Dimension names of the variables."""
         return self.header.dims | {k: v for static in self.manifest.static for k, v in static.dims.items()}
 
     @property
     def draws(self) -> dict[str, int]:
-        """Draws a chain of each group that grows."""
+        """Draws per chain of each group that grows."""
         found: dict[str, int] = {}
         for part in self.manifest.parts:
             for group, count in part.draws.items():
@@ -78,10 +78,10 @@ class Unfinished(NamedTuple):
         return found
 
     def static(self) -> Groups:
-        """observed_data and constant_data.
+        """Read observed_data and constant_data.
 
         Raises:
-            UsageError: when they are not what was written.
+            UsageError: if the files are damaged.
         """
         arrays: dict[str, np.ndarray] = {}
         self.check(0)
@@ -90,21 +90,21 @@ class Unfinished(NamedTuple):
         return _grouped(arrays)
 
     def parts(self) -> Iterator[tuple[Part, Groups]]:
-        """Every part with its groups {"posterior": {name: [chain, draw, ...]}, ...}, in order.
+        """Yield every part with its groups {"posterior": {name: [chain, draw, ...]}, ...}, in order.
 
         Raises:
-            UsageError: at one that is not what was written.
+            UsageError: at the first damaged part.
         """
         for number, part in enumerate(self.manifest.parts):
             yield part, _grouped(self._naming_cure(number, npz.read))
 
     def blocks(self) -> Iterator[tuple[dict[str, int], Groups]]:
-        """The parts in order, short ones joined: draws a chain of each group, and the groups.
+        """Yield the parts in order, with short ones joined: draws per chain of each group, and the groups.
 
-        A run of two minutes has hundreds of parts of a few draws; whoever writes or joins them pays for each.
+        A run of two minutes has hundreds of parts of a few draws. Joining them saves the cost per part of the caller.
 
         Raises:
-            UsageError: at a part that is not what was written.
+            UsageError: at the first damaged part.
         """
         waiting: list[Groups] = []
         size = 0
@@ -118,10 +118,13 @@ class Unfinished(NamedTuple):
             yield _joined(waiting)
 
     def check(self, num_parts: int | None = None) -> None:
-        """Compare every file, of the parts the first so many, with its digest and its sizes. No array is read.
+        """Compare files with their digests and sizes, without reading any array.
+
+        Args:
+            num_parts: check only the first parts, this many; None checks all of them.
 
         Raises:
-            UsageError: at the first that is not what was written, with what can still be done.
+            UsageError: at the first damaged file, with the remedy.
         """
         for static in self.manifest.static:
             if reason := _difference(self.folder / static.file, static.sha256):
@@ -132,14 +135,14 @@ class Unfinished(NamedTuple):
             if reason := _difference(self.folder / part.file, part.sha256, part.bytes):
                 cure = self._cure(number)
                 raise UsageError(f"{self.folder / part.file}: damaged ({reason}); {cure}")
-            # A digest says that the manifest's writer saw these bytes, not that the manifest is true of them.
+            # The digest proves the bytes, not that the manifest describes them: compare names, types and shapes too.
             self._naming_cure(number, npz.check)
 
     def checkpoint(self, num_parts: int | None = None) -> checkpoint.Checkpoint:
-        """The newest checkpoint; or the newest of at most so many parts.
+        """Read the newest checkpoint, or the newest readable one of at most `num_parts` parts.
 
         Raises:
-            UsageError: when there is none, or the newest of all is damaged and `num_parts` is not given.
+            UsageError: if there is none, or the newest is damaged and `num_parts` is not given.
         """
         run, newest = self.manifest.header, self.folder / checkpoint.NEWEST
         if num_parts is None:
@@ -158,18 +161,18 @@ class Unfinished(NamedTuple):
 
     @property
     def out(self) -> Path:
-        """The file that the run will be."""
+        """The file that the run will write at its end."""
         return self.folder.with_name(self.folder.name.removesuffix(".parts"))
 
     def _cure(self, number: int) -> str:
-        """What can still be done where part `number` is damaged."""
+        """Return the remedy if part `number` is damaged."""
         found = next(checkpoint.whole(self.folder, run=self.manifest.header, most_parts=number), None)
         if found is None:
             return f"no checkpoint before it is complete; {command.again(self.folder, force=True)}"
         return f"go back to the last whole state with: bnnzoo resume {quoted(self.out)} --from-part {found.num_parts}"
 
     def _naming_cure(self, number: int, look: Callable[[Path, Mapping[str, Declared]], T]) -> T:
-        """Look at part `number`; what is wrong with it is said with what can still be done."""
+        """Call `look` on part `number`, and add the remedy to the message if it fails."""
         part = self.manifest.parts[number]
         try:
             return look(self.folder / part.file, self._declared(part))
@@ -187,7 +190,7 @@ class Unfinished(NamedTuple):
 
 
 def _joined(waiting: list[Groups]) -> tuple[dict[str, int], Groups]:
-    """Successive parts of the same groups as one, along their draws."""
+    """Concatenate successive parts of the same groups along their draws."""
     joined: Groups = {
         group: {name: np.concatenate([part[group][name] for part in waiting], 1) for name in values}
         for group, values in waiting[0].items()
@@ -196,12 +199,12 @@ def _joined(waiting: list[Groups]) -> tuple[dict[str, int], Groups]:
 
 
 def parts_folder(out: Path) -> Path:
-    """Where an unfinished run's parts lie: `run.nc.parts` beside `run.nc`."""
+    """Return the folder of an unfinished run's parts: `run.nc.parts` beside `run.nc`."""
     return out.with_name(out.name + ".parts")
 
 
 def holds_run(folder: Path) -> bool:
-    """Whether a folder holds an unfinished run: one that came as far as its manifest, also where that was lost."""
+    """Whether a folder holds an unfinished run that has written a manifest, even if the manifest was lost."""
     if os.path.lexists(folder / MANIFEST):
         return True
     try:
@@ -212,10 +215,9 @@ def holds_run(folder: Path) -> bool:
 
 
 def clear(folder: Path, *, but: Collection[str] = ()) -> None:
-    """Remove the files of a run from its folder, but for its lock and those named `but`; strangers' files stay.
+    """Remove a run's files from its folder, without its lock and the names in `but`; other files stay.
 
-    What was a manifest says meanwhile that they are to go, and goes last: a kill on the way leaves nothing that looks
-    like a run.
+    The manifest is renamed first and removed last, so that a kill in between leaves nothing that looks like a run.
     """
     if MANIFEST not in but and os.path.lexists(folder / MANIFEST):
         (folder / MANIFEST).replace(folder / _CLEARING)
@@ -225,10 +227,10 @@ def clear(folder: Path, *, but: Collection[str] = ()) -> None:
 
 
 def load(folder: Path) -> Unfinished:
-    """The words of an unfinished run.
+    """Read the header and manifest of an unfinished run.
 
     Raises:
-        UsageError: when there is none, or they do not hold together.
+        UsageError: if there is no unfinished run, or the two are damaged or contradict each other.
     """
     if folder.is_symlink() or not folder.is_dir():
         raise UsageError(f"{folder}: not the parts of a run (not a folder)")
@@ -245,12 +247,12 @@ def load(folder: Path) -> Unfinished:
 
 
 def seal(manifest: Manifest) -> str:
-    """The digest of a manifest's words, but for itself."""
+    """Return the digest of a manifest without its own `seal`."""
     return hashlib.sha256(manifest.model_dump_json(exclude={"seal"}).encode()).hexdigest()
 
 
 def _contradiction(run: Unfinished) -> str:
-    """What a run's words say against each other; empty where they agree."""
+    """Return the first contradiction within a run's header and manifest, or an empty string."""
     manifest, held = run.manifest, {key.split("/")[0] for key in run.manifest.variables}
     if changed := _FIXED & set(manifest.attributes):
         return f"it changes {', '.join(sorted(changed))}"
@@ -276,22 +278,22 @@ def _contradiction(run: Unfinished) -> str:
 
 
 def part_name(number: int) -> str:
-    """The file of so many parts' next one."""
+    """Return the file name of the part with this number."""
     return f"p000-{number:06d}.npz"
 
 
 def write_words(path: Path, words: BaseModel) -> None:
-    """Write a header or a manifest, whole or not at all."""
+    """Write a header or a manifest, completely or not at all."""
     write_whole(path, lambda file: file.write(words.model_dump_json().encode()))
 
 
 def described(arrays: Mapping[str, np.ndarray], *, skip: int = 0) -> dict[str, tuple[str, list[int]]]:
-    """Types and shapes, as the manifest has them, of arrays without their first `skip` dimensions."""
+    """Return types and shapes of arrays without their first `skip` dimensions, in the manifest's form."""
     return {key: (array.dtype.name, list(array.shape[skip:])) for key, array in arrays.items()}
 
 
 def flat(groups: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """Groups as the arrays of one file, by "group/name"."""
+    """Return the arrays of groups in one mapping, under "group/name"."""
     return {f"{group}/{name}": array for group, values in groups.items() for name, array in values.items()}
 
 
@@ -308,7 +310,7 @@ def _grouped(arrays: Mapping[str, np.ndarray]) -> Groups:
 
 
 def _difference(path: Path, digest: str, size: int | None = None) -> str:
-    """Why a file is not the one that was written; empty if it is."""
+    """Return why a file differs from the one that was written, or an empty string."""
     try:
         found = npz.check_regular(path)
     except UsageError as error:

@@ -1,4 +1,4 @@
-"""A run from disk: its file, or its parts while it is unfinished; whatever cannot be believed is refused."""
+"""Reading a run from its file, or from its parts while it is unfinished. Damaged or foreign files are refused."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 def check(path: Path) -> None:
-    """Everything about a run's files that can be found wrong before any of their values is used.
+    """Check a run's files for every problem that can be found before their values are used.
 
     Raises:
-        UsageError: naming the file, and what can still be done.
+        UsageError: naming the file and the remedy.
     """
     if is_unfinished(path):
         _checked(parts.load(parts_folder(path))).check()
@@ -48,7 +48,7 @@ def _fault(attrs: Any) -> str:
 
 
 def _miscounted(file: h5py.File) -> str:
-    """Which count of the root attributes is not that of the arrays; empty where all are."""
+    """Return which count among the root attributes differs from the arrays, or an empty string."""
     counts = {"draws_done": f"{POSTERIOR}/{SAMPLED[1]}", "rows": f"{OBSERVED_DATA}/y"}
     for name, where in counts.items():
         # The rows of a federated run stay with their parties.
@@ -60,10 +60,10 @@ def _miscounted(file: h5py.File) -> str:
 
 
 def attributes_of(path: Path) -> dict[str, Any]:
-    """The root attributes of a run, finished or not, without its draws.
+    """Read the root attributes of a run, finished or not, without its draws.
 
     Raises:
-        UsageError: as `check`.
+        UsageError: as for `check`.
     """
     if is_unfinished(path):
         return dict(_checked(parts.load(parts_folder(path))).attributes)
@@ -73,7 +73,7 @@ def attributes_of(path: Path) -> dict[str, Any]:
 
 
 def identity_of(path: Path) -> str:
-    """What tells a run from any other, whatever `evaluate` has added to it; empty of what cannot be read."""
+    """Return a digest that identifies a run and does not change by `evaluate`; empty if the run cannot be read."""
     try:
         about = attributes_of(path)
     except UsageError:
@@ -82,7 +82,7 @@ def identity_of(path: Path) -> str:
 
 
 def is_unfinished(path: Path) -> bool:
-    """Whether a run is to be read from its parts: there are some, and no file of a complete run beside them."""
+    """Whether a run must be read from its parts: there are some, and no file of a complete run beside them."""
     return parts.holds_run(parts_folder(path)) and not is_complete(path)
 
 
@@ -92,7 +92,7 @@ def is_complete(path: Path) -> bool:
 
 
 def _complete(path: Path) -> Any:
-    """What a file says of it; None where there is none that can be read."""
+    """Return the attribute `complete` of a file, or None if there is no readable file."""
     try:
         walk.check(path)
         with h5py.File(path, "r") as file:
@@ -103,15 +103,19 @@ def _complete(path: Path) -> Any:
 
 
 def how_far_beside(path: Path) -> Literal["absent", "begun", "resumable"]:
-    """How far a run has come that is to take the place of the file at a path."""
+    """Return the progress of an unfinished run that will replace the file at a path."""
     if not parts.holds_run(parts_folder(path)):
         return "absent"
     return "resumable" if checkpoint.any_in(parts_folder(path)) else "begun"
 
 
 def how_far(path: Path) -> Literal["absent", "begun", "resumable", "partial", "complete"]:
-    """What is at a path: nothing, a run without a checkpoint yet, one to go on with, the file of a stopped one whose
-    parts are gone, or a complete one; "complete" also for a file that cannot be read.
+    """Return the state of the run at a path.
+
+    Returns:
+        "absent": there is nothing. "begun": a run without a checkpoint. "resumable": a run with a checkpoint.
+        "partial": the file of a stopped run without parts. "complete": the file of a complete run, or one that cannot
+        be read.
     """
     if is_unfinished(path):
         return how_far_beside(path)
@@ -121,13 +125,14 @@ def how_far(path: Path) -> Literal["absent", "begun", "resumable", "partial", "c
 
 
 def resumable(path: Path, from_part: int | None = None) -> tuple[Unfinished, Checkpoint]:
-    """An unfinished run whose parts are whole as far as a checkpoint needs them, and that checkpoint.
+    """Read an unfinished run and its checkpoint, and check the parts that the checkpoint needs.
 
     Args:
-        from_part: go back to the newest checkpoint of at most so many parts.
+        path: the run's file.
+        from_part: use the newest checkpoint of at most this many parts.
 
     Raises:
-        UsageError: when there is none, or something that is needed is damaged.
+        UsageError: if there is no such run or checkpoint, or a needed file is damaged.
     """
     folder = parts_folder(path)
     if not parts.holds_run(folder):
@@ -155,19 +160,19 @@ def resumable(path: Path, from_part: int | None = None) -> tuple[Unfinished, Che
 
 
 def open_tree(path: Path) -> xr.DataTree:
-    """A run's tree: of the finished file; of the parts so far while there is none.
+    """Open the tree of a finished run's file, or of the parts so far if there is no finished run.
 
     Raises:
-        UsageError: if there is neither, or it is not one of ours.
+        UsageError: if there is no run, or bnnzoo did not write it.
     """
-    import xarray as xr  # it takes a second, and what is refused need not wait for it
+    import xarray as xr  # importing it takes a second, so a refusal comes first
 
     check(path)
     if is_unfinished(path):
         return _tree_of_parts(parts.load(parts_folder(path)))
     try:
         tree = xr.open_datatree(path, engine="h5netcdf", phony_dims="sort")
-        tree.attrs.pop(attributes.DIGESTS, None)  # the file's own affair
+        tree.attrs.pop(attributes.DIGESTS, None)  # digests are internal to the file
         for group in tree.subtree:
             for name, values in group.variables.items():
                 if len(values.dims) != len(values.shape):
@@ -177,15 +182,15 @@ def open_tree(path: Path) -> xr.DataTree:
                 if reason := _decoded(values):
                     raise ValueError(f"{group.name}/{name} {reason}")
         return tree
-    # A tree that was walked over may still be no NetCDF: xarray fails on it in ways of its own.
+    # A file that passed `walk.check` may still be no NetCDF, on which xarray raises many kinds of exceptions.
     except Exception as error:
         raise UsageError(f"{path}: not a NetCDF file of bnnzoo ({' '.join(str(error).split())[:200]})") from error
 
 
 def _decoded(values: xr.Variable) -> str:
-    """What attributes of an array have made of its numbers, which bnnzoo never asks for; empty where nothing.
+    """Return which attribute made xarray change an array's numbers, or an empty string. bnnzoo writes none of these.
 
-    NetCDF's conventions scale, shift, mask, and turn numbers into truth or time.
+    NetCDF's conventions scale, shift and mask numbers, or convert them to booleans or times.
     """
     how = values.encoding
     if values.dtype.kind not in "biuf" or (values.dtype.kind == "b" and np.dtype(how.get("dtype", "i1")).itemsize > 1):
@@ -198,7 +203,11 @@ def _decoded(values: xr.Variable) -> str:
 
 
 def _checked(run: Unfinished) -> Unfinished:
-    """A run whose root attributes are what they must be."""
+    """Return the run if its root attributes are valid.
+
+    Raises:
+        UsageError: if they are not.
+    """
     if reason := _fault(run.attributes):
         raise UsageError(
             f"{run.folder / parts.HEADER}: damaged: {reason}; put it back from a copy, or start with --force"
@@ -207,13 +216,14 @@ def _checked(run: Unfinished) -> Unfinished:
 
 
 def open_parts(path: Path, *, every: int = 1) -> xr.DataTree:
-    """The tree of a run's parts, also where there is a file of another run that they are to replace.
+    """Read the tree of a run's parts, even beside a finished file that they will replace.
 
     Args:
-        every: only every k-th draw takes room.
+        path: the run's file.
+        every: keep only every k-th draw in memory.
 
     Raises:
-        UsageError: where there are none, or they are damaged.
+        UsageError: if there are no parts, or they are damaged.
     """
     run = _checked(parts.load(parts_folder(path)))
     run.check()
@@ -221,7 +231,7 @@ def open_parts(path: Path, *, every: int = 1) -> xr.DataTree:
 
 
 def _attribute(file: h5py.File, name: str) -> Any:
-    """A root attribute; a number may be an array of one."""
+    """Return a root attribute, as a Python scalar if it has one element."""
     value = file.attrs.get(name)
     return value.item() if isinstance(value, np.generic | np.ndarray) and value.size == 1 else value
 
@@ -229,7 +239,7 @@ def _attribute(file: h5py.File, name: str) -> Any:
 def _tree_of_parts(run: Unfinished, every: int = 1) -> xr.DataTree:
     import xarray as xr
 
-    # Room for all of it at once: pieces that are put together in the end would need twice as much.
+    # Allocate the full arrays at once: concatenating pieces at the end would need twice the memory.
     held: dict[str, dict[str, np.ndarray]] = {}
     for key, (dtype, shape) in run.manifest.variables.items():
         group, name = key.split("/", 1)

@@ -1,4 +1,4 @@
-"""The words of a run's file: groups, dimensions, variables, root attributes. Each is spelt here and nowhere else.
+"""Names in a run's file: groups, dimensions, variables and root attributes, each defined only here.
 
 The file follows ArviZ's schema: `posterior` and `sample_stats` have the dimensions chain, draw first.
 """
@@ -12,32 +12,32 @@ import numpy as np
 from bnnzoo.data import Dataset, Scaler
 
 Group = Mapping[str, np.ndarray]
-"""The variables of a group, by name."""
+"""Variables of a group, by name."""
 Attributes = dict[str, str | int | float]
 Dims = Mapping[str, list[str]]
-"""The names of a variable's dimensions; of one that grows, under posterior/NAME, those after chain, draw."""
+"""Dimension names by variable. A variable that grows is under posterior/NAME, with its dimensions after chain, draw."""
 
 POSTERIOR = "posterior"
 SAMPLE_STATS = "sample_stats"
 OBSERVED_DATA = "observed_data"
 CONSTANT_DATA = "constant_data"
 POSTERIOR_PREDICTIVE, LOG_LIKELIHOOD = "posterior_predictive", "log_likelihood"
-"""Of the training rows, those of observed_data: ArviZ compares the three row by row."""
+"""Groups about the training rows, as in observed_data: ArviZ compares the three row by row."""
 PREDICTIONS, PREDICTIONS_CONSTANT_DATA = "predictions", "predictions_constant_data"
 PREDICTIONS_LOG_LIKELIHOOD = "predictions_log_likelihood"
-"""Of the test rows. The last is a group of ours: a second variable in log_likelihood would be refused by `loo`."""
+"""Groups about the test rows. This one is not in ArviZ's schema: `loo` refuses a second variable in log_likelihood."""
 WARMUP = "warmup_"
-"""How the groups of kept warm-up begin: warmup_posterior, warmup_sample_stats."""
+"""Prefix of the groups of kept warm-up: warmup_posterior, warmup_sample_stats."""
 FIXED = "fixed_"
-"""How the variables of constant_data begin that hold what was trained, not sampled."""
+"""Prefix of the variables of constant_data with parameters that were trained instead of sampled."""
 LINEARISED_AT = "linearised_at_"
-"""How those begin that hold the point where each chain's predictions are linearised."""
+"""Prefix of the variables with the point at which each chain's predictions are linearised."""
 
 KEPT_ROWS = "x_kept"
-"""The variable of constant_data that holds the inputs at which predictions were kept, not draws of the parameters."""
+"""Variable of constant_data with the inputs at which predictions were kept instead of draws of the parameters."""
 
 SECONDS = ("start", "compile", "warmup", "sampling", "judging", "writing")
-"""Where the time of a run goes, in the order of the command: the root attributes `seconds_start`, ..."""
+"""Phases of a run's time, in order: the root attributes `seconds_start`, ..."""
 CHAIN, DRAW = "chain", "draw"
 SAMPLED = (CHAIN, DRAW)
 DIMS: dict[str, dict[str, list[str]]] = {
@@ -47,8 +47,7 @@ DIMS: dict[str, dict[str, list[str]]] = {
     PREDICTIONS_LOG_LIKELIHOOD: {"y": [CHAIN, DRAW, "test_row"]},
     PREDICTIONS_CONSTANT_DATA: {"y": ["test_row", "target"], "x": ["test_row"]},
 }
-"""Dimensions of the groups that `evaluate` adds; a classification has no targets to tell apart. Inputs go on as in
-constant_data."""
+"""Dimensions of the groups that `evaluate` adds. Classification has no target dimension; inputs add those of `x`."""
 
 
 def train_groups(
@@ -58,7 +57,7 @@ def train_groups(
     fixed: Mapping[str, np.ndarray],
     kept: np.ndarray | None = None,
 ) -> dict[str, dict[str, np.ndarray]]:
-    """observed_data and constant_data of a run, in original units; and in the latter what was not sampled."""
+    """Return observed_data and constant_data of a run, in original units; the latter includes unsampled parameters."""
     constant = {
         "x": train.x,
         "x_mean": scaler.x_mean,
@@ -75,20 +74,20 @@ def train_groups(
 
 
 def observed(targets: np.ndarray) -> np.ndarray:
-    """Targets [..., row, target] as observed_data and what ArviZ compares with it hold them: of one target [..., row].
+    """Return targets [..., row, target] in the form of observed_data: a single target becomes [..., row].
 
-    ArviZ's checks of predictions take one dimension for the observations.
+    ArviZ's predictive checks expect one dimension for the observations.
     """
     return targets[..., 0] if targets.dtype.kind == "f" and targets.shape[-1:] == (1,) and targets.ndim > 1 else targets
 
 
 def targets_of(values: np.ndarray) -> np.ndarray:
-    """The targets that `observed` made observed_data of; labels are [row] in both."""
+    """Return the targets from which `observed` made observed_data; labels are [row] in both."""
     return values[:, None] if values.dtype.kind == "f" and values.ndim == 1 else values
 
 
 def row_dims(train: Dataset, scaler: Scaler) -> dict[str, list[str]]:
-    """The names of the dimensions of `train_groups`."""
+    """Return the dimension names of `train_groups`."""
     inputs = {2: ["feature"], 3: ["height", "width"], 4: ["channel", "height", "width"]}[train.x.ndim]
     targets = ["target", "bound"][: train.y.ndim - 1]
     scale = inputs[: scaler.x_mean.ndim]
@@ -107,26 +106,26 @@ def row_dims(train: Dataset, scaler: Scaler) -> dict[str, list[str]]:
 
 
 def fixed_leaves(constant: Group) -> dict[str, np.ndarray]:
-    """The parameters that were not sampled, by name, from the variables of constant_data."""
+    """Return the parameters that were not sampled, by name, from the variables of constant_data."""
     return {name.removeprefix(FIXED): value for name, value in constant.items() if name.startswith(FIXED)}
 
 
 def linearised_group(points: Group) -> tuple[dict[str, np.ndarray], dict[str, list[str]]]:
-    """Variables of constant_data, and their dimensions, for each chain's point `[chain, ...]` by block."""
+    """Return variables of constant_data, and their dimensions, for each chain's point `[chain, ...]` by block."""
     values = {LINEARISED_AT + name: value for name, value in points.items()}
     return values, {name: [CHAIN, *(f"{name}_dim_{i}" for i in range(v.ndim - 1))] for name, v in values.items()}
 
 
 def linearised_points(constant: Group, blocks: Iterable[str]) -> list[np.ndarray] | None:
-    """What `linearised_group` wrote, in the order of the blocks; None where predictions are not linearised."""
+    """Return the points that `linearised_group` wrote, in block order, or None if predictions are not linearised."""
     names = [LINEARISED_AT + block for block in blocks]
     return [np.asarray(constant[name]) for name in names] if names[0] in constant else None
 
 
 def dims_of(name: str, array_ndim: int, dims: Dims, *, skip: int = 0) -> list[str]:
-    """The names of a variable's dimensions after the first `skip`: as given, or counted.
+    """Return the names of a variable's dimensions after the first `skip`: as given, or numbered.
 
-    What grows with the run is named with its group: a parameter or a statistic may be called like the data.
+    Variables that grow are looked up with their group, because a parameter may have the same name as a data variable.
     """
     count = array_ndim - skip
     given = list(dims.get(f"{POSTERIOR}/{name}" if skip else name, ()))[:count]

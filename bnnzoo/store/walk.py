@@ -1,8 +1,8 @@
-"""One walk over a stranger's NetCDF file before anything in it is used.
+"""A safety check of an untrusted NetCDF file before anything in it is used.
 
-HDF5 can name other files (links, external storage, virtual data sets), promise arrays that no machine holds, and hold
-types that libraries turn into objects. A run's file needs none of that: it is a root with groups, and groups with
-arrays of numbers. Whatever else is there is refused, through h5py's low-level calls, which follow nothing on their own.
+HDF5 files can name other files (links, external storage, virtual data sets), declare arrays larger than any memory, and
+hold types that libraries turn into objects. A run's file needs none of that: it has a root with groups, and groups with
+arrays of numbers. Anything else is refused. The check uses h5py's low-level calls, which follow no link.
 """
 
 # pyright: reportAttributeAccessIssue=false
@@ -27,7 +27,7 @@ _MOST_CHUNKS = 2**20
 _MOST_TEXT = 2**25
 _MOST_ATTRIBUTE = 2**22
 _SCALES = {"DIMENSION_LIST": h5t.VLEN, "REFERENCE_LIST": h5t.COMPOUND, "CLASS": h5t.STRING, "NAME": h5t.STRING}
-"""How HDF5's own attributes say which arrays are scales, and of which dimensions."""
+"""Types of HDF5's own attributes that mark dimension scales and the dimensions they belong to."""
 _LAYOUTS = (h5d.COMPACT, h5d.CONTIGUOUS, h5d.CHUNKED)
 _FILTERS = (h5z.FILTER_DEFLATE, h5z.FILTER_SHUFFLE, h5z.FILTER_FLETCHER32)
 
@@ -37,10 +37,10 @@ class _Refused(Exception):
 
 
 def check(path: Path) -> None:
-    """Walk over a file.
+    """Check every group, array and attribute of a file.
 
     Raises:
-        UsageError: when it is missing, or anything else than a tree of groups and arrays of its own.
+        UsageError: if the file is missing, or is not a tree of groups and arrays stored in itself.
     """
     try:
         found = path.stat()
@@ -49,12 +49,12 @@ def check(path: Path) -> None:
     if not stat.S_ISREG(found.st_mode):
         raise UsageError(f"{path}: not a regular file")
     try:
-        # Opened as everybody opens it: HDF5 refuses a file that is open in another way.
+        # Use the same driver as all other readers: HDF5 refuses a file that is already open with another one.
         with h5py.File(path, "r") as file:
             _Walk(found.st_size).go(file.id)
-    # Damage makes HDF5 fail in every way it knows.
+    # A damaged file makes HDF5 raise many kinds of exceptions.
     except Exception as error:
-        # The steps of the walk hold HDF5's objects, some of which it cannot let go of once the process ends.
+        # The frames of the traceback hold HDF5 objects, some of which cannot be freed at the exit of the process.
         traceback.clear_frames(error.__traceback__)
         if isinstance(error, _Refused):
             raise UsageError(f"{path}: not a file that bnnzoo wrote: {error}") from None
@@ -65,7 +65,7 @@ def check(path: Path) -> None:
 
 
 class _Walk:
-    """How much a file of so many bytes has promised so far."""
+    """Totals over a file of `size` bytes: declared array bytes, text, and objects seen."""
 
     def __init__(self, size: int):
         self.size = size
@@ -73,6 +73,7 @@ class _Walk:
         self.seen: set[tuple[int, int]] = set()
 
     def go(self, file: Any) -> None:
+        """Check the root, its groups and their arrays."""
         root = h5g.open(file, b"/")
         self._attributes(root, "/")
         for name, kind in self._members(root, "/", _MOST_GROUPS):
@@ -88,7 +89,7 @@ class _Walk:
                 self._dataset(group, variable, where)
 
     def _members(self, group: Any, where: str, most: int) -> list[tuple[str, int]]:
-        """Names and kinds of what is in a group: each its own, under one name."""
+        """Return names and kinds of a group's members, each of which must have exactly one name."""
         if group.get_num_objs() > most:
             raise _Refused(f"{_shown(where)} has more than {most} members")
         names: list[bytes] = []
@@ -123,7 +124,7 @@ class _Walk:
             raise _Refused(f"{_shown(where)} has no plain shape")
         shape = space.get_simple_extent_dims()
         self.declared += kind.get_size() * prod(shape)
-        # Uncompressed a file holds what it declares, but for lengths of dimensions and what was never filled in.
+        # An uncompressed file holds what it declares, except for dimension lengths and values that were never written.
         if self.declared > 8 * self.size + 2**26:
             raise _Refused(f"{_shown(where)} is {list(shape)}, far more than the {self.size} bytes of the file hold")
         filters = [made.get_filter(i)[0] for i in range(made.get_nfilters())]
@@ -136,9 +137,9 @@ class _Walk:
         self._attributes(dataset, where)
 
     def _chunks(self, dataset: Any, where: str) -> list[Any]:
-        """Where the pieces of an array begin, and lie: each is there, in a place of its own, with all its filters.
+        """Return an array's chunks, after checking that each exists, lies in its own place and uses all filters.
 
-        HDF5 reads one that its index does not have as zeros.
+        HDF5 would read a missing chunk as zeros.
         """
         if dataset.get_num_chunks() > _MOST_CHUNKS:
             raise _Refused(f"{_shown(where)} is in chunks as bnnzoo never writes them")
@@ -162,7 +163,7 @@ class _Walk:
         return found
 
     def _inflated(self, dataset: Any, chunks: list[Any], most: int, where: str) -> None:
-        """HDF5 inflates a chunk to whatever comes out of it: look first that it is no more than the chunk."""
+        """Check that no chunk decompresses to more than its declared size, which HDF5 would not limit."""
         if most > 2**28:
             raise _Refused(f"{_shown(where)} is in chunks as bnnzoo never writes them")
         for chunk in chunks:
@@ -182,7 +183,7 @@ class _Walk:
             label = f"attribute {name} of {where}"
             if attribute.get_storage_size() > _MOST_ATTRIBUTE or number > _MOST_ATTRIBUTE:
                 raise _Refused(f"{_shown(label)} is {attribute.get_storage_size()} bytes long")
-            # HDF5 reads these as what they should be, whatever they are.
+            # HDF5 reads dimension-scale attributes as their expected type without checking it.
             if not _is_plain(kind) or (name in _SCALES and kind.get_class() != _SCALES[name]):
                 raise _Refused(f"{_shown(label)} is of a type that bnnzoo does not read")
             if _varies(kind):
@@ -191,7 +192,7 @@ class _Walk:
                 self._text(attribute, kind, label)
 
     def _check_length(self, number: int, kind: Any, label: str) -> None:
-        """Text lies outside its attribute, and many can share one place; so do the scales of an array's dimensions."""
+        """Check the number of texts or references, which are stored outside the attribute and may share one place."""
         if kind.get_class() != h5t.STRING:
             if number > _MOST_RANK:
                 raise _Refused(f"{_shown(label)} is of {number} dimensions")
@@ -199,7 +200,7 @@ class _Walk:
             raise _Refused(f"{_shown(label)} is {number} texts")
 
     def _text(self, attribute: Any, kind: Any, label: str) -> None:
-        """How long it is, and whether it is text, is known once it was read."""
+        """Read the texts of an attribute, and check that they are UTF-8 and not too long in total."""
         value = np.empty(attribute.shape, object if kind.is_variable_str() else kind.dtype)
         attribute.read(value, mtype=h5t.py_create(kind.dtype))
         for one in value.reshape(-1):
@@ -214,7 +215,7 @@ class _Walk:
 
 
 def _is_plain(kind: Any) -> bool:
-    """Numbers, text, and what HDF5's dimension scales are made of."""
+    """Whether a type is a number, a text, or a type that HDF5's dimension scales use."""
     held = kind.get_class()
     if held in (h5t.INTEGER, h5t.FLOAT, h5t.STRING):
         return True
@@ -235,7 +236,7 @@ def _varies(kind: Any) -> bool:
 
 
 def _shown(name: str) -> str:
-    """A stranger's name on one short line."""
+    """Return a name from the file as one short ASCII line."""
     return ascii(name[:80])[1:-1]
 
 

@@ -1,4 +1,4 @@
-"""The words of an unfinished run's files, and what each of them may be."""
+"""JSON records of an unfinished run: the header and the manifest, with the allowed values of each field."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from bnnzoo.store.schema import CONSTANT_DATA, OBSERVED_DATA, Attributes
 _Count = Annotated[int, Field(ge=0, lt=2**40)]
 _Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 _Array = tuple[str, list[int]]
-# A group and a variable, whose name is no path.
+# GROUP/NAME, in which neither name is a path.
 _Key = Annotated[str, Field(pattern=r"^[a-z_]{1,64}/[^/.\x00][^/\x00]{0,200}$")]
 _StaticKey = Annotated[str, Field(pattern=rf"^({OBSERVED_DATA}|{CONSTANT_DATA})/[^/.\x00][^/\x00]{{0,200}}$")]
 _Dims = dict[str, list[Annotated[str, Field(pattern=r"^[^/.\x00-\x1f][^/\x00-\x1f]{0,200}$")]]]
 
 
 class _Words(BaseModel):
-    # An R-hat may be infinite, as of chains that stand still; JSON's null would be read as damage.
+    # R-hat may be infinite, for example if chains are stuck; JSON's null would be read as damage.
     model_config = ConfigDict(extra="forbid", strict=True, ser_json_inf_nan="constants")
 
 
 class Header(_Words):
-    """What the run is. Never changes."""
+    """Attributes of a run that never change."""
 
     attributes: Attributes
     dims: _Dims
@@ -46,19 +46,19 @@ class Part(_Words):
     bytes: _Count
     sha256: _Digest
     draws: dict[str, _Count]
-    """How many a chain, by group."""
+    """Draws per chain, by group."""
 
 
 class Manifest(_Words):
-    """What counts."""
+    """Index of the committed files."""
 
     header: _Digest
     static: list[Static]
     chains: _Count = 0
     variables: dict[_Key, _Array] = {}
-    """Type and shape of one draw of one chain, of each variable that grows."""
+    """Type and shape of one draw of one chain, for each variable that grows."""
     parts: list[Part] = []
     attributes: Attributes = {}
-    """Root attributes that change while the run goes on."""
+    """Root attributes that change during the run."""
     seal: Annotated[str, Field(pattern=r"^([0-9a-f]{64})?$")] = ""
-    """The digest of all the rest."""
+    """Digest of all other fields."""

@@ -1,4 +1,4 @@
-"""The writer of one run: parts while it goes on, the NetCDF file at its end."""
+"""The writer of one run: parts during the run, the NetCDF file at its end."""
 
 from __future__ import annotations
 
@@ -21,11 +21,14 @@ from bnnzoo.store.parts import HEADER, MANIFEST, Header, Manifest, Part, Static,
 from bnnzoo.store.schema import Attributes, Dims, Group
 
 _LONGEST_NAME = 255
-"""Bytes of a file's name, on every disk that is in use."""
+"""Longest file name in bytes on common file systems."""
 
 
 class Store:
-    """Groups are {"posterior": {name: [chain, draw, ...]}, "sample_stats": ...}."""
+    """The parts of one run and its lock.
+
+    Groups are {"posterior": {name: [chain, draw, ...]}, "sample_stats": ...}.
+    """
 
     def __init__(self, out: Path):
         self.out, self.folder = out, parts_folder(out)
@@ -34,29 +37,31 @@ class Store:
 
     @property
     def run(self) -> Unfinished:
-        """What is on disk."""
+        """Header and manifest as they are on disk."""
         assert self._run is not None, "create or reopen comes first"
         return self._run
 
     @property
     def num_parts(self) -> int:
-        """How many parts count."""
+        """Number of committed parts."""
         return len(self.run.manifest.parts)
 
     def claim(self, *, force: bool, started_by: Command | None = None) -> None:
-        """Be the only process that starts a run here: said before anything takes long, to both of two.
+        """Make this process the only one that starts a run here, before anything that takes long.
 
         Args:
-            started_by: the command of the run, to be typed again should the run be killed before its first checkpoint.
+            force: replace an existing file or unfinished run.
+            started_by: the run's command, shown to the user if the run is killed before its first checkpoint.
 
         Raises:
-            UsageError: if the file or its parts exist and `force` is not given, it is a folder, or another process
-                writes the run.
+            UsageError: if the file or its parts exist without `force`, the file is a folder, or another process writes
+                the run.
         """
         refuse_existing(self.out, force=force)
         try:
             self._lock.acquire()
-            refuse_existing(self.out, force=force)  # another process may have been faster
+            # another process may have started a run before the lock was acquired
+            refuse_existing(self.out, force=force)
             if started_by is not None:
                 command.write(self.folder, started_by)
         except BnnzooError:
@@ -74,6 +79,9 @@ class Store:
         """Start a new run on disk, in a folder that was claimed.
 
         Args:
+            attributes: root attributes.
+            dims: dimension names by variable.
+            static: groups that do not grow.
             variable_attributes: attributes of variables of sample_stats, by name.
         """
         self._lock.check()
@@ -92,13 +100,15 @@ class Store:
         self._publish()
 
     def reopen(self, num_parts: int, *, seen: Unfinished | None = None, break_lock: bool = False) -> None:
-        """Go on with an unfinished run; parts beyond the checkpoint's `num_parts` are discarded.
+        """Go on with an unfinished run, and discard the parts beyond the checkpoint's `num_parts`.
 
         Args:
+            num_parts: number of parts to keep.
             seen: the run as it was when its checkpoint was read, without the lock.
+            break_lock: take the lock from an owner without a sign of life.
 
         Raises:
-            UsageError: if there is none, or another process writes it, or has written it since it was seen.
+            UsageError: if there is none, another process writes it, or it has changed since it was read.
         """
         if not parts.holds_run(self.folder):
             raise UsageError(f"{self.out}: no unfinished run here ({self.folder.name} is missing)")
@@ -111,7 +121,7 @@ class Store:
             self.release()
             raise
         del self.run.manifest.parts[num_parts:]
-        # The manifest first: it must never name a part that is gone.
+        # Write the manifest before the parts are removed: it must never name a missing part.
         self._publish()
         checkpoint.forget(self.folder, beyond=num_parts)
         manifest = self.run.manifest
@@ -119,7 +129,7 @@ class Store:
         parts.clear(self.folder, but=kept)
 
     def append(self, groups: Mapping[str, Group]) -> None:
-        """Write one chunk as a part, then the manifest that makes it count."""
+        """Write one chunk as a part, then commit it to the manifest."""
         self._lock.check()
         manifest, arrays = self.run.manifest, parts.flat(groups)
         name = parts.part_name(len(manifest.parts))
@@ -132,7 +142,7 @@ class Store:
         self._publish()
 
     def add_static(self, group: str, values: Group, dims: Dims) -> None:
-        """Add arrays that do not grow, such as constant_data, or replace some; a file of their own holds them."""
+        """Add or replace arrays that do not grow, such as constant_data, in a new file."""
         self._lock.check()
         manifest, arrays = self.run.manifest, parts.flat({group: values})
         name = f"data-{1 + max(int('0' + static.file[5:-4]) for static in manifest.static):06d}.npz"
@@ -149,14 +159,14 @@ class Store:
         checkpoint.save(self.folder, state, run=self.run.manifest.header, keep=keep)
 
     def values(self, group: str, name: str) -> np.ndarray:
-        """A variable of all parts so far, [chain, draw, ...]."""
+        """Return a variable from all parts so far, [chain, draw, ...]."""
         return np.concatenate([groups[group][name] for _, groups in self.run.parts() if group in groups], 1)
 
     def update(self, attributes: Attributes) -> None:
         """Set root attributes.
 
         Raises:
-            BnnzooError: for what no reader would take; what is on disk is as it was.
+            BnnzooError: if readers would refuse the values; the files on disk are unchanged.
         """
         self._lock.check()
         if reason := fault(self.run.attributes | attributes):
@@ -165,12 +175,13 @@ class Store:
         self._publish()
 
     def finish(self, *, complete: bool, last: Callable[[], Attributes] = dict) -> None:
-        """Build the NetCDF file from the parts; after a complete run they go.
+        """Build the NetCDF file from the parts, and remove the parts if the run is complete.
 
-        A file that is not of a complete run does not take the place of one that is.
+        The file of an incomplete run never replaces the file of a complete run.
 
         Args:
-            last: root attributes that are known only when everything else is written, such as how long that took.
+            complete: whether the run has all its draws.
+            last: returns root attributes known only after all arrays are written, such as the time for writing.
         """
         if complete or not reading.is_complete(self.out):
             whole = {**self.run.attributes, "complete": int(complete)}
@@ -180,7 +191,7 @@ class Store:
         self.release()
 
     def release(self) -> None:
-        """Let another process go on with this run; of one that is done, or not begun, nothing stays."""
+        """Release the lock; if no unfinished run is left, also remove the folder's remaining files."""
         gone = not parts.holds_run(self.folder)
         if gone and self._lock.is_held:
             (self.folder / COMMAND).unlink(missing_ok=True)
@@ -192,7 +203,7 @@ class Store:
 
 
 def _identity(run: Unfinished) -> tuple[str, list[str]]:
-    """Which run it is, and how far."""
+    """Return the digests of the header and of the parts, which identify a run and its progress."""
     return run.manifest.header, [part.sha256 for part in run.manifest.parts]
 
 
@@ -211,7 +222,11 @@ def discard(out: Path, *, finished: bool) -> None:
 
 
 def refuse_existing(out: Path, *, force: bool = False) -> None:
-    """Raise if a run at `out` exists, finished or not; with `force` only if no file can take its place."""
+    """Raise if a run at `out` exists, finished or not; with `force`, only if `out` cannot be replaced.
+
+    Raises:
+        UsageError: with the remedy.
+    """
     folder = parts_folder(out)
     if any(len(os.fsencode(name)) > _LONGEST_NAME for name in folder.parts):
         raise UsageError(f"{out}: its name is too long; use a shorter -o")
@@ -223,7 +238,11 @@ def refuse_existing(out: Path, *, force: bool = False) -> None:
 
 
 def check_room(out: Path, num_bytes: int) -> None:
-    """Raise if the draws will not fit on the disk.
+    """Raise if the draws do not fit on the disk.
+
+    Args:
+        out: the file to write.
+        num_bytes: size of all draws.
 
     Raises:
         UsageError: with the bytes needed and free.
@@ -232,7 +251,7 @@ def check_room(out: Path, num_bytes: int) -> None:
     if not folder.is_dir():
         raise UsageError(f"{out}: there is no folder {folder}; make it, or use another -o")
     free = shutil.disk_usage(folder).free
-    # Twice: the parts and the file built from them exist at the same time.
+    # Twice the size, because the parts and the file built from them exist at the same time.
     if 2 * num_bytes > free:
         raise UsageError(
             f"{out}: needs {2 * num_bytes / 1e9:.1f} GB while it is written, {free / 1e9:.1f} GB are free; "

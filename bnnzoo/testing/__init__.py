@@ -1,4 +1,4 @@
-"""What the author of a part runs: samplers held to known answers, models to what a network must be."""
+"""Checks for plugin authors: samplers against exact answers; models, likelihoods and priors against their contracts."""
 
 from bnnzoo.testing.calibration import check_calibration
 from bnnzoo.testing.calibration_report import CalibrationReport

@@ -1,9 +1,10 @@
-"""Simulation-based calibration: parameters and data from the model itself, and where the parameters rank among draws.
+"""Simulation-based calibration: ranks of prior parameters among posterior draws, given data simulated from them.
 
-Talts et al. 2018, Validating Bayesian Inference Algorithms with Simulation-Based Calibration; Modrak et al. 2023, who
-show that the joint log-likelihood must be ranked too: a sampler of the prior is calibrated in every parameter.
-All replicates are chains of one run: each simulates its own data when it begins. A rank with uniform noise between its
-neighbours is exactly uniform, so that the tests' levels are exact for any number of replicates.
+Talts et al. 2018, Validating Bayesian Inference Algorithms with Simulation-Based Calibration. Modrak et al. 2023 show
+that the joint log-likelihood must be ranked too, because a sampler of the prior is calibrated in every parameter.
+
+All replicates are chains of one run, and each simulates its own data when it starts. A rank with uniform noise between
+its neighbours is exactly uniform, so the tests' levels are exact for any number of replicates.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ from bnnzoo.sampling.placement import place
 from bnnzoo.testing.calibration_report import CalibrationReport, Quantity
 
 LEVEL = 1e-5
-"""Chance of a false alarm of a whole check; divided among its tests (Bonferroni)."""
+"""Probability of a false alarm of a whole check, divided among its tests (Bonferroni)."""
 
 _PROBES = 3
 _TARGETS, _CLASSES = 1, 3
 _MOST_DEPENDENT = 0.3
-"""Autocorrelation of neighbouring draws above which ranks are not those of independent draws."""
+"""Autocorrelation of neighbouring draws above which they are too dependent for uniform ranks."""
 
 
 def check_calibration(
@@ -56,18 +57,28 @@ def check_calibration(
     seed: int = 0,
     observer: Observer | None = None,
 ) -> CalibrationReport:
-    """Draw parameters from the prior and data from the likelihood, sample, and rank the parameters among the draws.
+    """Test a sampler on a model by simulation-based calibration.
 
-    What is ranked: the prediction at three inputs that are not among the data, and the log-likelihood of all data.
+    Each replicate draws parameters from the prior and data from the likelihood, samples the posterior, and ranks the
+    parameters among the draws. The ranked quantities are the predictions at three inputs outside the data, and the
+    log-likelihood of all data.
 
     Args:
-        likelihood: the model's own, or that of its first task, unless given.
-        prior: `fan-in` unless given, whose functions keep their scale at any width.
-        rows: data of a replicate. The more there are, the further a posterior is from the prior a chain starts at.
-        thin: steps for each of the `draws` that are ranked among.
+        model: the model to build networks with.
+        sampler: the sampler to test.
+        likelihood: the default is the model's own, or that of its first task.
+        prior: the default is `fan-in`, under which functions keep their scale at any width.
+        input_shape: shape of one input.
+        rows: data per replicate. With more data the posterior is farther from the prior, where a chain starts.
+        replicates: number of simulated data sets, one chain each.
+        warmup: steps of warm-up.
+        draws: draws per replicate, among which the parameters are ranked.
+        thin: steps per draw.
+        seed: seed of data, starts and chains.
+        observer: called with the progress.
 
     Raises:
-        UsageError: if the model takes no inputs of that shape, or the sampler cannot run on its posterior.
+        UsageError: if the model does not accept inputs of that shape, or the sampler cannot run on its posterior.
     """
     likelihood = likelihood or _default_likelihood(model)
     with backend.arithmetic("float32"):
@@ -78,7 +89,7 @@ def check_calibration(
     rng = np.random.default_rng((seed, 1))
     truth, drawn = values[:, :1], values[:, 1:]
     below, equal = (drawn < truth).sum(1), (drawn == truth).sum(1)
-    # Draws that equal the truth, as where units are dead, are put on either side of it at random.
+    # Draws equal to the truth, for example with dead units, are placed on a random side of it.
     ranks = below + rng.integers(0, equal + 1)
     uniform = (ranks + rng.uniform(size=ranks.shape)) / (draws + 1)
     names = [*(f"prediction at probe {i + 1}" for i in range(_PROBES)), "log-likelihood"]
@@ -89,24 +100,26 @@ def check_calibration(
 
 
 class _Replicate(eqx.Module):
-    """A chain of a replicate: the sampler's own state, and what its data were drawn from."""
+    """State of one replicate's chain: the sampler's state, the true parameters, and the simulated targets."""
 
     inner: Any
     truth: Float[Array, " dim"]
     y: Shaped[Array, "row ..."]
 
-    # Asked of one chain, of all together, and by `replace`, which finds the leaf by a marker in its place.
+    # Properties, so that they read `inner` for one chain, for all chains, and for the marker that `replace` puts there.
     @property
     def position(self) -> Any:
+        """The position of the sampler's state."""
         return self.inner.position
 
     @property
     def step_size(self) -> Any:
+        """The step size of the sampler's state."""
         return self.inner.step_size
 
 
 class _Simulating(AbstractSampler[_Replicate]):
-    """The sampler, each chain on data of its own; what all chains would tune together is left as it is."""
+    """The tested sampler with separate data for each chain; tuning on all chains together (`tune`) is skipped."""
 
     inner: AbstractSampler
 
@@ -147,7 +160,7 @@ def _run(
     seed: int,
     observer: Observer | None,
 ) -> tuple[_Replicate, Float[np.ndarray, "replicate draw dim"]]:
-    """The replicates' states and draws, from starts that know nothing of the truth."""
+    """Return the states and the draws of all replicates, started at prior draws independent of the truth."""
     keys = Keys.of(seed)
     draw = jax.vmap(lambda key: posterior.sample_prior(key=key))
     starts = eqx.filter_jit(draw)(by_chain(keys.positions, replicates))
@@ -190,7 +203,7 @@ def _posterior(
     rows: int,
     seed: int,
 ) -> tuple[NetworkPosterior, Float[np.ndarray, "probe ..."]]:
-    """The posterior, its targets still zero, and the probes."""
+    """Return the posterior, with zero targets, and the probe inputs."""
     inputs = np.random.default_rng((seed, 0)).standard_normal((rows + _PROBES, *shape)).astype(np.float32)
     arranged = model.arrange(inputs)
     of_classes = likelihood.task == "classification"
@@ -201,12 +214,12 @@ def _posterior(
 
 
 def _on(posterior: Any, y: Shaped[Array, "row ..."]) -> NetworkPosterior:
-    """The posterior on other targets."""
+    """Return the posterior with other targets."""
     return dataclasses.replace(posterior, data=Data(posterior.data.x, y))
 
 
 def _simulated(posterior: Any, truth: Float[Array, " dim"], key: PRNGKeyArray) -> Shaped[Array, "row ..."]:
-    """Targets of all rows, given the parameters."""
+    """Draw the targets of all rows, given the parameters."""
     x = jnp.asarray(posterior.data.x)
     outputs, likelihood = posterior.outputs(truth, x), posterior.likelihood_at(truth)
     return jax.vmap(lambda output, key: likelihood.sample(output, key=key))(outputs, jax.random.split(key, len(x)))
@@ -219,7 +232,7 @@ def _all_quantities(
     states: _Replicate,
     thetas: Float[np.ndarray | Array, "replicate draw dim"],
 ) -> Float[Array, "replicate one_and_draw quantity"]:
-    """What is ranked, of the truth and then of each draw."""
+    """Return the ranked quantities of the true parameters and then of each draw."""
 
     def one(parts: tuple[Array, Array, Array]) -> Array:
         truth, y, draws = parts
@@ -231,7 +244,7 @@ def _all_quantities(
 def _quantities(
     posterior: NetworkPosterior, probes: Float[np.ndarray | Array, "probe ..."], thetas: Float[Array, "draw dim"]
 ) -> Float[Array, "draw quantity"]:
-    """The first target's mean, or the first class's probability, at each probe; then the log-likelihood of all data."""
+    """Return the first target's mean or first class's probability at each probe, and the log-likelihood of all data."""
 
     def one(theta: Float[Array, " dim"]) -> Float[Array, " quantity"]:
         likelihood = posterior.likelihood_at(theta)
@@ -248,7 +261,7 @@ def _quantities(
 
 
 def _dependence(values: Float[np.ndarray, "replicate draw quantity"]) -> Float[np.ndarray, " quantity"]:
-    """The autocorrelation of neighbouring draws, averaged over the replicates; 1 for a chain that stands still."""
+    """Return the autocorrelation of neighbouring draws, averaged over the replicates; 1 for a stuck chain."""
     centred = values - values.mean(1, keepdims=True)
     variance = (centred**2).sum(1)
     products = (centred[:, 1:] * centred[:, :-1]).sum(1)
@@ -256,7 +269,7 @@ def _dependence(values: Float[np.ndarray, "replicate draw quantity"]) -> Float[n
 
 
 def _tested(name: str, uniform: Float[np.ndarray, " replicate"], dependence: float, limit: float) -> Quantity:
-    """Kolmogorov and Smirnov's test of the ranks, and of their distance from the middle, which sees a wrong width."""
+    """Test the ranks, and their distance from the middle, which detects a wrong width, by Kolmogorov-Smirnov tests."""
     shift = stats.kstest(uniform, "uniform").pvalue
     width = stats.kstest(np.abs(2 * uniform - 1), "uniform").pvalue
     distance = float(np.abs(2 * uniform - 1).mean())

@@ -1,4 +1,4 @@
-"""What `check_calibration` found: a row for each quantity, one verdict, and the ranks to be drawn."""
+"""Report of `check_calibration`: one row per quantity, one verdict, and the ranks for plots."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from bnnzoo.testing.table import aligned
 
 
 class Quantity(NamedTuple):
-    """One quantity's ranks, as shares of the draws.
+    """Results of the tests of one quantity, from its ranks as fractions of the draws.
 
     Attributes:
-        mean: of the shares; 0.5 if calibrated. Above: the draws are too low.
-        distance: mean of |2 share - 1|; 0.5 if calibrated. Above: the draws are too close together.
-        p: the smaller p-value of the two tests, of the shares and of that distance.
-        limit: what p stays above but for a false alarm.
+        mean: mean of the fractions; 0.5 if calibrated. Larger values mean that the draws are too low.
+        distance: mean of |2 fraction - 1|; 0.5 if calibrated. Larger values mean that the draws are too close together.
+        p: the smaller p value of the two tests, of the fractions and of that distance.
+        limit: smallest p value of a calibrated quantity, except for false alarms.
         dependence: autocorrelation of neighbouring draws.
-        independent: whether that is small enough for ranks to be uniform.
+        independent: whether that is small enough for uniform ranks.
     """
 
     name: str
@@ -33,10 +33,12 @@ class Quantity(NamedTuple):
 
     @property
     def calibrated(self) -> bool:
+        """Whether p is at least the limit."""
         return self.p >= self.limit  # false for NaN
 
     @property
     def verdict(self) -> str:
+        """A few words: calibrated, undecided, or the direction of the error."""
         if self.calibrated:
             return "calibrated"
         if not self.independent:
@@ -48,7 +50,7 @@ class Quantity(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class CalibrationReport:
-    """The report on one model and sampler; `str` of it is a table. `uniform` holds the ranks as shares of the draws."""
+    """Report on one model and sampler; `str` of it is a table. `uniform` holds the ranks as fractions of the draws."""
 
     model: str
     sampler: str
@@ -58,11 +60,12 @@ class CalibrationReport:
 
     @property
     def passed(self) -> bool:
+        """Whether every quantity is calibrated."""
         return all(quantity.calibrated for quantity in self.quantities)
 
     @property
     def verdict(self) -> str:
-        """One line: calibrated, undecided, or which quantities are not."""
+        """One line: calibrated, undecided, or the quantities that are not calibrated."""
         wrong = [q for q in self.quantities if not q.calibrated]
         if not wrong:
             return f"calibrated: {len(self.quantities)} quantities over {len(self.uniform)} replicates"
@@ -75,7 +78,7 @@ class CalibrationReport:
         return "not calibrated: " + "; ".join(f"{q.name}: {q.verdict} (p {q.p:.2g})" for q in wrong)
 
     def as_dict(self) -> dict[str, Any]:
-        """The report as JSON holds it."""
+        """Return the report as a JSON-compatible dictionary."""
         return {
             "model": self.model,
             "sampler": self.sampler,

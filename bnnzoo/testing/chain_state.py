@@ -1,4 +1,4 @@
-"""The parts of a sampler's state that its steps change: nothing but the position and the declared chain state may."""
+"""A check that sampling steps change only the position and the declared chain state."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from bnnzoo.samplers import AbstractSampler
 
 
 def adaptation(sampler: AbstractSampler, before: Any, after: Any) -> str:
-    """Why the sampler still adapts after warm-up; empty if only the position and its `chain_state` have changed.
+    """Return why the sampler still adapts after warm-up; empty if only the position and its `chain_state` changed.
 
     Args:
-        before, after: states of one chain or of all, with steps of sampling between them.
+        sampler: the sampler to check.
+        before, after: states of one chain or of all, with sampling steps between them.
     """
     changed = [name for name in changed_fields(before, after) if not _is_declared(name, sampler.chain_state)]
     if not changed:
@@ -30,7 +31,7 @@ def adaptation(sampler: AbstractSampler, before: Any, after: Any) -> str:
 
 
 def changed_fields(before: Any, after: Any) -> list[str]:
-    """The leaves that differ in any bit, as paths such as `inner.momentum`; the position is left out."""
+    """Return the paths of leaves that differ in any bit, such as `inner.momentum`, except for the position."""
     old, new = (jax.tree_util.tree_leaves_with_path(state) for state in (before, after))
     positions = before.position, after.position
     return [
@@ -41,7 +42,7 @@ def changed_fields(before: Any, after: Any) -> list[str]:
 
 
 def _is_declared(name: str, declared: Sequence[str]) -> bool:
-    """Whether the name, or a part of the state that it lies in, is among the declared ones."""
+    """Whether the name, or a part of the state that contains it, is declared."""
     return any(name == one or name.startswith(f"{one}.") for one in declared)
 
 

@@ -1,4 +1,4 @@
-"""A density against its own draws: integrals on a grid, and tests of the draws."""
+"""Tests of a density against its own draws: integrals on a grid, and goodness of fit."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ from scipy import stats
 from bnnzoo.testing.part_report import NOT_APPLICABLE
 
 POINTS = {1: 20_001, 2: 601}
-"""Grid points on each axis, by the number of axes."""
+"""Grid points on each axis, by number of axes."""
 LEVEL = 1e-6
 """Probability of a false alarm of one test of draws."""
 _TOLERANCE = 5e-3
-"""Tolerance of integrals, whose own error is below a tenth of it for densities without narrow peaks."""
+"""Tolerance of integrals. The grid's own error is below a tenth of it for densities without narrow peaks."""
 _MOST_COUNTS = 2_000
 
 
 class Grid(NamedTuple):
-    """Points over the support of a law of one or two numbers, with the weights of an integral or a sum."""
+    """Points over the support of a distribution of one or two numbers, with the weights of an integral or a sum."""
 
     axes: tuple[Float[np.ndarray, " point"], ...]
     steps: tuple[Float[np.ndarray, " point"], ...]
-    """The weight of each point on its axis; ones for whole numbers."""
+    """Weight of each point on its axis; ones for integers."""
     is_discrete: bool
 
     @classmethod
     def about(cls, draws: Float[np.ndarray, "draw number"]) -> Grid:
-        """A grid for the law of these draws: whole numbers, or all real numbers about their middle."""
+        """Return a grid for the distribution of these draws: integers, or all real numbers around the median."""
         is_discrete = bool(np.all(draws == np.round(draws)))
         axes, steps = zip(*(_axis(column, is_discrete, draws.shape[1]) for column in draws.T), strict=True)
         return cls(axes, steps, is_discrete)
 
     @property
     def points(self) -> Float[np.ndarray, "all number"]:
-        """Every point, the last axis running fastest."""
+        """All points, with the last axis varying fastest."""
         return np.stack([axis.ravel() for axis in np.meshgrid(*self.axes, indexing="ij")], 1).astype(np.float32)
 
     def masses(self, log_density: Float[np.ndarray, " all"]) -> Float[np.ndarray, "..."]:
-        """The probability of each cell, by axis."""
+        """Return the probability of each cell, one axis per number."""
         shape = tuple(map(len, self.axes))
         with np.errstate(over="ignore"):
             density = np.exp(log_density.astype(np.float64)).reshape(shape)
@@ -61,12 +61,12 @@ def _axis(
     scale = 2 * (high - low)
     count = POINTS[num_axes]
     t = (np.arange(count) + 0.5) * 2 / count - 1
-    # The whole line: heavy tails count too.
+    # The map from (-1, 1) covers the whole real line, so that heavy tails are included.
     return middle + scale * t / (1 - t**2), scale * (1 + t**2) / (1 - t**2) ** 2 * 2 / count
 
 
 def reason_against_grid(draws: Float[np.ndarray, "draw number"]) -> str:
-    """The reason why no grid describes the law of these draws; empty where one does."""
+    """Return why no grid describes the distribution of these draws; empty if one does."""
     if not np.isfinite(draws).all():
         return "a draw is not finite"
     repeated = any(len(np.unique(column)) < 0.9 * len(column) for column in draws.T)
@@ -76,7 +76,7 @@ def reason_against_grid(draws: Float[np.ndarray, "draw number"]) -> str:
 
 
 def normalisation(grid: Grid, log_density: Float[np.ndarray, " all"]) -> str:
-    """A sentence where the density does not integrate to one."""
+    """Return a sentence if the density does not integrate to one, or an empty string."""
     if np.isnan(log_density).any():
         return f"log_prob is NaN at {grid.points[np.isnan(log_density)][0].tolist()}"
     total = float(grid.masses(log_density).sum())
@@ -87,7 +87,7 @@ def normalisation(grid: Grid, log_density: Float[np.ndarray, " all"]) -> str:
 def moments(
     grid: Grid, log_density: Float[np.ndarray, " all"], mean: Float[np.ndarray, " number"], variance: np.ndarray
 ) -> str:
-    """A sentence where mean or variance are not those of the density; what is infinite is not compared."""
+    """Return a sentence if mean or variance differ from those of the density; infinite values are not compared."""
     masses = grid.masses(log_density)
     masses = masses / masses.sum()
     for axis, points in enumerate(grid.axes):
@@ -109,10 +109,13 @@ def agreement(
     draws: Float[np.ndarray, "draw number"],
     of_draws: Float[np.ndarray, " draw"],
 ) -> str:
-    """A sentence where draws do not have the density: each number's law, and the mean log density over draws.
+    """Return a sentence if draws do not follow the density, by each number's distribution and the mean log density.
 
     Args:
-        of_draws: the log density of each draw.
+        grid: the grid of the density.
+        log_density: log density at each grid point.
+        draws: the draws to test.
+        of_draws: log density of each draw.
     """
     masses = grid.masses(log_density)
     masses = masses / masses.sum()
@@ -138,7 +141,7 @@ def _tested(
     *,
     is_discrete: bool,
 ) -> float:
-    """The p value of Kolmogorov and Smirnov's test, or of Pearson's for whole numbers."""
+    """Return the p value of a Kolmogorov-Smirnov test, or of Pearson's chi-squared test for integers."""
     if not is_discrete:
         ends = (points[1:] + points[:-1]) / 2
         return float(stats.kstest(np.interp(values, ends, np.cumsum(masses)[:-1]), "uniform").pvalue)

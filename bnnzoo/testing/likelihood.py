@@ -1,4 +1,4 @@
-"""A likelihood held to what samplers, predictions and scores take for granted of it."""
+"""Checks of a likelihood against the assumptions of samplers, predictions and scores."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ _OUTPUTS = (-10.0, -3.0, 0.0, 3.0, 10.0)
 
 
 class _Case(NamedTuple):
-    """A likelihood with its own parameters at their start, and one row's outputs."""
+    """A likelihood with its own parameters at their initial values, and the outputs of one row."""
 
     likelihood: AbstractLikelihood
     num_targets: int
     output: Any
     draws: Any
-    """Targets that it draws at this output."""
+    """Targets drawn at this output."""
 
     @property
     def targets(self) -> np.ndarray:
@@ -67,14 +67,15 @@ class _Case(NamedTuple):
         return np.asarray(self.draws, np.float64).reshape(len(self.draws), -1)
 
     def log_probs(self, targets: Any) -> np.ndarray:
-        """log p of each of these targets at the case's output."""
+        """Return log p of each of these targets at the case's output."""
         return np.asarray(jax.jit(jax.vmap(lambda y: self.likelihood.log_prob(self.output, y)))(targets))
 
 
 def check_likelihood(likelihood: AbstractLikelihood, *, seed: int = 0) -> PartReport:
-    """Look for what would make draws, predictions or scores wrong with this likelihood, for several numbers of targets.
+    """Test a likelihood with several numbers of targets for errors that make draws, predictions or scores wrong.
 
     Args:
+        likelihood: the likelihood to test.
         seed: seed of the outputs and the draws.
     """
     classifies = likelihood.task == "classification"
@@ -90,7 +91,7 @@ def check_likelihood(likelihood: AbstractLikelihood, *, seed: int = 0) -> PartRe
 
 
 def _checks(likelihood: AbstractLikelihood, count: int, key: Any) -> Iterator[tuple[str, str]]:
-    """The name of each check and the fault; later checks are left out where an early one fails."""
+    """Yield the name of each check and its fault; a failure skips the checks that depend on it."""
     classifies = likelihood.task == "classification"
     example = np.arange(count, dtype=np.int32) if classifies else np.zeros((1, count), np.float32)
     try:
@@ -169,7 +170,7 @@ def _own_targets(case: _Case) -> str:
 
 
 def _rows(case: _Case) -> str:
-    """Rows together, turned round and one by one."""
+    """Compare rows computed together, in reverse order and one by one."""
     outputs = case.output + jnp.linspace(-1, 1, 6)[:, None]
     targets = case.draws[:6]
     each = jnp.stack([case.likelihood.log_prob(o, y) for o, y in zip(outputs, targets, strict=True)])
@@ -213,7 +214,7 @@ def _upper_bound(case: _Case) -> str:
 
 
 def _classes(case: _Case) -> Iterator[tuple[str, str]]:
-    """Classes: probabilities, their sum, and the frequencies of draws."""
+    """Check classes: their probabilities, the sum, and the frequencies of draws."""
     labels = jnp.arange(case.num_targets, dtype=jnp.int32)
     probabilities = np.exp(case.log_probs(labels).astype(np.float64))
     total = probabilities.sum()
@@ -223,7 +224,7 @@ def _classes(case: _Case) -> Iterator[tuple[str, str]]:
     yield "classes", "" if gap < 1e-4 else f"class_probabilities is off by {gap:.2g}"
     counts = np.bincount(np.asarray(case.draws).astype(int), minlength=case.num_targets)
     wanted = len(case.draws) * probabilities / total
-    # Six standard deviations of a binomial count.
+    # The limit is six standard deviations of a binomial count.
     off = np.abs(counts[: case.num_targets] - wanted) > 6 * np.sqrt(wanted + 1)
     if off.any() or len(counts) > case.num_targets:
         yield "draws", f"labels are drawn {counts.tolist()} times, expected {np.round(wanted).astype(int).tolist()}"
@@ -232,7 +233,7 @@ def _classes(case: _Case) -> Iterator[tuple[str, str]]:
 
 
 def _on_grid(case: _Case) -> Iterator[tuple[str, str]]:
-    """Numbers: the integral, the draws and the moments against the density."""
+    """Check numbers: the integral, the draws and the moments against the density."""
     if reason := density.reason_against_grid(case.targets):
         yield "normalised", reason
         return

@@ -1,8 +1,8 @@
-"""A model held to what every sampler, `evaluate` and `--stochastic last` take for granted of its networks.
+"""Checks of a model against the assumptions of samplers, of `evaluate` and of `--stochastic last`.
 
-Each case is an input shape and a likelihood. A network is built as for a run, and looked at with its own weights and
-with draws of the prior, on a few rows of which one is all zeros (an empty image, a mean input). Four programs are
-compiled for a case, and a run is begun as `sample` begins it: that is what the check's time goes into.
+Each case is an input shape and a likelihood. A network is built as in a run, and tested with its own weights and with
+draws of the prior. One of the few rows is all zeros (an empty image, a mean input). Most of the time goes into four
+compiled programs per case, and into a run that starts as `sample` starts it.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from bnnzoo.testing.model_report import ModelReport, Result
 from bnnzoo.testing.model_start import start_fault
 
 INPUTS = ((5,), (8, 8), (3, 7, 6))
-"""Shapes of one input: features, a grey image, an image with channels. Those that `arrange` refuses are passed over."""
+"""Shapes of one input: features, a grey image, an image with channels. Shapes that `arrange` refuses are skipped."""
 
 _TASKS: tuple[Task, ...] = ("regression", "classification", "density")
 _ROWS = 6
 _CLASSES, _TARGETS = 3, 2
 _TOLERANCE = 1e-4
-"""Of differences, relative to the largest output: the order of a float32 sum changes less."""
+"""Tolerance of differences, relative to the largest output; reordering a float32 sum changes less."""
 
 
 def check_model(
@@ -47,11 +47,12 @@ def check_model(
     inputs: Sequence[tuple[int, ...]] = INPUTS,
     seed: int = 0,
 ) -> ModelReport:
-    """Look for what would make draws wrong, or a run fail, with networks of this model.
+    """Test networks of a model for errors that make draws wrong or a run fail.
 
     Args:
-        inputs: shapes of one input, without the axis of rows.
-        seed: of the rows and the weights.
+        model: the model to test.
+        inputs: shapes of one input, without the row axis.
+        seed: seed of the rows and the weights.
     """
     results: list[Result] = []
     refused: dict[str, str] = {}
@@ -71,12 +72,12 @@ def check_model(
             found = _try(lambda x=x, arranged=arranged: _inputs(model, x, arranged))
             first = not results
             results.append(_result("inputs", written, "", found))
-            # What depends on the likelihood depends little on the shape: one shape sees them all.
+            # The input shape hardly matters for checks of the likelihood, so only the first shape uses all likelihoods.
             for name in list(likelihoods) if first else list(likelihoods)[:1]:
                 columns = int(np.prod(shape)) if len(refused.keys() & set(_TASKS)) > 1 else _TARGETS
                 case = _Case(model, likelihoods[name], arranged, columns, jax.random.fold_in(jax.random.key(seed), i))
                 results += [_result(check, written, name, found) for check, found in _checks(case)]
-                if not any(result.state == "failed" for result in results):  # it would only repeat the failure
+                if not any(result.state == "failed" for result in results):  # a run would only repeat the failure
                     train = first and name == next(iter(likelihoods))
                     found = start_fault(model, tasks[name], x, train=train, seed=seed)
                     results.append(_result("start", written, name, found))
@@ -84,7 +85,7 @@ def check_model(
 
 
 def _likelihoods(model: AbstractModel, refused: dict[str, str]) -> Iterator[tuple[Task, str, AbstractLikelihood]]:
-    """Each task with the name and the likelihood that a run takes; density where the model takes no inputs."""
+    """Yield each task with its default likelihood and its name; density only if the model accepts no inputs."""
     for task in _TASKS:
         if task == "density" and len(refused) < 2:
             return
@@ -107,7 +108,7 @@ def _result(check: str, shape: str, likelihood: str, found: str) -> Result:
 
 
 def _try(check: Callable[[], str]) -> str:
-    """What a check found; an exception is a finding too."""
+    """Return the result of a check; an exception counts as a failure."""
     try:
         return check()
     except Exception as error:
@@ -119,40 +120,41 @@ def _words(error: Exception) -> str:
 
 
 class _Case(NamedTuple):
-    """A model, a likelihood, and rows as the model arranges them."""
+    """A model, a likelihood, and rows in the model's arrangement."""
 
     model: AbstractModel
     likelihood: AbstractLikelihood
     x: Float[np.ndarray, "row ..."]
     columns: int
-    """Targets of a regression; of a density, the columns of a row."""
+    """Number of targets of a regression, or of columns of a row for a density."""
     key: PRNGKeyArray
 
     @property
     def num_targets(self) -> int:
+        """Number of targets, or of classes."""
         return _CLASSES if self.likelihood.task == "classification" else self.columns
 
     def build(self, number: int) -> Any:
-        """A network from the key of that number."""
+        """Build a network from key number `number`."""
         num_outputs = self.likelihood.num_outputs(self.num_targets)
         return _built(Architecture.of(self.model, self.x.shape[1:], num_outputs), jax.random.fold_in(self.key, number))
 
     def posterior(self, network: Any) -> NetworkPosterior:
-        """Of the network on rows whose targets are all zero: `_density` draws others."""
+        """Return the posterior of a network on rows with zero targets; `_density` draws other targets."""
         of_classes = self.likelihood.task == "classification"
         y = np.zeros(len(self.x), np.int32) if of_classes else np.zeros((len(self.x), self.num_targets), np.float32)
-        # Whose draws are networks of any depth: N(0, 1) makes a deep one overflow.
+        # FanIn keeps draws of deep networks finite, whereas N(0, 1) weights overflow.
         return NetworkPosterior.of(network, self.likelihood, FanIn(), self.x, y)
 
 
 @eqx.filter_jit
 def _built(architecture: Architecture, key: PRNGKeyArray) -> Any:
-    """A network, built in a compiled program as in a run."""
+    """Build a network in a compiled program, as a run does."""
     return architecture.build(key=key)
 
 
 def _checks(case: _Case) -> Iterator[tuple[str, str]]:
-    """The name of each check and what it found, empty where it holds; none that would only repeat a failure."""
+    """Yield the name of each check and its fault, empty if it passed; skip checks that would repeat a failure."""
     networks: list[Any] = []
     found = _try(lambda: networks.append(case.build(0)) or _parameters(case, networks[0]))
     yield "parameters", found
@@ -172,7 +174,7 @@ def _checks(case: _Case) -> Iterator[tuple[str, str]]:
 
 
 def _together(names: tuple[str, str], check: Callable[[], tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Two checks of one compiled program; what keeps it from running is the first one's finding."""
+    """Yield two checks of one compiled program; an exception is reported under the first name."""
     try:
         yield from zip(names, check(), strict=True)
     except Exception as error:
@@ -181,7 +183,7 @@ def _together(names: tuple[str, str], check: Callable[[], tuple[str, str]]) -> I
 
 @eqx.filter_jit
 def _positions(posterior: NetworkPosterior, network: Any, key: PRNGKeyArray) -> Float[Array, "draw dim"]:
-    """The network's own weights and two draws of the prior."""
+    """Return the network's own weights and two draws of the prior."""
     keys = jax.random.split(jax.random.fold_in(key, 9), 2)
     draws = jax.vmap(lambda key: posterior.sample_prior(key=key))(keys)
     return jnp.concatenate([posterior.position(network)[None], draws])
@@ -230,7 +232,7 @@ def _jit(case: _Case, network: Any) -> str:
 
 
 def _forward(posterior: NetworkPosterior, thetas: Float[Array, "draw dim"]) -> tuple[str, str]:
-    """Rows in order, turned round and alone; draws at once and one by one."""
+    """Compare rows in order, reversed and alone, and draws computed together and one by one."""
 
     @eqx.filter_jit
     def outputs(posterior, thetas):
@@ -247,7 +249,7 @@ def _forward(posterior: NetworkPosterior, thetas: Float[Array, "draw dim"]) -> t
 
 
 def _density(posterior: NetworkPosterior, thetas: Float[Array, "draw dim"], key: PRNGKeyArray) -> tuple[str, str]:
-    """Gradient and values of the density, on targets that the likelihood draws at the first position."""
+    """Check gradients and values of the density, on targets that the likelihood draws at the first position."""
 
     @eqx.filter_jit
     def look(posterior, thetas, key):
@@ -258,7 +260,8 @@ def _density(posterior: NetworkPosterior, thetas: Float[Array, "draw dim"], key:
         y = jax.vmap(lambda output, key: likelihood.sample(output, key=key))(outputs, keys)
         posterior = dataclasses.replace(posterior, data=Data(x, y))
         gradients = jax.vmap(jax.grad(posterior.log_density))(thetas)
-        weights = jax.random.normal(key_weights, outputs.shape)  # of a sum in which no two outputs cancel
+        # random weights, so that no two outputs cancel in the sum
+        weights = jax.random.normal(key_weights, outputs.shape)
         effects = jax.vmap(jax.grad(lambda theta: jnp.sum(weights * posterior.outputs(theta, x))))(thetas)
         return gradients, effects, jax.vmap(lambda theta: posterior.log_likelihood(theta, posterior.data))(thetas)
 
@@ -278,7 +281,7 @@ def _density(posterior: NetworkPosterior, thetas: Float[Array, "draw dim"], key:
 
 
 def _split(case: _Case, network: Any) -> str:
-    """Of a network with other weights than it was built with: what `split` kept of those would show."""
+    """Check `split` on a network whose weights were replaced, which reveals copies of the old ones."""
     halves = case.model.split(network)
     if halves is None:
         return f"{_NOT_APPLICABLE}the model has none; the last layer is the module of the last parameter"
@@ -301,7 +304,7 @@ def _split(case: _Case, network: Any) -> str:
 
 
 def _difference(said: str, one: Any, other: Any) -> str:
-    """A sentence with the largest difference of two arrays; empty where it is rounding."""
+    """Return a sentence with the largest difference of two arrays; empty if it is within rounding."""
     one, other = np.asarray(one), np.asarray(other)
     if one.shape != other.shape:
         return f"shapes differ: {list(one.shape)} and {list(other.shape)}"
@@ -310,4 +313,4 @@ def _difference(said: str, one: Any, other: Any) -> str:
     with np.errstate(invalid="ignore"):
         distance = float(np.abs(one - other).max())
         scale = 1 + float(np.abs(one).max())
-    return "" if distance <= _TOLERANCE * scale else said.format(distance)  # a NaN is a difference
+    return "" if distance <= _TOLERANCE * scale else said.format(distance)  # a NaN counts as a difference

@@ -1,4 +1,4 @@
-"""What `check_model` found: a result for each check on each case, one verdict."""
+"""Report of `check_model`: one result per check and case, and one verdict."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ CHECKS = {
         "build from the sizes and fields alone, with jax.numpy on what the key draws",
     ),
 }
-"""Each check by name, in order: what must hold, and what to do where it does not."""
+"""Each check by name, in order: the property that must hold, and the remedy if it does not."""
 
 
 class Result(NamedTuple):
     """One check on one case: an input shape and a likelihood.
 
     Attributes:
-        found: what was seen where the check failed; why where it is not applicable.
+        found: the fault if the check failed, or the reason if it is not applicable.
     """
 
     check: str
@@ -63,34 +63,36 @@ class Result(NamedTuple):
 
     @property
     def case(self) -> str:
+        """The input shape and the likelihood, in words."""
         return ", ".join(filter(None, (f"input {self.input}", self.likelihood)))
 
 
 class ModelReport(NamedTuple):
-    """The report on one model; `str` of it is a table."""
+    """Report on one model; `str` of it is a table."""
 
     model: str
     results: tuple[Result, ...]
     refused: dict[str, str]
-    """Inputs or tasks that the model does not take, and its own words for it."""
+    """Inputs or tasks that the model does not support, with its messages."""
 
     @property
     def failures(self) -> tuple[Result, ...]:
+        """Results of the failed checks."""
         return tuple(result for result in self.results if result.state == "failed")
 
     @property
     def cases(self) -> int:
-        """How many pairs of input and likelihood were tested."""
+        """Number of tested pairs of input and likelihood."""
         return len({result.case for result in self.results})
 
     @property
     def passed(self) -> bool:
-        """Nothing failed, and something was tested."""
+        """Whether no check failed and at least one was run."""
         return bool(self.results) and not self.failures
 
     @property
     def verdict(self) -> str:
-        """One line: passed, or the checks that failed."""
+        """One line: passed, or the failed checks."""
         if not self.results:
             return f"not tested: the model takes none of the inputs; {next(iter(self.refused.values()), '')}"
         failed = dict.fromkeys(result.check for result in self.failures)
@@ -99,7 +101,7 @@ class ModelReport(NamedTuple):
         return f"failed: {'; '.join(f'{name}: {CHECKS[name][0]}' for name in failed)}"
 
     def as_dict(self) -> dict[str, Any]:
-        """The report as JSON holds it."""
+        """Return the report as a JSON-compatible dictionary."""
         rows = [{**r._asdict(), "advice": CHECKS[r.check][1] if r.state == "failed" else ""} for r in self.results]
         return {
             "model": self.model,

@@ -1,4 +1,4 @@
-"""The start of a run with a model, as `sample` makes it: initial networks, training, a last layer alone, the prior."""
+"""A check that a run with a model can start: initial networks, training, a trained last layer, and prior draws."""
 
 from __future__ import annotations
 
@@ -23,14 +23,17 @@ _CHAINS, _STEPS = 2, 250
 
 
 def start_fault(model: AbstractModel, task: Task, x: Shaped[np.ndarray, "row ..."], *, train: bool, seed: int) -> str:
-    """Begin runs with the model, up to the first step of a sampler, and say what keeps them from it.
+    """Start runs with the model, up to the sampler's first step, and return what makes them fail.
 
     Args:
-        x: inputs as data have them; targets are drawn.
-        train: also train, the starts of all chains and the part that `--stochastic last` leaves fixed.
+        model: the model to test.
+        task: the task of the run.
+        x: inputs as in a data file; targets are drawn.
+        train: also train the starts of all chains and the part that `--stochastic last` fixes.
+        seed: seed of the targets and the networks.
 
     Returns:
-        an empty string where every way to start works; otherwise what fails, and in which way.
+        an empty string if every way to start works; otherwise the first failing options and the error.
     """
     rows = _rows(x, task, seed)
     ways: list[dict[str, Any]] = [{"init": "prior"}, {"init": "map"}]
@@ -54,12 +57,12 @@ def _begin(model: AbstractModel, rows: Dataset, way: dict[str, Any], *, train: b
         thetas = origin.positions(problem, placement, given=None, **how)
     else:
         thetas = problem.initial_positions(trained=way["init"] == "map", key=key)
-    if way["init"] == "map":  # a draw of a wide prior may overflow a deep network
+    if way["init"] == "map":  # a draw of a wide prior may overflow a deep network, so only trained starts are checked
         origin.check_start(problem.posterior, placement, thetas)
 
 
 def _rows(x: Shaped[np.ndarray, "row ..."], task: Task, seed: int) -> Dataset:
-    """The inputs with targets of that task."""
+    """Return the inputs with targets for the task."""
     rng = np.random.default_rng(seed)
     if task == "density":
         return from_rows(x.reshape(len(x), -1))

@@ -1,4 +1,4 @@
-"""The report of `check_likelihood` and `check_prior`: one result for each check on each case, and one verdict."""
+"""Report of `check_likelihood` and `check_prior`: one result per check and case, and one verdict."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any, Literal, NamedTuple
 from bnnzoo.testing.table import aligned
 
 NOT_APPLICABLE = "not applicable: "
-"""The beginning of a check's answer where it has nothing to test."""
+"""Prefix of the result of a check that has nothing to test."""
 
 
 class PartResult(NamedTuple):
     """One check on one case.
 
     Attributes:
-        found: the fault where the check failed; the reason where it is not applicable.
+        found: the fault if the check failed, or the reason if it is not applicable.
     """
 
     check: str
@@ -25,33 +25,34 @@ class PartResult(NamedTuple):
 
     @classmethod
     def of(cls, check: str, case: str, found: str) -> PartResult:
-        """The result of a check that answers with a fault, with nothing, or with `NOT_APPLICABLE` and a reason."""
+        """Convert the text of a check to a result: a fault, an empty string, or `NOT_APPLICABLE` and a reason."""
         if found.startswith(NOT_APPLICABLE):
             return cls(check, case, "not applicable", found.removeprefix(NOT_APPLICABLE))
         return cls(check, case, "failed" if found else "passed", found)
 
 
 class PartReport(NamedTuple):
-    """The report on one likelihood or prior; `str` of it is a table."""
+    """Report on one likelihood or prior; `str` of it is a table."""
 
     kind: str
     part: str
     checks: Mapping[str, tuple[str, str]]
-    """Each check by name, in order: the property that must hold, and the remedy where it does not."""
+    """Each check by name, in order: the property that must hold, and the remedy if it does not."""
     results: tuple[PartResult, ...]
 
     @property
     def failures(self) -> tuple[PartResult, ...]:
+        """Results of the failed checks."""
         return tuple(result for result in self.results if result.state == "failed")
 
     @property
     def passed(self) -> bool:
-        """Whether no check failed."""
+        """Whether no check failed and at least one was run."""
         return bool(self.results) and not self.failures
 
     @property
     def verdict(self) -> str:
-        """One line: passed, or the checks that failed."""
+        """One line: passed, or the failed checks."""
         failed = dict.fromkeys(result.check for result in self.failures)
         if failed:
             return f"failed: {'; '.join(f'{name}: {self.checks[name][0]}' for name in failed)}"
@@ -59,7 +60,7 @@ class PartReport(NamedTuple):
         return f"passed: {len({result.check for result in self.results})} checks on {cases} cases"
 
     def as_dict(self) -> dict[str, Any]:
-        """The report as JSON holds it."""
+        """Return the report as a JSON-compatible dictionary."""
         rows = [{**r._asdict(), "advice": self.checks[r.check][1] if r.state == "failed" else ""} for r in self.results]
         return {self.kind: self.part, "passed": self.passed, "verdict": self.verdict, "results": rows}
 

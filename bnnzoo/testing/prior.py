@@ -1,4 +1,4 @@
-"""A prior held to what samplers take for granted: a density of all parameters, with draws of its own."""
+"""Checks of a prior against the assumptions of samplers: a density of all parameters, and draws from it."""
 
 from __future__ import annotations
 
@@ -45,15 +45,18 @@ _FAR = 100.0
 
 
 class _Case(NamedTuple):
+    """A network's layout, and whether it is small enough for a grid."""
+
     name: str
     layout: Layout
     has_grid: bool
 
 
 def check_prior(prior: AbstractPrior, *, seed: int = 0) -> PartReport:
-    """Look for what would make draws wrong under this prior, on networks of one, two and some twenty parameters.
+    """Test a prior for errors that make draws wrong, on networks of one, two and about twenty parameters.
 
     Args:
+        prior: the prior to test.
         seed: seed of the draws.
     """
     key = jax.random.key(seed)
@@ -72,7 +75,7 @@ def check_prior(prior: AbstractPrior, *, seed: int = 0) -> PartReport:
 
 
 def _checks(prior: AbstractPrior, case: _Case, key: Any) -> Iterator[tuple[str, str]]:
-    """The name of each check and the fault; later checks are left out where shapes are wrong."""
+    """Yield the name of each check and its fault; a wrong shape skips the later checks."""
     found = attempt(lambda: check_shapes(prior, case.layout) or "")
     yield "shapes", found
     if found:
@@ -98,12 +101,12 @@ def _checks(prior: AbstractPrior, case: _Case, key: Any) -> Iterator[tuple[str, 
 
 
 def _at_start(prior: AbstractPrior, layout: Layout) -> AbstractPrior:
-    """The prior with its sampled parameters at their start."""
+    """Return the prior with its sampled parameters at their initial values."""
     return prior.with_parameters({p.name: p.natural(jnp.full(p.shape, p.start)) for p in prior.parameters(layout)})
 
 
 def _on_grid(prior: AbstractPrior, layout: Layout, draws: np.ndarray) -> Iterator[tuple[str, str]]:
-    """The density's integral, and the draws against the density."""
+    """Check the density's integral, and the draws against the density."""
     if reason := density.reason_against_grid(draws):
         yield "normalised", reason
         return
@@ -118,13 +121,13 @@ def _on_grid(prior: AbstractPrior, layout: Layout, draws: np.ndarray) -> Iterato
 
 
 def _many(draws: np.ndarray) -> str:
-    """Draws of a network with several parameters: finite, and each parameter with a value of its own."""
+    """Check that draws of several parameters are finite and differ between keys and between parameters."""
     if not np.isfinite(draws).all():
         return "a draw is not finite"
     if any(len(np.unique(column)) < 2 for column in draws.T):
         return "another key gives the same values"
     correlation = np.corrcoef(np.sign(draws).T) - np.eye(draws.shape[1])
-    # Signs are bounded, so heavy tails do not matter; six standard errors.
+    # Signs are bounded, so heavy tails have no effect. The limit is six standard errors.
     if np.nanmax(np.abs(correlation)) > 6 / len(draws) ** 0.5 + 0.02 and np.nanmax(np.abs(correlation)) > 0.99:
         return "two parameters always have the same sign: one draw is used for both"
     return ""

@@ -1,8 +1,8 @@
-"""The suite: many independent chains of one sampler on posteriors with exact answers, run as any run is.
+"""Tests of a sampler on posteriors with exact answers, with many independent chains that run as in any run.
 
-For each target the chains start far away, warm up, and go on until a bias would be seen. Only the later half of the
-draws counts. The units are the chains, which are independent: t over the chains' averages for means, variances and
-correlations, and Kolmogorov and Smirnov's test of their last states. No effective sample size is estimated.
+On each target, the chains start far away, warm up, and continue until a bias would be detected. Only the later half of
+the draws is used. The tests compare chains, which are independent: t tests of the chains' averages for means, variances
+and correlations, and a Kolmogorov-Smirnov test of their last states. No effective sample size is estimated.
 """
 
 from __future__ import annotations
@@ -34,22 +34,23 @@ from bnnzoo.testing.sampler_report import Outcome, Row, SamplerReport
 from bnnzoo.testing.targets import TARGETS, Target
 
 LEVEL = 1e-6
-"""Chance of a false alarm of a whole check; divided among its statistics (Bonferroni)."""
+"""Probability of a false alarm of a whole check, divided among its statistics (Bonferroni)."""
 
 RESOLUTION = 0.07
-"""Draws are taken until biases of this size would be seen: of a mean in standard deviations, of a variance relative."""
+"""Bias that must be detectable before drawing ends: of a mean in standard deviations, of a variance relative."""
 
 COARSEST = 0.1
-"""A check that would not have seen a bias of this size decides nothing."""
+"""Largest detectable bias of a conclusive check; a coarser one is undecided."""
 
 PATIENCE = 3e7
-"""Likelihood evaluations a chain after which `COARSEST` is enough: trajectories of fixed length are periodic on some
-chains, which then mix for no affordable number of steps."""
+"""Likelihood evaluations per chain after which `COARSEST` suffices.
+
+Trajectories of fixed length can be periodic, and such chains do not mix in any affordable number of steps."""
 
 _FIRST_LOOK = 128
 _OTHER_KEYS = 32
 _MOST_PASSES = 20
-"""A step that looks at more data than this many times those there are is not what mini-batches are for."""
+"""Largest number of passes over the data per step; a target that needs more is too small for the mini-batches."""
 
 
 def check_sampler(
@@ -62,12 +63,15 @@ def check_sampler(
     seed: int = 0,
     observer: Observer | None = None,
 ) -> SamplerReport:
-    """Hold a sampler to the exact answers of all targets.
+    """Test a sampler against the exact answers of all targets.
 
     Args:
-        targets: names of `TARGETS`, or targets of your own.
-        warmup: steps of warm-up; 0 adapts nothing.
-        draws: at most so many a chain; fewer where they suffice to see a bias.
+        sampler: the sampler to test.
+        targets: names of `TARGETS`, or your own targets.
+        chains: number of independent chains.
+        warmup: steps of warm-up; with 0 nothing is adapted.
+        draws: largest number of draws per chain; fewer are made if they suffice to detect a bias.
+        seed: seed of starts and chains.
         observer: called with a `Progress` whose phase is the target's name.
 
     Raises:
@@ -93,7 +97,12 @@ def check_sampler(
 
 
 def assert_exact(sampler: AbstractSampler, *, targets: Sequence[str | Target] = tuple(TARGETS), seed: int = 0) -> None:
-    """Fail, with the table, unless the sampler passes: one line in a plugin's tests.
+    """Fail with the table unless the sampler passes: a one-line test for plugins.
+
+    Args:
+        sampler: the sampler to test.
+        targets: as for `check_sampler`.
+        seed: as for `check_sampler`.
 
     Raises:
         AssertionError: with the report.
@@ -110,7 +119,7 @@ def _named(name: str) -> Target:
 
 
 def _not_applicable(sampler: AbstractSampler, target: Target) -> str:
-    """Why the sampler cannot run on the target; empty if it can."""
+    """Return why the sampler cannot run on the target, or an empty string."""
     try:
         sampler.check(target.posterior)
     except UsageError as error:
@@ -132,12 +141,12 @@ def _check(
     observer: Observer | None,
     first: bool,
 ) -> tuple[Outcome, list[Row]]:
-    """Draws until they suffice, and what the later half of them says; on the first target also what a key decides."""
+    """Draw until a bias would be detected, and test the later half of the draws; also test the keys if `first`."""
     tell = observer or _silent
     started = time.perf_counter()
     keys = Keys(*(jax.random.fold_in(key, seed[1]) for key in Keys.of(seed[0])))
     thetas = target.start(np.random.default_rng(seed), chains).astype(np.float32)
-    # On one device, so that the report is the same whatever the number of cores.
+    # Use one device, so that the report does not depend on the number of cores.
     placement = place("vectorized", chains)
     stream = chunks(
         target.posterior, sampler, thetas, keys=keys, num_warmup=warmup, num_draws=draws, placement=placement
@@ -153,14 +162,14 @@ def _check(
                 tell(Progress(f"{target.name}, warm-up", chunk.next_step, warmup))
                 continue
             used, taken, states = chunk.sampler, taken + chunk.draws.shape[1], chunk.carry.states
-            # Buffers are donated to the next chunk.
+            # The next chunk reuses the buffers, so copy the states.
             first_states = _on_host(states) if first_states is None else first_states
             values.append(target.look(chunk.draws))
             for name, value in chunk.stats.items():
                 sums[name] = sums.get(name, 0.0) + float(np.sum(value, dtype=np.float64)) / chains
             rate = sums.get("acceptance_rate", math.nan) / taken
             tell(Progress(target.name, taken, 0, acceptance=rate, note=f"{taken} draws a chain"))
-            # Looks are at fixed numbers of draws: where chunks end depends on the clock.
+            # Test at fixed numbers of draws, because the ends of chunks depend on the clock.
             while not enough and (look := _next_look(looked, draws)) <= taken and look > looked:
                 values = [np.concatenate(values, 1)]
                 rows, looked = statistics(values[0][:, look // 2 : look], target, level), look
@@ -170,7 +179,7 @@ def _check(
             if enough:
                 break
         if sums.get("accepted") == 0 == sums.get("acceptance_rate"):
-            # Of its own accord a run of the zoo stops at a chunk's end only, and that depends on the clock.
+            # The loop itself stops a stuck run only at the end of a chunk, which depends on the clock.
             stopped = f"no proposal accepted for {taken} steps"
         else:
             stopped = adaptation(used, first_states, _on_host(states))
@@ -198,7 +207,7 @@ def _check(
 
 
 def _on_host(states: Any) -> Any:
-    """A copy of the states that later chunks do not overwrite."""
+    """Copy the states, so that later chunks do not overwrite them."""
     return jax.tree.map(lambda leaf: jax.random.clone(leaf) if _is_key(leaf) else np.array(leaf), states)
 
 
@@ -207,9 +216,9 @@ def _is_key(leaf: Any) -> bool:
 
 
 def _step_fault(sampler: AbstractSampler, posterior: AbstractPosterior, states: Any, key: PRNGKeyArray) -> str:
-    """The fault of a step: its randomness is not its key's, or it changes what warm-up tuned; empty if it is right.
+    """Return the fault of a step: randomness that is not from its key, or adaptation after warm-up; otherwise empty.
 
-    Steps are of all chains where they ended, with many keys: of a right sampler some proposal is accepted.
+    All chains take a step from their last states with many keys: a correct sampler accepts some proposal.
     """
 
     @eqx.filter_jit
@@ -234,13 +243,13 @@ def _step_fault(sampler: AbstractSampler, posterior: AbstractPosterior, states: 
 
 
 def statistics(values: Float[np.ndarray, "chain draw quantity"], target: Target, level: float) -> list[Row]:
-    """Every statistic of a target, its threshold at that two-sided level.
+    """Return every statistic of a target, with its threshold at that two-sided level.
 
-    Variances are about the mean of the draws, so that a shifted mean is seen once; a correlation's spread over chains
-    is that of its linearisation.
+    Variances are about the mean of the draws, so that a shifted mean is reported only once. A correlation's spread over
+    chains is that of its linearisation.
     """
     chains, num_draws, count = values.shape
-    with np.errstate(all="ignore"):  # numbers that are none end as infinite scores
+    with np.errstate(all="ignore"):  # NaNs become infinite scores below
         z = (values.astype(np.float64) - target.mean) / target.sd
         shift = z.mean((0, 1))
         centred = z - shift
@@ -285,12 +294,12 @@ def _num_tests(target: Target) -> int:
 
 
 def _next_look(looked: int, draws: int) -> int:
-    """Each look takes half as many draws again as the last; the final one is at the last draw."""
+    """Return the draws of the next test, half as many again as the last; the final test is at the last draw."""
     return min(draws, looked * 3 // 2 or _FIRST_LOOK)
 
 
 def _resolution(rows: list[Row]) -> float:
-    """The coarsest of what the means and variances would have shown; infinite before any look."""
+    """Return the largest detectable bias of the means and variances; infinite before the first test."""
     found = [row.resolution for row in rows if row.statistic in ("mean", "variance")]
     return max(found, default=math.inf)
 

@@ -1,4 +1,4 @@
-"""What `check_sampler` found: a row for each statistic, an outcome for each target, one verdict."""
+"""Report of `check_sampler`: one row per statistic, one outcome per target, and one verdict."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any, Literal
 from bnnzoo.testing.table import aligned
 
 _POWER = 1.645
-"""Standard errors above the threshold at which 95 of 100 scores pass it."""
+"""Standard errors above the threshold at which 95 of 100 scores exceed it."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One statistic of one quantity against its exact value.
+    """One statistic of one quantity, compared with its exact value.
 
     Attributes:
         effect: the difference from the truth: of a mean in posterior standard deviations, of a variance relative, of a
-            correlation as it is; of a distribution the largest distance between distribution functions.
-        z: the effect over its standard error, which is the spread over independent chains; of a distribution
+            correlation absolute, of a distribution the largest distance between distribution functions.
+        z: the effect divided by its standard error, from the spread over independent chains; of a distribution
             sqrt(chains) times the distance (Kolmogorov).
-        threshold: what |z| stays below but for a false alarm.
+        threshold: largest |z| of a correct sampler, except for false alarms.
         resolution: the effect that would reach the threshold.
     """
 
@@ -36,23 +36,25 @@ class Row:
 
     @property
     def passed(self) -> bool:
+        """Whether |z| is at most the threshold."""
         return abs(self.z) <= self.threshold  # false for NaN
 
     @property
     def resolution(self) -> float:
+        """The effect at which |z| equals the threshold."""
         return abs(self.effect / self.z) * self.threshold if self.z else 0.0
 
     @property
     def seen(self) -> float:
-        """The effect that 95 of 100 repeats would see; one of `resolution` is seen by half of them.
+        """The effect that 95 of 100 repeats would detect; an effect of `resolution` is detected by half of them.
 
-        The score of a sampler biased by it is normal around effect / error with variance one.
+        If the sampler has this bias, the score is normal around effect / error with variance one.
         """
         return self.resolution * (1 + _POWER / self.threshold)
 
     @property
     def bias(self) -> str:
-        """Size and sign: `variance +58 % (z 41)`."""
+        """Size and sign of the bias, such as `variance +58 % (z 41)`."""
         if self.statistic == "variance":
             size = f"{100 * self.effect:+.3g} %"
         else:
@@ -64,15 +66,15 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What became of a target.
+    """The result of a check on one target.
 
     Attributes:
-        state: `tested`; `not applicable`: the sampler cannot run on it; `undecided`: its chains mix too slowly for a
-            bias to be seen; `stopped`: the run ended with an error, or
-            its randomness is not the key's.
-        reason: why, unless tested; then the sampler's own complaint about its run, if it has one.
-        draws: draws a chain that were taken after warm-up.
-        acceptance: mean acceptance over them, NaN where the sampler does not say.
+        state: `tested`; `not applicable` if the sampler cannot run on it; `undecided` if its chains mix too slowly to
+            detect a bias; `stopped` if the run ended with an error, or its randomness is not from the key.
+        reason: the reason, unless tested; then the sampler's own findings about its run, if any.
+        draws: draws per chain after warm-up.
+        acceptance: mean acceptance rate over them, NaN if the sampler does not report it.
+        seconds: wall-clock time.
     """
 
     target: str
@@ -85,7 +87,7 @@ class Outcome:
 
 @dataclasses.dataclass(frozen=True)
 class SamplerReport:
-    """The suite's report on one sampler; `str` of it is a table."""
+    """Report on one sampler; `str` of it is a table."""
 
     sampler: str
     exactness: str
@@ -95,7 +97,7 @@ class SamplerReport:
 
     @property
     def passed(self) -> bool:
-        """Every statistic within its threshold, no target undecided or stopped, and at least one tested."""
+        """Whether every statistic passes, no target is undecided or stopped, and at least one target was tested."""
         states = {outcome.state for outcome in self.outcomes}
         return all(row.passed for row in self.rows) and bool(self.rows) and not states & {"undecided", "stopped"}
 
@@ -106,14 +108,14 @@ class SamplerReport:
         for outcome in self.outcomes:
             wrong = [row for row in self.rows if row.target == outcome.target and not row.passed]
             if wrong:
-                # A NaN is the worst there is.
+                # A NaN counts as the worst score.
                 worst = max(wrong, key=lambda row: math.inf if math.isnan(row.z) else abs(row.z) / row.threshold)
                 found.append(f"{outcome.target}: {worst.quantity}: {worst.bias}")
         return "; ".join(found)
 
     @property
     def verdict(self) -> str:
-        """One line: passed, biased (how much), undecided, stopped."""
+        """One line: passed, biased (with the size), undecided or stopped."""
         said = [f"biased: {self.bias}"] if self.bias else []
         for state in ("undecided", "stopped"):
             named = [f"{o.target}: {o.reason}" for o in self.outcomes if o.state == state]
@@ -129,7 +131,7 @@ class SamplerReport:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """The report as JSON holds it."""
+        """Return the report as a JSON-compatible dictionary."""
         rows = [
             {**dataclasses.asdict(row), "passed": row.passed, "resolution": row.resolution, "seen": row.seen}
             for row in self.rows

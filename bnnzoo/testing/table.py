@@ -1,4 +1,4 @@
-"""Reports as text: columns that fit their widest cell."""
+"""Text tables whose columns fit their widest cells."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from collections.abc import Sequence
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """A line for each row, its cells padded to their column; the first row is the header."""
+    """Return one line per row, with cells padded to the width of their column; the first row is the header."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows]

@@ -1,4 +1,4 @@
-"""Posteriors with exact answers, small enough that a chain costs nothing."""
+"""Small posteriors with exact answers, on which chains are cheap."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ from bnnzoo.posterior.priors import Normal
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """A posterior, what is looked at of its draws, and the exact law of that.
+    """A posterior, the quantities computed from its draws, and their exact distribution.
 
     Attributes:
-        look: `[..., dim]` positions to `[..., quantity]`.
-        start: far positions `[chain, dim]`, many standard deviations apart: a chain that stays there is seen.
-        cdf: the distribution function of each quantity, where it is known.
-        log_evidence: log p(D), where it is known.
+        look: maps positions `[..., dim]` to quantities `[..., quantity]`.
+        start: returns initial positions `[chain, dim]`, many standard deviations apart, so that a stuck chain is
+            detected.
+        cdf: the distribution function of each quantity, if it is known.
+        log_evidence: log p(D), if it is known.
     """
 
     name: str
@@ -44,11 +45,15 @@ class Target:
 
     @property
     def sd(self) -> Float[np.ndarray, " quantity"]:
+        """Standard deviations of the quantities."""
         return np.sqrt(np.diag(self.covariance))
 
 
 class GaussianMean(AbstractPosterior):
-    """x_i ~ N(theta, (W' W)^-1) with theta ~ N(0, I); W is the `whitening` matrix, and `data` the columns of x W'."""
+    """Mean of a Gaussian: x_i ~ N(theta, (W' W)^-1) with theta ~ N(0, I).
+
+    W is the `whitening` matrix, and `data` holds the columns of x W'.
+    """
 
     data: tuple[Float[np.ndarray | Array, " num_data"], ...]
     likelihood_power: Number
@@ -56,20 +61,24 @@ class GaussianMean(AbstractPosterior):
     whitening: Float[np.ndarray | Array, "dim dim"]
 
     def log_prior(self, theta: Float[Array, " dim"]) -> Float[Array, ""]:
+        """Return log N(theta; 0, I) up to a constant."""
         return -jnp.sum(theta**2) / 2
 
     def log_likelihood(
         self, theta: Float[Array, " dim"], batch: tuple[Float[np.ndarray | Array, " batch"], ...]
     ) -> Float[Array, " batch"]:
-        # By columns: a short last axis would make the gradient ten times slower.
+        """Return each datum's log-likelihood up to a constant."""
+        # Compute by columns, because a short last axis makes the gradient ten times slower.
         centre = self.whitening @ theta
         squares = [(jnp.asarray(column) - centre[i]) ** 2 for i, column in enumerate(batch)]
         return -sum(squares[1:], squares[0]) / 2
 
     def log_likelihood_bounds(self, batch: tuple[Float[np.ndarray | Array, " batch"], ...]) -> Float[Array, " batch"]:
+        """Return the largest log-likelihood of each datum, which is 0."""
         return jnp.zeros(batch[0].shape[0])
 
     def sample_prior(self, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
+        """Draw theta from N(0, I)."""
         return jax.random.normal(key, (self.layout.dim,))
 
 
@@ -81,11 +90,13 @@ class Skewed(AbstractPosterior):
     layout: Layout = eqx.field(static=True)
 
     def log_prior(self, theta: Float[Array, " dim"]) -> Float[Array, ""]:
+        """Return 0: the prior is flat."""
         return jnp.zeros((), theta.dtype) * theta[0]
 
     def log_likelihood(
         self, theta: Float[Array, " dim"], batch: Float[np.ndarray | Array, "batch one"]
     ) -> Float[Array, " batch"]:
+        """Return theta - e^theta for each datum."""
         return (theta[0] - jnp.exp(theta[0])) * jnp.ones(batch.shape[0], theta.dtype)
 
 
@@ -101,14 +112,16 @@ NETWORK_CORRELATION = np.array(
         [-0.03434, -0.08136, 0.77791, 1.0],
     ]
 )
-"""Moments of f at `NETWORK_AT`. Given u and a the network is linear in v and b, so these are averages of closed forms
-over 2e7 prior draws of (u, a), weighted by their evidence; standard errors are at most 5e-5."""
+"""Moments of f at `NETWORK_AT`, with standard errors of at most 5e-5.
+
+Given u and a, the network is linear in v and b. The moments are therefore averages of closed forms over 2e7 prior draws
+of (u, a), weighted by their evidence."""
 
 
 class SmallNetwork(AbstractPosterior):
-    """f(x) = b + sum_j v_j tanh(u_j x + a_j), 16 hidden units, five data with noise 0.2.
+    """Network f(x) = b + sum_j v_j tanh(u_j x + a_j) with 16 hidden units and five data with noise 0.2.
 
-    u, a ~ N(0, 2^2), v ~ N(0, 1/16), b ~ N(0, 1); theta holds them in units of their prior, so its prior is N(0, I).
+    u, a ~ N(0, 2^2), v ~ N(0, 1/16), b ~ N(0, 1). theta holds them in units of their prior, so its prior is N(0, I).
     """
 
     data: Data
@@ -116,45 +129,50 @@ class SmallNetwork(AbstractPosterior):
     layout: Layout = eqx.field(static=True)
 
     def log_prior(self, theta: Float[Array, " dim"]) -> Float[Array, ""]:
+        """Return log N(theta; 0, I) up to a constant."""
         return -jnp.sum(theta**2) / 2
 
     def log_likelihood(self, theta: Float[Array, " dim"], batch: Data) -> Float[Array, " batch"]:
+        """Return each datum's Gaussian log-likelihood up to a constant."""
         return -((jnp.asarray(batch.y) - network(theta, jnp.asarray(batch.x), jnp)) ** 2) / (2 * NOISE**2)
 
     def log_likelihood_bounds(self, batch: Data) -> Float[Array, " batch"]:
+        """Return the largest log-likelihood of each datum, which is 0."""
         return jnp.zeros(batch.y.shape[0])
 
     def sample_prior(self, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
+        """Draw theta from N(0, I)."""
         return jax.random.normal(key, (self.layout.dim,))
 
 
 def network(theta: Any, x: Any, xp: Any = np) -> Any:
-    """f(x) of `[..., 49]` positions at `[point]` inputs, `[..., point]`; `xp` is numpy or jax.numpy."""
+    """Return f(x) of positions `[..., 49]` at inputs `[point]`, as `[..., point]`; `xp` is numpy or jax.numpy."""
     u, a, v = (theta[..., i * HIDDEN : (i + 1) * HIDDEN] for i in range(3))
     hidden = xp.tanh(2 * (u[..., None, :] * x[:, None] + a[..., None, :]))
     return theta[..., -1:] + xp.sum(hidden * v[..., None, :], -1) / HIDDEN**0.5
 
 
 def gaussian() -> Target:
-    """The mean of 1000 data of unit variance: N(0.3 N / (N + 1), 1 / (N + 1))."""
+    """Return the mean of 1000 data of unit variance as a target: N(0.3 N / (N + 1), 1 / (N + 1))."""
     return _gaussian_mean("gaussian", np.eye(1), 1000)
 
 
 def correlated_gaussian() -> Target:
-    """The mean of 200 data in the plane, correlation 0.8."""
+    """Return the mean of 200 data in the plane, with correlation 0.8, as a target."""
     return _gaussian_mean("correlated-gaussian", np.array([[1.0, 0.8], [0.8, 1.0]]), 200)
 
 
 def tempered() -> Target:
-    """The mean of 400 data of variance 100 by their likelihood to the power 1/4: half of the precision is the prior's.
+    """Return the mean of 400 data of variance 100 as a target, with their likelihood to the power 1/4.
 
-    A sampler that forgets the power or the prior is far off here, and within the noise where there are many data.
+    Half of the precision is the prior's. A sampler that ignores the power or the prior is far off here, but within the
+    noise on targets with much data.
     """
     return _gaussian_mean("tempered", 100 * np.eye(1), 400, power=0.25)
 
 
 def skewed() -> Target:
-    """p(theta) ~ exp(theta - e^theta): a symmetric target cannot show a reversed proposal ratio."""
+    """Return p(theta) ~ exp(theta - e^theta) as a target: only an asymmetric one reveals a reversed proposal ratio."""
     mean, sd = np.array([-np.euler_gamma]), np.pi / 6**0.5
     return Target(
         "skewed",
@@ -169,7 +187,7 @@ def skewed() -> Target:
 
 
 def regression() -> Target:
-    """Bayesian linear regression with two correlated inputs, known noise 0.5 and prior N(0, I), in closed form."""
+    """Return Bayesian linear regression as a target: two correlated inputs, known noise 0.5, prior N(0, I)."""
     rng, rows, noise = np.random.default_rng(11), 200, 0.5
     x = rng.normal(size=(rows, 2)) @ np.array([[1.0, 0.6], [0.0, 0.8]]) + [0.5, -0.3]
     y = x @ [0.8, -0.4] + 0.3 + noise * rng.normal(size=rows)
@@ -190,10 +208,17 @@ def conjugate_line(
     scale: float = 1.0,
     power: float = 1.0,
 ) -> tuple[Float[np.ndarray, " dim"], Float[np.ndarray, "dim dim"], float]:
-    """Bayesian linear regression in closed form: the posterior's mean and covariance, and log p(D).
+    """Return the posterior's mean and covariance of Bayesian linear regression, and log p(D), in closed form.
 
-    y_i ~ N(w . x_i + b, noise^2), theta = (w, b) ~ N(0, scale^2 I) (Bishop 2006, sections 3.3 and 3.5). Of a likelihood
-    to a power the last is the log of the integral of prior x likelihood^power.
+    y_i ~ N(w . x_i + b, noise^2), theta = (w, b) ~ N(0, scale^2 I) (Bishop 2006, sections 3.3 and 3.5). With a
+    likelihood to a power, the third value is the log of the integral of prior x likelihood^power.
+
+    Args:
+        x: inputs.
+        y: targets.
+        noise: standard deviation of the targets around the line.
+        scale: standard deviation of the prior.
+        power: power of the likelihood.
     """
     design, y = np.column_stack([x, np.ones(len(x))]).astype(float), y.astype(float)
     precision = power * design.T @ design / noise**2 + np.eye(design.shape[1]) / scale**2
@@ -206,7 +231,9 @@ def conjugate_line(
 
 
 def small_network() -> Target:
-    """The network of `SmallNetwork`, in function space: its weights have symmetries, its function has one law."""
+    """Return `SmallNetwork` as a target in function space: its weights have symmetries, its function has one
+    distribution.
+    """
     x = np.array([-1.0, -0.5, 0.0, 0.5, 1.0], np.float32)
     y = np.array([-0.6, -0.2, 0.3, 0.4, 0.1], np.float32)
     return Target(
@@ -228,11 +255,11 @@ TARGETS: dict[str, Callable[[], Target]] = {
     "regression": regression,
     "network": small_network,
 }
-"""Each target of the suite, made when it is called."""
+"""Functions that make the targets of the suite, by name."""
 
 
 def _gaussian_mean(name: str, spread: np.ndarray, rows: int, power: float = 1.0) -> Target:
-    """Data whose sample mean is 0.3 and whose sample covariance is `spread`, to rounding."""
+    """Return a target with data whose sample mean is 0.3 and whose sample covariance is `spread`, up to rounding."""
     dim = len(spread)
     x = np.random.default_rng(1).normal(size=(rows, dim))
     x = x - x.mean(0)
@@ -262,5 +289,5 @@ def _normal(
 
 
 def _box(mean: np.ndarray, sd: np.ndarray) -> Callable[[np.random.Generator, int], np.ndarray]:
-    """Starts up to four standard deviations away, five times the variance of the posterior."""
+    """Return starts within four standard deviations, with five times the variance of the posterior."""
     return lambda rng, chains: mean + sd * rng.uniform(-4, 4, size=(chains, len(mean)))
