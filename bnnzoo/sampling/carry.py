@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +15,7 @@ from bnnzoo.assembly import Problem
 from bnnzoo.errors import UsageError
 from bnnzoo.recipe import Part, fields_of
 from bnnzoo.recipe.parts import validate
+from bnnzoo.sampling.loop import Seconds
 from bnnzoo.shell import quoted
 from bnnzoo.store import Checkpoint, checkpoint, schema
 from bnnzoo.store.parts import Unfinished
@@ -79,7 +81,7 @@ def check(saved: Checkpoint, run: Unfinished, problem: Problem) -> None:
         "chains": bool(parts) and manifest.chains != recipe.chains,
         "parameters": draws[schema.POSTERIOR] > 0 and of_draws != blocks,
         "tuned fields": bool(validate(fields, Part("", dict(saved.tuned)), "")[1]),
-        "seconds": set(saved.seconds) != {"compile", "warmup", "sampling"}
+        "seconds": set(saved.seconds) != {field.name for field in dataclasses.fields(Seconds)}
         or not all(0 <= value < np.inf for value in saved.seconds.values()),
         "sums of statistics": any(len(sums) != recipe.chains for sums in saved.totals.values()),
     }
