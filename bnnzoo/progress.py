@@ -1,4 +1,4 @@
-"""What a run tells whoever watches it."""
+"""Progress reports of a run to an observer."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from typing import NamedTuple
 
 
 class Progress(NamedTuple):
-    """One report from a run, sent once a chunk and at the start and end of each phase.
+    """One report of a run, sent after each chunk and at the start and the end of each phase.
 
-    `phase` is "start", "compile", "warm-up", "sampling", "judging", "writing" or "evaluating"; or "note", a sentence
-    to be read (`note`); `done` of `total` are steps or draws per chain; `acceptance` is the mean so far, NaN where
-    there is none.
+    `phase` is "start", "compile", "warm-up", "sampling", "judging", "writing", "evaluating", or "note" for a sentence
+    in `note`. `done` of `total` are steps or draws per chain. `acceptance` is the mean so far, NaN if there is none.
     """
 
     phase: str

@@ -1,4 +1,4 @@
-"""bnnzoo plot, report."""
+"""The commands `bnnzoo plot` and `bnnzoo report`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bnnzoo.errors import UsageError
 
 
 class _Plot(TyperCommand):
-    """Takes `--range LOW HIGH` for `--range LOW,HIGH`, and `--truth` alone for `--truth data`."""
+    """A command that accepts `--range LOW HIGH` as `--range LOW,HIGH`, and `--truth` alone as `--truth data`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         options = {spelt for parameter in self.params for spelt in parameter.opts if spelt.startswith("-")}
@@ -109,9 +109,9 @@ def plot(
     json: common.Json = False,
     debug: common.Debug = False,
 ) -> None:
-    """Draw a run: what it predicts, whether it is calibrated, whether it has converged, what its steps were.
+    r"""Plot a run: its predictions, calibration, convergence and sampler statistics.
 
-    Of several runs, in one figure: what each predicts, or its loss.
+    With several runs, one figure shows the predictions of each, or its loss.
 
     \b
     Examples:
@@ -148,9 +148,9 @@ def report(
     force: common.Force = False,
     debug: common.Debug = False,
 ) -> None:
-    """Write a run on one page: a verdict in plain words, pictures, numbers, and how to repeat it.
+    r"""Write a report of a run: a verdict in plain words, pictures, numbers, and the commands to repeat it.
 
-    The page holds everything; it asks nothing of a network.
+    The HTML page is self-contained and needs no network.
 
     \b
     Examples:
