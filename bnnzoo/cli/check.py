@@ -57,7 +57,7 @@ class PartSettings:
 
 
 def _check_likelihood(name: str, likelihood: Any, settings: PartSettings, *, quiet: bool, json: bool) -> None:
-    r"""Test a likelihood: densities, draws, gradients and everything else that samplers, predictions and scores need.
+    """Test a likelihood: densities, draws, gradients and everything else that samplers, predictions and scores need.
 
     Densities must integrate to 1; draws and moments must agree with them; rows must not affect one another. Gradients
     must be finite, and the parameters must survive writing to a file and reading. Also tested are float32 and the
@@ -80,7 +80,7 @@ def _check_likelihood(name: str, likelihood: Any, settings: PartSettings, *, qui
 
 
 def _check_prior(name: str, prior: Any, settings: PartSettings, *, quiet: bool, json: bool) -> None:
-    r"""Test a prior: density, draws, gradients and everything else that samplers and evidence need.
+    """Test a prior: density, draws, gradients and everything else that samplers and evidence need.
 
     The density must integrate to 1, and draws must agree with it. Gradients must be finite, and the parameters must
     survive writing to a file and reading. Also tested are float32 and the text of --help. The exit code is 3 unless
@@ -102,7 +102,7 @@ def _check_prior(name: str, prior: Any, settings: PartSettings, *, quiet: bool, 
 
 
 def _check_sampler(name: str, sampler: Any, settings: SamplerSettings, *, quiet: bool, json: bool) -> None:
-    r"""Test a sampler on posteriors with exact answers: Gaussians, a skewed one, a regression, a small network.
+    """Test a sampler on posteriors with exact answers: Gaussians, a skewed one, a regression, a small network.
 
     The command prints every statistic with its z score, and a verdict with the size and the sign of a bias. The exit
     code is 3 unless the sampler passes.
@@ -134,7 +134,7 @@ def _check_sampler(name: str, sampler: Any, settings: SamplerSettings, *, quiet:
 
 
 def _check_model(name: str, model: Any, settings: ModelSettings, *, quiet: bool, json: bool) -> None:
-    r"""Test the networks of a model on inputs of several shapes.
+    """Test the networks of a model on inputs of several shapes.
 
     The tests cover shapes and types, names of parameters, independence of rows, jit, vmap over draws, finite
     gradients, the split before the last layer, and the likelihood. The exit code is 3 unless the model passes.

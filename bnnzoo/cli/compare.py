@@ -36,7 +36,7 @@ def compare(
     json: common.Json = False,
     debug: common.Debug = False,
 ) -> None:
-    r"""Compare runs on the same data: metrics, paired differences, distance to a reference, cost.
+    """Compare runs on the same data: metrics, paired differences, distance to a reference, cost.
 
     \b
     Examples:

@@ -21,7 +21,7 @@ def diagnose(
     json: common.Json = False,
     debug: common.Debug = False,
 ) -> None:
-    r"""Report convergence and validity of a run: R-hat and ESS of its predictions, and the sampler's statistics.
+    """Report convergence and validity of a run: R-hat and ESS of its predictions, and the sampler's statistics.
 
     \b
     Examples:

@@ -25,7 +25,7 @@ def evidence(
     json: common.Json = False,
     debug: common.Debug = False,
 ) -> None:
-    r"""Estimate log p(D), the evidence for the model, from one run or from runs along a path of likelihood powers.
+    """Estimate log p(D), the evidence for the model, from one run or from runs along a path of likelihood powers.
 
     \b
     Examples:

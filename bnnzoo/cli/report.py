@@ -109,7 +109,7 @@ def plot(
     json: common.Json = False,
     debug: common.Debug = False,
 ) -> None:
-    r"""Plot a run: its predictions, calibration, convergence and sampler statistics.
+    """Plot a run: its predictions, calibration, convergence and sampler statistics.
 
     With several runs, one figure shows the predictions of each, or its loss.
 
@@ -148,7 +148,7 @@ def report(
     force: common.Force = False,
     debug: common.Debug = False,
 ) -> None:
-    r"""Write a report of a run: a verdict in plain words, pictures, numbers, and the commands to repeat it.
+    """Write a report of a run: a verdict in plain words, pictures, numbers, and the commands to repeat it.
 
     The HTML page is self-contained and needs no network.
 

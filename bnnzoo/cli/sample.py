@@ -51,7 +51,7 @@ def _extras(*, hidden: bool) -> list[inspect.Parameter]:
 def _sample(
     recipe: Recipe, dataset: Any, chosen: bool, *, out: Path, force: bool, quiet: bool, json: bool, **rest: Any
 ) -> None:
-    r"""Run the chains of MODEL with SAMPLER and write one NetCDF file.
+    """Run the chains of MODEL with SAMPLER and write one NetCDF file.
 
     Without --data the example of the model is used. With --data alone, MODEL and SAMPLER are chosen from the data.
 
@@ -95,7 +95,7 @@ def _sample(
 
 
 def _show(recipe: Recipe, dataset: Any, chosen: bool, **_: Any) -> None:
-    r"""Print the recipe that `sample` would run, or the recipe of a run's file, as YAML for --config.
+    """Print the recipe that `sample` would run, or the recipe of a run's file, as YAML for --config.
 
     With one name and no option, describe the model, sampler, prior, data set or recipe with this name.
 
@@ -150,7 +150,7 @@ def resume(
     json: common.Json = False,
     debug: common.Debug = False,
 ) -> None:
-    r"""Resume an interrupted run from its last checkpoint. The draws equal those of an uninterrupted run, bit for bit.
+    """Resume an interrupted run from its last checkpoint. The draws equal those of an uninterrupted run, bit for bit.
 
     \b
     Examples:
