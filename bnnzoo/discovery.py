@@ -324,6 +324,7 @@ _USE_ARRAYS = (
 
 
 def one_line(error: BaseException) -> str:
+    """Return an error as one line, with its type. Errors of JAX about traced values get a remedy."""
     text = " ".join(words_of(error).split())
     name = type(error).__name__
     if isinstance(error, PluginError):

@@ -46,6 +46,7 @@ class _Lossy(io.FileIO):
     """
 
     def write(self, data: Any, /) -> int:
+        """Write the data or drop them; return the number of bytes."""
         try:
             return super().write(data) or 0
         except OSError:

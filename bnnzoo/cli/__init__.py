@@ -41,6 +41,7 @@ class _Commands(TyperGroup):
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments after --no-plugins has taken effect."""
         # This runs before --help lists the commands of plugins, and before a plugin's command is looked up.
         if "--no-plugins" in args:
             os.environ["BNNZOO_DISABLE_PLUGINS"] = "1"
@@ -48,12 +49,14 @@ class _Commands(TyperGroup):
         return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of all commands, those of the zoo first."""
         del ctx
         deferred = plugin_commands(_prepare_plugin_command)
         self.commands.update(deferred)
         return [*COMMANDS, *deferred]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command, imported now; a plugin's command as a placeholder."""
         if cmd_name not in self.commands:
             if cmd_name in COMMANDS:
                 self._import(COMMANDS[cmd_name])

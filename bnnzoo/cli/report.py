@@ -17,6 +17,7 @@ class _Plot(TyperCommand):
     """A command that accepts `--range LOW HIGH` as `--range LOW,HIGH`, and `--truth` alone as `--truth data`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Rewrite the two shorthands and parse the arguments."""
         options = {spelt for parameter in self.params for spelt in parameter.opts if spelt.startswith("-")}
         words: list[str] = []
         for word in args:

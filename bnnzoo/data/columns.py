@@ -63,6 +63,7 @@ class Cells(NamedTuple):
 
     @property
     def is_missing(self) -> NDArray[np.bool_]:
+        """Mask of the missing cells [N]."""
         return np.isnan(self.numbers)
 
 
@@ -176,6 +177,7 @@ class _Reader(NamedTuple):
     style: Style
 
     def read(self, kind: str) -> Cells:
+        """Return the column as `kind`, or as the type of its cells if `kind` is empty."""
         present = [text for text in self.texts if not self.style.is_missing(text)]
         kind_known, kind = bool(kind), kind or self._kind(present)
         if kind == "number":

@@ -123,6 +123,7 @@ class _Reader:
         self.aliases = self.values = 0
 
     def document(self, events: Iterator[Event]) -> Node:
+        """Return the node of the single document; an empty document is an empty mapping."""
         empty = Node({}, f"{self.source}:1:1")
         root: Node | None = None
         for event in events:
@@ -137,6 +138,7 @@ class _Reader:
         return root
 
     def node(self, event: Any, events: Iterator[Event], depth: int) -> Node:
+        """Return the node that starts with this event, within the limits of depth and size."""
         where = self.at(event)
         self.values += 1
         if depth > MAX_DEPTH:
@@ -158,6 +160,7 @@ class _Reader:
         return node
 
     def alias(self, event: AliasEvent, where: str) -> Node:
+        """Return the node of an anchor."""
         self.aliases += 1
         if self.aliases > MAX_ALIASES:
             raise UsageError(f"{where}: more than {MAX_ALIASES} aliases")
@@ -166,6 +169,7 @@ class _Reader:
         return self.anchors[event.anchor]._replace(where=where)
 
     def sequence(self, events: Iterator[Event], depth: int) -> list[Node]:
+        """Return the items up to the end of a sequence."""
         items: list[Node] = []
         for event in events:
             if isinstance(event, SequenceEndEvent):
@@ -174,6 +178,7 @@ class _Reader:
         return items
 
     def mapping(self, events: Iterator[Event], depth: int) -> dict[str, Node]:
+        """Return the items up to the end of a mapping, whose keys must be unique plain words."""
         found: dict[str, Node] = {}
         for event in events:
             if isinstance(event, MappingEndEvent):
@@ -189,6 +194,7 @@ class _Reader:
         return found
 
     def at(self, event: Event) -> str:
+        """Return the position of an event: SOURCE:LINE:COLUMN."""
         return _position(self.source, event.start_mark)
 
 
