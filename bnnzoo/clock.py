@@ -27,7 +27,8 @@ def begin() -> None:
 
 
 def began() -> float:
-    """Return the `time.perf_counter` of the command's start for its first run, and the current one for later runs and
-    in Python.
+    """Return the `time.perf_counter` at which the run began.
+
+    It is the start of the command for its first run, and now for later runs and in Python.
     """
     return _began.pop() if _began else time.perf_counter()

@@ -25,7 +25,7 @@ def fault(name: str) -> str:
 
 
 def clash(ranks: Mapping[str, int]) -> str:
-    """Return the first variable with the name of another variable's dimension; empty if there is none.
+    """Return the reason why a variable's name conflicts with a dimension of another variable; empty if none does.
 
     `ranks` maps each variable to its number of dimensions.
     """

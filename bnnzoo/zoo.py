@@ -94,7 +94,7 @@ def sample(
         The finished run, opened from its file.
 
     Warns:
-        BnnzooWarning: if the run has not converged, or if its predictions are no better than a constant.
+        BnnzooWarning: if the run has not converged, or if its predictions contradict the data.
 
     Raises:
         UsageError: for every error that can be detected before the run.

@@ -209,7 +209,7 @@ class Problem:
     def in_bucket(self) -> Problem:
         """Return the problem with a padded, round number of rows.
 
-        It is unchanged unless the sampler uses only the density and samples all parameters.
+        It is unchanged unless the sampler uses only the density and the recipe samples all parameters.
         """
         if self.description is None or not self.sampler.density_only or self.recipe.stochastic != "all":
             return self

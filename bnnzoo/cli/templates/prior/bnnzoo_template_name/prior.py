@@ -15,8 +15,7 @@ class TemplateName(AbstractPrior):
     scale: Annotated[float, Gt(0), Doc("scale of every parameter")] = number(1.0)
 
     def distribution(self, layout: Layout) -> dist.Distribution:
-        # `layout` has the names of the parameters, their fan-in (`layout.fan_in()`) and their layer
-        # (`layout.layer_index()`).
-        # `layout` names the parameters: `layout.fan_in()` and `layout.layer_index()` say what each belongs to.
+        """Return the prior of one parameter, which applies to each of them."""
+        # A prior can differ between parameters: see `layout.fan_in()` and `layout.layer_index()`.
         del layout
         return dist.StudentT(self.df, 0.0, self.scale)
