@@ -14,8 +14,9 @@ from bnnzoo.errors import UsageError
 from bnnzoo.recipe import Layer, read_layer, resolve
 
 MOST_ROWS = 20_000
-"""Limit for samplers that use all rows. A microcanonical step evaluates every row twice, so with more rows a network
-makes too few steps in two minutes.
+"""Limit for samplers that use all rows.
+
+A microcanonical step evaluates every row twice. With more rows a network makes too few steps in two minutes.
 """
 
 

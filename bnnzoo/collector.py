@@ -1,5 +1,6 @@
-"""The garbage collector in a process with a single command, whose imports and traces make few cycles and many lasting
-objects.
+"""Settings of the garbage collector for a process that runs a single command.
+
+Imports and traces make few cycles and many lasting objects, so that frequent collections are wasted.
 """
 
 from __future__ import annotations

@@ -41,13 +41,22 @@ _TARGET = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 _RECIPE_TARGET = re.compile(r"[^\W\d]\w*:([\w-]+/)*[\w.-]+\.yaml")
 _HOOKS = {f"bnnzoo_{kind}": kind for kind in KINDS} | {"bnnzoo_recipes": RECIPES, "bnnzoo_commands": COMMANDS}
 _Point = Any
-"""The type of an entry point: the class of importlib.metadata, or of its backport if a package such as Dask installed
-it.
-"""
+"""The type of an entry point, of importlib.metadata or of its backport, which packages such as Dask install."""
 
 
 class Registered(NamedTuple):
-    """A checked entry with its origin; `declared` is the file and line of the hook that returned it."""
+    """A checked entry with its origin.
+
+    Attributes:
+        kind: the kind of the entry, such as "models".
+        name: the name in lower case.
+        summary: one line for listings.
+        exactness: the exactness of a sampler; "" for other kinds.
+        target: the module and the attribute, or the file of a recipe.
+        distribution: the distribution that offers the entry.
+        version: its version.
+        declared: the file and the line of the hook that returned the entry.
+    """
 
     kind: str
     name: str
@@ -67,7 +76,14 @@ class Registered(NamedTuple):
 class Plugin(NamedTuple):
     """An entry point of the group and the result of loading it.
 
-    `error` is one line, empty after a success. `where` is the file and line of a failure to load.
+    Attributes:
+        name: the name of the entry point.
+        distribution: its distribution.
+        version: the version of the distribution; "" if it is absent.
+        error: one line, empty after a success.
+        where: the file and the line of a failure to load.
+        traceback: the traceback of a failure to load.
+        counts: the number of entries of each kind.
     """
 
     name: str

@@ -19,10 +19,13 @@ hookimpl = pluggy.HookimplMarker("bnnzoo")
 class Entry(NamedTuple):
     """One part, data set, recipe or command of the zoo.
 
-    `target` is "package.module:Attribute", which is imported when the entry is used. For a recipe it is
-    "package:file.yaml", a path below the package's folder. `summary` is one line that `bnnzoo list` and `bnnzoo --help`
-    show. `exactness` is required for samplers: "exact", "noise-corrected", "biased" or "approximate". It must equal the
-    attribute of the class.
+    Attributes:
+        name: the name in the zoo.
+        target: "package.module:Attribute", which is imported when the entry is used. For a recipe it is
+            "package:file.yaml", a path below the package's folder.
+        summary: one line that `bnnzoo list` and `bnnzoo --help` show.
+        exactness: required for samplers: "exact", "noise-corrected", "biased" or "approximate". It must equal the
+            attribute of the class.
     """
 
     name: str

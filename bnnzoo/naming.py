@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 _LONGEST = 180
-"""Maximal number of characters. The file adds prefixes such as `linearised_at_`, and HDF5 and the reader limit the
-total.
+"""Maximal number of characters.
+
+The file adds prefixes such as `linearised_at_`, and HDF5 and the reader limit the total.
 """
 _TAKEN = ("chain", "draw")
 

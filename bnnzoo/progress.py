@@ -10,8 +10,12 @@ from typing import NamedTuple
 class Progress(NamedTuple):
     """One report of a run, sent after each chunk and at the start and the end of each phase.
 
-    `phase` is "start", "compile", "warm-up", "sampling", "judging", "writing", "evaluating", or "note" for a sentence
-    in `note`. `done` of `total` are steps or draws per chain. `acceptance` is the mean so far, NaN if there is none.
+    Attributes:
+        phase: "start", "compile", "warm-up", "sampling", "judging", "writing", "evaluating", or "note" for a sentence.
+        done: the number of finished steps or draws per chain.
+        total: the number of all steps or draws per chain; 0 if unknown.
+        acceptance: the mean acceptance so far; NaN if there is none.
+        note: the sentence of a note.
     """
 
     phase: str

@@ -41,9 +41,7 @@ _stdout = [1]
 
 
 class _Lossy(io.FileIO):
-    """A file that accepts all data and drops data that cannot be written, because the disk is full or the reader is
-    gone.
-    """
+    """A file that accepts all data and drops data that cannot be written, as on a full disk."""
 
     def write(self, data: Any, /) -> int:
         """Write the data or drop them; return the number of bytes."""

@@ -39,8 +39,9 @@ def in_network_units(likelihood: AbstractLikelihood, scaler: Scaler, units: str)
 
 
 def sentences(likelihood: AbstractLikelihood, scaler: Scaler, recipe: Recipe, targets: Sequence[str]) -> list[str]:
-    """Return one sentence for each fixed field: its value in the units of the data and as a multiple of the target's
-    sd.
+    """Return one sentence for each fixed field of a likelihood.
+
+    It states the value in the units of the data and as a multiple of the target's standard deviation.
     """
     if np.all(scaler.y_sd == 1):
         return []

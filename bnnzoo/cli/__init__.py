@@ -36,9 +36,7 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 
 
 class _Commands(TyperGroup):
-    """The group of all commands. It imports a command's module when the command is named, and plugins only if
-    necessary.
-    """
+    """The group of all commands. It imports a command's module, or the plugins, only when they are needed."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments after --no-plugins has taken effect."""

@@ -34,7 +34,18 @@ _Names = Annotated[tuple[str, ...], FailFast()]
 
 
 class Signature(NamedTuple):
-    """The properties that new data must share with the training data."""
+    """The properties that new data must share with the training data.
+
+    Attributes:
+        feature_names: the names of the inputs [D]; () for images.
+        shape: the shape of one input, without N.
+        dtype: the type of the inputs.
+        target_names: the names of the targets [T].
+        task: the task of the model.
+        class_names: the names of the classes; () for regression and density.
+        encoding: the encoding of table columns, if it is not trivial.
+        reading: the notation of the table's cells.
+    """
 
     feature_names: _Names
     shape: Annotated[tuple[int, ...], FailFast()]  # the shape of one input, without N
@@ -141,19 +152,23 @@ class Labelled(NamedTuple):
 class Dataset:
     """N inputs and their targets, checked at construction (`from_arrays`, `from_rows`, `load`).
 
-    x: features [N, D] float32, or images [N, H, W] or [N, C, H, W], float32 or uint8.
-    y: regression [N, T] float32, classification [N] int32 with labels 0..num_classes-1. A density has no inputs: x and
-    y
-    are both the rows [N, D], and the model may condition a column on others. Censored targets are [N, T, 2], the
-    smallest
-    and the largest possible value: equal for a known value, infinite without a limit.
-    feature_names: D names; () for images. target_names: T names, one for classification.
-    class_names: names of the labels; () for regression.
-    test: the test set that belongs to the data, if any; `split` prefers it to a random one.
-    encoding: the map from table columns to x. Before `split`, nan marks cells that training medians will fill.
-    notes: automatic choices while reading, as sentences. left_out: a sentence about the omitted rows.
-    truth: the noise-free targets at inputs [N, D], one column per branch [N, B]; for synthetic data with one target.
-    reading: the notation of the table's cells.
+    Attributes:
+        x: features [N, D] float32, or images [N, H, W] or [N, C, H, W], float32 or uint8.
+        y: regression [N, T] float32; classification [N] int32 with labels 0..num_classes-1. A density has no inputs: x
+            and y are both the rows [N, D], and the model may condition a column on others. Censored targets are [N, T,
+            2], the smallest and the largest possible value: equal for a known value, infinite without a limit.
+        task: regression, classification or density.
+        feature_names: D names; () for images.
+        target_names: T names; one for classification.
+        class_names: the names of the labels; () for regression and density.
+        name: the name of the data set in messages.
+        test: the test set that belongs to the data, if any; `split` prefers it to a random one.
+        encoding: the map from table columns to x. Before `split`, nan marks cells that training medians will fill.
+        notes: automatic choices while reading, as sentences.
+        left_out: a sentence about the omitted rows; empty if there are none.
+        truth: a function from inputs [N, D] to noise-free targets, one column per branch [N, B]; for synthetic data
+            with one target.
+        reading: the notation of the table's cells.
     """
 
     x: NDArray[Any]
@@ -213,8 +228,9 @@ class Dataset:
         return replace(self, x=self.x[rows], y=self.y[rows], test=None)
 
     def as_task(self, task: str | None) -> Dataset:
-        """Convert the data to `task`: labels to numbers, whole numbers to labels, or inputs and targets to rows of a
-        density.
+        """Convert the data to another task.
+
+        Labels become numbers, whole numbers become labels, or inputs and targets become the rows of a density.
 
         Raises:
             UsageError: if the targets are not suitable.

@@ -43,10 +43,16 @@ MISSING_CURE = "--missing median fills them in, --missing drop leaves such rows 
 class Column:
     """The encoding of one column of the training table, as plain text and numbers for the run's file.
 
-    origin: the first day of dates, in days since 1970; the smallest of numbers whose differences float32 would lose.
-    median: the value that fills missing cells. was_missing: whether an indicator input marks missing cells.
-    zoned: whether dates have a time zone. exposure: whether the column multiplies rates; it is then the last column,
-    and is neither scaled nor filled.
+    Attributes:
+        name: the name of the column.
+        kind: the type of its cells.
+        levels: the levels of a text column, each of which becomes one input.
+        origin: the first day of dates, in days since 1970; the smallest of numbers whose differences float32 would
+            lose.
+        median: the value that fills missing cells.
+        was_missing: whether an indicator input marks missing cells.
+        zoned: whether dates have a time zone.
+        exposure: whether the column multiplies rates. It is then the last column, and is neither scaled nor filled.
     """
 
     name: str
@@ -75,7 +81,13 @@ def _no_categories(levels: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class Encoding:
-    """The encoding of all input columns in the table's order, and the treatment of levels that training did not see."""
+    """The encoding of all input columns in the table's order.
+
+    Attributes:
+        columns: the encoding of each column.
+        missing: the treatment of missing cells.
+        unseen: the treatment of levels that training did not see.
+    """
 
     columns: Annotated[tuple[Column, ...], FailFast()]
     missing: Missing = "error"

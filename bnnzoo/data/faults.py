@@ -28,11 +28,14 @@ def _no_option(row: int) -> str:
 class Fault(NamedTuple):
     """One fault of a column.
 
-    about: the description of all columns with this fault; they share one line of the message.
-    problem: the problem of this column. row: its first row, from 1; 0 for the whole column. count: the number of rows.
-    cure: the remedy; NAME stands for the column.
-    coded: whether the cells may be codes and the column categorical.
-    code: a cell that may mean a missing value; "" if there is none.
+    Attributes:
+        about: the description of all columns with this fault; they share one line of the message.
+        problem: the problem of this column.
+        cure: the remedy; NAME stands for the column.
+        row: the first affected row, from 1; 0 for the whole column.
+        count: the number of affected rows.
+        coded: whether the cells may be codes and the column categorical.
+        code: a cell that may mean a missing value; "" if there is none.
     """
 
     about: str
@@ -46,12 +49,16 @@ class Fault(NamedTuple):
 
 @dataclass
 class Faults:
-    """The faults of one table, by column; `where` (a file name) starts every line.
+    """The faults of one table, by column.
 
-    trained: whether a model is trained, so that its columns are fixed. inputs: columns that may be categories. targets:
-    columns that cannot be dropped.
-    skip_option: returns the option that skips the line of a row (from 0), or "".
-    units_option: the option that skips the first row, if that has no number.
+    Attributes:
+        where: the name of the table, which starts every line.
+        trained: whether a model is trained, so that its columns are fixed.
+        inputs: the columns that may be categories.
+        targets: the columns that cannot be dropped.
+        skip_option: a function that returns the option to skip the line of a row (from 0), or "".
+        units_option: the option to skip the first row, if that has no number.
+        by_column: the faults of each column.
     """
 
     where: str

@@ -52,8 +52,10 @@ DRESSED_NUMBER = re.compile(
 class Style(NamedTuple):
     """The notation of the cells of a column.
 
-    decimal: the decimal mark; "" for a point that no option can change (data frames).
-    codes: values that mean a missing cell. censored: whether cells may be bounds, such as <0.5.
+    Attributes:
+        decimal: the decimal mark; "" for a point that no option can change (data frames).
+        codes: values that mean a missing cell.
+        censored: whether cells may be bounds, such as <0.5.
     """
 
     decimal: Literal["", ".", ","] = ""

@@ -1,7 +1,7 @@
 """IDX, the format of MNIST and similar data: a folder of image and label files, plain or gzip-compressed.
 
-A file holds two zero bytes, a type byte (only 8, unsigned bytes, is supported), the number of dimensions, each
-dimension as a big-endian 32-bit number, and then the data bytes.
+A file starts with two zero bytes, a type byte and the number of dimensions. Only type 8, unsigned bytes, is supported.
+Each dimension follows as a big-endian 32-bit number, and then the data bytes.
 """
 
 from __future__ import annotations

@@ -26,8 +26,9 @@ def places_of(texts: Sequence[str], known: Sequence[str]) -> list[int]:
 
 
 def values_of(levels: Sequence[str]) -> list[float] | None:
-    """Return the value of each level if all are plain numbers or booleans (1 or 1.0; not 01, which is a code), else
-    None.
+    """Return the value of each level if all are plain numbers or booleans, else None.
+
+    1 and 1.0 are plain numbers; 01 is not, because it is a code.
     """
     values = [value for text in levels if (value := _value(text)) is not None]
     plain = len(values) == len(levels) and all(

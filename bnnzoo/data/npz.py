@@ -17,9 +17,7 @@ _MOST_SHRINKS, _ALWAYS_FITS = 50, 2**28
 
 
 class NpzFile:
-    """An archive of arrays: `x` and `y` for training or testing, one of them for a density, `x` or `arr_0` for
-    prediction.
-    """
+    """An archive with `x` and `y` for training or testing, or a single array for a density or for prediction."""
 
     def __init__(self, path: Path):
         self.where = str(path)

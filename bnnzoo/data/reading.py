@@ -24,10 +24,13 @@ _MOST_SKIPPED = 1_000_000
 class Reading:
     """Options for reading a table; `separator`, `decimal`, `skip_rows` and `encoding` apply to text files only.
 
-    separator: the character between the cells of a row; "" to detect it. decimal: "." or ","; "" to detect it.
-    skip_rows: lines of the file to skip, counted from 1: "2", "1-10". encoding: the text encoding; "" for UTF-8.
-    missing_code: values that mean a missing cell, for all columns or as NAME=VALUE.
-    censored: whether targets such as <0.5, >100 and 1..2 are bounds.
+    Attributes:
+        separator: the character between the cells of a row; "" to detect it.
+        decimal: "." or ","; "" to detect it.
+        skip_rows: lines of the file to skip, counted from 1: "2", "1-10".
+        encoding: the text encoding; "" for UTF-8.
+        missing_code: values that mean a missing cell, for all columns or as NAME=VALUE.
+        censored: whether targets such as <0.5, >100 and 1..2 are bounds.
     """
 
     separator: str = ""

@@ -57,10 +57,9 @@ def tutorial_sine() -> Dataset:
 
 
 def two_moons() -> Dataset:
-    """Return points on two facing half circles of radius 1 about (0, 0) and (1, 0.5), with N(0, 0.1^2) noise on both
-    axes.
+    """Return points on two facing half circles of radius 1 about (0, 0) and (1, 0.5).
 
-    There are 300 training rows and 1000 test rows, without inputs.
+    Both axes have N(0, 0.1^2) noise. There are 300 training rows and 1000 test rows, without inputs.
     """
     rng = np.random.default_rng(5)
     parts = []

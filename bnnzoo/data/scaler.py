@@ -19,9 +19,14 @@ from bnnzoo.errors import UsageError
 class Scaler:
     """Standardisation (x - x_mean) / x_sd and (y - y_mean) / y_sd; all four arrays are float32.
 
-    x_mean, x_sd: [D] for features, [] for images. y_mean, y_sd: [T]; zeros and ones for classification.
     `scale_inputs` returns uint8 images unchanged, because they stay uint8 on the device. There the network's input is
     scaled with the same x_mean and x_sd.
+
+    Attributes:
+        x_mean: means of the inputs, [D] for features, [] for images.
+        x_sd: standard deviations of the inputs, [D] for features, [] for images.
+        y_mean: means of the targets [T]; zeros for classification.
+        y_sd: standard deviations of the targets [T]; ones for classification.
     """
 
     x_mean: NDArray[np.float32]
@@ -70,9 +75,7 @@ class Scaler:
             raise ValueError("its scaling divides by nothing")
 
     def scale_inputs(self, x: NDArray[Any]) -> NDArray[Any]:
-        """Return x [N, ...] in the network's units, float32; uint8 images are unchanged, because the device scales
-        them.
-        """
+        """Return x [N, ...] in the network's units, float32. uint8 images are unchanged; the device scales them."""
         if x.dtype == np.uint8:
             return x
         return _scale(x, self.x_mean, self.x_sd, "standardised x")

@@ -32,8 +32,11 @@ Task = Literal["regression", "classification", "density"]
 class Targets(NamedTuple):
     """The targets of a table and their task.
 
-    y: regression and density [N, T] float32, classification [N] int32, codes into `class_names`. note: a sentence about
-    the automatic choice.
+    Attributes:
+        y: regression and density [N, T] float32, classification [N] int32, codes into `class_names`.
+        task: the task of the targets.
+        class_names: the names of the classes; () otherwise.
+        note: a sentence about the automatic choice of the task.
     """
 
     y: NDArray[Any]

@@ -16,8 +16,10 @@ from bnnzoo.recipe.fields import REQUIRED, Field, fields_of
 class Part:
     """A part of a recipe: its name in the zoo, its raw fields, and the place of each field.
 
-    `name` is "" if only fields were given; they then apply to the default part. `where` maps a field to "mdn.yaml:3:5"
-    or "--model.hidden".
+    Attributes:
+        name: the name in the zoo. It is "" if only fields were given; they then apply to the default part.
+        fields: the raw value of each field.
+        where: the place of each field, such as "mdn.yaml:3:5" or "--model.hidden".
     """
 
     name: str

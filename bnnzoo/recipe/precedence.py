@@ -132,7 +132,7 @@ def broken_recipes() -> list[str]:
 def _budgeted(values: dict[str, Any], asked: Part, *, own_data: bool) -> list[str]:
     """Add a time budget to runs on the user's own data without lengths.
 
-    Nobody knows how many draws such data need, but a time limit is easy to choose.
+    The number of draws that such data need is unknown, but a time limit is easy to choose.
 
     Returns:
         A line if `until` is "budget" and there is no budget.

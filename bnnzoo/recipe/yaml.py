@@ -203,8 +203,9 @@ def _position(source: str, mark: Any) -> str:
 
 
 def _scalar(text: str, *, plain: bool) -> Any:
-    """Convert a scalar by YAML 1.2's core schema: 1e-3 is a number, while no, 010 and 1_0 have no special YAML 1.1
-    meaning.
+    """Convert a scalar by YAML 1.2's core schema.
+
+    1e-3 is a number, while no, 010 and 1_0 have no special YAML 1.1 meaning.
     """
     if not plain:
         return text

@@ -13,8 +13,9 @@ from typing_extensions import Doc
 
 
 class Network(eqx.Module):
-    """The network last(tanh(hidden(x))). Its arrays are the parameters: `hidden_weight`, `hidden_bias`, `last_weight`,
-    ...
+    """The network last(tanh(hidden(x))).
+
+    Its arrays are the parameters: `hidden_weight`, `hidden_bias`, `last_weight` and `last_bias`.
     """
 
     hidden: eqx.nn.Linear
