@@ -45,18 +45,7 @@ _Point = Any
 
 
 class Registered(NamedTuple):
-    """A checked entry with its origin.
-
-    Attributes:
-        kind: the kind of the entry, such as "models".
-        name: the name in lower case.
-        summary: one line for listings.
-        exactness: the exactness of a sampler; "" for other kinds.
-        target: the module and the attribute, or the file of a recipe.
-        distribution: the distribution that offers the entry.
-        version: its version.
-        declared: the file and the line of the hook that returned the entry.
-    """
+    """A checked entry with its origin; `declared` is the file and the line of the hook that returned it."""
 
     kind: str
     name: str
