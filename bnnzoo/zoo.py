@@ -85,7 +85,7 @@ def sample(
         observer: a function that is called with a `Progress` after each chunk, instead of the progress bar.
         share_programs: pad the data to a round number of rows with rows of weight zero, so that runs with similar
             numbers of rows share one compiled program. The draws differ from those without padding, but the posterior
-            is the same. It requires a sampler that uses all rows in every step (random-walk, mala, hmc, nuts, mclmc).
+            is the same. It affects only samplers that use all rows in every step (random-walk, mala, hmc, nuts, mclmc).
         options: the keys of a recipe file, which are also the options of the command line: `chains`, `warmup`, `draws`,
             `thin`, `seed`, `init`, `likelihood`, `prior`, `test_fraction`, ... `exposure` is the name of a column, or
             an array with one number per row.
@@ -369,7 +369,7 @@ def _one_voice(observer: Observer | None) -> Observer:
 
 
 def _tell_of_data(rows: Dataset, observer: Observer | None, tell: Observer) -> None:
-    """Report how the rows were read. Omitted rows also raise a warning if there is no observer."""
+    """Report how the rows were read. Without an observer, omitted rows give a warning."""
     if rows.left_out and observer is None:
         warnings.warn(f"{rows.name}: {rows.left_out}", BnnzooWarning, stacklevel=5)
     for note in (*filter(None, [rows.left_out]), *rows.notes):
