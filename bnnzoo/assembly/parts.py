@@ -120,8 +120,7 @@ def check_prior(prior: AbstractPrior, layout: Layout) -> None:
         law = used.distribution(layout)
         shapes = getattr(law, "batch_shape", None), getattr(law, "event_shape", None)
         if shapes not in (((), ()), ((layout.dim,), ())):
-            # Another shape would be broadcast against the parameters without an error, and give another
-            # posterior.
+            # Another shape would be broadcast against the parameters without an error, and give another posterior.
             raise UsageError(
                 f"{name}: distribution gives a {type(law).__name__} of batch shape {shapes[0]} and event shape "
                 f"{shapes[1]}, and must give a distribution of one number, of batch shape () or {(layout.dim,)}"

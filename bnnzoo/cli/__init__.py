@@ -170,8 +170,7 @@ def main() -> None:
             sys.stdout.flush()
     except OSError as error:
         code = code or _exit_code(error, [])
-        # Discard output that cannot be written. The interpreter would otherwise try again at exit and report an
-        # error.
+        # Discard output that cannot be written. The interpreter would otherwise try again at exit and report an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     sys.exit(code)
 

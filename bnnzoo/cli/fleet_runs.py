@@ -28,8 +28,7 @@ COLUMNS = {
     "seconds": ("seconds",),
     "error": ("error",),
 }
-"""The table's columns with the keys of a row; the first present key is shown. The JSON has all values.
-"""
+"""The table's columns with the keys of a row; the first present key is shown. The JSON has all values."""
 
 _OF_ROWS = (
     *("data", "target", "columns", "drop", "categories", "missing", "missing_code", "unseen", "censored"),

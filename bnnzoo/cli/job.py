@@ -104,8 +104,7 @@ class _Lines:
         if progress.phase == self._phase != "note" and not ended and now - self._last < _SECONDS_BETWEEN_LINES:
             return
         self._phase, self._last = progress.phase, now
-        # The line is written in one call, because a signal's message goes to the same pipe and must not split
-        # it.
+        # The line is written in one call, because a signal's message goes to the same pipe and must not split it.
         with suppress(OSError):
             os.write(1, f"{json.dumps(progress._asdict())}\n".encode())
 

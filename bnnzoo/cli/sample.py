@@ -22,8 +22,7 @@ from bnnzoo.recipe import Recipe
 from bnnzoo.shell import quoted
 
 _SCORES = ("rmse", "rmse_standardised", "accuracy", "nll", "coverage_90", "ece")
-"""The metrics of the test rows that are printed if the recipe was chosen automatically.
-"""
+"""The metrics of the test rows that are printed if the recipe was chosen automatically."""
 
 
 def _extras(*, hidden: bool) -> list[inspect.Parameter]:

@@ -40,8 +40,8 @@ OTHER_DATE = re.compile(
 OTHER_TIME = re.compile(r"[0-9]{1,2}:[0-9]{2}(?::[0-9]{2})?\s?[ap]\.?m\.?", re.IGNORECASE)
 _MONEY = r"(?:[$€£¥]|USD|EUR|GBP|CHF|JPY|CNY|INR|AUD|CAD|SEK|NOK|DKK|PLN|BRL)"
 DRESSED_NUMBER = re.compile(
-    # Notations: a decimal comma, thousands separators, a currency, a percent sign, parentheses for negative
-    # numbers, Fortran exponents, hexadecimal digits.
+    # Notations: a decimal comma, thousands separators, a currency, a percent sign, parentheses for negative numbers,
+    # Fortran exponents, hexadecimal digits.
     rf"(?=.{{1,100}}\Z)(?:(?P<open>\()?[+-]?(?:{_MONEY}\s?)?[+-]?"
     r"(?:[0-9]{1,3}(?:[,.'\s\u202f][0-9]{3})+(?:[.,][0-9]+)?|[0-9]*[.,]?[0-9]+)"
     rf"\s?(?:%|{_MONEY})?(?(open)\))"

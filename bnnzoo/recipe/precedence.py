@@ -49,8 +49,7 @@ def resolve(
     """
     user = [*layers, option_layer(model, sampler, options or {})]
     parts, merged = _merge(user, in_memory, complete)
-    # A problem can occur twice: a recipe may be named and added below, and an example repeats its recipe's
-    # problems.
+    # A problem can occur twice: a recipe may be named and added below, and an example repeats its recipe's problems.
     problems = list(dict.fromkeys(problem for layer in merged for problem in layer.problems))
     several = [layer.source for layer in merged if layer.sweep]
     problems += [f"{source}: sweep: several runs; use bnnzoo zoo run {source}" for source in several]

@@ -67,8 +67,8 @@ def _file(entry: registry.Registered) -> Path:
     package, _, path = entry.target.partition(":")
     if entry.distribution == registry.OWN:
         return plugin.RECIPES / path
-    # `find_spec` locates a top-level package without importing it. A plugin with a single module has no folder of
-    # its own.
+    # `find_spec` locates a top-level package without importing it. A plugin with a single module has no folder of its
+    # own.
     spec = find_spec(package)
     folders = spec.submodule_search_locations if spec else None
     folder = folders[0] if folders else str(Path(spec.origin).parent) if spec and spec.origin else ""
