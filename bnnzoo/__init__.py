@@ -1,6 +1,6 @@
 """A zoo of Bayesian neural networks on JAX: any model with any sampler.
 
-Names are resolved on first use: importing bnnzoo imports no JAX.
+Names are imported on first use, so that `import bnnzoo` does not import JAX.
 """
 
 import re
@@ -8,7 +8,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-# `from MODULE import NAME as NAME`, a line a name: the stub is the one list, for type checkers and for us.
+# Each line of the stub is `from MODULE import NAME as NAME`. The stub is the only list of names, for type checkers and
+# for this module.
 _LINE = re.compile(r"^from (\S+) import \w+ as (\w+)$", re.MULTILINE)
 _HOME_OF = {name: home for home, name in _LINE.findall(Path(__file__).with_suffix(".pyi").read_text("utf-8"))}
 
@@ -17,15 +18,15 @@ __all__ = sorted(_HOME_OF)  # pyright: ignore[reportUnsupportedDunderAll]
 
 def __getattr__(name: str) -> Any:
     value = getattr(import_module(_HOME_OF[name]), name) if name in _HOME_OF else _from_another_package(name)
-    globals()[name] = value  # the second access meets the same object, whatever was imported in between
+    globals()[name] = value  # a later access returns the same object, whatever was imported in between
     return value
 
 
 def _from_another_package(name: str) -> Any:
-    """Return a class that was taken out of this package, from the package that has it.
+    """Return a class that moved to another package, from that package.
 
     Raises:
-        AttributeError: naming that package, where it is not installed.
+        AttributeError: if the name is unknown, or with the package if it is not installed.
     """
     distribution = import_module("bnnzoo.plugin").CLASSES_ELSEWHERE.get(name)
     if distribution is None:

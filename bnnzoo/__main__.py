@@ -1,4 +1,7 @@
-"""The command `bnnzoo`, and `python -m bnnzoo`. Streams and signals first: all else takes a second to import."""
+"""The command `bnnzoo`, and `python -m bnnzoo`.
+
+Streams and signals are set up first, because the other imports take a second.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A recipe for data that come without the name of a model or a sampler.
+"""Choice of a recipe for data without a named model and sampler.
 
-What they choose, benchmarks/own_data.py holds to models that need no tuning.
+benchmarks/own_data.py compares the chosen recipes with models that need no tuning.
 """
 
 from __future__ import annotations
@@ -14,22 +14,27 @@ from bnnzoo.errors import UsageError
 from bnnzoo.recipe import Layer, read_layer, resolve
 
 MOST_ROWS = 20_000
-"""A microcanonical step looks at every row twice: beyond this many a network makes too few of them in two minutes."""
+"""Limit for samplers that use all rows.
+
+A microcanonical step evaluates every row twice. With more rows a network makes too few steps in two minutes.
+"""
 
 
 def chosen(layers: Iterable[Layer], options: Mapping[str, Any], data: Any = None) -> tuple[Layer, Dataset]:
-    """The shipped recipe that suits the data, below everything else that was said, and the data themselves.
+    """Return the shipped recipe that suits the data as the lowest layer, and the data themselves.
 
     Args:
-        data: in memory, instead of what the options name.
+        layers: the config layers of the user.
+        options: the options of the user.
+        data: data in memory, instead of the data of the options.
 
     Raises:
-        UsageError: for anything wrong with the options or the data.
+        UsageError: if the options or the data are invalid.
     """
-    # How data are read depends on no part: any names will do until the rows are there.
+    # The reading of data depends on no part, so any names serve until the rows are loaded.
     asked = resolve("mlp", "mclmc", layers, options, in_memory=data is not None)
     dataset = load_asked(asked, data)
-    from bnnzoo.assembly.parts import named_task  # imports JAX: what is wrong with the data was said before
+    from bnnzoo.assembly.parts import named_task  # imports JAX, so it follows the checks of the data
 
     name, why = rule(dataset.as_task(asked.task or named_task(asked)))
     note = f"{dataset.name}: {why}: the recipe {name} (bnnzoo show --config {name})"
@@ -37,10 +42,10 @@ def chosen(layers: Iterable[Layer], options: Mapping[str, Any], data: Any = None
 
 
 def rule(dataset: Dataset) -> tuple[str, str]:
-    """The name of a shipped recipe, and why that one.
+    """Return the name of a shipped recipe and the reason for it.
 
     Raises:
-        UsageError: for data without inputs, which no recipe is for.
+        UsageError: for data without inputs, which have no such recipe.
     """
     if dataset.task == "density":
         raise UsageError(

@@ -1,4 +1,4 @@
-"""When the command began whose run accounts for its seconds: no library is imported before the first look."""
+"""The start time of the command, for the timings of its run. Nothing heavy is imported before the first reading."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ import time
 from pathlib import Path
 
 _MOST_SECONDS = 600.0
-"""A process that is older did something else before: it counts from its first line."""
+"""Limit for the age of the process. An older process did other work before, so its time counts from the first line."""
 _began: list[float] = []
 
 
 def begin() -> None:
-    """Count from the start of this process, at the first line of its command; from now where the system hides it."""
+    """Set the start time to the start of this process, or to now if the system does not report it.
+
+    The first line of the command calls this function.
+    """
     started = now = time.perf_counter()
     with contextlib.suppress(OSError, ValueError, IndexError, AttributeError):
-        # The 22nd word, in ticks since the machine started; the second, in brackets, may hold spaces.
+        # Field 22 is the start time in clock ticks since boot. Field 2, in brackets, may contain spaces.
         ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
         age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
         started = now - age if 0 <= age < _MOST_SECONDS else now
@@ -24,5 +27,8 @@ def begin() -> None:
 
 
 def began() -> float:
-    """The `time.perf_counter` at which the command began, for its first run; now, for a later one and in Python."""
+    """Return the `time.perf_counter` at which the run began.
+
+    It is the start of the command for its first run, and now for later runs and in Python.
+    """
     return _began.pop() if _began else time.perf_counter()

@@ -1,4 +1,7 @@
-"""The garbage collector in a process that is one command: imports and traces make few cycles and much that stays."""
+"""Settings of the garbage collector for a process that runs a single command.
+
+Imports and traces make few cycles and many lasting objects, so that frequent collections are wasted.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,10 @@ from functools import cache
 
 @cache
 def spare() -> None:
-    """Look for garbage less often, from here to the end of the process, and not at its end; once.
+    """Make garbage collections rarer until the process ends, and skip the last one. Repeated calls have no effect.
 
-    With Python's 700 new objects between two looks they take a tenth of all that a command computes itself. At the end
-    the interpreter would look through everything several times, only to let go of it.
+    With Python's default threshold of 700 new objects, collections take a tenth of the computation time of a command.
+    At exit the interpreter would also scan all objects several times before it frees them.
     """
     gc.set_threshold(5000)
     atexit.register(gc.freeze)

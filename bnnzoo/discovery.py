@@ -1,8 +1,10 @@
-"""Entry points -> checked entries. Each plugin is loaded on its own, guarded; a failure is a record, not a crash.
+"""Discovery of plugins: entry points become checked entries.
 
-A plugin is an entry point of the group `bnnzoo`; the zoo itself is one. Three environment variables choose
-what is loaded: `BNNZOO_PLUGINS=a,b` (these distributions only), `BNNZOO_DISABLE_PLUGINS=1` (nothing but
-the zoo itself) and `BNNZOO_STRICT_PLUGINS=1` (a plugin that fails is an error: for its author and for CI).
+Each plugin is loaded on its own. A failure is recorded and does not affect the other plugins.
+
+A plugin is an entry point of the group `bnnzoo`; the zoo itself is one. Three environment variables select the plugins.
+`BNNZOO_PLUGINS=a,b` loads these distributions only. `BNNZOO_DISABLE_PLUGINS=1` loads only the zoo itself.
+`BNNZOO_STRICT_PLUGINS=1` turns a plugin that fails into an error; plugin authors use it, and CI.
 """
 
 from __future__ import annotations
@@ -28,9 +30,9 @@ from bnnzoo.near import near_names
 GROUP = OWN = "bnnzoo"
 KINDS = ("models", "samplers", "datasets", "likelihoods", "priors")
 RECIPES = "configs"
-"""The kind that is read, not imported."""
+"""The kind whose entries are read, not imported."""
 COMMANDS = "commands"
-"""The kind that the command line runs; no part of a recipe."""
+"""The kind whose entries are commands of the command line; they are not parts of a recipe."""
 EXACTNESS = ("exact", "noise-corrected", "biased", "approximate")
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
@@ -39,11 +41,11 @@ _TARGET = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 _RECIPE_TARGET = re.compile(r"[^\W\d]\w*:([\w-]+/)*[\w.-]+\.yaml")
 _HOOKS = {f"bnnzoo_{kind}": kind for kind in KINDS} | {"bnnzoo_recipes": RECIPES, "bnnzoo_commands": COMMANDS}
 _Point = Any
-"""An entry point: importlib.metadata's, or its backport's where something such as Dask has put that in its place."""
+"""The type of an entry point, of importlib.metadata or of its backport, which packages such as Dask install."""
 
 
 class Registered(NamedTuple):
-    """An entry and where it comes from; `declared` is the file and line of the hook that returned it."""
+    """A checked entry with its origin; `declared` is the file and the line of the hook that returned it."""
 
     kind: str
     name: str
@@ -56,14 +58,21 @@ class Registered(NamedTuple):
 
     @property
     def full_name(self) -> str:
-        """The name that always picks this one: `distribution:name`."""
+        """The unambiguous name, `distribution:name`."""
         return f"{self.distribution}:{self.name}"
 
 
 class Plugin(NamedTuple):
-    """An entry point of the group and what became of it.
+    """An entry point of the group and the result of loading it.
 
-    `error` is one line, empty when all went well; `where` is the file and line of a failure to load.
+    Attributes:
+        name: the name of the entry point.
+        distribution: its distribution.
+        version: the version of the distribution; "" if it is absent.
+        error: one line, empty after a success.
+        where: the file and the line of a failure to load.
+        traceback: the traceback of a failure to load.
+        counts: the number of entries of each kind.
     """
 
     name: str
@@ -76,10 +85,12 @@ class Plugin(NamedTuple):
 
 
 class PluginError(BnnzooError):
-    """A plugin that cannot be used, with `BNNZOO_STRICT_PLUGINS=1`."""
+    """An unusable plugin, raised with `BNNZOO_STRICT_PLUGINS=1`."""
 
 
 class Loaded(NamedTuple):
+    """The plugins, their entries by kind, and the failures that were not reported yet."""
+
     plugins: list[Plugin]
     offered: dict[str, list[Registered]]
     unreported: list[str]
@@ -87,7 +98,7 @@ class Loaded(NamedTuple):
 
 @functools.cache
 def loaded() -> Loaded:
-    """Load every plugin that the environment allows, once per process."""
+    """Load every plugin that the environment variables allow, once per process."""
     points, found = _chosen_points()
     offered: dict[str, list[Registered]] = {kind: [] for kind in _HOOKS.values()}
     for point in points:
@@ -114,21 +125,22 @@ def loaded() -> Loaded:
 
 
 def report(plugin: Plugin) -> str:
+    """Return the failure of a plugin as one line."""
     if not plugin.version:
         return f"plugin {plugin.distribution}: {plugin.error}"
     return f"plugin {plugin.name} of {plugin.distribution} {plugin.version}: {plugin.error}"
 
 
 def singular(kind: str) -> str:
-    """models -> model."""
+    """Return the singular of a kind: models -> model."""
     return kind.removesuffix("s")
 
 
 def checked_name(name: str) -> str:
-    """The name as the zoo holds it, in lower case.
+    """Return the name in lower case, as the registry stores it.
 
     Raises:
-        UsageError: if nothing could be registered under it.
+        UsageError: if the name cannot be registered.
     """
     bare = name.casefold()
     if not _NAME.fullmatch(bare):
@@ -137,12 +149,12 @@ def checked_name(name: str) -> str:
 
 
 def canonical(distribution: str) -> str:
-    """A distribution's name as packaging compares it: Bnnzoo_BlackJAX is bnnzoo-blackjax."""
+    """Normalise the name of a distribution as PEP 503 does: Bnnzoo_BlackJAX becomes bnnzoo-blackjax."""
     return re.sub(r"[-_.]+", "-", distribution.strip()).lower()
 
 
 def quiet_stdout() -> contextlib.AbstractContextManager[Any]:
-    """What a plugin prints while it is imported goes to stderr: stdout is for results."""
+    """Redirect stdout to stderr while a plugin is imported, because stdout is for results."""
     return contextlib.redirect_stdout(sys.stderr)
 
 
@@ -155,25 +167,28 @@ def _only() -> set[str]:
 
 
 def _chosen_points() -> tuple[list[_Point], list[Plugin]]:
-    """The entry points to load, the zoo's own first, then by distribution; a record of each whose list is damaged."""
+    """Return the entry points to load and a record of each damaged list.
+
+    The zoo's own entry points come first; the others are sorted by distribution.
+    """
     points: list[_Point] = []
     damaged: list[Plugin] = []
     seen: set[str] = set()
     for distribution in distributions():
         name = _named(distribution)
         if name in seen or not _is_chosen(name):
-            continue  # seen: what comes first on the path hides the others
+            continue  # the first distribution on the path hides the others
         seen.add(name)
         try:
             points += distribution.entry_points.select(group=GROUP)
-        except Exception as failure:  # whatever is in that file, and whoever's it is
+        except Exception as failure:  # the file can hold anything
             said = f"its entry_points.txt is damaged ({one_line(failure)}); install it again"
             damaged.append(Plugin("?", name, _version(distribution), said, "", traceback.format_exc(), {}))
     return sorted(points, key=lambda point: (_origin(point)[0] != OWN, *_origin(point), point.name)), damaged
 
 
 def _is_chosen(distribution: str) -> bool:
-    """Whether the environment allows to load it."""
+    """Whether the environment variables allow a distribution to be loaded."""
     if distribution == OWN:
         return True
     only = _only()
@@ -181,7 +196,7 @@ def _is_chosen(distribution: str) -> bool:
 
 
 def _absent(distributions: set[str]) -> list[Plugin]:
-    """A record for each distribution that was asked for and is not there."""
+    """Return a record for each distribution that BNNZOO_PLUGINS names and that offers no plugin."""
     if _flag("BNNZOO_DISABLE_PLUGINS"):
         return []
     missing = sorted(_only() - distributions)
@@ -193,10 +208,10 @@ def _origin(point: _Point) -> tuple[str, str]:
 
 
 def _named(distribution: Any) -> str:
-    """Its name: of its folder, which costs nothing, or of its metadata."""
+    """Return the name of a distribution, from its folder (which is fast) or from its metadata."""
     try:
         return canonical(getattr(distribution, "_normalized_name", None) or distribution.name)
-    except Exception:  # its metadata are damaged
+    except Exception:  # the metadata are damaged
         return "?"
 
 
@@ -208,13 +223,13 @@ def _version(distribution: Any) -> str:
 
 
 def _entries_of(point: _Point, distribution: str, version: str) -> list[Registered]:
-    """Everything one plugin offers, checked; or an exception, and then it offers nothing."""
+    """Return the checked entries of one plugin. A plugin that raises an exception offers nothing."""
     with quiet_stdout():
         plugin = point.load()
         wanted = getattr(plugin, "BNNZOO_API", API_VERSION)
         if wanted != API_VERSION:
             raise PluginError(f"written for plugin API {wanted!r}; this bnnzoo has {API_VERSION}: update one of them")
-        # A manager of its own for each plugin: what fails here leaves nothing behind.
+        # Each plugin has its own manager, so that a failure leaves no hooks behind.
         manager = pluggy.PluginManager(OWN)
         manager.add_hookspecs(Hooks)
         _check_hook_names(manager, plugin)
@@ -235,14 +250,14 @@ def _declared(hook: Any) -> str:
 
 
 def _refuse_twice(given: list[Registered], offered: dict[str, list[Registered]]) -> None:
-    """Two plugins of one distribution cannot be told apart by `distribution:name`."""
+    """Refuse an entry that another plugin of the same distribution offers: `distribution:name` would be ambiguous."""
     for entry in given:
         if any(other.full_name == entry.full_name for other in offered[entry.kind]):
             raise PluginError(f"{entry.distribution} offers {singular(entry.kind)} {entry.name!r} twice")
 
 
 def _check_hook_names(manager: pluggy.PluginManager, plugin: Any) -> None:
-    """pluggy ignores a misspelt or unmarked hook in silence; this says so."""
+    """Refuse misspelt and unmarked hooks, which pluggy ignores without a message."""
     for name in dir(plugin):
         if not name.startswith("bnnzoo_") or not inspect.isroutine(getattr(plugin, name, None)):
             continue
@@ -280,7 +295,7 @@ def _checked(kind: str, hook: str, given: Any) -> Iterable[Entry]:
 
 
 def _with_conflicts(plugin: Plugin, offered: dict[str, list[Registered]]) -> Plugin:
-    """The plugin's record, saying which of its names are taken."""
+    """Return the plugin's record with the names that conflict with other plugins."""
     if plugin.error or plugin.distribution == OWN:
         return plugin
     taken: list[str] = []
@@ -296,7 +311,7 @@ def _with_conflicts(plugin: Plugin, offered: dict[str, list[Registered]]) -> Plu
 
 
 def is_of_keyboard(error: BaseException) -> bool:
-    """Whether it is a person's Ctrl-C, not raised by a stranger's code: the command line takes those over."""
+    """Whether an error is Ctrl-C of the user and not raised by plugin code. The command line handles signals itself."""
     return isinstance(error, KeyboardInterrupt) and not signals.taken_over()
 
 
@@ -306,7 +321,7 @@ _TRACED = (
     "TracerBoolConversionError",
     "TracerIntegerConversionError",
 )
-"""Errors of JAX where Python asks for the value of an argument of a program that is being compiled."""
+"""The errors of JAX if Python code needs the value of a traced argument during compilation."""
 _USE_ARRAYS = (
     "Python needs the value of a number that is not known while a program is compiled; compute with jax.numpy, or make "
     "the field a plain float, 0.1 in place of number(0.1)"
@@ -314,6 +329,7 @@ _USE_ARRAYS = (
 
 
 def one_line(error: BaseException) -> str:
+    """Return an error as one line, with its type. Errors of JAX about traced values get a remedy."""
     text = " ".join(words_of(error).split())
     name = type(error).__name__
     if isinstance(error, PluginError):
@@ -324,10 +340,10 @@ def one_line(error: BaseException) -> str:
 
 
 def place(error: BaseException, otherwise: str) -> str:
-    """The file and line where an import failed; `otherwise` where no code of anybody's was reached."""
+    """Return the file and line where an import failed, or `otherwise` if no module was reached."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
-    # What comes before the first frame of the import system is who asked.
+    # The frames before the first frame of the import system belong to the caller.
     frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
     start = next((i for i, (file, _) in enumerate(frames) if file.startswith("<frozen importlib")), len(frames))
     reached = [f"{file}:{line}" for file, line in frames[start:] if not file.startswith("<frozen")]

@@ -1,10 +1,10 @@
-"""Errors people read: one line that says what happened, where, and what to type instead."""
+"""Errors for users. Each message is one line with the problem, the place and the remedy."""
 
 from __future__ import annotations
 
 
 class BnnzooError(Exception):
-    """Something failed while running. The command line prints it as `bnnzoo: MESSAGE` and exits with `exit_code`."""
+    """A failure during a run. The command line prints it as `bnnzoo: MESSAGE` and exits with `exit_code`."""
 
     exit_code = 1
 
@@ -16,25 +16,25 @@ class UsageError(BnnzooError, ValueError):
 
 
 class NotFoundError(UsageError, LookupError):
-    """A name that is not in the zoo; the message lists near names."""
+    """An unknown name; the message lists near names."""
 
 
 class DamagedError(UsageError):
-    """A file that does not hold what its own words promise: nothing in it can be relied on."""
+    """A file whose content contradicts its own metadata. Nothing in it can be relied on."""
 
 
 class BusyError(UsageError):
-    """Another process is writing the run: what was asked for can be done once it has ended."""
+    """A run that another process is writing. Repeat the request after that process has ended."""
 
 
 class GateError(BnnzooError):
-    """A gate that was asked for does not hold."""
+    """A quality gate that was requested and failed."""
 
     exit_code = 3
 
 
 class InterruptedRunError(BnnzooError):
-    """The run was stopped by SIGINT or SIGTERM; a checkpoint is on disk and the message holds the resume command."""
+    """A run stopped by SIGINT or SIGTERM. A checkpoint is on disk, and the message holds the resume command."""
 
     def __init__(self, message: str, signal_number: int):
         super().__init__(message)
@@ -42,7 +42,7 @@ class InterruptedRunError(BnnzooError):
 
 
 def words_of(error: BaseException) -> str:
-    """What an exception says: also a stranger's, which may fail at that too."""
+    """Return the message of an exception, also if its `__str__` fails, as in the code of a plugin."""
     try:
         return str(error)
     except BaseException as another:

@@ -1,4 +1,4 @@
-"""What was measured of a run against a limit: a value. Here, and only here, a sentence is made of it."""
+"""Findings: a measured value of a run beyond its limit. This module alone turns findings into sentences."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 Topic = Literal["validity", "convergence", "calibration", "novelty"]
 Spelling = Literal["options", "keywords"]
-"""How a setting is written: `--sampler.step-size 0.01` on the command line, `step_size=0.01` in Python."""
+"""The notation of a setting: `--sampler.step-size 0.01` on the command line, `step_size=0.01` in Python."""
 
 _spelling: ContextVar[Spelling] = ContextVar("spelling", default="keywords")
 _SETTING = re.compile(r"\[\[([a-z0-9_.]+)(?:=([^\]]*))?\]\]")
@@ -20,17 +20,17 @@ _NUMBER = re.compile(r"[-+]?[0-9.]+(e[-+]?[0-9]+)?|True|False")
 
 
 def setting(field: str, value: object = None) -> str:
-    """A setting as advice holds it, spelt only where it is read: `setting("sampler.step_size", 0.01)`.
+    """Return a placeholder for a setting in advice. `spelt` replaces it: `setting("sampler.step_size", 0.01)`.
 
     Args:
-        field: a key of a recipe: of a run (`warmup`), or of a part (`sampler.step_size`).
-        value: what to set it to; left out where the words around it say which way to go.
+        field: a key of a recipe, either of a run (`warmup`) or of a part (`sampler.step_size`).
+        value: the advised value; leave it out if the surrounding words give the direction of the change.
     """
     return f"[[{field}]]" if value is None else f"[[{field}={value}]]"
 
 
 def spelt(text: str, spelling: Spelling) -> str:
-    """A text with its settings written out."""
+    """Replace the placeholders in a text by options or by keywords."""
 
     def written(found: re.Match[str]) -> str:
         field, value = found[1], found[2]
@@ -46,13 +46,13 @@ def spelt(text: str, spelling: Spelling) -> str:
 
 
 def spelling() -> Spelling:
-    """The spelling of whoever called: the command line, or Python."""
+    """Return the notation of the caller: options on the command line, keywords in Python."""
     return _spelling.get()
 
 
 @contextlib.contextmanager
 def spelling_of(caller: Spelling) -> Iterator[None]:
-    """Inside, messages are spelt for this caller."""
+    """Use the notation of this caller for all messages in the context."""
     before = _spelling.set(caller)
     try:
         yield
@@ -61,23 +61,25 @@ def spelling_of(caller: Spelling) -> Iterator[None]:
 
 
 class Finding(NamedTuple):
-    """A number beyond its limit, and what to do about it."""
+    """A measured value beyond its limit, with advice."""
 
     topic: Topic
-    """What it speaks of: did the sampler do what it promises, has it converged, is it calibrated, does it know what
-    is new to it."""
+    """The subject: validity of the sampler, convergence, calibration, or detection of novel inputs."""
     kind: str
-    """Which number: "sigma2", "rhat". Findings are sorted and told apart by topic and kind, never by their words."""
+    """The identifier of the measured value: "sigma2", "rhat".
+
+    Findings are sorted and distinguished by topic and kind, never by their words.
+    """
     label: str
-    """The number's name in a sentence: "mean sigma2"."""
+    """The name of the measured value in a sentence: "mean sigma2"."""
     value: float
     limit: float
     advice: str = ""
-    """What to do instead, without a full stop, with each `setting` as a value; empty where nothing is known to help."""
+    """The remedy without a full stop, with each `setting` as a placeholder; empty if no remedy is known."""
 
     @property
     def settings(self) -> tuple[tuple[str, str | None], ...]:
-        """What the advice is about: each field with the value advised, or None where the words say which way to go."""
+        """The fields that the advice names, each with the advised value, or None if the words give the direction."""
         return tuple((found[1], found[2]) for found in _SETTING.finditer(self.advice))
 
     def __str__(self) -> str:
@@ -85,12 +87,15 @@ class Finding(NamedTuple):
 
 
 def sentence(finding: Finding, spelling: Spelling = "options") -> str:
-    """The finding in words, without a full stop: "mean sigma2 6.3, trusted up to 2; use more --sampler.num-batches"."""
+    """Return the finding in words, without a full stop.
+
+    Example: "mean sigma2 6.3, trusted up to 2; use more --sampler.num-batches".
+    """
     return f"{_measured(finding)}; {spelt(finding.advice, spelling)}" if finding.advice else _measured(finding)
 
 
 def sentences(findings: Sequence[Finding], spelling: Spelling = "options") -> list[str]:
-    """Each in words; advice that several have in common is given once, after the last of them."""
+    """Return each finding in words. Advice that several findings share is given once, after the last of them."""
     last = {finding.advice: number for number, finding in enumerate(findings)}
     return [sentence(f, spelling) if last[f.advice] == number else _measured(f) for number, f in enumerate(findings)]
 
@@ -99,16 +104,16 @@ def _measured(finding: Finding) -> str:
     if math.isnan(finding.value):
         return f"{finding.label} is not a number, where its limit is {finding.limit:g}"
     side = "at least" if finding.value < finding.limit else "trusted up to"
-    # Three digits, or as many as tell the value from its limit.
+    # Use three digits, or as many as are needed to distinguish the value from its limit.
     value = next(v for d in (3, 4, 5, 17) if (v := f"{finding.value:.{d}g}") != f"{finding.limit:.{d}g}" or d == 17)
     return f"{finding.label} {value}, {side} {finding.limit:g}"
 
 
 def to_json(findings: Iterable[Finding]) -> str:
-    """As a file's attribute `findings` holds them."""
+    """Return findings as JSON for the file's attribute `findings`."""
     return json.dumps([finding._asdict() for finding in findings])
 
 
 def from_json(text: str) -> tuple[Finding, ...]:
-    """The findings that `to_json` wrote."""
+    """Return the findings that `to_json` wrote."""
     return tuple(Finding(**words) for words in json.loads(text))

@@ -1,16 +1,19 @@
-"""What a variable of a run's file may be called, whoever names it: a network's field, a site, a statistic."""
+"""Rules for the names of variables in a run's file: fields of a network, sites, statistics."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 _LONGEST = 180
-"""Letters; a file's own words, such as `linearised_at_`, come before it, and HDF5 and the reader bound the whole."""
+"""Maximal number of characters.
+
+The file adds prefixes such as `linearised_at_`, and HDF5 and the reader limit the total.
+"""
 _TAKEN = ("chain", "draw")
 
 
 def fault(name: str) -> str:
-    """Why a name is none for a variable, as the end of a sentence; empty where it is one."""
+    """Return the reason why a name is invalid for a variable, as the end of a sentence; empty if it is valid."""
     if not name:
         return "has no name"
     if len(name) > _LONGEST:
@@ -23,6 +26,9 @@ def fault(name: str) -> str:
 
 
 def clash(ranks: Mapping[str, int]) -> str:
-    """Which variable is called like a dimension of another, given how many each has; empty where none is."""
+    """Return the reason why a variable's name conflicts with a dimension of another variable; empty if none does.
+
+    `ranks` maps each variable to its number of dimensions.
+    """
     dims = {f"{name}_dim_{i}": name for name, rank in ranks.items() for i in range(rank)}
     return next((f"is called {name}, like a dimension of {dims[name]}" for name in ranks if name in dims), "")

@@ -1,4 +1,4 @@
-"""Near names: what somebody may have meant."""
+"""Suggestions of similar names."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 def near_names(name: str, known: Iterable[str], count: int = 3) -> list[str]:
-    """The known names most like this one, the nearest first; case, `-` and `_` make no difference."""
+    """Return up to `count` known names that are most similar, the nearest first; case, `-` and `_` do not matter."""
     known = list(known)
     folded = [_fold(each) for each in known]
     near = difflib.get_close_matches(_fold(name), dict.fromkeys(folded), count)

@@ -1,4 +1,4 @@
-"""Paths that a person gave: refused at the door where no file can be there, or where it is one that is read."""
+"""Checks of paths from the user: invalid paths, and outputs that would replace an input."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ _LONGEST_SHOWN = 80
 
 
 def named(given: str | Path, *, folder: bool = False) -> Path:
-    """The path of a file, which need not be there.
+    """Return the path of a file, which need not exist.
 
     Args:
-        folder: it may be one's.
+        given: the path as the user typed it.
+        folder: whether the path may be a folder.
 
     Raises:
-        UsageError: where it names no file, or none that a disk takes with the parts of a run beside it.
+        UsageError: if it names no file, or if the file system cannot hold the file or the folder of its parts.
     """
     text, path = os.fspath(given), Path(given)
     if not text or (not folder and path.name in ("", "..")):
@@ -31,7 +32,7 @@ def named(given: str | Path, *, folder: bool = False) -> Path:
             os.path.realpath(one)
             one.lstat()
     except (FileNotFoundError, NotADirectoryError):
-        pass  # what is read is missed where it is looked for
+        pass  # a missing file is reported where it is read
     except (OSError, ValueError) as error:
         shown = text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
         raise UsageError(f"{shown}: {getattr(error, 'strerror', None) or error}; use another path") from error
@@ -39,13 +40,14 @@ def named(given: str | Path, *, folder: bool = False) -> Path:
 
 
 def refuse_read(out: Path, read: Iterable[Any]) -> None:
-    """Refuse to write over what is read, whatever it is called, and with --force too.
+    """Refuse to replace a file that the command reads, under any name, even with --force.
 
     Args:
-        read: files, and what is none.
+        out: the file to write.
+        read: the files that are read; values that are not paths are ignored.
 
     Raises:
-        UsageError: naming the file.
+        UsageError: with the file.
     """
     for one in read:
         if isinstance(one, str | Path) and os.fspath(one) and _is_same(out, Path(one)):
@@ -54,7 +56,7 @@ def refuse_read(out: Path, read: Iterable[Any]) -> None:
 
 def _is_same(out: Path, other: Path) -> bool:
     try:
-        # A run that is unfinished has no file yet.
+        # An unfinished run has no file yet.
         return os.path.realpath(out) == os.path.realpath(other) or os.path.samefile(out, other)
     except (OSError, ValueError):
         return False

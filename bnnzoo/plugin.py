@@ -1,4 +1,4 @@
-"""The zoo's own entries. It registers like a stranger: text only, nothing is imported until it is used."""
+"""The zoo's own entries, registered like those of any plugin: as text, and imported when they are used."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ ELSEWHERE: dict[str, dict[str, str]] = {
     },
     "commands": {"party": "bnnzoo-federated"},
 }
-"""Names that other packages offer, so that an error can say which one to install."""
+"""Names that other packages offer, so that an error can name the package to install."""
 
 CLASSES_ELSEWHERE = dict.fromkeys(("Austerity", "Confidence", "MinibatchBarker"), "bnnzoo-minibatch-tests")
-"""Classes that can be imported from `bnnzoo` where the package that has them is installed."""
+"""Classes that can be imported from `bnnzoo` if the package that defines them is installed."""
 
 COMMANDS = {
     "sample": "sample",
@@ -44,12 +44,15 @@ COMMANDS = {
     "plugins": "catalogue",
     "zoo": "zoo",
 }
-"""Each command and the module of `bnnzoo.cli` that adds it, in the order of --help. A new command is one file with an
-`add_to(app)`, and its name here."""
+"""The commands and their modules in `bnnzoo.cli`, in the order of --help.
+
+A new command is one file with an `add_to(app)`, and its name here.
+"""
 
 
 @hookimpl
 def bnnzoo_models() -> list[Entry]:
+    """List the models of the zoo."""
     return [
         Entry("linear", "bnnzoo.models.linear:Linear", "one affine map: Bayesian linear or logistic regression"),
         Entry(
@@ -71,6 +74,7 @@ def bnnzoo_models() -> list[Entry]:
 
 @hookimpl
 def bnnzoo_samplers() -> list[Entry]:
+    """List the samplers of the zoo."""
     return [
         Entry(
             "random-walk",
@@ -183,6 +187,7 @@ def bnnzoo_samplers() -> list[Entry]:
 
 @hookimpl
 def bnnzoo_datasets() -> list[Entry]:
+    """List the data sets of the zoo."""
     here = "bnnzoo.data.registered"
     return [
         Entry("linear-line", f"{here}:linear_line", "a noisy line: univariate linear regression"),
@@ -199,6 +204,7 @@ def bnnzoo_datasets() -> list[Entry]:
 
 @hookimpl
 def bnnzoo_likelihoods() -> list[Entry]:
+    """List the likelihoods of the zoo."""
     here, counts = "bnnzoo.posterior.likelihoods", "bnnzoo.posterior.counts"
     return [
         Entry("gaussian", f"{here}:Gaussian", "Gaussian noise of one scale, fixed or learned"),
@@ -216,6 +222,7 @@ def bnnzoo_likelihoods() -> list[Entry]:
 
 @hookimpl
 def bnnzoo_priors() -> list[Entry]:
+    """List the priors of the zoo."""
     here = "bnnzoo.posterior.priors"
     return [
         Entry("normal", f"{here}:Normal", "N(0, scale^2) on every parameter"),
@@ -232,9 +239,11 @@ def bnnzoo_priors() -> list[Entry]:
 
 @hookimpl
 def bnnzoo_recipes() -> list[Entry]:
+    """List the recipe files of the zoo."""
     return [Entry(path.stem, f"bnnzoo:{path.name}", "") for path in sorted(RECIPES.glob("*.yaml"))]
 
 
 @hookimpl
 def bnnzoo_commands() -> list[Entry]:
+    """List the commands of the zoo."""
     return [Entry(name, f"bnnzoo.cli.{module}:add_to", "") for name, module in COMMANDS.items()]

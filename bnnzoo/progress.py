@@ -1,4 +1,4 @@
-"""What a run tells whoever watches it."""
+"""Progress reports of a run to an observer."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from typing import NamedTuple
 
 
 class Progress(NamedTuple):
-    """One report from a run, sent once a chunk and at the start and end of each phase.
+    """One report of a run, sent after each chunk and at the start and the end of each phase.
 
-    `phase` is "start", "compile", "warm-up", "sampling", "judging", "writing" or "evaluating"; or "note", a sentence
-    to be read (`note`); `done` of `total` are steps or draws per chain; `acceptance` is the mean so far, NaN where
-    there is none.
+    Attributes:
+        phase: "start", "compile", "warm-up", "sampling", "judging", "writing", "evaluating", or "note" for a sentence.
+        done: the number of finished steps or draws per chain.
+        total: the number of all steps or draws per chain; 0 if unknown.
+        acceptance: the mean acceptance so far; NaN if there is none.
+        note: the sentence of a note.
     """
 
     phase: str

@@ -1,4 +1,4 @@
-"""Progress where somebody sees it: a live line on a terminal, in a notebook's cell, plain lines in a batch log."""
+"""Display of progress: a live line on a terminal or below a notebook cell, plain lines in a batch log."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ SECONDS_BETWEEN_LINES, SECONDS_BETWEEN_DRAWINGS = 5.0, 0.5
 
 @contextmanager
 def observer(*, quiet: bool) -> Iterator[Observer | None]:
-    """Who watches the run: nobody with --quiet, a bar on a terminal, plain lines elsewhere.
+    """Yield the observer of a command: None with --quiet, a bar on a terminal, plain lines elsewhere.
 
-    What a model prints meanwhile goes to stderr: stdout is for results, and its reader may leave.
+    The output of a model goes to stderr meanwhile, because stdout is for results and its reader may close it.
     """
     with redirect_stdout(sys.stderr):
         if quiet:
@@ -34,7 +34,7 @@ def observer(*, quiet: bool) -> Iterator[Observer | None]:
 
 @contextmanager
 def observer_in_python(*, progress: bool) -> Iterator[Observer | None]:
-    """Who watches a run in Python: a line below the cell of a notebook, a bar on a terminal, nobody in a pipe."""
+    """Yield the observer of a run in Python: a line below a notebook cell, a bar on a terminal, None elsewhere."""
     if progress and in_notebook():
         yield NotebookLine()
     elif progress and sys.stderr is not None and sys.stderr.isatty():
@@ -45,13 +45,13 @@ def observer_in_python(*, progress: bool) -> Iterator[Observer | None]:
 
 
 def in_notebook() -> bool:
-    """Whether this runs in a notebook's kernel, whose output a browser shows."""
+    """Whether this process is a notebook kernel, whose output a browser shows."""
     shell: Any = getattr(builtins, "get_ipython", lambda: None)()
     return shell is not None and hasattr(shell, "kernel")
 
 
 class NotebookLine:
-    """One line below the cell, redrawn at most twice a second."""
+    """One progress line below the cell, redrawn at most twice per second."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic):
         from IPython.display import display  # pyright: ignore[reportMissingImports] (there in a kernel)
@@ -79,7 +79,7 @@ class NotebookLine:
 
 
 class PlainLines:
-    """A line every few seconds and at the end of each phase."""
+    """Plain progress lines: one every few seconds and one at the end of each phase."""
 
     def __init__(self, write: Callable[[str], None], clock: Callable[[], float] = time.monotonic):
         self.write = write
@@ -99,7 +99,7 @@ class PlainLines:
 
 
 class Pace:
-    """Steps a second in the current phase."""
+    """Steps per second in the current phase."""
 
     def __init__(self, clock: Callable[[], float]):
         self.clock = clock
@@ -107,7 +107,7 @@ class Pace:
         self.first = (0.0, 0)
 
     def update(self, progress: Progress) -> float:
-        """Steps a second since the phase began; NaN at its start."""
+        """Return the steps per second since the phase began; NaN at its start."""
         now = self.clock()
         if progress.phase != self.phase:
             self.phase, self.first = progress.phase, (now, progress.done)
@@ -143,7 +143,7 @@ def _bar() -> Iterator[Observer]:
 
 
 def in_words(progress: Progress, rate: float) -> str:
-    """sampling 400/1000, 87.3/s, acceptance 0.71, 7 s left."""
+    """Return a report in words: sampling 400/1000, 87.3/s, acceptance 0.71, 7 s left."""
     words = [f"{progress.phase} {progress.done}/{progress.total}" if progress.total else progress.phase]
     if math.isfinite(rate):
         words.append(f"{rate:.3g}/s")

@@ -1,4 +1,4 @@
-"""Names -> entries -> objects: what the zoo and its plugins offer, found by name and imported when it is used."""
+"""Lookup of zoo and plugin entries by name. An entry is imported when it is used."""
 
 from __future__ import annotations
 
@@ -70,12 +70,12 @@ _BASES = {
     "likelihoods": ("bnnzoo.posterior.likelihoods", "AbstractLikelihood"),
     "priors": ("bnnzoo.posterior.priors", "AbstractPrior"),
 }
-"""What the entries of a kind derive from: text, so that nothing of it is imported before it is used."""
+"""The base class of each kind as text, so that nothing is imported before it is used."""
 _in_use: list[Registered] = []
 
 
 def entries(kind: str) -> dict[str, Registered]:
-    """Everything of a kind, by the name that reaches it: `distribution:name` where the bare one is taken."""
+    """Return all entries of a kind by name. The key is `distribution:name` if the bare name is taken."""
     found: dict[str, Registered] = {}
     for name, candidates in _by_name(kind).items():
         chosen = _choose(candidates)
@@ -85,10 +85,10 @@ def entries(kind: str) -> dict[str, Registered]:
 
 
 def find(kind: str, name: str) -> Registered:
-    """The entry of that name.
+    """Return the entry with this name.
 
     Raises:
-        NotFoundError: with the near names, or all there are; or naming the two plugins that offer the name.
+        NotFoundError: if the name is unknown (the message lists near names, or all names), or if two plugins offer it.
     """
     found = get(kind, name)
     if found is None:
@@ -97,38 +97,44 @@ def find(kind: str, name: str) -> Registered:
 
 
 def full_name(kind: str, name: str) -> str:
-    """The name by which a file says what it was made with: of a plugin's part, with the package that offers it.
+    """Return the name that a file stores for a part. The name of a plugin's part includes the package that offers it.
 
     Raises:
-        NotFoundError: naming the two plugins that offer the name.
+        NotFoundError: if two plugins offer the name.
     """
     found = get(kind, name)
     return name if found is None or found.distribution == OWN else found.full_name
 
 
 def source_sha256(kind: str, name: str) -> str:
-    """Of the module that a part is from: what an edited plugin is told by, whatever version it says; "" if unknown."""
+    """Return the SHA-256 of the part's module, or "" if it is unknown.
+
+    It detects an edited plugin whose version number did not change.
+    """
     found = get(kind, name)
     try:
         spec = importlib.util.find_spec(found.target.partition(":")[0]) if found else None
         return hashlib.sha256(Path(str(spec.origin)).read_bytes()).hexdigest() if spec else ""
-    except Exception:  # its package is imported on the way
+    except Exception:  # find_spec imports the package of the module, which can raise anything
         return ""
 
 
 def changed(made_with: str, sources: str) -> list[str]:
-    """What the plugins of a run's file are now, where they are not what they were.
+    """List the differences between a run's plugins and the plugins that are installed now.
 
     Args:
-        made_with: the file's attribute `plugins`.
-        sources: the file's attribute `plugin_sources`.
+        made_with: the file's attribute `plugins`, a JSON object with the version of each distribution.
+        sources: the file's attribute `plugin_sources`, a JSON object with the SHA-256 of each part.
+
+    Returns:
+        One phrase for each changed version and each changed source.
     """
     now = {plugin.distribution: plugin.version for plugin in plugins()}
     then = {canonical(name): version for name, version in json.loads(made_with).items()}
     found = [
         f"{name} was {version}, is {now[name]}"
         for name, version in then.items()
-        if name in now and now[name] not in version.split(", ")  # several where runs were joined
+        if name in now and now[name] not in version.split(", ")  # joined runs have several versions
     ]
     for part, sha256 in json.loads(sources).items():
         kind, _, name = part.partition("/")
@@ -138,10 +144,10 @@ def changed(made_with: str, sources: str) -> list[str]:
 
 
 def get(kind: str, name: str) -> Registered | None:
-    """The entry of that name, or None.
+    """Return the entry with this name, or None if the name is unknown.
 
     Raises:
-        NotFoundError: naming the two plugins that offer the name.
+        NotFoundError: if two plugins offer the name; the message lists both.
     """
     distribution, _, bare = name.casefold().rpartition(":")
     candidates = _by_name(kind).get(bare, [])
@@ -158,9 +164,10 @@ def get(kind: str, name: str) -> Registered | None:
 
 
 def name_of(kind: str, part: object) -> str | None:
-    """The name that an object's class is registered by; None for one that is not.
+    """Return the registered name of an object's class, or None if the class is not registered.
 
-    An entry may name its class where that is imported again: those of the class's own package are looked up.
+    An entry may name its class where another module imports it again. The function therefore imports the entries of the
+    class's own package and compares them with the class.
     """
     cls = type(part)
     listed = entries(kind)
@@ -171,7 +178,7 @@ def name_of(kind: str, part: object) -> str | None:
 
 
 def not_found(kind: str, name: str) -> str:
-    """What to say of a name that is not there: near names, or all, or the package that has it."""
+    """Return the message for an unknown name. It lists near names, all names, or the package that offers the name."""
     known = sorted(entries(kind))
     near = near_names(name, known)
     message = f"no {singular(kind)} named {name!r}; "
@@ -187,9 +194,10 @@ def not_found(kind: str, name: str) -> str:
 
 
 def with_packages(error: NotFoundError, made_with: str) -> NotFoundError:
-    """That a part is not found, said with the packages that a run's file names and that are not loaded.
+    """Return the error with the packages that the run's file names and that are not loaded.
 
     Args:
+        error: the error for a part that was not found.
         made_with: the file's attribute `plugins`.
     """
     try:
@@ -205,11 +213,11 @@ def with_packages(error: NotFoundError, made_with: str) -> NotFoundError:
 
 
 def load(kind: str, name: str) -> Any:
-    """The class or function of that name, imported now.
+    """Import and return the class or function with this name.
 
     Raises:
-        NotFoundError: as `find` does.
-        UsageError: when its module cannot be imported, lacks the attribute, or has something else there.
+        NotFoundError: see `find`.
+        UsageError: if its module cannot be imported, lacks the attribute, or holds an object of the wrong type.
     """
     entry = find(kind, name)
     origin = f"{singular(kind)} {entry.name!r} is from {entry.distribution} {entry.version} ({entry.target}), which"
@@ -227,12 +235,12 @@ def load(kind: str, name: str) -> Any:
 
 
 def in_use() -> str:
-    """The strangers' parts that this process has loaded, to say beside what went wrong; empty where there are none."""
+    """Return the plugin parts that this process has loaded, for error messages; empty if there are none."""
     return ", ".join(f"{singular(one.kind)} {one.name} of {one.distribution} {one.version}" for one in _in_use)
 
 
 def described(kind: str, part: object) -> str:
-    """A part in a message: by its name, and the package that offers it where that is not ours."""
+    """Return a part's kind and name for a message, with the package that offers it unless the part is built in."""
     name = name_of(kind, part)
     entry = None if name is None else get(kind, name)
     if entry is None:
@@ -243,7 +251,7 @@ def described(kind: str, part: object) -> str:
 
 
 def failures() -> list[str]:
-    """What is listed and cannot be used, a line each: file, line, what it is and why. Imports everything."""
+    """Import every entry and return one line for each unusable one: file, line, name and reason."""
     found = [f"{p.where}: {report(p)}" for p in loaded().plugins if p.traceback]
     for kind in (*KINDS, COMMANDS):
         for entry in loaded().offered[kind]:
@@ -260,12 +268,12 @@ def failures() -> list[str]:
 
 
 def plugins() -> list[Plugin]:
-    """Every plugin found, the zoo itself first, broken ones included."""
+    """Return every plugin, the zoo itself first. Broken plugins are included."""
     return list(loaded().plugins)
 
 
 def reset() -> None:
-    """Forget what was loaded: the next call looks at the environment and the distributions again."""
+    """Clear the cache. The next call reads the environment variables and the distributions again."""
     loaded.cache_clear()
     _in_use.clear()
 
@@ -277,7 +285,7 @@ def _imported(entry: Registered) -> Any:
 
 
 def _is(entry: Registered, cls: type) -> bool:
-    """Whether an entry is that class; one that fails to import is none."""
+    """Whether an entry is this class. An entry that cannot be imported is not."""
     try:
         return _imported(entry) is cls
     except Exception:
@@ -285,7 +293,7 @@ def _is(entry: Registered, cls: type) -> bool:
 
 
 def _fault(entry: Registered, thing: Any) -> str:
-    """Why what an entry names is not what it is listed as; empty where it is."""
+    """Return the reason why the object of an entry has the wrong type; empty if it has the right one."""
     if entry.kind == COMMANDS:
         return "" if _is_command(thing) else f"is neither a Typer app nor a function (it is {type(thing).__name__})"
     if entry.kind not in _BASES:
@@ -302,7 +310,7 @@ def _fault(entry: Registered, thing: Any) -> str:
 
 
 def _is_command(thing: Any) -> bool:
-    """Whether it can be a command: a Typer app or a function."""
+    """Whether an object can be a command: a Typer app or a function."""
     from typer import Typer
 
     return inspect.isroutine(thing) or isinstance(thing, Typer)
@@ -316,7 +324,7 @@ def _by_name(kind: str) -> dict[str, list[Registered]]:
 
 
 def _choose(candidates: list[Registered]) -> Registered | None:
-    """The zoo's own entry cannot be shadowed; of several strangers none is chosen."""
+    """Return the entry that a bare name selects. A built-in entry has priority; two plugins with one name give None."""
     own = [entry for entry in candidates if entry.distribution == OWN]
     if own:
         return own[0]
@@ -324,7 +332,7 @@ def _choose(candidates: list[Registered]) -> Registered | None:
 
 
 def _registry() -> Loaded:
-    """What is loaded, having warned once of each plugin that failed."""
+    """Return the loaded plugins, and warn once about each plugin that failed."""
     registry = loaded()
     while registry.unreported:
         warnings.warn(registry.unreported.pop(0), BnnzooWarning, stacklevel=2)

@@ -1,4 +1,4 @@
-"""Commands to be pasted."""
+"""Quoting for commands that the user copies into a shell."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from pathlib import Path
 
 
 def quoted(path: str | Path | None) -> str:
-    """A file as a shell takes it, whatever is in its name: also a dash at its front, or a space."""
+    """Quote a file name for a shell, also with spaces or a leading dash."""
     text = str(path)
     return shlex.quote(f"./{text}" if text.startswith("-") else text)

@@ -1,8 +1,8 @@
-"""SIGINT and SIGTERM, from the first line of the command on: one line and 130 or 143, never a traceback.
+"""Handling of SIGINT and SIGTERM for the whole command: one line and exit code 130 or 143, never a traceback.
 
-A signal is received by a thread of its own. Imports, compilers and compiled code keep the main thread for seconds, an
-exception raised in the middle of them may be caught or turned into another one, and unwinding under running device
-threads has ended in a segmentation fault. So the process ends without unwinding, unless a command has asked to be told.
+A separate thread receives the signals. Imports, compilers and compiled code occupy the main thread for seconds, and an
+exception raised within them may be caught or replaced. Unwinding while device threads run has caused segmentation
+faults. The process therefore ends without unwinding, unless a command has registered a receiver.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 Receiver = Callable[[int], None]
-"""Called with a signal's number, in another thread."""
+"""A function that another thread calls with the number of the signal."""
 
 
 @cache
 def take_over() -> None:
-    """Receive both signals, from here to the end of the process; once."""
+    """Handle both signals until the process ends. Repeated calls have no effect."""
     told, tell = os.pipe()
     os.set_blocking(tell, False)
     for number in SIGNALS:
-        # Python writes the number of a signal that has a handler to `tell`, at once, whatever the main thread does.
+        # Python writes the number of a handled signal to `tell` at once, even while the main thread is busy.
         signal.signal(number, lambda *_: None)
     signal.set_wakeup_fd(tell, warn_on_full_buffer=False)
     start_new_thread(_listen, (told,))
 
 
 def taken_over() -> bool:
-    """Whether they are: then no KeyboardInterrupt comes from a keyboard."""
+    """Whether this module handles the signals, so that the keyboard never raises KeyboardInterrupt."""
     return take_over.cache_info().currsize > 0
 
 
 @contextmanager
 def received_by(receiver: Receiver) -> Iterator[None]:
-    """Inside the block signals that the process has taken over go to `receiver`."""
+    """Pass the signals that this module handles to `receiver` within the context."""
     _receivers.append(receiver)
     try:
         yield
@@ -49,7 +49,7 @@ def received_by(receiver: Receiver) -> Iterator[None]:
 
 
 def leave(number: int, message: str = "stopped") -> None:
-    """End the process now: files half written go, the others are as they were."""
+    """End the process now. Half-written files are removed; the others stay unchanged."""
     store: Any = sys.modules.get("bnnzoo.store.atomic")
     for path in [] if store is None else list(store.half_written):
         with suppress(OSError):
@@ -59,7 +59,7 @@ def leave(number: int, message: str = "stopped") -> None:
 
 
 def say(message: str) -> None:
-    """A line on stderr, past the buffer that the main thread may hold."""
+    """Write a line to stderr without its buffer, whose lock the main thread may hold."""
     shown = b"\x1b[?25h\n" if os.isatty(2) else b""  # a progress bar hides the cursor
     with suppress(OSError):
         os.write(2, shown + f"bnnzoo: {message}\n".encode())

@@ -1,4 +1,4 @@
-"""The standard streams of a command, whatever it was started with: what nobody can read stops no work."""
+"""Protection of the standard streams: output that cannot be written does not stop the work."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Any
 
 @cache
 def secure() -> None:
-    """Let nothing that is written to stderr fail, from here to the end of the process; once.
+    """Make writing to stderr never fail, until the process ends. Repeated calls have no effect.
 
-    A stream that was closed by who started us leaves its number free: the next file to be opened, such as a run's,
-    would get it, and with it all that is said.
+    If the parent process closed a stream, its file descriptor is free. The next opened file, such as a run's, would get
+    the descriptor and receive all output.
     """
     for number in range(3):
         try:
@@ -30,20 +30,21 @@ def secure() -> None:
 
 
 def has_no_reader() -> bool:
-    """Whether whoever read our stdout has left."""
+    """Whether the reader of stdout has closed it."""
     poll = select.poll()
     poll.register(_stdout[-1], 0)
     return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
 
 
 _stdout = [1]
-"""Last what the command began with: who meets a broken pipe may put another file in its place."""
+"""File descriptors of stdout; the last one is the original, because a broken pipe may be replaced by another file."""
 
 
 class _Lossy(io.FileIO):
-    """A file that takes all it is given and drops what cannot be written: its disk is full, its reader has left."""
+    """A file that accepts all data and drops data that cannot be written, as on a full disk."""
 
     def write(self, data: Any, /) -> int:
+        """Write the data or drop them; return the number of bytes."""
         try:
             return super().write(data) or 0
         except OSError:

@@ -1,4 +1,7 @@
-"""The front door: a recipe in, a run out. The command line and Python both come through here."""
+"""The entry points `sample`, `resume` and `open`: each turns a recipe or a file into a run.
+
+The command line and the Python interface both use them.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,7 @@ _LENGTHS = {
     ),
     *("start_steps", "start_held_out", "budget", "until"),
 }
-"""The options that a posterior made by hand leaves open."""
+"""The options that apply to a posterior made by hand."""
 _FEW_ROWS = 10
 
 
@@ -67,30 +70,34 @@ def sample(
     share_programs: bool = False,
     **options: Any,
 ) -> Run:
-    """Run chains and return them.
+    """Sample a Bayesian neural network and return the run.
 
     Args:
-        model: a name (`"mdn"`), a name with fields (`{"name": "mdn", "hidden": (50,)}`), a network of your own (any
-            Equinox module from one input to its outputs), or a posterior of your own.
-        sampler: likewise; with a posterior of your own, a sampler object (`bnnzoo.Penalty(step_size=1e-3)`). With data
-            alone, both are chosen by them.
-        data: arrays or data frames `(x, y)`, a data frame, a `Dataset`, or what `--data` takes. The model's example if
-            left out.
-        out: the NetCDF file; if left out a temporary one, gone when Python ends: `Run.save` keeps it.
-        progress: show how far the run is, in a notebook and on a terminal; a script that writes to a pipe is quiet.
-        observer: called with a `Progress` once a chunk, instead.
-        share_programs: fill the rows up to a round number with rows that do not count, so that runs of nearly as many
-            rows compile once; the draws are others than without, of the same posterior. For samplers that see all rows
-            in every step (random-walk, mala, hmc, nuts, mclmc).
-        options: the keys of a recipe file, which are the command line's options: `chains`, `warmup`, `draws`, `thin`,
-            `seed`, `init`, `likelihood`, `prior`, `test_fraction`, ... `exposure` is a column's name, or an array of
-            one number a row.
+        model: a name (`"mdn"`), a name with fields (`{"name": "mdn", "hidden": (50,)}`), your own network (any Equinox
+            module that maps one input to its outputs), or your own posterior.
+        sampler: a name, a name with fields, or a sampler object. Your own posterior requires a sampler object
+            (`bnnzoo.Penalty(step_size=1e-3)`). If you give neither model nor sampler, both are chosen from the data.
+        data: arrays or data frames `(x, y)`, a data frame, a `Dataset`, or any value that `--data` accepts. The default
+            is the example data set of the model.
+        out: the NetCDF file. The default is a temporary file, which is deleted when Python exits; `Run.save` copies it.
+        force: overwrite an existing file.
+        progress: show the progress in a notebook or on a terminal. Nothing is shown if the output is a pipe.
+        observer: a function that is called with a `Progress` after each chunk, instead of the progress bar.
+        share_programs: pad the data to a round number of rows with rows of weight zero, so that runs with similar
+            numbers of rows share one compiled program. The draws differ from those without padding, but the posterior
+            is the same. It affects only samplers that use all rows in every step (random-walk, mala, hmc, nuts, mclmc).
+        options: the keys of a recipe file, which are also the options of the command line: `chains`, `warmup`, `draws`,
+            `thin`, `seed`, `init`, `likelihood`, `prior`, `test_fraction`, ... `exposure` is the name of a column, or
+            an array with one number per row.
+
+    Returns:
+        The finished run, opened from its file.
 
     Warns:
-        BnnzooWarning: where the run's verdict is that it has not converged, or that it predicts nothing.
+        BnnzooWarning: if the run has not converged, or if its predictions contradict the data.
 
     Raises:
-        UsageError: for anything wrong that can be found before the run.
+        UsageError: for every error that can be detected before the run.
     """
     with observer_in_python(progress=progress and observer is None) as shown:
         how = {"data": data, "force": force, "observer": observer or shown, "share_programs": share_programs, **options}
@@ -102,7 +109,7 @@ def sample(
                 run = _sample(model, sampler, out=folder / "run.nc", **how)
             except BaseException:
                 with contextlib.suppress(OSError):
-                    folder.rmdir()  # but for what an interrupted run left
+                    folder.rmdir()  # the folder stays if an interrupted run left files in it
                 raise
             atexit.register(shutil.rmtree, folder, ignore_errors=True)
     if doubt := run.predictor.record.doubt:
@@ -122,7 +129,7 @@ def _sample(
     share_programs: bool,
     **options: Any,
 ) -> Run:
-    """`sample` into a file."""
+    """Run `sample` into a file."""
     given = {"model": model, "sampler": sampler, "data": data, **options, "out": out}
     started_by = store.Command.of_keywords(given)
     if isinstance(model, AbstractPosterior):
@@ -151,13 +158,13 @@ def _sample(
 def recipe_of(
     model: Any, sampler: Any, layers: Sequence[Layer] = (), *, data: str | None, in_memory: bool, **options: Any
 ) -> Recipe:
-    """The recipe of Python arguments, in the words of the command line, over the layers."""
+    """Resolve Python arguments, as options of the command line, on top of the layers."""
     words = _options({"model": model, "sampler": sampler, **options}) | {"data": data}
     return resolve(None, None, layers, words, in_memory=in_memory)
 
 
 def _options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Python's keywords as the command line's options."""
+    """Convert Python keywords into options of the command line."""
     words: dict[str, Any] = {}
     for key, value in options.items():
         words |= _flattened(key, value) if key in PARTS else {key: value}
@@ -165,7 +172,7 @@ def _options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _flattened(kind: str, part: Any) -> dict[str, Any]:
-    """A part as options: its name and its fields."""
+    """Convert a part into options: its name and its fields."""
     if part is None or isinstance(part, str):
         return {kind: part}
     if name := registry.name_of(f"{kind}s", part):
@@ -192,19 +199,24 @@ def run_recipe(
     began: float | None = None,
     share_programs: bool = False,
 ) -> Run:
-    """Run a recipe into `out`.
+    """Run a recipe and write the result to `out`.
 
     Args:
-        started_by: the command or the call, for messages that ask to start the run again.
+        recipe: the resolved recipe.
+        out: the NetCDF file.
+        force: overwrite an existing file.
+        observer: a function that is called with a `Progress` after each chunk.
+        started_by: the command or the Python call; messages show it where the run must be started again.
         share_programs: see `sample`.
-        began: the `time.perf_counter` from which the run accounts for its seconds: the command's first line, or now.
-        stop: polled between chunks; a signal number ends the run with a checkpoint.
-        dataset: data in memory, instead of the recipe's.
-        model: a model that no registry knows, instead of the recipe's.
+        began: the value of `time.perf_counter` at which the time of the run starts: the first line of the command, or
+            now.
+        stop: a function that is polled between chunks; a signal number ends the run with a checkpoint.
+        dataset: data in memory, instead of the data of the recipe.
+        model: an unregistered model, instead of the model of the recipe.
 
     Raises:
         UsageError: before anything is compiled or written.
-        InterruptedRunError: when `stop` said so.
+        InterruptedRunError: if `stop` returned a signal number.
     """
     began = clock.began() if began is None else began
     paths.refuse_read(out, [recipe.data, recipe.keep_at])
@@ -244,19 +256,24 @@ def resume(
     break_lock: bool = False,
     model: eqx.Module | None = None,
 ) -> Run:
-    """Go on with an unfinished run from its checkpoint: the result equals that of an uninterrupted run, bit for bit.
+    """Resume an unfinished run from its checkpoint.
 
-    Where the run is finished and a killed process left its parts, the file is read to its end and the parts removed.
+    The result equals the result of an uninterrupted run, bit for bit. If the run is finished but a killed process left
+    part files behind, the parts are removed and the file is opened.
 
     Args:
-        progress: show how far the run is, as for `sample`; `observer` is called instead.
-        from_part: go back to the newest checkpoint of at most so many parts: where a later part is damaged.
-        break_lock: take the run over from a process that holds it without a sign of life.
-        model: the network of your own that the run is of, where it is of one.
+        path: the NetCDF file of the run.
+        progress: show the progress, as in `sample`.
+        observer: a function that is called with a `Progress` after each chunk, instead of the progress bar.
+        stop: a function that is polled between chunks; a signal number ends the run with a checkpoint.
+        allow_inexact: resume even if this machine would not produce the same draws.
+        from_part: go back to the newest checkpoint with at most this many parts; use it if a later part is damaged.
+        break_lock: take over the run from a process that holds its lock but shows no activity.
+        model: your own network, if the run has one.
 
     Raises:
-        UsageError: if there is nothing to resume, or this machine would not give the same draws and `allow_inexact`
-            is not given.
+        UsageError: if there is nothing to resume, or if this machine would not produce the same draws and
+            `allow_inexact` is false.
     """
     began, out = clock.began(), paths.named(path)
     if from_part is None and store.remove_leftovers(out):
@@ -283,13 +300,14 @@ def resume(
 
 
 def open(path: str | Path, *, model: eqx.Module | None = None) -> Run:
-    """A run from its file, or from its parts while it is unfinished.
+    """Open a run from its file, or from its parts while it is unfinished.
 
     Args:
-        model: the network or the posterior of your own that the run is of: the file holds its draws, but not its code.
+        path: the NetCDF file of the run.
+        model: your own network or posterior, if the run has one. The file holds its draws but not its code.
 
     Raises:
-        UsageError: if there is none.
+        UsageError: if there is no run at this path.
     """
     own = model if isinstance(model, AbstractPosterior) else _own(model)
     path = paths.named(path)
@@ -297,7 +315,7 @@ def open(path: str | Path, *, model: eqx.Module | None = None) -> Run:
 
 
 def resolved_recipe(recipe: Recipe, dataset: Dataset | None = None) -> str:
-    """The recipe with every field written out, as YAML; what a run with a budget is to choose is left to it."""
+    """Return the recipe as YAML with every field written out, except the fields that a budget chooses later."""
     with _jax_for(recipe):
         problem = Problem.of(recipe, dataset)
         words = budget.words(problem)
@@ -317,7 +335,7 @@ def _run_by_hand(
     init: Literal["map", "prior"] | Float[Array | np.ndarray, "chain dim"] = "map",
     **options: Any,
 ) -> Run:
-    """`sample` for a posterior that no recipe describes: the file holds its draws, and cannot rebuild it."""
+    """Run `sample` for a posterior that no recipe describes. The file holds its draws, but cannot rebuild it."""
     if not isinstance(sampler, AbstractSampler):
         raise UsageError("a posterior of your own needs a sampler object: bnnzoo.Penalty(...)")
     if void := sorted(set(options) - _LENGTHS):
@@ -339,19 +357,19 @@ def _own(model: eqx.Module | None) -> AbstractModel | None:
 
 @contextlib.contextmanager
 def _jax_for(recipe: Recipe) -> Iterator[None]:
-    """JAX with the devices and the precision that a recipe asks for."""
+    """Set up JAX with the devices and the precision of the recipe."""
     backend.prepare(host_devices(recipe))
     with backend.arithmetic(recipe.precision):
         yield
 
 
 def _one_voice(observer: Observer | None) -> Observer:
-    """The observer, in the first of the processes that share a run."""
+    """Return the observer in the first of the processes that share a run, and a silent observer in the others."""
     return observer if observer is not None and Processes.here().is_first else _silent
 
 
 def _tell_of_data(rows: Dataset, observer: Observer | None, tell: Observer) -> None:
-    """What was chosen in reading them; that some were left out also where nobody listens."""
+    """Report how the rows were read. Without an observer, omitted rows give a warning."""
     if rows.left_out and observer is None:
         warnings.warn(f"{rows.name}: {rows.left_out}", BnnzooWarning, stacklevel=5)
     for note in (*filter(None, [rows.left_out]), *rows.notes):

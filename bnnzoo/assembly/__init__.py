@@ -1,4 +1,4 @@
-"""The one road to a posterior: from a recipe and its rows, from a run's file, or a posterior made by hand."""
+"""Construction of posteriors from a recipe and its rows, from a run's file, or by hand."""
 
 from bnnzoo.assembly.known import Known
 from bnnzoo.assembly.problem import Problem

@@ -1,4 +1,4 @@
-"""The rows of a posterior made in Python, and what predicts for others like them."""
+"""Training rows and predictions of a posterior that was made in Python."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from bnnzoo.posterior.site import Site
 
 
 def predicted(posterior: AbstractPosterior) -> tuple[Site, Dataset]:
-    """What predicts of a posterior made in Python, and its rows.
+    """Return the predicted site of a posterior made in Python, and its training rows.
 
     Raises:
-        UsageError: where nothing does, with what to do instead; or the rows are none that a file holds.
+        UsageError: if the posterior cannot predict, or if a file cannot hold its rows.
     """
     if not isinstance(posterior, NumpyroPosterior):
         raise UsageError(
@@ -40,5 +40,5 @@ def predicted(posterior: AbstractPosterior) -> tuple[Site, Dataset]:
 
 
 def as_they_are(rows: Dataset) -> Scaler:
-    """The scaler of such rows: the posterior sees them as they are."""
+    """Return the scaler of such rows, which leaves them unchanged."""
     return Scaler.fit(rows, standardise=False)

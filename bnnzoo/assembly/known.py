@@ -1,4 +1,4 @@
-"""A model whose draws a file holds, ready to predict: rebuilt from the file's words, or given beside it."""
+"""Models that are ready to predict: rebuilt from a run's file, or given beside it."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from bnnzoo.samplers import AbstractSampler
 
 
 class Known(NamedTuple):
-    """What predicts, and how rows in original units become its inputs."""
+    """A model with draws in a file, and the conversion of rows in original units to its inputs."""
 
     posterior: Predicting
     signature: Signature
     scaler: Scaler
     inputs: Callable[[Shaped[np.ndarray, "row ..."]], Shaped[np.ndarray, "row ..."]]
-    """Rows in original units as the posterior takes them."""
+    """Conversion of rows in original units to inputs of the posterior."""
     arrange: Callable[[Any], Any]
-    """The same of rows in the units that the posterior sees."""
+    """Conversion of rows in the units of the posterior to its inputs."""
     precision: str
     data_sha256: str
-    """Of the training rows, where they were given with the model; else empty."""
+    """SHA-256 of the training rows if they came with the model; otherwise empty."""
     linearised: bool = False
-    """Whether predictions may be linear in a draw about its chain's mode."""
+    """Whether predictions can be linearised in a draw about the mode of its chain."""
     kept_rows: Shaped[np.ndarray, "row ..."] | None = None
-    """The inputs, in original units, at which predictions were kept instead of draws of the parameters."""
+    """Inputs in original units at which predictions were kept instead of draws of the parameters."""
 
     @classmethod
     def of(
@@ -42,15 +42,15 @@ class Known(NamedTuple):
         constant: Mapping[str, np.ndarray],
         model: AbstractModel | AbstractPosterior | None,
     ) -> Known:
-        """What a run's draws are of.
+        """Return the model of a run's draws.
 
         Args:
             attributes: the file's root attributes.
             constant: the variables of its group constant_data.
-            model: what no file can hold: a model that no registry knows, or a posterior made in Python.
+            model: a model that a file cannot hold: an unregistered model, or a posterior made in Python.
 
         Raises:
-            UsageError: if the model is neither in the file nor given, or predicts nothing; or the file is damaged.
+            UsageError: if the model is neither in the file nor given, if it cannot predict, or if the file is damaged.
         """
         precision = str(attributes["precision"])
         if isinstance(model, AbstractPosterior):

@@ -1,4 +1,4 @@
-"""The objects that a recipe names."""
+"""Construction and checks of the parts of a recipe."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from bnnzoo.samplers import AbstractSampler
 
 
 class Parts(NamedTuple):
-    """The objects a recipe names."""
+    """The parts of a recipe as objects."""
 
     model: AbstractModel
     sampler: AbstractSampler
@@ -33,7 +33,11 @@ class Parts(NamedTuple):
 
 
 def make_parts(recipe: Recipe, signature: Signature, own: AbstractModel | None = None) -> Parts:
-    """The objects of a recipe for such data, all problems of their fields reported together."""
+    """Build the parts of a recipe for data with this signature.
+
+    Raises:
+        UsageError: with the problems of all fields together, or if parts do not fit each other or the data.
+    """
     task = signature.task
     if own is None and recipe.model.name.startswith(OWN):
         name = recipe.model.name.removeprefix(OWN)
@@ -71,24 +75,24 @@ def make_parts(recipe: Recipe, signature: Signature, own: AbstractModel | None =
 
 
 def named(part: Part | None, default: str) -> Part:
-    """A part with its name filled in where only fields were given."""
+    """Return a part with the default name if only fields were given."""
     if part is None:
         return Part(default, {}, {})
     return part if part.name else dataclasses.replace(part, name=default)
 
 
 def named_task(recipe: Recipe) -> str | None:
-    """The task that an asked-for likelihood implies."""
+    """Return the task of an explicitly named likelihood, or None."""
     if recipe.likelihood is None or not recipe.likelihood.name:
         return None
     return registry.load("likelihoods", recipe.likelihood.name).task
 
 
 def check_exposure(likelihood: AbstractLikelihood, column: str) -> None:
-    """Refuse an exposure beside a likelihood that has no rates.
+    """Refuse an exposure with a likelihood that has no rates.
 
     Raises:
-        UsageError: naming the likelihoods that have.
+        UsageError: with the likelihoods that have rates.
     """
     if type(likelihood).exposed is AbstractLikelihood.exposed:
         name = registry.described("likelihoods", likelihood)
@@ -99,13 +103,16 @@ def check_exposure(likelihood: AbstractLikelihood, column: str) -> None:
 
 
 def check_prior(prior: AbstractPrior, layout: Layout) -> None:
-    """Refuse a prior whose methods give what is no density of the parameters, each counted once. Nothing is computed.
+    """Refuse a prior whose methods return wrong shapes. Only shapes are evaluated.
+
+    The density must be one number that counts each parameter once.
 
     Args:
-        layout: of the network's sampled parameters.
+        prior: the prior to check.
+        layout: the layout of the network's sampled parameters.
 
     Raises:
-        UsageError: which method gives what, and what it must give.
+        UsageError: with the method, its result and the expected result.
     """
     name = registry.described("priors", prior)
     used = _started(prior, prior.parameters(layout))
@@ -113,7 +120,7 @@ def check_prior(prior: AbstractPrior, layout: Layout) -> None:
         law = used.distribution(layout)
         shapes = getattr(law, "batch_shape", None), getattr(law, "event_shape", None)
         if shapes not in (((), ()), ((layout.dim,), ())):
-            # Of any other shape it would be broadcast against the parameters: another posterior, without a word.
+            # Another shape would be broadcast against the parameters without an error, and give another posterior.
             raise UsageError(
                 f"{name}: distribution gives a {type(law).__name__} of batch shape {shapes[0]} and event shape "
                 f"{shapes[1]}, and must give a distribution of one number, of batch shape () or {(layout.dim,)}"
@@ -129,7 +136,7 @@ def check_prior(prior: AbstractPrior, layout: Layout) -> None:
 
 
 def compilable_prior(prior: AbstractPrior, layout: Layout) -> AbstractPrior:
-    """The prior as compiled programs take it; `layout` is of the network's sampled parameters."""
+    """Return the prior in a form for compiled programs; `layout` is that of the network's sampled parameters."""
 
     def use(prior: AbstractPrior) -> Any:
         used = _started(prior, prior.parameters(layout))
@@ -140,7 +147,7 @@ def compilable_prior(prior: AbstractPrior, layout: Layout) -> AbstractPrior:
 
 
 def compilable_likelihood(likelihood: AbstractLikelihood, like: Signature) -> AbstractLikelihood:
-    """The likelihood of such data as compiled programs take it."""
+    """Return the likelihood of such data in a form for compiled programs."""
     of_classes = likelihood.task == "classification"
     shape, dtype = like.target_shape, np.int32 if of_classes else np.float32
 
@@ -157,15 +164,17 @@ def compilable_likelihood(likelihood: AbstractLikelihood, like: Signature) -> Ab
 
 
 def _started(part: Any, parameters: tuple[Parameter, ...]) -> Any:
-    """A prior or likelihood whose own parameters are at their usual start."""
+    """Return a prior or likelihood with its own parameters at their start values."""
     return part.with_parameters({p.name: p.natural(jnp.full(p.shape, p.start)) for p in parameters})
 
 
 def check_likelihood(likelihood: AbstractLikelihood, num_targets: int, targets: np.ndarray) -> None:
-    """Refuse a likelihood whose methods give what no sampler or prediction can use. Nothing is computed.
+    """Refuse a likelihood whose methods return results that samplers or predictions cannot use.
+
+    Only shapes are evaluated.
 
     Raises:
-        UsageError: which method gives what, and what it must give.
+        UsageError: with the method, its result and the expected result.
     """
     name = registry.described("likelihoods", uncensored(likelihood))
     used = _started(likelihood, likelihood.parameters())
@@ -174,7 +183,7 @@ def check_likelihood(likelihood: AbstractLikelihood, num_targets: int, targets: 
     if not hasattr(found, "shape"):
         raise UsageError(f"{name}: log_prob gives a {type(found).__name__} for one row, and must give one number")
     if found.shape != ():
-        # A mean over the targets in place of their sum is another posterior.
+        # A mean over the targets instead of their sum would be another posterior.
         raise UsageError(
             f"{name}: log_prob gives numbers of shape {found.shape} for one row, and must give one number; "
             "of a distribution of several targets take .to_event(1)"

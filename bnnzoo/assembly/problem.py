@@ -1,4 +1,4 @@
-"""The one road to a posterior: from a recipe and its rows, from a run's file, or a posterior made by hand."""
+"""Construction of a problem (posterior and sampler) from a recipe, from a run's file, or by hand."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ from bnnzoo.samplers import AbstractSampler
 from bnnzoo.store.schema import KEPT_ROWS, fixed_leaves, targets_of
 
 _QUICKLY_COMPILED = {"xla_backend_optimization_level": 0}
-"""For a program that runs once: random numbers for many arrays take seconds to compile well."""
+"""Compiler options for a program that runs once. Optimising random numbers for many arrays would take seconds."""
 
 
 class Description(NamedTuple):
-    """What a recipe and its data come to besides the posterior: enough to predict in the data's own units."""
+    """The parts, the signature and the scaler of a problem: enough to predict in the units of the data."""
 
     parts: Parts
     signature: Signature
@@ -56,52 +56,56 @@ class Description(NamedTuple):
 
     @property
     def architecture(self) -> Architecture:
-        """The model with the sizes of its networks; an exposure is not an input of them."""
+        """The model with the sizes of its networks. An exposure is not an input of them."""
         width, *rest = self.example.shape[1:]
         num_outputs = self.parts.likelihood.num_outputs(self.signature.num_targets)
         return Architecture.of(self.parts.model, (width - bool(self.signature.exposure), *rest), num_outputs)
 
     @property
     def example(self) -> np.ndarray:
-        """One input of zeros as the network takes it, [1, ...]."""
+        """One input of zeros in the form of the network, [1, ...]."""
         return self.parts.model.arrange(np.zeros((1, *self.signature.shape), self.signature.dtype))
 
     def inputs(self, x: Shaped[np.ndarray, "row ..."], precision: str) -> Shaped[np.ndarray, "row ..."]:
-        """Rows in original units as the posterior takes them."""
+        """Convert rows from original units to the inputs of the posterior."""
         return precise(self.parts.model.arrange(self.scaler.scale_inputs(x)), precision)
 
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """What is to be drawn from, and by which sampler. A posterior made by hand has no description."""
+    """A posterior and its sampler, with their recipe and data. A posterior made by hand has no description."""
 
     recipe: Recipe
     posterior: AbstractPosterior
     sampler: AbstractSampler
     description: Description | None = None
     train: Dataset | None = None
-    """The training rows in original units; None where the posterior only predicts, or, made by hand, does not."""
+    """The training rows in original units.
+
+    None if the posterior only predicts, or if it is made by hand and cannot predict.
+    """
     test: Dataset | None = None
     kept_rows: Shaped[np.ndarray, "row ..."] | None = None
-    """The inputs, in original units, at which predictions are kept instead of draws of the parameters."""
+    """The inputs in original units at which predictions are kept instead of draws of the parameters."""
     outputs: Outputs | None = None
-    """What is then kept of a draw."""
+    """The function from parameters to the kept predictions; None if draws are kept."""
 
     @property
     def num_kept(self) -> int:
-        """Numbers that are kept of each draw."""
+        """The number of values that are kept per draw."""
         return (self.posterior if self.outputs is None else self.outputs).layout.dim
 
     @classmethod
     def of(cls, recipe: Recipe, dataset: Dataset | None = None, model: AbstractModel | None = None) -> Problem:
-        """The problem that a recipe describes, with everything wrong found first.
+        """Build the problem of a recipe and check everything first.
 
         Args:
-            dataset: data in memory, instead of the recipe's.
-            model: a model that no registry knows, instead of the recipe's.
+            recipe: the resolved recipe.
+            dataset: data in memory, instead of the data of the recipe.
+            model: an unregistered model, instead of the model of the recipe.
 
         Raises:
-            UsageError: one line for each problem.
+            UsageError: with one line for each problem.
         """
         if dataset is None:
             dataset = load_asked(recipe)
@@ -111,7 +115,7 @@ class Problem:
             check_exposure(parts.likelihood, dataset.signature.exposure)
         if recipe.likelihood is not None and recipe.likelihood.name:
             dataset = dataclasses.replace(dataset, notes=tuple(n for n in dataset.notes if TAKEN_AS_NUMBERS not in n))
-        for rows in filter(None, (dataset, dataset.test)):  # before the split, which would count them otherwise
+        for rows in filter(None, (dataset, dataset.test)):  # before the split, because its row numbers would differ
             try:
                 parts.likelihood.check(rows.y, dataset.num_targets)
             except UsageError as error:
@@ -131,16 +135,17 @@ class Problem:
         observed: Mapping[str, np.ndarray] | None = None,
         model: AbstractModel | None = None,
     ) -> Problem:
-        """The problem of a run, from what its file says.
+        """Rebuild the problem of a run from the contents of its file.
 
         Args:
-            attributes: the file's root attributes.
-            constant: the variables of its group constant_data.
-            observed: those of observed_data, for a posterior with the training rows; None for one that only predicts.
-            model: the model, where it is one that no registry knows.
+            attributes: the root attributes of the file.
+            constant: the variables of the group constant_data.
+            observed: the variables of the group observed_data, for a posterior with the training rows; None for one
+                that only predicts.
+            model: the model, if it is not registered.
 
         Raises:
-            UsageError: if the posterior was made by hand: no file can say what it is.
+            UsageError: if the posterior was made by hand, because the file does not describe it.
             DamagedError: if the file is damaged.
         """
         if "signature" not in attributes:
@@ -184,39 +189,44 @@ class Problem:
 
     @classmethod
     def by_hand(cls, recipe: Recipe, posterior: AbstractPosterior, sampler: AbstractSampler) -> Problem:
-        """A posterior that no recipe describes; of the recipe its lengths and seeds count. One that predicts has rows.
+        """Build the problem of a posterior that no recipe describes.
+
+        The recipe supplies the lengths and the seeds. The problem has training rows if the posterior can predict.
 
         Raises:
-            UsageError: if the sampler cannot run on it.
+            UsageError: if the sampler does not support the posterior.
         """
         sampler.check(posterior)
         train = None
-        with contextlib.suppress(UsageError):  # what cannot be predicted is said where it is asked for
+        with contextlib.suppress(UsageError):  # reported when predictions are requested
             train = predicted(posterior)[1]
         return cls(recipe, posterior, sampler, train=train)
 
     def with_fixed(self, fixed: Mapping[str, Array | np.ndarray]) -> Problem:
-        """The same with trained values of what is not sampled."""
+        """Return the problem with trained values of the fixed parameters."""
         return _described(self.recipe, self.require_description(), self.train, self.test, fixed, self.kept_rows)
 
     def in_bucket(self) -> Problem:
-        """The same posterior with a round number of rows, where the sampler sees it through its density alone."""
+        """Return the problem with a padded, round number of rows.
+
+        It is unchanged unless the sampler uses only the density and the recipe samples all parameters.
+        """
         if self.description is None or not self.sampler.density_only or self.recipe.stochastic != "all":
             return self
         return dataclasses.replace(self, posterior=self.network_posterior.in_bucket())
 
     def with_lengths(self, recipe: Recipe, sampler: AbstractSampler) -> Problem:
-        """The same posterior, for a run of other lengths."""
+        """Return the problem with the lengths and the sampler of another run."""
         description = self.description
         if description is not None:
             description = description._replace(parts=description.parts._replace(sampler=sampler))
         return dataclasses.replace(self, recipe=recipe, sampler=sampler, description=description)
 
     def with_likelihood(self, name: str) -> Problem:
-        """The same rows and network under another likelihood, whose targets are scaled alike.
+        """Return the problem under another likelihood, which must scale the targets alike.
 
         Raises:
-            UsageError: if the sampler, or another part, cannot do with it.
+            UsageError: if the sampler or another part does not support it.
         """
         description = self.require_description()
         recipe = dataclasses.replace(self.recipe, likelihood=Part(name))
@@ -228,15 +238,15 @@ class Problem:
         return problem
 
     def whole(self, chains: int = 1) -> Problem:
-        """The problem in which everything is sampled: what the fixed part is trained on."""
+        """Return the problem that samples all parameters; it serves to train the fixed parameters."""
         recipe = dataclasses.replace(self.recipe, stochastic="all", chains=chains)
         return _described(recipe, self.require_description(), self.train)
 
     def require_description(self) -> Description:
-        """The description.
+        """Return the description.
 
         Raises:
-            UsageError: for a posterior made by hand.
+            UsageError: if the posterior was made by hand.
         """
         if self.description is None:
             raise UsageError("the posterior was made in Python: nothing says what its model is")
@@ -244,19 +254,22 @@ class Problem:
 
     @property
     def network_posterior(self) -> NetworkPosterior:
-        """The posterior, of a problem with a description: always a network's."""
+        """The posterior of a problem with a description, which is always a `NetworkPosterior`."""
         assert isinstance(self.posterior, NetworkPosterior)
         return self.posterior
 
     def initial_positions(self, *, trained: bool, key: PRNGKeyArray) -> Float[Array, "chain dim"]:
-        """Where training starts (each chain's own initialisation of the network), or draws of the prior."""
+        """Return the initial positions, one per chain: initialised networks for training, or draws from the prior.
+
+        A posterior made by hand always gives its own starts.
+        """
         description, chains = self.description, jnp.arange(self.recipe.chains, dtype=jnp.uint32)
         if not trained or description is None:
             return _positions(self.posterior, None, key, chains)
         return _positions(self.posterior, description.architecture, key, chains)
 
     def resolved(self) -> dict[str, Any]:
-        """The recipe with every field of every part written out: what the file stores and a repeat needs."""
+        """Return the recipe with every field of every part written out; the file stores it, and a repeat needs it."""
         recipe, (parts, signature, _) = self.recipe, self.require_description()
         fields: dict[str, Part | None] = {
             "model": recipe.model,
@@ -273,7 +286,7 @@ class Problem:
         return as_dict(dataclasses.replace(recipe, **whole))
 
 
-# That Equinox passes on what JAX's jit takes its types do not say.
+# The types of Equinox do not declare that filter_jit passes compiler_options on to jax.jit.
 @functools.partial(cast(Any, eqx.filter_jit), compiler_options=_QUICKLY_COMPILED)
 def _positions(
     posterior: AbstractPosterior,
@@ -281,7 +294,7 @@ def _positions(
     key: PRNGKeyArray,
     chains: UInt[Array, " chain"],
 ) -> Float[Array, "chain dim"]:
-    """Each chain's own network; without an architecture its own draw of the prior."""
+    """Return each chain's own network, or its own prior draw if there is no architecture."""
 
     def one(chain: UInt[Array, ""]) -> Float[Array, " dim"]:
         own = jax.random.fold_in(key, chain)
@@ -297,7 +310,7 @@ def _written(kind: str, name: str, part: object) -> Part:
 
 
 def _fit_scaler(train: Dataset, likelihood: AbstractLikelihood, *, standardise: bool) -> Scaler:
-    """The scaler of the training rows; targets that are counts or labels keep their units."""
+    """Fit the scaler on the training rows. Targets that are counts or labels keep their units."""
     scaler = Scaler.fit(train, standardise)
     if likelihood.scales_targets:
         return scaler
@@ -321,7 +334,7 @@ def _described(
 
 
 def _kept_rows(recipe: Recipe, like: Signature, test: Dataset | None) -> np.ndarray | None:
-    """The inputs at which predictions are kept; None where draws are."""
+    """Return the inputs at which predictions are kept, or None if draws are kept."""
     if recipe.keep == "draws":
         if recipe.keep_at is not None:
             raise UsageError("keep_at is for predictions: use --keep predictions too, or leave --keep-at out")
@@ -339,11 +352,14 @@ def _kept_rows(recipe: Recipe, like: Signature, test: Dataset | None) -> np.ndar
 def _posterior(
     recipe: Recipe, description: Description, train: Dataset | None, fixed: Mapping[str, Array | np.ndarray]
 ) -> NetworkPosterior:
-    """The posterior on the training rows, or one without data that only predicts.
+    """Build the posterior on the training rows, or a posterior without data that only predicts.
 
     Args:
-        fixed: the trained values of what is not sampled, by name. With them, and nothing but the last layer sampled,
-            the posterior on the training rows is that of the last layer, given the features.
+        recipe: the resolved recipe.
+        description: the parts, the signature and the scaler.
+        train: the training rows; None for a posterior without data.
+        fixed: the trained values of the fixed parameters, by name. If only the last layer is sampled, the posterior is
+            then that of the last layer given the features.
 
     Raises:
         UsageError: if the recipe's `stochastic` names no parameter.
@@ -379,7 +395,7 @@ def _posterior(
         sampled=lambda leaf: any(leaf is one for one in chosen),
         has_exposure=bool(signature.exposure),
     )
-    # Byte images stay bytes on the device, a quarter of the memory: the network's input is scaled there.
+    # Byte images stay bytes on the device, which takes a quarter of the memory. The posterior scales them there.
     images = signature.dtype == "uint8"
     posterior = make(
         network,
@@ -392,10 +408,10 @@ def _posterior(
     features, last = split
     if not names <= stochastic.last_names(network, last):
         return posterior
-    # Parameters keep the names that they have in the whole network.
+    # Parameters keep their names in the full network.
     return dataclasses.replace(make(last, x=np.asarray(posterior.features(features))), layout=posterior.layout)
 
 
 def precise(array: np.ndarray, precision: str) -> np.ndarray:
-    """The array, where it is of real numbers in that precision."""
+    """Return the array in this precision if its numbers are real, else unchanged."""
     return array.astype(precision) if np.issubdtype(array.dtype, np.floating) else array

@@ -1,4 +1,4 @@
-"""Parts whose methods use their numeric fields as Python numbers, made ready for compiled programs."""
+"""Parts whose methods use numeric fields as Python numbers, converted for compiled programs."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ _UNKNOWN = (
     jax.errors.TracerArrayConversionError,
     jax.errors.TracerIntegerConversionError,
 )
-"""Errors of JAX where a program that is being compiled asks for the value of an argument."""
+"""The errors of JAX if Python code needs the value of a traced argument."""
 
 
 def compilable(part: P, use: Callable[[P], Any]) -> P:
-    """The part as compiled programs can take it: with traced numbers, or with Python numbers where it needs those.
+    """Return the part with traced numbers if its methods allow that, otherwise with Python numbers.
 
-    A new value of a traced number compiles nothing new. A Python number is part of the program: a plugin's
+    A new value of a traced number needs no new compilation. A Python number is part of the program, so that a plugin's
     `float(self.scale)` works.
 
     Args:
-        use: calls the methods that programs call. It is traced, not run.
+        part: the part to convert.
+        use: calls the methods that compiled programs call. It is traced, not run.
     """
     try:
         eqx.filter_eval_shape(use, part)

@@ -1,4 +1,4 @@
-"""Likelihood fields that are measured in the units of the target, such as the scale of the noise."""
+"""Likelihood fields in the units of the target, such as the scale of the noise."""
 
 from __future__ import annotations
 
@@ -13,20 +13,22 @@ from bnnzoo.posterior.likelihoods import AbstractLikelihood
 from bnnzoo.recipe import Field, Recipe, fields_of
 
 _MOST_TARGETS = 4
-"""Targets that a sentence names."""
+"""Maximal number of targets in a sentence."""
 
 
 def fields_in_target_units(likelihood: type) -> list[Field]:
-    """The fields that a likelihood marks with `TargetUnits`."""
+    """Return the fields that a likelihood marks with `TargetUnits`."""
     return [field for field in fields_of(likelihood) if field.in_target_units]
 
 
 def in_network_units(likelihood: AbstractLikelihood, scaler: Scaler, units: str) -> AbstractLikelihood:
-    """The likelihood with its fields in the units that the network sees.
+    """Return the likelihood with its fields in the units of the network.
 
     Args:
-        units: those in which they were given, `data` or `standardised`. Of several targets each has its own sd, and a
-            field becomes an array [target].
+        likelihood: the likelihood to convert.
+        scaler: the scaler of the data.
+        units: the units of the given fields, `data` or `standardised`. Each of several targets has its own sd, and a
+            field then becomes an array [target].
     """
     if units == "standardised" or np.all(scaler.y_sd == 1):
         return likelihood
@@ -37,7 +39,10 @@ def in_network_units(likelihood: AbstractLikelihood, scaler: Scaler, units: str)
 
 
 def sentences(likelihood: AbstractLikelihood, scaler: Scaler, recipe: Recipe, targets: Sequence[str]) -> list[str]:
-    """One sentence for each fixed field: its value in the units of the data and as a multiple of the target's sd."""
+    """Return one sentence for each fixed field of a likelihood.
+
+    It states the value in the units of the data and as a multiple of the target's standard deviation.
+    """
     if np.all(scaler.y_sd == 1):
         return []
     found: list[str] = []
@@ -54,13 +59,13 @@ def sentences(likelihood: AbstractLikelihood, scaler: Scaler, recipe: Recipe, ta
 
 
 def _fixed(likelihood: AbstractLikelihood) -> dict[str, float]:
-    """The marked fields that hold a number; another may be `learned`."""
+    """Return the marked fields that hold a number; the others are "learned"."""
     values = {field.name: getattr(likelihood, field.name) for field in fields_in_target_units(type(likelihood))}
     return {name: float(value) for name, value in values.items() if not isinstance(value, str)}
 
 
 def _listed(values: Float[np.ndarray, " target"], targets: Sequence[str]) -> str:
-    """The value of a single target; of several the first few, with their names."""
+    """Return the value of a single target, or the first few values with the names of their targets."""
     if len(values) == 1:
         return f"{values[0]:.4g}"
     named = [f"{value:.4g} ({target})" for value, target in zip(values, targets, strict=True)]

@@ -1,4 +1,4 @@
-"""The command line. What is imported here is light: JAX comes in when a command needs it."""
+"""The command line. Imports in this module are light; a command imports JAX when it needs it."""
 
 from __future__ import annotations
 
@@ -36,22 +36,25 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 
 
 class _Commands(TyperGroup):
-    """Imports a command's module when it is named: `bnnzoo list` pays for `list` alone, and loads no plugin for it."""
+    """The group of all commands. It imports a command's module, or the plugins, only when they are needed."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        # Before --help lists the commands of plugins, and before one of them is looked up.
+        """Parse the arguments after --no-plugins has taken effect."""
+        # This runs before --help lists the commands of plugins, and before a plugin's command is looked up.
         if "--no-plugins" in args:
             os.environ["BNNZOO_DISABLE_PLUGINS"] = "1"
             registry.reset()
         return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of all commands, those of the zoo first."""
         del ctx
         deferred = plugin_commands(_prepare_plugin_command)
         self.commands.update(deferred)
         return [*COMMANDS, *deferred]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command, imported now; a plugin's command as a placeholder."""
         if cmd_name not in self.commands:
             if cmd_name in COMMANDS:
                 self._import(COMMANDS[cmd_name])
@@ -64,7 +67,7 @@ class _Commands(TyperGroup):
         return super().get_command(ctx, cmd_name)
 
     def _import(self, home: str) -> None:
-        """Import a module of this folder, and add its commands."""
+        """Import a module of this package and add its commands."""
         part = typer.Typer()
         import_module(f"bnnzoo.cli.{home}").add_to(part)
         commands = typer.main.get_group(part).commands
@@ -73,7 +76,7 @@ class _Commands(TyperGroup):
 
 
 class _Raised(Exception):
-    """What the work of a command raised. The parser would take some for its own: exits, interrupts, ends of files."""
+    """A wrapper for exceptions of a command, which hides exits, interrupts and ends of files from the parser."""
 
     def __init__(self, cause: BaseException):
         super().__init__()
@@ -81,7 +84,7 @@ class _Raised(Exception):
 
 
 def _wrap(commands: Mapping[str, Any], wrapper: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-    """Wrap the work of every command, and of those below it."""
+    """Wrap the functions of all commands and subcommands."""
     for command in commands.values():
         if command.callback is not None:
             command.callback = wrapper(command.callback)
@@ -89,7 +92,7 @@ def _wrap(commands: Mapping[str, Any], wrapper: Callable[[Callable[..., Any]], C
 
 
 def _outside_the_parser(work: Callable[..., Any]) -> Callable[..., Any]:
-    """The parser catches nothing of what the work raises."""
+    """Wrap a function so that the parser catches none of its exceptions."""
 
     @functools.wraps(work)
     def guarded_work(*words: Any, **more: Any) -> Any:
@@ -102,7 +105,7 @@ def _outside_the_parser(work: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _results_apart(work: Callable[..., Any]) -> Callable[..., Any]:
-    """The work's results are alone on stdout, and the parser catches nothing of what it raises."""
+    """Wrap a function so that only its results go to stdout, and the parser catches none of its exceptions."""
 
     @functools.wraps(work)
     def quiet_work(*words: Any, **more: Any) -> Any:
@@ -113,7 +116,7 @@ def _results_apart(work: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _prepare_plugin_command(command: Any) -> None:
-    """What a plugin's command prints are its results: nothing is redirected."""
+    """Prepare a plugin's command. Its output is its result, so nothing is redirected."""
     _wrap({"": command}, _outside_the_parser)
 
 
@@ -128,7 +131,7 @@ app = typer.Typer(
 
 def _print_version(asked: bool) -> bool:
     if asked:
-        from importlib.metadata import version  # it costs as much as the rest
+        from importlib.metadata import version  # this import is as slow as all the others together
 
         typer.echo(version("bnnzoo"))
         raise typer.Exit
@@ -156,18 +159,18 @@ def _bnnzoo(
 
 
 def main() -> None:
-    """Run the command of this process, and end it."""
+    """Run the command of this process and exit with its code."""
     streams.secure()
     signals.take_over()
     if "--debug" not in sys.argv and logging.lastResort is not None:
-        logging.lastResort.setLevel(logging.ERROR)  # what libraries note for developers, such as a cache not written
+        logging.lastResort.setLevel(logging.ERROR)  # hides developer messages of libraries, such as about caches
     code = run(sys.argv[1:])
     try:
-        if sys.stdout is not None:  # closed by who started us
+        if sys.stdout is not None:  # the parent process closed stdout
             sys.stdout.flush()
     except OSError as error:
         code = code or _exit_code(error, [])
-        # What could not be written is dropped: the interpreter would try again at exit, and complain.
+        # Discard output that cannot be written. The interpreter would otherwise try again at exit and report an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     sys.exit(code)
 
@@ -181,7 +184,7 @@ def run(arguments: Sequence[str]) -> int:
             return found.main(list(arguments) or ["--help"], prog_name="bnnzoo", standalone_mode=False) or 0
         except _Raised as raised:
             cause = raised.cause
-        except SystemExit as error:  # completion ends so
+        except SystemExit as error:  # shell completion ends in this way
             if _broken_pipe(error) or _plugin_of(error):
                 raise
             return error.code if isinstance(error.code, int) else int(error.code is not None)
@@ -191,7 +194,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def guarded(work: Callable[[], int], arguments: Sequence[str] = (), *, debug: bool) -> int:
-    """The exit code of some work. Everything a person should act on is one line on stderr."""
+    """Run a function and return its exit code. Every error that the user can fix is one line on stderr."""
     with warnings.catch_warnings(), spelling_of("options"):
         warnings.simplefilter("default" if debug else "ignore")
         warnings.simplefilter("always", BnnzooWarning)
@@ -206,18 +209,18 @@ def guarded(work: Callable[[], int], arguments: Sequence[str] = (), *, debug: bo
 
 
 def _broken_pipe(error: BaseException) -> BrokenPipeError | None:
-    """The parser and Rich make a SystemExit of one."""
+    """Return the BrokenPipeError that the parser or Rich turned into a SystemExit, or None."""
     hidden = error.__context__ if isinstance(error, SystemExit) else None
     return hidden if isinstance(hidden, BrokenPipeError) else None
 
 
 def _exit_code(error: BaseException, arguments: Sequence[str]) -> int:
-    """Say what happened, and with which code to leave."""
+    """Print an error and return its exit code."""
     if isinstance(error, BnnzooError):
         _say(words_of(error))
-        return error.exit_code or 1  # a stranger's class says any
+        return error.exit_code or 1  # the class of a plugin may return any value
     if isinstance(error, BrokenPipeError) and streams.has_no_reader():
-        return 0  # whoever read us has read enough
+        return 0  # the reader has closed stdout
     plugin = _plugin_of(error)
     if plugin and not is_of_keyboard(error):
         _say(f"{plugin}: {one_line(error)} ({_DEBUG})")
@@ -226,7 +229,7 @@ def _exit_code(error: BaseException, arguments: Sequence[str]) -> int:
         _say("interrupted")
         return 130
     if isinstance(error, OSError) and error.errno in _NO_ROOM and error.filename is None:
-        # Files go through `store.atomic`, which names them.
+        # Errors of files come from `store.atomic`, which names the file.
         _say(f"standard output: cannot be written: {error.strerror}")
         return 1
     if hasattr(error, "format_message") and hasattr(error, "exit_code"):
@@ -238,9 +241,9 @@ def _exit_code(error: BaseException, arguments: Sequence[str]) -> int:
 
 
 def _plugin_of(error: BaseException) -> str:
-    """The plugin whose code raised, with file and line; empty where none's did."""
+    """Return the plugin whose code raised the error, with file and line; empty if there is none."""
     packages = {}
-    with suppress(Exception):  # of plugins that cannot be listed
+    with suppress(Exception):  # listing broken plugins may fail
         for kind in (*registry.KINDS, registry.COMMANDS):
             for entry in registry.entries(kind).values():
                 if entry.distribution != registry.OWN:
@@ -252,8 +255,8 @@ def _plugin_of(error: BaseException) -> str:
 
 
 def _usage(error: Any, arguments: Sequence[str]) -> str:
-    """A usage error of the argument parser, in our words. Its classes are not public, hence by shape."""
-    # Empty where a group without a command has printed its help instead (`no_args_is_help`).
+    """Return the parser's usage error in our words. Its classes are not public, so attributes identify them."""
+    # The message is empty if a group without a command has printed its help instead (`no_args_is_help`).
     message = " ".join(error.format_message().split()).rstrip(".").replace("'?", "'") or "Missing command"
     message = re.sub(r"\. Did you mean ('.*')$", r" (did you mean \1?)", message)
     context = getattr(error, "ctx", None)
@@ -272,7 +275,7 @@ def _usage(error: Any, arguments: Sequence[str]) -> str:
 
 
 def _example(context: Any) -> str:
-    """The first example of a command's help; empty where it has none."""
+    """Return the first example of a command's help; empty if there is none."""
     text = getattr(getattr(context, "command", None), "help", "") or ""
     examples = (line.strip() for line in text.partition("Examples:")[2].splitlines())
     return next((line for line in examples if line.startswith("bnnzoo ")), "")

@@ -1,4 +1,4 @@
-"""bnnzoo audit."""
+"""The command `bnnzoo audit`."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def audit(
     json: common.Json = False,
     debug: common.Debug = False,
 ) -> None:
-    """Check a run's draws by exact chains that start from them: are they the posterior's? For any sampler.
+    """Test with exact chains whether a run's draws are draws from the posterior. The chains start from the draws.
 
     \b
     passed     no bias of predictions, noise and linear weights exceeds --tolerance
-    drifted    the draws are not the posterior's
+    drifted    the draws are not from the posterior
     undecided  neither can be shown with so many draws and steps
 
     \b

@@ -1,4 +1,4 @@
-"""bnnzoo list, info, plugins: what there is."""
+"""The commands `bnnzoo list`, `bnnzoo info` and `bnnzoo plugins`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def list_(
     no_plugins: common.NoPlugins = False,
     debug: common.Debug = False,
 ) -> None:
-    """List what is in the zoo. Nothing of it is imported.
+    """List the content of the zoo without importing it.
 
     Without KIND the recipes are only counted; --json lists them too.
 
@@ -59,7 +59,7 @@ def info(
     name: Annotated[str, typer.Argument(metavar="NAME", help="see bnnzoo list")],
     debug: common.Debug = False,
 ) -> None:
-    """Say what one thing in the zoo is and which options it has.
+    """Describe one part, data set or recipe of the zoo, with its options.
 
     \b
     Examples:
@@ -72,7 +72,7 @@ def info(
 
 
 def describe(kind: str, name: str) -> None:
-    """Print what one entry of the zoo is, and its options; of a recipe its text."""
+    """Print the description and the options of an entry, or the text of a recipe."""
     if kind == registry.RECIPES:
         path = shipped(name)
         if path is None:
@@ -89,7 +89,7 @@ def describe(kind: str, name: str) -> None:
 
 
 def show_by_name(name: str) -> None:
-    """Print every entry of that name: `laplace` is a sampler and a prior.
+    """Print every entry with this name: `laplace` is a sampler and a prior.
 
     Raises:
         NotFoundError: with the near names of all kinds.
@@ -118,7 +118,7 @@ def plugins(
     json: common.Json = False,
     debug: common.Debug = False,
 ) -> None:
-    """List the plugins, and what is wrong with those that failed. Works with every plugin broken.
+    """List the plugins, and the errors of those that failed. It works even if every plugin is broken.
 
     \b
     Examples:
@@ -177,7 +177,7 @@ def _rows(kind: str) -> list[dict[str, str]]:
 
 
 def _print_rows(rows: list[dict[str, str]], *, indent: str = "") -> None:
-    """A table of entries, without the columns that say nothing."""
+    """Print a table of entries without uninformative columns."""
     columns = {"name": "name", "exactness": "exactness", "distribution": "from", "summary": "summary"}
     if all(row["distribution"] == registry.OWN for row in rows):
         del columns["distribution"]
@@ -188,7 +188,7 @@ def _print_rows(rows: list[dict[str, str]], *, indent: str = "") -> None:
 
 
 def _kind(word: str) -> str:
-    """models, from "model" or "models"."""
+    """Return the kind for "model" or "models": models."""
     kinds = [*registry.KINDS, registry.RECIPES]
     for kind in kinds:
         if word.lower() in (kind, registry.singular(kind)):

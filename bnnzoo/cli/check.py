@@ -1,4 +1,4 @@
-"""bnnzoo check: is a part of the zoo, or of a plugin, what it says it is?"""
+"""The command `bnnzoo check`: tests of a sampler, model, likelihood or prior of the zoo or of a plugin."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from bnnzoo.recipe import Part, build, fields_of
 
 @dataclass(frozen=True)
 class SamplerSettings:
-    """The options of `check sampler` beside the sampler's own."""
+    """The options of `check sampler` without the sampler's own."""
 
     target: Annotated[tuple[str, ...], Doc("only this target; repeatable")] = ()
     chains: Annotated[int, Ge(32), Doc("chains; they are the units of the tests")] = 128
@@ -36,7 +36,7 @@ class SamplerSettings:
 
 @dataclass(frozen=True)
 class ModelSettings:
-    """The options of `check model` beside the model's own."""
+    """The options of `check model` without the model's own."""
 
     input: Annotated[tuple[str, ...], Doc("only this shape of one input, such as 5 or 3,32,32; repeatable")] = ()
     sbc: Annotated[bool, Doc("simulation-based calibration of the model with a sampler, instead")] = False
@@ -51,17 +51,17 @@ class ModelSettings:
 
 @dataclass(frozen=True)
 class PartSettings:
-    """The option of `check likelihood` and `check prior` beside the part's own."""
+    """The options of `check likelihood` and `check prior` without the part's own."""
 
     seed: Annotated[int, Ge(0), Le(2**32 - 1), Doc("seed of everything random")] = 0
 
 
 def _check_likelihood(name: str, likelihood: Any, settings: PartSettings, *, quiet: bool, json: bool) -> None:
-    """Hold a likelihood to what samplers, predictions and scores take for granted of it.
+    """Test a likelihood: densities, draws, gradients and everything else that samplers, predictions and scores need.
 
-    Densities that integrate to 1, draws and moments that agree with them, rows that do not see one another, finite
-    gradients, parameters that survive the way into a file and back, float32, the text of --help. Exit code 3 unless
-    the likelihood passes.
+    Densities must integrate to 1; draws and moments must agree with them; rows must not affect one another. Gradients
+    must be finite, and the parameters must survive writing to a file and reading. Also tested are float32 and the
+    text of --help. The exit code is 3 unless the likelihood passes.
 
     With NAME given, --help also lists its options.
 
@@ -80,10 +80,11 @@ def _check_likelihood(name: str, likelihood: Any, settings: PartSettings, *, qui
 
 
 def _check_prior(name: str, prior: Any, settings: PartSettings, *, quiet: bool, json: bool) -> None:
-    """Hold a prior to what samplers and evidence take for granted of it.
+    """Test a prior: density, draws, gradients and everything else that samplers and evidence need.
 
-    A density that integrates to 1, draws that agree with it, finite gradients, parameters that survive the way into a
-    file and back, float32, the text of --help. Exit code 3 unless the prior passes.
+    The density must integrate to 1, and draws must agree with it. Gradients must be finite, and the parameters must
+    survive writing to a file and reading. Also tested are float32 and the text of --help. The exit code is 3 unless
+    the prior passes.
 
     With NAME given, --help also lists its options.
 
@@ -101,10 +102,10 @@ def _check_prior(name: str, prior: Any, settings: PartSettings, *, quiet: bool, 
 
 
 def _check_sampler(name: str, sampler: Any, settings: SamplerSettings, *, quiet: bool, json: bool) -> None:
-    """Hold a sampler to posteriors with exact answers: Gaussians, a skewed one, a regression, a small network.
+    """Test a sampler on posteriors with exact answers: Gaussians, a skewed one, a regression, a small network.
 
-    Prints every statistic with its z score, and a verdict that says the size and sign of a bias. Exit code 3 unless
-    the sampler passes.
+    The command prints every statistic with its z score, and a verdict with the size and the sign of a bias. The exit
+    code is 3 unless the sampler passes.
 
     With NAME given, --help also lists its options.
 
@@ -133,13 +134,13 @@ def _check_sampler(name: str, sampler: Any, settings: SamplerSettings, *, quiet:
 
 
 def _check_model(name: str, model: Any, settings: ModelSettings, *, quiet: bool, json: bool) -> None:
-    """Hold a model to what samplers and predictions take for granted of its networks, on inputs of several shapes.
+    """Test the networks of a model on inputs of several shapes.
 
-    Shapes and types, names of parameters, rows that do not see one another, jit, vmap over draws, finite gradients,
-    the split before the last layer, the likelihood. Exit code 3 unless the model passes.
+    The tests cover shapes and types, names of parameters, independence of rows, jit, vmap over draws, finite
+    gradients, the split before the last layer, and the likelihood. The exit code is 3 unless the model passes.
 
-    With --sbc, parameters are drawn from the prior and data from the likelihood, a sampler runs on each data set, and
-    the parameters must rank evenly among its draws: in predictions and in the log-likelihood.
+    With --sbc, parameters are drawn from the prior and data from the likelihood. A sampler then runs on each data
+    set. The ranks of the parameters among its draws must be uniform, in predictions and in the log-likelihood.
 
     With NAME given, --help also lists its options.
 
@@ -167,7 +168,7 @@ def _check_model(name: str, model: Any, settings: ModelSettings, *, quiet: bool,
 def _calibrate(
     name: str, model: Any, inputs: list[tuple[int, ...]], settings: ModelSettings, *, quiet: bool, json: bool
 ) -> None:
-    """Simulation-based calibration, on inputs of the first shape that was asked for."""
+    """Run simulation-based calibration on inputs of the first requested shape."""
     sampler = registry.load("samplers", settings.sampler)()
     from bnnzoo.plots import format_of, sbc
     from bnnzoo.sampling import backend
@@ -213,14 +214,14 @@ def _shape(text: str) -> tuple[int, ...]:
 
 
 class _Check(NamedTuple):
-    """A command: the kind of part it takes, the class of its own options, and what it does."""
+    """A subcommand: the kind of its part, the class of its own options, and its body."""
 
     kind: str
     settings: type
     body: Callable[..., None]
 
     def options(self) -> list[inspect.Parameter]:
-        """The options that do not depend on the part."""
+        """Return the options that do not depend on the part."""
         own = [option(spec, panel="Check") for spec in fields_of(self.settings)]
         own = [_with_short(one, "-o") if one.name == "out" else one for one in own]
         flags = {
@@ -236,12 +237,12 @@ class _Check(NamedTuple):
         return own
 
     def named(self, given: dict[str, Any]) -> dict[str, tuple[str, PartOptions]]:
-        """The part that the arguments name, with its options."""
+        """Return the part that the arguments name, with its options."""
         name = given.get("name")
         return {self.kind: (name, part_options(self.kind, name))} if name else {}
 
     def run(self, *, name: str, fields: dict[str, str], quiet: bool, json: bool, **given: Any) -> None:
-        """The command, with what was given: `fields` are the part's, the rest this command's own."""
+        """Run the command; `fields` are the fields of the part, `given` the options of the command."""
         own = {
             key: value
             for key, value in given.items()
@@ -265,7 +266,7 @@ class _Check(NamedTuple):
 
 
 def _with_short(one: inspect.Parameter, short: str) -> inspect.Parameter:
-    """The option, with a spelling of one letter too."""
+    """Return the option with an additional one-letter spelling."""
     kind, info = one.annotation.__args__[0], one.annotation.__metadata__[0]
     both = typer.Option(f"--{one.name}", short, metavar="FILE", help=info.help, rich_help_panel="Check")
     return parameter(one.name, kind, both)
@@ -276,7 +277,7 @@ def _part(name: str, values: dict[str, Any], dashes: str) -> Part:
 
 
 def add_to(app: typer.Typer) -> None:
-    """Add these commands."""
+    """Add the command `check` with its subcommands."""
     group = typer.Typer(
         help="Check that a part is what it says it is.", context_settings=SETTINGS, rich_markup_mode="rich"
     )

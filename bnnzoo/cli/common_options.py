@@ -1,4 +1,4 @@
-"""Options that several commands share, spelt once."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from bnnzoo.paths import named
 
 
 class _Refused(BnnzooError):
-    """A path that is refused while arguments are parsed: the parser words every ValueError anew."""
+    """A path that is refused during parsing. It is not a ValueError, because the parser rewords those."""
 
     exit_code = UsageError.exit_code
 
 
 def file(text: str | Path) -> Path:
-    """A file that was named: every command's files come through here, or through `folder`."""
+    """Return the path of a file argument. Every command uses this function or `folder` for its paths."""
     return _named(text, folder=False)
 
 
 def folder(text: str | Path) -> Path:
-    """A folder that was named, or a file."""
+    """Return the path of a folder argument, which may also be a file."""
     return _named(text, folder=True)
 
 
@@ -36,8 +36,8 @@ def _named(text: str | Path, *, folder: bool) -> Path:
 
 
 def checked(context: Any, runs: Any) -> Any:
-    """Refuse damaged and strangers' files while nothing heavy is imported: every command's RUN comes through here."""
-    # Click's context, of which typer carries a copy with a class of its own: no annotation names both.
+    """Refuse damaged and foreign files before anything heavy is imported. Every command uses it for its runs."""
+    # Typer has its own copy of Click's context class, so no annotation covers both.
     if not context.resilient_parsing:
         from bnnzoo.store import reading
 
@@ -48,7 +48,7 @@ def checked(context: Any, runs: Any) -> Any:
 
 
 def out(metavar: str, help: str, *, parser: Callable[[str | Path], Path] = file, **more: Any) -> Any:
-    """The option that says where to write."""
+    """Return the option for the output path."""
     return typer.Option("--out", "-o", parser=parser, metavar=metavar, help=help, **more)
 
 

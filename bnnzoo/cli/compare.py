@@ -1,4 +1,4 @@
-"""bnnzoo compare."""
+"""The command `bnnzoo compare`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def compare(
     json: common.Json = False,
     debug: common.Debug = False,
 ) -> None:
-    """Put runs on the same data side by side: metrics, paired differences, distance to a reference, cost.
+    """Compare runs on the same data: metrics, paired differences, distance to a reference, cost.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""bnnzoo diagnose."""
+"""The command `bnnzoo diagnose`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def diagnose(
     json: common.Json = False,
     debug: common.Debug = False,
 ) -> None:
-    """Say whether a run has converged and was right: R-hat and ESS of its predictions, its statistics, its regime.
+    """Report convergence and validity of a run: R-hat and ESS of its predictions, and the sampler's statistics.
 
     \b
     Examples:

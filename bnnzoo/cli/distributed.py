@@ -1,4 +1,4 @@
-"""Options of a run in several processes, each of which is started with the same command."""
+"""Options of a run in several processes, which are all started with the same command."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _OPTIONS: dict[str, tuple[Any, Any]] = {
 
 
 def parameters(*, hidden: bool) -> list[inspect.Parameter]:
-    """Of a command that takes a recipe; hidden where they are only taken, as by `show`."""
+    """Return these options for a command that takes a recipe; hidden if the command ignores them, as `show` does."""
     found = []
     for name, (annotation, default) in _OPTIONS.items():
         kind, info = get_args(annotation)
@@ -49,7 +49,7 @@ def parameters(*, hidden: bool) -> list[inspect.Parameter]:
 
 
 def joined(given: Mapping[str, Any]) -> contextlib.AbstractContextManager[None]:
-    """Among the other processes, where an option asks for it."""
+    """Join the other processes within the context, if an option requests it."""
     where = given["coordinator"], given["processes"], given["rank"]
     if not given["distributed"] and where == (None, None, None):
         return contextlib.nullcontext()
@@ -59,7 +59,7 @@ def joined(given: Mapping[str, Any]) -> contextlib.AbstractContextManager[None]:
 
 
 def is_first() -> bool:
-    """Whether this process is the one that speaks. To be asked after a run: it starts JAX."""
+    """Whether this process is the first, which alone prints. Call it after a run, because it starts JAX."""
     from bnnzoo.sampling.processes import Processes
 
     return Processes.here().is_first

@@ -1,4 +1,4 @@
-"""bnnzoo evaluate, predict."""
+"""The commands `bnnzoo evaluate` and `bnnzoo predict`."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ Unseen = Annotated[
 ]
 
 _FIRST = ("nll", "nll_rounded", "rmse", "accuracy", "crps", "brier", "coverage_90", "ece", "rows")
-"""The metrics of a regression or a classification that are shown first; `--all` and `--json` have the rest."""
+"""The main metrics of regression and classification; `--all` and `--json` have the others."""
 _FIRST_OF_SEVERAL = ("rmse_standardised", "crps_standardised")
 _BY_TARGET = ("rmse", "rmse_standardised", "mae", "crps", "coverage_90")
-"""With several targets the columns of a table with one row for each target."""
+"""The columns of the table for several targets, which has one row per target."""
 
 
 def evaluate(
@@ -49,7 +49,7 @@ def evaluate(
     json: common.Json = False,
     debug: common.Debug = False,
 ) -> None:
-    """Score a run's predictions on rows it was not trained on.
+    """Score a run's predictions on rows that it was not trained on.
 
     \b
     Examples:
@@ -76,7 +76,7 @@ def evaluate(
 
 
 def _print_estimates(run: Path, estimates: Mapping[str, Estimate], targets: Sequence[str], *, every: bool) -> None:
-    """Print a table of metrics, and with several targets one of targets."""
+    """Print a table of metrics, and with several targets a table of targets."""
     several = targets if len(targets) > 1 else ()
     by_target = {f"{target}_{metric}" for target in several for metric in _BY_TARGET} & set(estimates)
     first = {*_FIRST, *(_FIRST_OF_SEVERAL if several else ())}
@@ -132,7 +132,7 @@ def predict(
 
     Regression: mean, sd, aleatoric_sd, epistemic_sd and quantiles.
 
-    Classification: a probability a class, the entropy, and the likeliest class.
+    Classification: the probability of each class, the entropy, and the most probable class.
 
     Density: the log density of each row.
 

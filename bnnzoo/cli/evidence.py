@@ -1,4 +1,4 @@
-"""bnnzoo evidence."""
+"""The command `bnnzoo evidence`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def evidence(
     json: common.Json = False,
     debug: common.Debug = False,
 ) -> None:
-    """Estimate log p(D), the evidence for the model: by one run, or by runs along a path of likelihood powers.
+    """Estimate log p(D), the evidence for the model, from one run or from runs along a path of likelihood powers.
 
     \b
     Examples:

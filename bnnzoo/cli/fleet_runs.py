@@ -1,4 +1,4 @@
-"""The runs of a fleet on disk: which of them are missing, and one table of what they gave."""
+"""The runs of a fleet on disk: the missing ones, and a table of the results."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ COLUMNS = {
     "seconds": ("seconds",),
     "error": ("error",),
 }
-"""The table's columns: the first of these numbers that a row has. All others are in the JSON."""
+"""The table's columns with the keys of a row; the first present key is shown. The JSON has all values."""
 
 _OF_ROWS = (
     *("data", "target", "columns", "drop", "categories", "missing", "missing_code", "unseen", "censored"),
     *("separator", "decimal", "skip_rows", "encoding", "test_fraction", "split_seed"),
 )
-"""What of a recipe, beside the task, says which rows train."""
+"""The recipe keys that determine the training rows, apart from the task."""
 
 MOST_COMPARED = 4
-"""Runs that are compared pair by pair without being asked."""
+"""Maximal number of runs that are compared pair by pair automatically."""
 
 
 def missing_of(jobs: Sequence[Job], *, force: bool) -> list[Job]:
-    """The jobs whose runs are not complete; all of them with `force`.
+    """Return the jobs whose runs are not complete, or all jobs with `force`.
 
     Raises:
-        UsageError: where a run of another recipe or of other rows is in the way, or one that is damaged.
+        UsageError: if a run with another recipe, other rows or damage has the same file.
     """
     from bnnzoo import store
 
@@ -65,7 +65,7 @@ def missing_of(jobs: Sequence[Job], *, force: bool) -> list[Job]:
             raise UsageError(f"{error}; remove it, or --force to replace it") from error
         try:
             now = rows_now.sha256(job.recipe, str(about["task"]))
-        except UsageError as error:  # what is not here cannot be seen to have changed
+        except UsageError as error:  # without the data a change cannot be detected
             warnings.warn(f"{job.out}: were its rows changed? not known: {error}", BnnzooWarning, stacklevel=2)
             continue
         if now != about["data_sha256"]:
@@ -77,19 +77,19 @@ def missing_of(jobs: Sequence[Job], *, force: bool) -> list[Job]:
 
 
 class Room:
-    """Where a fleet's runs go: beside each lies what was asked for, NAME.nc.yaml.
+    """The files of a fleet's runs. Beside each run lies its requested recipe, NAME.nc.yaml.
 
-    A complete run stays until another takes its place, and so do the words that it was asked for in.
+    A complete run stays until another one replaces it, and so does its recipe file.
     """
 
     def __init__(self) -> None:
         self._made: set[Path] = set()
 
     def prepare(self, jobs: Sequence[Job], *, force: bool) -> list[Job]:
-        """The jobs, each with the run that it replaces. With `force` what is unfinished there is removed.
+        """Return the jobs, each with the run that it replaces. With `force`, unfinished runs are removed.
 
         Raises:
-            UsageError: where there can be no folder for them.
+            UsageError: if their folder cannot be made.
         """
         from bnnzoo import store
         from bnnzoo.store.atomic import make_folder
@@ -109,12 +109,12 @@ class Room:
         return found
 
     def end(self, job: Job, outcome: Outcome) -> None:
-        """Say what a new run was asked for in, once it has taken an old one's place."""
+        """Write the recipe of a new run once it has replaced an old one."""
         if not outcome.code and job.replaces:
             _write_recipe(job)
 
     def tidy(self, jobs: Sequence[Job]) -> None:
-        """Remove what was prepared for runs that nobody has begun."""
+        """Remove the prepared files of runs that never started."""
         from bnnzoo import store
 
         for job in jobs:
@@ -124,7 +124,7 @@ class Room:
 
 
 def row_of(job: Job, outcome: Outcome | None) -> dict[str, Any]:
-    """What a job's file says; its outcome is None where it was there before."""
+    """Return the table row of a job's file; the outcome is None if the run existed before."""
     found: dict[str, Any] = {"recipe": job.name, "sampler": job.recipe.sampler.name}
     found |= {} if outcome is None else {"seconds": outcome.seconds}
     if outcome is not None and outcome.code:
@@ -139,19 +139,19 @@ def row_of(job: Job, outcome: Outcome | None) -> dict[str, Any]:
         found |= {key: float(about[key]) for key in about if key.startswith("seconds_") or key == "target_evaluations"}
         scores = run.evaluate(save=False) if run.predictor.record.has_test_rows else {}
         return {**found, **run.diagnose(), **scores}
-    except Exception as error:  # also of a plugin: one row is lost, not the table
+    except Exception as error:  # also errors of a plugin, so that one row is lost and not the table
         return {**found, "error": str(error) if isinstance(error, BnnzooError) else one_line(error)}
 
 
 def print_runs(rows: Sequence[Mapping[str, Any]]) -> None:
-    """The rows as a table, without the columns that no row has."""
+    """Print the rows as a table without empty columns."""
     cells = [[_cell(row, keys) for keys in COLUMNS.values()] for row in rows]
     used = [i for i in range(len(COLUMNS)) if any(line[i] for line in cells)]
     print_table([list(COLUMNS)[i] for i in used], [[line[i] for i in used] for line in cells])
 
 
 def compared(files: Sequence[Path]) -> list[str]:
-    """Which of a few runs on the same rows is better, a sentence a pair; nothing of many, or of runs on other rows."""
+    """Return a sentence for each pair of a few runs on the same rows; empty for many runs, or for other rows."""
     if not 2 <= len(files) <= MOST_COMPARED:
         return []
     from bnnzoo.comparison import compare
@@ -163,7 +163,7 @@ def compared(files: Sequence[Path]) -> list[str]:
 
 
 def next_command(folder: Path, rows: Sequence[Mapping[str, Any]]) -> str:
-    """What one does with such runs: join those that differ in their seed, compare others, look at a single one."""
+    """Return the next useful command: merge runs with different seeds, compare several runs, or report a single one."""
     names = [str(row["recipe"]) for row in rows if "error" not in row]
     shared: dict[str, int] = {}
     for name in names:
@@ -180,13 +180,13 @@ def next_command(folder: Path, rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 class _RowsNow:
-    """The training rows of recipes as they are now; those of several jobs are read once."""
+    """The current training rows of recipes; equal rows of several jobs are read once."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[Any, ...], str] = {}
 
     def sha256(self, recipe: Recipe, task: str) -> str:
-        """Of the rows that the recipe would train on."""
+        """Return the SHA-256 of the rows that the recipe would train on."""
         from bnnzoo.data import load_asked, split
 
         which = (*(getattr(recipe, name) for name in _OF_ROWS), task)
@@ -198,7 +198,7 @@ class _RowsNow:
 
 
 def _is_of(job: Job) -> bool:
-    """Whether what lies where a job's run belongs was asked for in the same words, and is what they ask for."""
+    """Whether the existing run of a job was requested with the same recipe, and has its seed, model and sampler."""
     from bnnzoo import store
 
     try:
@@ -207,9 +207,9 @@ def _is_of(job: Job) -> bool:
         about = store.attributes_of(job.out)
     except (OSError, UnicodeDecodeError):
         return False
-    except UsageError:  # damaged: that is said where it is looked at
+    except UsageError:  # damage is reported where the file is read
         return True
-    # A run that was to take its place may have been gone on with by hand.
+    # The user may have resumed by hand a run that was to replace this one.
     asked = {"seed": job.recipe.seed, "model": job.recipe.model.name, "sampler": job.recipe.sampler.name}
     return all(str(about.get(name)).rpartition(":")[2] == str(v).rpartition(":")[2] for name, v in asked.items())
 

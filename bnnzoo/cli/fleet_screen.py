@@ -1,4 +1,4 @@
-"""All jobs of a fleet on one screen: live lines on a terminal, else a line every few seconds for all of them."""
+"""Progress of all jobs of a fleet: live lines on a terminal, else one line every few seconds."""
 
 from __future__ import annotations
 
@@ -15,15 +15,19 @@ from bnnzoo.progress import Progress
 from bnnzoo.progress_bar import SECONDS_BETWEEN_LINES, Pace, in_words
 
 MOST_SHOWN = 8
-"""Jobs in one line, or on the screen at once."""
+"""Maximal number of jobs in one line, or on the screen."""
 
 
 class FleetScreen:
-    """What jobs are doing.
+    """The progress of all jobs of a fleet.
 
     Args:
-        write: takes a line that stays.
-        show: takes the lines of this moment; None with --quiet, when only what jobs say is written: warnings, errors.
+        total: the number of jobs.
+        ended: the number of jobs that ended before.
+        write: prints a permanent line.
+        show: replaces the current lines. None with --quiet: only messages of jobs are then printed, warnings and
+            errors.
+        clock: the time in seconds.
     """
 
     def __init__(
@@ -38,10 +42,10 @@ class FleetScreen:
         self._write, self._show, self._clock = write, show, clock
         self._doing: dict[str, str] = {}
         self._paces: dict[str, Pace] = {}
-        self._lock = threading.Lock()  # told by a thread a job
+        self._lock = threading.Lock()  # each job has its own thread
 
     def tell(self, name: str, progress: Progress) -> None:
-        """Take in what a job tells."""
+        """Show a progress report of a job."""
         with self._lock:
             if progress.phase == SAID:
                 self._write(f"bnnzoo: {name}: {progress.note}")
@@ -55,7 +59,7 @@ class FleetScreen:
                 self._show(self._lines())
 
     def end(self, outcome: Outcome) -> None:
-        """Take in that a job ended."""
+        """Record the end of a job."""
         with self._lock:
             self.ended += 1
             self._doing.pop(outcome.name, None)
@@ -63,14 +67,14 @@ class FleetScreen:
                 self._write(f"bnnzoo: {outcome.name}: done in {outcome.seconds:.0f} s ({self.ended} of {self.total})")
 
     def _lines(self) -> list[str]:
-        """One for all jobs, then one for each of the first few under way."""
+        """Return one line for all jobs, and one for each of the first few running jobs."""
         more = len(self._doing) - MOST_SHOWN
         shown = [f"{name}: {words}" for name, words in list(self._doing.items())[:MOST_SHOWN]]
         return [f"{self.ended} of {self.total} done", *shown, *([f"and {more} more"] if more > 0 else [])]
 
 
 class PlainLine:
-    """All lines as one, every few seconds."""
+    """All lines of the screen as one line, every few seconds."""
 
     def __init__(self, write: Callable[[str], None], clock: Callable[[], float] = time.monotonic):
         self._write, self._clock, self._last = write, clock, clock()
@@ -83,7 +87,7 @@ class PlainLine:
 
 @contextmanager
 def fleet_screen(total: int, ended: int, *, quiet: bool) -> Iterator[FleetScreen]:
-    """The screen of a command: stderr, live where it is a terminal."""
+    """Yield the screen of a command on stderr, with live lines on a terminal."""
     if quiet or not sys.stderr.isatty():
         yield FleetScreen(total, ended, _print, None if quiet else PlainLine(_print))
         return

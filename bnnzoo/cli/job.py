@@ -1,6 +1,6 @@
-"""A job of a fleet in a process of its own: `python -m bnnzoo.cli.job`. The job comes by standard input.
+"""A job of a fleet in its own process: `python -m bnnzoo.cli.job`. Standard input holds the job.
 
-What others should see goes to standard output: progress as lines of JSON, everything else as it is said.
+Standard output carries progress as lines of JSON, and all other messages as text.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from bnnzoo.progress import Progress
 
 _SECONDS_BETWEEN_LINES = 0.5
 _PATIENCE = 90.0
-"""Seconds that a job waits for a run that another process holds: one that has died holds it no longer than a minute."""
+"""Seconds that a job waits for a run that another process holds. The lock of a dead process expires after a minute."""
 
 
 def main() -> None:
-    """Run the job of this process."""
+    """Run the job of this process and exit with its code."""
     streams.secure()
     signals.take_over()
     collector.spare()
@@ -48,7 +48,7 @@ def _run(job: Job) -> int:
                     raise
                 time.sleep(1)
             except UsageError:
-                # Who held the run may have finished it after we looked.
+                # Another process may have finished the run since the last check.
                 if _state(job) != "complete":
                     raise
                 return 0
@@ -57,7 +57,7 @@ def _run(job: Job) -> int:
 
 
 def _state(job: Job) -> str:
-    """How far the run has come; the one whose place it takes is none of it."""
+    """Return the state of the run, without the old run that it replaces."""
     from bnnzoo import store
 
     old = bool(job.replaces) and job.replaces == store.identity_of(job.out)
@@ -73,16 +73,16 @@ def _begin_or_go_on(job: Job, watch: _Lines, stop: Stop) -> None:
         watch(Progress("note", 0, 0, note="going on from its last checkpoint"))
         zoo.resume(job.out, progress=False, observer=watch, stop=stop)
     elif state != "complete":
-        # What a process left that died before its first checkpoint is nothing to keep.
+        # A process that died before its first checkpoint leaves nothing to keep.
         force = state == "begun" or bool(job.replaces)
         zoo.run_recipe(job.recipe, out=job.out, observer=watch, stop=stop, force=force)
 
 
 def _check_packages(job: Job) -> None:
-    """Refuse a machine where other code would run under the same names.
+    """Refuse a machine with other versions of the packages, which would run other code under the same names.
 
     Raises:
-        UsageError: naming the packages and both versions.
+        UsageError: with the packages and both versions.
     """
     from bnnzoo import registry
 
@@ -93,7 +93,7 @@ def _check_packages(job: Job) -> None:
 
 
 class _Lines:
-    """Progress as lines: the first of a phase, its end, and now and then one between."""
+    """Progress as lines of JSON: the first report of a phase, the last, and occasional ones between."""
 
     def __init__(self) -> None:
         self._phase, self._last = "", 0.0
@@ -104,13 +104,13 @@ class _Lines:
         if progress.phase == self._phase != "note" and not ended and now - self._last < _SECONDS_BETWEEN_LINES:
             return
         self._phase, self._last = progress.phase, now
-        # In one write: what a signal says goes to the same pipe, at any moment, and must not come between.
+        # The line is written in one call, because a signal's message goes to the same pipe and must not split it.
         with suppress(OSError):
             os.write(1, f"{json.dumps(progress._asdict())}\n".encode())
 
 
 def _end_with_our_parent() -> None:
-    """Standard input ends when the process that started us does, however it ended."""
+    """End the process when standard input ends, which happens when the parent process ends in any way."""
     while os.read(0, 4096):
         pass
     signals.leave(signal.SIGTERM, "the process that started this job is gone")

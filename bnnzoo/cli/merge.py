@@ -1,4 +1,4 @@
-"""bnnzoo merge."""
+"""The command `bnnzoo merge`."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def merge(
     json: common.Json = False,
     debug: common.Debug = False,
 ) -> None:
-    """Join runs of one recipe that differ in their seed: one file of all their chains.
+    """Join runs of one recipe with different seeds into one file with all their chains.
 
-    Whether they converged is looked at anew, of all chains together.
+    Convergence is tested again for all chains together.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""bnnzoo new: a package of one's own that works at once. Templates are real files, in `templates/`."""
+"""The command `bnnzoo new`: a working plugin package from the files in `templates/`."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def new(
     ] = Path(),
     debug: common.Debug = False,
 ) -> None:
-    """Write a package with a sampler, model, likelihood, prior or data set of your own, which works at once.
+    """Write a package with your own sampler, model, likelihood, prior or data set, ready to run.
 
-    It has an entry point, the class and its fields, a recipe, a test that passes, and a README. `plugin` is
-    short for one with a sampler.
+    The package has an entry point, the class with its fields, a recipe, a test that passes, and a README.
+    `plugin` is short for `sampler`.
 
     \b
     Examples:
@@ -72,10 +72,10 @@ def _kind(kind: str) -> str:
 
 
 def _words(kind: str, name: str) -> dict[str, str]:
-    """What stands in the templates for the name, and what it becomes; longer ones first."""
+    """Return the placeholders of the templates and their values, longer placeholders first."""
     name = registry.checked_name(name)
     class_name = "".join(piece[:1].upper() + piece[1:] for piece in re.split("[-_]+", name))
-    # What a template defines or imports under that name must stay what it is.
+    # The class must not replace a name that the template defines or imports.
     taken = any(re.search(rf"\b{class_name}\b", source.read_text(encoding="utf-8")) for source in _modules(kind))
     if taken or not class_name.isidentifier() or keyword.iskeyword(class_name):
         class_name = kind.capitalize() + class_name
@@ -91,14 +91,14 @@ def _words(kind: str, name: str) -> dict[str, str]:
 
 
 def _modules(kind: str) -> list[Traversable]:
-    """The Python files of a template, whose names a class must not take."""
+    """Return the Python files of a template, whose names the class must not take."""
     return [source for path, source in _walk(files("bnnzoo.cli") / "templates" / kind) if path.endswith(".py")]
 
 
 def _refuse_taken(kind: str, words: dict[str, str]) -> None:
-    """A name that another distribution offers could not be used without its own in front, nor the recipe's.
+    """Refuse a name that another distribution offers, because the part and its recipe would need a prefix.
 
-    Of the same distribution there can be but one: a sampler and a model of one name would be two packages of one name.
+    One distribution can hold only one part: a sampler and a model with one name would be two packages with one name.
     """
     name, own = words["template-name"], words["bnnzoo-template-name"]
     for each in (kind, registry.RECIPES):
@@ -118,7 +118,7 @@ def _refuse_existing(folder: Path) -> None:
 
 
 def _write(kind: str, folder: Path, words: dict[str, str]) -> list[Path]:
-    """The files, in the folder's own order."""
+    """Write the files and return their paths, sorted."""
     templates = files("bnnzoo.cli") / "templates"
     written: list[Path] = []
     try:
@@ -129,13 +129,13 @@ def _write(kind: str, folder: Path, words: dict[str, str]) -> list[Path]:
                 target.write_text(_filled(source.read_text(encoding="utf-8"), words), encoding="utf-8")
                 written.append(target)
     except OSError as error:
-        shutil.rmtree(folder, ignore_errors=True)  # it was empty, or not there
+        shutil.rmtree(folder, ignore_errors=True)  # the folder was empty or did not exist
         raise BnnzooError(f"{error.filename or folder}: cannot be written: {os.strerror(error.errno or 0)}") from error
     return sorted(written)
 
 
 def _walk(folder: Traversable, inside: str = "") -> list[tuple[str, Traversable]]:
-    """Every file below the folder, and its path there. An installer compiles Python files: that is no template."""
+    """Return every file below the folder with its relative path, without the compiled files of an installer."""
     found: list[tuple[str, Traversable]] = []
     for item in folder.iterdir():
         if item.is_file():

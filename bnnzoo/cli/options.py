@@ -1,4 +1,4 @@
-"""Fields as options of the command line."""
+"""Fields of recipes and parts as options of the command line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _WIDEST_METAVAR = 16
 
 
 class OptionText(NamedTuple):
-    """What --help and completion say of a field."""
+    """The text of an option for --help and completion."""
 
     flag: str
     metavar: str
@@ -23,13 +23,13 @@ class OptionText(NamedTuple):
 
 
 def option_text(spec: Field, *, prefix: str = "") -> OptionText:
-    """A field in words: `--sampler.step-size FLOAT  start value; > 0; default 0.1`."""
+    """Return the text of a field: `--sampler.step-size FLOAT  start value; > 0; default 0.1`."""
     flag = "--" + (f"{prefix}." if prefix else "") + spec.name.replace("_", "-")
     return OptionText(flag, _metavar(spec), _help(spec, prefix), [str(choice) for choice in spec.accepts.choices])
 
 
 def option(spec: Field, *, panel: str) -> inspect.Parameter:
-    """A field of no part as a parameter of a command; a yes or no has no value."""
+    """Return a field of the run as a parameter of a command. A boolean takes no value."""
     text = option_text(spec)
     if spec.accepts.scalars == (bool,):
         flag = f"{text.flag}/--no-{text.flag[2:]}" if spec.default else text.flag
@@ -38,12 +38,12 @@ def option(spec: Field, *, panel: str) -> inspect.Parameter:
 
 
 def listed(text: OptionText, *, panel: str) -> inspect.Parameter:
-    """A part's field as a parameter: for --help and completion, that read no values."""
+    """Return a part's field as a parameter for --help and completion, which read no values."""
     return parameter(text.flag[2:].replace(".", "__").replace("-", "_"), str | None, _info(text, panel))
 
 
 def parameter(name: str, kind: Any, info: Any, default: Any = None) -> inspect.Parameter:
-    """One parameter of a command's signature."""
+    """Return one parameter of a command's signature."""
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info])
 
 
@@ -51,7 +51,7 @@ def _info(text: OptionText, panel: str) -> Any:
     return typer.Option(
         text.flag,
         metavar=text.metavar or None,
-        # Square brackets are markup to the help printer.
+        # The help printer interprets square brackets as markup.
         help=text.help.replace("[", "\\["),
         rich_help_panel=panel,
         show_default=False,
@@ -60,7 +60,7 @@ def _info(text: OptionText, panel: str) -> Any:
 
 
 def _help(spec: Field, prefix: str) -> str:
-    """What it means; its range; its default."""
+    """Return the meaning, the range and the default of a field."""
     inner = spec.accepts.items.limits if spec.accepts.items else []
     default = spec.default_text if prefix or spec.accepts.scalars != (bool,) or spec.default else ""
     choices = f"one of {', '.join(map(str, spec.accepts.choices))}" if _metavar(spec) == "CHOICE" else ""
@@ -74,7 +74,7 @@ def _help(spec: Field, prefix: str) -> str:
 
 
 def _metavar(spec: Field) -> str:
-    """What is typed, in a word: a long list of choices is for the help text."""
+    """Return the placeholder of the value. A long list of choices is left to the help text."""
     if spec.accepts.items and str in spec.accepts.items.scalars:
         return "TEXT"
     ways = [",".join(_METAVARS.get(word, word) for word in way.split(",")) for way in spec.type.split("|")]

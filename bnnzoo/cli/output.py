@@ -19,20 +19,20 @@ _LONGEST = 3000
 
 
 _results: list[TextIO | None] = []
-"""Last where a command's results go, while everything else that is printed goes to stderr."""
+"""The streams for a command's results, the last one in use; all other output goes to stderr."""
 
 
 def echo(text: object = "", *, nl: bool = True) -> None:
-    """Print a result, of one line or several."""
+    """Print a result of one or several lines."""
     if not _results:
         typer.echo(_lines(text), nl=nl)
-    elif (stdout := _results[-1]) is not None:  # closed by who started us
+    elif (stdout := _results[-1]) is not None:  # the parent process closed stdout
         typer.echo(_lines(text), file=stdout, nl=nl)
 
 
 @contextmanager
 def results_apart() -> Iterator[None]:
-    """Inside, stdout is for `echo` alone: what a plugin, or a library, prints there while it works goes to stderr."""
+    """Reserve stdout for `echo` within the context. Other output of plugins and libraries goes to stderr."""
     _results.append(sys.stdout)
     try:
         with redirect_stdout(sys.stderr):
@@ -42,10 +42,10 @@ def results_apart() -> Iterator[None]:
 
 
 def printable(text: str) -> str:
-    """Text on one line, whoever's: characters that end it, move a cursor, ring a bell or turn it round are escaped."""
+    """Escape unprintable characters, so that untrusted text stays on one line and cannot control the terminal."""
     if text.isprintable():
         return text
-    # Astral and lone surrogates are escaped as JSON does it, so that JSON stays JSON.
+    # Escapes of astral characters and lone surrogates follow JSON, so that JSON output stays valid.
     return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
 
 
@@ -54,18 +54,19 @@ def _lines(text: object) -> str:
 
 
 def bounded(line: str) -> str:
-    """A line that a person can read, whatever a stranger's file has called a thing."""
+    """Shorten a long line, because names in foreign files can have any length."""
     return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1000]} ... {line[-900:]}"
 
 
 def print_json(value: Any) -> None:
-    """One JSON value; NaN and infinities, which JSON lacks, become null."""
+    """Print one JSON value. NaN and infinities, which JSON lacks, become null."""
     echo(json.dumps(_plain(value), ensure_ascii=False, allow_nan=False))
 
 
 def print_record(values: Mapping[str, Any]) -> None:
-    """`key  value`, one a line; a list goes on over several lines. Unknown values and those that do not apply to the
-    run are left out.
+    """Print `key  value`, one per line; a list continues on further lines.
+
+    Unknown values, and those that do not apply to the run, are left out.
     """
     known = {key: value for key, value in values.items() if not _is_absent(value)}
     width = max((len(str(key)) for key in known), default=0)
@@ -80,20 +81,21 @@ def _is_absent(value: Any) -> bool:
 
 
 def print_warning(text: str) -> None:
-    """A warning on stderr, red on a terminal."""
+    """Print a warning on stderr, in red on a terminal."""
     typer.secho(f"bnnzoo: warning: {printable(text)}", err=True, fg=typer.colors.RED)
 
 
 def warn_of_convergence(run: Any) -> None:
-    """Say so where a run's file says that its chains do not agree, stand still or predict what the data rule out:
-    what is computed of it is no better than they.
+    """Warn if the run's file reports a problem, because results from such chains are unreliable.
+
+    The problems are chains that disagree, stuck chains, or predictions that the data contradict.
     """
     if doubt := run.predictor.record.doubt:
         print_warning(f"{run.path}: {doubt}")
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Columns that fit their widest cell."""
+    """Print columns that are as wide as their widest cell."""
     header, rows = [printable(name) for name in header], [[printable(cell) for cell in row] for row in rows]
     widths = [max(len(row[column]) for row in [header, *rows]) for column in range(len(header))]
     for row in [header, *rows]:
@@ -102,18 +104,18 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def print_rows(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Records with the same keys as a table; a key that a record lacks is an empty cell."""
+    """Print records as a table; a missing key gives an empty cell."""
     header = list(dict.fromkeys(key for row in rows for key in row))
     print_table(header, [[_text(row[key]) if key in row else "" for key in header] for row in rows])
 
 
 def with_error(estimate: Estimate) -> str:
-    """1.23 ± 0.04: a number and its standard error over rows."""
+    """Return an estimate with its standard error over rows: 1.23 ± 0.04."""
     return number(estimate.value) + ("" if estimate.se is None else f" ± {estimate.se:.2g}")
 
 
 def number(value: float) -> str:
-    """A number of a summary or a table, with four significant digits; plain from 0.0001 to a million in size."""
+    """Return a number with four significant digits; without an exponent from 0.0001 to a million in size."""
     return f"{value:.0f}" if 10_000 <= abs(value) < 1_000_000 else f"{value:.4g}"
 
 
@@ -138,5 +140,5 @@ def _plain(value: Any) -> Any:
 
 
 def _number(value: Any) -> Any:
-    """NumPy and JAX scalars as Python's."""
+    """Convert NumPy and JAX scalars to Python numbers."""
     return value.item() if hasattr(value, "item") and getattr(value, "ndim", None) == 0 else value

@@ -1,8 +1,8 @@
-"""Commands that take fields of parts, `--sampler.step-size 1e-3`, beside their own options.
+"""Commands that take fields of parts, such as `--sampler.step-size 1e-3`, beside their own options.
 
-Which fields there are depends on arguments that Click has not read yet. So fields are taken out first, each with its
-value (an option with a dot always has one), Click reads the rest, and then the fields are held to the parts it named.
---help and completion list them.
+The available fields depend on arguments that Click has not parsed yet. The fields are therefore removed first, each
+with its value; an option with a dot always has a value. Click then parses the rest, and the fields are checked against
+the named parts. --help and completion list them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bnnzoo.near import near_names
 
 SETTINGS = {"help_option_names": ["--help", "-h"]}
 Named = Callable[[dict[str, Any]], dict[str, tuple[str, PartOptions]]]
-"""A command's parameters -> kind -> the name and the options of each part that they choose."""
+"""A function from a command's parameters to the name and the options of each part that they choose, by kind."""
 
 
 def add_command(
@@ -36,8 +36,13 @@ def add_command(
     """Add a command.
 
     Args:
-        run: gets its parameters by keyword, `fields`, such as {"sampler.step_size": "1e-3"}, and `words`, the arguments
-            as they were typed.
+        app: the application or the group.
+        name: the name of the command.
+        run: the function of the command. It gets its parameters by keyword, `fields`, such as {"sampler.step_size":
+            "1e-3"}, and `words`, the arguments as typed.
+        parameters: the command's own parameters.
+        doc: the help text.
+        named: returns the parts that the parameters choose.
     """
     taken: dict[str, str] = {}
     typed: list[str] = []
@@ -52,7 +57,7 @@ def add_command(
             words, fields = split_fields(args)
             completing = bool(extra.get("resilient_parsing"))
             if completing or not set(words).isdisjoint(SETTINGS["help_option_names"]):
-                # Resilient: half a line is enough to see which parts are meant.
+                # Resilient parsing accepts an incomplete line, which is enough to determine the parts.
                 half = super().make_context(info_name, list(words), parent, **{**extra, "resilient_parsing": True})
                 try:
                     self.params += _listed(named(half.params))
@@ -69,7 +74,7 @@ def add_command(
 
 
 def split_fields(args: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """The arguments without the fields of parts, and those; of one that comes twice the later value."""
+    """Split arguments into those without fields of parts and the fields. A repeated field takes the later value."""
     words: list[str] = []
     fields: dict[str, str] = {}
     rest = iter(args)
@@ -114,7 +119,7 @@ def _refuse_unknown(fields: dict[str, str], named: Named, context: Any) -> None:
 
 
 def _listed(parts: dict[str, tuple[str, PartOptions]]) -> list[Any]:
-    """The parts' fields as options of a command, each part in a panel of its own."""
+    """Return the fields of parts as options of a command, each part in its own panel."""
     parameters: list[inspect.Parameter] = []
     for kind, (name, part) in parts.items():
         exactness = registry.find(f"{kind}s", name).exactness

@@ -1,4 +1,4 @@
-"""The fields of a part as options, kept as text: reading them from its class imports JAX, which takes seconds."""
+"""The fields of parts as options, cached as text. Reading them from the class imports JAX, which takes seconds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bnnzoo.recipe import fields_of
 
 
 class PartOptions(NamedTuple):
-    """A part's options; and, of a model, the likelihood that each task would get, or that it brings its own."""
+    """The options of a part. A model also has the default likelihood of each task, or its own likelihood."""
 
     options: list[OptionText]
     likelihoods: dict[str, str]
@@ -28,11 +28,11 @@ class PartOptions(NamedTuple):
 
 
 def part_options(kind: str, name: str) -> PartOptions:
-    """The options of that part, from the cache where its code is unchanged.
+    """Return the options of a part, from the cache if its code is unchanged.
 
     Raises:
-        NotFoundError: as `registry.find` does.
-        UsageError: when its module cannot be imported.
+        NotFoundError: see `registry.find`.
+        UsageError: if its module cannot be imported.
     """
     entry = registry.find(f"{kind}s", name)
     file = platformdirs.user_cache_path("bnnzoo") / "options" / f"{_fingerprint(kind, entry)}.json"
@@ -40,7 +40,7 @@ def part_options(kind: str, name: str) -> PartOptions:
         kept = json.loads(file.read_text(encoding="utf-8"))
         return PartOptions(**{**kept, "options": [OptionText(*option) for option in kept["options"]]})
     found = _read(kind, registry.load(f"{kind}s", name))
-    with suppress(OSError):  # a cache that cannot be written is done without
+    with suppress(OSError):  # the cache is optional
         file.parent.mkdir(parents=True, exist_ok=True)
         whole = file.with_suffix(f".{os.getpid()}")
         try:
@@ -61,7 +61,7 @@ def _read(kind: str, cls: Any) -> PartOptions:
 
 
 def _fingerprint(kind: str, entry: registry.Registered) -> str:
-    """Changes with every edit of the part's package or of ours: a class's fields may come from any of their files."""
+    """Return a hash of the package of the part and of bnnzoo. A class may inherit fields from any of their files."""
     digest = hashlib.sha256(repr((kind, entry, sys.version)).encode())
     for package in dict.fromkeys(["bnnzoo", entry.target.partition(":")[0].partition(".")[0]]):
         for path, state in sorted(_files(package)):

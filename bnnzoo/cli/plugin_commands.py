@@ -1,4 +1,4 @@
-"""Commands of plugins: text in `--help`, imported when they run."""
+"""Commands of plugins, which `--help` lists as text and which are imported when they run."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from bnnzoo.errors import NotFoundError, UsageError
 PANEL = "Commands of plugins"
 
 Prepare = Callable[[Any], None]
-"""Changes a command in place before it runs."""
+"""A function that changes a command in place before it runs."""
 
 
 class DeferredCommand(TyperCommand):
-    """A command with the name and the summary of its entry, which stands for the real one until it is run."""
+    """A placeholder with the name and the summary of an entry; the real command is imported when it runs."""
 
     def __init__(self, name: str, entry: registry.Registered, prepare: Prepare):
-        # A plugin's summary must neither end a line nor be read as markup.
+        # A plugin's summary must not end a line or contain markup.
         summary = escape(printable(" ".join(entry.summary.split())))
         super().__init__(name, help=summary, rich_markup_mode="rich", rich_help_panel=PANEL)
         self._prepare = prepare
 
     def make_context(self, info_name: Any, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        """Import the real command and make its context; the parser runs the command of the context."""
+        """Import the real command and return its context; the parser runs the command of the context."""
         assert self.name is not None
         command = _imported(self.name)
         self._prepare(command)
@@ -38,7 +38,7 @@ class DeferredCommand(TyperCommand):
 
 
 def plugin_commands(prepare: Prepare) -> dict[str, DeferredCommand]:
-    """Return the commands of all plugins by the names that reach them, nothing of them imported."""
+    """Return the commands of all plugins by name, without importing them."""
     return {
         name: DeferredCommand(name, entry, prepare)
         for name, entry in registry.entries(registry.COMMANDS).items()
@@ -47,10 +47,10 @@ def plugin_commands(prepare: Prepare) -> dict[str, DeferredCommand]:
 
 
 def plugin_command(name: str, prepare: Prepare) -> DeferredCommand | None:
-    """Return the plugin's command of a name, which may be `distribution:name`, or None.
+    """Return the plugin's command with this name, which may be `distribution:name`, or None.
 
     Raises:
-        NotFoundError: naming the two packages that offer the name, or the package that has it and is not installed.
+        NotFoundError: if two packages offer the name, or with the package that offers it but is not installed.
     """
     entry = registry.get(registry.COMMANDS, name)
     if entry is not None and entry.distribution != registry.OWN:
@@ -61,10 +61,10 @@ def plugin_command(name: str, prepare: Prepare) -> DeferredCommand | None:
 
 
 def _imported(name: str) -> Any:
-    """Return the command that an entry names, as the parser takes it.
+    """Return the command of an entry in the form of the parser.
 
     Raises:
-        UsageError: where it cannot be imported, is no command, or has a signature that no command can have.
+        UsageError: if it cannot be imported, is not a command, or has a signature that a command cannot have.
     """
     target = registry.load(registry.COMMANDS, name)
     app = typer.Typer(add_completion=False)

@@ -1,4 +1,4 @@
-"""The commands that take a recipe: `MODEL SAMPLER`, the run's options, and the fields of the chosen parts."""
+"""Commands that take a recipe: `MODEL SAMPLER`, the run's options, and the fields of the chosen parts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from bnnzoo.paths import refuse_read
 from bnnzoo.recipe import PARTS, RUN_FIELDS, Layer, part_names, read_layer, resolve
 
 Body = Callable[..., None]
-"""What a command does: `body(recipe, dataset, chosen, **extras)`; `chosen`: neither model nor sampler was named."""
+"""The function of a command, called as `body(recipe, dataset, chosen, **extras)`.
+
+`chosen` is true if neither model nor sampler was named.
+"""
 
 
 def add_recipe_command(
@@ -27,13 +30,17 @@ def add_recipe_command(
     extras: Sequence[inspect.Parameter],
     by_name: Callable[[str], None] | None = None,
 ) -> None:
-    """Add a command that takes a recipe; `extras` are the body's own options.
+    """Add a command that takes a recipe.
 
     Args:
-        by_name: the command's work for a run's file, or for one name without an option, where it takes these.
+        app: the application.
+        name: the name of the command.
+        body: the function of the command.
+        extras: the command's own options.
+        by_name: the function for a run's file, or for one name without an option, if the command accepts these.
     """
     own = {extra.name for extra in extras}
-    read = functools.cache(read_layer)  # a pipe can be read once
+    read = functools.cache(read_layer)  # a pipe can be read only once
 
     def run(**given: Any) -> None:
         model, sampler, fields, words = (given.pop(word) for word in ("model", "sampler", "fields", "words"))
@@ -58,7 +65,7 @@ def add_recipe_command(
         if dataset is None:
             from bnnzoo.data import load_asked
 
-            # Before JAX is imported: what is wrong with the data is said at once.
+            # The data are loaded before JAX is imported, so that errors in them appear at once.
             dataset = load_asked(recipe)
         body(recipe, dataset, is_open, words=words, **rest)
 
@@ -81,14 +88,14 @@ def _names_data(layers: Sequence[Layer], options: Mapping[str, Any]) -> bool:
 
 
 def _find_all(names: Mapping[str, str]) -> None:
-    """All names first: that is instant, and importing a part is not."""
+    """Check all names first, because that is fast and importing a part is slow."""
     for kind, name in names.items():
         if name:
             registry.find(f"{kind}s", name)
 
 
 def _named(given: dict[str, Any], read: Callable[[str], Layer]) -> dict[str, tuple[str, PartOptions]]:
-    """Kind -> name and options, of the parts that these arguments choose."""
+    """Return the name and the options of each part that the arguments choose, by kind."""
     layers = [read(source) for source in given.get("config") or []]
     said = {key: given.get(key) for key in ("data", "likelihood", "prior")}
     names = part_names(given.get("model"), given.get("sampler"), layers, said)
@@ -118,7 +125,7 @@ def _argument(metavar: str, kind: str) -> Any:
 
 
 def _options() -> list[inspect.Parameter]:
-    """The options that do not depend on a part."""
+    """Return the options that do not depend on a part."""
     of_tables = ["target", "task", "columns", "drop", "categories", "missing", "missing_code", "unseen", "censored"]
     of_tables += ["exposure", "separator", "decimal", "skip_rows", "encoding"]
     data = ["data", *of_tables, "test_fraction", "split_seed", "standardise", "units"]

@@ -1,4 +1,4 @@
-"""bnnzoo plot, report."""
+"""The commands `bnnzoo plot` and `bnnzoo report`."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from bnnzoo.errors import UsageError
 
 
 class _Plot(TyperCommand):
-    """Takes `--range LOW HIGH` for `--range LOW,HIGH`, and `--truth` alone for `--truth data`."""
+    """A command that accepts `--range LOW HIGH` as `--range LOW,HIGH`, and `--truth` alone as `--truth data`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Rewrite the two shorthands and parse the arguments."""
         options = {spelt for parameter in self.params for spelt in parameter.opts if spelt.startswith("-")}
         words: list[str] = []
         for word in args:
@@ -109,9 +110,9 @@ def plot(
     json: common.Json = False,
     debug: common.Debug = False,
 ) -> None:
-    """Draw a run: what it predicts, whether it is calibrated, whether it has converged, what its steps were.
+    """Plot a run: its predictions, calibration, convergence and sampler statistics.
 
-    Of several runs, in one figure: what each predicts, or its loss.
+    With several runs, one figure shows the predictions of each, or its loss.
 
     \b
     Examples:
@@ -148,9 +149,9 @@ def report(
     force: common.Force = False,
     debug: common.Debug = False,
 ) -> None:
-    """Write a run on one page: a verdict in plain words, pictures, numbers, and how to repeat it.
+    """Write a report of a run: a verdict in plain words, pictures, numbers, and the commands to repeat it.
 
-    The page holds everything; it asks nothing of a network.
+    The HTML page is self-contained and needs no network.
 
     \b
     Examples:

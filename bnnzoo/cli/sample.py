@@ -1,4 +1,4 @@
-"""bnnzoo sample, resume, show."""
+"""The commands `bnnzoo sample`, `bnnzoo resume` and `bnnzoo show`."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from bnnzoo.recipe import Recipe
 from bnnzoo.shell import quoted
 
 _SCORES = ("rmse", "rmse_standardised", "accuracy", "nll", "coverage_90", "ece")
-"""On the test rows, where the choice was ours: error, and whether its size was known beforehand."""
+"""The metrics of the test rows that are printed if the recipe was chosen automatically."""
 
 
 def _extras(*, hidden: bool) -> list[inspect.Parameter]:
-    """The options of `sample` beside the recipe; `show` takes them too, so that only the word changes."""
+    """Return the options of `sample` beside the recipe. `show` accepts and ignores them."""
     out = common.out("FILE", "the file to write", rich_help_panel="Output", hidden=hidden)
     found = [parameter("out", Path, out, Path("run.nc"))]
     for name, text in {
@@ -52,7 +52,7 @@ def _sample(
 ) -> None:
     """Run the chains of MODEL with SAMPLER and write one NetCDF file.
 
-    Without --data the model's own example is used; with --data alone, MODEL and SAMPLER are chosen by the data.
+    Without --data the example of the model is used. With --data alone, MODEL and SAMPLER are chosen from the data.
 
     With MODEL and SAMPLER named, --help also lists their options.
 
@@ -83,7 +83,7 @@ def _sample(
         stop.refuse_more(out)
         if not together.is_first():
             return
-        # Of the test rows alone: what it takes to score the others, and to keep it in the file, is the word `evaluate`.
+        # Only the test rows are scored here. `evaluate` scores other rows and stores the results in the file.
         began, is_scored = time.perf_counter(), chosen and recipe.test_fraction
         scores = evaluate.of_rows(run.predictor, *run.test_rows()).estimates if is_scored else {}
         seconds = {"seconds_scoring": round(time.perf_counter() - began, 2)} if is_scored else {}
@@ -94,9 +94,9 @@ def _sample(
 
 
 def _show(recipe: Recipe, dataset: Any, chosen: bool, **_: Any) -> None:
-    """Print the recipe that `sample` would run, or that of a run's file, as YAML, which --config reads again.
+    """Print the recipe that `sample` would run, or the recipe of a run's file, as YAML for --config.
 
-    With one name and no option, describe what the zoo has under it: a model, a sampler, a prior, a data set, a recipe.
+    With one name and no option, describe the model, sampler, prior, data set or recipe with this name.
 
     \b
     Examples:
@@ -149,7 +149,7 @@ def resume(
     json: common.Json = False,
     debug: common.Debug = False,
 ) -> None:
-    """Go on with a run that was interrupted, from its last checkpoint, to the same bits.
+    """Resume an interrupted run from its last checkpoint. The draws equal those of an uninterrupted run, bit for bit.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM in a run: the first asks it to stop where it can be resumed, the second ends the process."""
+"""SIGINT and SIGTERM in a run: the first signal stops it at a resumable point, the second ends the process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bnnzoo.errors import InterruptedRunError
 
 
 class Stop:
-    """Called, it returns the number of the signal that came, or 0."""
+    """A flag for a stop request. Calling it returns the number of the received signal, or 0."""
 
     def __init__(self) -> None:
         self.number = 0
@@ -21,17 +21,17 @@ class Stop:
         return self.number
 
     def receive(self, number: int) -> None:
-        """The receiver of signals."""
+        """Record the first signal; end the process at the second."""
         if self.number:
             signals.leave(number, "stopped at once; what the last checkpoint holds is kept")
         self.number = number
         signals.say("stopping after this chunk; again to stop at once")
 
     def refuse_more(self, run: Path) -> None:
-        """End the command, where a signal came too late to stop its run.
+        """End the command if a signal came too late to stop its run.
 
         Raises:
-            InterruptedRunError: saying that the run is whole.
+            InterruptedRunError: with the message that the run is complete.
         """
         if self.number:
             raise InterruptedRunError(f"{Signals(self.number).name}: {run} is complete", self.number)
@@ -39,7 +39,7 @@ class Stop:
 
 @contextmanager
 def stop_signals() -> Iterator[Stop]:
-    """Handle both signals inside the block."""
+    """Handle both signals within the context."""
     stop = Stop()
     with signals.received_by(stop.receive):
         yield stop

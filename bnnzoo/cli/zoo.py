@@ -1,4 +1,4 @@
-"""bnnzoo zoo: the recipes the zoo ships, and one table of what they give."""
+"""The command `bnnzoo zoo`: recipes of the zoo, and a table of their results."""
 
 from __future__ import annotations
 
@@ -35,9 +35,10 @@ from bnnzoo.recipe import (
 
 
 def runnable() -> dict[str, str]:
-    """Recipes that name all a run needs but perhaps its data: shipped ones by name, and pairs `model.sampler`.
+    """Return the complete recipes with their summaries: shipped recipes by name, and pairs `model.sampler`.
 
-    A pair is a model with an example and a sampler with a recipe of its own, whether or not the two share one.
+    A complete recipe names a model and a sampler; only the data may be missing. A pair consists of a model with an
+    example and a sampler with its own recipe, whether or not the pair has a shared recipe.
     """
     shipped, recipes = shipped_names(), registry.entries(registry.RECIPES)
     installed = {kind: registry.entries(kind) for kind in ("models", "samplers")}
@@ -63,9 +64,9 @@ def runnable() -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
-@no_type_check  # Typer gives a context of the class that its `Context` derives from
+@no_type_check  # Typer passes a context of the base class of its `Context`
 def list_recipes(context: typer.Context, json: common.Json = False, debug: common.Debug = False) -> None:
-    """List the recipes that the zoo ships and that can be run as they are, or run some of them.
+    """List the recipes of the zoo that can be run unchanged, or run some of them.
 
     Any pair MODEL.SAMPLER of a model with an example and a sampler with a recipe can be run too.
 
@@ -128,12 +129,13 @@ def run(
     json: common.Json = False,
     debug: common.Debug = False,
 ) -> None:
-    """Run recipes, each in a process of its own, and print one table: one after the other, or many at a time.
+    """Run recipes, each in its own process, and print one table. The runs are sequential, or parallel with --workers.
 
-    With -o, the same command goes on where it was stopped: it runs what is missing, from the last checkpoints.
+    With -o, the same command resumes a stopped fleet: it runs the missing recipes, from their last checkpoints.
 
-    R-hat and ESS are of predictions. NLL, NLL of a Gaussian with the predictive mean and variance, and RMSE are of the
-    test rows in standardised units. Seconds are of the whole process: start, compilation, warm-up and sampling.
+    R-hat and ESS are those of predictions. NLL and RMSE are those of the test rows in standardised units; NLL moments
+    is the NLL of a Gaussian with the predictive mean and variance. Seconds cover the whole process: start,
+    compilation, warm-up and sampling.
 
     \b
     Examples:
@@ -178,7 +180,11 @@ def run(
 def _run_all(
     executor: AbstractExecutor, missing: Sequence[Job], total: int, room: Room, *, kept: bool, quiet: bool
 ) -> dict[str, Outcome]:
-    """What became of every job that was missing; ours is the one screen, and signals are passed on."""
+    """Run the missing jobs and return their outcomes. This process owns the screen and passes signals on.
+
+    Raises:
+        InterruptedRunError: if a signal stopped the fleet.
+    """
     asked: list[int] = []
     outcomes: dict[str, Outcome] = {}
     by_name = {job.name: job for job in missing}
@@ -204,7 +210,7 @@ def _run_all(
 
 
 def _matching(patterns: Sequence[str]) -> list[str]:
-    """Recipe files, and the names that match."""
+    """Return the recipe files, and the names that match the patterns."""
     known = runnable()
     found: dict[str, None] = {}
     for pattern in patterns:
@@ -222,16 +228,16 @@ def _is_file(name: str) -> bool:
 def _recipes(
     names: Sequence[str], over: Sequence[Layer], options: Mapping[str, Any], seeds: Sequence[int]
 ) -> dict[str, Recipe]:
-    """The recipe of every run, by its name: those named, below the layers, at every point of their sweeps."""
+    """Return the recipe of each run by name: the named recipes under the layers, at every point of their sweeps."""
     found: dict[str, Recipe] = {}
     for name in names:
         model, _, sampler = ("", "", "") if _is_file(name) else name.partition(".")
         layers = [*([] if sampler else [read_layer(name)]), *over]
-        said = {key for key, value in options.items() if value is not None}  # an option is above every recipe
+        said = {key for key, value in options.items() if value is not None}  # an option overrides every recipe
         sweep = {key: values for layer in layers for key, values in layer.sweep.items() if key not in said}
         own = sweep.pop("seed", ())
         by_seed = tuple(Value(number, "--seeds") for number in seeds) or own
-        sweep |= {"seed": by_seed} if by_seed else {}  # the last: what remains of a name is what seeds share
+        sweep |= {"seed": by_seed} if by_seed else {}  # the last, so that seeds share the rest of a name
         one = [dataclasses.replace(layer, sweep={}) for layer in layers]
         for point in points(sweep):
             full = (Path(name).stem if _is_file(name) else name) + point.suffix
@@ -245,7 +251,7 @@ def _recipes(
 
 
 def _packages(recipe: Recipe) -> tuple[tuple[str, str], ...]:
-    """What offers the parts that a recipe names, and bnnzoo: packages and their versions."""
+    """Return the packages that offer the parts of a recipe, and bnnzoo, with their versions."""
     parts = {kind: part for kind in PARTS if (part := getattr(recipe, kind)) is not None and part.name}
     found = [registry.find(f"{kind}s", part.name) for kind, part in parts.items()]
     own = {plugin.distribution: plugin.version for plugin in registry.plugins() if plugin.distribution == registry.OWN}
@@ -253,10 +259,10 @@ def _packages(recipe: Recipe) -> tuple[tuple[str, str], ...]:
 
 
 def _check_parts(recipe: Recipe) -> None:
-    """Refuse now what every process would refuse: names, and fields of the parts that are named."""
+    """Refuse unknown parts and invalid fields now, because every process would refuse them."""
     parts = {kind: part for kind in PARTS if (part := getattr(recipe, kind)) is not None and part.name}
     for kind, part in parts.items():
-        registry.find(f"{kind}s", part.name)  # instant, and importing a part is not
+        registry.find(f"{kind}s", part.name)  # checking the name is fast, importing a part is slow
     build_all([(registry.load(f"{kind}s", part.name), part, kind) for kind, part in parts.items()])
 
 

@@ -1,4 +1,4 @@
-"""Data on the host: loading, checking, splitting and scaling. NumPy only; nothing here knows JAX."""
+"""Data on the host: loading, checking, splitting and scaling with NumPy. Nothing in this package imports JAX."""
 
 from bnnzoo.data.dataset import Dataset, Signature, from_arrays
 from bnnzoo.data.encoding import Unseen

@@ -1,4 +1,4 @@
-"""Arrays that may be inputs or targets: their types and shapes."""
+"""Checks of the type and the shape of arrays of inputs and targets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,16 @@ from bnnzoo.errors import UsageError
 
 
 def as_inputs(x: ArrayLike, where: str = "x", feature_names: Sequence[str] = ()) -> NDArray[Any]:
-    """x as checked inputs [N, ...]: uint8 images stay as they are, everything else becomes finite float32."""
+    """Return x as checked inputs [N, ...]. uint8 images stay uint8; everything else becomes finite float32.
+
+    Args:
+        x: features [N] or [N, D], or images [N, H, W] or [N, C, H, W].
+        where: the name of the array in error messages.
+        feature_names: D names for features; they are checked and used in error messages.
+
+    Raises:
+        UsageError: if the type, the shape, a name or a value is invalid.
+    """
     array = numeric_array(x, where)
     if array.ndim == 1:
         array = array.reshape(-1, 1)
@@ -33,7 +42,11 @@ def as_inputs(x: ArrayLike, where: str = "x", feature_names: Sequence[str] = ())
 
 
 def label_array(values: ArrayLike, where: str) -> NDArray[Any]:
-    """`values` as an array [N, ...], N >= 1, of numbers, or of text."""
+    """Return `values` as an array [N, ...] of numbers or of text, with N >= 1.
+
+    Raises:
+        UsageError: if the values are neither.
+    """
     array = None if np.ma.is_masked(values) else np.asarray(values)
     if array is not None and array.ndim and array.size and all(isinstance(v, str) for v in array.flat):
         return array
@@ -41,7 +54,11 @@ def label_array(values: ArrayLike, where: str) -> NDArray[Any]:
 
 
 def numeric_array(values: ArrayLike, where: str) -> NDArray[Any]:
-    """`values` as an array [N, ...], N >= 1, of booleans, whole numbers or floats and nothing else."""
+    """Return `values` as an array [N, ...] of booleans, integers or floats, with N >= 1.
+
+    Raises:
+        UsageError: if the values have another type, are masked or sparse, or have no rows.
+    """
     if hasattr(values, "toarray"):
         raise UsageError(f"{where} is a sparse matrix; give it as an array, by .toarray()")
     if np.ma.is_masked(values):
@@ -63,7 +80,11 @@ def numeric_array(values: ArrayLike, where: str) -> NDArray[Any]:
 
 
 def check_task(task: str | None) -> Task | None:
-    """`task` if it is one of the three, or None."""
+    """Return `task` unchanged if it is valid or None.
+
+    Raises:
+        UsageError: if the task is unknown.
+    """
     if task not in (None, "regression", "classification", "density"):
         raise UsageError(f"task {task!r} is unknown; it is regression, classification or density")
     return cast("Task | None", task)

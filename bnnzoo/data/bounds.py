@@ -1,4 +1,4 @@
-"""Censored targets as arrays: the smallest and the largest value of each, on the last axis."""
+"""Censored targets as arrays. The last axis holds the smallest and the largest possible value of each target."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bnnzoo.errors import UsageError
 
 
 def stand_in(bounds: Float[np.ndarray, "*row 2"]) -> Float[np.ndarray, "*row"]:
-    """A number for each cell: itself, the finite end of a bound, or the middle of an interval."""
+    """Return one number per cell: the value, the finite end of a one-sided bound, or the midpoint of an interval."""
     low, high = bounds[..., 0], bounds[..., 1]
     with np.errstate(invalid="ignore"):
         middle = np.where(low == high, low, low / 2 + high / 2)
@@ -19,13 +19,13 @@ def stand_in(bounds: Float[np.ndarray, "*row 2"]) -> Float[np.ndarray, "*row"]:
 
 
 def is_bounds_array(y: Any) -> bool:
-    """Whether targets are an array of numbers [N, 2] or [N, T, 2]."""
+    """Whether targets are a numeric array of bounds, [N, 2] or [N, T, 2]."""
     array = None if hasattr(y, "columns") else np.asarray(y)
     return array is not None and array.dtype.kind in "iuf" and array.ndim in (2, 3) and array.shape[-1] == 2
 
 
 def as_cells(bounds: Float[np.ndarray, "row target 2"]) -> Shaped[np.ndarray, "row *target"]:
-    """Bounds as the cells of a table: <0.5, >100, (1.0,2.0), or a number."""
+    """Write bounds as table cells: <0.5, >100, (1.0,2.0), or a number. One target gives [N], several give [N, T]."""
     low, high = bounds[..., 0].astype(float), bounds[..., 1].astype(float)
     cells = np.empty(low.shape, object)
     for place in np.ndindex(low.shape):
@@ -36,26 +36,26 @@ def as_cells(bounds: Float[np.ndarray, "row target 2"]) -> Shaped[np.ndarray, "r
 
 
 def recorded(y: Shaped[np.ndarray, "row ..."]) -> Shaped[np.ndarray, "row ..."]:
-    """Targets [N, T] in the place of censored ones [N, T, 2]: see `stand_in`; others as they are."""
+    """Replace censored targets [N, T, 2] by single numbers [N, T], see `stand_in`. Return other targets unchanged."""
     return stand_in(y) if y.ndim == 3 else y
 
 
 def known_rows(y: Shaped[np.ndarray, "row ..."]) -> Bool[np.ndarray, " row"]:
-    """The rows of which no target is censored."""
+    """Return a mask of the rows [N] without censored targets."""
     return (y[..., 0] == y[..., 1]).all(1) if y.ndim == 3 else np.ones(len(y), bool)
 
 
 def are_bounds(y: Float[np.ndarray, "*row target bound"]) -> bool:
-    """Whether each target is a number or a range of numbers, infinite at one end at most."""
+    """Whether every target is a number or an interval that is infinite at one end at most."""
     low, high = y[..., 0], y[..., 1]
     return bool(np.all((low <= high) & (np.isfinite(low) | np.isfinite(high)) & (low < np.inf) & (high > -np.inf)))
 
 
 def bounds_of(y: Any, num_rows: int, where: str) -> Float[np.ndarray, "row target bound"]:
-    """An array of censored targets, [N, 2] for one target or [N, T, 2]: the smallest and the largest value of each.
+    """Check an array of censored targets, [N, 2] for one target or [N, T, 2], and return it as float32 [N, T, 2].
 
     Raises:
-        UsageError: naming the first row that is no range.
+        UsageError: if the shape is wrong, or with the first row that is not an interval.
     """
     try:
         bounds: Any = np.asarray(y, np.float64)

@@ -1,7 +1,7 @@
-"""Checks that turn bad data into one-line errors which name the place and the cure.
+"""Checks of data. Each error is one line with the place and the remedy.
 
-How places are counted, here and in every message of this folder: `row K` is the K-th data row, from 1; the
-header line of a table is not counted. Columns of tables have names; columns of arrays count from 1.
+All messages of this package count places in the same way. `row K` is the K-th data row, from 1; the header line of a
+table is not counted. Columns of tables have names; columns of arrays count from 1.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bnnzoo.near import near_names
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """The end of a not-found message: the near names, or else the first few that exist."""
+    """Return the end of a not-found message: the near names, or else the first eight names."""
     names = list(names)
     near = near_names(name, names)
     if near:
@@ -32,10 +32,15 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
 
 
 def check_column_names(names: Sequence[str], where: str, of: Iterable[str] | None = None) -> None:
-    """Every column has a name, of one line, and no two share one.
+    """Check that every column has a unique name of one line.
 
     Args:
-        of: the names that are taken, and must be right; all unless given.
+        names: the names of all columns.
+        where: the name of the table in error messages.
+        of: the names of the columns in use, which alone are checked; the default is all columns.
+
+    Raises:
+        UsageError: with the first invalid name.
     """
     seen: dict[str, int] = {}
     taken = set(names if of is None else of)
@@ -56,7 +61,11 @@ def check_column_names(names: Sequence[str], where: str, of: Iterable[str] | Non
 
 
 def finite_float32(values: NDArray[Any], where: str, columns: Sequence[str] = ()) -> NDArray[np.float32]:
-    """`values` [N, ...] as float32; every element is looked at: none may be nan or infinite once cast."""
+    """Return `values` [N, ...] as float32 after checking that every element is finite.
+
+    Raises:
+        UsageError: with the first element that is nan or infinite in float32.
+    """
     with np.errstate(over="ignore"):
         cast = np.ascontiguousarray(values, dtype=np.float32)
     finite = np.isfinite(cast)
@@ -81,9 +90,15 @@ def finite_float32(values: NDArray[Any], where: str, columns: Sequence[str] = ()
 
 
 def is_coarse(values: NDArray[Any], *, share: float = 0.05, origin: Literal["zero", "smallest"] = "zero") -> bool:
-    """Whether float32 moves any of these numbers, counted from an origin, by more than a share of their sd.
+    """Whether rounding to float32 moves any of these numbers by more than a fraction of their standard deviation.
 
-    So it is where numbers differ by little from one another and by much from 0: seconds since 1970.
+    This happens if the differences between numbers are small compared with their distance from 0, as for seconds since
+    1970.
+
+    Args:
+        values: the numbers [N].
+        share: the fraction of the standard deviation.
+        origin: "smallest" subtracts the smallest number before rounding.
     """
     exact = values[np.isfinite(values)].astype(np.float64)
     if not exact.size or exact.max() == exact.min():
@@ -91,12 +106,12 @@ def is_coarse(values: NDArray[Any], *, share: float = 0.05, origin: Literal["zer
     with np.errstate(over="ignore", invalid="ignore"):
         exact = exact - exact.min() if origin == "smallest" else exact
         moved = np.abs(exact - exact.astype(np.float32))
-        # What is infinite in float32 is told of elsewhere.
+        # `finite_float32` reports numbers that are infinite in float32.
         return bool(np.max(moved, initial=0.0, where=np.isfinite(moved)) > share * exact.std())
 
 
 def merged(values: NDArray[Any]) -> Int[np.ndarray, " some"]:
-    """The places of whole numbers that float64 makes one with others of them: only beyond 2^53 it does."""
+    """Return the positions of integers that have an equal neighbour in float64; this happens only beyond 2^53."""
     if values.dtype.kind not in "iuO" or not values.size or max(-int(values.min()), int(values.max())) <= 2**53:
         return np.zeros(0, np.int64)
     distinct, place = np.unique(values, return_inverse=True)
@@ -105,12 +120,16 @@ def merged(values: NDArray[Any]) -> Int[np.ndarray, " some"]:
 
 
 def lost_digits(number: Any) -> str:
-    """What is wrong with a number that `merged` found."""
+    """Return the problem of a number that `merged` reports."""
     return f"{number} and another whole number beyond 2^53 would become one"
 
 
 def refuse_merged(values: NDArray[Any], where: str, columns: Sequence[str] = ()) -> None:
-    """Raise if float64 made one of different whole numbers of a column; `values` [N] are one without a name."""
+    """Raise an error if float64 makes distinct integers of a column equal. `values` [N] are one column without a name.
+
+    Raises:
+        UsageError: with the first such number.
+    """
     for number, column in enumerate({1: [values], 2: values.T}.get(values.ndim, ())):
         rows = merged(column)
         if rows.size:
@@ -121,7 +140,11 @@ def refuse_merged(values: NDArray[Any], where: str, columns: Sequence[str] = ())
 
 
 def refuse_coarse(values: NDArray[Any], where: str) -> None:
-    """Raise if the differences between these numbers would be lost in float32."""
+    """Raise an error if float32 would lose the differences between these numbers.
+
+    Raises:
+        UsageError: with their mean and their standard deviation.
+    """
     refuse_merged(values, where)
     if is_coarse(values):
         raise UsageError(
@@ -131,5 +154,5 @@ def refuse_coarse(values: NDArray[Any], where: str) -> None:
 
 
 def and_more(count: int) -> str:
-    """` (and 3 more)`, or nothing for 0."""
+    """Return the text ` (and 3 more)`, or an empty text for 0."""
     return f" (and {count} more)" if count else ""

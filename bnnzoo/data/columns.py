@@ -1,7 +1,6 @@
-"""What a raw column of a table is: numbers, booleans, dates, times of day, or text with levels.
+"""Types of raw table columns: numbers, booleans, dates, times of day, or text with levels.
 
-The rules are those of docs/data.md. They look at distinct cells only, and are the same for a CSV file, a Parquet
-file and a data frame.
+docs/data.md states the rules. They use distinct cells only, and are the same for CSV, Parquet and data frames.
 """
 
 from __future__ import annotations
@@ -47,9 +46,9 @@ _PLAIN = Style()
 
 
 class Cells(NamedTuple):
-    """A column that was understood.
+    """One column with a known type.
 
-    numbers: [N] float64, nan where missing (dates: days since 1970, times: hours since midnight); of text a code into
+    numbers: [N] float64, nan if missing. Dates count days since 1970, times hours since midnight, text is a code into
     `levels`.
     """
 
@@ -58,12 +57,13 @@ class Cells(NamedTuple):
     numbers: Float[np.ndarray, " row"]
     levels: tuple[str, ...] = ()
     zoned: bool = False
-    """Of dates: whether they have a time zone."""
+    """Whether dates have a time zone."""
     bounds: Float[np.ndarray, "row 2"] | None = None
-    """Of censored targets: the smallest and the largest value that each cell stands for; equal where it is known."""
+    """The smallest and the largest possible value of each cell of a censored target; equal for a known value."""
 
     @property
     def is_missing(self) -> NDArray[np.bool_]:
+        """Mask of the missing cells [N]."""
         return np.isnan(self.numbers)
 
 
@@ -76,13 +76,12 @@ def interpret(
     kind: str = "",
     style: Style = _PLAIN,
 ) -> Cells:
-    """A column of a pandas frame as `Cells`; what cannot be understood goes to `faults`.
+    """Convert a column of a pandas frame to `Cells`; report invalid cells to `faults`.
 
     Args:
-        shown: the raw text of a cell by row, from 0, for messages.
-        kind: what the column must be, where it is known already; else found from the cells. `label` is text of which
-            no word means that it is missing.
-        style: how its cells are written.
+        shown: returns the raw text of a cell of a row, counted from 0, for messages.
+        kind: the required type; by default the cells decide. `label` is text in which no word means a missing cell.
+        style: the notation of the cells.
     """
     import pandas as pd
 
@@ -94,7 +93,7 @@ def interpret(
             return _text(name, codes, [as_text(value) for value in values], style.is_missing, ordered=True)
         return _Reader(name, codes, [as_text(value) for value in values], faults, shown, style).read(kind)
     found = _kind_of_dtype(dtype)
-    # Where a model was trained on 0 and 1, truth is a number.
+    # A column that was 0 and 1 in training may be booleans here.
     if found and kind in ("", found, "number" if found == "boolean" else found):
         if found == "date":
             return Cells(name, "date", _days(series), zoned=getattr(dtype, "tz", None) is not None)
@@ -105,7 +104,7 @@ def interpret(
     try:
         codes, uniques = pd.factorize(series)
         strangers = {type(value).__name__ for value in uniques if not isinstance(value, _CELLS)}
-    except (TypeError, NotImplementedError):  # cells that cannot even be compared: lists, dictionaries
+    except (TypeError, NotImplementedError):  # the cells cannot be compared: lists, dictionaries
         codes, uniques, strangers = np.zeros(0, int), [], {str(dtype)}
     if strangers:
         about = "that hold neither numbers, text, booleans nor dates"
@@ -119,7 +118,7 @@ _CELLS = (str, numbers.Real, decimal.Decimal, np.bool_, datetime.date, datetime.
 
 
 def as_text(value: Any) -> str:
-    """A cell as text of one line: a whole number without a decimal point, so that 1 and 1.0 are one level."""
+    """Return a cell as one line of text. Whole numbers have no decimal point, so that 1 and 1.0 are one level."""
     if isinstance(value, float | np.floating) and float(value).is_integer() and abs(value) < 2**53:
         return str(int(value))
     return " ".join(str(value).split())
@@ -142,7 +141,7 @@ def _floats(series: Any) -> Float[np.ndarray, " row"]:
 
 
 def _without_codes(values: Float[np.ndarray, " row"], dtype: Any, style: Style) -> Float[np.ndarray, " row"]:
-    """Numbers, nan where one is a code for a missing cell: to float32 -999.9 is another number."""
+    """Replace codes for missing cells by nan, compared in the precision of the column: float32 rounds -999.9."""
     written = np.array([_PLAIN.number(code) for code in style.codes if NUMBER.fullmatch(code)])
     single = getattr(dtype, "itemsize", 8) == 4 and getattr(dtype, "kind", "f") == "f"
     written = written.astype(np.float32).astype(np.float64) if single else written
@@ -150,7 +149,7 @@ def _without_codes(values: Float[np.ndarray, " row"], dtype: Any, style: Style) 
 
 
 def _whole(series: Any) -> NDArray[Any]:
-    """The numbers of a column of whole ones, 0 where they are missing: float64 might not hold them."""
+    """Return the numbers of an integer column, 0 where missing, as integers because float64 might not hold them."""
     import pandas as pd
 
     if not pd.api.types.is_integer_dtype(series.dtype):
@@ -168,7 +167,7 @@ def _refuse_merged(name: str, whole: NDArray[Any], faults: Faults) -> None:
 
 
 class _Reader(NamedTuple):
-    """Distinct texts and the rows that hold them (`codes`, -1 where a cell is missing)."""
+    """Distinct texts and, per row, the position of its text (`codes`, -1 for a missing cell)."""
 
     name: str
     codes: Int[np.ndarray, " row"]
@@ -178,6 +177,7 @@ class _Reader(NamedTuple):
     style: Style
 
     def read(self, kind: str) -> Cells:
+        """Return the column as `kind`, or as the type of its cells if `kind` is empty."""
         present = [text for text in self.texts if not self.style.is_missing(text)]
         kind_known, kind = bool(kind), kind or self._kind(present)
         if kind == "number":
@@ -217,14 +217,14 @@ class _Reader(NamedTuple):
         real = np.array([not self.style.is_missing(text) for text in self.texts])
         bounds = np.array([self.style.is_one_sided(text) for text in self.texts])
         for kind, form in forms:
-            # Half of the cells: then the others are mistakes and not levels.
+            # If at least half of the cells have this type, the others are mistakes and not levels.
             of_kind = np.array([bool(form(text)) for text in self.texts]) & real
             counted = of_kind | bounds if kind == "number" and of_kind.any() else of_kind
             if 2 * weights[counted].sum() >= weights[real].sum():
                 return kind
         strangers = [text for text in present if not self.style.is_number(text)]
         if len(strangers) == 1 and len(present) > 2 and not any(c.isalnum() for c in strangers[0]):
-            return "number"  # a mark such as ? or -- for what is missing
+            return "number"  # a mark for missing cells, such as ? or --
         if all(OTHER_DATE.fullmatch(text) for text in present):
             return "date"
         if all(OTHER_TIME.fullmatch(text) for text in present):
@@ -234,7 +234,7 @@ class _Reader(NamedTuple):
     def _numbers(
         self, kind: Kind, form: Callable[[str], Any], number: Callable[[str], float], cure: str, problem: str
     ) -> Cells:
-        values = np.full(len(self.texts) + 1, np.nan)  # the last one is for code -1
+        values = np.full(len(self.texts) + 1, np.nan)  # the last value is for code -1
         wrong = np.zeros(len(values), bool)
         for i, text in enumerate(self.texts):
             if self.style.is_missing(text):
@@ -247,7 +247,7 @@ class _Reader(NamedTuple):
         return Cells(self.name, kind, values[self.codes])
 
     def _censored(self) -> Cells:
-        """Numbers and bounds: <0.5, >100, 1..2, [1,2]. In the place of a bound stands its end, or their middle."""
+        """Read numbers and bounds: <0.5, >100, 1..2, [1,2]. A bound gives its finite end, an interval its midpoint."""
         ends, wrong = np.full((len(self.texts) + 1, 2), np.nan), np.zeros(len(self.texts) + 1, bool)
         for i, text in enumerate(self.texts):
             if self.style.is_missing(text):
@@ -279,7 +279,7 @@ class _Reader(NamedTuple):
         return Cells(self.name, "date", np.append(days, np.nan)[self.codes], zoned=True in zoned)
 
     def _blame(self, wrong: NDArray[np.bool_], about: str, problem: str, cure: str) -> None:
-        """Note the wrong cells, those that go wrong in the same way as one fault."""
+        """Report the invalid cells. Cells that are invalid in the same way form one fault."""
         groups: dict[Fault, list[int]] = {}
         for code in np.flatnonzero(wrong):
             fault = Fault(about, problem, cure)
@@ -297,7 +297,7 @@ class _Reader(NamedTuple):
             self.faults.add(self.name, found, rows)
 
     def _fault_of(self, text: str, fault: Fault) -> Fault:
-        """The fault of a cell that is no number, by its form; its problem is followed by a reason."""
+        """Return the fault of a cell that is not a number. Its problem is followed by a reason."""
         decimal = self.style.decimal
         if self.style.bounds(text) is not None and self.style.is_one_sided(text):
             return Fault(CENSORED, "a bound and no number", _BOUND_CURE)
@@ -320,12 +320,12 @@ class _Reader(NamedTuple):
 
 
 def _may_be_missing(text: str) -> bool:
-    """Whether a cell among numbers may say that there is nothing: a mark, or words without digits."""
+    """Whether a cell among numbers may mean a missing value: a mark, or 4 to 40 characters without digits."""
     return not text[0].isalnum() or (len(text) > 3 and len(text) <= 40 and not any(map(str.isdigit, text)))
 
 
 def quoted(text: str) -> str:
-    """A cell's text for a message: on one line, at most 40 characters."""
+    """Quote the text of a cell for a message: one line, at most 40 characters."""
     return repr(text if len(text) <= 40 else text[:37] + "...")
 
 
@@ -343,7 +343,7 @@ def _text(
 
 
 def _days(series: Any) -> Float[np.ndarray, " row"]:
-    """Days since 1970 of a pandas series of datetimes, nan for none."""
+    """Return the days since 1970 of a pandas series of datetimes, nan where missing."""
     import pandas as pd
 
     moments = pd.to_datetime(series, utc=True).dt.tz_localize(None).to_numpy()

@@ -1,4 +1,4 @@
-"""A data set on the host: inputs, targets and what they mean; and the way from plain arrays to one."""
+"""Data sets on the host: inputs, targets and their meaning, and their construction from arrays."""
 
 from __future__ import annotations
 
@@ -30,14 +30,25 @@ from bnnzoo.data.targets import (
 from bnnzoo.errors import UsageError
 
 _Names = Annotated[tuple[str, ...], FailFast()]
-"""In a file that somebody made up a million of them may be wrong: one message is enough."""
+"""A tuple of names whose validation stops at the first error, because a forged file may hold a million of them."""
 
 
 class Signature(NamedTuple):
-    """What new data must look like to be used with a model trained on a data set."""
+    """The properties that new data must share with the training data.
+
+    Attributes:
+        feature_names: the names of the inputs [D]; () for images.
+        shape: the shape of one input, without N.
+        dtype: the type of the inputs.
+        target_names: the names of the targets [T].
+        task: the task of the model.
+        class_names: the names of the classes; () for regression and density.
+        encoding: the encoding of table columns, if it is not trivial.
+        reading: the notation of the table's cells.
+    """
 
     feature_names: _Names
-    shape: Annotated[tuple[int, ...], FailFast()]  # of one input, without N
+    shape: Annotated[tuple[int, ...], FailFast()]  # the shape of one input, without N
     dtype: Literal["float32", "uint8"]
     target_names: _Names
     task: Task
@@ -47,38 +58,38 @@ class Signature(NamedTuple):
 
     @property
     def num_classes(self) -> int:
-        """0 for regression."""
+        """Number of classes; 0 for regression."""
         return len(self.class_names)
 
     @property
     def exposure(self) -> str:
-        """The name of the input that rates are multiplied by, the last; empty where there is none."""
+        """Name of the exposure, the last input, which multiplies rates; empty if there is none."""
         return "" if self.encoding is None else self.encoding.exposure
 
     @property
     def target_shape(self) -> tuple[int, ...]:
-        """The shape of one datum's target: of censored ones a smallest and a largest value each."""
+        """Shape of one row's target. Censored targets have two values each, the smallest and the largest."""
         if self.task == "classification":
             return ()
         return (len(self.target_names), 2) if self.reading.censored else (len(self.target_names),)
 
     @property
     def num_targets(self) -> int:
-        """The number that likelihoods ask for: classes of a classification, else columns of targets."""
+        """Number of targets for likelihoods: classes in classification, else columns of targets."""
         return self.num_classes or len(self.target_names)
 
     def to_json(self) -> str:
-        """What a run's file keeps of it: all."""
+        """Return the complete signature as JSON for a run's file."""
         words = {**self._asdict(), "encoding": None if self.encoding is None else self.encoding.words()}
         del words["reading"]
         return json.dumps(words | ({"reading": reading} if (reading := self.reading.words()) else {}))
 
     @classmethod
     def from_json(cls, text: str) -> Signature:
-        """What `to_json` wrote.
+        """Return the signature that `to_json` wrote.
 
         Raises:
-            ValueError: for anything else.
+            ValueError: if the text is not a valid signature.
         """
         found = TypeAdapter(cls).validate_json(text, strict=True)
         found.reading.check()
@@ -99,20 +110,20 @@ class Signature(NamedTuple):
         return found
 
     def inputs(self, x: NDArray[Any]) -> NDArray[Any]:
-        """These inputs, if they are like those of the data.
+        """Return these inputs if they match the signature.
 
         Raises:
-            ValueError: if they are not.
+            ValueError: if they do not.
         """
         if x.shape[1:] != self.shape or x.dtype != self.dtype or not np.isfinite(x).all():
             raise ValueError(f"inputs {x.dtype}{list(x.shape)} are not like those of the data")
         return x
 
     def targets(self, y: NDArray[Any], rows: int) -> NDArray[Any]:
-        """These targets of so many rows, if they are like those of the data.
+        """Return these targets of `rows` rows if they match the signature.
 
         Raises:
-            ValueError: if they are not.
+            ValueError: if they do not.
         """
         right = y.shape == (rows, *self.target_shape)
         right = right and y.dtype == ("int32" if self.task == "classification" else "float32")
@@ -123,13 +134,13 @@ class Signature(NamedTuple):
         return y
 
     def rows(self, x: NDArray[Any], y: NDArray[Any], name: str) -> Dataset:
-        """The data set of these checked inputs and targets."""
+        """Return the data set of these checked inputs and targets."""
         names = (self.feature_names, self.target_names, self.class_names)
         return Dataset(x, y, self.task, *names, name, encoding=self.encoding, reading=self.reading)
 
 
 class Labelled(NamedTuple):
-    """Inputs and targets as they were found, and what messages call each."""
+    """Unchecked inputs and targets, with their names in messages."""
 
     x: Any
     y: Any
@@ -139,19 +150,25 @@ class Labelled(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """N inputs and their targets, checked where they were made (`from_arrays`, `from_rows`, `load`).
+    """N inputs and their targets, checked at construction (`from_arrays`, `from_rows`, `load`).
 
-    x: features [N, D] float32, or images [N, H, W] or [N, C, H, W], float32 or uint8.
-    y: regression [N, T] float32, classification [N] int32 with labels 0..num_classes-1. Of a density, whose data have
-    no inputs, both are the rows [N, D]: a column is modelled given others of its row, or none. Of censored targets
-    [N, T, 2], the smallest and the largest value of each: equal where it is known, infinite where there is no limit.
-    feature_names: D names; () for images. target_names: T names, one for classification.
-    class_names: of the labels; () for regression.
-    test: the test set that belongs to the data, where there is one; `split` prefers it to a random one.
-    encoding: how the columns of a table became x. Until `split`, nan stands for what medians of the training rows fill.
-    notes: what was chosen in reading it, in sentences. left_out: which rows were, a sentence.
-    truth: the targets without noise at inputs [N, D], a column a branch [N, B]; of synthetic data of one target.
-    reading: how the cells of a table were read.
+    Attributes:
+        x: features [N, D] float32, or images [N, H, W] or [N, C, H, W], float32 or uint8.
+        y: regression [N, T] float32; classification [N] int32 with labels 0..num_classes-1. A density has no inputs: x
+            and y are both the rows [N, D], and the model may condition a column on others. Censored targets are [N, T,
+            2], the smallest and the largest possible value: equal for a known value, infinite without a limit.
+        task: regression, classification or density.
+        feature_names: D names; () for images.
+        target_names: T names; one for classification.
+        class_names: the names of the labels; () for regression and density.
+        name: the name of the data set in messages.
+        test: the test set that belongs to the data, if any; `split` prefers it to a random one.
+        encoding: the map from table columns to x. Before `split`, nan marks cells that training medians will fill.
+        notes: automatic choices while reading, as sentences.
+        left_out: a sentence about the omitted rows; empty if there are none.
+        truth: a function from inputs [N, D] to noise-free targets, one column per branch [N, B]; for synthetic data
+            with one target.
+        reading: the notation of the table's cells.
     """
 
     x: NDArray[Any]
@@ -170,20 +187,22 @@ class Dataset:
 
     @property
     def num_data(self) -> int:
+        """Number of rows N."""
         return self.x.shape[0]
 
     @property
     def num_classes(self) -> int:
-        """0 for regression."""
+        """Number of classes; 0 for regression."""
         return len(self.class_names)
 
     @property
     def num_targets(self) -> int:
-        """The number that likelihoods ask for: classes of a classification, else columns of targets."""
+        """Number of targets for likelihoods: classes in classification, else columns of targets."""
         return self.num_classes or len(self.target_names)
 
     @property
     def signature(self) -> Signature:
+        """Properties that new data must share with these data."""
         return Signature(
             feature_names=self.feature_names,
             shape=self.x.shape[1:],
@@ -196,7 +215,7 @@ class Dataset:
         )
 
     def sha256(self) -> str:
-        """Of the rows, without the test set."""
+        """Return the SHA-256 of the rows, without the test set."""
         digest = hashlib.sha256()
         for array in (self.x, self.y):
             digest.update(f"{array.dtype}{array.shape}".encode())
@@ -204,15 +223,17 @@ class Dataset:
         return digest.hexdigest()
 
     def take(self, indices: ArrayLike) -> Dataset:
-        """The rows `indices` [M], in that order, without the test set."""
+        """Return the rows `indices` [M] in that order, without the test set."""
         rows = np.asarray(indices)
         return replace(self, x=self.x[rows], y=self.y[rows], test=None)
 
     def as_task(self, task: str | None) -> Dataset:
-        """The same data read for `task`: labels as numbers, whole numbers as labels, or inputs and targets as one row.
+        """Convert the data to another task.
+
+        Labels become numbers, whole numbers become labels, or inputs and targets become the rows of a density.
 
         Raises:
-            UsageError: where the targets do not suit it.
+            UsageError: if the targets are not suitable.
         """
         if task is None or task == self.task:
             return self
@@ -234,16 +255,16 @@ class Dataset:
                 raise UsageError(f"{self.name}: {y.shape[1]} targets; classification has one column of labels")
             labels, names = training_labels(y[:, 0], self.name, self.target_names[0])
             again = replace(self, y=labels, task="classification", class_names=names)
-        # What was said of the targets was of the task that they are no longer read for.
+        # Notes about the targets describe the choice of the old task.
         of_target = f"target {self.target_names[0]}: "
         again = replace(again, notes=tuple(note for note in self.notes if not note.startswith(of_target)))
         if self.test is None or task != "classification":
             return again if self.test is None else replace(again, test=self.test.as_task(task))
-        codes = recoded(self.test.y, (), again.class_names, f"{self.name}: test rows")  # they may lack a class
+        codes = recoded(self.test.y, (), again.class_names, f"{self.name}: test rows")  # the test rows may lack a class
         return replace(again, test=replace(self.test, y=codes, task=again.task, class_names=again.class_names))
 
     def _as_rows(self, where: str) -> Dataset:
-        """Inputs and targets side by side."""
+        """Return a density data set with inputs and targets side by side."""
         if self.task == "classification":
             raise UsageError(f"{where}: class labels, and a density is of numbers; --task regression reads numbers")
         if self.x.ndim > 2 or self.encoding is not None:
@@ -253,7 +274,7 @@ class Dataset:
 
 
 def _are_labels(y: NDArray[Any]) -> bool:
-    """Whether an array of targets is of classes: text or truth; whole numbers where they are few, or count them."""
+    """Whether targets are classes: text, booleans, or integers with few distinct values or exactly 0..C-1."""
     if y.size != y.shape[0] or y.dtype.kind not in "biuUO":
         return False
     if y.dtype.kind not in "iu":
@@ -274,11 +295,16 @@ def from_arrays(
     where: str = "",
     censored: bool = False,
 ) -> Dataset:
-    """A checked data set from x [N], [N, D], [N, H, W] or [N, C, H, W] and y [N] or [N, T].
+    """Return a checked data set of x [N], [N, D], [N, H, W] or [N, C, H, W] and y [N] or [N, T].
 
-    Without `task`, one target of text or of a whole-number dtype is labels, if numbers are at most 20 different ones or
-    are 0..C-1 with two rows each on average; everything else is regression. For `density` x and y are columns of one
-    row. `where` opens the error messages (a file name). `censored` targets are [N, 2] or [N, T, 2], see `Dataset`.
+    Without `task`, one target of text, booleans or integers is a label. Integers must have at most 20 distinct values,
+    or
+    be 0..C-1 with two rows each on average. Other targets are regression. For `density`, x and y are columns of one
+    row.
+    `where` (a file name) starts error messages. `censored` targets are [N, 2] or [N, T, 2], see `Dataset`.
+
+    Raises:
+        UsageError: if the data are invalid.
     """
     if censored:
         check_censored(check_task(task))
@@ -341,7 +367,7 @@ def from_arrays(
 def _warn_of_codes(
     x: NDArray[Any], names: Sequence[str], y: NDArray[Any], outputs: Sequence[str], task: Task, where: str
 ) -> None:
-    """Warn of columns of arrays that hold what looks like a code for a missing cell."""
+    """Warn about array columns with values that look like codes for missing cells."""
     columns = [*zip(names, x.T, strict=True)] if x.ndim == 2 else []
     columns += [*zip(outputs, y.T, strict=True)] if task == "regression" else []
     codes = [code for name, column in columns for code in find_codes(name, column)]
@@ -349,7 +375,7 @@ def _warn_of_codes(
 
 
 def from_rows(rows: ArrayLike, *, name: str = "arrays", names: Sequence[str] = (), where: str = "") -> Dataset:
-    """A checked data set without inputs, for a density: rows [N] or [N, D], whose columns are all modelled."""
+    """Return a checked data set without inputs, for a density of all columns of the rows [N] or [N, D]."""
     place = f"{where}: x" if where else "x"
     values = as_inputs(rows, place, names)
     if values.ndim > 2:

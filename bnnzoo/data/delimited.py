@@ -1,7 +1,7 @@
 """Delimited text: CSV and TSV.
 
-The form of every line is checked here (its fields, its quotes); pandas' C parser then converts. So that no line is
-ever filled up, cut or skipped, as that parser would do.
+This module checks the fields and the quotes of every line; pandas' C parser then converts the cells. On its own that
+parser would pad, truncate or skip malformed lines.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ DELIMITERS = {".csv": ",", ".tsv": "\t"}
 
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+[.,]?[0-9]*|[.,][0-9]+)(?:[eE][+-]?[0-9]+)?")
 _SEPARATOR_LINE = re.compile(rb"sep=([^\r\n])\r?\n", re.IGNORECASE)
-"""A first line by which Excel names the separator."""
+"""Excel's first line that names the separator."""
 _LOOKED_AT = 1024
-"""Lines from which separator and decimal mark are detected."""
+"""Number of lines for detecting the separator and the decimal mark."""
 
 
 class DelimitedTable:
-    """The table in a file of text: a header line with unique names, rows of as many fields.
+    """The table in a text file: a header line with unique names, and rows with the same number of fields.
 
     Args:
-        reading: what was asked for; what it leaves open is detected.
-        trained: how the training table was read, for a table of new rows: taken where detection leaves it open. No
-            option can say otherwise then, and messages name none.
+        reading: the requested options; the others are detected.
+        trained: the reading of the training table, for a table of new rows; used if detection is ambiguous. No options
+            apply then, and messages name none.
     """
 
     def __init__(self, path: Path, reading: Reading = PLAIN, trained: Reading | None = None):
@@ -69,17 +69,17 @@ class DelimitedTable:
 
     @property
     def decimal(self) -> Literal["", ".", ","]:
-        """The decimal mark of numbers."""
+        """Decimal mark of numbers."""
         return self._dialect.decimal
 
     @property
     def reading(self) -> Reading:
-        """How the file was read, with what was detected."""
+        """Reading of the file, including detected options."""
         return dataclasses.replace(self._asked, separator=self._dialect.separator, decimal=self.decimal)
 
     @property
     def note(self) -> str:
-        """What was detected, where it is not the plain form; "" otherwise."""
+        """Detected options that differ from the plain form; "" if there are none."""
         usual = DELIMITERS[Path(self.where).suffix.lower()]
         options = [
             option
@@ -94,24 +94,24 @@ class DelimitedTable:
         return f"{self._dialect.describe()}{by}" if options else ""
 
     def has_number(self, row: int) -> bool:
-        """Whether a row, from 0, has a number; no row beyond the last one has."""
+        """Whether a row, counted from 0, has a number. False beyond the last row."""
         cells = next(itertools.islice(self._records(), row, None), [])
         return any(_NUMBER.fullmatch(cell.strip()) for cell in cells)
 
     def skip_option(self, row: int) -> str:
-        """The option that leaves a row out as well, from 0; "" where its line is not known."""
+        """Return the option that also skips a row, counted from 0; "" if its line is unknown."""
         if self._lines is None or not self._has_options:
             return ""
         return self._skip_option([self._raw.count(b"\n", 0, int(self._lines[row])) + 1])
 
     def _skip_option(self, lines: Collection[int]) -> str:
-        """The option that skips these lines of the text too, counted from 1 among those that are not skipped."""
+        """Return the option that also skips these lines, counted from 1 without the lines that are already skipped."""
         kept = itertools.filterfalse(self._skipped.__contains__, itertools.count(1))
         place = dict(enumerate(itertools.islice(kept, max(lines)), 1))
         return f"--skip-rows {written_lines({*self._skipped, *(place[line] for line in lines)})}"
 
     def _detected(self, preferred: str, default: Reading) -> tuple[Dialect, int]:
-        """Separator and decimal mark, and where the header begins: below a line that names the separator."""
+        """Return the dialect and the start of the header, which follows a line that names the separator."""
         asked, start = self._asked, 0
         named = _SEPARATOR_LINE.match(self._raw)
         if named is not None:
@@ -132,19 +132,19 @@ class DelimitedTable:
         return Dialect(separator, cast(Any, decimal)), start
 
     def frame(self, names: Sequence[str], written: Collection[str] = (), /) -> pd.DataFrame:
-        """The columns `names`, each of the type that all its cells have: numbers, booleans or else text as written."""
+        """Return the columns `names`, each of the type of all its cells: numbers, booleans, or else text as written."""
         place = {name: i for i, name in enumerate(self.names)}
         places = [place[name] for name in names]
         found = self._converted(places, [place[name] for name in written])
-        # pandas infers the types of a long file piece by piece: numbers in some are no longer as written. Nor are whole
-        # ones beside a gap, from 2^53 on.
+        # pandas infers the types of a long file in pieces: a column with numbers in some pieces loses the original
+        # text. Integers from 2^53 on beside a gap lose digits. These columns are read again as text.
         mixed = [i for i in places if found[i].dtype == object or (found[i].dtype == float and _are_long(found[i]))]
         if mixed:
             found[mixed] = self._converted(mixed, mixed)[mixed]
         return found[places].set_axis(list(names), axis=1)
 
     def _converted(self, places: list[int], texts: list[int]) -> Any:
-        """The columns at `places`, those of `texts` among them as text, by place."""
+        """Return the columns at `places`, by position; those at `texts` are read as text."""
         import pandas as pd
 
         text = io.BytesIO(self._raw)
@@ -172,7 +172,7 @@ class DelimitedTable:
         return found
 
     def shown(self, row: int, name: str) -> str:
-        """The raw text of a cell; `row` counts from 0."""
+        """Return the raw text of a cell; `row` counts from 0."""
         if self._lines is None:
             cells = next(itertools.islice(self._records(), row, None))
         else:
@@ -180,7 +180,7 @@ class DelimitedTable:
         return cells[self.names.index(name)] if cells else ""
 
     def _header(self, start: int) -> tuple[tuple[str, ...], int]:
-        """The column names, and where the first data row begins."""
+        """Return the column names and the position of the first data row."""
         consumed = start
 
         def lines() -> Iterator[str]:
@@ -214,9 +214,9 @@ class DelimitedTable:
         return names, consumed
 
     def _check_remarks(self, names: Sequence[str], start: int) -> None:
-        """Refuse remarks (lines that begin with #) above the header, naming the option that skips them.
+        """Refuse remarks (lines that begin with #) above the header, with the option that skips them.
 
-        One line with # and as many fields as the next is a header.
+        One line with # and as many fields as the next line is a header.
         """
         if not names[0].startswith("#"):
             return
@@ -227,7 +227,7 @@ class DelimitedTable:
         below = [next(csv.reader([line], delimiter=self._delimiter), []) for line in lines[count - 1 : count + 3]]
         last, header, *rows = [*below, [], []]
         if len(last) == len(header) and (len(last) > 1 or count == 1):
-            count -= 1  # the last of them is the header
+            count -= 1  # the last remark is the header
             header, rows = last, [header, *rows]
         if not count:
             return
@@ -248,7 +248,7 @@ class DelimitedTable:
         return len(row.split()) == len(header.split())
 
     def _check_names(self) -> None:
-        """The first line holds names: no numbers but those that count columns (0, 1, ...) or years, or head text."""
+        """Refuse a first line of data. Names may be numbers that count columns (0, 1, ...) or years, or head text."""
         numbers = [name for name in self.names if _NUMBER.fullmatch(name)]
         first = int(numbers[0]) if numbers and numbers[0].isdecimal() else -1
         counted = numbers == [str(first + i) for i in range(len(numbers))] and (first in (0, 1) or len(numbers) > 2)
@@ -266,13 +266,13 @@ class DelimitedTable:
                 )
 
     def _check_lines(self) -> Int[np.ndarray, " row"]:
-        """Where each row begins, in text without quotes, all rows having as many fields as the header."""
+        """Check the number of fields of each row in text without quotes; return the start position of each row."""
         characters = np.frombuffer(self._raw, np.uint8, offset=self._start)
         starts, separators, open_line = [np.zeros(1, np.int64)], [], 0
         for first in range(0, len(characters), CHUNK):
             piece = characters[first : first + CHUNK]
             ends = np.flatnonzero(piece == ord("\n"))
-            # Each sum begins at the end of the line before, which is no separator.
+            # Each sum starts at the previous line end, which is not a separator.
             found = np.add.reduceat((piece == ord(self._delimiter)).view(np.int8), np.r_[0, ends], dtype=np.int32)
             found[0] += open_line
             open_line = found[-1]
@@ -288,7 +288,7 @@ class DelimitedTable:
         return lines
 
     def _check_records(self) -> int:
-        """The number of rows, of text with quotes, all of them having as many fields as the header."""
+        """Check the number of fields of each row in text with quotes; return the number of rows."""
         row = 0
         for row, cells in enumerate(self._records(), start=1):
             if len(cells) != self._num_fields:
@@ -307,7 +307,7 @@ class DelimitedTable:
             )
 
     def _without_empty_end(self) -> tuple[str, ...]:
-        """The names, but of the columns at the end without a name or any cell: each line ends with separators."""
+        """Return the names without the nameless empty last columns of lines that end with separators."""
         names = list(self.names)
         while (
             len(names) > 1
@@ -318,7 +318,7 @@ class DelimitedTable:
         return tuple(names)
 
     def _records(self, first: int = 0, place: int = 0) -> Iterator[list[str]]:
-        """The fields of each row, from row `first` (from 0) on, which begins at `place`."""
+        """Yield the fields of each row, starting with row `first` (from 0) at position `place`."""
         text = io.BytesIO(self._raw)
         text.seek(place or self._start)
         reader = csv.reader(
@@ -330,21 +330,21 @@ class DelimitedTable:
             except StopIteration:
                 return
             except csv.Error as error:
-                # Python says this in words that are a programmer's, and others in each version.
+                # Python's message is for programmers and differs between versions.
                 stray = str(error).startswith("new-line character")
                 what = "a line break within a cell that has no quotes" if stray else error
                 raise UsageError(f"{self.where}: row {row}: {what}; check its quotes") from error
 
 
 def _are_long(numbers: pd.Series) -> bool:
-    """Whether these are whole numbers, some of more digits than float64 holds."""
+    """Whether numbers are whole and some are too large for float64 to hold exactly."""
     present = numbers.to_numpy()
     present = present[np.isfinite(present)]
     return bool(np.max(np.abs(present), initial=0) >= 2**53) and np.array_equal(present, np.floor(present))
 
 
 def _are_units(row: Sequence[str], below: Sequence[str]) -> bool:
-    """Whether a row has no number, and the one below it has some: units or widths of the columns."""
+    """Whether a row has no number but the row below has one: units or widths of the columns."""
     return not any(_NUMBER.fullmatch(cell.strip()) for cell in row) and any(
         _NUMBER.fullmatch(cell.strip()) for cell in below
     )

@@ -1,4 +1,4 @@
-"""Separator and decimal mark of delimited text, from its first lines where the options do not name them."""
+"""Separator and decimal mark of delimited text, detected from its first lines if no option gives them."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 MARKS = (",", ";", "\t", "|")
-"""Separators that are recognised."""
+"""The separators that can be detected."""
 NAMES = {",": "commas", ";": "semicolons (;)", "\t": "tabs", "|": "bars (|)", " ": "spaces"}
 _RECORDS = 1000
-"""Rows in which the decimal mark is looked for."""
+"""Number of rows for detecting the decimal mark."""
 _FEW_RECORDS = 20
-"""Rows in which the separator is looked for."""
+"""Number of rows for detecting the separator."""
 
 _WITH_COMMA = re.compile(r"[+\u2212-]?[0-9]*,[0-9]+(?:[eE][+-]?[0-9]+)?")
 _WITH_POINT = re.compile(r"[+\u2212-]?[0-9]*\.[0-9]+(?:[eE][+-]?[0-9]+)?")
 _THOUSANDS = re.compile(r"[+\u2212-]?[1-9][0-9]{0,2}[.,][0-9]{3}")
-"""Cells that may be whole numbers, their thousands set apart."""
+"""A cell that may be a whole number with a thousands separator."""
 
 
 class Dialect(NamedTuple):
-    """How the cells of a text file are written."""
+    """The separator and the decimal mark of a text file."""
 
     separator: str
     decimal: Literal[".", ","]
 
     def describe(self) -> str:
-        """The dialect in words, for a note."""
+        """Return the dialect in words, for a note."""
         comma = ", numbers with a decimal comma" if self.decimal == "," else ""
         return f"columns separated by {NAMES.get(self.separator, repr(self.separator))}{comma}"
 
 
 def separator_of(lines: Sequence[str], preferred: str) -> str | None:
-    """The separator of a file that begins with these lines; None where two are equally likely.
+    """Return the separator of a file with these first lines, or None if two are equally likely.
 
-    `preferred` is taken unless another one alone gives every line the same number of cells.
+    `preferred` is returned unless exactly one other separator gives every line the same number of cells.
     """
     lines = lines[: _FEW_RECORDS + 1]
     others = [mark for mark in MARKS if mark != preferred]
@@ -54,9 +54,9 @@ def separator_of(lines: Sequence[str], preferred: str) -> str | None:
 
 
 def decimal_of(lines: Sequence[str], separator: str, preferred: Literal[".", ","]) -> Literal[".", ","]:
-    """The decimal mark of the numbers below a header; `preferred` where they leave it open."""
+    """Return the decimal mark of the numbers below a header, or `preferred` if it is ambiguous."""
     if separator == ",":
-        return preferred  # a quoted 1,5 among plain cells may be anything
+        return preferred  # a quoted 1,5 among plain cells is ambiguous
     cells = {cell.strip() for row in _records(lines[1:], separator, _RECORDS) for cell in row}
     clear = [cell for cell in cells if not _THOUSANDS.fullmatch(cell)]
     commas = any(map(_WITH_COMMA.fullmatch, clear))
@@ -67,9 +67,9 @@ def decimal_of(lines: Sequence[str], separator: str, preferred: Literal[".", ","
 
 
 def _splits_numbers(mark: str, lines: Sequence[str]) -> bool:
-    """Whether every line has the mark equally often, and between its marks no commas but those within numbers.
+    """Whether every line has the mark equally often and all commas are decimal commas.
 
-    So `1,5;100` is two cells, and `Homo|sapiens,1.5` is not.
+    For example, `1,5;100` has two cells, while `Homo|sapiens,1.5` is not split at the bar.
     """
     counts = {line.count(mark) for line in lines}
     if len(lines) < 2 or len(counts) > 1 or 0 in counts:
@@ -79,7 +79,7 @@ def _splits_numbers(mark: str, lines: Sequence[str]) -> bool:
 
 
 def _is_regular(mark: str, lines: Sequence[str]) -> bool:
-    """Whether the mark cuts every line into the same number of cells, two or more."""
+    """Whether the mark splits every line into the same number of cells, at least two."""
     records = _records(lines, mark, _FEW_RECORDS + 1)
     return len(records) > 1 and len(records[0]) > 1 and len({len(record) for record in records}) == 1
 
@@ -88,5 +88,5 @@ def _records(lines: Sequence[str], mark: str, count: int) -> list[list[str]]:
     reader = csv.reader(lines, delimiter=mark, skipinitialspace=True)
     try:
         return list(itertools.islice(filter(None, reader), count))
-    except csv.Error:  # reported where the rows are read
+    except csv.Error:  # reported when the rows are read
         return []

@@ -1,4 +1,4 @@
-"""Warnings of columns that are read as they stand and are hardly meant so."""
+"""Warnings about columns that are valid but probably not as intended."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from bnnzoo.data.faults import listed, with_names
 from bnnzoo.errors import BnnzooWarning
 
 _FEWEST_IDENTIFIED = 20
-"""Fewer rows than this may all differ by chance."""
+"""With fewer rows, all values may be distinct by chance."""
 _FAR = 10.0
-"""Interquartile ranges of the other cells between them and a code."""
+"""Minimal distance of a code from the other cells, in their interquartile ranges."""
 _FEWEST_VALUES = 2
-"""Other values that a column must have for one to be far from them."""
+"""Minimal number of other values in a column with a distant value."""
 _EVER_CODES = (-200.0, -32768.0, 32767.0, -2147483648.0, 2147483647.0, -1e20, 1e20, -1e30, 1e30, 9.96921e36)
-"""Codes of instruments and file formats that are no row of equal digits."""
+"""Codes of instruments and file formats that are not repeated digits."""
 
 
 def warn_of_inputs(cells: Sequence[Cells], where: str) -> None:
-    """Warn of columns that say nothing about other rows. A column that is alone may count them: it is a clock."""
+    """Warn about constant columns and identifiers. A single input may be distinct in every row, as a clock is."""
     found: dict[str, list[str]] = {"constant": [], "identifier": []}
     for column in cells:
         present = column.numbers[~column.is_missing]
@@ -49,7 +49,7 @@ def warn_of_inputs(cells: Sequence[Cells], where: str) -> None:
 
 
 def warn_of_targets(cells: Sequence[Cells], where: str) -> None:
-    """Warn of targets that leave nothing to predict."""
+    """Warn about constant targets."""
     constant = [c.name for c in cells if len(c.numbers) > 1 and np.nanmax(c.numbers) == np.nanmin(c.numbers)]
     if constant:
         text = f"{where}: target {listed(constant)}: the same in every row: there is nothing to predict"
@@ -68,21 +68,22 @@ class Code(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The value as it is typed."""
+        """The value as the user types it."""
         return f"{self.value:.0f}" if abs(self.value) < 1e15 and self.value == int(self.value) else f"{self.value:.10g}"
 
     def describe(self) -> str:
-        """The value, how often it is there, and the range of the others."""
+        """Return the value, its frequency, and the range of the other values."""
         return f"{self.column} ({self.text} in {self.count} of {self.rows} rows, others {self.low:g} to {self.high:g})"
 
 
 def find_codes(name: str, numbers: Float[np.ndarray, " row"]) -> list[Code]:
-    """Values that repeat, look like codes and lie far outside the other cells of a column; nan cells do not count.
+    """Return the repeated values that look like codes and lie far outside the other cells of a column; nan is ignored.
 
-    Far is ten interquartile ranges from the nearest other value; or, for -9, -99 and beyond, that no other is negative.
+    Far means more than ten interquartile ranges from the nearest other value. For -9 and values below -50 it is enough
+    that no other value is negative.
     """
     present = numbers[np.isfinite(numbers)]
-    # What is far outside is an end: most columns need not be sorted.
+    # A distant value is the minimum or the maximum, so most columns need no sorting.
     if not present.size or not any(_looks_like_a_code(float(end)) for end in (present.min(), present.max())):
         return []
     values, counts = np.unique(present, return_counts=True)
@@ -103,9 +104,12 @@ def find_codes(name: str, numbers: Float[np.ndarray, " row"]) -> list[Code]:
 
 
 def warn_of_codes(codes: Sequence[Code], targets: Sequence[str], where: str, *, of_table: bool = True) -> None:
-    """Warn of values that look like codes, with the options that make them missing.
+    """Warn about values that look like codes, with the options that mark them as missing.
 
     Args:
+        codes: the values to report.
+        targets: the names of the target columns.
+        where: the name of the data in messages.
         of_table: whether the options of tables apply; arrays have no missing cells.
     """
     for are_targets in (False, True):
@@ -124,7 +128,7 @@ def warn_of_codes(codes: Sequence[Code], targets: Sequence[str], where: str, *, 
 
 
 def _looks_like_a_code(value: float) -> bool:
-    """Whether a number is -1, -9, two or more digits 7, 8 or 9 (-999, 99.99), or a code of a format."""
+    """Whether a number is -1, -7, -8, -9, a repetition of 7, 8 or 9 (-999, 99.99), or a code of a format."""
     if value in (-1.0, -9.0, -8.0, -7.0) or value in _EVER_CODES or np.float32(value) == np.float32(9.96921e36):
         return True
     digits = f"{abs(value):.7g}".replace(".", "")

@@ -1,9 +1,9 @@
-"""How the columns of a table become a network's inputs: fitted on the training table, kept in the run's file.
+"""The encoding of table columns as network inputs, fitted on the training table and stored in the run's file.
 
-Numbers and booleans stay (numbers that float32 would not tell apart are counted from the smallest), dates count days
-from the first one, times of day hours, each level of a text column is an input of its own (`colour=red`). With
-`missing: median` the cells that were missing in training get an input that says so (`age is missing`), and the column
-the median of its training rows.
+Numbers and booleans are kept; numbers that float32 could not distinguish are counted from the smallest. Dates count
+days from the first one, times of day hours. Each level of a text column is an input of its own (`colour=red`). With
+`missing: median`, missing cells get the median of the training rows. Columns with missing cells in training get an
+indicator input (`age is missing`).
 """
 
 from __future__ import annotations
@@ -27,26 +27,32 @@ Missing = Literal["error", "drop", "median"]
 Unseen = Literal["error", "zero"]
 
 Shown = Callable[[int, str], str]
-"""The raw text of a cell, by row (from 0) and column, for messages."""
+"""A function that returns the raw text of a cell, by row (from 0) and column, for messages."""
 
 MOST_LEVELS = 100
-"""A text column with more levels is refused: it is an identifier or a remark, not a category."""
+"""Limit for the levels of a text column. A column with more is an identifier or a remark, not a category."""
 MOST_LETTERS = 200
-"""Likewise where a level is longer."""
+"""Limit for the length of a level, for the same reason."""
 _COARSE = 1e-3
-"""Share of a column's sd by which float32 may move its numbers; of more, they are counted from the smallest."""
+"""Fraction of a column's sd by which float32 may move its numbers; beyond it they are counted from the smallest."""
 _NO_CATEGORIES = f"of text with more than {MOST_LEVELS} levels, or levels of more than {MOST_LETTERS} letters"
 MISSING_CURE = "--missing median fills them in, --missing drop leaves such rows out, --drop NAME the column"
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of the training table. All of it is plain text and numbers, for the run's file.
+    """The encoding of one column of the training table, as plain text and numbers for the run's file.
 
-    origin: of dates, the first day, in days since 1970; of numbers whose differences float32 would lose, the smallest.
-    median: what fills a missing cell. was_missing: whether an
-    input says where cells are missing. zoned: of dates, whether they have a time zone. exposure: whether rates are
-    multiplied by it; it is the last column, and is neither scaled nor filled in.
+    Attributes:
+        name: the name of the column.
+        kind: the type of its cells.
+        levels: the levels of a text column, each of which becomes one input.
+        origin: the first day of dates, in days since 1970; the smallest of numbers whose differences float32 would
+            lose.
+        median: the value that fills missing cells.
+        was_missing: whether an indicator input marks missing cells.
+        zoned: whether dates have a time zone.
+        exposure: whether the column multiplies rates. It is then the last column, and is neither scaled nor filled.
     """
 
     name: str
@@ -60,13 +66,13 @@ class Column:
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The names of the inputs that it becomes."""
+        """Names of the inputs of this column."""
         own = tuple(f"{self.name}={level}" for level in self.levels) if self.kind == "text" else (self.name,)
         return (*own, f"{self.name} is missing") if self.was_missing else own
 
 
 def _no_categories(levels: Sequence[str]) -> str:
-    """What levels are, where they are none of a category."""
+    """Return the reason why levels cannot be categories; empty if they can."""
     letters = max(map(len, levels), default=0)
     if len(levels) > MOST_LEVELS:
         return f"text with {len(levels)} levels"
@@ -75,7 +81,13 @@ def _no_categories(levels: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class Encoding:
-    """The columns that are inputs, in the table's order, and what to do with cells that training did not see."""
+    """The encoding of all input columns in the table's order.
+
+    Attributes:
+        columns: the encoding of each column.
+        missing: the treatment of missing cells.
+        unseen: the treatment of levels that training did not see.
+    """
 
     columns: Annotated[tuple[Column, ...], FailFast()]
     missing: Missing = "error"
@@ -85,7 +97,7 @@ class Encoding:
     def of(
         cls, cells: Sequence[Cells], missing: Missing, unseen: Unseen, faults: Faults, exposure: str = ""
     ) -> Encoding:
-        """The encoding of a training table; medians are still to come, see `filled`."""
+        """Fit the encoding on a training table. `filled` adds the medians later."""
         columns = []
         for column in cells:
             if column.name == exposure:
@@ -107,31 +119,31 @@ class Encoding:
 
     @classmethod
     def of_numbers(cls, names: Sequence[str]) -> Encoding:
-        """That of columns of numbers without gaps, which are the inputs as they are: no file need say so."""
+        """Return the encoding of numeric columns without gaps, which are unchanged; a file need not store it."""
         return cls(tuple(Column(name) for name in names))
 
     @property
     def is_plain(self) -> bool:
-        """Whether every column is an input as it is."""
+        """Whether every column is an unchanged input."""
         return self.columns == Encoding.of_numbers(self.inputs).columns
 
     @property
     def exposure(self) -> str:
-        """The name of the column that rates are multiplied by; empty where there is none."""
+        """Name of the column that multiplies rates; empty if there is none."""
         return self.columns[-1].name if self.columns and self.columns[-1].exposure else ""
 
     def agrees(self, other: Encoding) -> bool:
-        """Whether the other makes the same inputs of a table, but for medians."""
+        """Whether another encoding makes the same inputs of a table, apart from medians."""
         both = [[replace(column, median=None) for column in each.columns] for each in (self, other)]
         return both[0] == both[1]
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The names of the network's inputs."""
+        """Names of the network's inputs."""
         return tuple(name for column in self.columns for name in column.inputs)
 
     def encode(self, cells: Sequence[Cells]) -> Float[np.ndarray, "row feature"]:
-        """The inputs of a table whose cells were checked, float32; nan where a number is missing and has no median."""
+        """Encode checked cells as inputs [N, D] float32; nan marks missing numbers without a median."""
         x = np.zeros((len(cells[0].numbers) if cells else 0, len(self.inputs)), np.float32)
         place, text_places, text_cells = 0, [], []
         for column, found in zip(self.columns, cells, strict=True):
@@ -155,15 +167,15 @@ class Encoding:
 
         levels: Any = [np.arange(len(column.levels), dtype=float) for column in self.columns if column.kind == "text"]
         kind: Any = np.float32
-        # A missing cell and an unseen level are in no category: zeros.
+        # A missing cell and an unseen level belong to no category: all indicators are zero.
         encoder = OneHotEncoder(categories=levels, handle_unknown="ignore", sparse_output=False, dtype=kind)
         return np.asarray(encoder.fit_transform(np.stack([np.nan_to_num(c.numbers, nan=-1.0) for c in cells], 1)))
 
     def filled(self, x: Float[np.ndarray, "row feature"], where: str) -> Encoding:
-        """This encoding with the medians of these training inputs, in which nan stands for what is missing.
+        """Return this encoding with the medians of the training inputs, in which nan marks missing numbers.
 
         Raises:
-            UsageError: naming a column that no training row of `where` has.
+            UsageError: with a column of `where` that is missing in all training rows.
         """
         if self.missing != "median":
             return self
@@ -186,16 +198,16 @@ class Encoding:
         return replace(self, columns=tuple(columns))
 
     def fill(self, x: Float[np.ndarray, "row feature"]) -> Float[np.ndarray, "row feature"]:
-        """Inputs with medians where they are nan."""
+        """Return the inputs with nan replaced by medians."""
         if self.missing != "median":
             return x
         medians = [m for column in self.columns for m in [column.median or 0.0, *([0.0] * (len(column.inputs) - 1))]]
         return np.where(np.isnan(x), np.array(medians, np.float32), x)
 
     def held_to(self, cells: Sequence[Cells], faults: Faults, kept: NDArray[np.bool_]) -> list[Cells]:
-        """Cells of new rows with the codes of the training levels.
+        """Return the cells of new rows with the codes of the training levels.
 
-        An unseen level is none of them; in a row that is `kept` it goes to `faults`, unless it was asked for.
+        An unseen level gets code -1. In a row of `kept` it is reported to `faults`, unless `unseen` is "zero".
         """
         return [self._coded(column, found, faults, kept) for column, found in zip(self.columns, cells, strict=True)]
 
@@ -221,16 +233,16 @@ class Encoding:
         return Cells(column.name, "text", numbers, column.levels)
 
     def words(self) -> dict[str, Any]:
-        """What JSON can hold, defaults left out."""
+        """Return the fields as JSON-compatible values, without defaults."""
         plain = vars(Column(""))
         columns = [{k: v for k, v in vars(column).items() if v != plain[k]} for column in self.columns]
         return {"columns": columns, "missing": self.missing, "unseen": self.unseen}
 
 
 def check_exposure(column: Cells, faults: Faults, shown: Shown, *, missing: str) -> None:
-    """Add to `faults` the cells of an exposure that are not positive and finite in float32.
+    """Report exposures that are not positive and finite in float32 to `faults`.
 
-    Missing cells too, whose cure is `missing`, unless that is empty: an exposure has no median to be filled in.
+    Missing cells are reported too, with the remedy `missing`, unless that is empty: no median can replace an exposure.
     """
     with np.errstate(invalid="ignore", over="ignore"):
         values = column.numbers.astype(np.float32)
@@ -255,10 +267,10 @@ def check_cells(
     trained: bool = False,
     empty: str = "--drop NAME",
 ) -> None:
-    """Cells that are infinite, in float32 at least, go to `faults`; and missing ones, whose cure is `missing`.
+    """Report infinite cells and, if `missing` gives a remedy, missing cells to `faults`.
 
-    A column without any value teaches nothing, `empty` is its cure; where a model is `trained` already its median is
-    known.
+    A column without any value is reported with the remedy `empty`, unless a model is already `trained` and its median
+    is known.
     """
     for column in cells:
         with np.errstate(over="ignore"):
@@ -271,7 +283,7 @@ def check_cells(
             problem = f"{written} is infinite in float32" if large else f"not finite ({value})"
             cure = "rescale the column" if large else "correct it, or leave the cell empty"
             faults.add(column.name, Fault("with infinite numbers", problem, cure, row + 1, int(infinite.sum())))
-        # A cell that is wrong in another way has no number either.
+        # Cells with another fault have no number either, and are not reported twice.
         absent = column.is_missing & ~faults.noted(column.name, len(column.numbers))
         if absent.all() and not trained:
             faults.add(column.name, Fault("without any value", "every cell is missing", empty))

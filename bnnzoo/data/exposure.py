@@ -1,4 +1,4 @@
-"""An exposure given as numbers beside the data: it becomes their last column."""
+"""Exposures given as an array beside the data, which become the last column of the inputs."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from bnnzoo.data.frames import is_frame
 from bnnzoo.errors import UsageError
 
 NAME = "exposure"
-"""What the column is called."""
+"""The name of the column."""
 
 
 def with_exposure(x: Any, values: ArrayLike) -> Any:
     """Return inputs, an array or a data frame, as a frame with the exposure as its last column.
 
-    Columns of an array are called x0, x1, ...
+    The columns of an array are named x0, x1, ...
 
     Raises:
-        UsageError: where the numbers are not one a row, or a column has that name already.
+        UsageError: if there is not one number per row, or if a column has the name already.
     """
     import pandas as pd
 

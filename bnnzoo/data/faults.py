@@ -1,4 +1,4 @@
-"""Everything wrong with a table, gathered and said at once."""
+"""Faults of a table, collected and reported together."""
 
 from __future__ import annotations
 
@@ -26,13 +26,16 @@ def _no_option(row: int) -> str:
 
 
 class Fault(NamedTuple):
-    """What is wrong with a column.
+    """One fault of a column.
 
-    about: what such columns have in common; a line of the message tells of all of them.
-    problem: of this column. row: where it shows first, from 1; 0 for the column as a whole. count: in how many rows.
-    cure: what to do; NAME stands for the column.
-    coded: whether its cells may be codes, and the column one of categories.
-    code: a cell that may stand for a missing one; "" where there is none.
+    Attributes:
+        about: the description of all columns with this fault; they share one line of the message.
+        problem: the problem of this column.
+        cure: the remedy; NAME stands for the column.
+        row: the first affected row, from 1; 0 for the whole column.
+        count: the number of affected rows.
+        coded: whether the cells may be codes and the column categorical.
+        code: a cell that may mean a missing value; "" if there is none.
     """
 
     about: str
@@ -46,11 +49,16 @@ class Fault(NamedTuple):
 
 @dataclass
 class Faults:
-    """The faults of one table, by column; `where` (a file name) opens every line.
+    """The faults of one table, by column.
 
-    trained: its columns are set. inputs: those that may be made categories. targets: those that cannot be dropped.
-    skip_option: the option that leaves out a row (from 0) by its line; "" where there is none.
-    units_option: the one that leaves out the first row, where that has no number.
+    Attributes:
+        where: the name of the table, which starts every line.
+        trained: whether a model is trained, so that its columns are fixed.
+        inputs: the columns that may be categories.
+        targets: the columns that cannot be dropped.
+        skip_option: a function that returns the option to skip the line of a row (from 0), or "".
+        units_option: the option to skip the first row, if that has no number.
+        by_column: the faults of each column.
     """
 
     where: str
@@ -63,7 +71,7 @@ class Faults:
     _rows: dict[str, list[Int[np.ndarray, " some"]]] = field(default_factory=dict)
 
     def add(self, column: str, fault: Fault, rows: Int[np.ndarray, " some"] | None = None) -> None:
-        """Note a fault; the first of a kind of each column counts. `rows` (from 0) have it."""
+        """Record a fault; only the first of each kind counts per column. `rows` (from 0) are the affected rows."""
         known = self.by_column.setdefault(column, [])
         if fault.about not in [other.about for other in known]:
             known.append(fault)
@@ -71,17 +79,17 @@ class Faults:
             self._rows.setdefault(column, []).append(rows)
 
     def noted(self, column: str, count: int) -> NDArray[np.bool_]:
-        """The rows, of so many, whose cell of the column has a fault already."""
+        """Return a mask of `count` rows that marks the recorded faults of a column."""
         found = np.zeros(count, bool)
         for rows in self._rows.get(column, ()):
             found[rows] = True
         return found
 
     def check(self) -> None:
-        """Refuse the table if anything was found.
+        """Raise an error if there are faults.
 
         Raises:
-            UsageError: a line for each kind of fault, naming every column that has it.
+            UsageError: with one line for each kind of fault, which lists every affected column.
         """
         kinds: dict[tuple[str, bool], dict[str, Fault]] = {}
         for column, faults in self.by_column.items():
@@ -124,7 +132,7 @@ class Faults:
 
 
 def with_names(cure: str, columns: Sequence[str]) -> str:
-    """A cure whose options name the columns, where they are few: `--drop NAME` becomes `--drop a,b`."""
+    """Insert the columns into the options of a remedy, if they are few: `--drop NAME` becomes `--drop a,b`."""
     if len(columns) > _MOST_NAMED:
         return cure
     split = any("," in name for name in columns)
@@ -136,7 +144,7 @@ def with_names(cure: str, columns: Sequence[str]) -> str:
 
 
 def listed(names: Iterable[str]) -> str:
-    """Names for a message: all of them, up to twenty."""
+    """Join names for a message; at most twenty are listed."""
     names = list(names)
     more = len(names) - _MOST_NAMED
     return ", ".join([*names[:_MOST_NAMED], *([f"and {more} more"] if more > 0 else [])])

@@ -1,4 +1,4 @@
-"""Forms of cells: numbers, booleans, dates and times as tables write them, and forms that are refused."""
+"""Notations of cells: numbers, booleans, dates and times in tables, and notations that are refused."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 MISSING = frozenset({"", ".", "nan", "+nan", "-nan", "na", "n/a", "#n/a", "#na", "null", "none", "<na>", "nat"})
-"""Cells that say that there is nothing, whatever their case."""
+"""Cells that mean a missing value, in any case."""
 
 _DIGITS = r"[+\u2212-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 NUMBER = re.compile(rf"(?=.{{1,400}}\Z)(?:{_DIGITS}|[+\u2212-]?inf(?:inity)?)", re.IGNORECASE)
@@ -17,7 +17,7 @@ _INTERVAL = re.compile(
     rf"(?=.{{1,800}}\Z)(?:[\[(]\s?({_DIGITS})\s?[,;]\s?({_DIGITS})\s?[\])]|({_DIGITS})\s?\.\.\s?({_DIGITS}))"
 )
 LONG = re.compile(r"([+\u2212-]?[0-9]{16,400})(?:\.0*)?")
-"""Whole numbers that float64 may not hold."""
+"""Whole numbers that float64 may not hold exactly."""
 BOOLEAN = re.compile(r"true|false", re.IGNORECASE)
 TIME = re.compile(r"(?:[01]?[0-9]|2[0-3]):[0-5][0-9](?::[0-5][0-9](?:\.[0-9]+)?)?")
 DATE = re.compile(
@@ -30,7 +30,7 @@ _MONTH = (
     r"|nov(?:ember)?|dec(?:ember)?"
 )
 OTHER_DATE = re.compile(
-    # 3/17/2024, 2024.03.17, 17-Mar-2024, March 17, 2024, with or without a time
+    # Examples: 3/17/2024, 2024.03.17, 17-Mar-2024, March 17, 2024, each with or without a time.
     r"(?:[0-9]{1,2}([-/.])[0-9]{1,2}\1(?:[0-9]{4}|[0-9]{2})|[0-9]{4}([-/.])[0-9]{1,2}\2[0-9]{1,2}"
     rf"|[0-9]{{1,2}}[-\s](?:{_MONTH})[-,\s]{{1,2}}[0-9]{{2,4}}|[0-9]{{4}}[-\s](?:{_MONTH})[-\s][0-9]{{1,2}}"
     rf"|(?:{_MONTH})\s[0-9]{{1,2}},?\s[0-9]{{4}})"
@@ -40,8 +40,8 @@ OTHER_DATE = re.compile(
 OTHER_TIME = re.compile(r"[0-9]{1,2}:[0-9]{2}(?::[0-9]{2})?\s?[ap]\.?m\.?", re.IGNORECASE)
 _MONEY = r"(?:[$€£¥]|USD|EUR|GBP|CHF|JPY|CNY|INR|AUD|CAD|SEK|NOK|DKK|PLN|BRL)"
 DRESSED_NUMBER = re.compile(
-    # a decimal comma, thousands separators, a currency, a percent sign, parentheses for less than nothing; Fortran's
-    # exponents; hexadecimal digits
+    # Notations: a decimal comma, thousands separators, a currency, a percent sign, parentheses for negative numbers,
+    # Fortran exponents, hexadecimal digits.
     rf"(?=.{{1,100}}\Z)(?:(?P<open>\()?[+-]?(?:{_MONEY}\s?)?[+-]?"
     r"(?:[0-9]{1,3}(?:[,.'\s\u202f][0-9]{3})+(?:[.,][0-9]+)?|[0-9]*[.,]?[0-9]+)"
     rf"\s?(?:%|{_MONEY})?(?(open)\))"
@@ -50,10 +50,12 @@ DRESSED_NUMBER = re.compile(
 
 
 class Style(NamedTuple):
-    """How the cells of a column are written.
+    """The notation of the cells of a column.
 
-    decimal: the decimal mark; "" where numbers have a point and no option says otherwise (data frames).
-    codes: values that stand for a missing cell. censored: whether cells may be bounds, such as <0.5.
+    Attributes:
+        decimal: the decimal mark; "" for a point that no option can change (data frames).
+        codes: values that mean a missing cell.
+        censored: whether cells may be bounds, such as <0.5.
     """
 
     decimal: Literal["", ".", ","] = ""
@@ -61,18 +63,18 @@ class Style(NamedTuple):
     censored: bool = False
 
     def is_number(self, text: str) -> bool:
-        """Whether the text is a number in this style."""
+        """Whether the text is a number in this notation."""
         if self.decimal == ",":
             return "." not in text and NUMBER.fullmatch(text.replace(",", ".", 1)) is not None
         return NUMBER.fullmatch(text) is not None
 
     def number(self, text: str) -> float:
-        """The number that a text is."""
+        """Return the number that a text represents."""
         text = text.replace(",", ".", 1) if self.decimal == "," else text
         return float(text.replace("\u2212", "-"))
 
     def is_missing(self, text: str) -> bool:
-        """Whether a cell says that there is nothing, by convention or by a code."""
+        """Whether a cell is missing, by convention or by a code."""
         if text.casefold() in MISSING or text in self.codes:
             return True
         if not self.codes or not self.is_number(text):
@@ -81,13 +83,13 @@ class Style(NamedTuple):
         return any(NUMBER.fullmatch(code) and Style().number(code) == value for code in self.codes)
 
     def is_one_sided(self, text: str) -> bool:
-        """Whether the text is a bound, <0.5 or >100."""
+        """Whether the text is a one-sided bound, <0.5 or >100."""
         return _ONE_SIDED.fullmatch(self._with_points(text)) is not None
 
     def bounds(self, text: str) -> tuple[float, float] | None:
-        """The ends between which a censored cell lies, neither of them included; None where it is no bound.
+        """Return the open interval of a censored cell, or None if the text is not a bound.
 
-        Ends that are included, as in <=5, [1,2] and 1..2, are moved to the next number of float32.
+        Inclusive ends, as in <=5, [1,2] and 1..2, are moved to the adjacent float32 number.
         """
         text = self._with_points(text)
         if match := _ONE_SIDED.fullmatch(text):
@@ -108,21 +110,21 @@ class Style(NamedTuple):
 
 
 def _next(number: float, *, up: bool) -> float:
-    """The next number of float32: what is below it by less is the number itself."""
+    """Return the adjacent float32 number, because smaller differences vanish in float32."""
     return float(np.nextafter(np.float32(number), np.float32(np.inf if up else -np.inf)))
 
 
 def hours_of(text: str) -> float:
-    """Hours since midnight of a time such as 17:30:05."""
+    """Return the hours since midnight of a time such as 17:30:05."""
     return sum(float(part) / 60**i for i, part in enumerate(text.split(":")))
 
 
 def as_iso(text: str) -> str:
-    """A date as pandas reads it: dashes, and a zone in digits."""
+    """Return a date in a form that pandas reads: with dashes, and the zone in digits."""
     text = re.sub(r"\s?(UTC|GMT)$", "Z", text.replace("/", "-"))
     return re.sub(r"(:[0-9.]+\s?[+-][0-9]{2})$", r"\1:00", text)
 
 
 def is_true(text: str) -> float:
-    """1 for true and 1, 0 for false and 0."""
+    """Return 1.0 for true and 1, otherwise 0.0."""
     return float(text.casefold() in ("true", "1"))

@@ -1,4 +1,4 @@
-"""Data frames in memory: of pandas, and of polars."""
+"""Data frames of pandas and polars as tables."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ def is_frame(data: Any) -> bool:
 
 
 class TypedTable:
-    """A table whose cells have types of their own: no form of text was detected."""
+    """A table with typed cells, which needs no detection of a text notation."""
 
     @property
     def decimal(self) -> Literal["", ".", ","]:
-        """The decimal mark of numbers that are text: a point, and no option says otherwise."""
+        """Empty, because text cells use a point and no option can change that."""
         return ""
 
     @property
     def reading(self) -> Reading:
-        """Nothing was detected."""
+        """Plain reading: nothing was detected."""
         return PLAIN
 
     @property
     def note(self) -> str:
-        """No note."""
+        """Empty note: nothing was detected."""
         return ""
 
     def has_number(self, row: int, /) -> bool:
-        """True: rows are no text that may hold units."""
+        """Return True, because typed rows cannot hold units."""
         del row
         return True
 
     def skip_option(self, row: int, /) -> str:
-        """No option: rows are not lines."""
+        """Return an empty option, because rows are not lines of a file."""
         del row
         return ""
 
 
 class FrameTable(TypedTable):
-    """A data frame as a table; names that are not text are written as such."""
+    """A data frame as a table. Names that are not text are converted to text."""
 
     def __init__(self, frame: Any, where: str = "data"):
         if type(frame).__module__.startswith("pyarrow"):
@@ -61,7 +61,7 @@ class FrameTable(TypedTable):
             raise UsageError(f"{where}: no data rows; give at least one")
 
     def frame(self, names: Sequence[str], _written: Collection[str] = (), /) -> pd.DataFrame:
-        """The columns `names`, as a pandas frame."""
+        """Return the columns `names` as a pandas frame."""
         import pandas as pd
 
         place = {name: i for i, name in enumerate(self.names)}
@@ -72,21 +72,21 @@ class FrameTable(TypedTable):
         return pd.DataFrame({name: _of_polars(column) for name, column in zip(names, columns, strict=True)})
 
     def shown(self, row: int, name: str) -> str:
-        """The text of a cell; `row` counts from 0."""
+        """Return the text of a cell; `row` counts from 0."""
         return shown_cell(self.frame([name])[name], row)
 
 
 def shown_cell(series: Any, row: int) -> str:
-    """The text of a cell of a column of pandas: nothing where there is none, and nan of floats alone."""
+    """Return the text of a cell of a pandas column; empty if it is missing, except for nan in float columns."""
     value = series.iloc[row]
     return "" if series.isna().iloc[row] and series.dtype.kind != "f" else str(value)
 
 
 def _of_polars(column: Any) -> Any:
-    """A polars column as what pandas makes a column of."""
+    """Convert a polars column to values for pandas."""
     import pandas as pd
 
-    # As NumPy's numbers these would lose digits.
+    # Conversion to NumPy would lose digits of 128-bit integers.
     if column.dtype.is_integer() and "128" in str(column.dtype):
         return pd.Series(column.to_list(), dtype=object)
     if column.dtype.is_integer() and column.null_count():

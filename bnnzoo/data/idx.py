@@ -1,7 +1,7 @@
-"""IDX, the format of MNIST and its kin: a folder of image and label files, plain or gzip-compressed.
+"""IDX, the format of MNIST and similar data: a folder of image and label files, plain or gzip-compressed.
 
-A file is: two zero bytes, a type byte (8: unsigned bytes, the only one read here), the number of dimensions,
-each dimension as a big-endian 32-bit number, then the bytes.
+A file starts with two zero bytes, a type byte and the number of dimensions. Only type 8, unsigned bytes, is supported.
+Each dimension follows as a big-endian 32-bit number, and then the data bytes.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from bnnzoo.data.targets import check_labels
 from bnnzoo.errors import UsageError
 
 _UNSIGNED_BYTES = 8
-_MOST_GZIP_SHRINKS = 1100  # gzip makes data at most about 1030 times smaller
+_MOST_GZIP_SHRINKS = 1100  # gzip compresses by a factor of at most about 1030
 
 
 class IdxFolder:
-    """The files train-images, train-labels and, as their test set, t10k-images and t10k-labels. Images stay uint8."""
+    """A folder of IDX files: training images and labels, and t10k files as the test set. Images stay uint8."""
 
     def __init__(self, folder: Path):
         self.where = str(folder)
         self._folder = folder
 
     def dataset(self, task: str | None) -> Dataset:
-        """The train files, with the t10k files, if there, as its test set."""
+        """Return the train files as a data set, with the t10k files as its test set if they exist."""
         images, labels = read_images(self._folder, "train"), read_labels(self._folder, "train")
         if images is None or labels is None:
             missing = "train-images-idx3-ubyte" if images is None else "train-labels-idx1-ubyte"
@@ -44,12 +44,12 @@ class IdxFolder:
         return replace(train, test=self._test(train)).as_task(task)
 
     def inputs(self) -> tuple[NDArray[Any], str]:
-        """The images to predict for: of t10k where there are some, else of train."""
+        """Return the images for prediction: t10k if they exist, else train."""
         images, _ = self._images()
         return images, self.where
 
     def labelled(self) -> Labelled:
-        """Those images with their labels."""
+        """Return these images with their labels."""
         images, part = self._images()
         labels = read_labels(self._folder, part)
         if labels is None:
@@ -78,13 +78,13 @@ class IdxFolder:
 
 
 def read_images(folder: Path, part: str) -> NDArray[np.uint8] | None:
-    """Images [N, H, W] or [N, C, H, W] of `part`, "train" or "t10k"; None without such a file."""
+    """Return the images [N, H, W] or [N, C, H, W] of `part`, "train" or "t10k"; None without such a file."""
     path = _find(folder, f"{part}-images", "idx3-ubyte")
     return None if path is None else _read_idx(path, (3, 4))
 
 
 def read_labels(folder: Path, part: str) -> NDArray[np.uint8] | None:
-    """Labels [N] of `part`; None where the folder has no such file."""
+    """Return the labels [N] of `part`; None without such a file."""
     path = _find(folder, f"{part}-labels", "idx1-ubyte")
     return None if path is None else _read_idx(path, (1,))
 

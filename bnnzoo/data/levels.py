@@ -1,4 +1,4 @@
-"""Levels of categories: which texts are the same level, and where each is among those that are known."""
+"""Levels of categories: equality of texts, and their positions among the known levels."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ _PLAIN = Style()
 
 
 def places_of(texts: Sequence[str], known: Sequence[str]) -> list[int]:
-    """Where each text is among those that are known; -1 where it is none of them.
+    """Return the position of each text among the known levels; -1 if it is unknown.
 
-    A text is the one that is written so; where all that are known are numbers or truths, the one of its value.
+    A text matches the level with the same spelling. If all known levels are numbers or booleans, it also matches the
+    level with the same value.
     """
     place = {text: i for i, text in enumerate(known)}
     of_value = {value: i for i, value in enumerate(values_of(known) or ())}
@@ -25,7 +26,10 @@ def places_of(texts: Sequence[str], known: Sequence[str]) -> list[int]:
 
 
 def values_of(levels: Sequence[str]) -> list[float] | None:
-    """The value of each level, where all are numbers or truths as tables write them: 1 or 1.0 and not 01, a code."""
+    """Return the value of each level if all are plain numbers or booleans, else None.
+
+    1 and 1.0 are plain numbers; 01 is not, because it is a code.
+    """
     values = [value for text in levels if (value := _value(text)) is not None]
     plain = len(values) == len(levels) and all(
         BOOLEAN.fullmatch(text)
@@ -37,7 +41,7 @@ def values_of(levels: Sequence[str]) -> list[float] | None:
 
 
 def one_level_a_value(cells: Cells) -> Cells:
-    """A column of text whose levels of equal value, 1 and 1.0, are one: the first of them."""
+    """Merge levels of equal value in a text column: 1 and 1.0 become the first of them."""
     values = values_of(cells.levels) or []
     first = {value: level for level, value in zip(reversed(cells.levels), reversed(values), strict=False)}
     if len(first) == len(values):
@@ -50,7 +54,7 @@ def one_level_a_value(cells: Cells) -> Cells:
 
 
 def _value(text: str) -> float | None:
-    """The number or the truth that a text is, if it is one."""
+    """Return the value of a number or a boolean, or None for other text."""
     if BOOLEAN.fullmatch(text):
         return is_true(text)
     return _PLAIN.number(text) if NUMBER.fullmatch(text) else None

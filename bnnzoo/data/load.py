@@ -1,7 +1,7 @@
-"""From what a user names, a file, a folder, a data frame or a registered data set, to checked arrays.
+"""Loading of data: a file, a folder, a data frame, arrays or a registered data set becomes checked arrays.
 
-`load` is for training. `load_inputs` and `load_like` are for a trained model: they hold new data to its
-`Signature`; where a source has a test set of its own (t10k files, a registered example), they take that one.
+`load` is for training. `load_inputs` and `load_like` are for a trained model: they check new data against its
+`Signature`. If a source has its own test set (t10k files, a registered example), they use the test set.
 """
 
 from __future__ import annotations
@@ -43,26 +43,27 @@ def load(
     exposure: str | None = None,
     reading: Reading = PLAIN,
 ) -> Dataset:
-    """The data set `spec` names: a registered name, a file, an IDX folder, a data frame, a pair (x, y) of arrays,
-    or one array of rows without inputs.
+    """Load the data set of `spec`: a registered name, a file, an IDX folder, a data frame, or arrays.
+
+    Arrays are a pair (x, y), or one array of rows without inputs.
 
     Args:
+        spec: the data.
         target: the target columns of a table (default: its last column).
-        task: `density` models all columns, or those of `target` or `columns`; so does no task without inputs: one
-            array, an .npz of x or y alone, a table whose columns are all targets. Without it a table is
-            classification where its one target is text, booleans, or exactly the numbers 0..C-1, 2 <= C <= 20, every
-            one of them, and regression otherwise; of arrays the dtype of y decides.
-        columns: the columns of a table that are inputs; all but the targets unless given.
-        drop: columns of a table to leave out.
-        categories: inputs of a table whose cells are codes, whatever they hold: one input a level.
-        missing: what to do with missing cells of a table: say so and stop, leave out the row, or fill in the
-            column's median.
-        unseen: what `load_inputs` and `load_like` do with a level of a text column that is not in this table.
-        exposure: a column of positive numbers that the rates of counts are multiplied by.
-        reading: how cells are read, see `Reading.of`.
+        task: `density` models all columns, or those of `target` or `columns`. It is also the task of data without
+            inputs: one array, an .npz file with only x or y, or a table whose columns are all targets. By default a
+            table is classification if its one target is text, booleans, or exactly the numbers 0..C-1 with 2 <= C <=
+            20; otherwise it is regression. For arrays the dtype of y decides.
+        columns: the input columns of a table (default: all but the targets).
+        drop: the columns of a table to leave out.
+        categories: the input columns of a table whose cells are codes, of any content; each level becomes one input.
+        missing: the treatment of missing cells of a table: an error, leaving out the row, or the column's median.
+        unseen: the treatment of unknown text levels in `load_inputs` and `load_like`.
+        exposure: a column of positive numbers that multiply the rates of counts.
+        reading: the notation of cells, see `Reading.of`.
 
     Raises:
-        UsageError: for anything wrong with the data, all columns of a table at once.
+        UsageError: if the data are invalid; the message covers all columns of a table.
     """
     task = check_task(task)
     targets = _names(target)
@@ -96,16 +97,16 @@ def load(
 
 
 def _names(given: Any) -> tuple[str, ...]:
-    """One name or several, as text: those of a data frame may be numbers."""
+    """Return one or several names as text, because the names of a data frame may be numbers."""
     several = given if isinstance(given, Iterable) and not isinstance(given, str) else (given,)
     return tuple(str(name) for name in several)
 
 
 def load_asked(recipe: Recipe, spec: Spec = None) -> Dataset:
-    """The data of a recipe, or `spec` read as it says.
+    """Load the data of a recipe, or `spec` with the options of the recipe.
 
     Raises:
-        UsageError: as `load`, or where there are no data.
+        UsageError: see `load`; also if there are no data.
     """
     if spec is None and recipe.data is None:
         raise UsageError("no data: name a data set or a file with --data (bnnzoo list datasets)")
@@ -131,10 +132,14 @@ def load_asked(recipe: Recipe, spec: Spec = None) -> Dataset:
 
 
 def load_inputs(spec: Spec, like: Signature, *, unseen: Unseen | None = None) -> NDArray[Any]:
-    """Inputs [N, *like.shape] of dtype `like.dtype` to predict for: file, folder, name, data set, frame or array x.
+    """Load inputs [N, *like.shape] of dtype `like.dtype` for prediction.
 
-    Columns of tables are matched by name, in any order, and others are ignored. Arrays are matched by shape; an .npz
-    holds `x`, or just `arr_0`. `unseen`, where given, replaces what was asked for in training.
+    The source is a file, a folder, a name, a data set, a data frame or an array x. Columns of tables are matched by
+    name, in any order; other columns are ignored. Arrays are matched by shape. An .npz file holds `x`, or only `arr_0`.
+    `unseen` overrides the option of the training run.
+
+    Raises:
+        UsageError: if the inputs do not match `like`.
     """
     if isinstance(spec, tuple) and like.task == "density":
         spec = load(spec, task=like.task)
@@ -157,10 +162,13 @@ def load_inputs(spec: Spec, like: Signature, *, unseen: Unseen | None = None) ->
 def load_like(
     spec: Spec, like: Signature, target_names: Sequence[str] | None = None, *, unseen: Unseen | None = None
 ) -> Dataset:
-    """Labelled data to evaluate on: a file, folder, name, data set, frame, or (x, y), held to `like`.
+    """Load labelled data for evaluation: a file, folder, name, data set, data frame or pair (x, y) that matches `like`.
 
-    Features and targets of tables are matched by name (targets: `target_names`, default `like.target_names`);
-    labels must be among the model's classes.
+    Features and targets of tables are matched by name (targets: `target_names`, default `like.target_names`). Labels
+    must be among the model's classes.
+
+    Raises:
+        UsageError: if the data do not match `like`.
     """
     if like.task == "density":
         rows = load_inputs(spec, like, unseen=unseen)
@@ -194,15 +202,15 @@ def _is_table_and_targets(spec: Spec) -> bool:
 
 
 def _cells_of(y: Any, reading: Reading) -> Any:
-    """Targets beside a data frame; bounds in an array as the cells of a table."""
+    """Return targets beside a data frame; an array of bounds becomes table cells."""
     return as_cells(bounds_of(y, len(y), "y")) if reading.censored and is_bounds_array(y) else y
 
 
 def _named(y: Any, names: Sequence[str]) -> Any:
-    """A frame of targets in the order of the model's `names`; as it is, where all its names are others.
+    """Return a frame of targets in the order of the model's `names`, or unchanged if all its names differ.
 
     Raises:
-        UsageError: where it has some of them but not all, or others beside.
+        UsageError: if it has only some of the names, or additional ones.
     """
     table = FrameTable(y, "y")
     if set(table.names) == set(names):
@@ -224,7 +232,7 @@ def _check_tabular(like: Signature, where: str) -> None:
 
 
 def _rows_of(data: Dataset, like: Signature, unseen: Unseen | None) -> NDArray[Any]:
-    """The inputs of a data set: as they are where its columns were encoded as in training."""
+    """Return the inputs of a data set, unchanged if its columns were encoded as in training."""
     if data.encoding is None or data.encoding.is_plain:
         return _match(data.x, like, data.name, unseen)
     if like.encoding is None or not like.encoding.agrees(data.encoding):
@@ -235,7 +243,7 @@ def _rows_of(data: Dataset, like: Signature, unseen: Unseen | None) -> NDArray[A
 
 
 def _match(x: ArrayLike, like: Signature, where: str, unseen: Unseen | None) -> NDArray[Any]:
-    """x [N, *like.shape] with the dtype of the training inputs; of a table's columns [N, columns], encoded as they."""
+    """Return x [N, *like.shape] in the dtype of the training inputs. Table columns [N, columns] are encoded."""
     if like.encoding is not None:
         return _encoded(numeric_array(x, where), like, like.encoding, where, unseen)
     inputs = as_inputs(x, where)
@@ -250,7 +258,7 @@ def _match(x: ArrayLike, like: Signature, where: str, unseen: Unseen | None) -> 
 
 
 def _encoded(x: NDArray[Any], like: Signature, encoding: Encoding, where: str, unseen: Unseen | None) -> NDArray[Any]:
-    """The inputs that rows of a table's columns make."""
+    """Encode rows of a table's columns as inputs."""
     import pandas as pd
 
     names = [column.name for column in encoding.columns]
@@ -276,7 +284,7 @@ def _check_shape(found: Sequence[int], trained: Sequence[int], where: str) -> No
 
 
 def _labelled(inputs: NDArray[Any], y: Any, like: Signature, where: str, name: str) -> Dataset:
-    """Checked inputs with targets from an array, checked against `like`."""
+    """Return checked inputs with targets from an array, checked against `like`."""
     classify = like.task == "classification"
     if like.reading.censored:
         bounds = bounds_of(y, len(inputs), where)

@@ -1,4 +1,4 @@
-"""Text files of new rows, read as the training file was unless their own form says otherwise."""
+"""Text files of new rows, read with the options of the training file unless they are written differently."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from bnnzoo.errors import BnnzooWarning, UsageError
 
 
 def like_trained(path: Path, like: Signature) -> DelimitedTable:
-    """The table in a text file of new rows.
+    """Return the table in a text file of new rows.
 
-    Separator and decimal mark are detected, and those of training where the file leaves them open. UTF-8 is read as
-    such. Lines that training skipped are skipped where they hold no rows: above the header, or without any number.
+    Separator and decimal mark are detected; if they are ambiguous, those of training apply. UTF-8 files are read as
+    UTF-8 whatever the training encoding was. Lines that training skipped are skipped if they hold no data: above the
+    header, or without a number.
     """
     trained = like.reading.of_text
     encoding = "" if not trained.encoding or is_utf8(path) else trained.encoding

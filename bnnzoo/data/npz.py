@@ -1,4 +1,4 @@
-"""NumPy's .npz archives: arrays `x` [N, ...] and `y`, or one of them, never unpickled."""
+"""NumPy's .npz archives with the arrays `x` [N, ...] and `y`, or one of them. Objects are never unpickled."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from bnnzoo.data.dataset import Dataset, Labelled, from_arrays, from_rows
 from bnnzoo.errors import UsageError
 
 _MOST_SHRINKS, _ALWAYS_FITS = 50, 2**28
-"""An archive may unpack to so many times its size, or to so many bytes."""
+"""Limits against decompression bombs: an archive may unpack to 50 times its size, or to 2^28 bytes."""
 
 
 class NpzFile:
-    """An archive: `x` and `y` to train or test on, one of them for a density, `x` or just `arr_0` to predict for."""
+    """An archive with `x` and `y` for training or testing, or a single array for a density or for prediction."""
 
     def __init__(self, path: Path):
         self.where = str(path)
         self._path = path
 
     def dataset(self, task: str | None) -> Dataset:
-        """`x` and `y` as a checked data set; where there is only one, that of a density."""
+        """Return `x` and `y` as a checked data set; a single array becomes that of a density."""
         arrays = self._read()
         alone = sorted({"x", "y"} & set(arrays))
         if task in (None, "density") and len(alone) == 1:
@@ -33,7 +33,7 @@ class NpzFile:
         return from_arrays(arrays["x"], arrays["y"], task=task, name=self._path.name, where=self.where)
 
     def inputs(self) -> tuple[NDArray[Any], str]:
-        """The inputs to predict for."""
+        """Return the inputs for prediction."""
         arrays = self._read()
         if "x" in arrays:
             return arrays["x"], f"{self.where}: x"
@@ -44,12 +44,12 @@ class NpzFile:
         )
 
     def labelled(self) -> Labelled:
-        """`x` and `y` as they are."""
+        """Return `x` and `y` unchecked."""
         arrays = self._read(("x", "y"))
         return Labelled(arrays["x"], arrays["y"], f"{self.where}: x", f"{self.where}: y")
 
     def _read(self, names: Sequence[str] = ()) -> dict[str, NDArray[Any]]:
-        """The arrays `names`, or all of them."""
+        """Read the arrays `names`, or all arrays."""
         cure = f"np.savez({self._path.name!r}, x=x, y=y)"
         try:
             with self._path.open("rb") as file:
@@ -64,7 +64,7 @@ class NpzFile:
                 return {name: archive[name] for name in names or archive.files}
         except UsageError as error:
             raise UsageError(str(error) if str(error).startswith(self.where) else f"{self.where}: {error}") from error
-        except Exception as error:  # zipfile, zlib, struct, NumPy's header parser: each has its own
+        except Exception as error:  # zipfile, zlib, struct and NumPy's header parser raise different errors
             if "Object arrays" in str(error):
                 problem = "an array of Python objects, which is never unpickled; save arrays of numbers"
             else:
@@ -73,7 +73,7 @@ class NpzFile:
 
 
 def _check_sizes(archive: Any, size: int) -> None:
-    """Refuse what unpacks to far more than the file, before it does; and two arrays of one name."""
+    """Refuse an archive that would unpack to far more than its size, and one with two arrays of the same name."""
     members = archive.zip.infolist()
     if len({member.filename for member in members}) < len(members):
         raise UsageError("two arrays of one name; write it again")

@@ -1,4 +1,4 @@
-"""Parquet files, by pyarrow."""
+"""Parquet files, read with pyarrow."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _PANDAS_INDEX = re.compile(r"__index_level_[0-9]+__")
 
 
 def _labels_of_rows(schema: Any) -> set[str]:
-    """Columns that hold the labels of rows, under their own names where those have one: none of the frame's."""
+    """Return the columns that pandas wrote for the row index, under their own names; they are not data."""
     try:
         return {name for name in schema.pandas_metadata["index_columns"] if isinstance(name, str)}
-    except (TypeError, KeyError, ValueError):  # not by pandas
+    except (TypeError, KeyError, ValueError):  # not written by pandas
         return set()
 
 
 def _with_gaps() -> dict[Any, Any]:
-    """What whole numbers become that beside gaps would be of float64, and lose digits."""
+    """Return pandas types for 64-bit integers with gaps, which would lose digits as float64."""
     import pandas as pd
     import pyarrow as pa
 
@@ -44,7 +44,7 @@ class ParquetTable(TypedTable):
             import pyarrow.parquet as pq
         except ImportError as error:
             raise UsageError(f"{self.where}: Parquet files need pyarrow; pip install 'bnnzoo[parquet]'") from error
-        # Damaged metadata fails in the ways of everything that it is made of.
+        # Damaged metadata raise the errors of all the libraries involved.
         self._errors = (OSError, ValueError, LookupError, TypeError, MemoryError, pa.ArrowException)
         try:
             with pq.ParquetFile(path) as file:
@@ -64,10 +64,10 @@ class ParquetTable(TypedTable):
             raise UsageError(f"{self.where}: no data rows; add at least one")
 
     def frame(self, names: Sequence[str], _written: Collection[str] = (), /) -> pd.DataFrame:
-        """The columns `names`.
+        """Return the columns `names`.
 
         Raises:
-            UsageError: naming a column that pandas has no cells for, and its type.
+            UsageError: with a column that pandas cannot represent, and its type.
         """
         import pandas as pd
         import pyarrow.parquet as pq
@@ -81,7 +81,7 @@ class ParquetTable(TypedTable):
 
     def _converted(self, name: str, column: Any) -> pd.Series:
         try:
-            column.validate(full=True)  # text that is no UTF-8
+            column.validate(full=True)  # finds text that is not UTF-8
             return column.to_pandas(types_mapper=_with_gaps().get)
         except self._errors as error:
             raise UsageError(
@@ -90,7 +90,7 @@ class ParquetTable(TypedTable):
             ) from error
 
     def shown(self, row: int, name: str) -> str:
-        """The text of a cell; `row` counts from 0."""
+        """Return the text of a cell; `row` counts from 0."""
         return shown_cell(self.frame([name])[name], row)
 
     def _damaged(self) -> UsageError:

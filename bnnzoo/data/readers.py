@@ -1,4 +1,4 @@
-"""The formats of data files, by suffix. A new one is a class of one of the two protocols, and a line here."""
+"""Formats of data files by suffix. A new format is a class with one of the two protocols and an entry of `READERS`."""
 
 from __future__ import annotations
 
@@ -21,44 +21,46 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class Table(Protocol):
-    """Named columns. Its form is checked when it is made, its cells when they are understood (`columns`)."""
+    """Named columns. The constructor checks the form; `columns.interpret` checks the cells."""
 
     where: str
-    """What messages call it."""
+    """The name of the table in messages."""
     names: tuple[str, ...]
 
     @property
     def decimal(self) -> Literal["", ".", ","]:
-        """The decimal mark of numbers that are text; "" where no option names another than the point."""
+        """Decimal mark of numbers in text; "" if no option can change it from a point."""
         ...
 
     @property
     def reading(self) -> Reading:
-        """How it was read, with what was detected."""
+        """Reading of the table, including detected options."""
         ...
 
     @property
     def note(self) -> str:
-        """What was detected, where it is not the plain form; "" otherwise."""
+        """Detected options that differ from the plain form; "" if there are none."""
         ...
 
     def has_number(self, row: int, /) -> bool:
-        """Whether a row (from 0) of text has a number."""
+        """Whether a row of text, counted from 0, has a number."""
         ...
 
     def skip_option(self, row: int, /) -> str:
-        """The option that leaves a row (from 0) out by its line; "" where there is none."""
+        """Return the option that skips the line of a row, counted from 0; "" if there is none."""
         ...
 
     def frame(self, names: Sequence[str], written: Collection[str] = (), /) -> pd.DataFrame:
-        """The columns `names` in that order, each as its reader found it: numbers, booleans, text, dates.
+        """Return the columns `names` in that order with the types of the reader: numbers, booleans, text, dates.
 
-        written: those that are text, as the format writes it, whatever else they could be.
+        Args:
+            names: the columns.
+            written: the columns to return as text, as the format writes it.
         """
         ...
 
     def shown(self, row: int, name: str) -> str:
-        """The raw text of a cell for messages; `row` counts from 0."""
+        """Return the raw text of a cell for messages; `row` counts from 0."""
         ...
 
 
@@ -69,15 +71,15 @@ class Arrays(Protocol):
     where: str
 
     def dataset(self, task: str | None) -> Dataset:
-        """The checked data to train on, with their test set where they have one."""
+        """Return the checked training data, with their test set if there is one."""
         ...
 
     def inputs(self) -> tuple[NDArray[Any], str]:
-        """Inputs to predict for, unchecked, and what messages call them."""
+        """Return the unchecked inputs for prediction, and their name in messages."""
         ...
 
     def labelled(self) -> Labelled:
-        """Inputs and targets to test on, unchecked."""
+        """Return the unchecked inputs and targets for testing."""
         ...
 
 
@@ -89,4 +91,4 @@ READERS: dict[str, Callable[[Path], Table | Arrays]] = {
     ".npz": NpzFile,
 }
 FOLDER: Callable[[Path], Table | Arrays] = IdxFolder
-"""What a folder holds."""
+"""The reader of folders."""

@@ -1,4 +1,4 @@
-"""Options that say how the cells of a table are read; kept in the run's file, so that new tables are read alike."""
+"""Options for reading table cells. The run's file stores them, so that new tables are read in the same way."""
 
 from __future__ import annotations
 
@@ -15,19 +15,22 @@ from bnnzoo.data.check import did_you_mean
 from bnnzoo.errors import UsageError
 
 SEPARATORS = {"comma": ",", "semicolon": ";", "tab": "\t", "space": " ", "pipe": "|"}
-"""Words for separators that a shell makes hard to type."""
+"""Names of separators that are hard to type in a shell."""
 _LINES = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 _MOST_SKIPPED = 1_000_000
 
 
 @dataclass(frozen=True)
 class Reading:
-    """How the cells of a table are read: `separator`, `decimal`, `skip_rows` and `encoding` of text files only.
+    """Options for reading a table; `separator`, `decimal`, `skip_rows` and `encoding` apply to text files only.
 
-    separator: between the cells of a row; "" to detect it. decimal: "." or ","; "" to detect it.
-    skip_rows: lines of the file to skip, counted from 1: "2", "1-10". encoding: of the text; "" for UTF-8.
-    missing_code: values that stand for a missing cell, for all columns or NAME=VALUE.
-    censored: whether targets such as <0.5, >100 and 1..2 are bounds.
+    Attributes:
+        separator: the character between the cells of a row; "" to detect it.
+        decimal: "." or ","; "" to detect it.
+        skip_rows: lines of the file to skip, counted from 1: "2", "1-10".
+        encoding: the text encoding; "" for UTF-8.
+        missing_code: values that mean a missing cell, for all columns or as NAME=VALUE.
+        censored: whether targets such as <0.5, >100 and 1..2 are bounds.
     """
 
     separator: str = ""
@@ -48,10 +51,10 @@ class Reading:
         missing_code: Sequence[str] = (),
         censored: bool = False,
     ) -> Reading:
-        """The reading that options ask for.
+        """Return the reading for the given options.
 
         Raises:
-            UsageError: for a value that no option takes.
+            UsageError: for an invalid value.
         """
         mark: Any = "" if separator is None else SEPARATORS.get(separator, separator.replace("\\t", "\t"))
         if separator is not None and (len(mark) != 1 or mark in '"\n\r' or mark.isalnum()):
@@ -69,10 +72,10 @@ class Reading:
         return cls(mark, point, lines, encoding or "", tuple(missing_code), censored)
 
     def check(self) -> None:
-        """Hold what a file says to what options can say.
+        """Check that a stored reading is one that options can produce.
 
         Raises:
-            ValueError: where it is something else.
+            ValueError: if it is not.
         """
         try:
             right = (
@@ -93,14 +96,14 @@ class Reading:
 
     @property
     def of_text(self) -> Reading:
-        """The part that is about the form of a text file."""
+        """Options about the form of a text file only."""
         return dataclasses.replace(self, missing_code=(), censored=False)
 
     def check_codes(self, names: Sequence[str], where: str) -> None:
-        """Refuse a missing code of a column that the table does not have.
+        """Refuse a missing code for a column that the table does not have.
 
         Raises:
-            UsageError: naming the column.
+            UsageError: with the column.
         """
         for code in self.missing_code:
             name, equals, value = code.partition("=")
@@ -110,7 +113,7 @@ class Reading:
                 raise UsageError(f"{where}: missing code {code!r}: no value; empty cells are missing as it is")
 
     def codes_of(self, name: str) -> tuple[str, ...]:
-        """The values that stand for a missing cell of the column `name`."""
+        """Return the values that mean a missing cell in the column `name`."""
         found = []
         for code in self.missing_code:
             column, equals, value = code.partition("=")
@@ -121,17 +124,17 @@ class Reading:
         return tuple(found)
 
     def words(self) -> dict[str, Any]:
-        """The fields that are not at their defaults, as JSON can hold them."""
+        """Return the fields with non-default values, as JSON-compatible values."""
         plain = vars(PLAIN)
         return {key: value for key, value in vars(self).items() if value != plain[key]}
 
 
 PLAIN = Reading()
-"""Nothing asked for."""
+"""The reading without any options."""
 
 
 def skipped_lines(texts: Iterable[str]) -> frozenset[int]:
-    """The lines that `skip_rows` names, counted from 1.
+    """Return the lines of `skip_rows`, counted from 1.
 
     Raises:
         UsageError: for text that is neither a line nor a range of lines.
@@ -149,7 +152,7 @@ def skipped_lines(texts: Iterable[str]) -> frozenset[int]:
 
 
 def written_lines(lines: Collection[int]) -> str:
-    """Lines as `--skip-rows` takes them: 1-10,12."""
+    """Return lines in the notation of `--skip-rows`: 1-10,12."""
     ranges: list[list[int]] = []
     for line in sorted(lines):
         if ranges and ranges[-1][1] == line - 1:

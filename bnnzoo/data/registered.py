@@ -1,4 +1,4 @@
-"""The zoo's own data sets: functions of no argument, the same numbers every time."""
+"""The zoo's own data sets: functions without arguments that return the same numbers every time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NUM_MOONS_TRAIN, NUM_MOONS_TEST = 300, 1000
 
 
 def linear_line() -> Dataset:
-    """A line with noise: y = 0.5 + x + 0.5 e, 100 points, x ~ N(0, 1), e ~ N(0, 1)."""
+    """Return a line with noise: y = 0.5 + x + 0.5 e, 100 points, x ~ N(0, 1), e ~ N(0, 1)."""
     rng = np.random.default_rng(1)
     x = rng.normal(size=(100, 1))
     y = _line(x) + 0.5 * rng.normal(size=x.shape)
@@ -25,35 +25,41 @@ def linear_line() -> Dataset:
 
 
 def mdn_sine() -> Dataset:
-    """Noise that grows away from 0: y = sin 3x + (0.1 + 0.3 |x|) e, x ~ U(-1, 1); best test NLL -0.03525."""
+    """Return data with noise that grows away from 0: y = sin 3x + (0.1 + 0.3 |x|) e, x ~ U(-1, 1).
+
+    The best test NLL is -0.03525.
+    """
     return _density("mdn-sine", 2, _sine_targets, _sine)
 
 
 def mdn_branches() -> Dataset:
-    """Branches: y = +-(0.5 + 0.5 x) + 0.15 e, x ~ U(-1, 1); best test NLL 0.09997, one Gaussian 0.64335."""
+    """Return data with two branches: y = +-(0.5 + 0.5 x) + 0.15 e, x ~ U(-1, 1).
+
+    The best test NLL is 0.09997; that of one Gaussian is 0.64335.
+    """
     return _density("mdn-branches", 3, _branch_targets, _branches)
 
 
 def mdn_bump() -> Dataset:
-    """A bump: y = tanh 2(x + 1) - tanh 2(x - 1) - 1 + (0.2 + 0.1 tanh 2(x - 1)) e, x ~ U(-2, 2).
+    """Return a bump: y = tanh 2(x + 1) - tanh 2(x - 1) - 1 + (0.2 + 0.1 tanh 2(x - 1)) e, x ~ U(-2, 2).
 
-    Best test NLL -0.57052. Mean and, nearly, noise are of the family of a network with two tanh units: its posterior
-    has one mode but for symmetries, near which it is nearly Gaussian.
+    The best test NLL is -0.57052. A network with two tanh units can represent the mean exactly and the noise nearly.
+    Its posterior therefore has one mode up to symmetries, and is nearly Gaussian near it.
     """
     return _density("mdn-bump", 6, _bump_targets, _bump, half_width=2.0)
 
 
 def tutorial_sine() -> Dataset:
-    """y = 10 sin(2 pi x) + e at 32 even points of [-0.5, 0.5]."""
+    """Return y = 10 sin(2 pi x) + e at 32 evenly spaced points of [-0.5, 0.5]."""
     rng = np.random.default_rng(4)
     x = np.linspace(-0.5, 0.5, 32)[:, None]
     return replace(from_arrays(x, _tutorial(x) + rng.normal(size=x.shape), name="tutorial-sine"), truth=_tutorial)
 
 
 def two_moons() -> Dataset:
-    """Two half circles of radius 1 about (0, 0) and (1, 0.5) that face one another, with N(0, 0.1^2) on both axes.
+    """Return points on two facing half circles of radius 1 about (0, 0) and (1, 0.5).
 
-    300 rows to train on and 1000 fresh ones to test on, no inputs.
+    Both axes have N(0, 0.1^2) noise. There are 300 training rows and 1000 test rows, without inputs.
     """
     rng = np.random.default_rng(5)
     parts = []
@@ -67,7 +73,7 @@ def two_moons() -> Dataset:
 
 
 def diabetes() -> Dataset:
-    """Progression of diabetes from 10 measurements of 442 patients, in original units (scikit-learn)."""
+    """Return the progression of diabetes and 10 measurements of 442 patients, in original units (scikit-learn)."""
     from sklearn.datasets import load_diabetes
 
     source = cast(Any, load_diabetes(scaled=False))
@@ -82,7 +88,7 @@ def diabetes() -> Dataset:
 
 
 def digits() -> Dataset:
-    """1797 images [8, 8] of handwritten digits, uint8, 17 grey levels spread over 0..255 (scikit-learn)."""
+    """Return 1797 images [8, 8] of handwritten digits, uint8, with 17 grey levels in 0..255 (scikit-learn)."""
     from sklearn.datasets import load_digits
 
     source = cast(Any, load_digits())
@@ -91,7 +97,7 @@ def digits() -> Dataset:
 
 
 def breast_cancer() -> Dataset:
-    """Malignant (0) or benign (1) from 30 measurements of 569 tumours (scikit-learn)."""
+    """Return 30 measurements of 569 tumours with the label malignant (0) or benign (1) (scikit-learn)."""
     from sklearn.datasets import load_breast_cancer
 
     source = cast(Any, load_breast_cancer())
@@ -112,7 +118,7 @@ def _density(
     truth: Callable[[NDArray], NDArray],
     half_width: float = 1.0,
 ) -> Dataset:
-    """600 training points and 5000 fresh ones to test on, x ~ U(-half_width, half_width) and y = targets(rng, x)."""
+    """Return 600 training points and 5000 test points, with x ~ U(-half_width, half_width) and y = targets(rng, x)."""
     rng = np.random.default_rng(seed)
     parts = []
     for num_points in (NUM_MDN_TRAIN, NUM_MDN_TEST):

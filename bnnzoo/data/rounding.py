@@ -1,4 +1,4 @@
-"""Targets that are rounded: whole numbers, or decimals in steps that are coarse beside their spread."""
+"""Detection of rounded targets: whole numbers, or decimals whose steps are coarse compared with their spread."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import numpy as np
 from jaxtyping import Float
 
 _DECIMALS = 3
-"""Steps down to 0.001 are looked for."""
+"""Steps down to 0.001 are detected."""
 _LARGEST = 2**22
-"""From here on float32 rounds so coarsely that any number is nearly a multiple."""
+"""Beyond this, float32 rounds so coarsely that any number is nearly a multiple of the step."""
 _COARSE = 0.02
-"""The step, in standard deviations, from which rounding matters to a density."""
+"""Minimal step, in standard deviations, at which rounding matters to a density."""
 _FEWEST = 10
-"""Rows of which fewer may lie on a grid by chance."""
+"""Minimal number of rows; fewer may lie on a grid by chance."""
 
 
 def step_of(values: Float[np.ndarray, " row"]) -> float:
-    """Return the step of the grid that all values lie on, in their units; 0 where there is none, or a fine one.
+    """Return the step of the grid of all values, in their units; 0 if there is no grid, or a fine one.
 
-    A value that no other row has is the rule in measurements and the exception in rounded ones: at least half of the
-    rows must share theirs.
+    At least half of the rows must share their value with another row. Measurements mostly have unique values, rounded
+    numbers rarely.
     """
     numbers = np.asarray(values, np.float64)
     distinct, counts = np.unique(numbers, return_counts=True)
@@ -29,7 +29,7 @@ def step_of(values: Float[np.ndarray, " row"]) -> float:
         scaled = distinct * 10.0**decimals
         if np.abs(scaled).max() >= _LARGEST:
             return 0.0
-        # Decimals are known to float32 alone.
+        # Decimals have the accuracy of float32 only.
         if np.all(np.abs(scaled - np.round(scaled)) <= 1e-6 * np.maximum(np.abs(scaled), 1)):
             whole = np.round(scaled).astype(np.int64)
             step = float(np.gcd.reduce(whole - whole[0])) / 10**decimals

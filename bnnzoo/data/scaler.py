@@ -1,4 +1,4 @@
-"""Standardisation: the units the network sees, and the way back."""
+"""Standardisation: conversion between the units of the data and those of the network."""
 
 from __future__ import annotations
 
@@ -17,11 +17,16 @@ from bnnzoo.errors import UsageError
 
 @dataclass(frozen=True, eq=False)
 class Scaler:
-    """The network sees (x - x_mean) / x_sd and (y - y_mean) / y_sd; all four are float32.
+    """Standardisation (x - x_mean) / x_sd and (y - y_mean) / y_sd; all four arrays are float32.
 
-    x_mean, x_sd: [D] for features, [] for images. y_mean, y_sd: [T]; zeros and ones for classification.
-    uint8 images are kept as they are on the host (`scale_inputs` returns them unchanged) because they stay
-    uint8 on the device, where the network's input is scaled with the same x_mean and x_sd.
+    `scale_inputs` returns uint8 images unchanged, because they stay uint8 on the device. There the network's input is
+    scaled with the same x_mean and x_sd.
+
+    Attributes:
+        x_mean: means of the inputs, [D] for features, [] for images.
+        x_sd: standard deviations of the inputs, [D] for features, [] for images.
+        y_mean: means of the targets [T]; zeros for classification.
+        y_sd: standard deviations of the targets [T]; ones for classification.
     """
 
     x_mean: NDArray[np.float32]
@@ -31,11 +36,14 @@ class Scaler:
 
     @classmethod
     def fit(cls, train: Dataset, standardise: bool) -> Scaler:
-        """Means and population standard deviations of the training rows, of all pixels together for images.
+        """Compute means and population standard deviations of the training rows, for images over all pixels together.
 
-        A censored target counts by its finite end, or by the middle of its interval. Constant columns get sd 1, and an
-        exposure keeps its units. Without `standardise` nothing is changed, except that uint8 images are divided by
-        255 (x_mean 0, x_sd 255).
+        A censored target counts by its finite end, or by the midpoint of its interval. Constant columns get sd 1, and
+        an exposure keeps its units. Without `standardise` nothing changes, except that uint8 images are divided by 255
+        (x_mean 0, x_sd 255).
+
+        Raises:
+            UsageError: if float32 cannot represent the standard deviation of a column.
         """
         is_bytes = train.x.dtype == np.uint8
         x_shape = train.x.shape[1:] if train.x.ndim == 2 else ()
@@ -53,10 +61,10 @@ class Scaler:
         return cls(*(np.asarray(values, dtype=np.float32) for values in (x_mean, x_sd, y_mean, y_sd)))
 
     def check(self, like: Signature) -> None:
-        """Hold a scaler that was read from a file to the data that it is of.
+        """Check a scaler from a file against the signature of its data.
 
         Raises:
-            ValueError: where it is of others, or divides by nothing.
+            ValueError: if a shape differs or a standard deviation is not a normal positive number.
         """
         inputs = like.shape if len(like.shape) == 1 else ()
         shapes = [inputs, inputs, (len(like.target_names),), (len(like.target_names),)]
@@ -67,29 +75,32 @@ class Scaler:
             raise ValueError("its scaling divides by nothing")
 
     def scale_inputs(self, x: NDArray[Any]) -> NDArray[Any]:
-        """x [N, ...] in the network's units, float32; uint8 images unchanged, for the device to scale."""
+        """Return x [N, ...] in the network's units, float32. uint8 images are unchanged; the device scales them."""
         if x.dtype == np.uint8:
             return x
         return _scale(x, self.x_mean, self.x_sd, "standardised x")
 
     def scale_targets(self, y: NDArray[Any]) -> NDArray[Any]:
-        """Regression targets [N, T] in the network's units, float32; labels [N] unchanged."""
+        """Return regression targets [N, T] in the network's units, float32; labels [N] are unchanged."""
         if y.dtype.kind == "i":
             return y
-        if y.ndim == 3:  # the ends of censored targets, some of them infinite
+        if y.ndim == 3:  # bounds of censored targets may be infinite
             return ((y.astype(np.float64) - self.y_mean[:, None]) / self.y_sd[:, None]).astype(np.float32)
         return _scale(y, self.y_mean, self.y_sd, "standardised y")
 
     def log_units(self, y: NDArray[Any]) -> NDArray[np.float64]:
-        """What a target's log density in original units lacks, by row [N]; a censored one has a probability."""
+        """Return the difference between the log densities in the network's and in the original units, per row [N].
+
+        It is the sum of log y_sd over the targets. Censored targets do not count, because they have a probability.
+        """
         sds = np.log(self.y_sd.astype(np.float64))
         return (y[..., 0] == y[..., 1]) @ sds if y.ndim == 3 else np.full(len(y), sds.sum())
 
     def refuse_far(self, x: NDArray[Any], y: NDArray[Any] | None, like: Signature, where: str) -> None:
-        """Hold rows in original units to what float32 can hold in the network's, before they meet it.
+        """Refuse rows in original units that float32 cannot represent in the network's units.
 
         Raises:
-            UsageError: naming the first cell that is too far from the training rows.
+            UsageError: with the first cell that is too far from the training rows.
         """
         if x.ndim == 2:
             _refuse_far(x, self.x_mean, self.x_sd, where, like.feature_names)
@@ -97,12 +108,12 @@ class Scaler:
             _refuse_far(recorded(y), self.y_mean, self.y_sd, where, like.target_names)
 
     def unscale_targets(self, y: ArrayLike) -> NDArray[np.float32]:
-        """Targets or predictions [..., T] in the original units."""
+        """Return targets or predictions [..., T] in the original units."""
         values = np.asarray(y, dtype=np.float64)
         return (values * self.y_sd.astype(np.float64) + self.y_mean).astype(np.float32)
 
     def apply(self, dataset: Dataset) -> Dataset:
-        """`dataset`, and its test set where it has one, in the network's units."""
+        """Return `dataset`, and its test set if there is one, in the network's units."""
         return replace(
             dataset,
             x=self.scale_inputs(dataset.x),
@@ -131,12 +142,12 @@ def _refuse_far(
 
 
 def _divides(sd: NDArray[np.float32]) -> NDArray[np.bool_]:
-    """Whether an sd is one to divide by: a normal number of float32."""
+    """Whether an sd is a valid divisor: a normal number of float32."""
     return np.asarray(sd >= np.finfo(np.float32).tiny)
 
 
 def _moments(values: NDArray[Any], what: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean and sd over the first axis, summed in float64; sd 1 where all values are equal, to float32 at least."""
+    """Return mean and sd over the first axis, summed in float64; sd is 1 if all values are equal in float32."""
     mean = np.asarray(values.mean(axis=0, dtype=np.float64))
     sd = np.asarray(values.std(axis=0, dtype=np.float64))
     is_constant = values.max(axis=0) == values.min(axis=0)
@@ -146,7 +157,7 @@ def _moments(values: NDArray[Any], what: str) -> tuple[NDArray[np.float64], NDAr
 
 
 def _byte_moments(images: NDArray[np.uint8]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean and sd of all pixels, from counts of the 256 values: no float copy of the images."""
+    """Return mean and sd of all pixels, computed from counts of the 256 values to avoid a float copy of the images."""
     counts = np.zeros(256, dtype=np.int64)
     for start in range(0, len(images), 1024):
         counts += np.bincount(images[start : start + 1024].reshape(-1), minlength=256)

@@ -1,4 +1,4 @@
-"""Columns of a table that are taken: inputs, targets and categories, by name."""
+"""Selection of a table's columns by name: inputs, targets and categories."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bnnzoo.errors import UsageError
 
 
 class Choice(NamedTuple):
-    """What is taken of a table: the options of the command line of the same names."""
+    """The options that select columns, with the names of the command line."""
 
     target: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
@@ -27,7 +27,13 @@ class Choice(NamedTuple):
 
 
 def select_columns(table: Table, choice: Choice, task: str | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The names of the inputs' columns and of the targets: of a density no inputs, and all that are named, or all."""
+    """Return the names of the input columns and of the targets.
+
+    A density has no inputs; its targets are the named columns, or all columns.
+
+    Raises:
+        UsageError: if a name is unknown, repeated or in conflict, or if no column is left.
+    """
     where = table.where
     target, columns, drop = (_expanded(names, table) for names in (choice.target, choice.columns, choice.drop))
     check_known([*target, *columns, *drop], table)
@@ -72,7 +78,7 @@ def _check_exposure_column(
 def select_categories(
     table: Table, names: Sequence[str], features: Sequence[str], targets: Sequence[str]
 ) -> tuple[str, ...]:
-    """The names of the inputs that are categories because the user says so."""
+    """Return the names of the inputs that the user declared as categories."""
     categories = _expanded(names, table)
     check_known(categories, table)
     for name in categories:
@@ -84,7 +90,7 @@ def select_categories(
 
 
 def _expanded(names: Sequence[str], table: Table) -> tuple[str, ...]:
-    """Names as given, and those of `a,b` where no column is called so.
+    """Expand names of the form `a,b`, unless a column has that name.
 
     Raises:
         UsageError: for a list with an empty entry.
@@ -99,6 +105,11 @@ def _expanded(names: Sequence[str], table: Table) -> tuple[str, ...]:
 
 
 def check_known(names: Sequence[str], table: Table) -> None:
+    """Refuse names that are not columns of the table.
+
+    Raises:
+        UsageError: with the unknown names.
+    """
     known = set(table.names)
     absent = [name for name in names if name not in known]
     if len(absent) == 1:

@@ -1,4 +1,4 @@
-"""Sources of data: the file, folder, frame, arrays or registered set that a user names."""
+"""Sources of data: a file, folder, data frame, arrays or registered data set."""
 
 from __future__ import annotations
 
@@ -20,7 +20,11 @@ Spec = Any
 
 
 def source_of(spec: Spec, reading: Reading = PLAIN) -> Table | Arrays | Dataset | tuple[Any, Any]:
-    """Where the data are: a file by its suffix, a folder, a frame; a registered set at once."""
+    """Return the source of `spec`: a reader of its file, folder or frame, or a data set.
+
+    Raises:
+        UsageError: if there is no such source.
+    """
     path = _as_path(spec) if isinstance(spec, str | Path) else None
     if path is not None and path.suffix.lower() in DELIMITERS and not path.is_dir():
         return DelimitedTable(path, reading.of_text)
@@ -48,7 +52,7 @@ def source_of(spec: Spec, reading: Reading = PLAIN) -> Table | Arrays | Dataset 
 
 
 def new_source_of(spec: Spec, like: Signature) -> Table | Arrays | Dataset | tuple[Any, Any]:
-    """Likewise for a trained model: a text file is read as that of training, unless its form says otherwise."""
+    """Return the source for a trained model. A text file is read as in training, unless it is written differently."""
     path = _as_path(spec) if isinstance(spec, str | Path) else None
     if path is not None and path.suffix.lower() in DELIMITERS and not path.is_dir():
         return like_trained(path, like)
@@ -56,7 +60,7 @@ def new_source_of(spec: Spec, like: Signature) -> Table | Arrays | Dataset | tup
 
 
 def _as_path(spec: str | Path) -> Path | None:
-    """The existing file or folder `spec` means; None where it can only be a registered name."""
+    """Return the existing file or folder of `spec`, or None if it can only be a registered name."""
     text = os.path.expanduser(spec)
     path = Path(text)
     if not str(spec):

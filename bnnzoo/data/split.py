@@ -1,4 +1,4 @@
-"""Training and test rows."""
+"""Split of a data set into training and test rows."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from bnnzoo.errors import UsageError
 
 
 def split(dataset: Dataset, *, test_fraction: float, seed: int) -> tuple[Dataset, Dataset | None]:
-    """(training set, test set), the same for the same seed.
+    """Return the training set and the test set, which depend on the seed only.
 
-    `test_fraction` 0: every row trains and there is no test set. A data set with a test set of its own keeps
-    it, whatever the fraction. Otherwise ceil(test_fraction * N) rows drawn at random are the test set, in the
-    class proportions of the whole where both parts have room for every class; the one row of a class trains.
+    With `test_fraction` 0, every row is a training row and there is no test set. A data set with its own test set keeps
+    it for any other fraction. Otherwise ceil(test_fraction * N) random rows are the test set. They have the class
+    proportions of the data if both parts have room for every class. A class with a single row is always trained on.
+
+    Raises:
+        UsageError: if the fraction is invalid or leaves no training rows.
     """
     if not 0 <= test_fraction < 1:
         raise UsageError(f"test fraction {test_fraction}: it must be at least 0 and below 1")
@@ -39,7 +42,7 @@ def split(dataset: Dataset, *, test_fraction: float, seed: int) -> tuple[Dataset
     if dataset.task == "classification":
         counts = np.bincount(dataset.y, minlength=dataset.num_classes)
         seen = np.sum(counts >= 2)
-        # Of a class with one row nothing could be learned, were it tested on.
+        # A class with a single row would be unknown to the model if that row was a test row.
         if len(single := np.flatnonzero(counts[dataset.y] == 1)) < num_train and len(rows) - len(single) > num_test:
             rows, lone = np.setdiff1d(rows, single), single
             if min(num_train - len(lone), num_test) >= seen:
@@ -56,7 +59,7 @@ def split(dataset: Dataset, *, test_fraction: float, seed: int) -> tuple[Dataset
 
 
 def _alike(test: Dataset, train: Dataset) -> Dataset:
-    """A test set with the codes of the training set's classes: its own rows may lack one."""
+    """Return a test set with the class codes of the training set, because its own rows may lack a class."""
     if test.class_names == train.class_names:
         return test
     y = recoded(test.y, test.class_names, train.class_names, f"{train.name}: test rows")
@@ -64,7 +67,7 @@ def _alike(test: Dataset, train: Dataset) -> Dataset:
 
 
 def _filled(train: Dataset, test: Dataset | None) -> tuple[Dataset, Dataset | None]:
-    """Both with what is missing filled in by medians of the training rows, where that was asked for."""
+    """Return both sets with missing cells replaced by medians of the training rows, if the options ask for it."""
     if train.encoding is None:
         return train, test
     encoding = train.encoding.filled(train.x, train.name)

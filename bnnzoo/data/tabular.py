@@ -1,4 +1,4 @@
-"""From a table to checked inputs and targets: for training, and for a trained model."""
+"""Conversion of a table to checked inputs and targets, for training and for a trained model."""
 
 from __future__ import annotations
 
@@ -29,10 +29,12 @@ from bnnzoo.errors import BnnzooWarning, UsageError
 
 
 def training_set(table: Table, choice: Choice, task: str | None, name: str, kind: str = "") -> Dataset:
-    """The data set that a table and what is taken of it make. `kind` is that of the targets, where `joined` knew it.
+    """Return the training set of a table and a selection of its columns.
+
+    `kind` is the kind of the targets, if `joined` determined it.
 
     Raises:
-        UsageError: a line for each kind of thing that is wrong, with every column that has it.
+        UsageError: with one line for each kind of fault, which lists every affected column.
     """
     chosen, reading = check_task(task), choice.reading
     features, targets = select_columns(table, choice, chosen)
@@ -91,12 +93,12 @@ def training_set(table: Table, choice: Choice, task: str | None, name: str, kind
 
 
 def _used(table: Table, reading: Reading) -> Reading:
-    """The reading that was asked for, with the form of text that was detected."""
+    """Return the requested reading with the detected form of the text."""
     return replace(table.reading, missing_code=reading.missing_code, censored=reading.censored)
 
 
 def _warn_of_cells(cells: Sequence[Cells], targets: Sequence[str], where: str, *, is_regression: bool) -> None:
-    """Warn of columns that are constant or identifiers, of constant targets, and of codes for missing cells."""
+    """Warn about columns that are constant or identifiers, constant targets, and codes for missing cells."""
     inputs = [column for column in cells if column.name not in targets]
     warn_of_inputs(inputs or cells, where)
     if is_regression:
@@ -107,10 +109,10 @@ def _warn_of_cells(cells: Sequence[Cells], targets: Sequence[str], where: str, *
 
 
 def new_inputs(table: Table, like: Signature, unseen: Unseen | None = None) -> Float[np.ndarray, "row feature"]:
-    """The inputs of a table to predict for: the training columns by name, whatever others there are.
+    """Return the inputs of a table for prediction. Training columns are matched by name; other columns are ignored.
 
     Raises:
-        UsageError: as `training_set`; also for levels that training did not see.
+        UsageError: see `training_set`; also for levels that training did not see.
     """
     return _new_rows(table, like, {}, unseen)[0]
 
@@ -118,9 +120,9 @@ def new_inputs(table: Table, like: Signature, unseen: Unseen | None = None) -> F
 def new_rows(
     table: Table, like: Signature, targets: Sequence[str], unseen: Unseen | None = None, kind: str = ""
 ) -> Dataset:
-    """The inputs and targets of a table to test on; rows with missing cells are left out where training did so.
+    """Return the inputs and targets of a table for testing. Rows with missing cells are left out if training did so.
 
-    `kind` is that of the targets, where `joined` knew it.
+    `kind` is the kind of the targets, if `joined` determined it.
     """
     if like.task == "density":
         x = new_inputs(table, like, unseen)
@@ -138,7 +140,10 @@ def new_rows(
 def _new_rows(
     table: Table, like: Signature, targets: Mapping[str, str], unseen: Unseen | None
 ) -> tuple[Float[np.ndarray, "kept feature"], list[Cells], Int[np.ndarray, " kept"]]:
-    """The inputs of the rows that are kept, the targets (kinds by name) of all rows, and which rows are kept."""
+    """Return the inputs of the kept rows, the targets of all rows, and the indices of the kept rows.
+
+    `targets` maps the name of each target to its kind.
+    """
     encoding = like.encoding or Encoding.of_numbers(like.feature_names)
     encoding = encoding if unseen is None else replace(encoding, unseen=unseen)
     features = [column.name for column in encoding.columns]
@@ -199,7 +204,11 @@ def _read(
 
 
 def _complete(cells: Sequence[Cells], where: str, cure: str) -> tuple[NDArray[np.bool_], str]:
-    """The rows in which no cell is missing, and a sentence of the others; `cure` is for none."""
+    """Return a mask of the rows without missing cells, and a sentence about the others.
+
+    Raises:
+        UsageError: with the remedy `cure`, if no row is complete.
+    """
     keep = ~np.any([column.is_missing for column in cells], 0)
     if keep.all():
         return keep, ""
@@ -211,7 +220,7 @@ def _complete(cells: Sequence[Cells], where: str, cure: str) -> tuple[NDArray[np
 
 
 def _kept(column: Cells, keep: NDArray[np.bool_]) -> Cells:
-    """The cells of rows to train on: levels that only the others have are none."""
+    """Return the cells of the training rows, without levels that only other rows have."""
     if column.kind != "text":
         bounds = None if column.bounds is None else column.bounds[keep]
         return column._replace(numbers=column.numbers[keep], bounds=bounds)
@@ -239,8 +248,11 @@ def _encoding_notes(encoding: Encoding) -> list[str]:
 
 
 def joined(x: Any, y: Any, task: str | None) -> tuple[Any, tuple[str, ...], str]:
-    """A data frame of inputs and their targets, arrays or a series or a frame, as one frame; the targets' names; and
-    their kind: text that is no frame is class labels, as in arrays, whatever numbers or gaps it could be.
+    """Join a data frame of inputs and their targets (arrays, a series or a frame) into one frame.
+
+    Returns:
+        The frame, the names of the targets, and their kind. Text outside a frame is class labels ("label"), as in
+            arrays, even if it could be numbers or gaps.
     """
     import pandas as pd
 
@@ -259,7 +271,7 @@ def joined(x: Any, y: Any, task: str | None) -> tuple[Any, tuple[str, ...], str]
         several = array.T if array.ndim == 2 else [array]
         name = "y" if given is None else str(given)
         while given is None and _clashes(name, len(several), inputs.names):
-            name += "_"  # one that has no name takes one that is free
+            name += "_"  # a target without a name takes the first free one
         columns = {name if len(several) == 1 else f"{name}{i}": column for i, column in enumerate(several)}
         if task in (None, "classification") and pd.api.types.infer_dtype(array, skipna=True) == "string":
             kind = "label"
@@ -278,7 +290,7 @@ def _clashes(name: str, count: int, taken: Sequence[str]) -> bool:
 
 
 def _check_labels_of_rows(x: Any, y: Any) -> None:
-    """Refuse rows that pandas labels alike in another order: they are paired by their place."""
+    """Refuse rows whose pandas labels are the same in another order, because rows are paired by position."""
     import pandas as pd
 
     if not (isinstance(x, pd.DataFrame) and isinstance(y, pd.Series | pd.DataFrame)) or len(x) != len(y):

@@ -1,4 +1,4 @@
-"""What is predicted: the task that a table's targets make, the labels of its classes, and the numbers."""
+"""Targets of a table: their task, class labels, and numbers."""
 
 from __future__ import annotations
 
@@ -19,20 +19,24 @@ from bnnzoo.errors import UsageError
 MOST_INFERRED_CLASSES = 20
 MOST_CLASSES = 1000
 _LARGEST_LABEL = 2**53
-"""From here on numbers of a table are not kept apart."""
+"""Beyond this, float64 cannot distinguish adjacent whole numbers."""
 _TAIL = 0.25
-"""Skewness from which a distribution has a right tail; that of Poisson with mean 16."""
+"""Minimal skewness of a distribution with a right tail; that of Poisson with mean 16."""
 TAKEN_AS_NUMBERS = "taken as numbers"
-"""Part of the note of a choice that naming a likelihood makes superfluous."""
+"""Part of a note about an automatic choice; an explicit likelihood makes the note superfluous."""
 
 
 Task = Literal["regression", "classification", "density"]
 
 
 class Targets(NamedTuple):
-    """y: regression and density [N, T] float32, classification [N] int32, codes into `class_names`.
+    """The targets of a table and their task.
 
-    note: what was chosen.
+    Attributes:
+        y: regression and density [N, T] float32, classification [N] int32, codes into `class_names`.
+        task: the task of the targets.
+        class_names: the names of the classes; () otherwise.
+        note: a sentence about the automatic choice of the task.
     """
 
     y: NDArray[Any]
@@ -42,10 +46,10 @@ class Targets(NamedTuple):
 
 
 def targets_of(cells: Sequence[Cells], task: str | None, where: str) -> Targets:
-    """The targets of a training table.
+    """Return the targets of a training table.
 
     Raises:
-        UsageError: where they do not suit the task.
+        UsageError: if they are not suitable for the task.
     """
     if task == "classification" and len(cells) > 1:
         raise UsageError(f"{where}: {len(cells)} targets; classification has one column of labels")
@@ -72,7 +76,7 @@ def targets_of(cells: Sequence[Cells], task: str | None, where: str) -> Targets:
 
 
 def regression_targets(cells: Sequence[Cells]) -> Float[np.ndarray, "row target *bound"]:
-    """Columns of numbers side by side, float32; of censored ones a smallest and a largest value each."""
+    """Return columns of numbers as [N, T] float32; censored ones as [N, T, 2], the smallest and the largest value."""
     if all(column.bounds is None for column in cells):
         return np.stack([column.numbers for column in cells], 1).astype(np.float32)
     both = [np.stack([c.numbers, c.numbers], -1) if c.bounds is None else c.bounds for c in cells]
@@ -80,10 +84,10 @@ def regression_targets(cells: Sequence[Cells]) -> Float[np.ndarray, "row target 
 
 
 def check_censored(task: Task | None) -> Task:
-    """The task of targets that are bounds.
+    """Return the task of censored targets.
 
     Raises:
-        UsageError: for any but regression.
+        UsageError: for any task but regression.
     """
     if task not in (None, "regression"):
         raise UsageError(f"--censored is for --task regression (got {task})")
@@ -91,7 +95,7 @@ def check_censored(task: Task | None) -> Task:
 
 
 def _note_of_bounds(cells: Sequence[Cells]) -> str:
-    """How many cells of each target are bounds, by kind."""
+    """Return a note with the number of censored cells of each target, by kind."""
     parts = []
     for column in cells:
         bounds = np.stack([column.numbers] * 2, -1) if column.bounds is None else column.bounds
@@ -105,7 +109,7 @@ def _note_of_bounds(cells: Sequence[Cells]) -> str:
 
 
 def _are_labels(target: Cells) -> bool:
-    """Whether text, booleans, or exactly the numbers 0..C-1, 2 <= C <= 20."""
+    """Whether a target is text, booleans, or exactly the numbers 0..C-1 with 2 <= C <= 20."""
     if target.kind != "number":
         return target.kind in ("text", "boolean")
     present = np.unique(target.numbers)
@@ -133,14 +137,14 @@ def _labels(target: Cells, where: str) -> tuple[Int[np.ndarray, " row"], tuple[s
 
 
 def _note(target: Cells, task: str, names: Sequence[str]) -> str:
-    """Which task a column of few whole numbers was taken for, and what changes that."""
+    """Return a note about the task of a single target, with the options that change it."""
     if target.kind != "number":
         return f"target {target.name}: classification with the classes {listed(names)}" if names else ""
     return note_of_numbers(target.name, target.numbers, task)
 
 
 def note_of_numbers(name: str, numbers: NDArray[Any], task: str) -> str:
-    """Return the task that whole numbers were taken for and the options that change it; empty for other numbers."""
+    """Return a note about the task of whole numbers, with the options that change it; empty for other numbers."""
     present = np.unique(numbers)
     if present.size < 2 or not np.all(present == np.floor(present)):
         return ""
@@ -161,7 +165,8 @@ def note_of_numbers(name: str, numbers: NDArray[Any], task: str) -> str:
 def looks_like_counts(numbers: NDArray[Any]) -> bool:
     """Whether numbers may be counts: whole, not negative, with a long right tail that begins near zero.
 
-    Rounded amounts (prices in hundreds) have a common divisor, and years or labels no tail to the right.
+    Rounded amounts (prices in hundreds) are excluded by their common divisor, years and labels by the missing right
+    tail.
     """
     values = np.asarray(numbers, np.float64).reshape(-1)
     if np.unique(values).size < 3 or values.min() < 0 or values.max() >= _LARGEST_LABEL:
@@ -173,10 +178,10 @@ def looks_like_counts(numbers: NDArray[Any]) -> bool:
 
 
 def training_labels(y: NDArray[Any], where: str, column: str = "") -> tuple[Int[np.ndarray, " row"], tuple[str, ...]]:
-    """Labels [N] of a training set as codes, and the names of its classes in order: numbers by value, text by letter.
+    """Return the codes of training labels [N] and the class names, in numerical or alphabetical order.
 
     Raises:
-        UsageError: where one is a number but not a whole one, or all are the same.
+        UsageError: if a number is not whole, if all labels are equal, or if there are too many classes.
     """
     _check_whole(y, where, column)
     names, codes = _distinct(y)
@@ -189,22 +194,22 @@ def training_labels(y: NDArray[Any], where: str, column: str = "") -> tuple[Int[
 def check_labels(
     y: NDArray[Any], class_names: Sequence[str], where: str = "y", column: str = ""
 ) -> Int[np.ndarray, " row"]:
-    """Labels [N] of new data as codes into `class_names`; not every class need occur.
+    """Return the codes of new labels [N] in `class_names`. Classes need not all occur.
 
     Raises:
-        UsageError: naming the first label that is none of them.
+        UsageError: with the first unknown label.
     """
     _check_whole(y, where, column)
     return codes_of(*_distinct(y), class_names, where, column)
 
 
 def recoded(y: NDArray[Any], own: Sequence[str], class_names: Sequence[str], where: str) -> Int[np.ndarray, " row"]:
-    """Codes into `class_names` of a data set's targets: codes into its `own` names, or numbers [N, 1] without any."""
+    """Recode targets to `class_names`: codes into their `own` names, or numbers [N, 1] without names."""
     return check_labels(np.asarray(own)[y] if own else y[:, 0], class_names, where)
 
 
 def _distinct(y: NDArray[Any]) -> tuple[tuple[str, ...], Int[np.ndarray, " row"]]:
-    """The labels that occur, as they are written, in order: numbers by value, text by letter; and the rows' codes."""
+    """Return the distinct labels as text, in numerical or alphabetical order, and the code of each row."""
     is_text = y.dtype.kind in "OU"
     present, codes = np.unique(y.astype(str) if is_text else y, return_inverse=True)
     written = [as_text(label) for label in present]
@@ -221,10 +226,10 @@ def codes_of(
     column: str,
     rows: Int[np.ndarray, " row"] | None = None,
 ) -> Int[np.ndarray, " row"]:
-    """The codes in `class_names` of the rows' `labels[index]`; `rows` counts them, where some were left out.
+    """Return the codes in `class_names` of the rows' `labels[index]`; `rows` are the row numbers if rows were left out.
 
     Raises:
-        UsageError: naming the first label that is none of them.
+        UsageError: with the first unknown label.
     """
     codes = np.array(places_of(labels, class_names), np.int32)[index]
     unknown = np.flatnonzero(codes < 0)
@@ -247,7 +252,7 @@ def _check_several(names: Sequence[str], where: str, column: str) -> None:
 
 
 def _check_whole(y: NDArray[Any], where: str, column: str) -> None:
-    """Each label that is a number is a whole one."""
+    """Refuse labels that are numbers but not whole."""
     if y.dtype.kind != "f":
         return
     with np.errstate(invalid="ignore"):
@@ -261,6 +266,6 @@ def _check_whole(y: NDArray[Any], where: str, column: str) -> None:
 
 
 def _place(where: str, row: int, column: str, *, whole: bool = False) -> str:
-    """Where a label stands; `row` counts from 0."""
+    """Return the place of a label for a message; `row` counts from 0."""
     parts = [*([] if whole else [f"row {row + 1}"]), *([f"column {column}"] if column else [])]
     return ": ".join(filter(None, (where, ", ".join(parts))))

@@ -1,4 +1,4 @@
-"""The bytes of a text file as UTF-8, without the lines to be skipped."""
+"""Text files as UTF-8 bytes, without skipped lines."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ _OTHERS = {
     b"\x1f\x8b": "packed by gzip; unpack it first (gunzip)",
     b"PK\x03\x04": "a zip archive or a spreadsheet, not text; save the table as CSV",
 }
-"""What files begin with that are no text."""
+"""First bytes of common files that are not text."""
 _WIDE = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 
 
 def read_text(path: Path, encoding: str = "", *, has_options: bool = True) -> bytes:
-    """The text of a file as UTF-8, its lines ended by LF or CRLF.
+    """Read the text of a file as UTF-8, with lines that end in LF or CRLF.
 
     Args:
-        encoding: of the file; UTF-8 unless given.
+        path: the file.
+        encoding: the encoding of the file; UTF-8 by default.
         has_options: whether messages may name options.
 
     Raises:
-        UsageError: for a file that is no text, is empty, or has another encoding.
+        UsageError: if the file is not text, is empty, or has another encoding.
     """
     where = str(path)
     try:
@@ -43,7 +44,7 @@ def read_text(path: Path, encoding: str = "", *, has_options: bool = True) -> by
             cure = f"--encoding {name} reads it, or save it as UTF-8" if has_options else "save it as UTF-8"
             raise UsageError(f"{where}: UTF-16 text, not UTF-8; {cure}")
     start = 0
-    while raw.startswith(codecs.BOM_UTF8, start):  # several where exports were joined
+    while raw.startswith(codecs.BOM_UTF8, start):  # joined exports have several byte order marks
         start += len(codecs.BOM_UTF8)
     raw = raw[start:] if start else raw
     if not raw.isascii():
@@ -52,7 +53,7 @@ def read_text(path: Path, encoding: str = "", *, has_options: bool = True) -> by
         raise UsageError(f"{where}: {_line_place(raw, raw.index(0))}: a NUL byte; the file is damaged or not text")
     if b"\n" not in raw:
         raw = raw.replace(b"\r", b"\n")
-    if b"\r\r\n" in raw:  # CRLF that was written through a text file of Windows
+    if b"\r\r\n" in raw:  # CRLF that Windows wrote in text mode
         raw = re.sub(rb"\r+\n", b"\n", raw)
     raw = raw.rstrip(b"\r\n")
     if not raw[:CHUNK].strip() and not raw.strip():
@@ -61,10 +62,10 @@ def read_text(path: Path, encoding: str = "", *, has_options: bool = True) -> by
 
 
 def without_lines(raw: bytes, lines: Collection[int], where: str) -> bytes:
-    """The text without some of its lines, counted from 1.
+    """Return the text without some of its lines, counted from 1.
 
     Raises:
-        UsageError: where the file has fewer lines, or no other ones.
+        UsageError: if the file has fewer lines, or no others.
     """
     if not lines:
         return raw
@@ -80,14 +81,18 @@ def without_lines(raw: bytes, lines: Collection[int], where: str) -> bytes:
 
 
 def spaces_as_tabs(raw: bytes, where: str) -> bytes:
-    """Text whose columns are separated by spaces, any number of them, with a tab in their place."""
+    """Replace the spaces between columns, any number of them, by a tab.
+
+    Raises:
+        UsageError: if the text has quotes.
+    """
     if b'"' in raw:
         raise UsageError(f"{where}: columns separated by spaces, and quotes; save the table with commas")
     return re.sub(rb"[ \t]+", b"\t", re.sub(rb"(?m)^[ \t]+|[ \t]+(?=\r?$)", b"", raw))
 
 
 def is_utf8(path: Path) -> bool:
-    """Whether a file is UTF-8 text; a NUL byte is not part of any."""
+    """Whether a file is UTF-8 text without NUL bytes."""
     try:
         raw = path.read_bytes()
         raw.decode("utf-8")
@@ -97,7 +102,7 @@ def is_utf8(path: Path) -> bool:
 
 
 def only_ends_lines(raw: bytes) -> bool:
-    """Whether each carriage return is part of a line's end."""
+    """Whether each carriage return is part of a line end."""
     return b"\r" not in raw or raw.count(b"\r") == raw.count(b"\r\n")
 
 
@@ -127,7 +132,7 @@ def _check_utf8(raw: bytes, where: str, *, has_options: bool) -> None:
 
 
 def _without_closing_lines(path: Path) -> bytes:
-    """What a file holds but its closing blank lines, which are no rows: to strip them from the text would copy it."""
+    """Read a file without the blank lines at its end. Stripping them later would copy the text."""
     with path.open("rb") as file:
         if not file.seekable():
             return file.read()

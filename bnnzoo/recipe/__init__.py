@@ -1,4 +1,4 @@
-"""What is asked for: options and recipe files become one recipe, as text until it runs."""
+"""Recipes: options and recipe files are merged into one recipe, which stays text until it runs."""
 
 from bnnzoo.recipe.fields import Field, TargetUnits, fields_of
 from bnnzoo.recipe.layers import Layer, Value, read_layer

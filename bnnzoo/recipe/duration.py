@@ -1,4 +1,4 @@
-"""Times as they are typed: 90s, 5m, 2h."""
+"""Durations as the user types them: 90s, 5m, 2h."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _TEXT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([smh])\s*", re.ASCII)
 
 
 def seconds(text: str) -> float:
-    """The seconds that a text such as `5m` stands for.
+    """Return the seconds of a text such as `5m`.
 
     Raises:
-        ValueError: for any other text, or no time at all.
+        ValueError: for any other text, or for zero.
     """
     found = _TEXT.fullmatch(text)
     if found is None or not 0 < float(found[1]) < math.inf:

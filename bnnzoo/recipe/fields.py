@@ -1,4 +1,4 @@
-"""Fields of a part (a dataclass, an Equinox module): what each accepts, in words and as its type."""
+"""Fields of a part (a dataclass or an Equinox module): the values that each accepts, in words and by type."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from typing_extensions import Doc
 from bnnzoo.errors import BnnzooError
 
 REQUIRED = dataclasses.MISSING
-"""The default of a field that has none."""
+"""The default of a required field."""
 
 _WORDS = {int: "an integer", float: "a number", bool: "true or false", str: "text"}
 _MOST_WHOLE = 2**53
-"""Beyond this a number of anything is a slip of the keyboard, and to a float like its neighbours."""
+"""Limit for integers. A larger number is a typing error, and float64 cannot distinguish it from its neighbours."""
 _SMALLEST, _LARGEST = 2.0**-126, (2 - 2.0**-23) * 2.0**127
-"""Of single precision; smaller ones are zero to XLA."""
+"""The normal numbers of single precision; XLA rounds smaller ones to zero."""
 _TRUTHS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
 
 class TargetUnits:
-    """Marks a likelihood's field that is measured in the units of the target: `Annotated[float, TargetUnits()]`.
+    """Marker for a likelihood field in the units of the target: `Annotated[float, TargetUnits()]`.
 
-    With `--units data` its value is divided by the standard deviation of each target, and of several targets becomes
+    With `--units data` its value is divided by the standard deviation of each target. With several targets it becomes
     an array [target].
     """
 
@@ -39,7 +39,7 @@ _UNITS_HELP = "in units of the target's standard deviation, or with --units data
 
 
 class Field(NamedTuple):
-    """One option of a part, in words and as its type."""
+    """One option of a part, in words and by type."""
 
     name: str
     type: str
@@ -51,7 +51,7 @@ class Field(NamedTuple):
 
     @property
     def default_text(self) -> str:
-        """The default as it is typed on the command line; "" where there is none."""
+        """The default as the user types it on the command line; "" if there is none."""
         if self.default is REQUIRED or self.default is None:
             return ""
         if isinstance(self.default, bool):
@@ -62,7 +62,7 @@ class Field(NamedTuple):
 
 
 class Accepts(NamedTuple):
-    """What an annotation allows, reduced to what text can say."""
+    """The values that an annotation allows and that text can express."""
 
     scalars: tuple[type, ...]
     choices: tuple[Any, ...]
@@ -72,6 +72,7 @@ class Accepts(NamedTuple):
 
     @property
     def type(self) -> str:
+        """Type of the values in words, such as "int|auto"; "text" if there is none."""
         names = [kind.__name__ for kind in self.scalars]
         if self.items:
             names.append(f"{self.items.type},...")
@@ -79,18 +80,19 @@ class Accepts(NamedTuple):
 
     @property
     def limits(self) -> list[str]:
+        """Bounds as text, such as "> 0"."""
         return [_limit(bound) for bound in self.bounds]
 
     @property
     def allowed(self) -> str:
-        """ "> 0, <= 1", "a | b", or "" for anything of the type."""
+        """Bounds and choices: "> 0, <= 1", "a | b", or "" for any value of the type."""
         inner = self.items.limits if self.items else []
         parts = [", ".join([*self.limits, *inner])] if self.limits or inner else []
         return " | ".join([*parts, *map(str, self.choices)])
 
     @property
     def words(self) -> str:
-        """What must be typed, as a sentence's end."""
+        """Description of the valid values, as the end of a sentence."""
         ways = [" ".join([_WORDS[kind], *filter(None, [" and ".join(self.limits)])]) for kind in self.scalars]
         if self.items:
             ways.append(f"a list, each {self.items.words}")
@@ -99,10 +101,10 @@ class Accepts(NamedTuple):
         return " or ".join([*ways, *map(str, self.choices)])
 
     def convert(self, raw: Any) -> Any:
-        """The value that `raw` (text, or a natural value) stands for.
+        """Convert `raw` (text, or a Python value) to a value of the field.
 
         Raises:
-            ValueError: "must be ...", in words.
+            ValueError: with the text "must be ...".
         """
         if hasattr(raw, "item") and getattr(raw, "ndim", None) == 0:
             raw = raw.item()
@@ -147,7 +149,11 @@ class Accepts(NamedTuple):
 
 
 def fields_of(cls: type) -> list[Field]:
-    """The options of a dataclass: the fields that its constructor takes, without those starting with `_`."""
+    """Return the options of a dataclass: the fields of its constructor that do not start with `_`.
+
+    Raises:
+        BnnzooError: if the annotations cannot be read, or if a field is called name.
+    """
     try:
         hints = typing.get_type_hints(cls, include_extras=True)
     except Exception as error:
@@ -171,7 +177,7 @@ def fields_of(cls: type) -> list[Field]:
 
 
 def accepts_of(annotation: Any) -> Accepts:
-    """What an annotation allows. Members of a union that no text can say (array types) are passed over."""
+    """Return the values that an annotation allows. Union members that text cannot express (array types) are ignored."""
     scalars: list[type] = []
     choices: list[Any] = []
     bounds: list[Any] = []
@@ -198,7 +204,7 @@ def accepts_of(annotation: Any) -> Accepts:
             scalars.append(kind)
     if items:
         items, bounds = items._replace(bounds=(*items.bounds, *bounds)), []
-    # "7" is an integer before it is a number, and a number before it is text.
+    # The text "7" is tried as an integer first, then as a number, and last as text.
     order = [kind for kind in (bool, int, float, str) if kind in scalars]
     return Accepts(tuple(order), tuple(choices), items, nullable, tuple(bounds))
 
@@ -232,10 +238,10 @@ def _holds(bound: Any, value: Any) -> bool:
 
 
 def _single(value: float) -> float:
-    """The number as samplers and likelihoods hold it.
+    """Return the number in single precision, as samplers and likelihoods store it.
 
     Raises:
-        ValueError: where single precision has none like it.
+        ValueError: if single precision cannot represent it.
     """
     if abs(value) > _LARGEST or 0 < abs(value) < _SMALLEST:
         raise ValueError(f"must be 0, or from {_SMALLEST:.2g} to {_LARGEST:.2g} in size (got {value})")
@@ -243,14 +249,14 @@ def _single(value: float) -> float:
 
 
 def _scalar(kind: type, raw: str | int | float) -> Any:
-    """`raw` as that kind, or None. true is no number, and 1 is no text where a number was possible."""
+    """Return `raw` as a value of this type, or None. Booleans are not numbers."""
     if kind is bool:
         return raw if isinstance(raw, bool) else _TRUTHS.get(raw.strip().lower()) if isinstance(raw, str) else None
     if isinstance(raw, bool):
         return None
     if kind is str:
-        return getattr(raw, "text", None) or str(raw)  # 1.10 and 007 as a file has them
-    # Python's own reading is wider than a recipe's: 1_0, and the digits of every script.
+        return getattr(raw, "text", None) or str(raw)  # the text of the file, so that 1.10 and 007 stay as written
+    # Python accepts more than a recipe may hold: 1_0, and the digits of every script.
     if isinstance(raw, str) and ("_" in raw or not raw.isascii()):
         return None
     try:
@@ -265,12 +271,12 @@ def _scalar(kind: type, raw: str | int | float) -> Any:
 
 
 def _listed(raw: Any, items: Accepts) -> list[Any]:
-    """Several values from one: text is split at commas, except for a list of texts."""
+    """Return several values from one: text is split at commas, except for a list of texts."""
     if isinstance(raw, list | tuple):
         return list(raw)
     if isinstance(raw, str) and str not in items.scalars:
         bare = raw.strip()
-        if bare.startswith("("):  # a tuple of one ends with a comma
+        if bare.startswith("("):  # a tuple with one element ends with a comma
             bare = bare.removeprefix("(").removesuffix(")").strip().removesuffix(",")
         bare = bare.removeprefix("[").removesuffix("]")
         return [piece.strip() for piece in bare.split(",")] if bare.strip() else []

@@ -1,4 +1,4 @@
-"""What one source says: a recipe file, a shipped recipe's name, the options of a command."""
+"""Layers of a recipe: the content of one source, which is a recipe file, a shipped recipe, or a command's options."""
 
 from __future__ import annotations
 
@@ -16,37 +16,41 @@ from bnnzoo.recipe.shipped_files import shipped
 
 
 class Value(NamedTuple):
+    """A raw value and the place where it was written."""
+
     raw: Any
     where: str
 
 
 @dataclass(frozen=True)
 class PartLayer:
+    """The name and the fields that one source gives for a part."""
+
     name: Value | None = None
     fields: Mapping[str, Value] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Layer:
-    """What one source (a file, the options) says. `problems` are reported by `resolve` with all others."""
+    """The content of one source (a file or the options). `resolve` reports the `problems` of all layers together."""
 
     source: str
     run: Mapping[str, Value] = field(default_factory=dict)
     parts: Mapping[str, PartLayer] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
     requires: tuple[str, ...] = ()
-    """Packages that offer the parts it names."""
+    """The packages that offer the parts of the recipe."""
     example: Layer | None = None
-    """What a recipe says of its own example alone; it is void for other data."""
+    """The section for the recipe's own example; it does not apply to other data."""
     sweep: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
-    """The values of each option that several runs differ in; `resolve`, which makes one recipe, refuses them."""
+    """The values of each option that varies between runs. `resolve` makes one recipe and refuses them."""
 
 
 def read_layer(source: str | Path) -> Layer:
-    """A recipe file, a pipe, or a shipped recipe by name (`tutorial`).
+    """Read a recipe file, a pipe, or a shipped recipe by name (`tutorial`).
 
     Raises:
-        UsageError: when it cannot be read at all.
+        UsageError: if it cannot be read at all.
     """
     path = Path(source)
     looks_like_a_file = isinstance(source, Path) or path.suffix in (".yaml", ".yml") or len(path.parts) > 1
@@ -61,6 +65,7 @@ def read_layer(source: str | Path) -> Layer:
 
 
 def option_layer(model: str | None, sampler: str | None, options: Mapping[str, Any]) -> Layer:
+    """Return the layer of a command's options."""
     run: dict[str, Value] = {}
     names: dict[str, str | None] = {"model": model, "sampler": sampler}
     inner: dict[str, dict[str, Value]] = {kind: {} for kind in PARTS}
@@ -90,10 +95,16 @@ def option_layer(model: str | None, sampler: str | None, options: Mapping[str, A
 
 
 def file_layer(path: Path) -> Layer:
+    """Return the layer of a recipe file."""
     return layer_of(yaml.read(path), str(path))
 
 
 def layer_of(root: yaml.Node, source: str) -> Layer:
+    """Return the layer of a parsed recipe.
+
+    Raises:
+        UsageError: if the recipe is not a mapping.
+    """
     if not isinstance(root.value, dict):
         raise UsageError(f"{root.where}: a recipe is a list of `key: value` lines")
     run: dict[str, Value] = {}
@@ -126,7 +137,7 @@ def layer_of(root: yaml.Node, source: str) -> Layer:
 
 
 def _file_part(kind: str, node: yaml.Node, problems: list[str]) -> PartLayer:
-    """`sampler: penalty`, or `sampler: {name: penalty, step_size: 1e-3}`."""
+    """Read a part: `sampler: penalty`, or `sampler: {name: penalty, step_size: 1e-3}`."""
     if isinstance(node.value, str):
         return PartLayer(Value(node.value.casefold(), node.where))
     if not isinstance(node.value, dict):
@@ -146,7 +157,7 @@ def _file_part(kind: str, node: yaml.Node, problems: list[str]) -> PartLayer:
 
 
 def _sweep(node: yaml.Node, problems: list[str]) -> dict[str, tuple[Value, ...]]:
-    """`sweep: {sampler.step_size: [1e-4, 1e-3], seed: [0, 1]}`."""
+    """Read a sweep: `sweep: {sampler.step_size: [1e-4, 1e-3], seed: [0, 1]}`."""
     found: dict[str, tuple[Value, ...]] = {}
     if not isinstance(node.value, dict):
         problems.append(f"{node.key_where}: sweep: must be a mapping of options to lists of values")
@@ -164,7 +175,7 @@ def _sweep(node: yaml.Node, problems: list[str]) -> dict[str, tuple[Value, ...]]
 
 
 def _plain(node: yaml.Node, path: str, problems: list[str]) -> Value:
-    """A value of one or several scalars; nothing deeper means anything in a recipe."""
+    """Return a scalar or a flat list; report a problem for deeper values, which no recipe uses."""
     if isinstance(node.value, list):
         if not any(isinstance(item.value, list | dict) for item in node.value):
             return Value([item.value for item in node.value], node.key_where)

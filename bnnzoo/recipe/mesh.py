@@ -1,4 +1,4 @@
-"""Meshes of devices as they are typed: chains=2,data=4."""
+"""Meshes of devices as the user types them: chains=2,data=4."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ _AXIS = re.compile(r"(chains|data)=([1-9]\d{0,5})", re.ASCII)
 
 
 class Axes(NamedTuple):
-    """Over how many devices the chains are split, and over how many each chain's rows."""
+    """The number of devices for the chains, and the number for the rows of each chain."""
 
     chains: int = 1
     data: int = 1
 
 
 def axes(text: str) -> Axes:
-    """The axes that a text such as `chains=2,data=4` names; one that is left out is 1.
+    """Return the axes of a text such as `chains=2,data=4`; a missing axis is 1.
 
     Raises:
         ValueError: for any other text.

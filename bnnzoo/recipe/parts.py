@@ -1,4 +1,4 @@
-"""Raw values of a part -> the part, or a line for each problem: where, which field, what it must be."""
+"""Construction of parts from raw values. Each problem is one line with the place, the field and the valid values."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from bnnzoo.recipe.fields import REQUIRED, Field, fields_of
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a recipe: its name in the zoo, its raw fields, and where each was written.
+    """A part of a recipe: its name in the zoo, its raw fields, and the place of each field.
 
-    `name` is "" when only fields were given: they are for the part that is used by default. `where` maps a
-    field to "mdn.yaml:3:5" or "--model.hidden".
+    Attributes:
+        name: the name in the zoo. It is "" if only fields were given; they then apply to the default part.
+        fields: the raw value of each field.
+        where: the place of each field, such as "mdn.yaml:3:5" or "--model.hidden".
     """
 
     name: str
@@ -26,10 +28,10 @@ class Part:
 
 
 def build(cls: type, part: Part, prefix: str) -> Any:
-    """The part, with its fields validated.
+    """Return the part with validated fields.
 
     Raises:
-        UsageError: one line for each problem: where, which field, what it must be.
+        UsageError: with one line for each problem: place, field and valid values.
     """
     values, problems = validate(fields_of(cls), part, prefix)
     if problems:
@@ -41,7 +43,14 @@ def build(cls: type, part: Part, prefix: str) -> Any:
 
 
 def build_all(wanted: Iterable[tuple[type, Part, str]]) -> list[Any]:
-    """Several parts, all their problems reported together. Each is (class, part, prefix)."""
+    """Build several parts and report all their problems together.
+
+    Args:
+        wanted: the class, the raw part and the prefix of each.
+
+    Raises:
+        UsageError: with one line for each problem.
+    """
     built: list[Any] = []
     problems: list[str] = []
     for cls, part, prefix in wanted:
@@ -55,7 +64,7 @@ def build_all(wanted: Iterable[tuple[type, Part, str]]) -> list[Any]:
 
 
 def validate(fields: list[Field], part: Part, prefix: str) -> tuple[dict[str, Any], list[str]]:
-    """The converted values of a part, and a line for each problem."""
+    """Return the converted values of a part, and a line for each problem."""
     known = {field.name: field for field in fields}
     values: dict[str, Any] = {}
     problems: list[str] = []
@@ -75,7 +84,7 @@ def validate(fields: list[Field], part: Part, prefix: str) -> tuple[dict[str, An
 
 
 def unknown(name: str, known: Iterable[str]) -> str:
-    """ "unknown key; did you mean ...?"."""
+    """Return the message for an unknown key, with a near name or all names."""
     known = list(known)
     for near in near_names(name, known, 1):
         return f"unknown key; did you mean {near!r}?"
@@ -83,12 +92,12 @@ def unknown(name: str, known: Iterable[str]) -> str:
 
 
 def written(name: str, made: Any) -> Part:
-    """A part as made, with every field as a recipe holds it."""
+    """Return an existing part with every field in the form of a recipe."""
     return Part(name, {f.name: plain(getattr(made, f.name)) for f in fields_of(type(made))}, {})
 
 
 def plain(value: Any) -> Any:
-    """A field's value as a recipe holds it."""
+    """Return the value of a field in the form of a recipe."""
     if isinstance(value, Real) and not isinstance(value, Integral):
         return float(str(value))  # the shortest text of a float32, not its float64 digits
     return list(value) if isinstance(value, tuple) else value
@@ -103,7 +112,7 @@ def _located(part: Part, prefix: str, name: str, text: str) -> str:
 
 
 def _blame(message: str, part: Part, prefix: str) -> str:
-    """A constructor's own complaint, at the field it begins with if it names one."""
+    """Return the constructor's error message with the field that it starts with, if it names one."""
     name, colon, text = message.partition(":")
     if colon and name in part.fields:
         return _located(part, prefix, name, text.strip())

@@ -1,8 +1,7 @@
-"""Options, recipe files and the zoo's own recipes -> one `Recipe`.
+"""Merging of options, recipe files and the zoo's own recipes into one `Recipe`.
 
-Precedence: option > later --config > earlier > the zoo's `model`, `sampler`, `model.sampler` recipes >
-defaults. The fields of the chosen parts stay raw here: `build` validates them against the part's own
-class, once that is imported.
+Precedence: option > later --config > earlier > the zoo's `model`, `sampler`, `model.sampler` recipes > defaults. The
+fields of the chosen parts stay raw here. `build` validates them later, because that imports the class of the part.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from bnnzoo.recipe.shipped_files import offered, recipes_of, shipped
 
 BUDGET = "2m"
 _WORTH_A_LOOK = 10.0
-"""Seconds of a budget under which a run is not asked under way whether it has converged."""
+"""Minimal budget in seconds for testing convergence during a run."""
 
 
 def resolve(
@@ -34,18 +33,23 @@ def resolve(
     in_memory: bool = False,
     complete: bool = False,
 ) -> Recipe:
-    """One recipe from names, config layers (earlier first) and options.
+    """Merge names, config layers (earlier first) and options into one recipe.
 
-    `options` maps a run key ("chains"), a part ("likelihood") or a part's field ("sampler.step_size") to a
-    raw value, or a `Value` that says where it was written; None means not given. `in_memory`: the data are no file's;
-    like named data they void the shipped example. `complete`: the layers say all there is to say, as a run's file does.
+    Args:
+        model: the name of the model, or None.
+        sampler: the name of the sampler, or None.
+        layers: the config layers, earlier first.
+        options: maps a run key ("chains"), a part ("likelihood") or a part's field ("sampler.step_size") to a raw
+            value, or to a `Value` with its place; None means not given.
+        in_memory: whether the data are in memory. Like named data, they disable the shipped example.
+        complete: whether the layers are complete, as in a run's file; no shipped recipe is then added.
 
     Raises:
-        UsageError: every problem found, one line each.
+        UsageError: with one line for each problem.
     """
     user = [*layers, option_layer(model, sampler, options or {})]
     parts, merged = _merge(user, in_memory, complete)
-    # Once: a recipe may be named that is laid below anyway, and an example's are its recipe's too.
+    # A problem can occur twice: a recipe may be named and added below, and an example repeats its recipe's problems.
     problems = list(dict.fromkeys(problem for layer in merged for problem in layer.problems))
     several = [layer.source for layer in merged if layer.sweep]
     problems += [f"{source}: sweep: several runs; use bnnzoo zoo run {source}" for source in several]
@@ -95,16 +99,16 @@ def part_names(
     layers: Iterable[Layer] = (),
     options: Mapping[str, Any] | None = None,
 ) -> dict[str, str]:
-    """The name of each part that `resolve` would settle on, "" where none is said. Nothing is checked."""
+    """Return the name of each part that `resolve` would choose, or "" without a name. Nothing is checked."""
     parts, _ = _merge([*layers, option_layer(model, sampler, options or {})])
     return {kind: part.name for kind, part in parts.items()}
 
 
 def recipe_from(text: str, source: str = "recipe") -> Recipe:
-    """The recipe that a file's attribute `recipe` holds.
+    """Return the recipe of a file's attribute `recipe`.
 
     Raises:
-        UsageError: one line, whatever is wrong: nobody is going to correct it.
+        UsageError: in one line, because the user does not edit this text.
     """
     try:
         return resolve(None, None, [layer_of(yaml.parse(text, source), source)], complete=True)
@@ -113,7 +117,7 @@ def recipe_from(text: str, source: str = "recipe") -> Recipe:
 
 
 def broken_recipes() -> list[str]:
-    """What is wrong with the recipes that are shipped, a line each with file and line."""
+    """Return the problems of the shipped recipes, one line each with file and line."""
     wrong: list[str] = []
     for name in registry.entries(registry.RECIPES):
         try:
@@ -125,10 +129,12 @@ def broken_recipes() -> list[str]:
 
 
 def _budgeted(values: dict[str, Any], asked: Part, *, own_data: bool) -> list[str]:
-    """Data of one's own, and no word of how long: nobody knows how many draws these need, but how long one waits.
+    """Add a time budget to runs on the user's own data without lengths.
+
+    The number of draws that such data need is unknown, but a time limit is easy to choose.
 
     Returns:
-        a line where the end of a budget is asked for, and there is none.
+        A line if `until` is "budget" and there is no budget.
     """
     if own_data and not {"warmup", "draws", "budget"} & set(asked.fields):
         values["budget"] = BUDGET
@@ -140,14 +146,14 @@ def _budgeted(values: dict[str, Any], asked: Part, *, own_data: bool) -> list[st
 
 
 def _is_short(budget: str) -> bool:
-    """Whether looks under way, of about a second each, would take as long as they can save."""
-    with contextlib.suppress(ValueError):  # said of the field itself
+    """Whether a budget is so short that convergence tests, about a second each, would take as long as they can save."""
+    with contextlib.suppress(ValueError):  # the field itself reports an invalid text
         return duration.seconds(budget) < _WORTH_A_LOOK
     return False
 
 
 def _absent(parts: Mapping[str, Part], layers: list[Layer]) -> list[str]:
-    """A line for each part that is not there, though a recipe says which package has it."""
+    """Return a line for each missing part, if a recipe names the package that offers it."""
     needed = dict.fromkeys(package for layer in layers for package in layer.requires)
     if not needed:
         return []
@@ -161,9 +167,9 @@ def _absent(parts: Mapping[str, Part], layers: list[Layer]) -> list[str]:
 
 
 def _merge(user: list[Layer], in_memory: bool = False, complete: bool = False) -> tuple[dict[str, Part], list[Layer]]:
-    """The parts, and the layers they came from, lowest first.
+    """Return the merged parts and their layers, the lowest first.
 
-    An example applies to its own data alone: those it names, or those of the examples below it.
+    An example applies to its own data only: those that it names, or those of the examples below it.
     """
     named = {kind: _last_name(kind, user) for kind in PARTS}
     paths = [] if complete else recipes_of(named["model"], named["sampler"])
@@ -188,7 +194,7 @@ def _last_name(kind: str, layers: list[Layer]) -> str:
 
 
 def _subdued(layer: Layer, named: Mapping[str, str]) -> Layer:
-    """A shipped recipe without nameless fields of parts the user named otherwise."""
+    """Return a shipped recipe without nameless fields of parts for which the user named another part."""
     void = [k for k in ("likelihood", "prior") if named[k] and k in layer.parts and layer.parts[k].name is None]
     parts = {kind: part for kind, part in layer.parts.items() if kind not in void}
     return replace(layer, parts=parts, example=layer.example and _subdued(layer.example, named))
@@ -209,5 +215,5 @@ def _merged_part(kind: str, layers: list[Layer]) -> Part:
 
 
 def _same(kind: str, one: str, other: str) -> bool:
-    """Whether two names are of one part: `bnnzoo:mlp` is `mlp`."""
+    """Whether two names mean the same part: `bnnzoo:mlp` is `mlp`."""
     return one == other or (offered(f"{kind}s", one) or one) == (offered(f"{kind}s", other) or other)

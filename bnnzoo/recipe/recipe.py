@@ -1,4 +1,4 @@
-"""`Recipe`: everything a run is made of, and its text."""
+"""`Recipe`: all settings of a run, and their text."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PARTS = ("model", "sampler", "likelihood", "prior")
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything a run is made of, as it was asked for."""
+    """All settings of a run, as requested."""
 
     model: Part
     sampler: Part
@@ -110,7 +110,7 @@ class Recipe:
     precision: Annotated[Literal["float32", "float64"], Doc("of the arithmetic")] = "float32"
 
     where: dict[str, str] = field(default_factory=dict)
-    """Run key -> where it was written, for messages."""
+    """The place where each run key was written, for messages."""
 
 
 RUN_FIELDS: dict[str, Field] = {f.name: f for f in fields_of(Recipe) if f.name not in {*PARTS, "where"}}
@@ -118,7 +118,7 @@ RUN_FIELDS: dict[str, Field] = {f.name: f for f in fields_of(Recipe) if f.name n
 
 
 def as_dict(recipe: Recipe) -> dict[str, Any]:
-    """The recipe as a recipe file holds it, in a fixed order. Parts without a name or fields are left out."""
+    """Return the recipe in the form of a recipe file, in a fixed order. Parts without a name or fields are left out."""
     found: dict[str, Any] = {}
     for kind in PARTS:
         part: Part | None = getattr(recipe, kind)
@@ -131,7 +131,7 @@ def as_dict(recipe: Recipe) -> dict[str, Any]:
 
 
 def to_yaml(recipe: Mapping[str, Any]) -> str:
-    """A recipe's dictionary as YAML that reads back identical: parts first, then run keys."""
+    """Return a recipe's dictionary as YAML that reads back identical, parts first, then run keys."""
     order = [*PARTS, *RUN_FIELDS]
     known = [key for key in order if key in recipe]
     return yaml.write({key: recipe[key] for key in [*known, *(key for key in recipe if key not in order)]})

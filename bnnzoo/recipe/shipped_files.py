@@ -1,4 +1,4 @@
-"""The recipes that the zoo and its plugins ship, by name."""
+"""Recipes that the zoo and its plugins ship, by name."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from bnnzoo.errors import BnnzooWarning, NotFoundError, UsageError
 
 
 def shipped(name: str) -> Path | None:
-    """The file of a recipe that the zoo or a plugin ships, or None."""
+    """Return the file of a recipe that the zoo or a plugin ships, or None."""
     entry = registry.get(registry.RECIPES, name)
     return _file(entry) if entry else None
 
 
 def recipes_of(model: str, sampler: str) -> list[Path]:
-    """The recipes shipped for a model, a sampler and the pair of them, the weakest first.
+    """Return the recipes shipped for a model, a sampler and the pair of them, lowest precedence first.
 
-    They are of the distribution that offers the part, those of a pair also of the zoo: a stranger's recipe that bears
-    the name of somebody's part changes no run but one that asks for it.
+    They must come from the distribution that offers the part; the recipe of a pair may also come from the zoo. A
+    plugin's recipe with the name of another package's part therefore changes only runs that ask for it.
     """
     parts = [entry for entry in (offered("models", model), offered("samplers", sampler)) if entry]
     owners = [(entry.name, [entry.distribution]) for entry in parts]
@@ -32,7 +32,10 @@ def recipes_of(model: str, sampler: str) -> list[Path]:
 
 
 def offered(kind: str, name: str) -> registry.Registered | None:
-    """The entry of that name; None where nobody offers it or several do, which is said where the part is used."""
+    """Return the entry with this name, or None if there is none or several.
+
+    The error is reported where the part is used.
+    """
     try:
         return registry.get(kind, name)
     except NotFoundError:
@@ -40,9 +43,10 @@ def offered(kind: str, name: str) -> registry.Registered | None:
 
 
 def shipped_names() -> dict[str, str]:
-    """The recipes that are shipped, each with its summary: its plugin's, or its first comment line.
+    """Return the names and the summaries of all shipped recipes.
 
-    One that cannot be read is a warning, and left out.
+    The summary is that of the plugin, or the first comment of the file. An unreadable recipe gives a warning and is
+    left out.
     """
     found = registry.entries(registry.RECIPES)
     summaries: dict[str, str] = {}
@@ -55,7 +59,7 @@ def shipped_names() -> dict[str, str]:
 
 
 def warn_of(name: str, error: Exception) -> None:
-    """Say that a recipe cannot be used, where others can."""
+    """Warn that a recipe cannot be used."""
     warnings.warn(f"recipe {name}: {' '.join(str(error).split())}", BnnzooWarning, stacklevel=2)
 
 
@@ -63,7 +67,8 @@ def _file(entry: registry.Registered) -> Path:
     package, _, path = entry.target.partition(":")
     if entry.distribution == registry.OWN:
         return plugin.RECIPES / path
-    # A top-level name is found without importing it; a plugin of one module has no folder of its own.
+    # `find_spec` locates a top-level package without importing it. A plugin with a single module has no folder of its
+    # own.
     spec = find_spec(package)
     folders = spec.submodule_search_locations if spec else None
     folder = folders[0] if folders else str(Path(spec.origin).parent) if spec and spec.origin else ""

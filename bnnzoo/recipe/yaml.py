@@ -1,7 +1,7 @@
-"""The YAML that recipes are written in: YAML 1.2's plain values, within limits, each with its position.
+"""The YAML subset of recipes: YAML 1.2's plain values, within limits, each with its position.
 
-No tags, no merge keys, no repeated keys, bounded size, depth and aliases: a recipe is data, and a wrong one
-is refused at its line and column.
+Tags, merge keys and repeated keys are refused; size, depth and aliases are bounded. A recipe is only data, and errors
+give the line and the column.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ruamel.yaml.events import (
 from bnnzoo.errors import UsageError
 
 MAX_BYTES = 250_000
-"""Ruamel reads a megabyte in one to four seconds."""
+"""Limit for the size of a recipe, because ruamel takes one to four seconds per megabyte."""
 MAX_ALIASES = 100
 MAX_DEPTH = 50
 MAX_VALUES = 10_000
@@ -43,19 +43,19 @@ _PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_./+-]*")
 
 
 class _Whole(int):
-    """An integer and how it was written: of a column's name the text is what counts."""
+    """An integer with its original text, which matters if it is the name of a column."""
 
     text: str
 
 
 class _Number(float):
-    """A number and how it was written."""
+    """A number with its original text."""
 
     text: str
 
 
 class Node(NamedTuple):
-    """A value and where it is written. `value` is a scalar, a list of nodes, or a dict of nodes."""
+    """A value and its position. `value` is a scalar, a list of nodes, or a dict of nodes."""
 
     value: Any
     where: str
@@ -63,10 +63,10 @@ class Node(NamedTuple):
 
 
 def read(path: Path) -> Node:
-    """The one document in a file (or a pipe, which is read once).
+    """Read the document in a file, or in a pipe, which can be read only once.
 
     Raises:
-        UsageError: `FILE:LINE:COLUMN: what is wrong`.
+        UsageError: `FILE:LINE:COLUMN: problem`.
     """
     try:
         with path.open("rb") as file:
@@ -82,10 +82,10 @@ def read(path: Path) -> Node:
 
 
 def parse(text: str, source: str) -> Node:
-    """The one document in a text; `source` names it in messages.
+    """Parse the document in a text; `source` is its name in messages.
 
     Raises:
-        UsageError: `SOURCE:LINE:COLUMN: what is wrong`.
+        UsageError: `SOURCE:LINE:COLUMN: problem`.
     """
     _refuse_long(text, source)
     reader = _Reader(source)
@@ -99,10 +99,10 @@ def parse(text: str, source: str) -> Node:
 
 
 def write(values: dict[str, Any]) -> str:
-    """YAML that reads back identical, in the order given.
+    """Return values as YAML that reads back identical, in the given order.
 
     Raises:
-        UsageError: for more than would be read.
+        UsageError: if the text is longer than `read` accepts.
     """
     text = "".join(_lines(values, ""))
     _refuse_long(text, "the whole recipe")
@@ -115,7 +115,7 @@ def _refuse_long(text: str | bytes, source: str) -> None:
 
 
 class _Reader:
-    """Events -> nodes. Aliases share a node, so nothing is ever expanded."""
+    """Conversion of parser events to nodes. Aliases share a node, so that nothing is expanded."""
 
     def __init__(self, source: str):
         self.source = source
@@ -123,6 +123,7 @@ class _Reader:
         self.aliases = self.values = 0
 
     def document(self, events: Iterator[Event]) -> Node:
+        """Return the node of the single document; an empty document is an empty mapping."""
         empty = Node({}, f"{self.source}:1:1")
         root: Node | None = None
         for event in events:
@@ -137,6 +138,7 @@ class _Reader:
         return root
 
     def node(self, event: Any, events: Iterator[Event], depth: int) -> Node:
+        """Return the node that starts with this event, within the limits of depth and size."""
         where = self.at(event)
         self.values += 1
         if depth > MAX_DEPTH:
@@ -158,6 +160,7 @@ class _Reader:
         return node
 
     def alias(self, event: AliasEvent, where: str) -> Node:
+        """Return the node of an anchor."""
         self.aliases += 1
         if self.aliases > MAX_ALIASES:
             raise UsageError(f"{where}: more than {MAX_ALIASES} aliases")
@@ -166,6 +169,7 @@ class _Reader:
         return self.anchors[event.anchor]._replace(where=where)
 
     def sequence(self, events: Iterator[Event], depth: int) -> list[Node]:
+        """Return the items up to the end of a sequence."""
         items: list[Node] = []
         for event in events:
             if isinstance(event, SequenceEndEvent):
@@ -174,6 +178,7 @@ class _Reader:
         return items
 
     def mapping(self, events: Iterator[Event], depth: int) -> dict[str, Node]:
+        """Return the items up to the end of a mapping, whose keys must be unique plain words."""
         found: dict[str, Node] = {}
         for event in events:
             if isinstance(event, MappingEndEvent):
@@ -189,6 +194,7 @@ class _Reader:
         return found
 
     def at(self, event: Event) -> str:
+        """Return the position of an event: SOURCE:LINE:COLUMN."""
         return _position(self.source, event.start_mark)
 
 
@@ -197,7 +203,10 @@ def _position(source: str, mark: Any) -> str:
 
 
 def _scalar(text: str, *, plain: bool) -> Any:
-    """YAML 1.2's core schema: 1e-3 is a number; no, 010 and 1_0 are not what YAML 1.1 made of them."""
+    """Convert a scalar by YAML 1.2's core schema.
+
+    1e-3 is a number, while no, 010 and 1_0 have no special YAML 1.1 meaning.
+    """
     if not plain:
         return text
     if _NULL.fullmatch(text):
@@ -230,7 +239,7 @@ def _lines(values: dict[str, Any], indent: str) -> Iterator[str]:
 
 
 def _quoted(text: str) -> str:
-    """In quotes, with escapes that YAML has too: JSON's own for what it must escape, and for what no line may hold."""
+    """Quote text with escapes that YAML shares with JSON; unprintable characters are escaped too."""
     return "".join(c if c.isprintable() else _escaped(c) for c in json.dumps(text, ensure_ascii=False))
 
 

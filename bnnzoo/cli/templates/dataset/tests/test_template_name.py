@@ -1,4 +1,4 @@
-"""The data set is found, is the same every time, and splits."""
+"""Tests that the data set is registered, reproducible, and can be split."""
 
 import numpy as np
 from bnnzoo import registry

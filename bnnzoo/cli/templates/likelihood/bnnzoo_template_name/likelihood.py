@@ -1,4 +1,4 @@
-"""Noise whose logarithm falls off linearly."""
+"""A likelihood with Laplace noise."""
 
 from typing import Annotated, ClassVar, Literal
 
@@ -19,7 +19,9 @@ class TemplateName(AbstractLikelihood):
     scale: Annotated[float, Gt(0), TargetUnits(), Doc("scale of the noise")] = number(0.3)
 
     def num_outputs(self, num_targets: int) -> int:
+        """Return the number of network outputs: one per target."""
         return num_targets
 
     def distribution(self, output: Float[Array, " output"]) -> dist.Distribution:
+        """Return the distribution of the targets [T] of one row."""
         return dist.Laplace(output, self.scale).to_event(1)

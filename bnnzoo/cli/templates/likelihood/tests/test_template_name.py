@@ -1,4 +1,4 @@
-"""The likelihood is found, and holds what samplers, predictions and scores take for granted."""
+"""Tests that the likelihood is registered and meets the requirements of samplers, predictions and scores."""
 
 from bnnzoo import registry
 from bnnzoo.testing import check_likelihood

@@ -1,4 +1,4 @@
-"""What this package offers. Text only: the model is imported when it is used."""
+"""The entries of this package, as text: the model is imported when it is used."""
 
 from bnnzoo.hookspecs import Entry, hookimpl
 
@@ -7,9 +7,11 @@ BNNZOO_API = 1
 
 @hookimpl
 def bnnzoo_models() -> list[Entry]:
+    """List the model of this package."""
     return [Entry("template-name", "bnnzoo_template_name.model:TemplateName", "one hidden layer")]
 
 
 @hookimpl
 def bnnzoo_recipes() -> list[Entry]:
+    """List the recipe of this package."""
     return [Entry("template-name", "bnnzoo_template_name:recipes/template-name.yaml", "")]

@@ -1,4 +1,4 @@
-"""A network of one hidden layer."""
+"""A network with one hidden layer."""
 
 from collections.abc import Callable
 from typing import Annotated
@@ -13,29 +13,34 @@ from typing_extensions import Doc
 
 
 class Network(eqx.Module):
-    """last(tanh(hidden(x))); its arrays are the parameters: `hidden_weight`, `hidden_bias`, `last_weight`, ..."""
+    """The network last(tanh(hidden(x))).
+
+    Its arrays are the parameters: `hidden_weight`, `hidden_bias`, `last_weight` and `last_bias`.
+    """
 
     hidden: eqx.nn.Linear
     last: eqx.nn.Linear
 
     def features(self, x: Float[Array, " feature"]) -> Float[Array, " hidden"]:
-        """What the last layer takes."""
+        """Return the input of the last layer."""
         return jnp.tanh(self.hidden(x))
 
     def __call__(self, x: Float[Array, " feature"]) -> Float[Array, " output"]:
-        """The outputs of one input; those of many are made of it by vmap."""
+        """Return the outputs for one input; bnnzoo applies vmap for several inputs."""
         return self.last(self.features(x))
 
 
 class TemplateName(AbstractModel):
-    """One hidden layer with tanh."""
+    """A network with one hidden layer and tanh activation."""
 
     width: Annotated[int, Ge(1), Doc("units of the hidden layer")] = 20
 
     def build(self, input_shape: tuple[int, ...], num_outputs: int, *, key: PRNGKeyArray) -> Callable[[Array], Array]:
+        """Return an initialised network for inputs of this shape."""
         key_hidden, key_last = jax.random.split(key)
         hidden = eqx.nn.Linear(input_shape[0], self.width, key=key_hidden)
         return Network(hidden, eqx.nn.Linear(self.width, num_outputs, key=key_last))
 
     def split(self, network: Network) -> tuple[Callable[[Array], Array], Callable[[Array], Array]]:
+        """Return the features and the last layer, as two functions."""
         return network.features, network.last

@@ -1,4 +1,4 @@
-"""The model is found, and its networks are what every sampler takes for granted."""
+"""Tests that the model is registered and its networks meet the requirements of every sampler."""
 
 from bnnzoo import registry
 from bnnzoo.testing import check_model

@@ -1,4 +1,4 @@
-"""What this package offers. Text only: the prior is imported when it is used."""
+"""The entries of this package, as text: the prior is imported when it is used."""
 
 from bnnzoo.hookspecs import Entry, hookimpl
 
@@ -7,9 +7,11 @@ BNNZOO_API = 1
 
 @hookimpl
 def bnnzoo_priors() -> list[Entry]:
+    """List the prior of this package."""
     return [Entry("template-name", "bnnzoo_template_name.prior:TemplateName", "Student's t on every parameter")]
 
 
 @hookimpl
 def bnnzoo_recipes() -> list[Entry]:
+    """List the recipe of this package."""
     return [Entry("template-name", "bnnzoo_template_name:recipes/template-name.yaml", "")]

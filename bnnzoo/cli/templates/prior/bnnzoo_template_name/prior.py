@@ -9,12 +9,13 @@ from typing_extensions import Doc
 
 
 class TemplateName(AbstractPrior):
-    """Student's t with `df` degrees of freedom on every parameter: most weights small, a few large."""
+    """Student's t with `df` degrees of freedom on every parameter: most weights are small, a few large."""
 
     df: Annotated[float, Gt(0), Doc("degrees of freedom; fewer have heavier tails")] = number(4.0)
     scale: Annotated[float, Gt(0), Doc("scale of every parameter")] = number(1.0)
 
     def distribution(self, layout: Layout) -> dist.Distribution:
-        # `layout` names the parameters: `layout.fan_in()` and `layout.layer_index()` say what each belongs to.
+        """Return the prior of one parameter, which applies to each of them."""
+        # A prior can differ between parameters: see `layout.fan_in()` and `layout.layer_index()`.
         del layout
         return dist.StudentT(self.df, 0.0, self.scale)

@@ -1,4 +1,4 @@
-"""The prior is found, and holds what samplers and evidence take for granted."""
+"""Tests that the prior is registered and meets the requirements of samplers and evidence."""
 
 from bnnzoo import registry
 from bnnzoo.testing import check_prior

@@ -22,7 +22,7 @@ from typing_extensions import Doc
 
 
 class TemplateNameState(eqx.Module):
-    """What the next step needs. `position` is what is kept; warm-up adapts `step_size`."""
+    """The state between steps. `position` is the kept draw; warm-up adapts `step_size`."""
 
     position: Float[Array, " dim"]
     log_density: Float[Array, ""]
@@ -30,10 +30,11 @@ class TemplateNameState(eqx.Module):
 
 
 class TemplateName(AbstractSampler[TemplateNameState]):
-    """Draws from the posterior by random-walk Metropolis (Metropolis et al. 1953)."""
+    """Random-walk Metropolis with a Gaussian proposal (Metropolis et al. 1953)."""
 
     exactness: ClassVar[Literal["exact", "noise-corrected", "biased", "approximate"]] = "exact"
-    # Beside the position, what a step after warm-up changes; `check sampler` refuses a change of any other field.
+    # The fields beside the position that a step changes after warm-up; `check sampler` refuses changes of any other
+    # field.
     chain_state: ClassVar[tuple[str, ...]] = ("log_density",)
     statistics: ClassVar[tuple[Statistic, ...]] = (
         Statistic("lp", label="log posterior"),
@@ -49,12 +50,14 @@ class TemplateName(AbstractSampler[TemplateNameState]):
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
     ) -> TemplateNameState:
+        """Return the first state of a chain at `theta`."""
         del num_warmup, key
         return TemplateNameState(theta, posterior.log_density(theta), jnp.asarray(self.step_size, theta.dtype))
 
     def step(
         self, posterior: AbstractPosterior, state: TemplateNameState, *, key: PRNGKeyArray
     ) -> tuple[TemplateNameState, Stats]:
+        """Propose a position, accept or reject it, and return the new state with its statistics."""
         key_propose, key_accept = jax.random.split(key)
         position = state.position + state.step_size * standard_normal(state.position, key=key_propose)
         log_density = posterior.log_density(position)

@@ -1,4 +1,4 @@
-"""The sampler is found, and its draws are those of posteriors with exact answers."""
+"""Tests that the sampler is registered and exact on posteriors with known answers."""
 
 from bnnzoo import registry
 from bnnzoo.testing import assert_exact
@@ -12,5 +12,5 @@ def test_is_found():
 
 
 def test_is_exact():
-    # Seconds; `bnnzoo check sampler template-name` takes all targets.
+    # This takes seconds; `bnnzoo check sampler template-name` uses all targets.
     assert_exact(TemplateName(), targets=("gaussian", "skewed"))
