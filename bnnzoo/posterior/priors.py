@@ -1,4 +1,4 @@
-"""Priors of a network's parameters. In the units the network sees; every sampled parameter, biases included."""
+"""Priors of a network's parameters. They cover every sampled parameter, biases included, in the network's own units."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ class AbstractPrior(eqx.Module):
 
     @abc.abstractmethod
     def distribution(self, layout: Layout) -> dist.Distribution:
-        """The univariate distribution of each parameter: batch shape `[]` (the same for all) or `[dim]`."""
+        """Return the univariate distribution of each parameter: batch shape `[]` (the same for all) or `[dim]`."""
 
     def parameters(self, layout: Layout) -> tuple[Parameter, ...]:
-        """The prior's own sampled parameters, for the network's blocks `layout`."""
+        """Return the prior's own sampled parameters, given the network's blocks `layout`."""
         del layout
         return ()
 
     def with_parameters(self, values: Mapping[str, Array]) -> AbstractPrior:
-        """The same prior with its sampled parameters set, on their natural scale."""
+        """Return the same prior with its sampled parameters set, on their natural scale."""
         del values
         return self
 
     def log_prob(self, theta: Float[Array, " dim"], layout: Layout) -> Float[Array, ""]:
-        """The log prior density of the network's parameters, `layout` telling which is which."""
+        """Return the log prior density of the network's parameters, whose blocks `layout` describes."""
         return jnp.sum(self.distribution(layout).log_prob(theta))
 
     def sample(self, layout: Layout, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
-        """One draw of all parameters."""
+        """Draw all parameters once."""
         return jnp.asarray(self.distribution(layout).expand((layout.dim,)).sample(key))
 
 
 class Normal(AbstractPrior):
-    """N(0, scale^2), the L2 regularisation of plain training."""
+    """N(0, scale^2), equivalent to the L2 regularisation of plain training."""
 
     scale: Annotated[Number, Gt(0), Doc("standard deviation of every parameter")] = number(1.0)
 
@@ -57,7 +57,7 @@ class Normal(AbstractPrior):
 
 
 class Laplace(AbstractPrior):
-    """Laplace(0, scale), the L1 regularisation of plain training. Its standard deviation is scale * sqrt(2)."""
+    """Laplace(0, scale), equivalent to L1 regularisation. Its standard deviation is scale * sqrt(2)."""
 
     scale: Annotated[Number, Gt(0), Doc("scale of every parameter")] = number(1.0)
 
@@ -83,9 +83,10 @@ class ScaleMixture(AbstractPrior):
 
 
 class FanIn(AbstractPrior):
-    """N(0, scale^2 / fan_in) for weights and N(0, scale^2) for biases: a unit's input keeps its size at any width.
+    """N(0, scale^2 / fan_in) for weights and N(0, scale^2) for biases.
 
-    Neal 1996, Bayesian Learning for Neural Networks, section 2.1.
+    The variance of a unit's input then does not depend on the width. Neal 1996, Bayesian Learning for Neural Networks,
+    section 2.1.
     """
 
     scale: Annotated[Number, Gt(0), Doc("standard deviation of a unit's summed input")] = number(1.0)
@@ -125,7 +126,7 @@ class Hierarchical(AbstractPrior):
 
 
 class _Layered(AbstractPrior):
-    """N(0, s_l^2) on the parameters of layer l."""
+    """N(0, s_l^2) on the parameters of layer l, with the scales given."""
 
     scales: Float[Array, " layer"]
 
