@@ -18,14 +18,14 @@ from bnnzoo.models.convolution import convolve
 
 
 class LeNet(eqx.Module):
-    """Convolutions that keep the size, each followed by the activation and 2 x 2 mean pooling, then dense layers."""
+    """Size-preserving convolutions, each followed by the activation and 2 x 2 mean pooling, then dense layers."""
 
     convolutions: tuple[eqx.nn.Conv2d, ...]
     dense: Perceptron
     activation: Callable[[Array], Array] = eqx.field(static=True)
 
     def features(self, image: Float[Array, "channel height width"]) -> Float[Array, " hidden"]:
-        """What the last layer takes."""
+        """Return the input of the last layer."""
         for convolution in self.convolutions:
             image = pool(self.activation(convolve(convolution, image)))
         return self.dense.features(jnp.ravel(image))

@@ -1,4 +1,4 @@
-"""A density of the targets alone."""
+"""A density of the targets, without inputs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bnnzoo.posterior.likelihoods import AbstractLikelihood, Mixture
 
 
 class Constant(eqx.Module):
-    """The same outputs whatever the input."""
+    """A network that returns the same outputs for every input."""
 
     outputs: Float[Array, " output"]
 
@@ -30,7 +30,7 @@ class Constant(eqx.Module):
 class Density(AbstractModel):
     """A mixture of Gaussians p(x | theta), the unsupervised case D = {x_i}: data without inputs (`--task density`).
 
-    Of data with inputs it models the targets alone. The one parameter `outputs` holds the logits, means and raw scales
+    For data with inputs it models the targets alone. Its one parameter `outputs` holds the logits, means and raw scales
     of the mixture, which is the model's own likelihood.
     """
 
@@ -40,7 +40,7 @@ class Density(AbstractModel):
 
     def build(self, input_shape: tuple[int, ...], num_outputs: int, *, key: PRNGKeyArray) -> Callable[[Array], Array]:
         del input_shape
-        # Apart from one another from the start, or the components would stay equal.
+        # The components start at different places, because equal components would have equal gradients.
         return Constant(jax.random.normal(key, (num_outputs,)))
 
     def arrange(self, x: Shaped[Any, "batch ..."]) -> Float[np.ndarray, "batch nothing"]:

@@ -17,7 +17,7 @@ from bnnzoo.posterior.likelihoods import AbstractLikelihood, Mixture
 class Mdn(AbstractModel):
     """A perceptron whose outputs are the weights, means and scales of a mixture of Gaussians (Bishop 1994).
 
-    One component is a Gaussian whose mean and variance are outputs. The mixture is the model's own likelihood.
+    With one component it is a Gaussian whose mean and variance are outputs. The mixture is the model's own likelihood.
     """
 
     brings_likelihood: ClassVar[bool] = True

@@ -1,4 +1,4 @@
-"""Likelihoods of censored targets: the density of a known value, the probability of an interval of unknown ones."""
+"""Likelihoods of censored targets: the density of a known value, or the probability of an interval."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from bnnzoo.posterior.likelihoods import AbstractLikelihood, Parameter
 
 
 class Censored(AbstractLikelihood):
-    """A likelihood whose target is a smallest and a largest value, `[target, 2]`: equal where the value is known.
+    """A likelihood whose target is a lower and an upper bound, `[target, 2]`; they are equal where the value is known.
 
-    Where they differ, the datum's likelihood is the probability that the value lies strictly between them (Tobin 1958
-    for bounds on one side). Its distribution is that of the value itself, as if nothing were censored.
+    Where they differ, the datum's likelihood is the probability that the value lies strictly between them (Tobin 1958,
+    for one-sided bounds). `distribution` is that of the value itself, without censoring.
     """
 
     task: ClassVar[Literal["regression", "classification"]] = "regression"
@@ -29,12 +29,12 @@ class Censored(AbstractLikelihood):
 
     @property
     def scales_targets(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """As the likelihood of known values."""
+        """Whether the targets may be standardised, as for the likelihood of known values."""
         return self.law.scales_targets
 
     @property
     def noise_by_row(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """As the likelihood of known values."""
+        """Whether the outputs determine the width of the noise, as for the likelihood of known values."""
         return self.law.noise_by_row
 
     def num_outputs(self, num_targets: int) -> int:
@@ -74,5 +74,5 @@ class Censored(AbstractLikelihood):
 
 
 def uncensored(likelihood: AbstractLikelihood) -> AbstractLikelihood:
-    """The likelihood of known values: what a recipe names."""
+    """Return the likelihood of known values, which is the one that a recipe names."""
     return likelihood.law if isinstance(likelihood, Censored) else likelihood

@@ -1,7 +1,7 @@
-"""Likelihoods of counts that spread more than Poisson's: negative binomial, and Poisson with extra zeros.
+"""Likelihoods of overdispersed counts: negative binomial and zero-inflated Poisson.
 
-The outputs begin with one log rate for each target. The log densities are written about their maxima, as that of
-`Poisson` is: in single precision large counts keep their digits, and gradients stay finite.
+The outputs begin with one log rate for each target. As in `Poisson`, the log densities are written about their
+maxima: in single precision large counts keep their digits, and gradients stay finite.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bnnzoo.posterior.hyperparameter import Number, as_number
 from bnnzoo.posterior.likelihoods import AbstractLikelihood, Parameter, Poisson, half_normal
 
 _LEAST_DISPERSION = 1e-30
-"""Below it the distribution is Poisson's to every digit, and 1 / dispersion would overflow."""
+"""Lower bound of the dispersion. Below it the distribution equals Poisson's, and 1 / dispersion would overflow."""
 
 
 class NegativeBinomial(AbstractLikelihood):
@@ -56,7 +56,7 @@ class NegativeBinomial(AbstractLikelihood):
 
     def upper_bound(self, target: Shaped[Array, "*target"]) -> Float[Array, ""]:
         if isinstance(self.dispersion, str):
-            return Poisson().upper_bound(target)  # the limit of no dispersion is the most concentrated
+            return Poisson().upper_bound(target)  # the limit of zero dispersion is the most concentrated
         return jnp.sum(jnp.where(target > 0, _peak(target, 1 / jnp.maximum(self.dispersion, _LEAST_DISPERSION)), 0))
 
     def parameters(self) -> tuple[Parameter, ...]:
@@ -76,7 +76,7 @@ class NegativeBinomial(AbstractLikelihood):
 class ZeroInflatedPoisson(AbstractLikelihood):
     """Counts that are 0 with an extra probability, and Poisson otherwise (Lambert 1992).
 
-    Outputs: a log rate for each target, then for each the logit of the probability of an extra zero.
+    Outputs: a log rate for each target, then for each target the logit of the probability of an extra zero.
     """
 
     task: ClassVar[Literal["regression", "classification"]] = "regression"
@@ -91,7 +91,7 @@ class ZeroInflatedPoisson(AbstractLikelihood):
     def log_prob(self, output: Float[Array, " output"], target: Shaped[Array, "*target"]) -> Float[Array, ""]:
         log_rate, logit = jnp.split(output, 2)
         log_extra, log_counted = jax.nn.log_sigmoid(logit), jax.nn.log_sigmoid(-logit)
-        # Beyond e^80 no zero is counted in any precision, and the gradient of infinity would be none.
+        # Beyond a rate of e^80 a Poisson zero has probability 0 in any precision; an infinite rate has no gradient.
         zero = jnp.logaddexp(log_extra, log_counted - jnp.exp(jnp.minimum(log_rate, 80.0)))
         of_one = jax.vmap(lambda f, y: Poisson().log_prob(f[None], y[None]))
         counted = of_one(jnp.where(target == 0, 0.0, log_rate), jnp.maximum(target, 1))
@@ -110,7 +110,7 @@ class ZeroInflatedPoisson(AbstractLikelihood):
 
 
 def _stirling_error(z: Float[Array, "..."]) -> Float[Array, "..."]:
-    """log z! - (z + 1/2) log z + z - log(2 pi) / 2 of positive z; from ten on by its series."""
+    """Return log z! - (z + 1/2) log z + z - log(2 pi) / 2 for positive z; from z = 10 on by Stirling's series."""
     large, small = jnp.maximum(z, 10.0), jnp.minimum(z, 10.0)
     series = (1 / 12 - (1 / 360 - 1 / 1260 / large**2) / large**2) / large
     direct = jax.scipy.special.gammaln(small + 1) - (small + 0.5) * jnp.log(small) + small - jnp.log(2 * jnp.pi) / 2
@@ -118,7 +118,7 @@ def _stirling_error(z: Float[Array, "..."]) -> Float[Array, "..."]:
 
 
 def _peak(target: Shaped[Array, "*target"], size: Float[Array, "..."]) -> Float[Array, "*target"]:
-    """The log probability of a count of one or more at the mean that makes it likeliest, the count itself.
+    """Return the log probability of a count >= 1 at its most likely mean, which is the count itself.
 
     Loader's saddle-point expansion (2000), in which large terms have cancelled.
     """
@@ -130,7 +130,7 @@ def _peak(target: Shaped[Array, "*target"], size: Float[Array, "..."]) -> Float[
 def _below_peak(
     output: Float[Array, " output"], target: Shaped[Array, "*target"], size: Float[Array, "..."]
 ) -> Float[Array, "*target"]:
-    """The log probability at `_peak` less that at the mean exp(output), of counts of one or more."""
+    """Return the log probability at `_peak` minus that at the mean exp(output), for counts >= 1."""
     count = jnp.maximum(target, 1.0)
     away = jnp.where(target == 0, 0.0, output) - jnp.log(count)
     of_size, of_count = size / (size + count), count / (size + count)
@@ -140,7 +140,7 @@ def _below_peak(
 def _log_mean_exp(
     rest: Float[Array, "..."], share: Float[Array, "..."], exponent: Float[Array, "..."]
 ) -> Float[Array, "..."]:
-    """log(rest + share e^exponent) of shares that add up to 1, with all digits where it is near 0."""
+    """Return log(rest + share e^exponent) for rest + share = 1, with all digits where the result is near 0."""
     change = share * jnp.expm1(jnp.minimum(exponent, 80.0))
     is_near = (change > -0.5) & (change < 1)
     tiny = jnp.finfo(share.dtype).tiny
