@@ -63,7 +63,7 @@ class AbstractModel(eqx.Module):
     """An architecture. Its fields are hyperparameters; `build` makes the network that maps one input to its outputs."""
 
     brings_likelihood: ClassVar[bool] = False
-    """Whether the likelihood is part of the architecture. If so, `own_likelihood` makes it and no other can be chosen."""
+    """Whether the likelihood is part of the architecture: `own_likelihood` makes it, and no other can be chosen."""
 
     @abc.abstractmethod
     def build(self, input_shape: tuple[int, ...], num_outputs: int, *, key: PRNGKeyArray) -> Callable[[Array], Array]:

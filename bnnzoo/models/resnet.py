@@ -32,7 +32,7 @@ class Residual(eqx.Module):
 
 
 class ResidualNetwork(eqx.Module):
-    """A convolution, stages of residual blocks with 2 x 2 mean pooling between them, a global mean and a dense layer."""
+    """A convolution, stages of residual blocks with 2 x 2 mean pooling between them, a global mean, a dense layer."""
 
     stem: eqx.nn.Conv2d
     stages: tuple[tuple[Residual, ...], ...]
