@@ -47,7 +47,7 @@ class RowProbabilities(eqx.Module):
         return jax.lax.optimization_barrier((posterior.take(rows), weights))
 
     def draw(self, size: int, *, key: PRNGKeyArray) -> tuple[Int[Array, " size"], Float[Array, " size"]]:
-        """Draw `size` independent rows, with weights 1 / (N p_i): N times a weighted mean estimates the sum over all."""
+        """Draw `size` independent rows with weights 1 / (N p_i): N times a weighted mean estimates the sum over all."""
         place = integers_below(self.total, size, key=key)
         rows = jnp.searchsorted(self.starts, place, side="right") - 1
         scale = self.total.astype(float) / self.counts.shape[0]

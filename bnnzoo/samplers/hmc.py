@@ -18,9 +18,9 @@ from bnnzoo.samplers.base import Exactness, Stats
 class Hmc(_numpyro.AbstractHamiltonianSampler):
     """Draws from the posterior: `num_steps` leapfrog steps of H = -log p(theta) + p' M^-1 p / 2, then Metropolis.
 
-    Duane et al. 1987; Neal 2011, section 3.2 on the jitter: on a Gaussian target a trajectory of fixed length is near a
-    whole number of periods of some direction, which then hardly moves. NumPyro adapts the step size and a diagonal M
-    over the whole warm-up.
+    Duane et al. 1987. The jitter follows Neal 2011, section 3.2: on a Gaussian target a trajectory of fixed length may
+    be nearly a whole number of periods of some direction, which then hardly moves. NumPyro adapts the step size and a
+    diagonal M over the whole warm-up.
     """
 
     exactness: ClassVar[Exactness] = "exact"

@@ -22,10 +22,11 @@ _LEAST_DEPTH = 4
 
 
 class Nuts(_numpyro.AbstractHamiltonianSampler):
-    """Draws from the posterior: Hamiltonian trajectories that stop where they would turn back.
+    """Draws from the posterior: Hamiltonian trajectories that stop before they turn back.
 
-    Hoffman and Gelman 2014; Betancourt 2017. NumPyro adapts the step size and a diagonal mass matrix. Until it has,
-    steps are often far too small, and trees grow to their limit without going anywhere: in warm-up that is a lower one.
+    Hoffman and Gelman 2014; Betancourt 2017. NumPyro adapts the step size and a diagonal mass matrix. Before that,
+    steps are often far too small, and trees grow to their limit without moving far. The limit is therefore lower in
+    warm-up.
     """
 
     exactness: ClassVar[Exactness] = "exact"

@@ -20,24 +20,27 @@ from bnnzoo.samplers.kernel import choose, standard_normal
 
 
 class PsgldState(eqx.Module):
+    """State of a chain."""
+
     position: Float[Array, " dim"]
     square: Float[Array, " dim"]
-    """v, the running mean of squared gradients."""
+    """Running mean v of squared gradients."""
     count: UInt32[Array, ""]
     anchor: Anchor | None
 
 
 class Psgld(AbstractStochasticGradientSampler[PsgldState]):
-    """Draws near the posterior: SGLD whose step size is each parameter's own, by the size of its gradients.
+    """Draws near the posterior: SGLD with a step size for each parameter, given by the size of its gradients.
 
-    Li et al. 2016 (arXiv 1512.07666), the preconditioner of RMSprop. With g the gradient that a batch sees, over N:
+    Li et al. 2016 (arXiv 1512.07666), the preconditioner of RMSprop. With g the mini-batch gradient over N:
 
         v <- alpha v + (1 - alpha) g^2;  G = 1 / (damping + sqrt(v))
         theta' = theta + eta_t G grad log p_batch(theta) + sqrt(2 eta_t G) eps
 
-    Li et al. go on with v for ever and leave out the term Gamma = div G that this asks for. Here v moves in warm-up
-    only (without warm-up it is that of one batch at the start) and Gamma is then 0. What bias is left is `sgld`'s: for
-    a Gaussian target of precision a and gradient noise V, (1 + eta G V / 2) / (a (1 - eta G a / 2)) instead of 1 / a.
+    Li et al. update v throughout the run and omit the term Gamma = div G that this requires. Here v changes only in
+    warm-up (without warm-up it is that of one batch at the start), so that Gamma is 0. The remaining bias is that of
+    `sgld`: for a Gaussian target of precision a and gradient noise V the variance is
+    (1 + eta G V / 2) / (a (1 - eta G a / 2)) instead of 1 / a.
     """
 
     exactness: ClassVar[Exactness] = "biased"

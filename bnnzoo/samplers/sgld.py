@@ -22,6 +22,8 @@ from bnnzoo.samplers.statistics import N_STEPS, Statistic
 
 
 class SgldState(eqx.Module):
+    """State of a chain."""
+
     position: Float[Array, " dim"]
     count: UInt32[Array, ""]
     anchor: Anchor | None
@@ -30,12 +32,13 @@ class SgldState(eqx.Module):
 class Sgld(AbstractStochasticGradientSampler[SgldState]):
     """Draws near the posterior: theta' = theta + eta_t grad log p_batch(theta) + sqrt(2 eta_t) eps, no accept step.
 
-    Welling and Teh 2011. The batch's log-likelihood is scaled by num_data / batch_size. Biased: for a Gaussian
-    target of precision a and gradient noise V the variance is (1 + eta V / 2) / (a (1 - eta a / 2)), not 1 / a.
+    Welling and Teh 2011. The batch's log-likelihood is scaled by num_data / batch_size. The draws are biased: for a
+    Gaussian target of precision a and gradient noise V the variance is (1 + eta V / 2) / (a (1 - eta a / 2)), not 1 /
+    a.
 
-    With a cyclical step size the first part `exploration` of every cycle has no noise: gradient descent with the large
-    steps, towards another mode (Zhang et al. 2020, arXiv 1902.03932, algorithm 1). A step that finds the chain there
-    goes through to the end of it and then makes its own, noisy, step, so that every draw is of the sampling part.
+    With a cyclical step size the first fraction `exploration` of every cycle has no noise: gradient descent with large
+    steps, towards another mode (Zhang et al. 2020, arXiv 1902.03932, algorithm 1). A step that begins in this part
+    completes it and then makes one noisy step, so that every draw comes from the sampling part.
     """
 
     exactness: ClassVar[Exactness] = "biased"
@@ -65,7 +68,7 @@ class Sgld(AbstractStochasticGradientSampler[SgldState]):
         lp_estimate, gradient = self.gradient(posterior, state.position, state.anchor, batch)
         eta = self.eta(state.count, gradient)
         eps = standard_normal(state.position, key=key_noise)
-        # One number tells whether the step is finite, before it is taken: a pass less than looking at its end.
+        # The sum of the gradient shows whether the step is finite; this saves a pass over the new position.
         finite = jnp.isfinite(jnp.sum(gradient))
         position = choose(finite, state.position + eta * gradient + jnp.sqrt(2 * eta) * eps, state.position)
         stats = {"lp_estimate": lp_estimate, "diverging": ~finite, "step_size": eta, **told}
@@ -74,7 +77,7 @@ class Sgld(AbstractStochasticGradientSampler[SgldState]):
     def _explore(
         self, posterior: AbstractPosterior, state: SgldState, *, key: PRNGKeyArray
     ) -> tuple[SgldState, Int[Array, ""]]:
-        """To the end of the part without noise, if the chain is in it, and the number of steps of that."""
+        """Complete the part without noise if the chain is in it. Return the state and the number of steps made."""
 
         def exploring(carry: Any) -> Bool[Array, ""]:
             state, made = carry
