@@ -168,7 +168,6 @@ def _pilot(
         # The first stage measures the curvature for a step size. Each later stage has its anchor nearer to the mode. A
         # stage with short steps finds little noise near its anchor, so that the next one takes longer steps. The
         # largest noise of the last three is used.
-        # with short steps finds little noise near its anchor, and the next takes longer ones: the largest counts.
         stages = (jnp.asarray([0, *[_PILOT_STEPS] * _STAGES]), jax.random.split(key_stages, _STAGES + 1))
         _, found = jax.lax.scan(stage, (state, starts), stages)
         return Measured(jnp.max(found.stiffest), found.curvature[-1], jnp.max(found.noise[-3:]), found.plain_noise[-1])

@@ -1,4 +1,4 @@
-"""Kernels of BlackJAX's registry, a few lines each; any other one is added the same way."""
+"""Kernels of BlackJAX, a few lines each. Others can be added in the same way."""
 
 from __future__ import annotations
 
