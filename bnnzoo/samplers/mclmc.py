@@ -94,8 +94,7 @@ class Mclmc(AbstractSampler[MclmcState]):
         noise_key, fresh_key = jax.random.split(key)
         dim, eps, scale = state.position.shape[0], state.step_size, jnp.sqrt(state.metric.inverse_mass)
         noise = standard_normal(state.position, key=noise_key)
-        # Half the refreshment of a step: over a path t the direction keeps exp(-2 t / L) of its square, L = `length`
-        # sqrt(dim).
+        # Over a path t the squared cosine with the old direction decays as exp(-2 t / L), L = `length` sqrt(dim).
         strength = jnp.sqrt(jnp.expm1(2 * eps / (self.length * dim**0.5)) / dim)
         theta, u = state.position, _unit(state.direction + strength * noise)
         log_prior, log_likelihoods, gradient = state.log_prior, state.log_likelihoods, state.gradient

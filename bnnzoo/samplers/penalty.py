@@ -206,7 +206,7 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
     def _propose(
         self, posterior: AbstractPosterior, state: PenaltyState, *, key: PRNGKeyArray
     ) -> tuple[Float[Array, " dim"], Float[Array, ""], Int[Array, ""]]:
-        """Return theta', log q(theta|theta') - log q(theta'|theta), and the number of gradients."""
+        """Return theta', log q(theta|theta') - log q(theta'|theta), and the number of leapfrog steps."""
         key_noise, key_drift, key_number = jax.random.split(key, 3)
         eta, shape = state.step_size, state.preconditioner
         eps = standard_normal(state.position, key=key_noise)
@@ -236,7 +236,7 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
     def difference(
         self, posterior: AbstractPosterior, d: Float[Array, " used"], known_change: Float[Array, ""]
     ) -> Difference:
-        """Return delta and its variance, given the per-datum differences `d` of a step, weighted where rows are."""
+        """Return delta and its variance, given the per-datum differences `d` of a step, weighted if rows are."""
         sizes, total = self.plan(posterior.num_data), posterior.num_data
         # Sizes are multiplied as floats: N * N overflows an int32 above 46 340 data.
         scale = jnp.asarray(posterior.likelihood_power, d.dtype) * float(total)

@@ -1,4 +1,4 @@
-"""Statistics of a sampler's steps. Samplers declare them; the sampling loop, the result file and the plots use that."""
+"""Statistics of a sampler's steps, as samplers declare them for the sampling loop, the result file and the plots."""
 
 from __future__ import annotations
 

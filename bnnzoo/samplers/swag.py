@@ -90,7 +90,7 @@ class Swag(_training.AbstractTrainedSampler[SwagState]):
         }
 
     def _size(self, posterior: AbstractPosterior) -> int:
-        """Return the batch size, at most half the data: the batches' noise sets the draws' width, and all have none."""
+        """Return the batch size, at most half the data, because the noise of batches sets the width of the draws."""
         return min(self.batch_size, max(1, posterior.num_data // 2))
 
     def longest_step(self, posterior: AbstractPosterior, thetas: Float[Array, "chain dim"]) -> float:
