@@ -82,6 +82,7 @@ class Autoregressive(AbstractModel):
             raise ValueError(f"hidden: every width must be >= 1 (got {self.hidden})")
 
     def build(self, input_shape: tuple[int, ...], num_outputs: int, *, key: PRNGKeyArray) -> Callable[[Array], Array]:
+        """Return a masked perceptron for `input_shape[0]` columns, with equally many outputs for each column."""
         columns = input_shape[0]
         if num_outputs % columns:
             raise UsageError(
@@ -96,13 +97,16 @@ class Autoregressive(AbstractModel):
         return MaskedPerceptron(tuple(layers), activation_function(self.activation))
 
     def split(self, network: MaskedPerceptron) -> tuple[Callable[[Array], Array], Callable[[Array], Array]]:
+        """Return the hidden layers as features, and the last masked layer."""
         return network.features, network.layers[-1]
 
     @classmethod
     def default_likelihood(cls, task: Task) -> str:
+        """Return `mixture-per-target`; reject all tasks but density."""
         if task != "density":
             raise UsageError("model autoregressive: a density of all columns, without inputs: ask for --task density")
         return "mixture-per-target"
 
     def own_likelihood(self) -> AbstractLikelihood:
+        """Return a mixture of Gaussians for each column."""
         return MixturePerTarget(self.components)

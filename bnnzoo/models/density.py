@@ -39,18 +39,22 @@ class Density(AbstractModel):
     components: Annotated[int, Ge(1), Doc("number of Gaussians")] = 2
 
     def build(self, input_shape: tuple[int, ...], num_outputs: int, *, key: PRNGKeyArray) -> Callable[[Array], Array]:
+        """Return a network with constant random outputs."""
         del input_shape
         # The components start at different places, because equal components would have equal gradients.
         return Constant(jax.random.normal(key, (num_outputs,)))
 
     def arrange(self, x: Shaped[Any, "batch ..."]) -> Float[np.ndarray, "batch nothing"]:
+        """Return inputs without features, because the outputs do not depend on them."""
         return np.zeros((len(x), 0), np.float32)
 
     @classmethod
     def default_likelihood(cls, task: Task) -> str:
+        """Return `mixture`; reject class labels."""
         if task == "classification":
             raise UsageError("model density: the targets are class labels; a mixture of Gaussians needs numbers")
         return "mixture"
 
     def own_likelihood(self) -> AbstractLikelihood:
+        """Return a mixture of Gaussians."""
         return Mixture(self.components)

@@ -14,4 +14,5 @@ class Linear(AbstractModel):
     """One layer with bias: linear, logistic or Poisson regression. Parameters `weight` and `bias`."""
 
     def build(self, input_shape: tuple[int, ...], num_outputs: int, *, key: PRNGKeyArray) -> Callable[[Array], Array]:
+        """Return a single dense layer."""
         return eqx.nn.Linear(input_shape[0], num_outputs, key=key)

@@ -33,12 +33,14 @@ class Own(AbstractModel):
         return PREFIX + type(self.network).__name__.casefold()
 
     def build(self, input_shape: tuple[int, ...], num_outputs: int, *, key: PRNGKeyArray) -> Callable[[Array], Array]:
+        """Return the user's network with its weight arrays redrawn."""
         self._check(input_shape, num_outputs)
         leaves, structure = jax.tree.flatten(self.network)
         keys = jax.random.split(key, len(leaves))
         return jax.tree.unflatten(structure, [_redrawn(a, key=k) for a, k in zip(leaves, keys, strict=True)])
 
     def arrange(self, x: Shaped[np.ndarray, "batch ..."]) -> Shaped[np.ndarray, "batch ..."]:
+        """Return the inputs unchanged."""
         return x
 
     def _check(self, input_shape: tuple[int, ...], num_outputs: int) -> None:

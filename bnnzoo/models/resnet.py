@@ -70,6 +70,7 @@ class Resnet(AbstractModel):
             raise ValueError(f"channels: each must be a multiple of groups, {self.groups} (got {self.channels})")
 
     def build(self, input_shape: tuple[int, ...], num_outputs: int, *, key: PRNGKeyArray) -> Callable[[Array], Array]:
+        """Return a residual network for images of shape [channel, height, width]."""
         activation = activation_function(self.activation)
         keys = iter(jax.random.split(key, 2 + 3 * self.blocks * len(self.channels)))
 
@@ -93,7 +94,9 @@ class Resnet(AbstractModel):
         return ResidualNetwork(stem, tuple(stages), norm(width), last, activation)
 
     def split(self, network: ResidualNetwork) -> tuple[Callable[[Array], Array], Callable[[Array], Array]]:
+        """Return all layers but the last as features, and the last dense layer."""
         return network.features, network.last
 
     def arrange(self, x: Shaped[np.ndarray, "batch ..."]) -> Shaped[np.ndarray, "batch ..."]:
+        """Return images with a channel axis."""
         return as_images(x, "resnet")

@@ -40,35 +40,44 @@ class NegativeBinomial(AbstractLikelihood):
     _targets: int = eqx.field(static=True, default=1)
 
     def num_outputs(self, num_targets: int) -> int:
+        """Return one log rate per target."""
         return num_targets
 
     def distribution(self, output: Float[Array, " output"]) -> dist.Distribution:
+        """Return the negative binomial distribution with mean exp(output)."""
         size = 1 / jnp.maximum(jnp.asarray(self.dispersion, output.dtype), _LEAST_DISPERSION)
         return dist.NegativeBinomial2(jnp.exp(output), jnp.broadcast_to(size, output.shape)).to_event(1)
 
     def log_prob(self, output: Float[Array, " output"], target: Shaped[Array, "*target"]) -> Float[Array, ""]:
+        """Return the log probability of the counts, summed over targets."""
         size = 1 / jnp.maximum(jnp.asarray(self.dispersion, output.dtype), _LEAST_DISPERSION)
         some = _peak(target, size) - _below_peak(output, target, size)
         return jnp.sum(jnp.where(target == 0, -size * jnp.logaddexp(0.0, output - jnp.log(size)), some))
 
     def exposed(self, output: Float[Array, " output"], log_exposure: Float[Array, ""]) -> Float[Array, " output"]:
+        """Return the log rates with the log exposure added."""
         return output + log_exposure
 
     def upper_bound(self, target: Shaped[Array, "*target"]) -> Float[Array, ""]:
+        """Return the largest log probability of the counts at any rate, and at any dispersion if it is learned."""
         if isinstance(self.dispersion, str):
             return Poisson().upper_bound(target)  # the limit of zero dispersion is the most concentrated
         return jnp.sum(jnp.where(target > 0, _peak(target, 1 / jnp.maximum(self.dispersion, _LEAST_DISPERSION)), 0))
 
     def parameters(self) -> tuple[Parameter, ...]:
+        """Return the dispersion if it is learned."""
         return half_normal("dispersion", self._targets) if isinstance(self.dispersion, str) else ()
 
     def of_targets(self, count: int) -> AbstractLikelihood:
+        """Return the same likelihood for `count` targets, each with its own dispersion."""
         return dataclasses.replace(self, _targets=count)
 
     def with_parameters(self, values: Mapping[str, Array]) -> AbstractLikelihood:
+        """Return the same likelihood with its dispersion set."""
         return NegativeBinomial(values["dispersion"], self._targets) if "dispersion" in values else self
 
     def check(self, targets: np.ndarray, num_targets: int) -> None:
+        """Reject targets that are not counts."""
         del num_targets
         check_counts(targets, "negative-binomial")
 
@@ -82,13 +91,16 @@ class ZeroInflatedPoisson(AbstractLikelihood):
     task: ClassVar[Literal["regression", "classification"]] = "regression"
 
     def num_outputs(self, num_targets: int) -> int:
+        """Return a log rate and a logit per target."""
         return 2 * num_targets
 
     def distribution(self, output: Float[Array, " output"]) -> dist.Distribution:
+        """Return the zero-inflated Poisson distribution."""
         log_rate, logit = jnp.split(output, 2)
         return dist.ZeroInflatedDistribution(dist.Poisson(jnp.exp(log_rate)), gate_logits=logit).to_event(1)
 
     def log_prob(self, output: Float[Array, " output"], target: Shaped[Array, "*target"]) -> Float[Array, ""]:
+        """Return the log probability of the counts, summed over targets."""
         log_rate, logit = jnp.split(output, 2)
         log_extra, log_counted = jax.nn.log_sigmoid(logit), jax.nn.log_sigmoid(-logit)
         # Beyond a rate of e^80 a Poisson zero has probability 0 in any precision; an infinite rate has no gradient.
@@ -98,13 +110,16 @@ class ZeroInflatedPoisson(AbstractLikelihood):
         return jnp.sum(jnp.where(target == 0, zero, log_counted + counted))
 
     def exposed(self, output: Float[Array, " output"], log_exposure: Float[Array, ""]) -> Float[Array, " output"]:
+        """Return the log rates with the log exposure added; the logits stay unchanged."""
         log_rate, logit = jnp.split(output, 2)
         return jnp.concatenate([log_rate + log_exposure, logit])
 
     def upper_bound(self, target: Shaped[Array, "*target"]) -> Float[Array, ""]:
+        """Return the bound of a Poisson distribution, which is reached without extra zeros."""
         return Poisson().upper_bound(target)
 
     def check(self, targets: np.ndarray, num_targets: int) -> None:
+        """Reject targets that are not counts."""
         del num_targets
         check_counts(targets, "zero-inflated-poisson")
 

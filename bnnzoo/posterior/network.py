@@ -115,9 +115,11 @@ class NetworkPosterior(AbstractPosterior):
 
     @property
     def num_data(self) -> int:
+        """Number of rows that belong to the posterior, without the padding of `padded`."""
         return len(self.data.x) if self._rows is None else self._rows
 
     def padded(self, multiple: int) -> NetworkPosterior:
+        """Return the same posterior with rows repeated so that `multiple` devices can share them evenly."""
         missing = -len(self.data.x) % multiple
         if not missing:
             return self
@@ -186,6 +188,7 @@ class NetworkPosterior(AbstractPosterior):
         return self.over_data(of)
 
     def noise_widths(self, theta: Float[Array, " dim"], batch: Data | CountedData) -> Float[Array, " batch"] | None:
+        """Return the standard deviation of each row's noise; None unless the outputs determine it."""
         if not self.likelihood.noise_by_row:
             return None
         outputs = self.outputs(theta, jnp.asarray(batch.x))
@@ -193,6 +196,7 @@ class NetworkPosterior(AbstractPosterior):
         return jnp.exp(jnp.mean(jnp.log(variances), axis=1) / 2)  # the geometric mean over several targets
 
     def fixed_prior(self) -> AbstractPrior | None:
+        """Return the prior of the network's blocks; None if its scales are sampled."""
         return None if self.prior.parameters(self.layout.network) else self.prior
 
     def inputs(self, x: Shaped[Array, "batch ..."]) -> Float[Array, "batch ..."]:
@@ -204,6 +208,7 @@ class NetworkPosterior(AbstractPosterior):
         return (x.astype(self.dtype) - self.input_mean) / self.input_sd
 
     def log_prior(self, theta: Float[Array, " dim"]) -> Float[Array, ""]:
+        """Return the log prior of the weights and of the own parameters of likelihood and prior."""
         network, values = self.layout.network, self.layout.unflatten(theta)
         own = {p.name: p.natural(values[f"prior_{p.name}"]) for p in self.prior.parameters(network)}
         total = self.prior.with_parameters(own).log_prob(theta[: network.dim], network)
@@ -217,6 +222,7 @@ class NetworkPosterior(AbstractPosterior):
         return likelihood | {f"prior_{p.name}": p for p in self.prior.parameters(self.layout.network)}
 
     def log_likelihood(self, theta: Float[Array, " dim"], batch: Data | CountedData) -> Float[Array, " batch"]:
+        """Return log p(y_i | x_i, theta) of each datum; 0 for padding."""
         outputs = self.outputs(theta, jnp.asarray(batch.x))
         values = jax.vmap(self.likelihood_at(theta).log_prob)(outputs, jnp.asarray(batch.y))
         return jnp.where(batch.counts, values, 0) if isinstance(batch, CountedData) else values
@@ -228,9 +234,11 @@ class NetworkPosterior(AbstractPosterior):
         return self.layout.flatten(values).astype(self.dtype)
 
     def start(self, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
+        """Return a draw from the prior as the initial position."""
         return self.sample_prior(key=key)
 
     def log_likelihood_bounds(self, batch: Data | CountedData) -> Float[Array, " batch"]:
+        """Return an upper bound of each datum's log-likelihood; infinite if there is none."""
         return jax.vmap(self.likelihood.upper_bound)(jnp.asarray(batch.y)).astype(self.dtype)
 
     def sample_prior(self, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
@@ -243,6 +251,7 @@ class NetworkPosterior(AbstractPosterior):
         return jnp.concatenate([weights, *(jnp.ravel(v) for v in drawn.values())]).astype(self.dtype)
 
     def natural(self, draws: Float[np.ndarray, "*lead dim"]) -> dict[str, np.ndarray]:
+        """Return draws by block, with the own parameters of likelihood and prior on their natural scale."""
         values = self.layout.unflatten(draws)
         return values | {name: p.natural(values[name]) for name, p in self.own_parameters().items()}
 

@@ -179,11 +179,13 @@ class NumpyroPosterior(AbstractPosterior):
         return prior, observed
 
     def log_prior(self, theta: Float[Array, " dim"]) -> Float[Array, ""]:
+        """Return the log prior of the unconstrained position, including the Jacobians and factors."""
         return self._densities(theta, self._whole())[0]
 
     def log_likelihood(
         self, theta: Float[Array, " dim"], batch: tuple[Array | np.ndarray, ...]
     ) -> Float[Array, " batch"]:
+        """Return the log-likelihood of each row, or of everything observed if rows are not independent."""
         if self.by_row:
             _, observed = self._densities(theta, batch)
             return sum(
@@ -196,6 +198,7 @@ class NumpyroPosterior(AbstractPosterior):
         return jax.vmap(everything)(batch)
 
     def minibatch(self, size: int, *, replace: bool = True, key: PRNGKeyArray) -> Any:
+        """Draw `size` rows; raise a UsageError if the model's rows are not independent."""
         if not self.by_row:
             raise UsageError(
                 "the model's rows are not independent, so it has no mini-batches; "
@@ -208,6 +211,7 @@ class NumpyroPosterior(AbstractPosterior):
         return tuple(jnp.asarray(leaf) if self.by_row else jnp.asarray(leaf)[0] for leaf in self.data)
 
     def natural(self, draws: Float[np.ndarray, "*lead dim"]) -> dict[str, np.ndarray]:
+        """Return the latent and deterministic sites of the draws, on their natural scale."""
         lead = draws.shape[:-1]
         values = _natural(self, jnp.asarray(draws).reshape(-1, draws.shape[-1]))
         return {name: np.asarray(value).reshape(*lead, *value.shape[1:]) for name, value in values.items()}

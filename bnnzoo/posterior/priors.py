@@ -52,6 +52,7 @@ class Normal(AbstractPrior):
     scale: Annotated[Number, Gt(0), Doc("standard deviation of every parameter")] = number(1.0)
 
     def distribution(self, layout: Layout) -> dist.Distribution:
+        """Return N(0, scale^2)."""
         del layout
         return dist.Normal(0.0, self.scale)
 
@@ -62,6 +63,7 @@ class Laplace(AbstractPrior):
     scale: Annotated[Number, Gt(0), Doc("scale of every parameter")] = number(1.0)
 
     def distribution(self, layout: Layout) -> dist.Distribution:
+        """Return Laplace(0, scale)."""
         del layout
         return dist.Laplace(0.0, self.scale)
 
@@ -77,6 +79,7 @@ class ScaleMixture(AbstractPrior):
     weight: Annotated[Number, Gt(0), Lt(1), Doc("share of the wide part")] = number(0.5)
 
     def distribution(self, layout: Layout) -> dist.Distribution:
+        """Return the mixture of the wide and the narrow normal."""
         del layout
         share = dist.Categorical(probs=jnp.stack([self.weight, 1 - self.weight]))
         return dist.MixtureSameFamily(share, dist.Normal(0.0, jnp.stack([self.wide, self.narrow])))
@@ -92,6 +95,7 @@ class FanIn(AbstractPrior):
     scale: Annotated[Number, Gt(0), Doc("standard deviation of a unit's summed input")] = number(1.0)
 
     def distribution(self, layout: Layout) -> dist.Distribution:
+        """Return N(0, scale^2 / fan_in) of each parameter, batch shape `[dim]`."""
         return dist.Normal(0.0, self.scale / np.sqrt(layout.fan_in()))
 
 
@@ -106,10 +110,12 @@ class Hierarchical(AbstractPrior):
     hyperprior: Annotated[Literal["half-normal", "half-cauchy"], Doc("of the scales")] = "half-normal"
 
     def distribution(self, layout: Layout) -> dist.Distribution:
+        """Raise a UsageError, because the scales must be set first by `with_parameters`."""
         del layout
         raise UsageError("prior hierarchical: its scales are sampled with the weights; use another --prior here")
 
     def parameters(self, layout: Layout) -> tuple[Parameter, ...]:
+        """Return the logarithms of the layers' scales, [layer]."""
         count = (int(layout.layer_index()[-1]) + 1,) if layout.blocks else (0,)
         kind = dist.HalfNormal if self.hyperprior == "half-normal" else dist.HalfCauchy
 
@@ -122,6 +128,7 @@ class Hierarchical(AbstractPrior):
         return (Parameter("scale", count, float(np.log(0.5)), exp, log_prior, draw),)
 
     def with_parameters(self, values: Mapping[str, Array]) -> AbstractPrior:
+        """Return the prior with the scales of all layers set."""
         return _Layered(values["scale"])
 
 

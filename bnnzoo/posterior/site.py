@@ -106,6 +106,7 @@ class Site(eqx.Module):
 
     @property
     def task(self) -> Task:
+        """Kind of the target: classification if the site has classes, else regression."""
         return "classification" if self.num_classes else "regression"
 
     def predictive(
@@ -183,12 +184,15 @@ class Given(eqx.Module):
         return _OneRow(site["fn"], self.site.observed, () if self.site.num_classes else (self.site.observed.size,))
 
     def log_prob(self, output: Shaped[Array, "..."], target: Shaped[Array, "*target"]) -> Float[Array, ""]:
+        """Return the log density of one row's target."""
         return jnp.asarray(self.distribution(output).log_prob(target))
 
     def sample(self, output: Shaped[Array, "..."], *, key: PRNGKeyArray) -> Shaped[Array, "*target"]:
+        """Draw one row's target."""
         return jnp.asarray(self.distribution(output).sample(key))
 
     def class_probabilities(self, output: Shaped[Array, "..."]) -> Float[Array, " classes"]:
+        """Return the probability of each class."""
         labels = jnp.arange(self.site.num_classes)
         return jnp.exp(jax.vmap(self.distribution(output).log_prob)(labels))
 
@@ -222,7 +226,7 @@ class _OneRow(dist.Distribution):
 
 def _arguments(posterior: NumpyroPosterior) -> list[Argument]:
     """Return the arguments with a row for each datum, in the order of the posterior's `data`."""
-    marks = tuple(np.zeros(0) for _ in posterior.data)  # placeholders that are identified by `is`
+    marks = tuple(np.zeros(0) for _ in posterior.data)  # placeholders, identified by `id`
     args, kwargs = posterior.arguments(marks)
     bound = inspect.signature(posterior.model).bind(*args, **kwargs).arguments
     paths = {id(leaf): path for path, leaf in jax.tree_util.tree_flatten_with_path(dict(bound))[0]}

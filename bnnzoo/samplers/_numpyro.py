@@ -52,6 +52,7 @@ class AbstractHamiltonianSampler(AbstractSampler[HamiltonianState]):
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
     ) -> HamiltonianState:
+        """Return the state of NumPyro's kernel at `theta`."""
         inner = self.kernel(posterior).init(key, num_warmup, theta, (), {})
         return HamiltonianState(_strong(inner), num_warmup)
 

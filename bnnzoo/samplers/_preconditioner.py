@@ -101,6 +101,7 @@ class AbstractPreconditionedSampler(AbstractSampler[S]):
     """A sampler whose proposals adapt in warm-up. Its state has `position`, `step_size` and `preconditioner`."""
 
     def settle(self, posterior: AbstractPosterior, state: S, *, final: bool, key: PRNGKeyArray) -> S:
+        """Add the curvature at the chain's position to the precision, except at the end of warm-up."""
         del key
         if final:
             return state
@@ -111,6 +112,7 @@ class AbstractPreconditionedSampler(AbstractSampler[S]):
     def tune(
         self, posterior: AbstractPosterior, states: S, *, final: bool, key: PRNGKeyArray, num_steps: int
     ) -> tuple[AbstractSampler[S], S]:
+        """Pool step size and preconditioner over all chains."""
         del key, num_steps
         return self, pool_chains(states, final=final, power=self.step_power(posterior))
 

@@ -87,6 +87,7 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
         return anchored(posterior, theta, second=self.order == "second")
 
     def settle(self, posterior: AbstractPosterior, state: S, *, final: bool, key: PRNGKeyArray) -> S:
+        """Move the anchor to the chain's position."""
         del final, key
         known: Any = state
         if known.anchor is None:
@@ -156,6 +157,7 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
         return self.rows * (1.0 + ORDER[self.order]) * means.get("n_steps", 1.0)
 
     def check(self, posterior: AbstractPosterior) -> None:
+        """Reject batches without replacement that exceed the data, and Hessians that are not affordable."""
         if self.sampling == "disjoint" and self.rows > posterior.num_data:
             raise UsageError(
                 f"--sampler.batch-size: {self.rows} different data a batch, but there are {posterior.num_data}; "

@@ -30,10 +30,12 @@ class AbstractTrainedSampler(AbstractSampler[S]):
     batch_size: eqx.AbstractVar[int]
 
     def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> float:
+        """Count no evaluations, because draws do not use the data."""
         del posterior, means
         return 0.0
 
     def warmup_evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> float:
+        """Count the gradients of one mini-batch."""
         del means
         return float(min(self.batch_size, posterior.num_data))
 

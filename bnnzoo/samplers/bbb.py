@@ -83,6 +83,7 @@ class Bbb(_training.AbstractTrainedSampler[BbbState]):
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
     ) -> BbbState:
+        """Return q centred at `theta`, with standard deviations `scale`."""
         del posterior
         rho = jnp.full_like(theta, jnp.log(jnp.expm1(self.scale)))
         adam = _training.Adam.start((theta, rho), num_warmup, constant=self.schedule == "constant")
@@ -94,6 +95,7 @@ class Bbb(_training.AbstractTrainedSampler[BbbState]):
     def warmup_step(
         self, posterior: AbstractPosterior, state: BbbState, *, key: PRNGKeyArray
     ) -> tuple[BbbState, Stats]:
+        """Make one Adam step on the free energy F_i / N."""
         key_batch, key_fit, key_prior = jax.random.split(key, 3)
         rows, weights = self._rows(posterior, state, key=key_batch)
         batches = -(-posterior.num_data // self.batch_size)
@@ -152,6 +154,7 @@ class Bbb(_training.AbstractTrainedSampler[BbbState]):
         return {"mean_distance": jnp.sum(jnp.mean(found, 0) ** 2) - noise}
 
     def findings(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> tuple[Finding, ...]:
+        """Report a mean that is too far from the best one."""
         distance = means.get("mean_distance", 0.0) / posterior.layout.dim
         if distance <= _FARTHEST:
             return ()
@@ -160,6 +163,7 @@ class Bbb(_training.AbstractTrainedSampler[BbbState]):
         return (Finding("validity", "mean", label, distance, _FARTHEST, advice),)
 
     def step(self, posterior: AbstractPosterior, state: BbbState, *, key: PRNGKeyArray) -> tuple[BbbState, Stats]:
+        """Draw theta from q."""
         del posterior
         scale = jax.nn.softplus(state.rho)
         position = state.mean + scale * standard_normal(state.mean, key=key)

@@ -51,18 +51,22 @@ class Dropout(_training.AbstractTrainedSampler[DropoutState]):
             raise ValueError(f"masks: must divide batch_size (got {self.masks} and {self.batch_size})")
 
     def check(self, posterior: AbstractPosterior) -> None:
+        """Reject networks without a weight matrix whose inputs can be dropped."""
         if not _thinned(posterior.layout):
             raise UsageError("sampler dropout: nothing sampled is a weight matrix, whose inputs could be dropped")
 
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
     ) -> DropoutState:
+        """Return the state of a chain that trains from `theta`."""
         del posterior, key
         return DropoutState(theta, theta, _training.Adam.start(theta, num_warmup))
 
     def warmup_step(
         self, posterior: AbstractPosterior, state: DropoutState, *, key: PRNGKeyArray
     ) -> tuple[DropoutState, Stats]:
+        """Make one Adam step on the loss with dropped units."""
+
         def one(point: Float[Array, " dim"], key: PRNGKeyArray) -> Float[Array, ""]:
             key_mask, key_batch = jax.random.split(key)
             rows = _training.batch(posterior, self.batch_size // self.masks, key=key_batch)
@@ -77,6 +81,7 @@ class Dropout(_training.AbstractTrainedSampler[DropoutState]):
     def step(
         self, posterior: AbstractPosterior, state: DropoutState, *, key: PRNGKeyArray
     ) -> tuple[DropoutState, Stats]:
+        """Draw a mask and apply it to the trained network."""
         position = self._drop(posterior.layout, state.point, key=key)
         return DropoutState(position, state.point, state.adam), _training.drawn(position)
 

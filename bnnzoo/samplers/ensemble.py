@@ -40,12 +40,14 @@ class Ensemble(_training.AbstractTrainedSampler[EnsembleState]):
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
     ) -> EnsembleState:
+        """Return the state of a chain that trains from `theta`."""
         del posterior, key
         return EnsembleState(theta, _training.Adam.start(theta, num_warmup))
 
     def warmup_step(
         self, posterior: AbstractPosterior, state: EnsembleState, *, key: PRNGKeyArray
     ) -> tuple[EnsembleState, Stats]:
+        """Make one Adam step on a mini-batch."""
         rows = _training.batch(posterior, self.batch_size, key=key)
         loss, gradient = jax.value_and_grad(lambda t: _training.loss(posterior, t, rows))(state.position)
         adam, position, finite = state.adam.descend(state.position, gradient, self.learning_rate)
@@ -54,5 +56,6 @@ class Ensemble(_training.AbstractTrainedSampler[EnsembleState]):
     def step(
         self, posterior: AbstractPosterior, state: EnsembleState, *, key: PRNGKeyArray
     ) -> tuple[EnsembleState, Stats]:
+        """Return the trained network unchanged."""
         del posterior, key
         return state, _training.drawn(state.position)

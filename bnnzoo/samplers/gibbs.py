@@ -63,6 +63,7 @@ class Gibbs(AbstractSampler[GibbsState]):
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
     ) -> GibbsState:
+        """Return the state at `theta` with all step sizes at `step_size`."""
         del num_warmup, key
         # If everything is drawn from conditionals, keep one unused eta: some loops cannot handle arrays of size 0.
         number_of_blocks = max(self._count(posterior), 1)
@@ -96,6 +97,7 @@ class Gibbs(AbstractSampler[GibbsState]):
         return conjugate(posterior) if self.conditionals == "conjugate" else Conjugate(slice(0, 0), slice(0, 0))
 
     def check(self, posterior: AbstractPosterior) -> None:
+        """Reject `conditionals: conjugate` if no conditional is known, or outputs are not affine in the last layer."""
         if self.conditionals == "metropolis":
             return
         known = conjugate(posterior)
@@ -114,6 +116,7 @@ class Gibbs(AbstractSampler[GibbsState]):
     def warmup_step(
         self, posterior: AbstractPosterior, state: GibbsState, *, key: PRNGKeyArray
     ) -> tuple[GibbsState, Stats]:
+        """Make one sweep and adapt the step size of each block."""
         state, stats, rates = self._sweep(posterior, state, key=key)
         if not rates.size:
             return state, stats
@@ -122,6 +125,7 @@ class Gibbs(AbstractSampler[GibbsState]):
         return eqx.tree_at(lambda s: (s.scales, s.count), state, (scales, count)), stats
 
     def step(self, posterior: AbstractPosterior, state: GibbsState, *, key: PRNGKeyArray) -> tuple[GibbsState, Stats]:
+        """Make one sweep over all blocks."""
         state, stats, _ = self._sweep(posterior, state, key=key)
         return state, stats
 
@@ -169,6 +173,7 @@ class Gibbs(AbstractSampler[GibbsState]):
         )
 
     def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> float:
+        """Count one pass per block, and those of the conditional draws."""
         del means
         known = self._known(posterior)
         # A draw of the layer evaluates outputs and their derivatives, one of the scale evaluates outputs. One more pass

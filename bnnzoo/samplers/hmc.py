@@ -35,9 +35,11 @@ class Hmc(_numpyro.AbstractHamiltonianSampler):
 
     @property
     def gradients(self) -> int:
+        """Maximum number of gradients of a step: one per leapfrog step."""
         return self.num_steps
 
     def kernel(self, posterior: AbstractPosterior) -> HMC:
+        """Return NumPyro's HMC kernel."""
         return HMC(
             potential_fn=_numpyro.potential(posterior),
             step_size=self.step_size,  # type: ignore[arg-type]
@@ -49,4 +51,5 @@ class Hmc(_numpyro.AbstractHamiltonianSampler):
     def step(
         self, posterior: AbstractPosterior, state: _numpyro.HamiltonianState, *, key: PRNGKeyArray
     ) -> tuple[_numpyro.HamiltonianState, Stats]:
+        """Make one trajectory with a jittered step size, then accept or reject it."""
         return _numpyro.step(self.kernel(posterior), state, jitter=self.jitter, key=key)

@@ -49,6 +49,7 @@ class Importance(AbstractSampler[ImportanceState]):
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
     ) -> ImportanceState:
+        """Fit the proposal if it is a Gaussian, and return the state."""
         del num_warmup
         fit = _proposal.fitted(self.proposal, posterior, theta, scale=self.proposal_scale, pilot=self.pilot, key=key)
         return ImportanceState(theta, fit)
@@ -56,6 +57,7 @@ class Importance(AbstractSampler[ImportanceState]):
     def step(
         self, posterior: AbstractPosterior, state: ImportanceState, *, key: PRNGKeyArray
     ) -> tuple[ImportanceState, Stats]:
+        """Draw from the proposal and compute the weight."""
         density = _proposal.density_of(self.proposal, state.fit)
         theta = _proposal.draw(posterior, density, key=key)
         log_likelihood = posterior.likelihood_power * jnp.sum(posterior.log_likelihoods(theta))
@@ -73,4 +75,5 @@ class Importance(AbstractSampler[ImportanceState]):
         return True
 
     def check(self, posterior: AbstractPosterior) -> None:
+        """Reject an unsuitable proposal."""
         _proposal.check(self.proposal, posterior, "importance")

@@ -71,6 +71,7 @@ class Laplace(_training.AbstractTrainedSampler[LaplaceState]):
     batch_size: Annotated[int, Ge(1), Doc("data a step of warm-up, n")] = 128
 
     def check(self, posterior: AbstractPosterior) -> None:
+        """Reject combinations of posterior, curvature and covariance that have no Gaussian or are too large."""
         if not posterior.has_outputs:
             if self.curvature != "hessian":
                 raise UsageError(
@@ -95,6 +96,7 @@ class Laplace(_training.AbstractTrainedSampler[LaplaceState]):
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
     ) -> LaplaceState:
+        """Return the state at `theta`; without warm-up compute the mode and the Gaussian at once."""
         del key
         adam = _training.Adam.start(theta, num_warmup)
         if not num_warmup:
@@ -105,6 +107,7 @@ class Laplace(_training.AbstractTrainedSampler[LaplaceState]):
     def warmup_step(
         self, posterior: AbstractPosterior, state: LaplaceState, *, key: PRNGKeyArray
     ) -> tuple[LaplaceState, Stats]:
+        """Make one Adam step towards the mode."""
         rows = _training.batch(posterior, self.batch_size, key=key)
         loss, gradient = jax.value_and_grad(lambda t: _training.loss(posterior, t, rows))(state.mode)
         adam, mode, finite = state.adam.descend(state.mode, gradient, self.learning_rate)
@@ -114,6 +117,7 @@ class Laplace(_training.AbstractTrainedSampler[LaplaceState]):
     def settle(
         self, posterior: AbstractPosterior, state: LaplaceState, *, final: bool, key: PRNGKeyArray
     ) -> LaplaceState:
+        """Compute the mode and the Gaussian at the end of warm-up."""
         del key
         if not final:
             return state
@@ -122,6 +126,7 @@ class Laplace(_training.AbstractTrainedSampler[LaplaceState]):
     def step(
         self, posterior: AbstractPosterior, state: LaplaceState, *, key: PRNGKeyArray
     ) -> tuple[LaplaceState, Stats]:
+        """Draw from the Gaussian."""
         del posterior
         noise = standard_normal(state.mode, key=key)
         position = state.mode + state.factor.draw(noise)
@@ -146,6 +151,7 @@ class Laplace(_training.AbstractTrainedSampler[LaplaceState]):
         return len(state.mode) / 2 * jnp.log(2 * jnp.pi) + state.factor.log_det
 
     def findings(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> tuple[Finding, ...]:
+        """Report a position that is too far from the mode."""
         distance = means.get("mode_distance", 0.0) / posterior.layout.dim
         if distance <= _FARTHEST:
             return ()
@@ -155,6 +161,7 @@ class Laplace(_training.AbstractTrainedSampler[LaplaceState]):
         return (Finding("validity", "mode", label, distance, _FARTHEST, advice),)
 
     def linearised_at(self, state: LaplaceState) -> Float[Array, " dim"] | None:
+        """Return the mode if predictions are linearised, else None."""
         return state.mode if self.predictive == "linearised" else None
 
     def _at_mode(self, posterior: AbstractPosterior, theta: Float[Array, " dim"], adam: _training.Adam) -> LaplaceState:

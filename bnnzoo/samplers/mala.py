@@ -48,12 +48,14 @@ class Mala(_preconditioner.AbstractPreconditionedSampler[MalaState]):
     preconditioner: Annotated[_preconditioner.Shape, Doc("shape of the proposal's covariance")] = "auto"
 
     def step_power(self, posterior: AbstractPosterior) -> int:
+        """Return 2, because eta is a squared length."""
         del posterior
         return 2
 
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
     ) -> MalaState:
+        """Return the state at `theta`, with its log density and gradient."""
         del key
         log_prior, log_likelihoods, gradient = density(posterior, theta)
         return MalaState(
@@ -66,6 +68,7 @@ class Mala(_preconditioner.AbstractPreconditionedSampler[MalaState]):
         )
 
     def step(self, posterior: AbstractPosterior, state: MalaState, *, key: PRNGKeyArray) -> tuple[MalaState, Stats]:
+        """Make one Langevin proposal, then accept or reject it."""
         key_propose, key_accept = jax.random.split(key)
         eta, shape = state.step_size, state.preconditioner
         eps = standard_normal(state.position, key=key_propose)

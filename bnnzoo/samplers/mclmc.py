@@ -71,18 +71,22 @@ class Mclmc(AbstractSampler[MclmcState]):
 
     @property
     def gradients(self) -> int:
+        """Number of gradients of a step."""
         return len(_SPLITTING)
 
     def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> float:
+        """Count two gradients per datum."""
         del means
         return float(self.gradients * posterior.num_data)
 
     def check(self, posterior: AbstractPosterior) -> None:
+        """Reject posteriors with fewer than two parameters."""
         check_dim(posterior)
 
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
     ) -> MclmcState:
+        """Return the state at `theta`, with a random direction."""
         del num_warmup
         parts = density(posterior, theta)
         zero = jnp.zeros((), theta.dtype)
@@ -91,6 +95,7 @@ class Mclmc(AbstractSampler[MclmcState]):
         return MclmcState(theta, direction, *parts, step_size, Metric.identity(theta), zero, zero)
 
     def step(self, posterior: AbstractPosterior, state: MclmcState, *, key: PRNGKeyArray) -> tuple[MclmcState, Stats]:
+        """Refresh the direction partially and make one step of the integrator."""
         noise_key, fresh_key = jax.random.split(key)
         dim, eps, scale = state.position.shape[0], state.step_size, jnp.sqrt(state.metric.inverse_mass)
         noise = standard_normal(state.position, key=noise_key)
@@ -125,6 +130,7 @@ class Mclmc(AbstractSampler[MclmcState]):
     def warmup_step(
         self, posterior: AbstractPosterior, state: MclmcState, *, key: PRNGKeyArray
     ) -> tuple[MclmcState, Stats]:
+        """Make one step and adapt the step size to `energy_variance`."""
         new, stats = self.step(posterior, state, key=key)
         failed = stats["diverging"]
         # xi / step^6 is the squared error at a step size of 1; errors far from the target have a small weight.
@@ -142,6 +148,7 @@ class Mclmc(AbstractSampler[MclmcState]):
         return replace(new, step_size=step_size, metric=metric, weight=weight, excess=excess), stats
 
     def settle(self, posterior: AbstractPosterior, state: MclmcState, *, final: bool, key: PRNGKeyArray) -> MclmcState:
+        """Update the metric, and restart the adaptation of the step size."""
         del posterior, key
         if final:
             return state
@@ -153,6 +160,7 @@ class Mclmc(AbstractSampler[MclmcState]):
     def tune(
         self, posterior: AbstractPosterior, states: MclmcState, *, final: bool, key: PRNGKeyArray, num_steps: int
     ) -> tuple[AbstractSampler[MclmcState], MclmcState]:
+        """Pool the metric and the step size over all chains."""
         del posterior, final, key, num_steps
         return self, shared(states)
 

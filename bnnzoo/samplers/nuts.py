@@ -40,13 +40,16 @@ class Nuts(_numpyro.AbstractHamiltonianSampler):
 
     @property
     def gradients(self) -> int:
+        """Maximum number of gradients of a step, 2^depth - 1."""
         return 2**self.max_tree_depth - 1
 
     def within(self, gradients: float) -> Nuts:
+        """Return this sampler with a tree depth for at most `gradients` gradients, but at least `_LEAST_DEPTH`."""
         depth = int(np.clip(np.log2(gradients + 1), _LEAST_DEPTH, self.max_tree_depth))
         return dataclasses.replace(self, max_tree_depth=depth)
 
     def kernel(self, posterior: AbstractPosterior) -> NUTS:
+        """Return NumPyro's NUTS kernel."""
         return NUTS(
             potential_fn=_numpyro.potential(posterior),
             step_size=self.step_size,  # type: ignore[arg-type]
@@ -57,6 +60,7 @@ class Nuts(_numpyro.AbstractHamiltonianSampler):
     def step(
         self, posterior: AbstractPosterior, state: _numpyro.HamiltonianState, *, key: PRNGKeyArray
     ) -> tuple[_numpyro.HamiltonianState, Stats]:
+        """Make one trajectory and report its tree depth."""
         state, stats = _numpyro.step(self.kernel(posterior), state, key=key)
         depth = jnp.ceil(jnp.log2(stats["n_steps"].astype(stats["lp"].dtype) + 1))
         return state, {**stats, "tree_depth": depth}

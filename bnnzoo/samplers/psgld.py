@@ -54,6 +54,7 @@ class Psgld(AbstractStochasticGradientSampler[PsgldState]):
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
     ) -> PsgldState:
+        """Return the state at `theta`, with v from one mini-batch."""
         del num_warmup
         anchor = self.anchor(posterior, theta)
         _, gradient = self.gradient(posterior, theta, None, self.batch(posterior, key=key))
@@ -63,9 +64,11 @@ class Psgld(AbstractStochasticGradientSampler[PsgldState]):
     def warmup_step(
         self, posterior: AbstractPosterior, state: PsgldState, *, key: PRNGKeyArray
     ) -> tuple[PsgldState, Stats]:
+        """Make one step and update v."""
         return self._step(posterior, state, jnp.asarray(self.alpha, state.position.dtype), key=key)
 
     def step(self, posterior: AbstractPosterior, state: PsgldState, *, key: PRNGKeyArray) -> tuple[PsgldState, Stats]:
+        """Make one step with v fixed."""
         return self._step(posterior, state, None, key=key)
 
     def _step(
@@ -86,8 +89,10 @@ class Psgld(AbstractStochasticGradientSampler[PsgldState]):
         return PsgldState(position, square, state.count + 1, state.anchor), stats
 
     def metric(self, state: PsgldState) -> Float[Array, " dim"]:
+        """Return G."""
         return 1 / (self.damping + jnp.sqrt(state.square))
 
     def variance_ratio(self, length: Float[Array, ""], noise: Float[Array, ""], *, num_data: int) -> Float[Array, ""]:
+        """Return the ratio of a Langevin step."""
         del num_data
         return langevin_variance_ratio(length, noise)

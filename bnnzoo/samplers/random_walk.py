@@ -48,6 +48,7 @@ class RandomWalk(_preconditioner.AbstractPreconditionedSampler[RandomWalkState])
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
     ) -> RandomWalkState:
+        """Return the state at `theta`, with its log density."""
         del key
         return RandomWalkState(
             theta,
@@ -60,6 +61,7 @@ class RandomWalk(_preconditioner.AbstractPreconditionedSampler[RandomWalkState])
     def step(
         self, posterior: AbstractPosterior, state: RandomWalkState, *, key: PRNGKeyArray
     ) -> tuple[RandomWalkState, Stats]:
+        """Make one random-walk proposal, then accept or reject it."""
         key_propose, key_accept = jax.random.split(key)
         eps = standard_normal(state.position, key=key_propose)
         proposal = state.position + state.step_size * state.preconditioner.correlate(eps)

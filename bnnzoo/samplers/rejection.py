@@ -91,6 +91,7 @@ class Rejection(AbstractSampler[RejectionState]):
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
     ) -> RejectionState:
+        """Fit the proposal if it is a Gaussian, and determine the bound."""
         del num_warmup
         key_fit, key_bound = jax.random.split(key)
         fit = _proposal.fitted(
@@ -109,6 +110,7 @@ class Rejection(AbstractSampler[RejectionState]):
     def step(
         self, posterior: AbstractPosterior, state: RejectionState, *, key: PRNGKeyArray
     ) -> tuple[RejectionState, Stats]:
+        """Propose until one proposal is accepted, or `max_proposals` were rejected."""
         zero, envelope = jnp.zeros((), state.position.dtype), self._envelope(state)
 
         def searching(carry: Any) -> Bool[Array, ""]:
@@ -146,6 +148,7 @@ class Rejection(AbstractSampler[RejectionState]):
         }
 
     def failure(self, stats: dict[str, np.ndarray]) -> str:
+        """Return a message if a proposal exceeded the bound, or a draw was not accepted; else an empty string."""
         over = np.argwhere(stats["log_excess"] > _ROUNDING)
         if len(over):
             where = tuple(over[0])
@@ -164,6 +167,7 @@ class Rejection(AbstractSampler[RejectionState]):
         )
 
     def check(self, posterior: AbstractPosterior) -> None:
+        """Reject likelihoods without a bound, unsuitable proposals, and an acceptance probability that is too small."""
         if self._proved and not math.isfinite(_bounds(posterior)):
             raise UsageError(
                 "sampler rejection: this likelihood has no upper bound; fix its scale (--likelihood.scale 0.1), "
@@ -185,6 +189,7 @@ class Rejection(AbstractSampler[RejectionState]):
 
     @property
     def stated_exactness(self) -> Exactness:
+        """Exactness: `exact` if the bound is proved or given, `approximate` if it was searched for."""
         return "exact" if self._proved or not isinstance(self.log_bound, str) else "approximate"
 
     @property

@@ -51,11 +51,13 @@ class Sghmc(AbstractStochasticGradientSampler[SghmcState]):
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
     ) -> SghmcState:
+        """Return the state at `theta`, with a random momentum."""
         del num_warmup
         momentum = standard_normal(theta, key=key)
         return SghmcState(theta, momentum, jnp.zeros((), jnp.uint32), self.anchor(posterior, theta))
 
     def step(self, posterior: AbstractPosterior, state: SghmcState, *, key: PRNGKeyArray) -> tuple[SghmcState, Stats]:
+        """Make one step of the splitting BAOA."""
         key_batch, key_noise = jax.random.split(key)
         batch = self.batch(posterior, key=key_batch)
         lp_estimate, gradient = self.gradient(posterior, state.position, state.anchor, batch)
@@ -72,6 +74,7 @@ class Sghmc(AbstractStochasticGradientSampler[SghmcState]):
         return SghmcState(position, momentum, state.count + 1, state.anchor), stats
 
     def variance_ratio(self, length: Float[Array, ""], noise: Float[Array, ""], *, num_data: int) -> Float[Array, ""]:
+        """Return 1 + eta V (1 + c) / (2 (1 - c) (1 - eta a / 2)); infinite if unstable."""
         del num_data
         more = noise * (1 + self.momentum) / (2 * (1 - self.momentum)) / jnp.maximum(1 - length / 2, 0.0)
         return jnp.where(length < 2, 1 + more, jnp.inf)

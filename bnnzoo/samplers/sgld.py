@@ -55,10 +55,12 @@ class Sgld(AbstractStochasticGradientSampler[SgldState]):
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
     ) -> SgldState:
+        """Return the state at `theta`."""
         del num_warmup, key
         return SgldState(theta, jnp.zeros((), jnp.uint32), self.anchor(posterior, theta))
 
     def step(self, posterior: AbstractPosterior, state: SgldState, *, key: PRNGKeyArray) -> tuple[SgldState, Stats]:
+        """Make one Langevin step, after the exploration of the cycle if the chain is in it."""
         key_batch, key_noise, key_explore = jax.random.split(key, 3)
         told: Stats = {}
         if self.schedule == "cyclical":
@@ -95,6 +97,7 @@ class Sgld(AbstractStochasticGradientSampler[SgldState]):
         return jax.lax.while_loop(exploring, descend, (state, jnp.zeros((), jnp.int32)))
 
     def check(self, posterior: AbstractPosterior) -> None:
+        """Reject an exploration without a cyclical schedule, or one that leaves no step to draw from."""
         super().check(posterior)
         if self.exploration > 0 and self.schedule != "cyclical":
             raise UsageError("--sampler.exploration: is of a cyclical step size; add --sampler.schedule cyclical")
@@ -105,5 +108,6 @@ class Sgld(AbstractStochasticGradientSampler[SgldState]):
             )
 
     def variance_ratio(self, length: Float[Array, ""], noise: Float[Array, ""], *, num_data: int) -> Float[Array, ""]:
+        """Return the ratio of a Langevin step."""
         del num_data
         return langevin_variance_ratio(length, noise)

@@ -70,12 +70,14 @@ class SmsUbu(AbstractStochasticGradientSampler[SmsUbuState]):
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
     ) -> SmsUbuState:
+        """Return the state at `theta`, with a random momentum and a seed for the partitions."""
         del num_warmup
         key_momentum, key_seed = jax.random.split(key)
         momentum, seed = standard_normal(theta, key=key_momentum), jax.random.bits(key_seed)
         return SmsUbuState(theta, momentum, jnp.zeros((), jnp.uint32), self.anchor(posterior, theta), seed)
 
     def step(self, posterior: AbstractPosterior, state: SmsUbuState, *, key: PRNGKeyArray) -> tuple[SmsUbuState, Stats]:
+        """Make one UBU step on the next mini-batch of the sweep."""
         key_before, key_after, key_fresh = jax.random.split(key, 3)
         eta = self.eta(state.count, state.position)
         h = jnp.sqrt(2 * eta)
@@ -171,6 +173,7 @@ class SmsUbu(AbstractStochasticGradientSampler[SmsUbuState]):
         return (end.within + jnp.sum(between * end.kept)) / (2 * batches)
 
     def check(self, posterior: AbstractPosterior) -> None:
+        """Reject batches that exceed the data."""
         super().check(posterior)
         if self.rows > posterior.num_data:
             raise UsageError(

@@ -64,6 +64,7 @@ class Swag(_training.AbstractTrainedSampler[SwagState]):
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
     ) -> SwagState:
+        """Return the state of a chain that descends from `theta`."""
         del posterior, key
         zero, still = jnp.zeros(()), jnp.zeros_like(theta)
         deviations = jnp.zeros((self.rank, theta.shape[0]), theta.dtype)
@@ -72,6 +73,7 @@ class Swag(_training.AbstractTrainedSampler[SwagState]):
     def warmup_step(
         self, posterior: AbstractPosterior, state: SwagState, *, key: PRNGKeyArray
     ) -> tuple[SwagState, Stats]:
+        """Make one step of descent, and take a snapshot if it is due."""
         rows = posterior.minibatch(self._size(posterior), key=key)
         loss, gradient = jax.value_and_grad(lambda t: _training.loss(posterior, t, rows))(state.position)
         finite = jnp.isfinite(jnp.sum(gradient))
@@ -111,10 +113,12 @@ class Swag(_training.AbstractTrainedSampler[SwagState]):
         return power_of_ten(np.asarray(curvatures(self, posterior, thetas[:STARTS])))
 
     def warmup_evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> float:
+        """Count the gradients of one mini-batch."""
         del means
         return float(self._size(posterior))
 
     def step(self, posterior: AbstractPosterior, state: SwagState, *, key: PRNGKeyArray) -> tuple[SwagState, Stats]:
+        """Draw from the Gaussian."""
         del posterior
         key_diagonal, key_low_rank = jax.random.split(key)
         eps = standard_normal(state.mean, key=key_diagonal)
@@ -125,9 +129,11 @@ class Swag(_training.AbstractTrainedSampler[SwagState]):
 
     @property
     def guarded(self) -> bool:
+        """Whether failures are detected: yes, by the number of snapshots."""
         return True
 
     def findings(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> tuple[Finding, ...]:
+        """Report a run with fewer snapshots than `rank`."""
         del posterior
         taken = means["snapshots"]
         if taken >= self.rank:

@@ -43,20 +43,24 @@ class AdjustedMclmc(AbstractKernel):
 
     @property
     def gradients(self) -> int:
+        """Maximum number of gradients of a step."""
         return _GRADIENTS * (2 * self.max_steps - 1)
 
     def within(self, gradients: float) -> AdjustedMclmc:
+        """Return this sampler with shorter trajectories of at most `gradients` gradients, down to `_LEAST_STEPS` steps."""
         affordable = int((gradients / _GRADIENTS + 1) / 2)
         return dataclasses.replace(
             self, max_steps=max(min(_LEAST_STEPS, self.max_steps), min(affordable, self.max_steps))
         )
 
     def check(self, posterior: AbstractPosterior) -> None:
+        """Reject posteriors with fewer than two parameters."""
         check_dim(posterior)
 
     def algorithm(
         self, log_density: Callable, step_size: Float[Array, ""], inverse_mass: Float[Array, " dim"]
     ) -> SamplingAlgorithm:
+        """Return BlackJAX's algorithm with a uniform random number of steps."""
         mean = jnp.clip(self.length * inverse_mass.shape[0] ** 0.5 / step_size, 1, self.max_steps)
 
         def num_steps(key: PRNGKeyArray) -> Array:

@@ -74,6 +74,7 @@ class AbstractKernel(AbstractSampler[KernelState]):
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
     ) -> KernelState:
+        """Return the state of the kernel at `theta`."""
         del num_warmup
         metric = Metric.identity(theta)
         step_size = jnp.asarray(self.step_size, theta.dtype)
@@ -81,6 +82,7 @@ class AbstractKernel(AbstractSampler[KernelState]):
         return KernelState(strong(inner), step_size, metric)
 
     def step(self, posterior: AbstractPosterior, state: KernelState, *, key: PRNGKeyArray) -> tuple[KernelState, Stats]:
+        """Make one step of the kernel; reject proposals whose log density or acceptance is not finite."""
         algorithm = self.algorithm(posterior.log_density, state.step_size, state.metric.inverse_mass)
         inner, info = algorithm.step(key, state.inner)
         stats = {"lp": jnp.asarray(inner.logdensity), "step_size": state.step_size}
@@ -102,12 +104,14 @@ class AbstractKernel(AbstractSampler[KernelState]):
     def warmup_step(
         self, posterior: AbstractPosterior, state: KernelState, *, key: PRNGKeyArray
     ) -> tuple[KernelState, Stats]:
+        """Make one step and add the position to the metric's moments."""
         state, stats = self.step(posterior, state, key=key)
         return replace(state, metric=state.metric.seen(state.position)), stats
 
     def settle(
         self, posterior: AbstractPosterior, state: KernelState, *, final: bool, key: PRNGKeyArray
     ) -> KernelState:
+        """Update the metric, and rescale the step size to its units."""
         del posterior, key
         if final:
             return state
@@ -118,5 +122,6 @@ class AbstractKernel(AbstractSampler[KernelState]):
     def tune(
         self, posterior: AbstractPosterior, states: KernelState, *, final: bool, key: PRNGKeyArray, num_steps: int
     ) -> tuple[AbstractSampler, KernelState]:
+        """Pool the metric and the step size over all chains."""
         del posterior, final, key, num_steps
         return self, shared(states)

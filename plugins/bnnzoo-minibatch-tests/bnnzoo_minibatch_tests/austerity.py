@@ -39,9 +39,11 @@ class Austerity(AbstractSequentialTest):
     )
 
     def enough(self, estimate: Estimate, u: Float[Array, ""]) -> Bool[Array, ""]:
+        """Whether P(T > |t|) is below `error`."""
         return _tail(estimate, u) < self.error
 
     def judge(self, estimate: Estimate, u: Float[Array, ""]) -> Verdict:
+        """Accept if the estimated log ratio exceeds log u."""
         accepted = estimate.log_ratio > jnp.log(u)
         return Verdict(accepted, accepted.astype(u.dtype), _tail(estimate, u))
 

@@ -40,9 +40,11 @@ class Confidence(AbstractSequentialTest):
     )
 
     def enough(self, estimate: Estimate, u: Float[Array, ""]) -> Bool[Array, ""]:
+        """Whether the log ratio differs from log u by more than the bound."""
         return jnp.abs(estimate.log_ratio - jnp.log(u)) >= self._bound(estimate)
 
     def judge(self, estimate: Estimate, u: Float[Array, ""]) -> Verdict:
+        """Accept if the estimated log ratio exceeds log u."""
         accepted = estimate.log_ratio > jnp.log(u)
         error = jnp.where(estimate.seen < estimate.total, jnp.asarray(self.error, u.dtype), 0.0)
         return Verdict(accepted, accepted.astype(u.dtype), error)

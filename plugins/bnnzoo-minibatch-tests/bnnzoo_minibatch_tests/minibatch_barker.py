@@ -43,15 +43,18 @@ class MinibatchBarker(AbstractSequentialTest):
     exactness: ClassVar[Exactness] = "noise-corrected"
 
     def enough(self, estimate: Estimate, u: Float[Array, ""]) -> Bool[Array, ""]:
+        """Whether sigma2 is below 1 and there are at least 50 rows, or all."""
         del u
         return (estimate.sigma2 < 1) & (estimate.seen >= min(_FEWEST, estimate.total))
 
     def judge(self, estimate: Estimate, u: Float[Array, ""]) -> Verdict:
+        """Accept with Barker's probability for the noisy log ratio."""
         rate = barker_rate(estimate.log_ratio, estimate.sigma2)
         skewed = jnp.abs(estimate.skewness) * estimate.sigma2**1.5 / 6
         return Verdict(u < rate, rate, ERROR + skewed / 8)
 
     def findings(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> tuple[Finding, ...]:
+        """Report skewed noise that biases the acceptance, and a chain that hardly moves."""
         del posterior
         found: list[Finding] = []
         if not means["test_error"] <= MOST_ERROR:

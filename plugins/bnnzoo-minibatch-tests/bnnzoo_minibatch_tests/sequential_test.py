@@ -87,6 +87,7 @@ class AbstractSequentialTest(AbstractPreconditionedSampler[SequentialState]):
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
     ) -> SequentialState:
+        """Return the state at `theta`."""
         del key
         order = self.control_variate
         return SequentialState(
@@ -99,6 +100,7 @@ class AbstractSequentialTest(AbstractPreconditionedSampler[SequentialState]):
     def settle(
         self, posterior: AbstractPosterior, state: SequentialState, *, final: bool, key: PRNGKeyArray
     ) -> SequentialState:
+        """Update the preconditioner and the anchor, except at the end of warm-up."""
         del key
         if final:
             return state
@@ -109,6 +111,7 @@ class AbstractSequentialTest(AbstractPreconditionedSampler[SequentialState]):
     def step(
         self, posterior: AbstractPosterior, state: SequentialState, *, key: PRNGKeyArray
     ) -> tuple[SequentialState, Stats]:
+        """Propose, enlarge the batch until the test can decide, then accept or reject."""
         key_propose, key_batch, key_accept = jax.random.split(key, 3)
         eps = standard_normal(state.position, key=key_propose)
         proposal = state.position + state.step_size * state.preconditioner.correlate(eps)
@@ -167,6 +170,7 @@ class AbstractSequentialTest(AbstractPreconditionedSampler[SequentialState]):
         return estimate, here, here + estimate.log_ratio
 
     def check(self, posterior: AbstractPosterior) -> None:
+        """Reject a control variate whose Hessian is not affordable."""
         refuse_large_hessian(self.control_variate, posterior)
 
     def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> float:
