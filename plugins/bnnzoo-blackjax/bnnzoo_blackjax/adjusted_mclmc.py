@@ -47,7 +47,7 @@ class AdjustedMclmc(AbstractKernel):
         return _GRADIENTS * (2 * self.max_steps - 1)
 
     def within(self, gradients: float) -> AdjustedMclmc:
-        """Return this sampler with shorter trajectories of at most `gradients` gradients, down to `_LEAST_STEPS` steps."""
+        """Return this sampler with trajectories of at most `gradients` gradients, but at least `_LEAST_STEPS` steps."""
         affordable = int((gradients / _GRADIENTS + 1) / 2)
         return dataclasses.replace(
             self, max_steps=max(min(_LEAST_STEPS, self.max_steps), min(affordable, self.max_steps))
