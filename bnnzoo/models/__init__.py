@@ -1,4 +1,4 @@
-"""Architectures: each file is one, a factory of an Equinox module."""
+"""Architectures, one per file. Each is a factory of Equinox modules."""
 
 from bnnzoo.models._base import AbstractModel
 from bnnzoo.models.autoregressive import Autoregressive

@@ -1,4 +1,4 @@
-"""What a model is: hyperparameters, and how to build a network from them."""
+"""The interface of models: hyperparameters, and a method that builds a network from them."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ NO_INPUTS = (
     "the data have no inputs, all their columns are modelled (task density): use density or autoregressive, or leave "
     "one out of --target"
 )
-"""Why a model of targets given inputs refuses such data."""
+"""Message for data without inputs, which a model of targets given inputs cannot use."""
 
 
 def activation_function(name: Activation) -> Callable[[Array], Array]:
-    """The function an activation's name stands for."""
+    """Return the activation function of that name."""
     return {
         "tanh": jax.numpy.tanh,
         "relu": jax.nn.relu,
@@ -35,10 +35,10 @@ def activation_function(name: Activation) -> Callable[[Array], Array]:
 
 
 def as_images(x: Shaped[np.ndarray, "batch ..."], model: str) -> Shaped[np.ndarray, "batch channel height width"]:
-    """Images with a channel axis.
+    """Return images with a channel axis.
 
     Raises:
-        UsageError: if the inputs are no images.
+        UsageError: if the inputs are not images.
     """
     if x.ndim == 3:
         return x[:, None]
@@ -52,7 +52,7 @@ def as_images(x: Shaped[np.ndarray, "batch ..."], model: str) -> Shaped[np.ndarr
 
 
 def pool(image: Float[Array, "channel height width"]) -> Float[Array, "channel half_height half_width"]:
-    """Means of 2 x 2 squares, or along an axis that is 1 already, of that axis alone."""
+    """Return the means of 2 x 2 squares. An axis of size 1 is not pooled."""
     channel, height, width = image.shape
     h, w = min(2, height), min(2, width)
     image = image[:, : height - height % h, : width - width % w]
@@ -60,19 +60,25 @@ def pool(image: Float[Array, "channel height width"]) -> Float[Array, "channel h
 
 
 class AbstractModel(eqx.Module):
-    """An architecture. Fields are hyperparameters; `build` makes the network that maps one input to its outputs."""
+    """An architecture. Its fields are hyperparameters; `build` makes the network that maps one input to its outputs."""
 
     brings_likelihood: ClassVar[bool] = False
-    """Whether the likelihood is part of the architecture: then `own_likelihood` makes it, and no other can be named."""
+    """Whether the likelihood is part of the architecture: `own_likelihood` makes it, and no other can be chosen."""
 
     @abc.abstractmethod
     def build(self, input_shape: tuple[int, ...], num_outputs: int, *, key: PRNGKeyArray) -> Callable[[Array], Array]:
-        """A freshly initialised `eqx.Module` for inputs as `arrange` leaves them."""
+        """Return a newly initialised `eqx.Module` for inputs in the form that `arrange` returns.
+
+        Args:
+            input_shape: shape of one arranged input.
+            num_outputs: number of outputs that the likelihood requires.
+            key: random key of the initial weights.
+        """
 
     def arrange(self, x: Shaped[Any, "batch ..."]) -> Shaped[Any, "batch ..."]:
-        """Inputs as the network takes them: flattened to vectors unless the model wants images.
+        """Return inputs in the form that the network takes: flattened to vectors unless the model requires images.
 
-        Of NumPy; where the model is of rows without inputs, also of JAX, which draws them.
+        The inputs are NumPy arrays. A model of rows without inputs also receives JAX arrays.
 
         Raises:
             UsageError: if the model cannot take such inputs.
@@ -82,27 +88,27 @@ class AbstractModel(eqx.Module):
         return x.reshape(len(x), -1)
 
     def split(self, network: Any) -> tuple[Callable[[Array], Array], Callable[[Array], Array]] | None:
-        """Features and last layer of a network of this model: `network(x) = last(features(x))`.
+        """Return the features and the last layer of a network of this model: `network(x) = last(features(x))`.
 
-        `last` is a part of `network` itself. Where it alone is sampled, the features are computed once. None: there is
-        no such split, and the last layer is the module of the last parameter.
+        `last` is a part of `network` itself. If it alone is sampled, the features are computed only once. None means
+        that there is no such split; the last layer is then the module of the last parameter.
         """
         del network
         return None
 
     @classmethod
     def default_likelihood(cls, task: Task) -> str:
-        """The name of the likelihood that goes with this model when none is asked for.
+        """Return the name of this model's default likelihood for a task.
 
         Raises:
-            UsageError: if the model is none for such a task.
+            UsageError: if the model does not support the task.
         """
         if task == "density":
             raise UsageError(NO_INPUTS)
         return {"regression": "gaussian", "classification": "categorical"}[task]
 
     def own_likelihood(self) -> AbstractLikelihood | None:
-        """The likelihood of a model that brings one."""
+        """Return the model's own likelihood; None if it has none."""
         return None
 
 
@@ -119,7 +125,7 @@ class Perceptron(eqx.Module):
         self.activation = activation
 
     def features(self, x: Float[Array, " feature"]) -> Float[Array, " hidden"]:
-        """What the last layer takes."""
+        """Return the input of the last layer."""
         for layer in self.layers[:-1]:
             x = self.activation(layer(x))
         return x

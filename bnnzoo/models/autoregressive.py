@@ -1,4 +1,4 @@
-"""A neural density: each column given those before it."""
+"""A neural density in which each column depends on those before it."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from bnnzoo.posterior.likelihoods import AbstractLikelihood, MixturePerTarget
 
 
 class Masked(eqx.Module):
-    """A dense layer of which some weights count as 0: what is masked never reaches the output.
+    """A dense layer with some weights masked, that is, replaced by 0.
 
-    Every unit has a degree; a weight counts where that of its output is at least that of its input.
+    Every unit has a degree. A weight is used if the degree of its output is at least that of its input.
     """
 
     weight: Float[Array, "output input"]
@@ -38,7 +38,7 @@ class Masked(eqx.Module):
 
     @property
     def mask(self) -> Bool[np.ndarray, "output input"]:
-        """Which weights count."""
+        """Mask of the weights that are used."""
         before, after = self.degrees
         return np.array(after)[:, None] >= np.array(before)
 
@@ -47,13 +47,13 @@ class Masked(eqx.Module):
 
 
 class MaskedPerceptron(eqx.Module):
-    """Masked layers with an activation between them: the outputs of column d depend on the columns before d alone."""
+    """Masked layers with an activation between them. The outputs of column d depend only on the columns before d."""
 
     layers: tuple[Masked, ...]
     activation: Callable[[Array], Array] = eqx.field(static=True)
 
     def features(self, x: Float[Array, " column"]) -> Float[Array, " hidden"]:
-        """What the last layer takes."""
+        """Return the input of the last layer."""
         for layer in self.layers[:-1]:
             x = self.activation(layer(x))
         return x
@@ -63,11 +63,12 @@ class MaskedPerceptron(eqx.Module):
 
 
 class Autoregressive(AbstractModel):
-    """A density of rows, p(x) = prod_d p(x_d | x_1, ..., x_(d-1)): each factor a mixture of Gaussians.
+    """A density of rows, p(x) = prod_d p(x_d | x_1, ..., x_(d-1)), with a mixture of Gaussians for each factor.
 
-    One network gives the parameters of all factors; its masks keep those of column d from seeing column d and later
-    ones (Germain, Gregor, Murray and Larochelle 2015, MADE; with mixtures Uria, Murray and Larochelle 2013). The
-    order is that of the data's columns. A masked weight has its prior for a posterior. One column has no hidden layer.
+    One network gives the parameters of all factors. Its masks prevent those of column d from depending on column d or
+    later ones (Germain, Gregor, Murray and Larochelle 2015, MADE; with mixtures Uria, Murray and Larochelle 2013). The
+    order is that of the data's columns. The posterior of a masked weight is its prior. With one column there are no
+    hidden layers.
     """
 
     brings_likelihood: ClassVar[bool] = True
@@ -81,12 +82,13 @@ class Autoregressive(AbstractModel):
             raise ValueError(f"hidden: every width must be >= 1 (got {self.hidden})")
 
     def build(self, input_shape: tuple[int, ...], num_outputs: int, *, key: PRNGKeyArray) -> Callable[[Array], Array]:
+        """Return a masked perceptron for `input_shape[0]` columns, with equally many outputs for each column."""
         columns = input_shape[0]
         if num_outputs % columns:
             raise UsageError(
                 f"model autoregressive: {num_outputs} outputs are not as many for each of {columns} columns"
             )
-        # A hidden unit of degree d sees columns 1..d; the outputs of column d see units of degree d - 1 and less.
+        # A hidden unit of degree d depends on columns 1..d; the outputs of column d use units of degree d - 1 or less.
         hidden = [tuple(1 + i % (columns - 1) for i in range(width)) for width in self.hidden if columns > 1]
         last = tuple(np.repeat(np.arange(columns), num_outputs // columns).tolist())
         degrees = [tuple(range(1, columns + 1)), *hidden, last]
@@ -95,13 +97,16 @@ class Autoregressive(AbstractModel):
         return MaskedPerceptron(tuple(layers), activation_function(self.activation))
 
     def split(self, network: MaskedPerceptron) -> tuple[Callable[[Array], Array], Callable[[Array], Array]]:
+        """Return the hidden layers as features, and the last masked layer."""
         return network.features, network.layers[-1]
 
     @classmethod
     def default_likelihood(cls, task: Task) -> str:
+        """Return `mixture-per-target`; reject all tasks but density."""
         if task != "density":
             raise UsageError("model autoregressive: a density of all columns, without inputs: ask for --task density")
         return "mixture-per-target"
 
     def own_likelihood(self) -> AbstractLikelihood:
+        """Return a mixture of Gaussians for each column."""
         return MixturePerTarget(self.components)

@@ -1,4 +1,4 @@
-"""A model and the sizes that its networks are built for, ready to be built inside compiled programs."""
+"""A model together with the sizes of its networks, so that compiled programs can build them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bnnzoo.models._base import AbstractModel
 
 
 class _Numbers:
-    """Values of a model's numeric fields. Equal and of one hash where types and bits agree, as a program's key."""
+    """Values of a model's numeric fields, hashable as part of a program's key. Equal if types and bits are equal."""
 
     def __init__(self, model: AbstractModel):
         leaves, self._tree = jax.tree.flatten(eqx.filter(model, _is_number))
@@ -26,17 +26,17 @@ class _Numbers:
         return isinstance(other, _Numbers) and (self._tree, self._values) == (other._tree, other._values)
 
     def put_back(self, rest: AbstractModel) -> AbstractModel:
-        """The model whose other fields are those of `rest`."""
+        """Return the model with these numbers and the other fields of `rest`."""
         leaves = [np.frombuffer(bits, dtype)[0] for dtype, bits in self._values]
         return eqx.combine(jax.tree.unflatten(self._tree, leaves), rest)
 
 
 class Architecture(eqx.Module):
-    """A model with the shape of one input and the number of outputs.
+    """A model with the shape of one input and the number of outputs, as an argument of compiled programs.
 
-    An argument of compiled programs in which `build` finds the model's `number()` fields as the numbers that they are:
-    a model's author may use `float(self.frequency)`, or decide by it. So each new value is another program, as each new
-    size is; a network of one's own keeps its arrays as arguments, and none of them is kept alive by a program.
+    Inside the program `build` sees the model's `number()` fields as concrete numbers, so that a model may use
+    `float(self.frequency)` or branch on it. Every new value therefore needs a new compilation, as every new size does.
+    The arrays of a user's own network remain arguments, and no program keeps them alive.
     """
 
     _rest: AbstractModel
@@ -46,24 +46,24 @@ class Architecture(eqx.Module):
 
     @classmethod
     def of(cls, model: AbstractModel, input_shape: tuple[int, ...], num_outputs: int) -> Architecture:
-        """The architecture of a model for such inputs, as `arrange` leaves them, and outputs."""
+        """Construct the architecture of a model for arranged inputs of this shape and this number of outputs."""
         rest = eqx.filter(model, _is_number, inverse=True)
         return cls(rest, _Numbers(model), tuple(input_shape), num_outputs)
 
     @property
     def model(self) -> AbstractModel:
-        """The model, with its numbers."""
+        """Model, including its numeric fields."""
         return self._numbers.put_back(self._rest)
 
     def build(self, *, key: PRNGKeyArray) -> Any:
-        """A network from that key."""
+        """Build a network from the key."""
         return self.model.build(self.input_shape, self.num_outputs, key=key)
 
     def arrange(self, x: Shaped[Any, "batch ..."]) -> Shaped[Any, "batch ..."]:
-        """Inputs as its networks take them."""
+        """Return inputs in the form that the networks take."""
         return self.model.arrange(x)
 
 
 def _is_number(leaf: Any) -> bool:
-    """Whether a field holds what `number()` makes of a number."""
+    """Whether a field's value was made by `number()`."""
     return isinstance(leaf, np.generic)

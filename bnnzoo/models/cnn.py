@@ -18,14 +18,14 @@ from bnnzoo.models.convolution import convolve
 
 
 class LeNet(eqx.Module):
-    """Convolutions that keep the size, each followed by the activation and 2 x 2 mean pooling, then dense layers."""
+    """Size-preserving convolutions, each followed by the activation and 2 x 2 mean pooling, then dense layers."""
 
     convolutions: tuple[eqx.nn.Conv2d, ...]
     dense: Perceptron
     activation: Callable[[Array], Array] = eqx.field(static=True)
 
     def features(self, image: Float[Array, "channel height width"]) -> Float[Array, " hidden"]:
-        """What the last layer takes."""
+        """Return the input of the last layer."""
         for convolution in self.convolutions:
             image = pool(self.activation(convolve(convolution, image)))
         return self.dense.features(jnp.ravel(image))
@@ -52,6 +52,7 @@ class Cnn(AbstractModel):
             raise ValueError(f"kernel: must be odd (got {self.kernel})")
 
     def build(self, input_shape: tuple[int, ...], num_outputs: int, *, key: PRNGKeyArray) -> Callable[[Array], Array]:
+        """Return a LeNet for images of shape [channel, height, width]."""
         key_dense, *keys = jax.random.split(key, len(self.channels) + 1)
         activation = activation_function(self.activation)
         channels, height, width = input_shape
@@ -63,7 +64,9 @@ class Cnn(AbstractModel):
         return LeNet(tuple(convolutions), Perceptron(widths, activation, key=key_dense), activation)
 
     def split(self, network: LeNet) -> tuple[Callable[[Array], Array], Callable[[Array], Array]]:
+        """Return all layers but the last as features, and the last dense layer."""
         return network.features, network.dense.layers[-1]
 
     def arrange(self, x: Shaped[np.ndarray, "batch ..."]) -> Shaped[np.ndarray, "batch ..."]:
+        """Return images with a channel axis."""
         return as_images(x, "cnn")

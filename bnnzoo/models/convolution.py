@@ -11,10 +11,10 @@ from jaxtyping import Array, Float
 def convolve(
     convolution: eqx.nn.Conv2d, image: Float[Array, "channel height width"]
 ) -> Float[Array, "out height width"]:
-    """The convolution with an odd kernel that keeps the size; on a CPU its weights times patches of the image.
+    """Apply a size-preserving convolution with an odd kernel. On a CPU it multiplies weights by image patches.
 
-    In a compiled loop on a CPU XLA's convolution is slow: this takes a third to a half of its time
-    (benchmarks/convolutions.py). Accelerators keep theirs.
+    XLA's convolution is slow inside a compiled loop on a CPU; this takes a third to a half of its time
+    (benchmarks/convolutions.py). Accelerators use XLA's convolution.
     """
     return jax.lax.platform_dependent(convolution, image, cpu=_by_patches, default=lambda layer, x: layer(x))
 

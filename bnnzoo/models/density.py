@@ -1,4 +1,4 @@
-"""A density of the targets alone."""
+"""A density of the targets, without inputs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bnnzoo.posterior.likelihoods import AbstractLikelihood, Mixture
 
 
 class Constant(eqx.Module):
-    """The same outputs whatever the input."""
+    """A network that returns the same outputs for every input."""
 
     outputs: Float[Array, " output"]
 
@@ -30,7 +30,7 @@ class Constant(eqx.Module):
 class Density(AbstractModel):
     """A mixture of Gaussians p(x | theta), the unsupervised case D = {x_i}: data without inputs (`--task density`).
 
-    Of data with inputs it models the targets alone. The one parameter `outputs` holds the logits, means and raw scales
+    For data with inputs it models the targets alone. Its one parameter `outputs` holds the logits, means and raw scales
     of the mixture, which is the model's own likelihood.
     """
 
@@ -39,18 +39,22 @@ class Density(AbstractModel):
     components: Annotated[int, Ge(1), Doc("number of Gaussians")] = 2
 
     def build(self, input_shape: tuple[int, ...], num_outputs: int, *, key: PRNGKeyArray) -> Callable[[Array], Array]:
+        """Return a network with constant random outputs."""
         del input_shape
-        # Apart from one another from the start, or the components would stay equal.
+        # The components start at different places, because equal components would have equal gradients.
         return Constant(jax.random.normal(key, (num_outputs,)))
 
     def arrange(self, x: Shaped[Any, "batch ..."]) -> Float[np.ndarray, "batch nothing"]:
+        """Return inputs without features, because the outputs do not depend on them."""
         return np.zeros((len(x), 0), np.float32)
 
     @classmethod
     def default_likelihood(cls, task: Task) -> str:
+        """Return `mixture`; reject class labels."""
         if task == "classification":
             raise UsageError("model density: the targets are class labels; a mixture of Gaussians needs numbers")
         return "mixture"
 
     def own_likelihood(self) -> AbstractLikelihood:
+        """Return a mixture of Gaussians."""
         return Mixture(self.components)

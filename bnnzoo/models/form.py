@@ -1,4 +1,4 @@
-"""What a model builds, held to what a posterior takes, before anything is compiled: strangers write them too."""
+"""Check of the network that a model builds, before anything is compiled. It also covers models of plugins."""
 
 from __future__ import annotations
 
@@ -16,10 +16,18 @@ from bnnzoo.models.building import Architecture
 
 
 def check(model: AbstractModel, network: Any, architecture: Architecture, likelihood: str) -> None:
-    """Refuse a network of another number of outputs: it would be broadcast against the targets. It is traced, not run.
+    """Reject a network with a wrong number of outputs, which would be broadcast against the targets.
+
+    The network is traced, not run.
+
+    Args:
+        model: the model that built the network.
+        network: the result of `build`.
+        architecture: the input shape and the number of outputs that were requested.
+        likelihood: name of the likelihood, for the message.
 
     Raises:
-        UsageError: naming the model, what it gave, and what is wanted.
+        UsageError: if the network is unsuitable; the message names the model, its result and the requirement.
     """
     if not callable(network):
         given = "nothing" if network is None else f"a {type(network).__name__}"

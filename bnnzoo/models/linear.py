@@ -1,4 +1,4 @@
-"""A linear model: the closed form's network."""
+"""A linear model, for which the posterior can be known in closed form."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from bnnzoo.models._base import AbstractModel
 
 
 class Linear(AbstractModel):
-    """No hidden layer, with bias: linear, logistic or Poisson regression. Parameters `weight` and `bias`."""
+    """One layer with bias: linear, logistic or Poisson regression. Parameters `weight` and `bias`."""
 
     def build(self, input_shape: tuple[int, ...], num_outputs: int, *, key: PRNGKeyArray) -> Callable[[Array], Array]:
+        """Return a single dense layer."""
         return eqx.nn.Linear(input_shape[0], num_outputs, key=key)

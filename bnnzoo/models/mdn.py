@@ -17,7 +17,7 @@ from bnnzoo.posterior.likelihoods import AbstractLikelihood, Mixture
 class Mdn(AbstractModel):
     """A perceptron whose outputs are the weights, means and scales of a mixture of Gaussians (Bishop 1994).
 
-    One component is a Gaussian whose mean and variance are outputs. The mixture is the model's own likelihood.
+    With one component it is a Gaussian whose mean and variance are outputs. The mixture is the model's own likelihood.
     """
 
     brings_likelihood: ClassVar[bool] = True
@@ -31,14 +31,17 @@ class Mdn(AbstractModel):
             raise ValueError(f"hidden: every width must be >= 1 (got {self.hidden})")
 
     def build(self, input_shape: tuple[int, ...], num_outputs: int, *, key: PRNGKeyArray) -> Callable[[Array], Array]:
+        """Return a perceptron whose outputs are the mixture's parameters."""
         widths = (input_shape[0], *self.hidden, num_outputs)
         return Perceptron(widths, activation_function(self.activation), key=key)
 
     def split(self, network: Perceptron) -> tuple[Callable[[Array], Array], Callable[[Array], Array]]:
+        """Return the hidden layers as features, and the last layer."""
         return network.features, network.layers[-1]
 
     @classmethod
     def default_likelihood(cls, task: Task) -> str:
+        """Return `mixture`; reject class labels and data without inputs."""
         if task == "classification":
             raise UsageError("model mdn: the targets are class labels; a mixture of Gaussians needs numbers: use mlp")
         if task == "density":
@@ -46,4 +49,5 @@ class Mdn(AbstractModel):
         return "mixture"
 
     def own_likelihood(self) -> AbstractLikelihood | None:
+        """Return a mixture of Gaussians."""
         return Mixture(self.components)

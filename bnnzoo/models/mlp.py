@@ -22,8 +22,10 @@ class Mlp(AbstractModel):
             raise ValueError(f"hidden: every width must be >= 1 (got {self.hidden})")
 
     def build(self, input_shape: tuple[int, ...], num_outputs: int, *, key: PRNGKeyArray) -> Callable[[Array], Array]:
+        """Return a perceptron with the hidden widths of this model."""
         widths = (input_shape[0], *self.hidden, num_outputs)
         return Perceptron(widths, activation_function(self.activation), key=key)
 
     def split(self, network: Perceptron) -> tuple[Callable[[Array], Array], Callable[[Array], Array]]:
+        """Return the hidden layers as features, and the last layer."""
         return network.features, network.layers[-1]

@@ -1,4 +1,4 @@
-"""A network of one's own, made in Python, as a model."""
+"""A user's own network, built in Python, as a model."""
 
 from __future__ import annotations
 
@@ -15,30 +15,32 @@ from bnnzoo.errors import UsageError
 from bnnzoo.models._base import AbstractModel
 
 PREFIX = "own:"
-"""How the name of such a model begins in a recipe: no registered name has a distribution called `own`."""
+"""Prefix of such a model's name in a recipe. No distribution of a registered name is called `own`."""
 
 
 class Own(AbstractModel):
-    """An Equinox module that someone built: `network(one input) -> outputs`, inputs in the shape the data have.
+    """An Equinox module that a user built: `network(one input) -> outputs`, for inputs in the shape of the data.
 
-    A key gives every floating array of two or more axes new values with the mean and the standard deviation of its
-    present ones, so that chains trained from it start apart; biases and scales keep theirs.
+    `build` redraws every floating-point array of two or more axes from a normal with the mean and standard deviation of
+    its present values, so that chains have different initial positions. Biases and scales keep their values.
     """
 
     network: Any
 
     @property
     def name(self) -> str:
-        """What a recipe calls it."""
+        """Name in a recipe."""
         return PREFIX + type(self.network).__name__.casefold()
 
     def build(self, input_shape: tuple[int, ...], num_outputs: int, *, key: PRNGKeyArray) -> Callable[[Array], Array]:
+        """Return the user's network with its weight arrays redrawn."""
         self._check(input_shape, num_outputs)
         leaves, structure = jax.tree.flatten(self.network)
         keys = jax.random.split(key, len(leaves))
         return jax.tree.unflatten(structure, [_redrawn(a, key=k) for a, k in zip(leaves, keys, strict=True)])
 
     def arrange(self, x: Shaped[np.ndarray, "batch ..."]) -> Shaped[np.ndarray, "batch ..."]:
+        """Return the inputs unchanged."""
         return x
 
     def _check(self, input_shape: tuple[int, ...], num_outputs: int) -> None:
@@ -59,10 +61,10 @@ class Own(AbstractModel):
 
 
 def _refuse_layers(name: str, network: Any) -> None:
-    """Refuse layers whose outputs are no function of one row and the weights.
+    """Reject layers whose outputs are not a function of one row and the weights.
 
     Raises:
-        UsageError: with the layer to take instead.
+        UsageError: if there is such a layer; the message names a replacement.
     """
     kinds = (eqx.nn.BatchNorm, eqx.nn.Dropout)
     for layer in jax.tree.leaves(network, is_leaf=lambda node: isinstance(node, kinds)):

@@ -17,7 +17,7 @@ from bnnzoo.models.convolution import convolve
 
 
 class Residual(eqx.Module):
-    """x + conv(act(norm(conv(act(norm(x)))))), a 1 x 1 convolution on x where the channels change."""
+    """x + conv(act(norm(conv(act(norm(x)))))), with a 1 x 1 convolution on x if the number of channels changes."""
 
     norms: tuple[eqx.nn.GroupNorm, eqx.nn.GroupNorm]
     convolutions: tuple[eqx.nn.Conv2d, eqx.nn.Conv2d]
@@ -32,7 +32,7 @@ class Residual(eqx.Module):
 
 
 class ResidualNetwork(eqx.Module):
-    """A convolution, stages of residual blocks with 2 x 2 mean pooling between them, then means and a layer."""
+    """A convolution, stages of residual blocks with 2 x 2 mean pooling between them, a global mean, a dense layer."""
 
     stem: eqx.nn.Conv2d
     stages: tuple[tuple[Residual, ...], ...]
@@ -41,7 +41,7 @@ class ResidualNetwork(eqx.Module):
     activation: Callable[[Array], Array] = eqx.field(static=True)
 
     def features(self, image: Float[Array, "channel height width"]) -> Float[Array, " hidden"]:
-        """What the last layer takes."""
+        """Return the input of the last layer."""
         x = convolve(self.stem, image)
         for number, stage in enumerate(self.stages):
             x = pool(x) if number else x
@@ -56,8 +56,8 @@ class ResidualNetwork(eqx.Module):
 class Resnet(AbstractModel):
     """A residual network for images of any size, with its norms before the activations (He et al. 2016).
 
-    The norms are over groups of channels of one image (Wu and He 2018), without scales and shifts of their own: no
-    statistic of a batch enters, and the likelihood of a datum depends on that datum alone.
+    The norms are over groups of channels of one image (Wu and He 2018), without scales and shifts of their own. No
+    batch statistic enters, so that the likelihood of a datum depends on that datum alone.
     """
 
     channels: Annotated[tuple[int, ...], Doc("channels of the stages, each but the first on half the image")] = (8, 16)
@@ -70,6 +70,7 @@ class Resnet(AbstractModel):
             raise ValueError(f"channels: each must be a multiple of groups, {self.groups} (got {self.channels})")
 
     def build(self, input_shape: tuple[int, ...], num_outputs: int, *, key: PRNGKeyArray) -> Callable[[Array], Array]:
+        """Return a residual network for images of shape [channel, height, width]."""
         activation = activation_function(self.activation)
         keys = iter(jax.random.split(key, 2 + 3 * self.blocks * len(self.channels)))
 
@@ -93,7 +94,9 @@ class Resnet(AbstractModel):
         return ResidualNetwork(stem, tuple(stages), norm(width), last, activation)
 
     def split(self, network: ResidualNetwork) -> tuple[Callable[[Array], Array], Callable[[Array], Array]]:
+        """Return all layers but the last as features, and the last dense layer."""
         return network.features, network.last
 
     def arrange(self, x: Shaped[np.ndarray, "batch ..."]) -> Shaped[np.ndarray, "batch ..."]:
+        """Return images with a channel axis."""
         return as_images(x, "resnet")

@@ -1,4 +1,4 @@
-"""How large a network would be, before any of it is made."""
+"""Check of a network's size before it is built."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from bnnzoo.errors import UsageError
 
 
 def check(model: str, make: Callable[[], Any]) -> None:
-    """Refuse a network that no memory of this machine holds.
+    """Reject a network whose parameters exceed this machine's memory.
 
     Args:
-        make: builds it; it is traced, not run.
+        model: name of the model, for the message.
+        make: function that builds the network; it is traced, not run.
 
     Raises:
-        UsageError: with the sizes.
+        UsageError: if the network is too large; the message gives both sizes.
     """
     leaves = jax.tree.leaves(eqx.filter_eval_shape(make))
     num_bytes = sum(leaf.size * leaf.dtype.itemsize for leaf in leaves if hasattr(leaf, "dtype"))

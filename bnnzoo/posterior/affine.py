@@ -1,4 +1,4 @@
-"""Whether outputs are affine in some parameters, by numbers: for any network, whoever wrote it."""
+"""Numerical test of whether outputs are affine in some parameters. It works for any network."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def is_affine_along(
     move: Float[Array, " dim"],
     rows: Shaped[Array, "row ..."],
 ) -> Bool[Array, ""]:
-    """Whether outputs at some rows are affine on the line through `theta` along `move`: by a second difference."""
+    """Whether outputs at some rows are affine on the line through `theta` along `move`, by a second difference."""
     there, middle, back = (posterior.outputs(theta + step * move, rows) for step in (1.0, 0.0, -1.0))
     size = 1 + jnp.max(jnp.abs(jnp.stack([there, middle, back])))
     return jnp.max(jnp.abs(there - 2 * middle + back)) < _TOLERANCE * size

@@ -1,4 +1,4 @@
-"""JAX as any computation needs it: precision, the compilation cache on, programs dropped before they fill a process."""
+"""Settings of JAX for every computation: precision, the compilation cache, and a bound on compiled programs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MAPS, _MOST_MAPS = Path("/proc/self/maps"), Path("/proc/sys/vm/max_map_count")
 
 
 def keep_programs() -> None:
-    """Turn the cache on disk on, unless the user has chosen one, and make room in the process."""
+    """Enable the compilation cache on disk unless the user has configured one; free compiled programs if needed."""
     forget_programs()
     if jax.config.values["jax_compilation_cache_dir"] is None and "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         folder = Path(platformdirs.user_cache_dir("bnnzoo")) / f"jax-{jax.__version__}"
@@ -29,10 +29,10 @@ def keep_programs() -> None:
 
 @functools.cache
 def _bound(folder: Path) -> None:
-    """Remove the oldest programs of a cache that has grown too large, once a process.
+    """Remove the oldest programs from a cache that has grown too large, once per process.
 
-    JAX's own bound takes one lock for every look into the cache: runs side by side would wait for each other, and at
-    a busy moment go without.
+    JAX's own size limit takes one lock at every cache access. Parallel runs would wait for each other, and at a busy
+    moment would skip the cache.
     """
     try:
         entries = sorted((entry.stat().st_mtime, entry.stat().st_size, entry.path) for entry in os.scandir(folder))
@@ -48,10 +48,10 @@ def _bound(folder: Path) -> None:
 
 
 def forget_programs() -> None:
-    """Drop what this process has compiled once that fills a third of the memory maps Linux lets it have.
+    """Drop this process's compiled programs once they fill a third of the memory maps that Linux allows.
 
-    A run of a new kind takes some 1500 of the 65 530, JAX keeps them all, and a process that wants one more is aborted
-    without a word. What is needed again comes from the cache on disk.
+    A run of a new kind takes about 1500 of the 65 530 maps, and JAX never frees them. A process that needs one more is
+    aborted without a message. Programs that are needed again come from the cache on disk.
     """
     try:
         most = int(_MOST_MAPS.read_text())
@@ -64,9 +64,10 @@ def forget_programs() -> None:
 
 @contextlib.contextmanager
 def arithmetic(precision: Literal["float32", "float64"]) -> Iterator[None]:
-    """Full-precision matrix products (a GPU would round them to TF32), in single or double precision.
+    """Compute with full-precision matrix products (a GPU would round them to TF32), in single or double precision.
 
-    Random numbers are those that can be made piece by piece, whatever the environment says: others are other draws.
+    Random numbers use JAX's partitionable Threefry, whatever the environment sets, because the other mode gives
+    different draws.
     """
     precise, wide = jax.default_matmul_precision("highest"), jax.enable_x64(precision == "float64")
     with precise, wide, jax.threefry_partitionable(True):

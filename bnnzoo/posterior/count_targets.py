@@ -1,4 +1,4 @@
-"""The check of targets that must be counts."""
+"""Check of targets that must be counts."""
 
 from __future__ import annotations
 
@@ -8,10 +8,14 @@ from bnnzoo.errors import UsageError
 
 
 def check_counts(targets: np.ndarray, likelihood: str) -> None:
-    """Refuse targets that are no counts, naming the first.
+    """Reject targets that are not counts.
+
+    Args:
+        targets: the targets, [row, target].
+        likelihood: name of the likelihood, for the message.
 
     Raises:
-        UsageError: for a negative number, or one that is not whole.
+        UsageError: if a target is negative or not an integer; the message names the first one.
     """
     bad = np.argwhere((targets < 0) | (targets != np.round(targets)))
     if len(bad):

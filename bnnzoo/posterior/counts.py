@@ -1,7 +1,7 @@
-"""Likelihoods of counts that spread more than Poisson's: negative binomial, and Poisson with extra zeros.
+"""Likelihoods of overdispersed counts: negative binomial and zero-inflated Poisson.
 
-The outputs begin with one log rate for each target. The log densities are written about their maxima, as that of
-`Poisson` is: in single precision large counts keep their digits, and gradients stay finite.
+The outputs begin with one log rate for each target. As in `Poisson`, the log densities are written about their
+maxima: in single precision large counts keep their digits, and gradients stay finite.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bnnzoo.posterior.hyperparameter import Number, as_number
 from bnnzoo.posterior.likelihoods import AbstractLikelihood, Parameter, Poisson, half_normal
 
 _LEAST_DISPERSION = 1e-30
-"""Below it the distribution is Poisson's to every digit, and 1 / dispersion would overflow."""
+"""Lower bound of the dispersion. Below it the distribution equals Poisson's, and 1 / dispersion would overflow."""
 
 
 class NegativeBinomial(AbstractLikelihood):
@@ -40,35 +40,44 @@ class NegativeBinomial(AbstractLikelihood):
     _targets: int = eqx.field(static=True, default=1)
 
     def num_outputs(self, num_targets: int) -> int:
+        """Return one log rate per target."""
         return num_targets
 
     def distribution(self, output: Float[Array, " output"]) -> dist.Distribution:
+        """Return the negative binomial distribution with mean exp(output)."""
         size = 1 / jnp.maximum(jnp.asarray(self.dispersion, output.dtype), _LEAST_DISPERSION)
         return dist.NegativeBinomial2(jnp.exp(output), jnp.broadcast_to(size, output.shape)).to_event(1)
 
     def log_prob(self, output: Float[Array, " output"], target: Shaped[Array, "*target"]) -> Float[Array, ""]:
+        """Return the log probability of the counts, summed over targets."""
         size = 1 / jnp.maximum(jnp.asarray(self.dispersion, output.dtype), _LEAST_DISPERSION)
         some = _peak(target, size) - _below_peak(output, target, size)
         return jnp.sum(jnp.where(target == 0, -size * jnp.logaddexp(0.0, output - jnp.log(size)), some))
 
     def exposed(self, output: Float[Array, " output"], log_exposure: Float[Array, ""]) -> Float[Array, " output"]:
+        """Return the log rates with the log exposure added."""
         return output + log_exposure
 
     def upper_bound(self, target: Shaped[Array, "*target"]) -> Float[Array, ""]:
+        """Return the largest log probability of the counts at any rate, and at any dispersion if it is learned."""
         if isinstance(self.dispersion, str):
-            return Poisson().upper_bound(target)  # the limit of no dispersion is the most concentrated
+            return Poisson().upper_bound(target)  # the limit of zero dispersion is the most concentrated
         return jnp.sum(jnp.where(target > 0, _peak(target, 1 / jnp.maximum(self.dispersion, _LEAST_DISPERSION)), 0))
 
     def parameters(self) -> tuple[Parameter, ...]:
+        """Return the dispersion if it is learned."""
         return half_normal("dispersion", self._targets) if isinstance(self.dispersion, str) else ()
 
     def of_targets(self, count: int) -> AbstractLikelihood:
+        """Return the same likelihood for `count` targets, each with its own dispersion."""
         return dataclasses.replace(self, _targets=count)
 
     def with_parameters(self, values: Mapping[str, Array]) -> AbstractLikelihood:
+        """Return the same likelihood with its dispersion set."""
         return NegativeBinomial(values["dispersion"], self._targets) if "dispersion" in values else self
 
     def check(self, targets: np.ndarray, num_targets: int) -> None:
+        """Reject targets that are not counts."""
         del num_targets
         check_counts(targets, "negative-binomial")
 
@@ -76,41 +85,47 @@ class NegativeBinomial(AbstractLikelihood):
 class ZeroInflatedPoisson(AbstractLikelihood):
     """Counts that are 0 with an extra probability, and Poisson otherwise (Lambert 1992).
 
-    Outputs: a log rate for each target, then for each the logit of the probability of an extra zero.
+    Outputs: a log rate for each target, then for each target the logit of the probability of an extra zero.
     """
 
     task: ClassVar[Literal["regression", "classification"]] = "regression"
 
     def num_outputs(self, num_targets: int) -> int:
+        """Return a log rate and a logit per target."""
         return 2 * num_targets
 
     def distribution(self, output: Float[Array, " output"]) -> dist.Distribution:
+        """Return the zero-inflated Poisson distribution."""
         log_rate, logit = jnp.split(output, 2)
         return dist.ZeroInflatedDistribution(dist.Poisson(jnp.exp(log_rate)), gate_logits=logit).to_event(1)
 
     def log_prob(self, output: Float[Array, " output"], target: Shaped[Array, "*target"]) -> Float[Array, ""]:
+        """Return the log probability of the counts, summed over targets."""
         log_rate, logit = jnp.split(output, 2)
         log_extra, log_counted = jax.nn.log_sigmoid(logit), jax.nn.log_sigmoid(-logit)
-        # Beyond e^80 no zero is counted in any precision, and the gradient of infinity would be none.
+        # Beyond a rate of e^80 a Poisson zero has probability 0 in any precision; an infinite rate has no gradient.
         zero = jnp.logaddexp(log_extra, log_counted - jnp.exp(jnp.minimum(log_rate, 80.0)))
         of_one = jax.vmap(lambda f, y: Poisson().log_prob(f[None], y[None]))
         counted = of_one(jnp.where(target == 0, 0.0, log_rate), jnp.maximum(target, 1))
         return jnp.sum(jnp.where(target == 0, zero, log_counted + counted))
 
     def exposed(self, output: Float[Array, " output"], log_exposure: Float[Array, ""]) -> Float[Array, " output"]:
+        """Return the log rates with the log exposure added; the logits stay unchanged."""
         log_rate, logit = jnp.split(output, 2)
         return jnp.concatenate([log_rate + log_exposure, logit])
 
     def upper_bound(self, target: Shaped[Array, "*target"]) -> Float[Array, ""]:
+        """Return the bound of a Poisson distribution, which is reached without extra zeros."""
         return Poisson().upper_bound(target)
 
     def check(self, targets: np.ndarray, num_targets: int) -> None:
+        """Reject targets that are not counts."""
         del num_targets
         check_counts(targets, "zero-inflated-poisson")
 
 
 def _stirling_error(z: Float[Array, "..."]) -> Float[Array, "..."]:
-    """log z! - (z + 1/2) log z + z - log(2 pi) / 2 of positive z; from ten on by its series."""
+    """Return log z! - (z + 1/2) log z + z - log(2 pi) / 2 for positive z; from z = 10 on by Stirling's series."""
     large, small = jnp.maximum(z, 10.0), jnp.minimum(z, 10.0)
     series = (1 / 12 - (1 / 360 - 1 / 1260 / large**2) / large**2) / large
     direct = jax.scipy.special.gammaln(small + 1) - (small + 0.5) * jnp.log(small) + small - jnp.log(2 * jnp.pi) / 2
@@ -118,7 +133,7 @@ def _stirling_error(z: Float[Array, "..."]) -> Float[Array, "..."]:
 
 
 def _peak(target: Shaped[Array, "*target"], size: Float[Array, "..."]) -> Float[Array, "*target"]:
-    """The log probability of a count of one or more at the mean that makes it likeliest, the count itself.
+    """Return the log probability of a count >= 1 at its most likely mean, which is the count itself.
 
     Loader's saddle-point expansion (2000), in which large terms have cancelled.
     """
@@ -130,7 +145,7 @@ def _peak(target: Shaped[Array, "*target"], size: Float[Array, "..."]) -> Float[
 def _below_peak(
     output: Float[Array, " output"], target: Shaped[Array, "*target"], size: Float[Array, "..."]
 ) -> Float[Array, "*target"]:
-    """The log probability at `_peak` less that at the mean exp(output), of counts of one or more."""
+    """Return the log probability at `_peak` minus that at the mean exp(output), for counts >= 1."""
     count = jnp.maximum(target, 1.0)
     away = jnp.where(target == 0, 0.0, output) - jnp.log(count)
     of_size, of_count = size / (size + count), count / (size + count)
@@ -140,7 +155,7 @@ def _below_peak(
 def _log_mean_exp(
     rest: Float[Array, "..."], share: Float[Array, "..."], exponent: Float[Array, "..."]
 ) -> Float[Array, "..."]:
-    """log(rest + share e^exponent) of shares that add up to 1, with all digits where it is near 0."""
+    """Return log(rest + share e^exponent) for rest + share = 1, with all digits where the result is near 0."""
     change = share * jnp.expm1(jnp.minimum(exponent, 80.0))
     is_near = (change > -0.5) & (change < 1)
     tiny = jnp.finfo(share.dtype).tiny

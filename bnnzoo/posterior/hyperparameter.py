@@ -1,7 +1,7 @@
 """Numeric hyperparameters of modules: NumPy float32 scalars.
 
-They are traced by `eqx.filter_jit` (a new value compiles nothing new, which a Python float would) and, unlike JAX
-arrays, they do not start JAX before the number of devices is set.
+`eqx.filter_jit` traces them, so that a new value needs no new compilation, unlike a Python float. Unlike JAX arrays,
+they do not initialise JAX before the number of devices is set.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ Number = float | np.float32 | Float[Array, ""]
 
 
 def as_number(value: Any) -> Any:
+    """Convert a real number to float32; return anything else unchanged."""
     return np.float32(value) if isinstance(value, int | float | np.floating | np.integer) else value
 
 
 def number(default: float) -> Any:
-    """A module field that holds a float32 scalar."""
+    """Return a module field that holds a float32 scalar."""
     return eqx.field(converter=as_number, default=np.float32(default))

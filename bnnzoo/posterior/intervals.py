@@ -1,6 +1,7 @@
 """Log probabilities that a random number lies between two bounds, accurate in both tails, with finite gradients.
 
-Float32 is the usual precision: a probability below 1e-38 is none, so everything here is a logarithm from the start.
+Float32 is the usual precision, in which a probability below 1e-38 underflows to 0. All computations therefore use
+logarithms throughout.
 """
 
 from __future__ import annotations
@@ -16,23 +17,23 @@ from jaxtyping import Array, Float
 from bnnzoo.errors import UsageError
 
 _FAR = -10.0
-"""Standard deviations from which the tail of a normal is taken from its asymptotic series."""
+"""Standard deviations below which the tail of a normal comes from its asymptotic series."""
 _NARROW = 0.02
-"""Width, in standard deviations, below which an interval's probability is its middle's density times its width; of a
-normal times the middle, beyond one standard deviation.
+"""Width, in standard deviations, below which an interval's probability is the density at its middle times its width.
+For a normal the width is multiplied by |middle| where that exceeds one standard deviation.
 """
 _SMALL = 1e-30
-"""Probabilities below this are taken from a series of logarithms."""
+"""Probability below which a tail is computed from a series of logarithms."""
 _TERMS = 64
 
 
 def log_likelihood(
     law: dist.Distribution, low: Float[Array, "*target"], high: Float[Array, "*target"]
 ) -> Float[Array, "..."]:
-    """The log density where `low` and `high` are equal, else the log probability of the values strictly between.
+    """Return the log density where `low` equals `high`, else the log probability of the values strictly between.
 
     Raises:
-        UsageError: for a law whose intervals are not known.
+        UsageError: if interval probabilities of the law are not implemented.
     """
     if isinstance(law, dist.Independent):
         each = log_likelihood(law.base_dist, low, high)
@@ -46,7 +47,7 @@ def log_likelihood(
         return jax.nn.logsumexp(weights + log_likelihood(parts, low, high), axis=-1)
     observed = low == high
     value = jnp.where(observed, low, 0.0)
-    # Where a branch is not taken its arguments are harmless, or its gradient would be a NaN.
+    # The arguments of the branch not taken are replaced by harmless ones; otherwise its gradient would be NaN.
     low, high = jnp.where(observed, -1.0, low), jnp.where(observed, 1.0, high)
     return jnp.where(observed, _log_density(law, value), _log_interval(law, low, high))
 
@@ -73,21 +74,21 @@ def _log_interval(
 
 
 def _standardised(law: Any, end: Float[Array, "*target"]) -> Float[Array, "..."]:
-    """An end in the law's units of scale; the gradient of an infinite one is 0, and not infinity times 0."""
+    """Return an end in the law's units of scale. The gradient of an infinite end is 0, not infinity times 0."""
     infinite = jnp.isinf(end)
     return jnp.where(infinite, end, (jnp.where(infinite, 0.0, end) - law.loc) / law.scale)
 
 
 def log_normal_interval(low: Float[Array, "*a"], high: Float[Array, "*a"]) -> Float[Array, "*a"]:
-    """log P(low < Z < high) of a standard normal Z; either end may be infinite."""
-    # To the left of the middle, where tails are small and differences of logarithms keep their digits.
+    """Return log P(low < Z < high) for a standard normal Z; either end may be infinite."""
+    # Reflect the interval to the left of 0, where tails are small and differences of logarithms keep their digits.
     flip = low + high > 0
     low, high = jnp.where(flip, -high, low), jnp.where(flip, -low, high)
     one_sided, width = jnp.isinf(low), high - low
     low = jnp.where(one_sided, high - 1.0, low)
     whole = jnp.isinf(high)
     high, low = jnp.where(whole, 0.0, high), jnp.where(whole, -1.0, low)
-    # log of the ratio of the tails beyond both ends, the squares of which are not subtracted from one another.
+    # The log ratio of the tails beyond both ends, computed without subtracting their squares from one another.
     ratio = -(low - high) * (low + high) / 2 + _tail_factor(low) - _tail_factor(high)
     middle = (low + high) / 2
     left, narrow = high <= 0, width * jnp.maximum(jnp.abs(middle), 1.0) < _NARROW
@@ -102,34 +103,34 @@ def log_normal_interval(low: Float[Array, "*a"], high: Float[Array, "*a"]) -> Fl
 
 
 def _log_tail(x: Float[Array, "*a"]) -> Float[Array, "*a"]:
-    """log P(Z < x); far left from a series, as its gradient loses all digits otherwise."""
+    """Return log P(Z < x). Far to the left it comes from a series, because the gradient otherwise loses all digits."""
     return jnp.where(x < _FAR, -(x**2) / 2 + _series(jnp.minimum(x, _FAR)), log_ndtr(jnp.maximum(x, _FAR)))
 
 
 def _tail_factor(x: Float[Array, "*a"]) -> Float[Array, "*a"]:
-    """log P(Z < x) + x^2 / 2."""
+    """Return log P(Z < x) + x^2 / 2."""
     near = jnp.maximum(x, _FAR)
     return jnp.where(x < _FAR, _series(jnp.minimum(x, _FAR)), log_ndtr(near) + near**2 / 2)
 
 
 def _series(x: Float[Array, "*a"]) -> Float[Array, "*a"]:
-    """log P(Z < x) + x^2 / 2 of x below -10: the asymptotic series of Mills' ratio."""
+    """Return log P(Z < x) + x^2 / 2 for x below -10, by the asymptotic series of Mills' ratio."""
     square = 1 / x**2
     return jnp.log1p(-square * (1 - 3 * square * (1 - 5 * square))) - jnp.log(-x) - jnp.log(2 * jnp.pi) / 2
 
 
 def _log1mexp(x: Float[Array, "*a"]) -> Float[Array, "*a"]:
-    """log(1 - e^x) of x below 0."""
+    """Return log(1 - e^x) for x below 0."""
     x = jnp.minimum(x, -1e-30)
     near = x > -0.7
     return jnp.where(near, jnp.log(-jnp.expm1(jnp.where(near, x, -0.5))), jnp.log1p(-jnp.exp(jnp.where(near, -1.0, x))))
 
 
 def log_t_interval(low: Float[Array, "*a"], high: Float[Array, "*a"], df: Float[Array, "*#a"]) -> Float[Array, "*a"]:
-    """log P(low < T < high) of Student's t with `df` degrees of freedom; either end may be infinite."""
+    """Return log P(low < T < high) for Student's t with `df` degrees of freedom; either end may be infinite."""
     df = jnp.broadcast_to(df, jnp.shape(low))
     flip = low + high < 0
-    low, high = jnp.where(flip, -high, low), jnp.where(flip, -low, high)  # now to the right of the middle
+    low, high = jnp.where(flip, -high, low), jnp.where(flip, -low, high)  # now to the right of 0
     one_sided, whole = jnp.isinf(high), jnp.isinf(low)
     low, high = jnp.where(whole, 0.0, low), jnp.where(one_sided, 1.0 + jnp.abs(low), high)
     width, right = high - low, low >= 0
@@ -140,15 +141,15 @@ def log_t_interval(low: Float[Array, "*a"], high: Float[Array, "*a"], df: Float[
     straddling = jnp.log1p(-jnp.where(used, jnp.exp(lower) + jnp.exp(upper), 0.5))
     density = jnp.asarray(dist.StudentT(df).log_prob((low + high) / 2)) + jnp.log(jnp.where(narrow, width, 1.0))
     found = jnp.where(narrow, density, jnp.where(right, tails, straddling))
-    # An end to the left of the middle has the other side's tail left out.
+    # A lower end to the left of 0 leaves out the tail on that side.
     beyond = jnp.where(right, lower, jnp.log1p(-jnp.where(right, 0.5, jnp.exp(lower))))
     return jnp.where(whole, 0.0, jnp.where(one_sided, beyond, found))
 
 
 def _log_t_tail(t: Float[Array, "*a"], df: Float[Array, "*#a"]) -> Float[Array, "*a"]:
-    """log P(T > t) of t >= 0."""
+    """Return log P(T > t) for t >= 0."""
     half, near, still = df / 2, t < 1.0, t < 1e-4
-    # Each form of the incomplete beta function where its argument keeps its digits.
+    # Each form of the incomplete beta function is used where its argument keeps its digits.
     inner = jnp.where(near & ~still, t, 0.5)
     below = betainc(0.5, half, inner**2 / (df + inner**2))
     density = jnp.exp(dist.StudentT(df).log_prob(jnp.zeros_like(t)))
@@ -167,13 +168,13 @@ def _log_t_tail(t: Float[Array, "*a"], df: Float[Array, "*#a"]) -> Float[Array, 
 def log_poisson_interval(
     low: Float[Array, "*a"], high: Float[Array, "*a"], rate: Float[Array, "*a"]
 ) -> Float[Array, "*a"]:
-    """log P(low < Y < high) of a Poisson count Y; either end may be infinite."""
+    """Return log P(low < Y < high) for a Poisson count Y; either end may be infinite."""
     first = jnp.where(jnp.isinf(low), 0.0, jnp.maximum(jnp.floor(low) + 1, 0.0))
     last = jnp.where(jnp.isinf(high), first, jnp.ceil(high) - 1)
     up_to_last, from_first = _log_poisson_cdf(jnp.maximum(last, 0.0), rate), _log_poisson_sf(first - 1, rate)
     beyond = _log_poisson_sf(jnp.maximum(last, 0.0), rate)
     before = _log_poisson_cdf(jnp.maximum(first - 1, 0.0), rate)
-    # From the side on which both tails are small.
+    # Subtract on the side where both tails are small.
     by_right = from_first + _log1mexp(beyond - from_first)
     by_left = up_to_last + _log1mexp(jnp.where(first > 0, before - up_to_last, -jnp.inf))
     found = jnp.where(first > rate, by_right, by_left)
@@ -182,7 +183,7 @@ def log_poisson_interval(
 
 
 def _log_poisson_cdf(count: Float[Array, "*a"], rate: Float[Array, "*a"]) -> Float[Array, "*a"]:
-    """log P(Y <= count)."""
+    """Return log P(Y <= count)."""
     value = gammaincc(count + 1, rate)
     small = value < _SMALL
     at = jnp.where(small, rate, count + 1)
@@ -192,7 +193,7 @@ def _log_poisson_cdf(count: Float[Array, "*a"], rate: Float[Array, "*a"]) -> Flo
 
 
 def _log_poisson_sf(count: Float[Array, "*a"], rate: Float[Array, "*a"]) -> Float[Array, "*a"]:
-    """log P(Y > count); of a count below 0 it is 0."""
+    """Return log P(Y > count), which is 0 for a count below 0."""
     whole, count = count < 0, jnp.maximum(count, 0.0)
     value = gammainc(count + 1, rate)
     small = value < _SMALL

@@ -1,4 +1,4 @@
-"""The names and places of the blocks inside a chain's flat position `theta`."""
+"""Names and positions of the blocks inside a chain's flat position `theta`."""
 
 from __future__ import annotations
 
@@ -26,33 +26,35 @@ class Block(NamedTuple):
 
     @property
     def size(self) -> int:
+        """Number of parameters in the block."""
         return prod(self.shape)
 
     @property
     def stop(self) -> int:
+        """End of the block in `theta`, exclusive."""
         return self.start + self.size
 
     @property
     def layer(self) -> str:
-        """What the arrays of a layer have in common: `layers_0` of `layers_0_weight`; "" for a network of one layer."""
+        """Common prefix of a layer's arrays: `layers_0` for `layers_0_weight`; "" for a network of one layer."""
         return self.name.rpartition("_")[0]
 
     @property
     def fan_in(self) -> int:
-        """Inputs a weight sums over: every axis but the first; 1 for a bias."""
+        """Number of inputs that a weight's unit sums over, the product of all axes but the first; 1 for a bias."""
         return prod(self.shape[1:])
 
 
 class Layout(eqx.Module):
-    """Which part of `theta: Float[Array, " dim"]` is which parameter. Static: it never enters a computation."""
+    """Map from parts of `theta: Float[Array, " dim"]` to parameters. Static: it never enters a computation."""
 
     blocks: tuple[Block, ...] = eqx.field(static=True)
 
     def __check_init__(self) -> None:
-        """The blocks are a file's variables.
+        """Check the blocks' names, which become variables of the result file.
 
         Raises:
-            UsageError: where one has a name that no variable can have.
+            UsageError: if a name cannot be a variable's, or two names clash.
         """
         for block in self.blocks:
             if reason := naming.fault(block.name):
@@ -62,56 +64,57 @@ class Layout(eqx.Module):
 
     @property
     def dim(self) -> int:
+        """Number of parameters in `theta`."""
         return self.blocks[-1].stop if self.blocks else 0
 
     @property
     def network(self) -> Layout:
-        """The network's own blocks, which come first."""
+        """Layout of the network's own blocks, which come first."""
         return Layout(tuple(b for b in self.blocks if b.owner == "network"))
 
     def unflatten(self, theta: Any) -> dict[str, Any]:
-        """The blocks of `theta` (leading axes such as chain and draw are kept)."""
+        """Return the blocks of `theta` by name. Leading axes such as chain and draw are kept."""
         lead = theta.shape[:-1]
         return {b.name: theta[..., b.start : b.stop].reshape(*lead, *b.shape) for b in self.blocks}
 
     def flatten(self, values: Mapping[str, Array]) -> Float[Array, " dim"]:
-        """The flat vector of named blocks."""
+        """Return the flat vector of named blocks."""
         return jnp.concatenate([jnp.ravel(jnp.asarray(values[b.name])) for b in self.blocks])
 
     def fan_in(self) -> Float[np.ndarray, " dim"]:
-        """For every parameter the number of inputs its unit sums over."""
+        """Return for every parameter the number of inputs that its unit sums over."""
         return np.concatenate([np.full(b.size, b.fan_in, np.float32) for b in self.blocks])
 
     def layer_index(self) -> Int[np.ndarray, " dim"]:
-        """For every parameter the number of its layer, from 0. A layer's arrays follow one another."""
+        """Return for every parameter the index of its layer, from 0. A layer's arrays must be consecutive."""
         layers = [block.layer for block in self.blocks]
         starts = [i == 0 or layer != layers[i - 1] for i, layer in enumerate(layers)]
         return np.repeat(np.cumsum(starts) - 1, [block.size for block in self.blocks])
 
     def name_of(self, index: int) -> str:
-        """The parameter at a position of `theta`, as a person would write it: `layers_0_weight[3, 1]`."""
+        """Return the parameter at an index of `theta` in readable form, such as `layers_0_weight[3, 1]`."""
         block = next(b for b in self.blocks if b.start <= index < b.stop)
         place = np.unravel_index(index - block.start, block.shape)
         return f"{block.name}[{', '.join(str(int(i)) for i in place)}]" if block.shape else block.name
 
 
 def leaf_name(path: tuple[Any, ...]) -> str:
-    """A tree path as a variable name: `.layers[0].weight` becomes `layers_0_weight`."""
+    """Convert a tree path to a variable name: `.layers[0].weight` becomes `layers_0_weight`."""
     parts = [str(getattr(k, "name", getattr(k, "idx", getattr(k, "key", k)))) for k in path]
     return "_".join(parts) or "theta"
 
 
 def named_leaves(network: PyTree) -> dict[str, Inexact[Array, "..."]]:
-    """The floating-point arrays of a network by name, in tree order."""
+    """Return the floating-point arrays of a network by name, in tree order."""
     found = jax.tree_util.tree_leaves_with_path(eqx.filter(network, eqx.is_inexact_array))
     return {leaf_name(path): leaf for path, leaf in found}
 
 
 def network_layout(network: PyTree, sampled: Callable[[Any], bool] = eqx.is_inexact_array) -> Layout:
-    """The layout of the leaves of `network` that `sampled` picks, in tree order.
+    """Return the layout of the leaves of `network` that `sampled` selects, in tree order.
 
     Raises:
-        UsageError: where two have one name, for values are set by it; or one is not of real numbers.
+        UsageError: if two leaves have the same name, because values are set by name; or if a leaf is complex.
     """
     blocks: dict[str, Block] = {}
     start = 0

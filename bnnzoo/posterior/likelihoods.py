@@ -1,7 +1,7 @@
-"""Likelihoods: what one datum's network output says of its target. Built on numpyro.distributions.
+"""Likelihoods: the distribution of one datum's target given the network's output. Built on numpyro.distributions.
 
-A likelihood's own parameters (a learned noise scale) are blocks of `theta` like any other: unconstrained inside, on
-their natural scale in the file. In the units the network sees.
+A likelihood's own parameters, such as a learned noise scale, are blocks of `theta` like any other. They are
+unconstrained in `theta` and on their natural scale in the result file. Units are those that the network receives.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from bnnzoo.recipe import TargetUnits
 
 
 class Parameter(NamedTuple):
-    """A sampled parameter of a likelihood: `natural(u)` of an unconstrained array `u`."""
+    """A sampled parameter of a likelihood or prior: `natural(u)`, where `u` is an unconstrained array in `theta`."""
 
     name: str
     shape: tuple[int, ...]
@@ -36,93 +36,93 @@ class Parameter(NamedTuple):
     natural: Callable[[Any], Any]
     log_prior: Callable[[Array], Array]
     draw: Callable[[PRNGKeyArray], Array]
-    """A draw of `u` from its prior."""
+    """Function that draws `u` from its prior."""
     unconstrained: Callable[[Any], Any] = np.log
-    """The inverse of `natural`."""
+    """Inverse of `natural`."""
 
 
 class AbstractLikelihood(eqx.Module):
-    """p(target | output) of one datum."""
+    """The distribution p(target | output) of one datum."""
 
     task: ClassVar[Literal["regression", "classification"]]
     scales_targets: ClassVar[bool] = False
     """Whether the targets may be standardised (counts and labels may not)."""
     noise_by_row: ClassVar[bool] = False
-    """Whether the outputs say how wide the targets' noise is, so that what a network does not fit can pass for it."""
+    """Whether the outputs determine the width of the noise, so that poor fit can be mistaken for noise."""
 
     @abc.abstractmethod
     def num_outputs(self, num_targets: int) -> int:
-        """Outputs the network needs for `num_targets` targets (regression) or classes (classification)."""
+        """Return the number of outputs needed for `num_targets` targets (regression) or classes (classification)."""
 
     @abc.abstractmethod
     def distribution(self, output: Float[Array, " output"]) -> dist.Distribution:
-        """The distribution of one datum's target: event shape `[target]`, or `[]` for a label."""
+        """Return the distribution of one datum's target: event shape `[target]`, or `[]` for a label."""
 
     def log_prob(self, output: Float[Array, " output"], target: Shaped[Array, "*target"]) -> Float[Array, ""]:
-        """log p(target | output) of one datum."""
+        """Return log p(target | output) of one datum."""
         return jnp.asarray(self.distribution(output).log_prob(target))
 
     def sample(self, output: Float[Array, " output"], *, key: PRNGKeyArray) -> Shaped[Array, "*target"]:
-        """One draw of one datum's target."""
+        """Draw one datum's target."""
         return jnp.asarray(self.distribution(output).sample(key))
 
     def class_probabilities(self, output: Float[Array, " output"]) -> Float[Array, " classes"]:
-        """p(class | output); for classification only."""
+        """Return p(class | output); for classification only."""
         raise NotImplementedError(f"{type(self).__name__} has no classes")
 
     def exposed(self, output: Float[Array, " output"], log_exposure: Float[Array, ""]) -> Float[Array, " output"]:
-        """The output with the logarithm of an exposure added to its log rates; for counts only."""
+        """Return the output with the log exposure added to its log rates; for counts only."""
         raise NotImplementedError(f"{type(self).__name__} has no rates")
 
     def upper_bound(self, target: Shaped[Array, "*target"]) -> Float[Array, ""]:
-        """The largest log p(target | output) over all outputs and parameters; infinite where there is none."""
+        """Return the largest log p(target | output) over all outputs and parameters; infinite if it is unbounded."""
         del target
         return jnp.asarray(jnp.inf)
 
     def parameters(self) -> tuple[Parameter, ...]:
-        """The likelihood's own sampled parameters."""
+        """Return the likelihood's own sampled parameters."""
         return ()
 
     def with_parameters(self, values: Mapping[str, Array]) -> AbstractLikelihood:
-        """The same likelihood with its sampled parameters set, on their natural scale."""
+        """Return the same likelihood with its sampled parameters set, on their natural scale."""
         del values
         return self
 
     def of_targets(self, count: int) -> AbstractLikelihood:
-        """The same likelihood for `count` targets (regression) or classes (classification), each with its own noise."""
+        """Return the same likelihood for `count` targets (regression), each with its own noise, or `count` classes."""
         del count
         return self
 
     def check(self, targets: np.ndarray, num_targets: int) -> None:
-        """Refuse targets this likelihood cannot have produced, on the host.
+        """Reject targets that this likelihood cannot have produced. Called on the host.
 
         Args:
             targets: one row a datum.
             num_targets: targets (regression) or classes (classification), as for `num_outputs`.
 
         Raises:
-            UsageError: naming the first bad row.
+            UsageError: if a target is invalid; the message names the first such row.
         """
         del targets, num_targets
 
 
 def _half_normal_of_log(u: Array) -> Array:
-    """log density of u = log(scale) when scale ~ HalfNormal(1), the Jacobian included."""
+    """Return the log density of u = log(scale) for scale ~ HalfNormal(1), including the Jacobian."""
     return jnp.sum(dist.HalfNormal(1.0).log_prob(jnp.exp(u)) + u)
 
 
 def _log_of_half_normal(key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
-    """u = log(scale), scale ~ HalfNormal(1)."""
+    """Draw u = log(scale) with scale ~ HalfNormal(1)."""
     return jnp.log(jnp.abs(jax.random.normal(key, shape)))
 
 
 def exp(u: Any) -> Any:
-    """e^u of an array of NumPy or JAX."""
+    """Return e^u for an array of NumPy or JAX."""
     return np.exp(u) if isinstance(u, np.ndarray) else jnp.exp(u)
 
 
 def half_normal(name: str, targets: int) -> tuple[Parameter, ...]:
-    """A positive parameter with the prior HalfNormal(1), as its logarithm; of several targets one each."""
+    """Return a positive parameter with prior HalfNormal(1), sampled as its logarithm; one value for each target."""
     shape = () if targets == 1 else (targets,)
     draw = functools.partial(_log_of_half_normal, shape=shape)
     return (Parameter(name, shape, float(np.log(0.5)), exp, _half_normal_of_log, draw),)
@@ -162,7 +162,7 @@ class Gaussian(AbstractLikelihood):
 
 
 class StudentT(AbstractLikelihood):
-    """Student's t about the output with `df` degrees of freedom: noise with outliers (Lange et al. 1989)."""
+    """Student's t with `df` degrees of freedom, centred at the output: noise with outliers (Lange et al. 1989)."""
 
     task: ClassVar[Literal["regression", "classification"]] = "regression"
     scales_targets: ClassVar[bool] = True
@@ -180,7 +180,7 @@ class StudentT(AbstractLikelihood):
         return num_targets
 
     def distribution(self, output: Float[Array, " output"]) -> dist.Distribution:
-        # In the output's precision: the normalisation of a float32 number of degrees of freedom would be in its own.
+        # Cast to the output's precision; otherwise a float32 df would fix the precision of the normalising constant.
         df, scale = (jnp.asarray(value, output.dtype) for value in (self.df, self.scale))
         return dist.StudentT(df, output, scale).to_event(1)
 
@@ -216,7 +216,7 @@ class Mixture(AbstractLikelihood):
         k = self.components
         logits, rest = (output[:k], output[k:]) if k > 1 else (None, output)
         means, raw = jnp.split(rest.reshape(2, k, -1), 2)
-        # The floor keeps the density of an exactly repeated target bounded.
+        # The floor bounds the density of an exactly repeated target.
         mean, scale = means[0], jax.nn.softplus(raw[0]) + 1e-4
         if logits is None:
             return dist.Normal(mean[0], scale[0]).to_event(1)
@@ -224,7 +224,7 @@ class Mixture(AbstractLikelihood):
 
 
 class MixturePerTarget(AbstractLikelihood):
-    """A mixture of Gaussians for each target, independent of one another given the outputs.
+    """A mixture of Gaussians for each target; targets are independent given the outputs.
 
     Outputs, for each target in turn: `components` logits (none for one component), then means, then softplus scales.
     """
@@ -248,7 +248,7 @@ class MixturePerTarget(AbstractLikelihood):
 
 
 class Heteroscedastic(AbstractLikelihood):
-    """N(mean, sd^2), both network outputs: noise that depends on the input."""
+    """N(mean, sd^2) with mean and sd from the network's outputs: noise that depends on the input."""
 
     task: ClassVar[Literal["regression", "classification"]] = "regression"
     scales_targets: ClassVar[bool] = True
@@ -262,7 +262,7 @@ class Heteroscedastic(AbstractLikelihood):
 
 
 class Categorical(AbstractLikelihood):
-    """One of C classes; the outputs are logits."""
+    """One of C classes, with logits as outputs."""
 
     task: ClassVar[Literal["regression", "classification"]] = "classification"
 
@@ -281,7 +281,7 @@ class Categorical(AbstractLikelihood):
 
 
 class Bernoulli(AbstractLikelihood):
-    """Labels 0 and 1; the one output is the logit of 1."""
+    """Labels 0 and 1, with the logit of 1 as the only output."""
 
     task: ClassVar[Literal["regression", "classification"]] = "classification"
 
@@ -306,9 +306,9 @@ class Bernoulli(AbstractLikelihood):
 
 
 def _poisson_peak(y: Array) -> Array:
-    """y log m - m - log y!, m = max(y, 1): of a count of one or more the largest log probability.
+    """Return y log m - m - log y! with m = max(y, 1), the largest log probability of a count y >= 1.
 
-    Large terms cancel: from ten on Stirling's series, whose next term is below 1e-10.
+    From y = 10 on the large terms would cancel, so Stirling's series is used; its next term is below 1e-10.
     """
     most = jnp.maximum(y, 1.0)
     series = jnp.log(2 * jnp.pi * most) / 2 + (1 / 12 - (1 / 360 - 1 / 1260 / most**2) / most**2) / most
@@ -317,7 +317,7 @@ def _poisson_peak(y: Array) -> Array:
 
 
 class Poisson(AbstractLikelihood):
-    """Counts; the outputs are log rates."""
+    """Counts, with log rates as outputs."""
 
     task: ClassVar[Literal["regression", "classification"]] = "regression"
 
@@ -328,11 +328,11 @@ class Poisson(AbstractLikelihood):
         return dist.Poisson(jnp.exp(output)).to_event(1)
 
     def log_prob(self, output: Float[Array, " output"], target: Shaped[Array, "*target"]) -> Float[Array, ""]:
-        # y f - e^f - log y!, but about its maximum: the digits of large counts stay, and no gradient is a NaN.
+        # y f - e^f - log y!, written about its maximum: large counts keep their digits, and no gradient is NaN.
         none, most = target == 0, jnp.maximum(target, 1.0)
         away = jnp.where(none, 0.0, output) - jnp.log(most)
         some = _poisson_peak(target) - (most * jnp.expm1(away) - target * away)
-        # Of no count -e^f has all its digits, however rare counts are.
+        # For a count of 0 the term -e^f keeps all its digits, however small the rate is.
         return jnp.sum(jnp.where(none, -jnp.exp(jnp.where(none, output, 0.0)), some))
 
     def upper_bound(self, target: Shaped[Array, "*target"]) -> Float[Array, ""]:

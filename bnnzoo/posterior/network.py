@@ -1,4 +1,4 @@
-"""The posterior of any Equinox module's parameters, the whole network's or a part's."""
+"""The posterior of the parameters of any Equinox module, all of them or a subset."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from bnnzoo.posterior.predicting import Task
 from bnnzoo.posterior.priors import AbstractPrior
 
 _LEAST_BUCKET = 16
-"""Rows by which `in_bucket` rounds, at least."""
+"""Smallest multiple of rows to which `in_bucket` rounds up."""
 
 
 class CountedData(NamedTuple):
-    """Rows as in `Data`, some of which do not count: the likelihood of these is one, whatever theta."""
+    """Rows as in `Data`, with padding: a row whose `counts` is false has log-likelihood 0 at every theta."""
 
     x: Shaped[Array | np.ndarray, "num_data ..."]
     y: Shaped[Array | np.ndarray, "num_data ..."]
@@ -33,10 +33,10 @@ class CountedData(NamedTuple):
 
 
 class NetworkPosterior(AbstractPosterior):
-    """The posterior of a network's weights, and of its likelihood's own parameters.
+    """The posterior of a network's weights and of the own parameters of its likelihood and prior.
 
-    Make one with `NetworkPosterior.of(network, likelihood, prior, x, y)`, for any `eqx.Module` whose call maps one
-    input to `likelihood.num_outputs(...)` outputs.
+    Construct it with `NetworkPosterior.of(network, likelihood, prior, x, y)`. The network is any `eqx.Module` whose
+    call maps one input to `likelihood.num_outputs(...)` outputs.
     """
 
     has_outputs: ClassVar[bool] = True
@@ -51,9 +51,9 @@ class NetworkPosterior(AbstractPosterior):
     layout: Layout = eqx.field(static=True)
     _tree: Any = eqx.field(static=True)
     _rows: int | None = eqx.field(static=True, default=None)
-    """How many of the data's rows are the posterior's, where there are more than those."""
+    """Number of rows that belong to the posterior, if the data are padded with more."""
     has_exposure: bool = eqx.field(static=True, default=False)
-    """Whether the last input is an exposure: not the network's, its logarithm is added to the log rates."""
+    """Whether the last input is an exposure. It is not passed to the network; its log is added to the log rates."""
 
     @classmethod
     def of(
@@ -70,16 +70,22 @@ class NetworkPosterior(AbstractPosterior):
         sampled: Callable[[Any], bool] = eqx.is_inexact_array,
         has_exposure: bool = False,
     ) -> NetworkPosterior:
-        """Put a posterior together.
+        """Construct a posterior.
 
         Args:
+            network: the network; the leaves that `sampled` does not select keep its values.
+            likelihood: the distribution of a target given the network's outputs.
+            prior: the prior of the sampled leaves.
             x: inputs, one row a datum; integers (images) are turned into `(x - input_mean) / input_sd` on the device.
             y: targets `[num_data, target]` for regression, labels `[num_data]` for classification.
-            sampled: which leaves of the network are sampled; the others stay as they are.
-            has_exposure: whether the last column of x is an exposure, a positive number that rates are multiplied by.
+            likelihood_power: exponent beta of the likelihood.
+            input_mean: mean of integer inputs.
+            input_sd: standard deviation of integer inputs.
+            sampled: whether a leaf of the network is sampled.
+            has_exposure: whether the last column of x is an exposure, a positive number that multiplies the rates.
 
         Raises:
-            UsageError: where two parameters have one name, or one is not of real numbers.
+            UsageError: if two parameters have the same name, or a parameter is complex.
         """
         layout = network_layout(network, sampled)
         blocks, start = list(layout.blocks), layout.dim
@@ -109,63 +115,70 @@ class NetworkPosterior(AbstractPosterior):
 
     @property
     def num_data(self) -> int:
+        """Number of rows that belong to the posterior, without the padding of `padded`."""
         return len(self.data.x) if self._rows is None else self._rows
 
     def padded(self, multiple: int) -> NetworkPosterior:
+        """Return the same posterior with rows repeated so that `multiple` devices can share them evenly."""
         missing = -len(self.data.x) % multiple
         if not missing:
             return self
-        # Copies of the last row: whatever is computed of them and thrown away is finite.
+        # Padding repeats the last row, so that the values computed there are finite before they are discarded.
         longer = jax.tree.map(lambda a: np.concatenate([a, np.repeat(np.asarray(a)[-1:], missing, 0)]), self.data)
         return dataclasses.replace(self, data=longer, _rows=self.num_data)
 
     def in_bucket(self) -> NetworkPosterior:
-        """The same posterior, with rows that do not count up to a round number, by an eighth more at most.
+        """Return the same posterior with its rows padded to a round number, by at most an eighth (or 15 rows).
 
-        The data are leaves, so that posteriors of nearly as many rows, such as those of a cross-validation, share their
-        programs. The density is the same but for rounding; what is drawn of `num_data` rows finds those among them.
+        The data are leaves, so that posteriors of nearly the same size share their compiled programs, as in
+        cross-validation. The density is the same up to rounding. Mini-batches are drawn from all `num_data` rows,
+        padding included.
         """
         count = self.num_data
         step = max(_LEAST_BUCKET, 1 << max(0, count.bit_length() - 4))
         missing = -count % step
         held = map(np.asarray, (self.data.x, self.data.y))
-        # Copies of the last row: whatever is computed of them and thrown away is finite.
+        # Padding repeats the last row, so that the values computed there are finite before they are discarded.
         x, y = (np.concatenate([rows, np.repeat(rows[-1:], missing, 0)]) for rows in held)
         return dataclasses.replace(self, data=CountedData(x, y, np.arange(count + missing) < count))
 
     @property
     def task(self) -> Task:
-        """What its targets are."""
+        """Kind of the targets: regression or classification."""
         return self.likelihood.task
 
     def network_at(self, theta: Float[Array, " dim"]) -> PyTree:
-        """The network with `theta`'s weights."""
+        """Return the network with the weights of `theta`."""
         values = self.layout.unflatten(theta)
         leaves = [values[b.name] for b in self.layout.network.blocks]
         return eqx.combine(jax.tree.unflatten(self._tree, leaves), self.network)
 
     def likelihood_at(self, theta: Float[Array, " dim"]) -> AbstractLikelihood:
-        """The likelihood with `theta`'s own parameters."""
+        """Return the likelihood with its own parameters taken from `theta`."""
         values = self.layout.unflatten(theta)
         return self.likelihood.with_parameters(
             {p.name: p.natural(values[f"likelihood_{p.name}"]) for p in self.likelihood.parameters()}
         )
 
     def outputs(self, theta: Float[Array, " dim"], x: Shaped[Array, "batch ..."]) -> Float[Array, "batch output"]:
-        """The network's outputs for a batch of inputs, with the exposure in their log rates where there is one."""
+        """Return the network's outputs for a batch of inputs, with the log exposure added where there is one."""
         return self.with_exposure(jax.vmap(self.network_at(theta))(self.inputs(x)), x)
 
     def with_exposure(
         self, outputs: Float[Array, "batch output"], x: Shaped[Array, "batch ..."]
     ) -> Float[Array, "batch output"]:
-        """A network's outputs for a batch of inputs, with the logarithm of the exposure added to their log rates."""
+        """Return outputs with the log of the exposure in `x` added to their log rates, if there is an exposure."""
         if not self.has_exposure:
             return outputs
         return jax.vmap(self.likelihood.exposed)(outputs, jnp.log(x[:, -1]))
 
     @eqx.filter_jit
     def features(self, function: Callable[[Array], Array]) -> Float[Array, "num_data feature"]:
-        """A function of one input, such as a network without its last layer, at every datum; then the exposure."""
+        """Return the values at every datum of a function of one input, followed by the exposure where there is one.
+
+        Args:
+            function: for example a network without its last layer.
+        """
 
         def of(batch: Data) -> Float[Array, "batch feature"]:
             x = jnp.asarray(batch.x)
@@ -175,17 +188,19 @@ class NetworkPosterior(AbstractPosterior):
         return self.over_data(of)
 
     def noise_widths(self, theta: Float[Array, " dim"], batch: Data | CountedData) -> Float[Array, " batch"] | None:
+        """Return the standard deviation of each row's noise; None unless the outputs determine it."""
         if not self.likelihood.noise_by_row:
             return None
         outputs = self.outputs(theta, jnp.asarray(batch.x))
         variances = jax.vmap(lambda output: self.likelihood.distribution(output).variance)(outputs)
-        return jnp.exp(jnp.mean(jnp.log(variances), axis=1) / 2)  # of several targets the geometric mean
+        return jnp.exp(jnp.mean(jnp.log(variances), axis=1) / 2)  # the geometric mean over several targets
 
     def fixed_prior(self) -> AbstractPrior | None:
+        """Return the prior of the network's blocks; None if its scales are sampled."""
         return None if self.prior.parameters(self.layout.network) else self.prior
 
     def inputs(self, x: Shaped[Array, "batch ..."]) -> Float[Array, "batch ..."]:
-        """A batch of inputs as the network takes them, without the exposure."""
+        """Return a batch of inputs as the network receives them, without the exposure."""
         if self.has_exposure:
             x = x[:, :-1]
         if jnp.issubdtype(x.dtype, jnp.floating):
@@ -193,6 +208,7 @@ class NetworkPosterior(AbstractPosterior):
         return (x.astype(self.dtype) - self.input_mean) / self.input_sd
 
     def log_prior(self, theta: Float[Array, " dim"]) -> Float[Array, ""]:
+        """Return the log prior of the weights and of the own parameters of likelihood and prior."""
         network, values = self.layout.network, self.layout.unflatten(theta)
         own = {p.name: p.natural(values[f"prior_{p.name}"]) for p in self.prior.parameters(network)}
         total = self.prior.with_parameters(own).log_prob(theta[: network.dim], network)
@@ -201,29 +217,32 @@ class NetworkPosterior(AbstractPosterior):
         return total
 
     def own_parameters(self) -> dict[str, Parameter]:
-        """The likelihood's and the prior's own parameters, by the names of their blocks and in that order."""
+        """Return the own parameters of the likelihood and the prior by block name, in the order of the blocks."""
         likelihood = {f"likelihood_{p.name}": p for p in self.likelihood.parameters()}
         return likelihood | {f"prior_{p.name}": p for p in self.prior.parameters(self.layout.network)}
 
     def log_likelihood(self, theta: Float[Array, " dim"], batch: Data | CountedData) -> Float[Array, " batch"]:
+        """Return log p(y_i | x_i, theta) of each datum; 0 for padding."""
         outputs = self.outputs(theta, jnp.asarray(batch.x))
         values = jax.vmap(self.likelihood_at(theta).log_prob)(outputs, jnp.asarray(batch.y))
         return jnp.where(batch.counts, values, 0) if isinstance(batch, CountedData) else values
 
     def position(self, network: PyTree) -> Float[Array, " dim"]:
-        """The `theta` of a network of the same architecture, the likelihood's parameters at their usual start."""
+        """Return the `theta` of a network of the same architecture, with other parameters at their default start."""
         values: dict[str, Array] = named_leaves(network)
         values |= {name: jnp.full(p.shape, p.start) for name, p in self.own_parameters().items()}
         return self.layout.flatten(values).astype(self.dtype)
 
     def start(self, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
+        """Return a draw from the prior as the initial position."""
         return self.sample_prior(key=key)
 
     def log_likelihood_bounds(self, batch: Data | CountedData) -> Float[Array, " batch"]:
+        """Return an upper bound of each datum's log-likelihood; infinite if there is none."""
         return jax.vmap(self.likelihood.upper_bound)(jnp.asarray(batch.y)).astype(self.dtype)
 
     def sample_prior(self, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
-        """A draw of the prior, of the network's parameters and the likelihood's."""
+        """Draw from the prior: the network's weights and the own parameters of the likelihood and the prior."""
         network, drawn = self.layout.network, {}
         for i, (name, parameter) in enumerate(self.own_parameters().items(), 1):
             drawn[name] = parameter.draw(jax.random.fold_in(key, i))
@@ -232,11 +251,12 @@ class NetworkPosterior(AbstractPosterior):
         return jnp.concatenate([weights, *(jnp.ravel(v) for v in drawn.values())]).astype(self.dtype)
 
     def natural(self, draws: Float[np.ndarray, "*lead dim"]) -> dict[str, np.ndarray]:
+        """Return draws by block, with the own parameters of likelihood and prior on their natural scale."""
         values = self.layout.unflatten(draws)
         return values | {name: p.natural(values[name]) for name, p in self.own_parameters().items()}
 
     def unconstrained(self, natural: Float[np.ndarray, " dim"]) -> Float[np.ndarray, " dim"]:
-        """The `theta` of a draw on its natural scale, flattened, as the file holds it."""
+        """Return the `theta` of a flattened draw on its natural scale, as the result file stores it."""
         theta = np.array(natural)
         for name, parameter in self.own_parameters().items():
             block = next(b for b in self.layout.blocks if b.name == name)
@@ -246,10 +266,13 @@ class NetworkPosterior(AbstractPosterior):
     def predictive(
         self, natural: Float[Array, " dim"] | Float[Array, " both"], x: Shaped[Array, "batch ..."]
     ) -> tuple[AbstractLikelihood, Float[Array, "batch output"]]:
-        """Likelihood and outputs of one draw on its natural scale, as the file holds it, flattened.
+        """Return the likelihood and the outputs of one flattened draw on its natural scale.
 
-        A draw that is followed by the mode it belongs to, `[2 * dim]`, predicts with the network's first-order Taylor
-        polynomial there, f(x, mode) + J(x, mode) (theta - mode): what a Laplace approximation is the posterior of.
+        Args:
+            natural: a draw, [dim], or a draw followed by its mode, [2 dim]. With a mode the outputs are the network's
+                first-order Taylor polynomial there, f(x, mode) + J(x, mode) (theta - mode). A Laplace approximation is
+                the posterior of that linearised model.
+            x: a batch of inputs.
         """
         theta, mode = natural[: self.layout.dim], natural[self.layout.dim :]
         values = self.layout.unflatten(theta)

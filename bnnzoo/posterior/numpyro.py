@@ -1,4 +1,4 @@
-"""A NumPyro model function as a posterior: any sampler runs on it."""
+"""The posterior of a NumPyro model function, for any sampler."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from bnnzoo.posterior.hyperparameter import Number
 from bnnzoo.posterior.layout import Block, Layout
 
 _REACH = 2.0
-"""Chains start uniformly within this distance of 0, in unconstrained space, as Stan's do."""
+"""Initial positions are uniform within this distance of 0 in unconstrained space, as in Stan."""
 
 
 _FILE_NAME = re.compile(r"(?!(?:chain|draw)$)[^/.\x00][^/\x00]{0,199}")
@@ -32,9 +32,9 @@ _FILE_NAME = re.compile(r"(?!(?:chain|draw)$)[^/.\x00][^/\x00]{0,199}")
 class NumpyroPosterior(AbstractPosterior):
     """The posterior of a NumPyro model's latent sites, sampled in unconstrained space.
 
-    Make one with `NumpyroPosterior.of(model, *args, **kwargs)`. The file holds sites by name on their natural scale,
-    and what `numpyro.deterministic` says. A datum is a row of the arguments where the model treats rows independently,
-    and everything observed at once where it does not: then the only mini-batch is all of it.
+    Construct it with `NumpyroPosterior.of(model, *args, **kwargs)`. The result file stores the sites by name on their
+    natural scale, and the sites of `numpyro.deterministic`. If the model treats the rows of its arguments
+    independently, a datum is a row. Otherwise the only datum is everything observed, and the only mini-batch is that.
     """
 
     data: tuple[Array | np.ndarray, ...]
@@ -43,17 +43,17 @@ class NumpyroPosterior(AbstractPosterior):
     model: Callable = eqx.field(static=True)
     layout: Layout = eqx.field(static=True)
     by_row: bool = eqx.field(static=True)
-    """Whether a datum is a row, rather than everything."""
+    """Whether a datum is a row, rather than everything observed."""
     _tree: Any = eqx.field(static=True)
     _is_row: tuple[bool, ...] = eqx.field(static=True)
 
     @classmethod
     def of(cls, model: Callable, *args: Any, **kwargs: Any) -> NumpyroPosterior:
-        """The posterior of `model(*args, **kwargs)`, given its observed sites.
+        """Construct the posterior of `model(*args, **kwargs)`, given its observed sites.
 
         Raises:
-            UsageError: if a latent site is discrete, nothing is observed, data are not numbers, or the model is not the
-                same density at every look: it subsamples, or has parameters without a prior.
+            UsageError: if a latent site is discrete, nothing is observed, or data are not finite numbers; or if the
+                model's density changes between evaluations: it subsamples, or has parameters without a prior.
         """
         trace = handlers.trace(handlers.seed(model, 0)).get_trace(*args, **kwargs)
         _check_sites(trace.values())
@@ -110,17 +110,17 @@ class NumpyroPosterior(AbstractPosterior):
         return made(False, tuple(arrays))
 
     def _rows_are_independent(self) -> bool:
-        """Whether a row's log-likelihood stays what it is, and the prior too, when other rows are taken away."""
+        """Whether each row's log-likelihood and the prior stay the same when other rows are removed."""
         if self.num_data < 2:
             return False
-        # No parameter is 0 here, and each is on either side of it: what ties rows together may be a factor of the tie.
+        # Each parameter is nonzero and is tried with both signs: what couples the rows may be proportional to it.
         key_size, key_sign = jax.random.split(jax.random.key(0))
         size = jax.random.uniform(key_size, (self.layout.dim,), minval=0.5, maxval=1.5)
         theta = size * jax.random.rademacher(key_sign, size.shape, size.dtype)
         try:
             return all(self._rows_are_independent_at(place) for place in (theta, -theta))
         except (ValueError, TypeError, KeyError):
-            return False  # the model wants all rows: a latent a row, a length that is fixed
+            return False  # the model needs all rows: it has one latent per row, or a fixed length
 
     def _rows_are_independent_at(self, theta: Float[Array, " dim"]) -> bool:
         halves = [np.arange(first, self.num_data, 2) for first in (0, 1)]
@@ -135,7 +135,7 @@ class NumpyroPosterior(AbstractPosterior):
         )
 
     def arguments(self, rows: tuple[Array | np.ndarray, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The model's arguments, with these in place of `data`."""
+        """Return the model's arguments, with `rows` in place of `data`."""
         left = iter(rows)
         leaves = [next(left) if row else other for row, other in zip(self._is_row, self.others, strict=True)]
         return jax.tree.unflatten(self._tree, leaves)
@@ -143,7 +143,7 @@ class NumpyroPosterior(AbstractPosterior):
     def sites_at(
         self, theta: Float[Array, " dim"], rows: tuple[Array | np.ndarray, ...]
     ) -> tuple[dict[str, Any], list[Array]]:
-        """The model's sites at a position, and the log determinants of the sites' transformations."""
+        """Return the model's sites at a position, and the log determinants of the sites' transformations."""
         values = self.layout.unflatten(theta)
         determinants: list[Array] = []
 
@@ -163,7 +163,7 @@ class NumpyroPosterior(AbstractPosterior):
     def _densities(
         self, theta: Float[Array, " dim"], rows: tuple[Array | np.ndarray, ...]
     ) -> tuple[Float[Array, ""], list[Float[Array, "..."]]]:
-        """log prior of the unconstrained position, and the log density of each observed site."""
+        """Return the log prior of the unconstrained position, and the log density of each observed site."""
         sites, determinants = self.sites_at(theta, rows)
         prior = jnp.sum(jnp.asarray(determinants))
         observed: list[Array] = []
@@ -179,11 +179,13 @@ class NumpyroPosterior(AbstractPosterior):
         return prior, observed
 
     def log_prior(self, theta: Float[Array, " dim"]) -> Float[Array, ""]:
+        """Return the log prior of the unconstrained position, including the Jacobians and factors."""
         return self._densities(theta, self._whole())[0]
 
     def log_likelihood(
         self, theta: Float[Array, " dim"], batch: tuple[Array | np.ndarray, ...]
     ) -> Float[Array, " batch"]:
+        """Return the log-likelihood of each row, or of everything observed if rows are not independent."""
         if self.by_row:
             _, observed = self._densities(theta, batch)
             return sum(
@@ -196,6 +198,7 @@ class NumpyroPosterior(AbstractPosterior):
         return jax.vmap(everything)(batch)
 
     def minibatch(self, size: int, *, replace: bool = True, key: PRNGKeyArray) -> Any:
+        """Draw `size` rows; raise a UsageError if the model's rows are not independent."""
         if not self.by_row:
             raise UsageError(
                 "the model's rows are not independent, so it has no mini-batches; "
@@ -204,22 +207,23 @@ class NumpyroPosterior(AbstractPosterior):
         return super().minibatch(size, replace=replace, key=key)
 
     def _whole(self) -> tuple[Array, ...]:
-        """The arguments' arrays as they were given."""
+        """Return the data arguments in their original shape."""
         return tuple(jnp.asarray(leaf) if self.by_row else jnp.asarray(leaf)[0] for leaf in self.data)
 
     def natural(self, draws: Float[np.ndarray, "*lead dim"]) -> dict[str, np.ndarray]:
+        """Return the latent and deterministic sites of the draws, on their natural scale."""
         lead = draws.shape[:-1]
         values = _natural(self, jnp.asarray(draws).reshape(-1, draws.shape[-1]))
         return {name: np.asarray(value).reshape(*lead, *value.shape[1:]) for name, value in values.items()}
 
     def start(self, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
-        """Uniform on [-2, 2] in unconstrained space."""
+        """Draw an initial position uniformly on [-2, 2] in unconstrained space."""
         return jax.random.uniform(key, (self.layout.dim,), self.dtype, -_REACH, _REACH)
 
 
 @eqx.filter_jit
 def _natural(posterior: NumpyroPosterior, draws: Float[Array, "draw dim"]) -> dict[str, Array]:
-    """Latent and deterministic sites of each draw."""
+    """Return the latent and deterministic sites of each draw."""
 
     def one(theta: Float[Array, " dim"]) -> dict[str, Array]:
         sites, _ = posterior.sites_at(theta, posterior._whole())
@@ -231,12 +235,12 @@ def _natural(posterior: NumpyroPosterior, draws: Float[Array, "draw dim"]) -> di
 
 
 def is_observation(site: Mapping[str, Any]) -> bool:
-    """Whether a site is data; `numpyro.factor` is none, its terms count as prior."""
+    """Whether a site is data. `numpyro.factor` is not: its terms count as prior."""
     return site["type"] == "sample" and site["is_observed"] and not isinstance(site["fn"], Unit)
 
 
 def _check_sites(sites: Iterable[Mapping[str, Any]]) -> None:
-    """Refuse what would be frozen at one value, and names that no file can hold."""
+    """Reject sites that would be frozen at one value, and names that cannot be variables of the result file."""
     for site in sites:
         name = site["name"]
         if site["type"] == "plate" and site["args"][1] not in (None, site["args"][0]):

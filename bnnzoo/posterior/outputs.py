@@ -1,4 +1,4 @@
-"""A network known by its outputs at given inputs: what is kept of a draw whose parameters would not fit."""
+"""A network represented by its outputs at given inputs, for draws whose parameters are too large to store."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bnnzoo.posterior.network import NetworkPosterior
 
 
 class Table(eqx.Module):
-    """A network whose inputs are the numbers of rows, and whose parameters are its outputs there."""
+    """A network whose inputs are row indices, and whose parameters are its outputs at those rows."""
 
     f: Float[Array, "row output"]
 
@@ -24,7 +24,7 @@ class Table(eqx.Module):
 
 
 class Outputs(eqx.Module):
-    """What is kept of a position: the network's outputs at some inputs, then what else was sampled."""
+    """Stored part of a position: the network's outputs at some inputs, then the other sampled parameters."""
 
     posterior: NetworkPosterior
     x: Shaped[Array | np.ndarray, "row ..."]
@@ -32,7 +32,7 @@ class Outputs(eqx.Module):
 
     @classmethod
     def at(cls, posterior: NetworkPosterior, x: Shaped[np.ndarray, "row ..."]) -> Outputs:
-        """Those of a posterior of the whole network, without data, at inputs as it takes them."""
+        """Construct it for a posterior of the whole network, without data, at arranged inputs."""
         theta = jax.ShapeDtypeStruct((posterior.layout.dim,), posterior.dtype)
         shape = jax.eval_shape(lambda t: posterior.predictive(t, jnp.asarray(x))[1], theta).shape
         blocks = [Block("f", shape, 0)]
@@ -42,14 +42,14 @@ class Outputs(eqx.Module):
         return cls(posterior, x, Layout(tuple(blocks)))
 
     def of(self, theta: Float[Array, " dim"], mode: Float[Array, " dim"] | None = None) -> Float[Array, " value"]:
-        """Of one position; by its linear approximation at `mode` where predictions are linearised."""
+        """Return the stored values of one position, with the outputs linearised at `mode` if it is given."""
         both = theta if mode is None else jnp.concatenate([theta, mode])
-        # On which scale the likelihood's own parameters are makes no difference to the network's outputs.
+        # The network's outputs do not depend on the scale on which the likelihood's own parameters are.
         outputs = self.posterior.predictive(both, jnp.asarray(self.x))[1]
         return jnp.concatenate([jnp.ravel(outputs), theta[self.posterior.layout.network.dim :]]).astype(theta.dtype)
 
     def table(self) -> NetworkPosterior:
-        """The posterior whose draws these are: it predicts for the numbers of the rows of `x`."""
+        """Return the posterior of the stored draws, which predicts for row indices of `x`."""
         network = Table(jnp.zeros(self.layout.blocks[0].shape, self.posterior.dtype))
         chosen, rest = eqx.partition(network, eqx.is_inexact_array)
         return dataclasses.replace(
@@ -59,10 +59,10 @@ class Outputs(eqx.Module):
             input_sd=np.float32(1),
             layout=self.layout,
             _tree=jax.tree.structure(chosen),
-            has_exposure=False,  # the outputs have it
+            has_exposure=False,  # the stored outputs include it
         )
 
     def natural(self, kept: Float[np.ndarray, "*lead value"]) -> dict[str, np.ndarray]:
-        """By name and on its natural scale: `f` [..., row, output], then the likelihood's and the prior's own."""
+        """Return values by name on their natural scale: `f` [..., row, output], then the own parameters of both."""
         values = self.layout.unflatten(kept)
         return values | {name: p.natural(values[name]) for name, p in self.posterior.own_parameters().items()}

@@ -1,4 +1,4 @@
-"""Passes over all data: block after block in bounded memory, and on a mesh each device over the rows that it has."""
+"""Passes over all data: block after block in bounded memory. On a mesh each device processes its own rows."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from jax.sharding import PartitionSpec
 from jaxtyping import Array, Float, Int, PyTree
 
 DATA_AXIS = "data"
-"""The axis of a mesh that rows are split along."""
+"""Mesh axis along which rows are split."""
 _BLOCK_ELEMENTS = 2**21
-"""Of any value in one block: what bounds a pass's memory."""
+"""Elements of the largest value in one block, which bounds the memory of a pass."""
 _LOOK = 509
-"""Rows that a function is traced with to see how large its values are: a prime, which is no layer's width."""
+"""Rows for which a function is traced to measure its largest value. A prime, so that it equals no layer's width."""
 
 
 def each(
     data: PyTree, num_data: int, function: Callable[[PyTree], Float[Array, "batch *value"]]
 ) -> Float[Array, "num_data *value"]:
-    """A function of each of the first `num_data` rows, given a batch of them at a time."""
+    """Apply a function of a batch to each of the first `num_data` rows, block after block."""
     size, shards = max(64, _BLOCK_ELEMENTS // _widest(data, function)), _shards(data)
     if shards == 1:
         return _each(jax.tree.map(lambda a: jnp.asarray(a)[:num_data], data), size, function)
@@ -39,9 +39,9 @@ def each_and_gradient(
     function: Callable[[Float[Array, " dim"], PyTree], Float[Array, " batch"]],
     theta: Float[Array, " dim"],
 ) -> tuple[Float[Array, " num_data"], Float[Array, " dim"]]:
-    """A function of theta and each datum, and the gradient of its sum by theta, in one sweep over the blocks.
+    """Return a function of theta at each datum and the gradient of its sum in theta, from one pass over the blocks.
 
-    A derivative of `each` would compute every block anew; here a block's gradient is taken while its values are there.
+    The derivative of `each` would compute every block again. Here a block's gradient is taken with its values.
     """
     if _shards(data) > 1:
         values, pull = jax.vjp(lambda t: each(data, num_data, lambda batch: function(t, batch)), theta)
@@ -70,7 +70,7 @@ def each_and_gradient(
 
 
 def plus(sums: PyTree[Array], more: PyTree[Array]) -> PyTree[Array]:
-    """Leaf by leaf."""
+    """Add two trees leaf by leaf."""
     return jax.tree.map(jnp.add, sums, more)
 
 
@@ -82,10 +82,10 @@ def summed(
     size: int,
     add: Callable[[PyTree[Array], PyTree[Array]], PyTree[Array]] = plus,
 ) -> PyTree[Array]:
-    """The sum of `function(batch, weights)` over blocks of `size` of the first `num_data` rows.
+    """Return the sum of `function(batch, weights)` over blocks of `size` of the first `num_data` rows.
 
-    The last block overlaps the one before it: a row that was seen already has weight 0, the others 1. The sum is by
-    `add`, to which zeros are nothing.
+    The last block overlaps the one before it. Rows of the overlap have weight 0 there, all others 1. `add` combines two
+    blocks; zeros must be its neutral element.
     """
     shards = _shards(data)
     if shards == 1:
@@ -103,7 +103,7 @@ def summed(
 
 
 def _widest(data: PyTree, function: Callable[[PyTree], Array]) -> int:
-    """Elements of the largest value on a row's way through the function: its inputs, a layer, or patches of them."""
+    """Return the elements per row of the function's largest intermediate value: inputs, a layer, or image patches."""
 
     def of(jaxpr: Any) -> int:
         made = [var.aval for equation in jaxpr.eqns for var in equation.outvars]
@@ -116,13 +116,13 @@ def _widest(data: PyTree, function: Callable[[PyTree], Array]) -> int:
 
 
 def _shards(data: PyTree) -> int:
-    """Over how many devices the rows are split: of the mesh that the program is traced for, if they divide by it."""
+    """Return the number of devices of the traced mesh that the rows are split over; 1 if they do not divide evenly."""
     shards = jax.sharding.get_abstract_mesh().shape.get(DATA_AXIS, 1)
     return shards if jax.tree.leaves(data)[0].shape[0] % shards == 0 else 1
 
 
 def _folded(data: PyTree, shards: int) -> PyTree:
-    """The rows by the device that has them, `[shard, row, ...]`: what is done along `shard` needs no other device."""
+    """Return the rows by device, `[shard, row, ...]`. Operations along `shard` then need no communication."""
 
     def fold(leaf: Array) -> Array:
         by_shard = jnp.asarray(leaf).reshape(shards, -1, *leaf.shape[1:])
@@ -160,7 +160,7 @@ def _summed(
     function: Callable[[PyTree, Float[Array, " batch"]], PyTree[Array]],
     add: Callable[[PyTree[Array], PyTree[Array]], PyTree[Array]],
 ) -> PyTree[Array]:
-    """Of `length` rows, the number of the first of which is `first`; rows from `num_data` on do not count."""
+    """Sum over `length` rows, whose first has the global index `first`; rows from `num_data` on are padding."""
     size = min(length, max(1, size))
 
     def block(i: Int[Array, ""] | int) -> PyTree[Array]:

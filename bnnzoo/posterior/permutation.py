@@ -1,4 +1,4 @@
-"""Random indices of a mini-batch, with and without replacement, inside jit and at the price of their number."""
+"""Random indices of a mini-batch, with and without replacement, inside jit; the cost grows with their number only."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int, PRNGKeyArray, UInt32
 
 _SORT_BELOW = 64
-"""Up to here random bits are sorted, whose law is exact to 2^-32; a Feistel network needs a few bits to be random."""
+"""Largest total for which random bits are sorted, exact to 2^-32. A Feistel network needs a few bits to be random."""
 _ROUNDS = 8
 
 
 def uniform_indices(size: int, total: int, *, key: PRNGKeyArray) -> Int[Array, " size"]:
-    """`size` independent uniform indices out of `0..total-1`, uniform to one part in 2^32 / total.
+    """Draw `size` independent uniform indices out of `0..total-1`, uniform to one part in 2^32 / total.
 
-    The high word of a 32 x 32 bit product (Lemire 2019), a quarter of the price of `jax.random.randint`.
+    Uses the high word of a 32 x 32 bit product (Lemire 2019), at a quarter of the cost of `jax.random.randint`.
     """
     return integers_below(total, size, key=key).astype(jnp.int32)
 
 
 def integers_below(total: int | UInt32[Array, ""], size: int, *, key: PRNGKeyArray) -> UInt32[Array, " size"]:
-    """`size` independent integers out of `0..total-1`, each as likely as any other to one part in 2^32 / total."""
+    """Draw `size` independent integers out of `0..total-1`, uniform to one part in 2^32 / total."""
     bits = jax.random.bits(key, (size,), jnp.uint32)
     low, high = jnp.uint32(total & 0xFFFF), jnp.uint32(total >> 16)
     bits_low, bits_high = bits & 0xFFFF, bits >> 16
@@ -32,12 +32,11 @@ def integers_below(total: int | UInt32[Array, ""], size: int, *, key: PRNGKeyArr
 def distinct_indices(
     size: int, total: int, *, start: int | UInt32[Array, ""] = 0, key: PRNGKeyArray
 ) -> Int[Array, " size"]:
-    """`size` different indices out of `0..total-1`, uniformly drawn, in random order.
+    """Draw `size` different indices out of `0..total-1`, uniformly and in random order.
 
-    They are the places `start` and on of the permutation that the key stands for.
-
-    Large `total`: a keyed Feistel network permutes `0..2^bits-1`, and values beyond `total` walk on along their
-    cycle (Black and Rogaway 2002). It costs what the indices cost, not what `total` does.
+    They are the entries from `start` on of the permutation that the key determines. For a large `total` a keyed Feistel
+    network permutes `0..2^bits-1`, and values beyond `total` follow their cycle (Black and Rogaway 2002). The cost
+    depends on `size`, not on `total`.
 
     Raises:
         ValueError: if `size` exceeds `total`.

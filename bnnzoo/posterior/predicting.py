@@ -1,4 +1,4 @@
-"""What predictions ask of a model: the distribution of a target, given its inputs and a draw."""
+"""The interface that predictions require of a model: the distribution of a target, given its inputs and a draw."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Task = Literal["regression", "classification"]
 
 @runtime_checkable
 class Says(Protocol):
-    """What outputs say of a target, by one draw; every likelihood does."""
+    """The distribution of a target given outputs, for one draw. Every likelihood implements it."""
 
     def distribution(self, output: Shaped[Array, " output"]) -> dist.Distribution:
-        """Of one datum's target: event shape `[target]`, or `[]` for a label."""
+        """Return the distribution of one datum's target: event shape `[target]`, or `[]` for a label."""
         ...
 
     def log_prob(self, output: Shaped[Array, " output"], target: Shaped[Array, "*target"]) -> Float[Array, ""]: ...
@@ -29,18 +29,23 @@ class Says(Protocol):
 
 @runtime_checkable
 class Predicting(Protocol):
-    """A model that predicts: a network's posterior, or the observed site of a NumPyro model."""
+    """A model that can predict: a network's posterior, or the observed site of a NumPyro model."""
 
     @property
     def task(self) -> Task: ...
 
     @property
     def layout(self) -> Layout:
-        """The blocks of a draw, in their order."""
+        """Blocks of a draw, in their order."""
         ...
 
     def predictive(
         self, natural: Float[Array, " dim"], x: Shaped[Array, "batch ..."]
     ) -> tuple[Says, Shaped[Array, "batch output"]]:
-        """What is said by one draw on its natural scale, flattened, and of which outputs for these inputs."""
+        """Return the target's distribution and the outputs for inputs `x`.
+
+        Args:
+            natural: one flattened draw on its natural scale, [dim].
+            x: a batch of inputs.
+        """
         ...

@@ -1,4 +1,4 @@
-"""Priors of a network's parameters. In the units the network sees; every sampled parameter, biases included."""
+"""Priors of a network's parameters. They cover every sampled parameter, biases included, in the network's own units."""
 
 from __future__ import annotations
 
@@ -25,43 +25,45 @@ class AbstractPrior(eqx.Module):
 
     @abc.abstractmethod
     def distribution(self, layout: Layout) -> dist.Distribution:
-        """The univariate distribution of each parameter: batch shape `[]` (the same for all) or `[dim]`."""
+        """Return the univariate distribution of each parameter: batch shape `[]` (the same for all) or `[dim]`."""
 
     def parameters(self, layout: Layout) -> tuple[Parameter, ...]:
-        """The prior's own sampled parameters, for the network's blocks `layout`."""
+        """Return the prior's own sampled parameters, given the network's blocks `layout`."""
         del layout
         return ()
 
     def with_parameters(self, values: Mapping[str, Array]) -> AbstractPrior:
-        """The same prior with its sampled parameters set, on their natural scale."""
+        """Return the same prior with its sampled parameters set, on their natural scale."""
         del values
         return self
 
     def log_prob(self, theta: Float[Array, " dim"], layout: Layout) -> Float[Array, ""]:
-        """The log prior density of the network's parameters, `layout` telling which is which."""
+        """Return the log prior density of the network's parameters, whose blocks `layout` describes."""
         return jnp.sum(self.distribution(layout).log_prob(theta))
 
     def sample(self, layout: Layout, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
-        """One draw of all parameters."""
+        """Draw all parameters once."""
         return jnp.asarray(self.distribution(layout).expand((layout.dim,)).sample(key))
 
 
 class Normal(AbstractPrior):
-    """N(0, scale^2), the L2 regularisation of plain training."""
+    """N(0, scale^2), equivalent to the L2 regularisation of plain training."""
 
     scale: Annotated[Number, Gt(0), Doc("standard deviation of every parameter")] = number(1.0)
 
     def distribution(self, layout: Layout) -> dist.Distribution:
+        """Return N(0, scale^2)."""
         del layout
         return dist.Normal(0.0, self.scale)
 
 
 class Laplace(AbstractPrior):
-    """Laplace(0, scale), the L1 regularisation of plain training. Its standard deviation is scale * sqrt(2)."""
+    """Laplace(0, scale), equivalent to L1 regularisation. Its standard deviation is scale * sqrt(2)."""
 
     scale: Annotated[Number, Gt(0), Doc("scale of every parameter")] = number(1.0)
 
     def distribution(self, layout: Layout) -> dist.Distribution:
+        """Return Laplace(0, scale)."""
         del layout
         return dist.Laplace(0.0, self.scale)
 
@@ -77,20 +79,23 @@ class ScaleMixture(AbstractPrior):
     weight: Annotated[Number, Gt(0), Lt(1), Doc("share of the wide part")] = number(0.5)
 
     def distribution(self, layout: Layout) -> dist.Distribution:
+        """Return the mixture of the wide and the narrow normal."""
         del layout
         share = dist.Categorical(probs=jnp.stack([self.weight, 1 - self.weight]))
         return dist.MixtureSameFamily(share, dist.Normal(0.0, jnp.stack([self.wide, self.narrow])))
 
 
 class FanIn(AbstractPrior):
-    """N(0, scale^2 / fan_in) for weights and N(0, scale^2) for biases: a unit's input keeps its size at any width.
+    """N(0, scale^2 / fan_in) for weights and N(0, scale^2) for biases.
 
-    Neal 1996, Bayesian Learning for Neural Networks, section 2.1.
+    The variance of a unit's input then does not depend on the width. Neal 1996, Bayesian Learning for Neural Networks,
+    section 2.1.
     """
 
     scale: Annotated[Number, Gt(0), Doc("standard deviation of a unit's summed input")] = number(1.0)
 
     def distribution(self, layout: Layout) -> dist.Distribution:
+        """Return N(0, scale^2 / fan_in) of each parameter, batch shape `[dim]`."""
         return dist.Normal(0.0, self.scale / np.sqrt(layout.fan_in()))
 
 
@@ -105,10 +110,12 @@ class Hierarchical(AbstractPrior):
     hyperprior: Annotated[Literal["half-normal", "half-cauchy"], Doc("of the scales")] = "half-normal"
 
     def distribution(self, layout: Layout) -> dist.Distribution:
+        """Raise a UsageError, because the scales must be set first by `with_parameters`."""
         del layout
         raise UsageError("prior hierarchical: its scales are sampled with the weights; use another --prior here")
 
     def parameters(self, layout: Layout) -> tuple[Parameter, ...]:
+        """Return the logarithms of the layers' scales, [layer]."""
         count = (int(layout.layer_index()[-1]) + 1,) if layout.blocks else (0,)
         kind = dist.HalfNormal if self.hyperprior == "half-normal" else dist.HalfCauchy
 
@@ -121,11 +128,12 @@ class Hierarchical(AbstractPrior):
         return (Parameter("scale", count, float(np.log(0.5)), exp, log_prior, draw),)
 
     def with_parameters(self, values: Mapping[str, Array]) -> AbstractPrior:
+        """Return the prior with the scales of all layers set."""
         return _Layered(values["scale"])
 
 
 class _Layered(AbstractPrior):
-    """N(0, s_l^2) on the parameters of layer l."""
+    """N(0, s_l^2) on the parameters of layer l, with the scales given."""
 
     scales: Float[Array, " layer"]
 

@@ -1,4 +1,4 @@
-"""The observed site of a NumPyro model: what it says of a row's target, given the row's inputs and a draw."""
+"""The observed site of a NumPyro model: the distribution of a row's target, given the row's inputs and a draw."""
 
 from __future__ import annotations
 
@@ -22,57 +22,58 @@ from bnnzoo.posterior.numpyro import NumpyroPosterior, is_observation
 from bnnzoo.posterior.predicting import Task
 
 _TRIED_ROWS = 50
-"""At how many rows the site is held to the model's likelihood."""
+"""Number of rows at which the site is compared with the model's likelihood."""
 _LABELS = (dist.BernoulliLogits, dist.BernoulliProbs, dist.CategoricalLogits, dist.CategoricalProbs)
 
 
 class Argument(NamedTuple):
-    """An argument of the model, with a row for each datum."""
+    """An argument of the model that has a row for each datum."""
 
     number: int
-    """Which of the posterior's `data` it is."""
+    """Index of the argument in the posterior's `data`."""
     name: str
     shape: tuple[int, ...]
-    """Of one row."""
+    """Shape of one row."""
     dtype: Any
 
     @property
     def size(self) -> int:
+        """Number of values in a row."""
         return prod(self.shape)
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """What the numbers of a row are called."""
+        """Names of the values of a row."""
         return tuple(f"{self.name}{i}" for i in range(self.size)) if self.shape else (self.name,)
 
     def of(self, row: Shaped[Array, "..."]) -> Shaped[Array, "1 ..."]:
-        """The argument for one row alone."""
+        """Return the argument for one row alone."""
         return row.reshape(1, *self.shape).astype(jax.dtypes.canonicalize_dtype(self.dtype))
 
 
 class Site(eqx.Module):
-    """A NumPyro model as what predicts: the distribution of its one observed site, row by row.
+    """A NumPyro model that predicts: the distribution of its one observed site, row by row.
 
-    A row of inputs holds those of the model's arguments side by side; where there are none, it says nothing.
+    A row of inputs holds the rows of the model's input arguments side by side; without any, inputs are ignored.
     """
 
     row: NumpyroPosterior
-    """The posterior of one row, whose target stands in for those to be predicted."""
+    """Posterior of one row, whose target is a placeholder for the targets to be predicted."""
     layout: Layout = eqx.field(static=True)
-    """The latent sites on their natural scale, as the file holds them."""
+    """Layout of the latent sites on their natural scale, as the result file stores them."""
     name: str = eqx.field(static=True)
     observed: Argument = eqx.field(static=True)
     inputs: tuple[Argument, ...] = eqx.field(static=True)
     num_classes: int = eqx.field(static=True)
-    """0 for numbers."""
+    """Number of classes; 0 for a numeric target."""
 
     @classmethod
     def of(cls, posterior: NumpyroPosterior) -> Site:
-        """What a posterior's predictions are of.
+        """Construct the site that a posterior's predictions are about.
 
         Raises:
-            UsageError: unless one site is observed, as its argument was given, whose rows each have a distribution of
-                their own, of a label or with a mean and a variance.
+            UsageError: unless exactly one site is observed, equal to one argument, and each of its rows has its own
+                distribution, of a label or with a mean and a variance.
         """
         if not posterior.by_row:
             raise UsageError(
@@ -105,19 +106,20 @@ class Site(eqx.Module):
 
     @property
     def task(self) -> Task:
+        """Kind of the target: classification if the site has classes, else regression."""
         return "classification" if self.num_classes else "regression"
 
     def predictive(
         self, natural: Float[Array, " dim"], x: Shaped[Array, "batch ..."]
     ) -> tuple[Given, Shaped[Array, "batch ..."]]:
-        """The site by one draw on its natural scale, flattened; its outputs are the rows themselves."""
+        """Return the site given one flattened draw on its natural scale, and `x` itself as the outputs."""
         return Given(self, self.layout.unflatten(natural)), x
 
     def x(self, posterior: NumpyroPosterior) -> Shaped[np.ndarray, "num_data ..."]:
-        """The inputs of a posterior's rows; the targets where there are no inputs.
+        """Return the inputs of a posterior's rows; the targets if there are no inputs.
 
         Raises:
-            UsageError: where an argument of more than two axes is not the only one.
+            UsageError: if an argument of more than two axes is not the only input.
         """
         given = {one.name: np.asarray(posterior.data[one.number]) for one in self.inputs or (self.observed,)}
         if len(given) == 1:
@@ -127,14 +129,14 @@ class Site(eqx.Module):
         return np.concatenate([values.reshape(len(values), -1) for values in given.values()], 1)
 
     def y(self, posterior: NumpyroPosterior) -> Shaped[np.ndarray, "num_data ..."]:
-        """The targets of a posterior's rows."""
+        """Return the targets of a posterior's rows."""
         return np.asarray(posterior.data[self.observed.number])
 
     def _check(self, posterior: NumpyroPosterior, theta: Float[Array, " dim"], values: dict[str, Array]) -> None:
-        """Hold the distributions of single rows to the likelihood of all.
+        """Compare the distributions of single rows with the likelihood of all rows.
 
         Raises:
-            UsageError: where they are not the same, or have no mean or variance.
+            UsageError: if they differ, or have no mean or variance.
         """
         some = np.arange(min(posterior.num_data, _TRIED_ROWS))
         x, y, given = jnp.asarray(self.x(posterior)[some]), jnp.asarray(self.y(posterior)[some]), Given(self, values)
@@ -144,7 +146,7 @@ class Site(eqx.Module):
             means = jnp.zeros(1) if self.num_classes else moments(x)[0]
         except NotImplementedError:
             alone, means = None, jnp.full(1, jnp.nan)
-        except Exception as error:  # whatever a model of one row raises: an assertion of its own, a shape
+        except Exception as error:  # anything that a model of one row may raise: its own assertion, a wrong shape
             raise UsageError(
                 f"predictions are of single rows, and the model cannot take one ({type(error).__name__}: "
                 f"{' '.join(str(error).split())[:100]}): write it for any number of rows"
@@ -163,14 +165,14 @@ class Site(eqx.Module):
 
 
 class Given(eqx.Module):
-    """What the site says of the target of a row, by one draw."""
+    """The distribution of a row's target given one draw."""
 
     site: Site
     values: dict[str, Array]
-    """The latent sites."""
+    """Values of the latent sites."""
 
     def distribution(self, output: Shaped[Array, "..."]) -> dist.Distribution:
-        """Of the target of one row of inputs: event shape `[target]`, or `[]` for a label."""
+        """Return the distribution of one row's target: event shape `[target]`, or `[]` for a label."""
         row, flat, start = self.site.row, jnp.ravel(output), 0
         rows: list[Any] = list(row.data)
         for one in self.site.inputs:
@@ -182,23 +184,26 @@ class Given(eqx.Module):
         return _OneRow(site["fn"], self.site.observed, () if self.site.num_classes else (self.site.observed.size,))
 
     def log_prob(self, output: Shaped[Array, "..."], target: Shaped[Array, "*target"]) -> Float[Array, ""]:
+        """Return the log density of one row's target."""
         return jnp.asarray(self.distribution(output).log_prob(target))
 
     def sample(self, output: Shaped[Array, "..."], *, key: PRNGKeyArray) -> Shaped[Array, "*target"]:
+        """Draw one row's target."""
         return jnp.asarray(self.distribution(output).sample(key))
 
     def class_probabilities(self, output: Shaped[Array, "..."]) -> Float[Array, " classes"]:
+        """Return the probability of each class."""
         labels = jnp.arange(self.site.num_classes)
         return jnp.exp(jax.vmap(self.distribution(output).log_prob)(labels))
 
 
 class _OneRow(dist.Distribution):
-    """The distribution of a batch of one row, as that of the row's target."""
+    """The distribution of a batch of one row, presented as that of the row's target."""
 
     arg_constraints: Mapping[str, Any] = {}
 
     def __init__(self, rows: dist.Distribution, target: Argument, event_shape: tuple[int, ...]):
-        # One distribution may be said of all rows: then it has no axis of them.
+        # The model may give one distribution for all rows, which then has no row axis.
         batch = (1, *target.shape)[: 1 + len(target.shape) - rows.event_dim]
         self.rows, self.target = rows if rows.batch_shape == batch else rows.expand(batch), target
         super().__init__(batch_shape=(), event_shape=event_shape)
@@ -220,8 +225,8 @@ class _OneRow(dist.Distribution):
 
 
 def _arguments(posterior: NumpyroPosterior) -> list[Argument]:
-    """Those with a row for each datum, in the order of the posterior's `data`."""
-    marks = tuple(np.zeros(0) for _ in posterior.data)  # to be told apart by identity
+    """Return the arguments with a row for each datum, in the order of the posterior's `data`."""
+    marks = tuple(np.zeros(0) for _ in posterior.data)  # placeholders, identified by `id`
     args, kwargs = posterior.arguments(marks)
     bound = inspect.signature(posterior.model).bind(*args, **kwargs).arguments
     paths = {id(leaf): path for path, leaf in jax.tree_util.tree_flatten_with_path(dict(bound))[0]}
@@ -231,10 +236,10 @@ def _arguments(posterior: NumpyroPosterior) -> list[Argument]:
 
 
 def _observed(site: Mapping[str, Any], arguments: list[Argument], posterior: NumpyroPosterior) -> Argument:
-    """The argument that a site observes.
+    """Return the argument that a site observes.
 
     Raises:
-        UsageError: where it is none, as it was given, or two.
+        UsageError: if the site observes no unmodified argument, or two equal ones.
     """
     value = np.asarray(site["value"])
     same = [one for one in arguments if np.array_equal(np.asarray(jnp.asarray(posterior.data[one.number])), value)]
@@ -247,10 +252,10 @@ def _observed(site: Mapping[str, Any], arguments: list[Argument], posterior: Num
 
 
 def _num_classes(site: Mapping[str, Any], target: Argument) -> int:
-    """Of a site of labels; 0 of one of numbers.
+    """Return the number of classes of a site of labels; 0 for a numeric site.
 
     Raises:
-        UsageError: where a row has several labels, or numbers in more than one axis.
+        UsageError: if a row has several labels, or numbers in more than one axis.
     """
     plain = site["fn"]
     while hasattr(plain, "base_dist") and not isinstance(plain, dist.TransformedDistribution):

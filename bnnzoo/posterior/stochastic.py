@@ -1,4 +1,4 @@
-"""Partly stochastic networks: which parameters are sampled. The others are trained once and stay fixed."""
+"""Partly stochastic networks: the choice of the sampled parameters. The others are trained once and stay fixed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bnnzoo.posterior.layout import leaf_name, named_leaves
 
 
 def with_leaves(network: PyTree, values: Mapping[str, Any]) -> PyTree:
-    """The network with the arrays named in `values` in place of its own."""
+    """Return the network with the arrays named in `values` in place of its own."""
     return jax.tree_util.tree_map_with_path(
         lambda path, leaf: jnp.asarray(values[leaf_name(path)], leaf.dtype) if leaf_name(path) in values else leaf,
         network,
@@ -24,14 +24,15 @@ def with_leaves(network: PyTree, values: Mapping[str, Any]) -> PyTree:
 
 
 def sampled_names(stochastic: str, network: PyTree, last: PyTree | None) -> frozenset[str]:
-    """The parameters that `--stochastic` asks for.
+    """Return the names of the parameters that `--stochastic` selects.
 
     Args:
-        stochastic: `all`, `last`, or names with the wildcards of the shell, or several of these with commas.
-        last: the last layer, a part of `network`; the module of the tree's last parameter for None.
+        stochastic: `all`, `last`, names with shell wildcards, or several of these separated by commas.
+        network: the network.
+        last: the last layer, a part of `network`; None stands for the module of the tree's last parameter.
 
     Raises:
-        UsageError: for a pattern that no parameter matches; without the place it was written at.
+        UsageError: if no parameter matches a pattern. The message does not say where the pattern was written.
     """
     leaves = named_leaves(network)
     chosen: set[str] = set()
@@ -45,7 +46,7 @@ def sampled_names(stochastic: str, network: PyTree, last: PyTree | None) -> froz
 
 
 def last_names(network: PyTree, last: PyTree | None) -> set[str]:
-    """The names of the last layer's parameters, as they are called in the whole network."""
+    """Return the names of the last layer's parameters in the whole network."""
     if last is not None:
         own = {id(leaf) for leaf in named_leaves(last).values()}
         return {name for name, leaf in named_leaves(network).items() if id(leaf) in own}

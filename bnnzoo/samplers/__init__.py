@@ -1,4 +1,4 @@
-"""Methods: each file is one, read top to bottom as state, init, step. A class is found here by its entry in the zoo."""
+"""Sampling methods, one per file, in the order state, init, step. The package exports every class of a zoo entry."""
 
 from importlib import import_module
 from typing import Any

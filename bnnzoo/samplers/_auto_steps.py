@@ -1,8 +1,8 @@
-"""Step size, batch size and control variate of a sampler on mini-batch gradients, chosen by the problem.
+"""Automatic step size, batch size and control variate for samplers that use mini-batch gradients.
 
-A short pilot run measures the curvature and the noise of the gradient. Of the batch sizes and control variates that
-are open, the ones are taken at which a step goes farthest for its cost. The step size is the largest that is predicted
-to widen the posterior's stiffest direction by no more than `TARGET`.
+A short pilot run measures the curvature and the noise of the gradient. Among the batch sizes and control variates
+that are not fixed, the choice maximises the distance per cost of a step. The step size is the largest that is
+predicted to widen the posterior's stiffest direction by no more than `TARGET`.
 """
 
 from __future__ import annotations
@@ -24,36 +24,37 @@ from bnnzoo.samplers._control_variate import ORDER
 from bnnzoo.samplers._gradient_noise import STARTS, gradient_noise, greatest_curvature
 
 TARGET = 1.08
-"""Predicted variance of the stiffest direction over the posterior's; that of an average direction is nearer to 1."""
+"""Predicted variance of the stiffest direction, relative to the posterior's. Average directions are nearer to 1."""
 _PILOT_RATIO, _PILOT_LENGTH = 1.5, 0.2
-"""The pilot moves faster: it has little time to get as far from its anchor as the run will be."""
+"""Limits of the pilot's step size. They are larger than the run's, because the pilot is short and must move as far
+from its anchor as the run will."""
 _PILOT_STEPS, _STAGES = 100, 6
 _PILOT_ROWS = 256
 _MOST_ROWS = 8192
 _ROW_OVERHEAD = 256
-"""Rows that a step costs beside those of its batch."""
+"""Overhead of a step, in rows."""
 _QUICKLY_COMPILED = {"xla_backend_optimization_level": 0}
 _LENGTHS = np.logspace(-9, 0, 181)
-"""Step sizes that are tried, in units of the stiffest direction's variance."""
+"""Candidate step sizes, in units of the stiffest direction's variance."""
 
 
 class Measured(NamedTuple):
     """Curvature and noise of mini-batch gradients, in units of the sampler's metric."""
 
     stiffest: Float[Array, ""]
-    """The largest curvature of a mini-batch's log density."""
+    """Largest curvature of a mini-batch's log density."""
     curvature: Float[Array, ""]
     noise: Float[Array, ""]
     plain_noise: Float[Array, ""]
-    """Means over theta's coordinates of the curvature and of the variance of the gradient, with the sampler's control
-    variate and without one."""
+    """Means over theta's coordinates: the curvature, and the gradient's variance with the sampler's control variate
+    (`noise`) and without one (`plain_noise`)."""
 
 
 def choose_fields(sampler: Any, posterior: AbstractPosterior, thetas: Float[Array, "chain dim"]) -> dict[str, Any]:
     """Choose the fields of `sampler` that are `auto`.
 
     Returns:
-        Their values; nothing where the problem has no curvature that a step size could be measured by.
+        The values of the fields; empty if no positive, finite curvature was measured.
     """
     free = sampler.control_variate == "auto"
     order = "first" if free else sampler.control_variate
@@ -72,7 +73,8 @@ def choose_fields(sampler: Any, posterior: AbstractPosterior, thetas: Float[Arra
                 _noise_of(sampler, rows, posterior.num_data), 1e-12
             )
             ratio = variance / curvature * fewer
-            # As far as a Langevin step goes for what it costs; momentum changes this alike for every batch.
+            # The distance of a Langevin step per unit of cost. Momentum changes it by the same factor for every batch
+            # size.
             worth = 1 / (TARGET + ratio) / (size * (1 + ORDER[candidate]) + _ROW_OVERHEAD)
             if worth > best_worth:
                 best_worth, fields, relative = worth, {"batch_size": size, "control_variate": candidate}, ratio
@@ -84,10 +86,13 @@ def choose_fields(sampler: Any, posterior: AbstractPosterior, thetas: Float[Arra
 
 
 def longest(sampler: Any, relative_noise: float, num_data: int, target: float) -> float:
-    """The largest eta a at which the stationary variance is at most `target` times the posterior's; 0 if none is.
+    """Return the largest eta a whose stationary variance is at most `target` times the posterior's; 0 if none is.
 
     Args:
+        sampler: a sampler with `variance_ratio`.
         relative_noise: V / a, the variance of the gradient over the curvature.
+        num_data: number of data.
+        target: largest admissible ratio of variances.
     """
     within = np.asarray(_ratios(sampler, jnp.asarray(relative_noise), num_data)) <= target
     return float(_LENGTHS[within].max(initial=0.0))
@@ -112,16 +117,17 @@ def _sizes(sampler: Any, num_data: int, least: int) -> Iterator[int]:
 
 
 def _noise_of(sampler: Any, size: int, num_data: int) -> float:
-    """The noise of the mean of a batch, up to a factor."""
+    """Return the variance of the mean of a batch, up to a factor."""
     return 1 / size - (0.0 if sampler.sampling == "replacement" else 1 / num_data)
 
 
-# Compiled quickly rather than well: it runs once. Types do not say that Equinox hands options on to JAX's jit.
+# Compiled quickly rather than well, because it runs once. The cast is needed because Equinox's types do not declare
+# that it passes options on to JAX's jit.
 @functools.partial(cast(Any, eqx.filter_jit), compiler_options=_QUICKLY_COMPILED)
 def _pilot(
     sampler: Any, posterior: AbstractPosterior, thetas: Float[Array, "chain dim"], key: PRNGKeyArray
 ) -> Measured:
-    """Curvature and noise where short runs from `thetas` end, each with its anchor where it began."""
+    """Measure curvature and noise at the ends of short runs from `thetas`, each with its anchor at its start."""
 
     def gradient(theta: Float[Array, " dim"], anchor: Any, key: PRNGKeyArray) -> Float[Array, " dim"]:
         return sampler.gradient(posterior, theta, anchor, sampler.batch(posterior, key=key))[1]
@@ -150,7 +156,7 @@ def _pilot(
             def step(number: Array, state: Any) -> Any:
                 return moving.warmup_step(posterior, state, key=jax.random.fold_in(key_steps, number))[0]
 
-            # Training leaves a chain several standard deviations from the mode, and an anchor there would be noisy.
+            # After training a chain is several standard deviations from the mode, where an anchor would be noisy.
             state = sampler.settle(posterior, state, final=False, key=key_settle)
             state = jax.lax.fori_loop(0, steps, step, state)
             found = measure(state, key_measure)
@@ -159,8 +165,9 @@ def _pilot(
             eta = jnp.minimum(length, _PILOT_LENGTH) / found.stiffest
             return (state, jnp.where(jnp.isfinite(eta), eta, 0.0).astype(starts.dtype)), found
 
-        # The first measures the curvature for a step size; each of the others has its anchor nearer to the mode. One
-        # with short steps finds little noise near its anchor, and the next takes longer ones: the largest counts.
+        # The first stage measures the curvature for a step size. Each later stage has its anchor nearer to the mode. A
+        # stage with short steps finds little noise near its anchor, so that the next one takes longer steps. The
+        # largest noise of the last three is used.
         stages = (jnp.asarray([0, *[_PILOT_STEPS] * _STAGES]), jax.random.split(key_stages, _STAGES + 1))
         _, found = jax.lax.scan(stage, (state, starts), stages)
         return Measured(jnp.max(found.stiffest), found.curvature[-1], jnp.max(found.noise[-3:]), found.plain_noise[-1])
@@ -169,6 +176,6 @@ def _pilot(
 
 
 def _rounded_down(value: float) -> float:
-    """Two digits: what machines round differently is the same then."""
+    """Round down to two digits, so that small differences in rounding between machines do not matter."""
     power = 10.0 ** (math.floor(math.log10(value)) - 1)
     return float(f"{math.floor(value / power) * power:.2g}")

@@ -1,4 +1,4 @@
-"""How many data a step of the penalty should look at, from what a window of warm-up has seen."""
+"""Choice of the penalty's batch sizes from the statistics of a warm-up window."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from scipy.special import ndtri
 from bnnzoo.samplers.base import Stats
 
 START = (50, 20)
-"""n and M before warm-up has chosen, and without warm-up."""
+"""n and M before warm-up has chosen, and for runs without warm-up."""
 
 WHOLE_UP_TO = 2000
-"""Data up to which a step looks at all of them, none twice: half of them would cost half a step, and save nothing."""
+"""Number of data up to which a step uses all of them once. Half of them would cost half a step and save nothing."""
 
 _NUM_BATCHES = 20
 _FEWEST = 2 * _NUM_BATCHES
-"""Fewer data a step save nothing, and their variance has too few degrees of freedom."""
+"""Smallest number of data per step. Fewer save nothing, and their variance has too few degrees of freedom."""
 
 _SKEW_BIAS = 0.005
-"""Mean bias by the skewness of the noise that asks for more data, a third of what the run's guard allows."""
+"""Mean bias by skewness above which more data are used: a third of the limit that the run's check allows."""
 
 
 class Seen(eqx.Module):
-    """Means over a window of one chain's warm-up, a step weighted by its number: the step size is still moving."""
+    """Means over a window of one chain's warm-up. A step's weight is its number, because the step size is adapting."""
 
     count: Float[Array, ""]
     sigma2: Float[Array, ""]
@@ -37,11 +37,12 @@ class Seen(eqx.Module):
 
     @classmethod
     def nothing(cls, like: Float[Array, " dim"]) -> Seen:
+        """Return the means of an empty window."""
         zero = jnp.zeros((), like.dtype)
         return cls(zero, zero, zero, zero)
 
     def with_step(self, stats: Stats, largest_sigma2: Float[Array, ""]) -> Seen:
-        """With one more step. `largest_sigma2` bounds what a single step can say."""
+        """Return the means with one more step. `largest_sigma2` bounds the contribution of a single step."""
         count = self.count + 1
         weight = 2 / (count + 1)
 
@@ -49,7 +50,7 @@ class Seen(eqx.Module):
             return old + (new - old) * weight
 
         sigma2 = jnp.minimum(jnp.nan_to_num(stats["sigma2"], nan=jnp.inf), largest_sigma2)
-        # A step that was not finite was rejected: by its chance to be accepted its skewness weighs nothing.
+        # A step that was not finite was rejected; weighted by its acceptance, its skewness counts 0.
         skew_bias = jnp.where(jnp.isfinite(stats["skew_bias"]), stats["skew_bias"], 0.0)
         return Seen(
             count,
@@ -60,7 +61,7 @@ class Seen(eqx.Module):
 
 
 class Sizes(NamedTuple):
-    """The batches of a step: M of n data, and whether none may be used twice."""
+    """The batches of a step: M batches of n data, and whether no datum may be used twice."""
 
     size: int
     batches: int
@@ -68,22 +69,23 @@ class Sizes(NamedTuple):
 
     @property
     def used(self) -> int:
+        """Number of data that a step uses, K = M n."""
         return self.size * self.batches
 
     def fields(self) -> dict[str, int | str]:
-        """As the sampler's fields say it."""
+        """Return the values as fields of the sampler."""
         sampling = "disjoint" if self.disjoint else "replacement"
         return {"batch_size": self.size, "num_batches": self.batches, "sampling": sampling}
 
 
 def whole(num_data: int) -> Sizes:
-    """All data: the noise is 0, and a step is Metropolis."""
+    """Return the sizes that use all data. The noise is then 0, and a step is ordinary Metropolis."""
     batches = max(m for m in range(1, _NUM_BATCHES + 1) if num_data % m == 0)
     return Sizes(num_data // batches, batches, True)
 
 
 def at_start(size: int | str, batches: int | str, sampling: str, num_data: int) -> Sizes:
-    """n and M as given. `auto`, until warm-up chooses, fits into the data unless they may be used twice."""
+    """Return n and M as given. Until warm-up chooses, `auto` fits into the data unless data may be used twice."""
     number = START[1] if isinstance(batches, str) else batches
     disjoint = sampling == "disjoint"
     if not isinstance(size, str):
@@ -109,24 +111,27 @@ def resized(
     batches: int | None = None,
     fewest: int = 1,
 ) -> Sizes:
-    """The batches at which acceptance and sigma2 reach their targets at the same step size.
+    """Return the batches at which acceptance and sigma2 reach their targets at the same step size.
 
-    The step size is the largest that keeps both limits. Where sigma2 stops it, more data allow a larger step; where
-    acceptance does, fewer data would do. For a proposal whose noise-free log ratio has variance l^2 the acceptance is
-    2 Phi(-sqrt(l^2 + sigma2) / 2), which gives l^2 now and l^2 at the targets; sigma2 is taken as proportional to
-    l^2 / K, or l^2 (1 / K - 1 / N) where no datum is used twice. A proposal whose sigma2 grows faster comes to the
-    same K over several windows.
+    The step size is the largest that satisfies both limits. If sigma2 limits it, more data allow a larger step; if
+    acceptance limits it, fewer data suffice. For a proposal whose noise-free log ratio has variance l^2 the acceptance
+    is 2 Phi(-sqrt(l^2 + sigma2) / 2), which gives the present l^2 and its value at the targets. sigma2 is taken as
+    proportional to l^2 / K, or to l^2 (1 / K - 1 / N) if no datum is used twice. For a proposal whose sigma2 grows
+    faster, K converges over several windows.
 
     Args:
-        now: those of the window.
-        seen: of all chains, each [chain].
-        sampling: `auto` uses no datum twice from N / 2 on, and then all N where the budget allows.
-        least_factor: of the change; 2 for a proposal whose gradients come from a batch as they are, and which a larger
-            batch serves twice.
-        budget: K at most, unless what is given asks for more.
-        size: n, where it is given, and then M alone moves.
-        batches: M, where it is given, and then n alone moves.
-        fewest: batches that the variance needs where some data are left out.
+        now: batches of the window.
+        seen: means of all chains, each [chain].
+        num_data: number of data, N.
+        sampling: `auto` uses no datum twice from N / 2 on, and then all N if the budget allows it.
+        target_acceptance: acceptance to reach.
+        target_sigma2: mean sigma2 to reach.
+        least_factor: smallest factor of change. It is 2 for a proposal that uses plain mini-batch gradients, which also
+            benefit from a larger batch.
+        budget: largest K, unless the given sizes require more.
+        size: n if it is fixed; then only M changes.
+        batches: M if it is fixed; then only n changes.
+        fewest: number of batches that the variance requires if some data are left out.
     """
     sigma2, acceptance, skew_bias = (float(np.mean(v)) for v in (seen.sigma2, seen.acceptance, seen.skew_bias))
     at_target = max((2 * ndtri(target_acceptance / 2)) ** 2 - target_sigma2, 0.1)
@@ -134,7 +139,7 @@ def resized(
     factor = max(sigma2 / target_sigma2 * at_target / left, least_factor, 2.0 if skew_bias > _SKEW_BIAS else 0.0)
     floor = 1 / num_data if now.disjoint else 0.0
     wanted = 1 / (floor + (1 / now.used - floor) / float(np.clip(factor, 1 / 16, 4.0)))
-    # Powers of two: every size is a program of its own to compile.
+    # Powers of two limit the number of programs to compile, one for every size.
     steps = math.floor(math.log2(max(wanted, _FEWEST) / _FEWEST) + 0.75)
     used = min(_FEWEST * 2**steps, budget, num_data)
     disjoint = sampling == "disjoint" or (sampling == "auto" and 2 * used > num_data)
@@ -144,7 +149,7 @@ def resized(
         used = num_data
     if size is None:
         found = split(used, batches, disjoint=disjoint)
-        # Of all data one batch will do; of fewer it has no spread.
+        # One batch of all data suffices, but one batch of fewer data has no variance.
         found = now if found.batches < fewest and now.used == num_data else found
     else:
         most = num_data // size if disjoint else used
@@ -152,12 +157,12 @@ def resized(
         if most < fewest and size < num_data:
             found = Sizes(size, fewest, False)
     if found.disjoint and found.used > num_data:
-        # So many distinct data there are not: what was given asks for some of them twice.
+        # The given sizes require more distinct data than exist, so some of them must be used twice.
         return found._replace(disjoint=False) if sampling == "auto" else now
     return found
 
 
 def split(used: int, batches: int | None = None, *, disjoint: bool) -> Sizes:
-    """K data as near as so many batches allow, by default twenty, and not more."""
+    """Split at most K data evenly into `batches` batches, by default twenty."""
     batches = min(_NUM_BATCHES, used) if batches is None else batches
     return Sizes(max(1, used // batches), batches, disjoint)

@@ -1,4 +1,4 @@
-"""Up to a mode of the posterior, from near it and over all data."""
+"""Ascent to a mode of the posterior from a position near it, using all data."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from bnnzoo.posterior import AbstractPosterior
 
 _STEPS = 10
 _LEAST_SHARE = 2.0**-10
-"""Of a step: one that is uphill at none of the halves before it is not made."""
+"""Smallest fraction of a step that is tried. If none of the halvings before it is uphill, no step is made."""
 _NEAR = 1e-4
-"""Of the squared distance a parameter, in standard deviations: nearer is not worth a pass over the data."""
+"""Squared distance per parameter, in standard deviations, below which another pass over the data is not worthwhile."""
 
 
 @runtime_checkable
 class Factor(Protocol):
-    """F of a Gaussian N(0, F F')."""
+    """The factor F of a Gaussian N(0, F F')."""
 
     def draw(self, eps: Float[Array, " dim"]) -> Float[Array, " dim"]:
-        """F eps."""
+        """Return F eps."""
         ...
 
     def project(self, gradient: Float[Array, " dim"]) -> Float[Array, " dim"]:
-        """F' g."""
+        """Return F' g."""
         ...
 
 
@@ -39,16 +39,17 @@ class _Climb(NamedTuple):
 
 
 def slope(posterior: AbstractPosterior, theta: Float[Array, " dim"], factor: Factor) -> Float[Array, " dim"]:
-    """F' grad log p: how far the mode is, in standard deviations, where the Gaussian has the curvature there."""
+    """Return F' grad log p, the distance to the mode in standard deviations if F F' matches the curvature."""
     return factor.project(jax.grad(posterior.log_density)(theta))
 
 
 def climbed(posterior: AbstractPosterior, theta: Float[Array, " dim"], factor: Factor) -> Float[Array, " dim"]:
-    """The mode above theta, or nearer to it by ten steps: conjugate gradients (Polak and Ribiere 1969) in units of F.
+    """Return the mode above theta, or a position ten steps nearer to it.
 
-    With F F' the inverse of minus the Hessian the first step is Newton's. A step goes to where the density's parabola
-    along it is highest, or to as small a share of that as is uphill. The rise is of per-datum differences: of two
-    float32 totals over many data it would be rounding.
+    The method is conjugate gradients (Polak and Ribiere 1969) in units of F. If F F' is the inverse of minus the
+    Hessian, the first step is Newton's. A step goes to the maximum of the density's parabola along its direction, or to
+    the first halving of that which is uphill. The rise is summed over per-datum differences, because the difference of
+    two float32 totals over many data would be dominated by rounding.
     """
 
     def ascend(now: _Climb) -> _Climb:
@@ -63,7 +64,7 @@ def climbed(posterior: AbstractPosterior, theta: Float[Array, " dim"], factor: F
         bend = -along @ jax.jvp(jax.grad(posterior.log_density), (now.theta,), (along,))[1]
         towards = now.slope @ now.direction
         best = jnp.where(bend > 0, towards / bend, 1.0)
-        # A quarter of what the slope promises: of a parabola's top it is a half.
+        # Require a quarter of the rise that the slope promises; at the maximum of a parabola it is a half.
         share = jax.lax.while_loop(
             lambda s: (s > _LEAST_SHARE * best) & ~(rise(s) >= s * towards / 4), lambda s: s / 2, best
         )

@@ -1,4 +1,4 @@
-"""Conditionals that are known: of a last layer under Gaussian noise and a normal prior, and of that noise's scales."""
+"""Known conditionals: that of a last layer under Gaussian noise and a normal prior, and those of the noise scales."""
 
 from __future__ import annotations
 
@@ -21,27 +21,29 @@ from bnnzoo.samplers._triangle import joined, over_data
 from bnnzoo.samplers.kernel import standard_normal
 
 _ROWS = 1024
-"""Rows whose derivatives are looked at together."""
+"""Rows whose derivatives are computed together."""
 
 
 class Conjugate(NamedTuple):
-    """The places in theta of what is drawn from its conditional; empty where that is not known."""
+    """Positions in theta of the parameters that are drawn from their conditionals; empty if those are unknown."""
 
     layer: slice
     scale: slice
 
     @property
     def any(self) -> bool:
+        """Whether any conditional is known."""
         return self.layer.stop + self.scale.stop > 0
 
     def drawn(self, dim: int) -> Bool[np.ndarray, " dim"]:
+        """Return a mask of the parameters that are drawn from their conditionals."""
         found = np.zeros(dim, bool)
         found[self.layer] = found[self.scale] = True
         return found
 
 
 def conjugate(posterior: AbstractPosterior) -> Conjugate:
-    """What is conjugate in the likelihood and the prior; that outputs are affine in the layer, `is_affine` tells."""
+    """Return the parameters that likelihood and prior make conjugate. `is_affine` tests the outputs separately."""
     nothing = slice(0, 0)
     if not isinstance(posterior, NetworkPosterior) or not isinstance(posterior.likelihood, Gaussian):
         return Conjugate(nothing, nothing)
@@ -57,7 +59,7 @@ def conjugate(posterior: AbstractPosterior) -> Conjugate:
 
 @eqx.filter_jit
 def is_affine(posterior: NetworkPosterior) -> Bool[Array, ""]:
-    """Whether outputs are affine in the parameters of the last layer: by a second difference, on a few rows."""
+    """Whether outputs are affine in the last layer's parameters, by a second difference on a few rows."""
     layer = conjugate(posterior).layer
     key_theta, key_move = jax.random.split(jax.random.key(0))
     theta = posterior.start(key=key_theta)
@@ -69,14 +71,15 @@ def is_affine(posterior: NetworkPosterior) -> Bool[Array, ""]:
 def draw_layer(
     posterior: NetworkPosterior, layer: slice, theta: Float[Array, " dim"], *, key: PRNGKeyArray
 ) -> Float[Array, " dim"]:
-    """theta with the layer w drawn from N(P^-1 b, P^-1), its conditional given the rest.
+    """Return theta with the layer w drawn from N(P^-1 b, P^-1), its conditional given the rest.
 
     With outputs f_it = f_it0 + J_it w, noise s_t and prior N(m, diag(v)):
 
         P = beta sum_it J_it' J_it / s_t^2 + diag(1 / v),   b = beta sum_it J_it' (y_it - f_it0) / s_t^2 + m / v
 
-    P = T'T is never made: T is the triangle of the rows J_it sqrt(beta) / s_t and diag(1 / sqrt(v)), and the draw is
-    w + T^-1 (z + eps), z what is left of y - f and m - w at the present w when T's reflections are done to them.
+    P = T'T is never formed. T is the triangular factor of the rows J_it sqrt(beta) / s_t and diag(1 / sqrt(v)). The
+    draw is w + T^-1 (z + eps), where z results from applying T's reflections to the residuals y - f and m - w at the
+    present w.
     """
     size, now = layer.stop - layer.start, theta[layer]
     likelihood: Any = posterior.likelihood_at(theta)
@@ -107,11 +110,11 @@ def draw_layer(
 def draw_scale(
     posterior: NetworkPosterior, scale: slice, theta: Float[Array, " dim"], *, key: PRNGKeyArray
 ) -> Float[Array, " dim"]:
-    """theta with each noise scale s drawn from its conditional given the rest.
+    """Return theta with each noise scale s drawn from its conditional given the rest.
 
-    Under s ~ HalfNormal(1), and with S the sum of the squares of the residuals that s is of, K in number (N for each
-    target's own), u = log s has the density exp(-(beta K - 1) u - beta S e^(-2u) / 2 - e^(2u) / 2): `_log_scale`. Given
-    the rest, targets' scales are independent. A scale that cannot be drawn is not a number.
+    The prior is s ~ HalfNormal(1). Let S be the sum of the K squared residuals with scale s (K = N if every target has
+    its own). Then u = log s has a density proportional to exp(-(beta K - 1) u - beta S e^(-2u) / 2 - e^(2u) / 2), drawn
+    by `_log_scale`. Given the rest, the scales of targets are independent. A scale that cannot be drawn is NaN.
     """
     number = scale.stop - scale.start
 
@@ -131,7 +134,7 @@ def draw_scale(
 
 
 def _prior(posterior: NetworkPosterior, theta: Float[Array, " dim"]) -> dist.Distribution:
-    """Of the network's parameters, given the prior's own."""
+    """Return the prior of the network's parameters, given the prior's own parameters in theta."""
     network, values = posterior.layout.network, posterior.layout.unflatten(theta)
     own = {p.name: p.natural(values[f"prior_{p.name}"]) for p in posterior.prior.parameters(network)}
     return posterior.prior.with_parameters(own).distribution(network)

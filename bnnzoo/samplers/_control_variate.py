@@ -1,4 +1,4 @@
-"""Control variates: what the log-likelihood does near an anchor, so that a mini-batch only measures the rest."""
+"""Control variates: a Taylor polynomial of the log-likelihood at an anchor, so that mini-batches estimate the rest."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ Order = Literal["none", "first", "second"]
 ORDER = {"none": 0, "first": 1, "second": 2}
 
 SECOND_ORDER_UP_TO = 2000
-"""Parameters up to which a Hessian is affordable."""
+"""Number of parameters up to which a Hessian is affordable."""
 
 _ROWS, _COLUMNS = 4096, 64
-"""Data and columns of a Hessian that are looked at together: what bounds its memory."""
+"""Data and columns of a Hessian that are processed together, which bounds its memory."""
 
 
 class Anchor(eqx.Module):
-    """A point, and the derivatives there of the sum of all data's log-likelihoods (of them alone: no prior, no power).
+    """A point, and the derivatives there of the sum of all data's log-likelihoods, without prior and power.
 
-    With a Hessian the Taylor polynomial is of second order, without one (None) of first. Bardenet, Doucet and Holmes
-    2017, J. Mach. Learn. Res. 18(47), for Metropolis-Hastings on batches.
+    With a Hessian the Taylor polynomial is of second order, without one (None) of first order. Bardenet, Doucet and
+    Holmes 2017, J. Mach. Learn. Res. 18(47), use it for Metropolis-Hastings on mini-batches.
     """
 
     point: Float[Array, " dim"]
@@ -42,10 +42,11 @@ class Anchor(eqx.Module):
         end: Float[Array, " dim"],
         batch,
     ) -> Float[Array, " batch"]:
-        """q_i of each datum of a batch: the polynomial's change from `start` to `end`.
+        """Return q_i of each datum of a batch, the change of its polynomial from `start` to `end`.
 
-        q_i = m . g_i + m' H_i (c - point), with the move m = end - start and the middle c = (start + end) / 2: the
-        difference of two quadratics without their cancellation. By one `jax.jvp` at the anchor, or a jvp of a jvp.
+        q_i = m . g_i + m' H_i (c - point), with the move m = end - start and the middle c = (start + end) / 2. This is
+        the difference of two quadratics without their cancellation. It needs one `jax.jvp` at the anchor, or a jvp of a
+        jvp.
         """
         move = end - start
 
@@ -58,7 +59,7 @@ class Anchor(eqx.Module):
         return slope + bend
 
     def batch_slope(self, posterior: AbstractPosterior, theta: Float[Array, " dim"], batch) -> Float[Array, " dim"]:
-        """The gradient at `theta` of the polynomials of a batch, summed: sum_i g_i + H_i (theta - point)."""
+        """Return the gradient at `theta` of the batch's summed polynomials: sum_i g_i + H_i (theta - point)."""
 
         def slope(t: Float[Array, " dim"]) -> Float[Array, " dim"]:
             return jax.grad(lambda u: jnp.sum(posterior.log_likelihood(u, batch)))(t)
@@ -69,18 +70,18 @@ class Anchor(eqx.Module):
         return there + bend
 
     def whole_part(self, start: Float[Array, " dim"], end: Float[Array, " dim"]) -> Float[Array, ""]:
-        """The sum of q_i over all data, without looking at them."""
+        """Return the sum of q_i over all data, without evaluating them."""
         return (end - start) @ self.slope((start + end) / 2)
 
     def slope(self, theta: Float[Array, " dim"]) -> Float[Array, " dim"]:
-        """The polynomial's gradient at `theta`."""
+        """Return the gradient of the polynomial of all data at `theta`."""
         if self.hessian is None:
             return self.gradient
         return self.gradient + self.hessian @ (theta - self.point)
 
 
 def anchored(posterior: AbstractPosterior, theta: Float[Array, " dim"], *, second: bool) -> Anchor:
-    """The anchor at `theta`. Costs two passes over the data; for a second order one for every parameter."""
+    """Return the anchor at `theta`. It costs two passes over the data; at second order one more for every parameter."""
 
     def total(t: Float[Array, " dim"]) -> Float[Array, ""]:
         return jnp.sum(posterior.log_likelihoods(t))
@@ -89,25 +90,25 @@ def anchored(posterior: AbstractPosterior, theta: Float[Array, " dim"], *, secon
 
 
 def follow(anchor: Anchor, posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Anchor:
-    """The next anchor for a chain at `theta`: one Newton step away if that is uphill, else at `theta` itself.
+    """Return the next anchor of a chain at `theta`: one Newton step away if that is uphill, else at `theta` itself.
 
-    The step takes the old anchor's Hessian; without one there is none.
+    The step uses the old anchor's Hessian. Without a Hessian there is no step.
     """
     if anchor.hessian is None:
         return anchored(posterior, theta, second=False)
     precision = jnp.diag(prior_precision(posterior, theta)) - posterior.likelihood_power * anchor.hessian
     density, slope = jax.value_and_grad(posterior.log_density)(theta)
-    # A Cholesky factor of a matrix that is not positive definite is not finite, and nothing is uphill of it.
+    # The Cholesky factor of an indefinite matrix is NaN; the comparison below is then false.
     step = jax.scipy.linalg.cho_solve((jnp.linalg.cholesky(precision), True), slope)
     uphill = posterior.log_density(theta + step) > density
     return anchored(posterior, jnp.where(uphill, theta + step, theta), second=True)
 
 
 def refuse_large(order: Order, posterior: AbstractPosterior) -> None:
-    """Refuse a polynomial whose Hessian is not affordable.
+    """Reject a second-order polynomial whose Hessian is not affordable.
 
     Raises:
-        UsageError: with what to type instead.
+        UsageError: if there are too many parameters; the message names the remedy.
     """
     dim = posterior.layout.dim
     if order == "second" and dim > SECOND_ORDER_UP_TO:
@@ -118,7 +119,7 @@ def refuse_large(order: Order, posterior: AbstractPosterior) -> None:
 
 
 def _hessian(posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Float[Array, "dim dim"]:
-    """By forward derivatives of the gradient, block after block of the data and of the columns."""
+    """Compute the Hessian by forward derivatives of the gradient, in blocks of data and of columns."""
 
     def block(batch, weights: Float[Array, " batch"]) -> Float[Array, "dim dim"]:
         slope = jax.grad(lambda t: jnp.sum(weights * posterior.log_likelihood(t, batch)))
@@ -135,11 +136,13 @@ def _hessian(posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Float
 def drift(
     posterior: AbstractPosterior, anchor: Anchor | None, batch: Any, weights: Float[Array, " batch"] | None
 ) -> Callable[[Float[Array, " dim"]], Float[Array, " dim"]]:
-    """An estimate of the log posterior's gradient, as a function: the same at every point of a step.
+    """Return an estimate of the log posterior's gradient as a function of theta, fixed within a step.
 
     Args:
-        batch: the data it is from; None where the anchor's polynomial has the second order, and needs none.
-        weights: of each datum in means over the batch; None where all weigh the same.
+        posterior: the target distribution.
+        anchor: the control variate; None for none.
+        batch: data of the estimate; None if the anchor's polynomial is of second order and needs none.
+        weights: weight of each datum in means over the batch; None if all weigh the same.
     """
     prior, power = jax.grad(posterior.log_prior), posterior.likelihood_power
     if batch is None and anchor is not None:

@@ -1,4 +1,4 @@
-"""The curvature of the log posterior at a point, and the Gaussian that has it."""
+"""The curvature of the log posterior at a point, and the Gaussian with that precision."""
 
 from __future__ import annotations
 
@@ -19,48 +19,49 @@ from bnnzoo.samplers._triangle import joined, triangle
 
 Kind = Literal["ggn", "fisher", "hessian"]
 _ELEMENTS = 2**22
-"""Numbers in one block of derivatives: what bounds their memory."""
+"""Numbers in one block of derivatives, which bounds their memory."""
 
 
 class Full(eqx.Module):
-    """N(0, F F')."""
+    """The Gaussian N(0, F F') with a dense factor F."""
 
     factor: Float[Array, "dim dim"]
 
     def draw(self, eps: Float[Array, " dim"]) -> Float[Array, " dim"]:
-        """A draw from N(0, I)'s."""
+        """Transform a draw from N(0, I)."""
         return self.factor @ eps
 
     def project(self, gradient: Float[Array, " dim"]) -> Float[Array, " dim"]:
-        """F' g."""
+        """Return F' g."""
         return self.factor.T @ gradient
 
     @property
     def log_det(self) -> Float[Array, ""]:
-        """log |det F|, of a triangular F."""
+        """log |det F| of the triangular F."""
         return jnp.sum(jnp.log(jnp.abs(jnp.diag(self.factor))))
 
 
 class Diagonal(eqx.Module):
-    """N(0, diag(scale^2))."""
+    """The Gaussian N(0, diag(scale^2))."""
 
     scale: Float[Array, " dim"]
 
     def draw(self, eps: Float[Array, " dim"]) -> Float[Array, " dim"]:
-        """A draw from N(0, I)'s."""
+        """Transform a draw from N(0, I)."""
         return self.scale * eps
 
     def project(self, gradient: Float[Array, " dim"]) -> Float[Array, " dim"]:
-        """F' g."""
+        """Return F' g."""
         return self.scale * gradient
 
     @property
     def log_det(self) -> Float[Array, ""]:
+        """log |det F|."""
         return jnp.sum(jnp.log(self.scale))
 
 
 class Matrix(eqx.Module):
-    """left (scale * eps) right' for a matrix eps; left and right are orthogonal."""
+    """The map of a matrix eps to left (scale * eps) right'; left and right are orthogonal."""
 
     left: Float[Array, "row row"]
     right: Float[Array, "column column"]
@@ -68,38 +69,40 @@ class Matrix(eqx.Module):
 
 
 class Kronecker(eqx.Module):
-    """Independent blocks, each as a matrix."""
+    """A Gaussian with independent blocks, each with a Kronecker-factored covariance."""
 
     blocks: tuple[Matrix, ...]
 
     def draw(self, eps: Float[Array, " dim"]) -> Float[Array, " dim"]:
-        """A draw from N(0, I)'s."""
+        """Transform a draw from N(0, I)."""
         each = self._matrices(eps)
         parts = [block.left @ (block.scale * part) @ block.right.T for block, part in each]
         return jnp.concatenate([jnp.ravel(part) for part in parts])
 
     def project(self, gradient: Float[Array, " dim"]) -> Float[Array, " dim"]:
-        """F' g."""
+        """Return F' g."""
         each = self._matrices(gradient)
         parts = [block.scale * (block.left.T @ part @ block.right) for block, part in each]
         return jnp.concatenate([jnp.ravel(part) for part in parts])
 
     def _matrices(self, vector: Float[Array, " dim"]) -> list[tuple[Matrix, Float[Array, "row column"]]]:
-        """Each block with the vector's part of it as a matrix."""
+        """Return each block with its part of the vector as a matrix."""
         ends = list(accumulate(block.scale.size for block in self.blocks))
         parts = jnp.split(vector, ends[:-1])
         return [(block, part.reshape(block.scale.shape)) for block, part in zip(self.blocks, parts, strict=True)]
 
     @property
     def log_det(self) -> Float[Array, ""]:
+        """log |det F|."""
         return sum((jnp.sum(jnp.log(block.scale)) for block in self.blocks), jnp.zeros(()))
 
 
 def full(posterior: AbstractPosterior, theta: Float[Array, " dim"], kind: Kind) -> Full:
-    """The whole matrix: precision = beta sum_i R_i' R_i + that of the prior, R_i the rows of `_rows`.
+    """Return the Gaussian with the full precision beta sum_i R_i' R_i + that of the prior, R_i the rows of `_rows`.
 
-    In units of the prior it is T'T, T the triangle of the rows and of I: it is never formed. `hessian`: minus that of
-    the log density, a direction without curvature taken to have a millionth of the largest.
+    In units of the prior the precision is T'T, where T is the triangular factor of the rows and of I. The product is
+    never formed. For `hessian` it is minus the Hessian of the log density; a direction without curvature gets a
+    millionth of the largest curvature.
     """
     if kind == "hessian":
         precision = _columns(posterior, theta)
@@ -116,7 +119,7 @@ def full(posterior: AbstractPosterior, theta: Float[Array, " dim"], kind: Kind) 
 
 
 def diagonal(posterior: AbstractPosterior, theta: Float[Array, " dim"], kind: Kind) -> Diagonal:
-    """The diagonal of the precision."""
+    """Return the Gaussian with the diagonal of the precision."""
     if kind == "hessian":
         return Diagonal(jax.lax.rsqrt(_floored(jnp.diag(_columns(posterior, theta)))))
     total = _sum(posterior, theta, kind, lambda rows: jnp.sum(rows**2, 0))
@@ -124,19 +127,19 @@ def diagonal(posterior: AbstractPosterior, theta: Float[Array, " dim"], kind: Ki
 
 
 def kronecker(posterior: AbstractPosterior, theta: Float[Array, " dim"], kind: Kind) -> Kronecker:
-    """Block by block, sum_i R_i' R_i as a Kronecker product of row and column factors.
+    """Return the Gaussian whose precision approximates sum_i R_i' R_i by a Kronecker product in each block.
 
     With G the rows R as matrices, L = sum G G' and R = sum G' G: L (x) R / trace is the first step of the power
-    iteration to the nearest Kronecker product (Van Loan and Pitsianis 1993), and has the right trace. For dense
-    layers it takes the place of K-FAC's factors (Ritter, Botev and Barber 2018). The prior's precision is added to
-    the eigenvalues, as its mean over the block. L and R are known by their triangles, whose singular values are the
-    roots of their eigenvalues; a side too long for a block of rows by itself, but for what float32 rounds.
+    iteration to the nearest Kronecker product (Van Loan and Pitsianis 1993), and has the right trace. For dense layers
+    it replaces K-FAC's factors (Ritter, Botev and Barber 2018). The prior's precision is added to the eigenvalues, as
+    its mean over the block. L and R are stored as triangular factors, whose singular values are the square roots of
+    their eigenvalues. A factor too large for a block of rows is stored as itself, with a ridge for float32 rounding.
     """
     blocks, each = posterior.layout.blocks, num_rows(posterior, kind)
     longest = max(-(-max(a, b) // min(a, b)) for a, b in map(_sides, blocks))
     least = min(longest, 4 * _ELEMENTS // len(theta))
     height = min(_block(len(theta), each, least), posterior.num_data) * each
-    # Of the two factors of each block, whether its triangle is kept.
+    # For each of a block's two factors, whether it is stored as a triangle.
     whole = [(height * b >= a, height * a >= b) for a, b in map(_sides, blocks)]
 
     def kept(rows: Float[Array, "row side"], triangular: bool) -> Float[Array, "side side"]:
@@ -174,7 +177,7 @@ def kronecker(posterior: AbstractPosterior, theta: Float[Array, " dim"], kind: K
 
 
 def _columns(posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Float[Array, "dim dim"]:
-    """Minus the Hessian of the log density, prior and all."""
+    """Return minus the Hessian of the log density, including the prior."""
     slope = jax.grad(posterior.log_density)
     one = jnp.eye(len(theta), dtype=theta.dtype)
     return -jax.lax.map(lambda along: jax.jvp(slope, (theta,), (along,))[1], one, batch_size=64)
@@ -185,21 +188,21 @@ def _floored(values: Float[Array, " dim"]) -> Float[Array, " dim"]:
 
 
 def kronecker_work(layout: Layout, num_rows: int) -> float:
-    """Multiplications that the factors of `kronecker` cost."""
+    """Return the number of multiplications for the factors of `kronecker`."""
     return float(num_rows) * sum(a * b * (a + b) for a, b in map(_sides, layout.blocks))
 
 
 def num_rows(posterior: AbstractPosterior, kind: Kind) -> int:
-    """Rows a datum gives: its outputs for the Gauss-Newton matrix, one gradient for the Fisher information."""
+    """Return the rows per datum: its outputs for the Gauss-Newton matrix, one gradient for the Fisher information."""
     if kind != "ggn":
         return 1
     return jax.eval_shape(lambda: posterior.outputs(jnp.zeros(posterior.layout.dim), _first(posterior).x)).shape[1]
 
 
 def _lifted(matrix: Float[Array, "row row"]) -> Float[Array, "row row"]:
-    """A symmetric matrix, its diagonal raised by the size of its rounding errors.
+    """Return a symmetric matrix with its diagonal raised by the size of its rounding errors.
 
-    LAPACK's float32 eigenvectors of a matrix of deficient rank are now and then not a number.
+    LAPACK's float32 eigenvectors of a rank-deficient matrix are occasionally NaN.
     """
     return matrix + _ridge(matrix) * jnp.eye(len(matrix), dtype=matrix.dtype)
 
@@ -218,9 +221,10 @@ def _first(posterior: AbstractPosterior) -> Any:
 
 
 def _base(posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Float[Array, " dim"]:
-    """The prior's precision, and of the likelihood's own parameters also that of the data.
+    """Return the prior's precision; for the likelihood's own parameters also that of the data.
 
-    Where a prior is flat or pointed, and so has no curvature, one over its variance: a draw is no wider than it.
+    If a prior is flat or pointed, and so has no curvature, its precision is at least one over its variance, so that
+    draws are no wider than the prior.
     """
     base, inner = prior_precision(posterior, theta), posterior.layout.network.dim
     prior = posterior.fixed_prior()
@@ -238,10 +242,11 @@ def _base(posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Float[Ar
 
 
 def _rows(posterior: AbstractPosterior, theta: Float[Array, " dim"], datum: Any, kind: Kind) -> Float[Array, "row dim"]:
-    """Rows R_i with R_i' R_i the curvature that one datum adds.
+    """Return rows R_i such that R_i' R_i is the curvature that one datum adds.
 
-    `ggn`: U' J, J the Jacobian of the outputs and U U' minus the Hessian of log p(y | output), its negative part left
-    out: the generalised Gauss-Newton matrix (Schraudolph 2002). `fisher`: the gradient of the datum's log-likelihood.
+    `ggn`: U' J, where J is the Jacobian of the outputs and U U' is minus the Hessian of log p(y | output) without its
+    negative part: the generalised Gauss-Newton matrix (Schraudolph 2002). `fisher`: the gradient of the datum's
+    log-likelihood.
     """
     inner = posterior.layout.network.dim
     if kind == "fisher":
@@ -253,12 +258,12 @@ def _rows(posterior: AbstractPosterior, theta: Float[Array, " dim"], datum: Any,
         head = -jax.hessian(log_prob)(outputs, target)
         values, vectors = jnp.linalg.eigh(_lifted(head))
         (rows,) = jax.vmap(pull)((vectors * jnp.sqrt(jnp.maximum(values, 0.0))).T)
-    # The likelihood's own parameters are in `_base`.
+    # `_base` adds the curvature of the likelihood's own parameters.
     return rows.at[:, inner:].set(0.0)
 
 
 def _block(dim: int, each: int, least: int) -> int:
-    """Data looked at together, each of so many rows."""
+    """Return the number of data that are processed together, given the rows `each` of a datum."""
     return max(1, least, _ELEMENTS // (dim * each))
 
 
@@ -271,7 +276,7 @@ def _sum(
     add: Callable[[PyTree, PyTree], PyTree] = passes.plus,
     least: int = 1,
 ) -> PyTree:
-    """The sum of `summary` of the rows of all data, block after block of `least` data or more, by `add`."""
+    """Combine `summary` of the rows of all data by `add`, in blocks of `least` data or more."""
     size = _block(len(theta), num_rows(posterior, kind), least)
 
     def part(batch: Any, weights: Float[Array, " batch"]) -> PyTree:

@@ -1,4 +1,4 @@
-"""What mini-batch gradients are off by, against the curvature that holds them: the bias of steps without an accept."""
+"""Noise and curvature of mini-batch gradients, which determine the bias of samplers without an accept step."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 _PAIRS = 64
-"""Pairs of mini-batches that are looked at: a variance from so many is known to 18 %."""
+"""Number of pairs of mini-batches. The variance that they estimate has a relative error of 18 %."""
 _STABLE = 0.5
 STARTS = 4
-"""Of how many chains curvatures are looked at: for a large network each costs as much as hundreds of steps."""
+"""Number of chains whose curvature is computed. For a large network each costs as much as hundreds of steps."""
 _BATCHES, _ITERATIONS = 4, 10
-"""Of the power iteration: what it misses is less than the factor that a step keeps from what is unstable."""
+"""Mini-batches and iterations of the power iteration. Its error is smaller than the safety factor of the step size."""
 
 
 class GradientNoise(NamedTuple):
-    """Means over theta's coordinates, in units of the sampler's metric G, one of each from every pair of batches."""
+    """Means over theta's coordinates, in units of the sampler's metric G, with one value for every pair of batches."""
 
     curvature: Float[Array, " pair"]
-    """tr(G A) / dim, A minus the Hessian of the log posterior."""
+    """tr(G A) / dim, with A minus the Hessian of the log posterior."""
     variance: Float[Array, " pair"]
-    """tr(G V) / dim, V the covariance of a mini-batch's gradient."""
+    """tr(G V) / dim, with V the covariance of a mini-batch's gradient."""
 
 
 def gradient_noise(
@@ -35,10 +35,15 @@ def gradient_noise(
     *,
     key: PRNGKeyArray,
 ) -> GradientNoise:
-    """From gradients of fresh mini-batches at `theta`; the curvature along random signs (Hutchinson 1990).
+    """Estimate curvature and noise from gradients of new mini-batches at `theta`.
+
+    The curvature is taken along random signs (Hutchinson 1990).
 
     Args:
-        gradient: of the log posterior as the mini-batch of a key sees it.
+        gradient: the log posterior's gradient at a point, estimated on the mini-batch of a key.
+        theta: the point.
+        metric: G, a diagonal or a number.
+        key: random key.
     """
     root = jnp.sqrt(metric)
 
@@ -59,9 +64,9 @@ def greatest_curvature(
     *,
     key: PRNGKeyArray,
 ) -> Float[Array, ""]:
-    """The largest eigenvalue of G A in size, of the worst of a few mini-batches: by power iteration, from below.
+    """Return the largest eigenvalue of G A in absolute value over a few mini-batches, by power iteration from below.
 
-    Of mini-batches, not of all data: a step follows one of them, and theirs are the larger.
+    It uses mini-batches rather than all data, because a step follows one of them and their curvatures are larger.
     """
     root = jnp.sqrt(metric)
 
@@ -78,9 +83,9 @@ def greatest_curvature(
 
 
 def power_of_ten(steepest: Float[np.ndarray, " start"]) -> float:
-    """The power of ten that times the greatest of these curvatures is at most a half: 2 would be unstable.
+    """Return the largest power of ten whose product with these curvatures is at most a half; 2 would be unstable.
 
-    A curvature that is no number, or none, bounds nothing.
+    A curvature that is zero or not finite imposes no limit.
     """
     with np.errstate(divide="ignore"):
         power = np.floor(np.log10(_STABLE / np.asarray(steepest, float)))
@@ -90,7 +95,7 @@ def power_of_ten(steepest: Float[np.ndarray, " start"]) -> float:
 def jackknife(
     function: Callable[[Float[Array, ""], Float[Array, ""]], Float[Array, ""]], noise: GradientNoise
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """A function of the mean curvature and variance, and its standard error by leaving out one pair at a time."""
+    """Return a function of the mean curvature and variance, and its jackknife standard error over the pairs."""
     without = [(jnp.sum(v) - v) / (_PAIRS - 1) for v in noise]
     each = jax.vmap(function)(*without)
     error = jnp.sqrt((_PAIRS - 1) * jnp.mean((each - jnp.mean(each)) ** 2))

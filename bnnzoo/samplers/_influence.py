@@ -1,8 +1,8 @@
-"""What single rows do to steps on mini-batches, and how much of the posterior's curvature the steps cannot see.
+"""The influence of single rows on mini-batch steps, and the fraction of the curvature that the steps cannot see.
 
-A batch's own statistics speak of the rows that it drew. A row that is drawn once in a thousand steps, and then decides
-the step alone, is in none of their averages, and a row that was never drawn is in none of them at all: both are seen
-here, by looking at every row for a few of the chain's own proposals.
+The statistics of a batch describe the rows that it drew. A row may be drawn once in a thousand steps and then decide
+the step alone; no average shows it, nor any row that was never drawn. The functions here detect both by evaluating
+every row for a few of the chain's own proposals.
 """
 
 from __future__ import annotations
@@ -18,27 +18,28 @@ from bnnzoo.samplers import _preconditioner
 from bnnzoo.samplers.base import Stats
 
 _ROWS = 64
-"""Rows that a direction is made of, at most: those that lose most."""
+"""Largest number of rows that define a direction: those that lose most."""
 _DIRECTIONS = 3
 _PROPOSALS = 8
-"""Of a look in warm-up; of the last one twice as many, and so many steps of the chain from one to the next."""
+"""Proposals of one evaluation in warm-up. The final one uses twice as many, with `_STEPS_BETWEEN` steps between
+them."""
 _STEPS_BETWEEN = 25
 _FAR = 1e10
-"""What an infinite difference counts as, whose square is still a number."""
+"""Value that replaces an infinite difference; its square is still finite."""
 _ELEMENTS = 2**22
-"""Numbers in the gradients of those rows, at most."""
+"""Largest number of elements in the gradients of those rows."""
 
 
 class Influence(NamedTuple):
-    """What each row does to a step, over a few proposals."""
+    """The effect of each row on a step, over a few proposals."""
 
     square: Float[Array, " num_data"]
-    """The mean square of its difference beta d_i."""
+    """Mean square of the row's difference beta d_i."""
     unseen: Float[Array, " num_data"]
-    """The share of it that the acceptance does not see: 0 for a row whose differences are small, 1 for one that makes
+    """Fraction of the difference that the acceptance misses: 0 for a row with small differences, 1 for a row that makes
     every step that draws it a rejection."""
     positions: Float[Array, "proposal dim"]
-    """Where the chain was."""
+    """Positions of the chain at the proposals."""
 
 
 def of_rows(
@@ -50,12 +51,16 @@ def of_rows(
     steps_between: int,
     key: PRNGKeyArray,
 ) -> Influence:
-    """The influence of every row on some proposals of the penalty from where a chain is, and goes.
+    """Return the influence of every row on some proposals of the penalty along a chain.
 
     Args:
-        sampler: with the methods of `AbstractPenalty`.
-        steps_between: steps of the chain from one proposal to the next. A row whose residual happens to be small
-            where the chain is has little influence there.
+        sampler: a sampler with the methods of `AbstractPenalty`.
+        posterior: the target distribution.
+        state: the state of the chain.
+        proposals: number of proposals.
+        steps_between: steps of the chain from one proposal to the next. They are needed because a row whose residual
+            happens to be small at one position has little influence there.
+        key: random key.
     """
     sizes = sampler.plan(posterior.num_data)
     drawn = sizes.used * (1 / posterior.num_data if state.rows is None else state.rows.probabilities)
@@ -78,7 +83,7 @@ def of_rows(
 
 
 def _differences(posterior: AbstractPosterior, state: Any, proposal: Float[Array, " dim"]) -> Float[Array, " num_data"]:
-    """beta d_i of every row, what a control variate leaves of it."""
+    """Return beta d_i of every row, after subtraction of the control variate."""
     d = posterior.log_likelihoods(proposal) - posterior.log_likelihoods(state.position)
     if state.anchor is not None:
         part = state.anchor.batch_part
@@ -89,12 +94,12 @@ def _differences(posterior: AbstractPosterior, state: Any, proposal: Float[Array
 def seen(
     d: Float[Array, " num_data"], drawn: Float[Array, " num_data"] | Float[Array, ""] | float, *, disjoint: bool
 ) -> Float[Array, " num_data"]:
-    """What a row with the difference d adds to the log ratio that a penalised step acts by.
+    """Return a row's effective contribution to the log ratio of a penalised step, given its difference d.
 
-    Drawn n times, a row adds b = d / drawn to the log ratio each time and b^2 / 2 to its penalty. So
-    E exp(n (b - b^2 / 2)) takes the place of exp(d), and the way back has the same with -b; what acts is half of the
-    logarithm of their ratio: d (1 - b^2 / 3) for small b, nothing for large ones, which reject both ways. n is Poisson
-    with replacement; without, it is 0 or 1, and the penalty is smaller by 1 - drawn.
+    If it is drawn n times, the row adds n b with b = d / drawn to the log ratio and n b^2 / 2 to its penalty. Hence
+    E exp(n (b - b^2 / 2)) replaces exp(d), and the reverse move has the same with -b. The effective contribution is
+    half the logarithm of their ratio: d (1 - b^2 / 3) for small b, and 0 for large b, which reject both moves. n is
+    Poisson with replacement. Without, it is 0 or 1, and the penalty is smaller by the factor 1 - drawn.
     """
     b = d / drawn
     if not disjoint:
@@ -111,14 +116,14 @@ def seen(
 
 
 def lost_to_steps(sampler: Any, posterior: AbstractPosterior, state: Any, *, key: PRNGKeyArray) -> Stats:
-    """How far the draws are off by what the steps do not see of the rows, each in the direction where it is most.
+    """Return the bias of the draws due to the rows that steps miss, each in its worst direction.
 
-    `unseen` is a share of the log posterior's curvature: s of it makes a variance 1 / (1 - s) times what it should
-    be. `unseen_shift` is what the slope of the rest makes of a mean, in standard deviations.
+    `unseen` is the missed fraction s of the log posterior's curvature; it inflates a variance by 1 / (1 - s).
+    `unseen_shift` is the shift of a mean by the missed slope, in standard deviations.
     """
     sizes = sampler.plan(posterior.num_data)
     if sizes.disjoint and sizes.used == posterior.num_data:
-        # Every step sees every row. What rounding leaves of the difference below has any direction, far from the mode.
+        # Every step uses every row. Rounding errors of the difference below would have an arbitrary direction.
         zero = jnp.zeros((), state.position.dtype)
         return {"unseen": zero, "unseen_shift": zero}
     rows = of_rows(sampler, posterior, state, proposals=2 * _PROPOSALS, steps_between=_STEPS_BETWEEN, key=key)
@@ -131,16 +136,16 @@ def lost_to_steps(sampler: Any, posterior: AbstractPosterior, state: Any, *, key
 def _directions(
     posterior: AbstractPosterior, theta: Float[Array, " dim"], shape: _preconditioner.Preconditioner, rows: Influence
 ) -> Float[Array, "direction dim"]:
-    """Those in which the rows that lose most, weighted by what they lose, bend the log posterior most.
+    """Return the directions in which the rows that lose most, weighted by their loss, have the most curvature.
 
-    In whitened coordinates, those of the proposal's covariance.
+    The directions are in whitened coordinates, those of the proposal's covariance.
     """
     count = min(posterior.num_data, _ROWS, max(4, _ELEMENTS // theta.shape[0]))
     worst = jax.lax.top_k(rows.square * rows.unseen, count)[1]
     batch = jax.tree.map(lambda leaf: leaf[:, None], posterior.take(worst))
 
     def bent(row, weight: Float[Array, ""]) -> Float[Array, " dim"]:
-        """A vector whose square is the row's lost curvature, exact where it has rank one."""
+        """Return a vector whose outer square is the row's lost curvature; exact if that has rank one."""
         slope = shape.project(jax.grad(lambda t: posterior.log_likelihood(t, row)[0])(theta))
         length = jnp.maximum(jnp.sum(slope**2), jnp.finfo(slope.dtype).tiny)
         bend = _bends(posterior, theta, shape.correlate(slope / jnp.sqrt(length)), row)[0]
@@ -158,7 +163,7 @@ def _share(
     shape: _preconditioner.Preconditioner,
     direction: Float[Array, " dim"],
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """The share of the log posterior's curvature in a whitened direction that the steps lose; and that curvature."""
+    """Return the fraction of the log posterior's curvature that steps lose in a whitened direction, and the total."""
     theta, anchor, along = state.position, state.anchor, shape.correlate(direction)
     bends = posterior.over_data(lambda row: _bends(posterior, theta, along, row))
     prior = _preconditioner.prior_precision(posterior, theta)
@@ -174,10 +179,10 @@ def _share(
 def _shift(
     posterior: AbstractPosterior, state: Any, rows: Influence, shape: _preconditioner.Preconditioner
 ) -> Float[Array, ""]:
-    """How many standard deviations the lost slope, sum_i unseen_i grad l_i, moves a mean, where that is most.
+    """Return the largest shift of a mean, in standard deviations, due to the lost slope sum_i unseen_i grad l_i.
 
-    Where the chain is, that slope is its value at the posterior's mean and what its curvature adds on the way there.
-    The latter is the lost share of the curvature times the whole slope, which is known, and is taken off.
+    At the chain's positions the lost slope is its value at the posterior's mean plus the change on the way there. That
+    change is the lost fraction of the curvature times the total slope, which is known, and is subtracted.
     """
 
     def pushes(at: Float[Array, " dim"]) -> tuple[Float[Array, " dim"], Float[Array, " dim"]]:
@@ -193,7 +198,7 @@ def _shift(
     lost, whole = (jnp.mean(each, 0) for each in jax.lax.map(pushes, rows.positions))
     share, total = _share(posterior, state, rows, shape, lost)
     slope, length = lost @ lost - share * (whole @ lost), lost @ lost
-    # Where the log posterior happens to be flat at this place, the proposal knows better how wide it is.
+    # Where the log posterior happens to be flat at this place, the proposal's scale is a better estimate of its width.
     curvature = jnp.maximum(total, length / 4 + jnp.finfo(length.dtype).tiny)
     return jnp.abs(slope) / jnp.sqrt(curvature) / jnp.maximum(1 - share, 0.1)
 
@@ -201,7 +206,7 @@ def _shift(
 def _bends(
     posterior: AbstractPosterior, theta: Float[Array, " dim"], along: Float[Array, " dim"], batch
 ) -> Float[Array, " batch"]:
-    """Minus the second derivative of each row's log-likelihood in one direction."""
+    """Return minus the second derivative of each row's log-likelihood in one direction."""
 
     def slope(t: Float[Array, " dim"]) -> Float[Array, " batch"]:
         return jax.jvp(lambda u: posterior.log_likelihood(u, batch), (t,), (along,))[1]

@@ -1,4 +1,4 @@
-"""Local reparameterisation: sample what a dense layer gives, not its weights."""
+"""Local reparameterisation: sampling of a dense layer's pre-activations instead of its weights."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bnnzoo.posterior import NetworkPosterior
 
 
 class _Dense(eqx.Module):
-    """A dense layer whose parameters are independent Gaussians: its outputs are too, and one of them is drawn."""
+    """A dense layer with independent Gaussian parameters. Its outputs are Gaussian, and a call draws them."""
 
     mean: eqx.nn.Linear
     scale: eqx.nn.Linear
@@ -26,7 +26,7 @@ class _Dense(eqx.Module):
         variance = self.scale.weight**2 @ x**2
         if self.scale.bias is not None:
             variance = variance + self.scale.bias**2
-        # The floor keeps the gradient of the root finite where all inputs are 0.
+        # The floor keeps the gradient of the square root finite if all inputs are 0.
         scale = jnp.sqrt(jnp.maximum(variance, jnp.finfo(variance.dtype).tiny))
         return mean + scale * jax.random.normal(self.key, mean.shape, mean.dtype)
 
@@ -40,13 +40,13 @@ def outputs(
     *,
     key: PRNGKeyArray,
 ) -> Float[Array, "batch output"]:
-    """Outputs of the network for theta ~ N(mean, diag(scale^2)), each datum with noise of its own.
+    """Return outputs of the network for theta ~ N(mean, diag(scale^2)), with independent noise for each datum.
 
-    Kingma, Salimans and Welling 2015. In every `eqx.nn.Linear` the pre-activations are drawn; all other parameters
-    are those of `drawn`, the same for the batch. The law of one datum's outputs is exact where a layer is used once
-    for a datum.
+    Kingma, Salimans and Welling 2015. In every `eqx.nn.Linear` the pre-activations are drawn. All other parameters are
+    those of `drawn`, shared by the batch. The distribution of one datum's outputs is exact if each layer is used once
+    per datum.
     """
-    # What is not sampled has no spread.
+    # Parameters that are not sampled have scale 0.
     still = jax.tree.map(lambda leaf: jnp.zeros_like(leaf) if eqx.is_inexact_array(leaf) else leaf, posterior.network)
     spread = dataclasses.replace(posterior, network=still).network_at(scale)
     parts, tree = jax.tree.flatten(posterior.network_at(drawn), is_leaf=_is_dense)
@@ -64,4 +64,5 @@ def outputs(
 
 
 def _is_dense(part: Any) -> bool:
+    """Whether a part of the network is a dense layer with vector inputs and outputs."""
     return isinstance(part, eqx.nn.Linear) and "scalar" not in (part.in_features, part.out_features)

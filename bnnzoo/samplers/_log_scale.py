@@ -1,4 +1,7 @@
-"""Exact draws of a noise scale: a generalised inverse Gaussian law of s^2, by tangents to its log density in log s."""
+"""Exact draws of a noise scale s, whose square has a generalised inverse Gaussian distribution.
+
+The proposal's envelope consists of tangents to the log density in log s.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 _MOST_TRIES = 1000
-"""A proposal is kept with probability 1 - 1/e or more (below), so that so many fail with probability e^-1000."""
+"""Largest number of proposals. Each is accepted with probability 1 - 1/e or more, so all fail with e^-1000 or less."""
 _HALVINGS = 20
-"""Of the interval in which a tangent's place is searched for: where exactly it is changes the efficiency alone."""
+"""Bisections in the search for a tangent point. An inexact point affects only the efficiency."""
 
 
 def draw_log_scale(
@@ -21,21 +24,21 @@ def draw_log_scale(
 
         psi(w) = -a (e^-w - 1 + w) - b (e^w - 1 - w)
 
-    which is concave with its maximum 0 at 0. The proposal's density is proportional to e^hat, hat the least of 0 and
-    the tangents at the two places where psi is about -1. Devroye 2014, Statistics and Computing 24, 239: a proposal is
-    kept with probability 1 - 1/e or more, whatever the parameters.
+    which is concave with its maximum 0 at 0. The proposal's density is proportional to e^hat, where hat is the minimum
+    of 0 and the tangents at the two points where psi is about -1. A proposal is accepted with probability 1 - 1/e or
+    more, whatever the parameters (Devroye 2014, Statistics and Computing 24, 239).
 
     Returns:
-        The draw and the number of proposals. The draw is not a number where the density has no mode or is not finite
-        (residuals that are all 0, or not finite).
+        The draw and the number of proposals. The draw is NaN if the density has no mode or is not finite, that is if
+        the residuals are all 0 or not finite.
     """
-    # v = e^(2m) solves v^2 + power v = 2 rate; each root is written in the form that does not cancel.
+    # v = e^(2m) solves v^2 + power v = 2 rate. Each root is written in the form that avoids cancellation.
     root = jnp.hypot(power, jnp.sqrt(8 * rate))
     square = jnp.where(power > 0, 4 * rate / (power + root), (root - power) / 2)
     a, b = rate / square, square / 2
     proper = jnp.isfinite(a + b) & (a > 0) & (b > 0)
     right, left = _tangent(a, b), _tangent(b, a)
-    # The tangents meet 0 at these distances from the mode; beyond, the proposal falls exponentially.
+    # The tangents reach 0 at these distances from the mode; beyond, the proposal falls exponentially.
     near_right, near_left = (place - level / slope for place, level, slope in (right, left))
     tail_right, tail_left = -1 / right[2], -1 / left[2]
     middle = near_right + near_left
@@ -66,8 +69,8 @@ def draw_log_scale(
 
 
 def _tangent(a: Float[Array, ""], b: Float[Array, ""]) -> tuple[Float[Array, ""], Float[Array, ""], Float[Array, ""]]:
-    """The place w > 0 where psi is about -1, with psi and its derivative there; for w < 0 exchange a and b."""
-    # Beyond each of these one of the two terms alone is below -1.
+    """Return the point w > 0 where psi is about -1, with psi and its derivative there; for w < 0 exchange a and b."""
+    # Beyond each of these bounds one of the two terms alone is below -1.
     by_b, by_a = jnp.sqrt(2 / b), jnp.maximum(jnp.sqrt(3 / a), 3 / a)
     interval = (jnp.zeros_like(a), jnp.minimum(by_b, by_a))
 
@@ -86,6 +89,6 @@ def _psi(w: Float[Array, ""], a: Float[Array, ""], b: Float[Array, ""]) -> Float
 
 
 def _beyond_linear(w: Float[Array, ""]) -> Float[Array, ""]:
-    """e^w - 1 - w, by its series where that cancels."""
+    """Return e^w - 1 - w, by its series where the direct form cancels."""
     series = w * w / 2 * (1 + w / 3 * (1 + w / 4 * (1 + w / 5 * (1 + w / 6))))
     return jnp.where(jnp.abs(w) < 0.25, series, jnp.expm1(w) - w)

@@ -1,4 +1,4 @@
-"""The noise of a log ratio that is estimated on batches, and the penalty that makes up for it."""
+"""The noise of a log ratio that is estimated on mini-batches, and the penalty that corrects for it."""
 
 from __future__ import annotations
 
@@ -25,22 +25,23 @@ def estimated(
     left: float,
     groups: int | None,
 ) -> Difference:
-    """delta and its variance from the differences of the K data of a step, the same number in each of its batches.
+    """Return delta and its variance from the per-datum differences of a step's K data.
 
-    With replacement Var(delta) = beta^2 N^2 / K s^2; disjoint batches have 1 - K/N of it, and (1 - K/N) (1 - 2 K/N) of
-    the third cumulant, as means over subsets of K have; all data, none twice, have no noise. Differences that were
-    drawn with probabilities p_i come divided by N p_i, and need nothing else.
+    All batches have the same size. With replacement Var(delta) = beta^2 N^2 s^2 / K. Disjoint batches multiply it by
+    1 - K/N, and the third cumulant by (1 - K/N) (1 - 2 K/N), as for means over subsets of size K. All data, each used
+    once, have no noise. Differences drawn with probabilities p_i must be divided by N p_i and need no other change.
 
     Args:
-        known_change: of the log prior, and of what a control variate knows: without noise.
+        d: the differences, [K].
+        known_change: change of the log prior and of the control variate, which has no noise.
         scale: beta N.
-        left: the share of the variance that is left, 1 - K/N where no datum comes twice.
-        groups: batches whose means the variance is taken of; None: of single data.
+        left: remaining fraction of the variance, 1 - K/N if no datum is used twice.
+        groups: number of batches if the variance is taken over batch means; None for single data.
     """
     used, mean = d.shape[0], jnp.mean(d)
     centred = d - mean
     second = jnp.mean(centred**2)
-    # Scaled before it is cubed: the cube of a small spread is no longer a float32.
+    # Scaled before the cube is taken, because the cube of a small spread underflows float32.
     spread = jnp.sqrt(jnp.maximum(second, jnp.finfo(d.dtype).tiny))
     skewness = jnp.mean((centred / spread) ** 3) / used**0.5
     if groups is None:
@@ -48,7 +49,7 @@ def estimated(
     else:
         means = jnp.mean(centred.reshape(groups, -1), 1)
         sigma2, dof = scale**2 / groups * jnp.var(means, ddof=1), groups - 1
-    # Without multiplying where nothing is left out: of one batch the variance over batches is not a number.
+    # Set to 0 rather than multiplied by 0: the variance over batches of a single batch is NaN.
     if left <= 0:
         sigma2, skewness = jnp.zeros_like(sigma2), jnp.zeros_like(skewness)
     elif left < 1:
@@ -57,10 +58,10 @@ def estimated(
 
 
 def noise_penalty(sigma2: Float[Array, ""], dof: Any, terms: int) -> Float[Array, ""]:
-    """u = -log of the function of an estimated variance whose mean is exp(-sigma^2/2), to `terms` terms.
+    """Return u = -log of the function of an estimated variance whose mean is exp(-sigma^2/2), up to `terms` terms.
 
-    Ceperley and Dewing 1999, equation 42: -log 0F1(; dof/2; -dof sigma2 / 4). Beyond sigma2 = dof/4 the closed form
-    is meaningless and the truncated series, positive and finite, is used as it stands.
+    Ceperley and Dewing 1999, equation 42: -log 0F1(; dof/2; -dof sigma2 / 4). Beyond sigma2 = dof/4 the closed form is
+    meaningless; the truncated series remains positive and finite and is used unchanged.
     """
     m = dof + 1.0
     series = (sigma2 / 2, sigma2**2 / (4 * (m + 1)), sigma2**3 / (3 * (m + 1) * (m + 3)))

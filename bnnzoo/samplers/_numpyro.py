@@ -1,4 +1,4 @@
-"""NumPyro's Hamiltonian kernels under our loop."""
+"""NumPyro's Hamiltonian kernels as samplers in the project's own loop."""
 
 from __future__ import annotations
 
@@ -22,18 +22,19 @@ STATISTICS = (ACCEPTANCE_RATE, LOG_DENSITY, DIVERGING, STEP_SIZE, N_STEPS, ENERG
 
 
 class HamiltonianState(eqx.Module):
-    """NumPyro's state; it adapts itself while its counter is below `num_warmup`."""
+    """NumPyro's kernel state. The kernel adapts while its step counter is below `num_warmup`."""
 
     inner: Any
     num_warmup: int = eqx.field(static=True)
 
     @property
     def position(self) -> Float[Array, "*chains dim"]:
+        """Position theta, with a leading chain axis for the state of all chains."""
         return self.inner.z
 
 
 class AbstractHamiltonianSampler(AbstractSampler[HamiltonianState]):
-    """A kernel of NumPyro's as a sampler."""
+    """A sampler that runs a NumPyro kernel."""
 
     chain_state: ClassVar[tuple[str, ...]] = tuple(
         f"inner.{name}"
@@ -46,16 +47,17 @@ class AbstractHamiltonianSampler(AbstractSampler[HamiltonianState]):
 
     @abc.abstractmethod
     def kernel(self, posterior: AbstractPosterior) -> HMC:
-        """NumPyro's kernel on this posterior, with the fields as they are."""
+        """Return NumPyro's kernel for this posterior, with the present fields."""
 
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
     ) -> HamiltonianState:
+        """Return the state of NumPyro's kernel at `theta`."""
         inner = self.kernel(posterior).init(key, num_warmup, theta, (), {})
         return HamiltonianState(_strong(inner), num_warmup)
 
     def headroom(self, stats: Stats) -> Float[Array, " constraint"]:
-        """None: the kernel adapts its own step size, and the mass matrix with it."""
+        """Return no limits, because the kernel adapts its own step size and mass matrix."""
         del stats
         return jnp.zeros((0,))
 
@@ -63,11 +65,11 @@ class AbstractHamiltonianSampler(AbstractSampler[HamiltonianState]):
 def step(
     kernel: HMC, state: HamiltonianState, *, jitter: Number = 0.0, key: PRNGKeyArray
 ) -> tuple[HamiltonianState, Stats]:
-    """One transition with the step's own key, its step size times a uniform number from 1 - jitter to 1 + jitter.
+    """Make one transition with the step's own key and a step size multiplied by a factor uniform in 1 +- jitter.
 
-    The factor depends on nothing, so that the target is kept; what adapts, and is told, is the step size without it.
-
-    `kernel.init` fills the kernel's closures and is otherwise not wanted, so it is only traced for shapes.
+    The factor is independent of the state, so that the target stays invariant. The step size that is adapted and
+    reported does not include it. `kernel.init` is needed only to fill the kernel's closures, so it is traced for
+    shapes.
     """
     jax.eval_shape(lambda k, z: kernel.init(k, state.num_warmup, z, (), {}), key, state.position)
     adapted = state.inner.adapt_state
@@ -86,12 +88,12 @@ def step(
         "n_steps": new.num_steps,
         "energy": new.energy,
     }
-    # The chain's own key never enters: it stays what it was, so that the state depends on positions alone.
+    # The chain's own key is not used and stays unchanged, so that the state depends on positions alone.
     return HamiltonianState(new._replace(rng_key=state.inner.rng_key), state.num_warmup), stats
 
 
 def potential(posterior: AbstractPosterior) -> Callable[[Float[Array, " dim"]], Float[Array, ""]]:
-    """-log p(theta | data), the energy of a position; its gradient is of the sweep that gives its value."""
+    """Return -log p(theta | data) as a function whose value and gradient come from a single pass over the data."""
 
     @jax.custom_vjp
     def energy(theta: Float[Array, " dim"]) -> Float[Array, ""]:
@@ -109,7 +111,7 @@ def potential(posterior: AbstractPosterior) -> Callable[[Float[Array, " dim"]], 
 
 
 def _strong(state: Any) -> Any:
-    """Without weak types, which would make the loop's carry change type."""
+    """Return the state without weak types, which would change the types of the loop's carry."""
 
     def strong(a: Any) -> Array:
         a = jnp.asarray(a)

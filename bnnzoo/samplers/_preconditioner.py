@@ -1,4 +1,4 @@
-"""Proposals shaped by the posterior's curvature: a covariance C = F F', learned at the end of warm-up windows."""
+"""Preconditioned proposals: a covariance C = F F' that follows the posterior's curvature, learned during warm-up."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from bnnzoo.samplers.base import AbstractSampler
 Shape = Literal["auto", "identity", "diagonal", "dense"]
 
 _DENSE_UP_TO = 600
-"""`auto` takes a full matrix up to this many parameters: beyond it a product costs more than a small network."""
+"""Number of parameters up to which `auto` uses a full matrix; beyond it a product costs more than a small network."""
 
 
 class Preconditioner(eqx.Module):
-    """C = F F'. The precision is an average of the Fisher information at the ends of the windows so far.
+    """The covariance C = F F'. Its precision averages the Fisher information at the ends of the windows so far.
 
-    The k-th window weighs k: the early ones may have seen a chain far from the posterior. The Fisher information is
-    sum_i g_i g_i' over the data, plus the prior's curvature: positive definite wherever the chain is, and the best
-    linear preconditioner of a Langevin proposal on average over the posterior (Titsias 2023, arXiv 2305.14442).
+    The k-th window has weight k, because a chain may be far from the posterior in early windows. The Fisher information
+    is sum_i g_i g_i' over the data, plus the prior's curvature. It is positive definite everywhere, and its average
+    over the posterior is the best linear preconditioner of a Langevin proposal (Titsias 2023, arXiv 2305.14442).
     """
 
     factor: Float[Array, ""] | Float[Array, " dim"] | Float[Array, "dim dim"]
@@ -32,16 +32,16 @@ class Preconditioner(eqx.Module):
     count: Float[Array, ""]
 
     def correlate(self, eps: Float[Array, " dim"]) -> Float[Array, " dim"]:
-        """F eps: N(0, C) from N(0, I)."""
+        """Return F eps, which maps N(0, I) to N(0, C)."""
         return self.factor @ eps if self.factor.ndim == 2 else self.factor * eps
 
     def project(self, gradient: Float[Array, " dim"]) -> Float[Array, " dim"]:
-        """F' gradient."""
+        """Return F' gradient."""
         return self.factor.T @ gradient if self.factor.ndim == 2 else self.factor * gradient
 
 
 def identity(shape: Shape, theta: Float[Array, " dim"]) -> Preconditioner:
-    """C = I, stored so that it can become the shape asked for."""
+    """Return C = I, stored in the form that the requested shape needs."""
     dim = theta.shape[0]
     resolved = ("dense" if dim <= _DENSE_UP_TO else "diagonal") if shape == "auto" else shape
     factor = {
@@ -58,11 +58,14 @@ def update_precision(
     theta: Float[Array, " dim"],
     hessian: Float[Array, "dim dim"] | None = None,
 ) -> Preconditioner:
-    """The precision with the curvature at `theta` in it; the factor follows in `pool_chains`.
+    """Return the preconditioner with the curvature at `theta` in its precision; `pool_chains` updates the factor.
 
     Args:
-        hessian: that of the sum of log-likelihoods, where it is known: taken instead of the Fisher information if
-            the posterior is concave with it.
+        preconditioner: the present preconditioner.
+        posterior: the target distribution.
+        theta: the position of the chain.
+        hessian: Hessian of the sum of log-likelihoods, if known. It replaces the Fisher information if the log
+            posterior is concave with it.
     """
     ndim = preconditioner.factor.ndim
     if ndim == 0:
@@ -83,7 +86,7 @@ def update_precision(
 def or_diagonal(
     preconditioner: Preconditioner, posterior: AbstractPosterior, theta: Float[Array, " dim"]
 ) -> Preconditioner:
-    """The preconditioner if it knows the curvature, else one of the curvature's diagonal at `theta`."""
+    """Return the preconditioner if it has a shape, else one from the curvature's diagonal at `theta`."""
     if preconditioner.factor.ndim:
         return preconditioner
     empty = Preconditioner(jnp.ones_like(theta), jnp.zeros_like(theta), jnp.zeros((), theta.dtype))
@@ -95,9 +98,10 @@ S = TypeVar("S")
 
 
 class AbstractPreconditionedSampler(AbstractSampler[S]):
-    """A sampler whose proposals warm-up shapes. Its state has `position`, `step_size` and `preconditioner`."""
+    """A sampler whose proposals adapt in warm-up. Its state has `position`, `step_size` and `preconditioner`."""
 
     def settle(self, posterior: AbstractPosterior, state: S, *, final: bool, key: PRNGKeyArray) -> S:
+        """Add the curvature at the chain's position to the precision, except at the end of warm-up."""
         del key
         if final:
             return state
@@ -108,22 +112,23 @@ class AbstractPreconditionedSampler(AbstractSampler[S]):
     def tune(
         self, posterior: AbstractPosterior, states: S, *, final: bool, key: PRNGKeyArray, num_steps: int
     ) -> tuple[AbstractSampler[S], S]:
+        """Pool step size and preconditioner over all chains."""
         del key, num_steps
         return self, pool_chains(states, final=final, power=self.step_power(posterior))
 
     def step_power(self, posterior: AbstractPosterior) -> int:
-        """1 where the step size is a length in the preconditioner's units, 2 where it is a length squared."""
+        """Return 1 if the step size is a length in the preconditioner's units, 2 if it is a squared length."""
         del posterior
         return 1
 
 
 def pool_chains(states: S, *, final: bool, power: int) -> S:
-    """States of all chains with one step size, the median, and one preconditioner, of the mean precision.
+    """Return the states with a common step size, the median, and a common preconditioner of the mean precision.
 
-    What one chain saw of the curvature in its own corner serves it badly in the next; together they saw more. The step
-    size is in the preconditioner's units: where that changes, the step goes as far as before in the geometric mean, or
-    a short warm-up would end before the step size has crossed from one unit to the other. At the end of the last window
-    the preconditioner stays as it is.
+    The curvature from one chain's region is a poor guide in the next region; all chains together cover more. The step
+    size is in the preconditioner's units. When those change, it is rescaled to keep the geometric mean of the
+    distances, because a short warm-up would otherwise end before it has readapted. At the end of the last window the
+    preconditioner stays unchanged.
     """
     known: Any = states
     step, shapes = jnp.median(known.step_size), known.preconditioner
@@ -141,7 +146,7 @@ def pool_chains(states: S, *, final: bool, power: int) -> S:
 
 
 def _log_size(factor: Float[Array, " dim"] | Float[Array, "dim dim"]) -> Float[Array, ""]:
-    """Mean log singular value of a factor, which is diagonal or triangular."""
+    """Return the mean log singular value of a diagonal or triangular factor."""
     return jnp.mean(jnp.log(jnp.abs(factor if factor.ndim == 1 else jnp.diagonal(factor))))
 
 
@@ -149,7 +154,7 @@ def _log_size(factor: Float[Array, " dim"] | Float[Array, "dim dim"]) -> Float[A
 def _factor(
     precision: Float[Array, " dim"] | Float[Array, "dim dim"],
 ) -> Float[Array, " dim"] | Float[Array, "dim dim"]:
-    """F with F F' the inverse of the precision."""
+    """Return F such that F F' is the inverse of the precision."""
     if precision.ndim == 1:
         return jax.lax.rsqrt(precision)
     # P = L L' gives C = P^-1 = F F' with F = L^-T.
@@ -158,7 +163,7 @@ def _factor(
 
 
 def prior_precision(posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Float[Array, " dim"]:
-    """Minus the diagonal of the log prior's Hessian where the prior is independent, kept positive."""
+    """Return minus the diagonal of the log prior's Hessian, kept positive; exact if the prior is independent."""
     _, curvature = jax.jvp(jax.grad(posterior.log_prior), (theta,), (jnp.ones_like(theta),))
     return jnp.maximum(-curvature, 1e-3)
 
@@ -166,7 +171,7 @@ def prior_precision(posterior: AbstractPosterior, theta: Float[Array, " dim"]) -
 def _fisher(
     posterior: AbstractPosterior, theta: Float[Array, " dim"], *, dense: bool
 ) -> Float[Array, " dim"] | Float[Array, "dim dim"]:
-    """sum_i g_i g_i', or its diagonal, g_i the gradient of one datum's log-likelihood; block after block."""
+    """Return sum_i g_i g_i' or its diagonal, in blocks; g_i is the gradient of one datum's log-likelihood."""
 
     def gradient(row) -> Float[Array, " dim"]:
         one = jax.tree.map(lambda leaf: leaf[None], row)

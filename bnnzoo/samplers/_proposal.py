@@ -1,4 +1,4 @@
-"""What independent draws come from: the prior, a Gaussian fitted to the posterior, or a density of your own."""
+"""Proposal distributions for independent draws: the prior, a Gaussian fitted to the posterior, or a user's density."""
 
 from __future__ import annotations
 
@@ -18,48 +18,51 @@ from bnnzoo.samplers.kernel import choose, metropolis, standard_normal
 
 Named = Literal["prior", "gaussian", "laplace"]
 _MOST = 500
-"""Parameters that a Gaussian is fitted to: with more, no independent draw would be near the posterior."""
+"""Largest number of parameters for a fitted Gaussian. With more, no independent draw is near the posterior."""
 _ASCENT = 60
 _STRIDES = (2.0, *(2.0**-i for i in range(12)), 0.0)
 _ACCEPTANCE = 0.574
-"""Of the pilot: the best of a Langevin proposal (Roberts and Rosenthal 1998)."""
+"""Target acceptance of the pilot, optimal for a Langevin proposal (Roberts and Rosenthal 1998)."""
 _SHRINKAGE = 10
-"""Draws a parameter that the Laplace fit counts for beside the pilot's."""
+"""Weight of the Laplace fit relative to the pilot, in draws per parameter."""
 
 
 @runtime_checkable
 class Density(Protocol):
-    """A normalised density over theta: a distribution of NumPyro's, or anything with these two."""
+    """A normalised density over theta: a NumPyro distribution, or any object with these two methods."""
 
     def sample(self, key: Any) -> Any:
-        """A draw, [dim]."""
+        """Return a draw, [dim]."""
         ...
 
     def log_prob(self, value: Any) -> Any:
-        """Its log density, a number, or one for each parameter that are summed."""
+        """Return the log density: a number, or one value per parameter, which are summed."""
         ...
 
 
 class Gaussian(eqx.Module):
-    """N(mean, F F'), F lower triangular."""
+    """The Gaussian N(mean, F F') with F lower triangular."""
 
     mean: Float[Array, " dim"]
     factor: Float[Array, "dim dim"]
 
     def sample(self, key: PRNGKeyArray) -> Float[Array, " dim"]:
+        """Return a draw, [dim]."""
         return self.mean + self.factor @ standard_normal(self.mean, key=key)
 
     def log_prob(self, value: Float[Array, " dim"]) -> Float[Array, ""]:
+        """Return the log density."""
         eps = jax.scipy.linalg.solve_triangular(self.factor, value - self.mean, lower=True)
         log_det = jnp.sum(jnp.log(jnp.diag(self.factor)))
         return -jnp.sum(eps**2) / 2 - log_det - len(self.mean) / 2 * jnp.log(2 * jnp.pi)
 
 
 def check(proposal: Named | Density, posterior: AbstractPosterior, sampler: str) -> None:
-    """Refuse, before anything compiles, what cannot be proposed from.
+    """Reject an unsuitable proposal before anything compiles.
 
     Raises:
-        UsageError: with what to type instead.
+        UsageError: if the prior cannot be drawn from, there are too many parameters for a fit, or a draw has a wrong
+            shape; the message names the remedy.
     """
     dim = posterior.layout.dim
     if isinstance(proposal, str) and proposal == "prior":
@@ -85,11 +88,15 @@ def fitted(
     pilot: int,
     key: PRNGKeyArray,
 ) -> Gaussian | None:
-    """The Gaussian that a proposal's name asks for, from a chain's start; None where nothing is fitted.
+    """Return the Gaussian that a proposal's name stands for, fitted from a chain's start; None if nothing is fitted.
 
     Args:
-        scale: the standard deviations of the fit are multiplied by it: tails must not be lighter than the posterior's.
-        pilot: steps of the chain that `gaussian` takes its moments from.
+        proposal: a name, or a user's density.
+        posterior: the target distribution.
+        theta: the initial position of the chain.
+        scale: factor of the fit's standard deviations. Tails must not be lighter than the posterior's.
+        pilot: number of steps of the chain that `gaussian` estimates its moments from.
+        key: random key.
     """
     if not isinstance(proposal, str) or proposal == "prior":
         return None
@@ -100,12 +107,12 @@ def fitted(
 
 
 def density_of(proposal: Named | Density, fit: Gaussian | None) -> Density | None:
-    """What to propose from; None for the prior."""
+    """Return the density to propose from; None for the prior."""
     return fit if isinstance(proposal, str) else proposal
 
 
 def draw(posterior: AbstractPosterior, density: Density | None, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
-    """One proposal."""
+    """Draw one proposal."""
     if density is None:
         return posterior.sample_prior(key=key)
     return jnp.asarray(density.sample(key)).astype(posterior.dtype)
@@ -114,14 +121,14 @@ def draw(posterior: AbstractPosterior, density: Density | None, *, key: PRNGKeyA
 def log_prior_ratio(
     posterior: AbstractPosterior, density: Density | None, theta: Float[Array, " dim"]
 ) -> Float[Array, ""]:
-    """log prior - log q: what a weight has beside the likelihood. Zero where the prior is the proposal."""
+    """Return log prior - log q, the weight without the likelihood. It is 0 if the prior is the proposal."""
     if density is None:
         return jnp.zeros((), theta.dtype)
     return posterior.log_prior(theta) - jnp.sum(jnp.asarray(density.log_prob(theta)))
 
 
 def laplace(posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Gaussian:
-    """The Gaussian at the mode above `theta` that has the log density's curvature there, never wider than the prior."""
+    """Return the Gaussian with the log density's curvature at the mode above `theta`, never wider than the prior."""
     mode = climbed(posterior.log_density, theta)
     values, vectors = _curvature(posterior.log_density, mode)
     values = jnp.maximum(values, jnp.maximum(jnp.min(prior_precision(posterior, mode)), 1e-6 * values[-1]))
@@ -129,7 +136,7 @@ def laplace(posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Gaussi
 
 
 def climbed(function: Callable[[Array], Array], theta: Float[Array, " dim"]) -> Float[Array, " dim"]:
-    """Up to a maximum by Newton's steps, curvature of the wrong sign turned round, each as long as is best."""
+    """Ascend to a maximum by Newton steps with absolute curvature and a line search over fixed step lengths."""
 
     def step(_: Any, theta: Float[Array, " dim"]) -> Float[Array, " dim"]:
         values, vectors = _curvature(function, theta)
@@ -142,15 +149,15 @@ def climbed(function: Callable[[Array], Array], theta: Float[Array, " dim"]) -> 
 
 
 def _curvature(function: Callable[[Array], Array], theta: Float[Array, " dim"]) -> tuple[Array, Array]:
-    """Eigenvalues, ascending, and eigenvectors of minus the Hessian."""
+    """Return the eigenvalues, ascending, and the eigenvectors of minus the Hessian."""
     hessian = jax.jacfwd(jax.grad(function))(theta)
     return jnp.linalg.eigh(-(hessian + hessian.T) / 2)
 
 
 def _moments(posterior: AbstractPosterior, start: Gaussian, steps: int, *, key: PRNGKeyArray) -> Gaussian:
-    """Mean and covariance of the later half of a Langevin chain, in units of the Gaussian that it starts from.
+    """Estimate mean and covariance from the second half of a Langevin chain, in units of its starting Gaussian.
 
-    Its step size follows the acceptance through the first half.
+    The step size adapts to the acceptance during the first half.
     """
     dim, dtype = len(start.mean), start.mean.dtype
 

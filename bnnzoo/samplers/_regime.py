@@ -1,4 +1,4 @@
-"""The penalty's guard: is the noise where the correction is worth its name?"""
+"""Checks of the penalty's validity: whether the noise is small enough for the correction."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from bnnzoo.samplers.base import Stats
 from bnnzoo.samplers.statistics import ACCEPTED, DIVERGING, N_STEPS, STEP_SIZE, Statistic
 
 MOST_SIGMA2 = 2.0
-"""Mean variance of the noise that the series is trusted with."""
+"""Largest mean variance of the noise for which the series is accurate."""
 
 MOST_SKEW_BIAS = 0.015
-"""Mean of acceptance x |skewness| sigma^3 / 6. With outliers or lognormal data runs below it keep mean and variance
-to a few percent; at 0.03 to 0.04 the mean is off by 0.15 to 0.35 standard deviations
+"""Largest mean of acceptance x |skewness| sigma^3 / 6. With outliers or lognormal data, runs below it keep mean and
+variance to a few percent. At 0.03 to 0.04 the mean is off by 0.15 to 0.35 standard deviations
 (`tests/test_batch_invariance.py`)."""
 
 MOST_SKEW_OF_A_STEP = 0.05
-"""Beyond it a step counts as biased by its skewness."""
+"""Bias by skewness above which a single step counts as biased."""
 
 LEAST_ACCEPTANCE = 0.01
-"""With less a chain hardly moves."""
+"""Smallest acceptance; below it a chain hardly moves."""
 
 MOST_UNSEEN = 0.09
-"""Share of the curvature, in the direction that loses most, of rows that steps do not see: the variance there is a
-tenth too large (`benchmarks/guard.py`)."""
+"""Largest fraction of the curvature, in the direction that loses most, in rows that steps do not see. At this value
+the variance in that direction is a tenth too large (`benchmarks/guard.py`)."""
 
 MOST_SHIFT = 0.6
-"""Standard deviations that a mean is moved by what steps do not see of the rows, where that is most: the means of
-single weights move about half as much (`benchmarks/guard.py`)."""
+"""Largest shift of a mean, in standard deviations and in the worst direction, due to rows that steps do not see. The
+means of single weights shift about half as much (`benchmarks/guard.py`)."""
 
 _EXACT = "unseen_shift"
-"""The look at all rows that says exactly what batches can only guess, and loudly where their noise is heavy-tailed."""
+"""Diagnostic from all rows that replaces the mini-batch estimate, which is unreliable if the noise has heavy tails."""
 
 STATISTICS = (
     Statistic("sigma2", "mean", "σ² of the log ratio", MOST_SIGMA2, "trusted up to here, in the mean"),
@@ -53,11 +53,11 @@ STATISTICS = (
     Statistic("regime_dof", "mean"),
     Statistic("regime_skew", "mean"),
 )
-"""What the penalty's steps tell, beyond their acceptance and the log density."""
+"""Statistics of the penalty's steps beyond their acceptance and the log density."""
 
 
 def told(difference: Difference, penalty: Float[Array, ""], rate: Float[Array, ""]) -> Stats:
-    """What a step tells of its noise."""
+    """Return the statistics of a step's noise."""
     skew_bias = jnp.abs(difference.skewness) * difference.sigma2**1.5 / 6
     return {
         "delta": difference.delta,
@@ -83,20 +83,24 @@ def regime(
     langevin: bool,
     importance: bool,
 ) -> tuple[Finding, ...]:
-    """What is wrong with a run, the worst first, given the means of its statistics over all steps.
+    """Return the problems found in a run, most severe first, given the means of its statistics over all steps.
 
     Args:
-        sizes: the batches of a step; `budget` the most data that one may look at.
-        tuned: warm-up found the step size, and would find a longer one for more data.
-        pooled: sigma2 is from the spread over data.
-        importance: rows are drawn by their influence.
-        langevin: the noise's sigma2 grows like the step size, else like its square.
+        means: means of the statistics, and the values of `inspect`.
+        sizes: batches of a step.
+        num_data: number of data.
+        budget: largest number of data that a step may use.
+        tuned: whether warm-up adapted the step size, and would find a longer one with more data.
+        target_sigma2: mean sigma2 that warm-up aims at.
+        pooled: whether sigma2 is estimated from the spread over data.
+        langevin: whether sigma2 is proportional to the step size, rather than to its square.
+        importance: whether rows are drawn by their influence.
     """
     eta = means["step_size"]
     way = f", or a longer {setting('warmup')}" if tuned else f" with {setting('warmup', 0)}"
     smaller = f"use a {setting('sampler.step_size')} below {eta:.2g}{way}"
     if not math.isfinite(means["sigma2"]):
-        # One such step and no mean says anything: the others are not asked.
+        # A single step that is not finite makes the mean sigma2 meaningless, so the other checks are skipped.
         advice = f"a step was not finite: {smaller}"
         return (Finding("validity", "sigma2", "mean sigma2", means["sigma2"], MOST_SIGMA2, advice),)
     excess = max(means["sigma2"] / 1.5, 1.0)
@@ -112,7 +116,7 @@ def regime(
     pooling = f"use {setting('sampler.variance', 'pooled')}"
     twice = f"use {setting('sampler.batch_size', 2 * sizes.size)} {setting('sampler.num_batches', sizes.batches)}"
     larger = twice if 4 * sizes.used <= num_data else all_data or smaller
-    # Rows are drawn by their influence once warm-up has looked at them.
+    # Rows can be drawn by their influence only after warm-up has measured it.
     rows = (
         f"use {setting('sampler.sampling', 'importance')}, a larger {setting('sampler.batch_size')} than {sizes.size}, "
         "or a smaller step"
@@ -146,15 +150,15 @@ def regime(
 
 
 def _all_data(num_data: int) -> str:
-    """The options by which a step looks at every datum once, but for fewer than twenty."""
+    """Return the options with which a step uses every datum once, except for fewer than twenty."""
     batches = min(20, num_data)
     sizes = {"batch_size": num_data // batches, "num_batches": batches}
     return " ".join(setting(f"sampler.{name}", value) for name, value in {"sampling": "disjoint", **sizes}.items())
 
 
 def _more(sizes: Sizes, times: float, num_data: int) -> str:
-    """The option by which a step looks at that many times more data."""
-    # Where none is used twice, what is left over of the data counts, too.
+    """Return the option with which a step's noise variance is `times` smaller."""
+    # Without replacement the variance also depends on the fraction of the data that is left out.
     left_over = 1 / num_data if sizes.disjoint else 0.0
     used = 1 / (left_over + (1 / sizes.used - left_over) / times)
     return setting("sampler.num_batches", math.ceil(used / sizes.size))

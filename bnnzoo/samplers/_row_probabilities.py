@@ -1,4 +1,4 @@
-"""Rows drawn with probabilities of their own: those that move the log ratio most come most often, and count less."""
+"""Rows drawn with unequal probabilities: influential rows are drawn more often and weighted less."""
 
 from __future__ import annotations
 
@@ -13,39 +13,41 @@ from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.permutation import integers_below
 
 _UNIFORM = 0.5
-"""a, the share of the draws that are uniform: no row weighs more than 1 / a times what it would in a uniform batch."""
+"""Fraction a of the draws that is uniform. No row's weight exceeds 1 / a times its weight in a uniform batch."""
 _WHOLE = 2.0**31
-"""Counts that all rows share. Probabilities are ratios of whole numbers, so that what a draw is divided by is what it
-was drawn with: a float32 sum over a million rows would be off by a tenth of a row's own probability."""
+"""Total of the integer counts over all rows. With ratios of integers the weight of a draw matches its probability
+exactly. A float32 sum over a million rows would be off by a tenth of a row's own probability."""
 
 
 class RowProbabilities(eqx.Module):
-    """p_i = counts_i / sum counts, fixed within a window of warm-up and after it: never a function of theta."""
+    """Probabilities p_i = counts_i / sum counts, fixed within a warm-up window and after it; no function of theta."""
 
     starts: UInt32[Array, " num_data"]
-    """The sum of the counts of the rows before."""
+    """Cumulative sum of the counts of all previous rows."""
     counts: UInt32[Array, " num_data"]
     looks: Float[Array, ""]
-    """At the rows' influence, so far."""
+    """Number of evaluations of the rows' influence so far."""
 
     @property
     def total(self) -> UInt32[Array, ""]:
+        """Sum of the counts."""
         return self.starts[-1] + self.counts[-1]
 
     @property
     def probabilities(self) -> Float[Array, " num_data"]:
+        """Probability p_i of each row."""
         return self.counts.astype(float) / self.total.astype(float)
 
     def minibatch(
         self, posterior: AbstractPosterior, size: int, *, key: PRNGKeyArray
     ) -> tuple[Any, Float[Array, " size"]]:
-        """The data of `draw`'s rows, and their weights."""
+        """Return the data of the rows that `draw` selects, and their weights."""
         rows, weights = self.draw(size, key=key)
-        # Without the barrier XLA would draw the batch anew wherever it is used.
+        # Without the barrier XLA would draw the batch again at every use.
         return jax.lax.optimization_barrier((posterior.take(rows), weights))
 
     def draw(self, size: int, *, key: PRNGKeyArray) -> tuple[Int[Array, " size"], Float[Array, " size"]]:
-        """`size` independent rows, and the weight 1 / (N p_i) of each: N times a weighted mean is the sum over all."""
+        """Draw `size` independent rows with weights 1 / (N p_i): N times a weighted mean estimates the sum over all."""
         place = integers_below(self.total, size, key=key)
         rows = jnp.searchsorted(self.starts, place, side="right") - 1
         scale = self.total.astype(float) / self.counts.shape[0]
@@ -53,17 +55,18 @@ class RowProbabilities(eqx.Module):
 
 
 def uniform(num_data: int) -> RowProbabilities:
-    """Every row alike: before the first look at them, and without warm-up."""
+    """Return equal probabilities, used before the first evaluation of the rows and without warm-up."""
     return _of(jnp.full((num_data,), 1 / num_data), jnp.zeros(()))
 
 
 def after_look(rows: RowProbabilities, square: Float[Array, " num_data"]) -> RowProbabilities:
-    """The probabilities after one more look at the mean squares s of the rows' differences: a mean over the looks.
+    """Return the probabilities after another evaluation of the mean squares s of the rows' differences.
 
-    A look says p_i = (1 - a) s_i / sum s + a / N; the k-th weighs k, as the early ones may be of a chain far from the
-    posterior. With a move of length eta in units of the posterior, s_i is about eta^2 h_i, h_i the row's leverage.
-    Probabilities that go with h_i rather than with its root, which would make the variance least, keep the *largest*
-    term d_i / (K p_i) small, on which the skewness of the noise hangs.
+    One evaluation gives p_i = (1 - a) s_i / sum s + a / N. The k-th has weight k in the mean, because a chain may be
+    far from the posterior early on. For a move of length eta in units of the posterior, s_i is about eta^2 h_i, where
+    h_i is the row's leverage. Probabilities proportional to the square root of h_i would minimise the variance.
+    Probabilities proportional to h_i keep the *largest* term d_i / (K p_i) small, which determines the skewness of the
+    noise.
     """
     total, number = jnp.sum(square), square.shape[0]
     share = jnp.where(total > 0, square / jnp.maximum(total, jnp.finfo(square.dtype).tiny), 1 / number)
@@ -74,7 +77,7 @@ def after_look(rows: RowProbabilities, square: Float[Array, " num_data"]) -> Row
 
 @jax.jit
 def pool_chains(each: RowProbabilities) -> RowProbabilities:
-    """One set of probabilities for all chains [chain, num_data], their mean: they look at the same rows."""
+    """Return the mean probabilities of all chains [chain, num_data], because all chains use the same rows."""
     one = _of(jnp.mean(jax.vmap(lambda rows: rows.probabilities)(each), 0), each.looks[0])
     return jax.tree.map(lambda leaf, all_chains: jnp.broadcast_to(leaf, all_chains.shape), one, each)
 

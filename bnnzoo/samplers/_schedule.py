@@ -1,4 +1,4 @@
-"""How the step size of a stochastic-gradient sampler moves over its steps."""
+"""Step-size schedules of stochastic-gradient samplers."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def scheduled(
     delay: Number,
     cycle: int,
 ) -> Float[Array, ""]:
-    """The step size of step `count`, 0 the first of warm-up.
+    """Return the step size of step `count`, counted from 0 at the start of warm-up.
 
     decreasing: eta (1 + t / delay)^-decay, Welling and Teh 2011. cyclical: eta (1 + cos(pi (t mod cycle) / cycle)) / 2,
-    Zhang et al. 2020 (arXiv 1902.03932), which starts every cycle with a step that leaves a mode and ends it with one
-    that hardly moves.
+    Zhang et al. 2020 (arXiv 1902.03932). Each cycle begins with steps long enough to leave a mode and ends with steps
+    near 0.
     """
     if schedule == "constant":
         return eta

@@ -1,4 +1,4 @@
-"""What the samplers on mini-batch gradients without an accept step share: the gradient, its anchor, the step size."""
+"""Common parts of samplers on mini-batch gradients without an accept step: gradient, anchor and step size."""
 
 from __future__ import annotations
 
@@ -27,21 +27,22 @@ from bnnzoo.samplers.statistics import DIVERGING, LOG_DENSITY_ESTIMATE, STEP_SIZ
 S = TypeVar("S")
 
 _STEP_SIZE, _ROWS = 1e-5, 50
-"""Of a sampler for which nothing was chosen."""
+"""Step size and batch size if they are `auto` and no pilot run chose them."""
 _PARTS = np.logspace(-8, 1, 181, dtype=np.float32)
-"""Parts of a step size among which the largest is searched for that would hardly be biased."""
+"""Fractions of a step size, among which the largest nearly unbiased one is selected."""
 
 
 class AbstractStochasticGradientSampler(AbstractSampler[S]):
-    """A sampler whose steps follow the gradient of a mini-batch. Its state has `position`, `count` and `anchor`.
+    """A sampler whose steps follow a mini-batch gradient. Its state has `position`, `count` and `anchor`.
 
-    The gradient is grad log p(theta) + beta (N / n) sum_batch grad l_i(theta). A control variate takes the gradient of
-    every datum's Taylor polynomial at an anchor off and adds their sum over all data (first order: Baker et al. 2019,
-    Stat. Comput. 29, 599): unbiased as before, with the noise of what the polynomial misses. The anchor is the chain's
-    position at the end of warm-up's windows (at second order a Newton step further), at the start without warm-up.
+    The gradient is grad log p(theta) + beta (N / n) sum_batch grad l_i(theta). A control variate subtracts the gradient
+    of every datum's Taylor polynomial at an anchor and adds their sum over all data (first order: Baker et al. 2019,
+    Stat. Comput. 29, 599). The estimate stays unbiased, and only the remainder of the polynomial is noisy. The anchor
+    is the chain's position at the ends of warm-up windows (at second order a Newton step further), or the initial
+    position without warm-up.
 
-    With a step size of one's own, or without warm-up, `auto` is a batch of 50 rows without a control variate, and a
-    step size of 1e-5.
+    If the user sets the step size, or without warm-up, `auto` means a batch of 50 rows, no control variate, and a step
+    size of 1e-5.
     """
 
     statistics: ClassVar[tuple[Statistic, ...]] = (LOG_DENSITY_ESTIMATE, DIVERGING, STEP_SIZE)
@@ -61,31 +62,32 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
     cycle: Annotated[int, Ge(1), Doc("steps of a cycle of a cyclical step size")] = 1000
 
     def eta(self, count: UInt32[Array, ""], like: Float[Array, " dim"]) -> Float[Array, ""]:
-        """The step size of a step."""
+        """Return the step size of step `count`."""
         eta = jnp.asarray(_STEP_SIZE if isinstance(self.step_size, str) else self.step_size, like.dtype)
         return scheduled(self.schedule, eta, count, decay=self.decay, delay=self.delay, cycle=self.cycle)
 
     @property
     def rows(self) -> int:
-        """Rows of a mini-batch."""
+        """Number of rows in a mini-batch."""
         return _ROWS if isinstance(self.batch_size, str) else self.batch_size
 
     @property
     def order(self) -> Order:
-        """The order of the control variate."""
+        """Order of the control variate."""
         return "none" if self.control_variate == "auto" else self.control_variate
 
     def choose(self, posterior: AbstractPosterior, thetas: Float[Array, "chain dim"]) -> dict[str, Any]:
-        """What a pilot run chooses where the step size is `auto`; with a step size of one's own nothing is chosen."""
+        """Return the choices of a pilot run if the step size is `auto`, else nothing."""
         return choose_fields(self, posterior, thetas) if isinstance(self.step_size, str) else {}
 
     def anchor(self, posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Anchor | None:
-        """The anchor of a chain at `theta`; None without a control variate."""
+        """Return the anchor of a chain at `theta`; None without a control variate."""
         if self.order == "none":
             return None
         return anchored(posterior, theta, second=self.order == "second")
 
     def settle(self, posterior: AbstractPosterior, state: S, *, final: bool, key: PRNGKeyArray) -> S:
+        """Move the anchor to the chain's position."""
         del final, key
         known: Any = state
         if known.anchor is None:
@@ -93,13 +95,13 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
         return eqx.tree_at(lambda s: s.anchor, state, follow(known.anchor, posterior, known.position))
 
     def batch(self, posterior: AbstractPosterior, *, key: PRNGKeyArray) -> Any:
-        """The mini-batch of a step."""
+        """Draw the mini-batch of a step."""
         return posterior.minibatch(self.rows, replace=self.sampling == "replacement", key=key)
 
     def gradient(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], anchor: Anchor | None, batch: Any
     ) -> tuple[Float[Array, ""], Float[Array, " dim"]]:
-        """The log posterior density that a batch sees, and the estimate of its gradient."""
+        """Return the mini-batch estimates of the log posterior density and of its gradient."""
         scale = posterior.likelihood_power * (posterior.num_data / self.rows)
 
         def log_density(t: Float[Array, " dim"]) -> Float[Array, ""]:
@@ -112,28 +114,28 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
         return lp_estimate, gradient
 
     def metric(self, state: S) -> Float[Array, " dim"] | Float[Array, ""]:
-        """G of the proposal: a step moves by eta_t G times the gradient."""
+        """Return G of the proposal: a step moves by eta_t G times the gradient."""
         del state
         return jnp.ones(())
 
     @abc.abstractmethod
     def variance_ratio(self, length: Float[Array, ""], noise: Float[Array, ""], *, num_data: int) -> Float[Array, ""]:
-        """The stationary variance over that of a Gaussian target of precision a, whose gradients have the variance V.
+        """Return the stationary variance relative to a Gaussian target's, with precision a and gradient variance V.
 
         Args:
             length: eta a.
             noise: eta V.
-            num_data: which the batches are taken from.
+            num_data: number of data from which the batches are drawn.
         """
 
     def inspect(self, posterior: AbstractPosterior, state: S, *, key: PRNGKeyArray) -> Stats:
-        """How biased the chain is: `variance_ratio` by the step size, curvature and gradient noise where it ended.
+        """Estimate the chain's bias: `variance_ratio` for the curvature and gradient noise at the last position.
 
-        By the means of curvature and noise over theta's coordinates: of an average direction, not of the worst.
-        `unbiased_step_size` is the largest at which the same formula gives no more than `TARGET`.
+        Curvature and noise are means over theta's coordinates, so that the ratio is that of an average direction, not
+        of the worst. `unbiased_step_size` is the largest step size whose ratio is at most `TARGET`.
         """
         known: Any = state
-        # Of the step that was made last: the count is of steps made, and a new cycle's step would be its longest.
+        # The step size of the last step made: `count` is the number of steps, and the next may begin a cycle.
         metric, eta = self.metric(state), self.eta(jnp.maximum(known.count, 1) - 1, known.position)
 
         def gradient(theta: Float[Array, " dim"], key: PRNGKeyArray) -> Float[Array, " dim"]:
@@ -150,11 +152,12 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
         return {"variance_ratio": value, "variance_ratio_se": error, "unbiased_step_size": within * eta}
 
     def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> float:
-        """A gradient a datum, and its derivatives at the anchor."""
+        """Count one gradient per datum, and its derivatives at the anchor."""
         del posterior
         return self.rows * (1.0 + ORDER[self.order]) * means.get("n_steps", 1.0)
 
     def check(self, posterior: AbstractPosterior) -> None:
+        """Reject batches without replacement that exceed the data, and Hessians that are not affordable."""
         if self.sampling == "disjoint" and self.rows > posterior.num_data:
             raise UsageError(
                 f"--sampler.batch-size: {self.rows} different data a batch, but there are {posterior.num_data}; "
@@ -164,5 +167,5 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
 
 
 def langevin_variance_ratio(length: Float[Array, ""], noise: Float[Array, ""]) -> Float[Array, ""]:
-    """(1 + eta V / 2) / (1 - eta a / 2), of theta' = theta + eta grad + sqrt(2 eta) eps; infinite where it diverges."""
+    """Return (1 + eta V / 2) / (1 - eta a / 2) of theta' = theta + eta grad + sqrt(2 eta) eps; inf if unstable."""
     return jnp.where(length < 2, (1 + noise / 2) / jnp.maximum(1 - length / 2, 0.0), jnp.inf)

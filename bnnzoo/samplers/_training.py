@@ -1,4 +1,4 @@
-"""Training inside warm-up: for methods that fit a network, or a distribution of networks, and then draw from it."""
+"""Training during warm-up, for methods that fit a network or a distribution of networks and then draw from it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ADAM = optax.scale_by_adam()
 
 
 class AbstractTrainedSampler(AbstractSampler[S]):
-    """A method that trains on mini-batches in warm-up, and then draws without looking at the data."""
+    """A method that trains on mini-batches in warm-up and then draws without using the data."""
 
     exactness: ClassVar[Exactness] = "approximate"
     statistics: ClassVar[tuple[Statistic, ...]] = (LOG_DENSITY_ESTIMATE, DIVERGING)
@@ -30,18 +30,18 @@ class AbstractTrainedSampler(AbstractSampler[S]):
     batch_size: eqx.AbstractVar[int]
 
     def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> float:
+        """Count no evaluations, because draws do not use the data."""
         del posterior, means
         return 0.0
 
     def warmup_evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> float:
+        """Count the gradients of one mini-batch."""
         del means
         return float(min(self.batch_size, posterior.num_data))
 
 
 class Adam(eqx.Module):
-    """The memory of Adam (Kingma and Ba 2015). The learning rate falls to zero over warm-up, as half a cosine; or it
-    is constant, which is a cosine without end.
-    """
+    """State of Adam (Kingma and Ba 2015). The learning rate falls to 0 as half a cosine over warm-up, or stays."""
 
     moments: PyTree
     done: Float[Array, ""]
@@ -49,13 +49,14 @@ class Adam(eqx.Module):
 
     @classmethod
     def start(cls, parameters: PyTree, num_warmup: int, *, constant: bool = False) -> Adam:
+        """Return the initial state for `num_warmup` steps."""
         zero = jnp.zeros(())
         return cls(_ADAM.init(parameters), zero, zero + (jnp.inf if constant else max(1, num_warmup)))
 
     def descend(
         self, parameters: PyTree, gradient: PyTree, learning_rate: Number
     ) -> tuple[Adam, PyTree, Bool[Array, ""]]:
-        """One step down, and whether it could be taken: a gradient that is not finite moves nothing."""
+        """Make one step, unless the gradient is not finite. Return state, parameters and whether it was finite."""
         finite = jnp.isfinite(sum(jnp.sum(leaf) for leaf in jax.tree.leaves(gradient)))
         direction, moments = _ADAM.update(gradient, self.moments)
         rate = learning_rate * (1 + jnp.cos(jnp.pi * self.done / self.total)) / 2
@@ -65,12 +66,12 @@ class Adam(eqx.Module):
 
 
 def drawn(position: Float[Array, " dim"]) -> Stats:
-    """The statistics of a draw: it has no density of its own, only a place."""
+    """Return the statistics of a draw that was made without a density."""
     return {"diverging": ~jnp.isfinite(jnp.sum(position))}
 
 
 def batch(posterior: AbstractPosterior, size: int, *, key: PRNGKeyArray) -> Any:
-    """A mini-batch of `size` rows, or all rows where there are no more."""
+    """Draw a mini-batch of `size` rows; return all rows if there are no more than `size`."""
     if size >= posterior.num_data:
         return posterior.all_rows()
     return posterior.minibatch(size, key=key)
@@ -84,11 +85,14 @@ def loss(
     seen: Float[Array, " dim"] | None = None,
     weights: Float[Array, " batch"] | None = None,
 ) -> Float[Array, ""]:
-    """Minus the log posterior density for each datum, as a mini-batch estimates it.
+    """Return the mini-batch estimate of minus the log posterior density per datum.
 
     Args:
-        seen: the parameters that the likelihood sees, where they are not `theta` itself.
-        weights: what each row counts; 1 unless given.
+        posterior: the target distribution.
+        theta: the parameters of the prior's density.
+        rows: the mini-batch.
+        seen: parameters of the likelihood, if they differ from `theta`.
+        weights: weight of each row; 1 by default.
     """
     each = posterior.log_likelihood(theta if seen is None else seen, rows)
     mean = jnp.mean(each if weights is None else weights * each)

@@ -1,8 +1,8 @@
 """Triangular factors of sums of squares.
 
-R'R in float32 loses what is small beside its largest eigenvalue, a prior beside many data first of all. T with
-T'T = R'R, by Householder's reflections, keeps it: its errors are those of R, not of R's square (Golub and Van Loan
-2013, section 5.3).
+R'R in float32 loses quantities that are small relative to its largest eigenvalue, such as a prior next to many data.
+T with T'T = R'R, by Householder reflections, keeps them: its errors are those of R, not of R's square (Golub and Van
+Loan 2013, section 5.3).
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from bnnzoo.posterior import AbstractPosterior
 
 
 def triangle(rows: Float[Array, "row column"]) -> Float[Array, "column column"]:
-    """T, upper triangular, with T'T = rows' rows; signs of its rows are anything."""
+    """Return the upper triangular T with T'T = rows' rows. The signs of its rows are arbitrary."""
     upper = jnp.linalg.qr(rows, mode="r")
     return jnp.pad(upper, ((0, rows.shape[1] - upper.shape[0]), (0, 0)))
 
 
 def joined(rows: Float[Array, "row column"], more: Float[Array, "more column"]) -> Float[Array, "column column"]:
-    """The triangle of both."""
+    """Return the triangular factor of both sets of rows together."""
     return triangle(jnp.concatenate([rows, more]))
 
 
@@ -33,9 +33,11 @@ def over_data(
     *,
     size: int,
 ) -> Float[Array, "column column"]:
-    """The triangle of all data, `size` of them at a time.
+    """Return the triangular factor of all data, processed in blocks of `size` data.
 
     Args:
-        rows: those of a batch; of a datum with weight 0 they must be 0.
+        posterior: the target distribution.
+        rows: function of a batch and its weights that returns the rows; those of a datum with weight 0 must be 0.
+        size: number of data in a block.
     """
     return posterior.sum_over_data(lambda batch, weights: triangle(rows(batch, weights)), rows=size, add=joined)

@@ -1,4 +1,4 @@
-"""What a sampler is."""
+"""The interface of samplers."""
 
 from __future__ import annotations
 
@@ -23,41 +23,48 @@ Exactness = Literal["exact", "noise-corrected", "biased", "approximate"]
 
 
 class AbstractSampler(eqx.Module, Generic[S]):
-    """A method. Fields are hyperparameters, methods are pure and about ONE chain (but `tune`).
+    """A sampling method. Its fields are hyperparameters; its methods are pure and, except `tune`, concern ONE chain.
 
-    A state is any tree with the attribute `position`, the theta to keep. A sampler whose `headroom` is not empty also
-    has `step_size` in its state, and warm-up adapts that number.
+    A state is any tree with the attribute `position`, the parameters theta of the draw. A sampler whose `headroom` is
+    not empty also has `step_size` in its state, and warm-up adapts it.
     """
 
     exactness: ClassVar[Exactness]
+    """Relation of the draws to the posterior. It must equal the exactness of the sampler's zoo entry."""
     density_only: ClassVar[bool] = False
-    """Whether it sees the posterior through its prior and the sum of all rows' log likelihood alone."""
-    """What the draws are worth; an entry's exactness is held equal to it."""
+    """Whether the sampler uses the posterior only through its prior and the sum of all rows' log-likelihoods."""
     statistics: ClassVar[tuple[Statistic, ...]] = ()
-    """What its steps report, in the order of their pictures."""
+    """Statistics that the steps report, in the order of their plots."""
     given_step: ClassVar[str] = ""
-    """The field of a step size that warm-up does not find: `longest_step` bounds it where a budget plans the run."""
+    """Name of a step-size field that warm-up does not adapt. `longest_step` bounds it where a budget plans the run."""
 
     chain_state: ClassVar[tuple[str, ...]] = ()
-    """The fields of the state, beside the position, that a step after warm-up changes: momenta, counters, cached
-    densities, as paths such as `inner.momentum`. `check sampler` refuses a change of any other: it is adaptation."""
+    """State fields, beside the position, that a step after warm-up may change: momenta, counters, cached densities.
+    Paths such as `inner.momentum` are allowed. `check sampler` rejects a change of any other field as adaptation."""
 
     @abc.abstractmethod
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
     ) -> S:
-        """The state of a chain that starts at `theta`."""
+        """Return the state of a chain whose initial position is `theta`.
+
+        Args:
+            posterior: the target distribution.
+            theta: the initial position, of shape [dim].
+            num_warmup: number of warm-up steps that will follow; 0 for a run without warm-up.
+            key: random key of the chain.
+        """
 
     @abc.abstractmethod
     def step(self, posterior: AbstractPosterior, state: S, *, key: PRNGKeyArray) -> tuple[S, Stats]:
-        """One transition, and its statistics by their ArviZ names."""
+        """Make one transition. Return the new state and the step's statistics by their ArviZ names."""
 
     def warmup_step(self, posterior: AbstractPosterior, state: S, *, key: PRNGKeyArray) -> tuple[S, Stats]:
-        """One step of warm-up. Approximate methods train here."""
+        """Make one step of warm-up. Approximate methods train here."""
         return self.step(posterior, state, key=key)
 
     def settle(self, posterior: AbstractPosterior, state: S, *, final: bool, key: PRNGKeyArray) -> S:
-        """Called at the end of every warm-up window: curvature, anchors, factorisations.
+        """Update a chain's curvature, anchor or factorisation at the end of a warm-up window.
 
         `final` marks the end of the last window, after which a Metropolis sampler changes nothing.
         """
@@ -67,15 +74,28 @@ class AbstractSampler(eqx.Module, Generic[S]):
     def tune(
         self, posterior: AbstractPosterior, states: S, *, final: bool, key: PRNGKeyArray, num_steps: int
     ) -> tuple[AbstractSampler[S], S]:
-        """Called between windows, on the host, with all chains: the only place that may change a static field."""
+        """Adapt the sampler between two windows, on the host and given all chains.
+
+        This is the only method that may change a static field.
+
+        Args:
+            posterior: the target distribution.
+            states: the states of all chains, each leaf with a leading chain axis.
+            final: whether the last window of warm-up has ended.
+            key: random key.
+            num_steps: number of steps of the window.
+
+        Returns:
+            The adapted sampler and the adapted states.
+        """
         del posterior, final, key, num_steps
         return self, states
 
     def headroom(self, stats: Stats) -> Float[Array, " constraint"]:
-        """How far a step stayed within each limit of the step size; the warm-up drives the least mean to zero.
+        """Return how far a step stayed within each limit of the step size; warm-up drives the least mean to zero.
 
-        In units of the limit, so that -1 is the worst: the default is `acceptance_rate / target_acceptance - 1` for
-        samplers with that field, else nothing (not adapted).
+        The values are in units of the limit, so that -1 is the worst. The default is
+        `acceptance_rate / target_acceptance - 1` for samplers with that field. An empty array means no adaptation.
         """
         target = getattr(self, "target_acceptance", None)
         if target is None or "acceptance_rate" not in stats:
@@ -83,78 +103,79 @@ class AbstractSampler(eqx.Module, Generic[S]):
         return jnp.reshape(stats["acceptance_rate"] / target - 1, (1,))
 
     def check(self, posterior: AbstractPosterior) -> None:
-        """Refuse, on the host and before anything compiles, a posterior this sampler cannot run on.
+        """Reject a posterior that this sampler cannot run on. Called on the host, before anything compiles.
 
         Raises:
-            UsageError: with what to type instead.
+            UsageError: if the posterior is not supported; the message names the remedy.
         """
         del posterior
 
     def moved(self, stats: Mapping[str, np.ndarray]) -> Shaped[np.ndarray, "chain draw"] | None:
-        """Which draws of a chunk are from steps that were accepted, so that a chain that is stuck is seen.
+        """Return which draws of a chunk come from accepted steps, so that a stuck chain is detected.
 
-        None for a sampler without an accept step. The default is the statistic `accepted`, where it is reported.
+        The default is the statistic `accepted` where it is reported. None for a sampler without an accept step.
         """
         return stats["accepted"] > 0 if "accepted" in stats else None
 
     def failure(self, stats: dict[str, np.ndarray]) -> str:
-        """Why the run must end here, given the statistics [chain, draw] of a chunk; empty if it need not."""
+        """Return why the run must end, given a chunk's statistics [chain, draw]; empty if the run can continue."""
         del stats
         return ""
 
     def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> float:
-        """Data a step looks at: per-datum likelihood or gradient evaluations, given the means of the statistics."""
+        """Return the per-datum likelihood or gradient evaluations of a step, given the means of the statistics."""
         return posterior.num_data * means.get("n_steps", 1.0)
 
     def warmup_evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> float:
-        """The same for a step of warm-up."""
+        """Return the per-datum evaluations of a warm-up step, given the means of the statistics."""
         return self.evaluations(posterior, means)
 
     @property
     def gradients(self) -> int:
-        """Gradients of all its data that a step takes at most."""
+        """Maximum number of gradients over all the data of a step."""
         return 1
 
     def within(self, gradients: float) -> AbstractSampler[S]:
-        """This sampler with steps of at most so many gradients, where its fields can say so."""
+        """Return this sampler with steps of at most `gradients` gradients, if its fields can express that limit."""
         del gradients
         return self
 
     def longest_step(self, posterior: AbstractPosterior, thetas: Float[Array, "chain dim"]) -> float:
-        """The longest step size that is stable at these positions, for a sampler that does not find its own."""
+        """Return the longest stable step size at these positions, for a sampler whose step size is not adapted."""
         del posterior, thetas
         return math.inf
 
     def choose(self, posterior: AbstractPosterior, thetas: Float[Array, "chain dim"]) -> dict[str, Any]:
-        """Values of the fields that this sampler chooses by the problem, before the first step of a run with warm-up.
+        """Return the values of the `auto` fields for this problem, before the first step of a run with warm-up.
 
         Args:
+            posterior: the target distribution.
             thetas: the initial positions.
         """
         del posterior, thetas
         return {}
 
     def linearised_at(self, state: S) -> Float[Array, " dim"] | None:
-        """Where predictions take the network as linear in theta; None, as for most, where they do not."""
+        """Return the point about which predictions linearise the network in theta; None for no linearisation."""
         del state
         return None
 
     def inspect(self, posterior: AbstractPosterior, state: S, *, key: PRNGKeyArray) -> Stats:
-        """A last look from where a chain ended, at what its statistics do not tell: numbers for the file.
+        """Compute diagnostics at a chain's last position that the statistics of its steps cannot show.
 
-        `findings` meets them beside the means.
+        The values are stored in the result file, and `findings` receives them with the means.
         """
         del posterior, state, key
         return {}
 
     def findings(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> tuple[Finding, ...]:
-        """What is wrong with a chain, the worst first, given the means of its statistics over all steps."""
+        """Return the problems found in a chain, most severe first, given the means of its statistics over all steps."""
         del posterior, means
         return ()
 
     @property
     def smaller_steps(self) -> str:
-        """What to type where a chain left the numbers that there are."""
+        """Advice for a chain whose numbers are no longer finite."""
         paces = [name for name in ("learning_rate", "step_size") if name in {f.name for f in dataclasses.fields(self)}]
         if not paces:
             return f"use {setting('precision', 'float64')}, or another sampler"
@@ -162,11 +183,11 @@ class AbstractSampler(eqx.Module, Generic[S]):
 
     @property
     def guarded(self) -> bool:
-        """Whether `findings` knows of every way that this instance can go wrong unseen; if not, a run is not called
-        right: its `regime_ok` is not applicable."""
+        """Whether `findings` detects every known way in which this instance can fail silently. If not, a run's
+        `regime_ok` is not applicable."""
         return False
 
     @property
     def stated_exactness(self) -> Exactness:
-        """The exactness of this instance, which its hyperparameters may lower."""
+        """Exactness of this instance, which its hyperparameters may lower."""
         return type(self).exactness

@@ -24,40 +24,42 @@ from bnnzoo.samplers.kernel import replace, standard_normal
 from bnnzoo.samplers.statistics import DIVERGING, Statistic
 
 _PAIRS = 2
-"""Passes over all data, twice: the noise of so few is taken off."""
+"""Pairs of antithetic draws, each with two passes over all data. The noise of so few is estimated and subtracted."""
 _FARTHEST = 0.25
-"""Mean square of the distance to the best mean a parameter, in standard deviations: half of one."""
+"""Largest mean square per parameter of the distance to the best mean, in standard deviations: half of one, squared."""
 
 
 class BbbState(eqx.Module):
+    """State of a chain: the parameters of q, and the training."""
+
     position: Float[Array, " dim"]
     mean: Float[Array, " dim"]
     rho: Float[Array, " dim"]
     adam: _training.Adam
     seed: UInt32[Array, ""]
-    """Of the passes' partitions."""
+    """Seed of the random partitions of the rows."""
     first: Float[Array, ""]
-    """The step of warm-up from which on mean and rho are averaged."""
+    """Warm-up step from which mean and rho are averaged."""
     average: tuple[Float[Array, " dim"], Float[Array, " dim"]]
-    """Of mean and rho."""
+    """Averages of mean and rho."""
 
 
 class Bbb(_training.AbstractTrainedSampler[BbbState]):
-    """Independent draws from q = N(mean, diag(softplus(rho)^2)), the nearest such Gaussian in KL(q || posterior).
+    """Independent draws from q = N(mean, diag(softplus(rho)^2)), the Gaussian that minimises KL(q || posterior).
 
-    Blundell, Cornebise, Kavukcuoglu and Wierstra 2015, Weight Uncertainty in Neural Networks. Warm-up minimises by
-    Adam, on mini-batches of n rows (M = ceil(N/n) of them make a pass, the i-th has i = 1..M),
+    Blundell, Cornebise, Kavukcuoglu and Wierstra 2015, Weight Uncertainty in Neural Networks. Warm-up uses Adam on
+    mini-batches of n rows; M = ceil(N/n) of them are a pass, and the i-th of a pass (i = 1..M) minimises
 
         F_i / N = [ M pi_i KL(q || prior) - beta (N/n) sum_batch E_q log p(y | x, theta) ] / N
 
-    with the mean of `samples` draws of q for the expectation. A batch is drawn anew, or is the next part of the pass's
-    random partition of the rows (their equation 9; M for N/n, as the last part may be smaller). pi_i = 1/M, or
-    Blundell's 2^(M-i) / (2^M - 1), which puts the KL on the first batches of a pass. The KL is in closed form
-    where NumPyro knows it (normal priors); else q's entropy is, and the log prior is sampled. `local`
-    draws the pre-activations of dense layers, each datum its own (`_local`), in place of one theta for the batch: the
-    same expectation, less noise. Draws are of the average of mean and rho over the end of warm-up (Polyak and Juditsky
-    1992): its second half at a constant rate, its last eighth where the rate falls. The target is q; a mean field is
-    too narrow wherever the posterior is correlated.
+    The expectation is the mean of `samples` draws of q. A batch is drawn independently, or is the next part of the
+    pass's random partition of the rows (their equation 9, with M for N/n, as the last part may be smaller). pi_i is
+    1/M, or Blundell's 2^(M-i) / (2^M - 1), which puts the KL on the first batches of a pass. The KL is in closed form
+    where NumPyro implements it (normal priors). Otherwise q's entropy is, and the log prior is sampled. `local` draws
+    the pre-activations of dense layers for each datum (`_local`) instead of one theta for the batch: the same
+    expectation with less noise. Draws use the average of mean and rho over the end of warm-up (Polyak and Juditsky
+    1992): its second half at a constant rate, its last eighth at a falling rate. The target is q; a mean field is too
+    narrow wherever the posterior is correlated.
     """
 
     statistics: ClassVar[tuple[Statistic, ...]] = (Statistic("elbo_estimate"), DIVERGING, Statistic("log_q"))
@@ -81,10 +83,11 @@ class Bbb(_training.AbstractTrainedSampler[BbbState]):
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
     ) -> BbbState:
+        """Return q centred at `theta`, with standard deviations `scale`."""
         del posterior
         rho = jnp.full_like(theta, jnp.log(jnp.expm1(self.scale)))
         adam = _training.Adam.start((theta, rho), num_warmup, constant=self.schedule == "constant")
-        # While the rate is large q still moves, and an average lags behind it; a falling one is small in the end only.
+        # At a large rate q still moves, and an average lags behind it. A falling rate is small only near the end.
         averaged = num_warmup - num_warmup // 2 if self.schedule == "constant" else -(-num_warmup // 8)
         first = jnp.asarray(num_warmup - averaged, adam.done.dtype)
         return BbbState(theta, theta, rho, adam, jax.random.bits(key), first, (theta, rho))
@@ -92,6 +95,7 @@ class Bbb(_training.AbstractTrainedSampler[BbbState]):
     def warmup_step(
         self, posterior: AbstractPosterior, state: BbbState, *, key: PRNGKeyArray
     ) -> tuple[BbbState, Stats]:
+        """Make one Adam step on the free energy F_i / N."""
         key_batch, key_fit, key_prior = jax.random.split(key, 3)
         rows, weights = self._rows(posterior, state, key=key_batch)
         batches = -(-posterior.num_data // self.batch_size)
@@ -121,7 +125,11 @@ class Bbb(_training.AbstractTrainedSampler[BbbState]):
         return replace(state, **values), stats
 
     def settle(self, posterior: AbstractPosterior, state: BbbState, *, final: bool, key: PRNGKeyArray) -> BbbState:
-        """Adam ends in a ball of its batches' noise, which does not shrink with the posterior: its path's mean does."""
+        """Replace mean and rho by their averages at the end of warm-up.
+
+        Adam's iterates fluctuate with the noise of the batches, which does not shrink with the posterior. Their mean
+        does.
+        """
         del posterior, key
         if not final:
             return state
@@ -129,9 +137,10 @@ class Bbb(_training.AbstractTrainedSampler[BbbState]):
         return replace(state, mean=mean, rho=rho)
 
     def inspect(self, posterior: AbstractPosterior, state: BbbState, *, key: PRNGKeyArray) -> Stats:
-        """`mean_distance`: how far the best mean is in standard deviations of q, squared and summed; about 0 at it.
+        """Compute `mean_distance`, the squared distance to the best mean in standard deviations of q, summed.
 
-        By E_q of the gradient over all data, from pairs theta = mean +- scale eps, whose noise is taken off.
+        It is about 0 at the best mean. It is estimated from E_q of the gradient over all data, on pairs
+        theta = mean +- scale eps; their noise is subtracted.
         """
         scale = jax.nn.softplus(state.rho)
         slope = jax.grad(posterior.log_density)
@@ -145,6 +154,7 @@ class Bbb(_training.AbstractTrainedSampler[BbbState]):
         return {"mean_distance": jnp.sum(jnp.mean(found, 0) ** 2) - noise}
 
     def findings(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> tuple[Finding, ...]:
+        """Report a mean that is too far from the best one."""
         distance = means.get("mean_distance", 0.0) / posterior.layout.dim
         if distance <= _FARTHEST:
             return ()
@@ -153,6 +163,7 @@ class Bbb(_training.AbstractTrainedSampler[BbbState]):
         return (Finding("validity", "mean", label, distance, _FARTHEST, advice),)
 
     def step(self, posterior: AbstractPosterior, state: BbbState, *, key: PRNGKeyArray) -> tuple[BbbState, Stats]:
+        """Draw theta from q."""
         del posterior
         scale = jax.nn.softplus(state.rho)
         position = state.mean + scale * standard_normal(state.mean, key=key)
@@ -163,14 +174,14 @@ class Bbb(_training.AbstractTrainedSampler[BbbState]):
     def _rows(
         self, posterior: AbstractPosterior, state: BbbState, *, key: PRNGKeyArray
     ) -> tuple[Any, Float[Array, " batch"] | None]:
-        """The rows of a step, and the weight of each in means over them; None where all weigh the same."""
+        """Return the rows of a step and their weights in means; None if all weigh the same."""
         if self.sampling == "replacement":
             return _training.batch(posterior, self.batch_size, key=key), None
         total = posterior.num_data
         size, batches = min(self.batch_size, total), -(-total // self.batch_size)
         done = state.adam.done.astype(jnp.uint32)
         in_pass, first = jax.random.fold_in(jax.random.key(state.seed), done // batches), done % batches * size
-        # The last part overlaps the one before it: rows of that weigh nothing.
+        # The last part overlaps the one before it; rows of the overlap have weight 0.
         start = jnp.minimum(first, total - size)
         new = start + jnp.arange(size, dtype=jnp.uint32) >= first
         rows = posterior.take(distinct_indices(size, total, start=start, key=in_pass))
@@ -186,7 +197,7 @@ class Bbb(_training.AbstractTrainedSampler[BbbState]):
         *,
         key: PRNGKeyArray,
     ) -> tuple[Float[Array, " dim"], Float[Array, ""]]:
-        """A draw of q, and a sample of the expected log-likelihood of a datum, to the power."""
+        """Return a draw of q, and a sample of the expected log-likelihood per datum times the likelihood power."""
         key_theta, key_local = jax.random.split(key)
         theta = mean + scale * standard_normal(mean, key=key_theta)
         if self.reparameterisation == "local" and isinstance(posterior, NetworkPosterior):
@@ -200,7 +211,7 @@ class Bbb(_training.AbstractTrainedSampler[BbbState]):
 def kl(
     posterior: AbstractPosterior, mean: Float[Array, " dim"], scale: Float[Array, " dim"], *, key: PRNGKeyArray
 ) -> Float[Array, ""]:
-    """KL(N(mean, diag(scale^2)) || prior), or an unbiased estimate where no closed form is known."""
+    """Return KL(N(mean, diag(scale^2)) || prior), or an unbiased estimate if no closed form is known."""
     q = dist.Normal(mean, scale)
     theta = mean + scale * standard_normal(mean, key=key)
     prior, network = posterior.fixed_prior(), posterior.layout.network
@@ -212,12 +223,12 @@ def kl(
         known = jnp.sum(kl_divergence(weights, prior.distribution(network)))
     except NotImplementedError:
         return -jnp.sum(q.entropy()) - posterior.log_prior(theta)
-    # The likelihood's own parameters have priors of their own: what is left of the log prior's sample.
+    # The likelihood's own parameters have priors of their own: the rest of the sampled log prior.
     rest = posterior.log_prior(theta) - prior.log_prob(theta[: network.dim], network)
     return known - jnp.sum(dist.Normal(mean[own], scale[own]).entropy()) - rest
 
 
 def blundell_weight(done: Float[Array, ""], batches: int) -> Float[Array, ""]:
-    """2^(M-i) / (2^M - 1), as 2^-i / (1 - 2^-M): the powers themselves leave float32 at M = 128."""
+    """Return 2^(M-i) / (2^M - 1), computed as 2^-i / (1 - 2^-M): the powers themselves overflow float32 at M = 128."""
     i = jnp.mod(done, batches) + 1
     return jnp.exp2(-i) / (1 - 2.0**-batches)

@@ -21,20 +21,22 @@ from bnnzoo.samplers.base import Stats
 
 
 class DropoutState(eqx.Module):
+    """State of a chain: the last draw, and the training."""
+
     position: Float[Array, " dim"]
     point: Float[Array, " dim"]
-    """The trained network, no unit dropped."""
+    """Trained parameters, with no unit dropped."""
     adam: _training.Adam
 
 
 class Dropout(_training.AbstractTrainedSampler[DropoutState]):
-    """Networks whose units are dropped at random: theta = point * mask / (1 - p), a fresh mask for every draw.
+    """Draws of networks with randomly dropped units: theta = point * mask / (1 - p), with a new mask for every draw.
 
-    Gal and Ghahramani 2016, Dropout as a Bayesian Approximation. A mask drops inputs of a layer, each with
-    probability p: the columns of every weight matrix but the first one sampled (of the first too, if it is the only
-    one). Dense layers lose units, convolutions channels; biases stay. The target: the law of point * mask / (1 - p),
-    an approximation in which nothing is fitted but its centre. Warm-up trains the point by Adam, its batches in
-    `masks` shares with a mask each:
+    Gal and Ghahramani 2016, Dropout as a Bayesian Approximation. A mask drops each input of a layer with probability p,
+    that is, columns of every weight matrix except the first sampled one (unless it is the only one). Dense layers lose
+    units, convolutions channels; biases are kept. The target is the distribution of point * mask / (1 - p), an
+    approximation of which only the centre is fitted. Warm-up trains the point by Adam, with `masks` masks per batch,
+    each for an equal part of it:
 
         rate_t Adam( -grad [ log p(point) + beta (N/n) sum_batch log p(y_i | x_i, point * mask / (1 - p)) ] / N )
     """
@@ -49,18 +51,22 @@ class Dropout(_training.AbstractTrainedSampler[DropoutState]):
             raise ValueError(f"masks: must divide batch_size (got {self.masks} and {self.batch_size})")
 
     def check(self, posterior: AbstractPosterior) -> None:
+        """Reject networks without a weight matrix whose inputs can be dropped."""
         if not _thinned(posterior.layout):
             raise UsageError("sampler dropout: nothing sampled is a weight matrix, whose inputs could be dropped")
 
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
     ) -> DropoutState:
+        """Return the state of a chain that trains from `theta`."""
         del posterior, key
         return DropoutState(theta, theta, _training.Adam.start(theta, num_warmup))
 
     def warmup_step(
         self, posterior: AbstractPosterior, state: DropoutState, *, key: PRNGKeyArray
     ) -> tuple[DropoutState, Stats]:
+        """Make one Adam step on the loss with dropped units."""
+
         def one(point: Float[Array, " dim"], key: PRNGKeyArray) -> Float[Array, ""]:
             key_mask, key_batch = jax.random.split(key)
             rows = _training.batch(posterior, self.batch_size // self.masks, key=key_batch)
@@ -75,11 +81,12 @@ class Dropout(_training.AbstractTrainedSampler[DropoutState]):
     def step(
         self, posterior: AbstractPosterior, state: DropoutState, *, key: PRNGKeyArray
     ) -> tuple[DropoutState, Stats]:
+        """Draw a mask and apply it to the trained network."""
         position = self._drop(posterior.layout, state.point, key=key)
         return DropoutState(position, state.point, state.adam), _training.drawn(position)
 
     def _drop(self, layout: Layout, point: Float[Array, " dim"], *, key: PRNGKeyArray) -> Float[Array, " dim"]:
-        """The network with some inputs of its layers dropped, the others scaled up."""
+        """Return the parameters with some inputs of layers dropped and the others scaled by 1 / (1 - p)."""
         thinned, scales = _thinned(layout), []
         for i, block in enumerate(layout.blocks):
             scale = jnp.ones(block.shape, point.dtype)
@@ -91,8 +98,8 @@ class Dropout(_training.AbstractTrainedSampler[DropoutState]):
 
 
 def _thinned(layout: Layout) -> list[Block]:
-    """The weights whose inputs are dropped."""
-    # A convolution's bias has the shape (channel, 1, 1); a norm's scale is shaped as its bias.
+    """Return the weight matrices whose inputs are dropped."""
+    # A convolution's bias has the shape (channel, 1, 1); a norm's scale has the shape of its bias.
     biases = {(b.layer, b.shape) for b in layout.network.blocks if b.name.endswith("bias")}
     inner = [b for b in layout.network.blocks if (b.layer, b.shape) not in biases]
     weights = [b for b in inner if len(b.shape) == 2 or prod(b.shape[1:2]) > 1 or prod(b.shape[2:]) > 1]

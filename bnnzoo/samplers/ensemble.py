@@ -17,17 +17,19 @@ from bnnzoo.samplers.base import Stats
 
 
 class EnsembleState(eqx.Module):
+    """State of a chain: the network and its training."""
+
     position: Float[Array, " dim"]
     adam: _training.Adam
 
 
 class Ensemble(_training.AbstractTrainedSampler[EnsembleState]):
-    """One trained network a chain; every draw of a chain is that network.
+    """One trained network per chain; every draw of a chain is that network.
 
     Lakshminarayanan, Pritzel and Blundell 2017, Simple and Scalable Predictive Uncertainty Estimation using Deep
-    Ensembles. Each chain starts elsewhere and maximises the log posterior density. The target: a mixture of point
-    masses at modes, equally weighted. `--init map` trains each chain already, with early stopping: then no warm-up is
-    needed. Warm-up goes on by Adam on mini-batches of all training rows:
+    Ensembles. Each chain starts elsewhere and maximises the log posterior density. The target is an equally weighted
+    mixture of point masses at modes. `--init map` already trains each chain, with early stopping, so that no warm-up is
+    needed. Warm-up continues with Adam on mini-batches of all training rows:
 
         theta' = theta - rate_t Adam( -grad [ log p(theta) + beta (N/n) sum_batch log p(y_i | x_i, theta) ] / N )
     """
@@ -38,12 +40,14 @@ class Ensemble(_training.AbstractTrainedSampler[EnsembleState]):
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
     ) -> EnsembleState:
+        """Return the state of a chain that trains from `theta`."""
         del posterior, key
         return EnsembleState(theta, _training.Adam.start(theta, num_warmup))
 
     def warmup_step(
         self, posterior: AbstractPosterior, state: EnsembleState, *, key: PRNGKeyArray
     ) -> tuple[EnsembleState, Stats]:
+        """Make one Adam step on a mini-batch."""
         rows = _training.batch(posterior, self.batch_size, key=key)
         loss, gradient = jax.value_and_grad(lambda t: _training.loss(posterior, t, rows))(state.position)
         adam, position, finite = state.adam.descend(state.position, gradient, self.learning_rate)
@@ -52,5 +56,6 @@ class Ensemble(_training.AbstractTrainedSampler[EnsembleState]):
     def step(
         self, posterior: AbstractPosterior, state: EnsembleState, *, key: PRNGKeyArray
     ) -> tuple[EnsembleState, Stats]:
+        """Return the trained network unchanged."""
         del posterior, key
         return state, _training.drawn(state.position)

@@ -1,4 +1,4 @@
-"""Gibbs sampling, by Metropolis where a conditional is not known."""
+"""Gibbs sampling, with Metropolis steps for unknown conditionals."""
 
 from __future__ import annotations
 
@@ -25,25 +25,27 @@ Blocks = Literal["layer", "array", "coordinate"]
 
 
 class GibbsState(eqx.Module):
+    """State of a chain."""
+
     position: Float[Array, " dim"]
     log_prior: Float[Array, ""]
     log_likelihoods: Float[Array, " num_data"]
     scales: Float[Array, " block"]
-    """The proposal's standard deviation of each block."""
+    """Standard deviation of the proposal of each block."""
     count: Float[Array, ""]
 
 
 class Gibbs(AbstractSampler[GibbsState]):
-    """Draws from the posterior. A step goes through the blocks of theta in order, each by one random-walk Metropolis.
+    """Draws from the posterior. A step updates the blocks of theta in order, each by random-walk Metropolis.
 
-    Tierney 1994, section 2.4. For every block b in turn: theta' = theta but
-    theta'_b = theta_b + eta_b eps, accepted with min(1, e^-Delta) over all data. Warm-up moves each log eta_b by
-    t^-0.6 (acceptance - target) (Robbins and Monro 1951), then they are fixed.
+    Tierney 1994, section 2.4. For every block b in turn, theta' equals theta except for
+    theta'_b = theta_b + eta_b eps, and is accepted with min(1, e^-Delta) over all data. Warm-up changes each log eta_b
+    by t^-0.6 (acceptance - target) (Robbins and Monro 1951); then they are fixed.
 
-    `conditionals: conjugate` draws what has a known conditional from that (Geman and Geman 1984), after the others:
-    the last layer under Gaussian noise and a normal prior, a multivariate normal; and the noise's scale, whose square
-    has a generalised inverse Gaussian law (`_conjugate`). A draw is accepted with probability 1; one that is not finite
-    is a rejection, counted as such and as `diverging`.
+    `conditionals: conjugate` draws parameters with a known conditional from it (Geman and Geman 1984), after the other
+    blocks. These are the last layer under Gaussian noise and a normal prior, a multivariate normal, and the noise
+    scale, whose square has a generalised inverse Gaussian distribution (`_conjugate`). Such a draw is always accepted,
+    unless it is not finite: it then counts as rejected and as `diverging`.
     """
 
     exactness: ClassVar[Exactness] = "exact"
@@ -61,8 +63,9 @@ class Gibbs(AbstractSampler[GibbsState]):
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
     ) -> GibbsState:
+        """Return the state at `theta` with all step sizes at `step_size`."""
         del num_warmup, key
-        # Where all is drawn there is one eta, of nothing: arrays without elements do not go through every loop.
+        # If everything is drawn from conditionals, keep one unused eta: some loops cannot handle arrays of size 0.
         number_of_blocks = max(self._count(posterior), 1)
         return GibbsState(
             theta,
@@ -73,7 +76,7 @@ class Gibbs(AbstractSampler[GibbsState]):
         )
 
     def members(self, posterior: AbstractPosterior) -> Int[np.ndarray, " dim"]:
-        """The number of the block that each coordinate is in, from 0; -1 for what is drawn from its conditional."""
+        """Return the block index of each coordinate, from 0; -1 for coordinates drawn from their conditional."""
         layout = posterior.layout
         if self.blocks == "coordinate":
             found = np.arange(layout.dim)
@@ -87,13 +90,14 @@ class Gibbs(AbstractSampler[GibbsState]):
         return numbers
 
     def _count(self, posterior: AbstractPosterior) -> int:
-        """Of the blocks that move by Metropolis."""
+        """Return the number of blocks that move by Metropolis."""
         return int(self.members(posterior).max()) + 1
 
     def _known(self, posterior: AbstractPosterior) -> Conjugate:
         return conjugate(posterior) if self.conditionals == "conjugate" else Conjugate(slice(0, 0), slice(0, 0))
 
     def check(self, posterior: AbstractPosterior) -> None:
+        """Reject `conditionals: conjugate` if no conditional is known, or outputs are not affine in the last layer."""
         if self.conditionals == "metropolis":
             return
         known = conjugate(posterior)
@@ -112,6 +116,7 @@ class Gibbs(AbstractSampler[GibbsState]):
     def warmup_step(
         self, posterior: AbstractPosterior, state: GibbsState, *, key: PRNGKeyArray
     ) -> tuple[GibbsState, Stats]:
+        """Make one sweep and adapt the step size of each block."""
         state, stats, rates = self._sweep(posterior, state, key=key)
         if not rates.size:
             return state, stats
@@ -120,11 +125,12 @@ class Gibbs(AbstractSampler[GibbsState]):
         return eqx.tree_at(lambda s: (s.scales, s.count), state, (scales, count)), stats
 
     def step(self, posterior: AbstractPosterior, state: GibbsState, *, key: PRNGKeyArray) -> tuple[GibbsState, Stats]:
+        """Make one sweep over all blocks."""
         state, stats, _ = self._sweep(posterior, state, key=key)
         return state, stats
 
     def headroom(self, stats: Stats) -> Float[Array, " constraint"]:
-        """None: a sweep adapts its own."""
+        """Return no limits, because the sweep adapts its own step sizes."""
         del stats
         return jnp.zeros((0,))
 
@@ -150,7 +156,7 @@ class Gibbs(AbstractSampler[GibbsState]):
         told = rates
         if known.any:
             end, broken = _from_conditionals(posterior, known, end, key=jax.random.fold_in(key, number_of_blocks))
-            # What is drawn is accepted.
+            # Draws from conditionals count as accepted.
             told = jnp.append(rates, jnp.where(broken, 0.0, 1.0))
             accepted, diverging = jnp.append(accepted, ~broken), jnp.append(diverging, broken)
         theta, log_prior, log_likelihoods = end
@@ -167,9 +173,11 @@ class Gibbs(AbstractSampler[GibbsState]):
         )
 
     def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> float:
+        """Count one pass per block, and those of the conditional draws."""
         del means
         known = self._known(posterior)
-        # A draw of the layer looks at outputs and their derivatives, one of the scale at outputs; then comes a pass.
+        # A draw of the layer evaluates outputs and their derivatives, one of the scale evaluates outputs. One more pass
+        # follows for the densities.
         draws = 2.0 * (known.layer.stop > 0) + (known.scale.stop > 0)
         return posterior.num_data * (self._count(posterior) + draws + (draws > 0))
 
@@ -177,7 +185,7 @@ class Gibbs(AbstractSampler[GibbsState]):
 def _from_conditionals(
     posterior: Any, known: Conjugate, start: Any, *, key: PRNGKeyArray
 ) -> tuple[Any, Bool[Array, ""]]:
-    """The position after its draws, with its densities, and whether one was not a number: then it is as it was."""
+    """Return the position after the conditional draws and its densities; revert and return True if not finite."""
     key_layer, key_scale = jax.random.split(key)
     theta = start[0]
     if known.layer.stop:

@@ -18,9 +18,9 @@ from bnnzoo.samplers.base import Exactness, Stats
 class Hmc(_numpyro.AbstractHamiltonianSampler):
     """Draws from the posterior: `num_steps` leapfrog steps of H = -log p(theta) + p' M^-1 p / 2, then Metropolis.
 
-    Duane et al. 1987; Neal 2011, section 3.2 on the jitter: on a Gaussian target a trajectory of fixed length is near a
-    whole number of periods of some direction, which then hardly moves. NumPyro adapts the step size and a diagonal M
-    over the whole warm-up.
+    Duane et al. 1987. The jitter follows Neal 2011, section 3.2: on a Gaussian target a trajectory of fixed length may
+    be nearly a whole number of periods of some direction, which then hardly moves. NumPyro adapts the step size and a
+    diagonal M over the whole warm-up.
     """
 
     exactness: ClassVar[Exactness] = "exact"
@@ -35,9 +35,11 @@ class Hmc(_numpyro.AbstractHamiltonianSampler):
 
     @property
     def gradients(self) -> int:
+        """Maximum number of gradients of a step: one per leapfrog step."""
         return self.num_steps
 
     def kernel(self, posterior: AbstractPosterior) -> HMC:
+        """Return NumPyro's HMC kernel."""
         return HMC(
             potential_fn=_numpyro.potential(posterior),
             step_size=self.step_size,  # type: ignore[arg-type]
@@ -49,4 +51,5 @@ class Hmc(_numpyro.AbstractHamiltonianSampler):
     def step(
         self, posterior: AbstractPosterior, state: _numpyro.HamiltonianState, *, key: PRNGKeyArray
     ) -> tuple[_numpyro.HamiltonianState, Stats]:
+        """Make one trajectory with a jittered step size, then accept or reject it."""
         return _numpyro.step(self.kernel(posterior), state, jitter=self.jitter, key=key)

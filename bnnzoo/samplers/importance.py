@@ -18,18 +18,20 @@ from bnnzoo.samplers.statistics import DIVERGING, LOG_DENSITY, Statistic
 
 
 class ImportanceState(eqx.Module):
+    """State of a chain: the last draw, and the fitted proposal if there is one."""
+
     position: Float[Array, " dim"]
     fit: _proposal.Gaussian | None = None
 
 
 class Importance(AbstractSampler[ImportanceState]):
-    """Independent draws of a proposal q, with weights that make their averages those of the posterior.
+    """Independent draws from a proposal q, with weights that make their averages those of the posterior.
 
     Owen, Monte Carlo theory, chapter 9. theta ~ q, log w = log prior(theta) + beta sum_i l_i(theta) - log q(theta)
-    (the statistic `log_weight`); q is the prior, which then cancels, a Gaussian fitted to the posterior before the
-    first draw, each chain's own, or in Python a density of one's own (`sample`, `log_prob`). E f is estimated by
-    sum_s w_s f(theta_s) / sum_s w_s, which is right for many draws and biased by O(1 / draws): approximate. A draw
-    without its weight is a draw of q. The mean of w estimates the evidence without bias.
+    (the statistic `log_weight`). q is the prior, which then cancels, a Gaussian fitted to the posterior by each chain
+    before its first draw, or in Python a user's density (`sample`, `log_prob`). E f is estimated by sum_s w_s
+    f(theta_s) / sum_s w_s, which is consistent with a bias of O(1 / draws): approximate. An unweighted draw is a draw
+    from q. The mean of w is an unbiased estimate of the evidence.
     """
 
     exactness: ClassVar[Exactness] = "approximate"
@@ -47,6 +49,7 @@ class Importance(AbstractSampler[ImportanceState]):
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
     ) -> ImportanceState:
+        """Fit the proposal if it is a Gaussian, and return the state."""
         del num_warmup
         fit = _proposal.fitted(self.proposal, posterior, theta, scale=self.proposal_scale, pilot=self.pilot, key=key)
         return ImportanceState(theta, fit)
@@ -54,6 +57,7 @@ class Importance(AbstractSampler[ImportanceState]):
     def step(
         self, posterior: AbstractPosterior, state: ImportanceState, *, key: PRNGKeyArray
     ) -> tuple[ImportanceState, Stats]:
+        """Draw from the proposal and compute the weight."""
         density = _proposal.density_of(self.proposal, state.fit)
         theta = _proposal.draw(posterior, density, key=key)
         log_likelihood = posterior.likelihood_power * jnp.sum(posterior.log_likelihoods(theta))
@@ -67,8 +71,9 @@ class Importance(AbstractSampler[ImportanceState]):
 
     @property
     def guarded(self) -> bool:
-        """By the tail of its weights, which are judged together."""
+        """Whether failures are detected: yes, by the tail of the weights of all chains together."""
         return True
 
     def check(self, posterior: AbstractPosterior) -> None:
+        """Reject an unsuitable proposal."""
         _proposal.check(self.proposal, posterior, "importance")

@@ -1,4 +1,4 @@
-"""What a kernel is written with: the Metropolis step, a choice of states, noise, new values, a density by its parts."""
+"""Tools for writing a kernel: Metropolis step, selection of states, Gaussian noise, field replacement, log density."""
 
 from __future__ import annotations
 
@@ -18,29 +18,31 @@ S = TypeVar("S")
 def metropolis(
     log_ratio: Float[Array, ""], *, key: PRNGKeyArray
 ) -> tuple[Bool[Array, ""], Float[Array, ""], Bool[Array, ""]]:
-    """Accept with probability min(1, exp(log_ratio)); a ratio that is not a number rejects.
+    """Accept with probability min(1, exp(log_ratio)); a NaN ratio rejects.
 
     Returns:
-        accepted, the acceptance probability, diverging (the ratio was not a number, or infinite). A ratio of 0 is that
-        of a proposal without density, beyond a bound, say: a rejection like others.
+        accepted, the acceptance probability, and diverging (the log ratio is NaN or +inf). A log ratio of -inf is an
+        ordinary rejection: the proposal has density 0, for example beyond a bound.
     """
     diverging = jnp.isnan(log_ratio) | (log_ratio == jnp.inf)
-    # exp of the minimum, not the minimum of exp: a large ratio would overflow, and its gradient be NaN.
+    # The exponential of the minimum, not the minimum of the exponential: a large ratio would overflow and make its
+    # gradient NaN.
     rate = jnp.where(jnp.isnan(log_ratio), 0.0, jnp.exp(jnp.minimum(log_ratio, 0.0)))
     return jax.random.uniform(key, dtype=rate.dtype) < rate, rate, diverging
 
 
 def choose(accepted: Bool[Array, ""], new: PyTree, old: PyTree) -> PyTree:
-    """`new` if accepted, else `old`, leaf by leaf; both are computed, so give it only what differs."""
+    """Return `new` if accepted, else `old`, leaf by leaf. Both are computed, so pass only the leaves that differ."""
     return jax.tree.map(lambda a, b: jnp.where(accepted, a, b), new, old)
 
 
 def density(
     posterior: AbstractPosterior, theta: Float[Array, " dim"]
 ) -> tuple[Float[Array, ""], Float[Array, " num_data"], Float[Array, " dim"]]:
-    """log prior, log-likelihood by datum, gradient of the log posterior density.
+    """Return the log prior, each datum's log-likelihood and the gradient of the log posterior density.
 
-    A difference of two densities is summed from those of the data: of two float32 totals it would be rounding.
+    Compute a difference of two densities by summing the per-datum differences. The difference of two float32 totals
+    would be dominated by rounding.
     """
     log_prior, slope = jax.value_and_grad(posterior.log_prior)(theta)
     log_likelihoods, rise = posterior.log_likelihoods_and_gradient(theta)
@@ -49,18 +51,18 @@ def density(
 
 
 def standard_normal(like: Float[Array, " dim"], *, key: PRNGKeyArray) -> Float[Array, " dim"]:
-    """eps ~ N(0, I), shaped like a position and of its type."""
+    """Draw eps ~ N(0, I) with the shape and dtype of the position `like`."""
     return _gaussian.standard_normal(like.shape, like.dtype, key=key)
 
 
 def replace(state: S, **values: Any) -> S:
-    """The state with other values under these names: `replace(state, step_size=eta)`, whatever kind of tree it is.
+    """Return a state with new values for the named attributes, as in `replace(state, step_size=eta)`.
 
-    A NamedTuple, an Equinox module or a registered dataclass. Unlike `dataclasses.replace` it runs no `__init__`, whose
-    checks of shapes the states of all chains together would not pass, and it reaches through properties.
+    The state may be a NamedTuple, an Equinox module or a registered dataclass. Unlike `dataclasses.replace` this runs
+    no `__init__`, whose shape checks would reject the stacked states of all chains. It also reaches through properties.
 
     Raises:
-        AttributeError: for a name that the state does not have.
+        AttributeError: if the state lacks one of the names.
     """
     return eqx.tree_at(
         lambda tree: [getattr(tree, name) for name in values],

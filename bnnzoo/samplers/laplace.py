@@ -25,13 +25,15 @@ _FULL_UP_TO = 1000
 _MOST_FULL = 5000
 _MOST_WORK = 1e12
 _FARTHEST = 0.25
-"""Mean square of the distance to the mode a parameter, in standard deviations: half of one. The curved valleys of
-networks, where a step of this curvature is short of the mode, leave up to a tenth after any number of steps."""
+"""Largest mean square per parameter of the distance to the mode, in standard deviations: half of one, squared. The
+curved valleys of networks leave up to a tenth after any number of steps, because steps fall short there."""
 
 Factor = _curvature.Full | _curvature.Diagonal | _curvature.Kronecker
 
 
 class LaplaceState(eqx.Module):
+    """State of a chain: the last draw, the Gaussian, and the training."""
+
     position: Float[Array, " dim"]
     mode: Float[Array, " dim"]
     factor: Factor
@@ -39,23 +41,23 @@ class LaplaceState(eqx.Module):
 
 
 class Laplace(_training.AbstractTrainedSampler[LaplaceState]):
-    """Independent draws from the Gaussian at a mode of the posterior that has its curvature there.
+    """Independent draws from the Gaussian at a mode of the posterior with the posterior's curvature there.
 
-    MacKay 1992; for deep networks Daxberger et al. 2021, Laplace Redux. The target: N(mode, P^-1), with
-    P = beta sum_i J_i' H_i J_i + the prior's curvature, J_i the Jacobian of the outputs, H_i minus the Hessian of
-    log p(y_i | output) (the generalised Gauss-Newton matrix), or with the gradients' outer products in its place
-    (`fisher`), or minus the Hessian of the log density (`hessian`), which is there for any posterior. P is whole,
-    Kronecker-factored by blocks, or its diagonal. A likelihood's own parameters are independent
-    of the others, with their exact curvature. Warm-up goes on to the mode by Adam, from where the start's training left
-    it; at its end, or at once with `--warmup 0`, up to ten steps over all data end at the mode (Adam's end is off by
-    the noise of its batches, which does not shrink with the posterior), and P is computed there. Last layers:
-    `--stochastic last`.
+    MacKay 1992; for deep networks Daxberger et al. 2021, Laplace Redux. The target is N(mode, P^-1), with
+    P = beta sum_i J_i' H_i J_i + the prior's curvature. J_i is the Jacobian of the outputs, and H_i is minus the
+    Hessian of log p(y_i | output) (the generalised Gauss-Newton matrix). Alternatives are the gradients' outer products
+    (`fisher`) and minus the Hessian of the log density (`hessian`), which exists for any posterior. P is full,
+    Kronecker-factored by blocks, or diagonal. The likelihood's own parameters are independent of the others, with their
+    exact curvature.
 
-    A prior without curvature at the mode, flat or pointed there, counts with one over its variance.
+    Warm-up continues the initial training towards the mode by Adam. At its end, or immediately with `--warmup 0`, up to
+    ten steps over all data reach the mode, and P is computed there. (Adam alone is off by the noise of its batches,
+    which does not shrink with the posterior.) Use `--stochastic last` for last layers. A prior without curvature at the
+    mode, flat or pointed there, contributes one over its variance.
 
-    Predictions are of the network linearised at the mode, f(x, mode) + J(x, mode) (theta - mode): the model of which P
-    is the posterior precision (Immer, Korzepa and Bauer 2021). `network` takes f(x, theta) itself, which is too wide
-    where P is small.
+    Predictions use the network linearised at the mode, f(x, mode) + J(x, mode) (theta - mode), because P is the
+    posterior precision of that model (Immer, Korzepa and Bauer 2021). `network` uses f(x, theta) itself, which is too
+    wide where P is small.
     """
 
     statistics: ClassVar[tuple[Statistic, ...]] = (LOG_DENSITY_ESTIMATE, DIVERGING, Statistic("log_q"))
@@ -69,6 +71,7 @@ class Laplace(_training.AbstractTrainedSampler[LaplaceState]):
     batch_size: Annotated[int, Ge(1), Doc("data a step of warm-up, n")] = 128
 
     def check(self, posterior: AbstractPosterior) -> None:
+        """Reject combinations of posterior, curvature and covariance that have no Gaussian or are too large."""
         if not posterior.has_outputs:
             if self.curvature != "hessian":
                 raise UsageError(
@@ -93,6 +96,7 @@ class Laplace(_training.AbstractTrainedSampler[LaplaceState]):
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
     ) -> LaplaceState:
+        """Return the state at `theta`; without warm-up compute the mode and the Gaussian at once."""
         del key
         adam = _training.Adam.start(theta, num_warmup)
         if not num_warmup:
@@ -103,6 +107,7 @@ class Laplace(_training.AbstractTrainedSampler[LaplaceState]):
     def warmup_step(
         self, posterior: AbstractPosterior, state: LaplaceState, *, key: PRNGKeyArray
     ) -> tuple[LaplaceState, Stats]:
+        """Make one Adam step towards the mode."""
         rows = _training.batch(posterior, self.batch_size, key=key)
         loss, gradient = jax.value_and_grad(lambda t: _training.loss(posterior, t, rows))(state.mode)
         adam, mode, finite = state.adam.descend(state.mode, gradient, self.learning_rate)
@@ -112,6 +117,7 @@ class Laplace(_training.AbstractTrainedSampler[LaplaceState]):
     def settle(
         self, posterior: AbstractPosterior, state: LaplaceState, *, final: bool, key: PRNGKeyArray
     ) -> LaplaceState:
+        """Compute the mode and the Gaussian at the end of warm-up."""
         del key
         if not final:
             return state
@@ -120,6 +126,7 @@ class Laplace(_training.AbstractTrainedSampler[LaplaceState]):
     def step(
         self, posterior: AbstractPosterior, state: LaplaceState, *, key: PRNGKeyArray
     ) -> tuple[LaplaceState, Stats]:
+        """Draw from the Gaussian."""
         del posterior
         noise = standard_normal(state.mode, key=key)
         position = state.mode + state.factor.draw(noise)
@@ -127,10 +134,11 @@ class Laplace(_training.AbstractTrainedSampler[LaplaceState]):
         return LaplaceState(position, state.mode, state.factor, state.adam), stats
 
     def inspect(self, posterior: AbstractPosterior, state: LaplaceState, *, key: PRNGKeyArray) -> Stats:
-        """`mode_distance`: |F' g|^2, how far the mode is in standard deviations, squared; 0 at it.
+        """Compute `mode_distance` and `log_evidence` at the chain's Gaussian.
 
-        `log_evidence`: the log of the integral of the density that has the point's value and curvature; and its slope
-        where that is small: far from a mode a Gaussian would promise more than there is.
+        `mode_distance` is |F' g|^2, the squared distance to the mode in standard deviations; it is 0 at the mode.
+        `log_evidence` is the log integral of the Gaussian with the point's value, its curvature and, if that is small,
+        its slope. Far from a mode a Gaussian with the slope would overestimate the integral.
         """
         del key
         volume = self._log_volume(state)
@@ -139,10 +147,11 @@ class Laplace(_training.AbstractTrainedSampler[LaplaceState]):
         return {"log_evidence": posterior.log_density(state.mode) + above + volume, "mode_distance": distance}
 
     def _log_volume(self, state: LaplaceState) -> Float[Array, ""]:
-        """The log of the integral of the Gaussian whose density at the mode is 1."""
+        """Return the log of the integral of the Gaussian whose density at the mode is 1."""
         return len(state.mode) / 2 * jnp.log(2 * jnp.pi) + state.factor.log_det
 
     def findings(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> tuple[Finding, ...]:
+        """Report a position that is too far from the mode."""
         distance = means.get("mode_distance", 0.0) / posterior.layout.dim
         if distance <= _FARTHEST:
             return ()
@@ -152,6 +161,7 @@ class Laplace(_training.AbstractTrainedSampler[LaplaceState]):
         return (Finding("validity", "mode", label, distance, _FARTHEST, advice),)
 
     def linearised_at(self, state: LaplaceState) -> Float[Array, " dim"] | None:
+        """Return the mode if predictions are linearised, else None."""
         return state.mode if self.predictive == "linearised" else None
 
     def _at_mode(self, posterior: AbstractPosterior, theta: Float[Array, " dim"], adam: _training.Adam) -> LaplaceState:

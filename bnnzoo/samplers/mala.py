@@ -20,6 +20,8 @@ from bnnzoo.samplers.statistics import LOG_DENSITY, METROPOLIS, Statistic
 
 
 class MalaState(eqx.Module):
+    """State of a chain."""
+
     position: Float[Array, " dim"]
     log_prior: Float[Array, ""]
     log_likelihoods: Float[Array, " num_data"]
@@ -31,9 +33,9 @@ class MalaState(eqx.Module):
 class Mala(_preconditioner.AbstractPreconditionedSampler[MalaState]):
     """Draws from the posterior. theta' = theta + eta C grad log p + sqrt(2 eta) F eps, C = F F', then Metropolis.
 
-    Besag 1994; Roberts and Tweedie 1996. C is the preconditioner of warm-up (I without).
-    The proposal ratio is part of the acceptance: with g = F' grad log p(theta), g' at theta', and
-    eps' = eps + sqrt(eta / 2) (g + g'), log q(theta|theta') - log q(theta'|theta) = (|eps|^2 - |eps'|^2) / 2.
+    Besag 1994; Roberts and Tweedie 1996. C is the preconditioner learned in warm-up (I without warm-up). The acceptance
+    includes the proposal ratio: with g = F' grad log p(theta), g' at theta', and eps' = eps + sqrt(eta / 2) (g + g'),
+    log q(theta|theta') - log q(theta'|theta) = (|eps|^2 - |eps'|^2) / 2.
     """
 
     exactness: ClassVar[Exactness] = "exact"
@@ -46,12 +48,14 @@ class Mala(_preconditioner.AbstractPreconditionedSampler[MalaState]):
     preconditioner: Annotated[_preconditioner.Shape, Doc("shape of the proposal's covariance")] = "auto"
 
     def step_power(self, posterior: AbstractPosterior) -> int:
+        """Return 2, because eta is a squared length."""
         del posterior
         return 2
 
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
     ) -> MalaState:
+        """Return the state at `theta`, with its log density and gradient."""
         del key
         log_prior, log_likelihoods, gradient = density(posterior, theta)
         return MalaState(
@@ -64,6 +68,7 @@ class Mala(_preconditioner.AbstractPreconditionedSampler[MalaState]):
         )
 
     def step(self, posterior: AbstractPosterior, state: MalaState, *, key: PRNGKeyArray) -> tuple[MalaState, Stats]:
+        """Make one Langevin proposal, then accept or reject it."""
         key_propose, key_accept = jax.random.split(key)
         eta, shape = state.step_size, state.preconditioner
         eps = standard_normal(state.position, key=key_propose)

@@ -21,20 +21,20 @@ from bnnzoo.samplers.metric import Metric, rescaled, shared
 from bnnzoo.samplers.statistics import DIVERGING, LOG_DENSITY, STEP_SIZE, Statistic
 
 _B = 0.1931833275037836
-"""McLachlan 1995's fourth coefficient: of the splittings B A B A B the one with the least error."""
+"""Coefficient of McLachlan 1995, with the least error among the splittings B A B A B."""
 _SPLITTING = ((_B, 0.5), (1 - 2 * _B, 0.5))
 _GUARD = 1000.0
-"""A step whose squared energy error is this many times the wanted one is not taken."""
+"""Largest squared energy error of a step that is taken, relative to the target value."""
 _MEMORY = (150 - 1.0) / (150 + 1.0)
 _TRUST = 1.5
 
 
 class MclmcState(eqx.Module):
-    """Where a chain is and goes, and what warm-up tunes."""
+    """State of a chain, and the quantities that warm-up adapts."""
 
     position: Float[Array, " dim"]
     direction: Float[Array, " dim"]
-    """Of unit length, in the metric's units: microcanonical chains all have the same speed."""
+    """Unit vector in the metric's units, because microcanonical chains all have the same speed."""
     log_prior: Float[Array, ""]
     log_likelihoods: Float[Array, " num_data"]
     gradient: Float[Array, " dim"]
@@ -42,22 +42,22 @@ class MclmcState(eqx.Module):
     metric: Metric
     weight: Float[Array, ""]
     excess: Float[Array, ""]
-    """Weighted sum of energy errors squared over the wanted ones, each brought to a step size of 1."""
+    """Weighted sum of squared energy errors relative to the target, each rescaled to a step size of 1."""
 
 
 class Mclmc(AbstractSampler[MclmcState]):
     """Draws near the posterior, two gradients each: an isokinetic integrator with partial refreshment of the direction.
 
-    Robnik, De Luca, Silverstein and Seljak 2023, arXiv 2212.08549; for networks Sommer et al. 2025, arXiv 2502.06335,
-    who start each chain at a member of a deep ensemble, as `init: map` does. The direction u turns towards the gradient
-    g of log p (their equation 13, whose flow is solved exactly where g is constant) and theta follows it:
+    Robnik, De Luca, Silverstein and Seljak 2023, arXiv 2212.08549. For networks Sommer et al. 2025, arXiv 2502.06335,
+    start each chain at a member of a deep ensemble, as `init: map` does. The direction u turns towards the gradient g
+    of log p, by their equation 13, whose flow is exact where g is constant. theta follows u:
 
         du/dt = (I - u u') g / (dim - 1),   dtheta/dt = u
 
-    There is no accept step: the bias grows with `energy_variance`. In warm-up the step size follows Var[E] ~ step^6 to
-    that value (their section on tuning), and a diagonal metric the variances that the chains saw; step sizes are in its
-    units. The direction decoheres over `length` sqrt(dim). A step that is not finite, or whose energy error is far out
-    of range, is not taken: the chain stays, with a fresh direction, and the draw is marked `diverging`.
+    There is no accept step: the bias grows with `energy_variance`. In warm-up the step size is adapted to that value by
+    Var[E] ~ step^6 (their section on tuning). A diagonal metric is adapted to the variances of the chains; step sizes
+    are in its units. The direction decoheres over `length` sqrt(dim). A step that is not finite, or whose energy error
+    is far out of range, is not taken: the chain stays, with a new random direction, and the draw is marked `diverging`.
     """
 
     exactness: ClassVar[Exactness] = "biased"
@@ -71,18 +71,22 @@ class Mclmc(AbstractSampler[MclmcState]):
 
     @property
     def gradients(self) -> int:
+        """Number of gradients of a step."""
         return len(_SPLITTING)
 
     def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> float:
+        """Count two gradients per datum."""
         del means
         return float(self.gradients * posterior.num_data)
 
     def check(self, posterior: AbstractPosterior) -> None:
+        """Reject posteriors with fewer than two parameters."""
         check_dim(posterior)
 
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
     ) -> MclmcState:
+        """Return the state at `theta`, with a random direction."""
         del num_warmup
         parts = density(posterior, theta)
         zero = jnp.zeros((), theta.dtype)
@@ -91,10 +95,11 @@ class Mclmc(AbstractSampler[MclmcState]):
         return MclmcState(theta, direction, *parts, step_size, Metric.identity(theta), zero, zero)
 
     def step(self, posterior: AbstractPosterior, state: MclmcState, *, key: PRNGKeyArray) -> tuple[MclmcState, Stats]:
+        """Refresh the direction partially and make one step of the integrator."""
         noise_key, fresh_key = jax.random.split(key)
         dim, eps, scale = state.position.shape[0], state.step_size, jnp.sqrt(state.metric.inverse_mass)
         noise = standard_normal(state.position, key=noise_key)
-        # Half an angle's memory over a path of `length` sqrt(dim): exp(-2 t / L) of the direction's square is kept.
+        # Over a path t the squared cosine with the old direction decays as exp(-2 t / L), L = `length` sqrt(dim).
         strength = jnp.sqrt(jnp.expm1(2 * eps / (self.length * dim**0.5)) / dim)
         theta, u = state.position, _unit(state.direction + strength * noise)
         log_prior, log_likelihoods, gradient = state.log_prior, state.log_likelihoods, state.gradient
@@ -107,7 +112,7 @@ class Mclmc(AbstractSampler[MclmcState]):
         u, gained = _turned(u, scale * gradient, _B * eps)
         change = posterior.likelihood_power * jnp.sum(log_likelihoods - state.log_likelihoods)
         error = kinetic + gained - (log_prior - state.log_prior + change)
-        # Where the gradient or the direction is no number, neither is the kinetic energy.
+        # If the gradient or the direction is NaN, so is the kinetic energy, and the step is not taken.
         taken = jnp.square(error) <= _GUARD * self.energy_variance * dim
         parts = {"log_prior": log_prior, "log_likelihoods": log_likelihoods, "gradient": gradient}
         moved = {"position": theta, "direction": u, **parts}
@@ -125,9 +130,10 @@ class Mclmc(AbstractSampler[MclmcState]):
     def warmup_step(
         self, posterior: AbstractPosterior, state: MclmcState, *, key: PRNGKeyArray
     ) -> tuple[MclmcState, Stats]:
+        """Make one step and adapt the step size to `energy_variance`."""
         new, stats = self.step(posterior, state, key=key)
         failed = stats["diverging"]
-        # xi / step^6 is what the excess would be at a step size of 1; errors far from the wanted one weigh little.
+        # xi / step^6 is the squared error at a step size of 1; errors far from the target have a small weight.
         log_xi = jnp.log(stats["energy_error"] ** 2 / (state.position.shape[0] * self.energy_variance) + 1e-8)
         now = jnp.where(failed, 0.0, jnp.exp(-((log_xi / (6 * _TRUST)) ** 2) / 2))
         at_one = jnp.exp(jnp.clip(log_xi - 6 * jnp.log(state.step_size), -80.0, 80.0))
@@ -136,12 +142,13 @@ class Mclmc(AbstractSampler[MclmcState]):
         wanted = (excess / jnp.maximum(weight, 1e-30)) ** (-1 / 6)
         step_size = jnp.clip(wanted, 0.5 * state.step_size, 2 * state.step_size)
         step_size = jnp.where(failed, 0.8 * state.step_size, jnp.where(weight > 0, step_size, state.step_size))
-        # After a failure what was learnt does not hold: shorter steps are to be judged anew.
+        # After a failure the means are reset, because they do not apply to shorter steps.
         weight, excess = jnp.where(failed, 0.0, weight), jnp.where(failed, 0.0, excess)
         metric = state.metric.seen(new.position)
         return replace(new, step_size=step_size, metric=metric, weight=weight, excess=excess), stats
 
     def settle(self, posterior: AbstractPosterior, state: MclmcState, *, final: bool, key: PRNGKeyArray) -> MclmcState:
+        """Update the metric, and restart the adaptation of the step size."""
         del posterior, key
         if final:
             return state
@@ -153,15 +160,16 @@ class Mclmc(AbstractSampler[MclmcState]):
     def tune(
         self, posterior: AbstractPosterior, states: MclmcState, *, final: bool, key: PRNGKeyArray, num_steps: int
     ) -> tuple[AbstractSampler[MclmcState], MclmcState]:
+        """Pool the metric and the step size over all chains."""
         del posterior, final, key, num_steps
         return self, shared(states)
 
 
 def check_dim(posterior: AbstractPosterior) -> None:
-    """Refuse what has no direction to turn to.
+    """Reject posteriors without a direction to turn to.
 
     Raises:
-        UsageError: for fewer than two parameters.
+        UsageError: if there are fewer than two parameters.
     """
     if posterior.layout.dim < 2:
         raise UsageError("microcanonical samplers need at least 2 parameters; use nuts")
@@ -174,10 +182,10 @@ def _unit(vector: Float[Array, " dim"]) -> Float[Array, " dim"]:
 def _turned(
     u: Float[Array, " dim"], gradient: Float[Array, " dim"], time: Float[Array, ""]
 ) -> tuple[Float[Array, " dim"], Float[Array, ""]]:
-    """The direction after `time` under a constant gradient, and the kinetic energy gained.
+    """Return the direction after `time` under a constant gradient, and the kinetic energy gained.
 
-    With e = g/|g|, d = time |g| / (dim - 1), z = exp(-d): u goes to the direction of 2 z u + (1-z) (1+z + u'e (1-z)) e,
-    which is that of u + (sinh d + u'e (cosh d - 1)) e without numbers that overflow.
+    With e = g/|g|, d = time |g| / (dim - 1), z = exp(-d), u turns to the direction of 2 z u + (1-z) (1+z + u'e (1-z))
+    e. This is the direction of u + (sinh d + u'e (cosh d - 1)) e, written without numbers that overflow.
     """
     others = u.shape[0] - 1
     size = jnp.maximum(jnp.linalg.norm(gradient), jnp.finfo(u.dtype).tiny)

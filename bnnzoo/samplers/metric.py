@@ -1,4 +1,4 @@
-"""A diagonal inverse mass matrix, learned from the positions of warm-up's windows."""
+"""A diagonal inverse mass matrix, learned from the positions of warm-up windows."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from jaxtyping import Array, Float
 S = TypeVar("S")
 
 _LEAST_COUNT = 50
-"""Positions that a variance is believed from; a window with fewer leaves them to the next."""
+"""Smallest number of positions for a variance. A window with fewer adds its positions to the next window's."""
 _PRIOR_COUNT = 5.0
 _PRIOR_VARIANCE = 1e-3
 
 
 class Metric(eqx.Module):
-    """The inverse mass matrix in use, and the running moments of the positions since it was made (Welford 1962)."""
+    """The inverse mass matrix in use, and the running moments of the positions since its last update (Welford 1962)."""
 
     inverse_mass: Float[Array, " dim"]
     count: Float[Array, ""]
@@ -28,18 +28,22 @@ class Metric(eqx.Module):
 
     @classmethod
     def identity(cls, theta: Float[Array, " dim"]) -> Metric:
+        """Return the metric with unit inverse mass and empty moments."""
         zeros = jnp.zeros_like(theta)
         return cls(jnp.ones_like(theta), jnp.zeros((), theta.dtype), zeros, zeros)
 
     def seen(self, theta: Float[Array, " dim"]) -> Metric:
-        """One more position."""
+        """Return the metric with one more position in its moments."""
         count = self.count + 1
         change = theta - self.mean
         mean = self.mean + change / count
         return Metric(self.inverse_mass, count, mean, self.squares + change * (theta - mean))
 
     def settled(self) -> Metric:
-        """The variances as the inverse mass, shrunk a little towards 1e-3 as Stan does, and the moments begun anew."""
+        """Return the variances as the inverse mass, shrunk towards 1e-3 as in Stan, with empty moments.
+
+        If the positions are too few or not finite, nothing changes.
+        """
         weight = self.count / (self.count + _PRIOR_COUNT)
         variance = weight * self.squares / jnp.maximum(self.count, 1.0) + (1 - weight) * _PRIOR_VARIANCE
         usable = jnp.all(jnp.isfinite(variance)) & (self.count >= _LEAST_COUNT)
@@ -50,14 +54,14 @@ class Metric(eqx.Module):
 def rescaled(
     step_size: Float[Array, "*chain"], old: Float[Array, "*chain dim"], new: Float[Array, "*chain dim"]
 ) -> Float[Array, "*chain"]:
-    """A step size in the new metric's units that moves as far, in the geometric mean, as it did in the old one's."""
+    """Return the step size in the new metric's units that moves the same distance, in the geometric mean."""
     return step_size * jnp.exp(jnp.mean(jnp.log(old) - jnp.log(new), -1) / 2)
 
 
 def shared(states: S) -> S:
-    """States of all chains with one inverse mass: the mean of the variances that the chains saw, each in its own mode.
+    """Return states with a common inverse mass, the mean of the variances that the chains saw, each in its own mode.
 
-    Their step sizes become the same everywhere, the median. A state has `metric` and `step_size`.
+    The step size becomes the median of all chains. A state must have `metric` and `step_size`.
     """
     known: Any = states
     old = known.metric.inverse_mass

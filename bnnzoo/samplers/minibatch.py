@@ -1,6 +1,6 @@
-"""Public tools for samplers on mini-batches: the noise of a log ratio, its penalty, its statistics, control variates.
+"""Public tools for mini-batch samplers: the noise of a log ratio, its penalty, its statistics, and control variates.
 
-A sampler in a package of its own imports these names from here. Their homes are private and may change.
+Plugins import these names from this module. The modules that define them are private and may change.
 """
 
 from bnnzoo.samplers._control_variate import ORDER, Anchor, Order

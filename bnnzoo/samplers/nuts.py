@@ -22,10 +22,11 @@ _LEAST_DEPTH = 4
 
 
 class Nuts(_numpyro.AbstractHamiltonianSampler):
-    """Draws from the posterior: Hamiltonian trajectories that stop where they would turn back.
+    """Draws from the posterior: Hamiltonian trajectories that stop before they turn back.
 
-    Hoffman and Gelman 2014; Betancourt 2017. NumPyro adapts the step size and a diagonal mass matrix. Until it has,
-    steps are often far too small, and trees grow to their limit without going anywhere: in warm-up that is a lower one.
+    Hoffman and Gelman 2014; Betancourt 2017. NumPyro adapts the step size and a diagonal mass matrix. Before that,
+    steps are often far too small, and trees grow to their limit without moving far. The limit is therefore lower in
+    warm-up.
     """
 
     exactness: ClassVar[Exactness] = "exact"
@@ -39,13 +40,16 @@ class Nuts(_numpyro.AbstractHamiltonianSampler):
 
     @property
     def gradients(self) -> int:
+        """Maximum number of gradients of a step, 2^depth - 1."""
         return 2**self.max_tree_depth - 1
 
     def within(self, gradients: float) -> Nuts:
+        """Return this sampler with a tree depth for at most `gradients` gradients, but at least `_LEAST_DEPTH`."""
         depth = int(np.clip(np.log2(gradients + 1), _LEAST_DEPTH, self.max_tree_depth))
         return dataclasses.replace(self, max_tree_depth=depth)
 
     def kernel(self, posterior: AbstractPosterior) -> NUTS:
+        """Return NumPyro's NUTS kernel."""
         return NUTS(
             potential_fn=_numpyro.potential(posterior),
             step_size=self.step_size,  # type: ignore[arg-type]
@@ -56,6 +60,7 @@ class Nuts(_numpyro.AbstractHamiltonianSampler):
     def step(
         self, posterior: AbstractPosterior, state: _numpyro.HamiltonianState, *, key: PRNGKeyArray
     ) -> tuple[_numpyro.HamiltonianState, Stats]:
+        """Make one trajectory and report its tree depth."""
         state, stats = _numpyro.step(self.kernel(posterior), state, key=key)
         depth = jnp.ceil(jnp.log2(stats["n_steps"].astype(stats["lp"].dtype) + 1))
         return state, {**stats, "tree_depth": depth}

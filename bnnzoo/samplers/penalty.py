@@ -29,24 +29,26 @@ from bnnzoo.samplers.statistics import ACCEPTANCE_RATE, LOG_DENSITY_ESTIMATE, St
 
 
 class PenaltyState(eqx.Module):
+    """State of a chain, with the means over warm-up steps that the batch sizes are chosen by."""
+
     position: Float[Array, " dim"]
     step_size: Float[Array, ""]
     preconditioner: _preconditioner.Preconditioner
     anchor: Anchor | None
     seen: Seen
     auto: Bool[Array, " 3"]
-    """Whether warm-up chooses n; M; and whether a datum may be used twice."""
+    """Whether warm-up chooses n, whether it chooses M, and whether it chooses `sampling`."""
     rows: RowProbabilities | None
-    """What rows are drawn with, where not all alike."""
+    """Probabilities of the rows; None if rows are drawn uniformly."""
 
 
 class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState]):
-    """Metropolis on mini-batches, with a penalty of `correction` terms; the formulas are at `Penalty`."""
+    """Metropolis on mini-batches with a penalty of `correction` terms; `Penalty` gives the formulas."""
 
     statistics: ClassVar[tuple[Statistic, ...]] = (ACCEPTANCE_RATE, *STATISTICS, LOG_DENSITY_ESTIMATE)
 
     correction: eqx.AbstractVar[int]
-    """Terms of the penalty."""
+    """Number of terms of the penalty."""
     proposal: eqx.AbstractVar[str]
     sampling: eqx.AbstractVar[str]
 
@@ -66,21 +68,21 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
     preconditioner: Annotated[_preconditioner.Shape, Doc("shape of the proposal's covariance")] = "auto"
 
     def sizes(self, num_data: int) -> tuple[int, int]:
-        """n and M of a step."""
+        """Return n and M of a step."""
         return self.plan(num_data)[:2]
 
     def plan(self, num_data: int) -> Sizes:
-        """The batches of a step."""
+        """Return the batch sizes of a step."""
         asked, whole = (self.batch_size, self.num_batches), self._whole(num_data)
         return _batch_sizes.whole(num_data) if whole else _batch_sizes.at_start(*asked, self.sampling, num_data)
 
     def _whole(self, num_data: int) -> bool:
-        """Whether `auto` is all data from the start. A control variate makes a few dozen do."""
+        """Whether `auto` uses all data from the start. With a control variate a few dozen data suffice."""
         free = self.batch_size == self.num_batches == self.sampling == "auto" and self.control_variate == "none"
         return free and num_data <= min(_batch_sizes.WHOLE_UP_TO, self.budget)
 
     def proposes(self, num_data: int) -> str:
-        """The proposal of a step."""
+        """Return the name of the proposal of a step, with `auto` resolved."""
         if self.proposal != "auto":
             return self.proposal
         return "hmc" if self._whole(num_data) else "random-walk"
@@ -141,13 +143,13 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
                 fewest=1 if self.variance == "pooled" else 2,
             )
             states = replace(states, seen=jax.tree.map(jnp.zeros_like, states.seen))
-            # What stays as it is compiles nothing; its names are written down at the end.
+            # An unchanged size needs no new compilation; the resolved names are stored in the fields at the end.
             if then == now:
                 return self, states
             now = then
         fields = now.fields()
         if self.sampling == "importance":
-            fields.pop("sampling")  # rows drawn by their influence may come twice, whatever the sizes
+            fields.pop("sampling")  # rows drawn by their influence may repeat, whatever the sizes
         return dataclasses.replace(self, proposal=proposal, **fields), states
 
     def warmup_step(
@@ -195,7 +197,7 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
     def _batch(
         self, posterior: AbstractPosterior, rows: RowProbabilities | None, *, key: PRNGKeyArray
     ) -> tuple[Any, Float[Array, " used"] | None]:
-        """The data of a step, and the weight of each in means over them; None where all weigh the same."""
+        """Return the data of a step and their weights in a mean; None if all weigh the same."""
         sizes = self.plan(posterior.num_data)
         if rows is not None:
             return rows.minibatch(posterior, sizes.used, key=key)
@@ -204,10 +206,7 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
     def _propose(
         self, posterior: AbstractPosterior, state: PenaltyState, *, key: PRNGKeyArray
     ) -> tuple[Float[Array, " dim"], Float[Array, ""], Int[Array, ""]]:
-        """theta', log q(theta|theta') - log q(theta'|theta), and the gradients' number.
-
-        A Langevin proposal is one leapfrog step of length sqrt(2 eta).
-        """
+        """Return theta', log q(theta|theta') - log q(theta'|theta), and the number of leapfrog steps."""
         key_noise, key_drift, key_number = jax.random.split(key, 3)
         eta, shape = state.step_size, state.preconditioner
         eps = standard_normal(state.position, key=key_noise)
@@ -219,7 +218,7 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
         slope = drift(posterior, state.anchor, batch, weights)
         number = jnp.asarray(1)
         if kind == "langevin":
-            eta = jnp.sqrt(2 * eta)
+            eta = jnp.sqrt(2 * eta)  # a Langevin proposal is one leapfrog step of this length
         else:
             number = jax.random.randint(key_number, (), 1, self.num_steps + 1)
 
@@ -237,9 +236,9 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
     def difference(
         self, posterior: AbstractPosterior, d: Float[Array, " used"], known_change: Float[Array, ""]
     ) -> Difference:
-        """delta and its variance from the per-datum differences `d` of a step's batches, weighted where they are."""
+        """Return delta and its variance, given the per-datum differences `d` of a step, weighted if rows are."""
         sizes, total = self.plan(posterior.num_data), posterior.num_data
-        # Products of sizes are floats: N * N overflows an int32 above 46 340 data.
+        # Sizes are multiplied as floats: N * N overflows an int32 above 46 340 data.
         scale = jnp.asarray(posterior.likelihood_power, d.dtype) * float(total)
         left = 1 - sizes.used / total if sizes.disjoint else 1.0
         groups = None if self.variance == "pooled" else sizes.batches
@@ -253,7 +252,7 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
         return self.correction > 0
 
     def headroom(self, stats: Stats) -> Float[Array, " constraint"]:
-        """Acceptance above its target, and sigma2 below its own, capped so that one outlier is one."""
+        """Return the relative margins of acceptance and sigma2, the latter capped so that one outlier counts once."""
         acceptance = stats["acceptance_rate"] / self.target_acceptance - 1
         sigma2 = jnp.nan_to_num(stats["sigma2"], nan=jnp.inf)
         return jnp.stack([acceptance, 1 - jnp.minimum(sigma2 / self.target_sigma2, 10.0)])
@@ -276,7 +275,7 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
         refuse_large(self.control_variate, posterior)
 
     def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> float:
-        """Two likelihoods a datum, its derivatives along the move at the anchor, and the gradients of a proposal."""
+        """Count two likelihoods a datum, its derivatives at the anchor along the move, and a proposal's gradients."""
         order = ORDER[self.control_variate]
         gradients = 0.0
         if self.proposes(posterior.num_data) != "random-walk" and order < 2:
@@ -300,22 +299,21 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
 
 
 class Penalty(AbstractPenalty):
-    """Draws from the posterior, to the order of the correction, looking at a few batches of data a step.
+    """Draws from the posterior, to the order of the correction, using a few mini-batches per step.
 
     Kawasaki, Holzmann and Adu-Gyamfi, arXiv 2210.09141; Ceperley and Dewing 1999, J. Chem. Phys. 110, 9812.
-    On M batches of n data, the same for both points and fresh at every step, K = M n:
+    A step draws M new batches of n data, K = M n, and uses them for both theta and the proposal theta':
 
         d_i    = l_i(theta') - l_i(theta)
         delta  = -(log p(theta') - log p(theta)) - beta (N / K) sum_i d_i
         sigma2 = estimate of Var(delta)
         accept with probability min(1, exp(-delta - u) q(theta|theta') / q(theta'|theta))
 
-    with the penalty u = sigma2/2 + sigma2^2/(4(m+1)) + sigma2^3/(3(m+1)(m+3)), m = dof + 1, whose later terms make up
-    for a variance that is itself estimated. A control variate takes the Taylor polynomial of the log-likelihood at an
-    anchor off every d_i and adds its sum over all data: delta then measures, and sigma2 is the noise of, only what the
-    polynomial misses. The anchor moves at the ends of warm-up's windows and is then frozen. Langevin and hmc proposals
-    take their gradients from the polynomial (second order) or from another mini-batch, independent of the
-    acceptance's, and the same for the move back.
+    The penalty is u = sigma2/2 + sigma2^2/(4(m+1)) + sigma2^3/(3(m+1)(m+3)), m = dof + 1. Its later terms correct for
+    sigma2 being an estimate. A control variate subtracts from every d_i the Taylor polynomial of the log-likelihood at
+    an anchor and adds its sum over all data, so that only the remainder is noisy. The anchor moves at the ends of
+    warm-up windows and is then frozen. Langevin and hmc proposals take gradients from the polynomial (second order) or
+    from another mini-batch, independent of the acceptance's and the same for the reverse move.
     """
 
     exactness: ClassVar[Exactness] = "noise-corrected"
@@ -339,10 +337,10 @@ class Penalty(AbstractPenalty):
 
 
 class Batched(AbstractPenalty):
-    """Draws from no known distribution: `Penalty` with the penalty switched off, to compare with.
+    """Draws from no known distribution: `Penalty` with the penalty switched off, for comparison.
 
-    Accept with probability min(1, exp(-delta) q(theta|theta') / q(theta'|theta)), delta from the
-    batches as if it were exact: the posterior comes out wider, the more the smaller the batches.
+    Accept with probability min(1, exp(-delta) q(theta|theta') / q(theta'|theta)), with the batch estimate of delta used
+    as if it were exact. The draws are wider than the posterior, the more so the smaller the batches.
     """
 
     exactness: ClassVar[Exactness] = "biased"

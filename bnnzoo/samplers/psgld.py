@@ -20,24 +20,27 @@ from bnnzoo.samplers.kernel import choose, standard_normal
 
 
 class PsgldState(eqx.Module):
+    """State of a chain."""
+
     position: Float[Array, " dim"]
     square: Float[Array, " dim"]
-    """v, the running mean of squared gradients."""
+    """Running mean v of squared gradients."""
     count: UInt32[Array, ""]
     anchor: Anchor | None
 
 
 class Psgld(AbstractStochasticGradientSampler[PsgldState]):
-    """Draws near the posterior: SGLD whose step size is each parameter's own, by the size of its gradients.
+    """Draws near the posterior: SGLD with a step size for each parameter, given by the size of its gradients.
 
-    Li et al. 2016 (arXiv 1512.07666), the preconditioner of RMSprop. With g the gradient that a batch sees, over N:
+    Li et al. 2016 (arXiv 1512.07666), the preconditioner of RMSprop. With g the mini-batch gradient over N:
 
         v <- alpha v + (1 - alpha) g^2;  G = 1 / (damping + sqrt(v))
         theta' = theta + eta_t G grad log p_batch(theta) + sqrt(2 eta_t G) eps
 
-    Li et al. go on with v for ever and leave out the term Gamma = div G that this asks for. Here v moves in warm-up
-    only (without warm-up it is that of one batch at the start) and Gamma is then 0. What bias is left is `sgld`'s: for
-    a Gaussian target of precision a and gradient noise V, (1 + eta G V / 2) / (a (1 - eta G a / 2)) instead of 1 / a.
+    Li et al. update v throughout the run and omit the term Gamma = div G that this requires. Here v changes only in
+    warm-up (without warm-up it is that of one batch at the start), so that Gamma is 0. The remaining bias is that of
+    `sgld`: for a Gaussian target of precision a and gradient noise V the variance is
+    (1 + eta G V / 2) / (a (1 - eta G a / 2)) instead of 1 / a.
     """
 
     exactness: ClassVar[Exactness] = "biased"
@@ -51,6 +54,7 @@ class Psgld(AbstractStochasticGradientSampler[PsgldState]):
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
     ) -> PsgldState:
+        """Return the state at `theta`, with v from one mini-batch."""
         del num_warmup
         anchor = self.anchor(posterior, theta)
         _, gradient = self.gradient(posterior, theta, None, self.batch(posterior, key=key))
@@ -60,9 +64,11 @@ class Psgld(AbstractStochasticGradientSampler[PsgldState]):
     def warmup_step(
         self, posterior: AbstractPosterior, state: PsgldState, *, key: PRNGKeyArray
     ) -> tuple[PsgldState, Stats]:
+        """Make one step and update v."""
         return self._step(posterior, state, jnp.asarray(self.alpha, state.position.dtype), key=key)
 
     def step(self, posterior: AbstractPosterior, state: PsgldState, *, key: PRNGKeyArray) -> tuple[PsgldState, Stats]:
+        """Make one step with v fixed."""
         return self._step(posterior, state, None, key=key)
 
     def _step(
@@ -83,8 +89,10 @@ class Psgld(AbstractStochasticGradientSampler[PsgldState]):
         return PsgldState(position, square, state.count + 1, state.anchor), stats
 
     def metric(self, state: PsgldState) -> Float[Array, " dim"]:
+        """Return G."""
         return 1 / (self.damping + jnp.sqrt(state.square))
 
     def variance_ratio(self, length: Float[Array, ""], noise: Float[Array, ""], *, num_data: int) -> Float[Array, ""]:
+        """Return the ratio of a Langevin step."""
         del num_data
         return langevin_variance_ratio(length, noise)

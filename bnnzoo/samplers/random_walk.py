@@ -20,6 +20,8 @@ from bnnzoo.samplers.statistics import LOG_DENSITY, METROPOLIS, Statistic
 
 
 class RandomWalkState(eqx.Module):
+    """State of a chain."""
+
     position: Float[Array, " dim"]
     log_prior: Float[Array, ""]
     log_likelihoods: Float[Array, " num_data"]
@@ -30,8 +32,8 @@ class RandomWalkState(eqx.Module):
 class RandomWalk(_preconditioner.AbstractPreconditionedSampler[RandomWalkState]):
     """Draws from the posterior. theta' = theta + eta F eps, accepted with min(1, e^-Delta) over all data.
 
-    Metropolis et al. 1953. F F' is the preconditioner of warm-up (I without warm-up).
-    The log-likelihoods of theta are kept by datum, so that Delta is a sum of differences, not a difference of sums.
+    Metropolis et al. 1953. F F' is the preconditioner learned in warm-up (I without warm-up). The state stores the
+    log-likelihood of each datum, so that Delta is a sum of differences rather than a difference of sums.
     """
 
     exactness: ClassVar[Exactness] = "exact"
@@ -46,6 +48,7 @@ class RandomWalk(_preconditioner.AbstractPreconditionedSampler[RandomWalkState])
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
     ) -> RandomWalkState:
+        """Return the state at `theta`, with its log density."""
         del key
         return RandomWalkState(
             theta,
@@ -58,6 +61,7 @@ class RandomWalk(_preconditioner.AbstractPreconditionedSampler[RandomWalkState])
     def step(
         self, posterior: AbstractPosterior, state: RandomWalkState, *, key: PRNGKeyArray
     ) -> tuple[RandomWalkState, Stats]:
+        """Make one random-walk proposal, then accept or reject it."""
         key_propose, key_accept = jax.random.split(key)
         eps = standard_normal(state.position, key=key_propose)
         proposal = state.position + state.step_size * state.preconditioner.correlate(eps)
@@ -66,7 +70,7 @@ class RandomWalk(_preconditioner.AbstractPreconditionedSampler[RandomWalkState])
         change = jnp.sum(log_likelihoods - state.log_likelihoods)
         log_ratio = log_prior - state.log_prior + posterior.likelihood_power * change
         accepted, rate, diverging = metropolis(log_ratio, key=key_accept)
-        # Only what moves is chosen between: a select of the preconditioner would cost more than a small network.
+        # Select only the leaves that move; a select of the preconditioner would cost more than a small network.
         moved = choose(
             accepted,
             (proposal, log_prior, log_likelihoods),

@@ -23,19 +23,19 @@ from bnnzoo.samplers.kernel import choose
 from bnnzoo.samplers.statistics import ACCEPTED, DIVERGING, LOG_DENSITY, N_STEPS, Statistic
 
 _PILOT = 2**14
-"""Proposals of the pilot at most; fewer where a proposal looks at many data."""
+"""Largest number of proposals of the pilot; fewer if there are many data."""
 _PILOT_ELEMENTS = 2**22
 _FEWEST = 20.0
-"""Acceptances that `max_proposals` proposals must promise: with fewer the run would end before its last draw."""
+"""Smallest expected number of acceptances in `max_proposals` proposals. With fewer, a run would fail on some draw."""
 _SEARCH, _CLIMBERS = 4096, 8
 _MARGIN = 0.01
-"""What a bound that was searched for is raised by: a hundredth fewer acceptances."""
+"""Safety margin, in nats, that is added to a searched bound. It costs a hundredth of the acceptances."""
 _ROUNDING = 1e-3
-"""What a proposal may exceed the bound by, in nats: a sum in float32 is no more exact."""
+"""Tolerance, in nats, by which a proposal may exceed the bound, because a float32 sum has rounding errors."""
 
 
 class Envelope(NamedTuple):
-    """k q >= prior x likelihood^beta: log k = log_bound + beta sum_i bounds_i; a density of None is the prior."""
+    """k q >= prior x likelihood^beta with log k = log_bound + beta sum_i bounds_i; the density None means the prior."""
 
     density: _proposal.Density | None
     bounds: Float[Array, " num_data"]
@@ -43,6 +43,8 @@ class Envelope(NamedTuple):
 
 
 class RejectionState(eqx.Module):
+    """State of a chain: the last draw, the bound, and the fitted proposal if there is one."""
+
     position: Float[Array, " dim"]
     bounds: Float[Array, " num_data"]
     log_bound: Float[Array, ""]
@@ -51,17 +53,17 @@ class RejectionState(eqx.Module):
 
 
 class Rejection(AbstractSampler[RejectionState]):
-    """Independent draws from the posterior: theta ~ q, kept with probability prior L^beta / (k q).
+    """Independent draws from the posterior: theta ~ q, accepted with probability prior L^beta / (k q).
 
-    von Neumann 1951. q is the prior, a Gaussian fitted to the posterior before the first draw, each chain's own, or in
-    Python a density of one's own (`sample`, `log_prob`). k must bound prior L^beta / q. With the prior it is proved:
-    sum_i m_i, m_i the largest that the likelihood of datum i can be at any theta; only likelihoods with such a bound
-    can be used. Else log k is stated (`log_bound`), or searched for: the largest ratio of 4096 proposals, and uphill
-    from the best of them; nothing proves that there is no larger one, and the draws are called approximate. Every
-    proposal is held to k, also one that is not taken: one above it ends the run with an error that says by how much.
+    von Neumann 1951. q is the prior, a Gaussian fitted to the posterior by each chain before its first draw, or in
+    Python a user's density (`sample`, `log_prob`). k must bound prior L^beta / q. For the prior as proposal the bound
+    is proved: sum_i m_i, with m_i the largest likelihood of datum i at any theta; only likelihoods with such a bound
+    can be used. Otherwise log k is given (`log_bound`), or searched for: the largest ratio among 4096 proposals and an
+    ascent from the best of them. Nothing proves that no ratio is larger, so the draws are then approximate. Every
+    proposal is compared with k, whether or not it is used. One above it ends the run with an error that gives the
+    excess.
 
-    A step proposes until one is accepted; after `max_proposals` proposals the run ends with an error, and no draw is
-    made up.
+    A step proposes until one proposal is accepted. After `max_proposals` proposals the run ends with an error.
     """
 
     exactness: ClassVar[Exactness] = "exact"
@@ -89,6 +91,7 @@ class Rejection(AbstractSampler[RejectionState]):
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
     ) -> RejectionState:
+        """Fit the proposal if it is a Gaussian, and determine the bound."""
         del num_warmup
         key_fit, key_bound = jax.random.split(key)
         fit = _proposal.fitted(
@@ -107,6 +110,7 @@ class Rejection(AbstractSampler[RejectionState]):
     def step(
         self, posterior: AbstractPosterior, state: RejectionState, *, key: PRNGKeyArray
     ) -> tuple[RejectionState, Stats]:
+        """Propose until one proposal is accepted, or `max_proposals` were rejected."""
         zero, envelope = jnp.zeros((), state.position.dtype), self._envelope(state)
 
         def searching(carry: Any) -> Bool[Array, ""]:
@@ -118,11 +122,11 @@ class Rejection(AbstractSampler[RejectionState]):
             thetas, log_ratios, accepted = _proposals(
                 posterior, envelope, self.block, key=jax.random.fold_in(key, tried)
             )
-            # The first in order: which one is taken must not depend on anything but acceptance.
+            # Take the first accepted in order, so that the choice depends on nothing but acceptance.
             first = jnp.argmax(accepted)
             more = jnp.where(accepted[first], first + 1, self.block)
             return (
-                tried + more.astype(tried.dtype),  # under float64 JAX's integers are longer
+                tried + more.astype(tried.dtype),  # in double precision JAX's integers are 64-bit
                 accepted[first],
                 thetas[first],
                 log_ratios[first],
@@ -144,6 +148,7 @@ class Rejection(AbstractSampler[RejectionState]):
         }
 
     def failure(self, stats: dict[str, np.ndarray]) -> str:
+        """Return a message if a proposal exceeded the bound, or a draw was not accepted; else an empty string."""
         over = np.argwhere(stats["log_excess"] > _ROUNDING)
         if len(over):
             where = tuple(over[0])
@@ -162,6 +167,7 @@ class Rejection(AbstractSampler[RejectionState]):
         )
 
     def check(self, posterior: AbstractPosterior) -> None:
+        """Reject likelihoods without a bound, unsuitable proposals, and an acceptance probability that is too small."""
         if self._proved and not math.isfinite(_bounds(posterior)):
             raise UsageError(
                 "sampler rejection: this likelihood has no upper bound; fix its scale (--likelihood.scale 0.1), "
@@ -183,6 +189,7 @@ class Rejection(AbstractSampler[RejectionState]):
 
     @property
     def stated_exactness(self) -> Exactness:
+        """Exactness: `exact` if the bound is proved or given, `approximate` if it was searched for."""
         return "exact" if self._proved or not isinstance(self.log_bound, str) else "approximate"
 
     @property
@@ -197,7 +204,7 @@ class Rejection(AbstractSampler[RejectionState]):
 def _proposals(
     posterior: AbstractPosterior, envelope: Envelope, count: int, *, key: PRNGKeyArray
 ) -> tuple[Float[Array, "count dim"], Float[Array, " count"], Bool[Array, " count"]]:
-    """Draws of q, log prior L^beta / (k q) of each, and whether it is accepted."""
+    """Return draws of q, the log of prior L^beta / (k q) of each, and whether each is accepted."""
 
     def one(key: PRNGKeyArray) -> tuple[Array, Array, Array]:
         key_draw, key_accept, key_tail = jax.random.split(key, 3)
@@ -210,9 +217,10 @@ def _proposals(
 
 
 def _log_uniform(word: Float[Array, ""], tail: Float[Array, ""]) -> Float[Array, ""]:
-    """log of a uniform number in (0, 1), from two on a grid of float32's 2^-23 (float64's 2^-52): on one of 2^-46.
+    """Return the log of a uniform number in (0, 1) on a grid of 2^-46, from two on float32's grid of 2^-23.
 
-    On the first grid alone acceptances below e^-13 would be counted in whole steps of it, and below e^-16 never be.
+    In float64 the grids are 2^-104 and 2^-52. On the coarse grid alone, acceptance probabilities below e^-13 would be
+    rounded visibly, and below e^-16 nothing would ever be accepted.
     """
     grid = jnp.finfo(word.dtype).eps
     return jnp.log((1 - word - grid) + grid * (1 - tail - grid / 2))
@@ -224,7 +232,7 @@ def _log_ratio(posterior: AbstractPosterior, envelope: Envelope, theta: Float[Ar
 
 
 def _highest(posterior: AbstractPosterior, envelope: Envelope, *, key: PRNGKeyArray) -> Float[Array, ""]:
-    """The largest log ratio that is found: of many proposals, and uphill from the best of them."""
+    """Search for the largest log ratio among many proposals, and by ascent from the best of them."""
     blocks = jax.lax.map(lambda k: _proposals(posterior, envelope, 64, key=k)[:2], jax.random.split(key, _SEARCH // 64))
     thetas, log_ratios = blocks[0].reshape(_SEARCH, -1), jnp.nan_to_num(blocks[1].reshape(-1), nan=-jnp.inf)
     best = jnp.argsort(-log_ratios)[:_CLIMBERS]
@@ -240,7 +248,7 @@ def _bounds(posterior: AbstractPosterior) -> Float[Array, ""]:
 
 @eqx.filter_jit
 def _pilot(sampler: Rejection, posterior: AbstractPosterior, count: int, key: PRNGKeyArray) -> Float[Array, ""]:
-    """The log of the mean acceptance probability of so many proposals, of a chain that starts anywhere."""
+    """Return the log of the mean acceptance probability of `count` proposals, for a chain with an arbitrary start."""
     state = sampler.init(posterior, posterior.start(key=key), num_warmup=0, key=key)
     keys = jax.random.split(key, count // 64)
     log_ratios = jax.lax.map(lambda k: _proposals(posterior, sampler._envelope(state), 64, key=k)[1], keys)

@@ -22,6 +22,8 @@ from bnnzoo.samplers.statistics import N_STEPS, Statistic
 
 
 class SgldState(eqx.Module):
+    """State of a chain."""
+
     position: Float[Array, " dim"]
     count: UInt32[Array, ""]
     anchor: Anchor | None
@@ -30,12 +32,13 @@ class SgldState(eqx.Module):
 class Sgld(AbstractStochasticGradientSampler[SgldState]):
     """Draws near the posterior: theta' = theta + eta_t grad log p_batch(theta) + sqrt(2 eta_t) eps, no accept step.
 
-    Welling and Teh 2011. The batch's log-likelihood is scaled by num_data / batch_size. Biased: for a Gaussian
-    target of precision a and gradient noise V the variance is (1 + eta V / 2) / (a (1 - eta a / 2)), not 1 / a.
+    Welling and Teh 2011. The batch's log-likelihood is scaled by num_data / batch_size. The draws are biased: for a
+    Gaussian target of precision a and gradient noise V the variance is (1 + eta V / 2) / (a (1 - eta a / 2)), not 1 /
+    a.
 
-    With a cyclical step size the first part `exploration` of every cycle has no noise: gradient descent with the large
-    steps, towards another mode (Zhang et al. 2020, arXiv 1902.03932, algorithm 1). A step that finds the chain there
-    goes through to the end of it and then makes its own, noisy, step, so that every draw is of the sampling part.
+    With a cyclical step size the first fraction `exploration` of every cycle has no noise: gradient descent with large
+    steps, towards another mode (Zhang et al. 2020, arXiv 1902.03932, algorithm 1). A step that begins in this part
+    completes it and then makes one noisy step, so that every draw comes from the sampling part.
     """
 
     exactness: ClassVar[Exactness] = "biased"
@@ -52,10 +55,12 @@ class Sgld(AbstractStochasticGradientSampler[SgldState]):
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
     ) -> SgldState:
+        """Return the state at `theta`."""
         del num_warmup, key
         return SgldState(theta, jnp.zeros((), jnp.uint32), self.anchor(posterior, theta))
 
     def step(self, posterior: AbstractPosterior, state: SgldState, *, key: PRNGKeyArray) -> tuple[SgldState, Stats]:
+        """Make one Langevin step, after the exploration of the cycle if the chain is in it."""
         key_batch, key_noise, key_explore = jax.random.split(key, 3)
         told: Stats = {}
         if self.schedule == "cyclical":
@@ -65,7 +70,7 @@ class Sgld(AbstractStochasticGradientSampler[SgldState]):
         lp_estimate, gradient = self.gradient(posterior, state.position, state.anchor, batch)
         eta = self.eta(state.count, gradient)
         eps = standard_normal(state.position, key=key_noise)
-        # One number tells whether the step is finite, before it is taken: a pass less than looking at its end.
+        # The sum of the gradient shows whether the step is finite; this saves a pass over the new position.
         finite = jnp.isfinite(jnp.sum(gradient))
         position = choose(finite, state.position + eta * gradient + jnp.sqrt(2 * eta) * eps, state.position)
         stats = {"lp_estimate": lp_estimate, "diverging": ~finite, "step_size": eta, **told}
@@ -74,7 +79,7 @@ class Sgld(AbstractStochasticGradientSampler[SgldState]):
     def _explore(
         self, posterior: AbstractPosterior, state: SgldState, *, key: PRNGKeyArray
     ) -> tuple[SgldState, Int[Array, ""]]:
-        """To the end of the part without noise, if the chain is in it, and the number of steps of that."""
+        """Complete the part without noise if the chain is in it. Return the state and the number of steps made."""
 
         def exploring(carry: Any) -> Bool[Array, ""]:
             state, made = carry
@@ -92,6 +97,7 @@ class Sgld(AbstractStochasticGradientSampler[SgldState]):
         return jax.lax.while_loop(exploring, descend, (state, jnp.zeros((), jnp.int32)))
 
     def check(self, posterior: AbstractPosterior) -> None:
+        """Reject an exploration without a cyclical schedule, or one that leaves no step to draw from."""
         super().check(posterior)
         if self.exploration > 0 and self.schedule != "cyclical":
             raise UsageError("--sampler.exploration: is of a cyclical step size; add --sampler.schedule cyclical")
@@ -102,5 +108,6 @@ class Sgld(AbstractStochasticGradientSampler[SgldState]):
             )
 
     def variance_ratio(self, length: Float[Array, ""], noise: Float[Array, ""], *, num_data: int) -> Float[Array, ""]:
+        """Return the ratio of a Langevin step."""
         del num_data
         return langevin_variance_ratio(length, noise)

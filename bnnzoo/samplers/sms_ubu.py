@@ -22,38 +22,41 @@ from bnnzoo.samplers.kernel import choose, standard_normal
 
 
 class _Sweep(NamedTuple):
-    """What is known of the answer to errors at a place of a sweep."""
+    """The response to gradient errors at one place of a sweep, up to the variance of the errors."""
 
     power: Float[Array, "2 2"]
-    """Of the step: what is left of the answer to earlier sweeps."""
+    """Power of the step matrix: the remaining response to earlier sweeps."""
     mean: Float[Array, "2"]
-    """Of the answers to each of the batches."""
+    """Mean of the responses to the batches."""
     spread: Float[Array, "2 2"]
-    """The sum of their squares about it."""
+    """Sum of their squares about the mean."""
     first: Float[Array, "2"]
-    """The first answer to the batch that is next on the way back."""
+    """Response to the first use of the batch that is next on the way back."""
     within: Float[Array, ""]
     kept: Float[Array, "2 2"]
-    """Sums over the places so far: of the position's variance by this sweep's errors, of the power's squared row."""
+    """Sums over the places so far: `within` of the position's variance due to this sweep's errors, `kept` of the outer
+    square of the power's first row."""
 
 
 class SmsUbuState(eqx.Module):
+    """State of a chain."""
+
     position: Float[Array, " dim"]
     momentum: Float[Array, " dim"]
     count: UInt32[Array, ""]
     anchor: Anchor | None
     seed: UInt32[Array, ""]
-    """Of the chain's partitions."""
+    """Seed of the chain's random partitions."""
 
 
 class SmsUbu(AbstractStochasticGradientSampler[SmsUbuState]):
-    """Draws near the posterior: Langevin dynamics with momentum, the batches taken in order and then in reverse.
+    """Draws near the posterior: Langevin dynamics with momentum, with the batches taken in order and then in reverse.
 
     Paulin, Whalley, Chada and Leimkuhler 2024 (arXiv 2410.19780). The rows are split at random into floor(N / n)
-    batches; a step takes the next one, forwards and then backwards, and after both a new split is drawn (rows that are
-    over wait for the next). So the errors of the batches' gradients cancel over a sweep, to second order in the step
-    size. With h = sqrt(2 eta_t), c the momentum kept and U the exact flow of dtheta = p dt,
-    dp = -gamma p dt + sqrt(2 gamma) dW for a time h / 2, c = exp(-gamma h):
+    batches. A step takes the next batch, forwards and then backwards; after both, a new split is drawn (rows that are
+    left over wait for it). The errors of the batches' gradients thereby cancel over a sweep, to second order in the
+    step size. Let h = sqrt(2 eta_t), c = exp(-gamma h) the fraction of the momentum that is kept, and U the exact flow
+    of dtheta = p dt, dp = -gamma p dt + sqrt(2 gamma) dW for a time h / 2. A step is
 
         U;  p <- p + h grad log p_batch(theta);  U
     """
@@ -67,12 +70,14 @@ class SmsUbu(AbstractStochasticGradientSampler[SmsUbuState]):
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
     ) -> SmsUbuState:
+        """Return the state at `theta`, with a random momentum and a seed for the partitions."""
         del num_warmup
         key_momentum, key_seed = jax.random.split(key)
         momentum, seed = standard_normal(theta, key=key_momentum), jax.random.bits(key_seed)
         return SmsUbuState(theta, momentum, jnp.zeros((), jnp.uint32), self.anchor(posterior, theta), seed)
 
     def step(self, posterior: AbstractPosterior, state: SmsUbuState, *, key: PRNGKeyArray) -> tuple[SmsUbuState, Stats]:
+        """Make one UBU step on the next mini-batch of the sweep."""
         key_before, key_after, key_fresh = jax.random.split(key, 3)
         eta = self.eta(state.count, state.position)
         h = jnp.sqrt(2 * eta)
@@ -81,7 +86,7 @@ class SmsUbu(AbstractStochasticGradientSampler[SmsUbuState]):
         lp_estimate, gradient = self.gradient(posterior, position, state.anchor, batch)
         finite = jnp.isfinite(jnp.sum(gradient))
         moved = self._flow(h / 2, position, momentum + h * gradient, key=key_after)
-        # A chain whose gradient is not finite stays where it was, and starts again with another momentum.
+        # A chain whose gradient is not finite stays in place and gets a new momentum.
         fresh = standard_normal(state.position, key=key_fresh)
         position, momentum = choose(finite, moved, (state.position, fresh))
         stats = {"lp_estimate": lp_estimate, "diverging": ~finite, "step_size": eta}
@@ -98,10 +103,10 @@ class SmsUbu(AbstractStochasticGradientSampler[SmsUbuState]):
     def _flow(
         self, time: Float[Array, ""], theta: Float[Array, " dim"], p: Float[Array, " dim"], *, key: PRNGKeyArray
     ) -> tuple[Float[Array, " dim"], Float[Array, " dim"]]:
-        """theta and p after free motion with friction and noise; a = gamma time does not depend on the step size."""
+        """Return theta and p after free motion with friction and noise; a = gamma time, whatever the step size."""
         a = -jnp.log(jnp.asarray(self.momentum, time.dtype)) / 2
         lost = -jnp.expm1(-a)
-        # Var of the position's noise, 2 a - 3 + 4 e^-a - e^-2a, by its series where that cancels.
+        # Variance of the position's noise, 2 a - 3 + 4 e^-a - e^-2a, by its series where the direct form cancels.
         series, term = jnp.zeros_like(a), a**2 / 2
         for k in range(3, 13):
             term = -term * a / k
@@ -114,11 +119,11 @@ class SmsUbu(AbstractStochasticGradientSampler[SmsUbuState]):
         return theta + time / a * (lost * p + noise_theta), (1 - lost) * p + noise_p
 
     def variance_ratio(self, length: Float[Array, ""], noise: Float[Array, ""], *, num_data: int) -> Float[Array, ""]:
-        """Of the linear map that a step is on a Gaussian target: by its own noise, and by the batches' errors.
+        """Return the variance ratio of a step's linear map on a Gaussian target, with the batches' errors.
 
-        theta is in units of the target's standard deviation and h = sqrt(2 eta a). Without errors the stationary
-        covariance is I + E with E = S E S' + what one step makes of I beyond I, in which orders of h cancel on paper:
-        in float32 their difference would be rounding.
+        theta is in units of the target's standard deviation, and h = sqrt(2 eta a). Without errors the stationary
+        covariance is I + E with E = S E S' + the excess over I after one step from I. Its orders of h are cancelled
+        analytically, because their float32 difference would be dominated by rounding.
         """
         h = jnp.sqrt(2 * length)
         a = -jnp.log(jnp.asarray(self.momentum, h.dtype)) / 2
@@ -130,15 +135,15 @@ class SmsUbu(AbstractStochasticGradientSampler[SmsUbuState]):
         kicked = _matrix(wide, across, across, h**2 * (1 + wide) - 2 * h * both)
         own = 1 + _stationary(step, flow @ kicked @ flow.T + _matrix(wide, both, both, 0.0))[0, 0]
         errors = self._answer(step, h * flow[:, 1], num_data)
-        # The eigenvalues of a 2 x 2 matrix with determinant c < 1 lie within the unit circle.
+        # The eigenvalues of a 2 x 2 matrix with determinant c < 1 lie within the unit circle under this condition.
         stable = jnp.abs(jnp.trace(step)) < 1 + jnp.linalg.det(step)
         return jnp.where(stable, own + noise / length * errors, jnp.inf)
 
     def _answer(self, step: Float[Array, "2 2"], push: Float[Array, "2"], num_data: int) -> Float[Array, ""]:
-        """The variance of the answer to batches' errors of variance 1, in the mean over the places of a sweep.
+        """Return the variance of the response to batches' errors of variance 1, as a mean over the places of a sweep.
 
-        Of M batches of n out of N data, none twice, the errors have the correlation -n / (N - n). With B the answer
-        [2, M] to each batch's at a place of the sweep, b the mean of its columns, the covariance is
+        For M disjoint batches of n out of N data the errors have the correlation -n / (N - n). With B the responses [2,
+        M] to each batch's error at a place of the sweep, and b the mean of its columns, the covariance is
 
             N / (N - n) sum_k (B_k - b)(B_k - b)' + M (N - M n) / (N - n) b b'
         """
@@ -149,7 +154,8 @@ class SmsUbu(AbstractStochasticGradientSampler[SmsUbuState]):
         apart, together = num_data / left, batches * (num_data - batches * size) / left
 
         def one(carry: _Sweep, again: Bool[Array, ""]) -> tuple[_Sweep, None]:
-            # On the way back a batch's first answer is there: of the last one just made, of each other two steps older.
+            # On the way back each batch has a response already: for the last one just made, for each other two steps
+            # older.
             old = step @ (jnp.where(again, carry.first, 0.0) - carry.mean)
             mean = step @ carry.mean + push / batches
             both = jnp.outer(old, push)
@@ -167,6 +173,7 @@ class SmsUbu(AbstractStochasticGradientSampler[SmsUbuState]):
         return (end.within + jnp.sum(between * end.kept)) / (2 * batches)
 
     def check(self, posterior: AbstractPosterior) -> None:
+        """Reject batches that exceed the data."""
         super().check(posterior)
         if self.rows > posterior.num_data:
             raise UsageError(
@@ -180,5 +187,5 @@ def _matrix(*entries: Array | float) -> Float[Array, "2 2"]:
 
 
 def _stationary(step: Float[Array, "2 2"], fresh: Float[Array, "2 2"]) -> Float[Array, "2 2"]:
-    """P = step P step' + fresh."""
+    """Solve P = step P step' + fresh for P."""
     return jnp.linalg.solve(jnp.eye(4) - jnp.kron(step, step), fresh.reshape(4)).reshape(2, 2)

@@ -1,4 +1,4 @@
-"""What a sampler reports of its steps: it declares them; the loop, the file and the plots go by that."""
+"""Statistics of a sampler's steps, as samplers declare them for the sampling loop, the result file and the plots."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ class Statistic(NamedTuple):
 
     name: str
     reduce: Reduce = "last"
-    """What a thinned draw holds of its steps: their mean, or the value of the last. The mean of one step that says yes
-    or no is its answer, a boolean; of several it is their share."""
+    """Reduction of a thinned draw's steps: their mean, or the value of the last step. Over a single step the mean of
+    a boolean statistic is a boolean; over several steps it is the fraction of steps that are true."""
     label: str = ""
-    """What the axis of its picture says; without one it is kept but not drawn."""
+    """Axis label of the statistic's plot; a statistic without a label is recorded but not plotted."""
     limit: float | None = None
-    """What its mean over the run is trusted up to."""
+    """Largest mean over the run at which the draws can be trusted; None if there is no limit."""
     limit_label: str = ""
-    """What the line of the limit says."""
+    """Label of the limit's line in the plot."""
     limit_unless: str = ""
-    """The number of a last look at all rows (`inspect`) that is tested in place of this limit, where it is known."""
+    """Name of a number that `AbstractSampler.inspect` computes from all rows. Where it is present, it is tested in
+    place of this limit."""
 
 
 @runtime_checkable
 class Reports(Protocol):
-    """A sampler."""
+    """A sampler, seen only through the statistics that it declares."""
 
     statistics: ClassVar[tuple[Statistic, ...]]
 
@@ -44,19 +45,19 @@ TREE_DEPTH = Statistic("tree_depth", "mean", "tree depth")
 ENERGY = Statistic("energy")
 
 METROPOLIS = (ACCEPTANCE_RATE, ACCEPTED, DIVERGING, STEP_SIZE)
-"""What any accept step can tell."""
+"""Statistics that every accept step can report."""
 
 
 def reductions(sampler: Reports) -> dict[str, Reduce]:
-    """How each declared statistic is thinned; one that is not declared keeps its last value."""
+    """Return the reduction of each declared statistic; an undeclared statistic keeps its last value."""
     return {statistic.name: statistic.reduce for statistic in sampler.statistics}
 
 
 def attributes(sampler: Reports) -> dict[str, dict[str, str | float]]:
-    """The attributes of each statistic in a file: its fields, those that are empty left out; `label` as `long_name`.
+    """Return the file attributes of each statistic: its non-empty fields, with `label` stored as `long_name`.
 
     Raises:
-        UsageError: for a statistic that is reduced as none can be.
+        UsageError: if a statistic has an unknown `reduce`.
     """
     for s in sampler.statistics:
         if s.reduce not in get_args(Reduce):

@@ -24,30 +24,32 @@ from bnnzoo.samplers.statistics import DIVERGING, LOG_DENSITY_ESTIMATE, Statisti
 
 
 class SwagState(eqx.Module):
+    """State of a chain: the last draw or position of descent, and the moments of the snapshots."""
+
     position: Float[Array, " dim"]
     velocity: Float[Array, " dim"]
     done: Float[Array, ""]
-    """Steps of warm-up so far; snapshots are taken from `first` on."""
+    """Number of warm-up steps so far; snapshots are taken from step `first` on."""
     first: Float[Array, ""]
     snapshots: Float[Array, ""]
     mean: Float[Array, " dim"]
     variance: Float[Array, " dim"]
     deviations: Float[Array, "rank dim"]
-    """The last snapshots, each less the mean at its time; the newest first."""
+    """Deviations of the last snapshots from the running mean at their time, newest first."""
 
 
 class Swag(_training.AbstractTrainedSampler[SwagState]):
-    """Draws from a Gaussian through the path of stochastic gradient descent: low rank plus diagonal.
+    """Draws from a Gaussian fitted to the path of stochastic gradient descent, with low-rank plus diagonal covariance.
 
     Maddox, Garipov, Izmailov, Vetrov and Wilson 2019, A Simple Baseline for Bayesian Uncertainty in Deep Learning;
     with several chains Multi-SWAG (Wilson and Izmailov 2020). Warm-up is descent with momentum at a constant rate on
-    mini-batches. In its second half every `interval`-th position is a snapshot: their mean, their variance by
-    coordinate, and the last K = `rank` deviations D_k, of a snapshot from the mean so far. A draw is
+    mini-batches. In its second half every `interval`-th position is a snapshot. The state stores the snapshots' mean,
+    their variance by coordinate, and the last K = `rank` deviations D_k of a snapshot from the running mean. A draw is
 
         theta = mean + sqrt(variance / 2) eps_1 + sum_k D_k eps_2k / sqrt(2 (K - 1)),   eps ~ N(0, I)
 
-    The target is that Gaussian: its width is that of the descent's noise, and so it goes by the learning rate and the
-    batch size, not by the posterior alone.
+    The target is that Gaussian. Its width is that of the descent's noise: it depends on the learning rate and the batch
+    size, not only on the posterior.
     """
 
     statistics: ClassVar[tuple[Statistic, ...]] = (LOG_DENSITY_ESTIMATE, DIVERGING, Statistic("snapshots"))
@@ -62,6 +64,7 @@ class Swag(_training.AbstractTrainedSampler[SwagState]):
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
     ) -> SwagState:
+        """Return the state of a chain that descends from `theta`."""
         del posterior, key
         zero, still = jnp.zeros(()), jnp.zeros_like(theta)
         deviations = jnp.zeros((self.rank, theta.shape[0]), theta.dtype)
@@ -70,6 +73,7 @@ class Swag(_training.AbstractTrainedSampler[SwagState]):
     def warmup_step(
         self, posterior: AbstractPosterior, state: SwagState, *, key: PRNGKeyArray
     ) -> tuple[SwagState, Stats]:
+        """Make one step of descent, and take a snapshot if it is due."""
         rows = posterior.minibatch(self._size(posterior), key=key)
         loss, gradient = jax.value_and_grad(lambda t: _training.loss(posterior, t, rows))(state.position)
         finite = jnp.isfinite(jnp.sum(gradient))
@@ -88,11 +92,11 @@ class Swag(_training.AbstractTrainedSampler[SwagState]):
         }
 
     def _size(self, posterior: AbstractPosterior) -> int:
-        """Data a step: the draws' width is the noise of the batches, and a batch of all data has none."""
+        """Return the batch size, at most half the data, because the noise of batches sets the width of the draws."""
         return min(self.batch_size, max(1, posterior.num_data // 2))
 
     def longest_step(self, posterior: AbstractPosterior, thetas: Float[Array, "chain dim"]) -> float:
-        """As of the stochastic-gradient samplers, of the rate that momentum makes of it: rate / (1 - momentum)."""
+        """Return the longest stable learning rate, given that momentum makes the effective rate / (1 - momentum)."""
         key = jax.random.key(0)
 
         @eqx.filter_jit
@@ -109,10 +113,12 @@ class Swag(_training.AbstractTrainedSampler[SwagState]):
         return power_of_ten(np.asarray(curvatures(self, posterior, thetas[:STARTS])))
 
     def warmup_evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> float:
+        """Count the gradients of one mini-batch."""
         del means
         return float(self._size(posterior))
 
     def step(self, posterior: AbstractPosterior, state: SwagState, *, key: PRNGKeyArray) -> tuple[SwagState, Stats]:
+        """Draw from the Gaussian."""
         del posterior
         key_diagonal, key_low_rank = jax.random.split(key)
         eps = standard_normal(state.mean, key=key_diagonal)
@@ -123,9 +129,11 @@ class Swag(_training.AbstractTrainedSampler[SwagState]):
 
     @property
     def guarded(self) -> bool:
+        """Whether failures are detected: yes, by the number of snapshots."""
         return True
 
     def findings(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> tuple[Finding, ...]:
+        """Report a run with fewer snapshots than `rank`."""
         del posterior
         taken = means["snapshots"]
         if taken >= self.rank:
@@ -138,7 +146,7 @@ class Swag(_training.AbstractTrainedSampler[SwagState]):
 
 
 def _with_snapshot(state: SwagState) -> SwagState:
-    """The state after one more snapshot: Welford's update of mean and variance, which rounding cannot make negative."""
+    """Return the state after one more snapshot, by Welford's update, in which the variance cannot become negative."""
     count = state.snapshots + 1
     change = state.position - state.mean
     mean = state.mean + change / count

@@ -1,4 +1,4 @@
-"""What this plugin offers. Text only: the sampler is imported when it is used."""
+"""Entries of this plugin. They name the sampler as text, so that it is imported only when it is used."""
 
 from bnnzoo.hookspecs import Entry, hookimpl
 
@@ -7,5 +7,6 @@ BNNZOO_API = 1
 
 @hookimpl
 def bnnzoo_samplers() -> list[Entry]:
+    """Return the plugin's samplers."""
     target = "bnnzoo_rwm_example_sampler:Rwm"
     return [Entry("rwm-example", target, "random-walk Metropolis, the plugin example", "exact")]

@@ -13,6 +13,8 @@ from bnnzoo.samplers.statistics import LOG_DENSITY, METROPOLIS
 
 
 class RwmState(NamedTuple):
+    """State of a chain."""
+
     position: Float[Array, " dim"]
     lp: Float[Array, ""]
     step_size: Float[Array, ""]
@@ -29,10 +31,12 @@ class Rwm(AbstractSampler):
     target_acceptance: Annotated[float, Gt(0), Lt(1), Doc("acceptance that warm-up tunes eta to")] = number(0.35)
 
     def init(self, posterior, theta, *, num_warmup, key):
+        """Return the state of a chain whose initial position is `theta`."""
         del num_warmup, key
         return RwmState(theta, posterior.log_density(theta), jnp.asarray(self.step_size, theta.dtype))
 
     def step(self, posterior, state, *, key):
+        """Make one Metropolis step."""
         key_propose, key_accept = jax.random.split(key)
         proposal = state.position + state.step_size * standard_normal(state.position, key=key_propose)
         lp = posterior.log_density(proposal)

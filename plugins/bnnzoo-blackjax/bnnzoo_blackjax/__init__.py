@@ -1,4 +1,4 @@
-"""What this plugin offers. Text only: BlackJAX is imported when a sampler is used."""
+"""Entries of this plugin. They name the samplers as text, so that BlackJAX is imported only when one is used."""
 
 from bnnzoo.hookspecs import Entry, hookimpl
 
@@ -7,6 +7,7 @@ BNNZOO_API = 1
 
 @hookimpl
 def bnnzoo_samplers() -> list[Entry]:
+    """Return the plugin's samplers."""
     return [
         Entry(
             "adjusted-mclmc",

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from blackjax.base import SamplingAlgorithm
 
 _GRADIENTS = 2
-"""Of a step of McLachlan's integrator; the statistic `n_steps` counts gradients, as elsewhere."""
+"""Gradients per step of McLachlan's integrator. The statistic `n_steps` counts gradients, as in other samplers."""
 _LEAST_STEPS = 8
 
 
@@ -31,7 +31,7 @@ class AdjustedMclmc(AbstractKernel):
 
     Robnik, Cohn-Gordon and Seljak 2025, arXiv 2503.01707. The number of steps is uniform on 1, ..., 2 m - 1 with mean
     m = length sqrt(dim) / step_size, and does not depend on the state. Step sizes are in units of the standard
-    deviations that warm-up saw.
+    deviations estimated in warm-up.
     """
 
     exactness: ClassVar[Literal["exact"]] = "exact"
@@ -43,20 +43,24 @@ class AdjustedMclmc(AbstractKernel):
 
     @property
     def gradients(self) -> int:
+        """Maximum number of gradients of a step."""
         return _GRADIENTS * (2 * self.max_steps - 1)
 
     def within(self, gradients: float) -> AdjustedMclmc:
+        """Return this sampler with trajectories of at most `gradients` gradients, but at least `_LEAST_STEPS` steps."""
         affordable = int((gradients / _GRADIENTS + 1) / 2)
         return dataclasses.replace(
             self, max_steps=max(min(_LEAST_STEPS, self.max_steps), min(affordable, self.max_steps))
         )
 
     def check(self, posterior: AbstractPosterior) -> None:
+        """Reject posteriors with fewer than two parameters."""
         check_dim(posterior)
 
     def algorithm(
         self, log_density: Callable, step_size: Float[Array, ""], inverse_mass: Float[Array, " dim"]
     ) -> SamplingAlgorithm:
+        """Return BlackJAX's algorithm with a uniform random number of steps."""
         mean = jnp.clip(self.length * inverse_mass.shape[0] ** 0.5 / step_size, 1, self.max_steps)
 
         def num_steps(key: PRNGKeyArray) -> Array:
@@ -69,10 +73,10 @@ class AdjustedMclmc(AbstractKernel):
         )
 
     def step(self, posterior: AbstractPosterior, state: KernelState, *, key: PRNGKeyArray) -> tuple[KernelState, Stats]:
-        # BlackJAX keeps the key of the number of steps in the state; ours is the step's own.
+        # BlackJAX stores the key for the number of steps in the state; here it derives from the step's own key.
         key, key_length = jax.random.split(key)
         keyed = replace(state, inner=state.inner._replace(random_generator_arg=key_length))
         moved, stats = super().step(posterior, keyed, key=key)
-        # The state depends on positions alone.
+        # Restore the old key, so that the state depends on positions alone.
         inner = moved.inner._replace(random_generator_arg=state.inner.random_generator_arg)
         return replace(moved, inner=inner), {**stats, "n_steps": _GRADIENTS * stats["n_steps"]}

@@ -1,4 +1,4 @@
-"""A loop's carry never changes type; BlackJAX's states may."""
+"""Conversion of BlackJAX's states to fixed types, as the carry of a JAX loop requires."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import jax.numpy as jnp
 
 
 def alike(new: Any, old: Any) -> Any:
-    """`new` with the types of `old`."""
+    """Return `new` with the types of `old`."""
     return jax.tree.map(lambda a, b: jnp.asarray(a, jnp.asarray(b).dtype), new, old)
 
 
 def strong(tree: Any) -> Any:
-    """Without weak types."""
+    """Return the tree without weak types."""
     return jax.tree.map(lambda a: jax.lax.convert_element_type(a, jnp.asarray(a).dtype), tree)

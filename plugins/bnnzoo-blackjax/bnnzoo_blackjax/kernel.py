@@ -1,4 +1,4 @@
-"""Any kernel of BlackJAX's registry under bnnzoo's loop."""
+"""BlackJAX's kernels as samplers of bnnzoo."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ _REPORTED = {
     "num_integration_steps": N_STEPS,
     "num_trajectory_expansions": TREE_DEPTH,
 }
-"""By BlackJAX's names; a kernel reports those that it has."""
+"""Statistics by the names of BlackJAX's info fields. A kernel reports those that it has."""
 
 
 class KernelState(eqx.Module):
-    """BlackJAX's state of a kernel, and what warm-up tunes."""
+    """BlackJAX's state of a kernel, with the step size and metric that warm-up adapts."""
 
     inner: Any
     step_size: Float[Array, ""]
@@ -49,14 +49,15 @@ class KernelState(eqx.Module):
 
     @property
     def position(self) -> Float[Array, "*chains dim"]:
+        """Position theta, with a leading chain axis for the state of all chains."""
         return self.inner.position
 
 
 class AbstractKernel(AbstractSampler[KernelState]):
-    """A kernel of BlackJAX as a sampler: a subclass says what it is called with, and is done.
+    """A BlackJAX kernel as a sampler. A subclass only implements `algorithm`.
 
-    Warm-up adapts the step size to `target_acceptance`, where the subclass has that field, and a diagonal inverse mass
-    matrix: the mean over chains of the variances they saw in a window.
+    Warm-up adapts the step size to `target_acceptance`, if the subclass has that field. It also adapts a diagonal
+    inverse mass matrix, the mean over chains of their variances in a window.
     """
 
     chain_state: ClassVar[tuple[str, ...]] = ("inner",)
@@ -68,11 +69,12 @@ class AbstractKernel(AbstractSampler[KernelState]):
     def algorithm(
         self, log_density: Callable, step_size: Float[Array, ""], inverse_mass: Float[Array, " dim"]
     ) -> SamplingAlgorithm:
-        """BlackJAX's algorithm, such as `blackjax.nuts(log_density, step_size, inverse_mass)`."""
+        """Return BlackJAX's algorithm, such as `blackjax.nuts(log_density, step_size, inverse_mass)`."""
 
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
     ) -> KernelState:
+        """Return the state of the kernel at `theta`."""
         del num_warmup
         metric = Metric.identity(theta)
         step_size = jnp.asarray(self.step_size, theta.dtype)
@@ -80,13 +82,14 @@ class AbstractKernel(AbstractSampler[KernelState]):
         return KernelState(strong(inner), step_size, metric)
 
     def step(self, posterior: AbstractPosterior, state: KernelState, *, key: PRNGKeyArray) -> tuple[KernelState, Stats]:
+        """Make one step of the kernel; reject proposals whose log density or acceptance is not finite."""
         algorithm = self.algorithm(posterior.log_density, state.step_size, state.metric.inverse_mass)
         inner, info = algorithm.step(key, state.inner)
         stats = {"lp": jnp.asarray(inner.logdensity), "step_size": state.step_size}
         stats |= {
             ours.name: jnp.asarray(getattr(info, name)) for name, ours in _REPORTED.items() if hasattr(info, name)
         }
-        # A ratio of infinities is no number: such a proposal is refused, whatever the kernel made of it.
+        # A ratio of infinities is NaN. Such a proposal is rejected, whatever the kernel did with it.
         lost = ~jnp.isfinite(inner.logdensity)
         if "acceptance_rate" in stats:
             lost |= jnp.isnan(stats["acceptance_rate"])
@@ -101,12 +104,14 @@ class AbstractKernel(AbstractSampler[KernelState]):
     def warmup_step(
         self, posterior: AbstractPosterior, state: KernelState, *, key: PRNGKeyArray
     ) -> tuple[KernelState, Stats]:
+        """Make one step and add the position to the metric's moments."""
         state, stats = self.step(posterior, state, key=key)
         return replace(state, metric=state.metric.seen(state.position)), stats
 
     def settle(
         self, posterior: AbstractPosterior, state: KernelState, *, final: bool, key: PRNGKeyArray
     ) -> KernelState:
+        """Update the metric, and rescale the step size to its units."""
         del posterior, key
         if final:
             return state
@@ -117,5 +122,6 @@ class AbstractKernel(AbstractSampler[KernelState]):
     def tune(
         self, posterior: AbstractPosterior, states: KernelState, *, final: bool, key: PRNGKeyArray, num_steps: int
     ) -> tuple[AbstractSampler, KernelState]:
+        """Pool the metric and the step size over all chains."""
         del posterior, final, key, num_steps
         return self, shared(states)

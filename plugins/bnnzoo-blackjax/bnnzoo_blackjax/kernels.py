@@ -1,4 +1,4 @@
-"""Kernels of BlackJAX's registry, a few lines each; any other one is added the same way."""
+"""Kernels of BlackJAX, a few lines each. Others can be added in the same way."""
 
 from __future__ import annotations
 
@@ -32,15 +32,18 @@ class Nuts(AbstractKernel):
 
     @property
     def gradients(self) -> int:
+        """Maximum number of gradients of a step, 2^depth - 1."""
         return 2**self.max_tree_depth - 1
 
     def within(self, gradients: float) -> Nuts:
+        """Return this sampler with a tree depth for at most `gradients` gradients, but at least `_LEAST_DEPTH`."""
         depth = int(np.clip(np.log2(gradients + 1), min(_LEAST_DEPTH, self.max_tree_depth), self.max_tree_depth))
         return dataclasses.replace(self, max_tree_depth=depth)
 
     def algorithm(
         self, log_density: Callable, step_size: Float[Array, ""], inverse_mass: Float[Array, " dim"]
     ) -> SamplingAlgorithm:
+        """Return BlackJAX's NUTS algorithm."""
         import blackjax
 
         return blackjax.nuts(log_density, step_size, inverse_mass, max_num_doublings=self.max_tree_depth)
@@ -57,11 +60,13 @@ class Hmc(AbstractKernel):
 
     @property
     def gradients(self) -> int:
+        """Maximum number of gradients of a step: one per leapfrog step."""
         return self.num_steps
 
     def algorithm(
         self, log_density: Callable, step_size: Float[Array, ""], inverse_mass: Float[Array, " dim"]
     ) -> SamplingAlgorithm:
+        """Return BlackJAX's HMC algorithm."""
         import blackjax
 
         return blackjax.hmc(log_density, step_size, inverse_mass, self.num_steps)
@@ -78,6 +83,7 @@ class Barker(AbstractKernel):
     def algorithm(
         self, log_density: Callable, step_size: Float[Array, ""], inverse_mass: Float[Array, " dim"]
     ) -> SamplingAlgorithm:
+        """Return BlackJAX's Barker algorithm."""
         import blackjax
 
         return blackjax.barker(log_density, step_size, inverse_mass)

@@ -1,6 +1,6 @@
-"""Posteriors of rows that stay where they are: parties that send sums, and a coordinator that runs the chains.
+"""Federated posteriors: parties that hold rows and send sums, and a coordinator that runs the chains.
 
-Names are resolved on first use: `bnnzoo --help` imports this module, and with it no JAX.
+Names are resolved at first use, because `bnnzoo --help` imports this module and must not import JAX.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ def __getattr__(name: str) -> Any:
 
 @hookimpl
 def bnnzoo_commands() -> list[Entry]:
+    """Return the plugin's commands."""
     return [
         Entry(
             "party", "bnnzoo_federated.commands:app", "Serve rows that stay here to a coordinator, or show what left."

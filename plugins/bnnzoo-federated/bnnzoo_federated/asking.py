@@ -1,4 +1,4 @@
-"""Asking all parties, and those again that did not answer: a restart or a late answer changes no bit of a chain."""
+"""Questions to all parties, repeated until answered. A restart or a late answer does not change the chains."""
 
 from __future__ import annotations
 
@@ -18,28 +18,30 @@ _PAUSE, _LONGEST_PAUSE = 0.05, 2.0
 class Asking:
     """The lines to all parties, by name.
 
-    `again` counts how often each was asked anew.
+    `again` counts the repeated questions to each party.
     """
 
     def __init__(self, lines: Mapping[str, Line], *, patience: float, limit: float):
-        """Ask nobody yet.
+        """Store the lines; nothing is asked yet.
 
         Args:
-            patience: seconds after which an answer is late, and the question is asked again.
+            lines: line to each party.
+            patience: seconds after which an answer is late, and the question is repeated.
             limit: seconds after which a party that has not answered ends the run.
         """
         self.lines, self.patience, self.limit = dict(lines), patience, limit
         self.again = dict.fromkeys(lines, 0)
 
     def all(self, question: str, words: Mapping[str, Words], read: Callable[[str, Words], Answer]) -> dict[str, Answer]:
-        """The answers to one question of the parties that `words` names, in its order.
+        """Return the answers to one question of the parties that `words` names, in its order.
 
         Args:
-            words: what each is told.
-            read: makes of a party's name and words its answer; a ValueError where they are none.
+            question: the question.
+            words: arguments of the question for each party.
+            read: converts a party's name and message to its answer; raises ValueError if the message is invalid.
 
         Raises:
-            BnnzooError: where one refuses, answers what is no answer, or does not within the limit.
+            BnnzooError: if a party refuses, sends an invalid answer, or does not answer within the limit.
         """
         answers: dict[str, Answer] = {}
         until, pause = time.monotonic() + self.limit, _PAUSE

@@ -1,4 +1,4 @@
-"""Chains whose log-likelihood is at the parties: the steps, and warm-up of their size and shape."""
+"""Chains whose log-likelihood is computed by parties: their steps, and the warm-up of the proposal."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from bnnzoo_federated.walk import decide, penalties, propose
 
 Positions = Float[np.ndarray, "chain dim"]
 Ask = Callable[[int, tuple[int, int], Positions, Positions], Float[np.ndarray, "party chain power"]]
-"""The parties' sums for a step, its key and two positions of each chain."""
+"""Function that returns the parties' sums for a step, its key and two positions of each chain."""
 Stats = dict[str, np.ndarray]
 
 
 class _Tuned(NamedTuple):
-    """What warm-up's adaptation takes for a state."""
+    """The part of a state that the step-size adaptation needs."""
 
     step_size: Array
 
 
 class Chains:
-    """All chains of a run, at one step."""
+    """All chains of a run at one step."""
 
     def __init__(
         self,
@@ -45,11 +45,15 @@ class Chains:
         starts: Float[Array | np.ndarray, "chain dim"],
         keys: Keys,
     ):
-        """Begin at `starts`.
+        """Set the initial positions.
 
         Args:
-            posterior: without rows; of it the prior counts.
-            sampler: its step size, its targets and the terms of its penalty count.
+            posterior: a posterior without rows, used for its prior.
+            sampler: the penalty; its step size, targets and number of terms are used.
+            strata: draws and noise of each party.
+            ask: function that obtains the parties' sums.
+            starts: initial positions.
+            keys: random keys of the run.
         """
         self.posterior, self.sampler, self.strata, self._ask = posterior, sampler, strata, ask
         self.positions = jnp.asarray(starts, jnp.float32)
@@ -58,11 +62,12 @@ class Chains:
         self._keys, self._key = by_chain(keys.chain, len(self.positions)), keys.settle
 
     def step(self, number: int, *, penalised: bool = True) -> Stats:
-        """One step of all chains, and what it tells.
+        """Make one step of all chains and return its statistics.
 
-        With u the penalty's series of an estimated variance and its degrees of freedom, and t^2 the variance of the
-        parties' noise, which is known, a step is accepted with probability min(1, exp(-delta - sum_k u_k - t^2/2)):
-        the parties' estimates are independent, so that the product of what is right for each is right for all.
+        Let u_k be the penalty for party k's estimated variance and degrees of freedom, and t^2 the known variance of
+        the parties' own noise. A step is accepted with probability min(1, exp(-delta - sum_k u_k - t^2/2)). The
+        parties' estimates are independent, so the product of the parties' corrections is correct for all of them
+        together.
         """
         count = jnp.asarray(number, jnp.uint32)
         there = propose(self.positions, self.step_size, self.factor, self._keys, count)
@@ -97,11 +102,11 @@ class Chains:
         return {name: v.astype(np.float32) if v.dtype.kind == "f" else v for name, v in stats.items()}
 
     def warm_up(self, num_steps: int, tell: Callable[[int, float], None]) -> None:
-        """Find the size and the shape of the proposal.
+        """Adapt the size and the shape of the proposal.
 
-        In the windows but the last the chains arrive: they accept without the penalty, whose noise far from the
-        posterior would refuse everything, and the spread of their positions becomes the shape of the next window's
-        proposals. In the last one only the step size is adapted, with the penalty.
+        In all windows but the last, steps are accepted without the penalty, because far from the posterior its noise
+        would reject everything. The covariance of the positions becomes the shape of the next window's proposals. In
+        the last window only the step size is adapted, with the penalty.
         """
         first, ends = 0, windows(num_steps)
         for end in ends:
@@ -120,7 +125,7 @@ class Chains:
             first = end
 
     def _headroom(self, stats: Stats, final: bool) -> Float[np.ndarray, " constraint"]:
-        """Acceptance above what the parties' own noise leaves of its target; sigma2 of batches below its own."""
+        """Return the relative margins of acceptance, given the parties' own noise, and of the batches' sigma2."""
         known = self.known if final else 0.0
         target = float(self.sampler.target_acceptance) * float(erfc((known / 8) ** 0.5))
         acceptance = stats["acceptance_rate"].mean() / target - 1
@@ -131,12 +136,12 @@ class Chains:
 
     @property
     def known(self) -> float:
-        """The variance of the parties' own noise."""
+        """Variance of the noise that the parties add."""
         still = np.zeros((len(self.strata), 1, POWERS))
         return stratified(still, self.strata, float(self.posterior.likelihood_power)).known
 
     def _reshape(self, seen: Float[np.ndarray, "step chain dim"]) -> None:
-        """Propose in the shape of where the chains were, shrunk to its diagonal where they were in few places."""
+        """Set the proposal's shape to the covariance of the positions, shrunk to its diagonal if they are few."""
         dim = seen.shape[2]
         covariance = np.atleast_2d(np.cov(seen.reshape(-1, dim).astype(np.float64), rowvar=False))
         spread = np.diag(np.maximum(np.diag(covariance), np.finfo(np.float32).eps))

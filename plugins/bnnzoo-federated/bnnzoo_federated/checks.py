@@ -1,4 +1,4 @@
-"""What the answers of a party must be: none of it is computed with before it was looked at."""
+"""Checks of the parties' answers. No answer is used in a computation before it is checked."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from bnnzoo_federated.scaling import moment_shapes
 
 
 def offer(answer: Words) -> Words:
-    """An offer.
+    """Return a valid offer.
 
     Raises:
-        ValueError: saying what is wrong with it.
+        ValueError: if it is invalid; the message says why.
     """
     text = answer.get("signature")
     try:
@@ -43,22 +43,22 @@ def offer(answer: Words) -> Words:
 
 
 def agreed(answer: Words, agreement: str) -> None:
-    """That it agreed to this.
+    """Check that an answer confirms the agreement.
 
     Raises:
-        ValueError: if it says anything else.
+        ValueError: if it does not.
     """
     if answer != {"agreed": agreement}:
         raise ValueError("not the agreement that it was told")
 
 
 def sums(answer: Words, agreement: str, chains: int, used: int) -> Float[np.ndarray, "chain power"] | None:
-    """The sums, or None of a party that has not heard of the agreement.
+    """Return the sums; None if the party does not know the agreement.
 
-    They need not be finite: where a position has no likelihood they are not, and the step is refused.
+    They need not be finite. If a position has no likelihood they are not, and the step is rejected.
 
     Raises:
-        ValueError: saying what is wrong with them.
+        ValueError: if the answer is invalid; the message says why.
     """
     if answer == {UNKNOWN: agreement}:
         return None

@@ -1,4 +1,4 @@
-"""bnnzoo party: serve rows that stay here, and show what left."""
+"""The command `bnnzoo party`: serve rows to a coordinator, and show the log."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ def serve(
     tls_key: Annotated[Path | None, typer.Option("--tls-key", help="for tls:// addresses: the party's key")] = None,
     debug: common.Debug = False,
 ) -> None:
-    """Serve rows that stay here to a coordinator (`bnnzoo_federated.Coordinator`), which gets sums over batches.
+    """Serve rows that stay here to a coordinator (`bnnzoo_federated.Coordinator`), which receives sums over batches.
 
-    Prints the address, and answers until it is stopped. Start it again after a crash: the run goes on.
+    Prints the address and answers until it is stopped. After a crash, start it again: the run continues.
 
     \b
     Examples:
@@ -81,7 +81,7 @@ def serve(
 
 @app.command()
 def log(folder: _Folder, json: common.Json = False, debug: common.Debug = False) -> None:
-    """Show what left a party: how often, under which names, in which shapes.
+    """Show what left a party: the number of answers, their names and their shapes.
 
     \b
     Examples:

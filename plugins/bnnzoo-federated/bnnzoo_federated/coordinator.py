@@ -1,4 +1,4 @@
-"""The coordinator: a run of the noise penalty over the rows of parties, none of which it sees."""
+"""The coordinator: a run of the noise penalty over the rows of parties, without access to the rows."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ _RESTARTS = 10
 
 
 class Coordinator:
-    """Asks parties for sums over batches of their rows, and runs chains by them."""
+    """A client of the parties. It asks them for sums over batches of their rows, and runs chains with these sums."""
 
     def __init__(self, parties: Mapping[str, Party | Line | str], *, patience: float = 30.0, limit: float = 600.0):
-        """Name the parties; none is asked yet.
+        """Store the parties; none is asked yet.
 
         Args:
-            parties: each by a name; in this process, a line to it, or the address at which it is served.
-            patience: seconds after which an answer is late, and the question is asked again.
+            parties: a name for each party, with the party in this process, a line to it, or its address.
+            patience: seconds after which an answer is late, and the question is repeated.
             limit: seconds after which a party that has not answered ends the run.
         """
         self._asking = Asking({name: _line(one) for name, one in parties.items()}, patience=patience, limit=limit)
@@ -60,27 +60,29 @@ class Coordinator:
         observer: Observer | None = None,
         **options: Any,
     ) -> Run:
-        """Run chains, and return the run: a file as any other, but for the training rows.
+        """Run chains and return the run, whose file lacks only the training rows.
 
         Args:
             model: a name, or a mapping of a name and fields.
-            sampler: `penalty`, with `step_size`, `correction`, `target_acceptance` and `target_sigma2`; what a batch
-                is, is up to each party, and the proposal is a random walk.
+            sampler: `penalty`, with `step_size`, `correction`, `target_acceptance` and `target_sigma2`. Each party sets
+                its own batch size, and the proposal is a random walk.
             out: the NetCDF file.
-            test: rows that are no party's, to evaluate on and to judge convergence by: what `--data` takes.
-            starts: where the chains begin; draws of the prior unless given.
+            test: test rows, which no party holds, for evaluation and convergence diagnostics: a value of `--data`.
+            starts: initial positions [chain, dim]; draws from the prior by default.
+            force: whether to overwrite `out`.
+            observer: function that receives the progress.
             options: `chains`, `warmup`, `draws`, `thin`, `seed`, `likelihood`, `prior`, `standardise`,
-                `likelihood_power`, as of `bnnzoo.sample`.
+                `likelihood_power`, as in `bnnzoo.sample`.
 
         Raises:
-            UsageError: for what can be found wrong before the run; parties whose rows differ in their columns.
-            BnnzooError: where a party refuses, or does not answer in time; the draws before are kept.
+            UsageError: if an argument is invalid, or the rows of parties differ in their columns.
+            BnnzooError: if a party refuses or does not answer in time; the draws so far are kept.
         """
         keep_programs()
         words = {"init": "prior", **options}
         recipe = zoo.recipe_of(model, _random_walk(sampler), data=None, in_memory=True, **words)
         _check(recipe, options)
-        # Where no lengths are given a run has a budget of time; here it has the lengths that are the fields' defaults.
+        # Without given lengths a run has a time budget; here it uses the fields' default lengths instead.
         recipe = dataclasses.replace(recipe, test_fraction=0.0, budget=None, until=None)
         with arithmetic("float32"):
             problem, agreements = self._agree(recipe, test)
@@ -88,7 +90,7 @@ class Coordinator:
         return zoo.open(out)
 
     def _agree(self, recipe: Recipe, test: Any) -> tuple[Problem, dict[str, Agreement]]:
-        """What each computes with, once every party has said what it has, and taken it."""
+        """Agree with all parties on the model, the scaling and each party's terms."""
         offers = self._asking.all(
             "offer", {name: {} for name in self._asking.lines}, lambda _, answer: checks.offer(answer)
         )
@@ -164,7 +166,7 @@ class Coordinator:
         here: Positions,
         there: Positions,
     ) -> Float[np.ndarray, "party chain power"]:
-        """The parties' sums; one that was started again is told the agreement first, as often as that happens."""
+        """Return the parties' sums. A restarted party first receives the agreement again, up to `_RESTARTS` times."""
 
         def read(name: str, answer: Words) -> Float[np.ndarray, "chain power"] | None:
             return checks.sums(answer, agreements[name].name, len(here), agreements[name].terms.batch_size)
@@ -189,7 +191,7 @@ def _line(party: Party | Line | str) -> Line:
 
 
 def _check(recipe: Recipe, options: Mapping[str, Any]) -> None:
-    """Refuse what a coordinator without rows cannot do."""
+    """Reject options that a coordinator without rows does not support."""
     refused = {
         "init": recipe.init != "prior",
         "stochastic": recipe.stochastic != "all",
@@ -204,7 +206,7 @@ def _check(recipe: Recipe, options: Mapping[str, Any]) -> None:
 
 
 def _random_walk(sampler: str | Mapping[str, Any]) -> dict[str, Any]:
-    """The penalty's fields, with what is up to the parties left open."""
+    """Return the penalty's fields, with `auto` for those that the parties determine."""
     given = {"name": sampler} if isinstance(sampler, str) else dict(sampler)
     if given["name"] != "penalty":
         raise UsageError(f"sampler {given['name']}: it asks for more than sums of differences; use penalty")

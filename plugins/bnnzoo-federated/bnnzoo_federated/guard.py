@@ -1,4 +1,4 @@
-"""What is wrong with a run over parties, by the means of its statistics."""
+"""Checks of a federated run, from the means of its statistics."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from bnnzoo.samplers.minibatch import LEAST_ACCEPTANCE, MOST_SIGMA2, MOST_SKEW_B
 
 
 def findings(means: Mapping[str, Float[np.ndarray, " chain"]], known: float) -> tuple[Finding, ...]:
-    """The guard of the penalty, with what a coordinator can do about it.
+    """Return the penalty's validity findings, with advice that a coordinator can follow.
 
     Args:
-        means: of each statistic over a chain's kept steps.
-        known: the part of sigma2 that parties added, normal and of known variance: it costs acceptance, and no bias.
+        means: means of each statistic over a chain's kept steps.
+        known: part of sigma2 that the parties added. That noise is normal with known variance, so it lowers the
+            acceptance and causes no bias.
     """
     larger = f"use a larger batch_size of the parties, or a smaller {setting('sampler.target_sigma2')}"
     held = (

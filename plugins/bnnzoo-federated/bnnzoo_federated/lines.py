@@ -1,4 +1,4 @@
-"""Lines from a coordinator to its parties: into this process, or over Dask's communications into others."""
+"""Lines from a coordinator to its parties: within this process, or to other processes by Dask's communications."""
 
 from __future__ import annotations
 
@@ -13,44 +13,46 @@ from bnnzoo_federated.messages import Words, printable
 from bnnzoo_federated.plain import communications, take_words_only
 
 Wait = Callable[[float], Words]
-"""Waits at most so many seconds for an answer. Raises an OSError (a TimeoutError is one) where none came, and a
-BnnzooError where none can come."""
+"""Function that waits at most the given number of seconds for an answer. It raises an OSError, such as TimeoutError, if
+none arrived, and a BnnzooError if none can arrive."""
 
 
 @runtime_checkable
 class Line(Protocol):
-    """How a party is asked."""
+    """A connection to a party."""
 
     def begin(self, question: str, words: Words) -> Wait:
-        """Send a question, and return what waits for its answer."""
+        """Send a question, and return the function that waits for its answer."""
         ...
 
 
 class LocalLine:
-    """To a party in this process, for simulation: the same questions, the same answers."""
+    """A line to a party in this process, for simulation. Questions and answers are the same as between processes."""
 
     def __init__(self, party: Any):
         self._party = party
 
     def begin(self, question: str, words: Words) -> Wait:
+        """Return a function that asks the party; it needs no waiting."""
         return lambda _: self._party.answer(question, words)
 
 
 class DaskLine:
-    """To a party that another process serves (`bnnzoo_federated.serve`), over `dask.distributed`'s communications.
+    """A line to a party in another process (`bnnzoo_federated.serve`), by `dask.distributed`'s communications.
 
-    One thread runs the event loop of all lines. Where a connection breaks or an answer is late it is closed, and the
-    next question opens another.
+    One thread runs the event loop of all lines. A broken or late connection is closed, and the next question opens a
+    new one.
     """
 
     _loop: asyncio.AbstractEventLoop | None = None
     _starting = threading.Lock()
 
     def __init__(self, address: str, *, connection: dict[str, Any] | None = None):
-        """A line to an address such as tcp://host:8801.
+        """Store an address such as tcp://host:8801; the first question connects.
 
         Args:
-            connection: Dask's arguments of a connection, `Security(...).get_connection_args("client")` for tls://.
+            address: address of the party.
+            connection: Dask's connection arguments, `Security(...).get_connection_args("client")` for tls://.
         """
         self.address = address
         self._dask = communications()
@@ -58,6 +60,7 @@ class DaskLine:
         self._comm: Any = None
 
     def begin(self, question: str, words: Words) -> Wait:
+        """Send a question by the thread of the event loop, and return the function that waits for its answer."""
         future = asyncio.run_coroutine_threadsafe(self._ask(question, words), self._running())
 
         def wait(seconds: float) -> Words:
@@ -71,8 +74,8 @@ class DaskLine:
 
     async def _ask(self, question: str, words: Words) -> Words:
         take_words_only()
-        # Taken while it is in use: an answer that comes late belongs to no question any more, and goes with its
-        # connection.
+        # The connection is taken while it is in use: a late answer belongs to no later question, and must be dropped
+        # together with its connection.
         comm, self._comm = self._comm, None
         try:
             if comm is None:
@@ -103,10 +106,10 @@ class DaskLine:
 
 
 def security(ca: Path | None, cert: Path | None, key: Path | None, *, listening: bool = False) -> dict[str, Any]:
-    """Dask's arguments for tls:// addresses, of a connection or of a listener; none without certificates.
+    """Return Dask's arguments of a connection or a listener for tls:// addresses; empty without certificates.
 
     Raises:
-        UsageError: where some of the three are missing.
+        UsageError: if some of the three files are missing.
     """
     given = [path for path in (ca, cert, key) if path is not None]
     if not given:

@@ -1,4 +1,4 @@
-"""What left a party: a line of JSON for each answer, on the disk before it is sent, never changed."""
+"""The record of all that left a party: one line of JSON per answer, on the disk before it is sent, never changed."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _BLOCK = 4096
 
 
 class _Sent(BaseModel):
-    """An array of an answer."""
+    """An array in an answer."""
 
     shape: list[NonNegativeInt]
     values: Any
 
 
 class _Line(BaseModel):
-    """An answer, as the log holds it."""
+    """A line of the log: one answer."""
 
     at: str
     question: str
@@ -42,7 +42,7 @@ class _Line(BaseModel):
 
 
 class Log:
-    """The file `sent.jsonl` of a party's folder, which only grows."""
+    """The append-only file `sent.jsonl` in a party's folder."""
 
     def __init__(self, folder: Path):
         self.path = folder / FILE
@@ -50,13 +50,16 @@ class Log:
         sync_folder(folder)
 
     def add(self, question: str, answer: Words, *, step: Any, kept: str = "") -> None:
-        """Write down an answer. What is not in the file has not left.
+        """Append an answer. Nothing is sent before it is in the file.
 
         Args:
-            kept: what an error said, which is in the log alone.
+            question: the question.
+            answer: the answer.
+            step: the step of the chains, if the question has one.
+            kept: text of an error, which is logged and not sent.
 
         Raises:
-            OSError: where the disk refuses; the file is as it was.
+            OSError: if the disk refuses; the file is then unchanged.
         """
         about = {"step": step} if isinstance(step, int) else {}
         sent = {name: {"shape": list(np.shape(value)), "values": value} for name, value in answer.items()}
@@ -72,7 +75,7 @@ class Log:
             raise
 
     def _append(self, text: str) -> None:
-        # Without a buffer: what it held would be written when the file is closed, after all.
+        # Unbuffered, because a buffer would still be written when the file is closed after an error.
         with self.path.open("r+b", buffering=0) as file:
             fcntl.flock(file, fcntl.LOCK_EX)  # another process may serve the same folder
             end = _end(file)
@@ -89,7 +92,7 @@ class Log:
 
 
 def _end(file: FileIO) -> int:
-    """Where the last whole line ends: what a kill left half written was not sent."""
+    """Return the end of the last complete line. A line that a kill left incomplete was not sent."""
     at = file.seek(0, os.SEEK_END)
     while at:
         start = max(0, at - _BLOCK)
@@ -101,13 +104,13 @@ def _end(file: FileIO) -> int:
 
 
 def read_log(folder: str | Path) -> Iterator[dict[str, Any]]:
-    """The lines of a party's log: at, question, what it was about, and `sent`: name to shape and values.
+    """Yield the lines of a party's log: at, question, step, and `sent`, a mapping of names to shape and values.
 
-    A line torn by a kill is left out: its answer was not sent. `kept`, where there is one, is why an answer was
-    refused, which was not sent either.
+    An incomplete last line is left out, because its answer was not sent. `kept`, if present, is the reason of a
+    refusal; it was not sent either.
 
     Raises:
-        UsageError: if there is none, or a line is damaged.
+        UsageError: if there is no log, or a line is damaged.
     """
     path = Path(folder) / FILE
     if not path.exists():
@@ -126,9 +129,9 @@ def _read(path: Path, number: int, line: bytes) -> dict[str, Any]:
 
 
 def show_log(folder: str | Path) -> str:
-    """What left a party, as a table: for each question how often it was answered and what each answer held.
+    """Return a table of all that left a party: for each question the number of answers and their contents.
 
-    Then, of the last answer that an error kept from being one, why.
+    It ends with the last error that prevented an answer.
 
     Raises:
         UsageError: if there is no log, or a line of it is damaged.

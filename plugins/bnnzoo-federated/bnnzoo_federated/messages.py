@@ -1,4 +1,4 @@
-"""What goes between a coordinator and a party: words and numbers of agreed shapes, nothing that runs."""
+"""Messages between a coordinator and a party: text and numbers of agreed shapes, nothing executable."""
 
 from __future__ import annotations
 
@@ -11,57 +11,57 @@ import numpy as np
 from jaxtyping import Float
 
 Words = dict[str, Any]
-"""A question's arguments, or an answer: text, numbers, lists of them, and bytes."""
+"""The arguments of a question, or an answer: text, numbers, lists of them, and bytes."""
 
 REFUSED, UNKNOWN = "refused", "unknown"
-"""Answers that are none: why a party does not answer; and that it has not heard of this agreement."""
+"""Keys of answers without a result: why a party refuses, and that it does not know the agreement."""
 
 POWERS = 3
-"""A party sends the sums of d, d^2 and d^3."""
+"""Number of sums that a party sends: those of d, d^2 and d^3."""
 
 
 FINGERPRINT_LENGTH = 64
-"""Hexadecimal digits of a SHA-256."""
+"""Hexadecimal digits of a SHA-256 digest."""
 
 
 class Terms(NamedTuple):
-    """What a party answers by. A run is agreed on them: with others its sums would be taken for what they are not."""
+    """The terms of a party's answers. A run is agreed on them, because its sums have another meaning otherwise."""
 
     rows: int
     batch_size: int
     sampling: str
     noise_sd: float
     fingerprint: str
-    """A digest of the rows, keyed by the party's secret: who has not that one learns nothing of the rows by it."""
+    """Digest of the rows, keyed by the party's secret. Without the secret it reveals nothing about the rows."""
 
     @classmethod
     def of(cls, words: Words) -> Terms:
-        """Those of an offer."""
+        """Return the terms in an offer."""
         return cls(*(words[name] for name in cls._fields))
 
 
 class Agreement(NamedTuple):
-    """What a party computes with: the model by name, the scaling of all parties' rows, and its own terms."""
+    """The basis of a party's computations: the model by name, the scaling of all parties' rows, and its own terms."""
 
     recipe: str
     signature: str
     scaling: Mapping[str, list[Any]]
-    """x_mean, x_sd, y_mean, y_sd."""
+    """Values of x_mean, x_sd, y_mean and y_sd."""
     terms: Terms
 
     @property
     def name(self) -> str:
-        """A digest, by which requests name it."""
+        """Digest that identifies the agreement in requests."""
         return hashlib.sha256(json.dumps(self._asdict(), sort_keys=True).encode()).hexdigest()[:16]
 
 
 def printable(text: object) -> str:
-    """What another process said, fit for a terminal."""
+    """Return another process's text without characters that a terminal could interpret, at most 500 long."""
     return "".join(c if c.isprintable() else " " for c in str(text)[:500])
 
 
 class Request(NamedTuple):
-    """Two positions of each chain. The same request is answered by the same bits, however often it is asked."""
+    """Two positions of each chain. The same request always gets the same answer, bit by bit."""
 
     agreement: str
     step: int
@@ -70,7 +70,7 @@ class Request(NamedTuple):
     there: Float[np.ndarray, "chain dim"]
 
     def words(self) -> Words:
-        """As it is sent."""
+        """Return the request as a message."""
         positions = {name: np.ascontiguousarray(getattr(self, name), "<f4").tobytes() for name in ("here", "there")}
         return {
             "agreement": self.agreement,
@@ -82,10 +82,10 @@ class Request(NamedTuple):
 
     @classmethod
     def of(cls, words: Words) -> Request:
-        """As it was sent.
+        """Read a request from a message.
 
         Raises:
-            ValueError, LookupError, TypeError: for anything else.
+            ValueError, LookupError, TypeError: if the message is not a request.
         """
         shape = (int(words["chains"]), -1)
         here, there = (np.frombuffer(words[name], "<f4").reshape(shape) for name in ("here", "there"))
@@ -95,7 +95,7 @@ class Request(NamedTuple):
         return cls(str(words["agreement"]), int(words["step"]), (first, second), here, there)
 
     def digest(self, secret: bytes) -> tuple[int, int]:
-        """A key of 64 bits that nobody without the secret can compute, another for every request."""
+        """Return a key of 64 bits, different for every request, that cannot be computed without the secret."""
         words = self.words()
         text = json.dumps([words[name] for name in ("agreement", "step", "key", "chains")]).encode()
         found = hashlib.sha256(secret + text + words["here"] + words["there"]).digest()

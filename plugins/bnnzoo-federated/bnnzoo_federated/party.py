@@ -1,4 +1,4 @@
-"""A party: rows that do not leave it, and the sums that do."""
+"""A party, whose rows never leave it and which sends only sums over them."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ _SECRET, _SECRET_BYTES = "secret", 32
 
 
 class _Refusal(UsageError):
-    """What a party tells its coordinator: names and sizes, and nothing of a row."""
+    """The text that a party sends to its coordinator on refusal: names and sizes, and nothing about a row."""
 
 
 class Party:
-    """Answers three questions about its rows, each with a fixed set of numbers, and logs what it answers.
+    """A holder of rows. It answers three questions about them, each with a fixed set of numbers, and logs every answer.
 
-    `offer`: how many rows there are, what a row looks like, sums and sums of squares of the columns, and how the party
-    will answer. `agree`: takes the model and the scaling. `sums`: of a fresh batch, for two positions of each chain,
-    the sums of d, d^2 and d^3, with d_i the difference of row i's log-likelihood. How many rows a batch has and what
-    noise is added is the party's own choice, and not the request's.
+    `offer` returns the number of rows, their columns, sums and sums of squares of the columns, and the party's terms.
+    `agree` receives the model and the scaling. `sums` draws a new batch and returns, for two positions of each chain,
+    the sums of d, d^2 and d^3, where d_i is the difference of row i's log-likelihood. The party, not the request,
+    chooses the batch size and the added noise.
     """
 
     def __init__(
@@ -54,19 +54,20 @@ class Party:
         task: str | None = None,
         secret: bytes | None = None,
     ):
-        """Open the folder, and read the rows.
+        """Open the folder and read the rows.
 
         Args:
-            data: arrays `(x, y)`, a data frame, or what `--data` takes; all rows train.
-            folder: of the log and of the secret that batches and noise are drawn by, kept for a restart.
+            data: arrays `(x, y)`, a data frame, or a value of `--data`; all rows are training rows.
+            folder: folder of the log and of the secret that determines batches and noise, kept for restarts.
             batch_size: rows a step, K.
-            sampling: rows alike, each drawn anew, or none twice in a step.
-            noise_sd: of a normal number added to the sum of d, in units of the log-likelihood.
-            target, task: as of `bnnzoo sample`.
-            secret: 32 bytes, instead of the folder's.
+            sampling: whether rows are drawn with replacement, or none twice in a step.
+            noise_sd: standard deviation of normal noise added to the sum of d, in units of the log-likelihood.
+            target: as in `bnnzoo sample`.
+            task: as in `bnnzoo sample`.
+            secret: 32 bytes that replace the folder's secret.
 
         Raises:
-            UsageError: for rows that cannot be used, a batch that they do not make, or a secret that is none.
+            UsageError: if the rows cannot be used, the batch size is not possible, or the secret is invalid.
         """
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -88,10 +89,10 @@ class Party:
         self._agreed: dict[str, AbstractPosterior] = {}
 
     def answer(self, question: str, words: Words) -> Words:
-        """The answer to a question of a coordinator; what it says is in the log before it is returned.
+        """Return the answer to a coordinator's question. It is in the log before it is returned.
 
         Raises:
-            OSError: where the log cannot be written: there is no answer then.
+            OSError: if the log cannot be written; then there is no answer.
         """
         answers = {"offer": self._offer, "agree": self._agree, "sums": self._sums}
         kept = ""
@@ -99,7 +100,7 @@ class Party:
             found = answers[question](words)
         except _Refusal as error:
             found = {REFUSED: f"{question}: {error}"}
-        # Whatever comes over a line is no reason to end. What an error says may hold a row, and stays here.
+        # No message may end the process. The text of an error may contain a row, so it is only logged here.
         except Exception as error:
             kept = f"{type(error).__name__}: {error}"
             found = {REFUSED: f"{printable(question)}: {type(error).__name__}; the party's own log says why"}
@@ -160,7 +161,7 @@ def _differences(
     size: int,
     disjoint: bool,
 ) -> tuple[Float[Array, "chain used"], Float[Array, " chain"]]:
-    """d of every row of each chain's batch, and a standard normal number a chain."""
+    """Return d of every row of each chain's batch, and a standard normal number for each chain."""
     root = jax.random.wrap_key_data(words, impl="threefry2x32")
 
     def one(chain: Array, here: Array, there: Array) -> tuple[Array, Array]:
@@ -173,7 +174,7 @@ def _differences(
 
 
 def _fingerprint(rows: Dataset, secret: bytes) -> str:
-    """The same for the same rows; whoever has not the secret cannot try by it which rows they are."""
+    """Return a digest of the rows, keyed by the secret, so that guesses of the rows cannot be tested without it."""
     found = hmac.new(secret, rows.signature.to_json().encode(), "sha256")
     for values in (rows.x, rows.y):
         found.update(np.ascontiguousarray(values).reshape(-1).data)
@@ -181,7 +182,7 @@ def _fingerprint(rows: Dataset, secret: bytes) -> str:
 
 
 def _kept_secret(path: Path) -> bytes:
-    """The secret of a folder, made when it is first asked for; only the party may read it."""
+    """Return the secret of a folder, created at first use; only the party's user may read the file."""
     if not path.exists():
         with replacing(path) as file:
             os.fchmod(file.fileno(), 0o600)

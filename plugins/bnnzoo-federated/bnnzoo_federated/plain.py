@@ -1,4 +1,4 @@
-"""Dask's communications with messages of plain words: nothing that comes over a line is run, imported or unpickled."""
+"""Dask's communications restricted to plain values. Nothing received is executed, imported or unpickled."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _IS_PLAIN: ContextVar[bool] = ContextVar("_IS_PLAIN", default=False)
 
 @functools.cache
 def communications() -> Any:
-    """Dask's communications, which read words and nothing else in a task that has said so (`take_words_only`).
+    """Return Dask's communications, patched to read only plain values in tasks that called `take_words_only`.
 
-    Dask opens pickles in any message, also where it is told to deserialise nothing. Its clients and schedulers in the
-    same process need that, so what a message may hold is up to the task that reads it.
+    Dask unpickles objects in any message, even if it is told not to deserialise. Its clients and schedulers in the same
+    process need that, so the reading task decides.
     """
     from distributed import comm, protocol
 
@@ -30,15 +30,15 @@ def communications() -> Any:
 
 
 def take_words_only() -> None:
-    """From here on this task, and those that it starts, read plain words."""
+    """Make this task, and the tasks that it starts, read plain values only."""
     _IS_PLAIN.set(True)
 
 
 def _words(frames: Sequence[Any]) -> Any:
-    """A message of numbers, texts, bytes, and tuples and mappings of them.
+    """Decode a message of numbers, texts, bytes, and tuples and mappings of them.
 
     Raises:
-        ValueError: for any other; what Dask packs otherwise has frames of its own.
+        ValueError: if the message contains anything else, which Dask packs in frames of its own.
     """
     import msgpack
 

@@ -1,4 +1,4 @@
-"""The file of a run over parties: that of any run, with no training rows in it."""
+"""The result file of a federated run, like that of any run but without training rows."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from bnnzoo_federated.scaling import no_rows
 from bnnzoo_federated.strata import Stratum
 
 _DRAWS, _SECONDS = 1000, 30.0
-"""Draws, and seconds, after which those so far are written down."""
+"""Numbers of draws and of seconds after which the draws so far are written."""
 
 
 class Recording:
-    """Draws on their way into `out`: parts while it goes on, the file at its end; as a context, at any end."""
+    """A writer of draws to `out`: parts during the run and the file at its end. As a context it also handles errors."""
 
     def __init__(self, problem: Problem, strata: Mapping[str, Stratum], out: Path, *, force: bool):
         self._problem, self._strata, self._chains = problem, strata, None
@@ -68,23 +68,23 @@ class Recording:
         return self
 
     def warmed_up(self, chains: Chains, seconds: float) -> None:
-        """Warm-up is over: from here on draws count."""
+        """Record the end of warm-up. Draws follow."""
         self._chains = chains
         self._seconds["warmup"] = seconds
         self._began = time.perf_counter()
 
     def add(self, positions: Float[Array, "chain dim"], steps: Sequence[Stats]) -> None:
-        """A draw of each chain, and what the steps to it told."""
+        """Add one draw of each chain and the statistics of its steps."""
         self._draws.append(np.asarray(positions))
         self._stats.append({name: self._reduced(name, [step[name] for step in steps]) for name in steps[0]})
         if len(self._draws) >= _DRAWS or time.perf_counter() - self._written > _SECONDS:
             self._write()
 
     def finish(self, again: Mapping[str, int]) -> None:
-        """All draws are there: judge them, and make the file.
+        """Check the complete draws, and write the file.
 
         Args:
-            again: how often each party was asked anew.
+            again: number of repeated questions to each party.
         """
         self._write()
         assert self._chains is not None
@@ -114,7 +114,7 @@ class Recording:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         if kind is not None:
-            with contextlib.suppress(BnnzooError):  # the first error is the one to tell
+            with contextlib.suppress(BnnzooError):  # the first error is the one to report
                 self._write()
                 self._writer.update(self._counts())
                 if self._done:
@@ -134,7 +134,7 @@ class Recording:
         self._seconds["sampling"] = self._written - self._began
 
     def _reduced(self, name: str, values: Sequence[np.ndarray]) -> np.ndarray:
-        """A statistic of the steps to a draw, as its sampler declares."""
+        """Reduce a statistic over the steps of a draw, as its sampler declares."""
         how = self._reduce.get(name, "last")
         if len(values) == 1 or how == "last":
             return values[-1]

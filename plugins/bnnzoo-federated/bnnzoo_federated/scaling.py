@@ -1,4 +1,4 @@
-"""The scaling of rows that nobody sees together: parties send sums and sums of squares of their columns."""
+"""Scaling of distributed rows, from sums and sums of squares of the parties' columns."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _POWERS = {"sum": 1, "square": 2}
 
 
 def moments(rows: Dataset) -> dict[str, Any]:
-    """Sums and sums of squares: of each input column, of all pixels together; and of targets that are no labels."""
+    """Return sums and sums of squares of each input column (of all pixels together), and of numeric targets."""
     inputs = rows.x if rows.x.ndim == 2 else rows.x.reshape(-1)
     columns = {"x": inputs} | ({"y": rows.y} if rows.task != "classification" else {})
     return {
@@ -24,7 +24,7 @@ def moments(rows: Dataset) -> dict[str, Any]:
 
 
 def moment_shapes(like: Signature) -> dict[str, tuple[int, ...]]:
-    """Of the moments of such rows, by their names."""
+    """Return the shapes of the moments of such rows, by name."""
     columns = {"x": () if len(like.shape) > 1 else like.shape}
     if like.task != "classification":
         columns["y"] = (len(like.target_names),)
@@ -34,10 +34,13 @@ def moment_shapes(like: Signature) -> dict[str, tuple[int, ...]]:
 def scaler_of(
     offers: Sequence[Mapping[str, Any]], like: Signature, *, standardise: bool, scales_targets: bool
 ) -> Scaler:
-    """The scaler of all parties' rows, which `Scaler.fit` would find of them together, to rounding.
+    """Return the scaler of all parties' rows, equal to `Scaler.fit` on the combined rows up to rounding.
 
     Args:
-        scales_targets: whether the likelihood's targets are scaled with the rest.
+        offers: offers of the parties, with their moments.
+        like: signature of the rows.
+        standardise: whether to standardise at all.
+        scales_targets: whether the likelihood's targets are also scaled.
     """
     rows = sum(offer["rows"] for offer in offers)
     images = len(like.shape) > 1
@@ -52,7 +55,7 @@ def scaler_of(
 
 
 def no_rows(like: Signature) -> Dataset:
-    """A data set of such columns without a row: what is known of data that nobody sees."""
+    """Return a data set with these columns and no rows."""
     labelled = like.task == "classification"
     targets = () if labelled else (len(like.target_names),)
     y = np.zeros((0, *targets), np.int32 if labelled else np.float32)
@@ -60,7 +63,7 @@ def no_rows(like: Signature) -> Dataset:
 
 
 def _moments(offers: Sequence[Mapping[str, Any]], name: str, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and sd; sd 1 where all values are equal, as far as their sums can say."""
+    """Return mean and standard deviation; the latter is 1 if all values are equal, to the precision of the sums."""
     first, second = (np.sum([offer[f"{name}_{what}"] for offer in offers], 0) / count for what in _POWERS)
     variance = second - first**2
     is_constant = variance <= 1e-12 * second

@@ -1,4 +1,4 @@
-"""A party in a process of its own: it listens, answers a party's three questions, and does nothing else."""
+"""A server for a party in its own process. It answers the three questions and does nothing else."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ def serve(
     listening: dict[str, Any] | None = None,
     ready: Callable[[str], None] | None = None,
 ) -> None:
-    """Answer for a party until the process ends, over `dask.distributed`'s communications and nothing else of Dask.
+    """Answer for a party until the process ends, by `dask.distributed`'s communications and nothing else of Dask.
 
-    A Dask worker runs what its scheduler sends; this runs what is in `Party`, and reads plain words.
+    A Dask worker executes what its scheduler sends. This server executes only `Party`, and reads plain values.
 
     Args:
-        address: where, such as tcp://127.0.0.1:8801; port 0 takes a free one.
-        listening: Dask's arguments of a listener, for tls://: see `security`.
-        ready: is told the address once the party can be asked.
+        party: the party.
+        address: address to listen at, such as tcp://127.0.0.1:8801; port 0 takes a free one.
+        listening: Dask's listener arguments for tls://, see `security`.
+        ready: function that receives the address once the party can be asked.
     """
     dask = communications()
     asyncio.run(_serve(dask, party, address, listening or {}, ready))
@@ -37,10 +38,10 @@ async def _serve(
         try:
             while True:
                 message = await comm.read()
-                # One question at a time: a party has one log.
+                # One question at a time, because a party has one log.
                 await comm.write(party.answer(message["question"], message["words"]))
         except Exception:
-            comm.abort()  # it was closed, or speaks another language
+            comm.abort()  # the connection was closed, or the message is invalid
 
     async def greet(comm: Any) -> None:
         try:

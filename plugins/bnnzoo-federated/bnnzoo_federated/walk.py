@@ -1,4 +1,4 @@
-"""The coordinator's half of a step: where the chains propose to go, and whether they do."""
+"""The coordinator's half of a step: proposals and acceptance."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bnnzoo.samplers.minibatch import noise_penalty
 
 
 class Decision(NamedTuple):
-    """Of each chain."""
+    """The outcome of a step for each chain."""
 
     positions: Float[Array, "chain dim"]
     accepted: Bool[Array, " chain"]
@@ -33,7 +33,7 @@ def propose(
     keys: Key[Array, " chain"],
     step: Array,
 ) -> Float[Array, "chain dim"]:
-    """theta + eta F eps, with F F' the shape of the proposal's covariance."""
+    """Propose theta + eta F eps, where F F' is the shape of the proposal's covariance."""
 
     def one(position: Array, key: Array) -> Array:
         key_propose, _ = jax.random.split(jax.random.fold_in(key, step))
@@ -46,7 +46,7 @@ def propose(
 def penalties(
     variances: Float[Array | np.ndarray, "party chain"], dofs: Float[Array | np.ndarray, " party"], terms: int
 ) -> Float[Array, "party chain"]:
-    """The penalty of each party's estimated variance."""
+    """Return the penalty of each party's estimated variance."""
 
     def one(variance: Array, dof: Array) -> Array:
         return noise_penalty(variance, dof, terms)
@@ -63,7 +63,7 @@ def decide(
     keys: Key[Array, " chain"],
     step: Array,
 ) -> Decision:
-    """Accept with probability min(1, p(theta')/p(theta) e^gain), `gain` what the parties' sums are worth."""
+    """Accept with probability min(1, p(theta')/p(theta) e^gain), where `gain` comes from the parties' sums."""
 
     def one(here: Array, there: Array, gain: Array, key: Array) -> Decision:
         _, key_accept = jax.random.split(jax.random.fold_in(key, step))

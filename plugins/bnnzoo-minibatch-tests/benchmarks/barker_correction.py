@@ -1,15 +1,16 @@
-"""The correction variable of Barker's test: a discrete law whose sum with N(0, 1) is as nearly logistic as can be.
+"""The correction variable of Barker's test: a discrete variable whose sum with N(0, 1) is nearly logistic.
 
     python benchmarks/barker_correction.py
 
-Seita et al. 2017 find it by least squares with a ridge, on a fine grid, and set what comes out negative to zero. Here
-it is a linear program: weights w_k >= 0 of the points -a_k and a_k that make the largest error of the log odds of the
-acceptance, |G(x) - F(x)| / (F(x) (1 - F(x))) over |x| <= 12, least, with F logistic and
+Seita et al. 2017 compute it by least squares with a ridge on a fine grid, and set negative weights to zero. Here it is
+a linear program. The weights w_k >= 0 of the points -a_k and a_k minimise the largest error of the acceptance's log
+odds, |G(x) - F(x)| / (F(x) (1 - F(x))) over |x| <= 12, with F logistic and
 
     G(x) = sum_k w_k (Phi(x - a_k) + Phi(x + a_k)) / 2.
 
-Prints the table of `bnnzoo_minibatch_tests.correction`, and its errors as printed. No sum of a normal
-and another variable is logistic: its characteristic function would be pi t / sinh(pi t) exp(t^2 / 2), which grows.
+The script prints the table of `bnnzoo_minibatch_tests.correction` and the errors of the printed numbers. No sum of a
+normal and another variable is exactly logistic: the characteristic function of the other one would be
+pi t / sinh(pi t) exp(t^2 / 2), which grows.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ SPACING, FARTHEST, REACH = 0.2, 17.0, 12.0
 
 
 def normal_sum(x: np.ndarray, points: np.ndarray) -> np.ndarray:
-    """P(N(0, 1) + X <= x) for X = -a or a, [x, point]."""
+    """Return P(N(0, 1) + X <= x) for X = -a or a with equal probability, [x, point]."""
     return (ndtr(x[:, None] - points) + ndtr(x[:, None] + points)) / 2
 
 
 def solved(points: np.ndarray) -> np.ndarray:
-    """The weights, and the largest error: the variables are w_k e^a_k, which are all of one size."""
+    """Return the weights that minimise the largest error. The program's variables w_k e^a_k are of similar size."""
     x = -np.linspace(0, REACH, 481)
     scale = expit(x) * expit(-x)
     columns = normal_sum(x, points) * np.exp(-points) / scale[:, None]
@@ -45,6 +46,7 @@ def solved(points: np.ndarray) -> np.ndarray:
 
 
 def main() -> None:
+    """Print the table and its errors."""
     points = np.arange(0.0, FARTHEST + SPACING / 2, SPACING)
     weights = solved(points)
     kept = weights > 1e-12

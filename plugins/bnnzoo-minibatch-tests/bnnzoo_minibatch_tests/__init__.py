@@ -1,6 +1,6 @@
-"""Acceptance tests on growing mini-batches, to compare the noise penalty with.
+"""Acceptance tests on growing mini-batches, for comparison with the noise penalty.
 
-Names are resolved on first use: `bnnzoo list` imports this module, and with it no JAX.
+Names are resolved at first use, because `bnnzoo list` imports this module and must not import JAX.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ def __getattr__(name: str) -> Any:
 
 @hookimpl
 def bnnzoo_samplers() -> list[Entry]:
+    """Return the plugin's samplers."""
     return [
         Entry(
             "minibatch-barker",
@@ -53,5 +54,6 @@ def bnnzoo_samplers() -> list[Entry]:
 
 @hookimpl
 def bnnzoo_recipes() -> list[Entry]:
+    """Return the plugin's recipes."""
     names = ("minibatch-barker", "austerity", "confidence")
     return [Entry(name, f"bnnzoo_minibatch_tests:recipes/{name}.yaml", "") for name in names]

@@ -1,4 +1,4 @@
-"""Metropolis by a sequential t test: decide on as few rows as seem enough."""
+"""Metropolis with a sequential t test, which uses as few rows as the test requires."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from bnnzoo_minibatch_tests.growing_batch import Estimate
 from bnnzoo_minibatch_tests.sequential_test import AbstractSequentialTest, Verdict
 
 _MANY = 500.0
-"""Degrees of freedom beyond which Student's t is taken for a normal law; its tail is then right to four digits."""
+"""Degrees of freedom beyond which a normal tail replaces Student's t; it is then accurate to four digits."""
 
 
 class Austerity(AbstractSequentialTest):
     """Draws near the posterior: Metropolis whose decision is a sequential t test on a growing batch.
 
-    Korattikara, Chen and Welling 2014 (arXiv 1304.5299). Metropolis accepts where the log ratio D > log u. With its
-    estimate on K rows, none twice, of standard error s,
+    Korattikara, Chen and Welling 2014 (arXiv 1304.5299). Metropolis accepts if the log ratio D > log u. With its
+    estimate on K distinct rows and the standard error s,
 
-        t = (D_batch - log u) / s,   stop where P(T_{K-1} > |t|) < error,   accept where D_batch > log u,
+        t = (D_batch - log u) / s,   stop if P(T_{K-1} > |t|) < error,   accept if D_batch > log u,
 
-    and else n more rows are taken; with all of them the decision is Metropolis' own. Biased: a decision is wrong with
-    about the probability `error`, more where the test is asked many times, and most where D is near log u. The
-    statistic `test_error` is P(T > |t|) where it stopped.
+    and otherwise n more rows are added; with all rows the decision is that of Metropolis. The draws are biased: a
+    decision is wrong with about the probability `error`, more if the test is repeated many times, and most if D is near
+    log u. The statistic `test_error` is P(T > |t|) at the stop.
     """
 
     exactness: ClassVar[Exactness] = "biased"
@@ -39,17 +39,20 @@ class Austerity(AbstractSequentialTest):
     )
 
     def enough(self, estimate: Estimate, u: Float[Array, ""]) -> Bool[Array, ""]:
+        """Whether P(T > |t|) is below `error`."""
         return _tail(estimate, u) < self.error
 
     def judge(self, estimate: Estimate, u: Float[Array, ""]) -> Verdict:
+        """Accept if the estimated log ratio exceeds log u."""
         accepted = estimate.log_ratio > jnp.log(u)
         return Verdict(accepted, accepted.astype(u.dtype), _tail(estimate, u))
 
 
 def _tail(estimate: Estimate, u: Float[Array, ""]) -> Float[Array, ""]:
-    """P(T > |t|) of Student's t with K - 1 degrees of freedom; 0 where there is no noise.
+    """Return P(T > |t|) for Student's t with K - 1 degrees of freedom; 0 if there is no noise.
 
-    Of many, by the normal law (Abramowitz and Stegun 1964, 26.7.8): float32 has no incomplete beta function there.
+    For many degrees of freedom it uses a normal approximation (Abramowitz and Stegun 1964, 26.7.8), because the float32
+    incomplete beta function fails there.
     """
     dof = jnp.maximum(estimate.seen - 1, 1.0)
     square = (estimate.log_ratio - jnp.log(u)) ** 2

@@ -1,4 +1,4 @@
-"""Metropolis by a concentration bound: decide where the bound lets no doubt."""
+"""Metropolis with a concentration bound, which decides once the bound excludes the other decision."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ _KAPPA = 7 / 3 + 3 / 2**0.5
 class Confidence(AbstractSequentialTest):
     """Draws near the posterior: Metropolis whose decision waits for a concentration bound on a growing batch.
 
-    Bardenet, Doucet and Holmes 2014 (ICML), with the empirical bound of Bernstein and Serfling for rows of which none
-    comes twice (Bardenet and Maillard 2015, arXiv 1309.4029, theorem 3). Metropolis accepts where the log ratio
-    D > log u. At the j-th look, at K rows of N,
+    Bardenet, Doucet and Holmes 2014 (ICML), with the empirical Bernstein-Serfling bound for rows drawn without
+    replacement (Bardenet and Maillard 2015, arXiv 1309.4029, theorem 3). Metropolis accepts if the log ratio D > log u.
+    At the j-th test, with K rows of N,
 
         c = s sqrt(2 r l / K) + (7/3 + 3/sqrt(2)) R l / K,   l = log(5 / error_j),   error_j = error / (j (j + 1)),
 
-    s the standard deviation and R the range of the terms N beta d_i, r = 1 - (K - 1)/N, or (1 - K/N)(1 + 1/K) beyond
-    N/2. Where |D_batch - log u| >= c the decision is made, and else n more rows are taken, at the latest all. Biased: a
-    decision is wrong with probability `error` at most if R is the range over all rows; that would be a pass over them,
-    and R here is the range of the rows that were seen. `test_error` is `error`, or 0 where all rows were seen.
+    where s is the standard deviation and R the range of the terms N beta d_i, and r = 1 - (K - 1)/N, or
+    (1 - K/N)(1 + 1/K) beyond N/2. If |D_batch - log u| >= c the decision is made. Otherwise n more rows are added, up
+    to all. The draws are biased: a decision is wrong with probability `error` at most if R is the range over all rows.
+    That would cost a pass over them, so R here is the range of the rows used. `test_error` is `error`, or 0 if all rows
+    were used.
     """
 
     exactness: ClassVar[Exactness] = "biased"
@@ -39,9 +40,11 @@ class Confidence(AbstractSequentialTest):
     )
 
     def enough(self, estimate: Estimate, u: Float[Array, ""]) -> Bool[Array, ""]:
+        """Whether the log ratio differs from log u by more than the bound."""
         return jnp.abs(estimate.log_ratio - jnp.log(u)) >= self._bound(estimate)
 
     def judge(self, estimate: Estimate, u: Float[Array, ""]) -> Verdict:
+        """Accept if the estimated log ratio exceeds log u."""
         accepted = estimate.log_ratio > jnp.log(u)
         error = jnp.where(estimate.seen < estimate.total, jnp.asarray(self.error, u.dtype), 0.0)
         return Verdict(accepted, accepted.astype(u.dtype), error)
@@ -50,7 +53,7 @@ class Confidence(AbstractSequentialTest):
         seen, total = estimate.seen, estimate.total
         looks = estimate.looks.astype(seen.dtype)
         level = jnp.log(5 * looks * (looks + 1) / self.error)
-        # sigma2 is s^2 / K (1 - K / N), of a variance over K - 1; the bound's is over K.
+        # sigma2 is s^2 / K (1 - K / N) with s^2 over K - 1; the bound's variance is over K.
         left = 1 - seen / total
         ratio = jnp.where(2 * seen <= total, 1 - (seen - 1) / total, left * (1 + 1 / seen))
         variance = estimate.sigma2 / jnp.maximum(left, 1e-12) * (1 - 1 / seen)

@@ -1,4 +1,4 @@
-"""Barker's acceptance of a log ratio with noise: the noise is made a part of the logistic variable of the test."""
+"""Barker's acceptance of a noisy log ratio, in which the noise is a part of the test's logistic variable."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ _TABLE = np.array(
         (17, 1.100202937e-06),
     ]
 )
-"""a and w: the correction X_corr is -a or a, w / 2 each. Made by `benchmarks/barker_correction.py` of this package."""
+"""Points a and weights w: X_corr is -a or a, with probability w / 2 each. From `benchmarks/barker_correction.py`."""
 
 ERROR = 2e-7
-"""The most that P(N(0, 1) + X_corr <= x) is off from 1 / (1 + e^-x)."""
+"""Largest error of P(N(0, 1) + X_corr <= x) as an approximation of 1 / (1 + e^-x)."""
 
 LOG_ODDS_ERROR = 8e-7
-"""The same of its log odds, up to |x| = 12: what detailed balance is off by."""
+"""Largest error of its log odds up to |x| = 12, which is the error of detailed balance."""
 
 
 def barker_rate(log_ratio: Float[Array, ""], sigma2: Float[Array, ""]) -> Float[Array, ""]:
-    """P(log_ratio + X_nc + X_corr > 0), X_nc ~ N(0, 1 - sigma2): Barker's acceptance probability, in the mean.
+    """Return P(log_ratio + X_nc + X_corr > 0) with X_nc ~ N(0, 1 - sigma2), the mean acceptance probability.
 
     Its mean over a normal `log_ratio` of variance sigma2 < 1 is that of N(0, 1) + X_corr, which is logistic.
     """

@@ -1,4 +1,4 @@
-"""A batch that grows within a step, block after block, until a test has seen enough of it."""
+"""A batch that grows within a step, block after block, until it suffices for a test."""
 
 from __future__ import annotations
 
@@ -14,23 +14,24 @@ from bnnzoo.posterior.permutation import distinct_indices
 
 
 class Moments(NamedTuple):
-    """Of the differences d_i seen so far."""
+    """Moments of the differences d_i so far."""
 
     count: Float[Array, ""]
     mean: Float[Array, ""]
     squares: Float[Array, ""]
     cubes: Float[Array, ""]
-    """Sums of squares and cubes about the mean."""
+    """Sums of squares (`squares`) and cubes (`cubes`) about the mean."""
     least: Float[Array, ""]
     most: Float[Array, ""]
 
     @classmethod
     def nothing(cls, dtype: Any) -> Moments:
+        """Return the moments of no differences."""
         zero = jnp.zeros((), dtype)
         return cls(zero, zero, zero, zero, zero + jnp.inf, zero - jnp.inf)
 
     def joined(self, d: Float[Array, " block"], new: Bool[Array, " block"]) -> Moments:
-        """With a block's differences, those that are `new`; the sums as Chan, Golub and LeVeque 1979 join them."""
+        """Return the moments with a block's `new` differences, combined as by Chan, Golub and LeVeque 1979."""
         count = jnp.sum(new).astype(d.dtype)
         mean = jnp.sum(jnp.where(new, d, 0.0)) / count
         centred = jnp.where(new, d - mean, 0.0)
@@ -51,39 +52,43 @@ class Moments(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """What the rows seen so far, none of them twice, say of log p(theta') - log p(theta)."""
+    """An estimate of log p(theta') - log p(theta) from the rows so far, each used once."""
 
     log_ratio: Float[Array, ""]
     sigma2: Float[Array, ""]
-    """Its estimated variance: 0 where all rows were seen."""
+    """Estimated variance of `log_ratio`; 0 if all rows were used."""
     skewness: Float[Array, ""]
     width: Float[Array, ""]
-    """The range of the terms whose mean it is."""
+    """Range of the terms whose mean the estimate is."""
     seen: Float[Array, ""]
     total: int
     looks: Int[Array, ""]
-    """At how many sizes of the batch the test has been asked."""
+    """Number of batch sizes at which the test was evaluated."""
 
 
 def estimated(
     moments: Moments, known: Float[Array, ""], looks: Int[Array, ""], *, scale: Float[Array, ""], total: int
 ) -> Estimate:
-    """The log ratio and its noise: of K out of N rows, Var = scale^2 / K s^2 (1 - K / N), with scale = beta N.
+    """Return the log ratio and its noise. With K of N rows, Var = scale^2 / K s^2 (1 - K / N), where scale = beta N.
 
     The third cumulant has the factor (1 - K / N)(1 - 2 K / N).
 
     Args:
-        known: without noise: the change of the log prior, and what a control variate knows.
+        moments: moments of the differences.
+        known: change without noise: that of the log prior and of the control variate.
+        looks: number of evaluations of the test.
+        scale: beta N.
+        total: N.
     """
     seen = moments.count
     left = 1 - seen / total
     spread = moments.squares / jnp.maximum(seen - 1, 1.0)
-    # With all rows there is no noise, whatever one row alone, or one that is not finite, says of its spread.
+    # With all rows there is no noise, even if a single row or a value that is not finite has no spread.
     sigma2 = jnp.where(seen < total, scale**2 / seen * spread * left, 0.0)
     root = jnp.sqrt(jnp.maximum(moments.squares / seen, jnp.finfo(seen.dtype).tiny))
-    # Scaled before it is divided by a cube: the cube of a small spread is no longer a float32.
+    # Divided by the root three times rather than by its cube, because the cube of a small spread underflows float32.
     third = moments.cubes / seen / root / root / root
-    # For the root of what is left: the variance has it once, the third cumulant once, 3/2 of it in its own units.
+    # The third cumulant has the factor `left` once and sigma^3 has it to the power 3/2, so their ratio has left^(-1/2).
     skewness = jnp.where(seen < total, third * (1 - 2 * seen / total) / jnp.sqrt(seen * jnp.maximum(left, 1e-12)), 0.0)
     width = scale * (moments.most - moments.least)
     return Estimate(known + scale * moments.mean, sigma2, skewness, width, seen, total, looks)
@@ -97,14 +102,18 @@ def grown(
     *,
     key: PRNGKeyArray,
 ) -> tuple[Moments, Float[Array, ""], Int[Array, ""]]:
-    """Looks at rows in random order, `size` of them at a time and none twice, until `enough` or there are no more.
+    """Use rows in random order, `size` at a time and none twice, until `enough` or all are used.
 
     Args:
-        difference: of a block's rows, the differences d_i and the log-likelihoods where the chain is.
-        enough: given the moments and the number of looks; never asked before the first block.
+        posterior: the target distribution.
+        size: rows in a block.
+        difference: function of a block's rows that returns the differences d_i and the log-likelihoods at the chain's
+            position.
+        enough: function of the moments and the number of blocks; it is not called before the first block.
+        key: random key.
 
     Returns:
-        the moments, the mean log-likelihood where the chain is, the number of blocks.
+        the moments, the mean log-likelihood at the chain's position, the number of blocks.
     """
     total = posterior.num_data
     blocks = -(-total // size)
@@ -113,19 +122,19 @@ def grown(
         moments, _, looks = carry
         return (looks == 0) | ((looks < blocks) & ~enough(moments, looks))
 
-    # Every block is a piece of one permutation, so the same key again: what JAX's check for that would refuse of a key
-    # it allows of its data.
+    # Every block is a slice of one permutation and needs the same key. JAX's check against key reuse would reject that,
+    # but it does not apply to a key made from the same words.
     words, kind = jax.random.key_data(key), jax.random.key_impl(key)
 
     def look(carry: Any) -> Any:
         moments, here, looks = carry
-        # The last block overlaps the one before it: rows that were seen are not new.
+        # The last block overlaps the one before it; rows of the overlap are not new.
         start = jnp.minimum(looks * size, total - size)
         new = start + jnp.arange(size) >= looks * size
         rows = distinct_indices(
             size, total, start=start.astype(jnp.uint32), key=jax.random.wrap_key_data(words, impl=kind)
         )
-        # Without the barrier XLA would draw the block anew wherever it is used.
+        # Without the barrier XLA would draw the block again at every use.
         d, there = difference(jax.lax.optimization_barrier(posterior.take(rows)))
         return moments.joined(d, new), here + jnp.sum(jnp.where(new, there, 0.0)), looks + 1
 

@@ -1,4 +1,4 @@
-"""Barker's test on mini-batches, whose noise is a part of the test's own."""
+"""Barker's test on mini-batches, in which the noise of the batch is a part of the test's randomness."""
 
 from __future__ import annotations
 
@@ -17,41 +17,44 @@ from bnnzoo_minibatch_tests.growing_batch import Estimate
 from bnnzoo_minibatch_tests.sequential_test import AbstractSequentialTest, Verdict
 
 MOST_ERROR = 0.004
-"""Mean error of the acceptance probability. Of its log odds it is up to four times that, which is then what the penalty
-is allowed of its log ratio (`bnnzoo.samplers.minibatch.MOST_SKEW_BIAS`)."""
+"""Largest mean error of the acceptance probability. The error of its log odds is up to four times that, the value that
+the penalty's log ratio is allowed (`bnnzoo.samplers.minibatch.MOST_SKEW_BIAS`)."""
 
 _FEWEST = 50
-"""Rows before which the test is not asked: sigma2 is an estimate, and to stop where it comes out small is to choose
-batches whose spread is too small. From here on that is one or two per cent of the log odds."""
+"""Smallest number of rows of a test. sigma2 is an estimate, and stopping when it is small selects batches with too
+small a spread. From this number on, the effect is one or two per cent of the log odds."""
 
 
 class MinibatchBarker(AbstractSequentialTest):
-    """Draws from the posterior, to the order of the noise's normality, looking at a batch that grows until it suffices.
+    """Draws from the posterior, to the order of the noise's normality, using a batch that grows until it suffices.
 
-    Seita, Pan, Chen and Canny 2017 (arXiv 1610.06848). Barker (1965) accepts with probability 1 / (1 + e^-D), D the
-    log ratio: where D + X > 0 with a logistic X. The noise of a batch's estimate of D, of variance sigma2 < 1, is
-    taken as a part of X,
+    Seita, Pan, Chen and Canny 2017 (arXiv 1610.06848). Barker (1965) accepts with probability 1 / (1 + e^-D), where D
+    is the log ratio, that is if D + X > 0 with a logistic X. The noise of a batch's estimate of D, with variance sigma2
+    < 1, is used as a part of X:
 
-        accept where D_batch + X_nc + X_corr > 0,   X_nc ~ N(0, 1 - sigma2),   N(0, 1) + X_corr logistic,
+        accept if D_batch + X_nc + X_corr > 0,   X_nc ~ N(0, 1 - sigma2),   N(0, 1) + X_corr logistic,
 
-    and rows are added until there are 50 and sigma2 < 1. With X_nc and X_corr averaged over, that is an acceptance
-    probability (`correction.py`). Exact for normal noise of known variance, but for the correction's own error, 2e-7
-    of a probability. `test_error` is that and, to leading order, the error by the noise's skewness,
+    Rows are added until there are 50 and sigma2 < 1. X_nc and X_corr are integrated out, which gives an acceptance
+    probability (`correction.py`). It is exact for normal noise of known variance, except for the correction's own
+    error, 2e-7 of a probability. `test_error` is that plus, to leading order, the error due to the noise's skewness:
     |skewness| sigma^3 / 6 times 1/8, the largest third derivative of 1 / (1 + e^-D).
     """
 
     exactness: ClassVar[Exactness] = "noise-corrected"
 
     def enough(self, estimate: Estimate, u: Float[Array, ""]) -> Bool[Array, ""]:
+        """Whether sigma2 is below 1 and there are at least 50 rows, or all."""
         del u
         return (estimate.sigma2 < 1) & (estimate.seen >= min(_FEWEST, estimate.total))
 
     def judge(self, estimate: Estimate, u: Float[Array, ""]) -> Verdict:
+        """Accept with Barker's probability for the noisy log ratio."""
         rate = barker_rate(estimate.log_ratio, estimate.sigma2)
         skewed = jnp.abs(estimate.skewness) * estimate.sigma2**1.5 / 6
         return Verdict(u < rate, rate, ERROR + skewed / 8)
 
     def findings(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> tuple[Finding, ...]:
+        """Report skewed noise that biases the acceptance, and a chain that hardly moves."""
         del posterior
         found: list[Finding] = []
         if not means["test_error"] <= MOST_ERROR:

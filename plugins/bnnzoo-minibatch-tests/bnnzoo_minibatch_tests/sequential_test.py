@@ -1,4 +1,4 @@
-"""What the acceptance tests on growing batches share: the proposal, the batch, what is told of a step."""
+"""Common parts of acceptance tests on growing batches: the proposal, the batch and the statistics of a step."""
 
 from __future__ import annotations
 
@@ -35,6 +35,8 @@ from bnnzoo_minibatch_tests.growing_batch import Estimate, Moments, estimated, g
 
 
 class SequentialState(eqx.Module):
+    """State of a chain."""
+
     position: Float[Array, " dim"]
     step_size: Float[Array, ""]
     preconditioner: Preconditioner
@@ -42,18 +44,20 @@ class SequentialState(eqx.Module):
 
 
 class Verdict(NamedTuple):
+    """The decision of a test."""
+
     accepted: Bool[Array, ""]
     rate: Float[Array, ""]
-    """The probability that it was accepted, given the batch."""
+    """Acceptance probability given the batch."""
     error: Float[Array, ""]
-    """How wrong the test may be, as it says itself."""
+    """Error of the test by its own estimate."""
 
 
 class AbstractSequentialTest(AbstractPreconditionedSampler[SequentialState]):
-    """Random-walk proposals theta' = theta + eta F eps, judged on a batch that grows until the test is sure.
+    """Random-walk proposals theta' = theta + eta F eps, tested on a batch that grows until the test can decide.
 
-    The rows of a step are in random order, fresh at every step and the same for both points; the test looks at the
-    first n of them, then at n more, and at the latest at all, where there is no noise.
+    The rows of a step are in a new random order and are the same for both points. The test uses the first n of them,
+    then n more, and finally all, with which there is no noise.
     """
 
     statistics: ClassVar[tuple[Statistic, ...]] = (
@@ -74,15 +78,16 @@ class AbstractSequentialTest(AbstractPreconditionedSampler[SequentialState]):
 
     @abc.abstractmethod
     def enough(self, estimate: Estimate, u: Float[Array, ""]) -> Bool[Array, ""]:
-        """Whether the test can be made on what was seen; `u` is uniform on [0, 1), one for a step."""
+        """Whether the rows so far suffice for the test; `u` is uniform on [0, 1), one value per step."""
 
     @abc.abstractmethod
     def judge(self, estimate: Estimate, u: Float[Array, ""]) -> Verdict:
-        """Whether the proposal is accepted, given a log ratio that is a number."""
+        """Decide whether to accept the proposal, given a finite log ratio."""
 
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
     ) -> SequentialState:
+        """Return the state at `theta`."""
         del key
         order = self.control_variate
         return SequentialState(
@@ -95,6 +100,7 @@ class AbstractSequentialTest(AbstractPreconditionedSampler[SequentialState]):
     def settle(
         self, posterior: AbstractPosterior, state: SequentialState, *, final: bool, key: PRNGKeyArray
     ) -> SequentialState:
+        """Update the preconditioner and the anchor, except at the end of warm-up."""
         del key
         if final:
             return state
@@ -105,6 +111,7 @@ class AbstractSequentialTest(AbstractPreconditionedSampler[SequentialState]):
     def step(
         self, posterior: AbstractPosterior, state: SequentialState, *, key: PRNGKeyArray
     ) -> tuple[SequentialState, Stats]:
+        """Propose, enlarge the batch until the test can decide, then accept or reject."""
         key_propose, key_batch, key_accept = jax.random.split(key, 3)
         eps = standard_normal(state.position, key=key_propose)
         proposal = state.position + state.step_size * state.preconditioner.correlate(eps)
@@ -137,7 +144,7 @@ class AbstractSequentialTest(AbstractPreconditionedSampler[SequentialState]):
         *,
         key: PRNGKeyArray,
     ) -> tuple[Estimate, Float[Array, ""], Float[Array, ""]]:
-        """What the batch says of a proposal when it is enough, and estimates of the log density here and there."""
+        """Return the estimate from a sufficient batch, and log-density estimates at the position and the proposal."""
         total, power, dtype = posterior.num_data, posterior.likelihood_power, state.position.dtype
         prior_here, prior_there = posterior.log_prior(state.position), posterior.log_prior(proposal)
         scale = jnp.asarray(power, dtype) * float(total)
@@ -163,8 +170,9 @@ class AbstractSequentialTest(AbstractPreconditionedSampler[SequentialState]):
         return estimate, here, here + estimate.log_ratio
 
     def check(self, posterior: AbstractPosterior) -> None:
+        """Reject a control variate whose Hessian is not affordable."""
         refuse_large_hessian(self.control_variate, posterior)
 
     def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> float:
-        """Two likelihoods a datum, and its derivatives along the move at the anchor."""
+        """Count two likelihoods a datum, and its derivatives at the anchor along the move."""
         return means.get("rows_seen", float(posterior.num_data)) * (2.0 + ORDER[self.control_variate])
