@@ -1,0 +1,44 @@
+"""Docstrings open with a verb phrase or a noun phrase, never with a relative clause."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+FILES = sorted(
+    path for folder in ("bnnzoo", "plugins") for path in (ROOT / folder).rglob("*.py") if "tests" not in path.parts
+)
+RELATIVE = re.compile(r"(What|Of|Which|From|Those|That|How|Where)\b")
+
+
+def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yield line and text of the docstrings of modules, classes, functions and attributes."""
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if not isinstance(body, list):
+            continue
+        for before, statement in zip([None, *body], body, strict=False):
+            is_text = isinstance(statement, ast.Expr) and isinstance(getattr(statement.value, "value", None), str)
+            if is_text and (before is None or isinstance(before, ast.Assign | ast.AnnAssign)):
+                yield statement.lineno, statement.value.value
+
+
+def test_docstrings_open_with_no_relative_clause():
+    refused = [
+        f"{path.relative_to(ROOT)}:{line}: {text.strip().splitlines()[0]}"
+        for path in FILES
+        for line, text in docstrings(ast.parse(path.read_text(encoding="utf-8")))
+        if RELATIVE.match(text.strip())
+    ]
+    assert refused == []
+
+
+@pytest.mark.parametrize(("text", "is_refused"), [("What counts.", True), ("Whether it counts.", False)])
+def test_the_check_tells_a_clause_from_a_phrase(text, is_refused):
+    (_, found), *_ = docstrings(ast.parse(f'"""{text}"""'))
+    assert bool(RELATIVE.match(found)) == is_refused
