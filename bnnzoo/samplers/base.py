@@ -183,8 +183,10 @@ class AbstractSampler(eqx.Module, Generic[S]):
 
     @property
     def guarded(self) -> bool:
-        """Whether `findings` detects every known way in which this instance can fail silently. If not, a run's
-        `regime_ok` is not applicable."""
+        """Whether `findings` detects every known way in which this instance can fail silently.
+
+        If not, a run's `regime_ok` is not applicable.
+        """
         return False
 
     @property

@@ -231,8 +231,9 @@ def conjugate_line(
 
 
 def small_network() -> Target:
-    """Return `SmallNetwork` as a target in function space: its weights have symmetries, its function has one
-    distribution.
+    """Return `SmallNetwork` as a target in function space.
+
+    Its weights have symmetries; its function has one distribution.
     """
     x = np.array([-1.0, -0.5, 0.0, 0.5, 1.0], np.float32)
     y = np.array([-0.6, -0.2, 0.3, 0.4, 0.1], np.float32)
