@@ -49,6 +49,7 @@ NAME = (*SAME[:2], "kind", *SAME[2:], "number")
 
 TRAINED = "likelihood_power approximate"
 TESTS = {
+    "samplers/_auto_steps": "auto_steps",
     "samplers/_batch_sizes": "regime_advice batch_sizes_auto penalty_identities",
     "samplers/_climb": f"fit_numbers {TRAINED}",
     "samplers/_conjugate": "gibbs",
@@ -59,6 +60,7 @@ TESTS = {
     "samplers/_gradient_noise": "batch_numbers gradient_bias stochastic_gradient",
     "samplers/_influence": "batch_numbers guard row_probabilities",
     "samplers/_local": f"fit_numbers {TRAINED}",
+    "samplers/_log_scale": "log_scale gibbs",
     "samplers/_noise": "batch_numbers penalty_identities guard control_variates",
     "samplers/_numpyro": "sampler_numbers statistics conjugate run",
     "samplers/_preconditioner": "batch_numbers langevin control_variates batch_sizes_auto conjugate",
@@ -68,6 +70,7 @@ TESTS = {
     "samplers/_schedule": "stochastic_gradient",
     "samplers/_stochastic_gradient": "batch_numbers likelihood_power stochastic_gradient sgld_bias gradient_bias",
     "samplers/_training": f"fit_numbers {TRAINED} arrival",
+    "samplers/minibatch": "batch_numbers regime_advice",
     "samplers/base": "sampler_numbers statistics abstract_or_final run",
     "samplers/bbb": f"fit_numbers {TRAINED}",
     "samplers/dropout": f"fit_numbers {TRAINED}",

@@ -79,7 +79,7 @@ def test_what_is_shown_leaves_to_the_budget_what_nobody_asked_for(tmp_path, monk
     assert "step_size" in again.sampler.fields
     (tmp_path / "shown.yaml").write_text(zoo.resolved_recipe(resolve("mlp", "sgld", options={"data": "houses.csv"})))
     assert resolve(None, None, [read_layer("shown.yaml")]).sampler.fields.keys() >= {"batch_size", "schedule"}
-    assert "step_size" not in resolve(None, None, [read_layer("shown.yaml")]).sampler.fields
+    assert resolve(None, None, [read_layer("shown.yaml")]).sampler.fields["step_size"] == "auto"
     _, again = shown(draws=7)
     assert {"warmup", "draws", "thin"} <= again.where.keys()
 

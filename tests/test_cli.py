@@ -250,9 +250,10 @@ def test_a_run_that_goes_on_or_is_joined_warns_and_takes_its_options(tmp_path, m
     assert call("resume", "run.nc", "--from-part", 3, "--break-lock", "--quiet") == 0
     assert call("resume", "run.nc", "--allow-inexact-resume", "--quiet") == 0
     assert call("merge", "a.nc", "b.nc", "-o", tmp_path / "all.nc", "--force") == 0
-    how = {"allow_inexact": False, "from_part": 3, "break_lock": True}
+    how = {"progress": False, "allow_inexact": False, "from_part": 3, "break_lock": True}
     assert told[:2] == [(Path("run.nc"), 3), how]
-    assert told[2:4] == [(Path("run.nc"), None), {"allow_inexact": True, "from_part": None, "break_lock": False}]
+    assert told[2] == (Path("run.nc"), None)
+    assert told[3] == {"progress": False, "allow_inexact": True, "from_part": None, "break_lock": False}
     assert told[4] == [Path("a.nc"), Path("b.nc")]
     assert run.asked["save"] == ((tmp_path / "all.nc",), {"force": True})
     assert capsys.readouterr().err == 3 * "bnnzoo: warning: run.nc: not converged\n"

@@ -353,10 +353,10 @@ class TestResolve:
 
     def test_shipped_recipes(self, recipes):
         (recipes / "tutorial.yaml").write_text("# A first run.\n# More.\nmodel: mdn\nsampler: penalty\n")
-        assert shipped_names() == {"tutorial": "A first run."}
+        assert shipped_names()["tutorial"] == "A first run."
         assert resolve(None, None, [read_layer("tutorial")]).model.name == "mdn"
         assert shipped("../tutorial") is None
-        with pytest.raises(NotFoundError, match=r"--config nope: no such file, .* there are: tutorial"):
+        with pytest.raises(NotFoundError, match=r"--config nope: no such file, .* there are: .*tutorial"):
             read_layer("nope")
 
     def test_a_pipe_is_read_once(self, recipes):

@@ -87,6 +87,21 @@ def flipped(name: str, place: float = 0.5) -> Callable[[Path], None]:
     return make
 
 
+def flipped_data(name: str) -> Callable[[Path], None]:
+    """Flip a bit of the last number of the largest array: some bytes between arrays, such as dates, mean nothing."""
+
+    def make(folder: Path) -> None:
+        with zipfile.ZipFile(folder / name) as archive:
+            largest = max(archive.infolist(), key=lambda info: info.file_size)
+            ends = [info.header_offset for info in archive.infolist() if info.header_offset > largest.header_offset]
+            end = min(ends, default=archive.start_dir)
+        content = bytearray((folder / name).read_bytes())
+        content[end - 2] ^= 4
+        (folder / name).write_bytes(bytes(content))
+
+    return make
+
+
 def cut(name: str) -> Callable[[Path], None]:
     return lambda folder: os.truncate(folder / name, (folder / name).stat().st_size // 2)
 
@@ -238,7 +253,7 @@ DAMAGE: dict[str, tuple[str, Callable[[Path], None]]] = {
     "part of pickles": (FIRST, sealed(FIRST, _pickled)),
     "part that is a zip bomb": (FIRST, sealed(FIRST, _bomb)),
     "part of overlapping members": (FIRST, sealed(FIRST, _overlapping)),
-    "checkpoint flipped": ("checkpoint.npz", flipped("checkpoint.npz")),
+    "checkpoint flipped": ("checkpoint.npz", flipped_data("checkpoint.npz")),
     "checkpoint cut": ("checkpoint.npz", cut("checkpoint.npz")),
     "checkpoint is a device": ("checkpoint.npz", instead("checkpoint.npz", lambda path: path.symlink_to("/dev/zero"))),
 }

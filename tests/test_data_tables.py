@@ -866,7 +866,7 @@ def test_marks_of_byte_order_are_no_part_of_a_name(tmp_path):
 def test_a_column_cannot_be_asked_for_and_dropped(tmp_path):
     path = table(tmp_path, "a,b,y", "1,2,1.5", "2,3,2.5")
     assert "column a is asked for and dropped" in message_of(load, path, columns=["a", "b"], drop=["a"])
-    assert load(path, drop=["a,"]).feature_names == ("b",)
+    assert "an empty entry" in message_of(load, path, drop=["a,"])
     empty = table(tmp_path, "a,b,y", "1,2,", "2,3,")
     assert "name another --target" in message_of(load, empty)
 

@@ -289,7 +289,7 @@ def test_rows_of_a_record_are_finite_and_as_many_as_are_asked_for():
     ):
         x, y = rows().training_rows(most)
         np.testing.assert_array_equal(y[:, 0], 2 * np.array(wanted))
-        np.testing.assert_array_equal(x, y[:, None] + [0, 1])
+        np.testing.assert_array_equal(x, y + np.array([0, 1]))
     assert evenly(5, 1).tolist() == [0]
     broken = (("row", "f"), np.where(np.arange(18.0).reshape(9, 2) == 7, np.nan, 0))
     with pytest.raises(UsageError, match="damaged: constant_data/x holds numbers that are not finite"):

@@ -186,7 +186,7 @@ def test_a_summary_is_neither_markup_nor_more_than_a_line(site, capsys):
 def test_a_wrong_name_is_compared_with_the_commands_of_plugins_too(site, capsys):
     install(site)
     assert cli.run(["grete"]) == 2
-    assert capsys.readouterr().err.startswith("bnnzoo: No such command 'grete'. Did you mean 'greet'")
+    assert capsys.readouterr().err.startswith("bnnzoo: No such command 'grete' (did you mean 'greet'?)")
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def test_what_is_advised_is_as_much_as_is_needed():
     assert advice(unseen, sizes).startswith("use --sampler.batch-size 100")
     assert advice(unseen, sizes, tuned=True, importance=True).startswith("use --sampler.batch-size 100")
     assert "use --sampler.variance pooled" in advice({"regime_dof": 0.02}, sizes, pooled=False)
-    assert "batch-size 1 --sampler.num-batches 7" in _regime._all_data(7)
+    assert "batch-size 1 --sampler.num-batches 7" in spelt(_regime._all_data(7), "options")
 
 
 def test_what_is_at_the_limit_of_the_regime_is_held():

@@ -359,9 +359,7 @@ def test_a_draw_from_a_conditional_that_is_no_number_is_not_made(monkeypatch):
     known = _conjugate.Conjugate(slice(0, 3), slice(3, 5))
     assert sampler.evaluations(posterior, {}) == 3 * (0 + 3 + 1)
     known = _conjugate.Conjugate(slice(0, 0), slice(3, 5))
-    sampler.check(of_size(5, num_data=2, power=0.51))
-    with pytest.raises(UsageError, match="too little"):
-        sampler.check(of_size(5, num_data=2, power=0.5))
+    sampler.check(of_size(5, num_data=2, power=0.5))
 
 
 def test_a_draw_from_a_conditional_has_numbers_of_its_own(monkeypatch):

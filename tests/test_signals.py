@@ -171,7 +171,7 @@ def test_a_signal_while_a_whole_run_is_scored_ends_the_process(tmp_path, monkeyp
         predictor = None
 
     monkeypatch.setattr(zoo, "run_recipe", lambda *_, **__: Scored())
-    alone = {"distributed": False, "coordinator": None, "processes": None, "rank": None}
+    alone = {"distributed": False, "coordinator": None, "processes": None, "rank": None, "words": ["sample"]}
     with pytest.raises(BnnzooError, match="enough"):
         sample._sample(
             tiny.recipe("mala"), None, True, out=tmp_path / "run.nc", force=False, quiet=True, json=False, **alone

@@ -245,9 +245,12 @@ def test_all_that_an_estimator_was_told_is_asked_for(monkeypatch):
         **{"thin": 2, "budget": "3s", "until": "converged", "seed": 5, "init": "prior", "start_steps": 4},
         **{"start_held_out": 0.25, "standardise": False, "stochastic": "last", "likelihood_power": 0.5},
         **{"chain_method": "sequential", "mesh": "chains=1", "precision": "float64"},
+        **{"units": "data", "progress": True},
     }
-    cells = {"missing": "median", "unseen": "zero"}
-    assert told.keys() | cells.keys() | {"model", "sampler"} == BayesianRegressor().get_params().keys()
+    cells = {"missing": "median", "unseen": "zero", "missing_code": ("-9",)}
+    with_special_data = {"exposure", "censored"}
+    named = told.keys() | cells.keys() | {"model", "sampler"} | with_special_data
+    assert named == BayesianRegressor().get_params().keys()
     rows = np.array([[1.0, 2], [2, 5], [3, 1], [4, 4]])
     frame = pd.DataFrame({"a": rows[:, 0], "c": list("rbrb")})
     for cls, task, y in (
@@ -257,4 +260,5 @@ def test_all_that_an_estimator_was_told_is_asked_for(monkeypatch):
         for x, more in ((rows, {}), (frame, cells)):
             with pytest.raises(Asked) as caught:
                 cls("mlp", "mala", **told, **(more or {"unseen": "zero"})).fit(x, y)
-            assert caught.value.args == ("mlp", "mala", {**told, **more, "task": task, "test_fraction": 0})
+            always = {"task": task, "test_fraction": 0, "censored": False, "share_programs": True}
+            assert caught.value.args == ("mlp", "mala", {**told, **more, **always})

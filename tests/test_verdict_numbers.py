@@ -429,7 +429,7 @@ def test_what_is_at_its_limit_is_held_and_the_words_say_what_there_is():
     at = {"ebfmi": 0.3, "diverging": 0.01, "remoteness": 100.0, "surprise": 100.0, "lp_rhat": 1.01}
     assert findings.judged({**GOOD, **at}) == ()
     (two,) = findings.judged({**GOOD, "rhat": 1.2, "modes": 2})
-    words = "the chains are in 2 groups that predict differently; run longer (--draws, --warmup)"
+    words = "the chains are in 2 groups that predict differently; run longer ([[draws]], [[warmup]])"
     assert two.advice == words == findings.judged({**GOOD, "lp_rhat": 1.2, "modes": 2})[0].advice
     (one,) = findings.judged({key: value for key, value in GOOD.items() if key != "modes"} | {"rhat": 1.2})
     assert "groups" not in one.advice

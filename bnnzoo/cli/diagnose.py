@@ -35,7 +35,7 @@ def diagnose(
 
     opened = zoo.open(run)
     diagnosis = opened.diagnose()
-    found = opened.findings(diagnosis, Limits(rhat, ess, diverging, ebfmi))
+    found = opened.findings(diagnosis, Limits(rhat=rhat, ess=ess, diverging=diverging, ebfmi=ebfmi))
     words, failures = verdict(diagnosis["exactness"], found, bias(diagnosis)), [sentence(finding) for finding in found]
     if json:
         print_json({**diagnosis, "verdict": words, "failures": failures, "blocks": opened.blocks()})
