@@ -180,7 +180,8 @@ def test_the_exposure_is_the_last_column_and_is_not_scaled():
     assert description.signature.feature_names == ("x", "days")
     assert description.signature.exposure == "days"
     np.testing.assert_array_equal(np.asarray(problem.network_posterior.data.x)[:, 1], DAYS.astype(np.float32))
-    assert description.sizes == ((1,), 1)
+    architecture = description.architecture
+    assert (architecture.input_shape, architecture.num_outputs) == ((1,), 1)
     assert problem.posterior.layout.dim == 2
 
 
