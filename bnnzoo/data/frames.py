@@ -40,6 +40,11 @@ class TypedTable:
         del row
         return True
 
+    def padded(self, names: Sequence[str], /) -> dict[str, str]:
+        """No cells: numbers are no text."""
+        del names
+        return {}
+
     def skip_option(self, row: int, /) -> str:
         """No option: rows are not lines."""
         del row

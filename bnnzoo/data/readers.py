@@ -46,6 +46,10 @@ class Table(Protocol):
         """Whether a row (from 0) of text has a number."""
         ...
 
+    def padded(self, names: Sequence[str], /) -> dict[str, str]:
+        """A cell with a leading zero of each column of text that has one."""
+        ...
+
     def skip_option(self, row: int, /) -> str:
         """The option that leaves a row (from 0) out by its line; "" where there is none."""
         ...
