@@ -46,6 +46,10 @@ AMOUNTS = {
     "Indian thousands": "a\ty\n" + rows("1,23,10{j}\t{i}.5"),
     "rupees": "a,y\n" + rows("₹ {i},{i}.5"),
     "a minus at the end": "a,y\n" + rows("{i}.50-,{i}.5"),
+    "standard errors": "a,y\n" + rows("{i}.5 ± 0.{j},{i}.5"),
+    "standard errors in parentheses": "a,y\n" + rows("{i}.5 (0.{j}),{i}.5"),
+    "powers of ten": "a,y\n" + rows("1.{i}×10³,{i}.5"),
+    "prices": "a;y\n" + rows("{i},-;{i},5"),
     "formulas": "a,y\n" + rows('="00{j}",{i}.5'),
     "percent, and a word": "a,y\nnone at all,1.5\n" + rows("{i}%,{i}.5"),
     "dollars, and a word": "a,y\ncall,1.5\n" + rows('"$1,10{i:02d}",{i}.5'),
@@ -57,10 +61,17 @@ def test_dressed_numbers_are_no_levels(tmp_path, case):
     assert "column a: not a number" in message_of(written(tmp_path, AMOUNTS[case]))
 
 
-@pytest.mark.parametrize("cells", ["{j}/1{j}/2024", "1. März 202{j}", "3 janvier 202{j}", "36:1{j}:00"])
+@pytest.mark.parametrize(
+    "cells", ["{j}/1{j}/2024", "1. März 202{j}", "3 janvier 202{j}", "36:1{j}:00", "2024010{k}T1000"]
+)
 def test_dates_of_other_orders_with_one_other_cell_are_no_levels(tmp_path, cells):
     path = written(tmp_path, "d,y\nunknown,1.5\n" + rows(cells + ",{i}.5"))
     assert "column d: not a" in message_of(path)
+
+
+def test_seconds_may_have_a_decimal_comma(tmp_path):
+    data, _ = loaded(written(tmp_path, "t;y\n" + rows("2024-01-01 12:00:0{j},500;{i}.5")))
+    assert data.x[1, 0] * 86400 == pytest.approx(1, rel=1e-3)
 
 
 def test_a_word_beside_decimals_is_no_level(tmp_path):
@@ -195,3 +206,16 @@ def test_remarks_in_new_files_name_no_option(tmp_path):
     trained, _ = loaded(written(tmp_path, "a,y\n" + rows("{k},{i}.5")))
     with pytest.raises(UsageError, match=r"the first line is a remark.*remove it"):
         load_inputs(written(tmp_path, "# x\na,y\n1,2\n"), trained.signature)
+
+
+@pytest.mark.parametrize("cells", ["2024-04-0{j}", "0{k}:30", "{w}"])
+def test_an_exposure_is_a_number(tmp_path, cells):
+    path = written(tmp_path, "a,e,y\n" + rows("{k}.5," + cells + ",{i}"))
+    assert "column e: not a number" in message_of(path, exposure="e")
+
+
+def test_an_exposure_makes_few_counts_numbers_and_its_codes_are_questioned(tmp_path):
+    path = written(tmp_path, "a,e,y\n" + rows("{k}.5,{k}.5,{j}").replace(",0.5,", ",0.7,") + "1,999,1\n1.5,999,2\n")
+    data, told = loaded(path, exposure="e")
+    assert data.task == "regression"
+    assert "--missing-code e=999" in told

@@ -22,7 +22,7 @@ BOOLEAN = re.compile(r"true|false", re.IGNORECASE)
 TIME = re.compile(r"(?:[01]?[0-9]|2[0-3]):[0-5][0-9](?::[0-5][0-9](?:\.[0-9]+)?)?")
 DATE = re.compile(
     r"[0-9]{4}([-/])[0-9]{1,2}\1[0-9]{1,2}"
-    r"(?:[T ][0-9]{1,2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]+)?)?\s?(Z|UTC|GMT|[+-][0-9]{2}(?::?[0-9]{2})?)?)?"
+    r"(?:[T ][0-9]{1,2}:[0-9]{2}(?::[0-9]{2}(?:[.,][0-9]+)?)?\s?(Z|UTC|GMT|[+-][0-9]{2}(?::?[0-9]{2})?)?)?"
     r"|[0-9]{4}-[0-9]{1,2}"
 )
 _MONTH = (
@@ -39,7 +39,7 @@ OTHER_DATE = re.compile(
     # 3/17/2024, 2024.03.17, 17-Mar-2024, March 17, 2024, with or without a time
     r"(?:[0-9]{1,2}([-/.])[0-9]{1,2}\1(?:[0-9]{4}|[0-9]{2})|[0-9]{4}([-/.])[0-9]{1,2}\2[0-9]{1,2}"
     rf"|[0-9]{{1,2}}\.?[-\s]?(?:{_MONTH})[-,\s]{{1,2}}[0-9]{{2,4}}|[0-9]{{4}}[-\s](?:{_MONTH})[-\s][0-9]{{1,2}}"
-    rf"|(?:{_MONTH})\s[0-9]{{1,2}},?\s[0-9]{{4}})"
+    rf"|(?:{_MONTH})\s[0-9]{{1,2}},?\s[0-9]{{4}}|(?:19|20)[0-9]{{6}}T[0-9]{{4,6}}Z?)"
     r"(?:,?[\sT][0-9:.]+(?:\s?[ap]\.?m\.?)?(?:\s?(?:[A-Z]{1,4}|[+-][0-9:]+))?)?",
     re.IGNORECASE,
 )
@@ -51,12 +51,15 @@ OTHER_TIME = re.compile(
 _MONEY = r"(?:[$€£¥₹₽₺₩]|R\$|kr\.?|zł|USD|EUR|GBP|CHF|Fr\.|JPY|CNY|INR|AUD|CAD|SEK|NOK|DKK|PLN|BRL)"
 DRESSED_NUMBER = re.compile(
     # a decimal comma, thousands separators (Indian ones too), a currency, a percent sign, parentheses or a minus at the
-    # end for less than nothing; Fortran's exponents; hexadecimal digits; quotes of a spreadsheet, ="05" and '05'
+    # end for less than nothing; Fortran's exponents; hexadecimal digits; 5,- and powers of ten; errors, 1.5 ± 0.2 and
+    # 1.5 (0.2); quotes of a spreadsheet, ="05" and '05'
     rf"(?=.{{1,100}}\Z)(?:(?P<open>\()?[+\u2212-]?(?:{_MONEY}\s?)?[+\u2212-]?"
     r"(?:[0-9]{1,3}(?:[,.'\u2019\s][0-9]{3})+(?:[.,][0-9]+)?|[0-9]{1,2}(?:,[0-9]{2})+,[0-9]{3}(?:\.[0-9]+)?"
     r"|[0-9]*[.,]?[0-9]+)"
     rf"\s?(?:[%‰]|{_MONEY})?-?(?(open)\))"
     r"|[+-]?[0-9]+\.?[0-9]*[dD][+-]?[0-9]+|0[xX][0-9a-fA-F]+"
+    r"|[0-9.,]+(?:,-|\s?[\u00d7x*]\s?10(?:\^?[+-]?[0-9]+|[\u207b\u2070\u00b9\u00b2\u00b3\u2074-\u2079]+))"
+    r"|[+-]?[0-9]+[.,]?[0-9]*\s?(?:(?:\u00b1|\+/-)\s?[0-9]+[.,]?[0-9]*|\([0-9]+[.,]?[0-9]*\))"
     r"|=\"[+-]?[0-9]+[.,]?[0-9]*\"|'[+-]?[0-9]+[.,]?[0-9]*'?)",
     re.IGNORECASE,
 )
@@ -145,7 +148,7 @@ def hours_of(text: str) -> float:
 
 def as_iso(text: str) -> str:
     """A date as pandas reads it: dashes, and a zone in digits."""
-    text = re.sub(r"\s?(UTC|GMT)$", "Z", text.replace("/", "-"))
+    text = re.sub(r"\s?(UTC|GMT)$", "Z", text.replace("/", "-").replace(",", "."))
     return re.sub(r"(:[0-9.]+\s?[+-][0-9]{2})$", r"\1:00", text)
 
 

@@ -47,13 +47,13 @@ def training_set(table: Table, choice: Choice, task: str | None, name: str, kind
     categories = select_categories(table, choice.categories, features, targets)
     reading.check_codes(table.names, table.where)
     check_column_names(table.names, table.where, [*features, *targets])
-    chosen = chosen if features else "density"
+    chosen = (chosen or ("regression" if choice.exposure else None)) if features else "density"
     if reading.censored:
         chosen = check_censored(chosen)
     faults = Faults(table.where, inputs=frozenset(features), skip_option=table.skip_option)
     faults.targets = frozenset(targets if features else ())
     faults.units_option = "" if table.has_number(0) else table.skip_option(0)
-    kinds = ["text" if name in categories else "" for name in features]
+    kinds = ["text" if name in categories else "number" if name == choice.exposure else "" for name in features]
     kinds += ["number" if reading.censored else kind] * len(targets)
     cells = _read(table, [*features, *targets], kinds, faults, reading, targets)
     split = len(features)
@@ -81,6 +81,9 @@ def training_set(table: Table, choice: Choice, task: str | None, name: str, kind
     )
     warn_of_text(cells, categories, table.where, None if left_out else table.skip_option)
     warn_of_dates(cells[:inputs] + cells[split:], table.where)
+    warn_of_codes(
+        [code for column in cells[inputs:split] for code in find_codes(column.name, column.numbers)], (), table.where
+    )
     numeric = [column.name for column in cells[:inputs] if column.kind == "number"]
     notes = tuple(filter(None, [table.note, found.note, *_encoding_notes(encoding), *_notes_of_zeros(table, numeric)]))
     if not features:
