@@ -211,7 +211,9 @@ def test_remarks_in_new_files_name_no_option(tmp_path):
 @pytest.mark.parametrize("cells", ["2024-04-0{j}", "0{k}:30", "{w}"])
 def test_an_exposure_is_a_number(tmp_path, cells):
     path = written(tmp_path, "a,e,y\n" + rows("{k}.5," + cells + ",{i}"))
-    assert "column e: not a number" in message_of(path, exposure="e")
+    told = message_of(path, exposure="e")
+    assert "column e: not a number" in told
+    assert "an exposure is missing" not in told
 
 
 def test_an_exposure_makes_few_counts_numbers_and_its_codes_are_questioned(tmp_path):
