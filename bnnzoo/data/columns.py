@@ -24,7 +24,6 @@ from bnnzoo.data.forms import (
     DATE,
     DRESSED_NUMBER,
     LONG,
-    NUMBER,
     OTHER_DATE,
     OTHER_TIME,
     TIME,
@@ -96,7 +95,9 @@ def interpret(
     # A column that was 0 and 1 in training may be booleans here.
     if found and kind in ("", found, "number" if found == "boolean" else found):
         if found == "date":
-            return Cells(name, "date", _days(series), zoned=getattr(dtype, "tz", None) is not None)
+            days = _days(series)
+            days = np.where(np.isin(days, _coded_days(style)), np.nan, days)
+            return Cells(name, "date", days, zoned=getattr(dtype, "tz", None) is not None)
         _refuse_merged(name, _whole(series), faults)
         values = _without_codes(_floats(series), dtype, style)
         bounds = np.stack([values, values], -1) if style.censored else None
@@ -141,8 +142,8 @@ def _floats(series: Any) -> Float[np.ndarray, " row"]:
 
 
 def _without_codes(values: Float[np.ndarray, " row"], dtype: Any, style: Style) -> Float[np.ndarray, " row"]:
-    """Replace codes for missing cells by nan, compared in the precision of the column: float32 rounds -999.9."""
-    written = np.array([_PLAIN.number(code) for code in style.codes if NUMBER.fullmatch(code)])
+    """Numbers, nan where one is a code for a missing cell: to float32 -999.9 is another number."""
+    written = np.array(style.code_numbers)
     single = getattr(dtype, "itemsize", 8) == 4 and getattr(dtype, "kind", "f") == "f"
     written = written.astype(np.float32).astype(np.float64) if single else written
     return np.where(np.isin(values, written), np.nan, values) if written.size else values
@@ -223,13 +224,15 @@ class _Reader(NamedTuple):
             if 2 * weights[counted].sum() >= weights[real].sum():
                 return kind
         strangers = [text for text in present if not self.style.is_number(text)]
-        if len(strangers) == 1 and len(present) > 2 and not any(c.isalnum() for c in strangers[0]):
-            return "number"  # a mark for missing cells, such as ? or --
-        if all(OTHER_DATE.fullmatch(text) for text in present):
-            return "date"
-        if all(OTHER_TIME.fullmatch(text) for text in present):
-            return "time"
-        return "number" if all(DRESSED_NUMBER.fullmatch(text) for text in present) else "text"
+        if len(strangers) == 1 and len(present) > 2 and _says_nothing(strangers[0], present):
+            return "number"
+        if len(present) > 2 and all(self.style.is_one_sided(text) for text in present):
+            return "number"
+        for kind, other in (("date", OTHER_DATE), ("time", OTHER_TIME), ("number", DRESSED_NUMBER)):
+            of_kind = np.array([bool(other.fullmatch(text)) for text in self.texts]) & real
+            if 2 * weights[of_kind].sum() >= weights[real].sum():
+                return kind
+        return "text"
 
     def _numbers(
         self, kind: Kind, form: Callable[[str], Any], number: Callable[[str], float], cure: str, problem: str
@@ -272,6 +275,7 @@ class _Reader(NamedTuple):
         parsed = pd.to_datetime(pd.Series(texts, dtype=object), format="ISO8601", errors="coerce", utc=True)
         days = np.where(absent, np.nan, _days(parsed))
         wrong = np.isnan(days) & ~absent
+        days[np.isin(days, _coded_days(self.style))] = np.nan
         self._blame(np.append(wrong, False), "with cells that are not dates", "not a date", _DATE_CURE)
         if len(zoned) > 1:
             problem = "dates with and without a time zone"
@@ -304,7 +308,7 @@ class _Reader(NamedTuple):
         if text == self.name:
             return fault._replace(about="with their name among the cells", problem=f"{fault.problem}: the header again")
         mark: Literal[".", ","] = "." if decimal == "," else ","
-        other = Style(mark).is_number(text)
+        other = Style(mark).is_number(text) or Style(mark).is_one_sided(text)
         if other and (decimal == "," or text.count(",") == 1):
             reason = "a decimal point, and others have commas" if decimal == "," else "a decimal comma"
             maybe = "" if decimal == "," else " or a thousands separator"
@@ -319,9 +323,16 @@ class _Reader(NamedTuple):
         return fault._replace(coded=True)
 
 
+def _says_nothing(text: str, present: Sequence[str]) -> bool:
+    """Whether the one text among numbers is a mark, such as ? or --; or ND beside three decimals: no levels."""
+    return not any(c.isalnum() for c in text) or sum(any(c in ".," for c in other) for other in present) > 2
+
+
 def _may_be_missing(text: str) -> bool:
-    """Whether a cell among numbers may mean a missing value: a mark, or 4 to 40 characters without digits."""
-    return not text[0].isalnum() or (len(text) > 3 and len(text) <= 40 and not any(map(str.isdigit, text)))
+    """Whether a cell among numbers may say that there is nothing: a mark, or words without digits."""
+    if any(map(str.isdigit, text)):
+        return text.startswith("#")  # #DIV/0! of a spreadsheet; <5% is a bound
+    return not text[0].isalnum() or 3 < len(text) <= 40 or (len(text) == 2 and text.isupper())
 
 
 def quoted(text: str) -> str:
@@ -340,6 +351,14 @@ def _text(
     levels = tuple(present) if ordered else tuple(sorted(present))
     place = {level: float(i) for i, level in enumerate(levels)}
     return Cells(name, "text", np.array([*(place.get(text, np.nan) for text in texts), np.nan])[codes], levels)
+
+
+def _coded_days(style: Style) -> Float[np.ndarray, " code"]:
+    """The dates among the codes for a missing cell, as days since 1970."""
+    import pandas as pd
+
+    codes = [as_iso(text) for text in style.codes if DATE.fullmatch(text)]
+    return _days(pd.to_datetime(pd.Series(codes, dtype=object), format="ISO8601", errors="coerce", utc=True))
 
 
 def _days(series: Any) -> Float[np.ndarray, " row"]:

@@ -371,7 +371,8 @@ def _warn_of_codes(
     columns = [*zip(names, x.T, strict=True)] if x.ndim == 2 else []
     columns += [*zip(outputs, y.T, strict=True)] if task == "regression" else []
     codes = [code for name, column in columns for code in find_codes(name, column)]
-    warn_of_codes(codes, outputs, where, of_table=False)
+    cure = "if it is, leave such rows out, or give a table with --missing-code"
+    warn_of_codes(codes, outputs, where, instead=cure)
 
 
 def from_rows(rows: ArrayLike, *, name: str = "arrays", names: Sequence[str] = (), where: str = "") -> Dataset:

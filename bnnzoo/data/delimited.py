@@ -21,9 +21,10 @@ from jaxtyping import Int
 
 from bnnzoo.data import dialect
 from bnnzoo.data.dialect import Dialect
+from bnnzoo.data.forms import DATE
 from bnnzoo.data.reading import PLAIN, SEPARATORS, Reading, skipped_lines, written_lines
 from bnnzoo.data.textfile import CHUNK, only_ends_lines, read_text, spaces_as_tabs, without_lines
-from bnnzoo.errors import UsageError
+from bnnzoo.errors import BnnzooWarning, UsageError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+[.,]?[0-9]*|[.,][0-9]+)(?:[eE][+-]?[0-9]+)?")
+_PADDED = re.compile(r"0[0-9]+(?:[.,][0-9]+)?")
 _SEPARATOR_LINE = re.compile(rb"sep=([^\r\n])\r?\n", re.IGNORECASE)
 """Excel's first line that names the separator."""
 _LOOKED_AT = 1024
@@ -55,7 +57,7 @@ class DelimitedTable:
         self._dialect, start = self._detected(default.separator or DELIMITERS[path.suffix.lower()], default)
         self._delimiter = self._dialect.separator
         if self._delimiter == " ":
-            self._raw, self._delimiter = spaces_as_tabs(self._raw, self.where), "\t"
+            self._raw, self._delimiter = spaces_as_tabs(self._raw), "\t"
         header, self._start = self._header(start)
         if not self._raw[self._start : self._start + CHUNK].strip() and not self._raw[self._start :].strip():
             raise UsageError(f"{self.where}: a header but no data rows; add at least one")
@@ -98,6 +100,23 @@ class DelimitedTable:
         cells = next(itertools.islice(self._records(), row, None), [])
         return any(_NUMBER.fullmatch(cell.strip()) for cell in cells)
 
+    def is_row(self, row: int, levels: Collection[str]) -> bool:
+        """Whether a row, from 0, has a number or one of these levels of text."""
+        cells = next(itertools.islice(self._records(), row, None), [])
+        return self.has_number(row) or any(" ".join(cell.split()) in levels for cell in cells)
+
+    def padded(self, names: Sequence[str], /) -> dict[str, str]:
+        """A cell with a leading zero, such as 0123, of each column that has one among its first cells."""
+        place = {name: i for i, name in enumerate(self.names) if name in names}
+        found: dict[str, str] = {}
+        for cells in itertools.islice(self._records(), _LOOKED_AT):
+            found |= {
+                name: cells[i].strip()
+                for name, i in place.items()
+                if name not in found and _PADDED.fullmatch(cells[i].strip())
+            }
+        return found
+
     def skip_option(self, row: int) -> str:
         """Return the option that also skips a row, counted from 0; "" if its line is unknown."""
         if self._lines is None or not self._has_options:
@@ -127,8 +146,14 @@ class DelimitedTable:
                 "name one: --separator semicolon, for instance"
             )
         decimal = asked.decimal or dialect.decimal_of(lines, separator, default.decimal or ".")
-        if decimal == separator:
-            decimal = "."
+        if not asked.decimal and (cell := dialect.thousands_in(lines, separator, decimal)):
+            warnings.warn(
+                f"{self.where}: {cell} is read as {float(cell):g}, and so are others like it; beside semicolons the "
+                "point may separate thousands: write such numbers without it"
+                + ("; --decimal . if it is the decimal mark" if self._has_options else ""),
+                BnnzooWarning,
+                stacklevel=5,
+            )
         return Dialect(separator, cast(Any, decimal)), start
 
     def frame(self, names: Sequence[str], written: Collection[str] = (), /) -> pd.DataFrame:
@@ -194,11 +219,19 @@ class DelimitedTable:
         try:
             cells = next(csv.reader(lines(), delimiter=self._delimiter, strict=True, skipinitialspace=True))
         except csv.Error as error:
-            raise UsageError(f'{self.where}: header: {error}; quote names as "a name"') from error
+            first = self._raw[start:].partition(b"\n")[0]
+            cure = "if spaces separate columns, --separator space" if b'" "' in first else 'quote names as "a name"'
+            raise UsageError(f"{self.where}: header: {error}; {cure}") from error
         names = tuple(cell.strip() for cell in cells)
         if not any(names):
             raise UsageError(f"{self.where}: the first line is empty; the header with the column names belongs there")
         self._check_remarks(names, start)
+        if len(names) > 2 and sum(map(bool, names)) == 1 and self._has_options:
+            option = self._skip_option([self._raw.count(b"\n", 0, start) + 1])
+            raise UsageError(
+                f"{self.where}: the first line has {len(names)} cells, and only {next(filter(None, names))!r} is not "
+                f"empty; if it is a title, {option} leaves it out"
+            )
         if len(names) == 1 and any(mark in names[0] for mark in dialect.MARKS):
             likely = max(dialect.MARKS, key=names[0].count)
             word = next(word for word, mark in SEPARATORS.items() if mark == likely)
@@ -237,23 +270,28 @@ class DelimitedTable:
             skipped.append(first + count + 1)
             units = f", and what looks like units in line {first + count + 1}"
         what = "the first line is a remark" if count == 1 else f"the first {count} lines are remarks (#)"
-        raise UsageError(
-            f"{self.where}: {what}, and the header belongs there; {self._skip_option(skipped)} leaves "
-            f"{'it' if count == 1 else 'them'} out{units}"
-        )
+        them = "it" if count == 1 else "them"
+        cure = f"{self._skip_option(skipped)} leaves {them} out{units}" if self._has_options else f"remove {them}"
+        raise UsageError(f"{self.where}: {what}, and the header belongs there; {cure}")
 
     def _one_is_several(self, header: str, start: int) -> bool:
-        """Whether the first row has as many words as the header."""
+        """Whether the first row has as many words as the header, or one more: the names of rows."""
         row = self._raw[start:].lstrip().partition(b"\n")[0].decode("utf-8", "replace")
-        return len(row.split()) == len(header.split())
+        return len(row.split()) - len(header.split()) in (0, 1)
 
     def _check_names(self) -> None:
-        """Refuse a first line of data. Names may be numbers that count columns (0, 1, ...) or years, or head text."""
+        """The first line holds names: no numbers but those that count columns (0, 1, ...) or years, or head text."""
+        below = next(self._records(), [])
+        dates = [name for name, cell in zip(self.names, below, strict=False) if _are_dates(name, cell.strip())]
+        if dates:
+            raise UsageError(
+                f"{self.where}: no header line: the first line holds a date ({dates[0]}), and so does the one below; "
+                "put a line of column names above it"
+            )
         numbers = [name for name in self.names if _NUMBER.fullmatch(name)]
         first = int(numbers[0]) if numbers and numbers[0].isdecimal() else -1
         counted = numbers == [str(first + i) for i in range(len(numbers))] and (first in (0, 1) or len(numbers) > 2)
         if numbers and not counted:
-            below = next(self._records(), [])
             data = [
                 name
                 for name, cell in itertools.zip_longest(self.names, below[: len(self.names)], fillvalue="")
@@ -283,17 +321,51 @@ class DelimitedTable:
         wrong = np.flatnonzero(counts != self._num_fields - 1)
         if wrong.size:
             row = int(wrong[0])
+            cells = next(self._records(row, int(lines[row])))
+            if 2 * wrong.size > len(counts):
+                self._refuse_header(cells, int(wrong.size))
             option = self._skip_option([self._raw.count(b"\n", 0, int(lines[row])) + 1]) if self._has_options else ""
-            self._check_fields(next(self._records(row, int(lines[row]))), row + 1, option)
+            self._check_fields(cells, row + 1, option)
         return lines
 
     def _check_records(self) -> int:
-        """Check the number of fields of each row in text with quotes; return the number of rows."""
-        row = 0
+        """The number of rows, of text with quotes, all of them having as many fields as the header."""
+        row, wrong, first = 0, 0, ([], 0)
         for row, cells in enumerate(self._records(), start=1):
-            if len(cells) != self._num_fields:
-                self._check_fields(cells, row)
+            if len(cells or [""]) != self._num_fields:
+                first, wrong = first if wrong else (cells, row), wrong + 1
+        if 2 * wrong > row:
+            self._refuse_header(first[0], wrong)
+        if wrong:
+            self._check_fields(*first)
         return row
+
+    def _refuse_header(self, cells: list[str], count: int) -> None:
+        """Refuse a table of which most rows have another number of fields than the first line.
+
+        Rows with one more may have names, as R's write.table gives them, or end with a separator. Other first lines
+        are no header.
+        """
+        place = f"{self.where}: {count} rows have other numbers of fields than the header, {self._num_fields}"
+        if len(cells) == self._num_fields + 1:
+            if not cells[-1].strip():
+                raise UsageError(f"{place}: they end with a separator, and the header does not; add one to it")
+            raise UsageError(
+                f"{place}, such as {len(cells)}: if they begin with names of rows (R's write.table), write a name for "
+                "them at the start of the header, and leave that column out with --drop"
+            )
+        header = self._header_line()
+        if header > 1 and self._has_options:
+            option = self._skip_option(range(1, header))
+            raise UsageError(f"{place}; if the header is further down, {option} leaves out what is above it")
+
+    def _header_line(self) -> int:
+        """The first line, from 1, from which on lines have as many fields as most; 0 where there is none."""
+        text = io.BytesIO(self._raw)
+        lines = [line.decode("utf-8") for line in itertools.islice(text, _LOOKED_AT)]
+        counts = [line.count(self._delimiter) for line in lines]
+        usual = max(counts, key=counts.count)
+        return counts.index(usual) + 1 if usual and counts.index(usual) < len(counts) / 2 else 0
 
     def _check_fields(self, cells: list[str], row: int, option: str = "") -> None:
         cure = f", or {option} leaves its line out" if option else ""
@@ -334,6 +406,11 @@ class DelimitedTable:
                 stray = str(error).startswith("new-line character")
                 what = "a line break within a cell that has no quotes" if stray else error
                 raise UsageError(f"{self.where}: row {row}: {what}; check its quotes") from error
+
+
+def _are_dates(*cells: str) -> bool:
+    """Whether all cells are days, or moments."""
+    return all(len(cell) > len("2024-05") and DATE.fullmatch(cell) for cell in cells)
 
 
 def _are_long(numbers: pd.Series) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Literal, NamedTuple
 
 MARKS = (",", ";", "\t", "|")
@@ -54,16 +54,36 @@ def separator_of(lines: Sequence[str], preferred: str) -> str | None:
 
 
 def decimal_of(lines: Sequence[str], separator: str, preferred: Literal[".", ","]) -> Literal[".", ","]:
-    """Return the decimal mark of the numbers below a header, or `preferred` if it is ambiguous."""
+    """The decimal mark of the numbers below a header; `preferred` where they leave it open."""
+    if separator == "," and preferred == ".":
+        return preferred  # a quoted 1,5 among plain cells may be anything
+    commas, points = _decimals(_cells(lines, separator))
     if separator == ",":
-        return preferred  # a quoted 1,5 among plain cells is ambiguous
-    cells = {cell.strip() for row in _records(lines[1:], separator, _RECORDS) for cell in row}
-    clear = [cell for cell in cells if not _THOUSANDS.fullmatch(cell)]
-    commas = any(map(_WITH_COMMA.fullmatch, clear))
-    points = any(map(_WITH_POINT.fullmatch, clear))
+        return "," if commas and not points else "."
     if commas == points:
         return preferred
     return "," if commas else "."
+
+
+def thousands_in(lines: Sequence[str], separator: str, decimal: str) -> str:
+    """A cell such as 1.234 that may be a whole number, where semicolons separate and no cell says otherwise; or ""."""
+    if separator != ";" or decimal != ".":
+        return ""
+    cells = _cells(lines, separator)
+    found = sorted(cell for cell in cells if _THOUSANDS.fullmatch(cell) and "." in cell)
+    return found[0].replace("\u2212", "-") if found and not any(_decimals(cells)) else ""
+
+
+def _cells(lines: Sequence[str], separator: str) -> set[str]:
+    """The distinct cells below a header; of bounds, such as <0.5, the number."""
+    rows = _records(lines[1:], separator, _RECORDS)
+    return {cell.strip().lstrip("<>\u2264\u2265=").strip() for row in rows for cell in row}
+
+
+def _decimals(cells: Collection[str]) -> tuple[bool, bool]:
+    """Whether some cells have a decimal comma, and whether some have a point: those that cannot be thousands."""
+    clear = [cell for cell in cells if not _THOUSANDS.fullmatch(cell)]
+    return any(map(_WITH_COMMA.fullmatch, clear)), any(map(_WITH_POINT.fullmatch, clear))
 
 
 def _splits_numbers(mark: str, lines: Sequence[str]) -> bool:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import warnings
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,12 +14,23 @@ from jaxtyping import Float
 
 from bnnzoo.data.columns import Cells
 from bnnzoo.data.faults import listed, with_names
+from bnnzoo.data.forms import WITH_UNIT
 from bnnzoo.errors import BnnzooWarning
 
 _FEWEST_IDENTIFIED = 20
 """With fewer rows, all values may be distinct by chance."""
 _FAR = 10.0
-"""Minimal distance of a code from the other cells, in their interquartile ranges."""
+"""Interquartile ranges of the other cells between them and a code."""
+_ONCE = -99.0
+"""Codes from here on downwards need not repeat."""
+_SENTINELS = ("0001-01-01", "1753-01-01", "1899-12-30", "1899-12-31", "1900-01-01", "1970-01-01", "9999-12-31")
+"""Dates by which systems say that there is none."""
+_TOTALS = re.compile(
+    r"(?:(?:grand|sub)?[ -]?totals?|sum|summe|gesamt|insgesamt|somme|suma|totale|mean|average)\b.*", re.I
+)
+"""Labels of a closing row of sums or means."""
+_FEWEST_WITH_UNIT = 3
+"""Levels with the same unit from which they are amounts."""
 _FEWEST_VALUES = 2
 """Minimal number of other values in a column with a distant value."""
 _EVER_CODES = (-200.0, -32768.0, 32767.0, -2147483648.0, 2147483647.0, -1e20, 1e20, -1e30, 1e30, 9.96921e36)
@@ -56,6 +69,82 @@ def warn_of_targets(cells: Sequence[Cells], where: str) -> None:
         warnings.warn(text, BnnzooWarning, stacklevel=3)
 
 
+def warn_of_text(
+    cells: Sequence[Cells], categories: Sequence[str], where: str, skip: Callable[[int], str] | None
+) -> None:
+    """Warn of text that is hardly a category: amounts with units, names of columns, totals, letters of either case.
+
+    Args:
+        categories: columns of which the user says that they are some.
+        skip: the option that leaves out a row, counted from 0, or ""; None where rows were left out already.
+    """
+    texts = [column for column in cells if column.kind == "text"]
+    found = []
+    for column in texts:
+        name, levels = column.name, column.levels
+        units = [match[1] for level in levels if (match := WITH_UNIT.fullmatch(level))]
+        unit, count = Counter(units).most_common(1)[0] if units else ("", 0)
+        if name not in categories and count >= _FEWEST_WITH_UNIT and 2 * count >= len(levels):
+            found.append(
+                f"column {name}: numbers with a unit ({unit}) are read as text, each another level; write plain "
+                f"numbers, or --categories {shlex.quote(name)} if levels are meant"
+            )
+        folded = Counter(level.casefold() for level in levels)
+        twins = [level for level in levels if folded[level.casefold()] > 1]
+        if twins:
+            found.append(
+                f"column {name}: levels that differ in capitals only: {listed(twins)}; write them alike if they are one"
+            )
+        last = column.numbers[-1]
+        if skip and len(column.numbers) > 2 and np.isfinite(last) and np.sum(column.numbers == last) == 1:
+            level, row = levels[int(last)], len(column.numbers)
+            if _TOTALS.fullmatch(level):
+                option = skip(row - 1)
+                cure = f"{option} leaves it out" if option else "remove it"
+                found.append(f"row {row}, column {name}: {level!r}: a row of totals is no observation; {cure}")
+    named = [column.name for column in texts if column.name in column.levels]
+    if len(named) > 1 and 2 * len(named) >= len(cells):
+        found.append(
+            f"the names of columns are among their cells ({listed(named)}): the header is repeated, or the first line "
+            "is none; remove the line, or put a header above it"
+        )
+    for text in found:
+        warnings.warn(f"{where}: {text}", BnnzooWarning, stacklevel=4)
+
+
+def warn_of_dates(cells: Sequence[Cells], where: str) -> None:
+    """Warn of dates that say that there is none, and of dates that are written as whole numbers."""
+    for column in cells:
+        present = np.unique(column.numbers[~column.is_missing])
+        if column.kind == "date":
+            days = {float(np.datetime64(text, "D").astype(float)): text for text in _SENTINELS}
+            others = present[~np.isin(np.floor(present), list(days))]
+            if others.size < _FEWEST_VALUES:
+                continue
+            span = max(others[-1] - others[0], 1.0)
+            far = [d for d in np.floor(present) if d in days and max(others[0] - d, d - others[-1]) > span]
+            for day in far:
+                code = shlex.quote(f"{column.name}={days[day]}")
+                text = f"column {column.name}: {days[day]} is far from the other dates, as a code for a missing one is"
+                text += f"; --missing-code {code} with --missing median or drop takes such cells as missing"
+                warnings.warn(f"{where}: {text}", BnnzooWarning, stacklevel=4)
+        elif column.kind == "number" and _are_written_dates(present):
+            text = f"column {column.name}: whole numbers such as {present[0]:.0f} look like dates and are read as "
+            text += "numbers; write dates as YYYY-MM-DD"
+            warnings.warn(f"{where}: {text}", BnnzooWarning, stacklevel=4)
+
+
+def _are_written_dates(numbers: Float[np.ndarray, " distinct"]) -> bool:
+    """Whether all numbers, of several months, are dates written as YYYYMMDD."""
+    if numbers.size < _FEWEST_VALUES or numbers[0] < 19000101 or numbers[-1] > 21001231:
+        return False
+    if not np.array_equal(numbers, np.floor(numbers)):
+        return False
+    whole = numbers.astype(int)
+    month, day = whole // 100 % 100, whole % 100
+    return bool(np.all((month >= 1) & (month <= 12) & (day >= 1) & (day <= 31)))
+
+
 class Code(NamedTuple):
     """A value that looks like a code for a missing cell."""
 
@@ -77,7 +166,9 @@ class Code(NamedTuple):
 
 
 def find_codes(name: str, numbers: Float[np.ndarray, " row"]) -> list[Code]:
-    """Return the repeated values that look like codes and lie far outside the other cells of a column; nan is ignored.
+    """Values that look like codes and lie far outside the other cells of a column; nan cells do not count.
+
+    They must repeat, but for -99 and beyond.
 
     Far means more than ten interquartile ranges from the nearest other value. For -9 and values below -50 it is enough
     that no other value is negative.
@@ -87,7 +178,11 @@ def find_codes(name: str, numbers: Float[np.ndarray, " row"]) -> list[Code]:
     if not present.size or not any(_looks_like_a_code(float(end)) for end in (present.min(), present.max())):
         return []
     values, counts = np.unique(present, return_counts=True)
-    suspects = [v for v, c in zip(values, counts, strict=True) if c > 1 and _looks_like_a_code(float(v))]
+    suspects = [
+        v
+        for v, c in zip(values, counts, strict=True)
+        if (c > 1 or v <= _ONCE or v in _EVER_CODES) and _looks_like_a_code(float(v))
+    ]
     others = present[~np.isin(present, suspects)]
     if not suspects or np.unique(others).size < _FEWEST_VALUES:
         return []
@@ -103,14 +198,11 @@ def find_codes(name: str, numbers: Float[np.ndarray, " row"]) -> list[Code]:
     return found
 
 
-def warn_of_codes(codes: Sequence[Code], targets: Sequence[str], where: str, *, of_table: bool = True) -> None:
-    """Warn about values that look like codes, with the options that mark them as missing.
+def warn_of_codes(codes: Sequence[Code], targets: Sequence[str], where: str, *, instead: str = "") -> None:
+    """Warn of values that look like codes, with the options that make them missing.
 
     Args:
-        codes: the values to report.
-        targets: the names of the target columns.
-        where: the name of the data in messages.
-        of_table: whether the options of tables apply; arrays have no missing cells.
+        instead: the cure where the options of tables do not apply: arrays have no missing cells.
     """
     for are_targets in (False, True):
         some = [code for code in codes if (code.column in targets) == are_targets]
@@ -119,7 +211,7 @@ def warn_of_codes(codes: Sequence[Code], targets: Sequence[str], where: str, *, 
         options = " ".join(f"--missing-code {shlex.quote(f'{code.column}={code.text}')}" for code in some)
         then = "--missing drop" if are_targets else "--missing median or drop"
         cure = f"{options} with {then} takes such cells as missing"
-        cure = cure if of_table else "if it is, leave such rows out, or give a table with --missing-code"
+        cure = instead or cure
         noun = "target" if are_targets else "column"
         noun += "s" if len({code.column for code in some}) > 1 else ""
         listing = listed(code.describe() for code in some)

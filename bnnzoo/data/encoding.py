@@ -252,8 +252,9 @@ def check_exposure(column: Cells, faults: Faults, shown: Shown, *, missing: str)
         problem = f"an exposure must be positive and finite (got {shown(row, column.name).strip()})"
         cure = "correct it, or leave the row out"
         faults.add(column.name, Fault("that are no exposure", problem, cure, row + 1, int(bad.sum())))
-    if missing and column.is_missing.any():
-        row, count = int(np.argmax(column.is_missing)), int(column.is_missing.sum())
+    absent = column.is_missing & ~faults.noted(column.name, len(column.numbers))
+    if missing and absent.any():
+        row, count = int(np.argmax(absent)), int(absent.sum())
         problem = "an exposure is missing, and never filled in"
         faults.add(column.name, Fault("with missing exposures", problem, missing, row + 1, count))
 

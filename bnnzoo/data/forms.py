@@ -7,8 +7,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-MISSING = frozenset({"", ".", "nan", "+nan", "-nan", "na", "n/a", "#n/a", "#na", "null", "none", "<na>", "nat"})
-"""Cells that mean a missing value, in any case."""
+MISSING = frozenset({"", ".", "nan", "+nan", "-nan", "na", "n/a", "#n/a", "#na", "null", "none", "<na>", "nat", r"\n"})
+"""Cells that say that there is nothing, whatever their case; \\N is that of MySQL and PostgreSQL."""
 
 _DIGITS = r"[+\u2212-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 NUMBER = re.compile(rf"(?=.{{1,400}}\Z)(?:{_DIGITS}|[+\u2212-]?inf(?:inity)?)", re.IGNORECASE)
@@ -22,31 +22,51 @@ BOOLEAN = re.compile(r"true|false", re.IGNORECASE)
 TIME = re.compile(r"(?:[01]?[0-9]|2[0-3]):[0-5][0-9](?::[0-5][0-9](?:\.[0-9]+)?)?")
 DATE = re.compile(
     r"[0-9]{4}([-/])[0-9]{1,2}\1[0-9]{1,2}"
-    r"(?:[T ][0-9]{1,2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]+)?)?\s?(Z|UTC|GMT|[+-][0-9]{2}(?::?[0-9]{2})?)?)?"
+    r"(?:[T ][0-9]{1,2}:[0-9]{2}(?::[0-9]{2}(?:[.,][0-9]+)?)?\s?(Z|UTC|GMT|[+-][0-9]{2}(?::?[0-9]{2})?)?)?"
     r"|[0-9]{4}-[0-9]{1,2}"
 )
 _MONTH = (
     r"jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?|oct(?:ober)?"
     r"|nov(?:ember)?|dec(?:ember)?"
+    # German, French, Spanish, Italian, Portuguese and Dutch
+    r"|j[aä]nner|januar|februar|m[aä]rz|maart|mai|mei|juni|juli|okt(?:ober)?|dez(?:ember)?|mrt"
+    r"|janv(?:ier)?\.?|f[eé]vr?(?:ier)?\.?|mars|avr(?:il)?\.?|juin|juil(?:let)?\.?|ao[uû]t|d[eé]c(?:embre)?\.?"
+    r"|(?:septem|octo|novem)bre|enero|febrero|marzo|abril|mayo|junio|julio|agosto|(?:septiem|octu|noviem|diciem)bre"
+    r"|gennaio|febbraio|aprile|maggio|giugno|luglio|settembre|ottobre|dicembre"
+    r"|janeiro|fevereiro|março|maio|junho|julho|(?:setem|outu|novem|dezem)bro"
 )
 OTHER_DATE = re.compile(
     # Examples: 3/17/2024, 2024.03.17, 17-Mar-2024, March 17, 2024, each with or without a time.
     r"(?:[0-9]{1,2}([-/.])[0-9]{1,2}\1(?:[0-9]{4}|[0-9]{2})|[0-9]{4}([-/.])[0-9]{1,2}\2[0-9]{1,2}"
-    rf"|[0-9]{{1,2}}[-\s](?:{_MONTH})[-,\s]{{1,2}}[0-9]{{2,4}}|[0-9]{{4}}[-\s](?:{_MONTH})[-\s][0-9]{{1,2}}"
-    rf"|(?:{_MONTH})\s[0-9]{{1,2}},?\s[0-9]{{4}})"
+    rf"|[0-9]{{1,2}}\.?[-\s]?(?:{_MONTH})[-,\s]{{1,2}}[0-9]{{2,4}}|[0-9]{{4}}[-\s](?:{_MONTH})[-\s][0-9]{{1,2}}"
+    rf"|(?:{_MONTH})\s[0-9]{{1,2}},?\s[0-9]{{4}}|(?:19|20)[0-9]{{6}}T[0-9]{{4,6}}Z?)"
     r"(?:,?[\sT][0-9:.]+(?:\s?[ap]\.?m\.?)?(?:\s?(?:[A-Z]{1,4}|[+-][0-9:]+))?)?",
     re.IGNORECASE,
 )
-OTHER_TIME = re.compile(r"[0-9]{1,2}:[0-9]{2}(?::[0-9]{2})?\s?[ap]\.?m\.?", re.IGNORECASE)
-_MONEY = r"(?:[$€£¥]|USD|EUR|GBP|CHF|JPY|CNY|INR|AUD|CAD|SEK|NOK|DKK|PLN|BRL)"
-DRESSED_NUMBER = re.compile(
-    # Notations: a decimal comma, thousands separators, a currency, a percent sign, parentheses for negative numbers,
-    # Fortran exponents, hexadecimal digits.
-    rf"(?=.{{1,100}}\Z)(?:(?P<open>\()?[+-]?(?:{_MONEY}\s?)?[+-]?"
-    r"(?:[0-9]{1,3}(?:[,.'\s\u202f][0-9]{3})+(?:[.,][0-9]+)?|[0-9]*[.,]?[0-9]+)"
-    rf"\s?(?:%|{_MONEY})?(?(open)\))"
-    r"|[+-]?[0-9]+\.?[0-9]*[dD][+-]?[0-9]+|0[xX][0-9a-fA-F]+)"
+OTHER_TIME = re.compile(
+    # 5:30 PM, or a duration of a day or more, 36:15:00
+    r"[0-9]{1,2}:[0-9]{2}(?::[0-9]{2})?\s?[ap]\.?m\.?|[0-9]{1,4}:[0-5][0-9](?::[0-5][0-9](?:[.,][0-9]+)?)?",
+    re.IGNORECASE,
 )
+_MONEY = r"(?:[$€£¥₹₽₺₩]|R\$|kr\.?|zł|USD|EUR|GBP|CHF|Fr\.|JPY|CNY|INR|AUD|CAD|SEK|NOK|DKK|PLN|BRL)"
+DRESSED_NUMBER = re.compile(
+    # a decimal comma, thousands separators (Indian ones too), a currency, a percent sign, parentheses or a minus at the
+    # end for less than nothing; Fortran's exponents; hexadecimal digits; 5,- and powers of ten; errors, 1.5 ± 0.2 and
+    # 1.5 (0.2); quotes of a spreadsheet, ="05" and '05'
+    rf"(?=.{{1,100}}\Z)(?:(?P<open>\()?[+\u2212-]?(?:{_MONEY}\s?)?[+\u2212-]?"
+    r"(?:[0-9]{1,3}(?:[,.'\u2019\s][0-9]{3})+(?:[.,][0-9]+)?|[0-9]{1,2}(?:,[0-9]{2})+,[0-9]{3}(?:\.[0-9]+)?"
+    r"|[0-9]*[.,]?[0-9]+)"
+    rf"\s?(?:[%‰]|{_MONEY})?-?(?(open)\))"
+    r"|[+-]?[0-9]+\.?[0-9]*[dD][+-]?[0-9]+|0[xX][0-9a-fA-F]+"
+    r"|[0-9.,]+(?:,-|\s?[\u00d7x*]\s?10(?:\^?[+-]?[0-9]+|[\u207b\u2070\u00b9\u00b2\u00b3\u2074-\u2079]+))"
+    r"|[+-]?[0-9]+[.,]?[0-9]*\s?(?:(?:\u00b1|\+/-)\s?[0-9]+[.,]?[0-9]*|\([0-9]+[.,]?[0-9]*\))"
+    r"|=\"[+-]?[0-9]+[.,]?[0-9]*\"|'[+-]?[0-9]+[.,]?[0-9]*'?)",
+    re.IGNORECASE,
+)
+WITH_UNIT = re.compile(
+    r"[+\u2212-]?(?:[0-9]+[.,]?[0-9]*|[.,][0-9]+)\s?([^\s0-9.,:/+-][^\s0-9]{0,11}(?:/[^\s0-9]{1,4})?)"
+)
+"""A number with a unit, 1.5 kg; the unit is the group."""
 
 
 class Style(NamedTuple):
@@ -77,10 +97,16 @@ class Style(NamedTuple):
         """Whether a cell is missing, by convention or by a code."""
         if text.casefold() in MISSING or text in self.codes:
             return True
-        if not self.codes or not self.is_number(text):
-            return False
-        value = self.number(text)
-        return any(NUMBER.fullmatch(code) and Style().number(code) == value for code in self.codes)
+        return bool(self.codes) and self.is_number(text) and self.number(text) in self.code_numbers
+
+    @property
+    def code_numbers(self) -> tuple[float, ...]:
+        """The codes that are numbers, written with a point or with the decimal mark of the file."""
+        return tuple(
+            style.number(code)
+            for code in self.codes
+            if (style := Style() if NUMBER.fullmatch(code) else self).is_number(code)
+        )
 
     def is_one_sided(self, text: str) -> bool:
         """Whether the text is a one-sided bound, <0.5 or >100."""
@@ -106,7 +132,10 @@ class Style(NamedTuple):
         return None
 
     def _with_points(self, text: str) -> str:
-        return text.replace(",", ".") if self.decimal == "," and "." not in text.replace("..", "") else text
+        """A bound with decimal points; empty where it has some in a file of decimal commas: >1.000 may be 1000."""
+        if self.decimal != ",":
+            return text
+        return "" if "." in text.replace("..", "") else text.replace(",", ".")
 
 
 def _next(number: float, *, up: bool) -> float:
@@ -120,8 +149,8 @@ def hours_of(text: str) -> float:
 
 
 def as_iso(text: str) -> str:
-    """Return a date in a form that pandas reads: with dashes, and the zone in digits."""
-    text = re.sub(r"\s?(UTC|GMT)$", "Z", text.replace("/", "-"))
+    """A date as pandas reads it: dashes, and a zone in digits."""
+    text = re.sub(r"\s?(UTC|GMT)$", "Z", text.replace("/", "-").replace(",", "."))
     return re.sub(r"(:[0-9.]+\s?[+-][0-9]{2})$", r"\1:00", text)
 
 

@@ -40,6 +40,11 @@ class TypedTable:
         del row
         return True
 
+    def padded(self, names: Sequence[str], /) -> dict[str, str]:
+        """No cells: numbers are no text."""
+        del names
+        return {}
+
     def skip_option(self, row: int, /) -> str:
         """Return an empty option, because rows are not lines of a file."""
         del row

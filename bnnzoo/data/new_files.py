@@ -17,9 +17,9 @@ from bnnzoo.errors import BnnzooWarning, UsageError
 def like_trained(path: Path, like: Signature) -> DelimitedTable:
     """Return the table in a text file of new rows.
 
-    Separator and decimal mark are detected; if they are ambiguous, those of training apply. UTF-8 files are read as
-    UTF-8 whatever the training encoding was. Lines that training skipped are skipped if they hold no data: above the
-    header, or without a number.
+    Separator and decimal mark are detected, and those of training where the file leaves them open. UTF-8 is read as
+    such. Lines that training skipped are skipped where they hold no rows: above the header, or without any number or
+    known level.
     """
     trained = like.reading.of_text
     encoding = "" if not trained.encoding or is_utf8(path) else trained.encoding
@@ -40,7 +40,8 @@ def _with_skipped(path: Path, reading: Reading, trained: Reading, like: Signatur
         return DelimitedTable(path, _skipping(reading, lines), trained)
     if not set(columns) <= set(table.names):
         return DelimitedTable(path, _skipping(reading, lines), trained)
-    below = {line for line in lines if line > 1 and not table.has_number(line - 2)}
+    levels = {level for column in (like.encoding.columns if like.encoding else ()) for level in column.levels}
+    below = {line for line in lines if line > 1 and not table.is_row(line - 2, levels)}
     return DelimitedTable(path, _skipping(reading, below), trained) if below else table
 
 

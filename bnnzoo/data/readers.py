@@ -46,6 +46,10 @@ class Table(Protocol):
         """Whether a row of text, counted from 0, has a number."""
         ...
 
+    def padded(self, names: Sequence[str], /) -> dict[str, str]:
+        """A cell with a leading zero of each column of text that has one."""
+        ...
+
     def skip_option(self, row: int, /) -> str:
         """Return the option that skips the line of a row, counted from 0; "" if there is none."""
         ...

@@ -63,7 +63,7 @@ class Reading:
         point: Any = "" if decimal is None else decimal
         if point not in ("", ".", ","):
             raise UsageError(f"decimal: must be . or , (got {decimal!r})")
-        if point and point == mark:
+        if point == "." and mark == ".":  # commas can be both: "1,5" in quotes
             raise UsageError(f"separator and decimal: must differ (both are {mark!r})")
         if encoding is not None:
             _check_encoding(encoding)

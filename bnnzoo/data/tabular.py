@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -15,7 +16,14 @@ from bnnzoo.data.arrays import check_task
 from bnnzoo.data.check import check_column_names
 from bnnzoo.data.columns import Cells, interpret
 from bnnzoo.data.dataset import Dataset, Signature, from_rows
-from bnnzoo.data.doubts import find_codes, warn_of_codes, warn_of_inputs, warn_of_targets
+from bnnzoo.data.doubts import (
+    find_codes,
+    warn_of_codes,
+    warn_of_dates,
+    warn_of_inputs,
+    warn_of_targets,
+    warn_of_text,
+)
 from bnnzoo.data.encoding import MISSING_CURE, Encoding, Unseen, check_cells, check_exposure
 from bnnzoo.data.faults import Faults, listed
 from bnnzoo.data.forms import Style
@@ -41,13 +49,13 @@ def training_set(table: Table, choice: Choice, task: str | None, name: str, kind
     categories = select_categories(table, choice.categories, features, targets)
     reading.check_codes(table.names, table.where)
     check_column_names(table.names, table.where, [*features, *targets])
-    chosen = chosen if features else "density"
+    chosen = (chosen or ("regression" if choice.exposure else None)) if features else "density"
     if reading.censored:
         chosen = check_censored(chosen)
     faults = Faults(table.where, inputs=frozenset(features), skip_option=table.skip_option)
     faults.targets = frozenset(targets if features else ())
     faults.units_option = "" if table.has_number(0) else table.skip_option(0)
-    kinds = ["text" if name in categories else "" for name in features]
+    kinds = ["text" if name in categories else "number" if name == choice.exposure else "" for name in features]
     kinds += ["number" if reading.censored else kind] * len(targets)
     cells = _read(table, [*features, *targets], kinds, faults, reading, targets)
     split = len(features)
@@ -73,7 +81,13 @@ def training_set(table: Table, choice: Choice, task: str | None, name: str, kind
         table.where,
         is_regression=bool(features) and found.task == "regression",
     )
-    notes = tuple(filter(None, [table.note, found.note, *_encoding_notes(encoding)]))
+    warn_of_text(cells, categories, table.where, None if left_out else table.skip_option)
+    warn_of_dates(cells[:inputs] + cells[split:], table.where)
+    warn_of_codes(
+        [code for column in cells[inputs:split] for code in find_codes(column.name, column.numbers)], (), table.where
+    )
+    numeric = [column.name for column in cells[:inputs] if column.kind == "number"]
+    notes = tuple(filter(None, [table.note, found.note, *_encoding_notes(encoding), *_notes_of_zeros(table, numeric)]))
     if not features:
         rows = from_rows(found.y, name=name, names=targets)
         return replace(rows, notes=notes, left_out=left_out, reading=_used(table, reading))
@@ -172,6 +186,8 @@ def _new_rows(
     complete = ~np.any([column.is_missing for column in cells], 0)
     inputs = encoding.held_to(inputs, faults, complete if leave_out else np.ones_like(complete))
     faults.check()
+    codes = [code for c in inputs[:plain] if c.kind == "number" for code in find_codes(c.name, c.numbers)]
+    warn_of_codes(codes, (), table.where, instead="if it is, leave such rows out, or train with --missing-code")
     if not leave_out:
         return encoding.encode(inputs), outputs, np.arange(len(complete))
     keep, left_out = _complete(cells, table.where, "fill some in, or train with --missing median")
@@ -228,6 +244,14 @@ def _kept(column: Cells, keep: NDArray[np.bool_]) -> Cells:
     return column._replace(
         numbers=codes.reshape(-1).astype(float), levels=tuple(column.levels[int(code)] for code in used)
     )
+
+
+def _notes_of_zeros(table: Table, names: Sequence[str]) -> list[str]:
+    """Numbers with leading zeros, which codes have."""
+    return [
+        f"column {name}: cells such as {cell} are read as numbers; if they are codes, --categories {shlex.quote(name)}"
+        for name, cell in table.padded(names).items()
+    ]
 
 
 def _encoding_notes(encoding: Encoding) -> list[str]:

@@ -15,8 +15,8 @@ _OTHERS = {
     b"\x1f\x8b": "packed by gzip; unpack it first (gunzip)",
     b"PK\x03\x04": "a zip archive or a spreadsheet, not text; save the table as CSV",
 }
-"""First bytes of common files that are not text."""
-_WIDE = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+"""What files begin with that are no text."""
+_WIDE = {codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 
 
 def read_text(path: Path, encoding: str = "", *, has_options: bool = True) -> bytes:
@@ -42,7 +42,7 @@ def read_text(path: Path, encoding: str = "", *, has_options: bool = True) -> by
     for mark, name in _WIDE.items():
         if raw.startswith(mark):
             cure = f"--encoding {name} reads it, or save it as UTF-8" if has_options else "save it as UTF-8"
-            raise UsageError(f"{where}: UTF-16 text, not UTF-8; {cure}")
+            raise UsageError(f"{where}: {name.upper()} text, not UTF-8; {cure}")
     start = 0
     while raw.startswith(codecs.BOM_UTF8, start):  # joined exports have several byte order marks
         start += len(codecs.BOM_UTF8)
@@ -50,6 +50,8 @@ def read_text(path: Path, encoding: str = "", *, has_options: bool = True) -> by
     if not raw.isascii():
         _check_utf8(raw, where, has_options=has_options)
     if b"\0" in raw:
+        if (name := _wide_without_mark(raw)) and has_options and not encoding:
+            raise UsageError(f"{where}: likely {name.upper()} text, not UTF-8; --encoding {name} reads it")
         raise UsageError(f"{where}: {_line_place(raw, raw.index(0))}: a NUL byte; the file is damaged or not text")
     if b"\n" not in raw:
         raw = raw.replace(b"\r", b"\n")
@@ -80,15 +82,26 @@ def without_lines(raw: bytes, lines: Collection[int], where: str) -> bytes:
     return left
 
 
-def spaces_as_tabs(raw: bytes, where: str) -> bytes:
-    """Replace the spaces between columns, any number of them, by a tab.
+def spaces_as_tabs(raw: bytes) -> bytes:
+    """Text whose columns are separated by spaces, any number of them, with a tab in their place but within quotes."""
+    if b'"' not in raw:
+        return re.sub(rb"[ \t]+", b"\t", re.sub(rb"(?m)^[ \t]+|[ \t]+(?=\r?$)", b"", raw))
+    pieces = rb'("(?:[^"]|"")*")|(?m:^[ \t]+|[ \t]+(?=\r?$))|[ \t]+'
+    return re.sub(pieces, lambda match: match[1] or (b"" if _ends_a_line(match) else b"\t"), raw)
 
-    Raises:
-        UsageError: if the text has quotes.
-    """
-    if b'"' in raw:
-        raise UsageError(f"{where}: columns separated by spaces, and quotes; save the table with commas")
-    return re.sub(rb"[ \t]+", b"\t", re.sub(rb"(?m)^[ \t]+|[ \t]+(?=\r?$)", b"", raw))
+
+def _ends_a_line(match: re.Match[bytes]) -> bool:
+    """Whether a match begins or ends at the end of a line."""
+    before = match.string[match.start() - 1 : match.start()] if match.start() else b"\n"
+    return before == b"\n" or match.string[match.end() : match.end() + 1] in (b"", b"\r", b"\n")
+
+
+def _wide_without_mark(raw: bytes) -> str:
+    """The encoding of two bytes a letter that text without a mark seems to have; "" for none."""
+    start = raw[:1000]
+    if len(start) < 4 or 5 * start.count(0) < 2 * len(start):
+        return ""
+    return "utf-16-le" if not any(start[1:8:2]) else "utf-16-be" if not any(start[0:8:2]) else ""
 
 
 def is_utf8(path: Path) -> bool:
