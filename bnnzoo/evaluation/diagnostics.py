@@ -267,16 +267,18 @@ def of_last_look(inspected: str) -> dict[str, float]:
 
     `unseen` and `unseen_shift` are what is judged, the mean or half of the worst; `variance_ratio`, the variance
     of an average direction over the posterior's that a sampler without an accept step estimates of itself, is the
-    mean, and `variance_ratio_se` its standard error, where the sampler says one; `unbiased_step_size` is the step size
-    at which that ratio would hardly be more than 1, the least of all chains.
+    mean, and `variance_ratio_se` its standard error, where the sampler says one; `variance_ratio_worst` is the same of
+    the direction where it is largest; `unbiased_step_size` is the step size at which these ratios would hardly be more
+    than 1, the least of all chains.
     """
     seen = json.loads(inspected)
     found = {}
     for name in ("unseen", "unseen_shift"):
         if name in seen:
             found[name] = float(np.maximum(np.mean(seen[name]), np.max(seen[name]) / 2))
-    if "variance_ratio" in seen:
-        found["variance_ratio"] = float(np.mean(seen["variance_ratio"]))
+    for name in ("variance_ratio", "variance_ratio_worst"):
+        if name in seen:
+            found[name] = float(np.mean(seen[name]))
     if "unbiased_step_size" in seen:
         found["unbiased_step_size"] = float(np.min(seen["unbiased_step_size"]))
     if "variance_ratio_se" in seen:

@@ -47,6 +47,8 @@ class Limits(NamedTuple):
     """The smallest bulk and tail ESS of the same, a chain."""
     variance_ratio: float = 1.1
     """The largest variance of an average direction, over the posterior's, that a sampler predicts of itself."""
+    variance_ratio_worst: float = 1.2
+    """The largest of the direction where it is largest: an sd that is a tenth too wide."""
     diverging: float = 0.01
     """The largest share of diverging steps."""
     ebfmi: float = 0.3
@@ -81,6 +83,7 @@ def judged(
     smaller = f"a smaller step size, or a longer {setting('warmup')}"
     step_size = setting("sampler.step_size", f"{diagnosis.get('unbiased_step_size', 0):.2g}")
     unbiased = f"use {step_size}, or leave step size, batch size and control variate to be chosen (auto)"
+    worst_direction = "predicted variance over the posterior's, of the stiffest or noisiest direction,"
     combined = f"R-hat of a combination of what is tested, most of all {diagnosis.get('rhat_combination_of')},"
     stuck = f"use a smaller step size, a longer {setting('warmup')}, or another sampler such as nuts"
     checks: list[tuple[Topic, str, str, float, str]] = [
@@ -88,6 +91,7 @@ def judged(
         ("convergence", "rhat_combination", combined, _combination_limit(diagnosis, limits), apart + longer),
         ("convergence", "unmoving", f"sampled parameters that never move ({diagnosis.get('unmoving_of')})", 0, stuck),
         ("convergence", "variance_ratio", "predicted variance over the posterior's", limits.variance_ratio, unbiased),
+        ("convergence", "variance_ratio_worst", worst_direction, limits.variance_ratio_worst, unbiased),
         ("convergence", "lp_rhat", "R-hat of the log density", limits.rhat, apart + longer),
         ("convergence", "ess_bulk", f"bulk ESS of {diagnosis['ess_bulk_of']}", least, longer),
         ("convergence", "ess_tail", f"tail ESS of {diagnosis['ess_tail_of']}", least, longer),
