@@ -12,7 +12,12 @@ import pytest
 from gaussian_mean import GaussianMean, evolve
 from scipy import linalg
 
+from bnnzoo.models import Linear
+from bnnzoo.posterior import NetworkPosterior
+from bnnzoo.posterior.likelihoods import Gaussian
+from bnnzoo.posterior.priors import Normal
 from bnnzoo.samplers import Psgld, Sghmc, Sgld, SmsUbu
+from bnnzoo.samplers._auto_steps import TARGET
 
 N, LENGTH = 1000, 0.1
 """eta in units of the posterior's variance."""
@@ -76,17 +81,67 @@ def test_the_estimate_is_of_the_noise_that_a_control_variate_leaves(kind):
     assert plain > 1.1 > left
 
 
-def test_the_estimate_is_of_the_last_step():
-    """At the end of a cycle, whose last step hardly moves, and not of the next cycle's first, which is its longest."""
+def _scheduled_ratio(done: int, **schedule: Any) -> dict[str, float]:
     posterior = GaussianMean.of(N)
     fields: Any = {"step_size": LENGTH * posterior.sd**2, "batch_size": N, "sampling": "disjoint"}
-    sampler = Sgld(schedule="cyclical", cycle=10, **fields)
+    sampler = Sgld(**schedule, **fields)
     state = sampler.init(posterior, jnp.asarray([posterior.mean], jnp.float32), num_warmup=0, key=jax.random.key(0))
-    look = jax.jit(lambda state: sampler.inspect(posterior, state, key=jax.random.key(1))["variance_ratio"])
-    for done, step in ((0, 0), (1, 0), (10, 9), (11, 0)):
-        length = LENGTH * (1 + np.cos(np.pi * step / 10)) / 2
-        at = eqx.tree_at(lambda s: s.count, state, jnp.uint32(done))
-        assert float(look(at)) == pytest.approx(1 / (1 - length / 2), rel=1e-3)
+    at = eqx.tree_at(lambda s: s.count, state, jnp.uint32(done))
+    found = eqx.filter_jit(sampler.inspect)(posterior, at, key=jax.random.key(1))
+    return {name: float(value) for name, value in found.items()} | {"step_size": fields["step_size"]}
+
+
+@pytest.mark.parametrize("exploration", [0.0, 0.5])
+def test_the_estimate_is_of_a_whole_cycle_without_its_exploration(exploration):
+    """Not of the last step, which hardly moves: the draws before it were made with longer ones."""
+    found = _scheduled_ratio(1000, schedule="cyclical", cycle=1000, exploration=exploration)
+    phases = np.linspace(exploration, 1, 1000)
+    length = LENGTH * np.mean(1 + np.cos(np.pi * phases)) / 2
+    assert found["variance_ratio"] == pytest.approx(1 / (1 - length / 2), rel=1e-3)
+    # The step size to use is the one that the option takes, the longest of a cycle.
+    wanted = 2 * (1 - 1 / TARGET) * LENGTH / length / LENGTH * found["step_size"]
+    assert found["unbiased_step_size"] == pytest.approx(wanted, rel=0.15)
+
+
+def test_the_estimate_is_of_all_steps_of_a_decreasing_step_size():
+    found = _scheduled_ratio(4000, schedule="decreasing", decay=1.0, delay=500.0)
+    length = LENGTH * np.mean(1 / (1 + np.arange(4000) / 500))
+    assert found["variance_ratio"] == pytest.approx(1 / (1 - length / 2), rel=1e-3)
+
+
+def test_the_worst_direction_is_measured_beside_the_average_one():
+    """One stiff weight among thirty; one noisy weight among thirty, which a few rows far from the line have."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(1000, 30)).astype(np.float32)
+    network = Linear().build((30,), 1, key=jax.random.key(0))
+
+    def look(x: np.ndarray, y: np.ndarray, **fields: Any) -> dict[str, float]:
+        posterior = NetworkPosterior.of(network, Gaussian(scale=0.5), Normal(), x, y)
+        sampler = Sgld(**fields)
+        state = sampler.init(posterior, jnp.zeros(31), num_warmup=0, key=jax.random.key(0))
+        found = eqx.filter_jit(sampler.inspect)(posterior, state, key=jax.random.key(1))
+        return {name: float(value) for name, value in found.items()}
+
+    def noise() -> np.ndarray:
+        return (0.5 * rng.normal(size=(1000, 1))).astype(np.float32)
+
+    even = look(x, noise(), step_size=0.1 / 4000, batch_size=1000, sampling="disjoint")
+    assert even["variance_ratio"] < even["variance_ratio_worst"] < 1.1
+    stiff = x * np.where(np.arange(30) == 3, 8, 1).astype(np.float32)
+    wide = look(stiff, noise(), step_size=0.8 / 256_000, batch_size=1000, sampling="disjoint")
+    curvature = np.linalg.eigvalsh(stiff.T.astype(float) @ stiff / 0.25)[-1]
+    assert wide["variance_ratio"] < 1.05
+    assert wide["variance_ratio_worst"] == pytest.approx(1 / (1 - 0.4 * curvature / 256_000), rel=0.05)
+    assert wide["unbiased_step_size"] == pytest.approx(2 * (1 - 1 / TARGET) / curvature, rel=0.15)
+    rare, y = x.copy(), noise()
+    rare[:, 3] = np.where(np.arange(1000) < 30, 2, 0)
+    y[:30] += 15 * rng.normal(size=(30, 1)).astype(np.float32)
+    wide = look(rare, y, step_size=1e-8, batch_size=50)
+    # V of a batch of n from N: (N^2 / n) times the variance of a row's gradient.
+    slopes = rare * y / 0.25
+    covariance = 1000**2 / 50 * np.cov(np.c_[slopes, y / 0.25].T)
+    assert wide["variance_ratio"] == pytest.approx(1 + 1e-8 * np.trace(covariance) / 31 / 2, rel=0.02)
+    assert wide["variance_ratio_worst"] == pytest.approx(1 + 1e-8 * np.linalg.eigvalsh(covariance)[-1] / 2, rel=0.3)
 
 
 def test_a_chain_that_diverges_says_so():

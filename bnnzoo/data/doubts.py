@@ -21,6 +21,8 @@ _FEWEST_IDENTIFIED = 20
 """With fewer rows, all values may be distinct by chance."""
 _FAR = 10.0
 """Interquartile ranges of the other cells between them and a code."""
+_FEWEST_ROWS = 10
+"""Rows from which a value that occurs once can be told from an ordinary outlier."""
 _ONCE = -99.0
 """Codes from here on downwards need not repeat."""
 _SENTINELS = ("0001-01-01", "1753-01-01", "1899-12-30", "1899-12-31", "1900-01-01", "1970-01-01", "9999-12-31")
@@ -166,9 +168,9 @@ class Code(NamedTuple):
 
 
 def find_codes(name: str, numbers: Float[np.ndarray, " row"]) -> list[Code]:
-    """Values that look like codes and lie far outside the other cells of a column; nan cells do not count.
+    """Find values that look like codes and lie far outside the other cells of a column; nan cells do not count.
 
-    They must repeat, but for -99 and beyond.
+    They must repeat, except those of -99 and below in a column of at least ten cells.
 
     Far means more than ten interquartile ranges from the nearest other value. For -9 and values below -50 it is enough
     that no other value is negative.
@@ -178,10 +180,11 @@ def find_codes(name: str, numbers: Float[np.ndarray, " row"]) -> list[Code]:
     if not present.size or not any(_looks_like_a_code(float(end)) for end in (present.min(), present.max())):
         return []
     values, counts = np.unique(present, return_counts=True)
+    enough = present.size >= _FEWEST_ROWS
     suspects = [
         v
         for v, c in zip(values, counts, strict=True)
-        if (c > 1 or v <= _ONCE or v in _EVER_CODES) and _looks_like_a_code(float(v))
+        if (c > 1 or (enough and (v <= _ONCE or v in _EVER_CODES))) and _looks_like_a_code(float(v))
     ]
     others = present[~np.isin(present, suspects)]
     if not suspects or np.unique(others).size < _FEWEST_VALUES:

@@ -277,15 +277,17 @@ def of_last_look(inspected: str) -> dict[str, float]:
     - `variance_ratio`: mean over chains of the variance of an average direction, divided by the posterior's, as
       estimated by a sampler without an accept step. `variance_ratio_se` is its standard error, if the sampler reports
       one.
-    - `unbiased_step_size`: the smallest step size over chains at which that ratio would hardly exceed 1.
+    - `variance_ratio_worst`: the same ratio along the direction where it is largest.
+    - `unbiased_step_size`: the smallest step size over chains at which these ratios would hardly exceed 1.
     """
     seen = json.loads(inspected)
     found = {}
     for name in ("unseen", "unseen_shift"):
         if name in seen:
             found[name] = float(np.maximum(np.mean(seen[name]), np.max(seen[name]) / 2))
-    if "variance_ratio" in seen:
-        found["variance_ratio"] = float(np.mean(seen["variance_ratio"]))
+    for name in ("variance_ratio", "variance_ratio_worst"):
+        if name in seen:
+            found[name] = float(np.mean(seen[name]))
     if "unbiased_step_size" in seen:
         found["unbiased_step_size"] = float(np.min(seen["unbiased_step_size"]))
     if "variance_ratio_se" in seen:

@@ -47,6 +47,8 @@ class Limits(NamedTuple):
     """Smallest bulk and tail ESS of the tested quantities, per chain."""
     variance_ratio: float = 1.1
     """Largest variance of an average direction, divided by the posterior's, as a sampler estimates it for itself."""
+    variance_ratio_worst: float = 1.2
+    """Largest such ratio along any direction: a standard deviation that is 10 % too large."""
     diverging: float = 0.01
     """Largest fraction of divergent steps."""
     ebfmi: float = 0.3
@@ -85,6 +87,7 @@ def judged(
     smaller = f"a smaller step size, or a longer {setting('warmup')}"
     step_size = setting("sampler.step_size", f"{diagnosis.get('unbiased_step_size', 0):.2g}")
     unbiased = f"use {step_size}, or leave step size, batch size and control variate to be chosen (auto)"
+    worst_direction = "predicted variance over the posterior's, of the stiffest or noisiest direction,"
     combined = f"R-hat of a combination of what is tested, most of all {diagnosis.get('rhat_combination_of')},"
     stuck = f"use a smaller step size, a longer {setting('warmup')}, or another sampler such as nuts"
     checks: list[tuple[Topic, str, str, float, str]] = [
@@ -92,6 +95,7 @@ def judged(
         ("convergence", "rhat_combination", combined, _combination_limit(diagnosis, limits), apart + longer),
         ("convergence", "unmoving", f"sampled parameters that never move ({diagnosis.get('unmoving_of')})", 0, stuck),
         ("convergence", "variance_ratio", "predicted variance over the posterior's", limits.variance_ratio, unbiased),
+        ("convergence", "variance_ratio_worst", worst_direction, limits.variance_ratio_worst, unbiased),
         ("convergence", "lp_rhat", "R-hat of the log density", limits.rhat, apart + longer),
         ("convergence", "ess_bulk", f"bulk ESS of {diagnosis['ess_bulk_of']}", least, longer),
         ("convergence", "ess_tail", f"tail ESS of {diagnosis['ess_tail_of']}", least, longer),

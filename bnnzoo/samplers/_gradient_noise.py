@@ -57,6 +57,53 @@ def gradient_noise(
     return jax.lax.map(look, jax.random.split(key, _PAIRS))
 
 
+def worst_directions(
+    gradient: Callable[[Float[Array, " dim"], PRNGKeyArray], Float[Array, " dim"]],
+    theta: Float[Array, " dim"],
+    metric: Float[Array, " dim"] | Float[Array, ""],
+    *,
+    key: PRNGKeyArray,
+) -> GradientNoise:
+    """The same numbers along the stiffest and along the noisiest direction, [direction, pair], not their means.
+
+    The directions are those of the largest eigenvalues of G A and G V, by power iteration. They are found on other
+    mini-batches than the numbers are measured on, so that neither number is too large by selection.
+    """
+    root = jnp.sqrt(metric)
+    key_start, key_stiff, key_noisy, key_pairs = jax.random.split(key, 4)
+    start = jax.random.normal(key_start, theta.shape, theta.dtype)
+
+    def unit(along: Float[Array, " dim"]) -> Float[Array, " dim"]:
+        return along / jnp.maximum(jnp.linalg.norm(along), jnp.finfo(along.dtype).tiny)
+
+    def bent(along: Float[Array, " dim"], key: PRNGKeyArray) -> Float[Array, " dim"]:
+        return root * jax.jvp(lambda t: gradient(t, key), (theta,), (root * along,))[1]
+
+    def difference(key: PRNGKeyArray) -> Float[Array, " dim"]:
+        one, other = (gradient(theta, k) for k in jax.random.split(key))
+        return root * (one - other)
+
+    def pushed(along: Float[Array, " dim"], key: PRNGKeyArray) -> Float[Array, " dim"]:
+        def add(total: Float[Array, " dim"], key: PRNGKeyArray) -> tuple[Float[Array, " dim"], None]:
+            change = difference(key)
+            return total + change * jnp.dot(change, along), None
+
+        return jax.lax.scan(add, jnp.zeros_like(along), jax.random.split(key, _PAIRS // 4))[0]
+
+    def found(change: Callable[..., Float[Array, " dim"]], iterations: int, key: PRNGKeyArray) -> Float[Array, " dim"]:
+        keys = jax.random.split(key, iterations)
+        return jax.lax.scan(lambda along, k: (unit(change(along, k)), None), unit(start), keys)[0]
+
+    directions = jnp.stack([found(bent, 2 * _ITERATIONS, key_stiff), found(pushed, _BATCHES, key_noisy)])
+
+    def look(key: PRNGKeyArray) -> GradientNoise:
+        bend = jax.lax.map(lambda along: bent(along, key), directions)
+        change = directions @ difference(key)
+        return GradientNoise(-jnp.sum(directions * bend, 1), change**2 / 2)
+
+    return jax.tree.map(jnp.transpose, jax.lax.map(look, jax.random.split(key_pairs, _PAIRS)))
+
+
 def greatest_curvature(
     gradient: Callable[[Float[Array, " dim"], PRNGKeyArray], Float[Array, " dim"]],
     theta: Float[Array, " dim"],

@@ -11,6 +11,9 @@ from bnnzoo.posterior.hyperparameter import Number
 
 Schedule = Literal["constant", "decreasing", "cyclical"]
 
+_TYPICAL = 256
+"""Steps that stand for all steps of a schedule."""
+
 
 def scheduled(
     schedule: Schedule,
@@ -33,3 +36,16 @@ def scheduled(
         return eta * (1 + count.astype(eta.dtype) / delay) ** -decay
     phase = (count % jnp.uint32(cycle)).astype(eta.dtype) / cycle
     return eta * (1 + jnp.cos(jnp.pi * phase)) / 2
+
+
+def typical_steps(
+    schedule: Schedule, count: UInt32[Array, ""], *, cycle: int, exploration: Number
+) -> UInt32[Array, " step"]:
+    """Steps evenly through those whose draws a run keeps: of a cycle without its exploration, or all that were made.
+
+    Warm-up's are among the latter: the state does not tell them from the others.
+    """
+    parts = (jnp.arange(_TYPICAL) + 0.5) / _TYPICAL
+    if schedule == "cyclical":
+        return (cycle * (exploration + (1 - exploration) * parts)).astype(jnp.uint32)
+    return (count.astype(parts.dtype) * parts).astype(jnp.uint32)

@@ -19,8 +19,8 @@ from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.hyperparameter import Number, as_number, number
 from bnnzoo.samplers._auto_steps import TARGET, choose_fields
 from bnnzoo.samplers._control_variate import ORDER, Anchor, Order, anchored, follow, refuse_large
-from bnnzoo.samplers._gradient_noise import gradient_noise, jackknife
-from bnnzoo.samplers._schedule import Schedule, scheduled
+from bnnzoo.samplers._gradient_noise import gradient_noise, jackknife, worst_directions
+from bnnzoo.samplers._schedule import Schedule, scheduled, typical_steps
 from bnnzoo.samplers.base import AbstractSampler, Stats
 from bnnzoo.samplers.statistics import DIVERGING, LOG_DENSITY_ESTIMATE, STEP_SIZE, Statistic
 
@@ -65,6 +65,13 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
         """Return the step size of step `count`."""
         eta = jnp.asarray(_STEP_SIZE if isinstance(self.step_size, str) else self.step_size, like.dtype)
         return scheduled(self.schedule, eta, count, decay=self.decay, delay=self.delay, cycle=self.cycle)
+
+    def mean_eta(self, count: UInt32[Array, ""], like: Float[Array, " dim"]) -> Float[Array, ""]:
+        """The mean step size of the draws of a chain that has made `count` steps."""
+        if self.schedule == "constant":
+            return self.eta(count, like)
+        steps = typical_steps(self.schedule, count, cycle=self.cycle, exploration=getattr(self, "exploration", 0.0))
+        return jnp.mean(jax.vmap(lambda step: self.eta(step, like))(steps))
 
     @property
     def rows(self) -> int:
@@ -129,14 +136,15 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
         """
 
     def inspect(self, posterior: AbstractPosterior, state: S, *, key: PRNGKeyArray) -> Stats:
-        """Estimate the chain's bias: `variance_ratio` for the curvature and gradient noise at the last position.
+        """Estimate the chain's bias from the curvature and the gradient noise at the last position.
 
-        Curvature and noise are means over theta's coordinates, so that the ratio is that of an average direction, not
-        of the worst. `unbiased_step_size` is the largest step size whose ratio is at most `TARGET`.
+        `variance_ratio` uses their means over theta's coordinates, so it is the ratio of an average direction.
+        `variance_ratio_worst` is the ratio of the stiffest or the noisiest direction, whichever is larger. The step
+        size is the mean over the schedule. At the step size `unbiased_step_size` neither ratio exceeds `TARGET`.
         """
         known: Any = state
-        # The step size of the last step made: `count` is the number of steps, and the next may begin a cycle.
-        metric, eta = self.metric(state), self.eta(jnp.maximum(known.count, 1) - 1, known.position)
+        metric, eta = self.metric(state), self.mean_eta(known.count, known.position)
+        key_mean, key_worst = jax.random.split(key)
 
         def gradient(theta: Float[Array, " dim"], key: PRNGKeyArray) -> Float[Array, " dim"]:
             return self.gradient(posterior, theta, known.anchor, self.batch(posterior, key=key))[1]
@@ -144,12 +152,23 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
         def ratio(curvature: Float[Array, ""], variance: Float[Array, ""]) -> Float[Array, ""]:
             return self.variance_ratio(eta * curvature, eta * variance, num_data=posterior.num_data)
 
-        noise = gradient_noise(gradient, known.position, metric, key=key)
+        noise = gradient_noise(gradient, known.position, metric, key=key_mean)
         value, error = jackknife(ratio, noise)
-        curvature, variance = (jnp.mean(each) for each in noise)
-        shorter = jax.vmap(lambda part: ratio(part * curvature, part * variance))(_PARTS)
-        within = jnp.max(jnp.where(shorter <= TARGET, _PARTS, 0.0))
-        return {"variance_ratio": value, "variance_ratio_se": error, "unbiased_step_size": within * eta}
+        worst = worst_directions(gradient, known.position, metric, key=key_worst)
+        # Noise can hide which way the curvature of a flat direction points: it is no less than 0 here.
+        curvature = jnp.append(jnp.maximum(jnp.mean(worst.curvature, 1), 0.0), jnp.mean(noise.curvature))
+        variance = jnp.append(jnp.mean(worst.variance, 1), jnp.mean(noise.variance))
+
+        def largest(part: Float[Array, ""]) -> Float[Array, ""]:
+            return jnp.max(jax.vmap(ratio)(part * curvature, part * variance))
+
+        within = jnp.max(jnp.where(jax.vmap(largest)(jnp.asarray(_PARTS)) <= TARGET, _PARTS, 0.0))
+        return {
+            "variance_ratio": value,
+            "variance_ratio_se": error,
+            "variance_ratio_worst": largest(jnp.ones(())),
+            "unbiased_step_size": within * self.eta(jnp.zeros_like(known.count), known.position),
+        }
 
     def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> float:
         """Count one gradient per datum, and its derivatives at the anchor."""
