@@ -1,6 +1,6 @@
 """Does the audit find what is wrong, and pass what is right? On the small network whose predictions are known exactly.
 
-    python benchmarks/audit.py [--repeats 20] [NAME ...]
+    python benchmarks/audit.py [--repeats 20] [--seconds 30] [NAME ...]
 
 Through `audit.of_draws`, as the command. Right draws: NUTS on that network, and the penalty on batches of a line
 through 2000 rows; how many repeats pass.
@@ -29,7 +29,7 @@ from bnnzoo.posterior.priors import Normal
 from bnnzoo.testing.targets import NETWORK_AT, NETWORK_SD
 
 CHAINS_A_RUN, DRAWS = 4, 1000
-UNITS, SECONDS = 128, 30.0
+UNITS = 128
 WRONG = {
     "sgld, step 0.003": (bnnzoo.Sgld(step_size=3e-3, batch_size=2), {"warmup": 2000, "draws": 500, "thin": 20}),
     "sgld, step 0.006": (bnnzoo.Sgld(step_size=6e-3, batch_size=2), {"warmup": 2000, "draws": 500, "thin": 20}),
@@ -47,12 +47,12 @@ def line() -> NetworkPosterior:
     )
 
 
-def audited(of: NetworkPosterior, draws: np.ndarray, x: np.ndarray, seed: int, **more: Any) -> Audit:
+def audited(of: NetworkPosterior, draws: np.ndarray, x: np.ndarray, seed: int, seconds: float, **more: Any) -> Audit:
     """The audit of a run's draws [chain, draw, dim], as `bnnzoo audit` makes it; `[..., 2 * dim]` with their modes."""
-    return audit.of_draws(of, draws, x, chains=UNITS, seconds=SECONDS, seed=seed, **more)
+    return audit.of_draws(of, draws, x, chains=UNITS, seconds=seconds, seed=seed, **more)
 
 
-def right(name: str, repeats: int, seed: int) -> str:
+def right(name: str, repeats: int, seed: int, seconds: float) -> str:
     """One line of the table of right runs."""
     of, sampler, x = (
         (approximate.posterior(), bnnzoo.Nuts(max_tree_depth=6), NETWORK_AT[:, None])
@@ -62,19 +62,19 @@ def right(name: str, repeats: int, seed: int) -> str:
     thin = 6 if name == "nuts" else 40
     run = bnnzoo.sample(of, sampler, chains=CHAINS_A_RUN * repeats, seed=seed, warmup=400, draws=DRAWS, thin=thin)
     draws = approximate._draws(of, run.posterior["posterior"]).reshape(repeats, CHAINS_A_RUN, DRAWS, -1)
-    found = [audited(of, some, x, seed + number) for number, some in enumerate(draws)]
+    found = [audited(of, some, x, seed + number, seconds) for number, some in enumerate(draws)]
     outcomes = [sum(one.outcome == outcome for one in found) for outcome in ("passed", "undecided", "drifted")]
     p = np.sort([one.p for one in found])
     bias, error, bound = (
         np.array([getattr(one, of) for one in found]) for of in ("bias_sd", "bias_sd_se", "bias_bound")
     )
     return (
-        f"| {name} | {' / '.join(map(str, outcomes))} | {p[0]:.2g} | {np.mean(p < 0.05):.3f} "
+        f"| {name} | {' | '.join(map(str, outcomes))} | {p[0]:.2g} | {np.mean(p < 0.05):.3f} "
         f"| {bias.mean():+.3f}, {bias.std():.3f} | {error.mean():.3f} | {np.median(bound):.2f} |"
     )
 
 
-def wrong(name: str, seed: int) -> str:
+def wrong(name: str, seed: int, seconds: float) -> str:
     """One line of the table of wrong runs."""
     sampler, options = WRONG[name]
     of = approximate.posterior()
@@ -86,7 +86,8 @@ def wrong(name: str, seed: int) -> str:
         draws = np.concatenate([draws, np.repeat(modes, len(draws) // chains, 0)], 1)
     x = NETWORK_AT[:, None]
     all_sd = np.sqrt(np.mean(np.var(predictive.functions(of, draws, x).reshape(len(draws), -1), axis=0)))
-    found = audited(of, draws.reshape(chains, -1, draws.shape[1]), x, seed, are_chains=sampler.exactness == "biased")
+    are_chains = sampler.exactness == "biased"
+    found = audited(of, draws.reshape(chains, -1, draws.shape[1]), x, seed, seconds, are_chains=are_chains)
     true = all_sd / np.sqrt(np.mean(NETWORK_SD**2)) - 1
     return (
         f"| {name} | {found.outcome} | {found.p:.1g} | {found.drifted}, {found.score:+.1f} "
@@ -98,16 +99,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", default=["nuts", "penalty", *WRONG], help=", ".join(WRONG))
     parser.add_argument("--repeats", type=int, default=20)
+    parser.add_argument("--seconds", type=float, default=30.0, help="time of each audit, about")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     warnings.simplefilter("ignore")
-    print("| draws | passed / undecided / drifted | smallest p | p < 0.05 | bias of the sd: mean, sd | error | bound |")
-    print("|---|---|---|---|---|---|---|")
+    print(
+        "| right draws by | passed | undecided | drifted | smallest p | fraction of p < 0.05 "
+        "| estimated bias of the sd: mean, sd | its mean standard error | median bound |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|")
     for name in [name for name in given.names if name not in WRONG]:
-        print(right(name, given.repeats, given.seed), flush=True)
-    print("\n| draws | outcome | p | what drifts most | sd's bias, by the audit | true |\n|---|---|---|---|---|---|")
+        print(right(name, given.repeats, given.seed, given.seconds), flush=True)
+    print(
+        "\n| wrong draws by | outcome | p | strongest drift | estimated bias of the sd | true bias of the sd |\n"
+        "|---|---|---|---|---|---|"
+    )
     for name in [name for name in given.names if name in WRONG]:
-        print(wrong(name, given.seed), flush=True)
+        print(wrong(name, given.seed, given.seconds), flush=True)
 
 
 if __name__ == "__main__":

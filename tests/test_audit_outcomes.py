@@ -13,10 +13,10 @@ from bnnzoo.evaluation import audit, bias
 from bnnzoo.evaluation.audit_result import LEVEL, Effort, decide
 from bnnzoo.evaluation.bias import Biases
 from bnnzoo.evaluation.drift import Drift
-from bnnzoo.evaluation.estimands import MEANS, OWN, is_linear, varying
-from bnnzoo.models import Mlp
+from bnnzoo.evaluation.estimands import LOG_SDS, MEANS, OWN, WEIGHTS, Estimands, is_linear, varying
+from bnnzoo.models import Linear, Mlp
 from bnnzoo.posterior import NetworkPosterior
-from bnnzoo.posterior.likelihoods import Gaussian
+from bnnzoo.posterior.likelihoods import Gaussian, StudentT
 from bnnzoo.posterior.priors import Normal
 from bnnzoo.testing.targets import regression
 
@@ -85,11 +85,16 @@ def test_few_starts_and_constant_values_give_no_estimate():
 
 
 def decided(
-    values: Any = 0.0, error: float = 0.03, p: float = 0.3, pooled: Any = (0.0, 0.02), units: int = 128
+    values: Any = 0.0,
+    error: float = 0.03,
+    p: float = 0.3,
+    pooled: Any = (0.0, 0.02),
+    units: int = 128,
+    remembered: float = 0.0,
 ) -> audit.Audit:
     biases = np.full(6, values)
     errors = np.full(6, error / 2**0.5)
-    one = Biases(biases, errors, errors, units, np.ones(6, bool))
+    one = Biases(biases, errors, errors, units, np.ones(6, bool), np.full(3, remembered))
     effort = Effort(units, 64, 0.7, 1.0, 0.1)
     return decide(Drift(p, "the log posterior", -4.0), {MEANS: one}, pooled, 0.9, effort)
 
@@ -117,6 +122,25 @@ def test_a_narrow_run_whose_log_posterior_drifts_does_not_pass():
     assert "10% ± 5% too narrow" in drifted.verdict
     assert "outcome" in drifted.record()
     assert "passed" not in drifted.record()
+
+
+def test_a_part_of_a_function_that_chains_never_forget_does_not_pass():
+    """Modes in the proportions 80 to 20, not 50 to 50: the mean is 0.3 sds off, and no chain leaves its mode."""
+    rng = np.random.default_rng(5)
+
+    def around(modes: np.ndarray, copies: int) -> np.ndarray:
+        return (modes + rng.normal(size=(copies, modes.size)))[..., None]
+
+    modes = rng.permutation(np.where(np.arange(UNITS) < 0.8 * UNITS, 0.65, -0.65))
+    run = around(rng.choice([0.65, -0.65], size=2000, p=[0.8, 0.2]), 1).reshape(4, 500, 1)
+    found = bias.estimate(bias.run_moments(run), around(modes, 1)[0], around(modes, 64))
+    assert np.abs(found.values[0]) < 0.15  # the bias is not seen
+    assert 0.1 < found.remembered[0] < 0.35
+    outcome = decide(Drift(0.3, "f", 1.0), {MEANS: found}, (0.0, 0.02), 0.9, Effort(UNITS, 64, 0.7, 1.0, 0.1))
+    assert outcome.outcome == "undecided"
+    assert "remember" in outcome.verdict
+    assert decided(remembered=0.2).outcome == "undecided"
+    assert estimated(rng).remembered.max() < 0.1
 
 
 def test_a_significant_bias_is_a_drift_whatever_the_signs_say():
@@ -182,6 +206,32 @@ def test_linear_outputs_are_recognised():
     assert not is_linear(curved, rng.normal(size=(16, curved.layout.dim)).astype(np.float32), x)
     line = regression().posterior
     assert is_linear(line, exact(1, 16)[0].astype(np.float32), line.data.x[:10])
+
+
+def test_log_sds_that_are_infinite_at_a_draw_are_left_out():
+    """Those of heavy tails, which have no mean; and all of them may be."""
+    infinite = {LOG_SDS: np.array([[0.1, np.inf, 0.2], [0.3, np.inf, np.inf]])}
+    assert varying(infinite, infinite)[LOG_SDS].tolist() == [0]
+    assert varying({MEANS: np.zeros((2, 3, 0))}, {MEANS: np.zeros((3, 0))})[MEANS].tolist() == []
+
+
+@pytest.mark.slow
+def test_heavy_tails_without_a_variance_are_audited():
+    """The log sd of Student's t with 1.5 degrees of freedom is infinite at every draw."""
+    x = np.ones((6, 1), np.float32)
+    network = Linear().build((1,), 1, key=jax.random.key(0))
+    posterior = NetworkPosterior.of(network, StudentT(df=1.5, scale=0.1), Normal(), x, x)
+    draws = np.random.default_rng(0).normal(size=(4, 20, 2)).astype(np.float32)
+    assert audit.of_draws(posterior, draws, x, chains=16, seconds=0.1).outcome in ("drifted", "undecided")
+
+
+def test_every_weight_of_a_wide_linear_model_is_checked():
+    """One wrong weight of 300 shows in no prediction at ten rows."""
+    x = np.random.default_rng(0).normal(size=(4, 300)).astype(np.float32)
+    network = Linear().build((300,), 1, key=jax.random.key(0))
+    posterior = NetworkPosterior.of(network, Gaussian(scale=0.5), Normal(), x, x[:, :1])
+    draws = np.random.default_rng(1).normal(size=(4, posterior.layout.dim)).astype(np.float32)
+    assert Estimands(posterior, posterior, x, draws)(draws)[WEIGHTS].shape == (4, 301)
 
 
 # ---- runs ----------------------------------------------------------------------------------------

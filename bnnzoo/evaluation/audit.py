@@ -141,7 +141,7 @@ def of_draws(
         biases = _biases(moments, run, before, later)
         affordable = steps < MOST_STEPS and time.perf_counter() + steps * pace < until
         following = steps if affordable and _more_steps_help(biases, tolerance) else 0
-    centre = {name: np.mean(values, (0, 1)) for name, values in run.items()}
+    centre = {name: moment.mean for name, moment in moments.items()}
     after = functions(posterior, estimands, ends)
     test = drift.compared(with_spreads(before, centre), with_spreads(after, centre), seed=seed)
     first, taken = estimands.first, time.perf_counter() - began
@@ -179,8 +179,10 @@ def _first_steps(pace: float, until: float) -> int:
 
 
 def _more_steps_help(biases: Mapping[str, Biases], tolerance: float) -> bool:
-    """Whether the exact chains' errors are too large and not dominated by the errors of the run's own draws."""
+    """Whether the exact chains remember their starts, or their errors are too large beside those of the draws."""
     for one in biases.values():
+        if np.any(one.remembered > bias.MOST_REMEMBERED):
+            return True
         known = np.isfinite(one.exact_errors)
         total, exact, run = one.errors[known], one.exact_errors[known], one.run_errors[known]
         if np.any((_MARGIN * total > tolerance) & (exact > run / 2)):
@@ -223,8 +225,9 @@ def densities(posterior: NetworkPosterior, thetas: Float[np.ndarray, "unit dim"]
 def with_spreads(
     values: Mapping[str, Float[np.ndarray, "unit value"]], centre: Mapping[str, Float[np.ndarray, " value"]]
 ) -> dict[str, Float[np.ndarray, "unit value"]]:
-    """Add the squared deviation from the centre for each function that has one; it drifts if an sd is wrong."""
-    spreads = {f"the spread of {name}": (values[name] - middle) ** 2 for name, middle in centre.items()}
+    """The test functions and the squares of those that have a centre, about it: these drift where an sd is wrong."""
+    with np.errstate(invalid="ignore"):
+        spreads = {f"the spread of {name}": (values[name] - middle) ** 2 for name, middle in centre.items()}
     return dict(values) | spreads
 
 
@@ -263,7 +266,8 @@ def _select(
     if are_chains:
         some = draws[:, :: -(-total // _DENSITY_DRAWS)]
         thetas = np.stack([posterior.unconstrained(draw) for draw in some.reshape(-1, some.shape[2])])
-        watched = [*run.values(), densities(posterior, thetas).reshape(*some.shape[:2], -1)]
+        watched = [run[name][..., which] for name, which in varying(run, run).items()]
+        watched.append(densities(posterior, thetas).reshape(*some.shape[:2], -1))
         moving = [values for values in watched if values.shape[2] and np.ptp(values, axis=(0, 1)).any()]
         effective = min((convergence(values)["ess_bulk"] for values in moving), default=0.0)
     # At half of the effective number, neighbouring starts are almost independent.

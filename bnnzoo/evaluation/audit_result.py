@@ -57,6 +57,8 @@ class Audit:
         bias_bound_of: the function with this bound.
         detectable: the smallest bias that is detected with 95 % probability, in any of the functions.
         limited_by: `draws` if the run's own Monte Carlo error limits the power, else `chains`.
+        remembered: largest fraction of a start that is left in the later values of any function. Above 0.1, a part of
+            the function may not have moved at all, and no bias of that part is visible.
         moved: fraction of the starts that the exact chains have forgotten; near 0 they hardly moved.
         chains, steps, acceptance: number of exact chains, and steps and acceptance rate of each.
         cost: `seconds` divided by the seconds of the run.
@@ -77,6 +79,7 @@ class Audit:
     bias_bound_of: str
     detectable: float
     limited_by: Literal["draws", "chains"]
+    remembered: float
     moved: float
     chains: int
     steps: int
@@ -118,6 +121,12 @@ class Audit:
             return (
                 f"undecided: {self.chains} independent draws say nothing about {self.bias_bound_of}; "
                 f"{_REMEDIES[self.limited_by]}"
+            )
+        if self.remembered > bias.MOST_REMEMBERED:
+            return (
+                f"undecided: the exact chains remember {self.remembered:.0%} of their starts (limit "
+                f"{bias.MOST_REMEMBERED:.0%}), so a part of the functions may not have moved{width}; "
+                f"{_REMEDIES['chains']}"
             )
         bound, limit, of = self.bias_bound, self.tolerance, self.bias_bound_of
         if max(bound, self.detectable) <= limit:
@@ -180,8 +189,14 @@ def decide(
     ]
     freedom = bias.freedom(effort.chains)
     together = float(np.nan_to_num(abs(pooled_sd[0]) + bias.margin(freedom) * pooled_sd[1], nan=np.inf))
-    # With a dozen starts or fewer, no p-value can be below the level.
-    enough = together <= tolerance / 2 and effort.chains >= drift.FEWEST_FLIPPED and max(bound, detectable) <= tolerance
+    remembered = max((float(np.max(one.remembered)) for one in biases.values()), default=1.0)
+    # Chains that start from a dozen draws or fewer have no p-value below the level.
+    enough = (
+        together <= tolerance / 2
+        and effort.chains >= drift.FEWEST_FLIPPED
+        and max(bound, detectable) <= tolerance
+        and remembered <= bias.MOST_REMEMBERED
+    )
     return Audit(
         outcome="drifted" if p < LEVEL else "passed" if enough else "undecided",
         p=p,
@@ -196,6 +211,7 @@ def decide(
         bias_bound_of=bound_of,
         detectable=detectable,
         limited_by="draws" if by_draws or effort.chains < drift.FEWEST_FLIPPED else "chains",
+        remembered=remembered,
         moved=moved,
         tolerance=tolerance,
         **effort._asdict(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +20,11 @@ _FEWEST_UNITS = 4
 _MOST_GROUPS = 64
 """Number of groups of exact chains in the jackknife, which leaves out one group at a time."""
 _CONFIDENCE = 0.95
+MOST_REMEMBERED = 0.1
+"""The largest fraction of a start that may be left in a function's later values.
+
+`estimate` assumes one rate of forgetting. A part of the function that a chain never forgets, such as the mode it is in,
+shows in no drift and in no bias, only in this fraction: the part's share of the variance."""
 
 
 class Moments(NamedTuple):
@@ -38,8 +44,10 @@ class Biases:
     Attributes:
         values: the biases of all means, then of all sds; NaN where they cannot be estimated.
         run_errors, exact_errors: standard errors from the run's draws and from the exact chains.
-        units: number of exact chains, which sets the degrees of freedom of the t distribution.
-        testable: biases for which a test keeps its level.
+        units: exact chains, which the t distribution of a bias counts.
+        testable: biases of which a test keeps its level.
+        remembered: fraction of a start that is left in the later values of each function, with 95 % confidence at
+            least.
     """
 
     values: Float[np.ndarray, " bias"]
@@ -47,6 +55,7 @@ class Biases:
     exact_errors: Float[np.ndarray, " bias"]
     units: int
     testable: Bool[np.ndarray, " bias"]
+    remembered: Float[np.ndarray, " value"]
 
     @property
     def errors(self) -> Float[np.ndarray, " bias"]:
@@ -100,7 +109,8 @@ def run_moments(values: Float[np.ndarray, "chain draw value"]) -> Moments:
     if np.all(values == values[:, :1]):
         values = values[:, 0][None]
     count = values.shape[0] * values.shape[1]
-    mean, sd = values.mean((0, 1)), values.std((0, 1), ddof=min(1, count - 1))
+    with np.errstate(invalid="ignore"):  # infinite log sds, which `varying` leaves out
+        mean, sd = values.mean((0, 1)), values.std((0, 1), ddof=min(1, count - 1))
     if values.shape[1] < FEWEST:
         error = np.full_like(mean, np.inf)
         return Moments(mean, error, sd, error, np.zeros_like(mean))
@@ -139,23 +149,25 @@ def estimate(
     units, count = starts.shape
     if units < _FEWEST_UNITS:
         unknown = np.full(2 * count, np.nan)
-        return Biases(unknown, unknown, unknown, max(units, 2), np.zeros(2 * count, bool))
+        return Biases(unknown, unknown, unknown, max(units, 2), np.zeros(2 * count, bool), np.ones(count))
     starts, later = np.asarray(starts, float), np.asarray(later, float)
     with np.errstate(all="ignore"):
         mean, sd = _exact_moments(starts, later)
         values = _relative(run.mean, run.sd, mean, sd)
         groups = np.arange(units) * min(units, _MOST_GROUPS) // units
-        left_out = np.array(
-            [
-                _relative(run.mean, run.sd, *_exact_moments(starts[groups != group], later[:, groups != group]))
-                for group in np.unique(groups)
-            ]
-        )
-        exact_errors = np.sqrt((len(left_out) - 1) * np.var(left_out, 0))
+        parts = [(starts[groups != group], later[:, groups != group]) for group in np.unique(groups)]
+        exact_errors = _jackknife([_relative(run.mean, run.sd, *_exact_moments(*part)) for part in parts])
+        slope_errors = _jackknife([_slope(*part) for part in parts])
         run_errors = np.concatenate([run.mean_error / sd, run.sd_error / sd])
     testable = np.isfinite(values) & np.isfinite(run_errors) & np.isfinite(exact_errors)
     testable &= np.tile((run.ess >= FEWEST_ESS) & (run.sd > 0), 2) & (units >= _MOST_GROUPS // 2)
-    return Biases(values, run_errors, exact_errors, units, testable)
+    remembered = np.maximum(_slope(starts, later) - margin(freedom(units)) * slope_errors, 0.0)
+    return Biases(values, run_errors, exact_errors, units, testable, remembered)
+
+
+def _jackknife(left_out: Sequence[Float[np.ndarray, " value"]]) -> Float[np.ndarray, " value"]:
+    """The standard errors of estimates from those with one group left out each."""
+    return np.sqrt((len(left_out) - 1) * np.var(left_out, 0))
 
 
 def pooled_sd(

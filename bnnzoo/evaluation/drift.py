@@ -197,7 +197,8 @@ def compared(starts: Mapping[str, np.ndarray], ends: Mapping[str, np.ndarray], *
     before, after = (
         np.concatenate([np.asarray(values[name], float) for name in starts], 1) for values in (starts, ends)
     )
-    difference = np.nan_to_num(after - before, posinf=1e300, neginf=-1e300)
+    with np.errstate(invalid="ignore"):  # infinite at both: no difference
+        difference = np.nan_to_num(after - before, posinf=1e300, neginf=-1e300)
     moving = np.any(difference != 0, 0)
     if not moving.any():
         return Drift(1.0, "nothing moved", 0.0)

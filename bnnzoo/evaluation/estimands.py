@@ -21,7 +21,7 @@ BETWEEN = "{} between the rows"
 PREDICTIONS = (MEANS, LOG_ODDS, BETWEEN.format(MEANS), BETWEEN.format(LOG_ODDS))
 LOG_SDS, OWN, WEIGHTS = "predictive log sds", "parameters of likelihood and prior", "weights"
 _PROBES = 10
-_MOST_WEIGHTS = 200
+_MOST_WEIGHTS = 1000
 _SMALLEST_PROBABILITY = 1e-6
 """Smallest probability; log odds beyond it are rounding error in float32."""
 _CURVED = 1e-3
@@ -45,9 +45,9 @@ def halfway(rows: Shaped[np.ndarray, "probe ..."]) -> Shaped[np.ndarray, "pair .
 class Estimands:
     """Functions of theta that an audit checks, by name, each an array [draw, value].
 
-    - Predictions at the probes and half way between them: means and log sds, or log odds of the classes.
-    - The parameters of likelihood and prior on the sampled scale.
-    - At most 200 weights, where the outputs are linear in them and the data identify each.
+    Predictions at the probes: means and log sds, or log odds of the classes; and half way between probes. The
+    parameters of likelihood and prior as they are sampled. The weights (at most 1000), where the outputs are linear in
+    them and the data identify each.
     """
 
     def __init__(
@@ -89,9 +89,8 @@ class Estimands:
         if len(self._between):
             found[self.between] = self._predictions(draws, self._between)
         if self._posterior.task != "classification":
-            scales = predictive.log_scales(self._predicting, draws, self._x).reshape(len(draws), -1).astype(float)
-            # Heavy-tailed distributions may have no variance.
-            found[LOG_SDS] = scales[:, np.isfinite(scales).all(0)]
+            scales = predictive.log_scales(self._predicting, draws, self._x)
+            found[LOG_SDS] = scales.reshape(len(draws), -1).astype(float)
         if self._own:
             parameters = self._posterior.own_parameters()
             parts = [parameters[b.name].unconstrained(draws[:, b.start : b.stop]) for b in self._own]
@@ -134,10 +133,18 @@ def is_linear(
 def varying(
     run: dict[str, Float[np.ndarray, "..."]], later: dict[str, Float[np.ndarray, "..."]]
 ) -> dict[str, Int[np.ndarray, " value"]]:
-    """Return the indices of the values of each function that vary in the run or on the exact chains."""
+    """The values of each function that vary, in the run or on the exact chains: no constant of the model.
+
+    The log sds of a likelihood with heavy tails, infinite at some draws, have no mean and are left out.
+    """
 
     def moves(values: Float[Any, "..."]) -> Any:
-        flat = np.asarray(values).reshape(-1, np.shape(values)[-1])
-        return np.ptp(flat, axis=0) > 0
+        return np.any(values != values[(0,) * (values.ndim - 1)], axis=tuple(range(values.ndim - 1)))
 
-    return {name: np.flatnonzero(moves(run[name]) | moves(later[name])) for name in run}
+    def has_moments(values: Float[Any, "..."]) -> Any:
+        return np.isfinite(values).all(axis=tuple(range(values.ndim - 1)))
+
+    found = {name: moves(run[name]) | moves(later[name]) for name in run}
+    if LOG_SDS in found:
+        found[LOG_SDS] &= has_moments(run[LOG_SDS]) & has_moments(later[LOG_SDS])
+    return {name: np.flatnonzero(some) for name, some in found.items()}
