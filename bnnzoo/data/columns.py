@@ -228,7 +228,12 @@ class _Reader(NamedTuple):
             return "number"
         if len(present) > 2 and all(self.style.is_one_sided(text) for text in present):
             return "number"
-        for kind, other in (("date", OTHER_DATE), ("time", OTHER_TIME), ("number", DRESSED_NUMBER)):
+        other_forms: tuple[tuple[Kind, re.Pattern[str]], ...] = (
+            ("date", OTHER_DATE),
+            ("time", OTHER_TIME),
+            ("number", DRESSED_NUMBER),
+        )
+        for kind, other in other_forms:
             of_kind = np.array([bool(other.fullmatch(text)) for text in self.texts]) & real
             if 2 * weights[of_kind].sum() >= weights[real].sum():
                 return kind

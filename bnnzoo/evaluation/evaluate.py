@@ -77,7 +77,7 @@ def _rounded(
     if predictor.is_density or not steps.all():
         return {}
     origin = recorded(predictor.record.array("observed_data", "y"))
-    if not all(rounding.is_on_grid(y[:, i], step, origin[0, i]) for i, step in enumerate(steps)):
+    if not all(rounding.is_on_grid(y[:, i], float(step), float(origin[0, i])) for i, step in enumerate(steps)):
         return {}
     if predictor.has_continuous_targets:
         try:

@@ -19,7 +19,11 @@ def _rows() -> tuple[np.ndarray, np.ndarray]:
 def test_s6_batch_normalisation_is_refused_in_a_sentence():
     first, last = jax.random.split(jax.random.key(0))
     network = eqx.nn.Sequential(
-        [eqx.nn.Linear(2, 8, key=first), eqx.nn.BatchNorm(8, axis_name="batch"), eqx.nn.Linear(8, 1, key=last)]
+        [
+            eqx.nn.Linear(2, 8, key=first),
+            eqx.nn.BatchNorm(8, axis_name="batch", mode="batch"),
+            eqx.nn.Linear(8, 1, key=last),
+        ]
     )
     with pytest.raises(BnnzooError, match="LayerNorm") as caught:
         bnnzoo.sample(network, "nuts", data=_rows(), likelihood="gaussian", warmup=5, draws=5)
