@@ -102,6 +102,9 @@ NEEDS: dict[tuple[str, Any], dict[str, Any]] = {
 }
 """Options that a value of an option needs beside it."""
 
+WITH_EVERY_LIKELIHOOD = {"censored": True, "exposure": "time"}
+"""Values that are given beside every likelihood that takes them."""
+
 RULES: dict[str, Rule] = {
     "that format is not one of the task": lambda c: (
         c.kind not in tables.formats(c.combination.task, images=c.combination.images)
