@@ -51,6 +51,9 @@ class Censored(AbstractLikelihood):
     def sample(self, output: Float[Array, " output"], *, key: PRNGKeyArray) -> Shaped[Array, "*target"]:
         return self.law.sample(output, key=key)
 
+    def exposed(self, output: Float[Array, " output"], log_exposure: Float[Array, ""]) -> Float[Array, " output"]:
+        return self.law.exposed(output, log_exposure)
+
     def upper_bound(self, target: Shaped[Array, "*target"]) -> Float[Array, ""]:
         if target.ndim == 1:
             return self.law.upper_bound(target)
@@ -76,3 +79,8 @@ class Censored(AbstractLikelihood):
 def uncensored(likelihood: AbstractLikelihood) -> AbstractLikelihood:
     """The likelihood of known values: what a recipe names."""
     return likelihood.law if isinstance(likelihood, Censored) else likelihood
+
+
+def has_rates(likelihood: AbstractLikelihood) -> bool:
+    """Whether the likelihood describes counts whose rates an exposure can multiply."""
+    return type(uncensored(likelihood)).exposed is not AbstractLikelihood.exposed

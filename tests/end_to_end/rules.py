@@ -143,6 +143,12 @@ RULES: dict[str, Rule] = {
         c.options.get("sampler.covariance") == "kronecker" and c.options.get("sampler.curvature") == "hessian"
     ),
     "a prior whose scales are sampled has no mode": lambda c: c.prior == "hierarchical" and c.sampler == "laplace",
+    # Towards small rates log p falls linearly, so prior L / q has no bound where q is narrower than the prior.
+    "a posterior of counts has heavier tails than a fitted Gaussian": lambda c: (
+        c.sampler == "rejection"
+        and c.combination.likelihood in _COUNTS
+        and c.options.get("sampler.proposal", "prior") != "prior"
+    ),
     "rejection needs a bound": lambda c: c.sampler == "rejection" and _unbounded(c),
     "rejection is for few data": lambda c: c.sampler == "rejection" and c.kind == tables.REGISTERED,
     "dropout drops inputs of hidden units": lambda c: c.sampler == "dropout" and c.combination.model == "density",
