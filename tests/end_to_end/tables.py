@@ -160,8 +160,8 @@ class Text(NamedTuple):
         """Write the table; where lines are to be skipped, a remark above the header and units below it."""
         usual = ";" if self.decimal == "," and path.suffix == ".csv" else DELIMITERS[path.suffix]
         mark = SEPARATORS.get(self.separator, self.separator) or usual
-        if self.decimal == ",":  # also in censored cells, which are text
-            table = table.map(lambda cell: re.sub(r"(?<=\d)\.(?=\d)", ",", cell) if isinstance(cell, str) else cell)
+        if self.decimal == ",":
+            table = table.map(lambda cell: _with_commas(cell) if isinstance(cell, str) else cell)
         text = table.to_csv(index=False, sep=mark, decimal=self.decimal, na_rep="NA" if mark == " " else "")
         lines = text.splitlines()
         if self.skip_rows:
@@ -170,6 +170,11 @@ class Text(NamedTuple):
 
 
 PLAIN = Text()
+
+
+def _with_commas(cell: str) -> str:
+    """A cell of text, such as [0.5,2.5], with decimal commas: [0,5;2,5]."""
+    return re.sub(r"(?<=\d)\.(?=\d)", ",", cell.replace(",", ";"))
 
 
 def _table(x: Any, y: Any) -> pd.DataFrame:
