@@ -230,11 +230,11 @@ class BayesianRegressor(RegressorMixin, _Bayesian):
             ValueError: if `exposure` is set and X is no data frame.
         """
         _refuse_weights(others)
+        if self.exposure is not None and not is_frame(X):
+            raise ValueError("exposure names a column, so X must be a data frame with that column")
         if self.censored:
             return self._fit_censored(X, y)
         X, y = self._with_targets(X, y)
-        if self.exposure is not None and not is_frame(X):
-            raise ValueError("exposure names a column, so X must be a data frame with that column")
         # A table matches columns by name, so the exposure can be moved to the last column.
         self._is_table = _is_table(X) or self.exposure is not None
         if self._is_table:
@@ -249,7 +249,7 @@ class BayesianRegressor(RegressorMixin, _Bayesian):
         return self
 
     def _fit_censored(self, X: Any, y: Any) -> BayesianRegressor:
-        self._is_table = _is_table(X)
+        self._is_table = _is_table(X) or self.exposure is not None
         if self._is_table:
             validate_data(self, X, skip_check_array=True)
         else:

@@ -11,10 +11,12 @@ from scipy import integrate, special, stats
 from test_data_load import message_of
 
 import bnnzoo
+from bnnzoo.assembly import Problem
 from bnnzoo.data import load, load_like, split
 from bnnzoo.data.reading import Reading
 from bnnzoo.data.scaler import Scaler
 from bnnzoo.errors import UsageError
+from bnnzoo.evaluation.estimands import is_linear
 from bnnzoo.posterior import intervals
 from bnnzoo.posterior.censored import Censored
 from bnnzoo.posterior.likelihoods import Gaussian, Heteroscedastic, Mixture, MixturePerTarget, Poisson, StudentT
@@ -264,6 +266,54 @@ def test_a_tobit_line_has_the_posterior_of_quadrature_and_dropping_the_bounds_ha
     again = bnnzoo.open(run.path)
     np.testing.assert_allclose(again.predict(x[:3, None])["mean"], mean.mean(0)[:3], rtol=1e-3, atol=1e-3)
     assert again.attributes["likelihood"] == "gaussian"
+
+
+def test_an_exposure_multiplies_the_rates_of_censored_counts():
+    rng = np.random.default_rng(2)
+    frame = pd.DataFrame({"a": rng.normal(size=6), "time": [0.5, 1.0, 2.0, 3.0, 1.0, 2.0]})
+    y = pd.Series(["2", "<3", ">1", "[1,4]", "0", "5"], name="y")
+    data = load((frame, y), reading=CENSORED, exposure="time")
+    recipe = bnnzoo.zoo.recipe_of(
+        "linear",
+        "nuts",
+        data=None,
+        in_memory=True,
+        **{"likelihood": "poisson", "censored": True, "exposure": "time", "standardise": False, "test_fraction": 0},
+    )
+    problem = Problem.of(recipe, data)
+    theta = np.array([0.3, -0.2], np.float32)
+    order = problem.train.x[:, 0].argsort()
+    rate = (np.exp(0.3 * frame["a"] - 0.2) * frame["time"]).to_numpy()
+    cdf = stats.poisson.cdf
+    wanted = [
+        stats.poisson.pmf(2, rate[0]),
+        cdf(2, rate[1]),
+        1 - cdf(1, rate[2]),
+        cdf(4, rate[3]) - cdf(0, rate[3]),
+        stats.poisson.pmf(0, rate[4]),
+        stats.poisson.pmf(5, rate[5]),
+    ]
+    log_likelihoods = np.asarray(problem.posterior.log_likelihoods(jnp.asarray(theta)))
+    np.testing.assert_allclose(log_likelihoods[order], np.log(wanted)[frame["a"].argsort()], rtol=1e-4)
+
+
+def test_an_exposure_beside_a_censored_number_is_refused_by_the_name_of_the_likelihood():
+    frame, y = pd.DataFrame({"a": [1.0, 2, 3], "time": [1.0, 2, 3]}), pd.Series(["2.5", "<3", ">1"], name="y")
+    options = {"likelihood": "gaussian", "censored": True, "exposure": "time"}
+    with pytest.raises(UsageError, match="--exposure time: likelihood gaussian has no rate"):
+        bnnzoo.sample("linear", "nuts", data=(frame, y), **options)
+
+
+def test_components_of_a_censored_mixture_are_no_linear_model():
+    """They can be permuted, as those of a mixture of known targets."""
+    x = np.linspace(-1, 1, 8)[:, None]
+    y = np.stack([x[:, 0], x[:, 0]], 1)
+    data = load((x, y), reading=CENSORED)
+    options = {"likelihood": "mixture", "censored": True, "test_fraction": 0}
+    recipe = bnnzoo.zoo.recipe_of("linear", "nuts", data=None, in_memory=True, **options)
+    posterior = Problem.of(recipe, data).network_posterior
+    draws = np.random.default_rng(0).normal(size=(16, posterior.layout.dim)).astype(np.float32)
+    assert not is_linear(posterior, draws, posterior.data.x)
 
 
 @pytest.mark.slow

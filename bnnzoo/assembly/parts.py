@@ -15,7 +15,7 @@ from bnnzoo.data import Signature
 from bnnzoo.errors import UsageError
 from bnnzoo.models import AbstractModel
 from bnnzoo.models.own import PREFIX as OWN
-from bnnzoo.posterior.censored import Censored, uncensored
+from bnnzoo.posterior.censored import Censored, has_rates, uncensored
 from bnnzoo.posterior.layout import Layout
 from bnnzoo.posterior.likelihoods import AbstractLikelihood, Parameter
 from bnnzoo.posterior.priors import AbstractPrior
@@ -94,8 +94,8 @@ def check_exposure(likelihood: AbstractLikelihood, column: str) -> None:
     Raises:
         UsageError: with the likelihoods that have rates.
     """
-    if type(likelihood).exposed is AbstractLikelihood.exposed:
-        name = registry.described("likelihoods", likelihood)
+    if not has_rates(likelihood):
+        name = registry.described("likelihoods", uncensored(likelihood))
         raise UsageError(
             f"--exposure {column}: {name} has no rate to multiply by it; use --likelihood poisson, "
             "negative-binomial or zero-inflated-poisson"

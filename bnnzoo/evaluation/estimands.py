@@ -13,6 +13,7 @@ from bnnzoo.evaluation import predictive
 from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.evaluation.record import evenly
 from bnnzoo.posterior import NetworkPosterior
+from bnnzoo.posterior.censored import uncensored
 from bnnzoo.posterior.likelihoods import Mixture, MixturePerTarget
 from bnnzoo.posterior.predicting import Predicting
 
@@ -117,7 +118,7 @@ def is_linear(
 
     The test compares the outputs half way between two draws with the mean of the outputs at the draws.
     """
-    likelihood = posterior.likelihood
+    likelihood = uncensored(posterior.likelihood)
     if len(draws) < 2 or (isinstance(likelihood, Mixture | MixturePerTarget) and likelihood.components > 1):
         return False
     count = len(draws) // 2

@@ -28,7 +28,7 @@ from bnnzoo.evaluation.record import Record, evenly
 from bnnzoo.evaluation.weights import Weights
 from bnnzoo.models import AbstractModel
 from bnnzoo.posterior import AbstractPosterior, NetworkPosterior, backend
-from bnnzoo.posterior.likelihoods import AbstractLikelihood
+from bnnzoo.posterior.censored import has_rates
 from bnnzoo.posterior.predicting import Predicting
 from bnnzoo.store.schema import CONSTANT_DATA, KEPT_ROWS, linearised_points
 
@@ -121,10 +121,13 @@ class Predictor:
 
     @property
     def has_counts(self) -> bool:
-        """Whether the run predicts counts, with a likelihood that has rates."""
+        """Whether the run predicts counts, with a likelihood that has rates, and none of them is censored.
+
+        Rows with known counts alone are a selection by the count, so tests of their dispersion would reject wrongly.
+        """
         if self.signature.task != "regression" or not isinstance(self.posterior, NetworkPosterior):
             return False
-        return type(self.posterior.likelihood).exposed is not AbstractLikelihood.exposed
+        return has_rates(self.posterior.likelihood) and not self.signature.reading.censored
 
     @functools.cached_property
     def rounding_steps(self) -> Float[np.ndarray, " target"]:

@@ -55,6 +55,9 @@ class Censored(AbstractLikelihood):
         """Draw one uncensored target."""
         return self.law.sample(output, key=key)
 
+    def exposed(self, output: Float[Array, " output"], log_exposure: Float[Array, ""]) -> Float[Array, " output"]:
+        return self.law.exposed(output, log_exposure)
+
     def upper_bound(self, target: Shaped[Array, "*target"]) -> Float[Array, ""]:
         """Return the largest log density of the known values; an interval contributes at most log 1 = 0."""
         if target.ndim == 1:
@@ -85,3 +88,8 @@ class Censored(AbstractLikelihood):
 def uncensored(likelihood: AbstractLikelihood) -> AbstractLikelihood:
     """Return the likelihood of known values, which is the one that a recipe names."""
     return likelihood.law if isinstance(likelihood, Censored) else likelihood
+
+
+def has_rates(likelihood: AbstractLikelihood) -> bool:
+    """Whether the likelihood describes counts whose rates an exposure can multiply."""
+    return type(uncensored(likelihood)).exposed is not AbstractLikelihood.exposed

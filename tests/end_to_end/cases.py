@@ -116,7 +116,7 @@ class _Builder:
     def build(self, fixed: Mapping[str, Any]) -> Case | None:
         """A case with the values of `fixed`; None where no other values go with them."""
         assigned = dict(fixed)
-        if not self._fill(assigned, [pair for pair in _dimensions().items() if pair[0] not in assigned]):
+        if not self._fill(assigned, [pair for pair in dimensions().items() if pair[0] not in assigned]):
             return None
         case = _case(assigned)
         for kind in ("model", "likelihood", "sampler", "prior"):
@@ -153,7 +153,7 @@ class _Builder:
 
 
 @functools.cache
-def _dimensions() -> dict[str, list[Any]]:
+def dimensions() -> dict[str, list[Any]]:
     """What a case chooses beside the fields of its parts; None leaves an option out."""
     kinds = list(dict.fromkeys(kind for images in (False, True) for kind in tables.formats("", images=images)))
     parts = {
@@ -187,6 +187,12 @@ def once() -> list[Case]:
             case := builder.build({"combination": combination})
         ):
             cases.append(case)
+    for option, value in rules.WITH_EVERY_LIKELIHOOD.items():
+        for combination in combinations():
+            case = Case(combination, "frame", "python", "nuts", None, {option: value})
+            is_new = not any(c.part("likelihood") == case.part("likelihood") and option in c.options for c in cases)
+            if is_new and not rules.conflict(case):
+                cases += filter(None, [builder.build({"combination": combination, option: value})])
     for name, value in missing(cases):
         if not builder.counts[name, str(value)] and (case := builder.build(_wanted(name, value))):
             cases.append(case)

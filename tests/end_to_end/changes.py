@@ -59,18 +59,11 @@ NOT_TYPED: dict[tuple[str, str], str] = {
     ): "a process of its own at full length: minutes; tests/test_fleet.py has short ones",
     ("docs/command-line.md", "bnnzoo zoo run 'airfoil-*' --data airfoil.csv --seed 1 -o runs"): _MINUTES,
     ("docs/command-line.md", "bnnzoo zoo run mlp.nuts houses.yaml --seeds 0-19 -o runs --workers 4"): _MINUTES,
-    (
-        "docs/command-line.md",
-        "bnnzoo party serve a --data a.csv --batch-size 50 --listen tcp://127.0.0.1:8801",
-    ): "serves until it is stopped; tests/test_federated_processes.py",
-    ("docs/command-line.md", "bnnzoo party log a"): "needs a party that served",
     ("docs/command-line.md", "bnnzoo new model waves --into ~/plugins"): "writes into the home folder",
     (
         "docs/correctness.md",
         "python tests/machine_mutants.py mutants.jsonl --sample 300 --minutes 120",
     ): "takes two hours",
-    ("docs/federated.md", "bnnzoo party serve a --data a.csv --batch-size 60 --listen tcp://10.0.0.1:8801"): _CLUSTER,
-    ("docs/federated.md", "bnnzoo party log a"): "needs a party that served",
     ("docs/gallery.md", "bnnzoo sample --config mnist-mlp-ensemble --chains 1 --data mnist -o descent.nc"): _MNIST,
     ("docs/gallery.md", "bnnzoo sample --config mnist-mlp-sgld --data mnist -o mnist.nc"): _MNIST,
     ("docs/gallery.md", "bnnzoo plot descent.nc mnist.nc -o gallery-mnist-noise.png --only ood"): _MNIST,
@@ -83,6 +76,10 @@ NOT_TYPED: dict[tuple[str, str], str] = {
         "docs/recipes.md",
         "bnnzoo zoo run 'linear.*' --config steps.yaml -o runs",
     ): "processes of their own at full length",
+    (
+        "plugins/bnnzoo-blackjax/README.md",
+        "class Multinomial(AbstractKernel):",
+    ): "a fragment of a plugin; it has no imports",
     ("docs/recipes.md", "@hookimpl"): "a fragment of a plugin; test_plugins.py types whole ones",
     ("docs/zoo.md", "bnnzoo zoo run 'airfoil-*' --data airfoil.csv"): _MINUTES,
     (
@@ -96,6 +93,10 @@ NOT_TYPED: dict[tuple[str, str], str] = {
     ("docs/zoo.md", "python benchmarks/own_data.py FOLDER --bde PYTHON --budget 3s"): _MINUTES,
 }
 """Lines of the shell, and the first line of Python blocks, that are not typed, by page."""
+_FEDERATED = ("plugins/bnnzoo-federated/README.md", "plugins/bnnzoo-federated/docs/federated.md")
+for _page in _FEDERATED:
+    NOT_TYPED[_page, "bnnzoo party serve a --data a.csv --batch-size 60 --listen tcp://10.0.0.1:8801"] = _CLUSTER
+    NOT_TYPED[_page, "bnnzoo party log a"] = "needs a party that served; the plugin's tests have one"
 
 _POWERS = " && ".join(
     f"bnnzoo sample linear nuts --likelihood-power {power} --init prior -o power-{number}.nc"
@@ -149,25 +150,72 @@ def codes(page: str, command: str) -> set[int]:
 
 def python(page: str, text: str) -> str:
     """A Python block, its addresses on other machines replaced by parties in this process."""
-    if page == "docs/federated.md" and "tcp://" in text:
-        inside = 'parties = {name: Party(f"{name}.csv", name, batch_size=60) for name in "abc"}'
-        return "from bnnzoo.federated import Party\n" + re.sub(r"^parties = .*$", inside, text, flags=re.MULTILINE)
-    return text
+    if page not in _FEDERATED:
+        return text
+    # Their chains do not start where the lengths of others are made shorter.
+    text = re.sub(r"chains=8.*\)$", "chains=2, warmup=5, draws=5, force=True)", text, flags=re.MULTILINE)
+    if "tcp://" not in text:
+        return text
+    inside = 'parties = {name: Party(f"{name}.csv", name, batch_size=60) for name in "abc"}'
+    return "from bnnzoo_federated import Party\n" + re.sub(r"^parties = .*$", inside, text, flags=re.MULTILINE)
 
 
 def prepare(page: str, text: str) -> None:
     """Make the files that the page takes for granted, where the reader has not made them."""
     written = re.findall(r"(?:-o|--out|>) +(\S+)", text)
-    for name in re.findall(r"[\w.-]+\.(?:csv|npz|nc)\b", text):
+    for name in re.findall(r"[\w.-]+\.(?:csv|tsv|npz|nc)\b", text):
         if not Path(name).exists() and name not in written and "{" not in name:
             _make(page, name)
-    for name in "abc" if page == "docs/federated.md" else ():
+    for name in "abc" if page in _FEDERATED else ():
         _make(page, f"{name}.csv")
+
+
+def _make_export(path: Path) -> None:
+    """Semicolons and decimal commas, in the encoding of Windows."""
+    rng = np.random.default_rng(1)
+    rows = pd.DataFrame({"größe": rng.normal(size=60), "preis": rng.normal(size=60)})
+    rows.to_csv(path, index=False, sep=";", decimal=",", encoding="utf-8" if path.stem == "export" else "cp1252")
+
+
+def _make_gauge(path: Path) -> None:
+    """Ten lines of remarks above the header, and a row of units below it."""
+    rows = pd.DataFrame({"flow": np.arange(60.0), "level": np.sin(np.arange(60.0))})
+    lines = rows.to_csv(index=False, sep="\t").splitlines()
+    path.write_text("\n".join([*["# remark"] * 10, lines[0], "l/s\tm", *lines[1:], ""]))
+
+
+def _make_assay(path: Path) -> None:
+    """Levels, one in five of which is below the limit of detection."""
+    rng = np.random.default_rng(1)
+    dose = rng.uniform(0, 4, 60)
+    level = (dose + rng.normal(size=60)).round(2)
+    cells = ["<1" if value < 1 else str(value) for value in level]
+    pd.DataFrame({"dose": dose, "level": cells}).to_csv(path, index=False)
+
+
+def _make_claims(path: Path) -> None:
+    """Counts, the years in which they were seen, and an input."""
+    rng = np.random.default_rng(1)
+    age, years = rng.normal(size=60), rng.uniform(0.5, 2, 60)
+    claims = rng.poisson(years * np.exp(0.5 * age))
+    pd.DataFrame({"age": age, "years": years, "claims": claims}).to_csv(path, index=False)
+
+
+_SPECIAL = {
+    "export.csv": _make_export,
+    "old.csv": _make_export,
+    "gauge.tsv": _make_gauge,
+    "assay.csv": _make_assay,
+    "claims.csv": _make_claims,
+}
+"""Files whose content a page describes."""
 
 
 def _make(page: str, name: str) -> None:
     rng = np.random.default_rng(sum(map(ord, name)))
-    if name.endswith(".nc"):
+    if name in _SPECIAL:
+        _SPECIAL[name](Path(name))
+    elif name.endswith(".nc"):
         _make_run(Path(name))
     elif name == "x.npz":
         np.savez(name, x=rng.normal(size=(60, 2)))

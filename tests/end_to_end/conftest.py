@@ -1,4 +1,4 @@
-"""What every generated test needs: its share of the suite, the zoo alone, and a folder of its own."""
+"""The share of the generated tests that runs by default, and a working folder for each test."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """The working folder, with nothing but the zoo itself loaded."""
+    """An empty working folder, and the registry read anew."""
     monkeypatch.chdir(tmp_path)
     registry.reset()
     yield tmp_path

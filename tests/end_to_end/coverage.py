@@ -1,15 +1,19 @@
-"""The table of docs/reliability.md: how many values of each option the generated suite types end to end.
+"""The table of docs/reliability.md: how many values of each option the generated cases type, without plugins.
 
 python -m end_to_end.coverage          (in the folder tests; writes the table)
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 import textwrap
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
+from bnnzoo import registry
 from end_to_end import cases, changes, pages, tables, values
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "reliability.md"
@@ -29,7 +33,7 @@ def table() -> str:
     fields: dict[str, list[str]] = defaultdict(list)
     for name in documented:
         fields[name.partition(".")[0] if "." in name else name].append(name)
-    rows = ["| option | values | typed |", "|---|---|---|"]
+    rows = ["| option | values in the list | typed |", "|---|---|---|"]
     for group, names in fields.items():
         pairs = [(name, str(value)) for name in names for value in documented[name]]
         typed = sum(pair in seen for pair in pairs)
@@ -47,18 +51,44 @@ def _words() -> str:
     left = len(changes.NOT_TYPED)
     formats = {kind for images in (False, True) for kind in tables.formats("", images=images)}
     words = (
-        f"{len(cases.once())} generated cases give each value at least once, a tenth of them with each commit; with "
-        f"`-m slow`, {len(cases.everything())} more are every model, likelihood, task, format (of {len(formats)}) "
-        "and start. "
-        f"{lines} commands and {python} Python blocks of README and these pages are typed in their order; "
-        f"{left} lines are not, each with its reason in `tests/end_to_end/changes.py`."
+        "The tests list values of each option: all choices, and one or a few examples of a number or a text. "
+        f"{len(cases.once())} generated cases, each from `sample` to the report, type every value in the list at least "
+        "once: with some model and sampler, not with all. A commit runs a tenth of them. With `-m slow`, "
+        f"{len(cases.everything())} more cases are every model, likelihood, task, format (of {len(formats)}) and "
+        "start, with other options at random. "
+        f"{lines} commands and {python} Python blocks of README, these pages and those of the plugins are typed in "
+        f"their order, with short runs; {left} lines are not, each with its reason in `tests/end_to_end/changes.py`."
     )
     return textwrap.fill(words, 118, break_long_words=False, break_on_hyphens=False)
 
 
 def written(page: str) -> str:
     """The page with the table of today."""
-    return _TABLE.sub(lambda found: f"{found[1]}{table()}{found[2]}", page)
+    with _zoo_alone():
+        return _TABLE.sub(lambda found: f"{found[1]}{table()}{found[2]}", page)
+
+
+@contextlib.contextmanager
+def _zoo_alone() -> Iterator[None]:
+    """The zoo without plugins, so that the table does not depend on what is installed."""
+    before = os.environ.get("BNNZOO_PLUGINS")
+    os.environ["BNNZOO_PLUGINS"] = "bnnzoo"
+    _forget()
+    try:
+        yield
+    finally:
+        del os.environ["BNNZOO_PLUGINS"]
+        if before is not None:
+            os.environ["BNNZOO_PLUGINS"] = before
+        _forget()
+
+
+def _forget() -> None:
+    """Read the registry anew, and all that follows from it."""
+    registry.reset()
+    of_cases = (cases.combinations, cases.dimensions, cases.once, cases.everything)
+    for known in (values.run_values, values.part_values, *of_cases):
+        known.cache_clear()
 
 
 if __name__ == "__main__":

@@ -42,23 +42,28 @@ def typed(case: Case, number: int) -> Typed:
         name = tables.DATA_SETS["images" if case.combination.images else task]
         return _with_new_rows(Typed(case, name, name, name, options))
     rows = tables.FEW.get(case.sampler, tables.ROWS)
-    x, y = tables.make(task, likelihood, images=case.combination.images, kind=case.kind, number=number, rows=rows)
+    how = {"images": case.combination.images, "kind": case.kind, "number": number, "rows": rows}
+    x, y = tables.make(task, likelihood, **how, exposure=options.get("exposure"))
     if case.kind == "frame" and task == "regression":
         y = np.asarray(y, float)
-    if options.get("missing", "error") != "error":
-        x = tables.with_gaps(x)
+    if is_censored := options.get("censored", False):
+        y = np.array(tables.censored_cells(y), object) if tables.is_table(case.kind) else tables.bounds(y)
+    if (missing := options.get("missing", "error")) != "error":
+        also_last = missing == "median" and task != "density"
+        x = tables.with_gaps(x, options.get("missing_code", ()), also_last=also_last)
     train, new = (x[:rows], y[:rows]), (x[rows:], y[rows:])
     if options.get("unseen") == "zero" and "colour" in x:
         new = tables.with_new_level(new[0]), new[1]
     if case.kind in tables.IN_MEMORY:
-        rows = [tables.in_memory(case.kind, task, *part) for part in (train, new)]
+        rows = [tables.in_memory(case.kind, task, *part, censored=is_censored) for part in (train, new)]
         return _with_new_rows(Typed(case, *rows, rows[1] if task == "density" else new[0], options))
     beside = task != "density"
+    text = tables.Text(**{name: options[name] for name in tables.Text._fields if name in options})
     names = [
-        tables.write(Path(name), case.kind, x, y if beside else None)
+        tables.write(Path(name), case.kind, x, y if beside else None, text)
         for name, (x, y) in (("train", train), ("new", new))
     ]
-    bare = tables.write(Path("inputs"), case.kind, new[0])
+    bare = tables.write(Path("inputs"), case.kind, new[0], text=text)
     return _with_new_rows(Typed(case, *names, bare, options))
 
 

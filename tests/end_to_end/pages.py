@@ -21,12 +21,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from bnnzoo import cli, zoo
+from bnnzoo import cli, registry, zoo
 from bnnzoo.assembly import Problem
 from end_to_end import changes
 
 ROOT = Path(__file__).parent.parent.parent
-PAGES = sorted(page for pattern in ("README.md", "docs/*.md") for page in ROOT.glob(pattern))
+PATTERNS = ("README.md", "docs/*.md", "plugins/*/README.md", "plugins/*/docs/*.md")
+PAGES = sorted(page for pattern in PATTERNS for page in ROOT.glob(pattern))
 _FENCE = re.compile(
     r"^```(\w+)\n(.*?)^```$|((?:^    (?:bnnzoo|python) [^\n]*\n(?:^     [^\n]*\n)*)+)", re.MULTILINE | re.DOTALL
 )
@@ -58,6 +59,12 @@ class Unit(NamedTuple):
 
     name: str
     blocks: list[Block]
+
+    @property
+    def plugin(self) -> str:
+        """The package that its page describes; "" where that is the zoo."""
+        folder, _, rest = self.name.partition("/")
+        return rest.partition("/")[0] if folder == "plugins" else ""
 
 
 def blocks(page: Path) -> Iterator[Block]:
@@ -102,7 +109,10 @@ class Reader:
         monkeypatch.setitem(sys.modules, self.module.__name__, self.module)
 
     def type_all(self) -> None:
-        """Type every block of the unit."""
+        """Type every block of the unit; on the page of a plugin with the plugin loaded."""
+        if plugin := self.unit.plugin:
+            self.monkeypatch.setenv("BNNZOO_PLUGINS", plugin)
+            registry.reset()
         for block in self.unit.blocks:
             where = f"{block.page}:{block.line}"
             if block.language == "python":

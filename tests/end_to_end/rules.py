@@ -9,24 +9,50 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from bnnzoo import registry
-from bnnzoo.data.readers import READERS
+from bnnzoo.data.delimited import DELIMITERS
+from bnnzoo.posterior.likelihoods import AbstractLikelihood
 from end_to_end import tables
 
 if TYPE_CHECKING:
     from end_to_end.cases import Case
 
 Rule = Callable[["Case"], bool]
+_COUNTS = ("poisson", "negative-binomial", "zero-inflated-poisson")
 _OF_COLUMNS = ("target", "columns", "drop", "categories")
 
 
-def _is_table(case: Case) -> bool:
-    return case.kind in (*(set(READERS) - {".npz"}), "frame")
-
-
 def _of_tables(case: Case) -> bool:
-    given = [name for name in _OF_COLUMNS if name in case.options]
+    given = [name for name in (*_OF_COLUMNS, "exposure") if name in case.options]
     given += [name for name in ("missing", "unseen") if case.options.get(name, "error") != "error"]
-    return bool(given) and not _is_table(case)
+    return bool(given) and not tables.is_table(case.kind)
+
+
+def _unlike_density(case: Case) -> bool:
+    """Whether an option names a column that rows of a density lack, or is for inputs."""
+    given = case.options
+    return (
+        any(name in given for name in ("target", "categories"))
+        or any("colour" in name for option in ("columns", "drop", "missing_code") for name in given.get(option, ()))
+        or given.get("missing") == "median"
+        or given.get("unseen", "error") != "error"
+    )
+
+
+def _likelihood(case: Case) -> str:
+    """The name of the likelihood, also where it is the default."""
+    model, likelihood, task, _ = case.combination
+    return likelihood or registry.load("models", model).default_likelihood(task)
+
+
+def _has_rates(case: Case) -> bool:
+    return registry.load("likelihoods", _likelihood(case)).exposed is not AbstractLikelihood.exposed
+
+
+def _is_censorable(case: Case) -> bool:
+    """Whether targets may be bounds: numbers that are not in a folder of images or a registered set."""
+    laws = ("gaussian", "student-t", "heteroscedastic", "mixture", "mixture-per-target", "poisson")
+    in_place = case.kind in (tables.FOLDER, tables.REGISTERED)
+    return case.combination.task == "regression" and _likelihood(case) in laws and not in_place
 
 
 def _density(case: Case) -> bool:
@@ -38,22 +64,24 @@ def _unlike_regression(case: Case) -> bool:
     model, likelihood, task, _ = case.combination
     of_model = registry.load("models", model).brings_likelihood
     return (
-        of_model or task != "regression" or likelihood not in (None, "gaussian") or case.prior not in (None, "normal")
+        of_model
+        or task != "regression"
+        or likelihood not in (None, "gaussian")
+        or case.prior not in (None, "normal")
+        or case.options.get("censored", False)
     )
 
 
 def _unbounded(case: Case) -> bool:
-    """Whether no bound on the density is known, or draws rarely come near it, or another one is stated."""
+    """Whether the density of a target has no upper bound, or the one that is stated is none of it."""
     model, likelihood, task, _ = case.combination
     if task == "classification":
         return False
     with_scale = ("gaussian", "student-t")
-    if registry.load("models", model).brings_likelihood or likelihood not in with_scale:
+    if registry.load("models", model).brings_likelihood or likelihood not in (*with_scale, *_COUNTS):
         return True
-    return (
-        case.options.get("likelihood.scale", 0.5) == "learned"
-        or case.options.get("sampler.log_bound", "auto") != "auto"
-    )
+    is_learned = likelihood in with_scale and case.options.get("likelihood.scale", 0.5) == "learned"
+    return is_learned or case.options.get("sampler.log_bound", "auto") != "auto"
 
 
 def _takes(case: Case) -> bool:
@@ -69,8 +97,13 @@ def _takes(case: Case) -> bool:
 NEEDS: dict[tuple[str, Any], dict[str, Any]] = {
     ("until", "budget"): {"budget": "1s"},
     ("keep_at", "new rows"): {"keep": "predictions"},
+    ("missing_code", ("-999",)): {"missing": "median"},
+    ("missing_code", ("-999", "colour=unknown")): {"missing": "drop"},
 }
 """Options that a value of an option needs beside it."""
+
+WITH_EVERY_LIKELIHOOD = {"censored": True, "exposure": "time"}
+"""Values that are given beside every likelihood that takes them."""
 
 RULES: dict[str, Rule] = {
     "that format is not one of the task": lambda c: (
@@ -80,8 +113,19 @@ RULES: dict[str, Rule] = {
     "an estimator takes arrays and frames, and fewer options": lambda c: c.entrance == "estimator" and not _takes(c),
     "columns, levels and missing cells are those of tables": _of_tables,
     "a target in a frame beside another frame has its own name": lambda c: c.kind == "frame" and "target" in c.options,
-    "rows of a density are numbers, all of them modelled": lambda c: (
-        _density(c) and any(name in c.options for name in (*_OF_COLUMNS, "missing", "unseen"))
+    "rows of a density are numbers, without inputs and targets": lambda c: _density(c) and _unlike_density(c),
+    "a code stands for a cell that may be missing": lambda c: (
+        "missing_code" in c.options and c.options.get("missing", "error") == "error"
+    ),
+    "an exposure is for counts": lambda c: "exposure" in c.options and not _has_rates(c),
+    "censored targets are numbers with known probabilities of intervals": lambda c: (
+        c.options.get("censored", False) and not _is_censorable(c)
+    ),
+    "separator, decimal mark, lines and encoding are those of text files": lambda c: (
+        any(name in c.options for name in tables.Text._fields) and c.kind not in DELIMITERS
+    ),
+    "separator and decimal mark differ": lambda c: (
+        c.options.get("decimal") == "," and c.options.get("separator") == "comma"
     ),
     "a column is left out or taken in": lambda c: "columns" in c.options and "drop" in c.options,
     "predictions are kept of targets, and not by estimators": lambda c: (
@@ -99,6 +143,12 @@ RULES: dict[str, Rule] = {
         c.options.get("sampler.covariance") == "kronecker" and c.options.get("sampler.curvature") == "hessian"
     ),
     "a prior whose scales are sampled has no mode": lambda c: c.prior == "hierarchical" and c.sampler == "laplace",
+    # Towards small rates log p falls linearly, so prior L / q has no bound where q is narrower than the prior.
+    "a posterior of counts has heavier tails than a fitted Gaussian": lambda c: (
+        c.sampler == "rejection"
+        and c.combination.likelihood in _COUNTS
+        and c.options.get("sampler.proposal", "prior") != "prior"
+    ),
     "rejection needs a bound": lambda c: c.sampler == "rejection" and _unbounded(c),
     "rejection is for few data": lambda c: c.sampler == "rejection" and c.kind == tables.REGISTERED,
     "dropout drops inputs of hidden units": lambda c: c.sampler == "dropout" and c.combination.model == "density",

@@ -1,20 +1,24 @@
 """Small data sets of every task and format, for generated cases.
 
-A new file format needs a line in `WRITERS`; a likelihood whose targets are special a line in `TARGETS`.
+A new file format needs a line in `WRITERS`; a likelihood whose targets are special a line in `TARGETS`; an option of
+text files a field of `Text`.
 """
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 import bnnzoo
+from bnnzoo.data.delimited import DELIMITERS
 from bnnzoo.data.readers import READERS
+from bnnzoo.data.reading import SEPARATORS
 
 ROWS, NEW_ROWS, SIDE = 48, 6, 8
 FEW = {"rejection": 8, "importance": 8}
@@ -22,6 +26,11 @@ FEW = {"rejection": 8, "importance": 8}
 FOLDER = "folder"
 IN_MEMORY = ("arrays", "frame", "dataset")
 REGISTERED = "registered"
+
+
+def is_table(kind: str) -> bool:
+    """Whether data of that format have named columns, which may be text."""
+    return kind in (*READERS, "frame") and kind != ".npz"
 
 
 def _normal(signal: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -42,6 +51,8 @@ def _classes(signal: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 TARGETS: dict[str, Callable[[np.ndarray, np.random.Generator], np.ndarray]] = {
     "poisson": _counts,
+    "negative-binomial": _counts,
+    "zero-inflated-poisson": _counts,
     "bernoulli": _two_classes,
 }
 """Targets by the name of a likelihood that cannot have produced those of its task."""
@@ -57,13 +68,21 @@ DATA_SETS = {"regression": "diabetes", "classification": "breast-cancer", "densi
 
 
 def make(
-    task: str, likelihood: str | None, *, images: bool, kind: str, number: int, rows: int = ROWS
+    task: str,
+    likelihood: str | None,
+    *,
+    images: bool,
+    kind: str,
+    number: int,
+    rows: int = ROWS,
+    exposure: str | None = None,
 ) -> tuple[Any, Any]:
     """Inputs and targets; of tables a data frame with a column of text, unless they are of a density.
 
     Args:
         kind: the format, which decides whether inputs may be text.
         number: varies how labels are written.
+        exposure: the column of positive numbers that a table has beside its inputs.
     """
     rng = np.random.default_rng(5)
     rows += NEW_ROWS
@@ -74,19 +93,52 @@ def make(
         y = LABELS[number % len(LABELS)](y)
     if images and kind == FOLDER:
         return (40 * (x + 3)).clip(0, 255).astype(np.uint8), np.asarray(y, np.uint8)
-    if kind in (*READERS, "frame") and kind != ".npz":
+    if is_table(kind):
         frame = pd.DataFrame(x, columns=["a", "b"]).astype(float).round(4)
         if task != "density":
-            frame["colour"] = np.array(["red", "green", "blue"])[np.arange(rows) % 3]
+            frame["colour"] = np.array(["red", "grün", "blue"])[np.arange(rows) % 3]
+        if exposure is not None:
+            frame[exposure] = 1.0 + np.arange(rows) % 4
         return frame, y
     return x, y
 
 
-def with_gaps(frame: Any) -> Any:
-    """The data frame with missing cells in its first column."""
-    frame = frame.copy()
-    frame.loc[frame.index[1:4], "a"] = np.nan
-    return frame
+def with_gaps(x: Any, codes: tuple[str, ...], *, also_last: bool) -> Any:
+    """Inputs with missing cells in rows 2 to 4, where `codes` are given written as these.
+
+    Args:
+        also_last: whether the last row, one of the new ones, has them too.
+    """
+    gap = float(codes[0]) if codes else np.nan
+    x = x.copy()
+    if not isinstance(x, pd.DataFrame):
+        x[1:4, 0] = gap
+        return x
+    places = x.index[[1, 2, 3, *([-1] if also_last else [])]]
+    x.loc[places, "a"] = gap
+    for code in codes[1:]:
+        name, _, value = code.partition("=")
+        x.loc[places, name] = value
+    return x
+
+
+def bounds(y: Any) -> np.ndarray:
+    """Targets [row, 2] as smallest and largest values: one in ten below a limit, above one, and in an interval."""
+    ends = np.stack([y, y], 1).astype(float)
+    ends[1::10] += [-np.inf, 1]
+    ends[4::10] += [-1, np.inf]
+    ends[7::10] += [-1, 1]
+    return ends
+
+
+def censored_cells(y: Any) -> list[str]:
+    """The targets of `bounds` as the cells of a table."""
+    cells = []
+    for row, (low, high) in enumerate(bounds(y).round(4)):
+        between = f"[{low},{high}]" if row % 20 == 7 else f"{low}..{high}"
+        one_sided = f"<{high}" if np.isinf(low) else f">{low}" if np.isinf(high) else between
+        cells.append(str(low) if low == high else one_sided)
+    return cells
 
 
 def with_new_level(frame: Any) -> Any:
@@ -94,6 +146,35 @@ def with_new_level(frame: Any) -> Any:
     frame = frame.copy()
     frame.loc[frame.index[-2:], "colour"] = "violet"
     return frame
+
+
+class Text(NamedTuple):
+    """The form of a text file: the options that describe it."""
+
+    separator: str = ""
+    decimal: str = "."
+    skip_rows: tuple[str, ...] = ()
+    encoding: str = "utf-8"
+
+    def write(self, path: Path, table: pd.DataFrame) -> None:
+        """Write the table; where lines are to be skipped, a remark above the header and units below it."""
+        usual = ";" if self.decimal == "," and path.suffix == ".csv" else DELIMITERS[path.suffix]
+        mark = SEPARATORS.get(self.separator, self.separator) or usual
+        if self.decimal == ",":
+            table = table.map(lambda cell: _with_commas(cell) if isinstance(cell, str) else cell)
+        text = table.to_csv(index=False, sep=mark, decimal=self.decimal, na_rep="NA" if mark == " " else "")
+        lines = text.splitlines()
+        if self.skip_rows:
+            lines[:1] = ["# from the garden", lines[0], mark.join(["mm"] * table.shape[1])]
+        path.write_text("\n".join([*lines, ""]), encoding=self.encoding)
+
+
+PLAIN = Text()
+
+
+def _with_commas(cell: str) -> str:
+    """A cell of text, such as [0.5,2.5], with decimal commas: [0,5;2,5]."""
+    return re.sub(r"(?<=\d)\.(?=\d)", ",", cell.replace(",", ";"))
 
 
 def _table(x: Any, y: Any) -> pd.DataFrame:
@@ -104,12 +185,12 @@ def _npz(path: Path, x: Any, y: Any) -> None:
     np.savez(path, **{"x": x} if y is None else {"x": x, "y": y})
 
 
-WRITERS: dict[str, Callable[[Path, Any, Any], Any]] = {
-    ".csv": lambda path, x, y: _table(x, y).to_csv(path, index=False),
-    ".tsv": lambda path, x, y: _table(x, y).to_csv(path, index=False, sep="\t"),
-    ".parquet": lambda path, x, y: _table(x, y).to_parquet(path),
-    ".pq": lambda path, x, y: _table(x, y).to_parquet(path),
-    ".npz": _npz,
+WRITERS: dict[str, Callable[[Path, Any, Any, Text], Any]] = {
+    ".csv": lambda path, x, y, text: text.write(path, _table(x, y)),
+    ".tsv": lambda path, x, y, text: text.write(path, _table(x, y)),
+    ".parquet": lambda path, x, y, _: _table(x, y).to_parquet(path),
+    ".pq": lambda path, x, y, _: _table(x, y).to_parquet(path),
+    ".npz": lambda path, x, y, _: _npz(path, x, y),
 }
 """For each format of the readers a function that writes inputs, and targets unless they are None."""
 
@@ -121,7 +202,7 @@ def formats(task: str, *, images: bool) -> list[str]:
     return [*READERS, *IN_MEMORY, REGISTERED]
 
 
-def write(path: Path, kind: str, x: Any, y: Any = None) -> str:
+def write(path: Path, kind: str, x: Any, y: Any = None, text: Text = PLAIN) -> str:
     """The data as a file, or a folder, of that format; its name for the command line."""
     if kind == FOLDER:
         path.mkdir()
@@ -131,7 +212,7 @@ def write(path: Path, kind: str, x: Any, y: Any = None) -> str:
                 _idx(path / f"{part}-labels-idx1-ubyte", y)
         return str(path)
     file = path.with_suffix(kind)
-    WRITERS[kind](file, x, y)
+    WRITERS[kind](file, x, y, text)
     return str(file)
 
 
@@ -140,11 +221,11 @@ def _idx(path: Path, values: Any) -> None:
     path.write_bytes(header + np.ascontiguousarray(values).tobytes())
 
 
-def in_memory(kind: str, task: str, x: Any, y: Any) -> Any:
-    """The data as Python takes them."""
+def in_memory(kind: str, task: str, x: Any, y: Any, *, censored: bool = False) -> Any:
+    """The data as Python takes them; `censored` targets are text in a frame and bounds in an array."""
     if task == "density":
         values = np.asarray(x, np.float32)
         return {"arrays": values, "frame": x, "dataset": bnnzoo.data.dataset.from_rows(values)}[kind]
     if kind == "dataset":
-        return bnnzoo.data.from_arrays(x, y, task=task)
+        return bnnzoo.data.from_arrays(x, y, task=task, censored=censored)
     return (x, pd.Series(y, name="y") if kind == "frame" else y)

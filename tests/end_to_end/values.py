@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bnnzoo import registry
+from bnnzoo.data.reading import SEPARATORS
 from bnnzoo.recipe import PARTS, RUN_FIELDS, Field, fields_of
 
 LENGTHS = {"warmup": 5, "draws": 5, "chains": 2, "start_steps": 250}
@@ -18,10 +19,15 @@ OF_THE_CASE = {"data", *LENGTHS}
 """Options that every case has by its data and its budget."""
 FREE: dict[str, list[Any]] = {
     "target": [("y",)],
-    "columns": [("a", "colour")],
-    "drop": [("b",)],
+    "columns": [("a", "colour"), ("a", "b")],
+    "drop": [("b",), ("colour",)],
     "categories": [("colour",)],
     "task": ["said"],
+    "exposure": ["time"],
+    "missing_code": [("-999",), ("-999", "colour=unknown")],
+    "separator": [*SEPARATORS, ";"],
+    "skip_rows": [("1", "3"), ("1,3",)],
+    "encoding": ["latin-1", "utf-16"],
     "test_fraction": [0.25],
     "split_seed": [1],
     "likelihood_power": [0.5],
