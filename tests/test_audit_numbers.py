@@ -162,7 +162,7 @@ def test_each_start_moves_from_where_it_is(monkeypatch):
     """So many steps, of one each."""
     told = {"acceptance_rate": jnp.asarray(0.25), "sigma2": jnp.asarray(0.0)}
     monkeypatch.setattr(Penalty, "step", lambda self, _, state, *, key: (replace(state, position=state[0] + 1), told))
-    kernel = drift.Kernel(Penalty(), At(jnp.full(1, 50.0)), 0.0)
+    kernel = drift.Kernel(Penalty(), At(jnp.full(1, 50.0), jnp.ones(())), 0.0)
     starts = np.array([[1.0], [-3.0], [7.0]], np.float32)
     ends, acceptance = drift.moved(kernel, GaussianMean.of(10), starts, steps=4, key=jax.random.key(0))
     np.testing.assert_array_equal(ends, starts + 4)

@@ -317,12 +317,12 @@ def test_the_intervals_of_a_band_are_those_of_their_quantiles():
     )
 
 
-def test_the_grey_of_coverage_holds_95_of_100_test_sets_at_every_level():
+def test_the_grey_of_coverage_is_what_is_tolerated():
     picture = plots.coverage({"y": (np.arange(40) + 0.5) / 40}, 0.1)
     claimed = picture.table["interval"].to_numpy()
     np.testing.assert_allclose(claimed, np.arange(1, 21) / 20)
-    for name, level in (("low", 0.025), ("high", 0.975)):
-        np.testing.assert_allclose(picture.table[name], stats.binom.ppf(level, 40, claimed) / 40)
+    np.testing.assert_allclose(picture.table["low"], np.clip(claimed - 0.1, 0, 1), atol=1e-12)
+    np.testing.assert_allclose(picture.table["high"], np.clip(claimed + 0.1, 0, 1), atol=1e-12)
     inside = np.abs(2 * (np.arange(40) + 0.5) / 40 - 1)
     np.testing.assert_allclose(picture.table["observed"], [np.mean(inside <= level) for level in claimed])
 
@@ -342,17 +342,17 @@ def test_the_bars_of_a_reliability_diagram_are_wilsons():
     assert "the confidence is 93.8% and the accuracy 90.0%" in picture.alt
 
 
-def test_a_histogram_of_transforms_says_how_many_bins_chance_does_not_make():
-    """Of 100 rows ten bins hold ten each; one has none and another twenty. 95 % of counts are 5 to 16."""
+def test_a_histogram_of_transforms_states_mean_and_spread_and_draws_no_limit():
+    """Of 100 rows eight bins hold ten each; one has none and another twenty."""
     rows = np.r_[np.repeat(np.arange(1, 10), 10), np.full(10, 9)] / 10 + 0.05
     picture = plots.pit({"y": rows})
     assert picture.table["rows"].tolist() == [0, *[10] * 8, 20]
     np.testing.assert_allclose(picture.table["density"], [0, *[1] * 8, 2])
-    assert f"in 10 bins: 2 are outside the grey band, the mean is {rows.mean():.3f}, the standard" in picture.alt
-    assert [(box[1], box[3]) for box in grey(picture.figure.axes[0])] == [(0.5, 1.6)]
+    assert f"in 10 bins: the mean is {rows.mean():.3f}, the standard deviation {rows.std():.3f}" in picture.alt
+    assert grey(picture.figure.axes[0]) == []
     even = plots.pit({"y": (np.arange(40) + 0.5) / 40, "z": np.full(40, 0.1)})
-    assert "in 4 bins: of y 0 are outside the grey band" in even.alt
-    assert "of z 4 are outside the grey band" in even.alt
+    assert "in 4 bins: of y the mean is 0.500" in even.alt
+    assert "of z the mean is 0.100" in even.alt
 
 
 def test_shares_of_unfamiliar_rows_are_of_their_own_number():

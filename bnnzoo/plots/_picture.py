@@ -73,6 +73,8 @@ class Picture:
         file = io.BytesIO()
         undated = {"Date": None} if format == "svg" else None
         with style(**{"svg.hashsalt": self.name, **more}):
+            # The layout of a first drawing differs slightly from that of a second one.
+            self.figure.draw_without_rendering()
             self.figure.savefig(file, format=format, facecolor=facecolor, metadata=undated)
         return file.getvalue()
 
