@@ -126,7 +126,7 @@ class _Bayesian(BaseEstimator):
             setattr(self, part, _with_field(part, getattr(self, part), field, value))
         return self
 
-    def _sample(self, X: Any, y: Shaped[np.ndarray, "row *target"], task: str) -> None:
+    def _sample(self, X: Any, y: Any, task: str) -> None:
         options = {name: value for name, value in self.get_params(deep=False).items() if value is not None}
         data = (
             (X, y)

@@ -107,9 +107,8 @@ def test_a_good_run_is_called_good(good):
     page = report(good)
     assert answers(page) == ["yes"] * 4
     assert "It ran right, has converged, is calibrated" in page.words
-    assert re.search(
-        r"800 test rows are at most \d\.\d % apart \(99% interval \d\.\d to \d+\.\d %; tolerated", page.words
-    )
+    words = r"800 test rows are at most \d\.\d % apart \(99% interval \d\.\d to \d+\.\d %; tolerated"
+    assert re.search(words, page.words)
     assert [p["id"] for p in page.all("figure")] == [
         "band",
         "ood",
