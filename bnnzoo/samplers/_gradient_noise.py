@@ -97,8 +97,10 @@ def worst_directions(
     directions = jnp.stack([found(bent, 2 * _ITERATIONS, key_stiff), found(pushed, _BATCHES, key_noisy)])
 
     def look(key: PRNGKeyArray) -> GradientNoise:
-        bend = jax.lax.map(lambda along: bent(along, key), directions)
-        change = directions @ difference(key)
+        key_bend, key_change = jax.random.split(key)  # one mini-batch bends both directions
+        jacobian_product = jax.linearize(lambda t: gradient(t, key_bend), theta)[1]
+        bend = root * jax.vmap(jacobian_product)(root * directions)
+        change = directions @ difference(key_change)
         return GradientNoise(-jnp.sum(directions * bend, 1), change**2 / 2)
 
     return jax.tree.map(jnp.transpose, jax.lax.map(look, jax.random.split(key_pairs, _PAIRS)))
