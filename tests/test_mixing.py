@@ -15,7 +15,7 @@ from bnnzoo.evaluation import findings, identified
 from bnnzoo.evaluation.combination import worst_combination
 from bnnzoo.evaluation.convergence import rhats
 from bnnzoo.evaluation.diagnostics import of_quantities
-from bnnzoo.evaluation.probing import probe_inputs, spanning_rows
+from bnnzoo.evaluation.probing import probe_rows, spanning_rows
 from bnnzoo.evaluation.record import Record
 from bnnzoo.evaluation.weights import Weights
 from bnnzoo.models import Linear, Mlp
@@ -83,11 +83,13 @@ def test_probes_are_ordinary_test_rows_and_rows_that_span_the_inputs():
     x[250] = 90.0
     rows = xr.Dataset({"x": (("row", "feature"), x), "x_test": (("test_row", "feature"), test)})
     record = Record(xr.DataTree.from_dict({"/constant_data": rows}), None)
-    probes = probe_inputs(record, 10)
+    labels, probes = probe_rows(record, 10)
     assert probes.shape == (10, 1)
+    assert labels[:5] == [f"test row {row}" for row in (0, 25, 50, 74, 99)]
+    assert labels[int(probes.argmax())] == "training row 250"
     assert 90.0 in probes
     np.testing.assert_array_equal(probes[:5], test[[0, 25, 50, 74, 99]])
-    assert probe_inputs(record, 1000).shape == (400, 1)
+    assert probe_rows(record, 1000).inputs.shape == (400, 1)
 
 
 @pytest.mark.parametrize(

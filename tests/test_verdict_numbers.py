@@ -15,6 +15,7 @@ from bnnzoo.evaluation import calibration, diagnostics, findings, loo, metrics
 from bnnzoo.evaluation.convergence import between_chains, convergence, rhats
 from bnnzoo.evaluation.metrics import Estimate
 from bnnzoo.evaluation.predictor import Predictor
+from bnnzoo.evaluation.probing import Probes
 from bnnzoo.evaluation.record import Record
 from bnnzoo.finding import sentence
 
@@ -248,7 +249,7 @@ def test_convergence_is_judged_by_means_spreads_densities_and_own_parameters(mon
         monkeypatch.setattr(Predictor, "has_rows", told["rows"])
         monkeypatch.setattr(Predictor, "scaler", Scaler(*(np.array(v, np.float32) for v in ([0], [1], [9, 7], [2, 5]))))
         monkeypatch.setattr(diagnostics.effort, "density_rows", lambda predictor, probes: 10 * probes)
-        monkeypatch.setattr(diagnostics, "probe_inputs", lambda record, count: np.zeros((count, 1)))
+        monkeypatch.setattr(diagnostics, "probe_rows", lambda record, count: Probes([], np.zeros((count, 1))))
         predictor: Any = Predictor.__new__(Predictor)
         predictor.functions, predictor.log_scales = lambda x: means, lambda x: scales
         predictor.log_likelihoods = lambda *of: asked.append(of) or each

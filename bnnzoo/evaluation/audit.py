@@ -17,7 +17,7 @@ from bnnzoo.evaluation import bias, diagnostics, drift, effort
 from bnnzoo.evaluation.audit_result import TOLERANCE, Audit, Effort, decide
 from bnnzoo.evaluation.bias import Biases
 from bnnzoo.evaluation.convergence import convergence
-from bnnzoo.evaluation.estimands import Estimands, probe_rows, varying
+from bnnzoo.evaluation.estimands import Estimands, audited_inputs, varying
 from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.evaluation.record import evenly
 from bnnzoo.posterior import AbstractPosterior, NetworkPosterior, backend
@@ -70,7 +70,7 @@ def of_run(
         raise UsageError("audit: the run keeps predictions: there are no parameters from which chains could start")
     if record.weights is not None:
         raise UsageError("audit: the draws are weighted: chains would start from draws of the prior")
-    x = predictor.inputs(probe_rows(predictor))
+    x = predictor.inputs(audited_inputs(predictor))
     looked = _light(predictor)
     with backend.arithmetic(predictor.precision):
         groups = (record.group("constant_data"), record.group("observed_data"))

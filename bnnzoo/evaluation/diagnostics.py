@@ -16,7 +16,7 @@ from bnnzoo.evaluation.combination import worst_combination
 from bnnzoo.evaluation.convergence import between_chains, convergence, extremes
 from bnnzoo.evaluation.noise_scales import noise_scales
 from bnnzoo.evaluation.predictor import Predictor
-from bnnzoo.evaluation.probing import probe_inputs
+from bnnzoo.evaluation.probing import probe_rows
 from bnnzoo.evaluation.record import Record
 from bnnzoo.finding import Finding, setting
 from bnnzoo.store.schema import SECONDS
@@ -119,7 +119,7 @@ def quantities(predictor: Predictor, num_probes: int) -> dict[str, Float[np.ndar
     record = predictor.record
     if not predictor.has_rows:
         return {"the parameters": predictor.some_parameters()[1]}
-    probes = probe_inputs(record, num_probes)
+    probes = probe_rows(record, num_probes).inputs
     if predictor.classifies:
         found = {"class probabilities": predictor.functions(probes)}
     else:

@@ -29,7 +29,7 @@ _CURVED = 1e-3
 """Deviation from linearity, relative to the change of the outputs, that exceeds float32 rounding."""
 
 
-def probe_rows(predictor: Predictor) -> Shaped[np.ndarray, "probe ..."]:
+def audited_inputs(predictor: Predictor) -> Shaped[np.ndarray, "probe ..."]:
     """Return the ten inputs, evenly spaced over the rows, at which predictions are checked."""
     rows = predictor.record.probes(np.iinfo(np.int32).max)[1]
     return rows[evenly(len(rows), _PROBES)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from jaxtyping import Float, Int, Shaped
 
@@ -18,7 +20,15 @@ _FAR = 1e15
 """Largest standardised value; larger ones are clipped."""
 
 
-def probe_inputs(record: Record, count: int) -> Shaped[np.ndarray, "row ..."]:
+class Probes(NamedTuple):
+    """Inputs at which predictions are tested."""
+
+    labels: list[str]
+    """Place of each in the file, such as `test row 3`."""
+    inputs: Shaped[np.ndarray, "row ..."]
+
+
+def probe_rows(record: Record, count: int) -> Probes:
     """Choose `count` inputs of the file, or all if there are fewer; the choice is deterministic.
 
     Half of them are evenly spaced test rows (training rows if there are none). The others span the inputs of all rows.
@@ -27,17 +37,24 @@ def probe_inputs(record: Record, count: int) -> Shaped[np.ndarray, "row ..."]:
     probes.
     """
     if record.keeps_predictions:
-        return record.array("constant_data", schema.KEPT_ROWS)[:count]
-    test = record.array("constant_data", "x_test") if record.has_test_rows else None
-    train = record.array("constant_data", "x") if record.has_training_rows else None
-    groups = [rows for rows in (test, train) if rows is not None and len(rows)]
-    if sum(map(len, groups)) <= count:
-        return np.concatenate(groups)
-    first = groups[0]
-    ordinary = evenly(len(first), max(1, count - count // 2))
+        kept = record.array("constant_data", schema.KEPT_ROWS)[:count]
+        return Probes([f"kept row {row}" for row in range(len(kept))], kept)
+    groups: list[Shaped[np.ndarray, "row ..."]] = []
+    labels: list[str] = []
+    for name, where, present in (
+        ("x_test", "test row", record.has_test_rows),
+        ("x", "training row", record.has_training_rows),
+    ):
+        if present and len(rows := record.array("constant_data", name)):
+            groups.append(rows)
+            labels += [f"{where} {row}" for row in range(len(rows))]
     x = groups[0] if len(groups) == 1 else np.concatenate(groups)
+    if len(x) <= count:
+        return Probes(labels, x)
+    ordinary = evenly(len(groups[0]), max(1, count - count // 2))
     spanning = spanning_rows(x, count - len(ordinary), taken=ordinary)
-    return np.concatenate([first[ordinary], x[spanning]])
+    chosen = np.concatenate([ordinary, spanning])
+    return Probes([labels[row] for row in chosen], x[chosen])
 
 
 def spanning_rows(

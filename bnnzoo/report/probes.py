@@ -7,15 +7,15 @@ from arviz_stats.base import array_stats  # pyright: ignore[reportPrivateImportU
 from jaxtyping import Float
 
 from bnnzoo.evaluation.convergence import FEWEST, rhats
+from bnnzoo.evaluation.effort import PROBES
 from bnnzoo.evaluation.predictor import Predictor
+from bnnzoo.evaluation.probing import probe_rows
 from bnnzoo.report.once import once
-
-_PROBES = 50
 
 
 @once
 def probed(predictor: Predictor) -> tuple[dict[str, np.ndarray], dict[str, float], dict[str, float]]:
-    """Return three predictions at the first 50 test rows, [chain, draw] each, with their R-hats and bulk ESS.
+    """Return three predictions at the rows that the verdict tests, [chain, draw] each, with their R-hats and bulk ESS.
 
     They have the largest, the median and the smallest R-hat. For a posterior defined in Python, they are parameters.
     """
@@ -37,18 +37,18 @@ def probed(predictor: Predictor) -> tuple[dict[str, np.ndarray], dict[str, float
 
 
 def _values(predictor: Predictor) -> tuple[Float[np.ndarray, "chain draw value"], list[str]]:
-    """Return the predictions at the first 50 test rows in original units, or some parameters, and their names."""
+    """Return the predictions at the tested rows in original units, or some parameters, and their names."""
     record = predictor.record
     if not predictor.predicts:
         numbers, values = predictor.some_parameters()
         return values, [f"parameter {index}" for index in numbers]
     like = predictor.signature
-    where, probes = record.probes(_PROBES)
-    values = predictor.functions(probes)
+    probes = probe_rows(record, PROBES)
+    values = predictor.functions(probes.inputs)
     if predictor.classifies:
         labels = [f"p({like.target_names[0]} = {name})" for name in like.class_names]
     else:
         values = predictor.scaler.unscale_targets(values)
         labels = [f"mean of {target}" for target in like.target_names]
-    names = [f"{label} at {where} {row}" for row in range(values.shape[2]) for label in labels]
+    names = [f"{label} at {row}" for row in probes.labels for label in labels]
     return values.reshape(*values.shape[:2], -1), names
