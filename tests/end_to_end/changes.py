@@ -160,9 +160,13 @@ def python(page: str, text: str) -> str:
     return "from bnnzoo_federated import Party\n" + re.sub(r"^parties = .*$", inside, text, flags=re.MULTILINE)
 
 
+_WRITTEN = re.compile(r"""(?:-o|--out|>) +(\S+)|\bout=["']([^"']+)""")
+"""Files that a command or a call writes."""
+
+
 def prepare(page: str, text: str) -> None:
     """Make the files that the page takes for granted, where the reader has not made them."""
-    written = re.findall(r"(?:-o|--out|>) +(\S+)", text)
+    written = [name for pair in _WRITTEN.findall(text) for name in pair]
     for name in re.findall(r"[\w.-]+\.(?:csv|tsv|npz|nc)\b", text):
         if not Path(name).exists() and name not in written and "{" not in name:
             _make(page, name)
