@@ -868,6 +868,24 @@ def test_a_batch_has_at_most_all_rows(kind):
     assert kind(batch_size=7, control_variate="second").evaluations(posterior, {"n_steps": 2.0}) == 42
 
 
+@pytest.mark.parametrize("kind", [Sgld, Sghmc, Psgld, SmsUbu])
+def test_an_automatic_batch_of_distinct_rows_fits_into_the_data(kind):
+    """Fields at their defaults must not be refused because a table has fewer rows than the usual batch."""
+    fields = {} if kind is SmsUbu else {"sampling": "disjoint"}
+    small, large = GaussianMean(np.zeros(10)), GaussianMean(np.zeros(60))
+    for step_size in ("auto", 0.1):
+        sampler = kind(step_size=step_size, **fields)
+        sampler.check(small)
+        assert (sampler.evaluations(small, {}), sampler.evaluations(large, {})) == (10, 50)
+    state = sampler.init(small, jnp.asarray([0.4]), num_warmup=0, key=KEY)
+    _, stats = sampler.step(small, state, key=KEY)
+    assert not bool(stats["diverging"])
+    if kind is not SmsUbu:
+        assert kind(step_size=0.1).evaluations(small, {}) == 50
+        # A batch of all rows has no noise.
+        assert float(stats["lp_estimate"]) == pytest.approx(float(small.log_density(jnp.asarray([0.4]))), rel=1e-5)
+
+
 def test_an_exploration_leaves_at_least_one_step():
     posterior = GaussianMean(np.zeros(100))
     Sgld(schedule="cyclical", exploration=0.5, cycle=2).check(posterior)

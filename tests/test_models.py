@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from bnnzoo.errors import UsageError
-from bnnzoo.models import Autoregressive, Cnn, Linear, Mdn, Mlp, Resnet, size
+from bnnzoo.models import Autoregressive, Cnn, Linear, Mdn, Mlp, Resnet, form, size
+from bnnzoo.models.building import Architecture
 from bnnzoo.posterior.layout import network_layout
 from bnnzoo.posterior.likelihoods import Mixture
 
@@ -207,6 +208,20 @@ def test_cnn_arranges_channels():
 def test_what_makes_no_network_is_refused(make, said):
     with pytest.raises(ValueError, match=said):
         make()
+
+
+@pytest.mark.parametrize(
+    ("built_in", "precision"), [("float32", "float32"), ("float64", "float64"), ("float32", "float64")]
+)
+@pytest.mark.parametrize("model", [Cnn((2,), hidden=(3,)), Resnet((2,), groups=2), Mlp((3,))])
+def test_networks_are_checked_in_their_own_precision(model, built_in, precision):
+    """Convolutions refuse inputs of another precision than their weights. A network may be older than the run."""
+    shape = (3,) if isinstance(model, Mlp) else (1, 8, 8)
+    architecture = Architecture.of(model, shape, 2)
+    with jax.enable_x64(built_in == "float64"):
+        network = architecture.build(key=KEY)
+    with jax.enable_x64(precision == "float64"):
+        form.check(model, network, architecture, "gaussian")
 
 
 def test_a_network_that_no_memory_holds_is_refused_before_it_is_made(monkeypatch):

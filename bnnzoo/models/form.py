@@ -34,7 +34,7 @@ def check(model: AbstractModel, network: Any, architecture: Architecture, likeli
         raise _fault(model, f"build gives {given}, and must give a network: an eqx.Module to call with one input")
     input_shape, num_outputs = architecture.input_shape, architecture.num_outputs
     try:
-        outputs = eqx.filter_eval_shape(network, jax.ShapeDtypeStruct(input_shape, jnp.float32))
+        outputs = eqx.filter_eval_shape(network, jax.ShapeDtypeStruct(input_shape, _precision(network)))
     except Exception as error:
         said = f"its network cannot take one input of shape {list(input_shape)}: {one_line(error)}"
         raise _fault(model, said) from error
@@ -44,6 +44,13 @@ def check(model: AbstractModel, network: Any, architecture: Architecture, likeli
     if outputs.shape != (num_outputs,) or not jnp.issubdtype(outputs.dtype, jnp.floating):
         given = f"{outputs.dtype}{list(outputs.shape)} for one input of shape {list(input_shape)}"
         raise _fault(model, f"its network gives {given}, {wanted}: build was asked for {num_outputs} outputs")
+
+
+def _precision(network: Any) -> Any:
+    """Return the floating-point type of the network's arrays. A run gives inputs of the type that its weights have."""
+    arrays = jax.tree.leaves(eqx.filter(network, eqx.is_inexact_array))
+    floating = [array.dtype for array in arrays if jnp.issubdtype(array.dtype, jnp.floating)]
+    return jnp.result_type(*floating) if floating else jnp.result_type(float)
 
 
 def _fault(model: Any, what: str) -> UsageError:

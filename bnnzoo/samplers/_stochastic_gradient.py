@@ -41,8 +41,8 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
     is the chain's position at the ends of warm-up windows (at second order a Newton step further), or the initial
     position without warm-up.
 
-    If the user sets the step size, or without warm-up, `auto` means a batch of 50 rows, no control variate, and a step
-    size of 1e-5.
+    If the user sets the step size, or without warm-up, `auto` means a batch of 50 rows (of all rows if there are fewer
+    and none may be used twice), no control variate, and a step size of 1e-5.
     """
 
     statistics: ClassVar[tuple[Statistic, ...]] = (LOG_DENSITY_ESTIMATE, DIVERGING, STEP_SIZE)
@@ -73,10 +73,11 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
         steps = typical_steps(self.schedule, count, cycle=self.cycle, exploration=getattr(self, "exploration", 0.0))
         return jnp.mean(jax.vmap(lambda step: self.eta(step, like))(steps))
 
-    @property
-    def rows(self) -> int:
-        """Number of rows in a mini-batch."""
-        return _ROWS if isinstance(self.batch_size, str) else self.batch_size
+    def batch_rows(self, num_data: int) -> int:
+        """Return the number of rows in a mini-batch. `auto` fits into the data unless a row may be used twice."""
+        if not isinstance(self.batch_size, str):
+            return self.batch_size
+        return _ROWS if self.sampling == "replacement" else min(_ROWS, num_data)
 
     @property
     def order(self) -> Order:
@@ -103,13 +104,13 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
 
     def batch(self, posterior: AbstractPosterior, *, key: PRNGKeyArray) -> Any:
         """Draw the mini-batch of a step."""
-        return posterior.minibatch(self.rows, replace=self.sampling == "replacement", key=key)
+        return posterior.minibatch(self.batch_rows(posterior.num_data), replace=self.sampling == "replacement", key=key)
 
     def gradient(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], anchor: Anchor | None, batch: Any
     ) -> tuple[Float[Array, ""], Float[Array, " dim"]]:
         """Return the mini-batch estimates of the log posterior density and of its gradient."""
-        scale = posterior.likelihood_power * (posterior.num_data / self.rows)
+        scale = posterior.likelihood_power * (posterior.num_data / self.batch_rows(posterior.num_data))
 
         def log_density(t: Float[Array, " dim"]) -> Float[Array, ""]:
             return posterior.log_prior(t) + scale * jnp.sum(posterior.log_likelihood(t, batch))
@@ -172,14 +173,14 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
 
     def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> float:
         """Count one gradient per datum, and its derivatives at the anchor."""
-        del posterior
-        return self.rows * (1.0 + ORDER[self.order]) * means.get("n_steps", 1.0)
+        return self.batch_rows(posterior.num_data) * (1.0 + ORDER[self.order]) * means.get("n_steps", 1.0)
 
     def check(self, posterior: AbstractPosterior) -> None:
         """Reject batches without replacement that exceed the data, and Hessians that are not affordable."""
-        if self.sampling == "disjoint" and self.rows > posterior.num_data:
+        rows = self.batch_rows(posterior.num_data)
+        if self.sampling == "disjoint" and rows > posterior.num_data:
             raise UsageError(
-                f"--sampler.batch-size: {self.rows} different data a batch, but there are {posterior.num_data}; "
+                f"--sampler.batch-size: {rows} different data a batch, but there are {posterior.num_data}; "
                 f"use at most {posterior.num_data}, or --sampler.sampling replacement"
             )
         refuse_large(self.order, posterior)

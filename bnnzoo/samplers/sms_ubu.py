@@ -93,11 +93,12 @@ class SmsUbu(AbstractStochasticGradientSampler[SmsUbuState]):
         return SmsUbuState(position, momentum, state.count + 1, state.anchor, state.seed), stats
 
     def _next_batch(self, posterior: AbstractPosterior, state: SmsUbuState) -> Any:
-        batches = posterior.num_data // self.rows
+        size = self.batch_rows(posterior.num_data)
+        batches = posterior.num_data // size
         sweep, place = state.count // (2 * batches), state.count % (2 * batches)
         number = jnp.where(place < batches, place, 2 * batches - 1 - place)
         key = jax.random.fold_in(jax.random.key(state.seed), sweep)
-        rows = distinct_indices(self.rows, posterior.num_data, start=number * self.rows, key=key)
+        rows = distinct_indices(size, posterior.num_data, start=number * size, key=key)
         return jax.lax.optimization_barrier(posterior.take(rows))
 
     def _flow(
@@ -147,8 +148,8 @@ class SmsUbu(AbstractStochasticGradientSampler[SmsUbuState]):
 
             N / (N - n) sum_k (B_k - b)(B_k - b)' + M (N - M n) / (N - n) b b'
         """
-        size, left = self.rows, num_data - self.rows
-        batches = num_data // size
+        size = self.batch_rows(num_data)
+        left, batches = num_data - size, num_data // size
         if not left:
             return jnp.zeros(())
         apart, together = num_data / left, batches * (num_data - batches * size) / left
@@ -175,9 +176,10 @@ class SmsUbu(AbstractStochasticGradientSampler[SmsUbuState]):
     def check(self, posterior: AbstractPosterior) -> None:
         """Reject batches that exceed the data."""
         super().check(posterior)
-        if self.rows > posterior.num_data:
+        rows = self.batch_rows(posterior.num_data)
+        if rows > posterior.num_data:
             raise UsageError(
-                f"--sampler.batch-size: {self.rows} different data a batch, but there are {posterior.num_data}; "
+                f"--sampler.batch-size: {rows} different data a batch, but there are {posterior.num_data}; "
                 f"use at most {posterior.num_data}"
             )
 

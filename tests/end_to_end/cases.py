@@ -237,6 +237,6 @@ def everything() -> list[tuple[Combination, str, Any]]:
     return [
         (combination, kind, init)
         for combination in combinations()
-        for kind in tables.formats(combination.task, images=combination.images)
+        for kind in tables.formats(combination.task, combination.likelihood, images=combination.images)
         for init in values.run_values()["init"]
     ]

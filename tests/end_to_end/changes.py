@@ -160,14 +160,18 @@ def python(page: str, text: str) -> str:
     return "from bnnzoo_federated import Party\n" + re.sub(r"^parties = .*$", inside, text, flags=re.MULTILINE)
 
 
+_WRITTEN = re.compile(r"""(?:-o|--out|>) +(\S+)|\bout=["']([^"']+)""")
+"""Files that a command or a call writes."""
+
+
 def prepare(page: str, text: str) -> None:
     """Make the files that the page takes for granted, where the reader has not made them."""
-    written = re.findall(r"(?:-o|--out|>) +(\S+)", text)
+    written = [name for pair in _WRITTEN.findall(text) for name in pair]
     for name in re.findall(r"[\w.-]+\.(?:csv|tsv|npz|nc)\b", text):
         if not Path(name).exists() and name not in written and "{" not in name:
-            _make(page, name)
+            _make(page, text, name)
     for name in "abc" if page in _FEDERATED else ():
-        _make(page, f"{name}.csv")
+        _make(page, text, f"{name}.csv")
 
 
 def _make_export(path: Path) -> None:
@@ -211,12 +215,12 @@ _SPECIAL = {
 """Files whose content a page describes."""
 
 
-def _make(page: str, name: str) -> None:
+def _make(page: str, text: str, name: str) -> None:
     rng = np.random.default_rng(sum(map(ord, name)))
     if name in _SPECIAL:
         _SPECIAL[name](Path(name))
     elif name.endswith(".nc"):
-        _make_run(Path(name))
+        _make_run(Path(name), is_for_evidence="bnnzoo evidence" in text)
     elif name == "x.npz":
         np.savez(name, x=rng.normal(size=(60, 2)))
     elif name in ("new.csv", "test.csv", "x.csv") and page != "docs/recipes.md":
@@ -231,12 +235,14 @@ def _make(page: str, name: str) -> None:
 _SAMPLERS_BY_FILE = {"penalty": "penalty", "nuts": "nuts", "sgld": "sgld"}
 
 
-def _make_run(path: Path) -> None:
+def _make_run(path: Path, *, is_for_evidence: bool) -> None:
     """A short run with the file's name: by the sampler or of the seed or likelihood power that the name says."""
     number = next(iter(re.findall(r"\d+", path.stem)), "0")
     stem = path.stem.partition("-")[0]
     is_power, is_plain = stem == "power", stem.isdigit()
-    sampler = _SAMPLERS_BY_FILE.get(stem, "nuts")
+    # Of a single run's draws, only those of a few samplers give the evidence.
+    usual = "importance" if is_for_evidence and not is_power else "nuts"
+    sampler = _SAMPLERS_BY_FILE.get(stem, usual)
     model = "linear" if is_power or is_plain else "mdn" if "mdn" in registry.entries("models") else "linear"
     options = {"likelihood_power": (0.0, 0.1, 1.0)[int(number)], "init": "prior"} if is_power else {"seed": int(number)}
     bnnzoo.sample(model, sampler, warmup=5, draws=5, chains=2, thin=1, start_steps=250, out=path, **options)

@@ -36,7 +36,9 @@ def typed(case: Case, number: int) -> Typed:
     """The case with its data written, or in memory."""
     task, likelihood = case.combination.task, case.combination.likelihood
     options = {**values.LENGTHS, "test_fraction": 0.25, **values.flat(case.options)}
-    if "task" in options or case.kind in (".csv", ".tsv", ".parquet", ".pq", ".npz", tables.FOLDER, tables.REGISTERED):
+    # A file, and a frame by itself, have a target unless the task says otherwise.
+    shows_task = case.kind in tables.IN_MEMORY and not (case.kind == "frame" and task == "density")
+    if "task" in options or not shows_task:
         options["task"] = task
     if case.kind == tables.REGISTERED:
         name = tables.DATA_SETS["images" if case.combination.images else task]

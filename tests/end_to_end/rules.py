@@ -55,6 +55,13 @@ def _is_censorable(case: Case) -> bool:
     return case.combination.task == "regression" and _likelihood(case) in laws and not in_place
 
 
+def _is_no_input(case: Case) -> bool:
+    """Whether a column that is to be a category is not taken in."""
+    kept = case.options.get("columns", case.options.get("categories", ()))
+    dropped = case.options.get("drop", ())
+    return any(name in dropped or name not in kept for name in case.options.get("categories", ()))
+
+
 def _density(case: Case) -> bool:
     return case.combination.task == "density"
 
@@ -84,6 +91,11 @@ def _unbounded(case: Case) -> bool:
     return is_learned or case.options.get("sampler.log_bound", "auto") != "auto"
 
 
+def _unlike_gaussian(case: Case) -> bool:
+    """Whether a posterior is not a Gaussian, and may thus have heavier tails than a Gaussian that was fitted to it."""
+    return case.combination.model != "linear" or _unlike_regression(case)
+
+
 def _takes(case: Case) -> bool:
     """Whether the estimator takes the options, and data of that format and task."""
     from end_to_end.cases import ESTIMATOR
@@ -107,7 +119,7 @@ WITH_EVERY_LIKELIHOOD = {"censored": True, "exposure": "time"}
 
 RULES: dict[str, Rule] = {
     "that format is not one of the task": lambda c: (
-        c.kind not in tables.formats(c.combination.task, images=c.combination.images)
+        c.kind not in tables.formats(c.combination.task, c.combination.likelihood, images=c.combination.images)
     ),
     "a command line names data": lambda c: c.entrance == "command line" and c.kind in tables.IN_MEMORY,
     "an estimator takes arrays and frames, and fewer options": lambda c: c.entrance == "estimator" and not _takes(c),
@@ -127,6 +139,7 @@ RULES: dict[str, Rule] = {
     "separator and decimal mark differ": lambda c: (
         c.options.get("decimal") == "," and c.options.get("separator") == "comma"
     ),
+    "a category is an input": _is_no_input,
     "a column is left out or taken in": lambda c: "columns" in c.options and "drop" in c.options,
     "predictions are kept of targets, and not by estimators": lambda c: (
         c.options.get("keep") == "predictions" and (_density(c) or c.entrance == "estimator")
@@ -143,14 +156,15 @@ RULES: dict[str, Rule] = {
         c.options.get("sampler.covariance") == "kronecker" and c.options.get("sampler.curvature") == "hessian"
     ),
     "a prior whose scales are sampled has no mode": lambda c: c.prior == "hierarchical" and c.sampler == "laplace",
-    # Towards small rates log p falls linearly, so prior L / q has no bound where q is narrower than the prior.
-    "a posterior of counts has heavier tails than a fitted Gaussian": lambda c: (
-        c.sampler == "rejection"
-        and c.combination.likelihood in _COUNTS
-        and c.options.get("sampler.proposal", "prior") != "prior"
+    # Where the likelihood saturates, prior L / q has no bound if q is narrower than the prior.
+    "other posteriors have heavier tails than a fitted Gaussian": lambda c: (
+        c.sampler == "rejection" and c.options.get("sampler.proposal", "prior") != "prior" and _unlike_gaussian(c)
+    ),
+    "rejection accepts no draw of a large network's prior for targets with small noise": lambda c: (
+        c.sampler == "rejection" and c.combination.images and c.combination.likelihood in ("gaussian", "student-t")
     ),
     "rejection needs a bound": lambda c: c.sampler == "rejection" and _unbounded(c),
-    "rejection is for few data": lambda c: c.sampler == "rejection" and c.kind == tables.REGISTERED,
+    "rejection and importance are for few data": lambda c: c.sampler in tables.FEW and c.kind == tables.REGISTERED,
     "dropout drops inputs of hidden units": lambda c: c.sampler == "dropout" and c.combination.model == "density",
 }
 """What is excluded: the reason, and whether a case is."""

@@ -195,10 +195,10 @@ WRITERS: dict[str, Callable[[Path, Any, Any, Text], Any]] = {
 """For each format of the readers a function that writes inputs, and targets unless they are None."""
 
 
-def formats(task: str, *, images: bool) -> list[str]:
-    """Every format in which data of a task can be given."""
+def formats(task: str, likelihood: str | None = None, *, images: bool) -> list[str]:
+    """Every format in which data of a task can be given. The registered images are of ten classes."""
     if images:
-        return [".npz", "arrays", "dataset", FOLDER, REGISTERED]
+        return [".npz", "arrays", "dataset", FOLDER, *([REGISTERED] if likelihood != "bernoulli" else [])]
     return [*READERS, *IN_MEMORY, REGISTERED]
 
 

@@ -31,6 +31,19 @@ def test_every_line_that_is_not_typed_as_it_stands_is_in_the_documentation():
     assert {*changes.ELSEWHERE, *changes.FULL_LENGTH} <= {page for page, _ in lines}
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "bnnzoo sample mlp nuts -o made.nc",
+        'run = bnnzoo.sample("mlp", "nuts", out="made.nc")',
+        "bnnzoo list > made.csv",
+    ],
+)
+def test_files_that_a_block_writes_are_not_made_beforehand(text, folder):
+    changes.prepare("README.md", text)
+    assert list(folder.iterdir()) == []
+
+
 @pytest.mark.parametrize("table", [changes.SHORTER, changes.CODES], ids=["shorter", "codes"])
 def test_every_changed_command_is_in_the_documentation(table):
     typed = [

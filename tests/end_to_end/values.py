@@ -53,7 +53,6 @@ SMALL: dict[str, Any] = {
     "sampler.max_tree_depth": 2,
     "sampler.warmup_tree_depth": 2,
     "sampler.cycle": 4,
-    "sampler.pilot": 100,
     "sampler.block": 8,
     "sampler.rank": 2,
     "sampler.interval": 2,
