@@ -8,12 +8,16 @@ import jax
 import numpy as np
 import pytest
 import tiny
-from scipy import stats
+from scipy import special, stats
 
 from bnnzoo import cli, zoo
 from bnnzoo.errors import UsageError
 from bnnzoo.evaluation import audit, drift
 from bnnzoo.evaluation.audit_result import LEVEL
+from bnnzoo.models import Linear
+from bnnzoo.posterior import NetworkPosterior
+from bnnzoo.posterior.likelihoods import Bernoulli
+from bnnzoo.posterior.priors import Normal
 from bnnzoo.samplers import Mala
 from bnnzoo.testing.targets import regression
 
@@ -102,6 +106,32 @@ def test_exact_draws_stay_and_others_do_not(full_up_to, monkeypatch):
     assert wide.p_value < LEVEL
     assert (wide.function, wide.score < 0) == ("theta^2", True)
     assert moved.p_value < LEVEL
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("rows", "size", "scale"), [(1, 145.0, 1.0), (3, 1.0, 5.0)])
+def test_rows_that_few_batches_draw_count_in_exact_chains(rows, size, scale):
+    """One standardised rare feature, and one of 1 in three rows, all with label 1: exact draws of its weight stay.
+
+    Its posterior N(0, scale^2) sigmoid(size w)^rows is skewed. Steps that seldom draw those rows sample a Gaussian.
+    """
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(21_000, 2)).astype(np.float32)
+    y = (rng.random(len(x)) < special.expit(0.3 * x[:, 0])).astype(int)
+    x[:, 1] = 0
+    x[:rows, 1], y[:rows] = size, 1
+    network = Linear().build((2,), 1, key=jax.random.key(0))
+    posterior = NetworkPosterior.of(network, Bernoulli(), Normal(scale=scale), x, y)
+    grid = np.linspace(-6, 8, 4001) * scale
+    density = np.exp(-((grid / scale) ** 2) / 2) * special.expit(size * grid) ** rows
+    density /= density.sum()
+    mean = density @ grid
+    sd = np.sqrt(density @ (grid - mean) ** 2)
+    others = [0.3, 0.0] + 0.015 * rng.normal(size=(272, 2))
+    draws = np.stack([others[:, 0], rng.choice(grid, p=density, size=272), others[:, 1]], 1).astype(np.float32)
+    kernel = drift.kernel_for(posterior, draws[256:], key=jax.random.key(0))
+    ends, _ = drift.moved(kernel, posterior, draws[:256], steps=64, key=jax.random.key(1))
+    assert abs(ends[:, 1].mean() - mean) < 4.9 * sd / 256**0.5
 
 
 # ---- runs ----------------------------------------------------------------------------------------

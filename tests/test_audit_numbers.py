@@ -16,6 +16,7 @@ from scipy import stats
 from bnnzoo.errors import UsageError
 from bnnzoo.evaluation import audit, drift
 from bnnzoo.evaluation.predictor import Predictor
+from bnnzoo.finding import Finding
 from bnnzoo.posterior.layout import Block, Layout
 from bnnzoo.samplers import Penalty
 from bnnzoo.samplers.kernel import replace
@@ -104,17 +105,20 @@ class At(NamedTuple):
     step_size: Any = None
 
 
-def tuned(monkeypatch, posterior: Any, *, rate: float = 0.9, sigma2: float = 0.0) -> tuple[drift.Kernel, np.ndarray]:
+def tuned(
+    monkeypatch, posterior: Any, *, rate: float = 0.9, sigma2: float = 0.0, problems: Any = ()
+) -> tuple[drift.Kernel, np.ndarray]:
     """The kernel of pilots that accept so often with so much noise, and the step size of each round."""
     tried: list[float] = []
 
-    def moved(sampler, posterior, states, positions, keys, steps):
-        tried.append(float(states.step_size[0]))
+    def moved(sampler, posterior, state, positions, keys, steps):
+        tried.append(float(state.step_size))
         return positions, jnp.full(len(positions), rate), jnp.full(len(positions), sigma2)
 
     settled = lambda sampler, posterior, positions, states, key: At(positions, jnp.ones(len(positions)))  # noqa: E731
     monkeypatch.setattr(drift, "_settled", settled)
     monkeypatch.setattr(drift, "_moved", moved)
+    monkeypatch.setattr(drift, "problems_of", lambda *args, **more: problems)
     pilots = np.zeros((3, posterior.layout.dim), np.float32)
     return drift.kernel_for(posterior, pilots, key=jax.random.key(0)), np.array(tried)
 
@@ -125,8 +129,37 @@ def test_a_control_variate_takes_the_place_of_many_rows_for_up_to_500_parameters
     layout = Layout((Block("theta", (dim,), 0),))
     kernel, _ = tuned(monkeypatch, GaussianMean(np.zeros(rows, np.float32), layout=layout))
     sampler = kernel.sampler
-    wanted = (rows, 1, "none") if whole else (50, 20, "second")
-    assert (sampler.batch_size, sampler.num_batches, sampler.control_variate) == wanted
+    wanted = (rows, 1, "disjoint", "none") if whole else (50, 20, "importance", "second")
+    assert (sampler.batch_size, sampler.num_batches, sampler.sampling, sampler.control_variate) == wanted
+
+
+def test_all_rows_are_used_if_steps_on_mini_batches_have_a_problem(monkeypatch):
+    monkeypatch.setattr(drift, "FULL_UP_TO", 9)
+    finding = Finding("validity", "unseen", "rows that steps do not see", 0.5, 0.1, "")
+    kernel, _ = tuned(monkeypatch, GaussianMean.of(10), problems=(finding,))
+    assert (kernel.sampler.batch_size, kernel.sampler.sampling) == (10, "disjoint")
+
+
+def test_the_steps_of_the_exact_chains_are_inspected_over_all_rows(monkeypatch):
+    """At their median size; the mean over pilots counts, or half of the largest value."""
+    posterior = GaussianMean.of(50)
+    sampler = Penalty(proposal="hmc", batch_size=10, num_batches=2, sampling="importance", control_variate="second")
+    kernel, positions = drift._tuned(
+        sampler, posterior, np.linspace(0.1, 0.5, 4, dtype=np.float32)[:, None], settled=4, key=jax.random.key(0)
+    )
+    assert drift.problems_of(kernel, posterior, positions, key=jax.random.key(1)) == ()
+    seen: dict[str, float] = {}
+
+    def lost(self, posterior, state, *, key):
+        return {"unseen": 0.4 * jax.random.uniform(key), "step": state.step_size}
+
+    monkeypatch.setattr(Penalty, "inspect", lost)
+    finding = Finding("validity", "unseen", "rows that steps do not see", 0.5, 0.1, "")
+    monkeypatch.setattr(Penalty, "findings", lambda self, posterior, means: seen.update(means) or (finding,))
+    assert drift.problems_of(kernel, posterior, positions, key=jax.random.key(1)) == (finding,)
+    assert 0 < seen["unseen"] < 0.4
+    assert (seen["step"], seen["step_size"]) == pytest.approx((float(kernel.state.step_size) / 8**0.5,) * 2)
+    assert seen["sigma2"] >= 0
 
 
 @pytest.mark.parametrize(

@@ -74,6 +74,9 @@ def test_a_predicted_variance_above_its_limit_is_not_converged_and_names_the_ste
     assert verdict.startswith("not converged: predicted variance over the posterior's 201, trusted up to 1.1; use ")
     assert "--sampler.step-size 2.3e-08" in verdict
     assert "--sampler" not in findings.verdict("biased", findings.judged(good | {"variance_ratio": 1.1}))
+    # No step size helps chains that have diverged; 0 is none.
+    diverged = findings.verdict("biased", findings.judged(good | {"variance_ratio": np.inf, "unbiased_step_size": 0.0}))
+    assert "use a smaller --sampler.step-size, or leave step size" in diverged
     one = findings.judged(good | {"variance_ratio_worst": 1.3, "unbiased_step_size": 2.34e-8})
     verdict = findings.verdict("biased", one)
     assert verdict.startswith("not converged: predicted variance over the posterior's, of the stiffest or noisiest")

@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 from scipy import stats
 
+from bnnzoo.finding import Finding
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.samplers import Penalty
 from bnnzoo.samplers.kernel import replace
@@ -27,6 +28,8 @@ FULL_UP_TO = 20_000
 _SECOND_ORDER_UP_TO = 500
 """Largest number of parameters for a control variate instead of all rows; its Hessian takes one pass per parameter."""
 _PILOTS, _ROUNDS, _STEPS_A_ROUND = 16, 16, 4
+_INSPECTED, _STEPS_INSPECTED = 4, 100
+"""Number of pilots at which steps on mini-batches are compared with all rows, and steps of each for the statistics."""
 _ACCEPTANCE = 0.7
 _SHORTEST = 1 / 8
 """Shortest step size relative to the longest; the logarithm of a step size is uniform between the two."""
@@ -49,7 +52,8 @@ class Kernel(NamedTuple):
 def kernel_for(posterior: AbstractPosterior, pilots: Float[np.ndarray, "pilot dim"], *, key: PRNGKeyArray) -> Kernel:
     """Tune a kernel: Hamiltonian steps over all rows, or for many rows and few parameters penalised ones.
 
-    The penalised steps use mini-batches with a control variate.
+    The penalised steps use mini-batches with a control variate, and draw influential rows more often. If they still
+    miss the effect of some rows, their chains are not exact, and all rows are used after all.
 
     Args:
         posterior: the target.
@@ -57,31 +61,89 @@ def kernel_for(posterior: AbstractPosterior, pilots: Float[np.ndarray, "pilot di
         key: PRNG key.
     """
     total, dim = posterior.num_data, posterior.layout.dim
-    whole = total <= FULL_UP_TO or dim > _SECOND_ORDER_UP_TO
-    rows: dict[str, Any] = {"batch_size": max(2, total), "num_batches": 1, "sampling": "disjoint"}
-    if not whole:
-        rows = {"batch_size": 50, "num_batches": 20, "control_variate": "second"}
-    sampler = Penalty(proposal="hmc", num_steps=LEAPFROGS, step_size=1.0, **rows)
+    if total > FULL_UP_TO and dim <= _SECOND_ORDER_UP_TO:
+        rows: dict[str, Any] = {"batch_size": 50, "num_batches": 20, "sampling": "importance"}
+        few = Penalty(proposal="hmc", num_steps=LEAPFROGS, step_size=1.0, control_variate="second", **rows)
+        key_few, key_inspect = jax.random.split(jax.random.fold_in(key, 0))
+        kernel, positions = _tuned(few, posterior, pilots, settled=_INSPECTED, key=key_few)
+        if not problems_of(kernel, posterior, positions[:_INSPECTED], key=key_inspect):
+            return kernel
+    rows = {"batch_size": max(2, total), "num_batches": 1, "sampling": "disjoint"}
+    every = Penalty(proposal="hmc", num_steps=LEAPFROGS, step_size=1.0, **rows)
+    return _tuned(every, posterior, pilots, settled=_PILOTS, key=key)[0]
+
+
+def _tuned(
+    sampler: Penalty,
+    posterior: AbstractPosterior,
+    pilots: Float[np.ndarray, "pilot dim"],
+    *,
+    settled: int,
+    key: PRNGKeyArray,
+) -> tuple[Kernel, Float[Array, "pilot dim"]]:
+    """Return a kernel with a tuned step size, and the last positions of the pilots.
+
+    Curvature and row probabilities are measured at the first `settled` pilots.
+    """
     key_settle, key_steps = jax.random.split(key)
     positions = jnp.asarray(pilots[:_PILOTS], posterior.dtype)
-    states = _settled(sampler, posterior, positions, None, key_settle)
-    log_eta, acceptance, number = float(np.log(0.3)), 0.0, 0
+    states = _settled(sampler, posterior, positions[:settled], None, key_settle)
+    log_eta, acceptance, number, state = float(np.log(0.3)), 0.0, 0, _first(states)
     # Extra rounds only shorten the step, so that the kernel returned here moves.
     while number < _ROUNDS or (acceptance < _ACCEPTANCE / 2 and number < 2 * _ROUNDS):
         if number == _ROUNDS // 2:
             # Draws far from the posterior have come closer, so the curvature is measured again.
+            eta = jnp.full_like(states.step_size, np.exp(log_eta))
+            states = replace(states, position=positions[:settled], step_size=eta)
             states = _settled(sampler, posterior, states.position, states, key_settle)
-            log_eta = float(np.log(0.3))
-        eta = jnp.full_like(states.step_size, np.exp(log_eta))
-        states = eqx.tree_at(lambda s: s.step_size, states, eta)
+            log_eta, state = float(np.log(0.3)), _first(states)
+        state = replace(state, step_size=jnp.full_like(state.step_size, np.exp(log_eta)))
         keys = jax.random.split(jax.random.fold_in(key_steps, number), len(positions))
-        at, rates, sigma2 = _moved(sampler, posterior, states, states.position, keys, jnp.asarray(_STEPS_A_ROUND))
-        states, acceptance = replace(states, position=at), float(jnp.mean(rates))
+        positions, rates, sigma2 = _moved(sampler, posterior, state, positions, keys, jnp.asarray(_STEPS_A_ROUND))
+        acceptance = float(jnp.mean(rates))
         noisy = float(jnp.mean(sigma2)) > 1.0
         log_eta += min(-0.3 if noisy else 0.3, 2 * (acceptance - _ACCEPTANCE))
         number += 1
-    state = jax.tree.map(lambda leaf: leaf[0], states)
-    return Kernel(sampler, state, acceptance)
+    return Kernel(sampler, state, acceptance), positions
+
+
+def problems_of(
+    kernel: Kernel, posterior: AbstractPosterior, positions: Float[Array, "pilot dim"], *, key: PRNGKeyArray
+) -> tuple[Finding, ...]:
+    """Return the sampler's own findings about its steps, after a pass over all rows; empty if the steps are right.
+
+    Statistics of batches cannot show a row that every step rejects. The pass over all rows does. Steps have the median
+    size of those of `_moved`: the longest are mostly rejected, whatever the rows.
+    """
+    state = replace(kernel.state, step_size=kernel.state.step_size * _SHORTEST**0.5)
+    keys = jax.random.split(key, len(positions))
+
+    @eqx.filter_jit
+    def looked(sampler: Penalty, posterior: AbstractPosterior, state: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        def one(given: tuple[Array, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+            here = replace(state, position=given[0])
+            key_steps, key_inspect = jax.random.split(given[1])
+
+            def step(here: Any, key: Any) -> tuple[Any, dict[str, Any]]:
+                here, told = sampler.step(posterior, here, key=key)
+                return here, dict(told)
+
+            here, told = jax.lax.scan(step, here, jax.random.split(key_steps, _STEPS_INSPECTED))
+            seen = sampler.inspect(posterior, here, key=key_inspect)
+            return {name: jnp.mean(values.astype(float)) for name, values in told.items()}, dict(seen)
+
+        return jax.lax.map(one, (positions, keys))
+
+    told, seen = looked(kernel.sampler, posterior, state)
+    means = {name: float(np.mean(values)) for name, values in told.items()}
+    # One inspection is noisy, so the largest counts half, as in a run.
+    means |= {name: float(max(np.mean(values), np.max(values) / 2)) for name, values in seen.items()}
+    return kernel.sampler.findings(posterior, means)
+
+
+def _first(states: Any) -> Any:
+    """Return the state of the first of several chains that share everything but their positions."""
+    return jax.tree.map(lambda leaf: leaf[0], states)
 
 
 def moved(
@@ -89,9 +151,8 @@ def moved(
 ) -> tuple[Float[np.ndarray, "unit dim"], float]:
     """Return the positions after `steps` steps from each start, and the mean acceptance rate."""
     positions = jnp.asarray(starts, posterior.dtype)
-    states = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (len(starts), *leaf.shape)), kernel.state)
     keys = jax.random.split(key, len(starts))
-    ends, rates, _ = _moved(kernel.sampler, posterior, states, positions, keys, jnp.asarray(steps))
+    ends, rates, _ = _moved(kernel.sampler, posterior, kernel.state, positions, keys, jnp.asarray(steps))
     return np.asarray(ends), float(np.mean(np.asarray(rates)))
 
 
@@ -143,16 +204,20 @@ def _settled(sampler: Penalty, posterior: AbstractPosterior, positions: Array, s
 def _moved(
     sampler: Penalty,
     posterior: AbstractPosterior,
-    states: Any,
+    state: Any,
     positions: Float[Array, "unit dim"],
     keys: Any,
     steps: Array,
 ) -> tuple[Float[Array, "unit dim"], Float[Array, " unit"], Float[Array, " unit"]]:
-    """Advance all chains. The number of steps is an argument, so a new number does not recompile."""
+    """Advance all chains, which share `state` but for their positions.
 
-    def one(given: tuple[Any, Array, Any]) -> tuple[Array, Array, Array]:
-        state, position, key = given
-        state = replace(state, position=position)
+    The number of steps is an argument, so a new number does not recompile.
+    """
+    shared = state
+
+    def one(given: tuple[Array, Any]) -> tuple[Array, Array, Array]:
+        position, key = given
+        state = replace(shared, position=position)
 
         def step(i: Array, carry: tuple[Any, Array, Array]) -> tuple[Any, Array, Array]:
             state, rate, sigma2 = carry
@@ -170,7 +235,7 @@ def _moved(
         return state.position, rate / steps, sigma2 / steps
 
     together = max(1, _ELEMENTS // max(1, sampler.plan(posterior.num_data).used * posterior.layout.dim))
-    return jax.lax.map(one, (states, positions, keys), batch_size=min(together, positions.shape[0]))
+    return jax.lax.map(one, (positions, keys), batch_size=min(together, positions.shape[0]))
 
 
 # ---- test of the drift ---------------------------------------------------------------------------

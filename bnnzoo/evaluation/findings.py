@@ -85,7 +85,9 @@ def judged(
     apart = "" if few_modes else f"the chains are in {diagnosis.get('modes')} groups that predict differently; "
     least = limits.ess * diagnosis["chains"]
     smaller = f"a smaller step size, or a longer {setting('warmup')}"
-    step_size = setting("sampler.step_size", f"{diagnosis.get('unbiased_step_size', 0):.2g}")
+    at = diagnosis.get("unbiased_step_size", 0.0)
+    # Where chains have diverged, there is no step size at which the ratio is near 1 at their positions.
+    step_size = setting("sampler.step_size", f"{at:.2g}") if at > 0 else f"a smaller {setting('sampler.step_size')}"
     unbiased = f"use {step_size}, or leave step size, batch size and control variate to be chosen (auto)"
     worst_direction = "predicted variance over the posterior's, of the stiffest or noisiest direction,"
     combined = f"R-hat of a combination of what is tested, most of all {diagnosis.get('rhat_combination_of')},"
