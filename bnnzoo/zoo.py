@@ -25,6 +25,7 @@ from bnnzoo.data import Dataset, load_asked
 from bnnzoo.data.exposure import NAME as EXPOSURE
 from bnnzoo.data.exposure import with_exposure
 from bnnzoo.errors import BnnzooWarning, UsageError
+from bnnzoo.finding import spelling, spelt
 from bnnzoo.models import AbstractModel
 from bnnzoo.models.own import Own
 from bnnzoo.posterior import AbstractPosterior
@@ -228,7 +229,7 @@ def run_recipe(
             _tell_of_data(problem.train, observer, tell)
             parts, _, scaler = problem.require_description()
             for note in units.sentences(parts.likelihood, scaler, recipe, problem.train.target_names):
-                tell(Progress("note", 0, 0, note=note))
+                tell(Progress("note", 0, 0, note=spelt(note, spelling())))
         if problem.train is not None and problem.train.num_data < _FEW_ROWS:
             few = f"only {problem.train.num_data} training rows: what is predicted is mostly the prior's"
             tell(Progress("note", 0, 0, note=few))
@@ -373,7 +374,7 @@ def _tell_of_data(rows: Dataset, observer: Observer | None, tell: Observer) -> N
     if rows.left_out and observer is None:
         warnings.warn(f"{rows.name}: {rows.left_out}", BnnzooWarning, stacklevel=5)
     for note in (*filter(None, [rows.left_out]), *rows.notes):
-        tell(Progress("note", 0, 0, note=note))
+        tell(Progress("note", 0, 0, note=spelt(note, spelling())))
 
 
 def _silent(progress: Progress) -> None:
