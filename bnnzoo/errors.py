@@ -55,7 +55,7 @@ def words_of(error: BaseException) -> str:
     try:
         return str(error)
     except BaseException as another:
-        return f"(what it says cannot be read: {type(another).__name__})"
+        return f"(its message cannot be read: {type(another).__name__})"
 
 
 class BnnzooWarning(UserWarning):

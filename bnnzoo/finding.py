@@ -125,7 +125,7 @@ def sentences(findings: Sequence[Finding], spelling: Spelling = "options") -> li
 
 def _measured(finding: Finding) -> str:
     if math.isnan(finding.value):
-        return f"{finding.label} is not a number, where its limit is {finding.limit:g}"
+        return f"{finding.label} is not a number (limit {finding.limit:g})"
     side = "at least" if finding.value < finding.limit else "trusted up to"
     # Use three digits, or as many as are needed to distinguish the value from its limit.
     value = next(v for d in (3, 4, 5, 17) if (v := f"{finding.value:.{d}g}") != f"{finding.limit:.{d}g}" or d == 17)

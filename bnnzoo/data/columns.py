@@ -322,10 +322,10 @@ class _Reader(NamedTuple):
                 "a decimal point, while other numbers have a decimal comma" if decimal == "," else "a decimal comma"
             )
             maybe = "" if decimal == "," else " or a thousands separator"
-            option = f"use {setting('decimal', mark)}, or " if decimal else ""
+            option = f"; if it is the decimal mark, use {setting('decimal', mark)}" if decimal else ""
             option = "" if self.faults.trained else option
             return fault._replace(
-                about=f"with {reason}", problem=f"{fault.problem}: {reason}{maybe}", cure=option + fault.cure
+                about=f"with {reason}", problem=f"{fault.problem}: {reason}{maybe}", cure=fault.cure + option
             )
         if DRESSED_NUMBER.fullmatch(text):
             reason = "characters other than digits and a point"

@@ -109,11 +109,7 @@ class Encoding:
                 cure = "remove it from [[categories]] to read numbers" if taken else "write its content as numbers"
                 faults.add(
                     column.name,
-                    Fault(
-                        _NO_CATEGORIES,
-                        f"{problem}, too many or too long to be categories",
-                        f"use [[drop=NAME]], or {cure}",
-                    ),
+                    Fault(_NO_CATEGORIES, problem, f"use [[drop=NAME]], or {cure}"),
                 )
             if column.kind == "number" and is_coarse(column.numbers, share=_COARSE, origin="smallest"):
                 about, problem = "too small for float32", "its numbers are too close to 0 for float32"
@@ -238,10 +234,7 @@ class Encoding:
                 f"category {quoted(level)} does not occur in the training rows ({did_you_mean(level, column.levels)})"
             )
             about = "with categories that do not occur in the training rows"
-            cure = (
-                "correct it, leave the row out, or train with [[unseen=zero]] (it then counts as none of the "
-                "known categories)"
-            )
+            cure = "correct it, leave the row out, or use [[unseen=zero]] to count it as none of the known categories"
             faults.add(column.name, Fault(about, problem, cure, int(rows[0]) + 1, rows.size))
         return Cells(column.name, "text", numbers, column.levels)
 

@@ -14,7 +14,7 @@ from bnnzoo.errors import BnnzooWarning
 from bnnzoo.evaluation import diagnostics, findings, noise_scale
 from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.evaluation.record import Record
-from bnnzoo.finding import Finding, Spelling, sentence
+from bnnzoo.finding import Finding, Spelling, sentence, spelt
 from bnnzoo.models import AbstractModel
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.store import Attributes
@@ -81,7 +81,7 @@ def said(diagnosis: Mapping[str, Any], found: Sequence[Finding]) -> Attributes:
 
     def words(spelling: Spelling) -> str:
         text = findings.verdict(exactness, found, findings.bias(diagnosis), spelling)
-        return "; ".join(filter(None, [text, noise_scale.remark(diagnosis)]))
+        return "; ".join(filter(None, [text, spelt(noise_scale.remark(diagnosis), spelling)]))
 
     return {
         "verdict": words("options"),
