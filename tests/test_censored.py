@@ -22,6 +22,8 @@ from bnnzoo.posterior import intervals
 from bnnzoo.posterior.censored import Censored
 from bnnzoo.posterior.likelihoods import Gaussian, Heteroscedastic, Mixture, MixturePerTarget, Poisson, StudentT
 
+pytestmark = pytest.mark.usefixtures("as_options")
+
 INF = np.inf
 ENDS = [
     *((-INF, end) for end in (-1e4, -300.0, -30.0, -10.1, -9.9, -1.0, 0.0, 1.0, 5.0)),

@@ -29,6 +29,8 @@ from bnnzoo.posterior.outputs import Outputs
 from bnnzoo.posterior.priors import Normal
 from bnnzoo.recipe import resolve
 
+pytestmark = pytest.mark.usefixtures("as_options")
+
 CASES = Path(__file__).parent.parent.parent / "shared" / "data" / "cases"
 ALL = [Poisson(), NegativeBinomial(0.5), ZeroInflatedPoisson()]
 

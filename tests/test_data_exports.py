@@ -13,6 +13,8 @@ from bnnzoo.data import Dataset, Signature, load, load_inputs
 from bnnzoo.data.reading import Reading
 from bnnzoo.errors import BnnzooWarning, UsageError
 
+pytestmark = pytest.mark.usefixtures("as_options")
+
 WORDS = ["red", "green", "blue"]
 
 

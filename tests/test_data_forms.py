@@ -16,6 +16,8 @@ from bnnzoo.data.reading import Reading
 from bnnzoo.errors import BnnzooWarning, UsageError
 from bnnzoo.recipe import as_dict, resolve
 
+pytestmark = pytest.mark.usefixtures("as_options")
+
 UCI = Path(__file__).parents[2] / "shared" / "data" / "uci10"
 
 

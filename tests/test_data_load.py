@@ -19,6 +19,8 @@ from bnnzoo.data.check import is_coarse
 from bnnzoo.data.reading import PLAIN
 from bnnzoo.errors import NotFoundError, UsageError
 
+pytestmark = pytest.mark.usefixtures("as_options")
+
 GOOD = "x1,x2,y\n1,2,0.5\n3,4,1.5\n5,6,2.5\n"
 
 

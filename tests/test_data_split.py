@@ -10,6 +10,8 @@ import pytest
 from bnnzoo.data import Scaler, from_arrays, load, registered, split
 from bnnzoo.errors import UsageError
 
+pytestmark = pytest.mark.usefixtures("as_options")
+
 
 def numbered(n: int, labels=None):
     """A data set whose rows can be told apart."""

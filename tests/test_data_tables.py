@@ -18,6 +18,8 @@ from bnnzoo.data import Signature, delimited, from_arrays, load, load_asked, loa
 from bnnzoo.errors import BnnzooWarning, UsageError
 from bnnzoo.recipe import resolve
 
+pytestmark = pytest.mark.usefixtures("as_options")
+
 
 def table(folder: Path, header: str, *rows: str, name: str = "t.csv") -> str:
     return str(write(folder, "\n".join([header, *rows]) + "\n", name))

@@ -18,6 +18,8 @@ from bnnzoo.posterior.intervals import log_likelihood
 from bnnzoo.posterior.likelihoods import Gaussian
 from bnnzoo.posterior.priors import Normal
 
+pytestmark = pytest.mark.usefixtures("as_options")
+
 RANDOM = np.random.default_rng(0)
 
 

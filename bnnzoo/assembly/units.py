@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from bnnzoo.data import Scaler
-from bnnzoo.finding import setting
+from bnnzoo.finding import setting, spelling, spelt
 from bnnzoo.posterior.likelihoods import AbstractLikelihood
 from bnnzoo.recipe import Field, Recipe, fields_of
 
@@ -56,7 +56,7 @@ def sentences(likelihood: AbstractLikelihood, scaler: Scaler, recipe: Recipe, ta
             others = _listed(np.asarray(value * scaler.y_sd.astype(np.float64)), targets)
             cure = f"for {value:g} in the data's units use [[units=data]]"
             found.append(f"{given} is a multiple of the target's standard deviation, which gives {others}; {cure}")
-    return found
+    return [spelt(sentence, spelling()) for sentence in found]
 
 
 def _fixed(likelihood: AbstractLikelihood) -> dict[str, float]:

@@ -28,6 +28,7 @@ from bnnzoo.data.targets import (
     training_labels,
 )
 from bnnzoo.errors import UsageError
+from bnnzoo.finding import spelling, spelt
 
 _Names = Annotated[tuple[str, ...], FailFast()]
 """A tuple of names whose validation stops at the first error, because a forged file may hold a million of them."""
@@ -367,7 +368,7 @@ def from_arrays(
         target_names=outputs,
         class_names=class_names,
         name=name,
-        notes=(note,) if note else (),
+        notes=(spelt(note, spelling()),) if note else (),
     )
 
 

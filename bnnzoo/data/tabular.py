@@ -33,7 +33,7 @@ from bnnzoo.data.reading import Reading
 from bnnzoo.data.selection import Choice, check_known, select_categories, select_columns
 from bnnzoo.data.targets import check_censored, codes_of, regression_targets, targets_of
 from bnnzoo.errors import BnnzooWarning, UsageError
-from bnnzoo.finding import setting
+from bnnzoo.finding import setting, spelling, spelt
 
 
 def training_set(table: Table, choice: Choice, task: str | None, name: str, kind: str = "") -> Dataset:
@@ -87,7 +87,8 @@ def training_set(table: Table, choice: Choice, task: str | None, name: str, kind
         [code for column in cells[inputs:split] for code in find_codes(column.name, column.numbers)], (), table.where
     )
     numeric = [column.name for column in cells[:inputs] if column.kind == "number"]
-    notes = tuple(filter(None, [table.note, found.note, *_encoding_notes(encoding), *_notes_of_zeros(table, numeric)]))
+    sentences = [table.note, found.note, *_encoding_notes(encoding), *_notes_of_zeros(table, numeric)]
+    notes = tuple(spelt(sentence, spelling()) for sentence in sentences if sentence)
     if not features:
         rows = from_rows(found.y, name=name, names=targets)
         return replace(rows, notes=notes, left_out=left_out, reading=_used(table, reading))

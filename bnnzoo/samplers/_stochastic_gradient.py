@@ -179,8 +179,8 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
         """Reject batches without replacement that exceed the data, and Hessians that are not affordable."""
         if self.sampling == "disjoint" and self.rows > posterior.num_data:
             raise UsageError(
-                f"--sampler.batch-size: {self.rows} different data a batch, but there are {posterior.num_data}; "
-                f"use at most {posterior.num_data}, or --sampler.sampling replacement"
+                f"[[sampler.batch_size]]: must be at most {posterior.num_data}, the number of rows (got "
+                f"{self.rows}); use a smaller value, or [[sampler.sampling=replacement]]"
             )
         refuse_large(self.order, posterior)
 

@@ -177,8 +177,7 @@ class SmsUbu(AbstractStochasticGradientSampler[SmsUbuState]):
         super().check(posterior)
         if self.rows > posterior.num_data:
             raise UsageError(
-                f"--sampler.batch-size: {self.rows} different data a batch, but there are {posterior.num_data}; "
-                f"use at most {posterior.num_data}"
+                f"[[sampler.batch_size]]: must be at most {posterior.num_data}, the number of rows (got {self.rows})"
             )
 
 

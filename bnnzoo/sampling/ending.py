@@ -108,5 +108,5 @@ def _look(
         diagnosis = diagnostics.of_run(predictor)
         return diagnosis, findings.judged(diagnosis, of_sampler=predictor.record.findings)
     except Exception as error:  # a plugin may fail, or memory may run out; the draws must be kept in any case
-        warnings.warn(f"the draws cannot be judged: {one_line(error)}", BnnzooWarning, stacklevel=3)
+        warnings.warn(f"the convergence of the draws cannot be tested: {one_line(error)}", BnnzooWarning, stacklevel=3)
         return None
