@@ -97,13 +97,13 @@ def test_transport_is_shown_and_can_be_stopped(asked, tmp_path):
     seen: list[tuple[int, int]] = []
 
     def watch(progress):
-        if progress.note == "bringing the chains near the posterior":
+        if progress.note == "moving the chains to the posterior":
             seen.append((progress.done, progress.total))
 
     def stop() -> int:
         return 2 if len(seen) == asked else 0
 
-    with pytest.raises(InterruptedRunError, match="stopped while bringing the chains near the posterior: nothing was"):
+    with pytest.raises(InterruptedRunError, match="stopped while moving the chains to the posterior: nothing was"):
         zoo.run_recipe(tiny.recipe("random-walk"), out=tmp_path / "run.nc", observer=watch, stop=stop)
     assert seen == [(200, 450), (400, 450), (450, 450)][:asked]
     assert not list(tmp_path.iterdir())

@@ -54,7 +54,7 @@ def test_data_of_ones_own_get_a_budget_unless_a_length_is_said():
 
 @pytest.mark.parametrize("more", [{}, {"data": "houses.csv", "draws": 100}])
 def test_the_end_of_no_budget_is_refused(more):
-    with pytest.raises(UsageError, match="--until: budget: there is none; add --budget 5m, or leave --until out"):
+    with pytest.raises(UsageError, match="--until: requires a budget; add --budget 5m, or remove --until"):
         resolve("linear", "mala", options={"until": "budget", **more})
 
 

@@ -104,7 +104,7 @@ def test_a_class_claimed_too_often_is_named():
     labels = (rng.uniform(size=5000) < p - 0.15).astype(int)
     found = calibrated(calibration.of_classes(labels, np.stack([1 - p, p], 1), ("low", "high")), 5000)
     assert found.says == "no"
-    assert found.words.startswith("Class high claimed too often: 49.9% on average, seen in 35.3%"), found.words
+    assert found.words.startswith("Class high predicted too often: 49.9% on average, observed in 35.3%"), found.words
     three = np.stack([(1 - p) / 2, (1 - p) / 2, p], 1)
     labels = np.where(rng.uniform(size=5000) < p - 0.15, 2, rng.integers(0, 2, 5000))
     found = calibrated(calibration.of_classes(labels, three, ("a", "b", "c")), 5000)

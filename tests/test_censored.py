@@ -180,14 +180,16 @@ def test_bounds_without_the_option_are_refused_and_the_option_is_named(tmp_path)
     path = _table(tmp_path, "amt,dv", "320,.", ".,1.2", ".,3.4", ".,<0.5", ".,2.2", "320,.", ".,<0.5")
     lines = refusal(load, path).splitlines()
     assert [line.split(": ", 1)[1].split(" (")[0] for line in lines] == [
-        "row 4, column dv: a bound and no number",
+        "row 4, column dv: a bound, not a number",
         "row 1, column dv: a missing cell",
         "row 2, column amt: a missing cell",
     ]
-    assert "--censored reads it as a bound" in lines[0]
+    assert "use --censored to read it as a bound" in lines[0]
     assert "--missing drop" in lines[1]
     assert "--drop" not in lines[0] + lines[1]
-    assert "if it is the target, --target dv --censored reads it as a bound" in refusal(load, path, target=["amt"])
+    assert "if it is the target, use --target dv --censored to read it as a bound" in refusal(
+        load, path, target=["amt"]
+    )
 
 
 def test_bounds_as_arrays_frames_and_text_are_one_data_set():
@@ -200,8 +202,8 @@ def test_bounds_as_arrays_frames_and_text_are_one_data_set():
         np.testing.assert_array_equal(data.x, of_arrays.x)
     test = load_like((x, y), of_arrays.signature)
     np.testing.assert_array_equal(test.y, of_arrays.y)
-    assert "row 2: no smallest and largest value" in message_of(load, (x[:2], y[:2, ::-1]), reading=CENSORED)
-    assert "--censored is for --task regression" in message_of(load, (x, y), task="classification", reading=CENSORED)
+    assert "row 2: expected a lower and an upper bound" in message_of(load, (x[:2], y[:2, ::-1]), reading=CENSORED)
+    assert "--censored requires --task regression" in message_of(load, (x, y), task="classification", reading=CENSORED)
 
 
 def test_scaling_keeps_known_values_known_and_open_ends_open():

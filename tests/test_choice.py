@@ -96,7 +96,7 @@ def test_what_is_no_choice(table, words, said, capsys):
 def test_one_command_from_a_table_to_an_answer(table, capsys):
     assert cli.run(["sample", "--data", table, *WORDS, "-o", "run.nc"]) == 0
     out, err = capsys.readouterr()
-    assert "houses.csv: 60 rows, few enough for chains on all of them: the recipe small-table" in err
+    assert "houses.csv: 60 rows, few enough for chains on all rows; using the recipe small-table" in err
     keys = [line.split()[0] for line in out.splitlines()]
     assert keys[-4:] == ["rmse", "nll", "coverage_90", "next"]
     assert cli.run(["show", "run.nc"]) == 0

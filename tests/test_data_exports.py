@@ -107,16 +107,18 @@ def test_bounds_follow_the_decimal_mark(tmp_path):
     data, _ = loaded(path, reading=Reading.of(censored=True))
     assert data.y[-1].tolist() == [[-np.inf, 0.5]]
     thousands = written(tmp_path, "a;y\n" + rows("{j};{i},5") + "1;>1.000\n")
-    assert "a decimal point, and others have commas" in message_of(thousands, reading=Reading.of(censored=True))
+    assert "a decimal point, while other numbers have a decimal comma" in message_of(
+        thousands, reading=Reading.of(censored=True)
+    )
 
 
 def test_a_target_of_bounds_alone_is_no_class(tmp_path):
-    assert "--censored reads it as a bound" in message_of(written(tmp_path, "a,y\n" + rows("{k},<{j}.5")))
+    assert "use --censored to read it as a bound" in message_of(written(tmp_path, "a,y\n" + rows("{k},<{j}.5")))
 
 
 def test_quoted_decimal_commas_are_read_where_asked(tmp_path):
     path = written(tmp_path, "a,y\n" + rows('"{i},5","{i},25"'))
-    assert "--decimal , reads it so" in message_of(path)
+    assert "if it is the decimal mark, use --decimal ," in message_of(path)
     data, _ = loaded(path, reading=Reading.of(decimal=","))
     assert data.x[:2, 0].tolist() == [0.5, 1.5]
     assert Signature.from_json(data.signature.to_json()) == data.signature
@@ -126,10 +128,10 @@ def test_quoted_decimal_commas_are_read_where_asked(tmp_path):
 DOUBTS = {
     "thousands": ("c;y\n" + rows("{w};1.10{j}"), "1.100 is read as 1.1"),
     "units": ("a,y\n" + rows("{i}.5 kg,{i}.5"), "numbers with a unit (kg)"),
-    "capitals": ("c,y\nRed,1.5\n" + rows("{w},{i}.5"), "differ in capitals only: Red, red"),
-    "totals": ("c,y\n" + rows("{w},{i}.5") + "Total,276\n", "--skip-rows 26 leaves it out"),
+    "capitals": ("c,y\nRed,1.5\n" + rows("{w},{i}.5"), "differ only in capital letters: Red, red"),
+    "totals": ("c,y\n" + rows("{w},{i}.5") + "Total,276\n", "leave it out with --skip-rows 26"),
     "a header again": ("a,c,y\nu,v,yes\na,c,y\nu,w,no\n", "the header is repeated"),
-    "no header": ("red,m,yes\nblue,f,no\nred,m,yes\n", "the first line is none"),
+    "no header": ("red,m,yes\nblue,f,no\nred,m,yes\n", "the first line is not the header"),
     "dates as numbers": ("d,y\n" + rows("20240{k}1{j},{i}.5").replace("202400", "202409"), "look like dates"),
     "an open end": ("d,y\n" + rows("2024-01-1{j},{i}.5") + "9999-12-31,1.5\n", "--missing-code d=9999-12-31"),
     "one code": ("a,y\n" + rows("{k},{i}.5") + "-999,1.5\n", "--missing-code a=-999"),

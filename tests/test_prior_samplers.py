@@ -129,7 +129,7 @@ def test_the_shape_of_the_tail():
 def test_rejection_refuses_what_it_cannot_do():
     with pytest.raises(UsageError, match="no upper bound"):
         Rejection().check(skewed().posterior)
-    with pytest.raises(UsageError, match="no draws of its prior"):
+    with pytest.raises(UsageError, match="cannot draw from its prior"):
         Importance().check(skewed().posterior)
     with pytest.raises(UsageError, match=r"accepted with probability 1e-\d\d"):
         Rejection().check(gaussian().posterior)

@@ -97,8 +97,8 @@ def test_runs_on_rounded_targets_are_compared_by_the_probability_of_a_step():
 @pytest.mark.parametrize(
     ("scale", "over", "step", "said"),
     [
-        (6e-4, 3e-4, 1.0, "less than half the step of 1 between its values: a density is no score"),
-        (2e-3, 3e-3, 0.0, r"the noise scale of y is 0.002 (0.3 % of its sd): the data look free of noise"),
+        (6e-4, 3e-4, 1.0, "less than half the step of 1 between its values: nll cannot compare such predictions"),
+        (2e-3, 3e-3, 0.0, r"the noise scale of y is 0.002 (0.3 % of its sd): the data seem free of noise"),
         (0.3, 0.2, 0.0, ""),
         (0.6, 0.4, 1.0, ""),
     ],
@@ -124,11 +124,11 @@ def test_rows_of_one_distribution_share_its_samples():
 def test_counts_are_recognised_and_the_note_names_their_likelihoods():
     counts = RANDOM.negative_binomial(1.0, 0.1, 300)
     assert looks_like_counts(counts)
-    assert "--likelihood poisson or negative-binomial takes them as counts" in note_of_numbers(
+    assert "use --likelihood poisson or negative-binomial to read them as counts" in note_of_numbers(
         "y", counts, "regression"
     )
     few = RANDOM.poisson(2.0, 300) + (np.arange(300) == 0) * 12
-    assert "--task classification takes them as classes, --likelihood poisson" in note_of_numbers(
+    assert "use --task classification to read them as classes, --likelihood poisson" in note_of_numbers(
         "y", few, "regression"
     )
     assert "taken as classes; --task regression" in note_of_numbers("y", few, "classification")

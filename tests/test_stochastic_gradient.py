@@ -327,8 +327,8 @@ def test_cyclical_sgld_explores_without_noise_and_draws_from_the_rest(size):
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"exploration": 0.5}, "add --sampler.schedule cyclical"),
-        ({"exploration": 0.95, "schedule": "cyclical", "cycle": 10}, "leaves none to draw from"),
+        ({"exploration": 0.5}, "requires --sampler.schedule cyclical"),
+        ({"exploration": 0.95, "schedule": "cyclical", "cycle": 10}, "leaves no steps for draws"),
     ],
 )
 def test_an_exploration_that_cannot_be_is_refused(fields, said):

@@ -166,7 +166,7 @@ def test_an_attribute_that_is_not_its_recipes_is_named(name, other):
     recipe = "model: linear\nsampler: mala\nseed: 3\nlikelihood_power: 0.5\n"
     about = ATTRIBUTES | {"recipe": recipe, "signature": "{}"}
     assert attributes.contradiction(about) == ""
-    assert attributes.contradiction(about | {name: other}) == f"its attribute {name} is not that of its recipe"
+    assert attributes.contradiction(about | {name: other}) == f"its attribute {name}contradicts its recipe"
     assert attributes.contradiction({**about, name: other, "signature": ""}) == ""  # of a posterior made by hand
 
 
@@ -272,7 +272,7 @@ def holder(out):
 def test_a_live_process_keeps_others_away(out, holder):
     for _ in range(2):
         with pytest.raises(
-            UsageError, match=f"process {holder.pid} on .* is writing this run; wait for it, or stop it"
+            UsageError, match=f"process {holder.pid} on .* is writing this run; wait until it has finished, or stop it"
         ):
             Store(out).reopen(2)
     with pytest.raises(UsageError, match="is writing this run"):
@@ -299,7 +299,7 @@ def test_a_lock_without_a_sign_of_life_can_be_broken(out, holder):
     again.append(part(8, 1))
     # Should the old owner wake up, it writes no more.
     _, said = holder.communicate("go on\n")
-    assert "another process took this run over" in said
+    assert "another process has taken this run over" in said
     check(open_tree(out), 9)
 
 
@@ -308,7 +308,7 @@ def test_a_host_whose_locks_are_not_seen_is_seen_by_its_card(out):
     writer.release()
     card = writer.folder / "owner.json"
     card.write_text(json.dumps({"token": "t", "host": "far", "boot": "another", "pid": 1}))
-    with pytest.raises(UsageError, match="far wrote this run 0 seconds ago; wait for it"):
+    with pytest.raises(UsageError, match="far wrote this run 0 seconds ago; wait until it has finished"):
         Store(out).reopen(2)
     os.utime(card, (1, 1))
     Store(out).reopen(2)
@@ -396,7 +396,7 @@ def test_a_damaged_lock_keeps_nobody_away(content, out):
 def test_existing_runs_are_refused(out):
     refuse_existing(out)
     writer = started(out)
-    with pytest.raises(UsageError, match="an unfinished run is here; use bnnzoo resume"):
+    with pytest.raises(UsageError, match="an unfinished run is here; continue it with bnnzoo resume"):
         refuse_existing(out)
     with pytest.raises(UsageError, match="an unfinished run is here"):
         Store(out).claim(force=False)
@@ -418,7 +418,7 @@ def test_a_folder_is_no_place_for_a_run(force, out):
     out.mkdir()
     with pytest.raises(UsageError, match=r"run\.nc: is a folder; use another -o"):
         Store(out).claim(force=force)
-    with pytest.raises(UsageError, match="is no regular file"):
+    with pytest.raises(UsageError, match="is not a regular file"):
         check_free(Path(os.devnull), force=force)
     assert [p.name for p in out.parent.iterdir()] == ["run.nc"]
 
@@ -441,9 +441,9 @@ def test_room(out, monkeypatch):
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr("shutil.disk_usage", lambda folder: usage(10**12, 0, 10**9))
     check_room(out, 5 * 10**8)
-    with pytest.raises(UsageError, match=r"needs 1\.0 GB while it is written, 1\.0 GB are free; use fewer --draws"):
+    with pytest.raises(UsageError, match=r"writing needs 1\.0 GB, but only 1\.0 GB are free; use fewer --draws"):
         check_room(out, 5 * 10**8 + 1)
-    with pytest.raises(UsageError, match="there is no folder"):
+    with pytest.raises(UsageError, match="the folder .* does not exist"):
         check_room(out.parent / "gone" / "run.nc", 1)
 
 
@@ -461,7 +461,7 @@ def test_what_is_no_run_is_refused(out, tmp_path):
             open_tree(out)
     out.unlink()
     xr.Dataset({"a": ("x", [1.0])}).to_netcdf(out, engine="h5netcdf")
-    with pytest.raises(UsageError, match="a NetCDF file, but not of bnnzoo"):
+    with pytest.raises(UsageError, match="a NetCDF file, but not a run of bnnzoo"):
         open_tree(out)
 
 
@@ -477,7 +477,7 @@ def test_damaged_parts_are_a_message(out):
 
 def test_what_no_reader_would_take_is_not_written(out):
     writer = started(out)
-    with pytest.raises(BnnzooError, match="would be a file that nobody can read: its attribute target_evaluations"):
+    with pytest.raises(BnnzooError, match="the file would be unreadable: its attribute target_evaluations"):
         writer.update({"target_evaluations": np.nan})
     assert open_tree(out).attrs["target_evaluations"] == 0.0
 
@@ -542,7 +542,7 @@ def test_a_fault_while_adding_leaves_the_file(out, monkeypatch):
     finished(out)
     before = out.read_bytes()
     full_disk(monkeypatch)
-    with pytest.raises(BnnzooError, match="the file is as it was"):
+    with pytest.raises(BnnzooError, match="the file is unchanged"):
         add_groups(out, {"g": {"y": np.zeros(3)}}, {"y": ["row"]}, {})
     assert out.read_bytes() == before
     assert [p.name for p in out.parent.iterdir()] == ["run.nc"]
@@ -584,9 +584,9 @@ def test_groups_are_not_added_to_another_run(out, monkeypatch):
         again.finish(complete=True)
 
     overtaken_by(monkeypatch, replace)
-    with pytest.raises(BnnzooError, match="another run has taken its place; nothing was added: run this command again"):
+    with pytest.raises(BnnzooError, match="was replaced by another run; the file is unchanged; run this command again"):
         add_groups(out, {"ours": {"y": np.zeros(3)}}, {"y": ["row"]}, {})
-    with pytest.raises(BnnzooError, match="another run has taken its place"):
+    with pytest.raises(BnnzooError, match="was replaced by another run"):
         refuse_other(out, before)
     assert "ours" not in open_tree(out).children
     check(open_tree(out), 2)
@@ -696,7 +696,7 @@ def test_a_run_that_another_process_went_on_with_meanwhile_is_left_alone(out):
     other.reopen(2)
     other.append(part(8, 1))
     other.release()
-    with pytest.raises(BusyError, match="another process went on with this run just now"):
+    with pytest.raises(BusyError, match="another process has just continued this run"):
         Store(out).reopen(2, seen=seen)
     check(open_tree(out), 9)
     Store(out).reopen(3, seen=load(parts_folder(out)))
@@ -705,7 +705,7 @@ def test_a_run_that_another_process_went_on_with_meanwhile_is_left_alone(out):
 def test_parts_are_not_written_where_they_cannot_be_read(tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "run.nc.parts").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(UsageError, match=r"run\.nc\.parts: the parts of a run go there, and it is no folder"):
+    with pytest.raises(UsageError, match=r"run\.nc\.parts: is not a folder, but the parts of a run are written there"):
         Store(tmp_path / "run.nc").claim(force=True)
     with pytest.raises(UsageError, match="its name is too long; use a shorter -o"):
         Store(tmp_path / f"{'n' * 247}.nc").claim(force=False)
