@@ -282,7 +282,7 @@ def test_poisson_keeps_its_digits_for_large_counts(y):
 
 
 def test_bernoulli_refuses_three_classes():
-    with pytest.raises(UsageError, match="needs 2 classes .got 3.; use --likelihood categorical"):
+    with pytest.raises(UsageError, match=r"needs 2 classes \(got 3\); use --likelihood categorical"):
         Bernoulli().check(np.array([0, 1, 2]), 3)
     Bernoulli().check(np.array([0, 1]), 2)
 

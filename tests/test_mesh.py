@@ -172,8 +172,8 @@ def test_a_run_on_a_mesh_goes_on_where_it_was(tmp_path):
     ("mesh", "message"),
     [
         ("chains=3", "chains=3 must be a divisor of the number of chains, 2"),
-        ("data=8", "needs 8 devices .got 4: .*call bnnzoo.devices\\(8\\)"),
-        ("data=100000", "needs 100000 devices \\(cpu\\); use a smaller mesh"),
+        ("data=8", "needs 8 devices .*call bnnzoo.devices\\(8\\)"),
+        ("data=100000", "needs 100000 devices \\(got 4: cpu\\); use a smaller mesh"),
     ],
 )
 def test_a_mesh_that_does_not_fit_says_why(mesh, message, tmp_path):

@@ -443,7 +443,7 @@ def test_room(out, monkeypatch):
     check_room(out, 5 * 10**8)
     with pytest.raises(UsageError, match=r"writing needs 1\.0 GB, but only 1\.0 GB are free; use fewer --draws"):
         check_room(out, 5 * 10**8 + 1)
-    with pytest.raises(UsageError, match="the folder .* does not exist"):
+    with pytest.raises(UsageError, match=r"the folder .* does not exist"):
         check_room(out.parent / "gone" / "run.nc", 1)
 
 
