@@ -266,7 +266,7 @@ def test_slices_hold_the_other_inputs_at_their_medians(monkeypatch):
         np.testing.assert_allclose(table.loc["x2", "mean"], held)
         for name in ("q05", "q25", "q75", "q95"):
             np.testing.assert_allclose(table[name] - table["mean"], int(name[1:]), rtol=1e-4)
-        assert f"It moves most along x{feature}, by" in picture.alt
+        assert f"The mean changes most along x{feature}, by" in picture.alt
         assert picture.figure.axes[1].get_xlabel() == "x1"
 
 
@@ -309,7 +309,7 @@ def test_of_many_features_the_six_that_move_a_prediction_most_are_drawn(monkeypa
     )
     picture = pictures.slices(predictor)
     assert picture.table["feature"].unique().tolist() == ["x1", "x2", "x4", "x5", "x6", "x7"]
-    assert "; the 6 of 8 that move it most" in picture.alt
+    assert "; the 6 of 8 inputs that change it most" in picture.alt
 
 
 def test_a_true_curve_of_a_file_is_in_order_and_of_its_target(tmp_path, monkeypatch):

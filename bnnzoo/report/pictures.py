@@ -92,7 +92,7 @@ def slices(predictor: Predictor, *, target: str | None = None) -> Picture:
             line, quantiles = table["mean"].to_numpy(), table[["q05", "q25", "q75", "q95"]].to_numpy().T
         found.append(Slice(like.feature_names[feature], grids[feature], line, quantiles, x[:, feature]))
     name = like.target_names[index if not classify else 0]
-    few = "" if len(found) == len(grids) else f"; the {len(found)} of {len(grids)} that move it most"
+    few = "" if len(found) == len(grids) else f"; the {len(found)} of {len(grids)} inputs that change it most"
     return plots.slices(
         found,
         value=f"probability of {name} = {like.class_names[index]}" if classify else name,
@@ -188,7 +188,7 @@ class Drawing(NamedTuple):
     make: Callable[..., Picture]
 
 
-PREDICTS = "What it predicts"
+PREDICTS = "Predictions"
 PICTURES = {
     "band": Drawing(PREDICTS, band),
     "density": Drawing(PREDICTS, density),
