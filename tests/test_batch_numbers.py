@@ -105,7 +105,7 @@ def test_the_headroom_of_a_penalised_step():
         (
             {"batch_size": 5, "num_batches": 2, "sampling": "disjoint"},
             9,
-            "must be at most 9, the number of rows \(got 10\)",
+            r"must be at most 9, the number of rows \(got 10\)",
         ),
         ({"batch_size": 5, "num_batches": 2, "sampling": "replacement"}, 9, ""),
         ({"batch_size": 10, "num_batches": 1, "variance": "batch-means", "sampling": "disjoint"}, 10, ""),
@@ -862,11 +862,11 @@ def test_a_batch_has_at_most_all_rows(kind):
     fields = {} if symmetric else {"sampling": "disjoint"}
     posterior = GaussianMean(np.zeros(10))
     kind(batch_size=10, **fields).check(posterior)
-    with pytest.raises(UsageError, match="must be at most 10, the number of rows \(got 11\)"):
+    with pytest.raises(UsageError, match=r"must be at most 10, the number of rows \(got 11\)"):
         kind(batch_size=11, **fields).check(posterior)
     if not symmetric:
         kind(batch_size=11).check(posterior)
-    with pytest.raises(UsageError, match="use first"):
+    with pytest.raises(UsageError, match=r"control_variate=.first"):
         kind(batch_size=5, control_variate="second").check(of_size(2001))
     assert kind(batch_size=7).evaluations(posterior, {}) == 7
     assert kind(batch_size=7, control_variate="second").evaluations(posterior, {"n_steps": 2.0}) == 42

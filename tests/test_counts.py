@@ -141,7 +141,7 @@ def test_the_learned_dispersion_is_a_parameter_with_a_half_normal_prior():
     [(NegativeBinomial(), "negative-binomial"), (ZeroInflatedPoisson(), "zero-inflated-poisson")],
 )
 def test_what_is_no_count_is_refused(likelihood, name):
-    with pytest.raises(UsageError, match=rf"likelihood {name}: row 2, target 1: not a count \(0.5\)"):
+    with pytest.raises(UsageError, match=rf"likelihood {name}: row 2, target 1: not a count \(got 0.5\)"):
         likelihood.check(np.array([[1.0], [0.5]]), 1)
 
 

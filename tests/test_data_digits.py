@@ -13,6 +13,8 @@ from test_data_load import message_of
 from bnnzoo.data import load, load_inputs
 from bnnzoo.data.check import merged
 
+pytestmark = pytest.mark.usefixtures("as_options")
+
 LONG = [2**53, 2**53 + 1, 2**53 + 50]
 FORMS = ("csv", "csv with a gap", "csv with points", "parquet", "parquet with a gap", "polars", "polars with a gap")
 FORMS = (*FORMS, "pandas", "Int64", "UInt64", "object", "Int128")

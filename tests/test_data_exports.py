@@ -168,16 +168,17 @@ def test_dates_in_the_first_line_are_no_header(tmp_path):
 
 def test_names_of_rows_and_closing_separators_are_told_from_bad_rows(tmp_path):
     for header, row in (("a,y\n", "{i},{j},{i}.5"), ('"a","y"\n', '"{i}",{j},{i}.5')):
-        assert "names of rows" in (told := message_of(written(tmp_path, header + rows(row))))
+        assert "row names" in (told := message_of(written(tmp_path, header + rows(row))))
         assert "--skip-rows" not in told
     assert "end with a separator" in message_of(written(tmp_path, "a,y\n" + rows("{j},{i}.5,")))
 
 
 def test_the_header_below_a_title_is_found(tmp_path):
     path = written(tmp_path, "Export\n\na,c,y\n" + rows("{j},{k},{i}.5"))
-    assert "--skip-rows 1-2 leaves" in message_of(path)
+    assert "leave out the lines above it with --skip-rows 1-2" in message_of(path)
     assert loaded(path, reading=Reading.of(skip_rows=["1-2"]))[0].num_data == 24
-    assert "--skip-rows 1 leaves" in message_of(written(tmp_path, "Export,,\na,c,y\n" + rows("{j},{k},{i}.5")))
+    titled = written(tmp_path, "Export,,\na,c,y\n" + rows("{j},{k},{i}.5"))
+    assert "leave it out with --skip-rows 1" in message_of(titled)
 
 
 def test_tables_of_r_with_spaces_and_quotes_are_read(tmp_path):
@@ -190,7 +191,7 @@ def test_tables_of_r_with_spaces_and_quotes_are_read(tmp_path):
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-16", "utf-32"])
 def test_wide_text_is_named_by_its_encoding(tmp_path, encoding):
     path = written(tmp_path, ("a,y\n" + rows("{k},{i}.5")).encode(encoding))
-    assert f"--encoding {encoding} reads it" in message_of(path)
+    assert f"use --encoding {encoding}" in message_of(path)
     assert loaded(path, reading=Reading.of(encoding=encoding))[0].num_data == 24
 
 

@@ -312,7 +312,7 @@ def test_every_fault_of_a_column_is_told_and_no_target_is_to_be_dropped(tmp_path
 def test_options_in_warnings_name_the_columns(tmp_path):
     path = written(tmp_path, "id,b,c,y\n" + "".join(f"{i},7,8,{i}.5\n" for i in range(30)))
     constant, identifier = caught(load, path)
-    assert constant.endswith("columns b, c: the same in every row: they say nothing; --drop b,c leaves them out")
+    assert constant.endswith("columns b, c: the same in every row, so they say nothing; leave them out with --drop b,c")
     assert identifier.endswith("column id: different in every row, like identifiers; leave it out with --drop id")
     clock = written(tmp_path, "t,y\n" + "".join(f"{i},{i}.5\n" for i in range(30)))
     assert caught(load, clock) == []  # the only input counts time, and is no identifier

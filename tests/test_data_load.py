@@ -221,7 +221,7 @@ def test_bad_targets(tmp_path):
     # All columns as targets are a density's: there are no inputs.
     assert load(path, target=["price", "width", "height"]).task == "density"
     assert "one column of labels" in message_of(load, path, target=["price", "width"], task="classification")
-    assert "task 'cluster' is unknown" in message_of(load, path, task="cluster")
+    assert "unknown task 'cluster'" in message_of(load, path, task="cluster")
 
 
 # ---------------------------------------------------------------------------------------------- labels
@@ -578,9 +578,9 @@ def test_idx_test_files_are_checked(tmp_path):
     idx_folder(folder, packed=False, part="t10k", n=4, classes=4)
     assert "t10k: row 4: label 3 is not one of the model's 3 classes 0, 1, 2" in message_of(load, str(folder))
     (folder / "t10k-labels-idx1-ubyte").write_bytes(idx_bytes(np.zeros(3, np.uint8)))
-    assert "4 images and 3 labels" in message_of(load, str(folder))
+    assert "4 images but 3 labels" in message_of(load, str(folder))
     (folder / "t10k-images-idx3-ubyte").write_bytes(idx_bytes(np.zeros((3, 2, 2), np.uint8)))
-    assert "images of [2, 2] pixels, but [4, 5] in train" in message_of(load, str(folder))
+    assert "images of [2, 2] pixels, but those of train have [4, 5]" in message_of(load, str(folder))
     (folder / "train-labels-idx1-ubyte").unlink()
     assert "without train-labels-idx1-ubyte" in message_of(load, str(folder))
 
@@ -661,11 +661,11 @@ def test_labelled_data_from_arrays(tmp_path):
     assert load_like(str(npz(tmp_path, x=np.zeros((3, 2)), y=np.ones(3))), like).num_data == 3
     assert load_like(data, like).num_data == 4
     assert "no array named y" in message_of(load_like, str(npz(tmp_path, x=np.zeros((3, 2)))), like)
-    assert "y: 2 rows of targets for 3 of inputs" in message_of(load_like, (np.zeros((3, 2)), [1, 2]), like)
+    assert "y: 2 rows of targets but 3 rows of inputs" in message_of(load_like, (np.zeros((3, 2)), [1, 2]), like)
     assert "but the model has 1 targets" in message_of(load_like, (np.zeros((2, 2)), np.ones((2, 3))), like)
     assert "y: row 2, column 1: not a number" in message_of(load_like, (np.zeros((2, 2)), [[1], [np.nan]]), like)
     labels = from_arrays(np.ones((2, 2)), [0, 1]).signature
-    assert "y: row 1: label 2, but" in message_of(load_like, (np.ones((2, 2)), [2, 0]), labels)
+    assert "y: row 1: label 2 is not one of" in message_of(load_like, (np.ones((2, 2)), [2, 0]), labels)
 
 
 # ---------------------------------------------------------------------------------------------- names
@@ -703,7 +703,7 @@ def test_registered_names(two_names, tmp_path, monkeypatch):
     assert "tables only" in message_of(load, "little", target=["y"])
     monkeypatch.chdir(tmp_path)
     (tmp_path / "little").mkdir()
-    assert "without train-images" in message_of(load, "little")
+    assert "no train-images" in message_of(load, "little")
 
 
 def test_the_zoos_own_names():

@@ -18,6 +18,8 @@ from bnnzoo.posterior import NetworkPosterior
 from bnnzoo.posterior.likelihoods import Mixture
 from bnnzoo.posterior.priors import Normal
 
+pytestmark = pytest.mark.usefixtures("as_options")
+
 
 @pytest.fixture
 def table(tmp_path):

@@ -456,7 +456,9 @@ def test_what_a_chain_remembers_is_told_by_lag_and_averaged_over_chains():
     table = plots.autocorrelation(values, {"a": 33.0}).table
     assert table["lag"].tolist() == list(range(101))
     np.testing.assert_allclose(table["a"][:3], [1, -0.5, 0], atol=0.02)
-    assert "The smallest effective sample size shown is 33 of 400 draws" in plots.autocorrelation(values, {"a": 33.0}).alt
+    assert (
+        "The smallest effective sample size shown is 33 of 400 draws" in plots.autocorrelation(values, {"a": 33.0}).alt
+    )
 
 
 def test_the_trace_of_the_worst_is_named_and_its_numbers_are_each_chains():

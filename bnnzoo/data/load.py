@@ -221,9 +221,7 @@ def _named(y: Any, names: Sequence[str]) -> Any:
 
 
 def _other_targets(found: Sequence[str], names: Sequence[str]) -> UsageError:
-    return UsageError(
-        f"y: must have the {len(names)} targets of the model ({listed(names)}) (got {len(found)}: {listed(found)})"
-    )
+    return UsageError(f"y: must have the targets of the model, {listed(names)} (got {listed(found)})")
 
 
 def _check_tabular(like: Signature, where: str) -> None:
