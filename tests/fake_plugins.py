@@ -40,17 +40,17 @@ BROKEN = {
     "bad-name": (
         "from bnnzoo.hookspecs import Entry, hookimpl\n"
         "@hookimpl\ndef bnnzoo_models(): return [Entry('../etc', 'a.b:C', 'x')]\n",
-        "bad name '../etc'",
+        "invalid name '../etc'",
     ),
     "bad-target": (
         "from bnnzoo.hookspecs import Entry, hookimpl\n"
         "@hookimpl\ndef bnnzoo_models(): return [Entry('fine', 'a.b', 'x')]\n",
-        "bad target 'a.b'",
+        "invalid target 'a.b'",
     ),
     "bad-exactness": (
         "from bnnzoo.hookspecs import Entry, hookimpl\n"
         "@hookimpl\ndef bnnzoo_samplers(): return [Entry('fine', 'a.b:C', 'x', 'perfect')]\n",
-        "bad exactness 'perfect'",
+        "invalid exactness 'perfect'",
     ),
 }
 """What can be wrong with a plugin: its module, and what the one-line report must say."""

@@ -41,9 +41,17 @@ def damaged(run: bnnzoo.Run, group: str, **change: Any) -> xr.DataTree:
     [
         ("posterior", lambda old: {"bias": None}, "posterior/bias is missing"),
         ("posterior", lambda old: {"a": old["bias"], "z": old["bias"]}, "posterior/a is not a parameter of its model"),
-        ("posterior", lambda old: {"bias": old["bias"][..., None]}, r"posterior/bias is .*, not float32\[2, 150, 1\]"),
+        (
+            "posterior",
+            lambda old: {"bias": old["bias"][..., None]},
+            r"posterior/bias is .*, expected float32\[2, 150, 1\]",
+        ),
         ("posterior", lambda old: {"bias": old["bias"].astype(float)}, "posterior/bias is float64"),
-        ("sample_stats", lambda old: {"lp": old["lp"][..., None]}, r"sample_stats/lp is .* not numbers \[2, 150\]"),
+        (
+            "sample_stats",
+            lambda old: {"lp": old["lp"][..., None]},
+            r"sample_stats/lp is .* expected numbers \[2, 150\]",
+        ),
         ("sample_stats", lambda old: {"lp": old["lp"].astype("S3")}, r"sample_stats/lp is \|S3"),
         ("observed_data", lambda old: {"y": old["y"][:-1]}, "observed_data/y is"),
         ("constant_data", lambda old: {"x": None}, "constant_data/x is missing"),

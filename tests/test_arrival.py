@@ -242,7 +242,7 @@ def test_stuck_chains_of_a_whole_run():
     # Up to the precision of a thinned draw.
     assert stuck_chains(accepted[:, ::2], 2) == {1: 1000, 2: 1000, 3: 2998}
     (found,) = finding_of({3: 2999})
-    assert found.label.startswith("chain 3 accepted nothing for 2999 steps")
+    assert found.label.startswith("chain 3 accepted no proposal for 2999 steps")
     assert finding_of({}) == ()
 
 
@@ -268,7 +268,7 @@ class Spiked(AbstractPosterior):
 
 def test_one_chain_that_stands_still_is_named_and_the_others_go_on(tmp_path):
     start = np.array([[0.0], [100.0], [0.5]], np.float32)
-    with pytest.warns(BnnzooWarning, match="chain 1 accepted nothing for 1500 steps.*use a smaller"):
+    with pytest.warns(BnnzooWarning, match="chain 1 accepted no proposal for 1500 steps.*use a smaller"):
         made = bnnzoo.sample(
             Spiked(),
             RandomWalk(step_size=2.0),
@@ -288,7 +288,7 @@ def test_one_chain_that_stands_still_is_named_and_the_others_go_on(tmp_path):
     assert np.all(draws[1] == 100)
     assert abs(draws[[0, 2]].mean()) < 0.5
     failed = [sentence(finding) for finding in made.findings()]
-    assert any("chain 1 accepted nothing" in one for one in failed)
+    assert any("chain 1 accepted no proposal" in one for one in failed)
 
 
 def test_a_run_says_how_many_chains_began_again(tmp_path):

@@ -109,7 +109,7 @@ def test_a_run_passes_only_where_larger_biases_are_excluded():
         assert wrong.outcome == "undecided"
         assert not wrong.passed
         assert wrong.verdict.startswith("undecided: ")
-    assert "limit 10%), that of the sd of all predictions" in decided(pooled=(0.08, 0.02)).verdict
+    assert "limit 10%) for the sd of all predictions" in decided(pooled=(0.08, 0.02)).verdict
 
 
 def test_a_narrow_run_whose_log_posterior_drifts_does_not_pass():

@@ -61,6 +61,7 @@ def test_an_estimator_takes_it():
     np.testing.assert_allclose(fitted.predict_proba(X).sum(1), 1, atol=1e-6)
 
 
+@pytest.mark.usefixtures("as_options")
 def test_three_classes_are_refused_with_the_number_of_classes():
     recipe = resolve("linear", "random-walk", [], {"likelihood": "bernoulli"}, in_memory=True)
     with pytest.raises(

@@ -224,7 +224,7 @@ def test_command_fails_with_code_3_and_json(capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--sbc", "-o", "here.txt"], "here.txt: pictures are png, "),
+        (["--sbc", "-o", "here.txt"], "here.txt: a picture needs the ending png, "),
         (["--sbc", "-o", "here.png"], "here.png: exists; use another -o, or --force to replace it"),
         (["--sbc", "-o", "gone/ranks.png"], "gone/ranks.png: the folder "),
         (["-o", "ranks.png"], "-o: names the picture of --sbc"),

@@ -315,7 +315,7 @@ def test_a_target_that_does_not_apply_is_never_passed():
     assert {outcome.state for outcome in report.outcomes} == {"not applicable"}
     assert "a step uses 2000 rows" in str(report)
     disjoint = check_sampler(Penalty(batch_size=50, num_batches=20, sampling="disjoint"), targets=["regression"])
-    assert "there are 200" in disjoint.outcomes[0].reason
+    assert "must be at most 200" in disjoint.outcomes[0].reason
 
 
 def test_assert_exact_raises_with_the_table():

@@ -82,8 +82,8 @@ def test_what_was_chosen_can_be_shown_and_overruled(table, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["mlp", "--data", "houses.csv"], "no sampler: name one"),
-        ([], "no model and no sampler: name both"),
+        (["mlp", "--data", "houses.csv"], "no sampler; name one"),
+        ([], "no model and no sampler; name both"),
         (["--data", "gone.csv"], "gone.csv: no such file"),
         (["--data", "houses.csv", "--chains", "0"], "--chains: must be >= 1"),
     ],
@@ -114,9 +114,9 @@ def test_the_same_from_python(table, tmp_path):
     run = bnnzoo.sample(data=(x, np.arange(60) % 2), out=tmp_path / "run.nc", **SHORT)
     assert run.attributes["sampler"] == "mclmc"
     assert run.attributes["likelihood"] == "categorical"
-    with pytest.raises(UsageError, match="no model and no sampler: name both"):
+    with pytest.raises(UsageError, match="no model and no sampler; name both"):
         bnnzoo.sample(**SHORT)
-    with pytest.raises(UsageError, match="no sampler: name one"):
+    with pytest.raises(UsageError, match="no sampler; name one"):
         bnnzoo.sample("mlp", data=(x, x[:, 0]), **SHORT)
 
 

@@ -251,7 +251,7 @@ class TestResolve:
         assert resolve("mlp", None, [layer]).model.name == "mlp"
 
     def test_nobody_names_a_sampler(self, recipes):
-        with pytest.raises(UsageError, match="no sampler: name one"):
+        with pytest.raises(UsageError, match="no sampler; name one"):
             resolve("mdn", None)
 
     @pytest.mark.parametrize("by", ["option", "config"])

@@ -155,6 +155,7 @@ def test_a_langevin_proposal_is_one_leapfrog_step():
             np.testing.assert_allclose(found[0][name], found[1][name], rtol=1e-4)
 
 
+@pytest.mark.usefixtures("as_options")
 def test_a_hessian_that_is_too_large_is_refused():
     model = Mlp((50, 50), "tanh").build((2,), 1, key=jax.random.key(0))
     data = np.zeros((10, 2), np.float32), np.zeros(10, np.int32)

@@ -115,5 +115,7 @@ def test_nothing_is_left_out_in_silence(change, said, turned, finished, tmp_path
 def test_numbers_of_another_precision_are_called_so(finished, tmp_path):
     tree = zoo.open(finished[0]).posterior.load().copy()
     tree["posterior"]["weight"] = tree["posterior"]["weight"].astype("float64")
-    with pytest.raises(DamagedError, match=r"posterior/weight is float64\[4, 20, 1, 10\], not float32\[4, 20, 1, 10\]"):
+    with pytest.raises(
+        DamagedError, match=r"posterior/weight is float64\[4, 20, 1, 10\], expected float32\[4, 20, 1, 10\]"
+    ):
         Run(tree, tmp_path / "run.nc").diagnose()

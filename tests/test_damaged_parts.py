@@ -287,6 +287,7 @@ def test_damage_is_refused_from_the_command_line(case, run):
     refused("resume", "run.nc", "--quiet", folder=run.parent, naming=name)
 
 
+@pytest.mark.usefixtures("as_options")
 def test_a_run_goes_back_to_its_last_whole_state(run, whole):
     """A damaged last part costs what came after the checkpoint before it, and no bit of the rest."""
     folder = store.parts_folder(run)
@@ -301,6 +302,7 @@ def test_a_run_goes_back_to_its_last_whole_state(run, whole):
     tiny.assert_same_bits(draws(again), draws(whole))
 
 
+@pytest.mark.usefixtures("as_options")
 def test_a_run_whose_parts_are_all_damaged_goes_back_to_the_end_of_warm_up(run, whole):
     folder = store.parts_folder(run)
     for part in manifest(folder)["parts"]:
@@ -310,6 +312,7 @@ def test_a_run_whose_parts_are_all_damaged_goes_back_to_the_end_of_warm_up(run, 
     tiny.assert_same_bits(draws(zoo.resume(run, from_part=0)), draws(whole))
 
 
+@pytest.mark.usefixtures("as_options")
 def test_a_damaged_checkpoint_is_not_the_only_one(run, whole):
     cut("checkpoint.npz")(store.parts_folder(run))
     with pytest.raises(UsageError, match=r"--from-part (\d+)") as caught:
@@ -318,6 +321,7 @@ def test_a_damaged_checkpoint_is_not_the_only_one(run, whole):
     tiny.assert_same_bits(draws(zoo.resume(run, from_part=number)), draws(whole))
 
 
+@pytest.mark.usefixtures("as_options")
 def test_without_any_checkpoint_there_is_only_a_new_start(run):
     folder = store.parts_folder(run)
     for path in folder.glob("checkpoint*"):
@@ -326,6 +330,7 @@ def test_without_any_checkpoint_there_is_only_a_new_start(run):
         zoo.resume(run)
 
 
+@pytest.mark.usefixtures("as_options")
 def test_a_finished_file_is_not_hidden_by_what_was_left_beside_it(whole, tmp_path):
     out = tmp_path / "run.nc"
     whole.save(out)
@@ -456,6 +461,7 @@ def test_a_lie_is_found_before_anything_is_written(case, run):
     assert {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix in (".npz", ".json")} == before
 
 
+@pytest.mark.usefixtures("as_options")
 def test_the_advice_of_a_damaged_checkpoint_can_be_typed(stopped):
     unfinished, saved = store.resumable(stopped)
     problem = Problem.of(recipe())

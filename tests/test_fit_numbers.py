@@ -915,6 +915,7 @@ def test_a_bound_is_searched_for_among_what_is_a_number():
     assert float(state.log_bound) == pytest.approx(top + 0.01, abs=2e-4)
 
 
+@pytest.mark.usefixtures("as_options")
 def test_an_excess_within_rounding_ends_no_run():
     sampler = Rejection(max_proposals=50)
 
@@ -930,6 +931,7 @@ def test_an_excess_within_rounding_ends_no_run():
     assert said(-1.0, float("nan")).startswith("chain 0: none of 50")
 
 
+@pytest.mark.usefixtures("as_options")
 def test_twenty_acceptances_must_be_promised(monkeypatch):
     asked: list[int] = []
 

@@ -65,6 +65,7 @@ def test_seeds(text, seeds):
     assert seeds_of(text) == seeds
 
 
+@pytest.mark.usefixtures("as_options")
 @pytest.mark.parametrize("text", ["", "a", "3-1", "-1", "1-", "0,,1", "0-99999999"])
 def test_seeds_that_are_none(text):
     with pytest.raises(UsageError, match="--seeds"):
@@ -266,6 +267,7 @@ def test_a_run_without_test_rows_has_a_row_without_scores(tmp_path):
     assert row["rhat"] > 0
 
 
+@pytest.mark.usefixtures("as_options")
 def test_a_damaged_run_is_named_before_another_begins(tmp_path):
     """And costs its own row, where it was damaged later."""
     job = Job("one", tiny.recipe("nuts"), tmp_path / "one.nc", tmp_path, False)
@@ -280,7 +282,7 @@ def test_a_damaged_run_is_named_before_another_begins(tmp_path):
 def test_a_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "file").write_text("")
     job = Job("one", tiny.recipe("nuts"), tmp_path / "file" / "runs" / "one.nc", tmp_path, False)
-    with pytest.raises(UsageError, match=r"runs: cannot be made: Not a directory; use another -o"):
+    with pytest.raises(UsageError, match=r"runs: cannot be created: Not a directory; use another -o"):
         Room().prepare([job], force=False)
 
 

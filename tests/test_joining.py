@@ -113,7 +113,7 @@ def test_what_was_wrong_with_a_run_is_wrong_with_the_whole(folder, tmp_path):
     both = bnnzoo.concat(paths)
     about, of_sampler = both.attributes, both.findings()[:2]
     assert [finding.kind for finding in of_sampler] == ["stuck", "sigma2"]
-    assert of_sampler[0].label.startswith("chain 7 accepted nothing for 1000 steps")
+    assert of_sampler[0].label.startswith("chain 7 accepted no proposal for 1000 steps")
     assert of_sampler[1][2:4] == ("mean sigma2 (chains 0, 2, 4, 5, 6, 7)", 9.0)
     assert (about["regime_ok"], about["converged"]) == (0, 0)
     assert about["absurd"].startswith("stuck chains")  # as they are found to, and not as the first run's is
@@ -269,6 +269,7 @@ def test_what_the_command_refuses(names, said, folder, tmp_path, capsys):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.usefixtures("as_options")
 def test_predictions_kept_at_other_rows_are_not_joined(folder, tmp_path):
     def change(file):
         file["constant_data/x_test"][0] += 1

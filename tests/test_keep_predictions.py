@@ -92,6 +92,7 @@ def test_chains_of_several_seeds_are_joined(table, tmp_path):
     assert joined.predict(joined.posterior["constant_data"]["x_kept"].values[:2]).shape[0] == 2
 
 
+@pytest.mark.usefixtures("as_options")
 @pytest.mark.slow
 def test_what_needs_parameters_says_so(table, tmp_path):
     run = zoo.run_recipe(recipe(table, "a learned scale", keep="predictions"), out=tmp_path / "run.nc")
@@ -104,6 +105,7 @@ def test_what_needs_parameters_says_so(table, tmp_path):
     run.report(tmp_path / "report.html")
 
 
+@pytest.mark.usefixtures("as_options")
 @pytest.mark.parametrize(
     ("options", "words"),
     [

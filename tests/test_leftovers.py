@@ -110,6 +110,7 @@ def test_a_published_file_that_was_damaged_is_built_again_from_its_parts(tmp_pat
     assert not store.parts_folder(out).exists()
 
 
+@pytest.mark.usefixtures("as_options")
 def test_leftover_parts_beside_a_damaged_file_are_not_removed(tmp_path):
     out = tmp_path / "run.nc"
     started(out)()

@@ -281,6 +281,7 @@ def test_poisson_keeps_its_digits_for_large_counts(y):
     assert found.max() <= Poisson().upper_bound(target)
 
 
+@pytest.mark.usefixtures("as_options")
 def test_bernoulli_refuses_three_classes():
     with pytest.raises(UsageError, match=r"needs 2 classes \(got 3\); use --likelihood categorical"):
         Bernoulli().check(np.array([0, 1, 2]), 3)

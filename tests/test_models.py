@@ -199,8 +199,8 @@ def test_cnn_arranges_channels():
         (lambda: Cnn(kernel=2), "must be odd"),
         (lambda: Cnn((2,), hidden=(0,)), "every width must be >= 1"),
         (lambda: Cnn((0,)), "every width must be >= 1"),
-        (lambda: Resnet((4, 6)), "a multiple of groups, 4"),
-        (lambda: Resnet(()), "a multiple of groups, 4"),
+        (lambda: Resnet((4, 6)), "a multiple of groups=4"),
+        (lambda: Resnet(()), "a multiple of groups=4"),
         (lambda: Autoregressive((3, 0)), "every width must be >= 1"),
     ],
 )

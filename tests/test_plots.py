@@ -264,7 +264,7 @@ def test_formats(tmp_path):
     assert picture.save(tmp_path / "a.pdf").read_bytes()[:4] == b"%PDF"
     first = (tmp_path / "a.svg").read_bytes()
     assert picture.save(tmp_path / "a.svg").read_bytes() == first
-    with pytest.raises(UsageError, match="pictures are png, svg"):
+    with pytest.raises(UsageError, match="a picture needs the ending png, svg"):
         picture.save(tmp_path / "a.doc")
 
 

@@ -171,7 +171,7 @@ class Thing(AbstractModel):
         ({"call": "return self.weight @ x, 1"}, "its network returns a tuple for one input"),
         ({"call": "return self.weight.T @ x"}, "its network cannot take one input of shape [10]: TypeError: "),
         ({"build": "return None"}, "build must return a network"),
-        ({"build": "return key"}, "build gives a "),
+        ({"build": "return key"}, "build must return a network, "),
     ],
 )
 def test_a_network_of_other_outputs_is_not_held_against_the_targets(site, places, said, capsys):

@@ -692,6 +692,7 @@ def test_what_an_evaluation_replaces_is_closed(regression, tmp_path):
         assert held() == [str(path)]
 
 
+@pytest.mark.usefixtures("as_options")
 def test_classes(classification):
     run = classification
     with pytest.raises(UsageError, match=r"has no test rows .*--data") as caught:

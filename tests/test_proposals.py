@@ -128,6 +128,7 @@ def test_what_is_kept_of_other_proposals(proposal, monkeypatch):
     assert least(LINE, wrong["theta"]) < LEVEL
 
 
+@pytest.mark.usefixtures("as_options")
 def test_a_stated_bound_is_held_to():
     grid = np.linspace(-30, 10, 100_001)
     peak = float(np.max(2 * grid - np.exp(grid) + 2 * np.log1p(np.exp(-grid))))

@@ -185,7 +185,7 @@ def test_weights_of_rows_are_refused_with_a_sentence():
     for estimator in (BayesianRegressor(), BayesianClassifier()):
         with pytest.raises(bnnzoo.UsageError, match="sample_weight: is not supported"):
             estimator.fit(x, y, sample_weight=[1, 2, 1, 1])
-        with pytest.raises(TypeError, match="no argument 'weights'"):
+        with pytest.raises(TypeError, match="unknown argument 'weights'"):
             estimator.fit(x, y, weights=1)
 
 

@@ -82,7 +82,7 @@ def test_a_pattern_that_matches_nothing_is_wrong_usage(stochastic, tmp_path, cap
     out = tmp_path / "run.nc"
     assert cli.run(["sample", "mlp", "mala", "--stochastic", stochastic, "-o", str(out), "--quiet"]) == 2
     word = stochastic.split(",")[-1]
-    there = "there are: layers_0_weight, layers_0_bias, layers_1_weight, layers_1_bias; or use all, or last"
+    there = "there are: layers_0_weight, layers_0_bias, layers_1_weight, layers_1_bias; or use all or last"
     assert capsys.readouterr().err == f"bnnzoo: --stochastic: no parameter matches {word!r}; {there}\n"
     assert list(tmp_path.iterdir()) == []
 

@@ -324,6 +324,7 @@ def test_cyclical_sgld_explores_without_noise_and_draws_from_the_rest(size):
     assert sampler.evaluations(posterior, {"n_steps": 1.5}) == 1.5 * size
 
 
+@pytest.mark.usefixtures("as_options")
 @pytest.mark.parametrize(
     ("fields", "said"),
     [

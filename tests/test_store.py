@@ -216,7 +216,7 @@ def test_parts_beyond_the_checkpoint_are_discarded(out):
 def test_a_file_with_too_few_draws_keeps_the_parts(out):
     writer = started(out)
     writer.update({"draws_done": 9})
-    with pytest.raises(BnnzooError, match="would hold 8 draws, not 9; the parts are kept"):
+    with pytest.raises(BnnzooError, match="would contain 8 draws, expected 9; the parts are kept"):
         writer.finish(complete=True)
     assert not out.exists()
     check(open_tree(out), 8)
@@ -289,6 +289,7 @@ def test_a_live_process_keeps_others_away(out, holder):
     assert not (again.folder / "owner.json").exists()
 
 
+@pytest.mark.usefixtures("as_options")
 def test_a_lock_without_a_sign_of_life_can_be_broken(out, holder):
     card = parts_folder(out) / "owner.json"
     os.utime(card, (1, 1))
@@ -393,6 +394,7 @@ def test_a_damaged_lock_keeps_nobody_away(content, out):
     Store(out).reopen(2)
 
 
+@pytest.mark.usefixtures("as_options")
 def test_existing_runs_are_refused(out):
     refuse_existing(out)
     writer = started(out)
@@ -437,6 +439,7 @@ def test_there_must_be_a_run_to_reopen(out):
         Store(out).reopen(0)
 
 
+@pytest.mark.usefixtures("as_options")
 def test_room(out, monkeypatch):
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr("shutil.disk_usage", lambda folder: usage(10**12, 0, 10**9))
@@ -673,6 +676,7 @@ def same(tree: xr.DataTree, whole: dict[str, dict[str, np.ndarray]]) -> None:
             np.testing.assert_array_equal(found.values, array)
 
 
+@pytest.mark.usefixtures("as_options")
 def test_a_clock_that_is_ahead_locks_nobody_out(out):
     writer = started(out)
     writer.release()

@@ -109,7 +109,7 @@ def test_the_numbers_of_a_calibration_of_classes():
     assert twice.low == pytest.approx(2 * twice.gap - twice.high)
     # Where as many more happen above as fewer below, both are told; where but half, the one.
     confidence = np.repeat([0.6, 0.8], 50)
-    for right, words in (((20, 48), "too sure where"), ((20, 44), "too sure: 70")):
+    for right, words in (((20, 48), "overconfident where"), ((20, 44), "overconfident: 70")):
         labels = np.r_[np.arange(50) >= right[0], np.arange(50) >= right[1]].astype(int)
         found = calibration.of_classes(labels, np.stack([confidence, 1 - confidence], 1))
         assert found.direction.startswith(words), found
@@ -439,7 +439,7 @@ def test_what_is_at_its_limit_is_held_and_the_words_say_what_there_is():
         words = findings.converged(diagnosis, findings.judged(diagnosis)).words
         assert ("draws per chain" in words) == said
     told = findings.ran({**GOOD, "diverging": 0.0}, ()).words
-    assert told == "Finished, every chain moved, no divergence."
+    assert told == "Finished, every chain moved, no divergent transition."
     laplace = {**GOOD, "exactness": "approximate", "diverging": 0.0}
     assert findings.ran(laplace, ()).words.startswith("Finished, no divergence; ")
     (none,) = findings.judged({**GOOD, "ebfmi": np.nan})

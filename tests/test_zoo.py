@@ -165,6 +165,7 @@ def test_a_finished_run_has_nothing_to_resume(whole, tmp_path):
         zoo.resume(tmp_path / "gone.nc")
 
 
+@pytest.mark.usefixtures("as_options")
 def test_another_environment_does_not_resume_silently(whole, tmp_path, monkeypatch):
     out = tmp_path / "run.nc"
     monkeypatch.setattr(backend, "versions", lambda versions=backend.versions: versions() | {"jax": "0.0.1"})
