@@ -36,7 +36,7 @@ BROKEN = {
         "unknown hook bnnzoo_sampler; did you mean bnnzoo_samplers?",
     ),
     "unmarked": ("def bnnzoo_samplers(): return []\n", "bnnzoo_samplers is not marked"),
-    "api": ("BNNZOO_API = 99\n", "requires plugin API '99'"),
+    "api": ("BNNZOO_API = 99\n", "requires plugin API 99"),
     "bad-name": (
         "from bnnzoo.hookspecs import Entry, hookimpl\n"
         "@hookimpl\ndef bnnzoo_models(): return [Entry('../etc', 'a.b:C', 'x')]\n",

@@ -500,9 +500,9 @@ def test_data_that_say_little_leave_the_prior(make):
 
 
 def test_laplace_says_what_it_cannot_do():
-    with pytest.raises(UsageError, match="curvature=.hessian."):
+    with pytest.raises(UsageError, match=r"curvature=.hessian."):
         Laplace().check(gaussian().posterior)
-    with pytest.raises(UsageError, match="predictive=.network."):
+    with pytest.raises(UsageError, match=r"predictive=.network."):
         Laplace(curvature="hessian").check(gaussian().posterior)
     with pytest.raises(UsageError, match="use full or diagonal"):
         Laplace(curvature="hessian", covariance="kronecker").check(_network())

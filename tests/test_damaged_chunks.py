@@ -48,7 +48,7 @@ def refused(folder: Path, capsys, name: str, *words: str) -> None:
     lines = [line for line in said.splitlines() if not line.startswith("bnnzoo: warning: ")]
     assert len(lines) == 1
     assert "run.nc: " in lines[0]
-    assert f"damaged: {name.partition('/')[2]}was changed after it was written" in lines[0]
+    assert f"damaged: {name.partition('/')[2]} was changed after it was written" in lines[0]
     assert {path: path.read_bytes() for path in folder.rglob("*")} == before
 
 
@@ -107,7 +107,7 @@ def test_nothing_is_left_out_in_silence(change, said, turned, finished, tmp_path
     assert cli.run(["merge", *(reversed(files) if turned else files), "-o", str(tmp_path / "all.nc")]) == 2
     message = capsys.readouterr().err
     assert all(file in message for file in files)
-    assert "differs from that of" in message or "not in" in message
+    assert "differs from that of" in message or "missing" in message
     assert turned or said in message
     assert not (tmp_path / "all.nc").exists()
 
@@ -115,7 +115,5 @@ def test_nothing_is_left_out_in_silence(change, said, turned, finished, tmp_path
 def test_numbers_of_another_precision_are_called_so(finished, tmp_path):
     tree = zoo.open(finished[0]).posterior.load().copy()
     tree["posterior"]["weight"] = tree["posterior"]["weight"].astype("float64")
-    with pytest.raises(
-        DamagedError, match=r"posterior/weight is float64\[4, 20, 1, 10\], expected float32\[4, 20, 1, 10\]"
-    ):
+    with pytest.raises(DamagedError, match=r"weight is float64\[4, 20, 1, 10\], expected float32\[4, 20, 1, 10\]"):
         Run(tree, tmp_path / "run.nc").diagnose()

@@ -388,7 +388,7 @@ def test_a_bit_lost_in_a_finished_file_is_seen_when_it_is_read(whole, tmp_path):
     out.write_bytes(bytes(content))
     run = bnnzoo.open(out)
     assert run.predictor.record.array("posterior", "bias").size
-    with pytest.raises(UsageError, match=r"run\.nc: damaged: weightwas changed after it was written"):
+    with pytest.raises(UsageError, match=r"run\.nc: damaged: weight was changed after it was written"):
         run.predict(np.zeros((1, 10)))
 
 

@@ -421,7 +421,7 @@ def test_verdicts():
         ({"ess_bulk": 20.0}, "convergence", "ess_bulk", "bulk ESS of predictive means 20, at least 400"),
         ({"ess_tail": 20.0}, "convergence", "ess_tail", "tail ESS of predictive log sds"),
         ({"ebfmi": 0.1}, "convergence", "ebfmi", "E-BFMI 0.1, at least 0.3"),
-        ({"diverging": 0.2}, "validity", "diverging", "diverging steps 0.2"),
+        ({"diverging": 0.2}, "validity", "diverging", "divergent steps 0.2"),
         ({"still_chains": 1}, "validity", "still_chains", "stuck chains"),
         ({"draws_requested": 9000}, "validity", "draws", "bnnzoo resume"),
     ],

@@ -52,13 +52,13 @@ ONE = "x.png: a file holds one picture, in the format of its name; give a folder
 ERRORS = {
     "a.nc -o x.png --range 3": "--range 3: must be two numbers, such as --range -1.5,1.5",
     "a.nc -o x.png --range 1,b": "--range 1,b: must be two numbers, such as --range -1.5,1.5",
-    "a.nc -o x.png --range 1.5 -1.5": "--range 1.5,-1.5: must be two numbers, the smaller first",
-    "a.nc -o x.png --range nan,1": "--range nan,1: must be two numbers, the smaller first",
-    "a.nc -o x.png --band mean": "--band mean: is predictive or function",
+    "a.nc -o x.png --range 1.5 -1.5": "--range: must be two numbers, the smaller first (got 1.5,-1.5)",
+    "a.nc -o x.png --range nan,1": "--range: must be two numbers, the smaller first (got nan,1)",
+    "a.nc -o x.png --band mean": "--band: must be predictive or function (got mean)",
     "own.nc -o x.png --truth": "--truth data: own.csv has no known curve; give an expression of x or a file",
     "a.nc -o x.png --truth 2*y": "2*y: must be a file or an expression of x, with numbers, x, pi, e, + - * / **, "
     "sin, cos, tan, tanh, exp, log, sqrt, abs, sign",
-    "a.nc -o x.png --range 0,1 --truth log(-1-x)": "--truth log(-1-x): has no finite value from 0 to 1",
+    "a.nc -o x.png --range 0,1 --truth log(-1-x)": "--truth 'log(-1-x)': has no finite value from 0 to 1",
     "a.nc -o x.png --overlay": "--overlay: requires several runs",
     "a.nc -o x.png --only pit --band function": "--band: is for the picture band; add --only band",
     "a.nc -o x.png --only pit --only band": ONE,

@@ -74,8 +74,8 @@ def test_names_of_any_tree():
             "likelihood_scale is the name of a parameter of the network and of another parameter",
         ),
         ({"a/b": jnp.zeros(2)}, "a parameter has the name 'a/b', but a name must have visible letters"),
-        ({".a": jnp.zeros(2)}, "is called '.a'"),
-        ({"a\nb": jnp.zeros(2)}, r"is called 'a\\nb'"),
+        ({".a": jnp.zeros(2)}, "has the name '.a'"),
+        ({"a\nb": jnp.zeros(2)}, r"has the name 'a\\nb'"),
         ({"a" * 181: jnp.zeros(2)}, "a parameter has a name of 181 letters, but at most 180 are allowed"),
         ({"chain": jnp.zeros(2)}, "has the name chain, which is that of a dimension of the file"),
         (

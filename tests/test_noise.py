@@ -56,7 +56,7 @@ def test_the_likelihood_that_predicts_held_out_rows_better_is_taken(sd, wanted):
     found, notes, spent = chosen(problem(sd))
     assert found == wanted
     assert len(notes) == 1
-    assert "--likelihood gaussian or heteroscedastic decides" in notes[0]
+    assert 'use likelihood="gaussian" or heteroscedastic' in notes[0]
     assert spent.evaluations > 0
 
 

@@ -119,13 +119,16 @@ def test_a_keyboards_interrupt_is_none_of_a_plugins(site, capsys):
         ({"init": "return State(theta[:2])"}, "init must return a position float32[11] (got float32[2])"),
         ({"step": "return state"}, "step must return two values, the next state and statistics (got a State)"),
         ({"step": "return None"}, "step must return two values, the next state and statistics (got nothing)"),
-        ({"step": "return state, None"}, "step gives nothing for statistics"),
+        ({"step": "return state, None"}, "step must return a dictionary of numbers for statistics (got nothing)"),
         ({"step": "return state, {'lp': 'x'}"}, "step must return an array for the statistic 'lp' (got a str)"),
         (
             {"step": "return (state, state), {}"},
             "step must return a state like the one that it was given, a State (got a tuple of 2)",
         ),
-        ({"step": "return State(state.position[0]), {}"}, "step makes float32[] of the float32[11] of a state"),
+        (
+            {"step": "return State(state.position[0]), {}"},
+            "step must not change the arrays of a state: float32[11] became float32[]",
+        ),
     ],
 )
 def test_what_a_sampler_gives_is_looked_at(site, places, said, capsys):
@@ -186,7 +189,7 @@ def test_a_network_of_other_outputs_is_not_held_against_the_targets(site, places
     assert cli.run([*words, "-o", str(site / "run.nc")]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"bnnzoo: model fresh of good 0.2 (good_target:Thing): {said}")
-    assert "build" in places or "cannot take" in line or "the likelihood Gaussian takes [1]" in line
+    assert "build" in places or "cannot take" in line or "the likelihood Gaussian needs [1]" in line
 
 
 def test_an_internal_error_says_which_plugins_were_there(site, capsys):

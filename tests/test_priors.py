@@ -162,7 +162,7 @@ class _OddDensity(_Odd):
     [
         (_Odd("a column"), r"prior _Odd: distribution must .*got a Normal with batch shape \(5, 1\)"),
         (_Odd("another length"), r"with batch shape \(3,\) and event shape \(\)"),
-        (_Odd("one vector"), r"of batch shape \(\) and event shape \(5,\)"),
+        (_Odd("one vector"), r"with batch shape \(\) and event shape \(5,\)"),
         (_Odd("none"), "distribution must .*got a NoneType"),
         (_Odd("draws"), r"sample must return an array of shape \(5,\) \(got an array of shape \(2,\)\)"),
         (_OddDensity(), r"log_prob must return an array of shape \(\) \(got an array of shape \(5,\)\)"),

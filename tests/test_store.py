@@ -166,7 +166,7 @@ def test_an_attribute_that_is_not_its_recipes_is_named(name, other):
     recipe = "model: linear\nsampler: mala\nseed: 3\nlikelihood_power: 0.5\n"
     about = ATTRIBUTES | {"recipe": recipe, "signature": "{}"}
     assert attributes.contradiction(about) == ""
-    assert attributes.contradiction(about | {name: other}) == f"its attribute {name}contradicts its recipe"
+    assert attributes.contradiction(about | {name: other}) == f"its attribute {name} contradicts its recipe"
     assert attributes.contradiction({**about, name: other, "signature": ""}) == ""  # of a posterior made by hand
 
 
@@ -293,7 +293,7 @@ def test_a_live_process_keeps_others_away(out, holder):
 def test_a_lock_without_a_sign_of_life_can_be_broken(out, holder):
     card = parts_folder(out) / "owner.json"
     os.utime(card, (1, 1))
-    with pytest.raises(UsageError, match=r"without a sign of life .* bnnzoo resume .*run\.nc --break-lock"):
+    with pytest.raises(UsageError, match=r"has written nothing for .* bnnzoo resume .*run\.nc --break-lock"):
         Store(out).reopen(2)
     again = Store(out)
     again.reopen(2, break_lock=True)
@@ -418,7 +418,7 @@ def test_existing_runs_are_refused(out):
 @pytest.mark.parametrize("force", [False, True])
 def test_a_folder_is_no_place_for_a_run(force, out):
     out.mkdir()
-    with pytest.raises(UsageError, match=r"run\.nc: is a folder; use another -o"):
+    with pytest.raises(UsageError, match=r"run\.nc: is a folder; use another out"):
         Store(out).claim(force=force)
     with pytest.raises(UsageError, match="is not a regular file"):
         check_free(Path(os.devnull), force=force)
@@ -711,7 +711,7 @@ def test_parts_are_not_written_where_they_cannot_be_read(tmp_path):
     (tmp_path / "run.nc.parts").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(UsageError, match=r"run\.nc\.parts: is not a folder, but the parts of a run are written there"):
         Store(tmp_path / "run.nc").claim(force=True)
-    with pytest.raises(UsageError, match="its name is too long; use a shorter -o"):
+    with pytest.raises(UsageError, match="its name is too long; use a shorter out"):
         Store(tmp_path / f"{'n' * 247}.nc").claim(force=False)
     long = tmp_path / f"{'n' * 246}.nc"
     writer = started(long)

@@ -37,13 +37,13 @@ def test_the_numbers_of_a_calibration_of_intervals():
     low = calibration.of_intervals(1 - pit)
     assert low.direction == "predictions too low: 25 % of targets lie below their 70 % quantile"
     wide = calibration.of_intervals(np.array([0.4, 0.45, 0.55, 0.6])[:, None])
-    assert wide.direction == "intervals too wide: those of 20 % hold 100 %"
+    assert wide.direction == "intervals too wide: those of 20 % contain 100 % of the targets"
     narrow = calibration.of_intervals(np.array([0.1, 0.1, 0.9, 0.95])[:, None])
-    assert narrow.direction == "intervals too narrow: those of 80 % contain 0 %"
+    assert narrow.direction == "intervals too narrow: those of 80 % contain 0 % of the targets"
     assert (low.gap, wide.gap, narrow.gap) == (pytest.approx(0.45), pytest.approx(0.8), pytest.approx(0.8))
     # Where both curves are off by the same, the width is told.
     last = calibration.of_intervals(np.ones((3, 1)))
-    assert last.direction == "intervals too narrow: those of 100 % contain 0 %"
+    assert last.direction == "intervals too narrow: those of 100 % contain 0 % of the targets"
 
 
 @pytest.mark.parametrize(("a", "b"), [(1, 1), (1, 1.3), (1.3, 1), (0.8, 0.8), (1.3, 1.3), (5, 1), (1, 5)])
@@ -441,7 +441,7 @@ def test_what_is_at_its_limit_is_held_and_the_words_say_what_there_is():
     told = findings.ran({**GOOD, "diverging": 0.0}, ()).words
     assert told == "Finished, every chain moved, no divergent transition."
     laplace = {**GOOD, "exactness": "approximate", "diverging": 0.0}
-    assert findings.ran(laplace, ()).words.startswith("Finished, no divergence; ")
+    assert findings.ran(laplace, ()).words.startswith("Finished, no divergent transition; ")
     (none,) = findings.judged({**GOOD, "ebfmi": np.nan})
     assert sentence(none) == "E-BFMI is not a number (limit 0.3); the energy mixes slowly: reparametrise the model"
     assert "0.50% divergent transitions" in findings.ran({**GOOD, "diverging": 0.005}, ()).words

@@ -12,6 +12,7 @@ from scipy import stats
 
 from bnnzoo.assembly import Problem
 from bnnzoo.errors import UsageError
+from bnnzoo.finding import spelling, spelt
 from bnnzoo.posterior.likelihoods import Gaussian
 from bnnzoo.progress import Observer, Progress
 from bnnzoo.sampling import budget, origin
@@ -82,12 +83,13 @@ class Comparison(NamedTuple):
         better, count = int(np.sum(self.gain > 0)), len(self.gain)
         choice = "one noise level per row" if self.prefers_by_row else "one noise level"
         side = "at most" if self.prefers_by_row else "above"
-        return (
+        text = (
             f"{choice}: in {better} of {count} pairs of trained networks, a level per row predicts held-out "
             f"rows better, with median gain {np.median(self.gain):.2g} nats per row (signed-rank test: p = "
             f"{self.p:.2g}, {side} the limit of {_LEVEL:g}); to choose yourself, use [[likelihood=gaussian]] or "
             f"{BY_ROW}"
         )
+        return spelt(text, spelling())
 
     def to_json(self) -> str:
         """Return the comparison as JSON, for an attribute of the file."""
@@ -127,7 +129,7 @@ def select_likelihood(
                 "one noise level, because the budget leaves no time to compare; to choose yourself, use "
                 f"[[likelihood=gaussian]] or {BY_ROW}"
             )
-            tell(Progress("note", 0, 0, note=note))
+            tell(Progress("note", 0, 0, note=spelt(note, spelling())))
             return problem, None
     losses = []
     for candidate in (level, by_row):
