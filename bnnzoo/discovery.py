@@ -144,9 +144,7 @@ def checked_name(name: str) -> str:
     """
     bare = name.casefold()
     if not _NAME.fullmatch(bare):
-        raise UsageError(
-            f"invalid name {name!r}; use letters, digits, - and _, at most 64 of them, with a letter or digit first"
-        )
+        raise UsageError(f"invalid name {name!r}; use letters, digits, - and _, at most 64, a letter or digit first")
     return bare
 
 
@@ -202,10 +200,7 @@ def _absent(distributions: set[str]) -> list[Plugin]:
     if _flag("BNNZOO_DISABLE_PLUGINS"):
         return []
     missing = sorted(_only() - distributions)
-    return [
-        Plugin("?", name, "", "named in BNNZOO_PLUGINS, but offers no plugin in this environment", "", "", {})
-        for name in missing
-    ]
+    return [Plugin("?", name, "", "named in BNNZOO_PLUGINS, but offers no plugin", "", "", {}) for name in missing]
 
 
 def _origin(point: _Point) -> tuple[str, str]:

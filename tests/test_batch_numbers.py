@@ -113,7 +113,7 @@ def test_the_headroom_of_a_penalised_step():
         ({"batch_size": 10, "num_batches": 1, "variance": "batch-means", "sampling": "replacement"}, 10, "2 or more"),
         ({"batch_size": 3, "num_batches": 2, "variance": "batch-means"}, 10, ""),
         ({"batch_size": 2, "num_batches": 1, "sampling": "replacement"}, 10, ""),
-        ({"batch_size": 1, "num_batches": 1, "sampling": "replacement"}, 10, "a single row per step has no variance"),
+        ({"batch_size": 1, "num_batches": 1, "sampling": "replacement"}, 10, "one row per step has no variance"),
     ],
 )
 def test_sizes_that_cannot_be_are_refused_and_no_others(fields, num_data, said):

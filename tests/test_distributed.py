@@ -281,7 +281,7 @@ def test_a_process_that_dies_leaves_a_run_that_goes_on_in_one(tmp_path):
     finally:
         (code, _, said), _ = ended(processes)
     assert code == 1, said
-    assert f"continue with: bnnzoo resume {out}" in said
+    assert f"continue: bnnzoo resume {out}" in said
     done = bnnzoo.open(out).attributes["draws_done"]
     assert done > 0
     # What is there is what one process would have drawn.
@@ -318,7 +318,7 @@ def test_a_signal_to_one_stops_all(asked, tmp_path):
     finally:
         found = ended(processes)
     assert [code for code, _, _ in found] == [143, 143], found
-    assert f"continue with: bnnzoo resume {out}" in found[0][2]
+    assert f"continue: bnnzoo resume {out}" in found[0][2]
 
 
 def test_a_signal_to_one_of_those_that_train_the_same_stops_all(tmp_path, monkeypatch):

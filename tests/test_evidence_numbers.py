@@ -161,7 +161,7 @@ def test_a_path_is_of_powers_from_0_to_1_in_any_order(monkeypatch):
         with pytest.raises(UsageError, match="a path of powers needs 0, 1, and at least one in between, each once"):
             path(*powers, monkeypatch=monkeypatch)
     for about, words in (
-        ({"names_a_model": False}, "a path of powers is not supported"),
+        ({"names_a_model": False}, "a path of powers needs a model"),
         ({"exactness": "approximate"}, "by swag are approx"),
     ):
         with pytest.raises(UsageError, match=words):

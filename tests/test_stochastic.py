@@ -266,7 +266,7 @@ def test_an_interrupted_run_resumes_to_the_same_bits_without_training(run, data,
     def stop() -> int:
         return signal.SIGINT if seen and seen[-1].phase == "sampling" else 0
 
-    with pytest.raises(InterruptedRunError, match="continue with"):
+    with pytest.raises(InterruptedRunError, match="continue: bnnzoo resume"):
         zoo.run_recipe(recipe, out=tmp_path / "run.nc", observer=seen.append, stop=stop)
     notes = [p.note for p in seen if p.note.startswith("training")]
     assert notes[0] == "training the parameters that are not sampled"

@@ -58,7 +58,7 @@ def steady(run: bnnzoo.Run) -> dict[str, Any]:
 def _check_resume(recipe: Recipe, whole: bnnzoo.Run, polls: tuple[int, ...], folder: Any) -> None:
     for poll in polls:
         out = folder / f"stopped-{poll}.nc"
-        with pytest.raises(InterruptedRunError, match="continue with: bnnzoo resume") as caught:
+        with pytest.raises(InterruptedRunError, match="continue: bnnzoo resume") as caught:
             zoo.run_recipe(recipe, out=out, **tiny.stopped(poll))
         assert caught.value.exit_code == 130
         found = bnnzoo.open(out)

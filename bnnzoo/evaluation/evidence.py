@@ -101,9 +101,7 @@ def of_path(predictors: Sequence[Predictor]) -> Evidence:
     powers = [float(record.attributes["likelihood_power"]) for record in records]
     for record in records:
         if not record.names_a_model:
-            raise UsageError(
-                f"{record.name}: evidence: a path of powers is not supported for a posterior made in Python"
-            )
+            raise UsageError(f"{record.name}: evidence: a path of powers needs a model, not a posterior made in Python")
         if not diagnostics.is_chain(record.attributes["exactness"]):
             raise UsageError(
                 f"{record.name}: evidence: draws by {record.attributes['sampler']} are approximate; a path of "
@@ -113,8 +111,7 @@ def of_path(predictors: Sequence[Predictor]) -> Evidence:
     if len(set(powers)) != len(powers) or len(powers) < 3 or min(powers) != 0 or max(powers) != 1:
         raise UsageError(
             "evidence: a path of powers needs 0, 1, and at least one in between, each once (got "
-            f"{', '.join(f'{p:g}' for p in sorted(powers))}); use for instance [[likelihood_power]] (j/m)^5 "
-            "for j = 0..m"
+            f"{', '.join(f'{p:g}' for p in sorted(powers))}); use for instance (j/m)^5 for j = 0..m"
         )
     order = np.argsort(powers)
     values = [log_likelihoods(predictors[i], kept_draws(predictors[i])) for i in order]
@@ -286,10 +283,7 @@ def _of_modes(predictor: Predictor, log_evidence: Sequence[float]) -> Evidence:
         return Evidence(gaussian, math.nan, "Laplace", meaning, trusted=False)
     weights = _log_weights(predictor)
     if weights is None:
-        meaning = (
-            f"{known}, of unknown error, because its draws cannot be weighted: do not trust it; the sampler "
-            "importance gives an error"
-        )
+        meaning = f"{known}, of unknown error: its draws cannot be weighted; use importance: do not trust it"
         return Evidence(gaussian, math.nan, "Laplace", meaning, trusted=False)
     values = weights[best]
     log_mean, se = _log_mean_exp(values)

@@ -272,7 +272,7 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
             )
         if sizes.used < 2:
             raise UsageError(
-                "a single row per step has no variance; use [[sampler.batch_size=2]] or more, or nuts for a single row"
+                "one row per step has no variance; use [[sampler.batch_size=2]] or more, or nuts for one row"
             )
         refuse_large(self.control_variate, posterior)
 
