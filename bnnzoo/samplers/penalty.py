@@ -271,9 +271,7 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
                 "[[sampler.variance=pooled]]"
             )
         if sizes.used < 2:
-            raise UsageError(
-                "one row per step has no variance; use [[sampler.batch_size=2]] or more, or nuts for one row"
-            )
+            raise UsageError("one row per step has no variance; use [[sampler.batch_size=2]] or more, or nuts")
         refuse_large(self.control_variate, posterior)
 
     def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> float:
