@@ -44,13 +44,13 @@ def damaged(run: bnnzoo.Run, group: str, **change: Any) -> xr.DataTree:
         (
             "posterior",
             lambda old: {"bias": old["bias"][..., None]},
-            r"bias is .*, expected float32\[2, 150, 1\]",
+            r".*/bias is .*, expected float32\[2, 150, 1\]",
         ),
         ("posterior", lambda old: {"bias": old["bias"].astype(float)}, "posterior/bias is float64"),
         (
             "sample_stats",
             lambda old: {"lp": old["lp"][..., None]},
-            r"lp is .* expected numbers \[2, 150\]",
+            r".*/lp is .* expected numbers \[2, 150\]",
         ),
         ("sample_stats", lambda old: {"lp": old["lp"].astype("S3")}, r"sample_stats/lp is \|S3"),
         ("observed_data", lambda old: {"y": old["y"][:-1]}, "observed_data/y is"),

@@ -582,7 +582,7 @@ def test_idx_test_files_are_checked(tmp_path):
     (folder / "t10k-images-idx3-ubyte").write_bytes(idx_bytes(np.zeros((3, 2, 2), np.uint8)))
     assert "images of [2, 2] pixels, but those of train have [4, 5]" in message_of(load, str(folder))
     (folder / "train-labels-idx1-ubyte").unlink()
-    assert "without train-labels-idx1-ubyte" in message_of(load, str(folder))
+    assert "has no train-labels-idx1-ubyte" in message_of(load, str(folder))
 
 
 # ---------------------------------------------------------------------------------------------- new data
@@ -634,7 +634,7 @@ def test_image_inputs_keep_the_training_dtype(tmp_path):
     assert load_inputs(np.full((5, 3, 3), 255.0), like).dtype == np.uint8
     assert "whole numbers 0..255" in message_of(load_inputs, np.full((5, 3, 3), 0.5), like)
     assert "whole numbers 0..255" in message_of(load_inputs, np.full((5, 3, 3), 256), like)
-    assert "trained on images [3, 3]" in message_of(load_inputs, str(write(tmp_path, GOOD)), like)
+    assert "trained on images of shape [3, 3]" in message_of(load_inputs, str(write(tmp_path, GOOD)), like)
     as_float = from_arrays(np.zeros((2, 3, 3)), [0, 1]).signature
     assert load_inputs(np.full((5, 3, 3), 255, np.uint8), as_float).dtype == np.float32
 

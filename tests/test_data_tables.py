@@ -45,7 +45,9 @@ def test_labels_of_rows_left_out_keep_their_classes_and_rows_their_numbers(tmp_p
     assert like.class_names == ("hi", "lo", "mid")
     np.testing.assert_array_equal(test.y, [1, 2])
     gaps = table(tmp_path, "a,k", ",hi", "1,")
-    assert "every row has a missing cell, in a (1), k (1); fill some in, or" in message_of(load_like, gaps, like)
+    assert "every row has a missing cell, in the columns a (1), k (1); fill some in, or" in message_of(
+        load_like, gaps, like
+    )
     unknown = table(tmp_path, "a,k", ",hi", "1,lo", "2,", "3,top")
     assert "row 4, column k: label top, but" in message_of(load_like, unknown, like)
 

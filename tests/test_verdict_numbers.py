@@ -451,7 +451,7 @@ def test_what_is_at_its_limit_is_held_and_the_words_say_what_there_is():
     biased = {**GOOD, "exactness": "biased"}
     assert "and no number here measures the difference" in findings.ran(biased, ()).words
     measured = findings.ran({**biased, "variance_ratio": 1.25, "variance_ratio_se": 0.1}, ()).words
-    assert "direction is 1.25 ± 0.1 times the posterior's" in measured
+    assert "direction is 1.25 ± 0.1 times that of the posterior" in measured
     assert findings.verdict("biased", (), "by much").endswith("own distribution: by much")
     assert findings.verdict("biased", ()).endswith("own distribution")
     assert findings._listed(["a", "b", "c"]) == "a, b and c"
