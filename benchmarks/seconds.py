@@ -30,7 +30,7 @@ def seconds(model: str, sampler: str, folder: Path) -> tuple[float, float]:
         text=True,
         check=True,
     )
-    summary, said = json.loads(done.stdout), re.search(r"come on top, about (\S+) s", done.stderr)
+    summary, said = json.loads(done.stdout), re.search(r"take about (\S+) s more", done.stderr)
     assert said
     return sum(summary[f"seconds_{part}"] for part in ON_TOP), float(said[1])
 

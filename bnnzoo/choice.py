@@ -37,7 +37,7 @@ def chosen(layers: Iterable[Layer], options: Mapping[str, Any], data: Any = None
     from bnnzoo.assembly.parts import named_task  # imports JAX, so it follows the checks of the data
 
     name, why = rule(dataset.as_task(asked.task or named_task(asked)))
-    note = f"{dataset.name}: {why}: the recipe {name} (bnnzoo show --config {name})"
+    note = f"{dataset.name}: {why}; using the recipe {name} (bnnzoo show --config {name} prints it)"
     return read_layer(name), replace(dataset, notes=(*dataset.notes, note))
 
 
@@ -49,13 +49,14 @@ def rule(dataset: Dataset) -> tuple[str, str]:
     """
     if dataset.task == "density":
         raise UsageError(
-            f"{dataset.name}: no inputs; name model and sampler: bnnzoo sample autoregressive nuts --data ..."
+            f"{dataset.name}: the data have no inputs; name the model and the sampler, such as bnnzoo sample "
+            "autoregressive nuts --data FILE"
         )
     rows = f"{dataset.num_data} rows"
     if dataset.x.ndim > 2:
         return "images", f"{rows} of images"
     if dataset.num_data > MOST_ROWS:
         kind = "large-table" if dataset.task == "regression" else "large-table-classes"
-        return kind, f"{rows}, more than chains on all of them get through"
+        return kind, f"{rows}, too many for chains on all rows"
     kind = "small-table" if dataset.task == "regression" else "small-table-classes"
-    return kind, f"{rows}, few enough for chains on all of them"
+    return kind, f"{rows}, few enough for chains on all rows"

@@ -115,7 +115,7 @@ def compare(runs: Sequence[Run | str | Path], *, reference: Run | str | Path | N
     opened = [_open(run) for run in runs]
     known = [*opened, *([] if reference is None else [_open(reference)])]
     if len(known) < 2:
-        raise UsageError("compare: one run; give two or more, or a --reference")
+        raise UsageError("compare: expected two or more runs, or one run and a [[reference]] (got one run)")
     names = _names(known)
     tests = [run.test_rows() for run in known]
     for name, run in zip(names, known, strict=True):
@@ -123,11 +123,12 @@ def compare(runs: Sequence[Run | str | Path], *, reference: Run | str | Path | N
     for name, run, rows in zip(names[1:], known[1:], tests[1:], strict=True):
         if run.attributes["data_sha256"] != known[0].attributes["data_sha256"]:
             raise UsageError(
-                f"{name}: not trained on the rows of {names[0]}; compare runs of the same --data and split"
+                f"{name}: trained on other rows than {names[0]}; compare runs with the same [[data]] and the same split"
             )
         if not all(np.array_equal(a, b) for a, b in zip(rows, tests[0], strict=True)):
             raise UsageError(
-                f"{name}: not tested on the rows of {names[0]}; use the same --test-fraction, --split-seed"
+                f"{name}: tested on other rows than {names[0]}; compare runs with the same [[test_fraction]] "
+                "and [[split_seed]]"
             )
     inputs = tests[0][0]
     truth = None if reference is None else known[-1].predictor.table(inputs)
@@ -213,11 +214,13 @@ def _sentence(first: str, second: str, found: Sequence[Difference]) -> str:
         elif math.isinf(value) or abs(value) > one.least:
             clear[one.metric] = (value < 0) == (_BETTER[one.metric] == "lower")
             shown[one.metric] = (
-                "by far: the other's is infinite" if math.isinf(value) else f"by {abs(value):.2g} ± {one.error:.2g}"
+                "by far: that of the other is infinite"
+                if math.isinf(value)
+                else f"by {abs(value):.2g} ± {one.error:.2g}"
             )
     unclear = [one.metric for one in found if one.metric in _BETTER and one.metric not in {*clear, *unknown}]
     if not clear and unknown:
-        return f"{first} and {second}: {', '.join(unknown)} of both cannot be compared"
+        return f"{first} and {second}: cannot compare {', '.join(unknown)}: it is missing in one of them"
     if not clear:
         return f"{first} and {second}: no difference in {', '.join(unclear)} beyond {_CLEAR:g} standard errors"
     first_is_better = next(iter(clear.values()))
@@ -245,10 +248,10 @@ def _bayes_factor(first: Compared, second: Compared) -> str:
     """Return `log p(D) of a.nc is 3.1 ± 0.2 above that of b.nc`; the difference is the log Bayes factor."""
     difference = first.numbers["log_evidence"] - second.numbers["log_evidence"]
     se = math.hypot(first.numbers["log_evidence_se"], second.numbers["log_evidence_se"])
-    error = " (no error is known)" if math.isnan(se) else f" ± {se:.2g}"
+    error = " (of unknown error)" if math.isnan(se) else f" ± {se:.2g}"
     way = "above" if difference > 0 else "below"
     doubted = [one.name for one in (first, second) if not one.numbers["log_evidence_trusted"]]
-    doubt = f"; do not trust it: bnnzoo evidence says why of {' and of '.join(doubted)}" if doubted else ""
+    doubt = f"; do not trust it: bnnzoo evidence gives the reason for {' and for '.join(doubted)}" if doubted else ""
     return f"log p(D) of {first.name} is {abs(difference):.3g}{error} {way} that of {second.name}{doubt}"
 
 

@@ -144,7 +144,7 @@ def checked_name(name: str) -> str:
     """
     bare = name.casefold()
     if not _NAME.fullmatch(bare):
-        raise UsageError(f"bad name {name!r}: letters, digits, - and _, at most 64, a letter or digit first")
+        raise UsageError(f"invalid name {name!r}; use letters, digits, - and _, at most 64, a letter or digit first")
     return bare
 
 
@@ -200,7 +200,7 @@ def _absent(distributions: set[str]) -> list[Plugin]:
     if _flag("BNNZOO_DISABLE_PLUGINS"):
         return []
     missing = sorted(_only() - distributions)
-    return [Plugin("?", name, "", "asked for by BNNZOO_PLUGINS, offers no plugin here", "", "", {}) for name in missing]
+    return [Plugin("?", name, "", "named in BNNZOO_PLUGINS, but offers no plugin", "", "", {}) for name in missing]
 
 
 def _origin(point: _Point) -> tuple[str, str]:
@@ -228,7 +228,7 @@ def _entries_of(point: _Point, distribution: str, version: str) -> list[Register
         plugin = point.load()
         wanted = getattr(plugin, "BNNZOO_API", API_VERSION)
         if wanted != API_VERSION:
-            raise PluginError(f"written for plugin API {wanted!r}; this bnnzoo has {API_VERSION}: update one of them")
+            raise PluginError(f"requires plugin API {wanted!r}, but this bnnzoo has {API_VERSION}; update one of them")
         # Each plugin has its own manager, so that a failure leaves no hooks behind.
         manager = pluggy.PluginManager(OWN)
         manager.add_hookspecs(Hooks)
@@ -277,19 +277,19 @@ def _checked(kind: str, hook: str, given: Any) -> Iterable[Entry]:
         if not isinstance(entry, Entry):
             raise PluginError(f"{hook} returned a list with {type(entry).__name__}, not bnnzoo.hookspecs.Entry")
         if not all(isinstance(text, str) for text in entry):
-            raise PluginError(f"{hook}: the parts of an Entry are text: {entry!r}")
+            raise PluginError(f"{hook}: the fields of an Entry must be text (got {entry!r})")
         name = entry.name.casefold()
         if not (_RECIPE_NAME if kind == RECIPES else _NAME).fullmatch(name):
-            raise PluginError(f"{hook}: bad name {entry.name!r}: letters, digits, - and _, at most 64")
+            raise PluginError(f"{hook}: invalid name {entry.name!r}; use letters, digits, - and _, at most 64 of them")
         if name in seen:
-            raise PluginError(f"{hook}: the name {entry.name!r} comes twice")
+            raise PluginError(f"{hook}: the name {entry.name!r} is used twice")
         if not (_RECIPE_TARGET if kind == RECIPES else _TARGET).fullmatch(entry.target):
             form = "package:folder/file.yaml" if kind == RECIPES else "package.module:Attribute"
-            raise PluginError(f"{hook}: {name}: bad target {entry.target!r}: write {form!r}")
+            raise PluginError(f"{hook}: {name}: invalid target {entry.target!r}; write {form!r}")
         allowed = EXACTNESS if kind == "samplers" else ("",)
         if entry.exactness not in allowed:
-            said = ", ".join(EXACTNESS) if kind == "samplers" else "only samplers have one"
-            raise PluginError(f"{hook}: {name}: bad exactness {entry.exactness!r}: {said}")
+            said = ", ".join(EXACTNESS) if kind == "samplers" else "only samplers have an exactness"
+            raise PluginError(f"{hook}: {name}: invalid exactness {entry.exactness!r}; {said}")
         seen.add(name)
     return given
 
@@ -304,9 +304,9 @@ def _with_conflicts(plugin: Plugin, offered: dict[str, list[Registered]]) -> Plu
             rivals = {entry.distribution for entry in offered[kind] if entry.name == mine.name} - {plugin.distribution}
             what = f"{singular(kind)} {mine.name!r}"
             if OWN in rivals:
-                taken.append(f"{what} is a built-in name and stays so: write {mine.full_name}")
+                taken.append(f"{what} is the name of a built-in part, which it cannot replace; write {mine.full_name}")
             elif rivals:
-                taken.append(f"{what} is also offered by {', '.join(sorted(rivals))}: write {mine.full_name}")
+                taken.append(f"{what} is also offered by {', '.join(sorted(rivals))}; write {mine.full_name}")
     return plugin._replace(error="; ".join(taken))
 
 
@@ -323,8 +323,8 @@ _TRACED = (
 )
 """The errors of JAX if Python code needs the value of a traced argument during compilation."""
 _USE_ARRAYS = (
-    "Python needs the value of a number that is not known while a program is compiled; compute with jax.numpy, or make "
-    "the field a plain float, 0.1 in place of number(0.1)"
+    "Python needs the value of a number that is unknown while a program is compiled; compute with jax.numpy, "
+    "or make the field a plain float: 0.1 instead of number(0.1)"
 )
 
 

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from bnnzoo.finding import spelling, spelt
+
 
 class BnnzooError(Exception):
-    """A failure during a run. The command line prints it as `bnnzoo: MESSAGE` and exits with `exit_code`."""
+    """A failure during a run. The command line prints it as `bnnzoo: MESSAGE` and exits with `exit_code`.
+
+    A setting in the message is a placeholder, as in advice: `[[warmup=500]]` (see `bnnzoo.finding.setting`). The
+    reader sees `--warmup 500` on the command line and `warmup=500` in Python.
+    """
 
     exit_code = 1
+
+    def __str__(self) -> str:
+        return spelt(super().__str__(), spelling())
 
 
 class UsageError(BnnzooError, ValueError):
@@ -46,8 +55,14 @@ def words_of(error: BaseException) -> str:
     try:
         return str(error)
     except BaseException as another:
-        return f"(what it says cannot be read: {type(another).__name__})"
+        return f"(its message cannot be read: {type(another).__name__})"
 
 
 class BnnzooWarning(UserWarning):
-    """A warning the command line prints as `bnnzoo: warning: MESSAGE`, also with --quiet."""
+    """A warning the command line prints as `bnnzoo: warning: MESSAGE`, also with --quiet.
+
+    Settings are placeholders, as in a `BnnzooError`.
+    """
+
+    def __str__(self) -> str:
+        return spelt(super().__str__(), spelling())

@@ -1,4 +1,7 @@
-"""Findings: a measured value of a run beyond its limit. This module alone turns findings into sentences."""
+"""Findings and settings: a measured value beyond its limit, and advice in the notation of the caller.
+
+This module alone turns findings into sentences, and a setting into an option or a keyword.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import contextlib
 import json
 import math
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Literal, NamedTuple
@@ -15,34 +19,53 @@ Spelling = Literal["options", "keywords"]
 """The notation of a setting: `--sampler.step-size 0.01` on the command line, `step_size=0.01` in Python."""
 
 _spelling: ContextVar[Spelling] = ContextVar("spelling", default="keywords")
-_SETTING = re.compile(r"\[\[([a-z0-9_.]+)(?:=([^\]]*))?\]\]")
+_SETTING = re.compile(r"\[\[([a-z][a-z0-9_.]*)(?:=([^\]]*))?\]\]")
 _NUMBER = re.compile(r"[-+]?[0-9.]+(e[-+]?[0-9]+)?|True|False")
+_OPTIONS = {"out": "-o"}
+"""Options that are known by their short form."""
+_KEYWORDS = {"allow_inexact_resume": "allow_inexact"}
+"""Keywords with a name other than that of the option."""
 
 
 def setting(field: str, value: object = None) -> str:
     """Return a placeholder for a setting in advice. `spelt` replaces it: `setting("sampler.step_size", 0.01)`.
 
+    A text that needs no value to be inserted may hold the placeholder itself: `[[sampler.step_size=0.01]]`.
+
     Args:
-        field: a key of a recipe, either of a run (`warmup`) or of a part (`sampler.step_size`).
-        value: the advised value; leave it out if the surrounding words give the direction of the change.
+        field: a key of a recipe, either of a run (`warmup`) or of a part (`sampler.step_size`), or an argument.
+        value: the advised value, True for an option without a value; leave it out if the surrounding words give the
+            direction of the change.
     """
-    return f"[[{field}]]" if value is None else f"[[{field}={value}]]"
+    return f"[[{field}]]" if value is None else f"[[{field}={_escaped(str(value))}]]"
 
 
 def spelt(text: str, spelling: Spelling) -> str:
     """Replace the placeholders in a text by options or by keywords."""
 
     def written(found: re.Match[str]) -> str:
-        field, value = found[1], found[2]
+        field, value = found[1], found[2] and _unescaped(found[2])
         if spelling == "options":
-            option = f"--{field.replace('_', '-')}"
-            return option if value is None else f"{option} {value}"
+            option = _OPTIONS.get(field, f"--{field.replace('_', '-')}")
+            if value == "False":
+                return option.replace("--", "--no-", 1)
+            return option if value in (None, "True") else f"{option} {shlex.quote(value)}"
         name = field.rpartition(".")[2]
+        name = _KEYWORDS.get(name, name)
         if value is None:
             return name
-        return f"{name}={value}" if _NUMBER.fullmatch(value) else f'{name}="{value}"'
+        return f"{name}={value if _NUMBER.fullmatch(value) else json.dumps(value, ensure_ascii=False)}"
 
     return _SETTING.sub(written, text)
+
+
+def _escaped(value: str) -> str:
+    """Return a value without the bracket that ends a placeholder."""
+    return value.replace("%", "%25").replace("]", "%5D")
+
+
+def _unescaped(value: str) -> str:
+    return value.replace("%5D", "]").replace("%25", "%")
 
 
 def spelling() -> Spelling:
@@ -80,7 +103,7 @@ class Finding(NamedTuple):
     @property
     def settings(self) -> tuple[tuple[str, str | None], ...]:
         """The fields that the advice names, each with the advised value, or None if the words give the direction."""
-        return tuple((found[1], found[2]) for found in _SETTING.finditer(self.advice))
+        return tuple((found[1], found[2] and _unescaped(found[2])) for found in _SETTING.finditer(self.advice))
 
     def __str__(self) -> str:
         return sentence(self, spelling())
@@ -102,7 +125,7 @@ def sentences(findings: Sequence[Finding], spelling: Spelling = "options") -> li
 
 def _measured(finding: Finding) -> str:
     if math.isnan(finding.value):
-        return f"{finding.label} is not a number, where its limit is {finding.limit:g}"
+        return f"{finding.label} is not a number (limit {finding.limit:g})"
     side = "at least" if finding.value < finding.limit else "trusted up to"
     # Use three digits, or as many as are needed to distinguish the value from its limit.
     value = next(v for d in (3, 4, 5, 17) if (v := f"{finding.value:.{d}g}") != f"{finding.limit:.{d}g}" or d == 17)

@@ -48,7 +48,7 @@ def concat(runs: Sequence[Run | str | Path]) -> Run:
     """
     opened = [run if isinstance(run, Run) else zoo.open(run) for run in runs]
     if len(opened) < 2:
-        raise UsageError("one run; give two or more to join")
+        raise UsageError("expected two or more runs to join (got one)")
     _check(opened)
     trees = [run.posterior for run in opened]
     for name in {name for tree in trees for name in tree.children if name not in schema.DIMS}:
@@ -82,31 +82,36 @@ def _check(runs: Sequence[Run]) -> None:
     for run in runs:
         if not run.attributes["recipe"]:
             raise UsageError(
-                f"{run.path}: of a posterior made in Python, and no recipe says so: sample more chains of it"
+                f"{run.path}: its posterior was made in Python, so it has no recipe to compare; sample more "
+                "chains of it instead"
             )
     clocked = all("budget" in run.attributes for run in runs)
     about = _asked(first, clocked=clocked)
     for run in runs:
         if not run.attributes["complete"]:
-            raise UsageError(f"{run.path}: not finished; bnnzoo resume {quoted(run.path)}")
+            raise UsageError(f"{run.path}: is not finished; continue it with bnnzoo resume {quoted(run.path)}")
     seeds = [seed for run in runs for seed in _seeds(run)]
     if len(set(seeds)) < len(seeds):
-        raise UsageError("two runs of one seed have the same draws; join runs of different --seed")
+        raise UsageError("two runs with the same seed have the same draws; join runs with different [[seed]]")
     for run in others:
         differ = [key for key, value in _asked(run, clocked=clocked).items() if value != about[key]]
         if differ:
-            cure = "; give --likelihood to runs that are to be joined" if "likelihood" in differ else ""
-            raise UsageError(f"{run.path}: not of the recipe of {first.path}: {', '.join(differ)}{cure}")
+            cure = "; name the [[likelihood]] in runs that are to be joined" if "likelihood" in differ else ""
+            raise UsageError(
+                f"{run.path}: was made by another recipe than {first.path}, which differs in {', '.join(differ)}{cure}"
+            )
         if any(run.attributes.get(name) != first.attributes.get(name) for name in _OF_ROWS):
-            raise UsageError(f"{run.path}: other rows: not trained on those of {first.path}")
+            raise UsageError(f"{run.path}: was trained on other rows than {first.path}")
         constant, same = (_constant(one) for one in (run, first))
         if not _equal(*({name: one[name] for name in _SCALES if name in one} for one in (constant, same))):
-            raise UsageError(f"{run.path}: other rows: not standardised as those of {first.path}")
+            raise UsageError(f"{run.path}: its rows are standardised in another way than those of {first.path}")
         if not _equal(schema.fixed_leaves(constant), schema.fixed_leaves(same)):
-            raise UsageError(f"{run.path}: what is not sampled was trained anew, and is not that of {first.path}")
+            raise UsageError(
+                f"{run.path}: its fixed parameters were trained again, and differ from those of {first.path}"
+            )
         rows = ({name: one[name] for name in _ROWS if name in one} for one in (constant, same))
         if not _equal(*rows):
-            raise UsageError(f"{run.path}: its test rows, or those of --keep-at, are not those of {first.path}")
+            raise UsageError(f"{run.path}: its test rows, or those of [[keep_at]], differ from those of {first.path}")
 
 
 def _asked(run: Run, *, clocked: bool) -> dict[str, Any]:
@@ -147,14 +152,14 @@ def _check_alike(group: str, run: Run, first: Run) -> None:
     for name in sorted(here.keys() | there.keys()):
         one, other = here.get(name), there.get(name)
         if one != other:
-            said = f"{group}/{ascii(name)[1:-1]} is {one or 'not in it'}, and {other or 'not'} in {first.path}"
+            said = f"{group}/{ascii(name)[1:-1]} is {one or 'missing'}, but {other or 'missing'} in {first.path}"
             raise UsageError(
-                f"{run.path}: {said}; join runs that one version of bnnzoo made, or put back what was changed"
+                f"{run.path}: {said}; join runs that one version of bnnzoo made, or restore the original file"
             )
     held, wanted = (one.predictor.record.group(group) for one in (run, first))
     for name in held:
         if not here[name].chains and not np.array_equal(held[name], wanted[name]):
-            raise UsageError(f"{run.path}: {group}/{ascii(name)[1:-1]} is not that of {first.path}")
+            raise UsageError(f"{run.path}: {group}/{ascii(name)[1:-1]} differs from that of {first.path}")
 
 
 class _Described(NamedTuple):

@@ -17,11 +17,11 @@ def fault(name: str) -> str:
     if not name:
         return "has no name"
     if len(name) > _LONGEST:
-        return f"has a name of {len(name)} letters; {_LONGEST} are the most"
+        return f"has a name of {len(name)} letters, but at most {_LONGEST} are allowed"
     if name in _TAKEN:
-        return f"is called {name}, as a dimension of the file is; give it another name"
+        return f"has the name {name}, which is that of a dimension of the file; rename it"
     if "/" in name or name.startswith(".") or name != name.strip() or not name.isprintable():
-        return f"is called {name!a}: a name is of letters that show, without / and not beginning with a dot or space"
+        return f"has the name {name!a}, but a name must have visible letters, no / and no dot or space at the start"
     return ""
 
 
@@ -31,4 +31,6 @@ def clash(ranks: Mapping[str, int]) -> str:
     `ranks` maps each variable to its number of dimensions.
     """
     dims = {f"{name}_dim_{i}": name for name, rank in ranks.items() for i in range(rank)}
-    return next((f"is called {name}, like a dimension of {dims[name]}" for name in ranks if name in dims), "")
+    return next(
+        (f"has the name {name}, which is that of a dimension of {dims[name]}" for name in ranks if name in dims), ""
+    )

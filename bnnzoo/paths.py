@@ -24,9 +24,9 @@ def named(given: str | Path, *, folder: bool = False) -> Path:
     """
     text, path = os.fspath(given), Path(given)
     if not text or (not folder and path.name in ("", "..")):
-        raise UsageError(f"{text or repr(text)}: names no file; give one, such as run.nc")
+        raise UsageError(f"{text or repr(text)}: is not the name of a file; give one, such as run.nc")
     if not folder and text.endswith("/"):
-        raise UsageError(f"{text}: names a folder; give a file, such as {text}run.nc")
+        raise UsageError(f"{text}: is the name of a folder; give a file, such as {text}run.nc")
     try:
         for one in (path, path if folder else path.with_name(f"{path.name}.parts")):
             os.path.realpath(one)
@@ -51,7 +51,7 @@ def refuse_read(out: Path, read: Iterable[Any]) -> None:
     """
     for one in read:
         if isinstance(one, str | Path) and os.fspath(one) and _is_same(out, Path(one)):
-            raise UsageError(f"{out}: is read by this command, and would be replaced; use another -o")
+            raise UsageError(f"{out}: is read by this command and cannot be replaced; use another [[out]]")
 
 
 def _is_same(out: Path, other: Path) -> bool:

@@ -60,8 +60,10 @@ def bnnzoo_models() -> list[Entry]:
             "bnnzoo.models.mlp:Mlp",
             "multilayer perceptron: dense layers with an activation between them",
         ),
-        Entry("mdn", "bnnzoo.models.mdn:Mdn", "mixture density network: a whole distribution for every input"),
-        Entry("density", "bnnzoo.models.density:Density", "a mixture of Gaussians for the targets alone"),
+        Entry(
+            "mdn", "bnnzoo.models.mdn:Mdn", "mixture density network: a full predictive distribution for every input"
+        ),
+        Entry("density", "bnnzoo.models.density:Density", "a mixture of Gaussians for data without inputs"),
         Entry(
             "autoregressive",
             "bnnzoo.models.autoregressive:Autoregressive",
@@ -79,7 +81,7 @@ def bnnzoo_samplers() -> list[Entry]:
         Entry(
             "random-walk",
             "bnnzoo.samplers.random_walk:RandomWalk",
-            "random-walk Metropolis: no gradients, the plainest exact method",
+            "random-walk Metropolis: no gradients, the simplest exact method",
             "exact",
         ),
         Entry(
@@ -91,7 +93,7 @@ def bnnzoo_samplers() -> list[Entry]:
         Entry(
             "mala",
             "bnnzoo.samplers.mala:Mala",
-            "Metropolis-adjusted Langevin: one gradient a step, then accept or reject",
+            "Metropolis-adjusted Langevin: one gradient per step, then accept or reject",
             "exact",
         ),
         Entry(
@@ -103,7 +105,7 @@ def bnnzoo_samplers() -> list[Entry]:
         Entry(
             "batched",
             "bnnzoo.samplers.penalty:Batched",
-            "the penalty method without its penalty, to compare with",
+            "the penalty method without its penalty, for comparison",
             "biased",
         ),
         Entry(
@@ -139,36 +141,44 @@ def bnnzoo_samplers() -> list[Entry]:
         Entry(
             "mclmc",
             "bnnzoo.samplers.mclmc:Mclmc",
-            "microcanonical Langevin: moves far on two gradients a step, no accept step",
+            "microcanonical Langevin: long moves with two gradients per step, no accept step",
             "biased",
         ),
         Entry(
             "rejection",
             "bnnzoo.samplers.rejection:Rejection",
-            "draws of the prior or another proposal, some kept: independent, for few data",
+            "rejection: independent draws from the prior or another proposal; for few data",
             "exact",
         ),
         Entry(
             "importance",
             "bnnzoo.samplers.importance:Importance",
-            "draws of the prior or another proposal, with weights: for few data",
+            "importance sampling: weighted draws from the prior or another proposal; for few data",
             "approximate",
         ),
-        Entry("nuts", "bnnzoo.samplers.nuts:Nuts", "the No-U-Turn sampler: HMC that chooses its length", "exact"),
+        Entry(
+            "nuts",
+            "bnnzoo.samplers.nuts:Nuts",
+            "the No-U-Turn sampler: HMC that chooses its trajectory length",
+            "exact",
+        ),
         Entry(
             "bbb",
             "bnnzoo.samplers.bbb:Bbb",
-            "Bayes by Backprop: the nearest Gaussian with independent parameters",
+            "Bayes by Backprop: the closest Gaussian with independent parameters",
             "approximate",
         ),
         Entry(
             "dropout",
             "bnnzoo.samplers.dropout:Dropout",
-            "Monte Carlo dropout: a trained network whose units are dropped at random",
+            "Monte Carlo dropout: a trained network with randomly dropped units",
             "approximate",
         ),
         Entry(
-            "ensemble", "bnnzoo.samplers.ensemble:Ensemble", "deep ensemble: a trained network a chain", "approximate"
+            "ensemble",
+            "bnnzoo.samplers.ensemble:Ensemble",
+            "deep ensemble: one trained network per chain",
+            "approximate",
         ),
         Entry(
             "laplace",
@@ -193,7 +203,11 @@ def bnnzoo_datasets() -> list[Entry]:
         Entry("linear-line", f"{here}:linear_line", "a noisy line: univariate linear regression"),
         Entry("mdn-sine", f"{here}:mdn_sine", "y = sin 3x + (0.1 + 0.3|x|) e: noise that grows away from 0"),
         Entry("mdn-branches", f"{here}:mdn_branches", "y = ±(0.5 + 0.5x) + 0.15 e: two branches for every input"),
-        Entry("mdn-bump", f"{here}:mdn_bump", "a bump with noise that grows to the right: two tanh units know both"),
+        Entry(
+            "mdn-bump",
+            f"{here}:mdn_bump",
+            "a bump with noise that grows to the right: two tanh units can represent both",
+        ),
         Entry("two-moons", f"{here}:two_moons", "two interleaved half circles with noise: a density, without inputs"),
         Entry("tutorial-sine", f"{here}:tutorial_sine", "y = 10 sin(2 pi x) + e: 32 points for a first run"),
         Entry("diabetes", f"{here}:diabetes", "disease progression of 442 patients (scikit-learn), regression"),
@@ -211,7 +225,7 @@ def bnnzoo_likelihoods() -> list[Entry]:
         Entry("student-t", f"{here}:StudentT", "Student's t about the output: noise with outliers"),
         Entry("heteroscedastic", f"{here}:Heteroscedastic", "Gaussian whose mean and scale are network outputs"),
         Entry("mixture", f"{here}:Mixture", "mixture of Gaussians whose parameters are network outputs"),
-        Entry("mixture-per-target", f"{here}:MixturePerTarget", "such a mixture for each of several targets"),
+        Entry("mixture-per-target", f"{here}:MixturePerTarget", "one such mixture for each of several targets"),
         Entry("categorical", f"{here}:Categorical", "one of C classes, by softmax"),
         Entry("bernoulli", f"{here}:Bernoulli", "labels 0 and 1, by the logistic function"),
         Entry("poisson", f"{here}:Poisson", "counts; the outputs are log rates"),
@@ -228,7 +242,7 @@ def bnnzoo_priors() -> list[Entry]:
         Entry("normal", f"{here}:Normal", "N(0, scale^2) on every parameter"),
         Entry("laplace", f"{here}:Laplace", "Laplace(0, scale) on every parameter"),
         Entry("scale-mixture", f"{here}:ScaleMixture", "a wide and a narrow Gaussian: few large weights"),
-        Entry("hierarchical", f"{here}:Hierarchical", "a Gaussian a layer, whose scales are sampled too"),
+        Entry("hierarchical", f"{here}:Hierarchical", "a Gaussian per layer, with sampled scales"),
         Entry(
             "fan-in",
             f"{here}:FanIn",

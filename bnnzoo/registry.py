@@ -185,7 +185,7 @@ def not_found(kind: str, name: str) -> str:
     distribution, _, bare = name.casefold().rpartition(":")
     package = ELSEWHERE.get(kind, {}).get(bare, "")
     if package and distribution in ("", package):
-        return f"{message}it is in the package {package}, which is not loaded: pip install {package}"
+        return f"{message}it is in the package {package}, which is not installed: pip install {package}"
     message += f"did you mean {' or '.join(near)}?" if near else f"there are: {', '.join(known)}"
     broken = [f"{p.distribution} {p.version}" for p in loaded().plugins if p.error and not any(p.counts.values())]
     if broken:
@@ -209,7 +209,9 @@ def with_packages(error: NotFoundError, made_with: str) -> NotFoundError:
     if not gone:
         return error
     missing = str(error).partition(";")[0]
-    return NotFoundError(f"{missing}; the run was made with what is not loaded: pip install {' '.join(gone)}")
+    return NotFoundError(
+        f"{missing}; the run was made with packages that are not installed: pip install {' '.join(gone)}"
+    )
 
 
 def load(kind: str, name: str) -> Any:
@@ -295,17 +297,17 @@ def _is(entry: Registered, cls: type) -> bool:
 def _fault(entry: Registered, thing: Any) -> str:
     """Return the reason why the object of an entry has the wrong type; empty if it has the right one."""
     if entry.kind == COMMANDS:
-        return "" if _is_command(thing) else f"is neither a Typer app nor a function (it is {type(thing).__name__})"
+        return "" if _is_command(thing) else f"is neither a Typer app nor a function (got {type(thing).__name__})"
     if entry.kind not in _BASES:
-        return "" if callable(thing) else f"is no function (it is {type(thing).__name__})"
+        return "" if callable(thing) else f"is not a function (got {type(thing).__name__})"
     module, name = _BASES[entry.kind]
     if not (isinstance(thing, type) and issubclass(thing, getattr(importlib.import_module(module), name))):
-        return f"is no subclass of bnnzoo.{name}"
+        return f"is not a subclass of bnnzoo.{name}"
     if lacks := sorted(getattr(thing, "__abstractmethods__", ())):
-        return f"lacks what bnnzoo.{name} leaves to it: {', '.join(lacks)}"
+        return f"does not implement all of bnnzoo.{name}: {', '.join(lacks)}"
     stated = getattr(thing, "exactness", "")
     if entry.kind == "samplers" and stated != entry.exactness:
-        return f"is listed as {entry.exactness}, and its class says {stated or 'nothing'}"
+        return f"is listed as {entry.exactness}, but its class declares {stated or 'nothing'}"
     return ""
 
 

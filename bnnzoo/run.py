@@ -86,9 +86,9 @@ class Run:
             store.write_tree(path, self.posterior)
             return
         if not self.attributes["complete"]:
-            raise UsageError(f"{self.path}: the run is not finished: resume it first")
+            raise UsageError(f"{self.path}: the run is not finished; resume it first")
         if not self._file.exists():
-            raise UsageError(f"{self.path}: no longer there; open the run where it is now")
+            raise UsageError(f"{self.path}: no longer exists; open the run at its present path")
         copy_whole(self._file, path)
 
     def summary(self) -> dict[str, Any]:
@@ -123,7 +123,9 @@ class Run:
                 do not match the training data.
         """
         if (x is None) == (draws is None):
-            raise UsageError("predict: give --data FILE, what to predict for, or --draws N, how many new rows to draw")
+            raise UsageError(
+                "predict: give inputs with [[data=FILE]], or the number of new rows to draw with [[draws]]"
+            )
         if draws is not None:
             return self.predictor.new_rows(draws, seed=seed)
         if exposure is not None:
@@ -147,7 +149,7 @@ class Run:
         Raises:
             UsageError: for another file type, an existing file, or a column name that NetCDF cannot store.
         """
-        out = _free(out, (".csv", ".nc"), "predictions go to a .csv or a .nc file", force, read=(self._file, data))
+        out = _free(out, (".csv", ".nc"), "predictions need a .csv or a .nc file", force, read=(self._file, data))
         frame = self.predict(data, draws=draws, seed=seed, unseen=unseen)
         if out.suffix == ".csv":
             write_whole(out, lambda file: file.write(csv_text(frame).encode()))
@@ -277,7 +279,9 @@ class Run:
             UsageError: if the run is not a regression.
         """
         if self.predictor.signature.task != "regression":
-            raise UsageError("pit: of a regression's targets; classes have a reliability diagram (plot calibration)")
+            raise UsageError(
+                "pit: is for targets of regression; for classes use the reliability diagram (plot calibration)"
+            )
         return evaluate.drawn(self.predictor, *self.test_rows(data)).pit
 
     def ood(self, spec: Any, data: Any = None, *, unseen: Unseen | None = None) -> OodScores:
@@ -392,7 +396,7 @@ class Run:
         """
         from bnnzoo.report import page
 
-        out = _free(out, (".html", ".htm"), "a report goes to a .html file", force, read=(self._file,))
+        out = _free(out, (".html", ".htm"), "a report needs a .html file", force, read=(self._file,))
         text = page.page(self.predictor)
         write_whole(out, lambda file: file.write(text.encode()))
         return out
@@ -414,7 +418,9 @@ def _named(runs: Sequence[Run]) -> dict[str, Predictor]:
 def _write_netcdf(out: Path, columns: Mapping[str, np.ndarray]) -> None:
     """Write the columns of a table along the dimension `row`, or `row_` if a column has that name."""
     if paths := [name for name in columns if "/" in name]:
-        raise UsageError(f"{out}: column {paths[0]!r}: a / would make a group of it in NetCDF; write a .csv file")
+        raise UsageError(
+            f"{out}: column {paths[0]!r}: NetCDF would read the / as the name of a group; write a .csv file instead"
+        )
     dim = "row"
     while dim in columns:
         dim += "_"

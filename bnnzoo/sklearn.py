@@ -313,13 +313,13 @@ class BayesianClassifier(ClassifierMixin, _Bayesian):
             X = self._framed(X)
         y = column_or_1d(y, warn=True)
         if pd.isna(y).any():
-            raise ValueError("y has missing labels (NaN, None); leave such rows out, or use missing='drop'")
+            raise ValueError("y contains missing labels (NaN, None); leave such rows out, or use missing='drop'")
         check_classification_targets(y)
         if y.dtype.kind in "OU":  # labels that differ only in spaces are equal
             y = np.array([as_text(label) if isinstance(label, str) else label for label in y], y.dtype)
         self.classes_ = np.unique(y)
         if len(self.classes_) < 2:
-            raise ValueError("classification needs two classes, and y has 1 class")
+            raise ValueError("classification needs at least two classes, and y has 1 class")
         self._sample(X, y, "classification")
         # A class that occurs only in dropped rows is removed.
         known = self.run_.predictor.signature.class_names
@@ -362,7 +362,10 @@ def _with_field(kind: str, part: Part, field: str, value: Any) -> Part:
         UsageError: if no part is named that could have the field.
     """
     if part is None or part == "auto":
-        raise UsageError(f"{kind}__{field}: a field of no {kind}; name one first, such as {kind}={_EXAMPLES[kind]!r}")
+        raise UsageError(
+            f"{kind}__{field}: set before its {kind} is named; name the {kind} first, such as "
+            f"{kind}={_EXAMPLES[kind]!r}"
+        )
     if isinstance(part, str):
         return {"name": part, field: value}
     if isinstance(part, Mapping):
@@ -379,11 +382,11 @@ def _refuse_weights(others: Mapping[str, Any]) -> None:
     """
     for name, value in others.items():
         if name != "sample_weight":
-            raise TypeError(f"fit: no argument {name!r}")
+            raise TypeError(f"fit: unknown argument {name!r}")
         if value is not None and not np.all(np.asarray(value) == 1):
             raise UsageError(
-                "sample_weight: rows are not weighted here, each counts once in the likelihood; repeat rows that count "
-                "several times, or fit without sample_weight"
+                "sample_weight: is not supported, because each row counts once in the likelihood; repeat rows "
+                "that count several times, or fit without sample_weight"
             )
 
 

@@ -140,7 +140,7 @@ def _sample(
         model = Own(model).name
     if (exposure := options.get("exposure")) is not None and not isinstance(exposure, str):
         if not isinstance(data, tuple) or len(data) != 2:
-            raise UsageError("exposure: an array of exposures goes with data=(x, y); else name a column")
+            raise UsageError("exposure: an array of exposures requires data=(x, y); otherwise name a column")
         data, options["exposure"] = (with_exposure(data[0], exposure), data[1]), EXPOSURE
     in_memory = data is not None and not isinstance(data, str | Path)
     spec = None if data is None or in_memory else str(data)
@@ -179,8 +179,8 @@ def _flattened(kind: str, part: Any) -> dict[str, Any]:
         part = {"name": name, **{f.name: plain(getattr(part, f.name)) for f in fields_of(type(part))}}
     if not isinstance(part, Mapping):
         raise UsageError(
-            f"{kind}: give a name, a mapping with a name and fields, or a registered class's object "
-            f"(got {type(part).__name__})"
+            f"{kind}: must be a name, a mapping with a name and fields, or an object of a registered class (got "
+            f"{type(part).__name__})"
         )
     named = {kind: part["name"]} if "name" in part else {}
     return {**named, **{f"{kind}.{key}": value for key, value in part.items() if key != "name"}}
@@ -230,7 +230,7 @@ def run_recipe(
             for note in units.sentences(parts.likelihood, scaler, recipe, problem.train.target_names):
                 tell(Progress("note", 0, 0, note=note))
         if problem.train is not None and problem.train.num_data < _FEW_ROWS:
-            few = f"only {problem.train.num_data} training rows: what is predicted is mostly the prior's"
+            few = f"only {problem.train.num_data} training rows, so the predictions are mostly those of the prior"
             tell(Progress("note", 0, 0, note=few))
         launch(
             problem,
@@ -282,7 +282,7 @@ def resume(
     attributes = unfinished.attributes
     if "signature" not in attributes:
         raise UsageError(
-            f"{out}: the run is of a posterior made in Python, which its file cannot rebuild; run it again"
+            f"{out}: the posterior of this run was made in Python, and its file cannot rebuild it; run it again"
         )
     recipe = recipe_from(str(attributes["recipe"]), source=f"{unfinished.folder.name}/header.json")
     with observer_in_python(progress=progress and observer is None) as shown, _jax_for(recipe):
@@ -337,9 +337,12 @@ def _run_by_hand(
 ) -> Run:
     """Run `sample` for a posterior that no recipe describes. The file holds its draws, but cannot rebuild it."""
     if not isinstance(sampler, AbstractSampler):
-        raise UsageError("a posterior of your own needs a sampler object: bnnzoo.Penalty(...)")
+        raise UsageError("a posterior made in Python needs a sampler object, such as bnnzoo.Penalty(...)")
     if void := sorted(set(options) - _LENGTHS):
-        raise UsageError(f"{', '.join(void)}: a posterior of your own has its data, prior and likelihood in itself")
+        raise UsageError(
+            f"{', '.join(void)}: not supported for a posterior made in Python, which has its own data, prior "
+            "and likelihood"
+        )
     began = clock.began()
     named = isinstance(init, str)
     words = {**options, "init": init if named else None}

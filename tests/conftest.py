@@ -23,6 +23,7 @@ import jax
 import pytest
 
 from bnnzoo import registry
+from bnnzoo.finding import spelling_of
 from bnnzoo.posterior import backend
 from bnnzoo.sampling.backend import split_cpu
 
@@ -47,6 +48,13 @@ def pytest_collection_finish() -> None:
     """What is there by now stays: no collection looks through it again."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture
+def as_options():
+    """Messages name options, as on the command line: `--drop a` instead of `drop="a"`."""
+    with spelling_of("options"):
+        yield
 
 
 _TESTS = itertools.count()

@@ -36,21 +36,21 @@ BROKEN = {
         "unknown hook bnnzoo_sampler; did you mean bnnzoo_samplers?",
     ),
     "unmarked": ("def bnnzoo_samplers(): return []\n", "bnnzoo_samplers is not marked"),
-    "api": ("BNNZOO_API = 99\n", "written for plugin API 99"),
+    "api": ("BNNZOO_API = 99\n", "requires plugin API 99"),
     "bad-name": (
         "from bnnzoo.hookspecs import Entry, hookimpl\n"
         "@hookimpl\ndef bnnzoo_models(): return [Entry('../etc', 'a.b:C', 'x')]\n",
-        "bad name '../etc'",
+        "invalid name '../etc'",
     ),
     "bad-target": (
         "from bnnzoo.hookspecs import Entry, hookimpl\n"
         "@hookimpl\ndef bnnzoo_models(): return [Entry('fine', 'a.b', 'x')]\n",
-        "bad target 'a.b'",
+        "invalid target 'a.b'",
     ),
     "bad-exactness": (
         "from bnnzoo.hookspecs import Entry, hookimpl\n"
         "@hookimpl\ndef bnnzoo_samplers(): return [Entry('fine', 'a.b:C', 'x', 'perfect')]\n",
-        "bad exactness 'perfect'",
+        "invalid exactness 'perfect'",
     ),
 }
 """What can be wrong with a plugin: its module, and what the one-line report must say."""

@@ -72,7 +72,7 @@ def test_what_is_said_of_a_run_is_not_of_the_file_that_it_replaces(tmp_path):
 def test_a_lone_chain_that_is_stuck_at_its_last_draw_is_whole_and_named(tmp_path):
     start = np.array([[100.0]], np.float32)
     arguments: dict[str, Any] = {"chains": 1, "warmup": 0, "init": start, "chain_method": "vectorized"}
-    with pytest.warns(BnnzooWarning, match="chain 0 accepted nothing for 1000 steps"):
+    with pytest.warns(BnnzooWarning, match="chain 0 accepted no proposal for 1000 steps"):
         run = bnnzoo.sample(Spiked(), RandomWalk(step_size=2.0), out=tmp_path / "run.nc", draws=1000, **arguments)
     assert run.attributes["complete"] == 1
     assert run.posterior["posterior"].sizes["draw"] == 1000
@@ -89,6 +89,6 @@ def test_the_command_says_so_too_and_is_done(tmp_path):
     words = tiny.words("random-walk", chains=1, warmup=0, draws=1000, **{"sampler.step_size": 1e8})
     done = subprocess.run([sys.executable, "-m", "bnnzoo", *words, "-o", str(out)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert "chain 0 accepted nothing for 1000 steps" in done.stderr
+    assert "chain 0 accepted no proposal for 1000 steps" in done.stderr
     assert "Traceback" not in done.stderr
     assert json.loads(bnnzoo.open(out).attributes["stuck_chains"]) == [0]

@@ -500,16 +500,16 @@ def test_data_that_say_little_leave_the_prior(make):
 
 
 def test_laplace_says_what_it_cannot_do():
-    with pytest.raises(UsageError, match="curvature='hessian'"):
+    with pytest.raises(UsageError, match=r"curvature=.hessian."):
         Laplace().check(gaussian().posterior)
-    with pytest.raises(UsageError, match="predictive='network'"):
+    with pytest.raises(UsageError, match=r"predictive=.network."):
         Laplace(curvature="hessian").check(gaussian().posterior)
     with pytest.raises(UsageError, match="use full or diagonal"):
         Laplace(curvature="hessian", covariance="kronecker").check(_network())
     Laplace(curvature="hessian", predictive="network").check(gaussian().posterior)
     with pytest.raises(UsageError, match="at most 5000 parameters"):
         Laplace(covariance="full").check(_network(hidden=(2000,)))
-    with pytest.raises(UsageError, match="no mode to expand about"):
+    with pytest.raises(UsageError, match="has no mode"):
         Laplace().check(_network(prior=Hierarchical()))
 
 
@@ -752,7 +752,7 @@ def test_dropout_spares_biases_and_norms_that_look_like_weights():
 def test_dropout_says_what_it_cannot_do():
     with pytest.raises(UsageError, match="weight matrix"):
         Dropout().check(gaussian().posterior)
-    with pytest.raises(ValueError, match="masks: must divide batch_size"):
+    with pytest.raises(ValueError, match="masks: must be a divisor of batch_size"):
         Dropout(batch_size=10, masks=3)
 
 

@@ -97,13 +97,13 @@ def test_transport_is_shown_and_can_be_stopped(asked, tmp_path):
     seen: list[tuple[int, int]] = []
 
     def watch(progress):
-        if progress.note == "bringing the chains near the posterior":
+        if progress.note == "moving the chains to the posterior":
             seen.append((progress.done, progress.total))
 
     def stop() -> int:
         return 2 if len(seen) == asked else 0
 
-    with pytest.raises(InterruptedRunError, match="stopped while bringing the chains near the posterior: nothing was"):
+    with pytest.raises(InterruptedRunError, match="stopped while moving the chains to the posterior: nothing was"):
         zoo.run_recipe(tiny.recipe("random-walk"), out=tmp_path / "run.nc", observer=watch, stop=stop)
     assert seen == [(200, 450), (400, 450), (450, 450)][:asked]
     assert not list(tmp_path.iterdir())
@@ -242,7 +242,7 @@ def test_stuck_chains_of_a_whole_run():
     # Up to the precision of a thinned draw.
     assert stuck_chains(accepted[:, ::2], 2) == {1: 1000, 2: 1000, 3: 2998}
     (found,) = finding_of({3: 2999})
-    assert found.label.startswith("chain 3 accepted nothing for 2999 steps")
+    assert found.label.startswith("chain 3 accepted no proposal for 2999 steps")
     assert finding_of({}) == ()
 
 
@@ -268,7 +268,7 @@ class Spiked(AbstractPosterior):
 
 def test_one_chain_that_stands_still_is_named_and_the_others_go_on(tmp_path):
     start = np.array([[0.0], [100.0], [0.5]], np.float32)
-    with pytest.warns(BnnzooWarning, match="chain 1 accepted nothing for 1500 steps.*use a smaller"):
+    with pytest.warns(BnnzooWarning, match="chain 1 accepted no proposal for 1500 steps.*use a smaller"):
         made = bnnzoo.sample(
             Spiked(),
             RandomWalk(step_size=2.0),
@@ -288,7 +288,7 @@ def test_one_chain_that_stands_still_is_named_and_the_others_go_on(tmp_path):
     assert np.all(draws[1] == 100)
     assert abs(draws[[0, 2]].mean()) < 0.5
     failed = [sentence(finding) for finding in made.findings()]
-    assert any("chain 1 accepted nothing" in one for one in failed)
+    assert any("chain 1 accepted no proposal" in one for one in failed)
 
 
 def test_a_run_says_how_many_chains_began_again(tmp_path):

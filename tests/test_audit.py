@@ -162,7 +162,7 @@ def test_a_right_run_does_not_drift_and_one_with_the_wrong_width_does(tmp_path, 
     assert "outcome          drifted" in out
     assert err == ""
     assert cli.run(["audit", str(path), "--gate"]) == 3
-    assert "bnnzoo: drifted: the draws are not the posterior's" in capsys.readouterr().err
+    assert "bnnzoo: drifted: the draws are not from the posterior" in capsys.readouterr().err
 
 
 def test_what_an_audit_cannot_do(tmp_path):

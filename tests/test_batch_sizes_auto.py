@@ -199,7 +199,7 @@ def test_batch_means_of_all_data_move_whatever_their_number():
     assert (settled.batch_size, settled.num_batches, settled.sampling) == (23, 1, "disjoint")
     settled.check(posterior)
     for fields in ({"num_batches": 1}, {"num_batches": 1, "batch_size": 20, "sampling": "disjoint"}):
-        with pytest.raises(UsageError, match="use 2 or more"):
+        with pytest.raises(UsageError, match="needs 2 or more batches"):
             Penalty(variance="batch-means", **fields).check(posterior)
 
 

@@ -61,7 +61,10 @@ def test_an_estimator_takes_it():
     np.testing.assert_allclose(fitted.predict_proba(X).sum(1), 1, atol=1e-6)
 
 
+@pytest.mark.usefixtures("as_options")
 def test_three_classes_are_refused_with_the_number_of_classes():
     recipe = resolve("linear", "random-walk", [], {"likelihood": "bernoulli"}, in_memory=True)
-    with pytest.raises(UsageError, match="likelihood bernoulli: 3 classes; use --likelihood categorical"):
+    with pytest.raises(
+        UsageError, match=r"likelihood bernoulli: needs 2 classes \(got 3\); use --likelihood categorical"
+    ):
         Problem.of(recipe, from_arrays(X, np.arange(40) % 3, task="classification"))

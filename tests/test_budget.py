@@ -26,6 +26,7 @@ def test_times_as_they_are_typed(text, wanted):
     assert duration.seconds(text) == wanted
 
 
+@pytest.mark.usefixtures("as_options")
 @pytest.mark.parametrize("text", ["", "5", "m", "0s", "-1m", "5 minutes", "1e3s", "٣s", "9" * 400 + "s"])
 def test_what_is_no_time(text):
     with pytest.raises(UsageError, match=r"--budget: must be a time such as 90s, 5m or 2h"):
@@ -52,9 +53,10 @@ def test_data_of_ones_own_get_a_budget_unless_a_length_is_said():
     assert resolve("mlp", "mala", options={"budget": "10s"}).until == "converged"
 
 
+@pytest.mark.usefixtures("as_options")
 @pytest.mark.parametrize("more", [{}, {"data": "houses.csv", "draws": 100}])
 def test_the_end_of_no_budget_is_refused(more):
-    with pytest.raises(UsageError, match="--until: budget: there is none; add --budget 5m, or leave --until out"):
+    with pytest.raises(UsageError, match="--until: requires a budget; add --budget 5m, or remove --until"):
         resolve("linear", "mala", options={"until": "budget", **more})
 
 

@@ -71,7 +71,7 @@ def test_too_sure_here_and_not_sure_enough_there_do_not_cancel():
     assert np.mean(labels == 0) == pytest.approx(confidence.mean(), abs=0.02)
     found = calibrated(calibration.of_classes(labels, probabilities), 1000)
     assert found.says == "no"
-    assert "Not sure enough where its confidence is up to 0.55, too sure above" in found.words
+    assert "Underconfident where its confidence is up to 0.55, overconfident above" in found.words
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_what_is_off_is_named(sd, shift, words):
     assert calibrated(calibration.of_intervals(pit[:15]), 15).says != "yes"
 
 
-@pytest.mark.parametrize(("accuracy", "words"), [(0.65, "Too sure"), (0.97, "Not sure enough")])
+@pytest.mark.parametrize(("accuracy", "words"), [(0.65, "Overconfident"), (0.97, "Underconfident")])
 def test_a_classifier_that_is_off_is_named(accuracy, words):
     labels, probabilities = classes(np.full(500, 0.8), np.full(500, accuracy))
     found = calibrated(calibration.of_classes(labels, probabilities), 500)
@@ -104,12 +104,12 @@ def test_a_class_claimed_too_often_is_named():
     labels = (rng.uniform(size=5000) < p - 0.15).astype(int)
     found = calibrated(calibration.of_classes(labels, np.stack([1 - p, p], 1), ("low", "high")), 5000)
     assert found.says == "no"
-    assert found.words.startswith("Class high claimed too often: 49.9% on average, seen in 35.3%"), found.words
+    assert found.words.startswith("Class high predicted too often: 49.9% on average, observed in 35.3%"), found.words
     three = np.stack([(1 - p) / 2, (1 - p) / 2, p], 1)
     labels = np.where(rng.uniform(size=5000) < p - 0.15, 2, rng.integers(0, 2, 5000))
     found = calibrated(calibration.of_classes(labels, three, ("a", "b", "c")), 5000)
     assert found.says == "no"
-    assert found.words.startswith("Too sure")
+    assert found.words.startswith("Overconfident")
 
 
 def test_one_target_of_several_is_named():

@@ -22,6 +22,8 @@ from bnnzoo.posterior import intervals
 from bnnzoo.posterior.censored import Censored
 from bnnzoo.posterior.likelihoods import Gaussian, Heteroscedastic, Mixture, MixturePerTarget, Poisson, StudentT
 
+pytestmark = pytest.mark.usefixtures("as_options")
+
 INF = np.inf
 ENDS = [
     *((-INF, end) for end in (-1e4, -300.0, -30.0, -10.1, -9.9, -1.0, 0.0, 1.0, 5.0)),
@@ -171,21 +173,23 @@ def test_cells_of_a_censored_target_are_numbers_and_bounds(tmp_path):
     wanted = [[2.5, 2.5], [-INF, 0.5], [100, INF], [before, after], [1, 2], [-INF, included], [2, 2]]
     np.testing.assert_array_equal(data.y[:, 0], np.array(wanted, np.float32))
     assert (data.task, data.y.shape) == ("regression", (7, 1, 2))
-    assert "target y: censored cells: 2 below a limit, 1 above one, 2 in an interval, of 7" in data.notes
+    assert "target y: 2 below a limit, 1 above a limit, 2 in an interval of 7 cells are censored" in data.notes
 
 
 def test_bounds_without_the_option_are_refused_and_the_option_is_named(tmp_path):
     path = _table(tmp_path, "amt,dv", "320,.", ".,1.2", ".,3.4", ".,<0.5", ".,2.2", "320,.", ".,<0.5")
     lines = refusal(load, path).splitlines()
     assert [line.split(": ", 1)[1].split(" (")[0] for line in lines] == [
-        "row 4, column dv: a bound and no number",
+        "row 4, column dv: a bound, not a number",
         "row 1, column dv: a missing cell",
         "row 2, column amt: a missing cell",
     ]
-    assert "--censored reads it as a bound" in lines[0]
+    assert "use --censored to read it as a bound" in lines[0]
     assert "--missing drop" in lines[1]
     assert "--drop" not in lines[0] + lines[1]
-    assert "if it is the target, --target dv --censored reads it as a bound" in refusal(load, path, target=["amt"])
+    assert "if it is the target, use --target dv --censored to read it as a bound" in refusal(
+        load, path, target=["amt"]
+    )
 
 
 def test_bounds_as_arrays_frames_and_text_are_one_data_set():
@@ -198,8 +202,8 @@ def test_bounds_as_arrays_frames_and_text_are_one_data_set():
         np.testing.assert_array_equal(data.x, of_arrays.x)
     test = load_like((x, y), of_arrays.signature)
     np.testing.assert_array_equal(test.y, of_arrays.y)
-    assert "row 2: no smallest and largest value" in message_of(load, (x[:2], y[:2, ::-1]), reading=CENSORED)
-    assert "--censored is for --task regression" in message_of(load, (x, y), task="classification", reading=CENSORED)
+    assert "row 2: expected a lower and an upper bound" in message_of(load, (x[:2], y[:2, ::-1]), reading=CENSORED)
+    assert "--censored requires --task regression" in message_of(load, (x, y), task="classification", reading=CENSORED)
 
 
 def test_scaling_keeps_known_values_known_and_open_ends_open():

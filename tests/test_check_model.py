@@ -124,20 +124,20 @@ class Model(AbstractModel):
 
 
 WRONG = {
-    "standardises the batch": ("inputs", "when the others are left out"),
-    "calls two parameters the same": ("parameters", "two parameters are called a_b"),
+    "standardises the batch": ("inputs", "without the other rows"),
+    "calls two parameters the same": ("parameters", "two parameters have the name a_b"),
     "forgets the key": ("parameters", "all chains would start at one network"),
     "has half precision": ("parameters", "hidden_weight is float16"),
-    "makes an output too many": ("outputs", "float32[3], the likelihood asks for float32[2]"),
+    "makes an output too many": ("outputs", "float32[3], but the likelihood needs float32[2]"),
     "divides by zero": ("outputs", "the row of zeros gives nan"),
     "is random": ("outputs", "the same row gives outputs that differ"),
-    "sees the batch": ("rows", "when the others are left out"),
+    "sees the batch": ("rows", "without the other rows"),
     "branches in Python": ("jit", "TracerBoolConversionError"),
     "has no gradient at 0": ("gradient", "gradient is nan at hidden_weight[0, 0]"),
     "leaves a layer out": ("gradient", "no output depends on hidden_weight"),
     "splits before the activation": ("split", "last(features(x)) differs from network(x)"),
-    "splits off a copy": ("split", "not the network's own arrays"),
-    "ties its layers": ("split", "with another last layer, features change"),
+    "splits off a copy": ("split", "not arrays of the network"),
+    "ties its layers": ("split", "the features change"),
 }
 
 
@@ -195,7 +195,7 @@ def test_a_likelihood_that_does_not_fit_is_found():
 def test_a_model_that_takes_none_of_the_inputs_is_not_passed():
     report = check_model(registry.load("models", "cnn")(), inputs=[(5,)])
     assert not report.passed
-    assert report.verdict.startswith("not tested: the model takes none of the inputs; model cnn: needs images")
+    assert report.verdict.startswith("not tested: the model supports none of the inputs; model cnn: needs images")
 
 
 # ---- the command ---------------------------------------------------------------------------------
@@ -224,10 +224,10 @@ def test_command_fails_with_code_3_and_json(capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--sbc", "-o", "here.txt"], "here.txt: pictures are png, "),
+        (["--sbc", "-o", "here.txt"], "here.txt: a picture needs the ending png, "),
         (["--sbc", "-o", "here.png"], "here.png: exists; use another -o, or --force to replace it"),
-        (["--sbc", "-o", "gone/ranks.png"], "gone/ranks.png: there is no folder "),
-        (["-o", "ranks.png"], "-o: is for the picture of --sbc"),
+        (["--sbc", "-o", "gone/ranks.png"], "gone/ranks.png: the folder "),
+        (["-o", "ranks.png"], "-o: names the picture of --sbc"),
     ],
 )
 def test_a_picture_that_cannot_be_is_refused_before_anything_is_sampled(words, said, tmp_path, monkeypatch, capsys):

@@ -152,13 +152,13 @@ class Learned(Noise):
     ("wrong", "words"),
     [
         ("no inverse", "unconstrained is not the inverse of natural"),
-        ("JAX alone", "a file holds NumPy arrays"),
+        ("JAX alone", "it must return a NumPy array"),
         *(
             pytest.param(*pair, marks=pytest.mark.slow)
             for pair in [
                 ("", ""),
                 ("another name", "sc/ale"),
-                ("no Jacobian", "is the Jacobian of natural in it"),
+                ("no Jacobian", "does it include the Jacobian of natural"),
                 ("other draws", "draw: draws do not have the density"),
                 ("unused", "with_parameters does not use it"),
             ]

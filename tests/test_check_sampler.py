@@ -271,7 +271,9 @@ def test_a_sampler_that_forgets_the_power_or_the_prior_fails(forgets, size):
     assert not report.passed
 
 
-@pytest.mark.parametrize(("forgets", "said"), [("key", "the same whatever the key"), ("JAX", "with one key differ")])
+@pytest.mark.parametrize(
+    ("forgets", "said"), [("key", "with different keys are the same"), ("JAX", "with one key differ")]
+)
 def test_randomness_that_is_not_the_keys_is_found(forgets, said):
     report = check_sampler(Langevin(forgets=forgets), targets=["gaussian"], chains=32, draws=128)
     assert not report.passed
@@ -311,9 +313,9 @@ def test_a_target_that_does_not_apply_is_never_passed():
     assert not report.passed
     assert report.rows == ()
     assert {outcome.state for outcome in report.outcomes} == {"not applicable"}
-    assert "a step looks at 2000 data" in str(report)
+    assert "a step uses 2000 rows" in str(report)
     disjoint = check_sampler(Penalty(batch_size=50, num_batches=20, sampling="disjoint"), targets=["regression"])
-    assert "there are 200" in disjoint.outcomes[0].reason
+    assert "must be at most 200" in disjoint.outcomes[0].reason
 
 
 def test_assert_exact_raises_with_the_table():

@@ -81,7 +81,7 @@ def test_what_is_no_checkpoint_is_refused(tmp_path):
         with pytest.raises(UsageError, match=r"checkpoint\.npz: damaged"):
             load(path, run="this")
     np.savez(path, other=np.zeros(3))
-    with pytest.raises(UsageError, match="its words are not a checkpoint's"):
+    with pytest.raises(UsageError, match="it does not describe a checkpoint"):
         load(path, run="this")
     with pytest.raises(UsageError, match="damaged"):
         load(tmp_path / "gone.npz", run="this")
@@ -89,7 +89,7 @@ def test_what_is_no_checkpoint_is_refused(tmp_path):
 
 def test_another_runs_checkpoint_is_refused(tmp_path):
     save(tmp_path, _checkpoint(_tree()), run="that")
-    with pytest.raises(UsageError, match="the checkpoint of another run"):
+    with pytest.raises(UsageError, match="belongs to another run"):
         load(tmp_path / "checkpoint.npz", run="this")
     assert list(whole(tmp_path, run="this")) == []
 

@@ -82,8 +82,8 @@ def test_what_was_chosen_can_be_shown_and_overruled(table, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["mlp", "--data", "houses.csv"], "no sampler: name one"),
-        ([], "no model and no sampler: name both"),
+        (["mlp", "--data", "houses.csv"], "no sampler; name one"),
+        ([], "no model and no sampler; name both"),
         (["--data", "gone.csv"], "gone.csv: no such file"),
         (["--data", "houses.csv", "--chains", "0"], "--chains: must be >= 1"),
     ],
@@ -96,7 +96,7 @@ def test_what_is_no_choice(table, words, said, capsys):
 def test_one_command_from_a_table_to_an_answer(table, capsys):
     assert cli.run(["sample", "--data", table, *WORDS, "-o", "run.nc"]) == 0
     out, err = capsys.readouterr()
-    assert "houses.csv: 60 rows, few enough for chains on all of them: the recipe small-table" in err
+    assert "houses.csv: 60 rows, few enough for chains on all rows; using the recipe small-table" in err
     keys = [line.split()[0] for line in out.splitlines()]
     assert keys[-4:] == ["rmse", "nll", "coverage_90", "next"]
     assert cli.run(["show", "run.nc"]) == 0
@@ -114,9 +114,9 @@ def test_the_same_from_python(table, tmp_path):
     run = bnnzoo.sample(data=(x, np.arange(60) % 2), out=tmp_path / "run.nc", **SHORT)
     assert run.attributes["sampler"] == "mclmc"
     assert run.attributes["likelihood"] == "categorical"
-    with pytest.raises(UsageError, match="no model and no sampler: name both"):
+    with pytest.raises(UsageError, match="no model and no sampler; name both"):
         bnnzoo.sample(**SHORT)
-    with pytest.raises(UsageError, match="no sampler: name one"):
+    with pytest.raises(UsageError, match="no sampler; name one"):
         bnnzoo.sample("mlp", data=(x, x[:, 0]), **SHORT)
 
 

@@ -335,7 +335,7 @@ def test_a_signal_stops_where_it_can_be_resumed(name, code, whole, environment, 
     _, said = process.communicate(timeout=30)
     assert process.returncode == code, said
     assert f"{name}: stopped after" in said
-    assert f"go on with: bnnzoo resume {out}" in said
+    assert f"continue: bnnzoo resume {out}" in said
     assert "Traceback" not in said
     part = draws(out)
     count = part["posterior/weight"].shape[1]

@@ -146,27 +146,27 @@ def test_list_a_kind(word, capsys):
             "Option '--chains' requires an argument; try bnnzoo sample --help",
         ),
         (["sample", "mdn", "penalt"], "bnnzoo: no sampler named 'penalt'; did you mean penalty?"),
-        (["sample", "mdn"], "bnnzoo: no sampler: name one (bnnzoo sample MODEL SAMPLER)"),
+        (["sample", "mdn"], "bnnzoo: no sampler; name one (bnnzoo sample MODEL SAMPLER)"),
         (["sample", "mdn", "mala", "--sampler.stepsize", "1"], "(did you mean --sampler.step-size?)"),
         (["sample", "mdn", "mala", "--chains", "0"], "bnnzoo: --chains: must be >= 1 (got 0)"),
         (["sample", "mdn", "mala", "--config", "nope"], "bnnzoo: --config nope: no such file"),
         (["sample", "--config", "gone/x.yaml"], "bnnzoo: gone/x.yaml: no such file or directory"),
         (["sample", "mdn", "mala", "extra"], "bnnzoo: Got unexpected extra argument(s) (extra)"),
-        (["list", "zoos"], "bnnzoo: no kind 'zoos'; there are: models, samplers"),
+        (["list", "zoos"], "bnnzoo: unknown kind 'zoos'; there are: models, samplers"),
         (["evaluate"], "bnnzoo: Missing argument 'RUN'; try bnnzoo evaluate --help"),
         (["sample", "mdn", "mala", "--sampler.step-size"], "Option '--sampler.step-size' requires an argument"),
         (["sample", "mdn", "mala", "--smapler.step-size", "1"], "No such option: --smapler.step-size (did you mean"),
-        (["sample", "mdn", "mala", "--likelihood.scale", "1"], "model mdn brings its own likelihood: see bnnzoo info"),
-        (["sample", "--model.hidden", "50"], "--model.hidden: of which model? Name one of `bnnzoo list models`"),
+        (["sample", "mdn", "mala", "--likelihood.scale", "1"], "model mdn has its own likelihood; see bnnzoo info"),
+        (["sample", "--model.hidden", "50"], "--model.hidden: the model is unknown; name one of `bnnzoo list models`"),
         (
             ["sample", "mlp", "barker"],
-            "it is in the package bnnzoo-blackjax, which is not loaded: pip install bnnzoo-bl",
+            "it is in the package bnnzoo-blackjax, which is not installed: pip install bnnzoo-bl",
         ),
         (
             ["sample"],
-            "no model and no sampler: name both, such as bnnzoo sample mdn penalty, or give --data FILE alone",
+            "no model and no sampler; name both, such as bnnzoo sample mdn penalty, or give only --data FILE",
         ),
-        (["show", "mdnn"], "show: nothing in the zoo is called 'mdnn'; did you mean mdn (a model)"),
+        (["show", "mdnn"], "show: the zoo has no part called 'mdnn'; did you mean mdn (a model)"),
         (["predict"], "an example: bnnzoo predict run.nc --data new.csv -o predictions.csv"),
         (
             ["resume", __file__],
@@ -378,7 +378,7 @@ def test_advice_in_common_is_given_once_after_the_last():
         "sigma2 6.3, trusted up to 2; use more batches",
         "ess 20, at least 400; draw more",
         "close 1.01004, trusted up to 1.01",
-        "none is not a number, where its limit is 1.01",
+        "none is not a number (limit 1.01)",
     ]
     again = from_json(to_json(found))
     assert again[:4] == tuple(found[:4])

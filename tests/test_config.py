@@ -168,9 +168,9 @@ class TestFields:
             ("batch_size", True, "must be an integer >= 1 and <= 4096 or auto (got true)"),
             ("batch_size", "1_0", "must be an integer >= 1 and <= 4096 or auto (got '1_0')"),
             ("hidden", "50,x", "each must be an integer (got '50,x')"),
-            ("hidden", "5,,5", "must be a list without empty entries, each an integer (got '5,,5')"),
-            ("hidden", "5,", "must be a list without empty entries, each an integer (got '5,')"),
-            ("hidden", [5, ""], "must be a list without empty entries, each an integer (got [5, ''])"),
+            ("hidden", "5,,5", "must be a list without empty entries, and each entry an integer (got '5,,5')"),
+            ("hidden", "5,", "must be a list without empty entries, and each entry an integer (got '5,')"),
+            ("hidden", [5, ""], "must be a list without empty entries, and each entry an integer (got [5, ''])"),
             ("hidden", "50,0", "every width must be >= 1 (got (50, 0))"),
             ("variance", "poled", "must be one of pooled, batch-means (got 'poled')"),
             ("correction", 4, "must be one of 0, 1, 2, 3 (got 4)"),
@@ -199,7 +199,7 @@ class TestFields:
         class Needy:
             width: Annotated[int, Ge(1)]
 
-        with pytest.raises(UsageError, match=r"--model\.width: needed: must be an integer >= 1"):
+        with pytest.raises(UsageError, match=r"--model\.width: missing; must be an integer >= 1"):
             build(Needy, Part("needy"), "model")
 
 
@@ -251,7 +251,7 @@ class TestResolve:
         assert resolve("mlp", None, [layer]).model.name == "mlp"
 
     def test_nobody_names_a_sampler(self, recipes):
-        with pytest.raises(UsageError, match="no sampler: name one"):
+        with pytest.raises(UsageError, match="no sampler; name one"):
             resolve("mdn", None)
 
     @pytest.mark.parametrize("by", ["option", "config"])
@@ -296,7 +296,7 @@ class TestResolve:
         with pytest.raises(UsageError) as caught:
             resolve(None, "hmc", [layer])
         key = inner.partition(":")[0]
-        said = f"{recipes / 'user.yml'}:3:3: example.{key}: is of the whole recipe, not of its example"
+        said = f"{recipes / 'user.yml'}:3:3: example.{key}: belongs to the whole recipe, not to its example"
         assert said in str(caught.value).splitlines()
 
     def test_all_problems_together_and_located(self, recipes):
@@ -421,7 +421,7 @@ class TestYaml:
     @pytest.mark.parametrize(
         ("text", "said"),
         [
-            ("chains: 1\nchains: 2\n", "f:2:1: chains: the key is repeated (first at f:1:1)"),
+            ("chains: 1\nchains: 2\n", "f:2:1: chains: repeated key (first at f:1:1)"),
             ("a: &x {b: 1}\nc:\n  <<: *x\n", "f:3:3: merge keys (<<) are not allowed"),
             ("a: !!python/object:os.system x\n", "f:1:4: tags are not allowed"),
             ("a: !!python/object/apply:os.system ['true']\n", "f:1:4: tags are not allowed"),
@@ -429,7 +429,7 @@ class TestYaml:
             ("a: [1\n", "f:2:1: "),
             ("a: b: c\n", "f:1:5: "),
             ("a: 1\n---\nb: 2\n", "f:3:1: a second document"),
-            ("? [a]\n: 1\n", "f:1:3: a key is a plain word"),
+            ("? [a]\n: 1\n", "f:1:3: a key must be a plain word"),
             ("a: \x07\n", "f: "),
         ],
     )
@@ -440,7 +440,7 @@ class TestYaml:
         assert "\n" not in str(caught.value)
 
     def test_not_a_mapping(self, tmp_path):
-        with pytest.raises(UsageError, match="a recipe is a list of `key: value` lines"):
+        with pytest.raises(UsageError, match="a recipe must be a list of `key: value` lines"):
             _layer(tmp_path, "- a\n- b\n")
 
     def test_not_utf8(self, tmp_path):

@@ -155,11 +155,12 @@ def test_a_langevin_proposal_is_one_leapfrog_step():
             np.testing.assert_allclose(found[0][name], found[1][name], rtol=1e-4)
 
 
+@pytest.mark.usefixtures("as_options")
 def test_a_hessian_that_is_too_large_is_refused():
     model = Mlp((50, 50), "tanh").build((2,), 1, key=jax.random.key(0))
     data = np.zeros((10, 2), np.float32), np.zeros(10, np.int32)
     posterior = NetworkPosterior.of(model, Bernoulli(), Normal(1.0), *data)
-    with pytest.raises(UsageError, match=r"--sampler\.control-variate second.*use first"):
+    with pytest.raises(UsageError, match=r"--sampler\.control-variate second.*use --sampler.control-variate first"):
         Penalty(control_variate="second").check(posterior)
     Penalty(control_variate="first").check(posterior)
 

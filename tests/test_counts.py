@@ -29,6 +29,8 @@ from bnnzoo.posterior.outputs import Outputs
 from bnnzoo.posterior.priors import Normal
 from bnnzoo.recipe import resolve
 
+pytestmark = pytest.mark.usefixtures("as_options")
+
 CASES = Path(__file__).parent.parent.parent / "shared" / "data" / "cases"
 ALL = [Poisson(), NegativeBinomial(0.5), ZeroInflatedPoisson()]
 
@@ -139,7 +141,7 @@ def test_the_learned_dispersion_is_a_parameter_with_a_half_normal_prior():
     [(NegativeBinomial(), "negative-binomial"), (ZeroInflatedPoisson(), "zero-inflated-poisson")],
 )
 def test_what_is_no_count_is_refused(likelihood, name):
-    with pytest.raises(UsageError, match=rf"likelihood {name}: row 2, target 1: not a count \(0.5\)"):
+    with pytest.raises(UsageError, match=rf"likelihood {name}: row 2, target 1: not a count \(got 0.5\)"):
         likelihood.check(np.array([[1.0], [0.5]]), 1)
 
 
@@ -233,8 +235,8 @@ def test_other_likelihoods_refuse_an_exposure_in_one_line():
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ({"target": ["days"]}, "column days is the exposure and the target"),
-        ({"target": ["y"], "drop": ["days"]}, "column days is the exposure and dropped"),
+        ({"target": ["days"]}, "column days is both the exposure and the target"),
+        ({"target": ["y"], "drop": ["days"]}, "column days is both the exposure and dropped"),
         ({"target": ["y"], "task": "classification"}, "--exposure days is for counts"),
     ],
 )
@@ -247,7 +249,7 @@ def test_an_exposure_is_an_input_of_a_regression(words, said):
 
 def test_new_rows_need_the_exposure():
     like = _problem().require_description().signature
-    with pytest.raises(UsageError, match="no column named days, the exposure that rates are multiplied by"):
+    with pytest.raises(UsageError, match="no column named days, the exposure of the training rows"):
         load_like(FRAME.drop(columns="days"), like)
     again = load_like(FRAME[["y", "x", "days"]], like)
     np.testing.assert_array_equal(again.x[:, 1], DAYS.astype(np.float32))
@@ -367,12 +369,12 @@ def test_poisson_counts_are_called_too_spread_as_seldom_as_stated():
 def test_overdispersed_and_inflated_counts_are_named_with_a_likelihood_to_try():
     random = np.random.default_rng(1)
     said, found = _judged(random.negative_binomial(1.0, 1 / 4.0, 100))
-    assert said.startswith("intervals too narrow: overdispersed counts")
+    assert said.startswith("the intervals are too narrow, because the counts are overdispersed")
     assert "try --likelihood negative-binomial" in said
     assert found["dispersion"].value > 2
     # Of the same variance as Poisson's, but with zeros in place of ones and twos.
     y = np.where(np.arange(100) < 14, 0, 2 + random.binomial(4, 0.4, 100))
     said, found = _judged(y)
-    assert said.startswith("too few zeros predicted"), (said, {k: v.value for k, v in found.items()})
+    assert said.startswith("too few zeros are predicted"), (said, {k: v.value for k, v in found.items()})
     assert "try --likelihood zero-inflated-poisson" in said
     assert metrics.flat(found)["zeros"] == 0.14

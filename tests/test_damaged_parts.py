@@ -287,6 +287,7 @@ def test_damage_is_refused_from_the_command_line(case, run):
     refused("resume", "run.nc", "--quiet", folder=run.parent, naming=name)
 
 
+@pytest.mark.usefixtures("as_options")
 def test_a_run_goes_back_to_its_last_whole_state(run, whole):
     """A damaged last part costs what came after the checkpoint before it, and no bit of the rest."""
     folder = store.parts_folder(run)
@@ -301,6 +302,7 @@ def test_a_run_goes_back_to_its_last_whole_state(run, whole):
     tiny.assert_same_bits(draws(again), draws(whole))
 
 
+@pytest.mark.usefixtures("as_options")
 def test_a_run_whose_parts_are_all_damaged_goes_back_to_the_end_of_warm_up(run, whole):
     folder = store.parts_folder(run)
     for part in manifest(folder)["parts"]:
@@ -310,6 +312,7 @@ def test_a_run_whose_parts_are_all_damaged_goes_back_to_the_end_of_warm_up(run, 
     tiny.assert_same_bits(draws(zoo.resume(run, from_part=0)), draws(whole))
 
 
+@pytest.mark.usefixtures("as_options")
 def test_a_damaged_checkpoint_is_not_the_only_one(run, whole):
     cut("checkpoint.npz")(store.parts_folder(run))
     with pytest.raises(UsageError, match=r"--from-part (\d+)") as caught:
@@ -318,6 +321,7 @@ def test_a_damaged_checkpoint_is_not_the_only_one(run, whole):
     tiny.assert_same_bits(draws(zoo.resume(run, from_part=number)), draws(whole))
 
 
+@pytest.mark.usefixtures("as_options")
 def test_without_any_checkpoint_there_is_only_a_new_start(run):
     folder = store.parts_folder(run)
     for path in folder.glob("checkpoint*"):
@@ -326,6 +330,7 @@ def test_without_any_checkpoint_there_is_only_a_new_start(run):
         zoo.resume(run)
 
 
+@pytest.mark.usefixtures("as_options")
 def test_a_finished_file_is_not_hidden_by_what_was_left_beside_it(whole, tmp_path):
     out = tmp_path / "run.nc"
     whole.save(out)
@@ -333,7 +338,7 @@ def test_a_finished_file_is_not_hidden_by_what_was_left_beside_it(whole, tmp_pat
     assert bnnzoo.open(out).attributes["complete"] == 1
     assert zoo.resume(out).attributes["complete"] == 1
     assert not (tmp_path / "run.nc.parts").exists()
-    with pytest.raises(UsageError, match="finished; nothing to resume"):
+    with pytest.raises(UsageError, match="is finished, so there is nothing to resume"):
         zoo.resume(out)
     with pytest.raises(UsageError, match="exists; use another -o, or --force"):
         zoo.run_recipe(tiny.recipe("random-walk"), out=out)
@@ -356,7 +361,9 @@ def test_force_stopped_before_its_first_checkpoint_leaves_the_old_run(whole, tmp
     writer.claim(force=True)
     writer.create({}, {}, {})
     writer.release()
-    with pytest.raises(UsageError, match="finished; the run that was to replace it was stopped before its first check"):
+    with pytest.raises(
+        UsageError, match="is finished, but the run that was to replace it stopped before its first check"
+    ):
         zoo.resume(out)
     tiny.assert_same_bits(draws(bnnzoo.open(out)), draws(whole))
 
@@ -365,7 +372,7 @@ def test_a_folder_that_a_kill_left_at_the_start_keeps_nobody_away(tmp_path):
     out = tmp_path / "run.nc"
     store.parts_folder(out).mkdir()
     (store.parts_folder(out) / "lock").touch()
-    with pytest.raises(UsageError, match="stopped before it had begun; nothing to resume; start it again"):
+    with pytest.raises(UsageError, match="stopped before it began, so there is nothing to resume; start it again"):
         zoo.resume(out)
     zoo.run_recipe(tiny.recipe("random-walk"), out=out)
     assert [path.name for path in tmp_path.iterdir()] == ["run.nc"]
@@ -381,7 +388,7 @@ def test_a_bit_lost_in_a_finished_file_is_seen_when_it_is_read(whole, tmp_path):
     out.write_bytes(bytes(content))
     run = bnnzoo.open(out)
     assert run.predictor.record.array("posterior", "bias").size
-    with pytest.raises(UsageError, match=r"run\.nc: damaged: weight is not what was written"):
+    with pytest.raises(UsageError, match=r"run\.nc: damaged: weight was changed after it was written"):
         run.predict(np.zeros((1, 10)))
 
 
@@ -449,11 +456,12 @@ def test_a_lie_is_found_before_anything_is_written(case, run):
     folder = store.parts_folder(run)
     LIES[case](folder)
     before = {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix in (".npz", ".json")}
-    with pytest.raises(UsageError, match=r"damaged|the file does not say what its data are"):
+    with pytest.raises(UsageError, match=r"damaged|the description of the data cannot be read"):
         zoo.resume(run)
     assert {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix in (".npz", ".json")} == before
 
 
+@pytest.mark.usefixtures("as_options")
 def test_the_advice_of_a_damaged_checkpoint_can_be_typed(stopped):
     unfinished, saved = store.resumable(stopped)
     problem = Problem.of(recipe())
@@ -463,5 +471,5 @@ def test_the_advice_of_a_damaged_checkpoint_can_be_typed(stopped):
     advised = re.search(r"bnnzoo resume .*run\.nc --from-part (\d+), or start", str(caught.value))
     assert advised, caught.value
     assert store.resumable(stopped, int(advised[1]))[1].num_parts == int(advised[1]) < saved.num_parts
-    with pytest.raises(UsageError, match="cannot be this run's; start the run again with --force"):
+    with pytest.raises(UsageError, match="do not match this run; start the run again with --force"):
         carry.check(saved._replace(next_step=-1, num_parts=0), unfinished, problem)

@@ -13,6 +13,8 @@ from test_data_load import message_of
 from bnnzoo.data import load, load_inputs
 from bnnzoo.data.check import merged
 
+pytestmark = pytest.mark.usefixtures("as_options")
+
 LONG = [2**53, 2**53 + 1, 2**53 + 50]
 FORMS = ("csv", "csv with a gap", "csv with points", "parquet", "parquet with a gap", "polars", "polars with a gap")
 FORMS = (*FORMS, "pandas", "Int64", "UInt64", "object", "Int128")
@@ -41,8 +43,8 @@ def spec(form: str, numbers: list[int], folder: Path) -> Any:
 @pytest.mark.parametrize("form", FORMS)
 def test_different_whole_numbers_are_not_made_one(form, tmp_path):
     said = message_of(load, spec(form, LONG, tmp_path), missing="median")
-    assert f"row 1, column a: {LONG[0]} and another whole number beyond 2^53 would become one (and 1 more); " in said
-    assert said.endswith("or --drop a; if its cells are codes, --categories a")
+    assert f"row 1, column a: {LONG[0]} and another whole number above 2^53 would become equal (and 1 more); " in said
+    assert said.endswith("or use --drop a; if its cells are codes, use --categories a")
     apart = [2**53, 2**53 + 2, 2**53 + 50, 2**53]
     data = load(spec(form, apart, tmp_path), missing="median")
     np.testing.assert_array_equal(data.x[:4, 0], [0, 2, 50, 0])

@@ -13,6 +13,8 @@ from bnnzoo.data import Dataset, Signature, load, load_inputs
 from bnnzoo.data.reading import Reading
 from bnnzoo.errors import BnnzooWarning, UsageError
 
+pytestmark = pytest.mark.usefixtures("as_options")
+
 WORDS = ["red", "green", "blue"]
 
 
@@ -105,16 +107,18 @@ def test_bounds_follow_the_decimal_mark(tmp_path):
     data, _ = loaded(path, reading=Reading.of(censored=True))
     assert data.y[-1].tolist() == [[-np.inf, 0.5]]
     thousands = written(tmp_path, "a;y\n" + rows("{j};{i},5") + "1;>1.000\n")
-    assert "a decimal point, and others have commas" in message_of(thousands, reading=Reading.of(censored=True))
+    assert "a decimal point, while other numbers have a decimal comma" in message_of(
+        thousands, reading=Reading.of(censored=True)
+    )
 
 
 def test_a_target_of_bounds_alone_is_no_class(tmp_path):
-    assert "--censored reads it as a bound" in message_of(written(tmp_path, "a,y\n" + rows("{k},<{j}.5")))
+    assert "use --censored to read it as a bound" in message_of(written(tmp_path, "a,y\n" + rows("{k},<{j}.5")))
 
 
 def test_quoted_decimal_commas_are_read_where_asked(tmp_path):
     path = written(tmp_path, "a,y\n" + rows('"{i},5","{i},25"'))
-    assert "--decimal , reads it so" in message_of(path)
+    assert "if it is the decimal mark, use --decimal ," in message_of(path)
     data, _ = loaded(path, reading=Reading.of(decimal=","))
     assert data.x[:2, 0].tolist() == [0.5, 1.5]
     assert Signature.from_json(data.signature.to_json()) == data.signature
@@ -124,10 +128,10 @@ def test_quoted_decimal_commas_are_read_where_asked(tmp_path):
 DOUBTS = {
     "thousands": ("c;y\n" + rows("{w};1.10{j}"), "1.100 is read as 1.1"),
     "units": ("a,y\n" + rows("{i}.5 kg,{i}.5"), "numbers with a unit (kg)"),
-    "capitals": ("c,y\nRed,1.5\n" + rows("{w},{i}.5"), "differ in capitals only: Red, red"),
-    "totals": ("c,y\n" + rows("{w},{i}.5") + "Total,276\n", "--skip-rows 26 leaves it out"),
+    "capitals": ("c,y\nRed,1.5\n" + rows("{w},{i}.5"), "differ only in capital letters: Red, red"),
+    "totals": ("c,y\n" + rows("{w},{i}.5") + "Total,276\n", "leave it out with --skip-rows 26"),
     "a header again": ("a,c,y\nu,v,yes\na,c,y\nu,w,no\n", "the header is repeated"),
-    "no header": ("red,m,yes\nblue,f,no\nred,m,yes\n", "the first line is none"),
+    "no header": ("red,m,yes\nblue,f,no\nred,m,yes\n", "the first line is not the header"),
     "dates as numbers": ("d,y\n" + rows("20240{k}1{j},{i}.5").replace("202400", "202409"), "look like dates"),
     "an open end": ("d,y\n" + rows("2024-01-1{j},{i}.5") + "9999-12-31,1.5\n", "--missing-code d=9999-12-31"),
     "one code": ("a,y\n" + rows("{k},{i}.5") + "-999,1.5\n", "--missing-code a=-999"),
@@ -164,16 +168,17 @@ def test_dates_in_the_first_line_are_no_header(tmp_path):
 
 def test_names_of_rows_and_closing_separators_are_told_from_bad_rows(tmp_path):
     for header, row in (("a,y\n", "{i},{j},{i}.5"), ('"a","y"\n', '"{i}",{j},{i}.5')):
-        assert "names of rows" in (told := message_of(written(tmp_path, header + rows(row))))
+        assert "row names" in (told := message_of(written(tmp_path, header + rows(row))))
         assert "--skip-rows" not in told
     assert "end with a separator" in message_of(written(tmp_path, "a,y\n" + rows("{j},{i}.5,")))
 
 
 def test_the_header_below_a_title_is_found(tmp_path):
     path = written(tmp_path, "Export\n\na,c,y\n" + rows("{j},{k},{i}.5"))
-    assert "--skip-rows 1-2 leaves" in message_of(path)
+    assert "leave out the lines above it with --skip-rows 1-2" in message_of(path)
     assert loaded(path, reading=Reading.of(skip_rows=["1-2"]))[0].num_data == 24
-    assert "--skip-rows 1 leaves" in message_of(written(tmp_path, "Export,,\na,c,y\n" + rows("{j},{k},{i}.5")))
+    titled = written(tmp_path, "Export,,\na,c,y\n" + rows("{j},{k},{i}.5"))
+    assert "leave it out with --skip-rows 1" in message_of(titled)
 
 
 def test_tables_of_r_with_spaces_and_quotes_are_read(tmp_path):
@@ -186,7 +191,7 @@ def test_tables_of_r_with_spaces_and_quotes_are_read(tmp_path):
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-16", "utf-32"])
 def test_wide_text_is_named_by_its_encoding(tmp_path, encoding):
     path = written(tmp_path, ("a,y\n" + rows("{k},{i}.5")).encode(encoding))
-    assert f"--encoding {encoding} reads it" in message_of(path)
+    assert f"use --encoding {encoding}" in message_of(path)
     assert loaded(path, reading=Reading.of(encoding=encoding))[0].num_data == 24
 
 

@@ -16,6 +16,8 @@ from bnnzoo.data.reading import Reading
 from bnnzoo.errors import BnnzooWarning, UsageError
 from bnnzoo.recipe import as_dict, resolve
 
+pytestmark = pytest.mark.usefixtures("as_options")
+
 UCI = Path(__file__).parents[2] / "shared" / "data" / "uci10"
 
 
@@ -74,12 +76,15 @@ def test_what_a_file_leaves_open_is_not_guessed(tmp_path):
     thousands = written(tmp_path, "a;y\n1,234;2\n2,345;3\n")
     message = message_of(load, thousands)
     assert "not a number ('1,234'): a decimal comma or a thousands separator (and 1 more)" in message
-    assert "--decimal , reads it so" in message
+    assert "if it is the decimal mark, use --decimal ," in message
     assert load(thousands, reading=reading(decimal=",")).x[0, 0] == np.float32(1.234)
     mixed = written(tmp_path, "a;y\n1,5;2.5\n2,5;3\n")
     assert "row 1, column a: not a number ('1,5')" in message_of(load, mixed)
     under_comma = message_of(load, mixed, reading=reading(decimal=","))
-    assert "row 1, column y: not a number ('2.5'): a decimal point, and others have commas" in under_comma
+    assert (
+        "row 1, column y: not a number ('2.5'): a decimal point, while other numbers have a decimal comma"
+        in under_comma
+    )
     assert "--drop" not in under_comma
     two_ways = written(tmp_path, "a;b|y\n1;2|3\n2;3|4\n")
     assert "--separator semicolon" in message_of(load, two_ways)
@@ -118,7 +123,7 @@ def test_bad_options_of_form_are_refused(options, problem):
 def test_options_of_text_files_are_refused_elsewhere():
     frame = pd.DataFrame({"a": [1.0, 2], "y": [1.5, 2.5]})
     assert "are for text files (.csv .tsv)" in message_of(load, frame, reading=reading(separator=";"))
-    assert "columns can be chosen in tables only" in message_of(
+    assert "columns can be selected in tables only" in message_of(
         load, (np.ones((3, 1)), np.arange(3.0)), reading=reading(missing_code=["-9"])
     )
 
@@ -131,10 +136,10 @@ REMARKS = "# gauge, provisional\n# stage in feet\nstage\tq\n5s\t14n\n1.10\t25.1\
 def test_remarks_and_units_are_told_with_the_lines_to_skip(tmp_path):
     path = written(tmp_path, REMARKS, "t.tsv")
     assert "the first 2 lines are remarks (#)" in message_of(load, path)
-    assert "--skip-rows 1-2,4 leaves them out, and what looks like units in line 4" in message_of(load, path)
+    assert "leave them out with --skip-rows 1-2,4, and line 4 seems to hold units" in message_of(load, path)
     lines = message_of(load, path, reading=reading(skip_rows=["1-2"])).splitlines()
     assert len(lines) == 2  # the target cannot be dropped, and has a line of its own
-    assert all("if row 1 holds units, --skip-rows 1-2,4 leaves it out" in line for line in lines)
+    assert all("if row 1 holds units, leave it out with --skip-rows 1-2,4" in line for line in lines)
     data = load(path, reading=reading(skip_rows=["1-2,4"]))
     np.testing.assert_array_equal(data.x[:, 0], np.float32([1.1, 1.52, 2]))
 
@@ -142,17 +147,19 @@ def test_remarks_and_units_are_told_with_the_lines_to_skip(tmp_path):
 def test_lines_in_the_middle_are_told_with_their_number(tmp_path):
     again = written(tmp_path, "a,b,y\n1,2,2.5\n2,3,3.5\na,b,y\n3,4,4.5\n")
     for line in message_of(load, again).splitlines():
-        assert "the header again" in line
-        assert "--skip-rows 4 leaves that line out" in line
+        assert "the header is repeated here" in line
+        assert "leave that line out with --skip-rows 4" in line
     assert load(again, reading=reading(skip_rows=["4"])).num_data == 3
     remark = written(tmp_path, "a,y\n1,2.5\n# changed sensor\n2,3.5\n")
-    assert "header has 2: a remark (#); correct the row, or --skip-rows 3 leaves its line out" in message_of(
+    assert "header has 2: a remark (#); correct the row, or leave its line out with --skip-rows 3" in message_of(
         load, remark
     )
     skipped = reading(skip_rows=["2"])
     third = written(tmp_path, "a,b,y\ncm,cm,EUR\n1,2,2.5\n\n2,3,3.5\n")
-    assert "row 2: an empty line; remove it, or --skip-rows 2,4" in message_of(load, third, reading=skipped)
-    assert "no line 9 to skip: the file has 5 lines" in message_of(load, third, reading=reading(skip_rows=["9"]))
+    assert "row 2: the line is empty; remove it, or leave its line out with --skip-rows 2,4" in message_of(
+        load, third, reading=skipped
+    )
+    assert "cannot skip line 9: the file has 5 lines" in message_of(load, third, reading=reading(skip_rows=["9"]))
 
 
 # ---------------------------------------------------------------------------------------------- new files
@@ -201,7 +208,7 @@ def test_the_command_line_reads_such_a_file(tmp_path, capsys):
     shown = capsys.readouterr().out
     assert all(part in shown for part in ("separator: semicolon", "skip_rows:", "missing_code:", 'decimal: ","'))
     assert command(words) == 2
-    assert "if row 1 holds units, --skip-rows 2 leaves it out" in capsys.readouterr().err
+    assert "if row 1 holds units, leave it out with --skip-rows 2" in capsys.readouterr().err
 
 
 # ---------------------------------------------------------------------------------------------- missing cells and codes
@@ -277,7 +284,7 @@ def test_a_mark_for_missing_cells_is_told_with_its_code_and_a_point_is_one(tmp_p
     content = "a,y\n1,2.5\n{0},3.5\n3,4.5\n4,5.5\n{0},5.7\n"
     for mark, typed in (("?", "'a=?'"), ("-", "a=-"), ("#DIV/0!", "'a=#DIV/0!'")):
         path = written(tmp_path, content.format(mark))
-        assert f"if it stands for a missing cell, --missing-code {typed}" in message_of(load, path)
+        assert f"if it stands for a missing cell, use --missing-code {typed}" in message_of(load, path)
         data = load(path, missing="median", reading=reading(missing_code=[mark]))
         np.testing.assert_array_equal(np.isnan(data.x[:, 0]), [False, True, False, False, True])
     assert "row 2, column a: a missing cell (.)" in message_of(load, written(tmp_path, content.format(".")))
@@ -290,10 +297,10 @@ def test_every_fault_of_a_column_is_told_and_no_target_is_to_be_dropped(tmp_path
     lines = message_of(load, written(tmp_path, "\n".join(["a,y", *rows]))).splitlines()
     problems = [line.split("t.csv: ")[1].split(";")[0] for line in lines]
     assert problems == [
-        "row 2, column a: a bound and no number ('<0.5')",
+        "row 2, column a: a bound, not a number ('<0.5')",
         "row 3, column a: not a number ('x')",
         "row 4, column a: not a number ('1,5'): a decimal comma or a thousands separator",
-        "row 6, column a: not a number ('$7'): more than digits and a point",
+        "row 6, column a: not a number ('$7'): characters other than digits and a point",
         "row 5, column a: an empty cell",
         "row 7, column y: not a number ('Broken')",
         "row 2, column y: a missing cell (NA)",
@@ -305,8 +312,8 @@ def test_every_fault_of_a_column_is_told_and_no_target_is_to_be_dropped(tmp_path
 def test_options_in_warnings_name_the_columns(tmp_path):
     path = written(tmp_path, "id,b,c,y\n" + "".join(f"{i},7,8,{i}.5\n" for i in range(30)))
     constant, identifier = caught(load, path)
-    assert constant.endswith("columns b, c: the same in every row: they say nothing; --drop b,c leaves them out")
-    assert identifier.endswith("column id: different in every row, as identifiers are; --drop id leaves it out")
+    assert constant.endswith("columns b, c: the same in every row, so they say nothing; leave them out with --drop b,c")
+    assert identifier.endswith("column id: different in every row, like identifiers; leave it out with --drop id")
     clock = written(tmp_path, "t,y\n" + "".join(f"{i},{i}.5\n" for i in range(30)))
     assert caught(load, clock) == []  # the only input counts time, and is no identifier
     spaced = written(tmp_path, "my col,b,y\nx,1,1.5\n1,,2.5\n2,3,3.5\n3,4,5\n")

@@ -16,6 +16,7 @@ from test_data_load import BAD_TABLES
 
 from bnnzoo.data import load, load_inputs, load_like
 from bnnzoo.errors import BnnzooWarning, UsageError
+from bnnzoo.finding import spelling_of
 
 GOLDEN = Path(__file__).parent / "golden" / "bad_tables.txt"
 IDS = "".join(f"id{i},{i},{i % 7}.5\n" for i in range(101))
@@ -65,7 +66,7 @@ def messages(folder: Path) -> str:
     found: list[str] = []
 
     def add(case: str, function, *arguments, **options) -> None:
-        with warnings.catch_warnings(record=True) as caught:
+        with warnings.catch_warnings(record=True) as caught, spelling_of("options"):
             warnings.simplefilter("always", BnnzooWarning)
             try:
                 function(*arguments, **options)

@@ -208,7 +208,7 @@ def test_a_level_never_seen_is_named(tmp_path, table, level):
         return
     rows[1] = (level, *rows[1][1:])
     path = put(tmp_path, encode(names, rows, "\n", False, False), "new.csv")
-    with pytest.raises(UsageError, match=r"row 2, column text: level .* was not seen in training"):
+    with pytest.raises(UsageError, match=r"row 2, column text: category .* does not occur in the training rows"):
         load_inputs(path, data.signature)
     x = load_inputs(path, data.signature, unseen="zero")
     assert not x[1, : len(text.levels)].any()

@@ -19,6 +19,8 @@ from bnnzoo.data.check import is_coarse
 from bnnzoo.data.reading import PLAIN
 from bnnzoo.errors import NotFoundError, UsageError
 
+pytestmark = pytest.mark.usefixtures("as_options")
+
 GOOD = "x1,x2,y\n1,2,0.5\n3,4,1.5\n5,6,2.5\n"
 
 
@@ -170,7 +172,7 @@ BAD_TABLES = {
     "too many fields": (b"a,b,y\n1,2,3,4\n4,5,6\n", ["row 1: 4 fields, but the header has 3"]),
     "too many later": (b"a,b,y\n1,2,3\n4,5,6,7\n", ["row 2: 4 fields, but the header has 3"]),
     "balanced": (b"a,b,y\n1,2\n3,4,5,6\n", ["row 1: 2 fields"]),
-    "blank line": (b"a,y\n1,2\n\n3,4\n", ["row 2: an empty line"]),
+    "blank line": (b"a,y\n1,2\n\n3,4\n", ["row 2: the line is empty"]),
     "text with a semicolon": (b"a,b,y\n1,2,3\n4,p; q,6\n", ["column b: not a number ('p; q'); write"]),
     "no decimal points": (b"a,b,y\n1,2.5,3\n4,1.2.3,6\n", ["row 2, column b: not a number ('1.2.3')"]),
     "text among numbers": (b"a,b,y\n1,2,3\n4,red,6\n", ["row 2, column b: not a number ('red')", "--drop b"]),
@@ -189,12 +191,12 @@ BAD_TABLES = {
     "true": (b"a,y\nTrue,2\n3,4\n", ["row 1, column a: not a number ('True')"]),
     "decimal comma": (b'a,y\n"3,14",2\n3,4\n', ["row 1, column a", "decimal comma"]),
     "semicolons": (b"a;b;y\n1;2\n", ["the header is one column, 'a;b;y'", "--separator semicolon"]),
-    "one column": (b"a\n1\n2\n", ["no columns left for features"]),
-    "open quote": (b'a,y\n1,2\n"3,4\n', ["row 2", "check its quotes"]),
-    "quote then text": (b'a,y\n1,2\n"3"x,4\n', ["row 2", "check its quotes"]),
+    "one column": (b"a\n1\n2\n", ["no columns are left for inputs"]),
+    "open quote": (b'a,y\n1,2\n"3,4\n', ["row 2", "correct its quotes"]),
+    "quote then text": (b'a,y\n1,2\n"3"x,4\n', ["row 2", "correct its quotes"]),
     "long text": (b"a,y\n" + b"z" * 500 + b",1\n2,3\n", ["row 1, column a: not a number ('zzz", "..."]),
     "huge field": (b'a,y\n"' + b"z" * 200_000 + b'",1\n', ["row 1", "field larger"]),
-    "no category": (b"a,y\n" + b"z" * 500 + b",1\nb,2\n", ["column a: text with a level of 500 letters"]),
+    "no category": (b"a,y\n" + b"z" * 500 + b",1\nb,2\n", ["column a: text with a category of 500 letters"]),
     "stray cr": (b"a,y\n1\r2,3\n", ["row 1"]),
 }
 
@@ -215,11 +217,11 @@ def test_bad_targets(tmp_path):
     assert "no column named prize; did you mean price?" in message_of(load, path, target=["prize"])
     assert "did you mean price?" in message_of(load, path, target=["PRICE"])
     assert "there are width, height, price" in message_of(load, path, target=["qqq"])
-    assert "given twice" in message_of(load, path, target=["price", "price"])
+    assert "named twice" in message_of(load, path, target=["price", "price"])
     # All columns as targets are a density's: there are no inputs.
     assert load(path, target=["price", "width", "height"]).task == "density"
     assert "one column of labels" in message_of(load, path, target=["price", "width"], task="classification")
-    assert "task 'cluster' is unknown" in message_of(load, path, task="cluster")
+    assert "unknown task 'cluster'" in message_of(load, path, task="cluster")
 
 
 # ---------------------------------------------------------------------------------------------- labels
@@ -276,9 +278,9 @@ def test_check_labels_accepts(dtype):
 @pytest.mark.parametrize(
     ("labels", "part"),
     [
-        ([0, 10, 10], "row 2: label 10 (and 1 more), but the model knows the 10 classes 0, 1, 2"),
-        ([0, -1], "row 2: label -1, but the model knows"),
-        ([0, 2**32 + 1], "row 2: label 4294967297, but"),
+        ([0, 10, 10], "row 2: label 10 (and 1 more) is not one of the model's 10 classes 0, 1, 2"),
+        ([0, -1], "row 2: label -1 is not one of the model's"),
+        ([0, 2**32 + 1], "row 2: label 4294967297 is not one"),
         ([0, 3.7], "row 2: label 3.7 is not an integer"),
         ([0.0, np.nan], "row 2: label nan is not an integer"),
         ([0.0, np.inf], "row 2: label inf is not an integer"),
@@ -364,8 +366,8 @@ def test_numbers_are_too_close_together_by_their_standard_deviation(steps, coars
         assert is_coarse(np.append(values, more)) == coarse
     assert not is_coarse(values[:1])
     if coarse:
-        assert "y: float32 cannot hold these numbers" in message_of(from_arrays, np.arange(20.0), values)
-        assert "x: column x0: float32 cannot hold" in message_of(from_arrays, values, np.arange(20.0))
+        assert "y: float32 cannot represent these numbers" in message_of(from_arrays, np.arange(20.0), values)
+        assert "x: column x0: float32 cannot represent" in message_of(from_arrays, values, np.arange(20.0))
     else:
         assert from_arrays(values, values).num_data == 20
 
@@ -382,8 +384,8 @@ def test_missing_file_names_near_ones(tmp_path):
     write(tmp_path, GOOD, "housing.csv")
     assert "no such file" in message_of(load, str(tmp_path / "housin.csv"))
     assert "did you mean housing.csv?" in message_of(load, str(tmp_path / "housin.csv"))
-    assert "no folder" in message_of(load, str(tmp_path / "nowhere" / "housing.csv"))
-    assert "empty name" in message_of(load, "")
+    assert "no such folder" in message_of(load, str(tmp_path / "nowhere" / "housing.csv"))
+    assert "the name is empty" in message_of(load, "")
 
 
 def test_relative_and_home_paths(tmp_path, monkeypatch):
@@ -397,7 +399,7 @@ def test_relative_and_home_paths(tmp_path, monkeypatch):
 def test_not_a_data_file(tmp_path):
     assert "unknown kind of data file .txt" in message_of(load, str(write(tmp_path, GOOD, "data.txt")))
     assert "(no suffix)" in message_of(load, str(write(tmp_path, GOOD, "data")))
-    assert "without train-images-idx3-ubyte" in message_of(load, str(tmp_path))
+    assert "the folder has no train-images-idx3-ubyte" in message_of(load, str(tmp_path))
     os.mkfifo(tmp_path / "pipe.csv")
     assert "not a regular file" in message_of(load, str(tmp_path / "pipe.csv"))
     os.symlink(tmp_path / "gone.csv", tmp_path / "link.csv")
@@ -432,12 +434,12 @@ def test_npz(tmp_path):
 @pytest.mark.parametrize(
     ("arrays", "part"),
     [
-        ({"z": np.ones(3)}, "no array x, it holds z"),
-        ({"arr_0": np.ones((3, 2))}, "no array x, it holds arr_0"),
+        ({"z": np.ones(3)}, "no array named x (got z)"),
+        ({"arr_0": np.ones((3, 2))}, "no array named x (got arr_0)"),
         ({"x": np.ones(3), "y": np.ones(2)}, "x has 3 rows and y has 2"),
         (
             {"x": np.asarray([None, 1, 2], object), "y": np.ones(3)},
-            "Python objects, which is never unpickled",
+            "Python objects, which is not supported",
         ),
         ({"x": np.asarray([[1, np.nan]]), "y": np.ones(1)}, "x: row 1, column 2: not a number (nan)"),
         ({"x": np.ones(3), "y": np.asarray([2, 2, 2])}, "y: every row has label 2"),
@@ -459,7 +461,7 @@ def test_damaged_npz(tmp_path):
         assert str(path) in message_of(load, str(path))
     with path.open("wb") as file:
         np.save(file, np.ones(3))
-    assert "not an .npz archive but one array" in message_of(load, str(path))
+    assert "a single array instead of an .npz archive" in message_of(load, str(path))
     assert "tables only" in message_of(load, str(path), target=["y"])
 
 
@@ -544,9 +546,9 @@ def test_idx_round_trip(tmp_path, packed):
         (b"", "not an IDX file"),
         (b"PK\x03\x04", "not an IDX file"),
         (b"\0\0\x0d\x03" + b"\0" * 12, "not an IDX file of unsigned bytes"),
-        (b"\0\0\x08\x01\0\0\0\x01\0", "1 dimensions, not 3"),
+        (b"\0\0\x08\x01\0\0\0\x01\0", "must have 3 dimensions (got 1)"),
         (b"\0\0\x08\x03\0\0\0\x01", "ends inside its header"),
-        (idx_bytes(np.zeros((0, 4, 5), np.uint8)), "empty, its header says [0, 4, 5]"),
+        (idx_bytes(np.zeros((0, 4, 5), np.uint8)), "empty; its header gives the shape [0, 4, 5]"),
         (idx_bytes(np.zeros((6, 4, 5), np.uint8))[:-1], "ends early"),
         (idx_bytes(np.zeros((6, 4, 5), np.uint8)) + b"x", "bytes left over"),
         (b"\0\0\x08\x03" + b"\xff" * 12, "more than the file can hold"),
@@ -574,13 +576,13 @@ def test_idx_test_files_are_checked(tmp_path):
     folder = tmp_path / "mnist"
     idx_folder(folder, packed=False)
     idx_folder(folder, packed=False, part="t10k", n=4, classes=4)
-    assert "t10k: row 4: label 3, but the model knows the 3 classes 0, 1, 2" in message_of(load, str(folder))
+    assert "t10k: row 4: label 3 is not one of the model's 3 classes 0, 1, 2" in message_of(load, str(folder))
     (folder / "t10k-labels-idx1-ubyte").write_bytes(idx_bytes(np.zeros(3, np.uint8)))
-    assert "4 images and 3 labels" in message_of(load, str(folder))
+    assert "4 images but 3 labels" in message_of(load, str(folder))
     (folder / "t10k-images-idx3-ubyte").write_bytes(idx_bytes(np.zeros((3, 2, 2), np.uint8)))
-    assert "images of [2, 2] pixels, but [4, 5] in train" in message_of(load, str(folder))
+    assert "images of [2, 2] pixels, but those of train have [4, 5]" in message_of(load, str(folder))
     (folder / "train-labels-idx1-ubyte").unlink()
-    assert "without train-labels-idx1-ubyte" in message_of(load, str(folder))
+    assert "has no train-labels-idx1-ubyte" in message_of(load, str(folder))
 
 
 # ---------------------------------------------------------------------------------------------- new data
@@ -613,9 +615,9 @@ def test_inputs_from_arrays(tmp_path):
     assert load_inputs(str(npz(tmp_path, x=np.zeros((3, 2)))), like).shape == (3, 2)
     assert load_inputs(str(npz(tmp_path, arr_0=np.zeros((3, 2)))), like).shape == (3, 2)
     assert load_inputs(data, like) is not None
-    assert "no array x" in message_of(load_inputs, str(npz(tmp_path, z=np.zeros(3))), like)
+    assert "no array named x" in message_of(load_inputs, str(npz(tmp_path, z=np.zeros(3))), like)
     message = message_of(load_inputs, np.ones((3, 5)), like)
-    assert message.startswith("x: inputs of shape [5], but the model was trained on [2]")
+    assert message.startswith("x: inputs have shape [5], but the model was trained on [2]")
     assert "x: row 2, column 1: not a number (nan)" in message_of(load_inputs, [[1, 2], [np.nan, 1]], like)
 
 
@@ -632,7 +634,7 @@ def test_image_inputs_keep_the_training_dtype(tmp_path):
     assert load_inputs(np.full((5, 3, 3), 255.0), like).dtype == np.uint8
     assert "whole numbers 0..255" in message_of(load_inputs, np.full((5, 3, 3), 0.5), like)
     assert "whole numbers 0..255" in message_of(load_inputs, np.full((5, 3, 3), 256), like)
-    assert "trained on images [3, 3]" in message_of(load_inputs, str(write(tmp_path, GOOD)), like)
+    assert "trained on images of shape [3, 3]" in message_of(load_inputs, str(write(tmp_path, GOOD)), like)
     as_float = from_arrays(np.zeros((2, 3, 3)), [0, 1]).signature
     assert load_inputs(np.full((5, 3, 3), 255, np.uint8), as_float).dtype == np.float32
 
@@ -644,7 +646,7 @@ def test_labelled_data_from_a_table(tmp_path):
     np.testing.assert_array_equal(test.y, [1, 1])
     assert (test.num_classes, test.y.dtype, test.signature) == (3, np.int32, like)
     beyond = write(tmp_path, "a,b,kind\n1,2,0\n3,4,3\n", "beyond.csv")
-    assert "row 2, column kind: label 3, but the model knows the 3 classes" in message_of(load_like, str(beyond), like)
+    assert "row 2, column kind: label 3 is not one of the model's 3 classes" in message_of(load_like, str(beyond), like)
     unlabelled = write(tmp_path, "a,b\n1,2\n", "unlabelled.csv")
     assert "no column named kind" in message_of(load_like, str(unlabelled), like)
     renamed = write(tmp_path, "a,b,sort\n1,2,2\n", "renamed.csv")
@@ -658,12 +660,12 @@ def test_labelled_data_from_arrays(tmp_path):
     assert (test.y.shape, test.y.dtype, test.task) == ((3, 1), np.float32, "regression")
     assert load_like(str(npz(tmp_path, x=np.zeros((3, 2)), y=np.ones(3))), like).num_data == 3
     assert load_like(data, like).num_data == 4
-    assert "no array y" in message_of(load_like, str(npz(tmp_path, x=np.zeros((3, 2)))), like)
-    assert "y: 2 rows of targets for 3 of inputs" in message_of(load_like, (np.zeros((3, 2)), [1, 2]), like)
+    assert "no array named y" in message_of(load_like, str(npz(tmp_path, x=np.zeros((3, 2)))), like)
+    assert "y: 2 rows of targets but 3 rows of inputs" in message_of(load_like, (np.zeros((3, 2)), [1, 2]), like)
     assert "but the model has 1 targets" in message_of(load_like, (np.zeros((2, 2)), np.ones((2, 3))), like)
     assert "y: row 2, column 1: not a number" in message_of(load_like, (np.zeros((2, 2)), [[1], [np.nan]]), like)
     labels = from_arrays(np.ones((2, 2)), [0, 1]).signature
-    assert "y: row 1: label 2, but" in message_of(load_like, (np.ones((2, 2)), [2, 0]), labels)
+    assert "y: row 1: label 2 is not one of" in message_of(load_like, (np.ones((2, 2)), [2, 0]), labels)
 
 
 # ---------------------------------------------------------------------------------------------- names
@@ -697,11 +699,11 @@ def test_registered_names(two_names, tmp_path, monkeypatch):
     assert load_like("little", two_names.signature).num_data == 4
     with pytest.raises(NotFoundError, match="did you mean little"):
         load("litle")
-    assert "returned int" in message_of(load, "broken")
+    assert "must return a bnnzoo Dataset (got int)" in message_of(load, "broken")
     assert "tables only" in message_of(load, "little", target=["y"])
     monkeypatch.chdir(tmp_path)
     (tmp_path / "little").mkdir()
-    assert "without train-images" in message_of(load, "little")
+    assert "no train-images" in message_of(load, "little")
 
 
 def test_the_zoos_own_names():

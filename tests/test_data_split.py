@@ -10,6 +10,8 @@ import pytest
 from bnnzoo.data import Scaler, from_arrays, load, registered, split
 from bnnzoo.errors import UsageError
 
+pytestmark = pytest.mark.usefixtures("as_options")
+
 
 def numbered(n: int, labels=None):
     """A data set whose rows can be told apart."""
@@ -89,7 +91,7 @@ def test_a_test_set_of_its_own_has_the_classes_of_the_training_set(labels):
     train, test = split(replace(numbered(6, np.tile(names, 2)), test=own), test_fraction=0.1, seed=0)
     assert train.class_names == test.class_names == ("high", "lo", "mid")
     assert test.y.tolist() == [0, 2, 0]
-    with pytest.raises(UsageError, match="arrays: test rows: row 2: label 3, but the model knows the 4 classes"):
+    with pytest.raises(UsageError, match="arrays: test rows: row 2: label 3 is not one of the model's 4 classes"):
         replace(counts, test=numbered(3, [1.0, 3.0, 1.0])).as_task("classification")
 
 
@@ -100,7 +102,7 @@ def test_bad_fractions(test_fraction):
 
 
 def test_too_few_rows():
-    with pytest.raises(UsageError, match="arrays: 1 rows leave none to train on at test fraction"):
+    with pytest.raises(UsageError, match="arrays: test_fraction"):
         split(numbered(1), test_fraction=0.1, seed=0)
 
 
@@ -128,7 +130,9 @@ def test_what_it_divides_by_is_what_a_file_may_hold(size):
     values = size * np.arange(5.0)
     data = from_arrays(values, values, task="regression")
     if size < 1e-38:
-        with pytest.raises(UsageError, match="numbers that differ by less than float32 can divide by; rescale them"):
+        with pytest.raises(
+            UsageError, match="the numbers differ by too little to be standardised in float32; rescale them"
+        ):
             Scaler.fit(data, standardise=True)
         return
     Scaler.fit(data, standardise=True).check(data.signature)
@@ -310,5 +314,5 @@ def test_a_class_with_one_row_is_learned_from(seed):
 
 
 def test_numbers_that_float32_cannot_be_divided_by():
-    with pytest.raises(UsageError, match="targets: numbers that differ by less than float32 can divide by"):
+    with pytest.raises(UsageError, match="targets: the numbers differ by too little to be standardised in float32"):
         Scaler.fit(from_arrays(np.arange(9.0), np.arange(9.0) * 1e-40 + 1e-39), True)

@@ -18,6 +18,8 @@ from bnnzoo.data import Signature, delimited, from_arrays, load, load_asked, loa
 from bnnzoo.errors import BnnzooWarning, UsageError
 from bnnzoo.recipe import resolve
 
+pytestmark = pytest.mark.usefixtures("as_options")
+
 
 def table(folder: Path, header: str, *rows: str, name: str = "t.csv") -> str:
     return str(write(folder, "\n".join([header, *rows]) + "\n", name))
@@ -29,7 +31,7 @@ def table(folder: Path, header: str, *rows: str, name: str = "t.csv") -> str:
 def test_levels_of_rows_left_out_keep_their_inputs(tmp_path):
     rows = "blue,1,1.5", "green,2,2.5", "red,3,3.5", "red,,4"
     like = load(table(tmp_path, "c,a,y", *rows), missing="drop").signature
-    with pytest.warns(BnnzooWarning, match=r"1 of 3 rows left out: missing cells in a \(1\)"):
+    with pytest.warns(BnnzooWarning, match=r"1 of 3 rows left out, because of missing cells in a \(1\)"):
         test = load_like(table(tmp_path, "c,a,y", "red,1,1.5", "green,2,2", "red,,3"), like)
     assert like.feature_names == ("c=blue", "c=green", "c=red", "a")
     np.testing.assert_array_equal(test.x, [[0, 0, 1, 1], [0, 1, 0, 2]])
@@ -43,7 +45,9 @@ def test_labels_of_rows_left_out_keep_their_classes_and_rows_their_numbers(tmp_p
     assert like.class_names == ("hi", "lo", "mid")
     np.testing.assert_array_equal(test.y, [1, 2])
     gaps = table(tmp_path, "a,k", ",hi", "1,")
-    assert "every row has a missing cell, in a (1), k (1); fill some in, or" in message_of(load_like, gaps, like)
+    assert "every row has a missing cell, in the columns a (1), k (1); fill some in, or" in message_of(
+        load_like, gaps, like
+    )
     unknown = table(tmp_path, "a,k", ",hi", "1,lo", "2,", "3,top")
     assert "row 4, column k: label top, but" in message_of(load_like, unknown, like)
 
@@ -84,7 +88,7 @@ def test_columns_of_codes_are_categories_where_that_is_asked_for(tmp_path):
     """Whole numbers, digits with zeros before them, and text that is half numbers; new rows may have numbers."""
     path = table(tmp_path, "month,zip,code,y", "1,01,1,3.5", "2,1,2,4.5", "10,01,x,5.5", "2,1,3,6.5")
     assert "column code: not a number ('x')" in (said := message_of(load, path))
-    assert said.endswith("--drop code; if its cells are codes, --categories code")
+    assert said.endswith("use --drop code; if its cells are codes, use --categories code")
     data = load(path, categories="month,zip,code")
     twice = load(table(tmp_path, "a,y", "1,1.5", "1.0,2.5", "2,3.5", "1.00,4.5", name="a.csv"), categories="a")
     assert twice.feature_names == ("a=1", "a=2")
@@ -113,14 +117,16 @@ def test_codes_are_known_by_value_where_tables_write_them_beside_gaps(tmp_path):
     for new in ("1", "1.0"):
         np.testing.assert_array_equal(load_inputs(table(tmp_path, "a", new), like), [[1, 0]])
     like = load(table(tmp_path, "a,y", "01,3.5", "2.0,4.5", "01,5.5"), categories="a").signature
-    assert "level '1' was not seen" in message_of(load_inputs, table(tmp_path, "a", "1"), like)
+    assert "category '1' does not occur" in message_of(load_inputs, table(tmp_path, "a", "1"), like)
 
 
 def test_labels_that_float64_cannot_tell_apart_are_refused(tmp_path):
     path = table(tmp_path, "a,y", f"1,{2**53}", f"2,{2**53 + 1}", f"3,{2**53 + 2}")
     assert f"row 1, column y: {2**53} and another" in message_of(load, path, task="classification")
     path = table(tmp_path, "a,y", f"1,{2**53}", f"2,{2**53 + 2}", f"3,{2**53 + 4}")
-    assert "column y: whole numbers from 2^53 on cannot be told apart" in message_of(load, path, task="classification")
+    assert "column y: whole numbers from 2^53 on cannot be distinguished" in message_of(
+        load, path, task="classification"
+    )
     path = table(tmp_path, "a,y", f"1,{2**53 - 1}", f"2,{2**53 - 2}")
     assert load(path, task="classification").class_names == (str(2**53 - 2), str(2**53 - 1))
 
@@ -141,7 +147,7 @@ def test_a_column_that_no_training_row_has_has_no_median():
     said = [message_of(split, data, test_fraction=0.5, seed=seed) for seed in range(8) if _held_out(data, seed)]
     assert said
     for each in said:
-        assert each.startswith("data: column b: every cell is missing in the training rows, and there is no median")
+        assert each.startswith("data: column b: every cell is missing in the training rows, so there is no median")
 
 
 def _held_out(data, seed: int) -> bool:
@@ -157,10 +163,11 @@ def test_a_series_of_targets_may_be_called_0():
 
 def test_too_many_or_too_long_levels_are_told_with_their_cure(tmp_path):
     long = table(tmp_path, "a,y", "x" * 201 + ",1.5", "b,2.5", name="a.csv")
-    said = "column a: text with a level of 201 letters, no categories; --drop a, or write its content as numbers"
+    said = "column a: text with a category of 201 letters, more than 200; use --drop a, or write its content as numbers"
     assert message_of(load, long).endswith(said)
     codes = table(tmp_path, "a,b,y", *(f"{i},{i % 7}.5,{i % 5}.5" for i in range(200)), name="a.csv")
-    said = "column a: text with 200 levels, no categories; --drop a, or leave it out of --categories, as numbers"
+    said = "column a: text with 200 categories, more than 100; use --drop a, or remove it from --categories to read "
+    said += "numbers"
     assert message_of(load, codes, categories="a").endswith(said)
 
 
@@ -183,11 +190,13 @@ def test_an_array_of_targets_is_not_called_x():
 def test_only_an_input_can_be_made_a_category(tmp_path):
     path = table(tmp_path, "a,b,y", "1,2,0.5", "2,1,1.5")
     assert "no column named c" in message_of(load, path, categories="c")
-    assert "column y is asked for as a category and is the target; --task classification" in message_of(
+    assert "column y cannot be a category, because it is the target; use --task classification" in message_of(
         load, path, categories="y"
     )
     for other in ({"drop": "a"}, {"columns": "b"}, {"task": "density"}):
-        assert "column a is asked for as a category and is no input" in message_of(load, path, categories="a", **other)
+        assert "column a cannot be a category, because it is not an input" in message_of(
+            load, path, categories="a", **other
+        )
 
 
 def test_a_median_of_zero_is_one():
@@ -205,7 +214,7 @@ def test_a_level_never_seen_in_a_row_left_out_is_no_fault():
     found = load_like(new.assign(a=[1, None, 4]), like)
     np.testing.assert_array_equal(found.x, [[0, 1, 1], [1, 0, 4]])
     np.testing.assert_array_equal(found.y, [[0.5], [2.5]])
-    assert "row 2, column c: level 'z' was not seen" in message_of(load_like, new, like)
+    assert "row 2, column c: category 'z' does not occur" in message_of(load_like, new, like)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -224,7 +233,7 @@ def test_a_hundred_levels_are_a_category_and_one_more_is_none():
     frame = pd.DataFrame({"c": [f"c{i}" for i in range(100)] + ["c0"] * 10, "y": np.arange(110) / 7})
     assert load(frame).x.shape == (110, 100)
     frame.loc[109, "c"] = "c100"
-    assert "column c: text with 101 levels, no categories" in message_of(load, frame)
+    assert "column c: text with 101 categories, more than 100" in message_of(load, frame)
 
 
 def test_what_was_asked_for_of_levels_is_remembered_and_can_be_asked_anew():
@@ -235,7 +244,7 @@ def test_what_was_asked_for_of_levels_is_remembered_and_can_be_asked_anew():
         for read in (load_inputs, load_like):
             for unseen in (None, "error", "zero"):
                 if (unseen or asked) == "error":
-                    assert "level 'z' was not seen" in message_of(read, new, like, unseen=unseen)
+                    assert "category 'z' does not occur" in message_of(read, new, like, unseen=unseen)
                 else:
                     x = read(new, like, unseen=unseen)
                     np.testing.assert_array_equal(getattr(x, "x", x), [[0, 0], [0, 1]])
@@ -293,9 +302,9 @@ def test_targets_beside_inputs_are_matched_by_name_and_counted():
         np.testing.assert_array_equal(load_like((inputs, y.to_numpy()), like).y, y)
         for wrong in (y[["u"]], y.assign(w=0.0), y.rename(columns={"v": "w"})):
             message = message_of(load_like, (inputs, wrong), like)
-            assert f"targets ({', '.join(wrong)}), but the model has 2 (u, v)" in message
+            assert message == f"y: must have the targets of the model, u, v (got {', '.join(wrong)})"
     one = load((x, y["u"])).signature
-    assert "y: 2 targets (y0, y1), but the model has 1 (u)" in message_of(load_like, (x, np.ones((3, 2))), one)
+    assert "y: must have the targets of the model, u (got y0, y1)" in message_of(load_like, (x, np.ones((3, 2))), one)
     assert load_like((x, pd.DataFrame({"other": [1.0, 2.0, 3.0]})), one).y.shape == (3, 1)
 
 
@@ -343,15 +352,15 @@ def test_data_sets_of_another_task_are_read_for_the_models():
     assert load_like(few, most.signature).y.tolist() == [1, 2, 1, 2]
     rows = load(np.arange(6.0).reshape(3, 2))
     regression = load((np.ones((3, 2)), np.array([1.5, 2.5, 3.5]))).signature
-    assert "no inputs, all columns are modelled" in message_of(load_like, rows, regression)
-    assert "no inputs, all columns are modelled" in message_of(load_like, rows, digits.signature)
+    assert "the data have no inputs, because all columns are modelled" in message_of(load_like, rows, regression)
+    assert "the data have no inputs, because all columns are modelled" in message_of(load_like, rows, digits.signature)
 
 
 @pytest.mark.parametrize("spec", [(), (np.ones(3),), (np.ones(3),) * 3, (pd.DataFrame({"a": [1.0]}),)])
 def test_what_is_no_pair_is_refused(spec):
     like = load((np.ones((3, 1)), np.array([1.5, 2.5, 3.5]))).signature
     for message in (message_of(load, spec), message_of(load_like, spec, like)):
-        assert message == f"data: a tuple of {len(spec)}; give a pair (x, y)"
+        assert message == f"data: must be a pair (x, y) (got a tuple of {len(spec)})"
 
 
 # ---------------------------------------------------------------------------------------------- arrays for tables
@@ -368,13 +377,13 @@ def test_arrays_are_encoded_like_the_columns_of_the_table(tmp_path):
     np.testing.assert_array_equal(load_like((array, frame["y"].to_numpy()), like).x, data.x)
     one = load(frame[["t", "y"]]).signature
     np.testing.assert_array_equal(load_inputs(seconds[:3], one), [[0], [60], [120]])
-    assert "inputs of shape [3], but the model was trained on [2]" in message_of(load_inputs, np.ones((2, 3)), like)
+    assert "inputs have shape [3], but the model was trained on [2]" in message_of(load_inputs, np.ones((2, 3)), like)
     gap = load(frame[["t", "y"]], missing="drop").signature
     assert "x: row 2, column t: not a number (nan)" in message_of(load_inputs, [1.7e9, np.nan], gap)
     assert "x has dtype <U1, not numbers" in message_of(load_inputs, np.array([["a", "b"]]), like)
     later = load(frame[["t", "y"]].iloc[1:])
-    assert "encoded otherwise than in training; give its file or frame" in message_of(load_inputs, later, one)
-    assert "encoded otherwise than in training" in message_of(load_like, later, one)
+    assert "not encoded as in training; give its file or data frame" in message_of(load_inputs, later, one)
+    assert "not encoded as in training" in message_of(load_like, later, one)
 
 
 def test_arrays_are_no_columns_of_text(tmp_path):
@@ -475,7 +484,9 @@ def test_categories_keep_their_order_and_those_that_no_row_has_are_none():
 
 def test_numbers_as_text_are_not_known_by_value_where_one_is_written_otherwise():
     like = load(pd.DataFrame({"v": pd.Categorical(["01", "2", "01"]), "y": [1.5, 2, 4]})).signature
-    assert "level '1' was not seen in training" in message_of(load_inputs, pd.DataFrame({"v": ["1", "x"]}), like)
+    assert "category '1' does not occur in the training rows" in message_of(
+        load_inputs, pd.DataFrame({"v": ["1", "x"]}), like
+    )
     np.testing.assert_array_equal(load_inputs(pd.DataFrame({"v": ["01", "2"]}), like), [[1, 0], [0, 1]])
 
 
@@ -672,9 +683,9 @@ def test_columns_are_those_of_their_names_wherever_they_stand(tmp_path, kind):
 @pytest.mark.parametrize(
     ("cells", "types", "said"),
     [
-        ([2932897, 1, 2], ["int32", "date32"], "date32[day], with a cell that cannot be read (year 10000"),
-        ([1, 2, 3], ["int64", "time64[ns]"], "time64[ns], with a cell that cannot be read (Value 1"),
-        ([b"a", b"\xff", b"c"], ["binary", "string"], "string, with a cell that cannot be read (In chunk 0: Invalid"),
+        ([2932897, 1, 2], ["int32", "date32"], "a cell of type date32[day] cannot be read (year 10000"),
+        ([1, 2, 3], ["int64", "time64[ns]"], "a cell of type time64[ns] cannot be read (Value 1"),
+        ([b"a", b"\xff", b"c"], ["binary", "string"], "a cell of type string cannot be read (In chunk 0: Invalid"),
     ],
 )
 def test_a_column_of_parquet_that_cannot_be_read_is_named_with_its_type(tmp_path, cells, types, said):
@@ -682,14 +693,14 @@ def test_a_column_of_parquet_that_cannot_be_read_is_named_with_its_type(tmp_path
     first, second = (pa.type_for_alias(name) for name in types)
     column = pa.array(cells, first).view(second)
     pq.write_table(pa.table({"size": [1.0, 2, 3], "a": column, "y": [0.5, 1.5, 2.5]}), path := tmp_path / "t.parquet")
-    assert f"t.parquet: column a: of the type {said}" in message_of(load, path)
+    assert f"t.parquet: column a: {said}" in message_of(load, path)
     assert load(path, drop="a").feature_names == ("size",)
 
 
 def test_a_type_that_no_reader_of_parquet_knows_is_not_called_damage(tmp_path):
     pl = pytest.importorskip("polars")
     pl.DataFrame({"a": pl.Series([1, 2], dtype=pl.Int128), "y": [0.5, 1.5]}).write_parquet(tmp_path / "t.parquet")
-    assert "t.parquet: a column of a type that pyarrow cannot read (Integers" in message_of(
+    assert "t.parquet: a column has a type that pyarrow cannot read (Integers" in message_of(
         load, tmp_path / "t.parquet"
     )
 
@@ -707,7 +718,7 @@ def test_all_that_a_recipe_says_of_a_table_is_done(tmp_path):
         data = load_asked(resolve("mlp", "nuts", [], {**said, **chosen}))
         assert (data.feature_names, data.target_names) == (("c=blue", "c=red", "a"), ("k",))
         assert (data.class_names, data.y.tolist()) == (("3", "5"), [0, 1, 0])
-        assert data.left_out == "1 of 4 rows left out: missing cells in a (1)"
+        assert data.left_out == "1 of 4 rows left out, because of missing cells in a (1)"
         assert data.encoding.unseen == "zero"
         numbers = data.as_task("regression")
         np.testing.assert_array_equal(numbers.y, [[3], [5], [3]])
@@ -717,7 +728,7 @@ def test_all_that_a_recipe_says_of_a_table_is_done(tmp_path):
 def test_rows_of_a_density_that_were_left_out_are_told(tmp_path):
     data = load(table(tmp_path, "a,b", "1.5,2", ",3", "3.5,4.5"), task="density", missing="drop")
     np.testing.assert_array_equal(data.x, [[1.5, 2], [3.5, 4.5]])
-    assert data.left_out == "1 of 3 rows left out: missing cells in a (1)"
+    assert data.left_out == "1 of 3 rows left out, because of missing cells in a (1)"
 
 
 def test_targets_in_as_many_columns_as_rows_keep_their_rows():
@@ -751,7 +762,7 @@ def test_other_targets_are_no_inputs():
 
 def test_rows_of_one_label_are_not_paired_with_others():
     x, y = pd.DataFrame({"a": [1.0, 2, 3]}, index=[7, 8, 9]), pd.Series([1.5, 2, 3], index=[9, 8, 7])
-    assert "the same labels (index) in another order" in message_of(load, (x, y))
+    assert "the same labels (index) in a different order" in message_of(load, (x, y))
     load((x, y.loc[x.index]))
     load((x, y.set_axis([1, 2, 3])))
 
@@ -764,7 +775,7 @@ def test_dates_of_another_zone_are_not_taken_for_these():
     without = tuple(date.partition("+")[0] for date in with_zone)
     for trained, new in ((with_zone, without), (without, with_zone)):
         like = load(frame(*trained)).signature
-        assert "a time zone, and in training they were" in message_of(load_inputs, frame(*new), like)
+        assert "a time zone, but those of training were" in message_of(load_inputs, frame(*new), like)
         np.testing.assert_allclose(load_inputs(frame(*trained), like)[:, 0], [0, 1, 31])
     stamps = pd.DataFrame({"t": pd.to_datetime(without), "y": [1.5, 2, 3]})
     like = load(stamps.assign(t=stamps["t"].dt.tz_localize("Europe/Berlin"))).signature
@@ -851,7 +862,7 @@ def test_columns_that_nobody_takes_may_be_called_anything(tmp_path):
     ("content", "said"),
     [
         ("# made by hand\na,y\n1,1.5\n", "the first line is a remark"),
-        ("a b y\n1 2 1.5\n3 4 2.5\n", "the header is one column, 'a b y', and the rows have spaces too"),
+        ("a b y\n1 2 1.5\n3 4 2.5\n", "the header is one column, 'a b y', and the rows contain spaces"),
     ],
 )
 def test_what_separates_columns_is_told(tmp_path, content, said):
@@ -865,7 +876,7 @@ def test_marks_of_byte_order_are_no_part_of_a_name(tmp_path):
 
 def test_a_column_cannot_be_asked_for_and_dropped(tmp_path):
     path = table(tmp_path, "a,b,y", "1,2,1.5", "2,3,2.5")
-    assert "column a is asked for and dropped" in message_of(load, path, columns=["a", "b"], drop=["a"])
+    assert "column a is both selected and dropped" in message_of(load, path, columns=["a", "b"], drop=["a"])
     assert "an empty entry" in message_of(load, path, drop=["a,"])
     empty = table(tmp_path, "a,b,y", "1,2,", "2,3,")
     assert "name another --target" in message_of(load, empty)
@@ -886,6 +897,6 @@ def test_arrays_say_which_task_few_whole_numbers_were_taken_for(tmp_path):
     np.savez(path := tmp_path / "t.npz", x=x, y=y)
     (note,) = load(path).notes
     assert note.startswith("target y: ")
-    assert note.endswith("--task regression takes them as numbers")
+    assert note.endswith("use --task regression to read them as numbers")
     for silent in (load((x, y), task="classification"), load((x, y + 0.5)), load((x, np.stack([y, y], 1)))):
         assert silent.notes == ()

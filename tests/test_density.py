@@ -18,6 +18,8 @@ from bnnzoo.posterior import NetworkPosterior
 from bnnzoo.posterior.likelihoods import Mixture
 from bnnzoo.posterior.priors import Normal
 
+pytestmark = pytest.mark.usefixtures("as_options")
+
 
 @pytest.fixture
 def table(tmp_path):
@@ -61,7 +63,7 @@ def test_a_table_of_targets_alone(table, tmp_path, capsys):
     assert run.diagnose()
     capsys.readouterr()
     assert cli.run(["sample", "mlp", "random-walk", *words, "--force"]) == 2
-    assert "the data have no inputs, all their columns are modelled" in capsys.readouterr().err
+    assert "the data have no inputs, because all their columns are modelled" in capsys.readouterr().err
 
 
 def test_a_density_is_of_numbers():
@@ -99,14 +101,14 @@ def test_a_row_of_a_density_is_of_numbers(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("size,colour\n1,red\n2,blue\n3,red\n")
     for data, said in (
-        (path, "column colour: text, and a density is of numbers; --drop colour"),
-        (np.zeros((5, 4, 4)), r"a density is of columns \[N, D\]"),
+        (path, "column colour: text cannot be modelled by a density; use --drop colour"),
+        (np.zeros((5, 4, 4)), r"a density needs columns \[N, D\]"),
         (np.array([[1.0], [np.nan]]), r"row 2, column x0: not a number|row 2, column 1: not a number"),
-        ("digits", "class labels, and a density is of numbers"),
+        ("digits", "class labels cannot be modelled by a density"),
     ):
         with pytest.raises(UsageError, match=said):
             load(data, task="density")
-    with pytest.raises(UsageError, match="no inputs, all columns are modelled"):
+    with pytest.raises(UsageError, match="the data have no inputs, because all columns are modelled"):
         load("two-moons", task="regression")
 
 

@@ -32,7 +32,7 @@ def test_jax_was_there_first():
     assert out.splitlines()[1].startswith(
         "devices: JAX has started already, with 1 on the CPU; call bnnzoo.devices(4) before"
     )
-    assert "BnnzooWarning: JAX had started with one device: all 4 chains share it" in err
+    assert "BnnzooWarning: JAX had started with one device, so all 4 chains share it" in err
     assert "bnnzoo.devices(4)" in err
 
 

@@ -162,8 +162,8 @@ def test_a_tree_of_many_kinds_is_exchanged_leaf_by_leaf(monkeypatch):
     ("asked", "found"),
     [
         ([(5, 0), (9, 0)], [5, 5]),  # the first's word
-        ([(5, 0), (9, 15)], ["InterruptedRunError 143: another process of this run was asked to stop"] * 2),
-        ([(5, 2), (9, 0)], ["InterruptedRunError 130: another process of this run was asked to stop"] * 2),
+        ([(5, 0), (9, 15)], ["InterruptedRunError 143: another process of this run was stopped"] * 2),
+        ([(5, 2), (9, 0)], ["InterruptedRunError 130: another process of this run was stopped"] * 2),
         ([(-1, 0), (9, 15)], [0, 0]),  # there is nothing left to stop
     ],
 )
@@ -175,9 +175,9 @@ def test_how_processes_meet_before_a_chunk(asked, found, monkeypatch):
 @pytest.mark.parametrize(
     ("error", "found"),
     [
-        (UsageError("wrong"), "UsageError 2: the first process of this run ended"),
-        (BnnzooError("broken"), "BnnzooError 1: the first process of this run ended"),
-        (InterruptedRunError("stopped", 15), "InterruptedRunError 143: the first process of this run ended"),
+        (UsageError("wrong"), "UsageError 2: the first process of this run has ended"),
+        (BnnzooError("broken"), "BnnzooError 1: the first process of this run has ended"),
+        (InterruptedRunError("stopped", 15), "InterruptedRunError 143: the first process of this run has ended"),
     ],
 )
 def test_what_ends_the_first_ends_all_alike(error, found, monkeypatch):
@@ -200,13 +200,13 @@ def test_processes_that_would_run_different_things_are_told_so(monkeypatch, tmp_
     store.parts_folder(out).mkdir()
     recipe = dataclasses.replace(same.recipe, seed=9)
     rows = dataclasses.replace(same.train, y=same.train.y + 1)
-    differ = "UsageError 2: the processes of this run differ in recipe, data or checkpoint"
+    differ = "UsageError 2: the processes of this run have different recipes, data or checkpoints"
     for other, place, step, words in (
         (same, out, 3, ""),
         (dataclasses.replace(same, recipe=recipe), out, 3, differ),
         (dataclasses.replace(same, train=rows), out, 3, differ),
         (same, out, 4, differ),
-        (same, tmp_path / "else.nc", 3, "process 1 of 2 does not see it"),
+        (same, tmp_path / "else.nc", 3, "process 1 of 2 cannot see this file"),
     ):
         each = ((same, out, 3), (other, place, step))
         acts = [lambda own, a=a: said(lambda: launch._same_everywhere(a[0], a[1], own, step=a[2]) or "") for a in each]
@@ -281,7 +281,7 @@ def test_a_process_that_dies_leaves_a_run_that_goes_on_in_one(tmp_path):
     finally:
         (code, _, said), _ = ended(processes)
     assert code == 1, said
-    assert f"go on with: bnnzoo resume {out}" in said
+    assert f"continue: bnnzoo resume {out}" in said
     done = bnnzoo.open(out).attributes["draws_done"]
     assert done > 0
     # What is there is what one process would have drawn.
@@ -318,7 +318,7 @@ def test_a_signal_to_one_stops_all(asked, tmp_path):
     finally:
         found = ended(processes)
     assert [code for code, _, _ in found] == [143, 143], found
-    assert f"go on with: bnnzoo resume {out}" in found[0][2]
+    assert f"continue: bnnzoo resume {out}" in found[0][2]
 
 
 def test_a_signal_to_one_of_those_that_train_the_same_stops_all(tmp_path, monkeypatch):
@@ -326,7 +326,7 @@ def test_a_signal_to_one_of_those_that_train_the_same_stops_all(tmp_path, monkey
     here = Processes()
     monkeypatch.setattr(Processes, "here", staticmethod(lambda: here))
     monkeypatch.setattr(Processes, "largest", lambda self, number: 15 if self is here else number)
-    with pytest.raises(InterruptedRunError, match="stopped while training the part that is not sampled"):
+    with pytest.raises(InterruptedRunError, match="stopped while training the parameters that are not sampled"):
         zoo.run_recipe(tiny.recipe("mala", "mlp", stochastic="last", start_steps=250), out=tmp_path / "run.nc")
 
 
@@ -352,7 +352,7 @@ def test_what_the_first_refuses_all_do(tmp_path):
 @pytest.mark.parametrize(
     ("words", "more", "says"),
     [
-        ([], ["--seed", "1"], "differ in recipe, data or checkpoint"),
+        ([], ["--seed", "1"], "have different recipes, data or checkpoints"),
         (["--chains", "3"], ["--chains", "3"], "do not divide by 2 processes"),
         (["--mesh", "chains=1,data=2"], ["--mesh", "chains=1,data=2"], "do not divide by 2 processes"),
     ],

@@ -206,18 +206,20 @@ def test_what_does_not_tell_says_what_to_type(tmp_path, capsys):
     run = bnnzoo.sample("linear", "random-walk", **options, out=out)
     assert cli.run(["evidence", str(out)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert "draws by random-walk do not tell log p(D); type bnnzoo sample linear importance" in line
+    assert "log p(D) cannot be computed from random-walk draws; run bnnzoo sample linear importance" in line
     half = bnnzoo.sample("linear", "random-walk", **options, likelihood_power=0.5, out=tmp_path / "half.nc")
     with pytest.raises(UsageError, match=r"half.nc: evidence: .* power 0.5"):
         half.evidence()
-    with pytest.raises(UsageError, match=r"the powers are 0.5, 1; a path has 0 and 1"):
+    with pytest.raises(
+        UsageError, match=r"a path of powers needs 0, 1, and at least one in between, each once (got 0.5, 1)"
+    ):
         run.evidence(half)
     none = bnnzoo.sample("linear", "random-walk", **options, likelihood_power=0, out=tmp_path / "none.nc")
-    with pytest.raises(UsageError, match="at least one between"):
+    with pytest.raises(UsageError, match="at least one in between"):
         run.evidence(none)
     network = {"name": "mlp", "hidden": [3]}
     fitted = bnnzoo.sample(network, {"name": "importance", "proposal": "laplace"}, **LINE, draws=50, stochastic="last")
-    with pytest.raises(UsageError, match="fitted to the same rows"):
+    with pytest.raises(UsageError, match="trained on the same rows"):
         fitted.evidence()
     narrow = bnnzoo.sample("linear", "random-walk", **options, prior={"name": "normal", "scale": 0.5})
     with pytest.raises(UsageError, match="not of the prior of"):
@@ -278,7 +280,9 @@ def test_compare_says_whose_evidence_cannot_be_trusted():
         return comparison.Compared(name, {}, {}, numbers)
 
     (words,) = comparison.Comparison([one("a", 1.0, 1.0), one("b", -2.0, 0.0)], []).words
-    assert words == ("log p(D) of a is 3 ± 0.28 above that of b; do not trust it: bnnzoo evidence says why of b")
+    assert words == (
+        "log p(D) of a is 3 ± 0.28 above that of b; do not trust it: bnnzoo evidence gives the reason for b"
+    )
     (words,) = comparison.Comparison([one("a", 1.0, 1.0), one("b", -2.0, 1.0)], []).words
     assert "trust" not in words
 
@@ -287,9 +291,9 @@ def test_an_infinite_loss_is_no_tie():
     infinite, finite = metrics.mean(np.array([0.1, 0.2, np.inf])), metrics.mean(np.array([0.1, 0.2, 0.3]))
     worse, both = (Estimate(infinite.value - other.value, infinite.influence) for other in (finite, infinite))
     (words,) = comparison.Comparison([], [comparison.Difference("a", "b", "nll", worse)]).words
-    assert words == "b is better than a: nll lower by far: the other's is infinite"
+    assert words == "b is better than a: nll lower by far: that of the other is infinite"
     (words,) = comparison.Comparison([], [comparison.Difference("a", "b", "nll", both)]).words
-    assert words == "a and b: nll of both cannot be compared"
+    assert words == "a and b: cannot compare nll"
 
 
 @pytest.mark.filterwarnings("ignore:.*different in every row:bnnzoo.errors.BnnzooWarning")

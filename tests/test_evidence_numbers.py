@@ -31,8 +31,8 @@ def test_what_speaks_against_a_run_of_a_path():
     assert evidence._against(right) == ""
     assert evidence._against({"regime_ok": "not-applicable", "exactness": "exact"}) == ""
     assert evidence._against(right | {"converged": 0, "regime_ok": 0}) == "has not converged"
-    assert evidence._against(right | {"regime_ok": 0}) == "left its sampler's regime"
-    assert evidence._against(right | {"exactness": "biased"}) == "is by a biased sampler"
+    assert evidence._against(right | {"regime_ok": 0}) == "is outside its sampler's regime"
+    assert evidence._against(right | {"exactness": "biased"}) == "uses a biased sampler"
 
 
 def test_the_numbers_of_each_estimate_of_the_evidence():
@@ -50,7 +50,7 @@ def test_the_numbers_of_each_estimate_of_the_evidence():
     found = evidence.of_acceptance(bound, tries, -7.0)
     assert found.log_evidence == pytest.approx((3 + np.log(0.5) + 5 + np.log(0.25)) / 2 - 7)
     assert found.se == pytest.approx(np.sqrt(0.5 / 3 + 0.75 / 3) / 2)
-    assert "the share of 18 proposals" in found.meaning
+    assert "the fraction of 18 proposals" in found.meaning
     assert evidence.of_acceptance(bound, tries).log_evidence == pytest.approx(found.log_evidence + 7)
     assert evidence.of_weights(np.log(weights), 7.0).log_evidence == pytest.approx(np.log(3) + 7)
     # Too few weights to have a tail; as many as have one.
@@ -110,11 +110,11 @@ def test_runs_of_a_path_draw_from_one_posterior_but_for_its_power(change, differ
     # How it is drawn from is of no account, nor where in the recipe that moves the rest to.
     sampler = {"name": "mala", "step_size": 0.25}
     evidence._check_same(first, record("b.nc", likelihood_power=0.5, seed=7, draws=3, thin=2, sampler=sampler))
-    with pytest.raises(UsageError, match=f"^b.nc: evidence: not of the {differs} of a.nc"):
+    with pytest.raises(UsageError, match=f"^b.nc: evidence: differs from a.nc in {differs}"):
         evidence._check_same(first, record("b.nc", **change))
-    with pytest.raises(UsageError, match=r"^b\.nc: evidence: not trained on the rows of a\.nc"):
+    with pytest.raises(UsageError, match=r"^b\.nc: evidence: was trained on other rows than a\.nc"):
         evidence._check_same(first, record("b.nc", sha="other"))
-    with pytest.raises(UsageError, match=r"^a\.nc: evidence: only a part is sampled"):
+    with pytest.raises(UsageError, match=r"^a\.nc: evidence: only some parameters are sampled"):
         evidence._check_same(record("a.nc", stochastic="last"), record("b.nc", stochastic="last"))
 
 
@@ -158,9 +158,12 @@ def test_a_path_is_of_powers_from_0_to_1_in_any_order(monkeypatch):
     assert (found.method, found.trusted) == ("thermodynamic integration", True)
     assert found.log_evidence == pytest.approx(3.5, abs=0.05)
     for powers in ((0.0, 1.0), (0.0, 0.5), (0.5, 0.7, 1.0), (0.0, 0.5, 0.9), (0.0, 0.5, 0.5, 1.0)):
-        with pytest.raises(UsageError, match="a path has 0 and 1, at least one between, and none twice"):
+        with pytest.raises(UsageError, match="a path of powers needs 0, 1, and at least one in between, each once"):
             path(*powers, monkeypatch=monkeypatch)
-    for about, words in (({"names_a_model": False}, "no path"), ({"exactness": "approximate"}, "by swag are approx")):
+    for about, words in (
+        ({"names_a_model": False}, "a path of powers needs a model"),
+        ({"exactness": "approximate"}, "by swag are approx"),
+    ):
         with pytest.raises(UsageError, match=words):
             path(0.0, 0.5, 1.0, monkeypatch=monkeypatch, **about)
     against = path(0.0, 0.5, 1.0, monkeypatch=monkeypatch, wide=0.1, converged=0)
@@ -214,7 +217,7 @@ def test_a_scale_that_is_sampled_is_integrated_by_stepping_stones():
     assert "do not trust it, give more powers" in few.meaning
     still = evidence.by_stepping_stones(np.array([0.0, 0.5]), [np.zeros((2, 50)), np.zeros((2, 50))])
     assert (still.log_evidence, still.trusted) == (0.0, False)
-    assert "its error is not known: do not trust it" in still.meaning
+    assert "its error is unknown: do not trust it" in still.meaning
 
 
 @pytest.mark.parametrize(("tail", "told"), [(0.1, True), (5.0, False)])
@@ -233,6 +236,6 @@ def test_a_lower_bound_is_the_best_chains_and_says_how_far_below_it_is(tail, tol
     assert found.se == pytest.approx(best.std(ddof=1) / 20)
     gap = float(np.log(np.mean(np.exp(best))) - best.mean())
     assert found.gap == (pytest.approx(gap) if told else None)
-    words = f"{gap:.3g} by the draws' weights" if told else "not known: a few draws carry all the weight"
+    words = f"{gap:.3g} by the draws' weights" if told else "unknown, because a few draws have all the weight"
     assert found.meaning.startswith("a lower bound, the best of 2 chains'")
-    assert found.meaning.endswith(f"higher by KL(q || posterior), {words}")
+    assert found.meaning.endswith(f"larger by KL(q || posterior), {words}")

@@ -48,22 +48,22 @@ def folder(tmp_path_factory):
     return folder
 
 
-ONE = "x.png: holds one picture, in the format of its name; give -o a folder for more"
+ONE = "x.png: a file holds one picture, in the format of its name; give a folder for several pictures"
 ERRORS = {
-    "a.nc -o x.png --range 3": "--range 3: must be two numbers, as in --range -1.5,1.5",
-    "a.nc -o x.png --range 1,b": "--range 1,b: must be two numbers, as in --range -1.5,1.5",
-    "a.nc -o x.png --range 1.5 -1.5": "--range 1.5,-1.5: must be two numbers, the smaller first",
-    "a.nc -o x.png --range nan,1": "--range nan,1: must be two numbers, the smaller first",
-    "a.nc -o x.png --band mean": "--band mean: is predictive or function",
+    "a.nc -o x.png --range 3": "--range 3: must be two numbers, such as --range -1.5,1.5",
+    "a.nc -o x.png --range 1,b": "--range 1,b: must be two numbers, such as --range -1.5,1.5",
+    "a.nc -o x.png --range 1.5 -1.5": "--range: must be two numbers, the smaller first (got 1.5,-1.5)",
+    "a.nc -o x.png --range nan,1": "--range: must be two numbers, the smaller first (got nan,1)",
+    "a.nc -o x.png --band mean": "--band: must be predictive or function (got mean)",
     "own.nc -o x.png --truth": "--truth data: own.csv has no known curve; give an expression of x or a file",
-    "a.nc -o x.png --truth 2*y": "2*y: neither a file nor an expression of x: numbers, x, pi, e, + - * / **, "
+    "a.nc -o x.png --truth 2*y": "2*y: must be a file or an expression of x, with numbers, x, pi, e, + - * / **, "
     "sin, cos, tan, tanh, exp, log, sqrt, abs, sign",
-    "a.nc -o x.png --range 0,1 --truth log(-1-x)": "--truth log(-1-x): has no finite value from 0 to 1",
-    "a.nc -o x.png --overlay": "--overlay: is for several runs",
+    "a.nc -o x.png --range 0,1 --truth log(-1-x)": "--truth 'log(-1-x)': has no finite value from 0 to 1",
+    "a.nc -o x.png --overlay": "--overlay: requires several runs",
     "a.nc -o x.png --only pit --band function": "--band: is for the picture band; add --only band",
     "a.nc -o x.png --only pit --only band": ONE,
     "a.nc -o x.png --format svg": ONE,
-    "a.nc b.nc -o x.png --only pit": "--only pit: no such picture of several runs; there are: band, ood, loss",
+    "a.nc b.nc -o x.png --only pit": "--only pit: no picture of several runs; there are: band, ood, loss",
 }
 
 
@@ -167,7 +167,7 @@ def test_an_expression_is_arithmetic_and_nothing_else():
         "x if x else 0",
         "(" * 500,
     ):
-        with pytest.raises(UsageError, match="neither a file nor an expression"):
+        with pytest.raises(UsageError, match="must be a file or an expression"):
             evaluate(bad, x)
     assert np.isinf(evaluate("9**9**9**9", x)).all()
 
@@ -266,7 +266,7 @@ def test_slices_hold_the_other_inputs_at_their_medians(monkeypatch):
         np.testing.assert_allclose(table.loc["x2", "mean"], held)
         for name in ("q05", "q25", "q75", "q95"):
             np.testing.assert_allclose(table[name] - table["mean"], int(name[1:]), rtol=1e-4)
-        assert f"It moves most along x{feature}, by" in picture.alt
+        assert f"The mean changes most along x{feature}, by" in picture.alt
         assert picture.figure.axes[1].get_xlabel() == "x1"
 
 
@@ -309,7 +309,7 @@ def test_of_many_features_the_six_that_move_a_prediction_most_are_drawn(monkeypa
     )
     picture = pictures.slices(predictor)
     assert picture.table["feature"].unique().tolist() == ["x1", "x2", "x4", "x5", "x6", "x7"]
-    assert "; the 6 of 8 that move it most" in picture.alt
+    assert "; the 6 of 8 inputs that change it most" in picture.alt
 
 
 def test_a_true_curve_of_a_file_is_in_order_and_of_its_target(tmp_path, monkeypatch):

@@ -174,7 +174,7 @@ class Whole(Parabolas):
     """Of which no part can be had."""
 
     def minibatch(self, size: int, *, replace: bool = True, key: Any) -> Any:
-        raise UsageError("no mini-batches")
+        raise UsageError("mini-batches are not possible")
 
 
 @pytest.mark.parametrize("kind", [Parabolas, Whole])
@@ -915,6 +915,7 @@ def test_a_bound_is_searched_for_among_what_is_a_number():
     assert float(state.log_bound) == pytest.approx(top + 0.01, abs=2e-4)
 
 
+@pytest.mark.usefixtures("as_options")
 def test_an_excess_within_rounding_ends_no_run():
     sampler = Rejection(max_proposals=50)
 
@@ -924,12 +925,13 @@ def test_an_excess_within_rounding_ends_no_run():
 
     assert said(1e-3) == ""
     assert "was 0.0015 nats above the bound, log k = 2:" in said(0.0015)
-    assert "state --sampler.log-bound 2.0115 or" in said(0.0015)
+    assert "use --sampler.log-bound 2.0115 or" in said(0.0015)
     assert said(-1.0, 0.9) == said(-1.0, 0.0)
     assert said(-1.0, 0.0).startswith("chain 0: none of 50 proposals")
     assert said(-1.0, float("nan")).startswith("chain 0: none of 50")
 
 
+@pytest.mark.usefixtures("as_options")
 def test_twenty_acceptances_must_be_promised(monkeypatch):
     asked: list[int] = []
 

@@ -65,6 +65,7 @@ def test_seeds(text, seeds):
     assert seeds_of(text) == seeds
 
 
+@pytest.mark.usefixtures("as_options")
 @pytest.mark.parametrize("text", ["", "a", "3-1", "-1", "1-", "0,,1", "0-99999999"])
 def test_seeds_that_are_none(text):
     with pytest.raises(UsageError, match="--seeds"):
@@ -82,7 +83,7 @@ def test_the_points_of_a_sweep():
     ]
     assert found[2].options["sampler.step_size"].raw == 0.5
     assert [point.suffix for point in points({})] == [""]
-    with pytest.raises(UsageError, match="two runs of one name"):
+    with pytest.raises(UsageError, match="two runs have the same name"):
         points({"data": [Value("a/b.csv", ""), Value("a_b.csv", "")]})
 
 
@@ -111,14 +112,14 @@ def test_a_sweep_is_several_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("r.yaml").write_text("model: linear\nsampler: mala\nsweep: {seed: [0, 1]}\n")
     assert cli.run(["sample", "--config", "r.yaml"]) == 2
-    assert "r.yaml: sweep: several runs; use bnnzoo zoo run r.yaml" in capsys.readouterr().err
+    assert "r.yaml: sweep: defines several runs; use bnnzoo zoo run r.yaml" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (["--workers", "2", "--scheduler", "tcp://127.0.0.1:1"], "--workers"),
-        (["--seed", "1", "--seeds", "0-1"], "--seed, --seeds"),
+        (["--seed", "1", "--seeds", "0-1"], "--seed: conflicts with --seeds"),
     ],
 )
 def test_options_that_exclude_each_other(words, said, capsys):
@@ -167,7 +168,7 @@ def test_a_job_that_is_ended_from_outside_goes_on(codes, ends, says, tmp_path, m
     job = Job("a", resolve("linear", "mala"), tmp_path / "a.nc", tmp_path)
     outcome = Children().run(job, lambda progress: said.append(progress.note))
     assert outcome.code == ends
-    assert said == [f"{one}; going on from its last checkpoint" for one in says]
+    assert said == [f"{one}; continuing from its last checkpoint" for one in says]
     assert list(left) == []
 
 
@@ -184,8 +185,8 @@ def test_a_kill_a_cancelled_sweep_and_the_same_command_again(tmp_path):
         process.send_signal(signal.SIGTERM)
         out, said = process.communicate(timeout=300)
     assert process.returncode == 143, said
-    assert "linear.random-walk,seed=0: killed by SIGKILL; going on from its last checkpoint" in said
-    assert said.endswith("bnnzoo: stopped by SIGTERM: 1 of 2 runs are done; the same command goes on\n")
+    assert "linear.random-walk,seed=0: killed by SIGKILL; continuing from its last checkpoint" in said
+    assert said.endswith("bnnzoo: stopped by SIGTERM: 1 of 2 runs are done; the same command continues\n")
     assert out == ""
     assert first.exists()
     asked = [resolve(None, None, [read_layer(run.with_name(f"{run.name}.yaml"))]) for run in (first, second)]
@@ -194,7 +195,7 @@ def test_a_kill_a_cancelled_sweep_and_the_same_command_again(tmp_path):
     before = first.stat().st_mtime_ns
     done = subprocess.run([*BNNZOO, *words], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "linear.random-walk,seed=1: note: going on from its last checkpoint" in done.stderr
+    assert "linear.random-walk,seed=1: note: continuing from its last checkpoint" in done.stderr
     assert "(2 of 2)" in done.stderr
     assert first.stat().st_mtime_ns == before
     assert [line.split()[0] for line in done.stdout.splitlines()[1:3]] == [first.stem, second.stem]
@@ -207,7 +208,7 @@ def test_a_run_by_another_recipe_is_not_taken_for_this_one(tmp_path, capsys):
     (tmp_path / "linear.nuts.nc").write_text("")
     words = ["zoo", "run", "linear.nuts", "-o", str(tmp_path)]
     assert cli.run(words) == 2
-    assert "linear.nuts.nc: exists, by another recipe" in capsys.readouterr().err
+    assert "linear.nuts.nc: exists, made by another recipe" in capsys.readouterr().err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["linear.nuts.nc"]
 
 
@@ -244,11 +245,15 @@ def test_a_run_of_other_rows_is_not_taken_for_one_of_these(tmp_path):
     bnnzoo.zoo.run_recipe(jobs[0].recipe, out=jobs[0].out)
     assert missing_of(jobs, force=False) == jobs[1:]
     table.write_text("\n".join(line.replace("3,", "4,") for line in lines))
-    with pytest.raises(UsageError, match=r"one\.nc: exists, of other rows than .*t\.csv has now; use another -o"):
+    with pytest.raises(
+        UsageError, match=r"one\.nc: exists, made from other rows than .*t\.csv has now; use another -o"
+    ):
         missing_of(jobs, force=False)
     assert missing_of(jobs, force=True) == jobs
     table.unlink()
-    with pytest.warns(BnnzooWarning, match=r"one\.nc: were its rows changed\? not known: .*t\.csv: no such file"):
+    with pytest.warns(
+        BnnzooWarning, match=r"one\.nc: cannot test whether its rows were changed: .*t\.csv: no such file"
+    ):
         assert missing_of(jobs, force=False) == jobs[1:]
 
 
@@ -262,6 +267,7 @@ def test_a_run_without_test_rows_has_a_row_without_scores(tmp_path):
     assert row["rhat"] > 0
 
 
+@pytest.mark.usefixtures("as_options")
 def test_a_damaged_run_is_named_before_another_begins(tmp_path):
     """And costs its own row, where it was damaged later."""
     job = Job("one", tiny.recipe("nuts"), tmp_path / "one.nc", tmp_path, False)
@@ -276,7 +282,7 @@ def test_a_damaged_run_is_named_before_another_begins(tmp_path):
 def test_a_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "file").write_text("")
     job = Job("one", tiny.recipe("nuts"), tmp_path / "file" / "runs" / "one.nc", tmp_path, False)
-    with pytest.raises(UsageError, match=r"runs: cannot be made: Not a directory; use another -o"):
+    with pytest.raises(UsageError, match=r"runs: cannot be created: Not a directory; use another -o"):
         Room().prepare([job], force=False)
 
 
@@ -292,7 +298,7 @@ def test_runs_that_were_stopped_are_held_to_their_rows_too(tmp_path):
         bnnzoo.zoo.run_recipe(recipe, out=job.out, **tiny.stopped(1))
     assert missing_of([job], force=False) == [job]
     table.write_text("\n".join(line.replace("3,", "4,") for line in lines))
-    with pytest.raises(UsageError, match=r"one\.nc: exists, of other rows than"):
+    with pytest.raises(UsageError, match=r"one\.nc: exists, made from other rows than"):
         missing_of([job], force=False)
 
 
@@ -305,7 +311,9 @@ def test_what_is_left_of_a_run_that_was_stopped_is_no_run(tmp_path):
     assert store.how_far(job.out) == "partial"
     with pytest.raises(UsageError, match=r"one\.nc: stopped before its end"):
         missing_of([job], force=False)
-    with pytest.raises(UsageError, match=r"stopped before its end, and one\.nc\.parts, .* is gone; start it again"):
+    with pytest.raises(
+        UsageError, match=r"stopped before its end, and its parts folder one\.nc\.parts is missing; start it again"
+    ):
         bnnzoo.resume(job.out)
     with pytest.raises(UsageError, match="the run is not finished"):
         bnnzoo.open(job.out).save(tmp_path / "copy.nc")
@@ -321,7 +329,7 @@ def test_a_run_stays_until_another_has_taken_its_place(tmp_path):
     (job,) = room.prepare(jobs[1:], force=True)
     assert jobs[0].out.read_bytes() == before
     assert missing_of(jobs[:1], force=False) == []  # should nothing come of it
-    with pytest.raises(UsageError, match="exists, by another recipe"):
+    with pytest.raises(UsageError, match="exists, made by another recipe"):
         missing_of(jobs[1:], force=False)
     # Killed on the way, and tried again: it goes on, and the old run is not taken for its own.
     with pytest.raises(bnnzoo.errors.InterruptedRunError):
@@ -361,7 +369,9 @@ def test_an_exception_of_a_strangers_costs_one_row(tmp_path, monkeypatch):
 
 def test_a_machine_with_another_zoo_is_refused(tmp_path):
     job = Job("one", tiny.recipe("random-walk"), tmp_path / "one.nc", tmp_path, False, (("bnnzoo", "0.0"), ("x", "1")))
-    with pytest.raises(UsageError, match=r"one: this machine has another zoo: bnnzoo is .*, not 0\.0, x is absent"):
+    with pytest.raises(
+        UsageError, match=r"one: this machine has other versions: bnnzoo is .*, expected 0\.0, x is absent"
+    ):
         child._run(job)
 
 

@@ -65,7 +65,7 @@ def test_a_worker_that_is_killed(cluster, tmp_path):
         os.kill(killed, signal.SIGKILL)
         (outcome,) = ended.result(timeout=300)
     assert outcome[:2] == ("short", 0)
-    assert "going on from its last checkpoint" in [progress.note for _, progress in heard]
+    assert "continuing from its last checkpoint" in [progress.note for _, progress in heard]
     with pytest.raises(ProcessLookupError):  # it ended with its worker
         os.kill(first, 0)
     assert sorted(path.name for path in tmp_path.glob("short*")) == ["short.nc", "short.yaml"]

@@ -176,7 +176,7 @@ def test_words_that_were_changed_are_named(finished, tmp_path):
     zoo.store.open_tree(path).close()
     with h5py.File(path, "r+") as file:
         file.attrs["device"] = "another"
-    with pytest.raises(UsageError, match="damaged: its attribute device is not what was written"):
+    with pytest.raises(UsageError, match="damaged: its attribute device was changed after it was written"):
         zoo.store.open_tree(path)
 
 

@@ -92,10 +92,11 @@ def test_chains_of_several_seeds_are_joined(table, tmp_path):
     assert joined.predict(joined.posterior["constant_data"]["x_kept"].values[:2]).shape[0] == 2
 
 
+@pytest.mark.usefixtures("as_options")
 @pytest.mark.slow
 def test_what_needs_parameters_says_so(table, tmp_path):
     run = zoo.run_recipe(recipe(table, "a learned scale", keep="predictions"), out=tmp_path / "run.nc")
-    with pytest.raises(UsageError, match=r"row 2 is none of them; sample again with these inputs as --keep-at"):
+    with pytest.raises(UsageError, match=r"row 2 is none of these inputs; sample again with these inputs as --keep-at"):
         run.predict(np.concatenate([run.test_rows()[0][:1], [[0.5, 0.5]]]))
     for ask in (run.audit, lambda: run.ood("noise")):
         with pytest.raises(UsageError, match="keeps predictions"):
@@ -104,14 +105,15 @@ def test_what_needs_parameters_says_so(table, tmp_path):
     run.report(tmp_path / "report.html")
 
 
+@pytest.mark.usefixtures("as_options")
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"keep_at": "at.csv"}, "use --keep predictions too"),
+        ({"keep_at": "at.csv"}, "requires --keep predictions"),
         ({"keep": "predictions", "test_fraction": 0.0}, "give inputs with --keep-at FILE"),
         (
             {"keep": "predictions", "task": "density", "likelihood": None, "likelihood.scale": None},
-            "a density predicts no targets",
+            "a density has no predictions",
         ),
         ({"keep": "predictions", "keep_at": "nowhere.csv"}, "nowhere.csv: no such file"),
     ],

@@ -67,15 +67,21 @@ def test_names_of_any_tree():
 @pytest.mark.parametrize(
     ("network", "said"),
     [
-        ({"a": {"b": jnp.zeros(2)}, "a_b": jnp.zeros(2)}, "two parameters of the network are called a_b"),
+        ({"a": {"b": jnp.zeros(2)}, "a_b": jnp.zeros(2)}, "two parameters of the network have the name a_b"),
         ({"a": jnp.zeros(2, complex)}, "parameter a is complex"),
-        ({"likelihood_scale": jnp.zeros(2)}, "likelihood_scale is a parameter of the network and one beside it"),
-        ({"a/b": jnp.zeros(2)}, "a parameter is called 'a/b': a name is of letters that show"),
-        ({".a": jnp.zeros(2)}, "is called '.a'"),
-        ({"a\nb": jnp.zeros(2)}, r"is called 'a\\nb'"),
-        ({"a" * 181: jnp.zeros(2)}, "a parameter has a name of 181 letters; 180 are the most"),
-        ({"chain": jnp.zeros(2)}, "is called chain, as a dimension of the file is"),
-        ({"a": jnp.zeros((2, 2)), "a_dim_1": jnp.zeros(2)}, "a parameter is called a_dim_1, like a dimension of a"),
+        (
+            {"likelihood_scale": jnp.zeros(2)},
+            "likelihood_scale is the name of a parameter of the network and of another parameter",
+        ),
+        ({"a/b": jnp.zeros(2)}, "a parameter has the name 'a/b', but a name must have visible letters"),
+        ({".a": jnp.zeros(2)}, "has the name '.a'"),
+        ({"a\nb": jnp.zeros(2)}, r"has the name 'a\\nb'"),
+        ({"a" * 181: jnp.zeros(2)}, "a parameter has a name of 181 letters, but at most 180 are allowed"),
+        ({"chain": jnp.zeros(2)}, "has the name chain, which is that of a dimension of the file"),
+        (
+            {"a": jnp.zeros((2, 2)), "a_dim_1": jnp.zeros(2)},
+            "a parameter has the name a_dim_1, which is that of a dimension of a",
+        ),
     ],
 )
 def test_a_network_whose_parameters_no_file_can_name_is_refused(network, said):

@@ -64,13 +64,13 @@ def test_resume_removes_the_parts_of_a_run_killed_after_its_file_was_published(t
     before, bits = draws(out), out.read_bytes()
     assert cli.run(["resume", str(out)]) == 0
     said = capsys.readouterr()
-    assert "finished already; the parts left beside it are removed" in said.err
+    assert "finished already; its leftover parts are removed" in said.err
     assert said.out.splitlines()[0].split() == ["file", str(out)]
     assert not store.parts_folder(out).exists()
     assert out.read_bytes() == bits  # checked, and not built again
     tiny.assert_same_bits(draws(out), before)
     assert cli.run(["resume", str(out)]) == 2
-    assert "finished; nothing to resume" in capsys.readouterr().err
+    assert "is finished, so there is nothing to resume" in capsys.readouterr().err
 
 
 def test_resume_removes_parts_that_were_half_removed(tmp_path, killed):
@@ -110,6 +110,7 @@ def test_a_published_file_that_was_damaged_is_built_again_from_its_parts(tmp_pat
     assert not store.parts_folder(out).exists()
 
 
+@pytest.mark.usefixtures("as_options")
 def test_leftover_parts_beside_a_damaged_file_are_not_removed(tmp_path):
     out = tmp_path / "run.nc"
     started(out)()
@@ -122,7 +123,7 @@ def test_leftover_parts_beside_a_damaged_file_are_not_removed(tmp_path):
     at = content.find(weight.tobytes()[:64])
     content[at : at + 8] = bytes(8)
     out.write_bytes(content)
-    with pytest.raises(DamagedError, match=r"damaged, and its parts are gone: .*start it again with --force"):
+    with pytest.raises(DamagedError, match=r"damaged, and its parts were removed: .*start it again with --force"):
         bnnzoo.resume(out)
     assert (folder / "p000-000000.npz").exists()
 

@@ -200,8 +200,8 @@ def test_cnn_arranges_channels():
         (lambda: Cnn(kernel=2), "must be odd"),
         (lambda: Cnn((2,), hidden=(0,)), "every width must be >= 1"),
         (lambda: Cnn((0,)), "every width must be >= 1"),
-        (lambda: Resnet((4, 6)), "a multiple of groups, 4"),
-        (lambda: Resnet(()), "a multiple of groups, 4"),
+        (lambda: Resnet((4, 6)), "a multiple of groups=4"),
+        (lambda: Resnet(()), "a multiple of groups=4"),
         (lambda: Autoregressive((3, 0)), "every width must be >= 1"),
     ],
 )
@@ -228,12 +228,12 @@ def test_a_network_that_no_memory_holds_is_refused_before_it_is_made(monkeypatch
     """Three times four weights and four biases of four bytes each are 64."""
     for pages, refused in ((64, False), (63, True)):
         monkeypatch.setattr(size.os, "sysconf", lambda name, n=pages: n if name == "SC_PHYS_PAGES" else 1)
-        with pytest.raises(UsageError, match="model linear: its parameters take") if refused else nullcontext():
+        with pytest.raises(UsageError, match="model linear: its parameters need") if refused else nullcontext():
             size.check("linear", lambda: Linear().build((3,), 4, key=KEY))
 
 
 def test_an_autoregressive_network_has_as_many_outputs_for_each_column():
-    with pytest.raises(UsageError, match="7 outputs are not as many for each of 3 columns"):
+    with pytest.raises(UsageError, match=r"expected equally many outputs for each of 3 columns \(got 7\)"):
         Autoregressive().build((3,), 7, key=KEY)
 
 

@@ -50,13 +50,13 @@ def chosen(of: Problem, **how: Any) -> tuple[str, list[str], origin.Spent]:
 
 
 @pytest.mark.parametrize(
-    ("sd", "wanted"), [(0.3, "gaussian"), (0.3 * np.exp(X), "heteroscedastic")], ids=["one level", "a level by row"]
+    ("sd", "wanted"), [(0.3, "gaussian"), (0.3 * np.exp(X), "heteroscedastic")], ids=["one level", "a level per row"]
 )
 def test_the_likelihood_that_predicts_held_out_rows_better_is_taken(sd, wanted):
     found, notes, spent = chosen(problem(sd))
     assert found == wanted
     assert len(notes) == 1
-    assert "--likelihood gaussian or heteroscedastic decides" in notes[0]
+    assert 'use likelihood="gaussian" or heteroscedastic' in notes[0]
     assert spent.evaluations > 0
 
 
@@ -173,7 +173,7 @@ def test_runs_that_differ_in_their_seed_alone_choose_by_the_same_networks(monkey
 
 
 def test_a_signal_ends_the_choice():
-    with pytest.raises(InterruptedRunError, match="networks that the likelihood is chosen by"):
+    with pytest.raises(InterruptedRunError, match="networks to choose the likelihood"):
         chosen(problem(0.3), stop=lambda: 2)
 
 

@@ -177,9 +177,9 @@ def _named(name: str):
 @pytest.mark.parametrize(
     ("model", "said"),
     [
-        (_subsamples, "plate n subsamples: leave subsample_size out"),
+        (_subsamples, "plate n subsamples; remove subsample_size"),
         (_fitted, "param w has no prior"),
-        (_named("s/w"), "site 's/w': a file cannot call a variable so"),
+        (_named("s/w"), "site 's/w': a file cannot hold this name"),
         (_named(".w"), "site '.w': a file cannot"),
         (_named("draw"), "site 'draw': a file cannot"),
     ],
@@ -193,7 +193,7 @@ def test_a_model_that_is_no_one_density_or_that_no_file_holds_is_refused(model, 
 def test_data_that_are_no_numbers_are_said_before_a_run():
     x = np.linspace(-1, 1, 60, dtype=np.float32)[:, None]
     y = np.where(np.arange(60) == 3, np.nan, x[:, 0])
-    with pytest.raises(UsageError, match="argument 2: holds what is no number"):
+    with pytest.raises(UsageError, match="argument 2: contains values that are not finite numbers"):
         NumpyroPosterior.of(_named("w"), x, y)
     with pytest.raises(UsageError, match=r"as arrays: .* \(got list, list\)"):
         NumpyroPosterior.of(lambda x, y: _named("w")(np.array(x), np.array(y)), x.tolist(), x[:, 0].tolist())

@@ -93,7 +93,7 @@ def test_its_metrics_are_those_of_the_closed_form(regression):
     inside = np.abs(target - mean) < stats.norm.ppf(0.95) * sd
     assert abs(found["coverage_90"] - inside.mean()) < 0.02
     assert {"crps", "coverage_50", "coverage_95", "nll_mcse", "calibration_gap"} <= set(found)
-    with pytest.raises(UsageError, match="kept no test rows"):
+    with pytest.raises(UsageError, match="has no test rows"):
         regression[1].evaluate()
 
 
@@ -135,14 +135,17 @@ def test_without_its_posterior_a_file_has_draws_alone(regression, tmp_path):
 def test_another_posterior_is_not_taken_for_the_one_that_was_sampled(regression):
     _, run = regression
     other = bnnzoo.open(run.path, model=NumpyroPosterior.of(line, *_rows(40, seed=3)))
-    with pytest.raises(UsageError, match="of other data than the posterior that was given; give the one sampled"):
+    with pytest.raises(
+        UsageError,
+        match="was sampled from other data than the given posterior has; give the posterior that was sampled",
+    ):
         other.predict(_rows(7)[0])
 
     def renamed(x, y):
         slope = numpyro.sample("slope", dist.Normal(0, 1).expand([2]).to_event(1))
         numpyro.sample("y", dist.Normal(x @ slope, 0.5), obs=y)
 
-    with pytest.raises(UsageError, match="has no site slope, and the posterior that was given has"):
+    with pytest.raises(UsageError, match="has no site slope, but the given posterior has"):
         bnnzoo.open(run.path, model=NumpyroPosterior.of(renamed, *_rows(40))).predict(_rows(7)[0])
 
 
@@ -272,12 +275,15 @@ def _never_alone(x, y):
 @pytest.mark.parametrize(
     ("model", "said"),
     [
-        (_two, "predictions are of one observed site, and y and z are observed: observe the columns of one array"),
-        (_halved, "site y: a row's density is another alone than in the model"),
+        (_two, "cannot predict several observed sites (y and z); observe the columns of one array"),
+        (_halved, "site y: the density of a row differs when it is computed alone"),
         (_observing(lambda mean, y: dist.Normal(mean, 1 + jnp.abs(y))), "not on what is observed there"),
-        (_observing(lambda mean, y: dist.Normal(mean, 1.0), jnp.exp), "site y observes none of the arguments"),
-        (_observing(lambda mean, y: dist.Cauchy(mean, 1.0)), "site y: its distribution has no mean or no variance"),
-        (_row_by_row, "predictions are of single rows, and the model's are not independent"),
+        (_observing(lambda mean, y: dist.Normal(mean, 1.0), jnp.exp), "site y observes a changed argument"),
+        (
+            _observing(lambda mean, y: dist.Cauchy(mean, 1.0)),
+            "site y: its distribution must have a mean and a variance",
+        ),
+        (_row_by_row, "cannot predict single rows: the rows of the model are not independent"),
         (_never_alone, "the model cannot take one (RuntimeError: too few): write it for any number of rows"),
     ],
 )

@@ -51,7 +51,9 @@ def test_its_file_predicts_with_the_network_and_only_with_it(data, path):
     assert np.isfinite(frame.to_numpy()).all()
     assert run.evaluate(save=False)["rmse"] > 0
     assert run.diagnose()["rhat"] > 0
-    with pytest.raises(UsageError, match=r"of your own; open it in Python with bnnzoo\.open\(path, model=net\)"):
+    with pytest.raises(
+        UsageError, match=r"made in Python; open the run in Python with bnnzoo\.open\(path, model=net\)"
+    ):
         bnnzoo.open(path).predict(data[0][:3])
 
 
@@ -81,7 +83,7 @@ def test_new_weights_have_the_law_of_those_that_were_given():
 
 
 def test_a_network_of_another_shape_is_refused(data):
-    with pytest.raises(UsageError, match=r"Net: gives \[3\] for one input, and the likelihood takes \[1\]"):
+    with pytest.raises(UsageError, match=r"Net: returns shape \[3\] for one input, but the likelihood needs \[1\]"):
         bnnzoo.sample(net(3), "mala", data=data, **SHORT)
     with pytest.raises(UsageError, match=r"Net: cannot take one input of shape \[3\]"):
         bnnzoo.sample(net(), "mala", data=(np.ones((9, 3)), np.arange(9.0)), **SHORT)
@@ -127,7 +129,10 @@ def test_runs_of_it_are_joined(data, tmp_path):
 @pytest.mark.parametrize(
     ("layer", "words"),
     [
-        (eqx.nn.BatchNorm(8, axis_name="batch", mode="batch"), "statistics of a batch are no function of one row; use"),
+        (
+            eqx.nn.BatchNorm(8, axis_name="batch", mode="batch"),
+            "so that the outputs of a row depend on other rows; use",
+        ),
         (eqx.nn.Dropout(0.1), r"sample equinox\.nn\.inference_mode\(network\) instead"),
     ],
 )

@@ -141,5 +141,5 @@ def test_what_is_read_is_not_replaced(words, here, capsys):
     shutil.copy("run.nc", "picture.png")
     Path("r.yaml").write_text("thin: 1\n")
     before = {path: path.read_bytes() for path in here.iterdir() if path.is_file()}
-    refused([*words, "--force"], f"{words[-1]}: is read by this command, and would be replaced", capsys)
+    refused([*words, "--force"], f"{words[-1]}: is read by this command and cannot be replaced", capsys)
     assert {path: path.read_bytes() for path in here.iterdir() if path.is_file()} == before

@@ -171,7 +171,7 @@ def test_a_limit_is_drawn_and_told():
     picture = steps(2.0)
     panel = picture.figure.axes[1]
     assert any(np.all(np.asarray(line.get_ydata()) == 2.0) for line in panel.get_lines())
-    assert "Dashed limits of the mean: σ² of the log ratio at 2." in picture.alt
+    assert "Dashed lines: limits of the mean, σ² of the log ratio at 2." in picture.alt
     assert "imit" not in steps(None).alt
     assert [text.get_text() for text in panel.texts][:1] == ["here"]
     labels = [axes.get_ylabel() for axes in picture.figure.axes]
@@ -264,7 +264,7 @@ def test_formats(tmp_path):
     assert picture.save(tmp_path / "a.pdf").read_bytes()[:4] == b"%PDF"
     first = (tmp_path / "a.svg").read_bytes()
     assert picture.save(tmp_path / "a.svg").read_bytes() == first
-    with pytest.raises(UsageError, match="pictures are png, svg"):
+    with pytest.raises(UsageError, match="a picture needs the ending png, svg"):
         picture.save(tmp_path / "a.doc")
 
 
@@ -391,7 +391,7 @@ def test_the_parts_of_a_slice_are_named_by_what_they_hold():
     assert [heights(area) for area in first.collections] == [(-2, 3), (-1, 2)]
     assert [area.get_label() for area in first.collections] == ["90 %", "50 %"]
     assert [heights(area) for area in second.collections] == [(-7, 2), (-6, 1)]
-    assert "It moves most along v, by 5" in picture.alt
+    assert "The mean changes most along v, by 5" in picture.alt
     last = picture.table[picture.table["at"] == 1].set_index("feature")
     assert last.loc["v"].to_dict() == {"at": 1, "mean": -5, "q05": -7, "q25": -6, "q75": -4, "q95": -3}
 
@@ -456,7 +456,9 @@ def test_what_a_chain_remembers_is_told_by_lag_and_averaged_over_chains():
     table = plots.autocorrelation(values, {"a": 33.0}).table
     assert table["lag"].tolist() == list(range(101))
     np.testing.assert_allclose(table["a"][:3], [1, -0.5, 0], atol=0.02)
-    assert "The fewest effective draws shown are 33 of 400" in plots.autocorrelation(values, {"a": 33.0}).alt
+    assert (
+        "The smallest effective sample size shown is 33 of 400 draws" in plots.autocorrelation(values, {"a": 33.0}).alt
+    )
 
 
 def test_the_trace_of_the_worst_is_named_and_its_numbers_are_each_chains():

@@ -100,8 +100,8 @@ def test_what_a_plugins_command_raises_names_the_plugin(site, capsys):
     ("source", "said"),
     [
         ("import a_missing_module\n", "fails to import: ModuleNotFoundError: No module named 'a_missing_module'"),
-        ("app = 3\n", "is neither a Typer app nor a function (it is int)"),
-        ("def app(x: 'unknown_type'): ...\n", "cannot be made a command: NameError"),
+        ("app = 3\n", "is neither a Typer app nor a function (got int)"),
+        ("def app(x: 'unknown_type'): ...\n", "cannot be used as a command: NameError"),
     ],
 )
 def test_a_broken_command_is_one_line_when_it_is_run_and_nothing_before(site, source, said, capsys):
@@ -132,12 +132,15 @@ def test_a_built_in_command_cannot_be_shadowed(site, capsys):
     assert cli.run(["list", "models"]) == 0
     assert "good" not in capsys.readouterr().out
     assert cli.run(["plugins"]) == 0
-    assert "command 'list' is a built-in name and stays so: write good:list" in capsys.readouterr().out
+    assert (
+        "command 'list' is the name of a built-in part, which it cannot replace; write good:list"
+        in capsys.readouterr().out
+    )
     registry.reset()
     assert cli.run(["good:list", "hello", "Bob"]) == 0
     out, err = capsys.readouterr()
     assert out == "hello Bob\n"
-    assert "stays so" in err
+    assert "cannot replace" in err
 
 
 def test_two_plugins_with_one_command_both_lose_the_bare_name(site, capsys):
@@ -193,11 +196,11 @@ def test_a_wrong_name_is_compared_with_the_commands_of_plugins_too(site, capsys)
     ("words", "said"),
     [
         (["sample", "mlp", "austerity"], "no sampler named 'austerity'; it is in the package bnnzoo-minibatch-tests"),
-        (["info", "sampler", "confidence"], "which is not loaded: pip install bnnzoo-minibatch-tests"),
-        (["show", "mlp", "bnnzoo-minibatch-tests:austerity"], "is not loaded: pip install bnnzoo-minibatch-tests"),
-        (["show", "mlp", "minibatch-barker"], "which is not loaded: pip install bnnzoo-minibatch-tests"),
+        (["info", "sampler", "confidence"], "which is not installed: pip install bnnzoo-minibatch-tests"),
+        (["show", "mlp", "bnnzoo-minibatch-tests:austerity"], "is not installed: pip install bnnzoo-minibatch-tests"),
+        (["show", "mlp", "minibatch-barker"], "which is not installed: pip install bnnzoo-minibatch-tests"),
         (["party"], "no command named 'party'; it is in the package bnnzoo-federated"),
-        (["party", "serve", "a"], "which is not loaded: pip install bnnzoo-federated"),
+        (["party", "serve", "a"], "which is not installed: pip install bnnzoo-federated"),
     ],
 )
 def test_what_another_package_offers_says_which_one_to_install(words, said, monkeypatch, capsys):
@@ -224,7 +227,10 @@ def test_the_entries_of_our_own_commands_can_be_imported():
 
 def test_a_conflict_is_warned_of_where_names_are_looked_up(site):
     install(site, name="sample")
-    with pytest.warns(BnnzooWarning, match="command 'sample' is a built-in name and stays so: write good:sample"):
+    with pytest.warns(
+        BnnzooWarning,
+        match="command 'sample' is the name of a built-in part, which it cannot replace; write good:sample",
+    ):
         registry.entries("models")
 
 

@@ -128,7 +128,9 @@ def test_a_rolled_back_plugin_leaves_nothing(site):
 
 def test_a_built_in_cannot_be_shadowed(site):
     fake_plugins.install_good(site, "one", "HMC")
-    with pytest.warns(BnnzooWarning, match="sampler 'hmc' is a built-in name and stays so: write one:hmc"):
+    with pytest.warns(
+        BnnzooWarning, match="sampler 'hmc' is the name of a built-in part, which it cannot replace; write one:hmc"
+    ):
         assert registry.find("samplers", "hmc").distribution == "bnnzoo"
     assert registry.find("samplers", "one:hmc").distribution == "one"
 
@@ -174,7 +176,7 @@ def test_only_the_distributions_asked_for(site, monkeypatch):
 
 def test_asking_for_a_distribution_that_is_not_there_is_said(site, monkeypatch):
     monkeypatch.setenv("BNNZOO_PLUGINS", "nowhere")
-    with pytest.warns(BnnzooWarning, match="plugin nowhere: asked for by BNNZOO_PLUGINS"):
+    with pytest.warns(BnnzooWarning, match="plugin nowhere: named in BNNZOO_PLUGINS"):
         registry.entries("models")
 
 
@@ -218,7 +220,10 @@ def _install_recipes(site) -> None:
 
 def test_a_plugin_ships_recipes(site):
     _install_recipes(site)
-    with pytest.warns(BnnzooWarning, match="config 'tutorial' is a built-in name and stays so: write good:tutorial"):
+    with pytest.warns(
+        BnnzooWarning,
+        match="config 'tutorial' is the name of a built-in part, which it cannot replace; write good:tutorial",
+    ):
         names = shipped_names()
     assert names["houses"] == "rooms and prices"
     assert names["elsewhere"] == "of another package"
@@ -313,9 +318,9 @@ def test_check_says_file_and_line(site, target, line, said):
 @pytest.mark.parametrize(
     ("target", "said"),
     [
-        ("class Thing: ...\n", "is no subclass of bnnzoo.AbstractSampler"),
-        ("Thing = 3\n", "is no subclass of bnnzoo.AbstractSampler"),
-        (fake_plugins.THING.replace("'exact'", "'biased'"), "is listed as exact, and its class says biased"),
+        ("class Thing: ...\n", "is not a subclass of bnnzoo.AbstractSampler"),
+        ("Thing = 3\n", "is not a subclass of bnnzoo.AbstractSampler"),
+        (fake_plugins.THING.replace("'exact'", "'biased'"), "is listed as exact, but its class declares biased"),
     ],
 )
 def test_what_is_not_what_it_is_listed_as_is_a_line(site, target, said):
@@ -371,7 +376,7 @@ def test_a_run_whose_plugin_is_gone_names_its_package(site, tmp_path, monkeypatc
         zoo.run_recipe(tiny.recipe("walk"), out=out, **tiny.stopped(1))
     monkeypatch.setenv("BNNZOO_DISABLE_PLUGINS", "1")
     registry.reset()
-    said = "no sampler named 'good:walk'; the run was made with what is not loaded: pip install good==0.2"
+    said = "no sampler named 'good:walk'; the run was made with packages that are not installed: pip install good==0.2"
     with pytest.raises(NotFoundError, match=said):
         zoo.resume(out)
 
@@ -412,7 +417,9 @@ def test_a_plugin_that_was_edited_is_another_one(site, tmp_path):
     zoo.open(done).predict(np.zeros((2, 10)))
     target = site / "good_target.py"
     target.write_text(target.read_text() + "# another line\n")
-    with pytest.warns(BnnzooWarning, match="other plugins than are here: the source of sampler good:walk was changed"):
+    with pytest.warns(
+        BnnzooWarning, match="other plugins than are installed here: the source of sampler good:walk was changed"
+    ):
         zoo.open(done).predict(np.zeros((2, 10)))
     with pytest.raises(UsageError, match="the source of sampler good:walk was changed; use the environment"):
         zoo.resume(stopped)

@@ -85,7 +85,7 @@ def test_an_error_class_of_a_plugins_own_is_no_success(site, capsys):
 def test_an_error_class_of_a_plugins_own_need_not_be_made_of_a_message(site, capsys):
     install(site, init="raise Said(1, 2)")
     assert sample(site) == 2
-    assert "what it says cannot be read: RuntimeError" in capsys.readouterr().err
+    assert "its message cannot be read: RuntimeError" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("raised", ["KeyboardInterrupt", "GeneratorExit", "Mute()"])
@@ -115,14 +115,20 @@ def test_a_keyboards_interrupt_is_none_of_a_plugins(site, capsys):
 @pytest.mark.parametrize(
     ("places", "said"),
     [
-        ({"init": "return None"}, "init gives nothing, and must give a state with the attribute position"),
-        ({"init": "return State(theta[:2])"}, "init gives a position float32[2], and must give float32[11]"),
-        ({"step": "return state"}, "step gives a State, and must give two things"),
-        ({"step": "return None"}, "step gives nothing, and must give two things"),
-        ({"step": "return state, None"}, "step gives nothing for statistics"),
-        ({"step": "return state, {'lp': 'x'}"}, "step gives a str for the statistic 'lp', and must give an array"),
-        ({"step": "return (state, state), {}"}, "step gives a tuple of 2, not the state that it was given: a State"),
-        ({"step": "return State(state.position[0]), {}"}, "step makes float32[] of the float32[11] of a state"),
+        ({"init": "return None"}, "init must return a state with the attribute position (got nothing)"),
+        ({"init": "return State(theta[:2])"}, "init must return a position float32[11] (got float32[2])"),
+        ({"step": "return state"}, "step must return two values, the next state and statistics (got a State)"),
+        ({"step": "return None"}, "step must return two values, the next state and statistics (got nothing)"),
+        ({"step": "return state, None"}, "step must return a dictionary of numbers for statistics (got nothing)"),
+        ({"step": "return state, {'lp': 'x'}"}, "step must return an array for the statistic 'lp' (got a str)"),
+        (
+            {"step": "return (state, state), {}"},
+            "step must return a state like the one that it was given, a State (got a tuple of 2)",
+        ),
+        (
+            {"step": "return State(state.position[0]), {}"},
+            "step must not change the arrays of a state: float32[11] became float32[]",
+        ),
     ],
 )
 def test_what_a_sampler_gives_is_looked_at(site, places, said, capsys):
@@ -138,7 +144,7 @@ def test_what_a_class_leaves_out_is_said(site, capsys):
     target = site / "good_target.py"
     target.write_text(target.read_text().replace("def step(", "def stride(").replace("def init(", "def begin("))
     assert sample(site) == 2
-    said = "lacks what bnnzoo.AbstractSampler leaves to it: init, step\n"
+    said = "does not implement all of bnnzoo.AbstractSampler: init, step\n"
     assert f"sampler 'fresh' is from good 0.2 (good_target:Thing), which {said}" in capsys.readouterr().err
     assert cli.run(["plugins", "--check"]) == 3
     assert f"sampler good:fresh (good_target:Thing) {said}" in capsys.readouterr().out
@@ -163,12 +169,12 @@ class Thing(AbstractModel):
 @pytest.mark.parametrize(
     ("places", "said"),
     [
-        ({"call": "return (self.weight @ x).repeat(3)"}, "its network gives float32[3] for one input of shape [10]"),
-        ({"call": "return (self.weight @ x)[0]"}, "its network gives float32[] for one input of shape [10]"),
-        ({"call": "return self.weight @ x, 1"}, "its network gives a tuple for one input"),
+        ({"call": "return (self.weight @ x).repeat(3)"}, "its network returns float32[3] for one input of shape [10]"),
+        ({"call": "return (self.weight @ x)[0]"}, "its network returns float32[] for one input of shape [10]"),
+        ({"call": "return self.weight @ x, 1"}, "its network returns a tuple for one input"),
         ({"call": "return self.weight.T @ x"}, "its network cannot take one input of shape [10]: TypeError: "),
-        ({"build": "return None"}, "build gives nothing, and must give a network"),
-        ({"build": "return key"}, "build gives a "),
+        ({"build": "return None"}, "build must return a network"),
+        ({"build": "return key"}, "build must return a network, "),
     ],
 )
 def test_a_network_of_other_outputs_is_not_held_against_the_targets(site, places, said, capsys):
@@ -183,7 +189,7 @@ def test_a_network_of_other_outputs_is_not_held_against_the_targets(site, places
     assert cli.run([*words, "-o", str(site / "run.nc")]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"bnnzoo: model fresh of good 0.2 (good_target:Thing): {said}")
-    assert "build" in places or "cannot take" in line or "the likelihood Gaussian takes [1]" in line
+    assert "build" in places or "cannot take" in line or "the likelihood Gaussian needs [1]" in line
 
 
 def test_an_internal_error_says_which_plugins_were_there(site, capsys):

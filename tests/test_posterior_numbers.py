@@ -182,9 +182,9 @@ def test_integers_below_a_number_are_the_high_word_of_a_product(total):
 def test_what_a_posterior_is_that_says_nothing_of_itself():
     posterior = GaussianMean(np.arange(10.0))
     assert posterior.padded(5) is posterior
-    with pytest.raises(UsageError, match="10 rows do not divide by data=3"):
+    with pytest.raises(UsageError, match="data=3 does not divide 10 rows"):
         posterior.padded(3)
-    with pytest.raises(UsageError, match=r"^GaussianMean: has no draws of its prior .* such as nuts$"):
+    with pytest.raises(UsageError, match=r"^GaussianMean: cannot draw from its prior .* such as nuts$"):
         posterior.sample_prior(key=KEY)
     np.testing.assert_array_equal(posterior.minibatch(10, replace=False, key=KEY), np.arange(10.0))
     drawn = np.asarray(posterior.minibatch(10, key=KEY))
@@ -288,7 +288,7 @@ def test_a_row_is_all_that_is_seen_of_it(rows):
     whole = -float(potential(posterior.layout.unflatten(theta)))
     assert float(posterior.log_density(theta)) == pytest.approx(whole, rel=1e-4)
     if rows == 1:
-        with pytest.raises(UsageError, match="no mini-batches"):
+        with pytest.raises(UsageError, match="mini-batches are not possible"):
             posterior.minibatch(1, key=KEY)
 
 

@@ -43,7 +43,7 @@ def test_what_is_advised_is_as_much_as_is_needed():
     assert advice(noisy, Sizes(50, 20, True)).startswith("use --sampler.num-batches 78, or")
     assert advice(noisy, sizes, num_data=8000, budget=0).startswith("use --sampler.num-batches 80, or")
     assert advice(noisy, sizes, num_data=7999, budget=0) == "use --sampler.step-size 0.05"
-    every = "use --sampler.sampling disjoint --sampler.batch-size 350 --sampler.num-batches 20: then there is no noise"
+    every = "use --sampler.sampling disjoint --sampler.batch-size 350 --sampler.num-batches 20, which removes the noise"
     assert advice(noisy, sizes, num_data=7000, budget=7000) == f"{every}; or use --sampler.step-size 0.05"
     assert advice(noisy, sizes, num_data=7000, budget=6999) == "use --sampler.step-size 0.05"
     assert advice(noisy, sizes, tuned=True, num_data=7000) == every

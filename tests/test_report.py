@@ -107,7 +107,7 @@ def test_a_good_run_is_called_good(good):
     page = report(good)
     assert answers(page) == ["yes"] * 4
     assert "It ran right, has converged, is calibrated" in page.words
-    words = r"800 test rows are at most \d\.\d % apart \(99% interval \d\.\d to \d+\.\d %; tolerated"
+    words = r"800 test rows differ by at most \d\.\d % \(99% interval \d\.\d to \d+\.\d %; tolerated"
     assert re.search(words, page.words)
     assert [p["id"] for p in page.all("figure")] == [
         "band",
@@ -158,7 +158,7 @@ def test_plot_writes_what_was_asked_for(good, tmp_path, capsys):
     assert cli.run([*words, "--format", "png"]) == 2
     assert "exists" in capsys.readouterr().err
     assert cli.run([*words, "--format", "png", "--force"]) == 0
-    for wrong, said in ((["--only", "pie"], "no such picture"), (["--format", "doc"], "png, svg")):
+    for wrong, said in ((["--only", "pie"], "no picture"), (["--format", "doc"], "png, svg")):
         assert cli.run(["plot", str(good), "-o", str(tmp_path / "none"), *wrong]) == 2
         assert said in capsys.readouterr().err
     assert not (tmp_path / "none").exists()
@@ -171,10 +171,10 @@ def test_a_run_that_never_accepted_and_has_few_draws(tmp_path):
         zoo.run_recipe(recipe, out=tmp_path / "run.nc")
     page = report(tmp_path / "run.nc")
     assert answers(page)[:2] == ["no", "no"]
-    assert "Not to be trusted as it stands" in page.words
-    for said in ("Mean sigma2", "trusted up to 2;", "only 8 draws a chain"):
+    assert "Do not trust this run yet" in page.words
+    for said in ("Mean sigma2", "trusted up to 2;", "only 8 draws per chain"):
         assert said.lower() in page.words.lower()
-    assert "Dashed limits of the mean" in next(
+    assert "Dashed lines: limits of the mean" in next(
         a["aria-label"] or "" for a in page.all("svg") if "Statistics" in (a["aria-label"] or "")
     )
 
@@ -189,7 +189,7 @@ def test_a_biased_sampler_classifying_in_two_chains(tmp_path):
     assert "biased" in page.words
     assert answers(page)[0] != "yes"
     assert "slices" in {one["id"] for one in page.all("figure")}
-    assert "57 test rows are at most" in page.words
+    assert "57 test rows differ by at most" in page.words
 
 
 def test_what_is_lacking_is_said(tmp_path):
@@ -214,13 +214,13 @@ def test_an_unfinished_run(chunk, tmp_path):
         zoo.run_recipe(tiny.recipe("random-walk", **options), out=tmp_path / "run.nc", **tiny.stopped(chunk))
     page = report(tmp_path / "run.nc")
     drawn = {one["id"] for one in page.all("figure")}
-    assert "unfinished: 50000 were asked for" in page.words
+    assert "unfinished: 50000 were requested" in page.words
     assert answers(page)[0] == "no"
     done = bnnzoo.open(tmp_path / "run.nc").attributes["draws_done"]
     assert bool(done) == (chunk > 1)
     if done:
         assert "bnnzoo resume" in page.words
-        assert "kept no test rows" in page.words
+        assert "has no test rows" in page.words
         assert drawn == {"slices", "trace", "rank", "autocorrelation", "steps"}
     else:
         assert "no draws yet" in page.words
@@ -248,9 +248,9 @@ def test_a_number_stands_beside_its_errors_over_rows_and_over_draws():
     assert cells == [["nll", "−1.5", "1", "0.25"], ["loo_nll", "2", "", ""], ["rmse", "3", "", "0.5"]]
     assert "<p>" not in text
     some = page._metrics(estimates, whole.lighter(2, 1), whole)
-    assert "From 2 of 3 draws a chain and 1 of 2 test rows" in some
+    assert "From 2 of 3 draws per chain and 1 of 2 test rows" in some
     biased = made_record(exactness="biased", regime_ok=0)
-    said = "<p>loo_: the sampler is biased, and its draws with it; the run did not hold its regime.</p>"
+    said = "<p>loo_: the sampler is biased, and so are its draws; the sampler was outside its regime.</p>"
     assert said in page._metrics(estimates, biased, biased)
     assert "loo_:" not in page._metrics({"nll": Estimate(1.0)}, biased, biased)
 
@@ -259,7 +259,7 @@ def test_the_subtitle_says_what_is_unusual_of_a_run():
     assert page._subtitle(made_record()) == "2 chains of 3 draws · exact · bnnzoo 1.2"
     odd = made_record(complete=0, likelihood_power=0.25, recipe="data: houses.csv\nmodel: linear\nsampler: nuts\n")
     wanted = (
-        "data houses.csv · 2 chains of 3 draws · unfinished: 9 were asked for · exact · likelihood to the power 0.25"
+        "data houses.csv · 2 chains of 3 draws · unfinished: 9 were requested · exact · likelihood to the power 0.25"
     )
     assert page._subtitle(odd) == f"{wanted} · bnnzoo 1.2"
 
@@ -307,7 +307,7 @@ def test_overall_names_the_first_no():
     also = findings.Answer(findings.CONVERGED, "no", "")
     assert findings.overall([yes, yes])[0] == "yes"
     assert findings.overall([yes, unsure])[0] == "unsure"
-    assert findings.overall([unsure, no])[1] == "Not to be trusted as it stands: it did not run right."
+    assert findings.overall([unsure, no])[1] == "Do not trust this run yet: it did not run right."
     assert "it did not run right and has not converged." in findings.overall([no, also, unsure])[1]
 
 

@@ -12,11 +12,14 @@ from bnnzoo import comparison
 from bnnzoo.data import rounding
 from bnnzoo.data.targets import looks_like_counts, note_of_numbers
 from bnnzoo.evaluation import metrics, noise_scale, predictive, scores
+from bnnzoo.finding import spelt
 from bnnzoo.models.linear import Linear
 from bnnzoo.posterior import NetworkPosterior
 from bnnzoo.posterior.intervals import log_likelihood
 from bnnzoo.posterior.likelihoods import Gaussian
 from bnnzoo.posterior.priors import Normal
+
+pytestmark = pytest.mark.usefixtures("as_options")
 
 RANDOM = np.random.default_rng(0)
 
@@ -95,8 +98,8 @@ def test_runs_on_rounded_targets_are_compared_by_the_probability_of_a_step():
 @pytest.mark.parametrize(
     ("scale", "over", "step", "said"),
     [
-        (6e-4, 3e-4, 1.0, "less than half the step of 1 between its values: a density is no score"),
-        (2e-3, 3e-3, 0.0, r"the noise scale of y is 0.002 (0.3 % of its sd): the data look free of noise"),
+        (6e-4, 3e-4, 1.0, "less than half the step of 1 between its values: nll cannot compare such predictions"),
+        (2e-3, 3e-3, 0.0, r"the noise scale of y is 0.002 (0.3 % of its sd): the data seem free of noise"),
         (0.3, 0.2, 0.0, ""),
         (0.6, 0.4, 1.0, ""),
     ],
@@ -120,16 +123,15 @@ def test_rows_of_one_distribution_share_its_samples():
 
 
 def test_counts_are_recognised_and_the_note_names_their_likelihoods():
+    def told(numbers, task: str) -> str:
+        return spelt(note_of_numbers("y", numbers, task), "options")
+
     counts = RANDOM.negative_binomial(1.0, 0.1, 300)
     assert looks_like_counts(counts)
-    assert "--likelihood poisson or negative-binomial takes them as counts" in note_of_numbers(
-        "y", counts, "regression"
-    )
+    assert "use --likelihood poisson or negative-binomial to read them as counts" in told(counts, "regression")
     few = RANDOM.poisson(2.0, 300) + (np.arange(300) == 0) * 12
-    assert "--task classification takes them as classes, --likelihood poisson" in note_of_numbers(
-        "y", few, "regression"
-    )
-    assert "taken as classes; --task regression" in note_of_numbers("y", few, "classification")
+    assert "use --task classification to read them as classes, --likelihood poisson" in told(few, "regression")
+    assert "taken as classes; use --task regression" in told(few, "classification")
     for other in (np.arange(1990, 2024), counts * 100, counts + 0.5, -counts, np.array([0, 1] * 20)):
         assert not looks_like_counts(other)
     assert note_of_numbers("y", RANDOM.normal(size=50), "regression") == ""

@@ -161,7 +161,7 @@ def test_what_a_run_that_failed_keeps_is_where_it_says(tmp_path, monkeypatch):
         append(self, groups)
 
     monkeypatch.setattr(Store, "append", full)
-    with pytest.raises(BnnzooError, match=r"no space left; the \d+ draws before are in .*/run\.nc\.parts$"):
+    with pytest.raises(BnnzooError, match=r"no space left; the \d+ draws before it are in .*/run\.nc\.parts$"):
         zoo.run_recipe(recipe, out=out, force=True)
     assert bnnzoo.open(out).attributes == old
     assert store.open_parts(out).attrs["draws_done"] > 0
@@ -651,7 +651,7 @@ def test_a_sampler_without_statistics_runs():
     ("name", "value", "said"),
     [
         ("a/b", 0.0, "is called 'a/b'"),
-        ("draw", 0.0, "is called draw, as a dimension of the file is"),
+        ("draw", 0.0, "has the name draw, which is that of a dimension of the file"),
         ("", 0.0, "has no name"),
         ("phase", 1j, "is complex"),
     ],
@@ -661,7 +661,7 @@ def test_a_statistic_that_no_file_can_hold_is_refused(name, value, said):
         def step(self, posterior: Any, state: Any, *, key: Any) -> Any:
             return super().step(posterior, state, key=key)[0], {name: jnp.asarray(value)}
 
-    with pytest.raises(BnnzooError, match=f"Odd.*: step gives a statistic that {said}"):
+    with pytest.raises(BnnzooError, match=f"Odd.*: step returns a statistic that {said}"):
         list(_toy_run(Toy(), Odd(after=100), num_draws=6))
 
 

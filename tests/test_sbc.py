@@ -99,8 +99,8 @@ def test_the_level_is_kept_and_what_is_wrong_is_named():
     named = {
         "draws too low": uniform**0.5,
         "draws too high": uniform**2,
-        "draws too close together": 0.5 + 0.5 * np.sign(uniform - 0.5) * np.abs(2 * uniform - 1) ** 0.5,
-        "draws too far apart": 0.5 + 0.5 * np.sign(uniform - 0.5) * np.abs(2 * uniform - 1) ** 2,
+        "draws too narrow": 0.5 + 0.5 * np.sign(uniform - 0.5) * np.abs(2 * uniform - 1) ** 0.5,
+        "draws too wide": 0.5 + 0.5 * np.sign(uniform - 0.5) * np.abs(2 * uniform - 1) ** 2,
     }
     for verdict, values in named.items():
         assert _tested("q", values, 0.0, LEVEL).verdict == verdict

@@ -137,8 +137,8 @@ def test_the_first_signal_asks_and_the_second_ends(name):
     assert result.stdout == "asked\n"
     assert result.returncode == CODES[name]
     assert result.stderr.splitlines() == [
-        "bnnzoo: stopping after this chunk; again to stop at once",
-        f"bnnzoo: {name}: stopped at once; what the last checkpoint holds is kept",
+        "bnnzoo: stopping after this chunk; a second signal stops at once",
+        f"bnnzoo: {name}: stopped at once; the last checkpoint is kept",
     ]
 
 
@@ -219,7 +219,9 @@ def test_of_two_runs_with_one_file_one_is_refused_at_once(tmp_path):
     second = start(*words, "--force", folder=tmp_path)
     _, said = second.communicate(timeout=300)
     assert second.returncode == 2, said
-    assert said.endswith(f"process {first.pid} on {os.uname().nodename} is writing this run; wait for it, or stop it\n")
+    assert said.endswith(
+        f"process {first.pid} on {os.uname().nodename} is writing this run; wait until it has finished, or stop it\n"
+    )
     assert len(said.splitlines()) == 1
     assert first.poll() is None
     first.send_signal(signal.SIGINT)

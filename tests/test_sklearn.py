@@ -141,7 +141,7 @@ def test_rows_that_are_left_out_leave_no_trace():
     estimator = BayesianClassifier(**SMALL, missing="drop").fit(x, y)
     assert list(estimator.classes_) == ["hi", "lo"]
     assert estimator.predict_proba(x[:5]).shape == (5, 2)
-    with pytest.raises(ValueError, match="y has missing labels"):
+    with pytest.raises(ValueError, match="y contains missing labels"):
         BayesianClassifier(**SMALL).fit(x[:38], y[:38])
     prices = np.where(np.arange(40) == 3, np.nan, rng.normal(size=40))
     assert BayesianRegressor(**SMALL, missing="drop").fit(x, prices).run_.attributes["rows"] == 37

@@ -92,7 +92,7 @@ def test_a_statistic_that_is_reduced_as_none_can_be_is_refused():
     class Odd:
         statistics = (Statistic("diverging", "any"),)
 
-    with pytest.raises(UsageError, match="Odd: statistic diverging: reduce is 'any'; it must be 'mean' or 'last'"):
+    with pytest.raises(UsageError, match=r"Odd: statistic diverging: reduce must be 'mean' or 'last' \(got 'any'\)"):
         attributes(Odd())
 
 

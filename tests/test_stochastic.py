@@ -82,7 +82,7 @@ def test_a_pattern_that_matches_nothing_is_wrong_usage(stochastic, tmp_path, cap
     out = tmp_path / "run.nc"
     assert cli.run(["sample", "mlp", "mala", "--stochastic", stochastic, "-o", str(out), "--quiet"]) == 2
     word = stochastic.split(",")[-1]
-    there = "there are: layers_0_weight, layers_0_bias, layers_1_weight, layers_1_bias; or use all, or last"
+    there = "there are: layers_0_weight, layers_0_bias, layers_1_weight, layers_1_bias; or use all or last"
     assert capsys.readouterr().err == f"bnnzoo: --stochastic: no parameter matches {word!r}; {there}\n"
     assert list(tmp_path.iterdir()) == []
 
@@ -266,11 +266,11 @@ def test_an_interrupted_run_resumes_to_the_same_bits_without_training(run, data,
     def stop() -> int:
         return signal.SIGINT if seen and seen[-1].phase == "sampling" else 0
 
-    with pytest.raises(InterruptedRunError, match="go on with"):
+    with pytest.raises(InterruptedRunError, match="continue: bnnzoo resume"):
         zoo.run_recipe(recipe, out=tmp_path / "run.nc", observer=seen.append, stop=stop)
     notes = [p.note for p in seen if p.note.startswith("training")]
-    assert notes[0] == "training the part that is not sampled"
-    assert notes[-1] == "training each chain's start"
+    assert notes[0] == "training the parameters that are not sampled"
+    assert notes[-1] == "training the start of each chain"
     assert bnnzoo.open(tmp_path / "run.nc").functions(np.zeros((1, 2), np.float32)).shape[0] == 2
 
     def train(*_: Any, **__: Any) -> None:
@@ -295,7 +295,9 @@ def test_the_fixed_part_depends_on_neither_the_chains_nor_what_is_sampled(runs, 
 
 def test_an_interrupt_while_the_fixed_part_is_trained_writes_nothing(data, tmp_path):
     recipe = resolve("mlp", "random-walk", [], _options("last", data))
-    with pytest.raises(InterruptedRunError, match="stopped while training the part that is not sampled") as caught:
+    with pytest.raises(
+        InterruptedRunError, match="stopped while training the parameters that are not sampled"
+    ) as caught:
         zoo.run_recipe(recipe, out=tmp_path / "run.nc", stop=lambda: signal.SIGTERM)
     assert caught.value.exit_code == 143
     assert list(tmp_path.iterdir()) == []

@@ -324,11 +324,12 @@ def test_cyclical_sgld_explores_without_noise_and_draws_from_the_rest(size):
     assert sampler.evaluations(posterior, {"n_steps": 1.5}) == 1.5 * size
 
 
+@pytest.mark.usefixtures("as_options")
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"exploration": 0.5}, "add --sampler.schedule cyclical"),
-        ({"exploration": 0.95, "schedule": "cyclical", "cycle": 10}, "leaves none to draw from"),
+        ({"exploration": 0.5}, "requires --sampler.schedule cyclical"),
+        ({"exploration": 0.95, "schedule": "cyclical", "cycle": 10}, "leaves no steps for draws"),
     ],
 )
 def test_an_exploration_that_cannot_be_is_refused(fields, said):

@@ -166,7 +166,7 @@ def test_an_attribute_that_is_not_its_recipes_is_named(name, other):
     recipe = "model: linear\nsampler: mala\nseed: 3\nlikelihood_power: 0.5\n"
     about = ATTRIBUTES | {"recipe": recipe, "signature": "{}"}
     assert attributes.contradiction(about) == ""
-    assert attributes.contradiction(about | {name: other}) == f"its attribute {name} is not that of its recipe"
+    assert attributes.contradiction(about | {name: other}) == f"its attribute {name} contradicts its recipe"
     assert attributes.contradiction({**about, name: other, "signature": ""}) == ""  # of a posterior made by hand
 
 
@@ -216,7 +216,7 @@ def test_parts_beyond_the_checkpoint_are_discarded(out):
 def test_a_file_with_too_few_draws_keeps_the_parts(out):
     writer = started(out)
     writer.update({"draws_done": 9})
-    with pytest.raises(BnnzooError, match="would hold 8 draws, not 9; the parts are kept"):
+    with pytest.raises(BnnzooError, match="would contain 8 draws, expected 9; the parts are kept"):
         writer.finish(complete=True)
     assert not out.exists()
     check(open_tree(out), 8)
@@ -272,7 +272,7 @@ def holder(out):
 def test_a_live_process_keeps_others_away(out, holder):
     for _ in range(2):
         with pytest.raises(
-            UsageError, match=f"process {holder.pid} on .* is writing this run; wait for it, or stop it"
+            UsageError, match=f"process {holder.pid} on .* is writing this run; wait until it has finished, or stop it"
         ):
             Store(out).reopen(2)
     with pytest.raises(UsageError, match="is writing this run"):
@@ -289,17 +289,18 @@ def test_a_live_process_keeps_others_away(out, holder):
     assert not (again.folder / "owner.json").exists()
 
 
+@pytest.mark.usefixtures("as_options")
 def test_a_lock_without_a_sign_of_life_can_be_broken(out, holder):
     card = parts_folder(out) / "owner.json"
     os.utime(card, (1, 1))
-    with pytest.raises(UsageError, match=r"without a sign of life .* bnnzoo resume .*run\.nc --break-lock"):
+    with pytest.raises(UsageError, match=r"has written nothing for .* bnnzoo resume .*run\.nc --break-lock"):
         Store(out).reopen(2)
     again = Store(out)
     again.reopen(2, break_lock=True)
     again.append(part(8, 1))
     # Should the old owner wake up, it writes no more.
     _, said = holder.communicate("go on\n")
-    assert "another process took this run over" in said
+    assert "another process has taken this run over" in said
     check(open_tree(out), 9)
 
 
@@ -308,7 +309,7 @@ def test_a_host_whose_locks_are_not_seen_is_seen_by_its_card(out):
     writer.release()
     card = writer.folder / "owner.json"
     card.write_text(json.dumps({"token": "t", "host": "far", "boot": "another", "pid": 1}))
-    with pytest.raises(UsageError, match="far wrote this run 0 seconds ago; wait for it"):
+    with pytest.raises(UsageError, match="far wrote this run 0 seconds ago; wait until it has finished"):
         Store(out).reopen(2)
     os.utime(card, (1, 1))
     Store(out).reopen(2)
@@ -393,10 +394,11 @@ def test_a_damaged_lock_keeps_nobody_away(content, out):
     Store(out).reopen(2)
 
 
+@pytest.mark.usefixtures("as_options")
 def test_existing_runs_are_refused(out):
     refuse_existing(out)
     writer = started(out)
-    with pytest.raises(UsageError, match="an unfinished run is here; use bnnzoo resume"):
+    with pytest.raises(UsageError, match="an unfinished run is here; continue it with bnnzoo resume"):
         refuse_existing(out)
     with pytest.raises(UsageError, match="an unfinished run is here"):
         Store(out).claim(force=False)
@@ -416,9 +418,9 @@ def test_existing_runs_are_refused(out):
 @pytest.mark.parametrize("force", [False, True])
 def test_a_folder_is_no_place_for_a_run(force, out):
     out.mkdir()
-    with pytest.raises(UsageError, match=r"run\.nc: is a folder; use another -o"):
+    with pytest.raises(UsageError, match=r"run\.nc: is a folder; use another out"):
         Store(out).claim(force=force)
-    with pytest.raises(UsageError, match="is no regular file"):
+    with pytest.raises(UsageError, match="is not a regular file"):
         check_free(Path(os.devnull), force=force)
     assert [p.name for p in out.parent.iterdir()] == ["run.nc"]
 
@@ -437,13 +439,14 @@ def test_there_must_be_a_run_to_reopen(out):
         Store(out).reopen(0)
 
 
+@pytest.mark.usefixtures("as_options")
 def test_room(out, monkeypatch):
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr("shutil.disk_usage", lambda folder: usage(10**12, 0, 10**9))
     check_room(out, 5 * 10**8)
-    with pytest.raises(UsageError, match=r"needs 1\.0 GB while it is written, 1\.0 GB are free; use fewer --draws"):
+    with pytest.raises(UsageError, match=r"writing needs 1\.0 GB, but only 1\.0 GB are free; use fewer --draws"):
         check_room(out, 5 * 10**8 + 1)
-    with pytest.raises(UsageError, match="there is no folder"):
+    with pytest.raises(UsageError, match=r"the folder .* does not exist"):
         check_room(out.parent / "gone" / "run.nc", 1)
 
 
@@ -461,7 +464,7 @@ def test_what_is_no_run_is_refused(out, tmp_path):
             open_tree(out)
     out.unlink()
     xr.Dataset({"a": ("x", [1.0])}).to_netcdf(out, engine="h5netcdf")
-    with pytest.raises(UsageError, match="a NetCDF file, but not of bnnzoo"):
+    with pytest.raises(UsageError, match="a NetCDF file, but not a run of bnnzoo"):
         open_tree(out)
 
 
@@ -477,7 +480,7 @@ def test_damaged_parts_are_a_message(out):
 
 def test_what_no_reader_would_take_is_not_written(out):
     writer = started(out)
-    with pytest.raises(BnnzooError, match="would be a file that nobody can read: its attribute target_evaluations"):
+    with pytest.raises(BnnzooError, match="the file would be unreadable: its attribute target_evaluations"):
         writer.update({"target_evaluations": np.nan})
     assert open_tree(out).attrs["target_evaluations"] == 0.0
 
@@ -542,7 +545,7 @@ def test_a_fault_while_adding_leaves_the_file(out, monkeypatch):
     finished(out)
     before = out.read_bytes()
     full_disk(monkeypatch)
-    with pytest.raises(BnnzooError, match="the file is as it was"):
+    with pytest.raises(BnnzooError, match="the file is unchanged"):
         add_groups(out, {"g": {"y": np.zeros(3)}}, {"y": ["row"]}, {})
     assert out.read_bytes() == before
     assert [p.name for p in out.parent.iterdir()] == ["run.nc"]
@@ -584,9 +587,9 @@ def test_groups_are_not_added_to_another_run(out, monkeypatch):
         again.finish(complete=True)
 
     overtaken_by(monkeypatch, replace)
-    with pytest.raises(BnnzooError, match="another run has taken its place; nothing was added: run this command again"):
+    with pytest.raises(BnnzooError, match="was replaced by another run; the file is unchanged; run this command again"):
         add_groups(out, {"ours": {"y": np.zeros(3)}}, {"y": ["row"]}, {})
-    with pytest.raises(BnnzooError, match="another run has taken its place"):
+    with pytest.raises(BnnzooError, match="was replaced by another run"):
         refuse_other(out, before)
     assert "ours" not in open_tree(out).children
     check(open_tree(out), 2)
@@ -673,6 +676,7 @@ def same(tree: xr.DataTree, whole: dict[str, dict[str, np.ndarray]]) -> None:
             np.testing.assert_array_equal(found.values, array)
 
 
+@pytest.mark.usefixtures("as_options")
 def test_a_clock_that_is_ahead_locks_nobody_out(out):
     writer = started(out)
     writer.release()
@@ -696,7 +700,7 @@ def test_a_run_that_another_process_went_on_with_meanwhile_is_left_alone(out):
     other.reopen(2)
     other.append(part(8, 1))
     other.release()
-    with pytest.raises(BusyError, match="another process went on with this run just now"):
+    with pytest.raises(BusyError, match="another process has just continued this run"):
         Store(out).reopen(2, seen=seen)
     check(open_tree(out), 9)
     Store(out).reopen(3, seen=load(parts_folder(out)))
@@ -705,9 +709,9 @@ def test_a_run_that_another_process_went_on_with_meanwhile_is_left_alone(out):
 def test_parts_are_not_written_where_they_cannot_be_read(tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "run.nc.parts").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(UsageError, match=r"run\.nc\.parts: the parts of a run go there, and it is no folder"):
+    with pytest.raises(UsageError, match=r"run\.nc\.parts: is not a folder, but the parts of a run are written there"):
         Store(tmp_path / "run.nc").claim(force=True)
-    with pytest.raises(UsageError, match="its name is too long; use a shorter -o"):
+    with pytest.raises(UsageError, match="its name is too long; use a shorter out"):
         Store(tmp_path / f"{'n' * 247}.nc").claim(force=False)
     long = tmp_path / f"{'n' * 246}.nc"
     writer = started(long)

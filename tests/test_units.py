@@ -84,11 +84,17 @@ def test_a_note_says_the_scale_in_the_other_units(units, tmp_path, capsys):
     captured = capsys.readouterr()
     sd = np.std(4 * X[:, 0].astype(np.float64) + 2)
     if units:
-        assert f"--likelihood.scale 0.3 is in the data's units: {0.3 / sd:.4g} times the standard dev" in captured.err
+        assert (
+            f"--likelihood.scale 0.3 is in the data's units, which is {0.3 / sd:.4g} times the standard dev"
+            in captured.err
+        )
         assert "noise_scale       0.3\n" in captured.out
     else:
-        assert f"a multiple of the target's standard deviation: {0.3 * sd:.4g}; for 0.3 in the data's" in captured.err
-        assert "add --units data" in captured.err
+        assert (
+            f"a multiple of the target's standard deviation, which gives {0.3 * sd:.4g}; for 0.3 in the data's"
+            in captured.err
+        )
+        assert "use --units data" in captured.err
 
 
 def test_help_and_info_say_the_units(capsys):

@@ -37,13 +37,13 @@ def test_the_numbers_of_a_calibration_of_intervals():
     low = calibration.of_intervals(1 - pit)
     assert low.direction == "predictions too low: 25 % of targets lie below their 70 % quantile"
     wide = calibration.of_intervals(np.array([0.4, 0.45, 0.55, 0.6])[:, None])
-    assert wide.direction == "intervals too wide: those of 20 % hold 100 %"
+    assert wide.direction == "intervals too wide: those of 20 % contain 100 % of the targets"
     narrow = calibration.of_intervals(np.array([0.1, 0.1, 0.9, 0.95])[:, None])
-    assert narrow.direction == "intervals too narrow: those of 80 % hold 0 %"
+    assert narrow.direction == "intervals too narrow: those of 80 % contain 0 % of the targets"
     assert (low.gap, wide.gap, narrow.gap) == (pytest.approx(0.45), pytest.approx(0.8), pytest.approx(0.8))
     # Where both curves are off by the same, the width is told.
     last = calibration.of_intervals(np.ones((3, 1)))
-    assert last.direction == "intervals too narrow: those of 100 % hold 0 %"
+    assert last.direction == "intervals too narrow: those of 100 % contain 0 % of the targets"
 
 
 @pytest.mark.parametrize(("a", "b"), [(1, 1), (1, 1.3), (1.3, 1), (0.8, 0.8), (1.3, 1.3), (5, 1), (1, 5)])
@@ -101,7 +101,7 @@ def test_the_numbers_of_a_calibration_of_classes():
     supremum = stats.norm.isf(0.01 / 8)
     assert found.high - found.gap == pytest.approx(supremum * spread + supremum**2 / 200)
     assert found.low == max(0.0, 2 * found.gap - found.high)
-    assert found.direction == "too sure: 80.0% sure on average, right in 60.0%"
+    assert found.direction == "overconfident: 80.0% confident on average, correct in 60.0%"
     three = np.stack([confidence, (1 - confidence) / 2, (1 - confidence) / 2], 1)
     of_three = calibration.of_classes(labels, three)
     assert (of_three.high - of_three.gap) / spread >= stats.norm.isf(0.01 / 16) * (1 - 1e-6)
@@ -109,7 +109,7 @@ def test_the_numbers_of_a_calibration_of_classes():
     assert twice.low == pytest.approx(2 * twice.gap - twice.high)
     # Where as many more happen above as fewer below, both are told; where but half, the one.
     confidence = np.repeat([0.6, 0.8], 50)
-    for right, words in (((20, 48), "too sure where"), ((20, 44), "too sure: 70")):
+    for right, words in (((20, 48), "overconfident where"), ((20, 44), "overconfident: 70")):
         labels = np.r_[np.arange(50) >= right[0], np.arange(50) >= right[1]].astype(int)
         found = calibration.of_classes(labels, np.stack([confidence, 1 - confidence], 1))
         assert found.direction.startswith(words), found
@@ -352,7 +352,7 @@ def test_weights_are_judged_by_their_tail():
     assert (heavy.kind, heavy.limit) == ("weights", 0.7)
     assert heavy.value == pytest.approx(1.2, abs=0.3)
     shares = np.exp(1.2 * exponential)
-    assert f"{shares.sum() ** 2 / (shares**2).sum():.1f} of 4000 draws carry the weight" in heavy.advice
+    assert f"{shares.sum() ** 2 / (shares**2).sum():.1f} of 4000 draws have a large weight" in heavy.advice
     (large,) = diagnostics.of_weights(1.2 * exponential - 400)
     assert large.advice == heavy.advice
     (some,) = diagnostics.of_weights(np.r_[1.2 * exponential, -np.inf])
@@ -437,21 +437,21 @@ def test_what_is_at_its_limit_is_held_and_the_words_say_what_there_is():
     for count, said in ((99, True), (100, False)):
         diagnosis = {**GOOD, "rhat": 1.2, "draws": count, "draws_requested": count}
         words = findings.converged(diagnosis, findings.judged(diagnosis)).words
-        assert ("draws a chain" in words) == said
+        assert ("draws per chain" in words) == said
     told = findings.ran({**GOOD, "diverging": 0.0}, ()).words
-    assert told == "Finished, every chain moved, no divergence."
+    assert told == "Finished, every chain moved, no divergent transition."
     laplace = {**GOOD, "exactness": "approximate", "diverging": 0.0}
-    assert findings.ran(laplace, ()).words.startswith("Finished, no divergence; ")
+    assert findings.ran(laplace, ()).words.startswith("Finished, no divergent transition; ")
     (none,) = findings.judged({**GOOD, "ebfmi": np.nan})
-    assert sentence(none) == "E-BFMI is not a number, where its limit is 0.3; energies mix slowly: reparametrise"
-    assert "0.50% of steps diverging" in findings.ran({**GOOD, "diverging": 0.005}, ()).words
+    assert sentence(none) == "E-BFMI is not a number (limit 0.3); the energy mixes slowly: reparametrise the model"
+    assert "0.50% divergent transitions" in findings.ran({**GOOD, "diverging": 0.005}, ()).words
     assert "acceptance 0.70" in findings.ran({**GOOD, "acceptance_rate": 0.7}, ()).words
     for held, words in ((1, "moved, regime ok, mean σ² 1.5."), (0, "moved, mean σ² 1.5.")):
         assert findings.ran({**GOOD, "sigma2": 1.5, "regime_ok": held}, ()).words.endswith(words)
     biased = {**GOOD, "exactness": "biased"}
-    assert "by an amount that no number here shows" in findings.ran(biased, ()).words
+    assert "and no number here measures the difference" in findings.ran(biased, ()).words
     measured = findings.ran({**biased, "variance_ratio": 1.25, "variance_ratio_se": 0.1}, ()).words
-    assert "direction is 1.25 ± 0.1 times the posterior's" in measured
+    assert "direction is 1.25 ± 0.1 times that of the posterior" in measured
     assert findings.verdict("biased", (), "by much").endswith("own distribution: by much")
     assert findings.verdict("biased", ()).endswith("own distribution")
     assert findings._listed(["a", "b", "c"]) == "a, b and c"

@@ -145,7 +145,7 @@ def test_the_recipe_under_way_ends_with_the_command(tmp_path):
         process.send_signal(signal.SIGTERM)
         _, said = process.communicate(timeout=300)
     assert process.returncode == 143
-    assert said.endswith("bnnzoo: stopped by SIGTERM: 0 of 2 runs are done; the same command goes on\n")
+    assert said.endswith("bnnzoo: stopped by SIGTERM: 0 of 2 runs are done; the same command continues\n")
     with pytest.raises(ProcessLookupError):
         os.kill(child, 0)
     assert not list(tmp_path.glob("mdn.nuts*"))

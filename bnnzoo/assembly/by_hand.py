@@ -21,8 +21,8 @@ def predicted(posterior: AbstractPosterior) -> tuple[Site, Dataset]:
     """
     if not isinstance(posterior, NumpyroPosterior):
         raise UsageError(
-            f"{type(posterior).__name__}: a posterior made in Python says nothing of new inputs; write it as a NumPyro "
-            "model (bnnzoo.NumpyroPosterior.of), or sample a network with data="
+            f"{type(posterior).__name__}: a posterior made in Python cannot predict for new inputs; write it as "
+            "a NumPyro model (bnnzoo.NumpyroPosterior.of), or sample a network with data="
         )
     site = Site.of(posterior)
     x, y, name = site.x(posterior), site.y(posterior), getattr(posterior.model, "__name__", "model")
@@ -30,7 +30,9 @@ def predicted(posterior: AbstractPosterior) -> tuple[Site, Dataset]:
     targets = site.observed.columns
     if site.num_classes:
         if not site.inputs:
-            raise UsageError(f"site {site.name}: labels without inputs: there is nothing to predict them from")
+            raise UsageError(
+                f"site {site.name}: labels without inputs cannot be predicted; give the model its inputs as an argument"
+            )
         classes = tuple(map(str, range(site.num_classes)))
         inputs = as_inputs(x, "x", features)
         return site, Dataset(inputs, y.reshape(-1).astype(np.int32), "classification", features, targets, classes, name)

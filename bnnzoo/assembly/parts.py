@@ -13,6 +13,7 @@ from bnnzoo import registry
 from bnnzoo.assembly.python_numbers import compilable
 from bnnzoo.data import Signature
 from bnnzoo.errors import UsageError
+from bnnzoo.finding import setting
 from bnnzoo.models import AbstractModel
 from bnnzoo.models.own import PREFIX as OWN
 from bnnzoo.posterior.censored import Censored, has_rates, uncensored
@@ -41,7 +42,9 @@ def make_parts(recipe: Recipe, signature: Signature, own: AbstractModel | None =
     task = signature.task
     if own is None and recipe.model.name.startswith(OWN):
         name = recipe.model.name.removeprefix(OWN)
-        raise UsageError(f"the run is of a network of your own; open it in Python with bnnzoo.open(path, model={name})")
+        raise UsageError(
+            f"the run's model is a network made in Python; open the run in Python with bnnzoo.open(path, model={name})"
+        )
     model_class: Any = type(own) if own is not None else registry.load("models", recipe.model.name)
     sampler_class = registry.load("samplers", recipe.sampler.name)
     prior_part = named(recipe.prior, "normal")
@@ -61,14 +64,15 @@ def make_parts(recipe: Recipe, signature: Signature, own: AbstractModel | None =
     if model.brings_likelihood:
         if recipe.likelihood is not None:
             raise UsageError(
-                f"model {recipe.model.name} brings its own likelihood ({default}); leave --likelihood out "
-                f"(its fields are the model's), or use mlp with --likelihood {likelihood_part.name}"
+                f"model {recipe.model.name} has its own likelihood ({default}), whose fields belong to the "
+                "model; remove [[likelihood]], or use model mlp with "
+                f"{setting('likelihood', likelihood_part.name)}"
             )
         likelihood = model.own_likelihood()
     if likelihood.task != ("regression" if task == "density" else task):
         raise UsageError(
-            f"likelihood {likelihood_part.name} is for {likelihood.task}, the data are for {task}; "
-            f"use another --likelihood, or --task {likelihood.task}"
+            f"likelihood {likelihood_part.name} is for {likelihood.task}, but the data are for {task}; use "
+            f"another [[likelihood]], or {setting('task', likelihood.task)}"
         )
     likelihood = likelihood.of_targets(signature.num_targets)
     return Parts(model, sampler, Censored(likelihood) if recipe.censored else likelihood, prior)
@@ -97,8 +101,8 @@ def check_exposure(likelihood: AbstractLikelihood, column: str) -> None:
     if not has_rates(likelihood):
         name = registry.described("likelihoods", uncensored(likelihood))
         raise UsageError(
-            f"--exposure {column}: {name} has no rate to multiply by it; use --likelihood poisson, "
-            "negative-binomial or zero-inflated-poisson"
+            f"{setting('exposure', column)}: {name} has no rate that an exposure could multiply; use "
+            "[[likelihood=poisson]], negative-binomial or zero-inflated-poisson"
         )
 
 
@@ -122,8 +126,9 @@ def check_prior(prior: AbstractPrior, layout: Layout) -> None:
         if shapes not in (((), ()), ((layout.dim,), ())):
             # Another shape would be broadcast against the parameters without an error, and give another posterior.
             raise UsageError(
-                f"{name}: distribution gives a {type(law).__name__} of batch shape {shapes[0]} and event shape "
-                f"{shapes[1]}, and must give a distribution of one number, of batch shape () or {(layout.dim,)}"
+                f"{name}: distribution must return a distribution of one number, with batch shape () or "
+                f"{(layout.dim,)} (got a {type(law).__name__} with batch shape {shapes[0]} and event shape "
+                f"{shapes[1]})"
             )
     theta = jax.ShapeDtypeStruct((layout.dim,), "f4")
     density = jax.eval_shape(lambda at: used.log_prob(at, layout), theta)
@@ -132,7 +137,7 @@ def check_prior(prior: AbstractPrior, layout: Layout) -> None:
         shape = getattr(given, "shape", None)
         if shape != wanted:
             of = f"an array of shape {shape}" if shape is not None else f"a {type(given).__name__}"
-            raise UsageError(f"{name}: {method} gives {of}, and must give one of shape {wanted}")
+            raise UsageError(f"{name}: {method} must return an array of shape {wanted} (got {of})")
 
 
 def compilable_prior(prior: AbstractPrior, layout: Layout) -> AbstractPrior:
@@ -181,27 +186,27 @@ def check_likelihood(likelihood: AbstractLikelihood, num_targets: int, targets: 
     output = jax.ShapeDtypeStruct((likelihood.num_outputs(num_targets),), "f4")
     found = jax.eval_shape(used.log_prob, output, jax.ShapeDtypeStruct(targets.shape[1:], targets.dtype))
     if not hasattr(found, "shape"):
-        raise UsageError(f"{name}: log_prob gives a {type(found).__name__} for one row, and must give one number")
+        raise UsageError(f"{name}: log_prob must return one number for one row (got a {type(found).__name__})")
     if found.shape != ():
         # A mean over the targets instead of their sum would be another posterior.
         raise UsageError(
-            f"{name}: log_prob gives numbers of shape {found.shape} for one row, and must give one number; "
-            "of a distribution of several targets take .to_event(1)"
+            f"{name}: log_prob must return one number for one row (got shape {found.shape}); end the "
+            "distribution of several targets with .to_event(1)"
         )
     if likelihood.task != "classification":
         try:
             moments = jax.eval_shape(lambda o: (used.distribution(o).mean, used.distribution(o).variance), output)
         except NotImplementedError as error:
             raise UsageError(
-                f"{name}: its distribution has no mean or no variance, and predictions tell both"
+                f"{name}: its distribution must have a mean and a variance, because predictions report both"
             ) from error
         if any(moment.shape != targets.shape[1:2] for moment in moments):
             shapes = " and ".join(str(moment.shape) for moment in moments)
-            raise UsageError(f"{name}: mean and variance have shape {shapes}, and must have {targets.shape[1:2]}")
+            raise UsageError(f"{name}: mean and variance must have shape {targets.shape[1:2]} (got {shapes})")
         return
     try:
         classes = jax.eval_shape(used.class_probabilities, output).shape
     except NotImplementedError as error:
-        raise UsageError(f"{name}: it is for classification and needs the method class_probabilities") from error
+        raise UsageError(f"{name}: a likelihood for classification needs the method class_probabilities") from error
     if classes != (num_targets,):
-        raise UsageError(f"{name}: class_probabilities gives shape {classes}, and must give {(num_targets,)}")
+        raise UsageError(f"{name}: class_probabilities must have shape {(num_targets,)} (got {classes})")

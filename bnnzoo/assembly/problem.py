@@ -150,8 +150,8 @@ class Problem:
         """
         if "signature" not in attributes:
             raise UsageError(
-                "the run is of a posterior made in Python: its file holds the draws, but not the model; open it in "
-                "Python with bnnzoo.open(path, model=posterior), the one that was sampled"
+                "the posterior of this run was made in Python, so the file holds its draws but no model; open "
+                "it in Python with bnnzoo.open(path, model=posterior), with the posterior that was sampled"
             )
         recipe = recipe_from(str(attributes["recipe"]))
         try:
@@ -162,17 +162,17 @@ class Problem:
             if observed is not None:
                 x = signature.inputs(constant["x"])
                 if not len(x):
-                    raise ValueError("it has no rows")
+                    raise ValueError("there are no rows")
                 train = signature.rows(x, signature.targets(targets_of(observed["y"]), len(x)), "file")
             if recipe.keep == "predictions":
                 kept_rows = signature.inputs(constant[KEPT_ROWS])
                 if not len(kept_rows):
-                    raise ValueError("it keeps predictions at no input")
+                    raise ValueError("there are no inputs at which predictions are kept")
         except (LookupError, TypeError, ValueError) as error:
             reason = ascii(" ".join(str(error).split())[:200])[1:-1]
             raise DamagedError(
-                f"the file does not say what its data are as this version reads it ({type(error).__name__}: {reason}); "
-                "it is damaged, or of another version of bnnzoo"
+                f"the description of the data cannot be read ({type(error).__name__}: {reason}); the file is "
+                "damaged, or another version of bnnzoo wrote it"
             ) from error
         try:
             parts = make_parts(recipe, signature, model)
@@ -182,7 +182,9 @@ class Problem:
         fixed = fixed_leaves(constant)
         problem = _described(recipe, description, train, fixed=fixed, kept_rows=kept_rows)
         if observed is None and fixed.keys() != named_leaves(problem.network_posterior.network).keys():
-            raise DamagedError("the file is damaged: what is fixed in it is not what its recipe leaves out of sampling")
+            raise DamagedError(
+                "the file is damaged: its fixed parameters are not those that the recipe leaves out of sampling"
+            )
         if train is None and problem.outputs is not None:
             return dataclasses.replace(problem, posterior=problem.outputs.table())
         return problem
@@ -249,7 +251,7 @@ class Problem:
             UsageError: if the posterior was made by hand.
         """
         if self.description is None:
-            raise UsageError("the posterior was made in Python: nothing says what its model is")
+            raise UsageError("the posterior was made in Python, so the file holds no model")
         return self.description
 
     @property
@@ -337,15 +339,17 @@ def _kept_rows(recipe: Recipe, like: Signature, test: Dataset | None) -> np.ndar
     """Return the inputs at which predictions are kept, or None if draws are kept."""
     if recipe.keep == "draws":
         if recipe.keep_at is not None:
-            raise UsageError("keep_at is for predictions: use --keep predictions too, or leave --keep-at out")
+            raise UsageError("[[keep_at]] requires [[keep=predictions]]; add it, or remove [[keep_at]]")
         return None
     if like.task == "density":
-        raise UsageError("a density predicts no targets of inputs: use --keep draws")
+        raise UsageError("a density has no predictions to keep; use [[keep=draws]]")
     parts = [] if test is None else [test.x]
     if recipe.keep_at is not None:
         parts.append(load_inputs(recipe.keep_at, like, unseen=recipe.unseen))
     if not sum(map(len, parts)):
-        raise UsageError("nothing to keep predictions at: give inputs with --keep-at FILE, or a --test-fraction")
+        raise UsageError(
+            "no inputs to keep predictions at; give inputs with [[keep_at=FILE]], or use a [[test_fraction]] above 0"
+        )
     return np.concatenate(parts)
 
 

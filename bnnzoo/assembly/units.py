@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from bnnzoo.data import Scaler
+from bnnzoo.finding import setting, spelling, spelt
 from bnnzoo.posterior.likelihoods import AbstractLikelihood
 from bnnzoo.recipe import Field, Recipe, fields_of
 
@@ -47,15 +48,15 @@ def sentences(likelihood: AbstractLikelihood, scaler: Scaler, recipe: Recipe, ta
         return []
     found: list[str] = []
     for name, value in _fixed(likelihood).items():
-        option = f"--likelihood.{name.replace('_', '-')}"
+        given = setting(f"likelihood.{name}", f"{value:g}")
         if recipe.units == "data":
             others = _listed(np.asarray(value / scaler.y_sd.astype(np.float64)), targets)
-            found.append(f"{option} {value:g} is in the data's units: {others} times the standard deviation")
+            found.append(f"{given} is in the data's units, which is {others} times the standard deviation")
         else:
             others = _listed(np.asarray(value * scaler.y_sd.astype(np.float64)), targets)
-            cure = f"for {value:g} in the data's units add --units data"
-            found.append(f"{option} {value:g} is a multiple of the target's standard deviation: {others}; {cure}")
-    return found
+            cure = f"for {value:g} in the data's units use [[units=data]]"
+            found.append(f"{given} is a multiple of the target's standard deviation, which gives {others}; {cure}")
+    return [spelt(sentence, spelling()) for sentence in found]
 
 
 def _fixed(likelihood: AbstractLikelihood) -> dict[str, float]:

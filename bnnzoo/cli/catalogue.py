@@ -107,7 +107,7 @@ def show_by_name(name: str) -> None:
         known = {each: kind for kind in (registry.RECIPES, *registry.KINDS) for each in registry.entries(kind)}
         near = [f"{each} (a {registry.singular(known[each])})" for each in near_names(name, known)]
         remedy = f"did you mean {' or '.join(near)}?" if near else "see bnnzoo list"
-        raise NotFoundError(f"show: nothing in the zoo is called {name!r}; {remedy}")
+        raise NotFoundError(f"show: the zoo has no part called {name!r}; {remedy}")
 
 
 def plugins(
@@ -150,7 +150,7 @@ def _check(*, json: bool) -> None:
         for line in wrong or ["ok"]:
             echo(line)
     if wrong:
-        raise GateError(f"{len(wrong)} of what the plugins offer cannot be used")
+        raise GateError(f"{len(wrong)} parts of the plugins cannot be used")
 
 
 def _offers(plugin: registry.Plugin) -> str:
@@ -193,7 +193,7 @@ def _kind(word: str) -> str:
     for kind in kinds:
         if word.lower() in (kind, registry.singular(kind)):
             return kind
-    raise UsageError(f"no kind {word!r}; there are: {', '.join(kinds)}")
+    raise UsageError(f"unknown kind {word!r}; there are: {', '.join(kinds)}")
 
 
 def _print_fields(prefix: str, cls: type[Any]) -> None:

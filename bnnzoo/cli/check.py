@@ -153,7 +153,7 @@ def _check_model(name: str, model: Any, settings: ModelSettings, *, quiet: bool,
     """
     inputs = [_shape(text) for text in settings.input]
     if settings.out and not settings.sbc:
-        raise UsageError("-o: is for the picture of --sbc; add --sbc")
+        raise UsageError("-o: names the picture of --sbc; add --sbc, or remove -o")
     if settings.sbc:
         _calibrate(name, model, inputs, settings, quiet=quiet, json=json)
         return
@@ -279,7 +279,7 @@ def _part(name: str, values: dict[str, Any], dashes: str) -> Part:
 def add_to(app: typer.Typer) -> None:
     """Add the command `check` with its subcommands."""
     group = typer.Typer(
-        help="Check that a part is what it says it is.", context_settings=SETTINGS, rich_markup_mode="rich"
+        help="Test that a part does what it declares.", context_settings=SETTINGS, rich_markup_mode="rich"
     )
     for check in (
         _Check("sampler", SamplerSettings, _check_sampler),

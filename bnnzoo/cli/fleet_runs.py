@@ -56,9 +56,11 @@ def missing_of(jobs: Sequence[Job], *, force: bool) -> list[Job]:
         if there == "absent" or force:
             continue
         if not _is_of(job):
-            raise UsageError(f"{job.out}: exists, by another recipe; use another -o, or --force to replace it")
+            raise UsageError(f"{job.out}: exists, made by another recipe; use another -o, or --force to replace it")
         if there == "partial":
-            raise UsageError(f"{job.out}: stopped before its end, and what it could go on from is gone; use --force")
+            raise UsageError(
+                f"{job.out}: stopped before its end, and its parts are gone; use --force to start it again"
+            )
         try:
             about = store.attributes_of(job.out)
         except UsageError as error:
@@ -66,12 +68,12 @@ def missing_of(jobs: Sequence[Job], *, force: bool) -> list[Job]:
         try:
             now = rows_now.sha256(job.recipe, str(about["task"]))
         except UsageError as error:  # without the data a change cannot be detected
-            warnings.warn(f"{job.out}: were its rows changed? not known: {error}", BnnzooWarning, stacklevel=2)
+            warnings.warn(f"{job.out}: cannot test whether its rows were changed: {error}", BnnzooWarning, stacklevel=2)
             continue
         if now != about["data_sha256"]:
             raise UsageError(
-                f"{job.out}: exists, of other rows than {job.recipe.data} has now; "
-                "use another -o, or --force to replace it"
+                f"{job.out}: exists, made from other rows than {job.recipe.data} has now; use another -o, or "
+                "--force to replace it"
             )
     return missing
 

@@ -70,7 +70,7 @@ def _begin_or_go_on(job: Job, watch: _Lines, stop: Stop) -> None:
     _check_packages(job)
     state = _state(job)
     if state == "resumable":
-        watch(Progress("note", 0, 0, note="going on from its last checkpoint"))
+        watch(Progress("note", 0, 0, note="continuing from its last checkpoint"))
         zoo.resume(job.out, progress=False, observer=watch, stop=stop)
     elif state != "complete":
         # A process that died before its first checkpoint leaves nothing to keep.
@@ -87,9 +87,12 @@ def _check_packages(job: Job) -> None:
     from bnnzoo import registry
 
     here = {plugin.distribution: plugin.version for plugin in registry.plugins()}
-    other = [f"{name} is {here.get(name, 'absent')}, not {v}" for name, v in job.packages if here.get(name) != v]
+    other = [f"{name} is {here.get(name, 'absent')}, expected {v}" for name, v in job.packages if here.get(name) != v]
     if other:
-        raise UsageError(f"{job.name}: this machine has another zoo: {', '.join(other)}; install the same on all")
+        raise UsageError(
+            f"{job.name}: this machine has other versions: {', '.join(other)}; install the same versions on "
+            "all machines"
+        )
 
 
 class _Lines:
@@ -113,7 +116,7 @@ def _end_with_our_parent() -> None:
     """End the process when standard input ends, which happens when the parent process ends in any way."""
     while os.read(0, 4096):
         pass
-    signals.leave(signal.SIGTERM, "the process that started this job is gone")
+    signals.leave(signal.SIGTERM, "the process that started this job has ended")
 
 
 if __name__ == "__main__":

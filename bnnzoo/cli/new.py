@@ -67,7 +67,7 @@ def new(
 def _kind(kind: str) -> str:
     found = "sampler" if kind.casefold() == "plugin" else kind.casefold()
     if found not in KINDS:
-        raise UsageError(f"no kind {kind!r}; there are: {', '.join(KINDS)}")
+        raise UsageError(f"unknown kind {kind!r}; there are: {', '.join(KINDS)}")
     return found
 
 
@@ -104,17 +104,17 @@ def _refuse_taken(kind: str, words: dict[str, str]) -> None:
     for each in (kind, registry.RECIPES):
         others = {entry.distribution for entry in registry.entries(each).values() if entry.name == name}
         for other in sorted(others - {own}):
-            raise UsageError(f"{registry.singular(each)} {name!r} is there already, from {other}; choose another name")
+            raise UsageError(f"{registry.singular(each)} {name!r} exists already, from {other}; choose another name")
     for each in set(KINDS.values()) - {kind}:
         if any(entry.distribution == own for entry in registry.entries(each).values()):
-            raise UsageError(f"{own} is there already, with a {registry.singular(each)}; choose another name")
+            raise UsageError(f"{own} exists already, with a {registry.singular(each)}; choose another name")
 
 
 def _refuse_existing(folder: Path) -> None:
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
-        raise UsageError(f"{folder}: is there already, and no folder; choose another --into")
+        raise UsageError(f"{folder}: exists and is not a folder; choose another --into")
     if folder.is_dir() and any(folder.iterdir()):
-        raise UsageError(f"{folder}: is there already, and not empty; choose another name, or another --into")
+        raise UsageError(f"{folder}: exists and is not empty; choose another name, or another --into")
 
 
 def _write(kind: str, folder: Path, words: dict[str, str]) -> list[Path]:

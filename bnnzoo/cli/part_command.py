@@ -85,7 +85,7 @@ def split_fields(args: Sequence[str]) -> tuple[list[str], dict[str, str]]:
         elif flag.startswith("--") and "." in flag:
             given = value if equals else next(rest, None)
             if given is None:
-                raise UsageError(f"Option '{flag}' requires an argument: type {flag} VALUE")
+                raise UsageError(f"Option '{flag}' requires an argument; type {flag} VALUE")
             fields[flag] = given
         else:
             words.append(argument)
@@ -105,9 +105,9 @@ def _refuse_unknown(fields: dict[str, str], named: Named, context: Any) -> None:
         kind = _key(flag).partition(".")[0]
         if kind == "likelihood" and "model" in parts and parts["model"][1].brings_likelihood:
             model = parts["model"][0]
-            raise UsageError(f"{flag}: model {model} brings its own likelihood: see bnnzoo info model {model}")
+            raise UsageError(f"{flag}: model {model} has its own likelihood; see bnnzoo info model {model}")
         if kind in context.params and kind not in parts:
-            raise UsageError(f"{flag}: of which {kind}? Name one of `bnnzoo list {kind}s`")
+            raise UsageError(f"{flag}: the {kind} is unknown; name one of `bnnzoo list {kind}s`")
         if _key(flag) not in map(_key, known):
             if kind in parts and not near_names(flag, own := [f for f in known if f.startswith(f"--{kind}.")], 1):
                 name = parts[kind][0]

@@ -79,4 +79,4 @@ def _imported(name: str) -> Any:
             raise
         entry = registry.find(registry.COMMANDS, name)
         origin = f"command {entry.name!r} is from {entry.distribution} {entry.version} ({entry.target})"
-        raise UsageError(f"{origin}, which cannot be made a command: {one_line(error)}") from error
+        raise UsageError(f"{origin}, which cannot be used as a command: {one_line(error)}") from error

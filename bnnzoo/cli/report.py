@@ -43,7 +43,7 @@ def _range(text: str | None) -> tuple[float, float] | None:
         return None
     words = text.split(",")
     if len(words) != 2 or not all(map(_is_number, words)):
-        raise UsageError(f"--range {text}: must be two numbers, as in --range -1.5,1.5")
+        raise UsageError(f"--range {text}: must be two numbers, such as --range -1.5,1.5")
     return float(words[0]), float(words[1])
 
 

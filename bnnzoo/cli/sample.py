@@ -163,7 +163,7 @@ def resume(
         from bnnzoo import zoo
 
         if not quiet:
-            typer.echo(f"bnnzoo: note: {run}: was finished already; the parts left beside it are removed", err=True)
+            typer.echo(f"bnnzoo: note: {run}: was finished already; its leftover parts are removed", err=True)
         _report(zoo.open(run), json=json)
         return
     store.resumable(run, from_part)  # before JAX is imported

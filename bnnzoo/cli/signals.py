@@ -23,9 +23,9 @@ class Stop:
     def receive(self, number: int) -> None:
         """Record the first signal; end the process at the second."""
         if self.number:
-            signals.leave(number, "stopped at once; what the last checkpoint holds is kept")
+            signals.leave(number, "stopped at once; the last checkpoint is kept")
         self.number = number
-        signals.say("stopping after this chunk; again to stop at once")
+        signals.say("stopping after this chunk; a second signal stops at once")
 
     def refuse_more(self, run: Path) -> None:
         """End the command if a signal came too late to stop its run.

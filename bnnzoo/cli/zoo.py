@@ -145,9 +145,11 @@ def run(
       bnnzoo zoo run 'mlp.*' --seeds 0-3 -o runs --scheduler tcp://host:8786
     """
     if scheduler and workers:
-        raise UsageError("--workers: a Dask cluster has its own; leave it out with --scheduler")
+        raise UsageError(
+            "--workers: conflicts with --scheduler, because a Dask cluster has its own workers; remove one of them"
+        )
     if seeds and seed is not None:
-        raise UsageError("--seed, --seeds: give one of them")
+        raise UsageError("--seed: conflicts with --seeds; remove one of them")
     layers = [read_layer(source) for source in config or []]
     recipes = _recipes(_matching(patterns), layers, {"data": data, "seed": seed}, seeds_of(seeds) if seeds else [])
     with tempfile.TemporaryDirectory(prefix="bnnzoo-") as temporary:
@@ -201,9 +203,9 @@ def _run_all(
     room.tidy(missing)
     if asked:
         done = total - sum(outcome.code != 0 for outcome in outcomes.values())
-        cure = "the same command goes on" if kept else "nothing is kept without -o DIR"
+        cure = "the same command continues" if kept else "nothing is kept without -o DIR"
         if kept and any(job.replaces for job in missing):
-            cure = "with --force the same command begins anew"
+            cure = "the same command with --force starts again"
         name = signal.Signals(asked[0]).name
         raise InterruptedRunError(f"stopped by {name}: {done} of {total} runs are done; {cure}", asked[0])
     return outcomes
@@ -216,7 +218,7 @@ def _matching(patterns: Sequence[str]) -> list[str]:
     for pattern in patterns:
         names = [pattern] if _is_file(pattern) else fnmatch.filter(known, pattern)
         if not names:
-            raise NotFoundError(f"no recipe {pattern!r} that can be run as it is; see bnnzoo zoo")
+            raise NotFoundError(f"no recipe {pattern!r} that names a model and a sampler; see bnnzoo zoo")
         found |= dict.fromkeys(names)
     return list(found)
 

@@ -73,7 +73,7 @@ def numeric_array(values: ArrayLike, where: str) -> NDArray[Any]:
         cure = "give it as a data frame" if array.dtype.names else "convert it, by .astype('float32')"
         raise UsageError(f"{where} has dtype {array.dtype}, not numbers; {cure}")
     if array.ndim == 0:
-        raise UsageError(f"{where} is a single number; it must have one row a datum")
+        raise UsageError(f"{where} is a single number; it must have one row per datum")
     if array.shape[0] == 0:
         raise UsageError(f"{where} is empty; it must have at least one row")
     return array
@@ -86,5 +86,5 @@ def check_task(task: str | None) -> Task | None:
         UsageError: if the task is unknown.
     """
     if task not in (None, "regression", "classification", "density"):
-        raise UsageError(f"task {task!r} is unknown; it is regression, classification or density")
+        raise UsageError(f"unknown task {task!r}; use regression, classification or density")
     return cast("Task | None", task)

@@ -60,16 +60,20 @@ def bounds_of(y: Any, num_rows: int, where: str) -> Float[np.ndarray, "row targe
     try:
         bounds: Any = np.asarray(y, np.float64)
     except (TypeError, ValueError) as error:
-        raise UsageError(f"{where}: censored targets must be numbers, [N, 2] or [N, T, 2]") from error
+        raise UsageError(f"{where}: censored targets must be numbers of shape [N, 2] or [N, T, 2]") from error
     bounds = bounds[:, None] if bounds.ndim == 2 else bounds
     if bounds.ndim != 3 or bounds.shape[2] != 2 or len(bounds) != num_rows:
         raise UsageError(
-            f"{where} has shape {list(np.shape(y))} for {num_rows} rows; censored targets must be [N, 2] or [N, T, 2], "
-            "a smallest and a largest value each: equal where it is known, -inf or inf where there is no limit"
+            f"{where} has shape {list(np.shape(y))} for {num_rows} rows; censored targets must be [N, 2] or [N, "
+            "T, 2]: the lower and the upper bound of each target (equal for a known value; -inf or inf for no "
+            "bound)"
         )
     with np.errstate(over="ignore"):
         single = bounds.astype(np.float32)
     if not are_bounds(single):
         row = next(row for row, each in enumerate(single) if not are_bounds(each))
-        raise UsageError(f"{where}: row {row + 1}: no smallest and largest value (got {bounds[row].tolist()})")
+        raise UsageError(
+            f"{where}: row {row + 1}: expected a lower and an upper bound of each target, the lower first "
+            f"(got {bounds[row].tolist()})"
+        )
     return single

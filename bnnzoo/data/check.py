@@ -6,7 +6,6 @@ table is not counted. Columns of tables have names; columns of arrays count from
 
 from __future__ import annotations
 
-import shlex
 import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
@@ -16,6 +15,7 @@ from jaxtyping import Int
 from numpy.typing import NDArray
 
 from bnnzoo.errors import UsageError
+from bnnzoo.finding import setting
 from bnnzoo.near import near_names
 
 
@@ -50,11 +50,12 @@ def check_column_names(names: Sequence[str], where: str, of: Iterable[str] | Non
         if not name:
             others = ",".join(name for name in names if name)
             raise UsageError(
-                f"{where}: column {number} has no name in the header; name it, or leave it out (--columns "
-                f"{shlex.quote(others)}; pandas writes its row index so: to_csv(..., index=False))"
+                f"{where}: column {number} has no name in the header; name it, or leave it out with "
+                f"{setting('columns', others)} (if it is the row index of pandas, write the file with "
+                "to_csv(..., index=False))"
             )
         if any(unicodedata.category(character) in {"Cc", "Zl", "Zp"} for character in name):
-            raise UsageError(f"{where}: the name of column {number} holds a control character ({name!r}); rename it")
+            raise UsageError(f"{where}: the name of column {number} contains a control character ({name!r}); rename it")
         if name in seen:
             raise UsageError(f"{where}: columns {seen[name]} and {number} are both named {name}; names must be unique")
         seen[name] = number
@@ -85,7 +86,7 @@ def finite_float32(values: NDArray[Any], where: str, columns: Sequence[str] = ()
         problem = f"not finite ({value})"
     else:
         problem = f"{value!r} is infinite in float32"
-    cure = "rescale the column" if np.isfinite(value) else "fill it in or drop the row"
+    cure = "rescale the column" if np.isfinite(value) else "fill it in, or drop the row"
     raise UsageError(f"{place}: {problem}{and_more(more)}; {cure}")
 
 
@@ -121,7 +122,7 @@ def merged(values: NDArray[Any]) -> Int[np.ndarray, " some"]:
 
 def lost_digits(number: Any) -> str:
     """Return the problem of a number that `merged` reports."""
-    return f"{number} and another whole number beyond 2^53 would become one"
+    return f"{number} and another whole number above 2^53 would become equal"
 
 
 def refuse_merged(values: NDArray[Any], where: str, columns: Sequence[str] = ()) -> None:
@@ -148,8 +149,9 @@ def refuse_coarse(values: NDArray[Any], where: str) -> None:
     refuse_merged(values, where)
     if is_coarse(values):
         raise UsageError(
-            f"{where}: float32 cannot hold these numbers: they are near {np.mean(values):.6g} and their sd is "
-            f"{np.std(values.astype(np.float64)):.3g}, of which it loses too much; subtract a constant, or rescale them"
+            f"{where}: float32 cannot represent these numbers: they are near {np.mean(values):.6g} with sd "
+            f"{np.std(values.astype(np.float64)):.3g}, and too many of their digits would be lost; subtract a "
+            "constant, or rescale them"
         )
 
 

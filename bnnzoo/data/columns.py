@@ -32,12 +32,13 @@ from bnnzoo.data.forms import (
     hours_of,
     is_true,
 )
+from bnnzoo.finding import setting
 
 Kind = Literal["number", "boolean", "date", "time", "text"]
 
-_NOT_A_NUMBER_CURE = "write plain numbers (1234.5), leave a cell that is missing empty, or --drop NAME"
-_BOUND_CURE = "write a number, leave the cell empty, or --drop NAME"
-_DATE_CURE = "write dates as YYYY-MM-DD, or --drop NAME"
+_NOT_A_NUMBER_CURE = "write plain numbers (1234.5) and leave missing cells empty, or use [[drop=NAME]]"
+_BOUND_CURE = "write a number or leave the cell empty, or use [[drop=NAME]]"
+_DATE_CURE = "write dates as YYYY-MM-DD, or use [[drop=NAME]]"
 _UNIX_DAY = np.timedelta64(1, "D")
 
 
@@ -110,7 +111,7 @@ def interpret(
     if strangers:
         about = "that hold neither numbers, text, booleans nor dates"
         problem = f"neither numbers, text, booleans nor dates ({', '.join(sorted(strangers))})"
-        faults.add(name, Fault(about, problem, "convert it, or --drop NAME"))
+        faults.add(name, Fault(about, problem, "convert it, or use [[drop=NAME]]"))
         return Cells(name, "number", np.zeros(len(series)))
     return _Reader(name, codes, [as_text(value) for value in uniques], faults, shown, style).read(kind)
 
@@ -161,9 +162,9 @@ def _whole(series: Any) -> NDArray[Any]:
 def _refuse_merged(name: str, whole: NDArray[Any], faults: Faults) -> None:
     rows = merged(whole)
     if rows.size:
-        about = "of whole numbers beyond 2^53, of which different ones would become one"
-        cure = "subtract a constant, write text (id123), or --drop NAME"
-        cure = "round them to what float64 holds" if faults.trained else cure
+        about = "of whole numbers above 2^53, of which different ones would become equal"
+        cure = "subtract a constant, write text (id123), or use [[drop=NAME]]"
+        cure = "round them to what float64 can represent" if faults.trained else cure
         faults.add(name, Fault(about, lost_digits(whole[rows[0]]), cure, int(rows[0]) + 1, rows.size, coded=True))
 
 
@@ -190,11 +191,11 @@ class _Reader(NamedTuple):
                 return self._censored()
             return self._numbers("number", self.style.is_number, self.style.number, _NOT_A_NUMBER_CURE, "not a number")
         if kind == "boolean":
-            cure = "write True or False, leave a cell that is missing empty, or --drop NAME"
+            cure = "write True or False and leave missing cells empty, or use [[drop=NAME]]"
             form = re.compile(r"true|false|[01]", re.I)
             return self._numbers("boolean", form.fullmatch, is_true, cure, "not a boolean")
         if kind == "time":
-            cure = "write times as HH:MM:SS from 00:00 to 23:59:59, or --drop NAME"
+            cure = "write times as HH:MM:SS from 00:00 to 23:59:59, or use [[drop=NAME]]"
             return self._numbers("time", TIME.fullmatch, hours_of, cure, "not a time of day")
         if kind == "date":
             return self._dates()
@@ -284,7 +285,7 @@ class _Reader(NamedTuple):
         self._blame(np.append(wrong, False), "with cells that are not dates", "not a date", _DATE_CURE)
         if len(zoned) > 1:
             problem = "dates with and without a time zone"
-            self.faults.add(self.name, Fault(f"with {problem}", problem, "give all or none of them a zone"))
+            self.faults.add(self.name, Fault(f"with {problem}", problem, "give all of them a time zone, or none"))
         return Cells(self.name, "date", np.append(days, np.nan)[self.codes], zoned=True in zoned)
 
     def _blame(self, wrong: NDArray[np.bool_], about: str, problem: str, cure: str) -> None:
@@ -309,21 +310,25 @@ class _Reader(NamedTuple):
         """Return the fault of a cell that is not a number. Its problem is followed by a reason."""
         decimal = self.style.decimal
         if self.style.bounds(text) is not None and self.style.is_one_sided(text):
-            return Fault(CENSORED, "a bound and no number", _BOUND_CURE)
+            return Fault(CENSORED, "a bound, not a number", _BOUND_CURE)
         if text == self.name:
-            return fault._replace(about="with their name among the cells", problem=f"{fault.problem}: the header again")
+            return fault._replace(
+                about="with their name among the cells", problem=(f"{fault.problem}: the header is repeated here")
+            )
         mark: Literal[".", ","] = "." if decimal == "," else ","
         other = Style(mark).is_number(text) or Style(mark).is_one_sided(text)
         if other and (decimal == "," or text.count(",") == 1):
-            reason = "a decimal point, and others have commas" if decimal == "," else "a decimal comma"
+            reason = (
+                "a decimal point, while other numbers have a decimal comma" if decimal == "," else "a decimal comma"
+            )
             maybe = "" if decimal == "," else " or a thousands separator"
-            option = f"--decimal {mark} reads it so, or " if decimal else ""
+            option = f"; if it is the decimal mark, use {setting('decimal', mark)}" if decimal else ""
             option = "" if self.faults.trained else option
             return fault._replace(
-                about=f"with {reason}", problem=f"{fault.problem}: {reason}{maybe}", cure=option + fault.cure
+                about=f"with {reason}", problem=f"{fault.problem}: {reason}{maybe}", cure=fault.cure + option
             )
         if DRESSED_NUMBER.fullmatch(text):
-            reason = "more than digits and a point"
+            reason = "characters other than digits and a point"
             return fault._replace(about=f"with {reason} in their numbers", problem=f"{fault.problem}: {reason}")
         return fault._replace(coded=True)
 

@@ -28,6 +28,7 @@ from bnnzoo.data.targets import (
     training_labels,
 )
 from bnnzoo.errors import UsageError
+from bnnzoo.finding import spelling, spelt
 
 _Names = Annotated[tuple[str, ...], FailFast()]
 """A tuple of names whose validation stops at the first error, because a forged file may hold a million of them."""
@@ -94,19 +95,19 @@ class Signature(NamedTuple):
         found = TypeAdapter(cls).validate_json(text, strict=True)
         found.reading.check()
         if found.encoding is not None and found.encoding.inputs != found.feature_names:
-            raise ValueError("its encoding makes other inputs than it names")
+            raise ValueError("its encoding and its inputs differ")
         if found.encoding is not None and any(column.exposure for column in found.encoding.columns[:-1]):
             raise ValueError("its exposure is not the last column")
         whole = (len(found.feature_names),) if found.feature_names or len(found.shape) == 1 else found.shape
         labelled = bool(found.class_names) == (found.task == "classification") and len(found.class_names) != 1
         labelled = labelled and (found.task != "density" or found.feature_names == found.target_names)
         if found.shape != whole or min(whole, default=1) < 0 or len(whole) > 3 or not labelled:
-            raise ValueError("its names, classes and shape are not of one data set")
+            raise ValueError("its names, classes and shape contradict each other")
         for names in (found.feature_names, found.target_names, found.class_names):
             if len(set(names)) < len(names):
-                raise ValueError("two of its names are one")
+                raise ValueError("two of its columns have the same name")
         if not found.target_names or (labelled and found.class_names and len(found.target_names) > 1):
-            raise ValueError("its targets are not those of one data set")
+            raise ValueError("its targets contradict its description")
         return found
 
     def inputs(self, x: NDArray[Any]) -> NDArray[Any]:
@@ -116,7 +117,7 @@ class Signature(NamedTuple):
             ValueError: if they do not.
         """
         if x.shape[1:] != self.shape or x.dtype != self.dtype or not np.isfinite(x).all():
-            raise ValueError(f"inputs {x.dtype}{list(x.shape)} are not like those of the data")
+            raise ValueError(f"inputs {x.dtype}{list(x.shape)} do not match the data")
         return x
 
     def targets(self, y: NDArray[Any], rows: int) -> NDArray[Any]:
@@ -130,7 +131,7 @@ class Signature(NamedTuple):
         inside = not self.class_names or ((y >= 0) & (y < self.num_classes)).all()
         finite = are_bounds(y) if right and self.reading.censored else np.isfinite(y).all()
         if not right or not inside or not finite:
-            raise ValueError(f"targets {y.dtype}{list(y.shape)} are not like those of the data")
+            raise ValueError(f"targets {y.dtype}{list(y.shape)} do not match the data")
         return y
 
     def rows(self, x: NDArray[Any], y: NDArray[Any], name: str) -> Dataset:
@@ -241,18 +242,21 @@ class Dataset:
             check_censored(check_task(task))
         y, where = self.y, f"{self.name}: column {self.target_names[0]}"
         if self.task == "density":
-            raise UsageError(f"{self.name}: no inputs, all columns are modelled; {task} needs a target beside inputs")
+            raise UsageError(
+                f"{self.name}: the data have no inputs, because all columns are modelled; {task} needs inputs "
+                "and a target"
+            )
         if task == "density":
             again = self._as_rows(where)
         elif task == "regression":
             try:
                 numbers = np.array([float(name) for name in self.class_names])
             except ValueError:
-                raise UsageError(f"{where}: text, and regression predicts numbers; use another --target") from None
+                raise UsageError(f"{where}: text cannot be a target of regression; use another [[target]]") from None
             again = replace(self, y=numbers[y, None].astype(np.float32), task="regression", class_names=())
         else:
             if y.shape[1] > 1:
-                raise UsageError(f"{self.name}: {y.shape[1]} targets; classification has one column of labels")
+                raise UsageError(f"{self.name}: {y.shape[1]} targets; classification needs one column of labels")
             labels, names = training_labels(y[:, 0], self.name, self.target_names[0])
             again = replace(self, y=labels, task="classification", class_names=names)
         # Notes about the targets describe the choice of the old task.
@@ -266,9 +270,11 @@ class Dataset:
     def _as_rows(self, where: str) -> Dataset:
         """Return a density data set with inputs and targets side by side."""
         if self.task == "classification":
-            raise UsageError(f"{where}: class labels, and a density is of numbers; --task regression reads numbers")
+            raise UsageError(
+                f"{where}: class labels cannot be modelled by a density; use [[task=regression]] to read numbers"
+            )
         if self.x.ndim > 2 or self.encoding is not None:
-            raise UsageError(f"{self.name}: a density is of columns of plain numbers, [N, D]")
+            raise UsageError(f"{self.name}: a density needs columns of plain numbers, [N, D]")
         names = (*self.feature_names, *self.target_names)
         return from_rows(np.concatenate([self.x, self.y], 1), name=self.name, names=names)
 
@@ -322,7 +328,9 @@ def from_arrays(
     inputs = as_inputs(x, f"{prefix}x", names)
     targets = label_array(y, f"{prefix}y")
     if targets.shape[0] != inputs.shape[0]:
-        raise UsageError(f"{prefix}x has {inputs.shape[0]} rows and y has {targets.shape[0]}; they must be equal")
+        raise UsageError(
+            f"{prefix}x has {inputs.shape[0]} rows and y has {targets.shape[0]}; they must have equally many"
+        )
     if targets.ndim > 2 or 0 in targets.shape:
         raise UsageError(f"{prefix}y has shape {list(targets.shape)}; it must be [N] or [N, T]")
 
@@ -350,7 +358,7 @@ def from_arrays(
         for label, column in zip(names, np.asarray(x).reshape(inputs.shape).T, strict=True):
             refuse_coarse(column, f"{prefix}x: column {label}")
     if len(outputs) != num_targets:
-        raise UsageError(f"{prefix}{len(outputs)} target names for {num_targets} targets")
+        raise UsageError(f"{prefix}expected {num_targets} target names (got {len(outputs)})")
     _warn_of_codes(inputs, names, targets, outputs, chosen, where or name)
     return Dataset(
         x=inputs,
@@ -360,7 +368,7 @@ def from_arrays(
         target_names=outputs,
         class_names=class_names,
         name=name,
-        notes=(note,) if note else (),
+        notes=(spelt(note, spelling()),) if note else (),
     )
 
 
@@ -371,7 +379,7 @@ def _warn_of_codes(
     columns = [*zip(names, x.T, strict=True)] if x.ndim == 2 else []
     columns += [*zip(outputs, y.T, strict=True)] if task == "regression" else []
     codes = [code for name, column in columns for code in find_codes(name, column)]
-    cure = "if it is, leave such rows out, or give a table with --missing-code"
+    cure = "if it is one, leave such rows out, or give a table with [[missing_code]]"
     warn_of_codes(codes, outputs, where, instead=cure)
 
 
@@ -381,7 +389,7 @@ def from_rows(rows: ArrayLike, *, name: str = "arrays", names: Sequence[str] = (
     values = as_inputs(rows, place, names)
     if values.ndim > 2:
         raise UsageError(
-            f"{place} has shape {list(values.shape)}; a density is of columns [N, D]: x.reshape(len(x), -1)"
+            f"{place} has shape {list(values.shape)}; a density needs columns [N, D], such as x.reshape(len(x), -1)"
         )
     columns = tuple(names) or tuple(f"x{i}" for i in range(values.shape[1]))
     check_column_names(columns, place)

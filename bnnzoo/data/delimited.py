@@ -25,6 +25,7 @@ from bnnzoo.data.forms import DATE
 from bnnzoo.data.reading import PLAIN, SEPARATORS, Reading, skipped_lines, written_lines
 from bnnzoo.data.textfile import CHUNK, only_ends_lines, read_text, spaces_as_tabs, without_lines
 from bnnzoo.errors import BnnzooWarning, UsageError
+from bnnzoo.finding import setting
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,7 +61,7 @@ class DelimitedTable:
             self._raw, self._delimiter = spaces_as_tabs(self._raw), "\t"
         header, self._start = self._header(start)
         if not self._raw[self._start : self._start + CHUNK].strip() and not self._raw[self._start :].strip():
-            raise UsageError(f"{self.where}: a header but no data rows; add at least one")
+            raise UsageError(f"{self.where}: a header but no data rows; add at least one row")
         self._num_fields = len(header)
         self.names = header
         self._check_names()
@@ -84,15 +85,15 @@ class DelimitedTable:
         """Detected options that differ from the plain form; "" if there are none."""
         usual = DELIMITERS[Path(self.where).suffix.lower()]
         options = [
-            option
-            for option, asked, found, plain in (
-                ("--separator", self._asked.separator, self._dialect.separator, usual),
-                ("--decimal", self._asked.decimal, self.decimal, "."),
+            setting(field)
+            for field, asked, found, plain in (
+                ("separator", self._asked.separator, self._dialect.separator, usual),
+                ("decimal", self._asked.decimal, self.decimal, "."),
             )
             if not asked and found != plain
         ]
         verb = "changes" if len(options) == 1 else "change"
-        by = f" (detected; {' and '.join(options)} {verb} it)" if self._has_options else ""
+        by = f" (detected; {' and '.join(options)} {verb} this)" if self._has_options else ""
         return f"{self._dialect.describe()}{by}" if options else ""
 
     def has_number(self, row: int) -> bool:
@@ -127,7 +128,7 @@ class DelimitedTable:
         """Return the option that also skips these lines, counted from 1 without the lines that are already skipped."""
         kept = itertools.filterfalse(self._skipped.__contains__, itertools.count(1))
         place = dict(enumerate(itertools.islice(kept, max(lines)), 1))
-        return f"--skip-rows {written_lines({*self._skipped, *(place[line] for line in lines)})}"
+        return f"{setting('skip_rows', written_lines({*self._skipped, *(place[line] for line in lines)}))}"
 
     def _detected(self, preferred: str, default: Reading) -> tuple[Dialect, int]:
         """Return the dialect and the start of the header, which follows a line that names the separator."""
@@ -142,15 +143,15 @@ class DelimitedTable:
         separator = asked.separator or (preferred if named else dialect.separator_of(lines, preferred))
         if separator is None:
             raise UsageError(
-                f"{self.where}: several characters may separate the columns ({lines[0].strip()[:60]!r}); "
-                "name one: --separator semicolon, for instance"
+                f"{self.where}: several characters may separate the columns ({lines[0].strip()[:60]!r}); name "
+                "the separator, for instance [[separator=semicolon]]"
             )
         decimal = asked.decimal or dialect.decimal_of(lines, separator, default.decimal or ".")
         if not asked.decimal and (cell := dialect.thousands_in(lines, separator, decimal)):
             warnings.warn(
-                f"{self.where}: {cell} is read as {float(cell):g}, and so are others like it; beside semicolons the "
-                "point may separate thousands: write such numbers without it"
-                + ("; --decimal . if it is the decimal mark" if self._has_options else ""),
+                f"{self.where}: {cell} is read as {float(cell):g}, and similar cells likewise; in a file with "
+                "semicolons the point may separate thousands; if it does, write such numbers without it"
+                + ("; if it is the decimal mark, use [[decimal=.]]" if self._has_options else ""),
                 BnnzooWarning,
                 stacklevel=5,
             )
@@ -191,8 +192,8 @@ class DelimitedTable:
             )
         if len(found) != self._num_rows:
             raise UsageError(
-                f"{self.where}: {self._num_rows} rows or {len(found)}, by how line ends are read: they are mixed; "
-                "save the file with one kind of line end"
+                f"{self.where}: the file has {self._num_rows} or {len(found)} rows, because its line ends are "
+                "mixed; save it with one kind of line end"
             )
         return found
 
@@ -220,29 +221,35 @@ class DelimitedTable:
             cells = next(csv.reader(lines(), delimiter=self._delimiter, strict=True, skipinitialspace=True))
         except csv.Error as error:
             first = self._raw[start:].partition(b"\n")[0]
-            cure = "if spaces separate columns, --separator space" if b'" "' in first else 'quote names as "a name"'
+            cure = (
+                ("if spaces separate columns, use [[separator=space]]")
+                if b'" "' in first
+                else 'quote names as "a name"'
+            )
             raise UsageError(f"{self.where}: header: {error}; {cure}") from error
         names = tuple(cell.strip() for cell in cells)
         if not any(names):
-            raise UsageError(f"{self.where}: the first line is empty; the header with the column names belongs there")
+            raise UsageError(
+                f"{self.where}: the first line is empty, but must be the header; put the column names there"
+            )
         self._check_remarks(names, start)
         if len(names) > 2 and sum(map(bool, names)) == 1 and self._has_options:
             option = self._skip_option([self._raw.count(b"\n", 0, start) + 1])
             raise UsageError(
-                f"{self.where}: the first line has {len(names)} cells, and only {next(filter(None, names))!r} is not "
-                f"empty; if it is a title, {option} leaves it out"
+                f"{self.where}: the first line has {len(names)} cells, and only {next(filter(None, names))!r} "
+                f"is not empty; if it is a title, leave it out with {option}"
             )
         if len(names) == 1 and any(mark in names[0] for mark in dialect.MARKS):
             likely = max(dialect.MARKS, key=names[0].count)
             word = next(word for word, mark in SEPARATORS.items() if mark == likely)
             raise UsageError(
                 f"{self.where}: the header is one column, {names[0]!r}; if columns are separated by "
-                f"{dialect.NAMES[likely]}, --separator {word}"
+                f"{dialect.NAMES[likely]}, use {setting('separator', word)}"
             )
         if len(names) == 1 and len(names[0].split()) > 1 and self._one_is_several(names[0], consumed):
             raise UsageError(
-                f"{self.where}: the header is one column, {names[0]!r}, and the rows have spaces too; if they separate "
-                "columns, --separator space"
+                f"{self.where}: the header is one column, {names[0]!r}, and the rows contain spaces; if spaces "
+                "separate columns, use [[separator=space]]"
             )
         return names, consumed
 
@@ -268,11 +275,11 @@ class DelimitedTable:
         skipped, units = list(range(first, first + count)), ""
         if len(rows) > 1 and _are_units(rows[0], rows[1]):
             skipped.append(first + count + 1)
-            units = f", and what looks like units in line {first + count + 1}"
+            units = f", and line {first + count + 1} seems to hold units"
         what = "the first line is a remark" if count == 1 else f"the first {count} lines are remarks (#)"
         them = "it" if count == 1 else "them"
-        cure = f"{self._skip_option(skipped)} leaves {them} out{units}" if self._has_options else f"remove {them}"
-        raise UsageError(f"{self.where}: {what}, and the header belongs there; {cure}")
+        cure = f"leave {them} out with {self._skip_option(skipped)}{units}" if self._has_options else f"remove {them}"
+        raise UsageError(f"{self.where}: {what}, but the header must come first; {cure}")
 
     def _one_is_several(self, header: str, start: int) -> bool:
         """Whether the first row has as many words as the header, or one more: the names of rows."""
@@ -285,8 +292,8 @@ class DelimitedTable:
         dates = [name for name, cell in zip(self.names, below, strict=False) if _are_dates(name, cell.strip())]
         if dates:
             raise UsageError(
-                f"{self.where}: no header line: the first line holds a date ({dates[0]}), and so does the one below; "
-                "put a line of column names above it"
+                f"{self.where}: no header line: the first line holds a date ({dates[0]}), and so does the "
+                "second; put a line of column names above it"
             )
         numbers = [name for name in self.names if _NUMBER.fullmatch(name)]
         first = int(numbers[0]) if numbers and numbers[0].isdecimal() else -1
@@ -299,8 +306,9 @@ class DelimitedTable:
             ]
             if data or len(numbers) == len(self.names):
                 raise UsageError(
-                    f"{self.where}: no header line: the first line holds numbers ({(data or numbers)[0]}); put a line "
-                    "of column names above it; if that is a name, begin it with a letter"
+                    f"{self.where}: no header line: the first line holds numbers ({(data or numbers)[0]}); put "
+                    "a line of column names above it; if that is the name of a column, let it begin with a "
+                    "letter"
                 )
 
     def _check_lines(self) -> Int[np.ndarray, " row"]:
@@ -346,18 +354,19 @@ class DelimitedTable:
         Rows with one more may have names, as R's write.table gives them, or end with a separator. Other first lines
         are no header.
         """
-        place = f"{self.where}: {count} rows have other numbers of fields than the header, {self._num_fields}"
+        place = f"{self.where}: {count} rows do not have {self._num_fields} fields, as the header has"
         if len(cells) == self._num_fields + 1:
             if not cells[-1].strip():
-                raise UsageError(f"{place}: they end with a separator, and the header does not; add one to it")
+                raise UsageError(f"{place}, because they end with a separator; let the header end with one too")
             raise UsageError(
-                f"{place}, such as {len(cells)}: if they begin with names of rows (R's write.table), write a name for "
-                "them at the start of the header, and leave that column out with --drop"
+                f"{place}, but for instance {len(cells)}; if they begin with row names (as R's write.table "
+                "writes them), add a name for these at the start of the header, and leave that column out with "
+                "[[drop]]"
             )
         header = self._header_line()
         if header > 1 and self._has_options:
             option = self._skip_option(range(1, header))
-            raise UsageError(f"{place}; if the header is further down, {option} leaves out what is above it")
+            raise UsageError(f"{place}; if the header is further down, leave out the lines above it with {option}")
 
     def _header_line(self) -> int:
         """The first line, from 1, from which on lines have as many fields as most; 0 where there is none."""
@@ -368,9 +377,9 @@ class DelimitedTable:
         return counts.index(usual) + 1 if usual and counts.index(usual) < len(counts) / 2 else 0
 
     def _check_fields(self, cells: list[str], row: int, option: str = "") -> None:
-        cure = f", or {option} leaves its line out" if option else ""
+        cure = f", or leave its line out with {option}" if option else ""
         if not cells and self._num_fields > 1:
-            raise UsageError(f"{self.where}: row {row}: an empty line; remove it{cure}")
+            raise UsageError(f"{self.where}: row {row}: the line is empty; remove it{cure}")
         if len(cells or [""]) != self._num_fields:
             remark = ": a remark (#)" if cells and cells[0].startswith("#") else ""
             raise UsageError(
@@ -404,8 +413,8 @@ class DelimitedTable:
             except csv.Error as error:
                 # Python's message is for programmers and differs between versions.
                 stray = str(error).startswith("new-line character")
-                what = "a line break within a cell that has no quotes" if stray else error
-                raise UsageError(f"{self.where}: row {row}: {what}; check its quotes") from error
+                what = "a line break in a cell without quotes" if stray else error
+                raise UsageError(f"{self.where}: row {row}: {what}; correct its quotes") from error
 
 
 def _are_dates(*cells: str) -> bool:

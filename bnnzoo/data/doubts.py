@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -16,6 +15,7 @@ from bnnzoo.data.columns import Cells
 from bnnzoo.data.faults import listed, with_names
 from bnnzoo.data.forms import WITH_UNIT
 from bnnzoo.errors import BnnzooWarning
+from bnnzoo.finding import setting
 
 _FEWEST_IDENTIFIED = 20
 """With fewer rows, all values may be distinct by chance."""
@@ -53,13 +53,13 @@ def warn_of_inputs(cells: Sequence[Cells], where: str) -> None:
             if whole and len(np.unique(present)) == len(present):
                 found["identifier"].append(column.name)
     for kind, what in (
-        ("constant", "the same in every row: {} nothing"),
-        ("identifier", "different in every row, as identifiers are"),
+        ("constant", "the same in every row, so {} nothing"),
+        ("identifier", "different in every row, like identifiers"),
     ):
         if names := found[kind]:
             noun, says, them = ("column", "it says", "it") if len(names) == 1 else ("columns", "they say", "them")
-            cure = with_names("--drop NAME", names)
-            text = f"{where}: {noun} {listed(names)}: {what.format(says)}; {cure} leaves {them} out"
+            cure = with_names("[[drop=NAME]]", names)
+            text = f"{where}: {noun} {listed(names)}: {what.format(says)}; leave {them} out with {cure}"
             warnings.warn(text, BnnzooWarning, stacklevel=3)
 
 
@@ -67,7 +67,7 @@ def warn_of_targets(cells: Sequence[Cells], where: str) -> None:
     """Warn about constant targets."""
     constant = [c.name for c in cells if len(c.numbers) > 1 and np.nanmax(c.numbers) == np.nanmin(c.numbers)]
     if constant:
-        text = f"{where}: target {listed(constant)}: the same in every row: there is nothing to predict"
+        text = f"{where}: target {listed(constant)}: the same in every row, so there is nothing to predict"
         warnings.warn(text, BnnzooWarning, stacklevel=3)
 
 
@@ -88,27 +88,28 @@ def warn_of_text(
         unit, count = Counter(units).most_common(1)[0] if units else ("", 0)
         if name not in categories and count >= _FEWEST_WITH_UNIT and 2 * count >= len(levels):
             found.append(
-                f"column {name}: numbers with a unit ({unit}) are read as text, each another level; write plain "
-                f"numbers, or --categories {shlex.quote(name)} if levels are meant"
+                f"column {name}: numbers with a unit ({unit}) are read as text, each as a category of its own; "
+                f"write plain numbers, or confirm the categories with {setting('categories', name)}"
             )
         folded = Counter(level.casefold() for level in levels)
         twins = [level for level in levels if folded[level.casefold()] > 1]
         if twins:
             found.append(
-                f"column {name}: levels that differ in capitals only: {listed(twins)}; write them alike if they are one"
+                f"column {name}: categories that differ only in capital letters: {listed(twins)}; write them "
+                "alike if they are the same"
             )
         last = column.numbers[-1]
         if skip and len(column.numbers) > 2 and np.isfinite(last) and np.sum(column.numbers == last) == 1:
             level, row = levels[int(last)], len(column.numbers)
             if _TOTALS.fullmatch(level):
                 option = skip(row - 1)
-                cure = f"{option} leaves it out" if option else "remove it"
-                found.append(f"row {row}, column {name}: {level!r}: a row of totals is no observation; {cure}")
+                cure = f"leave it out with {option}" if option else "remove it"
+                found.append(f"row {row}, column {name}: {level!r}: a row of totals is not an observation; {cure}")
     named = [column.name for column in texts if column.name in column.levels]
     if len(named) > 1 and 2 * len(named) >= len(cells):
         found.append(
-            f"the names of columns are among their cells ({listed(named)}): the header is repeated, or the first line "
-            "is none; remove the line, or put a header above it"
+            f"the cells of several columns contain the column names ({listed(named)}): the header is repeated, "
+            "or the first line is not the header; remove the line, or put a header above it"
         )
     for text in found:
         warnings.warn(f"{where}: {text}", BnnzooWarning, stacklevel=4)
@@ -126,12 +127,12 @@ def warn_of_dates(cells: Sequence[Cells], where: str) -> None:
             span = max(others[-1] - others[0], 1.0)
             far = [d for d in np.floor(present) if d in days and max(others[0] - d, d - others[-1]) > span]
             for day in far:
-                code = shlex.quote(f"{column.name}={days[day]}")
-                text = f"column {column.name}: {days[day]} is far from the other dates, as a code for a missing one is"
-                text += f"; --missing-code {code} with --missing median or drop takes such cells as missing"
+                code = setting("missing_code", f"{column.name}={days[day]}")
+                text = f"column {column.name}: {days[day]} is far from the other dates, like a code for a missing cell"
+                text += f"; to read it as missing, use {code} with [[missing=median]] or drop"
                 warnings.warn(f"{where}: {text}", BnnzooWarning, stacklevel=4)
         elif column.kind == "number" and _are_written_dates(present):
-            text = f"column {column.name}: whole numbers such as {present[0]:.0f} look like dates and are read as "
+            text = f"column {column.name}: whole numbers such as {present[0]:.0f} look like dates but are read as "
             text += "numbers; write dates as YYYY-MM-DD"
             warnings.warn(f"{where}: {text}", BnnzooWarning, stacklevel=4)
 
@@ -211,14 +212,14 @@ def warn_of_codes(codes: Sequence[Code], targets: Sequence[str], where: str, *, 
         some = [code for code in codes if (code.column in targets) == are_targets]
         if not some:
             continue
-        options = " ".join(f"--missing-code {shlex.quote(f'{code.column}={code.text}')}" for code in some)
-        then = "--missing drop" if are_targets else "--missing median or drop"
-        cure = f"{options} with {then} takes such cells as missing"
+        options = " ".join(setting("missing_code", f"{code.column}={code.text}") for code in some)
+        then = "[[missing=drop]]" if are_targets else "[[missing=median]] or drop"
+        cure = f"to read it as missing, use {options} with {then}"
         cure = instead or cure
         noun = "target" if are_targets else "column"
         noun += "s" if len({code.column for code in some}) > 1 else ""
         listing = listed(code.describe() for code in some)
-        text = f"{where}: {noun} {listing}: far from the other values, as a code for a missing one is; {cure}"
+        text = f"{where}: {noun} {listing}: far from the other values, like a code for a missing cell; {cure}"
         warnings.warn(text, BnnzooWarning, stacklevel=3)
 
 

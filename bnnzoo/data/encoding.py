@@ -19,9 +19,10 @@ from pydantic import FailFast
 
 from bnnzoo.data.check import did_you_mean, is_coarse
 from bnnzoo.data.columns import Cells, Kind, quoted
-from bnnzoo.data.faults import Fault, Faults
+from bnnzoo.data.faults import DROP_COLUMN, Fault, Faults
 from bnnzoo.data.levels import places_of, values_of
 from bnnzoo.errors import UsageError
+from bnnzoo.finding import setting
 
 Missing = Literal["error", "drop", "median"]
 Unseen = Literal["error", "zero"]
@@ -35,8 +36,8 @@ MOST_LETTERS = 200
 """Limit for the length of a level, for the same reason."""
 _COARSE = 1e-3
 """Fraction of a column's sd by which float32 may move its numbers; beyond it they are counted from the smallest."""
-_NO_CATEGORIES = f"of text with more than {MOST_LEVELS} levels, or levels of more than {MOST_LETTERS} letters"
-MISSING_CURE = "--missing median fills them in, --missing drop leaves such rows out, --drop NAME the column"
+_NO_CATEGORIES = f"of text with more than {MOST_LEVELS} categories, or categories of more than {MOST_LETTERS} letters"
+MISSING_CURE = f"fill in missing cells with [[missing=median]], drop their rows with [[missing=drop]]{DROP_COLUMN}"
 
 
 @dataclass(frozen=True)
@@ -75,8 +76,8 @@ def _no_categories(levels: Sequence[str]) -> str:
     """Return the reason why levels cannot be categories; empty if they can."""
     letters = max(map(len, levels), default=0)
     if len(levels) > MOST_LEVELS:
-        return f"text with {len(levels)} levels"
-    return f"text with a level of {letters} letters" if letters > MOST_LETTERS else ""
+        return f"text with {len(levels)} categories, more than {MOST_LEVELS}"
+    return f"text with a category of {letters} letters, more than {MOST_LETTERS}" if letters > MOST_LETTERS else ""
 
 
 @dataclass(frozen=True)
@@ -105,11 +106,14 @@ class Encoding:
                 continue
             if problem := _no_categories(column.levels):
                 taken = values_of(column.levels) is not None
-                cure = "leave it out of --categories, as numbers" if taken else "write its content as numbers"
-                faults.add(column.name, Fault(_NO_CATEGORIES, f"{problem}, no categories", f"--drop NAME, or {cure}"))
+                cure = "remove it from [[categories]] to read numbers" if taken else "write its content as numbers"
+                faults.add(
+                    column.name,
+                    Fault(_NO_CATEGORIES, problem, f"use [[drop=NAME]], or {cure}"),
+                )
             if column.kind == "number" and is_coarse(column.numbers, share=_COARSE, origin="smallest"):
                 about, problem = "too small for float32", "its numbers are too close to 0 for float32"
-                faults.add(column.name, Fault(about, problem, "rescale the column, or --drop NAME"))
+                faults.add(column.name, Fault(about, problem, "rescale the column, or use [[drop=NAME]]"))
             far = column.kind == "number" and is_coarse(column.numbers, share=_COARSE)
             counted = (column.kind == "date" or far) and not column.is_missing.all()
             origin = float(np.nanmin(column.numbers)) if counted else 0.0
@@ -185,8 +189,8 @@ class Encoding:
         for column in self.columns:
             if column.kind != "text" and np.isnan(x[:, place]).all():
                 raise UsageError(
-                    f"{where}: column {column.name}: every cell is missing in the training rows, and there is no "
-                    f"median; --drop {column.name}, or another --split-seed"
+                    f"{where}: column {column.name}: every cell is missing in the training rows, so there is no "
+                    f"median; use {setting('drop', column.name)}, or another [[split_seed]]"
                 )
             place += len(column.inputs)
         medians = iter(np.asarray(SimpleImputer(strategy="median", keep_empty_features=True).fit(x).statistics_))
@@ -214,9 +218,9 @@ class Encoding:
     def _coded(self, column: Column, found: Cells, faults: Faults, kept: NDArray[np.bool_]) -> Cells:
         if column.kind == "date" and found.zoned != column.zoned and not found.is_missing.all():
             here, there = ("with", "without") if found.zoned else ("without", "with")
-            problem = f"dates {here} a time zone, and in training they were {there} one"
+            problem = f"dates {here} a time zone, but those of training were {there} one"
             faults.add(
-                column.name, Fault("with other time zones than in training", problem, "write them as in training")
+                column.name, Fault("whose time zones are not as in training", problem, "write them as in training")
             )
         if column.kind != "text":
             return found
@@ -226,9 +230,11 @@ class Encoding:
         rows = np.flatnonzero((numbers == -1.0) & kept)
         if rows.size and self.unseen == "error":
             level = found.levels[index[rows[0]]]
-            problem = f"level {quoted(level)} was not seen in training ({did_you_mean(level, column.levels)})"
-            about = "with levels that were not seen in training"
-            cure = "correct it, leave the row out, or --unseen zero (none of the known levels)"
+            problem = (
+                f"category {quoted(level)} does not occur in the training rows ({did_you_mean(level, column.levels)})"
+            )
+            about = "with categories that do not occur in the training rows"
+            cure = "correct it, leave the row out, or use [[unseen=zero]] to count it as none of the known categories"
             faults.add(column.name, Fault(about, problem, cure, int(rows[0]) + 1, rows.size))
         return Cells(column.name, "text", numbers, column.levels)
 
@@ -251,11 +257,11 @@ def check_exposure(column: Cells, faults: Faults, shown: Shown, *, missing: str)
         row = int(np.argmax(bad))
         problem = f"an exposure must be positive and finite (got {shown(row, column.name).strip()})"
         cure = "correct it, or leave the row out"
-        faults.add(column.name, Fault("that are no exposure", problem, cure, row + 1, int(bad.sum())))
+        faults.add(column.name, Fault("with invalid exposures", problem, cure, row + 1, int(bad.sum())))
     absent = column.is_missing & ~faults.noted(column.name, len(column.numbers))
     if missing and absent.any():
         row, count = int(np.argmax(absent)), int(absent.sum())
-        problem = "an exposure is missing, and never filled in"
+        problem = "an exposure is missing, and is never filled in"
         faults.add(column.name, Fault("with missing exposures", problem, missing, row + 1, count))
 
 
@@ -266,7 +272,7 @@ def check_cells(
     *,
     missing: str = "",
     trained: bool = False,
-    empty: str = "--drop NAME",
+    empty: str = "use [[drop=NAME]]",
 ) -> None:
     """Report infinite cells and, if `missing` gives a remedy, missing cells to `faults`.
 

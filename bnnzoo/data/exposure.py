@@ -27,15 +27,17 @@ def with_exposure(x: Any, values: ArrayLike) -> Any:
     numbers = np.asarray(values)
     rows = x if is_frame(x) else np.asarray(x)
     if not is_frame(x) and rows.ndim not in (1, 2):
-        raise UsageError(f"exposure: for columns of numbers, and x has shape {list(rows.shape)}")
+        raise UsageError(f"exposure: requires x with columns of numbers (got shape {list(rows.shape)})")
     if numbers.shape != (len(rows),):
-        raise UsageError(f"exposure: shape {list(numbers.shape)} for the {len(rows)} rows of x; give one number a row")
+        raise UsageError(
+            f"exposure: must be one number per row of x, {len(rows)} in all (got shape {list(numbers.shape)})"
+        )
     if is_frame(x):
         frame = pd.DataFrame(x).copy()
     else:
         table = rows.reshape(len(rows), -1)
         frame = pd.DataFrame(table, columns=pd.Index([f"x{i}" for i in range(table.shape[1])]))
     if NAME in frame:
-        raise UsageError(f"exposure: x has a column of that name already; use exposure='{NAME}' to take it")
+        raise UsageError(f"exposure: x has a column of that name already; use exposure='{NAME}' to use this column")
     frame[NAME] = numbers
     return frame

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -13,9 +12,12 @@ from numpy.typing import NDArray
 
 from bnnzoo.data.check import and_more
 from bnnzoo.errors import UsageError
+from bnnzoo.finding import setting
 
 _MOST_NAMED = 20
-
+DROP_INSTEAD = ", or use [[drop=NAME]]"
+DROP_COLUMN = ", or drop the column with [[drop=NAME]]"
+"""Ends of remedies that do not apply to targets and to a trained model's columns."""
 
 CENSORED = "with bounds in place of numbers"
 
@@ -110,37 +112,39 @@ class Faults:
         columns, faults = list(found), list(found.values())
         cure = faults[0].cure
         if self.trained or self.targets.intersection(columns):
-            cure = cure.replace(", or --drop NAME", "").replace(", --drop NAME the column", "")
+            cure = cure.replace(DROP_INSTEAD, "").replace(DROP_COLUMN, "")
         if faults[0].about == CENSORED:
             if self.targets.issuperset(columns):
-                cure = f"--censored reads it as a bound; or {cure}"
+                cure = f"use [[censored=True]] to read it as a bound, or {cure}"
             elif self.trained:
-                cure = f"train with --censored to read it as a bound; or {cure}"
+                cure = f"train with [[censored=True]] to read it as a bound, or {cure}"
             else:
-                cure += "; if it is the target, --target NAME --censored reads it as a bound"
+                cure += "; if it is the target, use [[target=NAME]] [[censored=True]] to read it as a bound"
         codes = sorted({fault.code for fault in faults})
         if {(fault.row, fault.count) for fault in faults} == {(1, 1)} and self.units_option:
-            cure += f"; if row 1 holds units, {self.units_option} leaves it out"
+            cure += f"; if row 1 holds units, leave it out with {self.units_option}"
         elif "name among the cells" in faults[0].about and (option := self.skip_option(faults[0].row - 1)):
-            cure = f"{option} leaves that line out"
+            cure = f"leave that line out with {option}"
         elif not self.trained and len(codes) == 1 and codes[0]:
             value = codes[0] if len(columns) > 1 else f"{columns[0]}={codes[0]}"
-            cure += f"; if it stands for a missing cell, --missing-code {shlex.quote(value)}"
+            cure += f"; if it stands for a missing cell, use {setting('missing_code', value)}"
         if any(fault.coded for fault in faults) and self.inputs.issuperset(columns):
-            cure += "; if its cells are codes, --categories NAME"
-        return with_names(cure if len(columns) == 1 else cure.replace("NAME the column", "NAME the columns"), columns)
+            cure += "; if its cells are codes, use [[categories=NAME]]"
+        if len(columns) > 1:
+            cure = cure.replace("drop the column with", "drop the columns with")
+        return with_names(cure, columns)
 
 
 def with_names(cure: str, columns: Sequence[str]) -> str:
-    """Insert the columns into the options of a remedy, if they are few: `--drop NAME` becomes `--drop a,b`."""
+    """Insert the columns into the settings of a remedy, if they are few: `--drop NAME` becomes `--drop a,b`."""
     if len(columns) > _MOST_NAMED:
         return cure
     split = any("," in name for name in columns)
-    for flag in ("--drop", "--categories"):
-        each = [f"{flag} {shlex.quote(name)}" for name in columns]
-        several = " ".join(each) if split else f"{flag} {shlex.quote(','.join(columns))}"
-        cure = cure.replace(f"{flag} NAME", several)
-    return cure.replace("NAME", columns[0] if len(columns) == 1 else "NAME")
+    for option in ("drop", "categories", "target"):
+        each = [setting(option, name) for name in columns]
+        several = " ".join(each) if split else setting(option, ",".join(columns))
+        cure = cure.replace(setting(option, "NAME"), several)
+    return cure
 
 
 def listed(names: Iterable[str]) -> str:

@@ -58,12 +58,12 @@ class FrameTable(TypedTable):
         if type(frame).__module__.startswith("pyarrow"):
             frame = frame.to_pandas()
         if not hasattr(frame, "__len__"):
-            raise UsageError(f"{where}: {type(frame).__name__}: its rows are not there yet; give frame.collect()")
+            raise UsageError(f"{where}: {type(frame).__name__}: its rows are not loaded yet; give frame.collect()")
         self.where = where
         self._frame = frame
         self.names = tuple(str(name).strip() for name in frame.columns)
         if not len(frame):
-            raise UsageError(f"{where}: no data rows; give at least one")
+            raise UsageError(f"{where}: no data rows; give at least one row")
 
     def frame(self, names: Sequence[str], _written: Collection[str] = (), /) -> pd.DataFrame:
         """Return the columns `names` as a pandas frame."""

@@ -37,7 +37,10 @@ class IdxFolder:
         images, labels = read_images(self._folder, "train"), read_labels(self._folder, "train")
         if images is None or labels is None:
             missing = "train-images-idx3-ubyte" if images is None else "train-labels-idx1-ubyte"
-            raise UsageError(f"{self.where}: a folder without {missing}[.gz]; data folders hold MNIST's IDX files")
+            raise UsageError(
+                f"{self.where}: the folder has no {missing}[.gz]; a data folder must hold IDX files, named as "
+                "those of MNIST"
+            )
         train = from_arrays(
             images, labels, task="classification", name=self._folder.name, target_names=("label",), where=self.where
         )
@@ -53,7 +56,7 @@ class IdxFolder:
         images, part = self._images()
         labels = read_labels(self._folder, part)
         if labels is None:
-            raise UsageError(f"{self.where}: no {part}-labels-idx1-ubyte[.gz] beside the images")
+            raise UsageError(f"{self.where}: {part}-labels-idx1-ubyte[.gz] is missing beside the images")
         return Labelled(images, labels, f"{self.where}: {part} images", f"{self.where}: {part} labels")
 
     def _images(self) -> tuple[NDArray[np.uint8], str]:
@@ -61,7 +64,9 @@ class IdxFolder:
             images = read_images(self._folder, part)
             if images is not None:
                 return images, part
-        raise UsageError(f"{self.where}: a folder without t10k- or train-images-idx3-ubyte[.gz]")
+        raise UsageError(
+            f"{self.where}: the folder has no t10k-images-idx3-ubyte[.gz] and no train-images-idx3-ubyte[.gz]"
+        )
 
     def _test(self, train: Dataset) -> Dataset | None:
         images, labels = read_images(self._folder, "t10k"), read_labels(self._folder, "t10k")
@@ -70,10 +75,10 @@ class IdxFolder:
         where = f"{self.where}: t10k"
         if images.shape[1:] != train.x.shape[1:]:
             raise UsageError(
-                f"{where}: images of {list(images.shape[1:])} pixels, but {list(train.x.shape[1:])} in train"
+                f"{where}: images of {list(images.shape[1:])} pixels, but those of train have {list(train.x.shape[1:])}"
             )
         if images.shape[0] != labels.shape[0]:
-            raise UsageError(f"{where}: {images.shape[0]} images and {labels.shape[0]} labels")
+            raise UsageError(f"{where}: {images.shape[0]} images but {labels.shape[0]} labels")
         return train.signature.rows(images, check_labels(labels, train.class_names, where), train.name)
 
 
@@ -106,20 +111,24 @@ def _read_idx(path: Path, num_dims_allowed: tuple[int, ...]) -> NDArray[np.uint8
                 )
             num_dims = magic[3]
             if num_dims not in num_dims_allowed:
-                raise UsageError(f"{path}: {num_dims} dimensions, not {num_dims_allowed[0]}; is it the right file?")
+                raise UsageError(
+                    f"{path}: must have {num_dims_allowed[0]} dimensions (got {num_dims}); is it the right file?"
+                )
             header = file.read(4 * num_dims)
             if len(header) < 4 * num_dims:
                 raise UsageError(f"{path}: ends inside its header; {damaged}")
             shape = struct.unpack(f">{num_dims}I", header)
             expected = math.prod(shape)
             if expected == 0:
-                raise UsageError(f"{path}: empty, its header says {list(shape)}")
+                raise UsageError(f"{path}: empty; its header gives the shape {list(shape)}")
             if expected > _MOST_GZIP_SHRINKS * path.stat().st_size:
-                raise UsageError(f"{path}: its header says {list(shape)}, more than the file can hold; {damaged}")
+                raise UsageError(
+                    f"{path}: its header gives the shape {list(shape)}, more than the file can hold; {damaged}"
+                )
             content = file.read(expected + 1)
     except (OSError, EOFError, zlib.error) as error:  # gzip.BadGzipFile is an OSError
-        raise UsageError(f"{path}: cannot be read, or is damaged ({error}); {damaged}") from error
+        raise UsageError(f"{path}: unreadable or damaged ({error}); {damaged}") from error
     if len(content) != expected:
         problem = "ends early" if len(content) < expected else "has bytes left over"
-        raise UsageError(f"{path}: {problem}: its header says {list(shape)}, {expected} bytes; {damaged}")
+        raise UsageError(f"{path}: {problem}: its header gives the shape {list(shape)}, {expected} bytes; {damaged}")
     return np.frombuffer(content, dtype=np.uint8).reshape(shape)

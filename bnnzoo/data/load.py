@@ -83,10 +83,10 @@ def load(
         return tabular.training_set(source, choice, task, name, kind)
     if choice != Choice(reading=Reading(censored=reading.censored)):
         where = spec if isinstance(spec, str | Path) else "data"
-        raise UsageError(f"{where}: columns can be chosen in tables only (.csv .tsv .parquet .pq, data frames)")
+        raise UsageError(f"{where}: columns can be selected in tables only (.csv .tsv .parquet .pq, data frames)")
     if isinstance(source, Dataset):
         if reading.censored and not source.reading.censored:
-            raise UsageError(f"{source.name}: --censored is for tables and arrays")
+            raise UsageError(f"{source.name}: [[censored=True]] is supported for tables and arrays only")
         return source.as_task(task)
     if isinstance(source, tuple):
         return from_arrays(*source, task=task, censored=reading.censored)
@@ -109,7 +109,7 @@ def load_asked(recipe: Recipe, spec: Spec = None) -> Dataset:
         UsageError: see `load`; also if there are no data.
     """
     if spec is None and recipe.data is None:
-        raise UsageError("no data: name a data set or a file with --data (bnnzoo list datasets)")
+        raise UsageError("no data; name a data set or a file with [[data]] (bnnzoo list datasets)")
     return load(
         recipe.data if spec is None else spec,
         target=recipe.target,
@@ -221,14 +221,14 @@ def _named(y: Any, names: Sequence[str]) -> Any:
 
 
 def _other_targets(found: Sequence[str], names: Sequence[str]) -> UsageError:
-    return UsageError(
-        f"y: {len(found)} targets ({listed(found)}), but the model has {len(names)} ({listed(names)}); give those"
-    )
+    return UsageError(f"y: must have the targets of the model, {listed(names)} (got {listed(found)})")
 
 
 def _check_tabular(like: Signature, where: str) -> None:
     if not like.feature_names:
-        raise UsageError(f"{where}: a table, but the model was trained on images {list(like.shape)}")
+        raise UsageError(
+            f"{where}: a table, but the model was trained on images of shape {list(like.shape)}; give images"
+        )
 
 
 def _rows_of(data: Dataset, like: Signature, unseen: Unseen | None) -> NDArray[Any]:
@@ -237,7 +237,7 @@ def _rows_of(data: Dataset, like: Signature, unseen: Unseen | None) -> NDArray[A
         return _match(data.x, like, data.name, unseen)
     if like.encoding is None or not like.encoding.agrees(data.encoding):
         raise UsageError(
-            f"{data.name}: a data set whose columns were encoded otherwise than in training; give its file or frame"
+            f"{data.name}: the columns of this data set are not encoded as in training; give its file or data frame"
         )
     return finite_float32(like.encoding.fill(data.x), data.name, like.feature_names)
 
@@ -265,12 +265,12 @@ def _encoded(x: NDArray[Any], like: Signature, encoding: Encoding, where: str, u
     others = [column.name for column in encoding.columns if column.kind not in ("number", "boolean")]
     if others:
         raise UsageError(
-            f"{where}: an array, but the model was trained on a table with text, dates or times ({listed(others)}); "
-            f"give a data frame or a file with the columns {listed(names)}"
+            f"{where}: an array, but the model was trained on a table with text, dates or times "
+            f"({listed(others)}); give a data frame or a file with the columns {listed(names)}"
         )
     rows = x.reshape(-1, 1) if x.ndim == 1 else x
     if like.exposure and rows.shape[1:] == (len(names) - 1,):
-        raise UsageError(f"{where}: no exposure; give it as the last column, or with exposure=")
+        raise UsageError(f"{where}: the exposure is missing; give it as the last column, or with exposure=")
     _check_shape(rows.shape[1:], (len(names),), where)
     frame = pd.DataFrame(rows, columns=pd.Index(names))
     return tabular.new_inputs(FrameTable(frame, where), like, unseen)
@@ -279,7 +279,8 @@ def _encoded(x: NDArray[Any], like: Signature, encoding: Encoding, where: str, u
 def _check_shape(found: Sequence[int], trained: Sequence[int], where: str) -> None:
     if tuple(found) != tuple(trained):
         raise UsageError(
-            f"{where}: inputs of shape {list(found)}, but the model was trained on {list(trained)}; give the same"
+            f"{where}: inputs have shape {list(found)}, but the model was trained on {list(trained)}; give "
+            "inputs of that shape"
         )
 
 
@@ -293,9 +294,11 @@ def _labelled(inputs: NDArray[Any], y: Any, like: Signature, where: str, name: s
         return like.rows(inputs, bounds, name)
     targets = (label_array if classify else numeric_array)(y, where)
     if targets.shape[0] != inputs.shape[0]:
-        raise UsageError(f"{where}: {targets.shape[0]} rows of targets for {inputs.shape[0]} of inputs")
+        raise UsageError(f"{where}: {targets.shape[0]} rows of targets but {inputs.shape[0]} rows of inputs")
     if targets.size != targets.shape[0] * len(like.target_names):
-        raise UsageError(f"{where}: shape {list(targets.shape)}, but the model has {len(like.target_names)} targets")
+        raise UsageError(
+            f"{where}: targets have shape {list(targets.shape)}, but the model has {len(like.target_names)} targets"
+        )
     if classify:
         return like.rows(inputs, check_labels(targets.reshape(-1), like.class_names, where), name)
     return like.rows(inputs, finite_float32(targets, where).reshape(-1, len(like.target_names)), name)

@@ -40,7 +40,8 @@ class NpzFile:
         if list(arrays) == ["arr_0"]:
             return arrays["arr_0"], f"{self.where}: x"
         raise UsageError(
-            f"{self.where}: no array x, it holds {', '.join(arrays) or 'nothing'}; np.savez({self._path.name!r}, x=x)"
+            f"{self.where}: no array named x (got {', '.join(arrays) or 'nothing'}); save it with "
+            f"np.savez({self._path.name!r}, x=x)"
         )
 
     def labelled(self) -> Labelled:
@@ -50,25 +51,25 @@ class NpzFile:
 
     def _read(self, names: Sequence[str] = ()) -> dict[str, NDArray[Any]]:
         """Read the arrays `names`, or all arrays."""
-        cure = f"np.savez({self._path.name!r}, x=x, y=y)"
+        cure = f"save it with np.savez({self._path.name!r}, x=x, y=y)"
         try:
             with self._path.open("rb") as file:
                 archive = np.load(file, allow_pickle=False)
                 if not isinstance(archive, np.lib.npyio.NpzFile):
-                    raise UsageError(f"{self.where}: not an .npz archive but one array; {cure}")
+                    raise UsageError(f"{self.where}: a single array instead of an .npz archive; {cure}")
                 _check_sizes(archive, self._path.stat().st_size)
                 missing = [name for name in names if name not in archive.files]
                 if missing:
                     held = ", ".join(archive.files) or "nothing"
-                    raise UsageError(f"{self.where}: no array {missing[0]}, it holds {held}; {cure}")
+                    raise UsageError(f"{self.where}: no array named {missing[0]} (got {held}); {cure}")
                 return {name: archive[name] for name in names or archive.files}
         except UsageError as error:
             raise UsageError(str(error) if str(error).startswith(self.where) else f"{self.where}: {error}") from error
         except Exception as error:  # zipfile, zlib, struct and NumPy's header parser raise different errors
             if "Object arrays" in str(error):
-                problem = "an array of Python objects, which is never unpickled; save arrays of numbers"
+                problem = "an array of Python objects, which is not supported; save arrays of numbers"
             else:
-                problem = f"not an .npz archive of arrays, or a damaged one ({type(error).__name__}); write it again"
+                problem = f"not an .npz archive of arrays, or damaged ({type(error).__name__}); write it again"
             raise UsageError(f"{self.where}: {problem}") from error
 
 
@@ -76,7 +77,7 @@ def _check_sizes(archive: Any, size: int) -> None:
     """Refuse an archive that would unpack to far more than its size, and one with two arrays of the same name."""
     members = archive.zip.infolist()
     if len({member.filename for member in members}) < len(members):
-        raise UsageError("two arrays of one name; write it again")
+        raise UsageError("two arrays have the same name; write it again")
     unpacked = sum(member.file_size for member in members)
     if unpacked > _MOST_SHRINKS * size + _ALWAYS_FITS:
-        raise UsageError(f"unpacks from {size} to {unpacked} bytes: save it with np.savez, which does not pack")
+        raise UsageError(f"its {size} bytes unpack to {unpacked} bytes; save it with np.savez, which does not compress")

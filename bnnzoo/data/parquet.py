@@ -56,12 +56,12 @@ class ParquetTable(TypedTable):
                 num_rows = file.metadata.num_rows
         except pa.ArrowNotImplementedError as error:
             raise UsageError(
-                f"{self.where}: a column of a type that pyarrow cannot read ({error}); write it as another type"
+                f"{self.where}: a column has a type that pyarrow cannot read ({error}); write it as another type"
             ) from error
         except self._errors as error:
             raise self._damaged() from error
         if not num_rows:
-            raise UsageError(f"{self.where}: no data rows; add at least one")
+            raise UsageError(f"{self.where}: no data rows; add at least one row")
 
     def frame(self, names: Sequence[str], _written: Collection[str] = (), /) -> pd.DataFrame:
         """Return the columns `names`.
@@ -85,8 +85,8 @@ class ParquetTable(TypedTable):
             return column.to_pandas(types_mapper=_with_gaps().get)
         except self._errors as error:
             raise UsageError(
-                f"{self.where}: column {name}: of the type {column.type}, with a cell that cannot be read ({error}); "
-                "write it as numbers, text, or dates of the years 1 to 9999, or leave the column out"
+                f"{self.where}: column {name}: a cell of type {column.type} cannot be read ({error}); write the "
+                "column as numbers, text, or dates of the years 1 to 9999, or leave it out"
             ) from error
 
     def shown(self, row: int, name: str) -> str:
@@ -94,4 +94,4 @@ class ParquetTable(TypedTable):
         return shown_cell(self.frame([name])[name], row)
 
     def _damaged(self) -> UsageError:
-        return UsageError(f"{self.where}: not a Parquet file, or a damaged one; write it again")
+        return UsageError(f"{self.where}: not a Parquet file, or damaged; write it again")

@@ -92,7 +92,7 @@ class Reading:
         except UsageError:
             right = False
         if not right:
-            raise ValueError("it says that its table was read as no option can")
+            raise ValueError("no option of the table reader gives what it records")
 
     @property
     def of_text(self) -> Reading:
@@ -108,9 +108,11 @@ class Reading:
         for code in self.missing_code:
             name, equals, value = code.partition("=")
             if equals and name not in names:
-                raise UsageError(f"{where}: missing code {code!r}: no column named {name}; {did_you_mean(name, names)}")
+                raise UsageError(f"{where}: missing_code {code!r}: no column named {name}; {did_you_mean(name, names)}")
             if not (value if equals else code).strip():
-                raise UsageError(f"{where}: missing code {code!r}: no value; empty cells are missing as it is")
+                raise UsageError(
+                    f"{where}: missing_code {code!r}: the value is missing; empty cells are missing already"
+                )
 
     def codes_of(self, name: str) -> tuple[str, ...]:
         """Return the values that mean a missing cell in the column `name`."""
@@ -168,4 +170,6 @@ def _check_encoding(name: str) -> None:
     except LookupError:
         is_text = False
     if not is_text:
-        raise UsageError(f"encoding: unknown (got {name!r}); such as utf-8, cp1252 (Windows), latin-1 or utf-16")
+        raise UsageError(
+            f"encoding: unknown (got {name!r}); use for instance utf-8, cp1252 (Windows), latin-1 or utf-16"
+        )

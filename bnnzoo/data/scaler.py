@@ -70,9 +70,9 @@ class Scaler:
         shapes = [inputs, inputs, (len(like.target_names),), (len(like.target_names),)]
         arrays = [self.x_mean, self.x_sd, self.y_mean, self.y_sd]
         if [array.shape for array in arrays] != shapes or not all(np.isfinite(array).all() for array in arrays):
-            raise ValueError("its scaling is of other data")
+            raise ValueError("its scaling does not match its data")
         if not (np.all(_divides(self.x_sd)) and np.all(_divides(self.y_sd))):
-            raise ValueError("its scaling divides by nothing")
+            raise ValueError("its scaling divides by zero")
 
     def scale_inputs(self, x: NDArray[Any]) -> NDArray[Any]:
         """Return x [N, ...] in the network's units, float32. uint8 images are unchanged; the device scales them."""
@@ -136,8 +136,8 @@ def _refuse_far(
         row = int(np.argmax(away > np.finfo(np.float32).max))
         raise UsageError(
             f"{where}: row {row + 1}, column {names[column]}: {values[row, column]!s} is too far from the "
-            f"training rows, of mean {mean[column]:.3g} and sd {sd[column]:.3g}, for float32; correct it, or leave the "
-            "row out"
+            f"training rows (mean {mean[column]:.3g}, sd {sd[column]:.3g}) for float32; correct it, or leave "
+            "the row out"
         )
 
 
@@ -152,7 +152,7 @@ def _moments(values: NDArray[Any], what: str) -> tuple[NDArray[np.float64], NDAr
     sd = np.asarray(values.std(axis=0, dtype=np.float64))
     is_constant = values.max(axis=0) == values.min(axis=0)
     if np.any(~is_constant & ~_divides(sd.astype(np.float32))):
-        raise UsageError(f"{what}: numbers that differ by less than float32 can divide by; rescale them")
+        raise UsageError(f"{what}: the numbers differ by too little to be standardised in float32; rescale them")
     return mean, np.where(is_constant, 1.0, sd)
 
 

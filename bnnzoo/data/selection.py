@@ -11,6 +11,7 @@ from bnnzoo.data.faults import listed
 from bnnzoo.data.readers import Table
 from bnnzoo.data.reading import PLAIN, Reading
 from bnnzoo.errors import UsageError
+from bnnzoo.finding import setting
 
 
 class Choice(NamedTuple):
@@ -38,18 +39,18 @@ def select_columns(table: Table, choice: Choice, task: str | None) -> tuple[tupl
     target, columns, drop = (_expanded(names, table) for names in (choice.target, choice.columns, choice.drop))
     check_known([*target, *columns, *drop], table)
     if len(set(target)) < len(target):
-        raise UsageError(f"{where}: a target is given twice ({', '.join(target)}); name each once")
+        raise UsageError(f"{where}: a target is named twice ({', '.join(target)}); name each once")
     for name in drop:
         if name in target:
-            raise UsageError(f"{where}: column {name} is the target and dropped; it can be one of the two")
+            raise UsageError(f"{where}: column {name} is both the target and dropped; choose one")
         if name in columns:
-            raise UsageError(f"{where}: column {name} is asked for and dropped; it can be one of the two")
+            raise UsageError(f"{where}: column {name} is both selected and dropped; choose one")
     exposure = (choice.exposure,) if choice.exposure else ()
     if exposure:
         _check_exposure_column(choice.exposure, table, target, drop, task)
     left = [name for name in table.names if name not in {*drop, *exposure}]
     if not left:
-        raise UsageError(f"{where}: every column is dropped; keep some")
+        raise UsageError(f"{where}: every column is dropped; keep at least one")
     wanted = set(columns or left)
     if task == "density":
         return (), target or tuple(name for name in left if name in wanted)
@@ -57,8 +58,8 @@ def select_columns(table: Table, choice: Choice, task: str | None) -> tuple[tupl
     features = tuple(name for name in left if name in wanted and name not in targets)
     if not features and (task or not target):
         raise UsageError(
-            f"{where}: no columns left for features beside the target {', '.join(targets)}; add one, "
-            "or ask for --task density"
+            f"{where}: no columns are left for inputs beside the target {', '.join(targets)}; add one, or use "
+            "[[task=density]]"
         )
     return (*features, *exposure) if features else (), targets
 
@@ -69,10 +70,13 @@ def _check_exposure_column(
     """Refuse an exposure that is not an input column of a regression."""
     check_known([exposure], table)
     if task in ("density", "classification"):
-        raise UsageError(f"{table.where}: --exposure {exposure} is for counts, and --task {task} has none; drop one")
+        raise UsageError(
+            f"{table.where}: {setting('exposure', exposure)} is for counts, and {setting('task', task)} has "
+            "none; remove one of them"
+        )
     for names, role in ((target, "the target"), (drop, "dropped")):
         if exposure in names:
-            raise UsageError(f"{table.where}: column {exposure} is the exposure and {role}; it can be one of the two")
+            raise UsageError(f"{table.where}: column {exposure} is both the exposure and {role}; choose one")
 
 
 def select_categories(
@@ -83,9 +87,13 @@ def select_categories(
     check_known(categories, table)
     for name in categories:
         if name not in features:
-            what = "is the target" if name in targets and features else "is no input"
-            cure = "--task classification takes its cells as classes" if name in targets and features else "take it in"
-            raise UsageError(f"{table.where}: column {name} is asked for as a category and {what}; {cure}")
+            what = "is the target" if name in targets and features else "is not an input"
+            cure = (
+                "use [[task=classification]] to read its cells as classes"
+                if name in targets and features
+                else "select it as an input"
+            )
+            raise UsageError(f"{table.where}: column {name} cannot be a category, because it {what}; {cure}")
     return categories
 
 
@@ -99,7 +107,7 @@ def _expanded(names: Sequence[str], table: Table) -> tuple[str, ...]:
     for name in names:
         pieces = [name] if name in table.names else [piece.strip() for piece in name.split(",")]
         if "" in pieces:
-            raise UsageError(f"{table.where}: {name!r} is a list of columns with an empty entry; write a,b")
+            raise UsageError(f"{table.where}: {name!r} is a list of columns with an empty entry; write it like a,b")
         expanded += pieces
     return tuple(expanded)
 

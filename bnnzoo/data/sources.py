@@ -31,12 +31,13 @@ def source_of(spec: Spec, reading: Reading = PLAIN) -> Table | Arrays | Dataset 
     if reading.of_text != PLAIN:
         where = spec if isinstance(spec, str | Path) else "data"
         raise UsageError(
-            f"{where}: --separator, --decimal, --skip-rows and --encoding are for text files ({' '.join(DELIMITERS)})"
+            f"{where}: [[separator]], [[decimal]], [[skip_rows]] and [[encoding]] are for text files "
+            f"({' '.join(DELIMITERS)})"
         )
     if path is not None:
         return FOLDER(path) if path.is_dir() else READERS[path.suffix.lower()](path)
     if isinstance(spec, tuple) and len(spec) != 2:
-        raise UsageError(f"data: a tuple of {len(spec)}; give a pair (x, y)")
+        raise UsageError(f"data: must be a pair (x, y) (got a tuple of {len(spec)})")
     if isinstance(spec, Dataset | tuple):
         return spec
     if is_frame(spec):
@@ -46,7 +47,7 @@ def source_of(spec: Spec, reading: Reading = PLAIN) -> Table | Arrays | Dataset 
         return from_rows(rows)
     if not isinstance(spec, str):
         raise UsageError(
-            f"data: a {type(spec).__name__}; give a name, a path, a data frame, an array, or a pair (x, y)"
+            f"data: must be a name, a path, a data frame, an array, or a pair (x, y) (got a {type(spec).__name__})"
         )
     return _registered(spec)
 
@@ -64,28 +65,28 @@ def _as_path(spec: str | Path) -> Path | None:
     text = os.path.expanduser(spec)
     path = Path(text)
     if not str(spec):
-        raise UsageError("the data set has an empty name; give a registered name or a path")
+        raise UsageError("data: the name is empty; give a registered name or a path")
     has_separator = any(separator in text for separator in (os.sep, os.altsep) if separator)
     known = path.suffix.lower() in READERS
     if not os.path.lexists(text):
         if isinstance(spec, Path) or has_separator or known:
             folder = path.parent
             if not os.path.isdir(folder):
-                raise UsageError(f"{spec}: no such file, and no folder {folder}; check the path")
+                raise UsageError(f"{spec}: no such file, and no such folder {folder}; correct the path")
             raise UsageError(
                 f"{spec}: no such file; in {folder}: {did_you_mean(path.name, sorted(os.listdir(folder)))}"
             )
         return None
     if not os.path.exists(text):
-        raise UsageError(f"{spec}: a link to a file that does not exist; check the path")
+        raise UsageError(f"{spec}: a link to a file that does not exist; correct the path")
     if path.is_dir():
         return path
     if not path.is_file():
-        raise UsageError(f"{spec}: not a regular file (a pipe or a device?); write the data to a file first")
+        raise UsageError(f"{spec}: not a regular file (perhaps a pipe or a device); write the data to a file first")
     if not known:
         raise UsageError(
-            f"{spec}: unknown kind of data file {path.suffix or '(no suffix)'}; "
-            f"known are {' '.join(READERS)} and IDX folders"
+            f"{spec}: unknown kind of data file {path.suffix or '(no suffix)'}; use one of {' '.join(READERS)}, "
+            "or an IDX folder"
         )
     return path
 
@@ -96,5 +97,5 @@ def _registered(name: str) -> Dataset:
     make: Any = registry.load("datasets", name)
     dataset = make()
     if not isinstance(dataset, Dataset):
-        raise UsageError(f"data set {name}: its function returned {type(dataset).__name__}, not a bnnzoo Dataset")
+        raise UsageError(f"data set {name}: its function must return a bnnzoo Dataset (got {type(dataset).__name__})")
     return dataset

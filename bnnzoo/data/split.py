@@ -23,7 +23,7 @@ def split(dataset: Dataset, *, test_fraction: float, seed: int) -> tuple[Dataset
         UsageError: if the fraction is invalid or leaves no training rows.
     """
     if not 0 <= test_fraction < 1:
-        raise UsageError(f"test fraction {test_fraction}: it must be at least 0 and below 1")
+        raise UsageError(f"test_fraction: must be at least 0 and below 1 (got {test_fraction})")
     if test_fraction == 0:
         return _filled(replace(dataset, test=None), None)
     if dataset.test is not None:
@@ -32,8 +32,8 @@ def split(dataset: Dataset, *, test_fraction: float, seed: int) -> tuple[Dataset
     num_train = dataset.num_data - num_test
     if num_train < 1:
         raise UsageError(
-            f"{dataset.name}: {dataset.num_data} rows leave none to train on "
-            f"at test fraction {test_fraction}; use --test-fraction 0"
+            f"{dataset.name}: test_fraction {test_fraction} of {dataset.num_data} rows leaves no training rows; "
+            "use [[test_fraction=0]]"
         )
 
     from sklearn.model_selection import train_test_split

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -34,6 +33,7 @@ from bnnzoo.data.reading import Reading
 from bnnzoo.data.selection import Choice, check_known, select_categories, select_columns
 from bnnzoo.data.targets import check_censored, codes_of, regression_targets, targets_of
 from bnnzoo.errors import BnnzooWarning, UsageError
+from bnnzoo.finding import setting, spelling, spelt
 
 
 def training_set(table: Table, choice: Choice, task: str | None, name: str, kind: str = "") -> Dataset:
@@ -60,15 +60,15 @@ def training_set(table: Table, choice: Choice, task: str | None, name: str, kind
     cells = _read(table, [*features, *targets], kinds, faults, reading, targets)
     split = len(features)
     missing = MISSING_CURE if choice.missing == "error" else ""
-    no_median = "" if choice.missing == "drop" else "--missing drop leaves such rows out"
+    no_median = "" if choice.missing == "drop" else "drop such rows with [[missing=drop]]"
     inputs = split - bool(choice.exposure)
     check_cells(cells[:inputs], faults, table.shown, missing=missing)
     for exposure in cells[inputs:split]:
         check_exposure(exposure, faults, table.shown, missing=no_median)
-    check_cells(cells[split:], faults, table.shown, missing=no_median, empty="name another --target")
+    check_cells(cells[split:], faults, table.shown, missing=no_median, empty="name another [[target]]")
     left_out = ""
     if choice.missing == "drop" and not faults.by_column:
-        keep, left_out = _complete(cells, table.where, "--missing median, or --drop a column")
+        keep, left_out = _complete(cells, table.where, "use [[missing=median]], or leave out a column with [[drop]]")
         cells = [_kept(column, keep) for column in cells]
     cells[:split] = [one_level_a_value(column) for column in cells[:split]]
     encoding = Encoding.of(cells[:split], choice.missing, choice.unseen, faults, choice.exposure)
@@ -87,7 +87,8 @@ def training_set(table: Table, choice: Choice, task: str | None, name: str, kind
         [code for column in cells[inputs:split] for code in find_codes(column.name, column.numbers)], (), table.where
     )
     numeric = [column.name for column in cells[:inputs] if column.kind == "number"]
-    notes = tuple(filter(None, [table.note, found.note, *_encoding_notes(encoding), *_notes_of_zeros(table, numeric)]))
+    sentences = [table.note, found.note, *_encoding_notes(encoding), *_notes_of_zeros(table, numeric)]
+    notes = tuple(spelt(sentence, spelling()) for sentence in sentences if sentence)
     if not features:
         rows = from_rows(found.y, name=name, names=targets)
         return replace(rows, notes=notes, left_out=left_out, reading=_used(table, reading))
@@ -163,8 +164,8 @@ def _new_rows(
     features = [column.name for column in encoding.columns]
     if encoding.exposure and encoding.exposure not in table.names:
         raise UsageError(
-            f"{table.where}: no column named {encoding.exposure}, the exposure that rates are multiplied by; add it "
-            "(1 in every row for rates per unit)"
+            f"{table.where}: no column named {encoding.exposure}, the exposure of the training rows; add it (1 "
+            "in every row gives rates per unit)"
         )
     check_known([*features, *targets], table)
     check_column_names(table.names, table.where, [*features, *targets])
@@ -173,7 +174,7 @@ def _new_rows(
     cells = _read(table, [*features, *targets], kinds, faults, like.reading, [*targets])
     inputs, outputs = cells[: len(features)], cells[len(features) :]
     leave_out = encoding.missing == "drop" and bool(targets)
-    cure = "leave such rows out" if encoding.missing == "drop" else "fill them in, or train with --missing median"
+    cure = "leave such rows out" if encoding.missing == "drop" else "fill them in, or train with [[missing=median]]"
     absent = "" if leave_out else "leave such rows out"
     plain = len(inputs) - bool(encoding.exposure)
     for exposure in inputs[plain:]:
@@ -187,10 +188,10 @@ def _new_rows(
     inputs = encoding.held_to(inputs, faults, complete if leave_out else np.ones_like(complete))
     faults.check()
     codes = [code for c in inputs[:plain] if c.kind == "number" for code in find_codes(c.name, c.numbers)]
-    warn_of_codes(codes, (), table.where, instead="if it is, leave such rows out, or train with --missing-code")
+    warn_of_codes(codes, (), table.where, instead="if it is one, leave such rows out, or train with [[missing_code]]")
     if not leave_out:
         return encoding.encode(inputs), outputs, np.arange(len(complete))
-    keep, left_out = _complete(cells, table.where, "fill some in, or train with --missing median")
+    keep, left_out = _complete(cells, table.where, "fill some in, or train with [[missing=median]]")
     if left_out:
         warnings.warn(f"{table.where}: {left_out}", BnnzooWarning, stacklevel=2)
     kept = [column._replace(numbers=column.numbers[keep]) for column in inputs]
@@ -231,8 +232,8 @@ def _complete(cells: Sequence[Cells], where: str, cure: str) -> tuple[NDArray[np
     absent = {column.name: column.is_missing for column in cells if column.is_missing.any()}
     counts = listed(f"{name} ({int(rows.sum())})" for name, rows in absent.items())
     if not keep.any():
-        raise UsageError(f"{where}: every row has a missing cell, in {counts}; {cure}")
-    return keep, f"{int(np.sum(~keep))} of {keep.size} rows left out: missing cells in {counts}"
+        raise UsageError(f"{where}: every row has a missing cell, in the columns {counts}; {cure}")
+    return keep, f"{int(np.sum(~keep))} of {keep.size} rows left out, because of missing cells in {counts}"
 
 
 def _kept(column: Cells, keep: NDArray[np.bool_]) -> Cells:
@@ -249,7 +250,7 @@ def _kept(column: Cells, keep: NDArray[np.bool_]) -> Cells:
 def _notes_of_zeros(table: Table, names: Sequence[str]) -> list[str]:
     """Numbers with leading zeros, which codes have."""
     return [
-        f"column {name}: cells such as {cell} are read as numbers; if they are codes, --categories {shlex.quote(name)}"
+        f"column {name}: cells such as {cell} are read as numbers; if they are codes, use {setting('categories', name)}"
         for name, cell in table.padded(names).items()
     ]
 
@@ -258,16 +259,16 @@ def _encoding_notes(encoding: Encoding) -> list[str]:
     notes = []
     texts = [f"{c.name} ({len(c.levels)})" for c in encoding.columns if c.kind == "text"]
     if texts:
-        notes.append(f"text, an input for each level: {listed(texts)}")
+        notes.append(f"text columns, one input per category: {listed(texts)}")
     for column in encoding.columns:
         if column.kind == "date":
             day = np.datetime64(0, "D") + np.timedelta64(int(column.origin // 1), "D")
-            notes.append(f"column {column.name}: dates, counted in days since {day}")
+            notes.append(f"column {column.name}: dates, as days since {day}")
         if column.kind == "time":
-            notes.append(f"column {column.name}: times of day, counted in hours")
+            notes.append(f"column {column.name}: times of day, in hours")
         if column.kind == "number" and column.origin:
             origin = f"{column.origin:.17g}"
-            notes.append(f"column {column.name}: counted from {origin}, for float32 to tell its numbers apart")
+            notes.append(f"column {column.name}: counted from {origin}, because float32 cannot represent its numbers")
     return notes
 
 
@@ -301,9 +302,11 @@ def joined(x: Any, y: Any, task: str | None) -> tuple[Any, tuple[str, ...], str]
             kind = "label"
     for name, column in columns.items():
         if name in frame:
-            raise UsageError(f"y: its name, {name}, is also that of a column of x; rename it")
+            raise UsageError(f"y: its name, {name}, is also the name of a column of x; rename it")
         if column.shape != (len(frame),):
-            raise UsageError(f"y: shape {list(column.shape)} for the {len(frame)} rows of x; they must be as many")
+            raise UsageError(
+                f"y: shape {list(column.shape)} for the {len(frame)} rows of x; they must have equally many rows"
+            )
     for name, column in columns.items():
         frame[name] = column
     return frame, tuple(columns), kind
@@ -321,4 +324,4 @@ def _check_labels_of_rows(x: Any, y: Any) -> None:
         return
     one, two = x.index, y.index
     if one.is_unique and two.is_unique and not one.equals(two) and one.isin(two).all():
-        raise UsageError("x and y: their rows have the same labels (index) in another order; give y.loc[x.index]")
+        raise UsageError("x and y: their rows have the same labels (index) in a different order; give y.loc[x.index]")

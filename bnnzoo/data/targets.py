@@ -15,6 +15,7 @@ from bnnzoo.data.encoding import MOST_LEVELS
 from bnnzoo.data.faults import listed
 from bnnzoo.data.levels import places_of
 from bnnzoo.errors import UsageError
+from bnnzoo.finding import setting
 
 MOST_INFERRED_CLASSES = 20
 MOST_CLASSES = 1000
@@ -52,7 +53,7 @@ def targets_of(cells: Sequence[Cells], task: str | None, where: str) -> Targets:
         UsageError: if they are not suitable for the task.
     """
     if task == "classification" and len(cells) > 1:
-        raise UsageError(f"{where}: {len(cells)} targets; classification has one column of labels")
+        raise UsageError(f"{where}: {len(cells)} targets; classification needs one column of labels")
     target = cells[0]
     if len(cells) == 1 and (task == "classification" or (task is None and _are_labels(target))):
         y, names = _labels(target, where)
@@ -60,12 +61,13 @@ def targets_of(cells: Sequence[Cells], task: str | None, where: str) -> Targets:
     for column in cells:
         if column.kind not in ("number", "boolean"):
             what = {"text": "text", "date": "dates", "time": "times of day"}[column.kind]
-            cure = "ask for --task classification" if len(cells) == 1 and column.kind == "text" else "give numbers"
+            cure = "use [[task=classification]]" if len(cells) == 1 and column.kind == "text" else "give numbers"
             if task == "density":
                 raise UsageError(
-                    f"{where}: column {column.name}: {what}, and a density is of numbers; --drop {column.name}"
+                    f"{where}: column {column.name}: {what} cannot be modelled by a density; use "
+                    f"{setting('drop', column.name)}"
                 )
-            raise UsageError(f"{where}: column {column.name}: {what}, and regression predicts numbers; {cure}")
+            raise UsageError(f"{where}: column {column.name}: {what} cannot be a target of regression; {cure}")
         refuse_coarse(column.numbers, f"{where}: column {column.name}")
     if task == "density":
         return Targets(np.stack([column.numbers for column in cells], 1).astype(np.float32), task)
@@ -90,7 +92,7 @@ def check_censored(task: Task | None) -> Task:
         UsageError: for any task but regression.
     """
     if task not in (None, "regression"):
-        raise UsageError(f"--censored is for --task regression (got {task})")
+        raise UsageError(f"[[censored=True]] requires [[task=regression]] (got {task})")
     return "regression"
 
 
@@ -102,9 +104,9 @@ def _note_of_bounds(cells: Sequence[Cells]) -> str:
         low, high = bounds.T
         below, above = int(np.isinf(low).sum()), int(np.isinf(high).sum())
         between = int(np.sum(low < high)) - below - above
-        counts = [(below, "below a limit"), (above, "above one"), (between, "in an interval")]
+        counts = [(below, "below a limit"), (above, "above a limit"), (between, "in an interval")]
         words = ", ".join(f"{count} {where}" for count, where in counts if count) or "none"
-        parts.append(f"target {column.name}: censored cells: {words}, of {len(bounds)}")
+        parts.append(f"target {column.name}: {words} of {len(bounds)} cells are censored")
     return "; ".join(parts)
 
 
@@ -118,19 +120,21 @@ def _are_labels(target: Cells) -> bool:
 
 def _labels(target: Cells, where: str) -> tuple[Int[np.ndarray, " row"], tuple[str, ...]]:
     if target.kind in ("date", "time"):
-        raise UsageError(f"{where}: column {target.name}: a {target.kind} is no class label; give numbers or text")
+        raise UsageError(
+            f"{where}: column {target.name}: a {target.kind} cannot be a class label; give numbers or text"
+        )
     if target.kind == "text":
         if len(target.levels) > MOST_LEVELS:
             raise UsageError(
-                f"{where}: column {target.name}: the target is text with {len(target.levels)} levels, more than "
-                f"{MOST_LEVELS} classes; name the target with --target"
+                f"{where}: column {target.name}: the target is text with {len(target.levels)} categories, more "
+                f"than {MOST_LEVELS} classes; name the target with [[target]]"
             )
         names, codes = target.levels, target.numbers.astype(np.int32)
         _check_several(names, where, target.name)
         return codes, names
     if target.kind == "number" and np.nanmax(np.abs(target.numbers), initial=0) >= _LARGEST_LABEL:
         raise UsageError(
-            f"{where}: column {target.name}: whole numbers from 2^53 on cannot be told apart; write labels as text"
+            f"{where}: column {target.name}: whole numbers from 2^53 on cannot be distinguished; write labels as text"
         )
     values = target.numbers.astype(bool) if target.kind == "boolean" else target.numbers
     return training_labels(values, where, target.name)
@@ -152,13 +156,19 @@ def note_of_numbers(name: str, numbers: NDArray[Any], task: str) -> str:
     if not (few or counts):
         return ""
     what = f"{f'{present.size} ' if few else ''}whole numbers from {int(present[0])} to {int(present[-1])}"
-    as_counts = "--likelihood poisson or negative-binomial"
+    as_counts = "[[likelihood=poisson]] or negative-binomial"
     if task == "classification":
-        others = ["--task regression takes them as numbers", *([f"{as_counts} as counts"] if counts else [])]
+        others = [
+            "use [[task=regression]] to read them as numbers",
+            *([f"{as_counts} to read them as counts"] if counts else []),
+        ]
         return f"target {name}: {what}, taken as classes; {', '.join(others)}"
     if not few:
-        return f"target {name}: {what}, {TAKEN_AS_NUMBERS}; {as_counts} takes them as counts"
-    others = ["--task classification takes them as classes", *([f"{as_counts} as counts"] if counts else [])]
+        return f"target {name}: {what}, {TAKEN_AS_NUMBERS}; use {as_counts} to read them as counts"
+    others = [
+        "use [[task=classification]] to read them as classes",
+        *([f"{as_counts} to read them as counts"] if counts else []),
+    ]
     return f"target {name}: {what}, {TAKEN_AS_NUMBERS}; {', '.join(others)}"
 
 
@@ -187,7 +197,10 @@ def training_labels(y: NDArray[Any], where: str, column: str = "") -> tuple[Int[
     names, codes = _distinct(y)
     _check_several(names, where, column)
     if len(names) > MOST_CLASSES:
-        raise UsageError(f"{_place(where, 0, column, whole=True)}: {len(names)} labels; ask for --task regression")
+        raise UsageError(
+            f"{_place(where, 0, column, whole=True)}: {len(names)} labels, too many for classes; use "
+            "[[task=regression]]"
+        )
     return codes, names
 
 
@@ -237,9 +250,8 @@ def codes_of(
         first = int(unknown[0])
         row, label = first if rows is None else int(rows[first]), labels[index[first]]
         raise UsageError(
-            f"{_place(where, row, column)}: label {label}{and_more(unknown.size - 1)}, but the model knows the "
-            f"{len(class_names)} classes {listed(class_names)}; drop the row or "
-            "train with that class"
+            f"{_place(where, row, column)}: label {label}{and_more(unknown.size - 1)} is not one of the model's "
+            f"{len(class_names)} classes {listed(class_names)}; drop the row, or train with that class"
         )
     return codes
 
@@ -260,8 +272,9 @@ def _check_whole(y: NDArray[Any], where: str, column: str) -> None:
     if fractional.size:
         row = int(fractional[0])
         raise UsageError(
-            f"{_place(where, row, column)}: label {float(y[row])!r} is not an integer{and_more(fractional.size - 1)}; "
-            "labels are whole numbers or text, or ask for --task regression"
+            f"{_place(where, row, column)}: label {float(y[row])!r} is not an "
+            f"integer{and_more(fractional.size - 1)}; write labels as whole numbers or text, or use "
+            "[[task=regression]]"
         )
 
 

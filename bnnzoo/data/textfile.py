@@ -9,6 +9,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from bnnzoo.errors import UsageError
+from bnnzoo.finding import setting
 
 CHUNK = 2**22
 _OTHERS = {
@@ -41,7 +42,7 @@ def read_text(path: Path, encoding: str = "", *, has_options: bool = True) -> by
     raw = _as_utf8(raw, encoding, where) if encoding else raw
     for mark, name in _WIDE.items():
         if raw.startswith(mark):
-            cure = f"--encoding {name} reads it, or save it as UTF-8" if has_options else "save it as UTF-8"
+            cure = f"use {setting('encoding', name)}, or save it as UTF-8" if has_options else "save it as UTF-8"
             raise UsageError(f"{where}: {name.upper()} text, not UTF-8; {cure}")
     start = 0
     while raw.startswith(codecs.BOM_UTF8, start):  # joined exports have several byte order marks
@@ -51,7 +52,7 @@ def read_text(path: Path, encoding: str = "", *, has_options: bool = True) -> by
         _check_utf8(raw, where, has_options=has_options)
     if b"\0" in raw:
         if (name := _wide_without_mark(raw)) and has_options and not encoding:
-            raise UsageError(f"{where}: likely {name.upper()} text, not UTF-8; --encoding {name} reads it")
+            raise UsageError(f"{where}: likely {name.upper()} text, not UTF-8; use {setting('encoding', name)}")
         raise UsageError(f"{where}: {_line_place(raw, raw.index(0))}: a NUL byte; the file is damaged or not text")
     if b"\n" not in raw:
         raw = raw.replace(b"\r", b"\n")
@@ -73,12 +74,12 @@ def without_lines(raw: bytes, lines: Collection[int], where: str) -> bytes:
         return raw
     last, count = max(lines), raw.count(b"\n") + 1
     if last > count:
-        raise UsageError(f"{where}: no line {last} to skip: the file has {count} lines; correct --skip-rows")
+        raise UsageError(f"{where}: cannot skip line {last}: the file has {count} lines; correct [[skip_rows]]")
     pieces = raw.split(b"\n", last)
     kept = (line for number, line in enumerate(pieces[:last], 1) if number not in lines)
     left = b"\n".join([*kept, *pieces[last:]])
     if not left.strip():
-        raise UsageError(f"{where}: every line is skipped; correct --skip-rows")
+        raise UsageError(f"{where}: every line is skipped; correct [[skip_rows]]")
     return left
 
 
@@ -124,7 +125,7 @@ def _as_utf8(raw: bytes, encoding: str, where: str) -> bytes:
         return raw.decode(encoding).encode("utf-8")
     except (UnicodeError, ValueError) as error:
         raise UsageError(
-            f"{where}: not {encoding} text ({' '.join(str(error).split())[:100]}); give another --encoding"
+            f"{where}: not {encoding} text ({' '.join(str(error).split())[:100]}); use another [[encoding]]"
         ) from error
 
 
@@ -134,9 +135,9 @@ def _check_utf8(raw: bytes, where: str, *, has_options: bool) -> None:
     except UnicodeDecodeError as error:
         try:
             raw.decode("cp1252")
-            guess = "--encoding cp1252 is that of Western Windows"
+            guess = "[[encoding=cp1252]] is that of Western Windows"
         except UnicodeDecodeError:
-            guess = "--encoding latin-1, for instance"
+            guess = "for instance [[encoding=latin-1]]"
         option = f", or name its encoding: {guess}" if has_options else ""
         raise UsageError(
             f"{where}: {_line_place(raw, error.start)}: not UTF-8 (byte 0x{raw[error.start]:02x}); "

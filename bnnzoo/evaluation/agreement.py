@@ -30,7 +30,10 @@ def check(tree: xr.DataTree, path: Path | None, known: Known) -> None:
     """
     given = bool(known.data_sha256)
     if given and tree.attrs.get("data_sha256") != known.data_sha256:
-        raise UsageError(f"{path or 'the run'}: of other data than the posterior that was given; give the one sampled")
+        raise UsageError(
+            f"{path or 'the run'}: was sampled from other data than the given posterior has; give the "
+            "posterior that was sampled"
+        )
     if schema.POSTERIOR not in tree.children:
         return  # no draws yet
     posterior = tree[schema.POSTERIOR]
@@ -40,11 +43,11 @@ def check(tree: xr.DataTree, path: Path | None, known: Known) -> None:
     if given and not held >= set(blocks):
         odd = sorted(set(blocks) - held)[0]
         raise UsageError(
-            f"{path or 'the run'}: has no site {odd}, and the posterior that was given has; give the one sampled"
+            f"{path or 'the run'}: has no site {odd}, but the given posterior has; give the posterior that was sampled"
         )
     if not given and held != set(blocks):
         odd = sorted(held ^ set(blocks))[0]
-        raise _damaged(path, f"posterior/{odd}", "is not in it" if odd in blocks else "is no parameter of its model")
+        raise _damaged(path, f"posterior/{odd}", "is missing" if odd in blocks else "is not a parameter of its model")
     shapes: dict[str, tuple[Any, ...]] = {f"posterior/{name}": (*lead, *block.shape) for name, block in blocks.items()}
     if schema.SAMPLE_STATS in tree.children:
         shapes |= {f"{schema.SAMPLE_STATS}/{name}": lead for name in tree[schema.SAMPLE_STATS].data_vars}
@@ -53,21 +56,23 @@ def check(tree: xr.DataTree, path: Path | None, known: Known) -> None:
     # Either all blocks have a point of linearisation or none has; a partial set cannot be used.
     if any(_variable(tree, name) is not None for name in points):
         if not known.linearised:
-            raise _damaged(path, next(iter(points)), "is of another sampler")
+            raise _damaged(path, next(iter(points)), "belongs to another sampler")
         shapes |= points
     for name, shape in shapes.items():
         found = _variable(tree, name)
         if found is None:
-            raise _damaged(path, name, "is not in it")
+            raise _damaged(path, name, "is missing")
         drawn = name.startswith(f"{schema.POSTERIOR}/")
         right = found.dtype == known.precision if drawn else found.dtype.kind in "biuf"
         if found.shape != shape or not right:
             wanted = f"{known.precision if drawn else 'numbers '}{list(shape)}"
-            raise _damaged(path, name, f"is {found.dtype}{list(found.shape)}, not {wanted}")
+            raise _damaged(path, name, f"is {found.dtype}{list(found.shape)}, expected {wanted}")
         # Values are addressed by position. A transposed array may have the right shape, so the dimensions are checked
         # too.
         if drawn and found.dims[:2] != schema.SAMPLED:
-            raise _damaged(path, name, f"has the dimensions {', '.join(map(str, found.dims))}, not chain, draw first")
+            raise _damaged(
+                path, name, f"has the dimensions {', '.join(map(str, found.dims))}, expected chain, draw first"
+            )
 
 
 def check_finite(draws: Float[np.ndarray, "some dim"], posterior: Predicting | None, path: Path | None) -> None:
@@ -84,13 +89,13 @@ def check_finite(draws: Float[np.ndarray, "some dim"], posterior: Predicting | N
     weights = draws[:, : posterior.layout.network.dim]
     with np.errstate(all="ignore"):
         if not np.isfinite(np.sum(weights)) and not np.isfinite(weights).all():
-            raise _damaged(path, "posterior", "holds numbers that are not finite")
+            raise _damaged(path, "posterior", "contains numbers that are not finite")
         if not draws.shape[1] > weights.shape[1]:
             return
         own = posterior.own_parameters()
         for block in posterior.layout.blocks:
             if block.name in own and np.isnan(own[block.name].unconstrained(draws[:, block.start : block.stop])).any():
-                raise _damaged(path, f"posterior/{block.name}", "holds numbers that it cannot be")
+                raise _damaged(path, f"posterior/{block.name}", "contains impossible numbers")
 
 
 def _rows(tree: xr.DataTree, path: Path | None, like: Signature) -> Mapping[str, tuple[int, ...]]:

@@ -63,13 +63,16 @@ def of_run(
     record = predictor.record
     if not record.names_a_model:
         raise UsageError(
-            "audit: the run is of a posterior made in Python, and chains start from parameters of a model by name; run "
-            "nuts on it with another seed, and look whether they agree"
+            "audit: not supported for a posterior made in Python, because chains must start from named "
+            "parameters of a model; run nuts on it with another seed, and compare the two runs"
         )
     if record.keeps_predictions:
-        raise UsageError("audit: the run keeps predictions: there are no parameters from which chains could start")
+        raise UsageError(
+            "audit: not supported for a run that keeps predictions, because chains must start from its "
+            "parameters; sample again with [[keep=draws]]"
+        )
     if record.weights is not None:
-        raise UsageError("audit: the draws are weighted: chains would start from draws of the prior")
+        raise UsageError("audit: not supported for weighted draws, because chains would start from draws of the prior")
     x = predictor.inputs(audited_inputs(predictor))
     looked = _light(predictor)
     with backend.arithmetic(predictor.precision):
@@ -259,7 +262,7 @@ def _select(
     if np.all(draws == draws[:, :1]):
         # Each chain repeats one draw, as in an ensemble.
         if chains < 2:
-            raise UsageError("audit: all draws are the same; take more --chains")
+            raise UsageError("audit: all draws are equal; sample more [[chains]]")
         members = count * np.arange(chains)
         return members[:most], members
     effective = float(total)

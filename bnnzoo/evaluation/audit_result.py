@@ -11,6 +11,7 @@ import numpy as np
 from bnnzoo.evaluation import bias, drift
 from bnnzoo.evaluation.bias import Biases
 from bnnzoo.evaluation.estimands import PREDICTIONS
+from bnnzoo.finding import spelling, spelt
 
 LEVEL = 1e-3
 """Probability that correct draws are reported as drifted."""
@@ -97,6 +98,10 @@ class Audit:
     @property
     def verdict(self) -> str:
         """Verdict in one line."""
+        return spelt(self._verdict(), spelling())
+
+    def _verdict(self) -> str:
+        """Return the verdict with placeholders for settings."""
         width = ""
         if np.isfinite(self.bias_sd_se):
             side = "wide" if self.bias_sd > 0 else "narrow"
@@ -107,32 +112,32 @@ class Audit:
             if np.isfinite(self.bias_sd_lowest):
                 width += f", each input's by {self.bias_sd_lowest:+.0%} to {self.bias_sd_highest:+.0%}"
             return (
-                f"drifted: the draws are not the posterior's: on exact chains from them {self.drifted} {way} "
-                f"({p}){width}"
+                "drifted: the draws are not from the posterior: exact chains that start at them move "
+                f"{self.drifted} {way} ({p}){width}"
             )
-        power = f"a bias of {self.detectable:.0%} is found with 95 % probability"
+        power = f"a bias of {self.detectable:.0%} is detected with 95 % probability"
         if self.outcome == "passed":
             return (
-                f"passed: no bias exceeds {self.bias_bound:.0%} of an sd (limit {self.tolerance:.0%}), nor that of all "
-                f"predictions' sd {self.bias_sd_bound:.0%} (limit {self.tolerance / 2:.0%}); {power}, by {self.chains} "
-                f"exact chains of {self.steps} steps{width}"
+                f"passed: no bias exceeds {self.bias_bound:.0%} of an sd (limit {self.tolerance:.0%}), and that "
+                f"of the sd of all predictions does not exceed {self.bias_sd_bound:.0%} (limit "
+                f"{self.tolerance / 2:.0%}); {power}, by {self.chains} exact chains of {self.steps} steps{width}"
             )
         if not np.isfinite(self.bias_bound):
             return (
-                f"undecided: {self.chains} independent draws say nothing about {self.bias_bound_of}; "
+                f"undecided: {self.chains} independent draws are too few to test {self.bias_bound_of}; "
                 f"{_REMEDIES[self.limited_by]}"
             )
         if self.remembered > bias.MOST_REMEMBERED:
             return (
                 f"undecided: the exact chains remember {self.remembered:.0%} of their starts (limit "
-                f"{bias.MOST_REMEMBERED:.0%}), so a part of the functions may not have moved{width}; "
+                f"{bias.MOST_REMEMBERED:.0%}), so some functions may not have moved{width}; "
                 f"{_REMEDIES['chains']}"
             )
         bound, limit, of = self.bias_bound, self.tolerance, self.bias_bound_of
         if max(bound, self.detectable) <= limit:
             bound, limit, of = self.bias_sd_bound, limit / 2, "the sd of all predictions"
         return (
-            f"undecided: a bias of {bound:.0%} of an sd is not excluded (limit {limit:.0%}), that of {of}; "
+            f"undecided: a bias of {bound:.0%} of an sd cannot be excluded (limit {limit:.0%}) for {of}; "
             f"{power}{width}; {_REMEDIES[self.limited_by]}"
         )
 
@@ -142,8 +147,8 @@ class Audit:
 
 
 _REMEDIES = {
-    "draws": "sample more --draws, or from more --chains",
-    "chains": "give the audit more --seconds, or more --chains",
+    "draws": "sample more [[draws]] or more [[chains]]",
+    "chains": "give the audit more [[seconds]] or more [[chains]]",
 }
 
 

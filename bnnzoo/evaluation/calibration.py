@@ -60,7 +60,7 @@ def of_intervals(pit: Float[np.ndarray, "row target"], names: Sequence[str] = ()
         of = f" of {names[number] if names else f'target {number + 1}'}" if targets > 1 else ""
         if abs(width) >= abs(place):
             direction = f"intervals{of} too {'wide' if width > 0 else 'narrow'}"
-            direction += f": those of {100 * wide_at:.0f} % hold {100 * (wide_at + width):.0f} %"
+            direction += f": those of {100 * wide_at:.0f} % contain {100 * (wide_at + width):.0f} % of the targets"
         else:
             direction = f"predictions{of} too {'high' if place > 0 else 'low'}"
             direction += f": {100 * (above + place):.0f} % of targets lie below their {100 * above:.0f} % quantile"
@@ -92,7 +92,9 @@ def of_classes(
     classes = range(1, 2) if count == 2 else range(count)
     supremum = float(special.ndtri(1 - (1 - LEVEL) / (4 * (1 + len(classes)))))
     sure = _Cumulative.of(probabilities.max(1), probabilities.argmax(1) == labels)
-    words = sure.direction("not sure enough", "too sure", "its confidence", "{:.1%} sure on average, right in {:.1%}")
+    words = sure.direction(
+        "underconfident", "overconfident", "its confidence", "{:.1%} confident on average, correct in {:.1%}"
+    )
     # If an outcome is almost never expected and never observed, the estimated spread is near 0. Bernstein's second
     # term, a rule of three, then bounds the error.
     unseen = supremum**2 / (2 * len(labels))
@@ -100,7 +102,7 @@ def of_classes(
     for number in classes:
         one = _Cumulative.of(probabilities[:, number], labels == number)
         words = one.direction(
-            "claimed too seldom", "claimed too often", "its probability", "{:.1%} on average, seen in {:.1%}"
+            "predicted too rarely", "predicted too often", "its probability", "{:.1%} on average, observed in {:.1%}"
         )
         name = names[number] if names else str(number)
         curves.append(_with_interval(one.gap, supremum * one.spread + unseen, f"class {name} {words}"))

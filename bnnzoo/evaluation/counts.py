@@ -13,6 +13,7 @@ from bnnzoo.evaluation.metrics import Estimate
 from bnnzoo.evaluation.predictive import Moments
 from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.evaluation.record import evenly
+from bnnzoo.finding import setting, spelling, spelt
 from bnnzoo.posterior.counts import NegativeBinomial, ZeroInflatedPoisson
 
 LEVEL = 0.01
@@ -63,7 +64,7 @@ def caveat(predictor: Predictor, estimates: Mapping[str, Estimate]) -> str:
         return ""
     too_wide, more_zeros = (estimates[name].value <= LEVEL / 2 for name in ("dispersion_p", "zeros_p"))
     shares = (
-        f"{100 * estimates['zeros'].value:.0f} % of them are 0, {100 * estimates['zeros_expected'].value:.0f} % are"
+        f"{100 * estimates['zeros'].value:.0f} % of them are 0, but {100 * estimates['zeros_expected'].value:.0f} % are"
     )
     likelihood = getattr(predictor.posterior, "likelihood", None)
     is_inflated, is_dispersed = isinstance(likelihood, ZeroInflatedPoisson), isinstance(likelihood, NegativeBinomial)
@@ -72,11 +73,21 @@ def caveat(predictor: Predictor, estimates: Mapping[str, Estimate]) -> str:
         zeros = f"; {shares} expected" if more_zeros else ""
         ways = [] if is_dispersed else ["negative-binomial"]
         ways += ["zero-inflated-poisson"] if more_zeros and not is_inflated else []
-        cure = f"try --likelihood {' or '.join(ways)}" if ways else "more inputs or a wider network may explain it"
-        return f"intervals too narrow: overdispersed counts, {dispersion}{zeros} (level {LEVEL:g}); {cure}"
+        cure = "more inputs or a wider network may explain it"
+        if ways:
+            cure = " or ".join([f"try {setting('likelihood', ways[0])}", *ways[1:]])
+        return spelt(
+            f"the intervals are too narrow, because the counts are overdispersed: {dispersion}{zeros} (level "
+            f"{LEVEL:g}); {cure}",
+            spelling(),
+        )
     if more_zeros:
-        cure = "a wider network may explain it" if is_inflated else "try --likelihood zero-inflated-poisson"
-        return f"too few zeros predicted: zero-inflated counts, {shares} expected (level {LEVEL:g}); {cure}"
+        cure = "a wider network may explain it" if is_inflated else "try [[likelihood=zero-inflated-poisson]]"
+        return spelt(
+            f"too few zeros are predicted, because the counts are zero-inflated: {shares} expected (level "
+            f"{LEVEL:g}); {cure}",
+            spelling(),
+        )
     return ""
 
 

@@ -329,5 +329,5 @@ def of_weights(log_weights: Float[np.ndarray, "*draws"]) -> tuple[Finding, ...]:
         return ()
     shares = np.exp(log_weights - log_weights.max()) if np.isfinite(log_weights).any() else np.zeros(1)
     effective = shares.sum() ** 2 / max((shares**2).sum(), np.finfo(float).tiny)
-    advice = f"{effective:.1f} of {size} draws carry the weight: use more {setting('draws')}, or nuts"
+    advice = f"only {effective:.1f} of {size} draws have a large weight: use more {setting('draws')}, or nuts"
     return (Finding("validity", "weights", "Pareto k of the weights", k, trusted, advice),)

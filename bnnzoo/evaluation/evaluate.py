@@ -16,6 +16,7 @@ from bnnzoo.evaluation.calibration import Calibration
 from bnnzoo.evaluation.metrics import Estimate
 from bnnzoo.evaluation.predictive import Moments
 from bnnzoo.evaluation.predictor import Predictor
+from bnnzoo.finding import spelling, spelt
 from bnnzoo.store import schema
 
 _UNEVEN = 0.1
@@ -99,7 +100,7 @@ def rounding_caveat(predictor: Predictor, estimates: Mapping[str, Estimate]) -> 
         return ""
     names = ", ".join(predictor.signature.target_names)
     steps = ", ".join(f"{step:g}" for step in predictor.rounding_steps)
-    return f"nll: the values of {names} repeat in steps of {steps}: {noise_scale.NO_SCORE}"
+    return spelt(f"nll: the values of {names} are multiples of {steps}: {noise_scale.NO_SCORE}", spelling())
 
 
 def _target_sd(predictor: Predictor) -> Float[np.ndarray, " target"]:
@@ -122,7 +123,7 @@ def _of_censored(
     known = known_rows(y)
     if not known.any():
         raise UsageError(
-            "every row has a censored target: no error or coverage can be computed; give others with --data"
+            "every row has a censored target, so no error or coverage can be computed; give other rows with [[data]]"
         )
     found, curve = of_rows(predictor, x[known], y[known][..., 0])
     units = predictor.scaler.log_units(y)

@@ -18,6 +18,7 @@ from bnnzoo.evaluation.convergence import convergence
 from bnnzoo.evaluation.densities import kept_draws, log_likelihoods, log_priors
 from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.evaluation.record import Record
+from bnnzoo.finding import spelling, spelt
 from bnnzoo.recipe import as_dict, recipe_from
 
 BOUND = "evidence lower bound"
@@ -66,13 +67,13 @@ def of_run(predictor: Predictor) -> Evidence:
     about, stats = record.attributes, record.statistics
     if float(about["likelihood_power"]) != 1:
         raise UsageError(
-            f"{record.name}: evidence: the run's likelihood has the power {float(about['likelihood_power']):g}, and "
-            "log p(D) is of the power 1; give it with runs of other powers, 0 and 1 among them"
+            f"{record.name}: evidence: the likelihood has the power {float(about['likelihood_power']):g}, but "
+            "log p(D) needs the power 1; give this run together with runs of other powers, 0 and 1 among them"
         )
     if record.names_a_model and recipe_from(about["recipe"]).stochastic != "all":
         raise UsageError(
-            f"{record.name}: evidence: only a part is sampled, and the rest was fitted to the same rows, for which "
-            "log p(D) would be paid: repeat the run with --stochastic all"
+            f"{record.name}: evidence: only some parameters are sampled, and the others were trained on the "
+            "same rows, which log p(D) does not account for; sample again with [[stochastic=all]]"
         )
     inspected = json.loads(about.get("inspected", "{}"))
     if "log_weight" in stats:
@@ -83,10 +84,10 @@ def of_run(predictor: Predictor) -> Evidence:
         return _of_modes(predictor, inspected["log_evidence"])
     if "log_q" in stats:
         return _of_bound(predictor)
-    words = f"{about['model']} importance --sampler.proposal laplace" if record.names_a_model else "MODEL importance"
+    words = f"{about['model']} importance [[sampler.proposal=laplace]]" if record.names_a_model else "MODEL importance"
     raise UsageError(
-        f"{record.name}: evidence: draws by {about['sampler']} do not tell log p(D); type bnnzoo sample {words}, or "
-        "repeat the run with --likelihood-power from 0 to 1 and type bnnzoo evidence with all those runs"
+        f"{record.name}: evidence: log p(D) cannot be computed from {about['sampler']} draws; run bnnzoo sample "
+        f"{words}, or sample with [[likelihood_power]] from 0 to 1 and run bnnzoo evidence on all these runs"
     )
 
 
@@ -100,17 +101,17 @@ def of_path(predictors: Sequence[Predictor]) -> Evidence:
     powers = [float(record.attributes["likelihood_power"]) for record in records]
     for record in records:
         if not record.names_a_model:
-            raise UsageError(f"{record.name}: evidence: of a posterior made in Python there is no path")
+            raise UsageError(f"{record.name}: evidence: a path of powers needs a model, not a posterior made in Python")
         if not diagnostics.is_chain(record.attributes["exactness"]):
             raise UsageError(
-                f"{record.name}: evidence: draws by {record.attributes['sampler']} are approximate; a path needs "
-                "runs of nuts or another sampler that draws from the posterior of its power"
+                f"{record.name}: evidence: draws by {record.attributes['sampler']} are approximate; a path of "
+                "powers needs runs of nuts or another sampler that draws from the posterior"
             )
         _check_same(records[0], record)
     if len(set(powers)) != len(powers) or len(powers) < 3 or min(powers) != 0 or max(powers) != 1:
         raise UsageError(
-            f"evidence: the powers are {', '.join(f'{p:g}' for p in sorted(powers))}; a path has 0 and 1, at least one "
-            "between, and none twice: (j/m)^5 for j = 0..m is a good one (--likelihood-power)"
+            "evidence: a path of powers needs 0, 1, and at least one in between, each once (got "
+            f"{', '.join(f'{p:g}' for p in sorted(powers))}); use for instance (j/m)^5 for j = 0..m"
         )
     order = np.argsort(powers)
     values = [log_likelihoods(predictors[i], kept_draws(predictors[i])) for i in order]
@@ -128,8 +129,8 @@ def _against(about: Mapping[str, Any]) -> str:
     if about.get("converged") == 0:
         return "has not converged"
     if about.get("regime_ok") == 0:
-        return "left its sampler's regime"
-    return "is by a biased sampler" if about["exactness"] == "biased" else ""
+        return "is outside its sampler's regime"
+    return "uses a biased sampler" if about["exactness"] == "biased" else ""
 
 
 def of_weights(log_weights: Float[np.ndarray, "chain draw"], log_unit: float = 0.0) -> Evidence:
@@ -159,7 +160,7 @@ def of_acceptance(
     accepted = tries.shape[1] / tries.sum(1)
     variances = (1 - accepted) / tries.shape[1]
     value = float(np.mean(log_bound[:, -1].astype(np.float64) + np.log(accepted)))
-    meaning = f"the log of the bound k times the share of {int(tries.sum())} proposals that were accepted"
+    meaning = f"the log of the bound k times the fraction of {int(tries.sum())} proposals that were accepted"
     return Evidence(value + log_unit, math.sqrt(variances.sum()) / len(tries), "rejection", meaning)
 
 
@@ -185,8 +186,8 @@ def integrated(powers: Float[np.ndarray, " run"], values: Sequence[Float[np.ndar
     moments = [(logs.mean(), logs.var()) for logs in values]
     coarse = sum(float(np.dot(w, moments[i])) for i, w in zip(some, _weights(powers[some]), strict=True))
     meaning = (
-        f"the integral over the likelihood's power of its mean log, over {len(powers)} runs; error of the Monte Carlo, "
-        "beside it what the finite number of powers may add"
+        f"the integral over the likelihood's power of its mean log, from {len(powers)} runs; the error is that "
+        "of Monte Carlo, and beside it stands the largest error from the finite number of powers"
     )
     return Evidence(
         found, math.sqrt(variance), "thermodynamic integration", meaning, discretisation=abs(found - coarse)
@@ -213,11 +214,11 @@ def by_stepping_stones(
         variance += convergence(np.exp(weights - value)[:, :, None])["mcse"] ** 2
         trouble = trouble or "".join(f"; {one.label} is {one.value:.2g}" for one in diagnostics.of_weights(weights))
     if not math.isfinite(variance):
-        trouble = trouble or "; its error is not known"
+        trouble = trouble or "; its error is unknown"
     meaning = (
-        f"the product of the ratios of the integrals between {len(powers)} powers, each a mean weight: the mean log "
-        "likelihood bends too much between them, or has no variance at power 0, for its integral over the powers"
-        f"{f'{trouble}: do not trust it, give more powers' if trouble else ''}"
+        f"the product of the ratios of the integrals between {len(powers)} powers, each a mean weight, because "
+        "the mean log likelihood is too curved between them, or has no variance at power 0, to be integrated "
+        f"over the powers{f'{trouble}: do not trust it, give more powers' if trouble else ''}"
     )
     return Evidence(found, math.sqrt(variance), "stepping stones", meaning, trusted=not trouble)
 
@@ -263,8 +264,8 @@ def _of_bound(predictor: Predictor) -> Evidence:
     ]
     best = max(chains, key=lambda one: one.elbo)
     gap = best.log_mean - best.elbo if best.trusted else None
-    how = "not known: a few draws carry all the weight" if gap is None else f"{gap:.3g} by the draws' weights"
-    meaning = f"a lower bound, the best of {len(chains)} chains': log p(D) is higher by KL(q || posterior), {how}"
+    how = "unknown, because a few draws have all the weight" if gap is None else f"{gap:.3g} by the draws' weights"
+    meaning = f"a lower bound, the best of {len(chains)} chains': log p(D) is larger by KL(q || posterior), {how}"
     return Evidence(best.elbo, best.se, BOUND, meaning, gap=gap)
 
 
@@ -278,11 +279,11 @@ def _of_modes(predictor: Predictor, log_evidence: Sequence[float]) -> Evidence:
     gaussian = log_evidence[best] + _units(record)
     known = f"the integral of the Gaussian at the best of {len(log_evidence)} modes"
     if record.attributes.get("regime_ok") == 0:
-        meaning = f"{known}; the run has not found a mode: do not trust it"
+        meaning = f"{known}; the run has not converged to a mode: do not trust it"
         return Evidence(gaussian, math.nan, "Laplace", meaning, trusted=False)
     weights = _log_weights(predictor)
     if weights is None:
-        meaning = f"{known}, of unknown error: its draws cannot be weighted; importance has an error: do not trust it"
+        meaning = f"{known}, of unknown error: its draws cannot be weighted; use importance: do not trust it"
         return Evidence(gaussian, math.nan, "Laplace", meaning, trusted=False)
     values = weights[best]
     log_mean, se = _log_mean_exp(values)
@@ -291,10 +292,10 @@ def _of_modes(predictor: Predictor, log_evidence: Sequence[float]) -> Evidence:
         trouble.append(f"their error is {se:.2g} nats, more than {_MOST_ERROR:g}")
     if trouble:
         meaning = (
-            f"{known}; the weights of its {values.size} draws do not tell how far it is off ({'; '.join(trouble)}): do "
-            "not trust it; importance --sampler.proposal laplace with more --draws may"
+            f"{known}; the weights of its {values.size} draws cannot bound its error ({'; '.join(trouble)}): do "
+            "not trust it; sample with importance, [[sampler.proposal=laplace]] and more [[draws]]"
         )
-        return Evidence(gaussian, math.nan, "Laplace", meaning, trusted=False)
+        return Evidence(gaussian, math.nan, "Laplace", spelt(meaning, spelling()), trusted=False)
     meaning = (
         f"{known}, {gaussian:.2f}, corrected by {log_mean - gaussian:+.2g} by the weights of its {values.size} draws, "
         "error by the delta method; other modes are left out"
@@ -333,17 +334,17 @@ def _units(record: Record) -> float:
 
 def _check_same(first: Record, other: Record) -> None:
     if first.attributes["data_sha256"] != other.attributes["data_sha256"]:
-        raise UsageError(f"{other.name}: evidence: not trained on the rows of {first.name}")
+        raise UsageError(f"{other.name}: evidence: was trained on other rows than {first.name}")
     # Dictionaries are compared, because a part also holds its line number in the recipe file.
     one, two = (as_dict(recipe_from(record.attributes["recipe"])) for record in (first, other))
     differing = [name for name in _TARGET if one.get(name) != two.get(name)]
     if differing:
         raise UsageError(
-            f"{other.name}: evidence: not of the {' and '.join(differing)} of {first.name}; runs of a path differ in "
-            "--likelihood-power alone"
+            f"{other.name}: evidence: differs from {first.name} in {' and '.join(differing)}; the runs of a "
+            "path must differ in [[likelihood_power]] alone"
         )
     if one["stochastic"] != "all":
         raise UsageError(
-            f"{first.name}: evidence: only a part is sampled, and the rest was trained anew for each power; a path "
-            "needs --stochastic all"
+            f"{first.name}: evidence: only some parameters are sampled, and the others were trained again for "
+            "each power; a path needs [[stochastic=all]]"
         )

@@ -12,7 +12,7 @@ from bnnzoo.evaluation import calibration, noise_scale
 from bnnzoo.evaluation.calibration import Calibration
 from bnnzoo.evaluation.diagnostics import is_chain
 from bnnzoo.evaluation.metrics import Estimate
-from bnnzoo.finding import Finding, Spelling, Topic, sentences, setting
+from bnnzoo.finding import Finding, Spelling, Topic, sentences, setting, spelling, spelt
 
 OOD_AUROC = (0.6, 0.8)
 """AUROC thresholds. Below the first, unfamiliar rows are not detected; from the second on, they are detected well."""
@@ -33,8 +33,10 @@ _DENIED = {
     KNOWS: "does not know what it does not know",
 }
 _EXACTNESS = {
-    "biased": "the sampler is biased: its draws are not from the posterior, by an amount that no number here shows",
-    "approximate": "the draws are from an approximation of the posterior, how close no number here shows",
+    "biased": (
+        "the sampler is biased: its draws are not from the posterior, and no number here measures the difference"
+    ),
+    "approximate": "the draws are from an approximation of the posterior, and no number here measures the difference",
 }
 
 
@@ -88,9 +90,9 @@ def judged(
     at = diagnosis.get("unbiased_step_size", 0.0)
     # Where chains have diverged, there is no step size at which the ratio is near 1 at their positions.
     step_size = setting("sampler.step_size", f"{at:.2g}") if at > 0 else f"a smaller {setting('sampler.step_size')}"
-    unbiased = f"use {step_size}, or leave step size, batch size and control variate to be chosen (auto)"
-    worst_direction = "predicted variance over the posterior's, of the stiffest or noisiest direction,"
-    combined = f"R-hat of a combination of what is tested, most of all {diagnosis.get('rhat_combination_of')},"
+    unbiased = f"use {step_size}, or let step size, batch size and control variate be chosen (auto)"
+    worst_direction = "predicted variance over the posterior's, in the stiffest or noisiest direction,"
+    combined = f"R-hat of a combination of the tested quantities, mostly {diagnosis.get('rhat_combination_of')},"
     stuck = f"use a smaller step size, a longer {setting('warmup')}, or another sampler such as nuts"
     checks: list[tuple[Topic, str, str, float, str]] = [
         ("convergence", "rhat", f"R-hat of {diagnosis['rhat_of']}", limits.rhat, apart + longer),
@@ -101,14 +103,14 @@ def judged(
         ("convergence", "lp_rhat", "R-hat of the log density", limits.rhat, apart + longer),
         ("convergence", "ess_bulk", f"bulk ESS of {diagnosis['ess_bulk_of']}", least, longer),
         ("convergence", "ess_tail", f"tail ESS of {diagnosis['ess_tail_of']}", least, longer),
-        ("convergence", "ebfmi", "E-BFMI", limits.ebfmi, "energies mix slowly: reparametrise"),
-        ("validity", "still_chains", "chains that stood still for half of the draws", 0, f"use {smaller}"),
+        ("convergence", "ebfmi", "E-BFMI", limits.ebfmi, "the energy mixes slowly: reparametrise the model"),
+        ("validity", "still_chains", "stuck chains (no move in half of the draws)", 0, f"use {smaller}"),
         ("validity", "remoteness", "distance of predictions from the data in sds", limits.absurd, f"use {smaller}"),
-        ("validity", "deficit", "nats that a row is less likely than by guessing", limits.absurd, f"use {smaller}"),
+        ("validity", "deficit", "nats by which a row is less likely than by guessing", limits.absurd, f"use {smaller}"),
         ("validity", "surprise", "surprise at the labels over that of guessing", limits.absurd, f"use {smaller}"),
         ("validity", "noise_largest", "largest noise scale drawn, in sds of the target", noise_scale.LARGEST, longer),
-        ("validity", "diverging", "share of diverging steps", limits.diverging, "use a smaller step size"),
-        ("validity", "draws", "finished draws a chain", diagnosis["draws_requested"], "bnnzoo resume"),
+        ("validity", "diverging", "fraction of divergent steps", limits.diverging, "use a smaller step size"),
+        ("validity", "draws", "finished draws per chain", diagnosis["draws_requested"], "bnnzoo resume"),
     ]
     floors = ("ess_bulk", "ess_tail", "ebfmi", "draws")
     of_chains = () if is_chain(diagnosis["exactness"]) else ("convergence", "still_chains")
@@ -134,8 +136,8 @@ def bias(diagnosis: Mapping[str, Any]) -> str:
         return ""
     error = f" ± {diagnosis['variance_ratio_se']:.1g}" if "variance_ratio_se" in diagnosis else ""
     return (
-        "by its step size, curvature and gradient noise the variance of an average direction is "
-        f"{diagnosis['variance_ratio']:.3g}{error} times the posterior's"
+        "from its step size, curvature and gradient noise, the variance of an average direction is "
+        f"{diagnosis['variance_ratio']:.3g}{error} times that of the posterior"
     )
 
 
@@ -143,7 +145,7 @@ def verdict(exactness: str, found: Sequence[Finding], bias: str = "", spelling: 
     """Return one line: whether the run converged, the reasons, other problems, and the known `bias`."""
     said = sentences(found, spelling)
     if not is_chain(exactness):
-        return "; ".join(["not a chain: the draws are of an approximation, and R-hat and ESS say nothing of it", *said])
+        return "; ".join(["not a chain: the draws are from an approximation, so R-hat and ESS do not apply", *said])
     if any(finding.topic == "convergence" for finding in found):
         return f"not converged: {'; '.join(said)}"
     known = f": {bias}" if bias else ""
@@ -161,10 +163,10 @@ def ran(diagnosis: Mapping[str, Any], found: Sequence[Finding]) -> Answer:
         good.append(f"acceptance {diagnosis['acceptance_rate']:.2f}")
     if "sigma2" in diagnosis:
         good.append(f"{'regime ok, ' if diagnosis['regime_ok'] == 1 else ''}mean σ² {diagnosis['sigma2']:.2g}")
-    good += filter(None, [noise_scale.remark(diagnosis)])
+    good += filter(None, [spelt(noise_scale.remark(diagnosis), spelling())])
     if "diverging" in diagnosis:
         share = diagnosis["diverging"]
-        good.append("no divergence" if not share else f"{share:.2%} of steps diverging")
+        good.append("no divergent transition" if not share else f"{share:.2%} divergent transitions")
     if diagnosis["exactness"] in _EXACTNESS:
         measured = bias(diagnosis)
         known = f"the sampler is biased: {measured}" if measured else _EXACTNESS[diagnosis["exactness"]]
@@ -179,14 +181,14 @@ def converged(
 ) -> Answer:
     """Answer whether the run has converged, from R-hat and effective sample sizes with the gate's limits."""
     if not is_chain(diagnosis["exactness"]):
-        return Answer(CONVERGED, "unsure", "The draws are no Markov chain: R-hat and ESS say nothing of them.")
+        return Answer(CONVERGED, "unsure", "The draws are not a Markov chain, so R-hat and ESS do not apply.")
     against = sentences([finding for finding in found if finding.topic == "convergence"])
     if against:
-        few = f"only {diagnosis['draws']} draws a chain" if diagnosis["draws"] < 100 else ""
+        few = f"only {diagnosis['draws']} draws per chain" if diagnosis["draws"] < 100 else ""
         return Answer(CONVERGED, "no", _sentence([few, *against]))
     words = (
-        f"R-hat is at most {diagnosis['rhat']:.3f} (of {diagnosis['rhat_of']}; limit {limits.rhat:g}), the effective "
-        f"draws at least {diagnosis['ess_bulk']:.0f} (of {diagnosis['ess_bulk_of']}), in the tails "
+        f"R-hat is at most {diagnosis['rhat']:.3f} (of {diagnosis['rhat_of']}; limit {limits.rhat:g}), the bulk "
+        f"ESS at least {diagnosis['ess_bulk']:.0f} (of {diagnosis['ess_bulk_of']}), the tail ESS at least "
         f"{diagnosis['ess_tail']:.0f} (limit {limits.ess * diagnosis['chains']:g})"
     )
     return Answer(CONVERGED, "yes", _sentence([words]))
@@ -199,13 +201,14 @@ def calibrated(curve: Calibration, rows: int) -> Answer:
     """
     interval = f"{calibration.LEVEL:.0%} interval {100 * curve.low:.1f} to {100 * curve.high:.1f} %"
     words = (
-        f"what it claims and {rows} test rows are at most {100 * curve.gap:.1f} % apart ({interval}; tolerated: an "
-        f"interval that begins at {calibration.MARGIN:.0%} or below and ends at {calibration.COARSEST:.0%} or below)"
+        f"predicted and observed frequencies in {rows} test rows differ by at most {100 * curve.gap:.1f} % "
+        f"({interval}; tolerated: an interval from {calibration.MARGIN:.0%} or below to "
+        f"{calibration.COARSEST:.0%} or below)"
     )
     if curve.low > calibration.MARGIN:
         return Answer(CALIBRATED, "no", _sentence([curve.direction, words]))
     if curve.high > calibration.COARSEST:
-        return Answer(CALIBRATED, "unsure", f"Too few test rows to tell: {words}.")
+        return Answer(CALIBRATED, "unsure", f"There are too few test rows to decide: {words}.")
     return Answer(CALIBRATED, "yes", _sentence([words]))
 
 
@@ -220,7 +223,7 @@ def knows(scores: Mapping[str, Estimate]) -> Answer:
     area, outside, inside = (scores[f"{part}_{score}"].value for part in ("ood_auroc", "ood", "test"))
     means = f"{outside:.2g} on pure noise and {inside:.2g} on test rows"
     low, high = OOD_AUROC
-    words = f"{_UNSURE[score]} is {means}, told apart with AUROC {area:.2f} (good from {high}, poor below {low})"
+    words = f"{_UNSURE[score]} is {means}, distinguished with AUROC {area:.2f} (good above {high}, poor below {low})"
     found = scores[f"ood_auroc_{score}"]
     # If all of few rows are separated, the standard error is zero; the rule of three then bounds the error.
     least = 0.0 if found.influence is None else 6 / len(found.influence)
@@ -232,16 +235,16 @@ def knows(scores: Mapping[str, Estimate]) -> Answer:
 
 def unknown(question: str, reason: object) -> Answer:
     """Return the answer "unsure" with the reason why the question cannot be answered."""
-    return Answer(question, "unsure", _sentence([f"not known: {reason}"]))
+    return Answer(question, "unsure", _sentence([f"unknown: {reason}"]))
 
 
 def overall(answers: Sequence[Answer]) -> tuple[str, str]:
     """Combine all answers into one answer and one sentence."""
     bad = [_DENIED[answer.question] for answer in answers if answer.says == "no"]
     if bad:
-        return "no", f"Not to be trusted as it stands: it {_listed(bad)}."
+        return "no", f"Do not trust this run yet: it {_listed(bad)}."
     if left := [answer.question for answer in answers if answer.says == "unsure"]:
-        return "unsure", f"Nothing found speaks against this run; not settled: {' '.join(left)}"
+        return "unsure", f"No problem was found, but not everything could be tested: {' '.join(left)}"
     return "yes", "It ran right, has converged, is calibrated, and knows what it does not know."
 
 

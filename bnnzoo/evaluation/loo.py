@@ -71,11 +71,11 @@ def caveat(record: Record) -> str:
     """Explain why the leave-one-out metrics of a run are not exact; empty if there is no reason."""
     about, found = record.attributes, []
     if about["exactness"] == "biased":
-        found.append("the sampler is biased, and its draws with it")
+        found.append("the sampler is biased, and so are its draws")
     if about.get("regime_ok") == 0:
-        found.append("the run did not hold its regime")
+        found.append("the sampler was outside its regime")
     if record.names_a_model and recipe_from(about["recipe"]).stochastic != "all":
-        found.append("what is not sampled was trained on all rows, the one left out among them")
+        found.append("the fixed parameters were trained on all rows, including the one left out")
     return f"loo_: {'; '.join(found)}" if found else ""
 
 

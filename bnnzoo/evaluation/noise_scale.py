@@ -65,11 +65,11 @@ def remark(diagnosis: Mapping[str, Any]) -> str:
     if 0 < scale < step / 2:
         return f"{named}, less than half the step of {step:g} between its values: {NO_SCORE}"
     if percent < 100 * SMALL:
-        return f"{named}: the data look free of noise, and nll measures how exactly they are repeated"
+        return f"{named}: the data seem free of noise, and nll measures only how exactly they are reproduced"
     return ""
 
 
 NO_SCORE = (
-    "a density is no score there, nll_rounded is; or use --task classification, or a count likelihood (--likelihood "
-    "poisson)"
+    "nll cannot compare such predictions, but nll_rounded can; or use [[task=classification]], or a likelihood "
+    "for counts ([[likelihood=poisson]])"
 )

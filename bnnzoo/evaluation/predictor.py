@@ -88,7 +88,7 @@ class Predictor:
         agreement.check(self.record.tree, self.record.path, known)
         about = self.record.attributes
         if changed := registry.changed(about.get("plugins", "{}"), about.get("plugin_sources", "{}")):
-            said = f"{self.record.name}: made with other plugins than are here: {'; '.join(changed)}"
+            said = f"{self.record.name}: was made with other plugins than are installed here: {'; '.join(changed)}"
             warnings.warn(said, BnnzooWarning, stacklevel=2)
         return known
 
@@ -259,8 +259,8 @@ class Predictor:
             count = len(self.record.array(CONSTANT_DATA, KEPT_ROWS))
             run, row = self.record.name, numbers.index(-1) + 1
             raise UsageError(
-                f"{run} keeps predictions at the {count} inputs that it was asked for, and no parameters: row {row} is "
-                "none of them; sample again with these inputs as --keep-at, or with --keep draws"
+                f"{run} keeps predictions at {count} inputs and no parameters, and row {row} is none of these "
+                "inputs; sample again with these inputs as [[keep_at]], or with [[keep=draws]]"
             )
         return np.array(numbers, np.int32)
 
@@ -375,9 +375,11 @@ class Predictor:
             UsageError: if the run has inputs (only a density has new rows), or if `count` is below 1.
         """
         if not self.is_density:
-            raise UsageError("draws of new rows are of a density (--task density); this run predicts targets of inputs")
+            raise UsageError(
+                "new rows can be drawn from a density only ([[task=density]]); this run predicts targets from inputs"
+            )
         if not isinstance(count, Integral) or count < 1:
-            raise UsageError(f"draws: how many new rows, 1 or more (got {count})")
+            raise UsageError(f"draws: must be the number of new rows, 1 or more (got {count})")
         index = predictive.copies(len(self.thetas), self.record.weights, least=int(count))
         index = np.random.default_rng(seed).permutation(index)[:count]
         x = self.inputs(np.zeros((1, len(self.signature.target_names)), np.float32))

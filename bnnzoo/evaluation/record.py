@@ -67,7 +67,7 @@ class Record:
         """Number of chains and number of draws per chain."""
         sizes = self.tree["posterior"].sizes if "posterior" in self.tree.children else {}
         if not sizes.get("draw", 0):
-            raise BnnzooError(f"{self.name}: no draws yet; bnnzoo resume {quoted(self.path)}")
+            raise BnnzooError(f"{self.name}: has no draws yet; continue it with bnnzoo resume {quoted(self.path)}")
         return sizes["chain"], sizes["draw"]
 
     @functools.cached_property
@@ -131,7 +131,9 @@ class Record:
         for name, values in (self.tree[group].data_vars if group in self.tree.children else {}).items():
             if values.dims != schema.SAMPLED or values.dtype.kind not in "biuf":
                 there = f"{values.dtype}{list(values.shape)}"
-                raise DamagedError(f"{self.name}: damaged: {group}/{ascii(name)[1:-1]} is {there}, not a number a draw")
+                raise DamagedError(
+                    f"{self.name}: damaged: {group}/{ascii(name)[1:-1]} is {there}, expected one number per draw"
+                )
         return self.group(group)
 
     @property
@@ -160,7 +162,9 @@ class Record:
         logs = self.statistics["log_weight"]
         # The maximum of an array that holds a NaN is NaN, which fails both comparisons.
         if not -np.inf < logs.max() < np.inf:
-            raise DamagedError(f"{self.name}: damaged: sample_stats/log_weight holds no logarithm of a weight")
+            raise DamagedError(
+                f"{self.name}: damaged: sample_stats/log_weight contains values that are not log weights"
+            )
         return special.softmax(logs.astype(np.float64).reshape(-1))
 
     @property
@@ -180,14 +184,14 @@ class Record:
         censored = name in ("y", "y_test") and found.ndim == 3
         right = are_bounds(found) if censored else np.isfinite(found).all()
         if group in (schema.CONSTANT_DATA, schema.OBSERVED_DATA) and not right:
-            raise DamagedError(f"{self.name}: damaged: {group}/{name} holds numbers that are not finite")
+            raise DamagedError(f"{self.name}: damaged: {group}/{name} contains numbers that are not finite")
         return found
 
     def _read(self, variable: Any, name: str) -> np.ndarray:
         try:
             return np.asarray(variable.values)
         except OSError as error:  # HDF5's checksum does not match: the file differs from what was written
-            raise DamagedError(f"{self.name}: damaged: {name} is not what was written") from error
+            raise DamagedError(f"{self.name}: damaged: {name} was changed after it was written") from error
 
     @property
     def has_training_rows(self) -> bool:
@@ -210,7 +214,7 @@ class Record:
             UsageError: if the file has no training rows.
         """
         if not len(self.array("constant_data", "x")):
-            raise UsageError(f"{what} needs the training rows, and those of this run stayed with their parties")
+            raise UsageError(f"{what} needs the training rows, but those of this run stayed with their parties")
 
     def training_rows(self, most: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Return inputs and targets of the training rows, or of at most `most` of them, evenly spaced."""
@@ -232,7 +236,7 @@ class Record:
             UsageError: if there are none.
         """
         if not self.has_test_rows:
-            raise UsageError("the run kept no test rows (--test-fraction 0); give some with --data")
+            raise UsageError("the run has no test rows ([[test_fraction=0]]); give test rows with [[data]]")
         return self.array("constant_data", "x_test"), self.array("constant_data", "y_test")
 
     def probes(self, count: int) -> tuple[str, np.ndarray]:

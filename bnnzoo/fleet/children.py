@@ -58,7 +58,7 @@ class Children:
                 break
             killed = f"{'killed' if code < 0 else 'stopped'} by {signal.Signals(ended).name}"
             if attempt < ATTEMPTS:
-                tell(Progress(SAID, 0, 0, note=f"{killed}; going on from its last checkpoint"))
+                tell(Progress(SAID, 0, 0, note=f"{killed}; continuing from its last checkpoint"))
             else:
                 said = f"{killed}, {ATTEMPTS} times"
         if code < 0 or code in _TOLD:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bnnzoo.errors import BnnzooError, UsageError
+from bnnzoo.finding import setting
 from bnnzoo.fleet.children import Children
 from bnnzoo.fleet.executor import AbstractExecutor, Outcome, Tell
 from bnnzoo.fleet.job import Job
@@ -35,12 +36,14 @@ class DaskExecutor(AbstractExecutor):
         try:
             from distributed import Client
         except ImportError:
-            raise UsageError("--scheduler: Dask is not installed; pip install 'bnnzoo[dask]'") from None
+            raise UsageError("[[scheduler]]: Dask is not installed; pip install 'bnnzoo[dask]'") from None
         try:
             self._client: Any = Client(address, timeout=_SECONDS_TO_CONNECT, set_as_default=False)
         except (OSError, ValueError, TimeoutError) as error:
-            cure = "start one with `dask scheduler`, and on each machine `dask worker ADDRESS --nthreads 1`"
-            raise UsageError(f"--scheduler {address}: no Dask scheduler there; {cure}") from error
+            cure = (
+                "start one with `dask scheduler`, and on each machine a worker with one thread (`dask worker ADDRESS`)"
+            )
+            raise UsageError(f"{setting('scheduler', address)}: no Dask scheduler there; {cure}") from error
         self._fleet = f"bnnzoo-{secrets.token_hex(4)}"
         self._asked = 0
         self._begun: set[str] = set()

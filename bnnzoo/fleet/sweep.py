@@ -36,9 +36,9 @@ def seeds_of(text: str) -> list[int]:
         match = _SEEDS.fullmatch(piece.strip())
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, -1)
         if last < first:
-            raise UsageError(f"--seeds: must be like 0-19 or 0,3,5-7 (got {text!r})")
+            raise UsageError(f"[[seeds]]: must be like 0-19 or 0,3,5-7 (got {text!r})")
         if last - first >= MOST:
-            raise UsageError(f"--seeds: {piece} are more than {MOST} runs")
+            raise UsageError(f"[[seeds]]: {piece} gives too many runs; use at most {MOST}")
         found |= dict.fromkeys(range(first, last + 1))
     return list(found)
 
@@ -54,7 +54,7 @@ def points(values: Mapping[str, Sequence[Value]]) -> list[Point]:
     for options in values.values():
         count *= len(options)
     if count > MOST:
-        raise UsageError(f"sweep: {count} runs; at most {MOST}")
+        raise UsageError(f"sweep: {count} runs are too many; use at most {MOST}")
     found = []
     for combination in itertools.product(*values.values()):
         pairs = zip(keys, combination, strict=True)
@@ -62,7 +62,7 @@ def points(values: Mapping[str, Sequence[Value]]) -> list[Point]:
         found.append(Point(suffix, dict(zip(keys, combination, strict=True))))
     name, times = Counter(point.suffix for point in found).most_common(1)[0]
     if times > 1:
-        raise UsageError(f"sweep: two runs of one name ({name.lstrip(',')}); give each value once")
+        raise UsageError(f"sweep: two runs have the same name ({name.lstrip(',')}); give each value once")
     return found
 
 

@@ -17,8 +17,8 @@ from bnnzoo.posterior.likelihoods import AbstractLikelihood
 Activation = Literal["tanh", "relu", "gelu", "silu", "softplus"]
 Task = Literal["regression", "classification", "density"]
 NO_INPUTS = (
-    "the data have no inputs, all their columns are modelled (task density): use density or autoregressive, or leave "
-    "one out of --target"
+    "the data have no inputs, because all their columns are modelled (task density); use model density or "
+    "autoregressive, or leave one column out of [[target]]"
 )
 """Message for data without inputs, which a model of targets given inputs cannot use."""
 
@@ -46,8 +46,9 @@ def as_images(x: Shaped[np.ndarray, "batch ..."], model: str) -> Shaped[np.ndarr
         return x
     features: Any = x.shape[1:]
     raise UsageError(
-        f"model {model}: needs images [row, height, width] or [row, channel, height, width], the data have {features} "
-        "features a row; use mlp, or an .npz with images, an IDX folder, or --data digits"
+        f"model {model}: needs images [row, height, width] or [row, channel, height, width], but the data have "
+        f"{features} features per row; use model mlp, or give images: an .npz file, an IDX folder, or "
+        "[[data=digits]]"
     )
 
 

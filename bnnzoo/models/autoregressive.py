@@ -86,7 +86,7 @@ class Autoregressive(AbstractModel):
         columns = input_shape[0]
         if num_outputs % columns:
             raise UsageError(
-                f"model autoregressive: {num_outputs} outputs are not as many for each of {columns} columns"
+                f"model autoregressive: expected equally many outputs for each of {columns} columns (got {num_outputs})"
             )
         # A hidden unit of degree d depends on columns 1..d; the outputs of column d use units of degree d - 1 or less.
         hidden = [tuple(1 + i % (columns - 1) for i in range(width)) for width in self.hidden if columns > 1]
@@ -104,7 +104,7 @@ class Autoregressive(AbstractModel):
     def default_likelihood(cls, task: Task) -> str:
         """Return `mixture-per-target`; reject all tasks but density."""
         if task != "density":
-            raise UsageError("model autoregressive: a density of all columns, without inputs: ask for --task density")
+            raise UsageError("model autoregressive: models all columns without inputs; use [[task=density]]")
         return "mixture-per-target"
 
     def own_likelihood(self) -> AbstractLikelihood:

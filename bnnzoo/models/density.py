@@ -52,7 +52,10 @@ class Density(AbstractModel):
     def default_likelihood(cls, task: Task) -> str:
         """Return `mixture`; reject class labels."""
         if task == "classification":
-            raise UsageError("model density: the targets are class labels; a mixture of Gaussians needs numbers")
+            raise UsageError(
+                "model density: a mixture of Gaussians needs numbers, but the targets are class labels; use "
+                "another model"
+            )
         return "mixture"
 
     def own_likelihood(self) -> AbstractLikelihood:

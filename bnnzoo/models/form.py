@@ -31,19 +31,19 @@ def check(model: AbstractModel, network: Any, architecture: Architecture, likeli
     """
     if not callable(network):
         given = "nothing" if network is None else f"a {type(network).__name__}"
-        raise _fault(model, f"build gives {given}, and must give a network: an eqx.Module to call with one input")
+        raise _fault(model, f"build must return a network, an eqx.Module to call with one input (got {given})")
     input_shape, num_outputs = architecture.input_shape, architecture.num_outputs
     try:
         outputs = eqx.filter_eval_shape(network, jax.ShapeDtypeStruct(input_shape, _precision(network)))
     except Exception as error:
         said = f"its network cannot take one input of shape {list(input_shape)}: {one_line(error)}"
         raise _fault(model, said) from error
-    wanted = f"and the likelihood {likelihood} takes [{num_outputs}]"
+    wanted = f"but the likelihood {likelihood} needs [{num_outputs}]"
     if not hasattr(outputs, "shape"):
-        raise _fault(model, f"its network gives a {type(outputs).__name__} for one input, {wanted}")
+        raise _fault(model, f"its network returns a {type(outputs).__name__} for one input, {wanted}")
     if outputs.shape != (num_outputs,) or not jnp.issubdtype(outputs.dtype, jnp.floating):
         given = f"{outputs.dtype}{list(outputs.shape)} for one input of shape {list(input_shape)}"
-        raise _fault(model, f"its network gives {given}, {wanted}: build was asked for {num_outputs} outputs")
+        raise _fault(model, f"its network returns {given}, {wanted}: build was called with num_outputs {num_outputs}")
 
 
 def _precision(network: Any) -> Any:

@@ -43,7 +43,9 @@ class Mdn(AbstractModel):
     def default_likelihood(cls, task: Task) -> str:
         """Return `mixture`; reject class labels and data without inputs."""
         if task == "classification":
-            raise UsageError("model mdn: the targets are class labels; a mixture of Gaussians needs numbers: use mlp")
+            raise UsageError(
+                "model mdn: a mixture of Gaussians needs numbers, but the targets are class labels; use model mlp"
+            )
         if task == "density":
             raise UsageError(NO_INPUTS)
         return "mixture"

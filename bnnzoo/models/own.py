@@ -52,11 +52,11 @@ class Own(AbstractModel):
         except Exception as error:
             raise UsageError(f"{name}: cannot take one input of shape {list(input_shape)}: {error}") from error
         if not hasattr(outputs, "shape"):
-            raise UsageError(f"{name}: gives a {type(outputs).__name__} for one input; return the outputs alone")
+            raise UsageError(f"{name}: returns a {type(outputs).__name__} for one input; return the outputs alone")
         if outputs.shape != (num_outputs,):
             raise UsageError(
-                f"{name}: gives {list(outputs.shape)} for one input, and the likelihood takes [{num_outputs}]; change "
-                "the last layer, or use another likelihood"
+                f"{name}: returns shape {list(outputs.shape)} for one input, but the likelihood needs "
+                f"[{num_outputs}]; change the last layer, or use another likelihood"
             )
 
 
@@ -70,12 +70,12 @@ def _refuse_layers(name: str, network: Any) -> None:
     for layer in jax.tree.leaves(network, is_leaf=lambda node: isinstance(node, kinds)):
         if isinstance(layer, eqx.nn.BatchNorm):
             raise UsageError(
-                f"{name}: has a BatchNorm layer, and statistics of a batch are no function of one row; use "
+                f"{name}: has a BatchNorm layer, so that the outputs of a row depend on other rows; use "
                 "equinox.nn.LayerNorm or GroupNorm instead"
             )
         if isinstance(layer, eqx.nn.Dropout) and not layer.inference:
             raise UsageError(
-                f"{name}: has a Dropout layer, which draws at random at every call; sample "
+                f"{name}: has a Dropout layer, which is random at every call; sample "
                 "equinox.nn.inference_mode(network) instead"
             )
 

@@ -26,5 +26,5 @@ def check(model: str, make: Callable[[], Any]) -> None:
     num_bytes = sum(leaf.size * leaf.dtype.itemsize for leaf in leaves if hasattr(leaf, "dtype"))
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if num_bytes > memory:
-        sizes = f"its parameters take {num_bytes / 2**30:.3g} GiB, and this machine has {memory / 2**30:.3g} GiB"
+        sizes = f"its parameters need {num_bytes / 2**30:.3g} GiB, but this machine has {memory / 2**30:.3g} GiB"
         raise UsageError(f"model {model}: {sizes} of memory; make the network smaller")

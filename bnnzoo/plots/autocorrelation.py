@@ -38,9 +38,9 @@ def autocorrelation(values: Mapping[str, Float[np.ndarray, "chain draw"]], ess: 
         _style.key_of_chains(figure, axes[0, 0].get_lines()[1:])
     worst = min(ess, key=lambda name: ess[name])
     alt = (
-        f"Autocorrelation of {len(values)} predictions within each of {chains} chains, up to lag {lags[-1]}. The "
-        f"fewest effective draws shown are {ess[worst]:.0f} of {chains * draws}, of {worst}. Inside the "
-        "grey band it is noise."
+        f"Autocorrelation of {len(values)} predictions within each of {chains} chains, up to lag {lags[-1]}. "
+        f"The smallest effective sample size shown is {ess[worst]:.0f} of {chains * draws} draws, of {worst}. "
+        "Values inside the grey band are noise."
     )
     table = pd.DataFrame({"lag": lags} | {name: value.mean(0) for name, value in found.items()})
-    return Picture("autocorrelation", "Memory of the chains", alt, figure, table)
+    return Picture("autocorrelation", "Autocorrelation of the chains", alt, figure, table)

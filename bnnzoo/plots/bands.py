@@ -50,9 +50,9 @@ def bands(
     widths = ", ".join(f"{one.name} {np.median(one.spread(of)[one.inside()]):.3g}" for one in found)
     what = found[0].intervals(of)[0][0] if of == "predictive" else "two standard deviations of f(x)"
     alt = (
-        f"{target} against {feature} by {len(found)} runs {'over each other' if overlay else 'side by side'}: mean and "
-        f"{what}, the training data{' and the true curve' if truth else ''}. The standard deviation, its median over "
-        f"the data's range: {widths}."
+        f"{target} against {feature} for {len(found)} runs {'over each other' if overlay else 'side by side'}: "
+        f"mean and {what}, the training data{' and the true curve' if truth else ''}. Median of the standard "
+        f"deviation over the range of the data: {widths}."
     )
     table = pd.concat(
         [pd.DataFrame({"run": one.name, feature: one.grid} | one.columns) for one in found], ignore_index=True

@@ -92,20 +92,22 @@ def coverage(pits: Mapping[str, Float[np.ndarray, " row"]], tolerance: float) ->
         for (name, one), colour in zip(observed.items(), cycle(_style.CYCLE)):
             panel.plot(claimed, one, color=colour, label=name if len(pits) > 1 else "observed")
             panel.plot(at, np.interp(at, claimed, one), "o", color=colour, ms=3.5)
-        panel.set(xlabel="probability of the interval", ylabel="share of targets inside", xlim=(0, 1), ylim=(0, 1.01))
-        panel.text(0.98, 0.06, "below the diagonal: too sure", ha="right", color=INK, fontsize=8)
+        panel.set(
+            xlabel="probability of the interval", ylabel="fraction of targets inside", xlim=(0, 1), ylim=(0, 1.01)
+        )
+        panel.text(0.98, 0.06, "below the diagonal: intervals too narrow", ha="right", color=INK, fontsize=8)
         if len(pits) > 1:
             _style.key(figure, *panel.get_legend_handles_labels())
         else:
             panel.legend(loc="upper left")
     covered = "; ".join(
         f"{f'of {name} ' if len(pits) > 1 else ''}"
-        + ", ".join(f"{q:.0%} hold {np.mean(one <= q):.1%}" for q in (0.5, 0.9))
+        + ", ".join(f"{q:.0%} contain {np.mean(one <= q):.1%}" for q in (0.5, 0.9))
         for name, one in inside.items()
     )
     alt = (
-        f"Share of {rows} test targets inside central predictive intervals against the probability claimed: "
-        f"{covered}. The grey band is what is tolerated: within {tolerance:.1%} of the diagonal."
+        f"Fraction of {rows} test targets inside central predictive intervals against the probability of the "
+        f"interval: {covered}. The grey band shows the tolerance: within {tolerance:.1%} of the diagonal."
     )
     shown = {f"observed of {name}" if len(pits) > 1 else "observed": one[5::5] for name, one in observed.items()}
     table = pd.DataFrame({"interval": claimed[5::5], **shown, "low": low[5::5], "high": high[5::5]})

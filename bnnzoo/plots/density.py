@@ -40,8 +40,9 @@ def density_of_one(
         _style.headroom(panel, 0.35)
         panel.legend(loc="upper center", ncols=2)
     alt = (
-        f"Predictive density of {column} over a histogram of {len(rows)} training rows, largest ({density.max():.3g}) "
-        f"at {grid[density.argmax()]:.3g}, with the band that holds 90 % of the draws' densities."
+        f"Predictive density of {column} over a histogram of {len(rows)} training rows, largest "
+        f"({density.max():.3g}) at {grid[density.argmax()]:.3g}, with the band that contains 90 % of the draws' "
+        "densities."
     )
     table = pd.DataFrame({column: grid, "density": density, "q05": low, "q95": high})
     return Picture("density", _TITLE, alt, figure, table)
@@ -71,9 +72,9 @@ def density_of_two(
         panel.set(xlabel=columns[0], ylabel=columns[1])
     peak = np.unravel_index(density.argmax(), density.shape)
     alt = (
-        f"Regions of highest predictive density of {columns[0]} and {columns[1]} that hold 50, 90 and 99 % of all "
-        f"rows, over {len(shown)} of {len(rows)} training rows. The density is largest ({density.max():.3g}) at "
-        f"({across[peak[1]]:.3g}, {up[peak[0]]:.3g})."
+        f"Regions of highest predictive density of {columns[0]} and {columns[1]} that contain 50, 90 and 99 % "
+        f"of all rows, over {len(shown)} of {len(rows)} training rows. The density is largest "
+        f"({density.max():.3g}) at ({across[peak[1]]:.3g}, {up[peak[0]]:.3g})."
     )
     x, y = np.meshgrid(across, up)
     table = pd.DataFrame({columns[0]: x.ravel(), columns[1]: y.ravel(), "density": density.ravel()})

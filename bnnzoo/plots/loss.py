@@ -59,7 +59,7 @@ def loss(paths: Sequence[Descent]) -> Picture:
         panel.set(xscale="log", xlabel="step", ylabel="loss L(θ) = −log p(θ, D), up to a constant")
         _style.key(figure, *panel.get_legend_handles_labels())
     told = "; ".join(f"{row['run']}: {row['loss']:.4g} {row['what']}" for row in rows)
-    alt = f"The loss of {len(paths)} runs over their steps, a line a chain. {told}."
+    alt = f"The loss of {len(paths)} runs over their steps, one line per chain. {told}."
     return Picture("loss", "Minimising and sampling the loss", alt, figure, pd.DataFrame(rows))
 
 

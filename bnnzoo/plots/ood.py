@@ -45,7 +45,9 @@ def ood(columns: Mapping[str, Mapping[str, Score]], *, name: str) -> Picture:
             edges = _edges(score, [values for found in columns.values() for values in found.get(score, ())])
             for panel, (who, found) in zip(line, columns.items(), strict=True):
                 if score not in found:
-                    panel.text(0.5, 0.5, "one draw has none", transform=panel.transAxes, ha="center", color=MUTED)
+                    panel.text(
+                        0.5, 0.5, "not defined for one draw", transform=panel.transAxes, ha="center", color=MUTED
+                    )
                     panel.set_axis_off()
                     continue
                 for what, values, colour in zip(("test", name), found[score], (BLUE, ORANGE), strict=True):
@@ -63,7 +65,7 @@ def ood(columns: Mapping[str, Mapping[str, Score]], *, name: str) -> Picture:
                 label.set_position((1, 0))  # centred below the row, between the two middle panels
         for panel, who in zip(axes[0], columns, strict=True):
             _style.title(panel, who, letters=18)
-        figure.supylabel("share of rows", fontsize=9)
+        figure.supylabel("fraction of rows", fontsize=9)
         _style.key(figure, *axes[0, 0].get_legend_handles_labels())
     told = "; ".join(
         f"mean {_AXES[score]} "
@@ -76,7 +78,7 @@ def ood(columns: Mapping[str, Mapping[str, Score]], *, name: str) -> Picture:
     )
     counts = [len(values) for values in next(iter(columns.values()))[scores[0]]]
     alt = f"Histograms for {counts[0]} test rows and {counts[1]} of {name}: {told}."
-    return Picture("ood", "What it says of the unfamiliar", alt, figure, pd.DataFrame(rows))
+    return Picture("ood", "Uncertainty about unfamiliar inputs", alt, figure, pd.DataFrame(rows))
 
 
 def _edges(score: str, values: list[np.ndarray]) -> np.ndarray:

@@ -40,15 +40,15 @@ def rank(values: Mapping[str, Float[np.ndarray, "chain draw"]], ess: Mapping[str
                 panel.stairs(chain, edges, baseline=None, lw=1.2)
             _style.title(panel, name, fontsize=8)
             panel.set_ylim(0, max(2.0, 1.08 * float(counts[name].max()), 1.05 * float(high)))
-        axes[-1, 0].set(xlabel="rank among the draws of all chains, over their number", xlim=(0, 1))
+        axes[-1, 0].set(xlabel="rank among the draws of all chains, divided by their number", xlim=(0, 1))
         figure.supylabel("frequency / uniform", fontsize=9)
         _style.key_of_chains(figure, axes[0, 0].patches[1:])
     worst = {name: float(np.abs(found - 1).max()) for name, found in counts.items()}
     name = max(worst, key=lambda key: worst[key])
     alt = (
-        f"How often each chain's draws of {len(values)} predictions have a rank, over the uniform 1 of chains that "
-        f"agree. The bin farthest from 1 is off by {worst[name]:.2g}, in {name}; the grey band is what "
-        "independent draws would do."
+        f"Frequency of the ranks of each chain's draws, for {len(values)} predictions; it is 1 (uniform) if the "
+        f"chains agree. The bin farthest from 1 differs by {worst[name]:.2g}, in {name}; independent draws stay "
+        "in the grey band."
     )
     table = pd.DataFrame(
         [

@@ -33,13 +33,13 @@ def sbc(names: Sequence[str], uniform: Float[np.ndarray, "replicate quantity"]) 
             panel.stairs(value, edges, fill=True, color=BLUE, alpha=0.45, lw=0)
             panel.set_title(name, fontsize=8)
             panel.set_ylim(0, 1.1 * max(float(over.max()), float(high)))
-        axes[-1, 0].set(xlabel="rank of the truth among the draws, over their number", xlim=(0, 1))
+        axes[-1, 0].set(xlabel="rank of the truth among the draws, divided by their number", xlim=(0, 1))
         figure.supylabel("frequency / uniform", fontsize=9)
     outside = int(np.sum((over < low) | (over > high)))
     alt = (
         f"Histograms of the rank of the truth among the draws of {replicates} simulated data sets, for "
-        f"{', '.join(names)}, in {bins} bins each; {outside} of {counts.size} bins are outside the grey band "
-        "that holds 99 % of a bin's counts if the draws are calibrated."
+        f"{', '.join(names)}, in {bins} bins each; {outside} of {counts.size} bins are outside the grey band, "
+        "which contains 99 % of a bin's counts if the draws are calibrated."
     )
     table = pd.DataFrame(
         [

@@ -66,8 +66,8 @@ def slices(found: Sequence[Slice], *, value: str, interval: str, held: str) -> P
     reach = {one.feature: float(np.ptp(one.mean)) for one in found}
     most = max(reach, key=lambda name: reach[name])
     alt = (
-        f"{value} along one input at a time, {held}: mean with 50 and 90 % intervals. It moves most along {most}, "
-        f"by {reach[most]:.3g}; ticks at the bottom are training data."
+        f"{value} along one input at a time, {held}: mean with 50 and 90 % intervals. The mean changes most "
+        f"along {most}, by {reach[most]:.3g}; ticks at the bottom are training data."
     )
     table = pd.concat(
         [

@@ -79,7 +79,9 @@ def steps(statistics: Sequence[Statistic]) -> Picture:
     means = {one.axis: float(np.mean(np.asarray(one.values, float))) for one in statistics}
     told = ", ".join(f"{axis} {value:.3g}" for axis, value in means.items())
     limits = "; ".join(f"{one.axis} at {one.limit:g}" for one in statistics if one.limit is not None)
-    alt = f"Statistics of the steps over {draws} draws, a line a chain, averaged over short stretches. Means: {told}."
+    alt = (
+        f"Statistics of the steps over {draws} draws, one line per chain, averaged over short stretches. Means: {told}."
+    )
     table = pd.DataFrame(
         [
             {
@@ -94,7 +96,11 @@ def steps(statistics: Sequence[Statistic]) -> Picture:
         ]
     )
     return Picture(
-        "steps", "The sampler's steps", f"{alt} Dashed limits of the mean: {limits}." if limits else alt, figure, table
+        "steps",
+        "The sampler's steps",
+        f"{alt} Dashed lines: limits of the mean, {limits}." if limits else alt,
+        figure,
+        table,
     )
 
 

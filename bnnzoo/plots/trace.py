@@ -29,8 +29,8 @@ def trace(values: Mapping[str, Float[np.ndarray, "chain draw"]], rhat: Mapping[s
         _style.key_of_chains(figure, axes[0, 0].get_lines())
     worst = max(rhat, key=lambda name: rhat[name])
     alt = (
-        f"{len(values)} predictions over {draws} draws of {chains} chains, a line a chain. The largest R-hat shown is "
-        f"{_style.rhat_text(rhat[worst])}, of {worst}."
+        f"{len(values)} predictions over {draws} draws of {chains} chains, one line per chain. The largest "
+        f"R-hat shown is {_style.rhat_text(rhat[worst])}, of {worst}."
     )
     table = pd.DataFrame(
         [
@@ -46,4 +46,4 @@ def trace(values: Mapping[str, Float[np.ndarray, "chain draw"]], rhat: Mapping[s
             for index, chain in enumerate(value)
         ]
     )
-    return Picture("trace", "Predictions, draw by draw", alt, figure, table)
+    return Picture("trace", "Predictions of each draw", alt, figure, table)

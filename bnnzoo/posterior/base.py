@@ -69,7 +69,9 @@ class AbstractPosterior(eqx.Module):
             UsageError: if the rows do not divide evenly, and this posterior cannot mask padded rows.
         """
         if self.num_data % multiple:
-            raise UsageError(f"mesh: {self.num_data} rows do not divide by data={multiple}; use a number that does")
+            raise UsageError(
+                f"mesh: data={multiple} does not divide {self.num_data} rows; use a divisor of the number of rows"
+            )
         return self
 
     def minibatch(self, size: int, *, replace: bool = True, key: PRNGKeyArray) -> Any:
@@ -114,7 +116,8 @@ class AbstractPosterior(eqx.Module):
         """
         del key
         raise UsageError(
-            f"{type(self).__name__}: has no draws of its prior (sample_prior); use another sampler, such as nuts"
+            f"{type(self).__name__}: cannot draw from its prior (sample_prior is missing); use another sampler, "
+            "such as nuts"
         )
 
     def outputs(self, theta: Float[Array, " dim"], x: Shaped[Array, "batch ..."]) -> Float[Array, "batch output"]:

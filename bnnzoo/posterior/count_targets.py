@@ -21,6 +21,6 @@ def check_counts(targets: np.ndarray, likelihood: str) -> None:
     if len(bad):
         row, column = bad[0]
         raise UsageError(
-            f"likelihood {likelihood}: row {row + 1}, target {column + 1}: not a count ({targets[row, column]:g}); "
-            "use --likelihood gaussian for real numbers"
+            f"likelihood {likelihood}: row {row + 1}, target {column + 1}: not a count (got "
+            f"{targets[row, column]:g}); use [[likelihood=gaussian]] for real numbers"
         )

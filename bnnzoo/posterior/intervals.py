@@ -68,8 +68,8 @@ def _log_interval(
     if isinstance(law, dist.Poisson):
         return log_poisson_interval(low, high, jnp.asarray(law.rate))
     raise UsageError(
-        f"censored targets: no interval probabilities of {type(law).__name__}; use --likelihood gaussian, "
-        "heteroscedastic, student-t, mixture or poisson"
+        f"censored targets: {type(law).__name__} has no probabilities of intervals; use "
+        "[[likelihood=gaussian]], heteroscedastic, student-t, mixture or poisson"
     )
 
 

@@ -121,9 +121,11 @@ def network_layout(network: PyTree, sampled: Callable[[Any], bool] = eqx.is_inex
     for path, leaf in jax.tree_util.tree_leaves_with_path(eqx.filter(network, sampled)):
         name = leaf_name(path)
         if name in blocks:
-            raise UsageError(f"two parameters of the network are called {name}; rename one of their fields")
+            raise UsageError(f"two parameters of the network have the name {name}; rename one of their fields")
         if jnp.iscomplexobj(leaf):
-            raise UsageError(f"the network's parameter {name} is complex; hold its real and imaginary parts as two")
+            raise UsageError(
+                f"the network's parameter {name} is complex; store its real and imaginary parts as two arrays"
+            )
         blocks[name] = Block(name, tuple(leaf.shape), start)
         start += leaf.size
     return Layout(tuple(blocks.values()))

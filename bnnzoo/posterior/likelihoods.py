@@ -302,7 +302,9 @@ class Bernoulli(AbstractLikelihood):
     def check(self, targets: np.ndarray, num_targets: int) -> None:
         del targets
         if num_targets != 2:
-            raise UsageError(f"likelihood bernoulli: {num_targets} classes; use --likelihood categorical")
+            raise UsageError(
+                f"likelihood bernoulli: needs 2 classes (got {num_targets}); use [[likelihood=categorical]]"
+            )
 
 
 def _poisson_peak(y: Array) -> Array:

@@ -97,7 +97,8 @@ class NetworkPosterior(AbstractPosterior):
             start = blocks[-1].stop
         if taken := {block.name for block in layout.blocks} & {b.name for b in blocks if b.owner != "network"}:
             raise UsageError(
-                f"{min(taken)} is a parameter of the network and one beside it; rename the network's field"
+                f"{min(taken)} is the name of a parameter of the network and of another parameter; rename the "
+                "network's field"
             )
         chosen, rest = eqx.partition(network, sampled)
         return cls(

@@ -60,17 +60,21 @@ class NumpyroPosterior(AbstractPosterior):
         sites = [site for site in trace.values() if site["type"] == "sample"]
         discrete = [s["name"] for s in sites if not s["is_observed"] and s["fn"].support.is_discrete]
         if discrete:
-            raise UsageError(f"site {discrete[0]} is discrete: marginalise it out, no gradient leads through it")
+            raise UsageError(f"site {discrete[0]} is discrete, so there is no gradient by it; marginalise it out")
         observed = [site for site in sites if is_observation(site)]
         if not observed:
-            raise UsageError("the model observes nothing: give a site obs=..., and the data as arguments")
+            raise UsageError("the model observes nothing; give a site obs=..., and the data as arguments")
         for number, leaf in enumerate(jax.tree.leaves((args, kwargs))):
             if isinstance(leaf, jax.Array | np.ndarray) and leaf.dtype.kind == "f" and not np.isfinite(leaf).all():
-                raise UsageError(f"argument {number + 1}: holds what is no number, or infinite; leave such rows out")
+                raise UsageError(
+                    f"argument {number + 1}: contains values that are not finite numbers; leave such rows out"
+                )
         try:
             found = initialize_model(jax.random.key(0), model, model_args=args, model_kwargs=kwargs)
         except RuntimeError as error:
-            raise UsageError(f"the model has no density at any start that was tried: {error}") from error
+            raise UsageError(
+                f"the model has no finite density at any of the starts that were tried: {error}"
+            ) from error
         unconstrained = found.param_info.z
         blocks: list[Block] = []
         for name, value in unconstrained.items():
@@ -201,8 +205,8 @@ class NumpyroPosterior(AbstractPosterior):
         """Draw `size` rows; raise a UsageError if the model's rows are not independent."""
         if not self.by_row:
             raise UsageError(
-                "the model's rows are not independent, so it has no mini-batches; "
-                "use a sampler that looks at all data, such as nuts"
+                "the model's rows are not independent, so mini-batches are not possible; use a sampler that "
+                "uses all data at each step, such as nuts"
             )
         return super().minibatch(size, replace=replace, key=key)
 
@@ -244,11 +248,13 @@ def _check_sites(sites: Iterable[Mapping[str, Any]]) -> None:
     for site in sites:
         name = site["name"]
         if site["type"] == "plate" and site["args"][1] not in (None, site["args"][0]):
-            raise UsageError(f"plate {name} subsamples: leave subsample_size out; mini-batches are the sampler's")
+            raise UsageError(
+                f"plate {name} subsamples; remove subsample_size, because the sampler draws the mini-batches"
+            )
         if site["type"] == "param":
-            raise UsageError(f"param {name} has no prior: make it a site, numpyro.sample({name!r}, ...)")
+            raise UsageError(f"param {name} has no prior; make it a site, numpyro.sample({name!r}, ...)")
         if site["type"] in ("sample", "deterministic") and not _FILE_NAME.fullmatch(name):
             raise UsageError(
-                f"site {name!r}: a file cannot call a variable so: no / in a name (handlers.scope takes divider='_'), "
-                "no . first, and neither chain nor draw"
+                f"site {name!r}: a file cannot hold this name; use a name without / (handlers.scope takes "
+                "divider='_'), without a dot at the start, and other than chain and draw"
             )

@@ -42,7 +42,7 @@ def distinct_indices(
         ValueError: if `size` exceeds `total`.
     """
     if size > total:
-        raise ValueError(f"{size} distinct indices out of {total}")
+        raise ValueError(f"cannot draw {size} distinct indices out of {total}")
     if total <= _SORT_BELOW:
         count = size if isinstance(start, int) and start == 0 else total
         _, order = jax.lax.top_k(jax.random.bits(key, (total,)), count)

@@ -112,7 +112,10 @@ class Hierarchical(AbstractPrior):
     def distribution(self, layout: Layout) -> dist.Distribution:
         """Raise a UsageError, because the scales must be set first by `with_parameters`."""
         del layout
-        raise UsageError("prior hierarchical: its scales are sampled with the weights; use another --prior here")
+        raise UsageError(
+            "prior hierarchical: not supported here, because its scales are sampled with the weights; use "
+            "another [[prior]]"
+        )
 
     def parameters(self, layout: Layout) -> tuple[Parameter, ...]:
         """Return the logarithms of the layers' scales, [layer]."""

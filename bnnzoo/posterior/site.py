@@ -77,17 +77,16 @@ class Site(eqx.Module):
         """
         if not posterior.by_row:
             raise UsageError(
-                "predictions are of single rows, and the model's are not independent, or are no arguments of it: write "
-                "it as model(x, y), where row i of y depends on row i of x and on what all rows share"
+                "cannot predict single rows: the rows of the model are not independent, or are not its "
+                "arguments; write it as model(x, y), where row i of y depends on row i of x and on what all "
+                "rows share"
             )
         theta = posterior.start(key=jax.random.key(0))
         sites, _ = posterior.sites_at(theta, posterior.all_rows())
         seen, *others = [site for site in sites.values() if is_observation(site)]
         if others:
             names = " and ".join(site["name"] for site in (seen, *others))
-            raise UsageError(
-                f"predictions are of one observed site, and {names} are observed: observe the columns of one array"
-            )
+            raise UsageError(f"cannot predict several observed sites ({names}); observe the columns of one array")
         arguments = _arguments(posterior)
         target = _observed(seen, arguments, posterior)
         blocks: list[Block] = []
@@ -125,7 +124,7 @@ class Site(eqx.Module):
         if len(given) == 1:
             return next(iter(given.values()))
         if wide := [name for name, values in given.items() if values.ndim > 2]:
-            raise UsageError(f"argument {wide[0]} has more than two axes, and is not the only input: flatten its rows")
+            raise UsageError(f"argument {wide[0]} has more than two axes and is not the only input; flatten its rows")
         return np.concatenate([values.reshape(len(values), -1) for values in given.values()], 1)
 
     def y(self, posterior: NumpyroPosterior) -> Shaped[np.ndarray, "num_data ..."]:
@@ -148,19 +147,20 @@ class Site(eqx.Module):
             alone, means = None, jnp.full(1, jnp.nan)
         except Exception as error:  # anything that a model of one row may raise: its own assertion, a wrong shape
             raise UsageError(
-                f"predictions are of single rows, and the model cannot take one ({type(error).__name__}: "
-                f"{' '.join(str(error).split())[:100]}): write it for any number of rows"
+                f"cannot predict single rows: the model fails on one row ({type(error).__name__}: "
+                f"{' '.join(str(error).split())[:100]}); write it for any number of rows"
             ) from error
         if alone is None or jnp.isnan(means).any():
             raise UsageError(
-                f"site {self.name}: its distribution has no mean or no variance, and predictions tell both: use "
-                "another, such as StudentT with more than 2 degrees of freedom"
+                f"site {self.name}: its distribution must have a mean and a variance, because predictions "
+                "report both; use another one, such as StudentT with more than 2 degrees of freedom"
             )
         together = posterior.log_likelihood(theta, posterior.take(jnp.asarray(some)))
         if not np.allclose(alone, together, rtol=1e-3, atol=1e-3):
             raise UsageError(
-                f"site {self.name}: a row's density is another alone than in the model: let its distribution depend on "
-                "the row's other arguments, not on what is observed there, and leave scale and mask out"
+                f"site {self.name}: the density of a row differs when it is computed alone; let its "
+                "distribution depend on the other arguments of the row, not on what is observed there, and "
+                "remove scale and mask"
             )
 
 
@@ -245,8 +245,8 @@ def _observed(site: Mapping[str, Any], arguments: list[Argument], posterior: Num
     same = [one for one in arguments if np.array_equal(np.asarray(jnp.asarray(posterior.data[one.number])), value)]
     if len(same) != 1:
         raise UsageError(
-            f"site {site['name']} observes none of the arguments as it was given, or two that are the same: give what "
-            "it observes as one argument, obs=y"
+            f"site {site['name']} observes a changed argument, or one that was given twice; give the observed "
+            "values as one argument, obs=y"
         )
     return same[0]
 
@@ -263,7 +263,7 @@ def _num_classes(site: Mapping[str, Any], target: Argument) -> int:
     is_label = isinstance(plain, _LABELS)
     if len(target.shape) > 1 or (is_label and target.size > 1):
         raise UsageError(
-            f"site {site['name']}: a row of {target.name} has shape {list(target.shape)}, and predictions are of one "
-            "label, or of a vector of numbers: give each row one"
+            f"site {site['name']}: a row of {target.name} has shape {list(target.shape)}, but predictions need "
+            "one label or a vector of numbers per row"
         )
     return len(plain.enumerate_support(expand=False)) if is_label else 0

@@ -40,7 +40,7 @@ def sampled_names(stochastic: str, network: PyTree, last: PyTree | None) -> froz
         pattern = "*" if word == "all" else word
         found = last_names(network, last) if word == "last" else {n for n in leaves if fnmatchcase(n, pattern)}
         if not found:
-            raise UsageError(f"no parameter matches {word!r}; there are: {', '.join(leaves)}; or use all, or last")
+            raise UsageError(f"no parameter matches {word!r}; there are: {', '.join(leaves)}; or use all or last")
         chosen |= found
     return frozenset(chosen)
 

@@ -95,7 +95,7 @@ class Accepts(NamedTuple):
         """Description of the valid values, as the end of a sentence."""
         ways = [" ".join([_WORDS[kind], *filter(None, [" and ".join(self.limits)])]) for kind in self.scalars]
         if self.items:
-            ways.append(f"a list, each {self.items.words}")
+            ways.append(f"a list; each entry {self.items.words}")
         if self.choices and not ways:
             return f"one of {', '.join(map(str, self.choices))}"
         return " or ".join([*ways, *map(str, self.choices)])
@@ -129,11 +129,13 @@ class Accepts(NamedTuple):
     def _item(self, item: Any, raw: Any) -> Any:
         assert self.items is not None
         if isinstance(item, str) and not item.strip():
-            raise ValueError(f"must be a list without empty entries, each {self.items.words} (got {_short(raw)})")
+            raise ValueError(
+                f"must be a list without empty entries, and each entry {self.items.words} (got {_short(raw)})"
+            )
         try:
             return self.items.convert(item)
         except ValueError as error:
-            raise ValueError(f"each {str(error).split(' (got ')[0]} (got {_short(raw)})") from None
+            raise ValueError(f"each entry {str(error).split(' (got ')[0]} (got {_short(raw)})") from None
 
     def _within(self, value: Any) -> Any:
         if isinstance(value, float) and not math.isfinite(value):
@@ -144,7 +146,7 @@ class Accepts(NamedTuple):
         if isinstance(value, float):
             single = _single(value)
             if not all(_holds(bound, single) for bound in self.bounds):
-                raise ValueError(f"must be {ways} in single precision (got {value}, which is {single} there)")
+                raise ValueError(f"must be {ways} in single precision (got {value}, which becomes {single})")
         return value
 
 
@@ -157,9 +159,12 @@ def fields_of(cls: type) -> list[Field]:
     try:
         hints = typing.get_type_hints(cls, include_extras=True)
     except Exception as error:
-        raise BnnzooError(f"{cls.__module__}:{cls.__qualname__}: its annotations cannot be read: {error}") from error
+        raise BnnzooError(f"{cls.__module__}:{cls.__qualname__}: cannot read its annotations: {error}") from error
     if any(field.name == "name" for field in dataclasses.fields(cls)):
-        raise BnnzooError(f"{cls.__module__}:{cls.__qualname__}: a field is called name, as the part is in a recipe")
+        raise BnnzooError(
+            f"{cls.__module__}:{cls.__qualname__}: no field may be called name, because recipes use this key "
+            "for the name of the part"
+        )
     return [
         Field(
             field.name,

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from bnnzoo import registry
 from bnnzoo.errors import NotFoundError, UsageError
+from bnnzoo.finding import setting
 from bnnzoo.recipe import yaml
 from bnnzoo.recipe.parts import unknown
 from bnnzoo.recipe.recipe import PARTS, RUN_FIELDS
@@ -58,7 +59,8 @@ def read_layer(source: str | Path) -> Layer:
         found = shipped(str(source))
         if found is None and not path.is_file():
             raise NotFoundError(
-                f"--config {source}: no such file, and {registry.not_found(registry.RECIPES, str(source))}"
+                f"{setting('config', str(source))}: no such file, and "
+                f"{registry.not_found(registry.RECIPES, str(source))}"
             )
         path = found or path
     return file_layer(path)
@@ -106,7 +108,7 @@ def layer_of(root: yaml.Node, source: str) -> Layer:
         UsageError: if the recipe is not a mapping.
     """
     if not isinstance(root.value, dict):
-        raise UsageError(f"{root.where}: a recipe is a list of `key: value` lines")
+        raise UsageError(f"{root.where}: a recipe must be a list of `key: value` lines")
     run: dict[str, Value] = {}
     parts: dict[str, PartLayer] = {}
     problems: list[str] = []
@@ -118,7 +120,7 @@ def layer_of(root: yaml.Node, source: str) -> Layer:
             example = layer_of(node, source)
             void = [inner for inner in ("example", "sweep", "requires") if inner in node.value]
             problems += [
-                f"{node.value[k].key_where}: example.{k}: is of the whole recipe, not of its example" for k in void
+                f"{node.value[k].key_where}: example.{k}: belongs to the whole recipe, not to its example" for k in void
             ]
             problems += example.problems
         elif key == "sweep":

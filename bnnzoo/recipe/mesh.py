@@ -24,5 +24,5 @@ def axes(text: str) -> Axes:
     found = [_AXIS.fullmatch(part.strip()) for part in text.split(",")]
     named = {match[1]: int(match[2]) for match in found if match}
     if len(named) < len(found):
-        raise ValueError(f"must be chains=C, data=D or chains=C,data=D, of devices (got {text!r})")
+        raise ValueError(f"must be chains=C, data=D or chains=C,data=D, with numbers of devices (got {text!r})")
     return Axes(**named)

@@ -79,7 +79,7 @@ def validate(fields: list[Field], part: Part, prefix: str) -> tuple[dict[str, An
     for each in fields:
         if each.default is REQUIRED and each.name not in part.fields:
             named = f"--{prefix}.{each.name.replace('_', '-')}"
-            problems.append(f"{named}: needed: must be {each.accepts.words}")
+            problems.append(f"{named}: missing; must be {each.accepts.words}")
     return values, problems
 
 
@@ -88,7 +88,7 @@ def unknown(name: str, known: Iterable[str]) -> str:
     known = list(known)
     for near in near_names(name, known, 1):
         return f"unknown key; did you mean {near!r}?"
-    return f"unknown key; there are: {', '.join(known)}" if known else "unknown key; there are none"
+    return f"unknown key; there are: {', '.join(known)}" if known else "unknown key; this part has no fields"
 
 
 def written(name: str, made: Any) -> Part:

@@ -52,17 +52,17 @@ def resolve(
     # A problem can occur twice: a recipe may be named and added below, and an example repeats its recipe's problems.
     problems = list(dict.fromkeys(problem for layer in merged for problem in layer.problems))
     several = [layer.source for layer in merged if layer.sweep]
-    problems += [f"{source}: sweep: several runs; use bnnzoo zoo run {source}" for source in several]
+    problems += [f"{source}: sweep: defines several runs; use bnnzoo zoo run {source}" for source in several]
     absent = [kind for kind in ("model", "sampler") if not parts[kind].name]
     if len(absent) == 2:
         problems.append(
-            "no model and no sampler: name both, such as bnnzoo sample mdn penalty, or give --data FILE alone, which "
-            "chooses them; see bnnzoo list"
+            "no model and no sampler; name both, such as bnnzoo sample mdn penalty, or give only "
+            "[[data=FILE]], for which the zoo chooses them; see bnnzoo list"
         )
     elif absent:
         problems.append(
-            f"no {absent[0]}: name one (bnnzoo sample MODEL SAMPLER), here or in a --config; "
-            f"see bnnzoo list {absent[0]}s"
+            f"no {absent[0]}; name one (bnnzoo sample MODEL SAMPLER), here or in a [[config]]; see bnnzoo list "
+            f"{absent[0]}s"
         )
     problems += _absent(parts, merged)
     run: dict[str, Value] = {}
@@ -141,7 +141,7 @@ def _budgeted(values: dict[str, Any], asked: Part, *, own_data: bool) -> list[st
     if values.get("budget"):
         values["until"] = values.get("until") or ("budget" if _is_short(values["budget"]) else "converged")
     elif values.get("until") == "budget":
-        return [f"{asked.where.get('until', 'until')}: budget: there is none; add --budget 5m, or leave --until out"]
+        return [f"{asked.where.get('until', 'until')}: requires a budget; add [[budget=5m]], or remove [[until]]"]
     return []
 
 
@@ -160,7 +160,7 @@ def _absent(parts: Mapping[str, Part], layers: list[Layer]) -> list[str]:
     loaded = {plugin.distribution for plugin in registry.plugins()}
     packages = " ".join(package for package in needed if registry.canonical(package) not in loaded)
     return [
-        f"no {kind} named {part.name!r}; this recipe needs what is not loaded: pip install {packages}"
+        f"no {kind} named {part.name!r}; this recipe needs packages that are not installed: pip install {packages}"
         for kind, part in parts.items()
         if packages and part.name and registry.get(f"{kind}s", part.name) is None
     ]

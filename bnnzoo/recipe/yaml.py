@@ -111,7 +111,7 @@ def write(values: dict[str, Any]) -> str:
 
 def _refuse_long(text: str | bytes, source: str) -> None:
     if len(text) > MAX_BYTES:
-        raise UsageError(f"{source}: larger than {MAX_BYTES // 1000} kB; this is not a recipe")
+        raise UsageError(f"{source}: larger than {MAX_BYTES // 1000} kB, which is too large for a recipe")
 
 
 class _Reader:
@@ -129,7 +129,7 @@ class _Reader:
         for event in events:
             if isinstance(event, ScalarEvent | AliasEvent | SequenceStartEvent | MappingStartEvent):
                 if root is not None:
-                    raise UsageError(f"{self.at(event)}: a second document; a recipe is one")
+                    raise UsageError(f"{self.at(event)}: a second document; a recipe must be a single document")
                 root = self.node(event, events, 1)
             elif isinstance(event, StreamStartEvent | StreamEndEvent):
                 continue
@@ -144,7 +144,7 @@ class _Reader:
         if depth > MAX_DEPTH:
             raise UsageError(f"{where}: nested deeper than {MAX_DEPTH}")
         if self.values > MAX_VALUES:
-            raise UsageError(f"{where}: more than {MAX_VALUES} values; this is not a recipe")
+            raise UsageError(f"{where}: more than {MAX_VALUES} values, which are too many for a recipe")
         if isinstance(event, AliasEvent):
             return self.alias(event, where)
         if event.tag:
@@ -165,7 +165,7 @@ class _Reader:
         if self.aliases > MAX_ALIASES:
             raise UsageError(f"{where}: more than {MAX_ALIASES} aliases")
         if event.anchor not in self.anchors:
-            raise UsageError(f"{where}: no anchor &{event.anchor} before this")
+            raise UsageError(f"{where}: no anchor &{event.anchor} before this line")
         return self.anchors[event.anchor]._replace(where=where)
 
     def sequence(self, events: Iterator[Event], depth: int) -> list[Node]:
@@ -184,12 +184,12 @@ class _Reader:
             if isinstance(event, MappingEndEvent):
                 break
             if not isinstance(event, ScalarEvent):
-                raise UsageError(f"{self.at(event)}: a key is a plain word")
+                raise UsageError(f"{self.at(event)}: a key must be a plain word")
             where, key = self.at(event), event.value
             if key == "<<":
                 raise UsageError(f"{where}: merge keys (<<) are not allowed; write the keys out")
             if key in found:
-                raise UsageError(f"{where}: {key}: the key is repeated (first at {found[key].key_where})")
+                raise UsageError(f"{where}: {key}: repeated key (first at {found[key].key_where})")
             found[key] = self.node(next(events), events, depth + 1)._replace(key_where=where)
         return found
 

@@ -50,12 +50,13 @@ def bands(
     for name, predictor in runs.items():
         if not has_band(predictor):
             prefix = f"{name}: " if len(runs) > 1 else ""
-            raise UsageError(f"{prefix}a band is for a regression on one input; slices are for more")
+            raise UsageError(f"{prefix}a band is for a regression on one input; use slices for several inputs")
         here = predictor.signature
         if (here.feature_names, here.target_names) != (like.feature_names, like.target_names):
             raise UsageError(
-                f"{name}: predicts {', '.join(here.target_names)} from {here.feature_names[0]}, and "
-                f"{next(iter(runs))} {', '.join(like.target_names)} from {like.feature_names[0]}; draw them apart"
+                f"{name}: predicts {', '.join(here.target_names)} from {here.feature_names[0]}, but "
+                f"{next(iter(runs))} predicts {', '.join(like.target_names)} from {like.feature_names[0]}; draw "
+                "them in separate pictures"
             )
     for predictor in runs.values():
         predictor.record.require_training_rows("a band")
@@ -77,9 +78,9 @@ def bands(
 
 def _checked(range: tuple[float, float] | None, band: str) -> Of:
     if range is not None and not (all(map(math.isfinite, range)) and range[0] < range[1]):
-        raise UsageError(f"--range {range[0]:g},{range[1]:g}: must be two numbers, the smaller first")
+        raise UsageError(f"[[range]]: must be two numbers, the smaller first (got {range[0]:g},{range[1]:g})")
     if band not in get_args(Of):
-        raise UsageError(f"--band {band}: is {' or '.join(get_args(Of))}")
+        raise UsageError(f"[[band]]: must be {' or '.join(get_args(Of))} (got {band})")
     return cast(Of, band)
 
 

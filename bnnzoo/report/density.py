@@ -26,9 +26,11 @@ def density(predictor: Predictor) -> Picture:
     """
     names = predictor.signature.target_names
     if not predictor.is_density:
-        raise UsageError("a density is of data without inputs (--task density)")
+        raise UsageError("density: this picture is for data without inputs ([[task=density]])")
     if len(names) > 2:
-        raise UsageError(f"a density is drawn of one or two columns, these are {len(names)}; predict --draws has rows")
+        raise UsageError(
+            f"density: this picture is for one or two columns (got {len(names)}); use predict with [[draws]] for rows"
+        )
     rows = predictor.record.training_rows()[1].astype(float)
     if len(names) == 2:
         across, up = (around(column, _WIDER, _POINTS_OF_TWO) for column in rows.T)

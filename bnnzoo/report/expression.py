@@ -53,5 +53,5 @@ def evaluate(text: str, x: Float[np.ndarray, " point"]) -> Float[np.ndarray, " p
             return np.broadcast_to(value(ast.parse(text.strip(), mode="eval").body), x.shape)
     except (ValueError, SyntaxError, OverflowError, RecursionError, MemoryError):
         raise UsageError(
-            f"{text}: neither a file nor an expression of x: numbers, x, pi, e, + - * / **, {', '.join(_FUNCTIONS)}"
+            f"{text}: must be a file or an expression of x, with numbers, x, pi, e, + - * / **, {', '.join(_FUNCTIONS)}"
         ) from None

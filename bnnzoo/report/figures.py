@@ -12,6 +12,7 @@ from bnnzoo.data.check import did_you_mean
 from bnnzoo.errors import BnnzooError, DamagedError, UsageError
 from bnnzoo.evaluation import ood as ood_scores
 from bnnzoo.evaluation.predictor import Predictor
+from bnnzoo.finding import setting
 from bnnzoo.plots import Descent, Picture
 from bnnzoo.recipe import recipe_from
 from bnnzoo.report.bands import bands
@@ -33,7 +34,9 @@ def ood(runs: Runs, *, spec: Any = "noise") -> Picture:
         UsageError: if a run has no test rows, or if the runs have different tasks.
     """
     if len(tasks := {predictor.signature.task for predictor in runs.values()}) > 1:
-        raise UsageError(f"runs of different tasks, {' and '.join(sorted(tasks))}: draw them apart")
+        raise UsageError(
+            f"the runs have different tasks ({' and '.join(sorted(tasks))}); draw them in separate pictures"
+        )
     found = {name: ood_scores.of_run(one, spec, one.test_rows()[0]) for name, one in runs.items()}
     # Scores of the spread between draws are left out, because a single network has none.
     columns = {
@@ -60,7 +63,10 @@ def _descent(name: str, predictor: Predictor) -> Descent:
         for group in (warmup, draws)
     )
     if of_warmup is None and of_draws is None:
-        raise UsageError(f"{name}: has no log density of its steps; what trains keeps it with --keep-warmup")
+        raise UsageError(
+            f"{name}: the log density of its steps was not recorded; sample again with [[keep_warmup=True]] "
+            "to record training"
+        )
     warmup_steps = recipe_from(record.attributes["recipe"]).warmup if record.names_a_model else 0
     return Descent(name, of_warmup, warmup_steps + record.thin, record.thin, of_draws)
 
@@ -116,15 +122,17 @@ def write(
     """
     for format in formats or ():
         if format not in plots.FORMATS:
-            raise UsageError(f"--format {format}: pictures are {', '.join(plots.FORMATS[:-1])} or {plots.FORMATS[-1]}")
+            raise UsageError(
+                f"[[format]]: must be {', '.join(plots.FORMATS[:-1])} or {plots.FORMATS[-1]} (got {format})"
+            )
     for name in names or ():
-        _check_name(f"--only {name}", name, runs)
+        _check_name(f"{setting('only', name)}", name, runs)
     in_file = out.suffix.removeprefix(".").lower() in plots.FORMATS and not out.is_dir()
     chosen = list(dict.fromkeys(names or (("band",) if in_file else TOGETHER if len(runs) > 1 else PICTURES)))
     if band and "band" not in chosen:
-        raise UsageError(f"--{next(iter(band))}: is for the picture band; add --only band")
+        raise UsageError(f"{setting(next(iter(band)))}: is for the picture band; add [[only=band]]")
     if band.get("overlay") and len(runs) == 1:
-        raise UsageError("--overlay: is for several runs")
+        raise UsageError("[[overlay=True]]: requires several runs")
     paths = _paths(out, chosen, formats, in_file=in_file)
     for path in [path for found in paths.values() for path in found]:
         check_free(path, force=force)
@@ -156,10 +164,12 @@ def _paths(out: Path, names: Sequence[str], formats: Sequence[str] | None, *, in
     """Return the files of each picture."""
     if in_file:
         if len(names) > 1 or formats:
-            raise UsageError(f"{out}: holds one picture, in the format of its name; give -o a folder for more")
+            raise UsageError(
+                f"{out}: a file holds one picture, in the format of its name; give a folder for several pictures"
+            )
         return {names[0]: [out]}
     if out.exists() and not out.is_dir():
-        raise UsageError(f"{out}: is no folder; use another -o")
+        raise UsageError(f"{out}: is not a folder; use another [[out]]")
     return {name: [out / f"{name}.{format}" for format in dict.fromkeys(formats or ["png"])] for name in names}
 
 
@@ -167,4 +177,4 @@ def _check_name(where: str, name: str, runs: Runs) -> None:
     known = TOGETHER if len(runs) > 1 else PICTURES | TOGETHER
     if name not in known:
         more = "of several runs " if name in PICTURES else ""
-        raise UsageError(f"{where}: no such picture {more}; there are: {', '.join(known)}".replace(" ;", ";"))
+        raise UsageError(f"{where}: no picture {more}; there are: {', '.join(known)}".replace(" ;", ";"))

@@ -120,7 +120,7 @@ def _subtitle(record: Record) -> str:
     parts = [
         f"data {data}" if data else "",
         f"{sizes.get('chain', 0)} chains of {about['draws_done']} draws",
-        "" if about["complete"] else f"unfinished: {about['draws_requested']} were asked for",
+        "" if about["complete"] else f"unfinished: {about['draws_requested']} were requested",
         str(about["exactness"]),
         "" if about["likelihood_power"] == 1 else f"likelihood to the power {about['likelihood_power']:g}",
         f"bnnzoo {about['bnnzoo_version']}",
@@ -171,9 +171,9 @@ def _metrics(estimates: Mapping[str, Estimate], record: Record, whole: Record) -
     all_ = whole.shape[1], len(whole.test_rows()[0])
     if some != all_:
         said += (
-            f"<p>From {some[0]} of {all_[0]} draws a chain and {some[1]} of {all_[1]} test rows, as are the pictures; "
+            f"<p>From {some[0]} of {all_[0]} draws per chain and {some[1]} of {all_[1]} test rows, as in the pictures; "
         )
-        said += "<code>bnnzoo evaluate</code> takes all.</p>"
+        said += "<code>bnnzoo evaluate</code> uses all.</p>"
     return _table(("", "value", "± s.e.", "± MC"), rows) + said
 
 
@@ -189,7 +189,7 @@ def _reproduce(about: Mapping[str, Any], recipe: str) -> str:
         "bits:</p><pre>bnnzoo sample --config recipe.yaml -o again.nc</pre>"
     )
     if "data" not in recipe or "\ndata: null" in recipe:
-        text += "<p>The data were given in Python: give the same ones again.</p>"
+        text += "<p>The data were given in Python; give the same data again.</p>"
     sha = str(about.get("data_sha256", ""))
     return text + (f'<p class="quiet">SHA-256 of the training rows: {escape(sha)}</p>' if sha else "")
 

@@ -54,15 +54,15 @@ def slices(predictor: Predictor, *, target: str | None = None) -> Picture:
     """
     like = predictor.signature
     if predictor.is_density:
-        raise UsageError("slices are along inputs, and a density has none")
+        raise UsageError("slices: this picture needs inputs, and a density has none")
     if len(like.shape) != 1:
-        raise UsageError("slices are for features of a table; these inputs are images")
+        raise UsageError("slices: this picture needs features of a table, and these inputs are images")
     if has_band(predictor):
-        raise UsageError("one input only: the band shows it")
+        raise UsageError("slices: the data have only one input; use the picture band")
     predictor.record.require_training_rows("slices")
     x = predictor.record.array("constant_data", "x").astype(np.float32)
     if x.shape[1] > _MOST_FEATURES:
-        raise UsageError(f"slices are for at most {_MOST_FEATURES} features; here are {x.shape[1]}")
+        raise UsageError(f"slices: this picture is for at most {_MOST_FEATURES} features (got {x.shape[1]})")
     middle = np.median(x, axis=0)
     grids = np.stack([around(column, 1.0, 41) for column in x.astype(float).T])
     if like.exposure:  # rounding must not lower the smallest exposure, which could become 0
@@ -92,7 +92,7 @@ def slices(predictor: Predictor, *, target: str | None = None) -> Picture:
             line, quantiles = table["mean"].to_numpy(), table[["q05", "q25", "q75", "q95"]].to_numpy().T
         found.append(Slice(like.feature_names[feature], grids[feature], line, quantiles, x[:, feature]))
     name = like.target_names[index if not classify else 0]
-    few = "" if len(found) == len(grids) else f"; the {len(found)} of {len(grids)} that move it most"
+    few = "" if len(found) == len(grids) else f"; the {len(found)} of {len(grids)} inputs that change it most"
     return plots.slices(
         found,
         value=f"probability of {name} = {like.class_names[index]}" if classify else name,
@@ -134,7 +134,7 @@ def steps(predictor: Predictor) -> Picture:
             label, limit = words.get("long_name", ""), words.get("limit")
             drawn.append(plots.Statistic(name, values, warmup.get(name), label, limit, words.get("limit_label", "")))
     if not drawn:
-        raise UsageError("the sampler reports no statistics of its steps")
+        raise UsageError("steps: the sampler reports no statistics of its steps")
     return plots.steps(drawn)
 
 
@@ -161,7 +161,7 @@ def pit(predictor: Predictor) -> Picture:
         UsageError: for a classification, or if the run has no test rows.
     """
     if predictor.classifies:
-        raise UsageError("the probability integral transform is for regression")
+        raise UsageError("pit: the probability integral transform is for regression")
     return plots.pit(_pits(predictor))
 
 
@@ -188,7 +188,7 @@ class Drawing(NamedTuple):
     make: Callable[..., Picture]
 
 
-PREDICTS = "What it predicts"
+PREDICTS = "Predictions"
 PICTURES = {
     "band": Drawing(PREDICTS, band),
     "density": Drawing(PREDICTS, density),

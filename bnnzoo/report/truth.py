@@ -11,6 +11,7 @@ from bnnzoo.data import load, load_like
 from bnnzoo.data.bounds import recorded
 from bnnzoo.errors import UsageError
 from bnnzoo.evaluation.predictor import Predictor
+from bnnzoo.finding import setting
 from bnnzoo.plots import Curve
 from bnnzoo.recipe import recipe_from
 from bnnzoo.report.expression import evaluate
@@ -37,8 +38,8 @@ def curves(predictor: Predictor, spec: str | Path, grid: Float[np.ndarray, " poi
         truth = None if name is None or Path(name).exists() else load(name).truth
         if truth is None:
             raise UsageError(
-                f"--truth {OWN}: {Path(name).name if name else 'data given in Python'} has no known curve; give an "
-                "expression of x or a file"
+                f"{setting('truth', OWN)}: {Path(name).name if name else 'data given in Python'} has no known "
+                "curve; give an expression of x or a file"
             )
         return [Curve(grid, branch) for branch in truth(grid[:, None]).T]
     if isinstance(spec, Path) or Path(spec).suffix in (".csv", ".tsv", ".parquet", ".pq", ".npz"):
@@ -48,5 +49,5 @@ def curves(predictor: Predictor, spec: str | Path, grid: Float[np.ndarray, " poi
         return [Curve(x[order], y[order])]
     values = evaluate(spec, grid)
     if not np.isfinite(values).any():
-        raise UsageError(f"--truth {spec}: has no finite value from {grid[0]:g} to {grid[-1]:g}")
+        raise UsageError(f"{setting('truth', spec)}: has no finite value from {grid[0]:g} to {grid[-1]:g}")
     return [Curve(grid, values)]

@@ -113,8 +113,9 @@ def refuse_large(order: Order, posterior: AbstractPosterior) -> None:
     dim = posterior.layout.dim
     if order == "second" and dim > SECOND_ORDER_UP_TO:
         raise UsageError(
-            f"--sampler.control-variate second: needs a {dim} x {dim} Hessian, affordable up to "
-            f"{SECOND_ORDER_UP_TO} parameters; use first, or sample fewer parameters with --stochastic last"
+            f"[[sampler.control_variate=second]]: needs a {dim} x {dim} Hessian, which is supported for at most "
+            f"{SECOND_ORDER_UP_TO} parameters; use [[sampler.control_variate=first]], or sample fewer "
+            "parameters with [[stochastic=last]]"
         )
 
 

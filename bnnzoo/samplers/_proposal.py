@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from bnnzoo.errors import UsageError
+from bnnzoo.finding import setting
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.hyperparameter import Number
 from bnnzoo.samplers._preconditioner import prior_precision
@@ -70,13 +71,15 @@ def check(proposal: Named | Density, posterior: AbstractPosterior, sampler: str)
     elif isinstance(proposal, str):
         if dim > _MOST:
             raise UsageError(
-                f"sampler {sampler}: --sampler.proposal {proposal} is for at most {_MOST} parameters, there are {dim}; "
-                "use --stochastic last, or nuts"
+                f"sampler {sampler}: {setting('sampler.proposal', proposal)} is for at most {_MOST} parameters "
+                f"(got {dim}); use [[stochastic=last]], or nuts"
             )
     else:
         shape = eqx.filter_eval_shape(proposal.sample, jax.random.key(0)).shape
         if shape != (dim,):
-            raise UsageError(f"sampler {sampler}: a draw of the proposal has shape {list(shape)}, theta has [{dim}]")
+            raise UsageError(
+                f"sampler {sampler}: a draw of the proposal must have the shape of theta, [{dim}] (got {list(shape)})"
+            )
 
 
 def fitted(

@@ -40,9 +40,9 @@ _EXACT = "unseen_shift"
 """Diagnostic from all rows that replaces the mini-batch estimate, which is unreliable if the noise has heavy tails."""
 
 STATISTICS = (
-    Statistic("sigma2", "mean", "σ² of the log ratio", MOST_SIGMA2, "trusted up to here, in the mean"),
+    Statistic("sigma2", "mean", "σ² of the log ratio", MOST_SIGMA2, "limit of the mean"),
     Statistic("penalty", "mean", "penalty"),
-    Statistic("skew_bias", "mean", "bias by skewness", MOST_SKEW_BIAS, "trusted up to here, in the mean", _EXACT),
+    Statistic("skew_bias", "mean", "bias by skewness", MOST_SKEW_BIAS, "limit of the mean", _EXACT),
     ACCEPTED,
     DIVERGING,
     STEP_SIZE,
@@ -104,7 +104,7 @@ def regime(
         advice = f"a step was not finite: {smaller}"
         return (Finding("validity", "sigma2", "mean sigma2", means["sigma2"], MOST_SIGMA2, advice),)
     excess = max(means["sigma2"] / 1.5, 1.0)
-    all_data = f"use {_all_data(num_data)}: then there is no noise" if num_data <= budget else ""
+    all_data = f"use {_all_data(num_data)}, which removes the noise" if num_data <= budget else ""
     if tuned:
         less = all_data or f"use {setting('sampler.target_sigma2', f'{target_sigma2 / excess:.2g}')}"
     else:
@@ -127,14 +127,14 @@ def regime(
         (
             "regime_dof",
             "regime_dof",
-            "share of steps with sigma2 > dof/4",
+            "fraction of steps with sigma2 > dof/4",
             0.01,
-            f"the correction means nothing there: {less if pooled else pooling}",
+            f"the correction is not valid there: {less if pooled else pooling}",
         ),
-        ("skewness", "regime_skew", "share of steps that skewed differences bias by more than 0.05", 0.5, larger),
-        ("skewness", "skew_bias", "mean bias by skewed differences", MOST_SKEW_BIAS, larger),
-        ("unseen", "unseen", "share of the curvature in rows that steps do not see", MOST_UNSEEN, rows),
-        ("shift", "unseen_shift", "shift of a mean, in sd, by what steps do not see of the rows", MOST_SHIFT, rows),
+        ("skewness", "regime_skew", "fraction of steps whose skewed differences cause a bias above 0.05", 0.5, larger),
+        ("skewness", "skew_bias", "mean bias from skewed differences", MOST_SKEW_BIAS, larger),
+        ("unseen", "unseen", "fraction of the curvature in rows that no step uses", MOST_UNSEEN, rows),
+        ("shift", "unseen_shift", "shift of a mean, in sd, from rows that no step uses", MOST_SHIFT, rows),
     )
     guessed = {statistic.name for statistic in STATISTICS if statistic.limit_unless in means}
     found = [

@@ -180,8 +180,8 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
         rows = self.batch_rows(posterior.num_data)
         if self.sampling == "disjoint" and rows > posterior.num_data:
             raise UsageError(
-                f"--sampler.batch-size: {rows} different data a batch, but there are {posterior.num_data}; "
-                f"use at most {posterior.num_data}, or --sampler.sampling replacement"
+                f"[[sampler.batch_size]]: must be at most {posterior.num_data}, the number of rows (got "
+                f"{rows}); use a smaller value, or [[sampler.sampling=replacement]]"
             )
         refuse_large(self.order, posterior)
 

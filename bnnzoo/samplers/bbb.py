@@ -158,7 +158,7 @@ class Bbb(_training.AbstractTrainedSampler[BbbState]):
         distance = means.get("mean_distance", 0.0) / posterior.layout.dim
         if distance <= _FARTHEST:
             return ()
-        label = "squared distance to the best mean a parameter, in standard deviations"
+        label = "squared distance to the best mean, per parameter, in standard deviations"
         advice = f"use more {setting('warmup')}, or a larger {setting('sampler.batch_size')}"
         return (Finding("validity", "mean", label, distance, _FARTHEST, advice),)
 

@@ -48,12 +48,17 @@ class Dropout(_training.AbstractTrainedSampler[DropoutState]):
 
     def __check_init__(self) -> None:
         if self.batch_size % self.masks:
-            raise ValueError(f"masks: must divide batch_size (got {self.masks} and {self.batch_size})")
+            raise ValueError(
+                f"masks: must be a divisor of batch_size (got masks={self.masks}, batch_size={self.batch_size})"
+            )
 
     def check(self, posterior: AbstractPosterior) -> None:
         """Reject networks without a weight matrix whose inputs can be dropped."""
         if not _thinned(posterior.layout):
-            raise UsageError("sampler dropout: nothing sampled is a weight matrix, whose inputs could be dropped")
+            raise UsageError(
+                "sampler dropout: no sampled parameter is a weight matrix, so there are no units to drop; "
+                "sample other parameters, or use another sampler"
+            )
 
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray

@@ -103,14 +103,14 @@ class Gibbs(AbstractSampler[GibbsState]):
         known = conjugate(posterior)
         if not known.any:
             raise UsageError(
-                "--sampler.conditionals conjugate: nothing is, but a last layer under --likelihood gaussian and a "
-                "normal prior, and a learned scale of gaussian; use --sampler.conditionals metropolis"
+                "[[sampler.conditionals=conjugate]]: requires a last layer with [[likelihood=gaussian]] and a "
+                "normal prior, or a learned scale of gaussian; use [[sampler.conditionals=metropolis]]"
             )
         if known.layer.stop and isinstance(posterior, NetworkPosterior) and not is_affine(posterior):
             first = posterior.layout.name_of(known.layer.start)
             raise UsageError(
-                f"--sampler.conditionals conjugate: the outputs are not affine in {first} and the rest of its layer; "
-                "use --sampler.conditionals metropolis"
+                f"[[sampler.conditionals=conjugate]]: the outputs are not affine in {first} and the rest of its "
+                "layer; use [[sampler.conditionals=metropolis]]"
             )
 
     def warmup_step(

@@ -75,22 +75,22 @@ class Laplace(_training.AbstractTrainedSampler[LaplaceState]):
         if not posterior.has_outputs:
             if self.curvature != "hessian":
                 raise UsageError(
-                    f"sampler laplace: {self.curvature} needs a network's outputs and its independent prior; "
-                    "use curvature='hessian'"
+                    f"sampler laplace: {setting('sampler.curvature', self.curvature)} needs a network and an "
+                    "independent prior; use [[sampler.curvature=hessian]]"
                 )
             if self.predictive == "linearised":
-                raise UsageError("sampler laplace: only networks are linearised; use predictive='network'")
+                raise UsageError("sampler laplace: only networks can be linearised; use [[sampler.predictive=network]]")
         elif posterior.fixed_prior() is None:
             raise UsageError(
-                "sampler laplace: a prior whose scales are sampled has no mode to expand about (its density grows "
-                "without bound as they shrink); use another --prior, or nuts"
+                "sampler laplace: a prior with sampled scales has no mode (its density is unbounded as they "
+                "shrink); use another [[prior]], or nuts"
             )
         if self.curvature == "hessian" and self.covariance == "kronecker":
-            raise UsageError("--sampler.covariance kronecker: not of the hessian; use full or diagonal")
+            raise UsageError("[[sampler.covariance=kronecker]]: is not supported for the hessian; use full or diagonal")
         if self.covariance == "full" and posterior.layout.dim > _MOST_FULL:
             raise UsageError(
-                f"--sampler.covariance full: at most {_MOST_FULL} parameters, there are {posterior.layout.dim}; "
-                "use kronecker or diagonal, or --stochastic last"
+                f"[[sampler.covariance=full]]: is for at most {_MOST_FULL} parameters (got "
+                f"{posterior.layout.dim}); use kronecker or diagonal, or [[stochastic=last]]"
             )
 
     def init(
@@ -155,8 +155,8 @@ class Laplace(_training.AbstractTrainedSampler[LaplaceState]):
         distance = means.get("mode_distance", 0.0) / posterior.layout.dim
         if distance <= _FARTHEST:
             return ()
-        label = "squared distance to the mode a parameter, in standard deviations"
-        smooth = f"a smooth {setting('prior')} and activation: at a kink there is no such mode"
+        label = "squared distance to the mode, per parameter, in standard deviations"
+        smooth = f"a smooth {setting('prior')} and activation, because there is no such mode at a kink"
         advice = f"use more {setting('warmup')}, or {smooth}"
         return (Finding("validity", "mode", label, distance, _FARTHEST, advice),)
 

@@ -261,17 +261,17 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
         sizes = self.plan(posterior.num_data)
         if sizes.disjoint and sizes.used > posterior.num_data:
             raise UsageError(
-                f"--sampler.batch-size x --sampler.num-batches: {sizes.used} different data a step, but there are "
-                f"{posterior.num_data}; use fewer, or --sampler.sampling replacement"
+                f"[[sampler.batch_size]] x [[sampler.num_batches]]: must be at most {posterior.num_data}, the "
+                f"number of rows (got {sizes.used}); use smaller values, or [[sampler.sampling=replacement]]"
             )
         whole = sizes.disjoint and sizes.used == posterior.num_data
         if self.variance == "batch-means" and sizes.batches == 1 and not whole:
             raise UsageError(
-                "--sampler.num-batches: batch-means of one batch has no variance; use 2 or more, or "
-                "--sampler.variance pooled"
+                "[[sampler.num_batches]]: the variance of batch-means needs 2 or more batches; use more, or "
+                "[[sampler.variance=pooled]]"
             )
         if sizes.used < 2:
-            raise UsageError("one datum a step has no variance: use --sampler.batch-size 2 or more; of one datum, nuts")
+            raise UsageError("one row per step has no variance; use [[sampler.batch_size=2]] or more, or nuts")
         refuse_large(self.control_variate, posterior)
 
     def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> float:

@@ -15,6 +15,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from typing_extensions import Doc
 
 from bnnzoo.errors import UsageError
+from bnnzoo.finding import setting
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.hyperparameter import Number, as_number, number
 from bnnzoo.samplers import _proposal
@@ -154,24 +155,26 @@ class Rejection(AbstractSampler[RejectionState]):
             where = tuple(over[0])
             bound, excess = float(stats["log_bound"][where]), float(stats["log_excess"][where])
             return (
-                f"chain {where[0]}: a proposal was {excess:.3g} nats above the bound, log k = {bound:.6g}: the draws "
-                f"would not be the posterior's; state --sampler.log-bound {bound + excess + _MARGIN:.6g} or more, or "
-                "widen the proposal (--sampler.proposal-scale)"
+                f"chain {where[0]}: a proposal was {excess:.3g} nats above the bound, log k = {bound:.6g}, so "
+                "the draws would not be from the posterior; use "
+                f"{setting('sampler.log_bound', f'{bound + excess + _MARGIN:.6g}')} or more, or a wider "
+                "proposal ([[sampler.proposal_scale]])"
             )
         short = np.argwhere(~(stats["accepted"] >= 1))
         if not len(short):
             return ""
         return (
             f"chain {short[0][0]}: none of {self.max_proposals} proposals was accepted; use a larger "
-            "--sampler.max-proposals, or nuts: rejection is for few data"
+            "[[sampler.max_proposals]], or nuts, because rejection is for few data"
         )
 
     def check(self, posterior: AbstractPosterior) -> None:
         """Reject likelihoods without a bound, unsuitable proposals, and an acceptance probability that is too small."""
         if self._proved and not math.isfinite(_bounds(posterior)):
             raise UsageError(
-                "sampler rejection: this likelihood has no upper bound; fix its scale (--likelihood.scale 0.1), "
-                "state log k (--sampler.log-bound), use another --sampler.proposal, or importance or nuts"
+                "sampler rejection: this likelihood has no upper bound; fix its scale "
+                "([[likelihood.scale=0.1]]), give log k ([[sampler.log_bound]]), use another "
+                "[[sampler.proposal]], or use importance or nuts"
             )
         _proposal.check(self.proposal, posterior, "rejection")
         of_prior = isinstance(self.proposal, str) and self.proposal == "prior"
@@ -181,10 +184,10 @@ class Rejection(AbstractSampler[RejectionState]):
             small = f"1e{log10:.0f}" if log10 > -1000 else "0"
             rate = f"{10**log10:.1e}" if log10 > -30 else small
             raise UsageError(
-                f"sampler rejection: a draw of the {'prior' if of_prior else 'proposal'} is accepted "
-                f"with probability {rate} (estimated from {proposals}), and --sampler.max-proposals is "
-                f"{self.max_proposals}; use nuts, fewer data, "
-                + ("or a narrower prior" if of_prior else "or another --sampler.proposal-scale")
+                f"sampler rejection: a draw of the {'prior' if of_prior else 'proposal'} is accepted with "
+                f"probability {rate} (estimated from {proposals}), too small for "
+                f"{setting('sampler.max_proposals', self.max_proposals)}; use nuts, fewer data, "
+                + ("or a narrower prior" if of_prior else "or another [[sampler.proposal_scale]]")
             )
 
     @property

@@ -100,11 +100,11 @@ class Sgld(AbstractStochasticGradientSampler[SgldState]):
         """Reject an exploration without a cyclical schedule, or one that leaves no step to draw from."""
         super().check(posterior)
         if self.exploration > 0 and self.schedule != "cyclical":
-            raise UsageError("--sampler.exploration: is of a cyclical step size; add --sampler.schedule cyclical")
+            raise UsageError("[[sampler.exploration]]: requires [[sampler.schedule=cyclical]]; add it")
         if self.exploration * self.cycle > self.cycle - 1:
             raise UsageError(
-                f"--sampler.exploration: {self.exploration:g} of {self.cycle} steps leaves none to draw from; use a "
-                "smaller share, or a longer --sampler.cycle"
+                f"[[sampler.exploration]]: leaves no steps for draws (got {self.exploration:g} of {self.cycle} "
+                "steps); use a smaller value, or a longer [[sampler.cycle]]"
             )
 
     def variance_ratio(self, length: Float[Array, ""], noise: Float[Array, ""], *, num_data: int) -> Float[Array, ""]:

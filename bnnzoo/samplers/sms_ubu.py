@@ -179,8 +179,7 @@ class SmsUbu(AbstractStochasticGradientSampler[SmsUbuState]):
         rows = self.batch_rows(posterior.num_data)
         if rows > posterior.num_data:
             raise UsageError(
-                f"--sampler.batch-size: {rows} different data a batch, but there are {posterior.num_data}; "
-                f"use at most {posterior.num_data}"
+                f"[[sampler.batch_size]]: must be at most {posterior.num_data}, the number of rows (got {rows})"
             )
 
 

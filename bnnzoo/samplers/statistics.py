@@ -62,7 +62,7 @@ def attributes(sampler: Reports) -> dict[str, dict[str, str | float]]:
     for s in sampler.statistics:
         if s.reduce not in get_args(Reduce):
             ways = " or ".join(map(repr, get_args(Reduce)))
-            raise UsageError(f"{type(sampler).__name__}: statistic {s.name}: reduce is {s.reduce!r}; it must be {ways}")
+            raise UsageError(f"{type(sampler).__name__}: statistic {s.name}: reduce must be {ways} (got {s.reduce!r})")
     return {
         s.name: {
             "reduce": s.reduce,

@@ -71,8 +71,8 @@ def joined(coordinator: str | None = None, count: int | None = None, rank: int |
         )
     except (RuntimeError, ValueError) as error:
         raise UsageError(
-            f"--distributed: {' '.join(str(error).split())}; outside Slurm, Open MPI and Kubernetes say --coordinator, "
-            "--processes and --rank, in each process"
+            f"[[distributed]]: {' '.join(str(error).split())}; outside Slurm, Open MPI and Kubernetes give "
+            "[[coordinator]], [[processes]] and [[rank]] to each process"
         ) from error
     lost = False
     try:
@@ -117,8 +117,8 @@ def devices(count: int) -> None:
         split_cpu(count)
     if (found := len(jax.devices("cpu"))) != count:
         raise UsageError(
-            f"devices: JAX has started already, with {found} on the CPU; call bnnzoo.devices({count}) before anything "
-            "uses JAX (in a notebook: restart, and call it first)"
+            f"devices: JAX has started already, with {found} on the CPU; call bnnzoo.devices({count}) before "
+            "anything uses JAX (in a notebook, restart the kernel and call it first)"
         )
 
 

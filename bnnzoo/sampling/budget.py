@@ -125,8 +125,8 @@ def on_top(problem: Problem) -> str:
     eqx.filter_jit(lambda posterior, theta: jax.grad(posterior.log_density)(theta)).lower(posterior, theta)
     seconds = ON_TOP * (time.perf_counter() - started)
     return (
-        f"budget {problem.recipe.budget}: for training, warm-up and draws; preparing, compiling, testing and writing "
-        f"come on top, about {float(f'{seconds:.1g}'):g} s here, less where these programs were compiled before"
+        f"budget {problem.recipe.budget}: covers training, warm-up and draws; preparing, compiling, testing and "
+        f"writing take about {float(f'{seconds:.1g}'):g} s more, or less if these programs were compiled before"
     )
 
 

@@ -38,21 +38,22 @@ def restore(arrays: Mapping[str, np.ndarray], template: PyTree) -> PyTree:
     """
     wanted = _named(template)
     if set(arrays) != {name for name, _ in wanted}:
-        raise UsageError("its arrays are not those of the recipe; start the run again with --force")
+        raise UsageError("its arrays do not match the recipe; start the run again with [[force=True]]")
     leaves: list[Any] = []
     for name, leaf in wanted:
         array = arrays[name]
         if _is_key(leaf):
             if array.shape != (*leaf.shape, 2) or array.dtype != np.uint32:
                 raise UsageError(
-                    f"{name} is {array.dtype}{list(array.shape)}, no key; start the run again with --force"
+                    f"{name} is {array.dtype}{list(array.shape)}, expected a random key; start the run again "
+                    "with [[force=True]]"
                 )
             leaves.append(jax.random.wrap_key_data(jnp.asarray(array), impl="threefry2x32"))
             continue
         if array.shape != leaf.shape or array.dtype != leaf.dtype:
             raise UsageError(
-                f"{name} is {array.dtype}{list(array.shape)}, not {leaf.dtype}{list(leaf.shape)}; "
-                "start the run again with --force"
+                f"{name} is {array.dtype}{list(array.shape)}, expected {leaf.dtype}{list(leaf.shape)}; start "
+                "the run again with [[force=True]]"
             )
         leaves.append(array)
     return jax.tree.unflatten(jax.tree.structure(template), leaves)
@@ -88,11 +89,11 @@ def check(saved: Checkpoint, run: Unfinished, problem: Problem) -> None:
     if reasons := [name for name, is_wrong in wrong.items() if is_wrong]:
         fewer = min(saved.num_parts, len(manifest.parts) + 1) - 1
         earlier = next(checkpoint.whole(run.folder, run=manifest.header, most_parts=fewer), None)
-        cure = "start the run again with --force"
+        cure = "start the run again with [[force=True]]"
         if earlier is not None:
             cure = f"go back with: bnnzoo resume {quoted(run.out)} --from-part {earlier.num_parts}, or {cure}"
         raise UsageError(
-            f"{run.folder}: damaged: its checkpoint's {' and '.join(reasons)} cannot be this run's; {cure}"
+            f"{run.folder}: damaged: its checkpoint's {' and '.join(reasons)} do not match this run; {cure}"
         )
 
 

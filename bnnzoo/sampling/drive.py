@@ -78,15 +78,15 @@ def _drive(driver: _Driver, thetas: Any, tell: Observer, stop: Stop | None) -> N
         done = driver.leave()
         name = signal.Signals(error.exit_code - 128).name
         message = (
-            f"{name}: stopped after {done} of {job.recipe.draws} draws; go on with: bnnzoo resume {quoted(writer.out)}"
+            f"{name}: stopped after {done} of {job.recipe.draws} draws; continue: bnnzoo resume {quoted(writer.out)}"
         )
         raise InterruptedRunError(message, error.exit_code - 128) from None
     except BnnzooError as error:
         done = driver.leave()
         # If this run was to replace a complete one, that file still exists and `out` names it.
         place = writer.folder if store.is_complete(writer.out) else writer.out
-        kept = f"the {done} draws before are in {place}" if done else "no draws were kept"
-        cure = f"; go on with: bnnzoo resume {quoted(writer.out)}" if isinstance(error, LostProcessError) else ""
+        kept = f"the {done} draws before it are in {place}" if done else "no draws were kept"
+        cure = f"; continue: bnnzoo resume {quoted(writer.out)}" if isinstance(error, LostProcessError) else ""
         # A plugin's own error class may take other arguments than a message, so raise our base class instead.
         ours = next(kind for kind in type(error).__mro__ if kind.__module__.startswith("bnnzoo."))
         raise ours(f"{words_of(error)}; {kept}{cure}") from error
@@ -296,7 +296,8 @@ class _Driver:
         start = self.writer.run.header.attributes["target_evaluations"]
         total = float(start) + float(looks * recipe.chains)
         if not (math.isfinite(total) and total >= 0):
-            warnings.warn(f"{recipe.sampler.name}: says that it looked at {total} rows; not counted", BnnzooWarning, 2)
+            text = f"{recipe.sampler.name}: impossible number of likelihood evaluations ({total}); not counted"
+            warnings.warn(text, BnnzooWarning, 2)
             return 0.0
         return total
 

@@ -14,7 +14,7 @@ from bnnzoo.errors import BnnzooWarning
 from bnnzoo.evaluation import diagnostics, findings, noise_scale
 from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.evaluation.record import Record
-from bnnzoo.finding import Finding, Spelling, sentence
+from bnnzoo.finding import Finding, Spelling, sentence, spelt
 from bnnzoo.models import AbstractModel
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.store import Attributes
@@ -81,7 +81,7 @@ def said(diagnosis: Mapping[str, Any], found: Sequence[Finding]) -> Attributes:
 
     def words(spelling: Spelling) -> str:
         text = findings.verdict(exactness, found, findings.bias(diagnosis), spelling)
-        return "; ".join(filter(None, [text, noise_scale.remark(diagnosis)]))
+        return "; ".join(filter(None, [text, spelt(noise_scale.remark(diagnosis), spelling)]))
 
     return {
         "verdict": words("options"),
@@ -108,5 +108,5 @@ def _look(
         diagnosis = diagnostics.of_run(predictor)
         return diagnosis, findings.judged(diagnosis, of_sampler=predictor.record.findings)
     except Exception as error:  # a plugin may fail, or memory may run out; the draws must be kept in any case
-        warnings.warn(f"the draws cannot be judged: {one_line(error)}", BnnzooWarning, stacklevel=3)
+        warnings.warn(f"the convergence of the draws cannot be tested: {one_line(error)}", BnnzooWarning, stacklevel=3)
         return None

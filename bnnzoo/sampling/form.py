@@ -19,9 +19,9 @@ def check_state(sampler: Any, state: Any, theta: Any) -> None:
     """
     position = getattr(state, "position", None)
     if position is None:
-        raise _fault(sampler, "init", f"gives {_words(state)}, and must give a state with the attribute position")
+        raise _fault(sampler, "init", f"must return a state with the attribute position (got {_words(state)})")
     if jnp.shape(position) != jnp.shape(theta) or jnp.result_type(position) != theta.dtype:
-        raise _fault(sampler, "init", f"gives a position {_array(position)}, and must give {_array(theta)}")
+        raise _fault(sampler, "init", f"must return a position {_array(theta)} (got {_array(position)})")
 
 
 def check_step(sampler: Any, method: str, state: Any, given: Any) -> None:
@@ -31,24 +31,30 @@ def check_step(sampler: Any, method: str, state: Any, given: Any) -> None:
         BnnzooError: naming the sampler, the method and the problem.
     """
     if not (isinstance(given, tuple) and len(given) == 2):
-        raise _fault(sampler, method, f"gives {_words(given)}, and must give two things: the next state, statistics")
+        raise _fault(sampler, method, f"must return two values, the next state and statistics (got {_words(given)})")
     after, stats = given
     if not isinstance(stats, dict):
-        raise _fault(sampler, method, f"gives {_words(stats)} for statistics, and must give a dictionary of numbers")
+        raise _fault(sampler, method, f"must return a dictionary of numbers for statistics (got {_words(stats)})")
     for name, value in stats.items():
         if not (isinstance(name, str) and hasattr(value, "dtype")):
-            raise _fault(sampler, method, f"gives {_words(value)} for the statistic {name!r}, and must give an array")
+            raise _fault(sampler, method, f"must return an array for the statistic {name!r} (got {_words(value)})")
         reason = naming.fault(name) or ("is complex" if jnp.issubdtype(value.dtype, jnp.complexfloating) else "")
         if reason:
-            raise _fault(sampler, method, f"gives a statistic that {reason}")
+            raise _fault(sampler, method, f"returns a statistic that {reason}")
     if reason := naming.clash({name: jnp.ndim(value) for name, value in stats.items()}):
-        raise _fault(sampler, method, f"gives a statistic that {reason}")
+        raise _fault(sampler, method, f"returns a statistic that {reason}")
     before = jax.tree.structure(state)
     if jax.tree.structure(after) != before:
-        raise _fault(sampler, method, f"gives {_words(after)}, not the state that it was given: {_words(state)}")
+        raise _fault(
+            sampler,
+            method,
+            f"must return a state like the one that it was given, {_words(state)} (got {_words(after)})",
+        )
     for one, other in zip(jax.tree.leaves(state), jax.tree.leaves(after), strict=True):
         if jnp.shape(one) != jnp.shape(other) or jnp.result_type(one) != jnp.result_type(other):
-            raise _fault(sampler, method, f"makes {_array(other)} of the {_array(one)} of a state: it must stay alike")
+            raise _fault(
+                sampler, method, f"must not change the arrays of a state: {_array(one)} became {_array(other)}"
+            )
 
 
 def _fault(sampler: Any, method: str, what: str) -> BnnzooError:

@@ -164,12 +164,14 @@ def relaunch(
     placement = place_run(recipe, problem.posterior, problem.sampler)
     now = provenance.attributes(problem, placement)
     if now["data_sha256"] != attributes.get("data_sha256"):
-        raise UsageError(f"{run.folder}: damaged: its rows are not those of the run; start it again with --force")
+        raise UsageError(
+            f"{run.folder}: damaged: its rows are not those of the run; start it again with [[force=True]]"
+        )
     differences = provenance.differences(attributes, now)
     if differences and not allow_inexact:
         raise UsageError(
-            f"{run.out}: here the draws would not be those of an uninterrupted run: {'; '.join(differences)}; "
-            "use the environment it was started in, or --allow-inexact-resume"
+            f"{run.out}: the draws would differ from those of an uninterrupted run: {'; '.join(differences)}; "
+            "use the environment in which it was started, or [[allow_inexact_resume=True]]"
         )
     carry.check(saved, run, problem)
     tuned: dict[str, Any] = saved.tuned
@@ -205,11 +207,13 @@ def _same_everywhere(problem: Problem, out: Path, processes: Processes, *, step:
     digest = np.frombuffer(hashlib.sha256(f"{recipe}{rows}{step}".encode()).digest(), np.uint8)
     if (processes.everyones(digest[None]) != processes.firsts(digest)).any():
         raise UsageError(
-            "the processes of this run differ in recipe, data or checkpoint: give each of them the same arguments"
+            "the processes of this run have different recipes, data or checkpoints; give each of them the same "
+            "arguments"
         )
     if blind := processes.largest(0 if store.Store(out).folder.is_dir() else processes.rank + 1):
         raise UsageError(
-            f"{out}: process {blind - 1} of {processes.count} does not see it: write to a folder that all of them share"
+            f"{out}: process {blind - 1} of {processes.count} cannot see this file; write to a folder that all "
+            "processes share"
         )
 
 
@@ -237,8 +241,9 @@ def _warn_of_one_device(recipe: Recipe) -> None:
     only = jax.local_devices()
     if wanted > 1 and len(only) == 1 and only[0].platform == "cpu":
         warnings.warn(
-            f"JAX had started with one device: all {recipe.chains} chains share it, and do not run side by side. Call "
-            f"bnnzoo.devices({wanted}) before anything uses JAX, or ask for --chain-method vectorized",
+            f"JAX had started with one device, so all {recipe.chains} chains share it and do not run in "
+            f"parallel; call bnnzoo.devices({wanted}) before anything uses JAX, or use "
+            "[[chain_method=vectorized]]",
             BnnzooWarning,
             stacklevel=3,
         )

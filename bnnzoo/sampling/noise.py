@@ -12,6 +12,7 @@ from scipy import stats
 
 from bnnzoo.assembly import Problem
 from bnnzoo.errors import UsageError
+from bnnzoo.finding import spelling, spelt
 from bnnzoo.posterior.likelihoods import Gaussian
 from bnnzoo.progress import Observer, Progress
 from bnnzoo.sampling import budget, origin
@@ -80,13 +81,15 @@ class Comparison(NamedTuple):
     def sentence(self) -> str:
         """Summary of the compared losses and the selected likelihood, in one sentence."""
         better, count = int(np.sum(self.gain > 0)), len(self.gain)
-        choice = "a noise level by row" if self.prefers_by_row else "one noise level"
+        choice = "one noise level per row" if self.prefers_by_row else "one noise level"
         side = "at most" if self.prefers_by_row else "above"
-        return (
-            f"{choice}: in {better} of {count} pairs of trained networks a level by row predicts held-out rows better, "
-            f"median gain {np.median(self.gain):.2g} nats a row (signed-rank test: p = {self.p:.2g}, {side} the limit "
-            f"of {_LEVEL:g}); --likelihood gaussian or {BY_ROW} decides"
+        text = (
+            f"{choice}: in {better} of {count} pairs of trained networks, a level per row predicts held-out "
+            f"rows better, with median gain {np.median(self.gain):.2g} nats per row (signed-rank test: p = "
+            f"{self.p:.2g}, {side} the limit of {_LEVEL:g}); to choose yourself, use [[likelihood=gaussian]] or "
+            f"{BY_ROW}"
         )
+        return spelt(text, spelling())
 
     def to_json(self) -> str:
         """Return the comparison as JSON, for an attribute of the file."""
@@ -122,14 +125,17 @@ def select_likelihood(
         # Clocks differ between machines, and all processes must use the same number of steps.
         steps = Processes.here().firsts(budget.training_steps(candidate, placement, most=steps, share=_SHARE, key=key))
         if steps <= budget.FEWEST_START_STEPS:
-            note = f"one noise level: the budget leaves no time to compare; --likelihood gaussian or {BY_ROW} decides"
-            tell(Progress("note", 0, 0, note=note))
+            note = (
+                "one noise level, because the budget leaves no time to compare; to choose yourself, use "
+                f"[[likelihood=gaussian]] or {BY_ROW}"
+            )
+            tell(Progress("note", 0, 0, note=spelt(note, spelling())))
             return problem, None
     losses = []
     for candidate in (level, by_row):
         candidate = candidate.with_lengths(dataclasses.replace(candidate.recipe, start_steps=steps), candidate.sampler)
         thetas = candidate.initial_positions(trained=True, key=key)
-        what = "networks that the likelihood is chosen by"
+        what = "networks to choose the likelihood"
         with spent.timed():
             losses.append(origin.trained(candidate, thetas, placement, what, tell, stop, spent, key).losses)
     # Rounding differs between machines, and all processes must select the same likelihood.

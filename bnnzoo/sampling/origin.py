@@ -65,13 +65,13 @@ def positions(
     if given is not None:
         thetas, wanted = np.asarray(given), (problem.recipe.chains, problem.posterior.layout.dim)
         if thetas.shape != wanted:
-            raise UsageError(f"init: has shape {list(thetas.shape)}, not {list(wanted)}")
+            raise UsageError(f"init: must have shape {list(wanted)} (got {list(thetas.shape)})")
         return thetas
     is_trained = problem.recipe.init != "prior"
     thetas = problem.initial_positions(trained=is_trained, key=key)
     if not is_trained:
         return thetas
-    return trained(problem, thetas, placement, "each chain's start", tell, stop, spent, key).positions
+    return trained(problem, thetas, placement, "the start of each chain", tell, stop, spent, key).positions
 
 
 def fixed_values(
@@ -88,7 +88,7 @@ def fixed_values(
         return {}
     whole = problem.whole()
     start = whole.initial_positions(trained=True, key=key)
-    what = "the part that is not sampled"
+    what = "the parameters that are not sampled"
     theta = trained(whole, start, place("vectorized", 1), what, tell, stop, spent, key).positions[0]
     leaves = named_leaves(whole.network_posterior.network_at(jnp.asarray(theta)))
     # Rounding differs between machines, and the chains of all processes must have the same posterior.
@@ -114,7 +114,7 @@ def brought_near(
     if recipe.init != "prior" or not recipe.warmup or ACCEPTANCE_RATE not in problem.sampler.statistics:
         return thetas
     stream = transport.transport(posterior, thetas, placement=placement, num_warmup=recipe.warmup, key=key)
-    last = _last(stream, "bringing the chains near the posterior", transport.num_steps(recipe.warmup), tell, stop)
+    last = _last(stream, "moving the chains to the posterior", transport.num_steps(recipe.warmup), tell, stop)
     spent.evaluations += float(recipe.chains * transport.evaluations(posterior, recipe.warmup))
     return placement.processes.everyones(last)
 
@@ -138,7 +138,7 @@ def words_of(problem: Problem, chosen: Mapping[str, Any]) -> str:
         f"{name.replace('_', ' ')} {value:g}" if not isinstance(value, str) else f"{name.replace('_', ' ')} {value}"
         for name, value in chosen.items()
     )
-    return f"{problem.recipe.sampler.name}: chosen by a pilot run: {fields}"
+    return f"{problem.recipe.sampler.name}: a pilot run chose {fields}"
 
 
 def check_start(posterior: AbstractPosterior, placement: Placement, thetas: Any) -> None:
@@ -156,14 +156,14 @@ def check_start(posterior: AbstractPosterior, placement: Placement, thetas: Any)
         bad = np.flatnonzero(~np.isfinite(rows))
         where = f"at training row {bad[0] + 1}" if len(bad) else "in the prior"
         raise UsageError(
-            f"chain {chain}: the log density is {density[chain]} at the start, {where}; check the data, "
-            "or use another --likelihood, --prior or --init"
+            f"chain {chain}: the log density is {density[chain]} at the start, {where}; check the data, or use "
+            "another [[likelihood]], [[prior]] or [[init]]"
         )
     if not np.isfinite(gradient).all():
         chain, index = (int(i) for i in np.argwhere(~np.isfinite(gradient))[0])
         raise UsageError(
-            f"chain {chain}: the gradient by {posterior.layout.name_of(index)} is not finite at the start; "
-            "use another --init or --likelihood"
+            f"chain {chain}: the gradient by {posterior.layout.name_of(index)} is not finite at the start; use "
+            "another [[init]] or [[likelihood]]"
         )
 
 

@@ -16,6 +16,7 @@ from jax.sharding import PartitionSpec as P
 from jaxtyping import PyTree
 
 from bnnzoo.errors import UsageError
+from bnnzoo.finding import setting
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.passes import DATA_AXIS
 from bnnzoo.recipe import Recipe
@@ -151,19 +152,19 @@ def place_run(recipe: Recipe, posterior: AbstractPosterior, sampler: AbstractSam
     processes = Processes.here()
     if recipe.chains % processes.count:
         raise UsageError(
-            f"{recipe.chains} chains do not divide by {processes.count} processes; use --chains {processes.count} or a "
-            "multiple"
+            f"{processes.count} processes cannot share {recipe.chains} chains equally; use "
+            f"{setting('chains', processes.count)} or a multiple"
         )
     if recipe.mesh is None:
         alike = recipe.chain_method == "auto" and _waits_for_memory(posterior, sampler)
         return place("vectorized" if alike else recipe.chain_method, recipe.chains, processes)
     wanted, devices = axes(recipe.mesh), jax.local_devices()
     if recipe.chains % wanted.chains:
-        raise UsageError(f"mesh: {recipe.chains} chains do not divide by chains={wanted.chains}; use a divisor of them")
+        raise UsageError(f"mesh: chains={wanted.chains} must be a divisor of the number of chains, {recipe.chains}")
     if wanted.chains % processes.count:
         raise UsageError(
-            f"mesh: chains={wanted.chains} do not divide by {processes.count} processes: a chain's rows lie in one of "
-            f"them; use chains={processes.count} or a multiple"
+            f"mesh: chains={wanted.chains} must be a multiple of {processes.count}, the number of processes, "
+            f"because the rows of a chain lie in one process; use chains={processes.count} or a multiple"
         )
     method = "sequential" if recipe.chain_method == "sequential" else "parallel" if wanted.chains > 1 else "vectorized"
     wanted = wanted._replace(chains=wanted.chains // processes.count)
@@ -172,7 +173,7 @@ def place_run(recipe: Recipe, posterior: AbstractPosterior, sampler: AbstractSam
         splits = devices[0].platform == "cpu" and needed <= _MOST_DEVICES
         cure = f"call bnnzoo.devices({needed}) before anything uses JAX, or " if splits else ""
         raise UsageError(
-            f"mesh: {recipe.mesh} needs {needed} devices, and there are {len(devices)} ({devices[0].device_kind}); "
+            f"mesh: {recipe.mesh} needs {needed} devices (got {len(devices)}: {devices[0].device_kind}); "
             f"{cure}use a smaller mesh"
         )
     if wanted.data == 1:

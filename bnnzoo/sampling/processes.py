@@ -23,7 +23,7 @@ from bnnzoo.errors import BnnzooError, InterruptedRunError, UsageError
 T = TypeVar("T")
 
 _PIECES = (2**14, 2**22)
-_GONE = "another process of this run is gone: its own message says why"
+_GONE = "another process of this run has ended; see its own message for the reason"
 _ENOUGH = -1
 """Message of the first process that there are no more chunks."""
 
@@ -110,7 +110,7 @@ class Processes(NamedTuple):
             return count
         said = self.everyones(np.array([[count, leaving]], np.int64))
         if said[0, 0] != _ENOUGH and (number := int(said[:, 1].max())):
-            raise InterruptedRunError("another process of this run was asked to stop", number)
+            raise InterruptedRunError("another process of this run was stopped", number)
         return max(0, int(said[0, 0]))
 
     def end(self) -> None:
@@ -150,7 +150,7 @@ class Processes(NamedTuple):
                     self.firsts(getattr(error, "exit_code", 1))
             raise
         if code := self.firsts(0):
-            text = "the first process of this run ended: its message says why"
+            text = "the first process of this run has ended; see its message for the reason"
             if code > 128:
                 raise InterruptedRunError(text, code - 128)
             raise UsageError(text) if code == UsageError.exit_code else BnnzooError(text)

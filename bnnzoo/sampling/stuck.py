@@ -61,5 +61,5 @@ def finding_of(stuck: dict[int, int]) -> tuple[Finding, ...]:
     if not stuck:
         return ()
     names = f"chain {next(iter(stuck))}" if len(stuck) == 1 else f"chains {', '.join(map(str, stuck))}"
-    label = f"{names} accepted nothing for {max(stuck.values())} steps: stuck chains"
+    label = f"{names} accepted no proposal for {max(stuck.values())} steps: stuck chains"
     return (Finding("convergence", "stuck", label, len(stuck), 0, f"{_CURE}; the other chains' draws are kept"),)

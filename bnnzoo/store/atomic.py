@@ -25,7 +25,7 @@ class OvertakenError(Exception):
 
 @contextmanager
 def replacing(
-    path: Path, *, kept: str = "what was there is untouched", instead_of: IO[bytes] | None = None
+    path: Path, *, kept: str = "the previous file is unchanged", instead_of: IO[bytes] | None = None
 ) -> Iterator[IO[bytes]]:
     """Open a temporary file beside `path`, for reading and writing, that replaces `path` at the end of the block.
 
@@ -56,7 +56,7 @@ def replacing(
         raise BnnzooError(f"{path}: cannot be written: {error.strerror or error}; {kept}") from error
 
 
-def check_free(path: Path, *, force: bool, cure: str = "another -o, or --force") -> None:
+def check_free(path: Path, *, force: bool, cure: str = "another [[out]], or [[force=True]]") -> None:
     """Raise if a file at `path` could not be written, or would replace something without `force`.
 
     Args:
@@ -70,11 +70,11 @@ def check_free(path: Path, *, force: bool, cure: str = "another -o, or --force")
     try:
         there = path.exists()
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror or error}; use another -o") from error
+        raise UsageError(f"{path}: {error.strerror or error}; use another [[out]]") from error
     if not there and path.is_symlink():
-        raise UsageError(f"{path}: is a link to nothing; use another -o, or remove it")
+        raise UsageError(f"{path}: is a link to a file that does not exist; use another [[out]], or remove it")
     if there and not path.is_file():
-        raise UsageError(f"{path}: is {'a folder' if path.is_dir() else 'no regular file'}; use another -o")
+        raise UsageError(f"{path}: is {'a folder' if path.is_dir() else 'not a regular file'}; use another [[out]]")
     if there and not force:
         raise UsageError(f"{path}: exists; use {cure} to replace it")
 
@@ -88,7 +88,7 @@ def make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"{folder}: cannot be made: {error.strerror or error}; use another -o") from error
+        raise UsageError(f"{folder}: cannot be created: {error.strerror or error}; use another [[out]]") from error
 
 
 def write_whole(path: Path, write: Callable[[IO[bytes]], Any]) -> None:

@@ -120,7 +120,7 @@ def fault(attributes: Mapping[str, Any]) -> str:
     long = {name: len(text) for name, text in values.items() if isinstance(text, str) and name != "signature"}
     if sum(long.values()) > _MOST_TEXT:
         longest = max(long, key=long.__getitem__)
-        return f"its attribute {ascii(longest[:80])[1:-1]}: {long[longest]} letters"
+        return f"its attribute {ascii(longest[:80])[1:-1]} has too many letters ({long[longest]})"
     try:
         _Root.model_validate(values)
     except ValidationError as error:
@@ -139,7 +139,7 @@ def _changed(values: Mapping[str, Any]) -> str:
     """Return which attribute differs from its digest, or an empty string. Attributes without a digest are allowed."""
     for name, digest in json.loads(values.get(DIGESTS, "{}")).items():
         if name not in values or _digest(values[name]) != digest:
-            return f"its attribute {ascii(name[:80])[1:-1]} is not what was written"
+            return f"its attribute {ascii(name[:80])[1:-1]} was changed after it was written"
     return ""
 
 
@@ -166,7 +166,7 @@ def contradiction(attributes: Mapping[str, Any]) -> str:
     for name, value in said.items():
         # The recipe may name a plugin's part with its package, as PACKAGE:NAME.
         if _plain(attributes[name]) not in (value, str(value).rpartition(":")[2]):
-            return f"its attribute {name} is not that of its recipe"
+            return f"its attribute {name} contradicts its recipe"
     return ""
 
 

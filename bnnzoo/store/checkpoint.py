@@ -80,11 +80,11 @@ def load(path: Path, *, run: str) -> Checkpoint:
     try:
         words = TypeAdapter(_Words).validate_json(arrays.pop(_WORDS, np.zeros(0, np.uint8)).tobytes())
     except ValueError as error:
-        raise UsageError(f"{path}: damaged (its words are not a checkpoint's)") from error
+        raise UsageError(f"{path}: damaged (it does not describe a checkpoint)") from error
     if words.sha256 != _digest(arrays):
-        raise UsageError(f"{path}: damaged (its arrays are not those that were written)")
+        raise UsageError(f"{path}: damaged (its arrays were changed after they were written)")
     if words.run != run:
-        raise UsageError(f"{path}: the checkpoint of another run")
+        raise UsageError(f"{path}: belongs to another run")
     return Checkpoint(arrays, *words[:-2])
 
 

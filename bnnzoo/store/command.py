@@ -75,7 +75,7 @@ def again(folder: Path, *, force: bool) -> str:
             command = Command.model_validate_json((folder / COMMAND).read_bytes())
             if command.words or all(name.isidentifier() for name in command.keywords):
                 return f"start it again with: {command.text(force=force)}"
-    return "start it again" + (" with --force" if force else "")
+    return "start it again" + (" with [[force=True]]" if force else "")
 
 
 def _here() -> str:

@@ -43,7 +43,8 @@ def remove_leftovers(out: Path) -> bool:
             return False  # `resume` rebuilds the file from the parts
         reason = " ".join(str(error).split())[:200].removeprefix(f"{out}: ")
         raise DamagedError(
-            f"{out}: damaged, and its parts are gone: {reason}; put it back from a copy, or start it again with --force"
+            f"{out}: damaged, and its parts were removed: {reason}; restore it from a copy, or start it again "
+            "with [[force=True]]"
         ) from error
     writer = Store(out)
     writer.claim(force=True)
@@ -52,7 +53,9 @@ def remove_leftovers(out: Path) -> bool:
     finally:
         writer.release()
     if folder.is_dir():
-        raise UsageError(f"{folder}: holds files that are not bnnzoo's; the run in {quoted(out)} is finished")
+        raise UsageError(
+            f"{folder}: contains files that bnnzoo did not write; move them away (the run in {quoted(out)} is finished)"
+        )
     return True
 
 

@@ -80,14 +80,15 @@ class RunLock:
             if age > -STALE:
                 self._lock.release()
                 raise BusyError(
-                    f"{self.out}: {other.host} wrote this run {max(age, 0):.0f} seconds ago; wait for it, or, if "
-                    f"it was stopped, for another {STALE - age:.0f} seconds"
+                    f"{self.out}: {other.host} wrote this run {max(age, 0):.0f} seconds ago; wait until it has "
+                    f"finished, or, if it was stopped, for {STALE - age:.0f} seconds"
                 )
             if not break_stale:
                 self._lock.release()
                 raise UsageError(
-                    f"{self.out}: {other.host} wrote this run at a time that has not come yet: its clock is ahead of "
-                    f"ours by {-age:.0f} seconds; if it is gone: bnnzoo resume {quoted(self.out)} --break-lock"
+                    f"{self.out}: {other.host} wrote this run at a time in the future: its clock is ahead of "
+                    f"ours by {-age:.0f} seconds; if that process has ended, use bnnzoo resume "
+                    f"{quoted(self.out)} --break-lock"
                 )
         write_whole(self._card, lambda file: file.write(json.dumps(self.owner._asdict()).encode()))
         self._stop.clear()
@@ -100,10 +101,12 @@ class RunLock:
             BnnzooError: if another process broke the lock and took the run over, or the folder was removed.
         """
         if not self.folder.is_dir():
-            raise BnnzooError(f"{self.folder}: was removed while the run was written; start it again with --force")
+            raise BnnzooError(
+                f"{self.folder}: was removed while the run was written; start it again with [[force=True]]"
+            )
         other, _ = self._other()
         if other is None or other.token != self.owner.token:
-            raise BnnzooError(f"{self.out}: another process took this run over; nothing more is written here")
+            raise BnnzooError(f"{self.out}: another process has taken this run over; this process writes no more")
 
     def release(self, *, remove: bool = False) -> None:
         """Release the lock, so that another process can take over the run.
@@ -154,17 +157,19 @@ class RunLock:
         other, age = self._other()
         who = "another process" if other is None else f"process {other.pid} on {other.host}"
         if abs(age) < STALE:
-            raise BusyError(f"{self.out}: {who} is writing this run; wait for it, or stop it")
+            raise BusyError(f"{self.out}: {who} is writing this run; wait until it has finished, or stop it")
         if not break_stale:
             raise UsageError(
-                f"{self.out}: {who} holds this run, without a sign of life for {abs(age):.0f} seconds; "
-                f"if it is gone: bnnzoo resume {quoted(self.out)} --break-lock"
+                f"{self.out}: {who} holds this run, but has written nothing for {abs(age):.0f} seconds; if that "
+                f"process has ended, use bnnzoo resume {quoted(self.out)} --break-lock"
             )
         # A new file is a new lock; the holder of the old file no longer has the token.
         self._file.unlink(missing_ok=True)
         with suppress(Timeout):
             return self._take()
-        raise UsageError(f"{self.out}: another process took this run over just now; wait for it, or stop it")
+        raise UsageError(
+            f"{self.out}: another process has just taken this run over; wait until it has finished, or stop it"
+        )
 
     def _other(self) -> tuple[Owner | None, float]:
         """Return the owner named in `owner.json`, and the seconds since its last sign of life.

@@ -69,7 +69,7 @@ def build(run: Unfinished, out: Path, attributes: Callable[[], Attributes]) -> N
             _write_static(file.create_group(name), values, run.dims)
         done, wanted = run.draws.get(POSTERIOR, 0), run.attributes.get("draws_done")
         if wanted not in (None, done):
-            raise BnnzooError(f"{out}: would hold {done} draws, not {wanted}; {kept}")
+            raise BnnzooError(f"{out}: would contain {done} draws, expected {wanted}; {kept}")
         file.attrs.update(attributes())
 
 
@@ -106,7 +106,7 @@ def refuse_other(path: Path, attributes: Mapping[str, Any]) -> None:
         with open(path, "rb") as source:
             _same_run(path, source, attributes)
     except OSError as error:
-        raise BnnzooError(f"{path}: {(error.strerror or str(error)).lower()}; nothing was added") from error
+        raise BnnzooError(f"{path}: {(error.strerror or str(error)).lower()}; the file is unchanged") from error
 
 
 def _same_run(path: Path, file: Any, run: Mapping[str, Any]) -> dict[str, Any]:
@@ -114,14 +114,14 @@ def _same_run(path: Path, file: Any, run: Mapping[str, Any]) -> dict[str, Any]:
     with h5netcdf.File(file, "r") as handle:
         about = dict(handle.attrs)
     if any(str(about.get(name)) != str(value) for name, value in run.items()):
-        raise BnnzooError(f"{path}: another run has taken its place; nothing was added: run this command again")
+        raise BnnzooError(f"{path}: was replaced by another run; the file is unchanged; run this command again")
     return about
 
 
 def _add(path: Path, source: Any, groups: Mapping[str, Group], dims: Dims, coords: Mapping[str, Group]) -> None:
     import xarray as xr  # importing it takes a second; after an evaluation it is imported already
 
-    with replacing(path, kept="the file is as it was", instead_of=source) as disk:
+    with replacing(path, kept="the file is unchanged", instead_of=source) as disk:
         source.seek(0)
         while block := source.read(2**22):
             disk.write(block)

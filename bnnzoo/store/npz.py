@@ -83,7 +83,7 @@ def _opened(
         with zipfile.ZipFile(path) as archive:
             members = _members(archive, path.stat().st_size)
             if declared is not None and set(members) != set(declared):
-                raise ValueError(f"holds {_some(members)}, not {_some(declared)}")
+                raise ValueError(f"contains {_some(members)}, expected {_some(declared)}")
             for name, info in members.items():
                 _check_header(archive, info, name, (declared or {}).get(name))
             yield archive, members
@@ -127,7 +127,7 @@ def _members(archive: zipfile.ZipFile, size: int) -> dict[str, zipfile.ZipInfo]:
         name = info.filename.removesuffix(".npy")
         plain = info.compress_type == zipfile.ZIP_STORED and info.file_size == info.compress_size
         if not plain or info.flag_bits & 1 or name == info.filename or name in found:
-            raise ValueError(f"{name[:80]!r} is not an array as bnnzoo stores them")
+            raise ValueError(f"{name[:80]!r} is not an array as bnnzoo writes them")
         found[name] = info
     if len(found) > _MOST_MEMBERS or sum(info.file_size for info in found.values()) > size:
         raise ValueError("its arrays are larger than the file")
@@ -138,15 +138,15 @@ def _check_header(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str, de
     with archive.open(info) as file:
         head = file.read(_HEAD)
         if head[:8] != _MAGIC:
-            raise ValueError(f"{name[:80]!r} is of an unknown version")
+            raise ValueError(f"{name[:80]!r} has an unknown version")
         length = _HEAD + int.from_bytes(head[8:], "little")
         shape, _, dtype = _header(head[8:] + file.read(length - _HEAD))
     if dtype.kind not in _KINDS or any(n < 0 for n in shape):
-        raise ValueError(f"{name[:80]!r} is of type {dtype}")
+        raise ValueError(f"{name[:80]!r} has the unsupported type {dtype}")
     if declared is not None and (dtype.name, shape) != (declared.dtype, tuple(declared.shape)):
-        raise ValueError(f"{name[:80]!r} is {dtype}{list(shape)}, not {declared.dtype}{list(declared.shape)}")
+        raise ValueError(f"{name[:80]!r} is {dtype}{list(shape)}, expected {declared.dtype}{list(declared.shape)}")
     if length + dtype.itemsize * prod(shape) != info.file_size:
-        raise ValueError(f"{name[:80]!r} is not as long as its shape {list(shape)} says")
+        raise ValueError(f"{name[:80]!r} does not have the length of its shape {list(shape)}")
 
 
 @functools.lru_cache(2**10)

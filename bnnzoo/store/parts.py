@@ -128,7 +128,7 @@ class Unfinished(NamedTuple):
         """
         for static in self.manifest.static:
             if reason := _difference(self.folder / static.file, static.sha256):
-                cure = f"put it back from a copy, or {command.again(self.folder, force=True)}"
+                cure = f"restore it from a copy, or {command.again(self.folder, force=True)}"
                 raise UsageError(f"{self.folder / static.file}: damaged ({reason}); {cure}")
             npz.check(self.folder / static.file, _shapes(static))
         for number, part in enumerate(self.manifest.parts[:num_parts]):
@@ -156,7 +156,7 @@ class Unfinished(NamedTuple):
         found = next(checkpoint.whole(self.folder, run=run, most_parts=num_parts), None)
         if found is None:
             cure = command.again(self.folder, force=True)
-            raise UsageError(f"{self.out}: no checkpoint of {num_parts} parts or fewer; {cure}")
+            raise UsageError(f"{self.out}: no checkpoint with {num_parts} parts or fewer; {cure}")
         return found
 
     @property
@@ -168,8 +168,11 @@ class Unfinished(NamedTuple):
         """Return the remedy if part `number` is damaged."""
         found = next(checkpoint.whole(self.folder, run=self.manifest.header, most_parts=number), None)
         if found is None:
-            return f"no checkpoint before it is complete; {command.again(self.folder, force=True)}"
-        return f"go back to the last whole state with: bnnzoo resume {quoted(self.out)} --from-part {found.num_parts}"
+            return f"no earlier checkpoint is complete; {command.again(self.folder, force=True)}"
+        return (
+            f"go back to the last complete checkpoint with bnnzoo resume {quoted(self.out)} --from-part "
+            f"{found.num_parts}"
+        )
 
     def _naming_cure(self, number: int, look: Callable[[Path, Mapping[str, Declared]], T]) -> T:
         """Call `look` on part `number`, and add the remedy to the message if it fails."""
@@ -233,16 +236,23 @@ def load(folder: Path) -> Unfinished:
         UsageError: if there is no unfinished run, or the two are damaged or contradict each other.
     """
     if folder.is_symlink() or not folder.is_dir():
-        raise UsageError(f"{folder}: not the parts of a run (not a folder)")
+        raise UsageError(f"{folder}: is not the parts folder of a run (not a folder)")
     if not holds_run(folder):
-        raise UsageError(f"{folder}: not the parts of a run, or of one that was stopped at its start; remove it")
+        raise UsageError(
+            f"{folder}: is not the parts folder of a run, or the run was stopped before it began; remove it"
+        )
     manifest = _read_words(folder / MANIFEST, Manifest)
     header = _read_words(folder / HEADER, Header)
     if reason := _difference(folder / HEADER, manifest.header):
-        raise UsageError(f"{folder / HEADER}: damaged ({reason}); put it back from a copy, or start with --force")
+        raise UsageError(
+            f"{folder / HEADER}: damaged ({reason}); restore it from a copy, or start the run again with [[force=True]]"
+        )
     run = Unfinished(folder, header, manifest)
     if reason := _contradiction(run):
-        raise UsageError(f"{folder / MANIFEST}: damaged: {reason}; put it back from a copy, or start with --force")
+        raise UsageError(
+            f"{folder / MANIFEST}: damaged: {reason}; restore it from a copy, or start the run again with "
+            "[[force=True]]"
+        )
     return run
 
 
@@ -257,12 +267,12 @@ def _contradiction(run: Unfinished) -> str:
     if changed := _FIXED & set(manifest.attributes):
         return f"it changes {', '.join(sorted(changed))}"
     if [part.file for part in manifest.parts] != [part_name(number) for number in range(len(manifest.parts))]:
-        return "its parts are not all there, in their order"
+        return "parts are missing, or in a wrong order"
     for part in manifest.parts:
         for prefix in ("", WARMUP):
             draws = {part.draws.get(prefix + group, 0) for group in (POSTERIOR, SAMPLE_STATS) if prefix + group in held}
             if len(draws) > 1 or not set(part.draws) <= held:
-                return f"{part.file} does not hold as many draws as statistics"
+                return f"{part.file} contains different numbers of draws and statistics"
     sizes: dict[tuple[str, str], int] = {}
     arrays = [(key, shape, 2) for key, (_, shape) in manifest.variables.items()]
     arrays += [(key, shape, 0) for static in manifest.static for key, (_, shape) in static.arrays.items()]
@@ -270,11 +280,11 @@ def _contradiction(run: Unfinished) -> str:
         group, name = key.split("/", 1)
         names = dims_of(name, len(shape) + skip, run.dims, skip=skip)
         if len(set(names)) < len(names):
-            return f"the dimensions of {ascii(name)[1:-1]} have one name"
+            return f"the dimensions of {ascii(name)[1:-1]} have the same name"
         for dim, size in zip(names, shape, strict=True):
             if sizes.setdefault((group, dim), size) != size:
                 return f"the dimension {ascii(dim)[1:-1]} has two sizes"
-    return "" if manifest.seal == seal(manifest) else "its words are not those that were written"
+    return "" if manifest.seal == seal(manifest) else "its attributes were changed after they were written"
 
 
 def part_name(number: int) -> str:
@@ -316,13 +326,13 @@ def _difference(path: Path, digest: str, size: int | None = None) -> str:
     except UsageError as error:
         return str(error).removeprefix(f"{path}: ")
     if size is not None and found != size:
-        return f"{found} bytes long, not {size}"
-    return "" if npz.sha256(path) == digest else f"its sha256 is not the one in {MANIFEST}"
+        return f"{found} bytes long, expected {size}"
+    return "" if npz.sha256(path) == digest else f"its sha256 differs from that in {MANIFEST}"
 
 
 def _read_words(path: Path, kind: type[Any]) -> Any:
     if npz.check_regular(path) > _MOST_JSON:
-        raise UsageError(f"{path}: damaged (larger than any that bnnzoo writes)")
+        raise UsageError(f"{path}: damaged (larger than any file that bnnzoo writes)")
     try:
         return kind.model_validate_json(path.read_bytes())
     except ValidationError as error:

@@ -31,11 +31,11 @@ def check(path: Path) -> None:
         _checked(parts.load(parts_folder(path))).check()
         return
     if not path.exists():
-        raise UsageError(f"{path}: no such run; bnnzoo sample MODEL SAMPLER -o {path} makes one")
+        raise UsageError(f"{path}: no such run; create it with bnnzoo sample MODEL SAMPLER -o {path}")
     walk.check(path)
     with h5py.File(path, "r") as file:
         if "recipe" not in file.attrs or POSTERIOR not in file:
-            raise UsageError(f"{path}: a NetCDF file, but not of bnnzoo: no recipe, or no posterior in it")
+            raise UsageError(f"{path}: a NetCDF file, but not a run of bnnzoo: it has no recipe, or no posterior")
         if reason := _fault(file.attrs) or _miscounted(file):
             raise UsageError(f"{path}: damaged: {reason}")
 
@@ -55,7 +55,7 @@ def _miscounted(file: h5py.File) -> str:
         held = file.get(where)
         count = held.shape[0] if isinstance(held, h5py.Dataset) and held.ndim else 0
         if name in file.attrs and count != file.attrs[name] and (name != "rows" or count):
-            return f"its attribute {name} is not the number of {where}"
+            return f"its attribute {name} differs from the number of {where}"
     return ""
 
 
@@ -138,20 +138,20 @@ def resumable(path: Path, from_part: int | None = None) -> tuple[Unfinished, Che
     if not parts.holds_run(folder):
         if _complete(path) == 0:
             raise UsageError(
-                f"{path}: stopped before its end, and {folder.name}, which it could go on from, is gone; "
-                "start it again with --force"
+                f"{path}: stopped before its end, and its parts folder {folder.name} is missing; start it again "
+                "with [[force=True]]"
             )
         if path.exists():
             check(path)
-            raise UsageError(f"{path}: finished; nothing to resume")
+            raise UsageError(f"{path}: is finished, so there is nothing to resume")
         if folder.is_dir() and not folder.is_symlink():
             cure = command.again(folder, force=False)
-            raise UsageError(f"{path}: stopped before it had begun; nothing to resume; {cure}")
+            raise UsageError(f"{path}: stopped before it began, so there is nothing to resume; {cure}")
         raise UsageError(f"{path}: no such run")
     unfinished = parts.load(folder)
     if not checkpoint.any_in(folder) and is_complete(path):
         raise UsageError(
-            f"{path}: finished; the run that was to replace it was stopped before its first checkpoint; "
+            f"{path}: is finished, but the run that was to replace it stopped before its first checkpoint; "
             f"remove {folder.name}, or {command.again(folder, force=True)}"
         )
     saved = _checked(unfinished).checkpoint(from_part)
@@ -177,7 +177,8 @@ def open_tree(path: Path) -> xr.DataTree:
             for name, values in group.variables.items():
                 if len(values.dims) != len(values.shape):
                     raise ValueError(
-                        f"{group.name}/{name} has {len(values.shape)} dimensions, {len(values.dims)} named"
+                        f"{group.name}/{name} has {len(values.shape)} dimensions, but {len(values.dims)} names "
+                        "of dimensions"
                     )
                 if reason := _decoded(values):
                     raise ValueError(f"{group.name}/{name} {reason}")
@@ -194,12 +195,12 @@ def _decoded(values: xr.Variable) -> str:
     """
     how = values.encoding
     if values.dtype.kind not in "biuf" or (values.dtype.kind == "b" and np.dtype(how.get("dtype", "i1")).itemsize > 1):
-        return f"is numbers that an attribute makes {ascii(values.dtype.name)[1:-1]}"
+        return f"is an array that an attribute turns into {ascii(values.dtype.name)[1:-1]}"
     changed = sorted({"scale_factor", "add_offset", "missing_value", "_Unsigned"} & set(how))
     fill = how.get("_FillValue")
     if fill is not None and not np.all(np.isnan(np.asarray(fill, float))):
         changed.append("_FillValue")
-    return f"has the attribute {changed[0]}" if changed else ""
+    return f"has the unexpected attribute {changed[0]}" if changed else ""
 
 
 def _checked(run: Unfinished) -> Unfinished:
@@ -210,7 +211,8 @@ def _checked(run: Unfinished) -> Unfinished:
     """
     if reason := _fault(run.attributes):
         raise UsageError(
-            f"{run.folder / parts.HEADER}: damaged: {reason}; put it back from a copy, or start with --force"
+            f"{run.folder / parts.HEADER}: damaged: {reason}; restore it from a copy, or start the run again "
+            "with [[force=True]]"
         )
     return run
 

@@ -60,7 +60,7 @@ def check(path: Path) -> None:
             raise UsageError(f"{path}: not a file that bnnzoo wrote: {error}") from None
         reason = _short(error)
         if "file signature not found" in reason:
-            reason = "no HDF5 signature; a run is the .nc file that bnnzoo sample -o has written"
+            reason = "no HDF5 signature; a run is the .nc file that bnnzoo sample -o writes"
         raise UsageError(f"{path}: not a NetCDF file of bnnzoo, or damaged ({reason})") from error
 
 
@@ -85,7 +85,7 @@ class _Walk:
             for variable, inner in self._members(group, name, _MOST_VARIABLES):
                 where = f"{name}/{variable}"
                 if inner != h5o.TYPE_DATASET:
-                    raise _Refused(f"{_shown(where)} is a group in a group, or a type")
+                    raise _Refused(f"{_shown(where)} is a nested group or a type")
                 self._dataset(group, variable, where)
 
     def _members(self, group: Any, where: str, most: int) -> list[tuple[str, int]]:
@@ -98,13 +98,13 @@ class _Walk:
         for raw in names:
             name = raw.decode("utf-8")
             if not name or name.startswith(".") or "/" in name or not name.isprintable() or len(name) > 255:
-                raise _Refused(f"{_shown(where)} has a member called {_shown(name)}")
+                raise _Refused(f"{_shown(where)} has the unexpected member {_shown(name)}")
             if group.links.get_info(raw).type != h5l.TYPE_HARD:
-                raise _Refused(f"{_shown(name)} in {_shown(where)} is a link to somewhere else")
+                raise _Refused(f"{_shown(name)} in {_shown(where)} is an external or symbolic link")
             about = h5o.get_info(group, raw)
             identity = (int(about.fileno), int(about.addr))
             if identity in self.seen:
-                raise _Refused(f"{_shown(name)} in {_shown(where)} is under two names")
+                raise _Refused(f"{_shown(name)} in {_shown(where)} has two names")
             self.seen.add(identity)
             if about.type not in (h5o.TYPE_GROUP, h5o.TYPE_DATASET):
                 raise _Refused(f"{_shown(name)} in {_shown(where)} is neither a group nor an array")
@@ -117,19 +117,21 @@ class _Walk:
         if made.get_layout() not in _LAYOUTS:
             raise _Refused(f"{_shown(where)} is a virtual data set")
         if made.get_layout() == h5d.CONTIGUOUS and made.get_external_count():
-            raise _Refused(f"{_shown(where)} lies in another file")
+            raise _Refused(f"{_shown(where)} is stored in another file")
         if kind.get_class() not in (h5t.INTEGER, h5t.FLOAT) or kind.get_size() > 8:
             raise _Refused(f"{_shown(where)} is not an array of numbers")
         if space.get_simple_extent_type() == h5s.NULL or space.get_simple_extent_ndims() > _MOST_RANK:
-            raise _Refused(f"{_shown(where)} has no plain shape")
+            raise _Refused(f"{_shown(where)} has an unsupported shape")
         shape = space.get_simple_extent_dims()
         self.declared += kind.get_size() * prod(shape)
         # An uncompressed file holds what it declares, except for dimension lengths and values that were never written.
         if self.declared > 8 * self.size + 2**26:
-            raise _Refused(f"{_shown(where)} is {list(shape)}, far more than the {self.size} bytes of the file hold")
+            raise _Refused(
+                f"{_shown(where)} has shape {list(shape)}, far more than the {self.size} bytes of the file hold"
+            )
         filters = [made.get_filter(i)[0] for i in range(made.get_nfilters())]
         if not set(filters) <= set(_FILTERS) or len(filters) != len(set(filters)):
-            raise _Refused(f"{_shown(where)} is packed in a way that bnnzoo does not read")
+            raise _Refused(f"{_shown(where)} is compressed in an unsupported way")
         if made.get_layout() == h5d.CHUNKED:
             chunks = self._chunks(dataset, where)
             if h5z.FILTER_DEFLATE in filters:
@@ -142,7 +144,7 @@ class _Walk:
         HDF5 would read a missing chunk as zeros.
         """
         if dataset.get_num_chunks() > _MOST_CHUNKS:
-            raise _Refused(f"{_shown(where)} is in chunks as bnnzoo never writes them")
+            raise _Refused(f"{_shown(where)} has unsupported chunks")
         lengths, sizes = dataset.shape, dataset.get_create_plist().get_chunk()
         wanted = prod(-(-length // size) for length, size in zip(lengths, sizes, strict=True))
         found: list[Any] = []
@@ -150,31 +152,31 @@ class _Walk:
         begins = {chunk.chunk_offset for chunk in found}
         for begin in begins:
             if any(at >= length or at % size for at, length, size in zip(begin, lengths, sizes, strict=True)):
-                raise _Refused(f"{_shown(where)} has a piece where none belongs")
+                raise _Refused(f"{_shown(where)} has a chunk at an invalid position")
         if not len(begins) == len(found) == wanted:
-            raise _Refused(f"{_shown(where)} has {len(begins)} of its {wanted} pieces")
+            raise _Refused(f"{_shown(where)} has {len(begins)} of its {wanted} chunks")
         if any(chunk.filter_mask for chunk in found):
-            raise _Refused(f"{_shown(where)} has pieces that are packed in another way than it says")
+            raise _Refused(f"{_shown(where)} has chunks that are compressed in another way than it declares")
         end = 0
         for place, size in sorted((chunk.byte_offset, chunk.size) for chunk in found):
             if place < end or place + size > self.size:
-                raise _Refused(f"{_shown(where)} has pieces that lie in each other, or beyond the end of the file")
+                raise _Refused(f"{_shown(where)} has chunks that overlap, or end beyond the file")
             end = place + size
         return found
 
     def _inflated(self, dataset: Any, chunks: list[Any], most: int, where: str) -> None:
         """Check that no chunk decompresses to more than its declared size, which HDF5 would not limit."""
         if most > 2**28:
-            raise _Refused(f"{_shown(where)} is in chunks as bnnzoo never writes them")
+            raise _Refused(f"{_shown(where)} has unsupported chunks")
         for chunk in chunks:
             _, packed = dataset.read_direct_chunk(chunk.chunk_offset)
             if len(zlib.decompressobj().decompress(packed, most + 8)) > most + 4:
-                raise _Refused(f"{_shown(where)} unpacks to more than it says")
+                raise _Refused(f"{_shown(where)} unpacks to more bytes than it declares")
 
     def _attributes(self, holder: Any, where: str) -> None:
         count = h5a.get_num_attrs(holder)
         if count > _MOST_ATTRIBUTES:
-            raise _Refused(f"{_shown(where)} has {count} attributes")
+            raise _Refused(f"{_shown(where)} has too many attributes ({count})")
         for index in range(count):
             attribute = h5a.open(holder, index=index)
             kind, space = attribute.get_type(), attribute.get_space()
@@ -182,10 +184,10 @@ class _Walk:
             name = attribute.get_name().decode("utf-8", "replace")
             label = f"attribute {name} of {where}"
             if attribute.get_storage_size() > _MOST_ATTRIBUTE or number > _MOST_ATTRIBUTE:
-                raise _Refused(f"{_shown(label)} is {attribute.get_storage_size()} bytes long")
+                raise _Refused(f"{_shown(label)} is too long ({attribute.get_storage_size()} bytes)")
             # HDF5 reads dimension-scale attributes as their expected type without checking it.
             if not _is_plain(kind) or (name in _SCALES and kind.get_class() != _SCALES[name]):
-                raise _Refused(f"{_shown(label)} is of a type that bnnzoo does not read")
+                raise _Refused(f"{_shown(label)} has an unsupported type")
             if _varies(kind):
                 self._check_length(number, kind, label)
             if number and kind.get_class() == h5t.STRING:
@@ -195,9 +197,9 @@ class _Walk:
         """Check the number of texts or references, which are stored outside the attribute and may share one place."""
         if kind.get_class() != h5t.STRING:
             if number > _MOST_RANK:
-                raise _Refused(f"{_shown(label)} is of {number} dimensions")
+                raise _Refused(f"{_shown(label)} has too many dimensions ({number})")
         elif number > 1 and number * self.size > _MOST_TEXT * 8:
-            raise _Refused(f"{_shown(label)} is {number} texts")
+            raise _Refused(f"{_shown(label)} has too many texts ({number})")
 
     def _text(self, attribute: Any, kind: Any, label: str) -> None:
         """Read the texts of an attribute, and check that they are UTF-8 and not too long in total."""
@@ -211,7 +213,7 @@ class _Walk:
             except UnicodeDecodeError:
                 raise _Refused(f"{_shown(label)} is not UTF-8") from None
         if self.text > _MOST_TEXT:
-            raise _Refused(f"{_shown(label)}: more than {_MOST_TEXT} letters of text")
+            raise _Refused(f"{_shown(label)} has more than {_MOST_TEXT} letters of text")
 
 
 def _is_plain(kind: Any) -> bool:

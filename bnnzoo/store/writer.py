@@ -38,7 +38,7 @@ class Store:
     @property
     def run(self) -> Unfinished:
         """Header and manifest as they are on disk."""
-        assert self._run is not None, "create or reopen comes first"
+        assert self._run is not None, "call create or reopen first"
         return self._run
 
     @property
@@ -111,12 +111,12 @@ class Store:
             UsageError: if there is none, another process writes it, or it has changed since it was read.
         """
         if not parts.holds_run(self.folder):
-            raise UsageError(f"{self.out}: no unfinished run here ({self.folder.name} is missing)")
+            raise UsageError(f"{self.out}: there is no unfinished run here ({self.folder.name} is missing)")
         self._lock.acquire(break_stale=break_lock)
         try:
             self._run = parts.load(self.folder)
             if seen is not None and _identity(seen) != _identity(self.run):
-                raise BusyError(f"{self.out}: another process went on with this run just now; try again")
+                raise BusyError(f"{self.out}: another process has just continued this run; try again")
         except BnnzooError:
             self.release()
             raise
@@ -170,7 +170,7 @@ class Store:
         """
         self._lock.check()
         if reason := fault(self.run.attributes | attributes):
-            raise BnnzooError(f"{self.out}: would be a file that nobody can read: {reason}")
+            raise BnnzooError(f"{self.out}: the file would be unreadable: {reason}")
         self.run.manifest.attributes.update(attributes)
         self._publish()
 
@@ -229,11 +229,16 @@ def refuse_existing(out: Path, *, force: bool = False) -> None:
     """
     folder = parts_folder(out)
     if any(len(os.fsencode(name)) > _LONGEST_NAME for name in folder.parts):
-        raise UsageError(f"{out}: its name is too long; use a shorter -o")
+        raise UsageError(f"{out}: its name is too long; use a shorter [[out]]")
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
-        raise UsageError(f"{folder}: the parts of a run go there, and it is no folder; remove it, or use another -o")
+        raise UsageError(
+            f"{folder}: is not a folder, but the parts of a run are written there; remove it, or use another [[out]]"
+        )
     if parts.holds_run(folder) and not force:
-        raise UsageError(f"{out}: an unfinished run is here; use bnnzoo resume {quoted(out)}, another -o, or --force")
+        raise UsageError(
+            f"{out}: an unfinished run is here; continue it with bnnzoo resume {quoted(out)}, or use another "
+            "[[out]], or [[force=True]]"
+        )
     check_free(out, force=force)
 
 
@@ -249,11 +254,11 @@ def check_room(out: Path, num_bytes: int) -> None:
     """
     folder = out.absolute().parent
     if not folder.is_dir():
-        raise UsageError(f"{out}: there is no folder {folder}; make it, or use another -o")
+        raise UsageError(f"{out}: the folder {folder} does not exist; create it, or use another [[out]]")
     free = shutil.disk_usage(folder).free
     # Twice the size, because the parts and the file built from them exist at the same time.
     if 2 * num_bytes > free:
         raise UsageError(
-            f"{out}: needs {2 * num_bytes / 1e9:.1f} GB while it is written, {free / 1e9:.1f} GB are free; "
-            "use fewer --draws, a larger --thin, another -o, or --force"
+            f"{out}: writing needs {2 * num_bytes / 1000000000.0:.1f} GB, but only {free / 1000000000.0:.1f} GB "
+            "are free; use fewer [[draws]], a larger [[thin]], another [[out]], or [[force=True]]"
         )

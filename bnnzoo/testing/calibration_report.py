@@ -45,7 +45,7 @@ class Quantity(NamedTuple):
             return "undecided"
         if abs(self.mean - 0.5) > abs(self.distance - 0.5):
             return "draws too low" if self.mean > 0.5 else "draws too high"
-        return "draws too close together" if self.distance > 0.5 else "draws too far apart"
+        return "draws too narrow" if self.distance > 0.5 else "draws too wide"
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,8 +72,9 @@ class CalibrationReport:
         if dependent := [q for q in wrong if not q.independent]:
             worst = max(dependent, key=lambda q: q.dependence)
             return (
-                f"undecided: neighbouring draws of the {worst.name} have autocorrelation {worst.dependence:.2f}: "
-                "the chains mix too slowly; use more --thin or --warmup, or another --sampler"
+                f"undecided: neighbouring draws of the {worst.name} have autocorrelation "
+                f"{worst.dependence:.2f}, so the chains mix too slowly; use a larger [[thin]] or [[warmup]], or "
+                "another [[sampler]]"
             )
         return "not calibrated: " + "; ".join(f"{q.name}: {q.verdict} (p {q.p:.2g})" for q in wrong)
 

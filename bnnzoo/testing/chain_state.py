@@ -25,8 +25,8 @@ def adaptation(sampler: AbstractSampler, before: Any, after: Any) -> str:
     listed = ", ".join(f"state.{name}" for name in changed)
     declared = ", ".join(repr(name) for name in (*sampler.chain_state, *changed))
     return (
-        f"a step after warm-up changes {listed}: adapt in warmup_step or settle only; or, for a part of the chain such "
-        f"as a momentum or a cached density, declare it: chain_state = ({declared},)"
+        f"a step after warm-up changes {listed}; adapt in warmup_step or settle only, or declare a part of the "
+        f"chain (such as a momentum or a cached density) with chain_state = ({declared},)"
     )
 
 

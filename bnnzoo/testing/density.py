@@ -71,7 +71,10 @@ def reason_against_grid(draws: Float[np.ndarray, "draw number"]) -> str:
         return "a draw is not finite"
     repeated = any(len(np.unique(column)) < 0.9 * len(column) for column in draws.T)
     if repeated and not np.all(draws == np.round(draws)):
-        return f"{NOT_APPLICABLE}the draws repeat values and are not whole numbers: neither a density nor counts"
+        return (
+            f"{NOT_APPLICABLE}the draws repeat values that are not whole numbers, so they are neither a "
+            "density nor counts"
+        )
     return ""
 
 
@@ -99,7 +102,7 @@ def moments(
             ("variance", variance[axis], spread, spread),
         ):
             if np.isfinite(claim) and not abs(claim - value) <= 10 * _TOLERANCE * scale + 1e-6:
-                return f"its {name} is {claim:.4g}, that of log_prob {value:.4g}"
+                return f"its {name} is {claim:.4g}, but log_prob gives {value:.4g}"
     return ""
 
 
@@ -124,7 +127,9 @@ def agreement(
         p = _tested(points, marginal, draws[:, axis], is_discrete=grid.is_discrete)
         if not p > LEVEL:
             mean, sd = float(marginal @ points), float(draws[:, axis].mean())
-            return f"draws do not have the density of log_prob (p = {p:.1g}): their mean is {sd:.4g}, its is {mean:.4g}"
+            return (
+                f"draws do not have the density of log_prob (p = {p:.1g}): their mean is {sd:.4g}, expected {mean:.4g}"
+            )
     values = log_density.reshape(masses.shape).astype(np.float64)
     expected = float(np.sum(np.where(masses > 0, masses * np.where(masses > 0, values, 0), 0)))
     error = float(of_draws.std(dtype=np.float64) / len(of_draws) ** 0.5)

@@ -23,24 +23,24 @@ CHECKS = {
     "fields": ("the class and its fields are described, and defaults are in range", "add a docstring and Doc(...)"),
     "num_outputs": ("a positive number of outputs for any number of targets", "return an int >= 1"),
     "shapes": (
-        "log_prob, mean and variance of one row, or probabilities of classes, have the right shapes",
+        "log_prob, mean and variance of one row, or class probabilities, have the right shapes",
         "end the distribution of several targets with .to_event(1)",
     ),
     "float32": ("float32 outputs give float32 numbers", "compute in the precision of the output"),
     "normalised": ("exp(log_prob) sums or integrates to 1 over targets", "divide by the normalising constant"),
     "draws": ("sample draws targets with the density of log_prob", "let both come from one distribution"),
-    "moments": ("mean and variance of the distribution are those of log_prob", "let both come from one distribution"),
-    "classes": ("class_probabilities is exp(log_prob) of each class", "let both come from one distribution"),
+    "moments": ("mean and variance agree with log_prob", "let both come from one distribution"),
+    "classes": ("class_probabilities equals exp(log_prob) of each class", "let both come from one distribution"),
     "rows": (
         "the value of a row depends on that row alone",
         "write log_prob for one row, without statistics of others",
     ),
     "gradient": (
-        "log_prob and its gradient are finite, for extreme outputs too",
-        "work with logarithms, and keep divisions away from 0, inside jnp.where too",
+        "log_prob and its gradient are finite, also for extreme outputs",
+        "work with logarithms, and avoid division by numbers near 0, also inside jnp.where",
     ),
-    "jit": ("compiled, the same log_prob", "branch with jnp.where, and use fields as traced numbers"),
-    "upper_bound": ("no log_prob is above upper_bound", "leave upper_bound infinite where no bound is known"),
+    "jit": ("log_prob is the same when compiled", "branch with jnp.where, and use fields as traced numbers"),
+    "upper_bound": ("log_prob never exceeds upper_bound", "leave upper_bound infinite if no bound is known"),
     "targets": ("check accepts targets that the likelihood drew itself", "refuse only impossible targets"),
     "parameters": (
         "sampled parameters: natural and unconstrained are inverses, draws follow log_prior, and they change log_prob",
@@ -154,9 +154,9 @@ def _start(likelihood: AbstractLikelihood) -> dict[str, Any]:
 def _types(case: _Case, example: np.ndarray) -> str:
     value = case.likelihood.log_prob(case.output, case.draws[0])
     if value.dtype != jnp.float32:
-        return f"log_prob gives {value.dtype} for float32 outputs"
+        return f"log_prob returns {value.dtype} for float32 outputs"
     if case.draws.shape[1:] != example.shape[1:]:
-        return f"sample gives shape {list(case.draws.shape[1:])}, a target has {list(example.shape[1:])}"
+        return f"sample returns shape {list(case.draws.shape[1:])}, expected {list(example.shape[1:])}"
     return ""
 
 
@@ -165,7 +165,7 @@ def _own_targets(case: _Case) -> str:
     try:
         case.likelihood.check(np.asarray(case.draws).astype(dtype), case.num_targets)
     except UsageError as error:
-        return f"check refuses targets that sample drew: {error}"
+        return f"check refuses targets that sample has drawn: {error}"
     return ""
 
 
@@ -176,7 +176,7 @@ def _rows(case: _Case) -> str:
     each = jnp.stack([case.likelihood.log_prob(o, y) for o, y in zip(outputs, targets, strict=True)])
     together = jax.vmap(case.likelihood.log_prob)(outputs, targets)
     turned = jax.vmap(case.likelihood.log_prob)(outputs[::-1], targets[::-1])[::-1]
-    for other, words in ((together, "when others are computed with it"), (turned, "with the order of the rows")):
+    for other, words in ((together, "when other rows are computed with it"), (turned, "with the order of the rows")):
         gap = float(jnp.max(jnp.abs(each - other) / (1 + jnp.abs(each))))
         if not gap < 1e-4:
             return f"log_prob of a row changes by {gap:.2g} {words}"
@@ -187,7 +187,7 @@ def _jit(case: _Case) -> str:
     compute = lambda likelihood, o, y: likelihood.log_prob(o, y)  # noqa: E731
     direct = case.likelihood.log_prob(case.output, case.draws[0])
     gap = float(jnp.abs(eqx.filter_jit(compute)(case.likelihood, case.output, case.draws[0]) - direct))
-    return "" if gap <= 1e-4 * (1 + abs(float(direct))) else f"compiled, log_prob differs by {gap:.2g}"
+    return "" if gap <= 1e-4 * (1 + abs(float(direct))) else f"log_prob differs by {gap:.2g} when compiled"
 
 
 def _gradient(case: _Case) -> str:
@@ -204,12 +204,12 @@ def _gradient(case: _Case) -> str:
 def _upper_bound(case: _Case) -> str:
     bounds = jax.vmap(case.likelihood.upper_bound)(case.draws)
     if not np.isfinite(bounds).any():
-        return f"{NOT_APPLICABLE}no bound is known"
+        return f"{NOT_APPLICABLE}upper_bound is infinite"
     for shift in (-2.0, 0.0, 2.0):
         values = jax.vmap(lambda y, at=case.output + shift: case.likelihood.log_prob(at, y))(case.draws)
         over = float(jnp.max(values - bounds))
         if over > 1e-3:
-            return f"log_prob is above upper_bound by {over:.2g}"
+            return f"log_prob exceeds upper_bound by {over:.2g}"
     return ""
 
 
@@ -218,10 +218,10 @@ def _classes(case: _Case) -> Iterator[tuple[str, str]]:
     labels = jnp.arange(case.num_targets, dtype=jnp.int32)
     probabilities = np.exp(case.log_probs(labels).astype(np.float64))
     total = probabilities.sum()
-    yield "normalised", "" if abs(total - 1) < 1e-4 else f"probabilities of the classes sum to {total:.4g}, not to 1"
+    yield "normalised", "" if abs(total - 1) < 1e-4 else f"the class probabilities sum to {total:.4g}, expected 1"
     stated = np.asarray(case.likelihood.class_probabilities(case.output))
     gap = float(np.abs(stated - probabilities).max())
-    yield "classes", "" if gap < 1e-4 else f"class_probabilities is off by {gap:.2g}"
+    yield "classes", "" if gap < 1e-4 else f"class_probabilities differs from exp(log_prob) by {gap:.2g}"
     counts = np.bincount(np.asarray(case.draws).astype(int), minlength=case.num_targets)
     wanted = len(case.draws) * probabilities / total
     # The limit is six standard deviations of a binomial count.
@@ -252,7 +252,7 @@ def _on_grid(case: _Case) -> Iterator[tuple[str, str]]:
 def _parameters(likelihood: AbstractLikelihood, count: int, key: Any) -> str:
     own = likelihood.parameters()
     if not own:
-        return f"{NOT_APPLICABLE}the likelihood samples none of its own"
+        return f"{NOT_APPLICABLE}the likelihood has no sampled parameters"
     if found := own_parameters.parameters(own):
         return found
     start = _start(likelihood)
@@ -262,5 +262,5 @@ def _parameters(likelihood: AbstractLikelihood, count: int, key: Any) -> str:
     for parameter in own:
         moved = start | {parameter.name: parameter.natural(jnp.full(parameter.shape, parameter.start + 0.7))}
         if float(likelihood.with_parameters(moved).log_prob(output, target)) == before:
-            return f"{parameter.name}: with another value log_prob is the same: with_parameters does not use it"
+            return f"{parameter.name}: has no effect on log_prob, so with_parameters does not use it"
     return ""

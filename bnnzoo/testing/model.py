@@ -191,23 +191,23 @@ def _positions(posterior: NetworkPosterior, network: Any, key: PRNGKeyArray) -> 
 
 def _inputs(model: AbstractModel, x: Shaped[np.ndarray, "row ..."], arranged: Shaped[np.ndarray, "row ..."]) -> str:
     if len(arranged) != len(x):
-        return f"arrange makes {len(arranged)} rows of {len(x)}"
+        return f"arrange returns {len(arranged)} rows for {len(x)} rows"
     alone = np.concatenate([model.arrange(row[None]) for row in x])
-    return _difference("an arranged row changes by {:.2g} when the others are left out", arranged, alone)
+    return _difference("an arranged row changes by {:.2g} without the other rows", arranged, alone)
 
 
 def _parameters(case: _Case, network: Any) -> str:
     leaves = jax.tree_util.tree_leaves_with_path(eqx.filter(network, eqx.is_inexact_array))
     if not leaves:
-        return "the network has no array of floating-point numbers: there is nothing to sample"
+        return "the network has no array of floating-point numbers, so there is nothing to sample"
     names = [leaf_name(path) for path, _ in leaves]
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        return f"two parameters are called {twice[0]}"
+        return f"two parameters have the name {twice[0]}"
     if wrong := [f"{leaf_name(path)} is {leaf.dtype}" for path, leaf in leaves if leaf.dtype != jnp.float32]:
-        return f"{wrong[0]}, not float32"
+        return f"{wrong[0]}, expected float32"
     other = named_leaves(case.build(1))
     if all(np.array_equal(leaf, other[leaf_name(path)]) for path, leaf in leaves):
-        return "another key gives the same values: all chains would start at one network"
+        return "another key gives the same values, so all chains would start at one network"
     return ""
 
 
@@ -217,7 +217,7 @@ def _outputs(case: _Case, network: Any) -> str:
         output = network(jnp.asarray(row))
         if getattr(output, "shape", None) != wanted or output.dtype != jnp.float32:
             said = f"{output.dtype}{list(output.shape)}" if hasattr(output, "shape") else type(output).__name__
-            return f"an input gives {said}, the likelihood asks for float32{list(wanted)}"
+            return f"one input gives {said}, but the likelihood needs float32{list(wanted)}"
         if not np.isfinite(output).all():
             return f"{what} gives {np.asarray(output)[~np.isfinite(output)][0]}"
         if found := _difference("the same row gives outputs that differ by {:.2g}", output, network(jnp.asarray(row))):
@@ -228,7 +228,7 @@ def _outputs(case: _Case, network: Any) -> str:
 def _jit(case: _Case, network: Any) -> str:
     row = jnp.asarray(case.x[0])
     compiled = eqx.filter_jit(lambda network, x: network(x))(network, row)
-    return _difference("compiled, outputs differ by {:.2g}", network(row), compiled)
+    return _difference("outputs differ by {:.2g} when compiled", network(row), compiled)
 
 
 def _forward(posterior: NetworkPosterior, thetas: Float[Array, "draw dim"]) -> tuple[str, str]:
@@ -244,8 +244,8 @@ def _forward(posterior: NetworkPosterior, thetas: Float[Array, "draw dim"]) -> t
 
     together, turned, alone, at_once, each = outputs(posterior, thetas)
     rows = _difference("a row's outputs change by {:.2g} with the order of the rows", together, turned)
-    rows = rows or _difference("a row's outputs change by {:.2g} when the others are left out", together, alone)
-    return rows, _difference("under vmap over draws, outputs differ by {:.2g}", each, at_once)
+    rows = rows or _difference("a row's outputs change by {:.2g} without the other rows", together, alone)
+    return rows, _difference("outputs differ by {:.2g} under vmap over draws", each, at_once)
 
 
 def _density(posterior: NetworkPosterior, thetas: Float[Array, "draw dim"], key: PRNGKeyArray) -> tuple[str, str]:
@@ -272,7 +272,7 @@ def _density(posterior: NetworkPosterior, thetas: Float[Array, "draw dim"], key:
         place = posterior.layout.name_of(int(bad[0][1]))
         gradient = f"the log density's gradient is {gradients[tuple(bad[0])]} at {place}"
     elif unused := [b.name for b in posterior.layout.network.blocks if not effects[:, b.start : b.stop].any()]:
-        gradient = f"no output depends on {unused[0]}: its draws would be the prior's"
+        gradient = f"no output depends on {unused[0]}, so its draws would be those of the prior"
     if values.shape[1:] != posterior.data.x.shape[:1]:
         likelihood = f"log p(y | x) has shape {list(values.shape[1:])} for {len(posterior.data.x)} rows"
     elif not np.isfinite(values).all():
@@ -284,10 +284,10 @@ def _split(case: _Case, network: Any) -> str:
     """Check `split` on a network whose weights were replaced, which reveals copies of the old ones."""
     halves = case.model.split(network)
     if halves is None:
-        return f"{_NOT_APPLICABLE}the model has none; the last layer is the module of the last parameter"
+        return f"{_NOT_APPLICABLE}the model has no method split; the last layer is the module of the last parameter"
     names = last_names(network, halves[1])
     if not names or len(names) != len(named_leaves(halves[1])):
-        return "the parameters of last are not the network's own arrays"
+        return "the parameters of the last half are not arrays of the network"
 
     @eqx.filter_jit
     def outputs(network, x):
@@ -300,7 +300,7 @@ def _split(case: _Case, network: Any) -> str:
     if found := _difference("last(features(x)) differs from network(x) by {:.2g}", whole, halved):
         return found
     other = with_leaves(network, {name: 2 * leaf + 1 for name, leaf in named_leaves(network).items() if name in names})
-    return _difference("with another last layer, features change by {:.2g}", features, outputs(other, x)[2])
+    return _difference("the features change by {:.2g} with another last layer", features, outputs(other, x)[2])
 
 
 def _difference(said: str, one: Any, other: Any) -> str:

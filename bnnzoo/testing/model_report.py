@@ -8,41 +8,42 @@ from bnnzoo.testing.table import aligned
 
 CHECKS = {
     "inputs": (
-        "rows are arranged each on its own",
-        "let arrange look at one row at a time, and leave units to --standardise",
+        "each row is arranged independently of the others",
+        "let arrange use one row at a time, and leave scaling to [[standardise=True]]",
     ),
     "parameters": (
-        "float32 arrays with names of their own, whose values the key decides",
-        "keep them in fields of the network under different names, drawn with the key that build is given",
+        "parameters are float32 arrays with different names, and the key determines their values",
+        "store them in fields of the network with different names, drawn with the key that build receives",
     ),
     "outputs": (
-        "as many finite numbers as the likelihood asks for, the same at every call",
+        "outputs are finite, as many as the likelihood needs, and the same at every call",
         "let build end in a layer of num_outputs units, and keep no state between calls",
     ),
     "rows": (
         "a row's outputs depend on that row alone",
         "use statistics of the row itself (equinox's LayerNorm, GroupNorm), never of the batch",
     ),
-    "jit": ("compiled, the same outputs", "branch with jnp.where and jax.lax, not with Python's if on values"),
+    "jit": ("outputs are the same when compiled", "branch with jnp.where and jax.lax, not with Python's if on values"),
     "draws": (
-        "outputs of many draws at once are those of each",
-        "compute with jax.numpy on the arrays in the fields alone",
+        "outputs of many draws at once are those of each draw",
+        "compute with jax.numpy, on the arrays in the fields alone",
     ),
     "gradient": (
-        "finite for every parameter, also where a row is all zeros",
-        "keep square roots, logarithms and divisions away from 0, inside jnp.where too",
+        "gradients are finite for every parameter, also if a row is all zeros",
+        "avoid square roots, logarithms and divisions at 0, also inside jnp.where",
     ),
     "split": (
         "network(x) = last(features(x)), and features do not depend on the last layer",
-        "return the two halves of the network that is given: last a part of it, features all that comes before",
+        "return the two halves of the given network: last is a part of it, features is everything before",
     ),
     "likelihood": (
-        "takes the outputs: finite, one number a row",
+        "the likelihood gives one finite number per row",
         "match num_outputs and the likelihood's distribution",
     ),
     "start": (
-        "runs start: networks built in a compiled program, trained, with a last layer alone, or drawn from the prior",
-        "build from the sizes and fields alone, with jax.numpy on what the key draws",
+        "runs start, with networks built in a compiled program, trained, with only the last layer sampled, or "
+        "drawn from the prior",
+        "build from the sizes and fields alone, with jax.numpy on values that are drawn with the key",
     ),
 }
 """Each check by name, in order: the property that must hold, and the remedy if it does not."""
@@ -94,7 +95,7 @@ class ModelReport(NamedTuple):
     def verdict(self) -> str:
         """One line: passed, or the failed checks."""
         if not self.results:
-            return f"not tested: the model takes none of the inputs; {next(iter(self.refused.values()), '')}"
+            return f"not tested: the model supports none of the inputs; {next(iter(self.refused.values()), '')}"
         failed = dict.fromkeys(result.check for result in self.failures)
         if not failed:
             return f"passed: {len({result.check for result in self.results})} checks on {self.cases} cases"
@@ -112,7 +113,7 @@ class ModelReport(NamedTuple):
         }
 
     def __str__(self) -> str:
-        rows = [("check", "what holds", "cases", "verdict")]
+        rows = [("check", "property", "cases", "verdict")]
         for name, (claim, _) in CHECKS.items():
             states = [result.state for result in self.results if result.check == name]
             if states:

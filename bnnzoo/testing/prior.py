@@ -22,19 +22,19 @@ from bnnzoo.testing.part_report import PartReport, PartResult
 CHECKS = {
     "fields": ("the class and its fields are described, and defaults are in range", "add a docstring and Doc(...)"),
     "shapes": (
-        "one density of all parameters, and one draw of each",
+        "one density of all parameters, and one draw of each parameter",
         "give a univariate distribution of batch shape () or (dim,), or override log_prob and sample",
     ),
     "normalised": (
         "exp(log_prob) integrates to 1",
-        "divide by the normalising constant: evidence and sampled scales need it",
+        "divide by the normalising constant, which evidence and sampled scales need",
     ),
     "draws": ("sample draws from the density of log_prob", "let both come from one distribution"),
     "gradient": (
-        "log_prob and its gradient are finite float32 numbers, at 0 and far away too",
-        "keep square roots, logarithms and divisions away from 0, inside jnp.where too",
+        "log_prob and its gradient are finite float32 numbers, at 0 and far from it",
+        "avoid square roots, logarithms and divisions at 0, also inside jnp.where",
     ),
-    "jit": ("compiled, the same density", "branch with jnp.where, and use fields as traced numbers"),
+    "jit": ("the density is the same when compiled", "branch with jnp.where, and use fields as traced numbers"),
     "parameters": (
         "sampled parameters: natural and unconstrained are inverses, draws follow log_prior, and they change log_prob",
         "see bnnzoo.Parameter; the density of the unconstrained value includes the Jacobian",
@@ -129,7 +129,7 @@ def _many(draws: np.ndarray) -> str:
     correlation = np.corrcoef(np.sign(draws).T) - np.eye(draws.shape[1])
     # Signs are bounded, so heavy tails have no effect. The limit is six standard errors.
     if np.nanmax(np.abs(correlation)) > 6 / len(draws) ** 0.5 + 0.02 and np.nanmax(np.abs(correlation)) > 0.99:
-        return "two parameters always have the same sign: one draw is used for both"
+        return "two parameters always have the same sign, so one draw is used for both"
     return ""
 
 
@@ -140,7 +140,7 @@ def _gradient(prior: AbstractPrior, layout: Layout, draws: np.ndarray) -> str:
         jnp.asarray(thetas, jnp.float32)
     )
     if values.dtype != jnp.float32:
-        return f"log_prob gives {values.dtype} for float32"
+        return f"log_prob returns {values.dtype} for float32"
     for what, array in (("log_prob", values[:, None]), ("the gradient", gradients)):
         bad = np.argwhere(~np.isfinite(np.asarray(array)))
         if len(bad):
@@ -152,13 +152,13 @@ def _jit(prior: AbstractPrior, layout: Layout, draws: np.ndarray) -> str:
     theta = jnp.asarray(draws[0])
     compiled = eqx.filter_jit(lambda prior, theta: prior.log_prob(theta, layout))(prior, theta)
     gap = float(jnp.abs(compiled - prior.log_prob(theta, layout)))
-    return "" if gap <= 1e-4 * (1 + abs(float(compiled))) else f"compiled, log_prob differs by {gap:.2g}"
+    return "" if gap <= 1e-4 * (1 + abs(float(compiled))) else f"log_prob differs by {gap:.2g} when compiled"
 
 
 def _parameters(prior: AbstractPrior, layout: Layout) -> str:
     own = prior.parameters(layout)
     if not own:
-        return "not applicable: the prior samples none of its own"
+        return "not applicable: the prior has no sampled parameters"
     if found := own_parameters.parameters(own):
         return found
     theta = jnp.full((layout.dim,), 0.3)
@@ -167,5 +167,5 @@ def _parameters(prior: AbstractPrior, layout: Layout) -> str:
     for parameter in own:
         moved = start | {parameter.name: parameter.natural(jnp.full(parameter.shape, parameter.start + 0.7))}
         if float(prior.with_parameters(moved).log_prob(theta, layout)) == float(before):
-            return f"{parameter.name}: with another value log_prob is the same: with_parameters does not use it"
+            return f"{parameter.name}: has no effect on log_prob, so with_parameters does not use it"
     return ""

@@ -78,7 +78,7 @@ def check_sampler(
         UsageError: for an unknown target, or fewer than 32 chains.
     """
     if chains < 32:
-        raise UsageError(f"chains: must be >= 32, they are the units of the tests (got {chains})")
+        raise UsageError(f"chains: must be >= 32, because the tests compare chains (got {chains})")
     made = [target if isinstance(target, Target) else _named(target) for target in targets]
     able = {target.name: _not_applicable(sampler, target) for target in made}
     level = LEVEL / max(1, sum(_num_tests(target) for target in made if not able[target.name]))
@@ -126,7 +126,7 @@ def _not_applicable(sampler: AbstractSampler, target: Target) -> str:
         return str(error)
     looks, there = sampler.evaluations(target.posterior, {"n_steps": 1.0}), target.posterior.num_data
     if looks > _MOST_PASSES * there:
-        return f"a step looks at {looks:.0f} data, and there is no more than {there}: too few for its mini-batches"
+        return f"a step uses {looks:.0f} rows, but the target has only {there}, too few for mini-batches"
     return ""
 
 
@@ -168,7 +168,7 @@ def _check(
             for name, value in chunk.stats.items():
                 sums[name] = sums.get(name, 0.0) + float(np.sum(value, dtype=np.float64)) / chains
             rate = sums.get("acceptance_rate", math.nan) / taken
-            tell(Progress(target.name, taken, 0, acceptance=rate, note=f"{taken} draws a chain"))
+            tell(Progress(target.name, taken, 0, acceptance=rate, note=f"{taken} draws per chain"))
             # Test at fixed numbers of draws, because the ends of chunks depend on the clock.
             while not enough and (look := _next_look(looked, draws)) <= taken and look > looked:
                 values = [np.concatenate(values, 1)]
@@ -180,7 +180,7 @@ def _check(
                 break
         if sums.get("accepted") == 0 == sums.get("acceptance_rate"):
             # The loop itself stops a stuck run only at the end of a chunk, which depends on the clock.
-            stopped = f"no proposal accepted for {taken} steps"
+            stopped = f"no proposal was accepted in {taken} steps"
         else:
             stopped = adaptation(used, first_states, _on_host(states))
             if first and not stopped:
@@ -194,8 +194,8 @@ def _check(
         outcome = Outcome(target.name, "stopped", stopped, looked, acceptance, seconds)
     elif _resolution(rows) > COARSEST and all(row.passed for row in rows):
         reason = (
-            f"a bias of {100 * _resolution(rows):.2g} % is seen by half of all repeats after {looked} draws a chain: "
-            "the chains mix too slowly; use another step size, or more draws"
+            f"after {looked} draws per chain a bias of {100 * _resolution(rows):.2g} % is detected with "
+            "probability one half only, because the chains mix too slowly; use another step size, or more draws"
         )
         outcome = Outcome(target.name, "undecided", reason, looked, acceptance, seconds)
     else:
@@ -236,9 +236,9 @@ def _step_fault(sampler: AbstractSampler, posterior: AbstractPosterior, states: 
     if fault := adaptation(sampler, _on_host(states), after):
         return fault
     if not np.array_equal(once, again, equal_nan=True):
-        return "two steps from one state with one key differ: all randomness must come from the key"
+        return "two steps from one state with one key differ; all randomness must come from the key"
     if sampler.stated_exactness != "approximate" and np.array_equal(once, np.broadcast_to(once[:1], once.shape)):
-        return "steps are the same whatever the key: all randomness must come from it"
+        return "steps with different keys are the same; all randomness must come from the key"
     return ""
 
 

@@ -123,12 +123,10 @@ class SamplerReport:
         if said:
             return "; ".join(said)
         if not self.rows:
-            return "not tested: no target is applicable"
+            return "not tested: the sampler supports none of the targets"
         tested = sum(outcome.state == "tested" for outcome in self.outcomes)
         seen = max(row.seen for row in self.rows if row.statistic == "variance")
-        return (
-            f"passed: {tested} targets, a bias of {100 * seen:.2g} % of a variance would have been seen with 95 % power"
-        )
+        return f"passed: {tested} targets; a bias of {100 * seen:.2g} % of a variance would be detected with 95 % power"
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report as a JSON-compatible dictionary."""

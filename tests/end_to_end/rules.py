@@ -144,7 +144,7 @@ RULES: dict[str, Rule] = {
     "predictions are kept of targets, and not by estimators": lambda c: (
         c.options.get("keep") == "predictions" and (_density(c) or c.entrance == "estimator")
     ),
-    "keep_at is for predictions": lambda c: "keep_at" in c.options and c.options.get("keep") != "predictions",
+    "keep-at requires": lambda c: "keep_at" in c.options and c.options.get("keep") != "predictions",
     "rows of a mesh are those of parallel chains": lambda c: (
         "mesh" in c.options and c.options.get("chain_method", "auto") not in ("auto", "parallel")
     ),
@@ -155,7 +155,7 @@ RULES: dict[str, Rule] = {
     "a Kronecker product is not of the Hessian": lambda c: (
         c.options.get("sampler.covariance") == "kronecker" and c.options.get("sampler.curvature") == "hessian"
     ),
-    "a prior whose scales are sampled has no mode": lambda c: c.prior == "hierarchical" and c.sampler == "laplace",
+    "a prior with sampled scales has no mode": lambda c: c.prior == "hierarchical" and c.sampler == "laplace",
     # Where the likelihood saturates, prior L / q has no bound if q is narrower than the prior.
     "other posteriors have heavier tails than a fitted Gaussian": lambda c: (
         c.sampler == "rejection" and c.options.get("sampler.proposal", "prior") != "prior" and _unlike_gaussian(c)

@@ -339,7 +339,7 @@ def test_what_needs_the_rows_says_that_they_stayed(tmp_path):
         lambda: run.predictor.best_draw(),
     ]
     for ask in asked:
-        with pytest.raises(bnnzoo.UsageError, match="needs the training rows, and those of this run stayed"):
+        with pytest.raises(bnnzoo.UsageError, match="needs the training rows, but those of this run stayed"):
             ask()
     page = run.report(tmp_path / "report.html").read_text(encoding="utf-8")
     assert "those of this run stayed with their parties" in page
