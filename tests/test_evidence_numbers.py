@@ -236,6 +236,7 @@ def test_a_lower_bound_is_the_best_chains_and_says_how_far_below_it_is(tail, tol
     assert found.se == pytest.approx(best.std(ddof=1) / 20)
     gap = float(np.log(np.mean(np.exp(best))) - best.mean())
     assert found.gap == (pytest.approx(gap) if told else None)
+    assert found.trusted is told
     words = f"{gap:.3g} by the draws' weights" if told else "unknown, because a few draws have all the weight"
     assert found.meaning.startswith("a lower bound, the best of 2 chains'")
     assert found.meaning.endswith(f"larger by KL(q || posterior), {words}")

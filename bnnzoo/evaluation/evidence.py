@@ -39,7 +39,7 @@ class Evidence:
         log_evidence: the estimate.
         se: Monte Carlo standard error; NaN if there is none.
         method, meaning: the method, and its interpretation in one line.
-        trusted: whether the error estimate is reliable.
+        trusted: whether the error estimate is reliable; for a lower bound, whether its gap is known.
         discretisation: for a path, the error due to the finite number of powers.
         gap: for a lower bound, the KL divergence by which it is too low, if the draws suffice to estimate it.
     """
@@ -266,7 +266,7 @@ def _of_bound(predictor: Predictor) -> Evidence:
     gap = best.log_mean - best.elbo if best.trusted else None
     how = "unknown, because a few draws have all the weight" if gap is None else f"{gap:.3g} by the draws' weights"
     meaning = f"a lower bound, the best of {len(chains)} chains': log p(D) is larger by KL(q || posterior), {how}"
-    return Evidence(best.elbo, best.se, BOUND, meaning, gap=gap)
+    return Evidence(best.elbo, best.se, BOUND, meaning, gap=gap, trusted=gap is not None)
 
 
 def _of_modes(predictor: Predictor, log_evidence: Sequence[float]) -> Evidence:
