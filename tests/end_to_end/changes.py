@@ -3,6 +3,7 @@
 # ruff: noqa: E501  (lines of the documentation as they are)
 from __future__ import annotations
 
+import glob
 import re
 import shlex
 from pathlib import Path
@@ -21,6 +22,9 @@ FULL_LENGTH = {
     "docs/teaching.md": "its blocks assert numbers that a short run does not reach",
 }
 """Pages whose runs keep their lengths."""
+
+LONGER = {"docs/python.md": {"draws": 20}}
+"""Lengths that a page needs beyond the usual short ones: ArviZ's loo takes 25 draws or more, of all chains."""
 
 _CLUSTER = "needs several machines"
 _MINUTES = "takes minutes, and data from elsewhere"
@@ -170,6 +174,11 @@ def prepare(page: str, text: str) -> None:
     for name in re.findall(r"[\w.-]+\.(?:csv|tsv|npz|nc)\b", text):
         if not Path(name).exists() and name not in written and "{" not in name:
             _make(page, text, name)
+    for pattern in re.findall(r"\S+\*\.nc", text):
+        if not glob.glob(pattern):
+            Path(pattern).parent.mkdir(exist_ok=True)
+            for seed in "01":
+                _make(page, text, pattern.replace("*", seed))
     for name in "abc" if page in _FEDERATED else ():
         _make(page, text, f"{name}.csv")
 

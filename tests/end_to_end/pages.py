@@ -15,7 +15,7 @@ import shlex
 import subprocess
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -119,13 +119,13 @@ class Reader:
                 if block.page in changes.FULL_LENGTH:
                     self._run_python(block, where)
                 else:
-                    with shortened(self.monkeypatch):
+                    with shortened(self.monkeypatch, changes.LONGER.get(block.page, {})):
                         self._run_python(block, where)
             elif block.language == "yaml":
                 changes.prepare(block.page, block.text)
                 Path(_FILE.match(block.text)[1]).write_text(block.text)  # type: ignore[index]
             else:
-                with shortened(self.monkeypatch):
+                with shortened(self.monkeypatch, changes.LONGER.get(block.page, {})):
                     for line in block.lines:
                         self._type(line, where)
 
@@ -179,13 +179,13 @@ def _make_room(words: list[str]) -> None:
 
 
 @contextlib.contextmanager
-def shortened(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Runs with a few short chains in place of the lengths that they ask for."""
-    launch = zoo.launch
+def shortened(monkeypatch: pytest.MonkeyPatch, longer: Mapping[str, int]) -> Iterator[None]:
+    """Runs with a few short chains in place of the lengths that they ask for; `longer` has lengths beside `SHORT`."""
+    launch, limits = zoo.launch, {**SHORT, **longer}
 
     def short(problem: Problem, *args: Any, **kwargs: Any) -> Any:
         recipe = problem.recipe
-        lengths = {name: min(most, getattr(recipe, name)) for name, most in SHORT.items()}
+        lengths = {name: min(most, getattr(recipe, name)) for name, most in limits.items()}
         if problem.description is None:
             del lengths["chains"]  # starts may be given, one for each
         recipe = dataclasses.replace(recipe, **lengths, budget=None)
