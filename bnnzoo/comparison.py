@@ -220,7 +220,7 @@ def _sentence(first: str, second: str, found: Sequence[Difference]) -> str:
             )
     unclear = [one.metric for one in found if one.metric in _BETTER and one.metric not in {*clear, *unknown}]
     if not clear and unknown:
-        return f"{first} and {second}: cannot compare {', '.join(unknown)}: it is missing in one of them"
+        return f"{first} and {second}: cannot compare {', '.join(unknown)}"
     if not clear:
         return f"{first} and {second}: no difference in {', '.join(unclear)} beyond {_CLEAR:g} standard errors"
     first_is_better = next(iter(clear.values()))

@@ -466,7 +466,7 @@ def test_the_advice_of_a_damaged_checkpoint_can_be_typed(stopped):
     unfinished, saved = store.resumable(stopped)
     problem = Problem.of(recipe())
     carry.check(saved, unfinished, problem)
-    with pytest.raises(UsageError, match=r"its checkpoint's next step and .* cannot be") as caught:
+    with pytest.raises(UsageError, match=r"its checkpoint's next step and .* do not match") as caught:
         carry.check(saved._replace(next_step=-1), unfinished, problem)
     advised = re.search(r"bnnzoo resume .*run\.nc --from-part (\d+), or start", str(caught.value))
     assert advised, caught.value

@@ -17,6 +17,7 @@ from parabolas import Parabolas, of_size, parabolas
 from scipy import stats
 
 from bnnzoo.errors import UsageError
+from bnnzoo.finding import spelt
 from bnnzoo.models import Linear, Mlp
 from bnnzoo.posterior import NetworkPosterior
 from bnnzoo.posterior.layout import Block, Layout, network_layout
@@ -921,10 +922,10 @@ def test_an_excess_within_rounding_ends_no_run():
 
     def said(excess: float, accepted: float = 1.0) -> str:
         stats = {"log_excess": [[-1.0, excess]], "log_bound": [[1.0, 2.0]], "accepted": [[1.0, accepted]]}
-        return sampler.failure({name: np.array(value) for name, value in stats.items()})
+        return spelt(sampler.failure({name: np.array(value) for name, value in stats.items()}), "options")
 
     assert said(1e-3) == ""
-    assert "was 0.0015 nats above the bound, log k = 2:" in said(0.0015)
+    assert "was 0.0015 nats above the bound, log k = 2," in said(0.0015)
     assert "use --sampler.log-bound 2.0115 or" in said(0.0015)
     assert said(-1.0, 0.9) == said(-1.0, 0.0)
     assert said(-1.0, 0.0).startswith("chain 0: none of 50 proposals")
