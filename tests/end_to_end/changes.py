@@ -254,4 +254,6 @@ def _make_run(path: Path, *, is_for_evidence: bool) -> None:
     sampler = _SAMPLERS_BY_FILE.get(stem, usual)
     model = "linear" if is_power or is_plain else "mdn" if "mdn" in registry.entries("models") else "linear"
     options = {"likelihood_power": (0.0, 0.1, 1.0)[int(number)], "init": "prior"} if is_power else {"seed": int(number)}
+    if stem == "moons":  # rows can be drawn from a density
+        model, options = "density", {"data": "two-moons", "task": "density"}
     bnnzoo.sample(model, sampler, warmup=5, draws=5, chains=2, thin=1, start_steps=250, out=path, **options)

@@ -166,13 +166,16 @@ class Reader:
 
 
 def _make_room(words: list[str]) -> None:
-    """Remove the file that a command is about to write: a page may make it twice."""
+    """Remove the file or the pictures that a command is about to write: a page may make them twice."""
     for option in ("-o", "--out"):
         if (
             option in words
             and words[1] not in ("zoo", "plot")
             and (path := Path(words[words.index(option) + 1])).is_file()
         ):
+            path.unlink()
+    if words[1] == "plot" and "-o" in words:
+        for path in Path(words[words.index("-o") + 1]).glob("*.*"):
             path.unlink()
     if words[1] == "sample" and "-o" not in words:
         Path("run.nc").unlink(missing_ok=True)
