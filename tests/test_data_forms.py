@@ -28,7 +28,7 @@ def written(folder: Path, content: str | bytes, name: str = "t.csv") -> Path:
 
 
 def reading(**options) -> Reading:
-    return Reading.of(**options)
+    return Reading.from_options(**options)
 
 
 def message_of(function, *arguments, **options) -> str:
@@ -117,7 +117,7 @@ def test_encodings_are_named_and_read(tmp_path):
     ],
 )
 def test_bad_options_of_form_are_refused(options, problem):
-    assert problem in message_of(Reading.of, **options)
+    assert problem in message_of(Reading.from_options, **options)
 
 
 def test_options_of_text_files_are_refused_elsewhere():

@@ -14,7 +14,17 @@ import pandas as pd
 import pytest
 from test_data_load import message_of, write
 
-from bnnzoo.data import Signature, delimited, from_arrays, load, load_asked, load_inputs, load_like, split, textfile
+from bnnzoo.data import (
+    Signature,
+    delimited,
+    from_arrays,
+    load,
+    load_inputs,
+    load_like,
+    load_recipe_data,
+    split,
+    textfile,
+)
 from bnnzoo.errors import BnnzooWarning, UsageError
 from bnnzoo.recipe import resolve
 
@@ -715,7 +725,7 @@ def test_all_that_a_recipe_says_of_a_table_is_done(tmp_path):
     path = table(tmp_path, "c,a,k,b", "red,1,3,7", "blue,2,5,8", "red,,3,9", "red,4,3,7.5")
     said = {"data": path, "target": "k", "task": "classification", "missing": "drop", "unseen": "zero"}
     for chosen in ({"columns": "c,a"}, {"drop": "b"}):
-        data = load_asked(resolve("mlp", "nuts", [], {**said, **chosen}))
+        data = load_recipe_data(resolve("mlp", "nuts", [], {**said, **chosen}))
         assert (data.feature_names, data.target_names) == (("c=blue", "c=red", "a"), ("k",))
         assert (data.class_names, data.y.tolist()) == (("3", "5"), [0, 1, 0])
         assert data.left_out == "1 of 4 rows left out, because of missing cells in a (1)"

@@ -14,7 +14,7 @@ from gaussian_mean import Z, agrees, scores
 from scipy import stats
 
 import bnnzoo
-from bnnzoo.assembly.parts import make_parts
+from bnnzoo.assembly.recipe_parts import make_parts
 from bnnzoo.data import from_arrays
 from bnnzoo.errors import UsageError
 from bnnzoo.models import Linear, Mlp

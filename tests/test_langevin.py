@@ -23,7 +23,7 @@ from bnnzoo.samplers import Mala, Penalty, Sgld, mala, penalty
 from bnnzoo.sampling import backend
 from bnnzoo.sampling.keys import Keys
 from bnnzoo.sampling.loop import chunks
-from bnnzoo.sampling.placement import place
+from bnnzoo.sampling.placement import place_chains
 
 
 class Skewed(AbstractPosterior):
@@ -124,7 +124,7 @@ def test_a_drift_on_any_mini_batch_is_in_detailed_balance():
         )
 
         def one(batch: Array, here: Array, there: Array) -> Array:
-            told = eqx.tree_at(lambda p: p.drift, posterior, batch, is_leaf=lambda leaf: leaf is None)
+            told = eqx.tree_at(lambda p: p.drift_estimator, posterior, batch, is_leaf=lambda leaf: leaf is None)
             told.calls.clear()
             slope = lambda x: 1 - jnp.exp(x) + jnp.sum(jnp.asarray(posterior.data)[batch])  # noqa: E731
             rate = _acceptance(penalty, sampler, told, here, there, slope)
@@ -144,7 +144,7 @@ def test_a_drift_on_any_mini_batch_is_in_detailed_balance():
 @pytest.mark.parametrize("proposal", ["langevin", "hmc"])
 def test_the_drift_has_a_key_of_its_own(proposal):
     posterior = TwoBatches.of(4, 0.3)
-    told = eqx.tree_at(lambda p: p.drift, posterior, jnp.arange(4), is_leaf=lambda leaf: leaf is None)
+    told = eqx.tree_at(lambda p: p.drift_estimator, posterior, jnp.arange(4), is_leaf=lambda leaf: leaf is None)
     sampler = Penalty(proposal=proposal, batch_size=2, num_batches=2, sampling="disjoint", preconditioner="identity")
     state = sampler.init(told, jnp.zeros(1), num_warmup=0, key=jax.random.key(0))
     told.calls.clear()
@@ -203,7 +203,7 @@ def test_a_short_warm_up_crosses_from_one_unit_to_the_other():
     network = Linear().build((5,), 1, key=jax.random.key(0))
     posterior = NetworkPosterior.of(network, Gaussian(1.0), Normal(1.0), x, y)
     thetas = np.tile(posterior.position(posterior.network_at(jnp.ones(6)))[None], (4, 1))
-    run = {"keys": Keys.of(0), "num_warmup": 100, "num_draws": 200, "placement": place("vectorized", 4)}
+    run = {"keys": Keys.from_seed(0), "num_warmup": 100, "num_draws": 200, "placement": place_chains("vectorized", 4)}
     found = [chunk.stats for chunk in chunks(posterior, Mala(), thetas, **run) if chunk.phase == "sampling"]
     rate = np.concatenate([stats["acceptance_rate"] for stats in found], 1).mean()
     assert 0.45 < rate < 0.75

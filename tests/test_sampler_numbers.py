@@ -16,7 +16,7 @@ from parabolas import Flat, Parabolas, of_size, parabolas
 
 from bnnzoo import registry
 from bnnzoo.errors import UsageError
-from bnnzoo.finding import spelt
+from bnnzoo.finding import spell_settings
 from bnnzoo.posterior.layout import Block, Layout
 from bnnzoo.recipe import fields_of
 from bnnzoo.samplers import (
@@ -54,9 +54,9 @@ def test_what_a_sampler_is_that_says_nothing_of_itself():
     assert (sampler.gradients, sampler.guarded, sampler.within(9.0)) == (1, False, sampler)
     np.testing.assert_array_equal(sampler.moved({"accepted": np.array([[0.0, 0.25, 1.0]])}), [[False, True, True]])
     assert sampler.moved({}) is None
-    assert spelt(sampler.smaller_steps, "options") == "use a smaller --sampler.step-size"
-    assert spelt(Swag().smaller_steps, "keywords") == "use a smaller learning_rate"
-    assert spelt(Rejection().smaller_steps, "options") == "use --precision float64, or another sampler"
+    assert spell_settings(sampler.smaller_steps, "options") == "use a smaller --sampler.step-size"
+    assert spell_settings(Swag().smaller_steps, "keywords") == "use a smaller learning_rate"
+    assert spell_settings(Rejection().smaller_steps, "options") == "use --precision float64, or another sampler"
 
 
 NOISY = (

@@ -42,9 +42,9 @@ def separator_of(lines: Sequence[str], preferred: str) -> str | None:
     lines = lines[: _FEW_RECORDS + 1]
     others = [mark for mark in MARKS if mark != preferred]
     if preferred == "," or preferred not in lines[0]:
-        found = [mark for mark in others if _splits_numbers(mark, lines)]
-        if found:
-            return found[0] if len(found) == 1 else None
+        number_marks = [mark for mark in others if _splits_numbers(mark, lines)]
+        if number_marks:
+            return number_marks[0] if len(number_marks) == 1 else None
     if _is_regular(preferred, lines):
         return preferred
     regular = [mark for mark in others if _is_regular(mark, lines)]
@@ -70,8 +70,8 @@ def thousands_in(lines: Sequence[str], separator: str, decimal: str) -> str:
     if separator != ";" or decimal != ".":
         return ""
     cells = _cells(lines, separator)
-    found = sorted(cell for cell in cells if _THOUSANDS.fullmatch(cell) and "." in cell)
-    return found[0].replace("\u2212", "-") if found and not any(_decimals(cells)) else ""
+    candidates = sorted(cell for cell in cells if _THOUSANDS.fullmatch(cell) and "." in cell)
+    return candidates[0].replace("\u2212", "-") if candidates and not any(_decimals(cells)) else ""
 
 
 def _cells(lines: Sequence[str], separator: str) -> set[str]:

@@ -40,9 +40,9 @@ class Fault(NamedTuple):
         code: a cell that may mean a missing value; "" if there is none.
     """
 
-    about: str
+    description: str
     problem: str
-    cure: str
+    remedy: str
     row: int = 0
     count: int = 1
     coded: bool = False
@@ -69,23 +69,23 @@ class Faults:
     targets: frozenset[str] = frozenset()
     skip_option: Callable[[int], str] = _no_option
     units_option: str = ""
-    by_column: dict[str, list[Fault]] = field(default_factory=dict)
+    faults_by_column: dict[str, list[Fault]] = field(default_factory=dict)
     _rows: dict[str, list[Int[np.ndarray, " some"]]] = field(default_factory=dict)
 
     def add(self, column: str, fault: Fault, rows: Int[np.ndarray, " some"] | None = None) -> None:
         """Record a fault; only the first of each kind counts per column. `rows` (from 0) are the affected rows."""
-        known = self.by_column.setdefault(column, [])
-        if fault.about not in [other.about for other in known]:
-            known.append(fault)
+        column_faults = self.faults_by_column.setdefault(column, [])
+        if fault.description not in [other.description for other in column_faults]:
+            column_faults.append(fault)
         if rows is not None:
             self._rows.setdefault(column, []).append(rows)
 
-    def noted(self, column: str, count: int) -> NDArray[np.bool_]:
+    def recorded_rows(self, column: str, count: int) -> NDArray[np.bool_]:
         """Return a mask of `count` rows that marks the recorded faults of a column."""
-        found = np.zeros(count, bool)
+        is_recorded = np.zeros(count, bool)
         for rows in self._rows.get(column, ()):
-            found[rows] = True
-        return found
+            is_recorded[rows] = True
+        return is_recorded
 
     def check(self) -> None:
         """Raise an error if there are faults.
@@ -94,67 +94,71 @@ class Faults:
             UsageError: with one line for each kind of fault, which lists every affected column.
         """
         kinds: dict[tuple[str, bool], dict[str, Fault]] = {}
-        for column, faults in self.by_column.items():
+        for column, faults in self.faults_by_column.items():
             for fault in faults:
-                kinds.setdefault((fault.about, column in self.targets), {})[column] = fault
+                kinds.setdefault((fault.description, column in self.targets), {})[column] = fault
         if kinds:
-            raise UsageError("\n".join(self._line(about, found) for (about, _), found in kinds.items()))
+            raise UsageError(
+                "\n".join(
+                    self._line(about, faults_by_column_name) for (about, _), faults_by_column_name in kinds.items()
+                )
+            )
 
-    def _line(self, about: str, found: Mapping[str, Fault]) -> str:
-        (column, first), *others = found.items()
+    def _line(self, description: str, faults_by_column_name: Mapping[str, Fault]) -> str:
+        (column, first), *others = faults_by_column_name.items()
         if not others:
             place = f"row {first.row}, column {column}" if first.row else f"column {column}"
-            return f"{self.where}: {place}: {first.problem}{and_more(first.count - 1)}; {self._cure(found)}"
-        named = [f"{name} ({_briefly(fault)})" for name, fault in found.items()]
-        return f"{self.where}: {len(named)} columns {about}: {listed(named)}; {self._cure(found)}"
+            return f"{self.where}: {place}: {first.problem}{and_more(first.count - 1)}; {self._remedy(faults_by_column_name)}"
+        column_texts = [f"{name} ({_short_problem(fault)})" for name, fault in faults_by_column_name.items()]
+        return f"{self.where}: {len(column_texts)} columns {description}: {list_names(column_texts)}; {self._remedy(faults_by_column_name)}"
 
-    def _cure(self, found: Mapping[str, Fault]) -> str:
-        columns, faults = list(found), list(found.values())
-        cure = faults[0].cure
+    def _remedy(self, faults_by_column_name: Mapping[str, Fault]) -> str:
+        columns, faults = list(faults_by_column_name), list(faults_by_column_name.values())
+        remedy = faults[0].remedy
         if self.trained or self.targets.intersection(columns):
-            cure = cure.replace(DROP_INSTEAD, "").replace(DROP_COLUMN, "")
-        if faults[0].about == CENSORED:
+            remedy = remedy.replace(DROP_INSTEAD, "").replace(DROP_COLUMN, "")
+        if faults[0].description == CENSORED:
             if self.targets.issuperset(columns):
-                cure = f"use [[censored=True]] to read it as a bound, or {cure}"
+                remedy = f"use [[censored=True]] to read it as a bound, or {remedy}"
             elif self.trained:
-                cure = f"train with [[censored=True]] to read it as a bound, or {cure}"
+                remedy = f"train with [[censored=True]] to read it as a bound, or {remedy}"
             else:
-                cure += "; if it is the target, use [[target=NAME]] [[censored=True]] to read it as a bound"
+                remedy += "; if it is the target, use [[target=NAME]] [[censored=True]] to read it as a bound"
         codes = sorted({fault.code for fault in faults})
         if {(fault.row, fault.count) for fault in faults} == {(1, 1)} and self.units_option:
-            cure += f"; if row 1 holds units, leave it out with {self.units_option}"
-        elif "name among the cells" in faults[0].about and (option := self.skip_option(faults[0].row - 1)):
-            cure = f"leave that line out with {option}"
+            remedy += f"; if row 1 holds units, leave it out with {self.units_option}"
+        elif "name among the cells" in faults[0].description and (option := self.skip_option(faults[0].row - 1)):
+            remedy = f"leave that line out with {option}"
         elif not self.trained and len(codes) == 1 and codes[0]:
             value = codes[0] if len(columns) > 1 else f"{columns[0]}={codes[0]}"
-            cure += f"; if it stands for a missing cell, use {setting('missing_code', value)}"
+            remedy += f"; if it stands for a missing cell, use {setting('missing_code', value)}"
         if any(fault.coded for fault in faults) and self.inputs.issuperset(columns):
-            cure += "; if its cells are codes, use [[categories=NAME]]"
+            remedy += "; if its cells are codes, use [[categories=NAME]]"
         if len(columns) > 1:
-            cure = cure.replace("drop the column with", "drop the columns with")
-        return with_names(cure, columns)
+            remedy = remedy.replace("drop the column with", "drop the columns with")
+        return with_names(remedy, columns)
 
 
-def with_names(cure: str, columns: Sequence[str]) -> str:
+def with_names(remedy: str, columns: Sequence[str]) -> str:
     """Insert the columns into the settings of a remedy, if they are few: `--drop NAME` becomes `--drop a,b`."""
     if len(columns) > _MOST_NAMED:
-        return cure
-    split = any("," in name for name in columns)
+        return remedy
+    has_comma = any("," in name for name in columns)
     for option in ("drop", "categories", "target"):
-        each = [setting(option, name) for name in columns]
-        several = " ".join(each) if split else setting(option, ",".join(columns))
-        cure = cure.replace(setting(option, "NAME"), several)
-    return cure
+        single_options = [setting(option, name) for name in columns]
+        joined_options = " ".join(single_options) if has_comma else setting(option, ",".join(columns))
+        remedy = remedy.replace(setting(option, "NAME"), joined_options)
+    return remedy
 
 
-def listed(names: Iterable[str]) -> str:
+def list_names(names: Iterable[str]) -> str:
     """Join names for a message; at most twenty are listed."""
     names = list(names)
-    more = len(names) - _MOST_NAMED
-    return ", ".join([*names[:_MOST_NAMED], *([f"and {more} more"] if more > 0 else [])])
+    num_others = len(names) - _MOST_NAMED
+    return ", ".join([*names[:_MOST_NAMED], *([f"and {num_others} more"] if num_others > 0 else [])])
 
 
-def _briefly(fault: Fault) -> str:
+def _short_problem(fault: Fault) -> str:
     if not fault.row:
         return fault.problem
     return f"row {fault.row}: {fault.problem}" + (f", {fault.count} in all" if fault.count > 1 else "")

@@ -119,10 +119,10 @@ class Style(NamedTuple):
         """
         text = self._with_points(text)
         if match := _ONE_SIDED.fullmatch(text):
-            sign, bound = match[1], Style().number(match[2])
-            below = sign[0] in "<\u2264"
-            bound = bound if sign in "<>" else _next(bound, up=below)
-            return (-float("inf"), bound) if below else (bound, float("inf"))
+            comparison, bound = match[1], Style().number(match[2])
+            is_upper_bound = comparison[0] in "<\u2264"
+            bound = bound if comparison in "<>" else _next(bound, up=is_upper_bound)
+            return (-float("inf"), bound) if is_upper_bound else (bound, float("inf"))
         if match := _INTERVAL.fullmatch(text):
             first, last = text[0], text[-1]
             low, high = (Style().number(part) for part in match.groups() if part is not None)
@@ -143,7 +143,7 @@ def _next(number: float, *, up: bool) -> float:
     return float(np.nextafter(np.float32(number), np.float32(np.inf if up else -np.inf)))
 
 
-def hours_of(text: str) -> float:
+def parse_hours(text: str) -> float:
     """Return the hours since midnight of a time such as 17:30:05."""
     return sum(float(part) / 60**i for i, part in enumerate(text.split(":")))
 

@@ -40,7 +40,7 @@ class TypedTable:
         del row
         return True
 
-    def padded(self, names: Sequence[str], /) -> dict[str, str]:
+    def zero_padded_cells(self, names: Sequence[str], /) -> dict[str, str]:
         """No cells: numbers are no text."""
         del names
         return {}
@@ -74,9 +74,9 @@ class FrameTable(TypedTable):
         if isinstance(self._frame, pd.DataFrame):
             return self._frame.iloc[:, places].set_axis(list(names), axis=1).reset_index(drop=True)
         columns = [self._frame[self._frame.columns[place]] for place in places]
-        return pd.DataFrame({name: _of_polars(column) for name, column in zip(names, columns, strict=True)})
+        return pd.DataFrame({name: _polars_values(column) for name, column in zip(names, columns, strict=True)})
 
-    def shown(self, row: int, name: str) -> str:
+    def cell_text(self, row: int, name: str) -> str:
         """Return the text of a cell; `row` counts from 0."""
         return shown_cell(self.frame([name])[name], row)
 
@@ -87,7 +87,7 @@ def shown_cell(series: Any, row: int) -> str:
     return "" if series.isna().iloc[row] and series.dtype.kind != "f" else str(value)
 
 
-def _of_polars(column: Any) -> Any:
+def _polars_values(column: Any) -> Any:
     """Convert a polars column to values for pandas."""
     import pandas as pd
 

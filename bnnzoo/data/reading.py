@@ -41,7 +41,7 @@ class Reading:
     censored: bool = False
 
     @classmethod
-    def of(
+    def from_options(
         cls,
         *,
         separator: str | None = None,
@@ -56,20 +56,22 @@ class Reading:
         Raises:
             UsageError: for an invalid value.
         """
-        mark: Any = "" if separator is None else SEPARATORS.get(separator, separator.replace("\\t", "\t"))
-        if separator is not None and (len(mark) != 1 or mark in '"\n\r' or mark.isalnum()):
+        separator_mark: Any = "" if separator is None else SEPARATORS.get(separator, separator.replace("\\t", "\t"))
+        if separator is not None and (
+            len(separator_mark) != 1 or separator_mark in '"\n\r' or separator_mark.isalnum()
+        ):
             words = ", ".join(SEPARATORS)
             raise UsageError(f"separator: must be one character, or one of {words} (got {separator!r})")
-        point: Any = "" if decimal is None else decimal
-        if point not in ("", ".", ","):
+        decimal_mark: Any = "" if decimal is None else decimal
+        if decimal_mark not in ("", ".", ","):
             raise UsageError(f"decimal: must be . or , (got {decimal!r})")
-        if point == "." and mark == ".":  # commas can be both: "1,5" in quotes
-            raise UsageError(f"separator and decimal: must differ (both are {mark!r})")
+        if decimal_mark == "." and separator_mark == ".":  # commas can be both: "1,5" in quotes
+            raise UsageError(f"separator and decimal: must differ (both are {separator_mark!r})")
         if encoding is not None:
             _check_encoding(encoding)
         lines = tuple(part.strip() for text in skip_rows for part in text.split(",") if part.strip())
-        skipped_lines(lines)
-        return cls(mark, point, lines, encoding or "", tuple(missing_code), censored)
+        parse_lines(lines)
+        return cls(separator_mark, decimal_mark, lines, encoding or "", tuple(missing_code), censored)
 
     def check(self) -> None:
         """Check that a stored reading is one that options can produce.
@@ -79,7 +81,7 @@ class Reading:
         """
         try:
             right = (
-                Reading.of(
+                Reading.from_options(
                     **{
                         **vars(self),
                         "separator": self.separator or None,
@@ -95,7 +97,7 @@ class Reading:
             raise ValueError("no option of the table reader gives what it records")
 
     @property
-    def of_text(self) -> Reading:
+    def text_options(self) -> Reading:
         """Options about the form of a text file only."""
         return dataclasses.replace(self, missing_code=(), censored=False)
 
@@ -116,32 +118,32 @@ class Reading:
 
     def codes_of(self, name: str) -> tuple[str, ...]:
         """Return the values that mean a missing cell in the column `name`."""
-        found = []
+        codes = []
         for code in self.missing_code:
             column, equals, value = code.partition("=")
             if not equals:
-                found.append(code.strip())
+                codes.append(code.strip())
             elif column == name:
-                found.append(value.strip())
-        return tuple(found)
+                codes.append(value.strip())
+        return tuple(codes)
 
-    def words(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the fields with non-default values, as JSON-compatible values."""
-        plain = vars(PLAIN)
-        return {key: value for key, value in vars(self).items() if value != plain[key]}
+        defaults = vars(PLAIN)
+        return {key: value for key, value in vars(self).items() if value != defaults[key]}
 
 
 PLAIN = Reading()
 """The reading without any options."""
 
 
-def skipped_lines(texts: Iterable[str]) -> frozenset[int]:
+def parse_lines(texts: Iterable[str]) -> frozenset[int]:
     """Return the lines of `skip_rows`, counted from 1.
 
     Raises:
         UsageError: for text that is neither a line nor a range of lines.
     """
-    found: set[int] = set()
+    lines: set[int] = set()
     for text in texts:
         match = _LINES.fullmatch(text)
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
@@ -149,11 +151,11 @@ def skipped_lines(texts: Iterable[str]) -> frozenset[int]:
             raise UsageError(
                 f"skip_rows: must be lines of the file, counted from 1, such as 2 or 1-10,12 (got {text!r})"
             )
-        found.update(range(first, last + 1))
-    return frozenset(found)
+        lines.update(range(first, last + 1))
+    return frozenset(lines)
 
 
-def written_lines(lines: Collection[int]) -> str:
+def format_lines(lines: Collection[int]) -> str:
     """Return lines in the notation of `--skip-rows`: 1-10,12."""
     ranges: list[list[int]] = []
     for line in sorted(lines):

@@ -4,7 +4,7 @@ from bnnzoo.fleet.dask import DaskExecutor
 from bnnzoo.fleet.executor import AbstractExecutor, Outcome, Tell
 from bnnzoo.fleet.job import Job
 from bnnzoo.fleet.local import LocalExecutor
-from bnnzoo.fleet.sweep import Point, points, seeds_of
+from bnnzoo.fleet.sweep import Point, parse_seeds, points
 
 __all__ = [
     "AbstractExecutor",
@@ -15,5 +15,5 @@ __all__ = [
     "Point",
     "Tell",
     "points",
-    "seeds_of",
+    "parse_seeds",
 ]
