@@ -3,7 +3,8 @@
     python benchmarks/seconds.py
 
 Each run is the command, with a compilation cache of its own that is empty at first and filled the second time. The
-sentence before the start of a run (`bnnzoo.sampling.budget.describe_overhead`) multiplies by the number for an empty cache.
+sentence before the start of a run (`bnnzoo.sampling.budget.describe_overhead`) multiplies by the number for an empty
+cache.
 """
 
 from __future__ import annotations

@@ -234,7 +234,10 @@ def _sentence(first: str, second: str, differences: Sequence[Difference]) -> str
     if not is_lower_better and unknown:
         return f"{first} and {second}: cannot compare {', '.join(unknown)}"
     if not is_lower_better:
-        return f"{first} and {second}: no difference in {', '.join(unclear)} beyond {_SIGNIFICANT_ERRORS:g} standard errors"
+        return (
+            f"{first} and {second}: no difference in {', '.join(unclear)} beyond {_SIGNIFICANT_ERRORS:g} standard "
+            "errors"
+        )
     first_is_better = next(iter(is_lower_better.values()))
     better, worse = (first, second) if first_is_better else (second, first)
     opposite = {"lower": "higher", "higher": "lower"}

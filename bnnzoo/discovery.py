@@ -319,7 +319,8 @@ def _with_conflicts(plugin: Plugin, entries_by_kind: dict[str, list[Registered]]
                 )
             elif rival_distributions:
                 conflicts.append(
-                    f"{part_name} is also offered by {', '.join(sorted(rival_distributions))}; write {own_entry.full_name}"
+                    f"{part_name} is also offered by {', '.join(sorted(rival_distributions))}; write "
+                    f"{own_entry.full_name}"
                 )
     return plugin._replace(error="; ".join(conflicts))
 

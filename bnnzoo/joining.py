@@ -102,7 +102,8 @@ def _check(runs: Sequence[Run]) -> None:
         if different_keys:
             remedy = "; name the [[likelihood]] in runs that are to be joined" if "likelihood" in different_keys else ""
             raise UsageError(
-                f"{run.path}: was made by another recipe than {first.path}, which differs in {', '.join(different_keys)}{remedy}"
+                f"{run.path}: was made by another recipe than {first.path}, which differs in "
+                f"{', '.join(different_keys)}{remedy}"
             )
         if any(run.attributes.get(name) != first.attributes.get(name) for name in _ROW_ATTRIBUTES):
             raise UsageError(f"{run.path}: was trained on other rows than {first.path}")
@@ -137,7 +138,9 @@ def _settings(run: Run, *, has_budget: bool) -> dict[str, Any]:
         recipe = dataclasses.replace(recipe, warmup=1, thin=1, start_steps=MOST_STEPS)
         if "signature" in attributes:
             sampler = build(registry.load("samplers", recipe.sampler.name), recipe.sampler, "sampler")
-            recipe = dataclasses.replace(recipe, sampler=part_from_object(recipe.sampler.name, sampler.within(0.0)))
+            recipe = dataclasses.replace(
+                recipe, sampler=part_from_object(recipe.sampler.name, sampler.limit_gradients(0.0))
+            )
     return as_dict(recipe)
 
 
@@ -163,7 +166,10 @@ def _check_same_variables(group: str, run: Run, first: Run) -> None:
     for name in sorted(variables.keys() | first_variables.keys()):
         variable, first_variable = variables.get(name), first_variables.get(name)
         if variable != first_variable:
-            problem = f"{group}/{ascii(name)[1:-1]} is {variable or 'missing'}, but {first_variable or 'missing'} in {first.path}"
+            problem = (
+                f"{group}/{ascii(name)[1:-1]} is {variable or 'missing'}, but {first_variable or 'missing'} in "
+                f"{first.path}"
+            )
             raise UsageError(
                 f"{run.path}: {problem}; join runs that one version of bnnzoo made, or restore the original file"
             )

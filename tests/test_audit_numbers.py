@@ -42,14 +42,14 @@ def test_flipped_signs_judge_a_dozen_units_and_no_fewer():
     """All of them fall: of 12 no more than the flips can tell, of 11 what a t test says."""
     before = np.zeros((12, 3))
     after = -1 - 1e-3 * np.random.default_rng(0).random((12, 3))
-    assert drift.test_drift({"f": before}, {"f": after}).p_value >= 1e-4
-    few = drift.test_drift({"f": before[:11]}, {"f": after[:11]})
+    assert drift.find_drift({"f": before}, {"f": after}).p_value >= 1e-4
+    few = drift.find_drift({"f": before[:11]}, {"f": after[:11]})
     assert few.p_value == pytest.approx(3 * stats.ttest_1samp(after[:11], 0.0).pvalue.min())
     assert few.p_value < 1e-10
     assert few.score == pytest.approx(-np.sum(np.arange(1, 12)) / np.sqrt(np.sum(np.arange(1, 12) ** 2)))
     # What is alone in its way is certain by chance alone: never more than one.
     mixed = np.array([[1.0, -1.0, 0.5], [-1.1, 0.9, -0.4], [0.2, 0.1, -0.1]])
-    assert drift.test_drift({"f": np.zeros((3, 3))}, {"f": mixed}).p_value == 1
+    assert drift.find_drift({"f": np.zeros((3, 3))}, {"f": mixed}).p_value == 1
 
 
 def test_signs_are_flipped_unit_by_unit_and_what_is_as_far_counts():
@@ -71,7 +71,7 @@ def test_signs_are_flipped_unit_by_unit_and_what_is_as_far_counts():
     for difference in (equal, rose, fell, none):
         before = rng.normal(size=difference.shape)
         split = lambda values: {"a": values[:, :1], "b": values[:, 1:]}  # noqa: E731
-        found = drift.test_drift(split(before), split(before + difference))
+        found = drift.find_drift(split(before), split(before + difference))
         p, worst, score = exact(before + difference - before)
         assert found.p_value == pytest.approx(p, abs=0.02)
         assert (found.function, found.score) == ("ab"[min(worst, 1)], pytest.approx(score))
@@ -79,10 +79,10 @@ def test_signs_are_flipped_unit_by_unit_and_what_is_as_far_counts():
     for sign in (-1.0, 1.0):
         ends = -0.1 * sign * np.ones((12, 1))
         ends[:2] = sign * np.inf
-        found = drift.test_drift({"a": np.zeros((12, 1))}, {"a": ends})
+        found = drift.find_drift({"a": np.zeros((12, 1))}, {"a": ends})
         assert found.score == pytest.approx(sign * (23 - 55) / np.sqrt(567))
     ends = np.r_[np.inf, -np.inf, -np.ones(10)][:, None]
-    assert drift.test_drift({"a": np.zeros((12, 1))}, {"a": ends}).score == pytest.approx(-55 / np.sqrt(567))
+    assert drift.find_drift({"a": np.zeros((12, 1))}, {"a": ends}).score == pytest.approx(-55 / np.sqrt(567))
 
 
 @pytest.mark.parametrize("units", [1, 2, 8, 11])
@@ -90,11 +90,11 @@ def test_few_units_are_judged_by_t_times_the_functions_that_move(units):
     rng = np.random.default_rng(units)
     before, difference = rng.normal(size=(units, 3)), rng.normal([0.6, 0.3, 0.0], 1.0, (units, 3)) * [1, 1, 0]
     starts, ends = ({"a": values[:, 2:], "b": values[:, :2]} for values in (before, before + difference))
-    found = drift.test_drift(starts, ends)
+    found = drift.find_drift(starts, ends)
     p = 2 * stats.ttest_1samp(difference[:, :2], 0.0).pvalue.min() if units > 1 else 1.0
     assert found.function == "b"
     assert found.p_value == pytest.approx(min(1.0, p))
-    assert drift.test_drift({"a": before}, {"a": before}) == drift.Drift(1.0, "nothing moved", 0.0)
+    assert drift.find_drift({"a": before}, {"a": before}) == drift.Drift(1.0, "nothing moved", 0.0)
 
 
 # ---- the chains ----------------------------------------------------------------------------------

@@ -277,7 +277,7 @@ class Walker(eqx.Module):
     disjoint: bool = eqx.field(static=True, default=False)
 
     def plan(self, num_data: int) -> Any:
-        return types.SimpleNamespace(used=num_data if self.disjoint else 2, disjoint=self.disjoint)
+        return types.SimpleNamespace(num_used=num_data if self.disjoint else 2, disjoint=self.disjoint)
 
     def step(self, posterior: Any, state: Any, *, key: Any) -> Any:
         return eqx.tree_at(lambda s: s.position, state, state.position + 1.0), {}

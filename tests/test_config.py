@@ -514,7 +514,7 @@ def test_a_number_that_single_precision_does_not_hold_is_a_line(field, raw, said
     with pytest.raises(UsageError) as caught:
         build(Narrow, Part("narrow", {field: raw}), "sampler")
     assert str(caught.value) == f"sampler.{field}: {said}"
-    assert build(Narrow, Part("narrow", {"share": 2.0**-126}), "sampler").is_fraction == 2.0**-126
+    assert build(Narrow, Part("narrow", {"share": 2.0**-126}), "sampler").share == 2.0**-126
 
 
 def test_a_field_may_not_be_called_as_the_part_is():

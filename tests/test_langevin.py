@@ -124,7 +124,7 @@ def test_a_drift_on_any_mini_batch_is_in_detailed_balance():
         )
 
         def one(batch: Array, here: Array, there: Array) -> Array:
-            told = eqx.tree_at(lambda p: p.drift_estimator, posterior, batch, is_leaf=lambda leaf: leaf is None)
+            told = eqx.tree_at(lambda p: p.drift, posterior, batch, is_leaf=lambda leaf: leaf is None)
             told.calls.clear()
             slope = lambda x: 1 - jnp.exp(x) + jnp.sum(jnp.asarray(posterior.data)[batch])  # noqa: E731
             rate = _acceptance(penalty, sampler, told, here, there, slope)
@@ -144,7 +144,7 @@ def test_a_drift_on_any_mini_batch_is_in_detailed_balance():
 @pytest.mark.parametrize("proposal", ["langevin", "hmc"])
 def test_the_drift_has_a_key_of_its_own(proposal):
     posterior = TwoBatches.of(4, 0.3)
-    told = eqx.tree_at(lambda p: p.drift_estimator, posterior, jnp.arange(4), is_leaf=lambda leaf: leaf is None)
+    told = eqx.tree_at(lambda p: p.drift, posterior, jnp.arange(4), is_leaf=lambda leaf: leaf is None)
     sampler = Penalty(proposal=proposal, batch_size=2, num_batches=2, sampling="disjoint", preconditioner="identity")
     state = sampler.init(told, jnp.zeros(1), num_warmup=0, key=jax.random.key(0))
     told.calls.clear()

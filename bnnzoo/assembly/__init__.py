@@ -3,4 +3,4 @@
 from bnnzoo.assembly.problem import Problem
 from bnnzoo.assembly.restored_model import RestoredModel
 
-__all__ = ["RestoredModel", "Problem"]
+__all__ = ["Problem", "RestoredModel"]

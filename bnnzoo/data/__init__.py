@@ -15,8 +15,8 @@ __all__ = [
     "check_labels",
     "from_arrays",
     "load",
-    "load_recipe_data",
     "load_inputs",
     "load_like",
+    "load_recipe_data",
     "split",
 ]

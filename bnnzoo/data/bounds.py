@@ -36,7 +36,7 @@ def as_cells(bounds: Float[np.ndarray, "row target 2"]) -> Shaped[np.ndarray, "r
 
 
 def uncensored_targets(y: Shaped[np.ndarray, "row ..."]) -> Shaped[np.ndarray, "row ..."]:
-    """Replace censored targets [N, T, 2] by single numbers [N, T], see `single_numbers`. Return other targets unchanged."""
+    """Replace censored targets [N, T, 2] by single numbers [N, T], see `single_numbers`; others are unchanged."""
     return single_numbers(y) if y.ndim == 3 else y
 
 

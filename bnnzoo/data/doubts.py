@@ -99,7 +99,8 @@ def warn_of_text(
         case_variants = [level for level in levels if folded[level.casefold()] > 1]
         if case_variants:
             warnings_found.append(
-                f"column {name}: categories that differ only in capital letters: {list_names(case_variants)}; write them "
+                f"column {name}: categories that differ only in capital letters: {list_names(case_variants)}; write "
+                "them "
                 "alike if they are the same"
             )
         last = column.numbers[-1]
@@ -114,7 +115,8 @@ def warn_of_text(
     columns_with_own_name = [column.name for column in texts if column.name in column.levels]
     if len(columns_with_own_name) > 1 and 2 * len(columns_with_own_name) >= len(cells):
         warnings_found.append(
-            f"the cells of several columns contain the column names ({list_names(columns_with_own_name)}): the header is repeated, "
+            f"the cells of several columns contain the column names ({list_names(columns_with_own_name)}): the "
+            "header is repeated, "
             "or the first line is not the header; remove the line, or put a header above it"
         )
     for text in warnings_found:

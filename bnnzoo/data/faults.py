@@ -108,9 +108,15 @@ class Faults:
         (column, first), *others = faults_by_column_name.items()
         if not others:
             place = f"row {first.row}, column {column}" if first.row else f"column {column}"
-            return f"{self.where}: {place}: {first.problem}{and_more(first.count - 1)}; {self._remedy(faults_by_column_name)}"
+            return (
+                f"{self.where}: {place}: {first.problem}{and_more(first.count - 1)}; "
+                f"{self._remedy(faults_by_column_name)}"
+            )
         column_texts = [f"{name} ({_short_problem(fault)})" for name, fault in faults_by_column_name.items()]
-        return f"{self.where}: {len(column_texts)} columns {description}: {list_names(column_texts)}; {self._remedy(faults_by_column_name)}"
+        return (
+            f"{self.where}: {len(column_texts)} columns {description}: {list_names(column_texts)}; "
+            f"{self._remedy(faults_by_column_name)}"
+        )
 
     def _remedy(self, faults_by_column_name: Mapping[str, Fault]) -> str:
         columns, faults = list(faults_by_column_name), list(faults_by_column_name.values())

@@ -166,10 +166,10 @@ def load_inputs(spec: Spec, signature: Signature, *, unseen: Unseen | None = Non
 def load_like(
     spec: Spec, signature: Signature, target_names: Sequence[str] | None = None, *, unseen: Unseen | None = None
 ) -> Dataset:
-    """Load labelled data for evaluation: a file, folder, name, data set, data frame or pair (x, y) that matches `signature`.
+    """Load labelled data that matches `signature`: a file, folder, name, data set, data frame or pair (x, y).
 
-    Features and targets of tables are matched by name (targets: `target_names`, default `signature.target_names`). Labels
-    must be among the model's classes.
+    Features and targets of tables are matched by name (targets: `target_names`, default `signature.target_names`).
+    Labels must be among the model's classes.
 
     Raises:
         UsageError: if the data do not match `signature`.
@@ -309,7 +309,8 @@ def _labelled(inputs: NDArray[Any], y: Any, signature: Signature, where: str, na
         raise UsageError(f"{where}: {targets.shape[0]} rows of targets but {inputs.shape[0]} rows of inputs")
     if targets.size != targets.shape[0] * len(signature.target_names):
         raise UsageError(
-            f"{where}: targets have shape {list(targets.shape)}, but the model has {len(signature.target_names)} targets"
+            f"{where}: targets have shape {list(targets.shape)}, but the model has {len(signature.target_names)} "
+            "targets"
         )
     if is_classification:
         return signature.dataset(inputs, check_labels(targets.reshape(-1), signature.class_names, where), name)

@@ -126,5 +126,6 @@ def check_known(names: Sequence[str], table: Table) -> None:
         )
     if missing_names:
         raise UsageError(
-            f"{table.where}: no columns named {list_names(missing_names)}; {did_you_mean(missing_names[0], table.names)}"
+            f"{table.where}: no columns named {list_names(missing_names)}; "
+            f"{did_you_mean(missing_names[0], table.names)}"
         )

@@ -263,7 +263,8 @@ def codes_of(
 def _check_several(names: Sequence[str], where: str, column: str) -> None:
     if len(names) < 2:
         raise UsageError(
-            f"{_place(where, 0, column, is_whole_column=True)}: every row has label {names[0]}; classification needs two classes"
+            f"{_place(where, 0, column, is_whole_column=True)}: every row has label {names[0]}; "
+            "classification needs two classes"
         )
 
 

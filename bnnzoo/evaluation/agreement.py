@@ -43,7 +43,8 @@ def check(tree: xr.DataTree, path: Path | None, model: RestoredModel) -> None:
     if is_given and not names_in_file >= set(blocks):
         unmatched_name = sorted(set(blocks) - names_in_file)[0]
         raise UsageError(
-            f"{path or 'the run'}: has no site {unmatched_name}, but the given posterior has; give the posterior that was sampled"
+            f"{path or 'the run'}: has no site {unmatched_name}, but the given posterior has; give the posterior "
+            "that was sampled"
         )
     if not is_given and names_in_file != set(blocks):
         unmatched_name = sorted(names_in_file ^ set(blocks))[0]

@@ -152,7 +152,7 @@ def of_draws(
         next_steps = steps if is_affordable and _more_steps_help(biases, tolerance) else 0
     means = {name: moment.mean for name, moment in moments.items()}
     end_values = functions(posterior, estimands, positions)
-    test = drift.test_drift(with_squares(start_values, means), with_squares(end_values, means), seed=seed)
+    test = drift.find_drift(with_squares(start_values, means), with_squares(end_values, means), seed=seed)
     first, seconds_used = estimands.first, time.perf_counter() - start_time
     pooled = bias.pooled_sd(moments[first], start_values[first], snapshot_values[first])
     cost = seconds_used / run_seconds if run_seconds else np.inf

@@ -65,7 +65,10 @@ def of_intervals(pit: Float[np.ndarray, "row target"], names: Sequence[str] = ()
             )
         else:
             direction = f"predictions{target_suffix} too {'high' if shift > 0 else 'low'}"
-            direction += f": {100 * (shift_position + shift):.0f} % of targets lie below their {100 * shift_position:.0f} % quantile"
+            direction += (
+                f": {100 * (shift_position + shift):.0f} % of targets lie below their {100 * shift_position:.0f} "
+                "% quantile"
+            )
         curves.append(_with_interval(max(abs(width), abs(shift)), interval_half_width, direction))
     return _combine_curves(curves)
 

@@ -105,7 +105,8 @@ def _of_run(predictor: Predictor, num_probes: int) -> dict[str, Any]:
 def of_parameters(predictor: Predictor) -> dict[str, Any]:
     """Count the chains and parameters that do not move, and return the largest R-hat of a weight.
 
-    `unmoving_parameters` counts the sampled parameters that never move in at least one chain; `unmoving_of` names some of them.
+    `unmoving_parameters` counts the sampled parameters that never move in at least one chain; `unmoving_of` names some
+    of them.
     `weights_rhat` is reported, not tested. A run that keeps predictions has no parameters.
     """
     result: dict[str, Any] = {"still_chains": predictor.weights.still_chains()}

@@ -256,7 +256,7 @@ class Drift(NamedTuple):
     """Signed-rank statistic of that function, about standard normal without drift; negative if it decreased."""
 
 
-def test_drift(starts: Mapping[str, np.ndarray], ends: Mapping[str, np.ndarray], *, seed: int = 0) -> Drift:
+def find_drift(starts: Mapping[str, np.ndarray], ends: Mapping[str, np.ndarray], *, seed: int = 0) -> Drift:
     """Test whether any of the functions [unit, value] drifts, with one p-value for all.
 
     The statistic is the largest of all signed-rank statistics (Wilcoxon 1945). Its distribution comes from random sign

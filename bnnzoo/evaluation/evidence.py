@@ -182,12 +182,12 @@ def integrate_powers(powers: Float[np.ndarray, " run"], values: Sequence[Float[n
     """
     weights = _weights(powers)
     integral, variance = 0.0, 0.0
-    for (linear, quadratic), log_likelihoods in zip(weights, values, strict=True):
-        influence = linear * log_likelihoods + quadratic * (log_likelihoods - log_likelihoods.mean()) ** 2
+    for (linear, quadratic), values_by_draw in zip(weights, values, strict=True):
+        influence = linear * values_by_draw + quadratic * (values_by_draw - values_by_draw.mean()) ** 2
         integral += float(influence.mean())
         variance += convergence(influence[:, :, None])["mcse"] ** 2
     coarse_runs = _every_second_index(len(powers))
-    moments = [(log_likelihoods.mean(), log_likelihoods.var()) for log_likelihoods in values]
+    moments = [(values_by_draw.mean(), values_by_draw.var()) for values_by_draw in values]
     coarse_integral = sum(
         float(np.dot(coefficients, moments[i]))
         for i, coefficients in zip(coarse_runs, _weights(powers[coarse_runs]), strict=True)
@@ -216,8 +216,8 @@ def stepping_stones(powers: Float[np.ndarray, " run"], values: Sequence[Float[np
         values: log-likelihood of all data for each draw, one array per power.
     """
     log_ratio_sum, variance, problem = 0.0, 0.0, ""
-    for gap, log_likelihoods in zip(np.diff(powers), values, strict=False):
-        weights = gap * log_likelihoods
+    for gap, values_by_draw in zip(np.diff(powers), values, strict=False):
+        weights = gap * values_by_draw
         value, _ = _log_mean_exp(weights.reshape(-1))
         log_ratio_sum += value
         variance += convergence(np.exp(weights - value)[:, :, None])["mcse"] ** 2
@@ -308,7 +308,8 @@ def _of_modes(predictor: Predictor, log_evidence: Sequence[float]) -> Evidence:
         )
         return Evidence(gaussian, math.nan, "Laplace", spell_settings(meaning, spelling()), trusted=False)
     meaning = (
-        f"{description}, {gaussian:.2f}, corrected by {log_mean - gaussian:+.2g} by the weights of its {values.size} draws, "
+        f"{description}, {gaussian:.2f}, corrected by {log_mean - gaussian:+.2g} by the weights of its "
+        f"{values.size} draws, "
         "error by the delta method; other modes are left out"
     )
     return Evidence(log_mean, se, "Laplace, corrected by weights", meaning)

@@ -262,7 +262,7 @@ def answer_calibrated(curve: Calibration, rows: int) -> Answer:
 
 def with_caveat(answer: Answer, caveat: str) -> Answer:
     """Change the answer to "no" because another test rejects, and put the words of that test first."""
-    return answer._replace(says="no", words=_sentence([caveat, answer.text[:1].lower() + answer.text[1:]]))
+    return answer._replace(outcome="no", text=_sentence([caveat, answer.text[:1].lower() + answer.text[1:]]))
 
 
 def answer_knows(scores: Mapping[str, Estimate]) -> Answer:
@@ -271,7 +271,10 @@ def answer_knows(scores: Mapping[str, Estimate]) -> Answer:
     auroc_value, outside, inside = (scores[f"{part}_{score}"].value for part in ("ood_auroc", "ood", "test"))
     mean_scores = f"{outside:.2g} on pure noise and {inside:.2g} on test rows"
     low, high = OOD_AUROC_LIMITS
-    text = f"{_UNSURE[score]} is {mean_scores}, distinguished with AUROC {auroc_value:.2f} (good above {high}, poor below {low})"
+    text = (
+        f"{_UNSURE[score]} is {mean_scores}, distinguished with AUROC {auroc_value:.2f} (good above {high}, poor "
+        f"below {low})"
+    )
     auroc = scores[f"ood_auroc_{score}"]
     # If all of few rows are separated, the standard error is zero; the rule of three then bounds the error.
     min_error = 0.0 if auroc.influence is None else 6 / len(auroc.influence)

@@ -110,7 +110,7 @@ def coverage(pit: Table, level: float) -> Estimate:
     The transforms are randomised at ties, because a closed interval of counts holds more than its nominal probability
     even for a correct prediction.
     """
-    return mean(np.mean(np.abs(2 * pit - 1) <= level, 1))._replace(share=True)
+    return mean(np.mean(np.abs(2 * pit - 1) <= level, 1))._replace(is_fraction=True)
 
 
 def pit_distance(pit: Table) -> float:
@@ -120,7 +120,7 @@ def pit_distance(pit: Table) -> float:
 
 def accuracy(labels: Labels, probabilities: Probabilities) -> Estimate:
     """Return the fraction of rows whose most probable class is the label."""
-    return mean((probabilities.argmax(1) == labels).astype(np.float64))._replace(share=True)
+    return mean((probabilities.argmax(1) == labels).astype(np.float64))._replace(is_fraction=True)
 
 
 def brier(labels: Labels, probabilities: Probabilities) -> Estimate:

@@ -169,8 +169,8 @@ def sample_indices(
 ) -> Int[np.ndarray, " sample"]:
     """Return the indices of draws to sample from, each repeated in proportion to its weight, up to one copy.
 
-    The number of indices is a multiple of `num_draws` and at least `min_samples`. This is systematic resampling (Kitagawa
-    1996) at fixed points.
+    The number of indices is a multiple of `num_draws` and at least `min_samples`. This is systematic resampling
+    (Kitagawa 1996) at fixed points.
     """
     count = num_draws * -(-min_samples // num_draws)
     fractions = np.full(num_draws, 1 / num_draws) if weights is None else weights / weights.sum()

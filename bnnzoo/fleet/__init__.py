@@ -14,6 +14,6 @@ __all__ = [
     "Outcome",
     "Point",
     "Tell",
-    "points",
     "parse_seeds",
+    "points",
 ]

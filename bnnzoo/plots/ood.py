@@ -70,7 +70,8 @@ def ood(columns: Mapping[str, Mapping[str, Score]], *, name: str) -> Picture:
     means_text = "; ".join(
         f"mean {_AXES[score]} "
         + ", ".join(
-            f"{np.mean(score_pairs[score][0]):.3g} on test rows and {np.mean(score_pairs[score][1]):.3g} on {name} ({source})"
+            f"{np.mean(score_pairs[score][0]):.3g} on test rows and {np.mean(score_pairs[score][1]):.3g} on "
+            f"{name} ({source})"
             for source, score_pairs in columns.items()
             if score in score_pairs
         )

@@ -54,7 +54,8 @@ def pit(pits: Mapping[str, Float[np.ndarray, " row"]]) -> Picture:
         for name in counts
     )
     alt = (
-        f"Histogram of the probability integral transform of {rows} test targets in {bins} bins: {moments_text}. If the "
+        f"Histogram of the probability integral transform of {rows} test targets in {bins} bins: {moments_text}. If "
+        "the "
         "prediction is calibrated, they are 0.5 and 0.289. The bars show two standard errors of a bin; they "
         "are not a limit."
     )

@@ -86,7 +86,10 @@ def steps(statistics: Sequence[Statistic]) -> Picture:
         for statistic_listed in statistics
         if statistic_listed.limit is not None
     )
-    alt = f"Statistics of the steps over {draws} draws, one line per chain, averaged over short stretches. Means: {means_text}."
+    alt = (
+        f"Statistics of the steps over {draws} draws, one line per chain, averaged over short stretches. Means: "
+        f"{means_text}."
+    )
     table = pd.DataFrame(
         [
             {

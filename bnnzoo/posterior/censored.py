@@ -20,7 +20,7 @@ class Censored(AbstractLikelihood):
     """A likelihood whose target is a lower and an upper bound, `[target, 2]`; they are equal where the value is known.
 
     Where they differ, the datum's likelihood is the probability that the value lies strictly between them (Tobin 1958,
-    for one-sided bounds). `distribution` is that of the value itself, without censoring.
+    for one-sided bounds). `likelihood` is that of the value itself, without censoring.
     """
 
     task: ClassVar[Literal["regression", "classification"]] = "regression"
@@ -76,7 +76,7 @@ class Censored(AbstractLikelihood):
 
     def of_targets(self, count: int) -> AbstractLikelihood:
         """Return the same likelihood for `count` targets."""
-        return dataclasses.replace(self, law=self.likelihood.of_targets(count))
+        return dataclasses.replace(self, likelihood=self.likelihood.of_targets(count))
 
     def check(self, targets: np.ndarray, num_targets: int) -> None:
         """Reject known values that the likelihood cannot have produced."""

@@ -113,7 +113,8 @@ class NumpyroPosterior(AbstractPosterior):
         if not any(arrays):
             argument_types = ", ".join(type(leaf).__name__ for leaf in (*args, *kwargs.values())) or "none"
             raise UsageError(
-                f"the data must be arguments of the model, as arrays: NumpyroPosterior.of(model, x, y) (got {argument_types})"
+                "the data must be arguments of the model, as arrays: NumpyroPosterior.of(model, x, y) (got "
+                f"{argument_types})"
             )
         return build(False, tuple(arrays))
 

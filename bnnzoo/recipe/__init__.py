@@ -21,6 +21,7 @@ __all__ = [
     "build",
     "build_all",
     "fields_of",
+    "part_from_object",
     "part_names",
     "plain",
     "read_layer",
@@ -30,5 +31,4 @@ __all__ = [
     "shipped_names",
     "to_yaml",
     "warn_of",
-    "part_from_object",
 ]

@@ -130,7 +130,8 @@ class Accepts(NamedTuple):
         assert self.items is not None
         if isinstance(item, str) and not item.strip():
             raise ValueError(
-                f"must be a list without empty entries, and each entry {self.items.description} (got {_short_text(raw)})"
+                f"must be a list without empty entries, and each entry {self.items.description} (got "
+                f"{_short_text(raw)})"
             )
         try:
             return self.items.convert(item)

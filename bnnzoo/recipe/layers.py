@@ -120,7 +120,8 @@ def layer_of(root: yaml.Node, source: str) -> Layer:
             example = layer_of(node, source)
             invalid_keys = [inner for inner in ("example", "sweep", "requires") if inner in node.value]
             problems += [
-                f"{node.value[key_found].key_where}: example.{key_found}: belongs to the whole recipe, not to its example"
+                f"{node.value[key_found].key_where}: example.{key_found}: belongs to the whole recipe, not to its "
+                "example"
                 for key_found in invalid_keys
             ]
             problems += example.problems

@@ -58,7 +58,8 @@ def bands(
         ):
             raise UsageError(
                 f"{name}: predicts {', '.join(signature.target_names)} from {signature.feature_names[0]}, but "
-                f"{next(iter(runs))} predicts {', '.join(first_signature.target_names)} from {first_signature.feature_names[0]}; draw "
+                f"{next(iter(runs))} predicts {', '.join(first_signature.target_names)} from "
+                f"{first_signature.feature_names[0]}; draw "
                 "them in separate pictures"
             )
     for predictor in runs.values():

@@ -159,13 +159,13 @@ def _section(title: str, available: Mapping[str, Picture]) -> str:
 
 def _figure(picture: Picture) -> str:
     table = picture.table
-    shown_table = table.iloc[plots.evenly_spaced(len(table), _MOST_ROWS)]
-    row_count_note = "" if len(shown_table) == len(table) else f" ({len(shown_table)} of {len(table)} rows)"
+    excerpt = table.iloc[plots.evenly_spaced(len(table), _MOST_ROWS)]
+    row_count_note = "" if len(excerpt) == len(table) else f" ({len(excerpt)} of {len(table)} rows)"
     return (
         f'<figure class="card" id="{picture.name}"><h3>{escape(picture.title)}</h3>\n{picture.inline_svg()}\n'
         f'<figcaption><p aria-hidden="true">{escape(picture.alt)}</p></figcaption>\n'
         f"<details><summary>The numbers behind it{row_count_note}</summary>"
-        f"{_table([str(column) for column in shown_table.columns], shown_table.itertuples(index=False))}</details></figure>"
+        f"{_table([str(column) for column in excerpt.columns], excerpt.itertuples(index=False))}</details></figure>"
     )
 
 
@@ -180,7 +180,10 @@ def _metrics(estimates: Mapping[str, Estimate], record: Record, full_record: Rec
     shown_sizes = record.shape[1], len(record.test_rows()[0])
     full_sizes = full_record.shape[1], len(full_record.test_rows()[0])
     if shown_sizes != full_sizes:
-        notes += f"<p>From {shown_sizes[0]} of {full_sizes[0]} draws per chain and {shown_sizes[1]} of {full_sizes[1]} test rows, as in the pictures; "
+        notes += (
+            f"<p>From {shown_sizes[0]} of {full_sizes[0]} draws per chain and {shown_sizes[1]} of {full_sizes[1]} "
+            "test rows, as in the pictures; "
+        )
         notes += "<code>bnnzoo evaluate</code> uses all.</p>"
     return _table(("", "value", "± s.e.", "± MC"), rows) + notes
 

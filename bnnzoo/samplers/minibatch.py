@@ -17,10 +17,10 @@ from bnnzoo.samplers._regime import STATISTICS as NOISE_STATISTICS
 from bnnzoo.samplers._regime import noise_statistics as noise_statistics
 
 __all__ = [
-    "MIN_ACCEPTANCE",
     "MAX_SIGMA2",
     "MAX_SKEW_BIAS",
     "MAX_STEP_SKEW",
+    "MIN_ACCEPTANCE",
     "NOISE_STATISTICS",
     "ORDER",
     "AbstractPreconditionedSampler",

@@ -63,7 +63,8 @@ def attributes(sampler: Reports) -> dict[str, dict[str, str | float]]:
         if statistic.reduce not in get_args(Reduce):
             allowed = " or ".join(map(repr, get_args(Reduce)))
             raise UsageError(
-                f"{type(sampler).__name__}: statistic {statistic.name}: reduce must be {allowed} (got {statistic.reduce!r})"
+                f"{type(sampler).__name__}: statistic {statistic.name}: reduce must be {allowed} (got "
+                f"{statistic.reduce!r})"
             )
     return {
         statistic.name: {

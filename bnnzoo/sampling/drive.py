@@ -77,7 +77,10 @@ def _drive(driver: _Driver, thetas: Any, tell: Observer, stop: Stop | None) -> N
     except InterruptedRunError as error:
         num_draws = driver.stop_early()
         name = signal.Signals(error.exit_code - 128).name
-        message = f"{name}: stopped after {num_draws} of {job.recipe.draws} draws; continue: bnnzoo resume {quoted(writer.out)}"
+        message = (
+            f"{name}: stopped after {num_draws} of {job.recipe.draws} draws; continue: bnnzoo resume "
+            f"{quoted(writer.out)}"
+        )
         raise InterruptedRunError(message, error.exit_code - 128) from None
     except BnnzooError as error:
         num_draws = driver.stop_early()

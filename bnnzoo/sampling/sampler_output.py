@@ -56,14 +56,16 @@ def check_step(sampler: Any, method: str, state: Any, result: Any) -> None:
         raise _fault(
             sampler,
             method,
-            f"must return a state like the one that it was given, {_describe_type(state)} (got {_describe_type(next_state)})",
+            f"must return a state like the one that it was given, {_describe_type(state)} (got "
+            f"{_describe_type(next_state)})",
         )
     for old_leaf, new_leaf in zip(jax.tree.leaves(state), jax.tree.leaves(next_state), strict=True):
         if jnp.shape(old_leaf) != jnp.shape(new_leaf) or jnp.result_type(old_leaf) != jnp.result_type(new_leaf):
             raise _fault(
                 sampler,
                 method,
-                f"must not change the arrays of a state: {_describe_array(old_leaf)} became {_describe_array(new_leaf)}",
+                f"must not change the arrays of a state: {_describe_array(old_leaf)} became "
+                f"{_describe_array(new_leaf)}",
             )
 
 

@@ -194,7 +194,7 @@ def _advance(
             return state._replace(
                 best=jnp.where(is_better, state.theta, state.best),
                 best_loss=jnp.where(is_better, loss, state.best_loss),
-                since=jnp.where(is_better, 0, state.since + 1),
+                evaluations_since_best=jnp.where(is_better, 0, state.evaluations_since_best + 1),
             )
 
         def round_of_steps(state):
@@ -202,7 +202,9 @@ def _advance(
 
         end = state.step + count
         return jax.lax.while_loop(
-            lambda s: (s.step < end) & (s.step < most_steps) & (s.since < _patience(most_steps)), round_of_steps, state
+            lambda s: (s.step < end) & (s.step < most_steps) & (s.evaluations_since_best < _patience(most_steps)),
+            round_of_steps,
+            state,
         )
 
     return placement.all_chains(advance_chain, (posterior, count, most_steps), states, keys)

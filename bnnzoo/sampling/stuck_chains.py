@@ -41,7 +41,8 @@ def refuse_all_stuck(steps_rejected: Int[np.ndarray, " chain"], next_step: int) 
         return
     subject = "chain 0" if len(steps_rejected) == 1 else f"each of the {len(steps_rejected)} chains"
     raise BnnzooError(
-        f"{subject}: no proposal accepted for {steps_rejected.min()} steps up to step {next_step}; {spell_settings(_CURE, spelling())}"
+        f"{subject}: no proposal accepted for {steps_rejected.min()} steps up to step {next_step}; "
+        f"{spell_settings(_CURE, spelling())}"
     )
 
 

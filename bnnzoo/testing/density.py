@@ -127,13 +127,19 @@ def agreement(
         p_value = _fit_p_value(points, marginal, draws[:, axis], is_discrete=grid.is_discrete)
         if not p_value > LEVEL:
             mean, sd = float(marginal @ points), float(draws[:, axis].mean())
-            return f"draws do not have the density of log_prob (p = {p_value:.1g}): their mean is {sd:.4g}, expected {mean:.4g}"
+            return (
+                f"draws do not have the density of log_prob (p = {p_value:.1g}): their mean is {sd:.4g}, expected "
+                f"{mean:.4g}"
+            )
     values = log_density.reshape(masses.shape).astype(np.float64)
     expected = float(np.sum(np.where(masses > 0, masses * np.where(masses > 0, values, 0), 0)))
     error = float(log_densities.std(dtype=np.float64) / len(log_densities) ** 0.5)
     difference = float(log_densities.mean(dtype=np.float64)) - expected
     if abs(difference) > 6 * error + _TOLERANCE:
-        return f"the mean log_prob over draws is off by {difference:.3g}, {abs(difference) / max(error, 1e-12):.0f} standard errors"
+        return (
+            f"the mean log_prob over draws is off by {difference:.3g}, {abs(difference) / max(error, 1e-12):.0f} "
+            "standard errors"
+        )
     return ""
 
 

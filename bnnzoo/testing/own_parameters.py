@@ -50,13 +50,14 @@ def fields(part: type) -> str:
 
 def parameters(own_parameters: Sequence[Parameter]) -> str:
     """Return a sentence if a sampled parameter breaks an assumption of the sampler or the file, or an empty string."""
-    if len({parameter_listed.name for parameter_listed in own_parameters}) < len(own_parameters):
-        return f"two parameters have the name {next(parameter_listed.name for parameter_listed in own_parameters if [parameter_compared.name for parameter_compared in own_parameters].count(parameter_listed.name) > 1)}"
+    names = [parameter.name for parameter in own_parameters]
+    if repeated := [name for name in names if names.count(name) > 1]:
+        return f"two parameters have the name {repeated[0]}"
     for parameter in own_parameters:
         if reason := naming.fault(parameter.name):
             return f"the parameter {reason}"
-        if fault := _round_trip(parameter) or _own_prior(parameter):
-            return f"{parameter.name}: {fault}"
+        if fault := _round_trip(p) or _own_prior(p):
+            return f"{p.name}: {fault}"
     return ""
 
 

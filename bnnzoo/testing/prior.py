@@ -144,7 +144,10 @@ def _gradient(prior: AbstractPrior, layout: Layout, draws: np.ndarray) -> str:
     for quantity, array in (("log_prob", values[:, None]), ("the gradient", gradients)):
         invalid_places = np.argwhere(~np.isfinite(np.asarray(array)))
         if len(invalid_places):
-            return f"{quantity} is {np.asarray(array)[tuple(invalid_places[0])]} where a parameter is {thetas[invalid_places[0][0]][0]:.3g}"
+            return (
+                f"{quantity} is {np.asarray(array)[tuple(invalid_places[0])]} where a parameter is "
+                f"{thetas[invalid_places[0][0]][0]:.3g}"
+            )
     return ""
 
 

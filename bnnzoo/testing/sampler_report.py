@@ -130,7 +130,10 @@ class SamplerReport:
             return "not tested: the sampler supports none of the targets"
         tested = sum(outcome.state == "tested" for outcome in self.outcomes)
         detectable_bias = max(row.detectable for row in self.rows if row.statistic == "variance")
-        return f"passed: {tested} targets; a bias of {100 * detectable_bias:.2g} % of a variance would be detected with 95 % power"
+        return (
+            f"passed: {tested} targets; a bias of {100 * detectable_bias:.2g} % of a variance would be detected "
+            "with 95 % power"
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report as a JSON-compatible dictionary."""

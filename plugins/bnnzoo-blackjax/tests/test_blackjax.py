@@ -88,7 +88,7 @@ def test_a_plan_knows_what_a_step_costs():
     """The gradients of a step, fewer where they were asked for, and two in each step of McLachlan's integrator."""
     assert (Hmc(num_steps=7).gradients, Nuts(max_tree_depth=5).gradients) == (7, 31)
     assert AdjustedMclmc(max_steps=10).gradients == 2 * 19
-    assert Nuts().within(40).max_tree_depth == 5
+    assert Nuts().limit_gradients(40).max_tree_depth == 5
     assert AdjustedMclmc().limit_gradients(100).gradients <= 100
     posterior, sampler = TARGET.posterior, AdjustedMclmc(step_size=0.1)
     state = sampler.init(posterior, jnp.zeros(posterior.layout.dim), num_warmup=0, key=jax.random.key(0))

@@ -220,7 +220,8 @@ def _random_walk(sampler: str | Mapping[str, Any]) -> dict[str, Any]:
     }
     if conflicting := [name for name, value in fixed.items() if fields.get(name, value) != value]:
         raise UsageError(
-            f"sampler.{', sampler.'.join(conflicting)}: batches are the parties' affair, and the proposal is a random walk; "
+            f"sampler.{', sampler.'.join(conflicting)}: batches are the parties' affair, and the proposal is "
+            "a random walk; "
             "leave it out"
         )
     return {**fields, **fixed}

@@ -36,7 +36,8 @@ class _Refusal(UsageError):
 class Party:
     """A holder of rows. It answers three questions about them, each with a fixed set of numbers, and logs every answer.
 
-    `check_offer` returns the number of rows, their columns, sums and sums of squares of the columns, and the party's terms.
+    `check_offer` returns the number of rows, their columns, sums and sums of squares of the columns, and the party's
+    terms.
     `agree` receives the model and the scaling. `sums` draws a new batch and returns, for two positions of each chain,
     the sums of d, d^2 and d^3, where d_i is the difference of row i's log-likelihood. The party, not the request,
     chooses the batch size and the added noise.
@@ -128,7 +129,8 @@ class Party:
         pairs = zip(Terms._fields, agreement.terms, self._terms, strict=True)
         if changed_terms := [name for name, agreed, current in pairs if agreed != current]:
             raise _Refusal(
-                f"{', '.join(changed_terms)}: not as in its offer; start the party as it was then, or start the run again"
+                f"{', '.join(changed_terms)}: not as in its offer; start the party as it was then, or start "
+                "the run again"
             )
         scaling = {name: np.asarray(values, np.float32) for name, values in agreement.scaling.items()}
         problem = Problem.restored(

@@ -88,7 +88,8 @@ def estimate_ratio(
     root = jnp.sqrt(jnp.maximum(moments.squares / num_seen, jnp.finfo(num_seen.dtype).tiny))
     # Divided by the root three times rather than by its cube, because the cube of a small spread underflows float32.
     third_moment = moments.cubes / num_seen / root / root / root
-    # The third cumulant has the factor `unseen_fraction` once and sigma^3 has it to the power 3/2, so their ratio has left^(-1/2).
+    # The third cumulant has the factor `unseen_fraction` once and sigma^3 has it to the power 3/2, so their ratio has
+    # unseen_fraction^(-1/2).
     skewness = jnp.where(
         num_seen < total,
         third_moment * (1 - 2 * num_seen / total) / jnp.sqrt(num_seen * jnp.maximum(unseen_fraction, 1e-12)),

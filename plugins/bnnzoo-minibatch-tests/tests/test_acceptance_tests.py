@@ -228,7 +228,7 @@ def test_a_proposal_is_accepted_where_its_log_ratio_is_above_the_threshold(kind,
     """Of 50 of 100 rows, and with what doubt: that of a t test, or of the bound."""
     one = jnp.ones(())
     estimate = Estimate(log_ratio * one, 0.09 * one, 0 * one, one, 50 * one, 100, jnp.asarray(1))
-    verdict = kind(error=0.3).judge(estimate, jnp.asarray(u))
+    verdict = kind(error=0.3).decide(estimate, jnp.asarray(u))
     assert (bool(verdict.accepted), float(verdict.rate)) == (accepted, float(accepted))
     doubt = stats.t.sf(abs(log_ratio - np.log(u)) / 0.3, 49) if kind is Austerity else 0.3
     assert float(verdict.error) == pytest.approx(doubt, rel=1e-4)
