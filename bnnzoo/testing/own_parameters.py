@@ -56,8 +56,8 @@ def parameters(own_parameters: Sequence[Parameter]) -> str:
     for parameter in own_parameters:
         if reason := naming.fault(parameter.name):
             return f"the parameter {reason}"
-        if fault := _round_trip(p) or _own_prior(p):
-            return f"{p.name}: {fault}"
+        if fault := _round_trip(parameter) or _own_prior(parameter):
+            return f"{parameter.name}: {fault}"
     return ""
 
 
