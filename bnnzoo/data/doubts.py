@@ -7,7 +7,6 @@ import shlex
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -19,12 +18,6 @@ from bnnzoo.errors import BnnzooWarning
 
 _FEWEST_IDENTIFIED = 20
 """With fewer rows, all values may be distinct by chance."""
-_FAR = 10.0
-"""Interquartile ranges of the other cells between them and a code."""
-_FEWEST_ROWS = 10
-"""Rows from which a value that occurs once can be told from an ordinary outlier."""
-_ONCE = -99.0
-"""Codes from here on downwards need not repeat."""
 _SENTINELS = ("0001-01-01", "1753-01-01", "1899-12-30", "1899-12-31", "1900-01-01", "1970-01-01", "9999-12-31")
 """Dates by which systems say that there is none."""
 _TOTALS = re.compile(
@@ -35,8 +28,6 @@ _FEWEST_WITH_UNIT = 3
 """Levels with the same unit from which they are amounts."""
 _FEWEST_VALUES = 2
 """Minimal number of other values in a column with a distant value."""
-_EVER_CODES = (-200.0, -32768.0, 32767.0, -2147483648.0, 2147483647.0, -1e20, 1e20, -1e30, 1e30, 9.96921e36)
-"""Codes of instruments and file formats that are not repeated digits."""
 
 
 def warn_of_inputs(cells: Sequence[Cells], where: str) -> None:
@@ -119,21 +110,30 @@ def warn_of_dates(cells: Sequence[Cells], where: str) -> None:
     for column in cells:
         present = np.unique(column.numbers[~column.is_missing])
         if column.kind == "date":
-            days = {float(np.datetime64(text, "D").astype(float)): text for text in _SENTINELS}
-            others = present[~np.isin(np.floor(present), list(days))]
-            if others.size < _FEWEST_VALUES:
-                continue
-            span = max(others[-1] - others[0], 1.0)
-            far = [d for d in np.floor(present) if d in days and max(others[0] - d, d - others[-1]) > span]
-            for day in far:
-                code = shlex.quote(f"{column.name}={days[day]}")
-                text = f"column {column.name}: {days[day]} is far from the other dates, as a code for a missing one is"
+            for day in sentinel_days(present):
+                date = np.datetime64(int(day), "D")
+                code = shlex.quote(f"{column.name}={date}")
+                text = f"column {column.name}: {date} is far from the other dates, as a code for a missing one is"
                 text += f"; --missing-code {code} with --missing median or drop takes such cells as missing"
                 warnings.warn(f"{where}: {text}", BnnzooWarning, stacklevel=4)
         elif column.kind == "number" and _are_written_dates(present):
             text = f"column {column.name}: whole numbers such as {present[0]:.0f} look like dates and are read as "
             text += "numbers; write dates as YYYY-MM-DD"
             warnings.warn(f"{where}: {text}", BnnzooWarning, stacklevel=4)
+
+
+def sentinel_days(distinct: Float[np.ndarray, " distinct"]) -> list[float]:
+    """Return the days, since 1970, that say that there is no date, and are far from the other dates of a column.
+
+    `distinct` are the sorted distinct dates of the column.
+    """
+    days = [float(np.datetime64(text, "D").astype(float)) for text in _SENTINELS]
+    others = distinct[~np.isin(np.floor(distinct), days)]
+    if others.size < _FEWEST_VALUES:
+        return []
+    span = max(others[-1] - others[0], 1.0)
+    whole = np.unique(np.floor(distinct))
+    return [float(day) for day in whole if day in days and max(others[0] - day, day - others[-1]) > span]
 
 
 def _are_written_dates(numbers: Float[np.ndarray, " distinct"]) -> bool:
@@ -145,86 +145,3 @@ def _are_written_dates(numbers: Float[np.ndarray, " distinct"]) -> bool:
     whole = numbers.astype(int)
     month, day = whole // 100 % 100, whole % 100
     return bool(np.all((month >= 1) & (month <= 12) & (day >= 1) & (day <= 31)))
-
-
-class Code(NamedTuple):
-    """A value that looks like a code for a missing cell."""
-
-    column: str
-    value: float
-    count: int
-    rows: int
-    low: float
-    high: float
-
-    @property
-    def text(self) -> str:
-        """The value as the user types it."""
-        return f"{self.value:.0f}" if abs(self.value) < 1e15 and self.value == int(self.value) else f"{self.value:.10g}"
-
-    def describe(self) -> str:
-        """Return the value, its frequency, and the range of the other values."""
-        return f"{self.column} ({self.text} in {self.count} of {self.rows} rows, others {self.low:g} to {self.high:g})"
-
-
-def find_codes(name: str, numbers: Float[np.ndarray, " row"]) -> list[Code]:
-    """Find values that look like codes and lie far outside the other cells of a column; nan cells do not count.
-
-    They must repeat, except those of -99 and below in a column of at least ten cells.
-
-    Far means more than ten interquartile ranges from the nearest other value. For -9 and values below -50 it is enough
-    that no other value is negative.
-    """
-    present = numbers[np.isfinite(numbers)]
-    # A distant value is the minimum or the maximum, so most columns need no sorting.
-    if not present.size or not any(_looks_like_a_code(float(end)) for end in (present.min(), present.max())):
-        return []
-    values, counts = np.unique(present, return_counts=True)
-    enough = present.size >= _FEWEST_ROWS
-    suspects = [
-        v
-        for v, c in zip(values, counts, strict=True)
-        if (c > 1 or (enough and (v <= _ONCE or v in _EVER_CODES))) and _looks_like_a_code(float(v))
-    ]
-    others = present[~np.isin(present, suspects)]
-    if not suspects or np.unique(others).size < _FEWEST_VALUES:
-        return []
-    low, high = float(others.min()), float(others.max())
-    quarter, middle = np.percentile(others, [25, 75])
-    spread = float(middle - quarter) or high - low
-    found = []
-    for value, count in zip(values, counts, strict=True):
-        gap = max(low - value, value - high)
-        only_negative = (value == -9 or value < -50) and low >= 0
-        if value in suspects and gap > 0 and (only_negative or gap > _FAR * spread):
-            found.append(Code(name, float(value), int(count), present.size, low, high))
-    return found
-
-
-def warn_of_codes(codes: Sequence[Code], targets: Sequence[str], where: str, *, instead: str = "") -> None:
-    """Warn of values that look like codes, with the options that make them missing.
-
-    Args:
-        instead: the cure where the options of tables do not apply: arrays have no missing cells.
-    """
-    for are_targets in (False, True):
-        some = [code for code in codes if (code.column in targets) == are_targets]
-        if not some:
-            continue
-        options = " ".join(f"--missing-code {shlex.quote(f'{code.column}={code.text}')}" for code in some)
-        then = "--missing drop" if are_targets else "--missing median or drop"
-        cure = f"{options} with {then} takes such cells as missing"
-        cure = instead or cure
-        noun = "target" if are_targets else "column"
-        noun += "s" if len({code.column for code in some}) > 1 else ""
-        listing = listed(code.describe() for code in some)
-        text = f"{where}: {noun} {listing}: far from the other values, as a code for a missing one is; {cure}"
-        warnings.warn(text, BnnzooWarning, stacklevel=3)
-
-
-def _looks_like_a_code(value: float) -> bool:
-    """Whether a number is -1, -7, -8, -9, a repetition of 7, 8 or 9 (-999, 99.99), or a code of a format."""
-    if value in (-1.0, -9.0, -8.0, -7.0) or value in _EVER_CODES or np.float32(value) == np.float32(9.96921e36):
-        return True
-    digits = f"{abs(value):.7g}".replace(".", "")
-    return len(digits) > 1 and digits[0] in "789" and set(digits) == {digits[0]} and abs(value) >= 10

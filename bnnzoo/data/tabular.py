@@ -16,9 +16,8 @@ from bnnzoo.data.arrays import check_task
 from bnnzoo.data.check import check_column_names
 from bnnzoo.data.columns import Cells, interpret
 from bnnzoo.data.dataset import Dataset, Signature, from_rows
+from bnnzoo.data.codes import find_codes, warn_of_codes
 from bnnzoo.data.doubts import (
-    find_codes,
-    warn_of_codes,
     warn_of_dates,
     warn_of_inputs,
     warn_of_targets,
@@ -117,7 +116,7 @@ def _warn_of_cells(cells: Sequence[Cells], targets: Sequence[str], where: str, *
     warn_of_inputs(inputs or cells, where)
     if is_regression:
         warn_of_targets([column for column in cells if column.name in targets], where)
-    numeric = [c for c in cells if c.kind == "number" and (c.name not in targets or is_regression or not inputs)]
+    numeric = [column for column in cells if column.kind == "number"]
     codes = [code for column in numeric for code in find_codes(column.name, column.numbers)]
     warn_of_codes(codes, targets if inputs else (), where)
 
@@ -186,8 +185,6 @@ def _new_rows(
     complete = ~np.any([column.is_missing for column in cells], 0)
     inputs = encoding.held_to(inputs, faults, complete if leave_out else np.ones_like(complete))
     faults.check()
-    codes = [code for c in inputs[:plain] if c.kind == "number" for code in find_codes(c.name, c.numbers)]
-    warn_of_codes(codes, (), table.where, instead="if it is, leave such rows out, or train with --missing-code")
     if not leave_out:
         return encoding.encode(inputs), outputs, np.arange(len(complete))
     keep, left_out = _complete(cells, table.where, "fill some in, or train with --missing median")
