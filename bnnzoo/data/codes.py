@@ -34,7 +34,7 @@ _TOP_REPEATED, _TOP_ONCE = 0.1, 0.25
 
 The tail of counts has fewer rows.
 """
-_TOP_ROWS = 5
+_TOP_ROWS = 4
 """Minimal number of rows on the highest step."""
 
 
@@ -58,14 +58,16 @@ class Code(NamedTuple):
 
     def describe(self, others: str = "others") -> str:
         """Return the value, its frequency, and the range of the other values, which the text names."""
-        return f"{self.column} ({self.text} in {self.count} of {self.rows} rows, {others} {self.low:g} to {self.high:g})"
+        return (
+            f"{self.column} ({self.text} in {self.count} of {self.rows} rows, {others} {self.low:g} to {self.high:g})"
+        )
 
 
 def find_codes(name: str, numbers: Float[np.ndarray, " row"]) -> list[Code]:
     """Find values that look like codes and lie outside the other cells of a column; nan cells do not count.
 
     A code must repeat, except that in a column of at least ten cells -99 and below, and 999 and above, may occur once;
-    -999 and below may occur once in any column.
+    -999 and its like (-9999) may occur once in any column.
 
     It must lie more than ten interquartile ranges from the nearest other value. For -9 and values below -50 it is
     enough that no other value is negative. For 7, 8 and 9 it is enough that the other values are the steps of a scale,
@@ -153,6 +155,6 @@ def _looks_like_a_code(value: float) -> bool:
 
 def _may_occur_once(value: float, *, enough: bool) -> bool:
     """Whether a code of this size need not repeat; `enough` says that the column has ten cells."""
-    if enough and value in _EVER_CODES:
-        return True
+    if value in _EVER_CODES:
+        return enough
     return value <= (_ONCE if enough else _ANY_ROWS) or (enough and value >= _ONCE_ABOVE)

@@ -9,6 +9,7 @@ import datetime
 import decimal
 import numbers
 import re
+import unicodedata
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from bnnzoo.data.bounds import stand_in
 from bnnzoo.data.check import lost_digits, merged
-from bnnzoo.data.faults import CENSORED, Fault, Faults
+from bnnzoo.data.faults import CENSORED, MOST_CODES, Fault, Faults
 from bnnzoo.data.forms import (
     BOOLEAN,
     DATE,
@@ -37,6 +38,7 @@ Kind = Literal["number", "boolean", "date", "time", "text"]
 
 _NOT_A_NUMBER_CURE = "write plain numbers (1234.5), leave a cell that is missing empty, or --drop NAME"
 _BOUND_CURE = "write a number, leave the cell empty, or --drop NAME"
+_CENSORED_CURE = "write a number or a bound (<0.5, >100, 1..2), or leave a cell that is missing empty"
 _DATE_CURE = "write dates as YYYY-MM-DD, or --drop NAME"
 _UNIX_DAY = np.timedelta64(1, "D")
 
@@ -64,6 +66,13 @@ class Cells(NamedTuple):
     def is_missing(self) -> NDArray[np.bool_]:
         """Mask of the missing cells [N]."""
         return np.isnan(self.numbers)
+
+    @property
+    def known(self) -> Float[np.ndarray, " row"]:
+        """The numbers [N], nan where the cell is missing or a bound."""
+        if self.bounds is None:
+            return self.numbers
+        return np.where(self.bounds[:, 0] == self.bounds[:, 1], self.numbers, np.nan)
 
 
 def interpret(
@@ -119,10 +128,13 @@ _CELLS = (str, numbers.Real, decimal.Decimal, np.bool_, datetime.date, datetime.
 
 
 def as_text(value: Any) -> str:
-    """Return a cell as one line of text. Whole numbers have no decimal point, so that 1 and 1.0 are one level."""
+    """Return a cell as one line of text. Whole numbers have no decimal point, so that 1 and 1.0 are one level.
+
+    Letters with accents are composed (NFC), so that the two ways to store é are one level.
+    """
     if isinstance(value, float | np.floating) and float(value).is_integer() and abs(value) < 2**53:
         return str(int(value))
-    return " ".join(str(value).split())
+    return unicodedata.normalize("NFC", " ".join(str(value).split()))
 
 
 def _kind_of_dtype(dtype: Any) -> Kind | Literal[""]:
@@ -266,7 +278,7 @@ class _Reader(NamedTuple):
                 ends[i] = bounds
             else:
                 wrong[i] = True
-        self._blame(wrong, "with cells that are not a number", "not a number", _NOT_A_NUMBER_CURE)
+        self._blame(wrong, "with cells that are no number or bound", "not a number", _CENSORED_CURE)
         bounds = ends[self.codes]
         return Cells(self.name, "number", stand_in(bounds), bounds=bounds)
 
@@ -291,7 +303,7 @@ class _Reader(NamedTuple):
         """Report the invalid cells. Cells that are invalid in the same way form one fault."""
         groups: dict[Fault, list[int]] = {}
         for code in np.flatnonzero(wrong):
-            fault = Fault(about, problem, cure)
+            fault = Fault(about, problem, cure.replace("1234.5", f"1234{self.style.decimal or '.'}5"))
             if problem == "not a number":
                 fault = self._fault_of(self.texts[int(code)], fault)
             groups.setdefault(fault, []).append(int(code))
@@ -299,10 +311,13 @@ class _Reader(NamedTuple):
         for fault, codes in groups.items():
             rows = np.flatnonzero(np.isin(self.codes, codes))
             text = self.shown(int(rows[0])).strip() or self.texts[int(self.codes[rows[0]])]
-            code = text if fault.coded and len(strange) == 1 and _may_be_missing(text) else ""
+            shown = [self.texts[code] for code in strange]
+            marks = (
+                tuple(shown) if fault.coded and len(shown) <= MOST_CODES and all(map(_may_be_missing, shown)) else ()
+            )
             what, *reason = fault.problem.split(":", 1)
             written = f"{what} ({quoted(text)})" + "".join(f":{part}" for part in reason)
-            found = fault._replace(problem=written, row=int(rows[0]) + 1, count=rows.size, code=code)
+            found = fault._replace(problem=written, row=int(rows[0]) + 1, count=rows.size, codes=marks)
             self.faults.add(self.name, found, rows)
 
     def _fault_of(self, text: str, fault: Fault) -> Fault:
@@ -310,6 +325,9 @@ class _Reader(NamedTuple):
         decimal = self.style.decimal
         if self.style.bounds(text) is not None and self.style.is_one_sided(text):
             return Fault(CENSORED, "a bound and no number", _BOUND_CURE)
+        if self.style.censored and self.style.is_interval(text):
+            reason = "an interval whose first end is not the smaller"
+            return fault._replace(about="with intervals in the wrong order", problem=f"{fault.problem}: {reason}")
         if text == self.name:
             return fault._replace(about="with their name among the cells", problem=f"{fault.problem}: the header again")
         mark: Literal[".", ","] = "." if decimal == "," else ","
@@ -321,6 +339,13 @@ class _Reader(NamedTuple):
             option = "" if self.faults.trained else option
             return fault._replace(
                 about=f"with {reason}", problem=f"{fault.problem}: {reason}{maybe}", cure=option + fault.cure
+            )
+        if BOOLEAN.fullmatch(text) and all(BOOLEAN.fullmatch(t) or t in "01" for t in self.texts if t):
+            reason = "other cells are 0 or 1"
+            return fault._replace(
+                about="with booleans in two forms",
+                problem=f"{fault.problem}: {reason}",
+                cure="write 0 and 1 in all cells",
             )
         if DRESSED_NUMBER.fullmatch(text):
             reason = "more than digits and a point"
@@ -337,6 +362,8 @@ def _may_be_missing(text: str) -> bool:
     """Whether a cell among numbers may say that there is nothing: a mark, or words without digits."""
     if any(map(str.isdigit, text)):
         return text.startswith("#")  # #DIV/0! of a spreadsheet; <5% is a bound
+    if BOOLEAN.fullmatch(text) or ":" in text:
+        return False
     return not text[0].isalnum() or 3 < len(text) <= 40 or (len(text) == 2 and text.isupper())
 
 

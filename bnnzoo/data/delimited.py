@@ -11,6 +11,7 @@ import dataclasses
 import io
 import itertools
 import re
+import shlex
 import warnings
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
@@ -20,8 +21,17 @@ import numpy as np
 from jaxtyping import Int
 
 from bnnzoo.data import dialect
+from bnnzoo.data.check import plain_name
+from bnnzoo.data.columns import as_text
 from bnnzoo.data.dialect import Dialect
-from bnnzoo.data.forms import DATE
+from bnnzoo.data.first_lines import (
+    LOOKED_AT,
+    NUMBER_CELL,
+    are_units,
+    check_names,
+    cure_of_one_more,
+    header_line,
+)
 from bnnzoo.data.reading import PLAIN, SEPARATORS, Reading, skipped_lines, written_lines
 from bnnzoo.data.textfile import CHUNK, only_ends_lines, read_text, spaces_as_tabs, without_lines
 from bnnzoo.errors import BnnzooWarning, UsageError
@@ -31,12 +41,9 @@ if TYPE_CHECKING:
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 
-_NUMBER = re.compile(r"[+-]?(?:[0-9]+[.,]?[0-9]*|[.,][0-9]+)(?:[eE][+-]?[0-9]+)?")
 _PADDED = re.compile(r"0[0-9]+(?:[.,][0-9]+)?")
 _SEPARATOR_LINE = re.compile(rb"sep=([^\r\n])\r?\n", re.IGNORECASE)
 """Excel's first line that names the separator."""
-_LOOKED_AT = 1024
-"""Number of lines for detecting the separator and the decimal mark."""
 
 
 class DelimitedTable:
@@ -58,12 +65,13 @@ class DelimitedTable:
         self._delimiter = self._dialect.separator
         if self._delimiter == " ":
             self._raw, self._delimiter = spaces_as_tabs(self._raw), "\t"
+        self._header_start = start
         header, self._start = self._header(start)
         if not self._raw[self._start : self._start + CHUNK].strip() and not self._raw[self._start :].strip():
             raise UsageError(f"{self.where}: a header but no data rows; add at least one")
         self._num_fields = len(header)
         self.names = header
-        self._check_names()
+        check_names(self.names, next(self._records(), []), self.where)
         plain = b'"' not in self._raw and only_ends_lines(self._raw)
         self._lines = self._check_lines() if plain else None
         self._num_rows = self._check_records() if self._lines is None else len(self._lines)
@@ -98,18 +106,18 @@ class DelimitedTable:
     def has_number(self, row: int) -> bool:
         """Whether a row, counted from 0, has a number. False beyond the last row."""
         cells = next(itertools.islice(self._records(), row, None), [])
-        return any(_NUMBER.fullmatch(cell.strip()) for cell in cells)
+        return any(NUMBER_CELL.fullmatch(cell.strip()) for cell in cells)
 
     def is_row(self, row: int, levels: Collection[str]) -> bool:
         """Whether a row, from 0, has a number or one of these levels of text."""
         cells = next(itertools.islice(self._records(), row, None), [])
-        return self.has_number(row) or any(" ".join(cell.split()) in levels for cell in cells)
+        return self.has_number(row) or any(as_text(cell) in levels for cell in cells)
 
     def padded(self, names: Sequence[str], /) -> dict[str, str]:
         """A cell with a leading zero, such as 0123, of each column that has one among its first cells."""
         place = {name: i for i, name in enumerate(self.names) if name in names}
         found: dict[str, str] = {}
-        for cells in itertools.islice(self._records(), _LOOKED_AT):
+        for cells in itertools.islice(self._records(), LOOKED_AT):
             found |= {
                 name: cells[i].strip()
                 for name, i in place.items()
@@ -117,11 +125,27 @@ class DelimitedTable:
             }
         return found
 
-    def skip_option(self, row: int) -> str:
-        """Return the option that also skips a row, counted from 0; "" if its line is unknown."""
-        if self._lines is None or not self._has_options:
+    def skip_option(self, *rows: int) -> str:
+        """Return the option that also skips rows, counted from 0 (-1 is the header); "" for new files."""
+        if not self._has_options:
             return ""
-        return self._skip_option([self._raw.count(b"\n", 0, int(self._lines[row])) + 1])
+        return self._skip_option(sorted(line for row in rows for line in self._lines_of(row)))
+
+    def _lines_of(self, row: int) -> range:
+        """Return the lines, counted from 1, of a row counted from 0; -1 is the header."""
+        first = self._raw.count(b"\n", 0, self._start) + 1
+        if row < 0:
+            return range(self._raw.count(b"\n", 0, self._header_start) + 1, first)
+        if self._lines is not None:
+            line = self._raw.count(b"\n", 0, int(self._lines[row])) + 1
+            return range(line, line + 1)
+        text = io.BytesIO(self._raw)
+        text.seek(self._start)
+        reader, last = self._reader(text), 0
+        for _ in range(row + 1):
+            last = reader.line_num
+            next(reader)
+        return range(first + last, first + reader.line_num)
 
     def _skip_option(self, lines: Collection[int]) -> str:
         """Return the option that also skips these lines, counted from 1 without the lines that are already skipped."""
@@ -137,15 +161,22 @@ class DelimitedTable:
             start, preferred = named.end(), named[1].decode("utf-8", "replace")
         text = io.BytesIO(self._raw)
         text.seek(start)
-        lines = [line.decode("utf-8") for line in itertools.islice(text, _LOOKED_AT)]
+        lines = [line.decode("utf-8") for line in itertools.islice(text, LOOKED_AT)]
         lines = list(itertools.dropwhile(lambda line: line.startswith("#"), lines)) or lines
         separator = asked.separator or (preferred if named else dialect.separator_of(lines, preferred))
         if separator is None:
+            cure = "name one: --separator semicolon, for instance" if self._has_options else "separate them by commas"
             raise UsageError(
-                f"{self.where}: several characters may separate the columns ({lines[0].strip()[:60]!r}); "
-                "name one: --separator semicolon, for instance"
+                f"{self.where}: several characters may separate the columns ({lines[0].strip()[:60]!r}); {cure}"
             )
         decimal = asked.decimal or dialect.decimal_of(lines, separator, default.decimal or ".")
+        if asked.decimal == "," and not asked.separator and separator == "," and not dialect.has_commas(lines):
+            warnings.warn(
+                f"{self.where}: --decimal , has no effect: commas separate the columns, and no cell has a decimal "
+                "comma; if another character separates them, --separator names it",
+                BnnzooWarning,
+                stacklevel=5,
+            )
         if not asked.decimal and (cell := dialect.thousands_in(lines, separator, decimal)):
             warnings.warn(
                 f"{self.where}: {cell} is read as {float(cell):g}, and so are others like it; beside semicolons the "
@@ -220,11 +251,17 @@ class DelimitedTable:
             cells = next(csv.reader(lines(), delimiter=self._delimiter, strict=True, skipinitialspace=True))
         except csv.Error as error:
             first = self._raw[start:].partition(b"\n")[0]
-            cure = "if spaces separate columns, --separator space" if b'" "' in first else 'quote names as "a name"'
+            spaced = b'" "' in first and self._has_options
+            cure = "if spaces separate columns, --separator space" if spaced else 'quote names as "a name"'
             raise UsageError(f"{self.where}: header: {error}; {cure}") from error
-        names = tuple(cell.strip() for cell in cells)
+        names = tuple(map(plain_name, cells))
         if not any(names):
-            raise UsageError(f"{self.where}: the first line is empty; the header with the column names belongs there")
+            blank = len(self._raw[start:]) - len(self._raw[start:].lstrip())
+            above = range(1, self._raw.count(b"\n", 0, start + blank) + 1)
+            cure = f"; {self._skip_option(above)} leaves blank lines out" if above and self._has_options else ""
+            raise UsageError(
+                f"{self.where}: the first line is empty; the header with the column names belongs there{cure}"
+            )
         self._check_remarks(names, start)
         if len(names) > 2 and sum(map(bool, names)) == 1 and self._has_options:
             option = self._skip_option([self._raw.count(b"\n", 0, start) + 1])
@@ -235,16 +272,23 @@ class DelimitedTable:
         if len(names) == 1 and any(mark in names[0] for mark in dialect.MARKS):
             likely = max(dialect.MARKS, key=names[0].count)
             word = next(word for word, mark in SEPARATORS.items() if mark == likely)
-            raise UsageError(
-                f"{self.where}: the header is one column, {names[0]!r}; if columns are separated by "
-                f"{dialect.NAMES[likely]}, --separator {word}"
-            )
+            separated = f"if columns are separated by {dialect.NAMES[likely]}, --separator {word}"
+            raise self._one_column(names[0], separated if self._has_options else "")
         if len(names) == 1 and len(names[0].split()) > 1 and self._one_is_several(names[0], consumed):
-            raise UsageError(
-                f"{self.where}: the header is one column, {names[0]!r}, and the rows have spaces too; if they separate "
-                "columns, --separator space"
+            separated = "and the rows have spaces too; if they separate columns, --separator space"
+            raise self._one_column(names[0], separated if self._has_options else "")
+        if len(names) == 1 and (mark := dialect.unusual_separator(names[0], self._raw[consumed:].partition(b"\n")[0])):
+            separated = (
+                f"and the first row has {mark} as often; if it separates columns, --separator {shlex.quote(mark)}"
             )
+            raise self._one_column(names[0], separated if self._has_options else "")
         return names, consumed
+
+    def _one_column(self, header: str, cure: str) -> UsageError:
+        """Return the error for a header that is one column; the default remedy is for new files."""
+        cure = cure or "separate its columns as in the training file"
+        comma = "," if cure.startswith("and") else ";"
+        return UsageError(f"{self.where}: the header is one column, {header!r}{comma} {cure}")
 
     def _check_remarks(self, names: Sequence[str], start: int) -> None:
         """Refuse remarks (lines that begin with #) above the header, with the option that skips them.
@@ -255,7 +299,7 @@ class DelimitedTable:
             return
         text = io.BytesIO(self._raw)
         text.seek(start)
-        lines = [line.decode("utf-8") for line in itertools.islice(text, _LOOKED_AT)]
+        lines = [line.decode("utf-8") for line in itertools.islice(text, LOOKED_AT)]
         count = next((i for i, line in enumerate(lines) if not line.lstrip().startswith("#")), len(lines))
         below = [next(csv.reader([line], delimiter=self._delimiter), []) for line in lines[count - 1 : count + 3]]
         last, header, *rows = [*below, [], []]
@@ -266,7 +310,7 @@ class DelimitedTable:
             return
         first = self._raw.count(b"\n", 0, start) + 1
         skipped, units = list(range(first, first + count)), ""
-        if len(rows) > 1 and _are_units(rows[0], rows[1]):
+        if len(rows) > 1 and are_units(rows[0], rows[1]):
             skipped.append(first + count + 1)
             units = f", and what looks like units in line {first + count + 1}"
         what = "the first line is a remark" if count == 1 else f"the first {count} lines are remarks (#)"
@@ -278,30 +322,6 @@ class DelimitedTable:
         """Whether the first row has as many words as the header, or one more: the names of rows."""
         row = self._raw[start:].lstrip().partition(b"\n")[0].decode("utf-8", "replace")
         return len(row.split()) - len(header.split()) in (0, 1)
-
-    def _check_names(self) -> None:
-        """The first line holds names: no numbers but those that count columns (0, 1, ...) or years, or head text."""
-        below = next(self._records(), [])
-        dates = [name for name, cell in zip(self.names, below, strict=False) if _are_dates(name, cell.strip())]
-        if dates:
-            raise UsageError(
-                f"{self.where}: no header line: the first line holds a date ({dates[0]}), and so does the one below; "
-                "put a line of column names above it"
-            )
-        numbers = [name for name in self.names if _NUMBER.fullmatch(name)]
-        first = int(numbers[0]) if numbers and numbers[0].isdecimal() else -1
-        counted = numbers == [str(first + i) for i in range(len(numbers))] and (first in (0, 1) or len(numbers) > 2)
-        if numbers and not counted:
-            data = [
-                name
-                for name, cell in itertools.zip_longest(self.names, below[: len(self.names)], fillvalue="")
-                if name in numbers and (not name.isdecimal() or _NUMBER.fullmatch(cell.strip()))
-            ]
-            if data or len(numbers) == len(self.names):
-                raise UsageError(
-                    f"{self.where}: no header line: the first line holds numbers ({(data or numbers)[0]}); put a line "
-                    "of column names above it; if that is a name, begin it with a letter"
-                )
 
     def _check_lines(self) -> Int[np.ndarray, " row"]:
         """Check the number of fields of each row in text without quotes; return the start position of each row."""
@@ -337,7 +357,8 @@ class DelimitedTable:
         if 2 * wrong > row:
             self._refuse_header(first[0], wrong)
         if wrong:
-            self._check_fields(*first)
+            self._lines = None
+            self._check_fields(*first, self.skip_option(first[1] - 1))
         return row
 
     def _refuse_header(self, cells: list[str], count: int) -> None:
@@ -347,25 +368,17 @@ class DelimitedTable:
         are no header.
         """
         place = f"{self.where}: {count} rows have other numbers of fields than the header, {self._num_fields}"
+        header = header_line(self._raw, self._delimiter)
+        if header > 1 and self._num_fields == 1 and not any(NUMBER_CELL.fullmatch(cell.strip()) for cell in cells):
+            cells = []  # a title above a header, and no names of rows
         if len(cells) == self._num_fields + 1:
             if not cells[-1].strip():
                 raise UsageError(f"{place}: they end with a separator, and the header does not; add one to it")
-            raise UsageError(
-                f"{place}, such as {len(cells)}: if they begin with names of rows (R's write.table), write a name for "
-                "them at the start of the header, and leave that column out with --drop"
-            )
-        header = self._header_line()
+            cure = cure_of_one_more(cells, self._delimiter, self._asked.decimal, has_options=self._has_options)
+            raise UsageError(f"{place}, such as {len(cells)}: {cure}")
         if header > 1 and self._has_options:
             option = self._skip_option(range(1, header))
             raise UsageError(f"{place}; if the header is further down, {option} leaves out what is above it")
-
-    def _header_line(self) -> int:
-        """The first line, from 1, from which on lines have as many fields as most; 0 where there is none."""
-        text = io.BytesIO(self._raw)
-        lines = [line.decode("utf-8") for line in itertools.islice(text, _LOOKED_AT)]
-        counts = [line.count(self._delimiter) for line in lines]
-        usual = max(counts, key=counts.count)
-        return counts.index(usual) + 1 if usual and counts.index(usual) < len(counts) / 2 else 0
 
     def _check_fields(self, cells: list[str], row: int, option: str = "") -> None:
         cure = f", or {option} leaves its line out" if option else ""
@@ -389,13 +402,16 @@ class DelimitedTable:
             names.pop()
         return tuple(names)
 
+    def _reader(self, text: io.BytesIO) -> Any:
+        """Return the CSV reader of a text from its position on."""
+        lines = (line.decode("utf-8") for line in text)
+        return csv.reader(lines, delimiter=self._delimiter, strict=True, skipinitialspace=True)
+
     def _records(self, first: int = 0, place: int = 0) -> Iterator[list[str]]:
         """Yield the fields of each row, starting with row `first` (from 0) at position `place`."""
         text = io.BytesIO(self._raw)
         text.seek(place or self._start)
-        reader = csv.reader(
-            (line.decode("utf-8") for line in text), delimiter=self._delimiter, strict=True, skipinitialspace=True
-        )
+        reader = self._reader(text)
         for row in itertools.count(first + 1):
             try:
                 yield next(reader)
@@ -408,20 +424,8 @@ class DelimitedTable:
                 raise UsageError(f"{self.where}: row {row}: {what}; check its quotes") from error
 
 
-def _are_dates(*cells: str) -> bool:
-    """Whether all cells are days, or moments."""
-    return all(len(cell) > len("2024-05") and DATE.fullmatch(cell) for cell in cells)
-
-
 def _are_long(numbers: pd.Series) -> bool:
     """Whether numbers are whole and some are too large for float64 to hold exactly."""
     present = numbers.to_numpy()
     present = present[np.isfinite(present)]
     return bool(np.max(np.abs(present), initial=0) >= 2**53) and np.array_equal(present, np.floor(present))
-
-
-def _are_units(row: Sequence[str], below: Sequence[str]) -> bool:
-    """Whether a row has no number but the row below has one: units or widths of the columns."""
-    return not any(_NUMBER.fullmatch(cell.strip()) for cell in row) and any(
-        _NUMBER.fullmatch(cell.strip()) for cell in below
-    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import unicodedata
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -18,6 +19,12 @@ from bnnzoo.errors import BnnzooWarning
 
 _FEWEST_IDENTIFIED = 20
 """With fewer rows, all values may be distinct by chance."""
+_FEWEST_NUMBERED = 3
+"""The same limit for a column with a name of row numbers."""
+_ROW_NUMBERS = re.compile(
+    r"unnamed: ?\d+|rownames?|row[ ._-]?(?:names?|id|no|nr|num(?:ber)?)?|index|level_0|\.\.\.1|#", re.I
+)
+"""Names that pandas, R and databases give to row numbers."""
 _SENTINELS = ("0001-01-01", "1753-01-01", "1899-12-30", "1899-12-31", "1900-01-01", "1970-01-01", "9999-12-31")
 """Dates by which systems say that there is none."""
 _TOTALS = re.compile(
@@ -31,7 +38,10 @@ _FEWEST_VALUES = 2
 
 
 def warn_of_inputs(cells: Sequence[Cells], where: str) -> None:
-    """Warn about constant columns and identifiers. A single input may be distinct in every row, as a clock is."""
+    """Warn about constant columns and identifiers. A single input may be distinct in every row, as a clock is.
+
+    A column that is named as programs name row numbers needs fewer rows than another identifier.
+    """
     found: dict[str, list[str]] = {"constant": [], "identifier": []}
     for column in cells:
         present = column.numbers[~column.is_missing]
@@ -39,7 +49,9 @@ def warn_of_inputs(cells: Sequence[Cells], where: str) -> None:
             continue
         if present.max() == present.min():
             found["constant"] += [] if column.is_missing.any() else [column.name]
-        elif len(cells) > 1 and len(present) >= _FEWEST_IDENTIFIED and column.kind in ("number", "text"):
+            continue
+        fewest = _FEWEST_NUMBERED if _ROW_NUMBERS.fullmatch(column.name) else _FEWEST_IDENTIFIED
+        if len(cells) > 1 and len(present) >= fewest and column.kind in ("number", "text"):
             whole = column.kind == "text" or np.array_equal(present, np.floor(present))
             if whole and len(np.unique(present)) == len(present):
                 found["identifier"].append(column.name)
@@ -63,12 +75,17 @@ def warn_of_targets(cells: Sequence[Cells], where: str) -> None:
 
 
 def warn_of_text(
-    cells: Sequence[Cells], categories: Sequence[str], where: str, skip: Callable[[int], str] | None
+    cells: Sequence[Cells],
+    categories: Sequence[str],
+    targets: Sequence[str],
+    where: str,
+    skip: Callable[[int], str] | None,
 ) -> None:
     """Warn of text that is hardly a category: amounts with units, names of columns, totals, letters of either case.
 
     Args:
-        categories: columns of which the user says that they are some.
+        categories: the columns of text that the user declared as levels.
+        targets: the names of the targets.
         skip: the option that leaves out a row, counted from 0, or ""; None where rows were left out already.
     """
     texts = [column for column in cells if column.kind == "text"]
@@ -78,15 +95,18 @@ def warn_of_text(
         units = [match[1] for level in levels if (match := WITH_UNIT.fullmatch(level))]
         unit, count = Counter(units).most_common(1)[0] if units else ("", 0)
         if name not in categories and count >= _FEWEST_WITH_UNIT and 2 * count >= len(levels):
+            option = "--task classification" if name in targets else f"--categories {shlex.quote(name)}"
             found.append(
                 f"column {name}: numbers with a unit ({unit}) are read as text, each another level; write plain "
-                f"numbers, or --categories {shlex.quote(name)} if levels are meant"
+                f"numbers, or {option} if levels are meant"
             )
-        folded = Counter(level.casefold() for level in levels)
-        twins = [level for level in levels if folded[level.casefold()] > 1]
-        if twins:
+        found += [f"column {name}: {text}; write them alike if they are one" for text in _twins(levels)]
+        marks = [level for level in levels if not any(map(str.isalnum, level))]
+        if name in targets and len(marks) == 1 and len(levels) > 1:
+            code = shlex.quote(f"{name}={marks[0]}")
             found.append(
-                f"column {name}: levels that differ in capitals only: {listed(twins)}; write them alike if they are one"
+                f"target {name}: class {marks[0]!r} looks like a mark for a missing cell; --missing-code {code} with "
+                "--missing drop leaves such rows out"
             )
         last = column.numbers[-1]
         if skip and len(column.numbers) > 2 and np.isfinite(last) and np.sum(column.numbers == last) == 1:
@@ -103,6 +123,22 @@ def warn_of_text(
         )
     for text in found:
         warnings.warn(f"{where}: {text}", BnnzooWarning, stacklevel=4)
+
+
+def _twins(levels: Sequence[str]) -> list[str]:
+    """Return descriptions of levels that look alike: in other capitals, or with invisible or wide characters."""
+    folded = Counter(level.casefold() for level in levels)
+    twins = [level for level in levels if folded[level.casefold()] > 1]
+    texts = [f"levels that differ in capitals only: {listed(twins)}"] if twins else []
+    seen = Counter(_visible(level) for level in levels)
+    twins = [level for level in levels if seen[_visible(level)] > 1]
+    return texts + ([f"levels that look alike: {listed(ascii(level) for level in twins)}"] if twins else [])
+
+
+def _visible(text: str) -> str:
+    """Return a text without invisible characters, and with the plain form of wide characters and ligatures."""
+    kept = "".join(letter for letter in text if unicodedata.category(letter) != "Cf")
+    return " ".join(unicodedata.normalize("NFKC", kept).split())
 
 
 def warn_of_dates(cells: Sequence[Cells], where: str) -> None:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,14 @@ def load(
     task = check_task(task)
     targets = _names(target)
     choice = Choice(
-        targets, _names(columns), _names(drop), _names(categories), missing, unseen, exposure or "", reading
+        targets,
+        _names(columns),
+        _names(drop),
+        _names(categories),
+        missing,
+        unseen,
+        "".join(_names(exposure or "")),
+        reading,
     )
     kind = ""
     if _is_table_and_targets(spec):
@@ -83,7 +91,10 @@ def load(
         return tabular.training_set(source, choice, task, name, kind)
     if choice != Choice(reading=Reading(censored=reading.censored)):
         where = spec if isinstance(spec, str | Path) else "data"
-        raise UsageError(f"{where}: columns can be chosen in tables only (.csv .tsv .parquet .pq, data frames)")
+        given = {"--missing-code": reading.missing_code, "--missing": missing != "error", "--unseen": unseen != "error"}
+        options = [option for option, value in given.items() if value]
+        about = f"{' and '.join(options)} can be used with" if options else "columns can be chosen in"
+        raise UsageError(f"{where}: {about} tables only (.csv .tsv .parquet .pq, data frames)")
     if isinstance(source, Dataset):
         if reading.censored and not source.reading.censored:
             raise UsageError(f"{source.name}: --censored is for tables and arrays")
@@ -99,7 +110,7 @@ def load(
 def _names(given: Any) -> tuple[str, ...]:
     """Return one or several names as text, because the names of a data frame may be numbers."""
     several = given if isinstance(given, Iterable) and not isinstance(given, str) else (given,)
-    return tuple(str(name) for name in several)
+    return tuple(unicodedata.normalize("NFC", str(name)) for name in several)
 
 
 def load_asked(recipe: Recipe, spec: Spec = None) -> Dataset:

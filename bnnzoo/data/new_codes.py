@@ -19,7 +19,6 @@ from bnnzoo.errors import BnnzooWarning
 
 _MOST_ROWS = 20_000
 """Maximal number of training rows that new rows are compared with."""
-_CURE = "if it is, leave such rows out, or train with --missing-code"
 
 
 class _Pair(NamedTuple):
@@ -50,7 +49,8 @@ def warn_of_new_codes(
         columns = [(f"target {name}", "number", 0.0) for name in like.target_names]
         found += [text for pair in _pairs(recorded(y), columns, "y", trained) if (text := _describe(pair))]
     if found:
-        text = f"{where}: {listed(found)}: outside the training rows, as a code for a missing cell is; {_CURE}"
+        text = f"{where}: {listed(found)}: outside the training rows, as a code for a missing cell is; "
+        text += "if it is, leave such rows out, or train with --missing-code and --missing median"
         warnings.warn(text, BnnzooWarning, stacklevel=3)
 
 

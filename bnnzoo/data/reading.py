@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import dataclasses
 import re
+import unicodedata
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -69,7 +70,8 @@ class Reading:
             _check_encoding(encoding)
         lines = tuple(part.strip() for text in skip_rows for part in text.split(",") if part.strip())
         skipped_lines(lines)
-        return cls(mark, point, lines, encoding or "", tuple(missing_code), censored)
+        codes = tuple(unicodedata.normalize("NFC", code) for code in missing_code)
+        return cls(mark, point, lines, encoding or "", codes, censored)
 
     def check(self) -> None:
         """Check that a stored reading is one that options can produce.
@@ -106,8 +108,12 @@ class Reading:
             UsageError: with the column.
         """
         for code in self.missing_code:
+            own = [name for name in names if code.startswith(f"{name}=")]
             name, equals, value = code.partition("=")
-            if equals and name not in names:
+            if own:
+                name = max(own, key=len)
+                value = code[len(name) + 1 :]
+            elif equals:
                 raise UsageError(f"{where}: missing code {code!r}: no column named {name}; {did_you_mean(name, names)}")
             if not (value if equals else code).strip():
                 raise UsageError(f"{where}: missing code {code!r}: no value; empty cells are missing as it is")
@@ -116,11 +122,10 @@ class Reading:
         """Return the values that mean a missing cell in the column `name`."""
         found = []
         for code in self.missing_code:
-            column, equals, value = code.partition("=")
-            if not equals:
+            if "=" not in code:
                 found.append(code.strip())
-            elif column == name:
-                found.append(value.strip())
+            elif code.startswith(f"{name}="):
+                found.append(code[len(name) + 1 :].strip())
         return tuple(found)
 
     def words(self) -> dict[str, Any]:

@@ -15,6 +15,12 @@ from bnnzoo.data.readers import FOLDER, READERS, Arrays, Table
 from bnnzoo.data.reading import PLAIN, Reading
 from bnnzoo.errors import UsageError
 
+_CURES = {
+    (".xlsx", ".xls", ".xlsm", ".ods"): "save the table as CSV",
+    (".gz", ".zip", ".bz2", ".xz", ".zst"): "unpack it first",
+    (".txt", ".dat", ".data", ".tab", ".asc", ""): "if it is a table in text, rename it to .csv",
+}
+"""Remedies for files of other kinds, by suffix."""
 Spec = Any
 """A registered name, a path, a data frame, a `Dataset`, or arrays."""
 
@@ -83,9 +89,11 @@ def _as_path(spec: str | Path) -> Path | None:
     if not path.is_file():
         raise UsageError(f"{spec}: not a regular file (a pipe or a device?); write the data to a file first")
     if not known:
+        suffix = path.suffix.lower()
+        cure = next((f"; {cure}" for suffixes, cure in _CURES.items() if suffix in suffixes), "")
         raise UsageError(
             f"{spec}: unknown kind of data file {path.suffix or '(no suffix)'}; "
-            f"known are {' '.join(READERS)} and IDX folders"
+            f"known are {' '.join(READERS)} and IDX folders{cure}"
         )
     return path
 

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from bnnzoo.data.arrays import check_task
 from bnnzoo.data.check import check_column_names
+from bnnzoo.data.codes import find_codes, warn_of_codes
 from bnnzoo.data.columns import Cells, interpret
 from bnnzoo.data.dataset import Dataset, Signature, from_rows
-from bnnzoo.data.codes import find_codes, warn_of_codes
 from bnnzoo.data.doubts import (
     warn_of_dates,
     warn_of_inputs,
@@ -32,6 +32,7 @@ from bnnzoo.data.readers import Table
 from bnnzoo.data.reading import Reading
 from bnnzoo.data.selection import Choice, check_known, select_categories, select_columns
 from bnnzoo.data.targets import check_censored, codes_of, regression_targets, targets_of
+from bnnzoo.data.unused_codes import notes_of_unused_codes
 from bnnzoo.errors import BnnzooWarning, UsageError
 
 
@@ -51,9 +52,8 @@ def training_set(table: Table, choice: Choice, task: str | None, name: str, kind
     chosen = (chosen or ("regression" if choice.exposure else None)) if features else "density"
     if reading.censored:
         chosen = check_censored(chosen)
-    faults = Faults(table.where, inputs=frozenset(features), skip_option=table.skip_option)
+    faults = Faults(table.where, inputs=frozenset(features), skip_option=table.skip_option, has_number=table.has_number)
     faults.targets = frozenset(targets if features else ())
-    faults.units_option = "" if table.has_number(0) else table.skip_option(0)
     kinds = ["text" if name in categories else "number" if name == choice.exposure else "" for name in features]
     kinds += ["number" if reading.censored else kind] * len(targets)
     cells = _read(table, [*features, *targets], kinds, faults, reading, targets)
@@ -80,13 +80,17 @@ def training_set(table: Table, choice: Choice, task: str | None, name: str, kind
         table.where,
         is_regression=bool(features) and found.task == "regression",
     )
-    warn_of_text(cells, categories, table.where, None if left_out else table.skip_option)
+    warn_of_text(cells, categories, targets, table.where, None if left_out else table.skip_option)
     warn_of_dates(cells[:inputs] + cells[split:], table.where)
     warn_of_codes(
         [code for column in cells[inputs:split] for code in find_codes(column.name, column.numbers)], (), table.where
     )
     numeric = [column.name for column in cells[:inputs] if column.kind == "number"]
-    notes = tuple(filter(None, [table.note, found.note, *_encoding_notes(encoding), *_notes_of_zeros(table, numeric)]))
+    notes = tuple(
+        filter(
+            None, [table.note, found.note, *_encoding_notes(encoding), *_notes_of_zeros(table, numeric), *faults.notes]
+        )
+    )
     if not features:
         rows = from_rows(found.y, name=name, names=targets)
         return replace(rows, notes=notes, left_out=left_out, reading=_used(table, reading))
@@ -117,7 +121,7 @@ def _warn_of_cells(cells: Sequence[Cells], targets: Sequence[str], where: str, *
     if is_regression:
         warn_of_targets([column for column in cells if column.name in targets], where)
     numeric = [column for column in cells if column.kind == "number"]
-    codes = [code for column in numeric for code in find_codes(column.name, column.numbers)]
+    codes = [code for column in numeric for code in find_codes(column.name, column.known)]
     warn_of_codes(codes, targets if inputs else (), where)
 
 
@@ -203,6 +207,8 @@ def _read(
     targets: Sequence[str],
 ) -> list[Cells]:
     frame = table.frame(names, [name for name, kind in zip(names, kinds, strict=True) if kind == "text"])
+    if reading.missing_code and not faults.trained:
+        faults.notes += notes_of_unused_codes(frame, reading, table.decimal, table.where)
     return [
         interpret(
             name,
@@ -257,6 +263,12 @@ def _encoding_notes(encoding: Encoding) -> list[str]:
     if texts:
         notes.append(f"text, an input for each level: {listed(texts)}")
     for column in encoding.columns:
+        marks = [level for level in column.levels if not any(map(str.isalnum, level))]
+        if len(marks) == 1 and len(column.levels) > 1:
+            code = shlex.quote(f"{column.name}={marks[0]}")
+            notes.append(
+                f"column {column.name}: {marks[0]!r} is a level; if it stands for a missing cell, --missing-code {code}"
+            )
         if column.kind == "date":
             day = np.datetime64(0, "D") + np.timedelta64(int(column.origin // 1), "D")
             notes.append(f"column {column.name}: dates, counted in days since {day}")
