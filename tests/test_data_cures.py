@@ -258,6 +258,12 @@ def test_new_files_without_the_skipped_lines_are_told_their_own_fault(tmp_path, 
     np.testing.assert_array_equal(load_inputs(written(tmp_path, "a,b\nkg\n2,3\n", "new.csv"), like), [[2, 3]])
 
 
+def test_an_array_for_a_model_of_text_is_told_to_be_a_table(tmp_path):
+    like = loaded(written(tmp_path, "c,y\n" + rows("{w},{i}.5")))[0].signature
+    with pytest.raises(UsageError, match="give a data frame or a file with the columns c"):
+        load_inputs(np.array([["r"], ["g"]], object), like)
+
+
 def test_messages_about_new_files_name_no_option_of_sample(tmp_path):
     like = loaded(written(tmp_path, "a;b;y\n" + rows("{s},5;{m},5;{i},5")))[0].signature
     for content in ("a,b\n1,5,2\n", "a b\n1 2\n", "a:b\n1:2\n", "a;b\n1;2;3\n1;2;3\n"):

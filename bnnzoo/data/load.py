@@ -256,7 +256,7 @@ def _rows_of(data: Dataset, like: Signature, unseen: Unseen | None) -> NDArray[A
 def _match(x: ArrayLike, like: Signature, where: str, unseen: Unseen | None) -> NDArray[Any]:
     """Return x [N, *like.shape] in the dtype of the training inputs. Table columns [N, columns] are encoded."""
     if like.encoding is not None:
-        return _encoded(numeric_array(x, where), like, like.encoding, where, unseen)
+        return _encoded(x, like, like.encoding, where, unseen)
     inputs = as_inputs(x, where)
     _check_shape(inputs.shape[1:], like.shape, where)
     if inputs.dtype.name == like.dtype:
@@ -268,7 +268,7 @@ def _match(x: ArrayLike, like: Signature, where: str, unseen: Unseen | None) -> 
     return inputs.astype(np.uint8)
 
 
-def _encoded(x: NDArray[Any], like: Signature, encoding: Encoding, where: str, unseen: Unseen | None) -> NDArray[Any]:
+def _encoded(x: ArrayLike, like: Signature, encoding: Encoding, where: str, unseen: Unseen | None) -> NDArray[Any]:
     """Encode rows of a table's columns as inputs."""
     import pandas as pd
 
@@ -279,7 +279,8 @@ def _encoded(x: NDArray[Any], like: Signature, encoding: Encoding, where: str, u
             f"{where}: an array, but the model was trained on a table with text, dates or times ({listed(others)}); "
             f"give a data frame or a file with the columns {listed(names)}"
         )
-    rows = x.reshape(-1, 1) if x.ndim == 1 else x
+    array = numeric_array(x, where)
+    rows = array.reshape(-1, 1) if array.ndim == 1 else array
     if like.exposure and rows.shape[1:] == (len(names) - 1,):
         raise UsageError(f"{where}: no exposure; give it as the last column, or with exposure=")
     _check_shape(rows.shape[1:], (len(names),), where)
