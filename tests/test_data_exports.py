@@ -203,12 +203,6 @@ def test_a_new_row_of_known_levels_is_not_skipped_as_units(tmp_path):
     assert len(load_inputs(written(tmp_path, "c\nname\nblue\n"), trained.signature)) == 1
 
 
-def test_codes_in_new_rows_are_questioned(tmp_path):
-    trained, _ = loaded(written(tmp_path, "a,y\n" + rows("{k},{i}.5")))
-    with pytest.warns(BnnzooWarning, match="column a .-999 in 1 of 12 rows.*train with --missing-code"):
-        load_inputs(written(tmp_path, "a\n-999\n" + "".join(f"{k}\n" for k in range(11))), trained.signature)
-
-
 def test_remarks_in_new_files_name_no_option(tmp_path):
     trained, _ = loaded(written(tmp_path, "a,y\n" + rows("{k},{i}.5")))
     with pytest.raises(UsageError, match=r"the first line is a remark.*remove it"):

@@ -19,6 +19,11 @@ from bnnzoo.finding import setting
 from bnnzoo.suggestions import near_names
 
 
+def plain_name(name: Any) -> str:
+    """Return the name of a column as text, without spaces around it, and with composed letters (NFC)."""
+    return unicodedata.normalize("NFC", str(name).strip())
+
+
 def did_you_mean(name: str, names: Iterable[str]) -> str:
     """Return the end of a not-found message: the near names, or else the first eight names."""
     names = list(names)

@@ -9,6 +9,7 @@ import datetime
 import decimal
 import numbers
 import re
+import unicodedata
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from bnnzoo.data.bounds import single_numbers
 from bnnzoo.data.check import lost_digits, merged_positions
-from bnnzoo.data.faults import CENSORED, Fault, Faults
+from bnnzoo.data.faults import CENSORED, MAX_MISSING_CODES, Fault, Faults
 from bnnzoo.data.forms import (
     BOOLEAN,
     DATE,
@@ -38,6 +39,7 @@ Kind = Literal["number", "boolean", "date", "time", "text"]
 
 _NOT_A_NUMBER_REMEDY = "write plain numbers (1234.5) and leave missing cells empty, or use [[drop=NAME]]"
 _BOUND_REMEDY = "write a number or leave the cell empty, or use [[drop=NAME]]"
+_CENSORED_REMEDY = "write a number or a bound (<0.5, >100, 1..2), or leave missing cells empty"
 _DATE_REMEDY = "write dates as YYYY-MM-DD, or use [[drop=NAME]]"
 _UNIX_DAY = np.timedelta64(1, "D")
 
@@ -65,6 +67,13 @@ class Cells(NamedTuple):
     def is_missing(self) -> NDArray[np.bool_]:
         """Mask of the missing cells [N]."""
         return np.isnan(self.numbers)
+
+    @property
+    def known(self) -> Float[np.ndarray, " row"]:
+        """The numbers [N], nan where the cell is missing or a bound."""
+        if self.bounds is None:
+            return self.numbers
+        return np.where(self.bounds[:, 0] == self.bounds[:, 1], self.numbers, np.nan)
 
 
 def interpret(
@@ -120,10 +129,13 @@ _CELLS = (str, numbers.Real, decimal.Decimal, np.bool_, datetime.date, datetime.
 
 
 def as_text(value: Any) -> str:
-    """Return a cell as one line of text. Whole numbers have no decimal point, so that 1 and 1.0 are one level."""
+    """Return a cell as one line of text. Whole numbers have no decimal point, so that 1 and 1.0 are one level.
+
+    Letters with accents are composed (NFC), so that the two ways to store é are one level.
+    """
     if isinstance(value, float | np.floating) and float(value).is_integer() and abs(value) < 2**53:
         return str(int(value))
-    return " ".join(str(value).split())
+    return unicodedata.normalize("NFC", " ".join(str(value).split()))
 
 
 def _kind_of_dtype(dtype: Any) -> Kind | Literal[""]:
@@ -274,7 +286,7 @@ class _Reader(NamedTuple):
                 bounds_of_texts[i] = bounds
             else:
                 is_invalid[i] = True
-        self._report_invalid(is_invalid, "with cells that are not a number", "not a number", _NOT_A_NUMBER_REMEDY)
+        self._report_invalid(is_invalid, "with cells that are no number or bound", "not a number", _CENSORED_REMEDY)
         bounds = bounds_of_texts[self.codes]
         return Cells(self.name, "number", single_numbers(bounds), bounds=bounds)
 
@@ -298,6 +310,7 @@ class _Reader(NamedTuple):
     def _report_invalid(self, is_invalid: NDArray[np.bool_], description: str, problem: str, remedy: str) -> None:
         """Report the invalid cells. Cells that are invalid in the same way form one fault."""
         groups: dict[Fault, list[int]] = {}
+        remedy = remedy.replace("1234.5", f"1234{self.style.decimal or '.'}5")
         for code in np.flatnonzero(is_invalid):
             fault = Fault(description, problem, remedy)
             if problem == "not a number":
@@ -307,10 +320,14 @@ class _Reader(NamedTuple):
         for fault, codes in groups.items():
             rows = np.flatnonzero(np.isin(self.codes, codes))
             text = self.shown(int(rows[0])).strip() or self.texts[int(self.codes[rows[0]])]
-            code = text if fault.coded and len(coded_codes) == 1 and _may_be_missing(text) else ""
+            shown_texts = [self.texts[code] for code in coded_codes]
+            are_marks = fault.coded and len(shown_texts) <= MAX_MISSING_CODES and all(map(_may_be_missing, shown_texts))
             summary, *reason = fault.problem.split(":", 1)
             problem_text = f"{summary} ({quoted(text)})" + "".join(f":{part}" for part in reason)
-            located_fault = fault._replace(problem=problem_text, row=int(rows[0]) + 1, count=rows.size, code=code)
+            missing_codes = tuple(shown_texts) if are_marks else ()
+            located_fault = fault._replace(
+                problem=problem_text, row=int(rows[0]) + 1, count=rows.size, codes=missing_codes
+            )
             self.faults.add(self.name, located_fault, rows)
 
     def _fault_of(self, text: str, fault: Fault) -> Fault:
@@ -318,9 +335,12 @@ class _Reader(NamedTuple):
         decimal = self.style.decimal
         if self.style.bounds(text) is not None and self.style.is_one_sided(text):
             return Fault(CENSORED, "a bound, not a number", _BOUND_REMEDY)
+        if self.style.censored and self.style.is_interval(text):
+            reason = "an interval whose first end is not the smaller"
+            return fault._replace(description="with intervals in the wrong order", problem=f"{fault.problem}: {reason}")
         if text == self.name:
             return fault._replace(
-                about="with their name among the cells", problem=(f"{fault.problem}: the header is repeated here")
+                description="with their name among the cells", problem=(f"{fault.problem}: the header is repeated here")
             )
         other_decimal: Literal[".", ","] = "." if decimal == "," else ","
         is_other_decimal = Style(other_decimal).is_number(text) or Style(other_decimal).is_one_sided(text)
@@ -332,11 +352,20 @@ class _Reader(NamedTuple):
             option = f"; if it is the decimal mark, use {setting('decimal', other_decimal)}" if decimal else ""
             option = "" if self.faults.trained else option
             return fault._replace(
-                about=f"with {reason}", problem=f"{fault.problem}: {reason}{alternative}", remedy=fault.remedy + option
+                description=f"with {reason}",
+                problem=f"{fault.problem}: {reason}{alternative}",
+                remedy=fault.remedy + option,
+            )
+        if BOOLEAN.fullmatch(text) and all(BOOLEAN.fullmatch(t) or t in "01" for t in self.texts if t):
+            reason = "other cells are 0 or 1"
+            return fault._replace(
+                description="with booleans in two forms",
+                problem=f"{fault.problem}: {reason}",
+                remedy="write 0 and 1 in all cells",
             )
         if DRESSED_NUMBER.fullmatch(text):
             reason = "characters other than digits and a point"
-            return fault._replace(about=f"with {reason} in their numbers", problem=f"{fault.problem}: {reason}")
+            return fault._replace(description=f"with {reason} in their numbers", problem=f"{fault.problem}: {reason}")
         return fault._replace(coded=True)
 
 
@@ -352,6 +381,8 @@ def _may_be_missing(text: str) -> bool:
     """Whether a cell among numbers may say that there is nothing: a mark, or words without digits."""
     if any(map(str.isdigit, text)):
         return text.startswith("#")  # #DIV/0! of a spreadsheet; <5% is a bound
+    if BOOLEAN.fullmatch(text) or ":" in text:
+        return False
     return not text[0].isalnum() or 3 < len(text) <= 40 or (len(text) == 2 and text.isupper())
 
 

@@ -15,7 +15,7 @@ from pydantic import FailFast, TypeAdapter
 from bnnzoo.data.arrays import as_inputs, check_task, label_array, numeric_array
 from bnnzoo.data.bounds import are_bounds, bounds_of, single_numbers
 from bnnzoo.data.check import check_column_names, finite_float32, refuse_coarse
-from bnnzoo.data.doubts import find_codes, warn_of_codes
+from bnnzoo.data.codes import find_codes, warn_of_codes
 from bnnzoo.data.encoding import Encoding
 from bnnzoo.data.reading import PLAIN, Reading
 from bnnzoo.data.targets import (

@@ -20,8 +20,17 @@ import numpy as np
 from jaxtyping import Int
 
 from bnnzoo.data import dialect
+from bnnzoo.data.check import plain_name
+from bnnzoo.data.columns import as_text
 from bnnzoo.data.dialect import Dialect
-from bnnzoo.data.forms import DATE
+from bnnzoo.data.first_lines import (
+    MAX_INSPECTED_LINES,
+    are_units,
+    check_names,
+    header_line,
+    is_number_cell,
+    remedy_for_extra_field,
+)
 from bnnzoo.data.reading import PLAIN, SEPARATORS, Reading, format_lines, parse_lines
 from bnnzoo.data.textfile import CHUNK, has_plain_line_ends, read_text, spaces_to_tabs, without_lines
 from bnnzoo.errors import BnnzooWarning, UsageError
@@ -32,12 +41,9 @@ if TYPE_CHECKING:
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 
-_NUMBER = re.compile(r"[+-]?(?:[0-9]+[.,]?[0-9]*|[.,][0-9]+)(?:[eE][+-]?[0-9]+)?")
 _PADDED = re.compile(r"0[0-9]+(?:[.,][0-9]+)?")
 _SEPARATOR_LINE = re.compile(rb"sep=([^\r\n])\r?\n", re.IGNORECASE)
 """Excel's first line that names the separator."""
-_MAX_INSPECTED_LINES = 1024
-"""Number of lines for detecting the separator and the decimal mark."""
 
 
 class DelimitedTable:
@@ -59,12 +65,13 @@ class DelimitedTable:
         self._delimiter = self._dialect.separator
         if self._delimiter == " ":
             self._raw, self._delimiter = spaces_to_tabs(self._raw), "\t"
+        self._header_start = start
         header, self._start = self._header(start)
         if not self._raw[self._start : self._start + CHUNK].strip() and not self._raw[self._start :].strip():
             raise UsageError(f"{self.where}: a header but no data rows; add at least one row")
         self._num_fields = len(header)
         self.names = header
-        self._check_names()
+        check_names(self.names, next(self._records(), []), self.where)
         plain = b'"' not in self._raw and has_plain_line_ends(self._raw)
         self._lines = self._check_lines() if plain else None
         self._num_rows = self._check_records() if self._lines is None else len(self._lines)
@@ -99,18 +106,18 @@ class DelimitedTable:
     def has_number(self, row: int) -> bool:
         """Whether a row, counted from 0, has a number. False beyond the last row."""
         cells = next(itertools.islice(self._records(), row, None), [])
-        return any(_NUMBER.fullmatch(cell.strip()) for cell in cells)
+        return any(map(is_number_cell, cells))
 
     def is_row(self, row: int, levels: Collection[str]) -> bool:
         """Whether a row, from 0, has a number or one of these levels of text."""
         cells = next(itertools.islice(self._records(), row, None), [])
-        return self.has_number(row) or any(" ".join(cell.split()) in levels for cell in cells)
+        return self.has_number(row) or any(as_text(cell) in levels for cell in cells)
 
     def zero_padded_cells(self, names: Sequence[str], /) -> dict[str, str]:
         """A cell with a leading zero, such as 0123, of each column that has one among its first cells."""
         position_of_name = {name: i for i, name in enumerate(self.names) if name in names}
         cells_by_name: dict[str, str] = {}
-        for cells in itertools.islice(self._records(), _MAX_INSPECTED_LINES):
+        for cells in itertools.islice(self._records(), MAX_INSPECTED_LINES):
             cells_by_name |= {
                 name: cells[i].strip()
                 for name, i in position_of_name.items()
@@ -118,11 +125,27 @@ class DelimitedTable:
             }
         return cells_by_name
 
-    def skip_option(self, row: int) -> str:
-        """Return the option that also skips a row, counted from 0; "" if its line is unknown."""
-        if self._lines is None or not self._has_options:
+    def skip_option(self, *rows: int) -> str:
+        """Return the option that also skips rows, counted from 0 (-1 is the header); "" for new files."""
+        if not self._has_options:
             return ""
-        return self._skip_option([self._raw.count(b"\n", 0, int(self._lines[row])) + 1])
+        return self._skip_option(sorted(line for row in rows for line in self._lines_of(row)))
+
+    def _lines_of(self, row: int) -> range:
+        """Return the lines, counted from 1, of a row counted from 0; -1 is the header."""
+        first = self._raw.count(b"\n", 0, self._start) + 1
+        if row < 0:
+            return range(self._raw.count(b"\n", 0, self._header_start) + 1, first)
+        if self._lines is not None:
+            line = self._raw.count(b"\n", 0, int(self._lines[row])) + 1
+            return range(line, line + 1)
+        text = io.BytesIO(self._raw)
+        text.seek(self._start)
+        reader, last = self._reader(text), 0
+        for _ in range(row + 1):
+            last = reader.line_num
+            next(reader)
+        return range(first + last, first + reader.line_num)
 
     def _skip_option(self, lines: Collection[int]) -> str:
         """Return the option that also skips these lines, counted from 1 without the lines that are already skipped."""
@@ -138,15 +161,23 @@ class DelimitedTable:
             start, preferred = separator_line.end(), separator_line[1].decode("utf-8", "replace")
         text = io.BytesIO(self._raw)
         text.seek(start)
-        lines = [line.decode("utf-8") for line in itertools.islice(text, _MAX_INSPECTED_LINES)]
+        lines = [line.decode("utf-8") for line in itertools.islice(text, MAX_INSPECTED_LINES)]
         lines = list(itertools.dropwhile(lambda line: line.startswith("#"), lines)) or lines
         separator = requested.separator or (preferred if separator_line else dialect.separator_of(lines, preferred))
         if separator is None:
+            remedy = "name the separator, for instance [[separator=semicolon]]"
+            remedy = remedy if self._has_options else "separate them by commas"
             raise UsageError(
-                f"{self.where}: several characters may separate the columns ({lines[0].strip()[:60]!r}); name "
-                "the separator, for instance [[separator=semicolon]]"
+                f"{self.where}: several characters may separate the columns ({lines[0].strip()[:60]!r}); {remedy}"
             )
         decimal = requested.decimal or dialect.decimal_of(lines, separator, default.decimal or ".")
+        if requested.decimal == "," and not requested.separator and separator == "," and not dialect.has_commas(lines):
+            warnings.warn(
+                f"{self.where}: [[decimal=,]] has no effect: commas separate the columns, and no cell has a decimal "
+                "comma; if another character separates them, name it with [[separator]]",
+                BnnzooWarning,
+                stacklevel=5,
+            )
         if not requested.decimal and (cell := dialect.thousands_in(lines, separator, decimal)):
             warnings.warn(
                 f"{self.where}: {cell} is read as {float(cell):g}, and similar cells likewise; in a file with "
@@ -223,17 +254,21 @@ class DelimitedTable:
             cells = next(csv.reader(lines(), delimiter=self._delimiter, strict=True, skipinitialspace=True))
         except csv.Error as error:
             first_line = self._raw[start:].partition(b"\n")[0]
+            has_quoted_spaces = b'" "' in first_line and self._has_options
             remedy = (
-                ("if spaces separate columns, use [[separator=space]]")
-                if b'" "' in first_line
+                "if spaces separate columns, use [[separator=space]]"
+                if has_quoted_spaces
                 else 'quote names as "a name"'
             )
             raise UsageError(f"{self.where}: header: {error}; {remedy}") from error
-        names = tuple(cell.strip() for cell in cells)
+        names = tuple(map(plain_name, cells))
         if not any(names):
-            raise UsageError(
-                f"{self.where}: the first line is empty, but must be the header; put the column names there"
-            )
+            num_blank = len(self._raw[start:]) - len(self._raw[start:].lstrip())
+            lines_above = range(1, self._raw.count(b"\n", 0, start + num_blank) + 1)
+            remedy = "put the column names there"
+            if lines_above and self._has_options:
+                remedy += f", or leave blank lines out with {self._skip_option(lines_above)}"
+            raise UsageError(f"{self.where}: the first line is empty, but must be the header; {remedy}")
         self._check_remarks(names, start)
         if len(names) > 2 and sum(map(bool, names)) == 1 and self._has_options:
             option = self._skip_option([self._raw.count(b"\n", 0, start) + 1])
@@ -244,16 +279,23 @@ class DelimitedTable:
         if len(names) == 1 and any(mark in names[0] for mark in dialect.MARKS):
             likely_mark = max(dialect.MARKS, key=names[0].count)
             mark_name = next(mark_name for mark_name, mark in SEPARATORS.items() if mark == likely_mark)
-            raise UsageError(
-                f"{self.where}: the header is one column, {names[0]!r}; if columns are separated by "
-                f"{dialect.NAMES[likely_mark]}, use {setting('separator', mark_name)}"
-            )
+            option = setting("separator", mark_name)
+            remedy = f"; if columns are separated by {dialect.NAMES[likely_mark]}, use {option}"
+            raise self._one_column(names[0], remedy)
         if len(names) == 1 and len(names[0].split()) > 1 and self._is_space_separated(names[0], consumed):
-            raise UsageError(
-                f"{self.where}: the header is one column, {names[0]!r}, and the rows contain spaces; if spaces "
-                "separate columns, use [[separator=space]]"
+            remedy = ", and the rows contain spaces; if spaces separate columns, use [[separator=space]]"
+            raise self._one_column(names[0], remedy)
+        if len(names) == 1 and (mark := dialect.unusual_separator(names[0], self._raw[consumed:].partition(b"\n")[0])):
+            remedy = (
+                f", and the first row has {mark} as often; if it separates columns, use {setting('separator', mark)}"
             )
+            raise self._one_column(names[0], remedy)
         return names, consumed
+
+    def _one_column(self, header: str, remedy: str) -> UsageError:
+        """Return the error for a header that is one column; new files have a remedy without options."""
+        remedy = remedy if self._has_options else "; separate its columns as in the training file"
+        return UsageError(f"{self.where}: the header is one column, {header!r}{remedy}")
 
     def _check_remarks(self, names: Sequence[str], start: int) -> None:
         """Refuse remarks (lines that begin with #) above the header, with the option that skips them.
@@ -264,7 +306,7 @@ class DelimitedTable:
             return
         text = io.BytesIO(self._raw)
         text.seek(start)
-        lines = [line.decode("utf-8") for line in itertools.islice(text, _MAX_INSPECTED_LINES)]
+        lines = [line.decode("utf-8") for line in itertools.islice(text, MAX_INSPECTED_LINES)]
         count = next((i for i, line in enumerate(lines) if not line.lstrip().startswith("#")), len(lines))
         next_records = [
             next(csv.reader([line], delimiter=self._delimiter), []) for line in lines[count - 1 : count + 3]
@@ -277,7 +319,7 @@ class DelimitedTable:
             return
         first_remark = self._raw.count(b"\n", 0, start) + 1
         skipped, units = list(range(first_remark, first_remark + count)), ""
-        if len(rows) > 1 and _are_units(rows[0], rows[1]):
+        if len(rows) > 1 and are_units(rows[0], rows[1]):
             skipped.append(first_remark + count + 1)
             units = f", and line {first_remark + count + 1} seems to hold units"
         problem = "the first line is a remark" if count == 1 else f"the first {count} lines are remarks (#)"
@@ -293,31 +335,6 @@ class DelimitedTable:
         """Whether the first row has as many words as the header, or one more: the names of rows."""
         row = self._raw[start:].lstrip().partition(b"\n")[0].decode("utf-8", "replace")
         return len(row.split()) - len(header.split()) in (0, 1)
-
-    def _check_names(self) -> None:
-        """The first line holds names: no numbers but those that count columns (0, 1, ...) or years, or head text."""
-        first_record = next(self._records(), [])
-        dates = [name for name, cell in zip(self.names, first_record, strict=False) if _are_dates(name, cell.strip())]
-        if dates:
-            raise UsageError(
-                f"{self.where}: no header line: the first line holds a date ({dates[0]}), and so does the "
-                "second; put a line of column names above it"
-            )
-        numbers = [name for name in self.names if _NUMBER.fullmatch(name)]
-        first = int(numbers[0]) if numbers and numbers[0].isdecimal() else -1
-        is_counting = numbers == [str(first + i) for i in range(len(numbers))] and (first in (0, 1) or len(numbers) > 2)
-        if numbers and not is_counting:
-            data = [
-                name
-                for name, cell in itertools.zip_longest(self.names, first_record[: len(self.names)], fillvalue="")
-                if name in numbers and (not name.isdecimal() or _NUMBER.fullmatch(cell.strip()))
-            ]
-            if data or len(numbers) == len(self.names):
-                raise UsageError(
-                    f"{self.where}: no header line: the first line holds numbers ({(data or numbers)[0]}); put "
-                    "a line of column names above it; if that is the name of a column, let it begin with a "
-                    "letter"
-                )
 
     def _check_lines(self) -> Int[np.ndarray, " row"]:
         """Check the number of fields of each row in text without quotes; return the start position of each row."""
@@ -355,7 +372,8 @@ class DelimitedTable:
         if 2 * num_invalid > row:
             self._refuse_header(first_invalid[0], num_invalid)
         if num_invalid:
-            self._check_fields(*first_invalid)
+            self._lines = None
+            self._check_fields(*first_invalid, self.skip_option(first_invalid[1] - 1))
         return row
 
     def _refuse_header(self, cells: list[str], count: int) -> None:
@@ -365,26 +383,19 @@ class DelimitedTable:
         are no header.
         """
         place = f"{self.where}: {count} rows do not have {self._num_fields} fields, as the header has"
+        header = header_line(self._raw, self._delimiter)
+        if header > 1 and self._num_fields == 1 and not any(is_number_cell(cell) for cell in cells):
+            cells = []  # a title above a header, not row names
         if len(cells) == self._num_fields + 1:
             if not cells[-1].strip():
                 raise UsageError(f"{place}, because they end with a separator; let the header end with one too")
-            raise UsageError(
-                f"{place}, but for instance {len(cells)}; if they begin with row names (as R's write.table "
-                "writes them), add a name for these at the start of the header, and leave that column out with "
-                "[[drop]]"
+            remedy = remedy_for_extra_field(
+                cells, self._delimiter, self._requested.decimal, has_options=self._has_options
             )
-        header = self._header_line()
+            raise UsageError(f"{place}, but for instance {len(cells)}; {remedy}")
         if header > 1 and self._has_options:
             option = self._skip_option(range(1, header))
             raise UsageError(f"{place}; if the header is further down, leave out the lines above it with {option}")
-
-    def _header_line(self) -> int:
-        """The first line, from 1, from which on lines have as many fields as most; 0 where there is none."""
-        text = io.BytesIO(self._raw)
-        lines = [line.decode("utf-8") for line in itertools.islice(text, _MAX_INSPECTED_LINES)]
-        counts = [line.count(self._delimiter) for line in lines]
-        usual = max(counts, key=counts.count)
-        return counts.index(usual) + 1 if usual and counts.index(usual) < len(counts) / 2 else 0
 
     def _check_fields(self, cells: list[str], row: int, option: str = "") -> None:
         skip_advice = f", or leave its line out with {option}" if option else ""
@@ -408,13 +419,16 @@ class DelimitedTable:
             names.pop()
         return tuple(names)
 
+    def _reader(self, text: io.BytesIO) -> Any:
+        """Return the CSV reader of a text from its position on."""
+        lines = (line.decode("utf-8") for line in text)
+        return csv.reader(lines, delimiter=self._delimiter, strict=True, skipinitialspace=True)
+
     def _records(self, first: int = 0, place: int = 0) -> Iterator[list[str]]:
         """Yield the fields of each row, starting with row `first` (from 0) at position `place`."""
         text = io.BytesIO(self._raw)
         text.seek(place or self._start)
-        reader = csv.reader(
-            (line.decode("utf-8") for line in text), delimiter=self._delimiter, strict=True, skipinitialspace=True
-        )
+        reader = self._reader(text)
         for row in itertools.count(first + 1):
             try:
                 yield next(reader)
@@ -427,20 +441,8 @@ class DelimitedTable:
                 raise UsageError(f"{self.where}: row {row}: {problem}; correct its quotes") from error
 
 
-def _are_dates(*cells: str) -> bool:
-    """Whether all cells are days, or moments."""
-    return all(len(cell) > len("2024-05") and DATE.fullmatch(cell) for cell in cells)
-
-
 def _are_long(numbers: pd.Series) -> bool:
     """Whether numbers are whole and some are too large for float64 to hold exactly."""
     finite = numbers.to_numpy()
     finite = finite[np.isfinite(finite)]
     return bool(np.max(np.abs(finite), initial=0) >= 2**53) and np.array_equal(finite, np.floor(finite))
-
-
-def _are_units(row: Sequence[str], next_row: Sequence[str]) -> bool:
-    """Whether a row has no number but the row below has one: units or widths of the columns."""
-    return not any(_NUMBER.fullmatch(cell.strip()) for cell in row) and any(
-        _NUMBER.fullmatch(cell.strip()) for cell in next_row
-    )

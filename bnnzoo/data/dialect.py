@@ -65,6 +65,19 @@ def decimal_of(lines: Sequence[str], separator: str, preferred: Literal[".", ","
     return "," if commas else "."
 
 
+def has_commas(lines: Sequence[str]) -> bool:
+    """Whether a cell of a file whose columns are separated by commas has a comma, in quotes."""
+    return any("," in cell for cell in _cells(lines, ","))
+
+
+def unusual_separator(header: str, row: bytes) -> str:
+    """Return the sign, other than `MARKS`, that may separate the columns of a header and a row; "" for none."""
+    first = row.decode("utf-8", "replace")
+    found = [mark for mark in dict.fromkeys(header) if not mark.isalnum() and mark not in "_-. \"'()[]%"]
+    found = [mark for mark in found if header.strip(mark) == header and header.count(mark) == first.count(mark)]
+    return found[0] if len(found) == 1 else ""
+
+
 def thousands_in(lines: Sequence[str], separator: str, decimal: str) -> str:
     """A cell such as 1.234 that may be a whole number, where semicolons separate and no cell says otherwise; or ""."""
     if separator != ";" or decimal != ".":

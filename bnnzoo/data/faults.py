@@ -22,9 +22,20 @@ DROP_COLUMN = ", or drop the column with [[drop=NAME]]"
 CENSORED = "with bounds in place of numbers"
 
 
-def _no_option(row: int) -> str:
-    del row
+MAX_MISSING_CODES = 3
+"""Maximal number of different cells for which a message names the missing codes."""
+_MOST_UNITS = 3
+"""Maximal number of rows below a header that may hold units and widths."""
+
+
+def _no_option(*rows: int) -> str:
+    del rows
     return ""
+
+
+def _has_numbers(row: int) -> bool:
+    del row
+    return True
 
 
 class Fault(NamedTuple):
@@ -37,7 +48,7 @@ class Fault(NamedTuple):
         row: the first affected row, from 1; 0 for the whole column.
         count: the number of affected rows.
         coded: whether the cells may be codes and the column categorical.
-        code: a cell that may mean a missing value; "" if there is none.
+        codes: the cells if each may mean a missing value.
     """
 
     description: str
@@ -46,7 +57,7 @@ class Fault(NamedTuple):
     row: int = 0
     count: int = 1
     coded: bool = False
-    code: str = ""
+    codes: tuple[str, ...] = ()
 
 
 @dataclass
@@ -58,18 +69,20 @@ class Faults:
         trained: whether a model is trained, so that its columns are fixed.
         inputs: the columns that may be categories.
         targets: the columns that cannot be dropped.
-        skip_option: a function that returns the option to skip the line of a row (from 0), or "".
-        units_option: the option to skip the first row, if that has no number.
+        skip_option: a function that returns the option to skip the lines of rows (from 0; -1 is the header), or "".
+        has_number: whether a row (from 0) has a number; rows without one may be units or remarks.
         by_column: the faults of each column.
+        notes: sentences about cells that are no faults.
     """
 
     where: str
     trained: bool = False
     inputs: frozenset[str] = frozenset()
     targets: frozenset[str] = frozenset()
-    skip_option: Callable[[int], str] = _no_option
-    units_option: str = ""
+    skip_option: Callable[..., str] = _no_option
+    has_number: Callable[[int], bool] = _has_numbers
     faults_by_column: dict[str, list[Fault]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
     _rows: dict[str, list[Int[np.ndarray, " some"]]] = field(default_factory=dict)
 
     def add(self, column: str, fault: Fault, rows: Int[np.ndarray, " some"] | None = None) -> None:
@@ -125,24 +138,50 @@ class Faults:
             remedy = remedy.replace(DROP_INSTEAD, "").replace(DROP_COLUMN, "")
         if faults[0].description == CENSORED:
             if self.targets.issuperset(columns):
-                remedy = f"use [[censored=True]] to read it as a bound, or {remedy}"
-            elif self.trained:
-                remedy = f"train with [[censored=True]] to read it as a bound, or {remedy}"
-            else:
+                verb = "train with" if self.trained else "use"
+                remedy = f"{verb} [[censored=True]] to read it as a bound, or {remedy}"
+            elif not self.trained:
                 remedy += "; if it is the target, use [[target=NAME]] [[censored=True]] to read it as a bound"
-        codes = sorted({fault.code for fault in faults})
-        if {(fault.row, fault.count) for fault in faults} == {(1, 1)} and self.units_option:
-            remedy += f"; if row 1 holds units, leave it out with {self.units_option}"
+        codes = sorted({code for fault in faults for code in fault.codes})
+        if option := self._option_of_units(faults):
+            remedy += option
         elif "name among the cells" in faults[0].description and (option := self.skip_option(faults[0].row - 1)):
             remedy = f"leave that line out with {option}"
-        elif not self.trained and len(codes) == 1 and codes[0]:
-            value = codes[0] if len(columns) > 1 else f"{columns[0]}={codes[0]}"
-            remedy += f"; if it stands for a missing cell, use {setting('missing_code', value)}"
+        elif not self.trained and 0 < len(codes) <= MAX_MISSING_CODES and all(fault.codes for fault in faults):
+            prefix = "" if len(columns) > 1 else f"{columns[0]}="
+            options = " ".join(setting("missing_code", prefix + code) for code in codes)
+            cells = "it stands for a missing cell" if len(codes) == 1 else "such cells are missing"
+            remedy += f"; if {cells}, use {options}"
         if any(fault.coded for fault in faults) and self.inputs.issuperset(columns):
             remedy += "; if its cells are codes, use [[categories=NAME]]"
+        if not option:
+            remedy += self._option_of_remark(faults)
         if len(columns) > 1:
             remedy = remedy.replace("drop the column with", "drop the columns with")
         return with_names(remedy, columns)
+
+    def _option_of_units(self, faults: Sequence[Fault]) -> str:
+        """Return the end of a remedy if the first rows have no numbers: they may hold units, or the header."""
+        places = {(fault.row, fault.count) for fault in faults}
+        row, count = places.pop()
+        if places or row != 1 or count > _MOST_UNITS or any(map(self.has_number, range(count))):
+            return ""
+        units = self.skip_option(*range(count))
+        if not units or not self.has_number(count):
+            return ""
+        some = "row 1 holds units" if count == 1 else f"rows 1 to {count} hold units"
+        above = self.skip_option(*range(-1, count - 1))
+        it = "it" if count == 1 else "them"
+        return f"; if {some}, leave {it} out with {units}; if row {count} is the header, use {above}"
+
+    def _option_of_remark(self, faults: Sequence[Fault]) -> str:
+        """Return the end of a remedy if the cells are of one row, without numbers: it may be a remark."""
+        rows = {fault.row for fault in faults}
+        row = rows.pop()
+        if rows or not row or any(fault.count > 1 for fault in faults) or self.has_number(row - 1):
+            return ""
+        option = self.skip_option(row - 1)
+        return f"; if row {row} is a remark, leave it out with {option}" if option else ""
 
 
 def with_names(remedy: str, columns: Sequence[str]) -> str:

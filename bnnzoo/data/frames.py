@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from bnnzoo.data.check import plain_name
 from bnnzoo.data.reading import PLAIN, Reading
 from bnnzoo.errors import UsageError
 
@@ -45,9 +46,9 @@ class TypedTable:
         del names
         return {}
 
-    def skip_option(self, row: int, /) -> str:
+    def skip_option(self, *rows: int) -> str:
         """Return an empty option, because rows are not lines of a file."""
-        del row
+        del rows
         return ""
 
 
@@ -61,7 +62,7 @@ class FrameTable(TypedTable):
             raise UsageError(f"{where}: {type(frame).__name__}: its rows are not loaded yet; give frame.collect()")
         self.where = where
         self._frame = frame
-        self.names = tuple(str(name).strip() for name in frame.columns)
+        self.names = tuple(map(plain_name, frame.columns))
         if not len(frame):
             raise UsageError(f"{where}: no data rows; give at least one row")
 

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from bnnzoo.data.selection import ColumnChoice
 from bnnzoo.data.sources import Spec, new_source_of, source_of
 from bnnzoo.data.targets import check_labels
 from bnnzoo.errors import UsageError
+from bnnzoo.finding import setting
 from bnnzoo.recipe import Recipe
 
 
@@ -68,7 +70,14 @@ def load(
     task = check_task(task)
     targets = _names(target)
     choice = ColumnChoice(
-        targets, _names(columns), _names(drop), _names(categories), missing, unseen, exposure or "", reading
+        targets,
+        _names(columns),
+        _names(drop),
+        _names(categories),
+        missing,
+        unseen,
+        "".join(_names(exposure or "")),
+        reading,
     )
     kind = ""
     if _is_table_and_targets(spec):
@@ -85,7 +94,14 @@ def load(
         return tabular.training_set(source, choice, task, name, kind)
     if choice != ColumnChoice(reading=Reading(censored=reading.censored)):
         where = spec if isinstance(spec, str | Path) else "data"
-        raise UsageError(f"{where}: columns can be selected in tables only (.csv .tsv .parquet .pq, data frames)")
+        table_options = {
+            "missing_code": reading.missing_code,
+            "missing": missing != "error",
+            "unseen": unseen != "error",
+        }
+        given_options = [setting(option) for option, is_given in table_options.items() if is_given]
+        problem = f"{' and '.join(given_options)} can be used with" if given_options else "columns can be selected in"
+        raise UsageError(f"{where}: {problem} tables only (.csv .tsv .parquet .pq, data frames)")
     if isinstance(source, Dataset):
         if reading.censored and not source.reading.censored:
             raise UsageError(f"{source.name}: [[censored=True]] is supported for tables and arrays only")
@@ -103,7 +119,7 @@ def _names(names_given: Any) -> tuple[str, ...]:
     name_list = (
         names_given if isinstance(names_given, Iterable) and not isinstance(names_given, str) else (names_given,)
     )
-    return tuple(str(name) for name in name_list)
+    return tuple(unicodedata.normalize("NFC", str(name)) for name in name_list)
 
 
 def load_recipe_data(recipe: Recipe, spec: Spec = None) -> Dataset:
@@ -255,7 +271,7 @@ def _rows_of(data: Dataset, signature: Signature, unseen: Unseen | None) -> NDAr
 def _match(x: ArrayLike, signature: Signature, where: str, unseen: Unseen | None) -> NDArray[Any]:
     """Return x [N, *like.shape] in the dtype of the training inputs. Table columns [N, columns] are encoded."""
     if signature.encoding is not None:
-        return _encoded(numeric_array(x, where), signature, signature.encoding, where, unseen)
+        return _encoded(x, signature, signature.encoding, where, unseen)
     inputs = as_inputs(x, where)
     _check_shape(inputs.shape[1:], signature.shape, where)
     if inputs.dtype.name == signature.dtype:
@@ -267,9 +283,7 @@ def _match(x: ArrayLike, signature: Signature, where: str, unseen: Unseen | None
     return inputs.astype(np.uint8)
 
 
-def _encoded(
-    x: NDArray[Any], signature: Signature, encoding: Encoding, where: str, unseen: Unseen | None
-) -> NDArray[Any]:
+def _encoded(x: ArrayLike, signature: Signature, encoding: Encoding, where: str, unseen: Unseen | None) -> NDArray[Any]:
     """Encode rows of a table's columns as inputs."""
     import pandas as pd
 
@@ -280,7 +294,8 @@ def _encoded(
             f"{where}: an array, but the model was trained on a table with text, dates or times "
             f"({list_names(unsupported_columns)}); give a data frame or a file with the columns {list_names(names)}"
         )
-    rows = x.reshape(-1, 1) if x.ndim == 1 else x
+    array = numeric_array(x, where)
+    rows = array.reshape(-1, 1) if array.ndim == 1 else array
     if signature.exposure and rows.shape[1:] == (len(names) - 1,):
         raise UsageError(f"{where}: the exposure is missing; give it as the last column, or with exposure=")
     _check_shape(rows.shape[1:], (len(names),), where)

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import warnings
 from collections.abc import Collection
 from pathlib import Path
 
+from bnnzoo.data.check import plain_name
 from bnnzoo.data.dataset import Signature
 from bnnzoo.data.delimited import DelimitedTable
 from bnnzoo.data.reading import Reading, format_lines, parse_lines
-from bnnzoo.data.textfile import is_utf8
+from bnnzoo.data.textfile import is_utf8, read_text
 from bnnzoo.errors import BnnzooWarning, UsageError
+
+_CELLS = re.compile(r"[,;\t| \"]+")
+"""Characters around the cells of a line, whatever separates them."""
+_CELLS_WITH_SPACES = re.compile(r"[,;\t|\"]+")
+_NUMBER = re.compile(r"[+-]?[0-9.]+")
 
 
 def open_like_training(path: Path, signature: Signature) -> DelimitedTable:
@@ -39,12 +46,28 @@ def _open_with_skipped_lines(
     try:
         table = DelimitedTable(path, reading, trained_reading)
     except UsageError:
+        if _begins_with_data(path, reading, columns, lines):
+            raise
         return DelimitedTable(path, _skip_lines(reading, lines), trained_reading)
-    if not set(columns) <= set(table.names):
-        return DelimitedTable(path, _skip_lines(reading, lines), trained_reading)
+    if set(columns).isdisjoint(table.names):
+        try:
+            shorter_table = DelimitedTable(path, _skip_lines(reading, lines), trained_reading)
+        except UsageError:
+            return table  # its names are reported
+        return table if set(columns).isdisjoint(shorter_table.names) else shorter_table
     levels = {level for column in (signature.encoding.columns if signature.encoding else ()) for level in column.levels}
     lines_to_skip = {line for line in lines if line > 1 and not table.is_row(line - 2, levels)}
     return DelimitedTable(path, _skip_lines(reading, lines_to_skip), trained_reading) if lines_to_skip else table
+
+
+def _begins_with_data(path: Path, reading: Reading, columns: Collection[str], lines: Collection[int]) -> bool:
+    """Whether the first line names a training column, and some of the skipped `lines` is absent or has a number."""
+    text = read_text(path, reading.encoding, has_options=False).decode("utf-8").split("\n")
+    names = {plain_name(cell) for cell in (*_CELLS.split(text[0]), *_CELLS_WITH_SPACES.split(text[0]))}
+    if names.isdisjoint(columns):
+        return False
+    cells = (cell for line in lines if 1 < line <= len(text) for cell in _CELLS.split(text[line - 1].strip()))
+    return max(lines) > len(text) or any(map(_NUMBER.fullmatch, cells))
 
 
 def _skip_lines(reading: Reading, lines: Collection[int]) -> Reading:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bnnzoo.data.check import plain_name
 from bnnzoo.data.frames import TypedTable, shown_cell
 from bnnzoo.errors import UsageError
 
@@ -51,8 +52,8 @@ class ParquetTable(TypedTable):
                 schema = file.schema_arrow
                 index = _labels_of_rows(schema)
                 columns = [name for name in schema.names if name not in index and not _PANDAS_INDEX.fullmatch(name)]
-                self._written = {name.strip(): name for name in columns}
-                self.names = tuple(name.strip() for name in columns)
+                self._written = {plain_name(name): name for name in columns}
+                self.names = tuple(map(plain_name, columns))
                 num_rows = file.metadata.num_rows
         except pa.ArrowNotImplementedError as error:
             raise UsageError(

@@ -50,8 +50,8 @@ class Table(Protocol):
         """A cell with a leading zero of each column of text that has one."""
         ...
 
-    def skip_option(self, row: int, /) -> str:
-        """Return the option that skips the line of a row, counted from 0; "" if there is none."""
+    def skip_option(self, *rows: int) -> str:
+        """Return the option that skips the lines of rows, counted from 0 (-1 is the header); "" if there is none."""
         ...
 
     def frame(self, names: Sequence[str], written: Collection[str] = (), /) -> pd.DataFrame:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import dataclasses
 import re
+import unicodedata
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -71,7 +72,8 @@ class Reading:
             _check_encoding(encoding)
         lines = tuple(part.strip() for text in skip_rows for part in text.split(",") if part.strip())
         parse_lines(lines)
-        return cls(separator_mark, decimal_mark, lines, encoding or "", tuple(missing_code), censored)
+        codes = tuple(unicodedata.normalize("NFC", code) for code in missing_code)
+        return cls(separator_mark, decimal_mark, lines, encoding or "", codes, censored)
 
     def check(self) -> None:
         """Check that a stored reading is one that options can produce.
@@ -108,8 +110,12 @@ class Reading:
             UsageError: with the column.
         """
         for code in self.missing_code:
+            own = [name for name in names if code.startswith(f"{name}=")]
             name, equals, value = code.partition("=")
-            if equals and name not in names:
+            if own:
+                name = max(own, key=len)
+                value = code[len(name) + 1 :]
+            elif equals:
                 raise UsageError(f"{where}: missing_code {code!r}: no column named {name}; {did_you_mean(name, names)}")
             if not (value if equals else code).strip():
                 raise UsageError(
@@ -120,11 +126,10 @@ class Reading:
         """Return the values that mean a missing cell in the column `name`."""
         codes = []
         for code in self.missing_code:
-            column, equals, value = code.partition("=")
-            if not equals:
+            if "=" not in code:
                 codes.append(code.strip())
-            elif column == name:
-                codes.append(value.strip())
+            elif code.startswith(f"{name}="):
+                codes.append(code[len(name) + 1 :].strip())
         return tuple(codes)
 
     def to_dict(self) -> dict[str, Any]:

@@ -15,6 +15,12 @@ from bnnzoo.data.readers import FOLDER, READERS, Arrays, Table
 from bnnzoo.data.reading import PLAIN, Reading
 from bnnzoo.errors import UsageError
 
+_REMEDIES = {
+    (".xlsx", ".xls", ".xlsm", ".ods"): "save the table as CSV",
+    (".gz", ".zip", ".bz2", ".xz", ".zst"): "unpack it first",
+    (".txt", ".dat", ".data", ".tab", ".asc", ""): "if it is a table in text, rename it to .csv",
+}
+"""Remedies for files of other kinds, by suffix."""
 Spec = Any
 """A registered name, a path, a data frame, a `Dataset`, or arrays."""
 
@@ -84,9 +90,11 @@ def _as_path(spec: str | Path) -> Path | None:
     if not path.is_file():
         raise UsageError(f"{spec}: not a regular file (perhaps a pipe or a device); write the data to a file first")
     if not is_known_suffix:
+        suffix = path.suffix.lower()
+        remedy = next((f"; {text}" for suffixes, text in _REMEDIES.items() if suffix in suffixes), "")
         raise UsageError(
             f"{spec}: unknown kind of data file {path.suffix or '(no suffix)'}; use one of {' '.join(READERS)}, "
-            "or an IDX folder"
+            f"or an IDX folder{remedy}"
         )
     return path
 

@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 
 from bnnzoo.data.arrays import check_task
 from bnnzoo.data.check import check_column_names
+from bnnzoo.data.codes import find_codes, warn_of_codes
 from bnnzoo.data.columns import Cells, interpret
 from bnnzoo.data.dataset import Dataset, Signature, from_rows
 from bnnzoo.data.doubts import (
-    find_codes,
-    warn_of_codes,
     warn_of_dates,
     warn_of_inputs,
     warn_of_targets,
@@ -32,6 +31,7 @@ from bnnzoo.data.readers import Table
 from bnnzoo.data.reading import Reading
 from bnnzoo.data.selection import ColumnChoice, check_known, select_categories, select_columns
 from bnnzoo.data.targets import check_censored, codes_of, regression_targets, targets_of
+from bnnzoo.data.unused_codes import notes_of_unused_codes
 from bnnzoo.errors import BnnzooWarning, UsageError
 from bnnzoo.finding import setting, spell_settings, spelling
 
@@ -52,9 +52,8 @@ def training_set(table: Table, choice: ColumnChoice, task: str | None, name: str
     chosen_task = (chosen_task or ("regression" if choice.exposure else None)) if features else "density"
     if reading.censored:
         chosen_task = check_censored(chosen_task)
-    faults = Faults(table.where, inputs=frozenset(features), skip_option=table.skip_option)
+    faults = Faults(table.where, inputs=frozenset(features), skip_option=table.skip_option, has_number=table.has_number)
     faults.targets = frozenset(targets if features else ())
-    faults.units_option = "" if table.has_number(0) else table.skip_option(0)
     kinds = ["text" if name in categories else "number" if name == choice.exposure else "" for name in features]
     kinds += ["number" if reading.censored else kind] * len(targets)
     cells = _read(table, [*features, *targets], kinds, faults, reading, targets)
@@ -83,7 +82,7 @@ def training_set(table: Table, choice: ColumnChoice, task: str | None, name: str
         table.where,
         is_regression=bool(features) and table_targets.task == "regression",
     )
-    warn_of_text(cells, categories, table.where, None if left_out else table.skip_option)
+    warn_of_text(cells, categories, targets, table.where, None if left_out else table.skip_option)
     warn_of_dates(cells[:inputs] + cells[num_features:], table.where)
     warn_of_codes(
         [code for column in cells[inputs:num_features] for code in find_codes(column.name, column.numbers)],
@@ -91,7 +90,13 @@ def training_set(table: Table, choice: ColumnChoice, task: str | None, name: str
         table.where,
     )
     numeric = [column.name for column in cells[:inputs] if column.kind == "number"]
-    sentences = [table.note, table_targets.note, *_encoding_notes(encoding), *_notes_of_zeros(table, numeric)]
+    sentences = [
+        table.note,
+        table_targets.note,
+        *_encoding_notes(encoding),
+        *_notes_of_zeros(table, numeric),
+        *faults.notes,
+    ]
     notes = tuple(spell_settings(sentence, spelling()) for sentence in sentences if sentence)
     if not features:
         rows = from_rows(table_targets.y, name=name, names=targets)
@@ -122,12 +127,8 @@ def _warn_of_cells(cells: Sequence[Cells], targets: Sequence[str], where: str, *
     warn_of_inputs(inputs or cells, where)
     if is_regression:
         warn_of_targets([column for column in cells if column.name in targets], where)
-    numeric = [
-        column
-        for column in cells
-        if column.kind == "number" and (column.name not in targets or is_regression or not inputs)
-    ]
-    codes = [code for column in numeric for code in find_codes(column.name, column.numbers)]
+    numeric = [column for column in cells if column.kind == "number"]
+    codes = [code for column in numeric for code in find_codes(column.name, column.known)]
     warn_of_codes(codes, targets if inputs else (), where)
 
 
@@ -197,13 +198,6 @@ def _new_rows(
     is_complete = ~np.any([column.is_missing for column in cells], 0)
     inputs = encoding.match_levels(inputs, faults, is_complete if leave_out else np.ones_like(is_complete))
     faults.check()
-    codes = [
-        code
-        for column in inputs[:num_plain_inputs]
-        if column.kind == "number"
-        for code in find_codes(column.name, column.numbers)
-    ]
-    warn_of_codes(codes, (), table.where, instead="if it is one, leave such rows out, or train with [[missing_code]]")
     if not leave_out:
         return encoding.encode(inputs), outputs, np.arange(len(is_complete))
     keep, left_out = _complete_rows(cells, table.where, "fill some in, or train with [[missing=median]]")
@@ -222,6 +216,8 @@ def _read(
     targets: Sequence[str],
 ) -> list[Cells]:
     frame = table.frame(names, [name for name, kind in zip(names, kinds, strict=True) if kind == "text"])
+    if reading.missing_code and not faults.trained:
+        faults.notes += notes_of_unused_codes(frame, reading, table.decimal, table.where)
     return [
         interpret(
             name,
@@ -276,6 +272,12 @@ def _encoding_notes(encoding: Encoding) -> list[str]:
     if texts:
         notes.append(f"text columns, one input per category: {list_names(texts)}")
     for column in encoding.columns:
+        marks = [level for level in column.levels if not any(map(str.isalnum, level))]
+        if len(marks) == 1 and len(column.levels) > 1:
+            code = setting("missing_code", f"{column.name}={marks[0]}")
+            notes.append(
+                f"column {column.name}: {marks[0]!r} is a category; if it stands for a missing cell, use {code}"
+            )
         if column.kind == "date":
             day = np.datetime64(0, "D") + np.timedelta64(int(column.origin // 1), "D")
             notes.append(f"column {column.name}: dates, as days since {day}")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import codecs
 import os
 import re
+import warnings
 from collections.abc import Collection
 from pathlib import Path
 
-from bnnzoo.errors import UsageError
+from bnnzoo.errors import BnnzooWarning, UsageError
 from bnnzoo.finding import setting
 
 CHUNK = 2**22
@@ -109,10 +110,17 @@ def is_utf8(path: Path) -> bool:
     """Whether a file is UTF-8 text without NUL bytes."""
     try:
         raw = path.read_bytes()
-        raw.decode("utf-8")
-    except (OSError, UnicodeDecodeError):
+    except OSError:
         return False
-    return b"\0" not in raw
+    return b"\0" not in raw and _is_utf8(raw)
+
+
+def _is_utf8(raw: bytes) -> bool:
+    try:
+        raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def has_plain_line_ends(raw: bytes) -> bool:
@@ -121,6 +129,19 @@ def has_plain_line_ends(raw: bytes) -> bool:
 
 
 def _as_utf8(raw: bytes, encoding: str, where: str) -> bytes:
+    codec = codecs.lookup(encoding).name
+    if codec == "utf-16" and not raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        encoding = _wide_without_mark(raw) or encoding  # Python takes the byte order of the machine
+    if codec == "iso8859-1" and (byte := re.search(rb"[\x80-\x9f]", raw)) and not _is_utf8(raw):
+        raise UsageError(
+            f"{where}: {_line_place(raw, byte.start())}: not {encoding} text (byte 0x{byte[0].hex()} is no letter); "
+            "it may be cp1252, the encoding of Western Windows"
+        )
+    if not codec.startswith("utf") and not raw.isascii() and _is_utf8(raw):
+        letter = next(letter for letter in raw.decode("utf-8") if not letter.isascii())
+        other = letter.encode("utf-8").decode(encoding, "replace")
+        text = f"{where}: the file is UTF-8 text, but [[encoding]] {encoding} reads its {letter!r} as {other!r}"
+        warnings.warn(f"{text}; leave [[encoding]] out", BnnzooWarning, stacklevel=4)
     try:
         return raw.decode(encoding).encode("utf-8")
     except (UnicodeError, ValueError) as error:

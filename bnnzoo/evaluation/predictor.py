@@ -20,6 +20,7 @@ from bnnzoo.assembly import RestoredModel
 from bnnzoo.data import Scaler, Signature, Unseen, load_inputs, load_like, rounding
 from bnnzoo.data.bounds import uncensored_targets
 from bnnzoo.data.frames import is_frame
+from bnnzoo.data.new_codes import warn_of_new_codes
 from bnnzoo.errors import BnnzooWarning, DamagedError, UsageError
 from bnnzoo.evaluation import agreement, metrics, predictive
 from bnnzoo.evaluation.draws import Draws, draw_slices
@@ -30,7 +31,7 @@ from bnnzoo.models import AbstractModel
 from bnnzoo.posterior import AbstractPosterior, NetworkPosterior, backend
 from bnnzoo.posterior.censored import has_rates
 from bnnzoo.posterior.predicting import Predicting
-from bnnzoo.store.schema import CONSTANT_DATA, KEPT_ROWS, linearised_points
+from bnnzoo.store.schema import CONSTANT_DATA, KEPT_ROWS, OBSERVED_DATA, linearised_points
 
 QUANTILES = (0.05, 0.5, 0.95)
 """Quantile levels of a table of predictions."""
@@ -223,6 +224,7 @@ class Predictor:
             return self.record.test_rows()
         test = load_like(data, signature, unseen=unseen)
         self.scaler.refuse_far(test.x, test.y, signature, _name_of(data))
+        self._warn_of_codes(test.x, test.y, _name_of(data))
         if isinstance(posterior := self.posterior, NetworkPosterior):
             posterior.likelihood.check(test.y, signature.num_targets)
         return test.x, test.y
@@ -235,7 +237,14 @@ class Predictor:
         """
         x = load_inputs(spec, self.signature, unseen=unseen)
         self.scaler.refuse_far(x, None, self.signature, _name_of(spec))
+        self._warn_of_codes(x, None, _name_of(spec))
         return x
+
+    def _warn_of_codes(self, x: np.ndarray, y: np.ndarray | None, where: str) -> None:
+        """Warn of new values that look like codes for a missing cell, beside the training rows of the file."""
+        if self.record.has_training_rows:
+            groups = {"x": CONSTANT_DATA, "y": OBSERVED_DATA}
+            warn_of_new_codes(x, y, self.signature, lambda name: self.record.array(groups[name], name), where)
 
     def inputs(self, x: Shaped[np.ndarray, "row ..."]) -> Shaped[np.ndarray, "row ..."]:
         """Return the rows as `posterior` takes them."""
