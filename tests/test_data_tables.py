@@ -59,7 +59,7 @@ def test_labels_of_rows_left_out_keep_their_classes_and_rows_their_numbers(tmp_p
         load_like, gaps, like
     )
     unknown = table(tmp_path, "a,k", ",hi", "1,lo", "2,", "3,top")
-    assert "row 4, column k: label top, but" in message_of(load_like, unknown, like)
+    assert "row 4, column k: label top is not one of" in message_of(load_like, unknown, like)
 
 
 def test_gaps_are_filled_by_medians_of_the_training_rows():

@@ -408,7 +408,7 @@ def test_of_many_targets_those_that_are_most_off_are_drawn(monkeypatch):
     names = tuple(f"y{power}" for power in powers)
     predictor = said(monkeypatch, signature=Signature(("x0",), (1,), "float32", names, "regression"))
     predictor.record.test_rows = lambda: (np.zeros((50, 1)), np.zeros((50, 8)))
-    monkeypatch.setattr(evaluation, "drawn", lambda predictor, x, y: SimpleNamespace(pit=pit))
+    monkeypatch.setattr(evaluation, "sampled_scores", lambda predictor, x, y: SimpleNamespace(pit=pit))
     found = pictures._pits_of_targets(predictor)
     assert list(found) == ["y4.0", "y0.2", "y3.0", "y2.0", "y0.3", "y1.2"]
     np.testing.assert_array_equal(found["y0.2"], pit[:, 3])

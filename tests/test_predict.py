@@ -452,7 +452,7 @@ def test_what_an_evaluation_keeps_is_of_the_test_rows_and_of_the_training_rows(o
     of_two.record = SimpleNamespace(
         training_rows=lambda most: (x[:most], y[:most]),
         has_training_rows=has_training_rows,
-        kept=lambda count: numbers.append(count) or np.array([0, 3]),
+        kept_draws=lambda count: numbers.append(count) or np.array([0, 3]),
         attributes={"seed": 11},
     )
     monkeypatch.setattr(Predictor, "sample_each", sample_each)

@@ -42,9 +42,9 @@ class Fault(NamedTuple):
     """One fault of a column.
 
     Attributes:
-        about: the description of all columns with this fault; they share one line of the message.
+        description: text for all columns with this fault; they share one line of the message.
         problem: the problem of this column.
-        cure: the remedy; NAME stands for the column.
+        remedy: the advice; NAME stands for the column.
         row: the first affected row, from 1; 0 for the whole column.
         count: the number of affected rows.
         coded: whether the cells may be codes and the column categorical.
