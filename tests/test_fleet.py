@@ -282,13 +282,8 @@ def test_a_damaged_run_is_named_before_another_begins(tmp_path):
 def test_a_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "file").write_text("")
     job = Job("one", tiny.recipe("nuts"), tmp_path / "file" / "runs" / "one.nc", tmp_path, False)
-<<<<<<< HEAD
-    with pytest.raises(UsageError, match=r"runs: cannot be created: Not a directory; use another -o"):
-        RunFiles().prepare([job], force=False)
-=======
     with pytest.raises(UsageError, match=r"runs: cannot be created: Not a directory; use another out"):
-        Room().prepare([job], force=False)
->>>>>>> messages
+        RunFiles().prepare([job], force=False)
 
 
 @pytest.mark.slow
